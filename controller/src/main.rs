@@ -1,0 +1,2 @@
+//! The binary `forebay`.
+fn main() {}

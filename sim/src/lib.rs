@@ -1,0 +1,1 @@
+//! The engine under a virtual clock.

@@ -1,0 +1,1 @@
+//! Tests that drive the `forebay` binary from outside, as its users do.
