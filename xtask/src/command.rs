@@ -27,19 +27,20 @@ pub fn shown(command: &Command) -> String {
             ));
         }
     }
+    // Cargo hands its own full path to what it starts; nobody types that.
     let program = Path::new(command.get_program());
-    words.push(
-        program
-            .file_name()
-            .unwrap_or(program.as_os_str())
-            .to_string_lossy()
-            .into_owned(),
-    );
+    let is_cargo = program.file_stem().is_some_and(|stem| stem == "cargo");
+    words.push(if is_cargo {
+        "cargo".to_owned()
+    } else {
+        quoted(&program.to_string_lossy())
+    });
     words.extend(command.get_args().map(|arg| quoted(&arg.to_string_lossy())));
     words.join(" ")
 }
 
-fn quoted(word: &str) -> String {
+/// One word, quoted where a shell would take it apart.
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

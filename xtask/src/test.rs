@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
-use crate::command::{cargo, run as run_command, run_reading};
+use crate::command::{cargo, quoted, run as run_command, run_reading};
 use crate::workspace::Workspace;
 use crate::{Failure, needs, schema, sweep, tidy};
 
@@ -65,6 +65,11 @@ impl Which {
         }
     }
 
+    /// Whether tests run in it; the others are checks.
+    fn has_tests(self) -> bool {
+        !matches!(self, Which::Clippy | Which::Schema | Which::Sweep)
+    }
+
     fn name(self) -> String {
         self.to_possible_value()
             .map_or_else(String::new, |value| value.get_name().to_owned())
@@ -87,6 +92,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
         let failed = outcome.is_err();
         done.push(Done {
             name: section.name(),
+            tests: section.has_tests(),
             tally,
             took: start.elapsed(),
             failed,
@@ -168,7 +174,7 @@ fn repeat(section: Which, extra: &[String]) -> String {
     let mut words = vec!["cargo xtask test".to_owned(), section.name()];
     if !extra.is_empty() {
         words.push("--".to_owned());
-        words.extend(extra.iter().cloned());
+        words.extend(extra.iter().map(|word| quoted(word)));
     }
     words.join(" ")
 }
@@ -208,6 +214,8 @@ impl Tally {
 
 struct Done {
     name: String,
+    /// Whether it should have run some.
+    tests: bool,
     tally: Tally,
     took: Duration,
     failed: bool,
@@ -226,7 +234,15 @@ fn table(done: &[Done]) -> String {
             failed,
             ignored,
         } = row.tally;
-        let outcome = if row.failed { "FAILED" } else { "ok" };
+        let outcome = match row {
+            Done { failed: true, .. } => "FAILED",
+            Done {
+                tests: true,
+                tally: Tally { passed: 0, .. },
+                ..
+            } => "no test ran",
+            _ => "ok",
+        };
         let seconds = row.took.as_secs_f64();
         text.push_str(&format!(
             "{:<12} {passed:>7} {failed:>7} {ignored:>7} {seconds:>8.1}  {outcome}\n",
@@ -263,13 +279,22 @@ mod tests {
     fn the_sum_is_alone_on_the_last_line() {
         let done = [
             Done {
-                name: "tidy".into(),
+                name: "clippy".into(),
+                tests: false,
                 tally: Tally::default(),
                 took: Duration::from_millis(900),
                 failed: false,
             },
             Done {
+                name: "sim".into(),
+                tests: true,
+                tally: Tally::default(),
+                took: Duration::ZERO,
+                failed: false,
+            },
+            Done {
                 name: "engine".into(),
+                tests: true,
                 tally: Tally {
                     passed: 8,
                     failed: 1,
@@ -281,6 +306,10 @@ mod tests {
         ];
         let text = table(&done);
         assert_eq!(text.lines().last(), Some("8 passed, 1 failed"));
+        assert!(
+            text.contains("sim                0       0       0      0.0  no test ran"),
+            "{text}"
+        );
         assert!(
             text.contains("engine             8       1       0      2.0  FAILED"),
             "{text}"
