@@ -78,7 +78,23 @@ impl Which {
 
 /// Runs the section, or all of them in order.
 pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
-    needs::check()?;
+    let start = Instant::now();
+    if let Err(error) = needs::check() {
+        eprintln!("\n{}", error.message);
+        let tally = Tally {
+            failed: 1,
+            ..Tally::default()
+        };
+        let needs = Done {
+            name: "needs".to_owned(),
+            tests: false,
+            tally,
+            took: start.elapsed(),
+            failed: true,
+        };
+        print!("\n{}", table(&[needs]));
+        return Err(Failure::already_said());
+    }
     let mut done = Vec::new();
     let mut failure = None;
     for section in args.section.sections() {
