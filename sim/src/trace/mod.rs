@@ -23,7 +23,7 @@ use std::str::FromStr;
 
 pub use error::{SHOWN_CHARS, TraceError, shown};
 pub use events::{Replay, ReplayLine, read_events};
-pub use generate::{DAY_START, generate_day, generate_trace};
+pub use generate::{DAY_SEED, DAY_START, generate_day, generate_trace};
 pub use nodes::{TraceNode, read_nodes};
 pub use rng::SplitMix64;
 
@@ -192,13 +192,7 @@ fn recognise(opened: &rows::Opened) -> Result<TraceFormat, TraceError> {
 
 /// Refuses a repeated id, naming both lines, then sorts by submission.
 fn ordered(path: &Path, format: TraceFormat, mut jobs: Vec<TraceJob>) -> Result<Vec<TraceJob>, TraceError> {
-    let mut by_id: Vec<(&str, u64)> = jobs.iter().map(|j| (j.id.as_str(), j.line)).collect();
-    by_id.sort_unstable();
-    let repeats = by_id.windows(2).filter_map(|w| match w {
-        [(a, first), (b, second)] if a == b => Some((*second, *first, *a)),
-        _ => None,
-    });
-    if let Some((line, first_line, id)) = repeats.min() {
+    if let Some((line, first_line, id)) = first_repeat(jobs.iter().map(|j| (j.id.as_str(), j.line))) {
         let column = match format {
             TraceFormat::Normalized | TraceFormat::Helios => "job_id",
             TraceFormat::Openb => "name",
@@ -215,6 +209,17 @@ fn ordered(path: &Path, format: TraceFormat, mut jobs: Vec<TraceJob>) -> Result<
     }
     jobs.sort_by_key(|j| j.submit_ms);
     Ok(jobs)
+}
+
+/// The earliest line whose id an earlier line has: (line, first line, id).
+fn first_repeat<'a>(ids: impl Iterator<Item = (&'a str, u64)>) -> Option<(u64, u64, &'a str)> {
+    let mut by_id: Vec<(&str, u64)> = ids.collect();
+    by_id.sort_unstable();
+    let repeats = by_id.windows(2).filter_map(|w| match w {
+        [(a, first), (b, second)] if a == b => Some((*second, *first, *a)),
+        _ => None,
+    });
+    repeats.min()
 }
 
 /// `G2|V100` as a list in lower case, without repeats; `nan` and nothing are any model.

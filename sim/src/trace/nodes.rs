@@ -51,13 +51,7 @@ pub fn read_nodes(path: impl AsRef<Path>) -> Result<Vec<TraceNode>, TraceError> 
     if nodes.is_empty() {
         return Err(TraceError::Empty { path: table.path().to_owned(), what: "the file has a header but no nodes" });
     }
-    let mut by_id: Vec<(&str, u64)> = nodes.iter().map(|n| (n.id.as_str(), n.line)).collect();
-    by_id.sort_unstable();
-    let repeats = by_id.windows(2).filter_map(|w| match w {
-        [(a, first), (b, second)] if a == b => Some((*second, *first, *a)),
-        _ => None,
-    });
-    match repeats.min() {
+    match super::first_repeat(nodes.iter().map(|n| (n.id.as_str(), n.line))) {
         None => Ok(nodes),
         Some((line, first_line, id)) => Err(TraceError::Repeated {
             path: table.path().to_owned(),
