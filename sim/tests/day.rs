@@ -15,6 +15,7 @@ fn committed() -> PathBuf {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the one switch of a test: to write the file instead of comparing it")]
 fn the_committed_day_is_the_generators() {
     let made = generate_day(DAY_SEED);
     if std::env::var_os("FOREBAY_WRITE_EXAMPLES").is_some() {

@@ -171,10 +171,12 @@ fn recognise(opened: &rows::Opened) -> Result<TraceFormat, TraceError> {
     let text = String::from_utf8_lossy(&opened.head);
     let text = text.trim_start();
     let known = if text.starts_with(['{', '[']) {
-        if text.contains("\"attempts\"") || text.contains("\"jobid\"") {
-            Some(TraceFormat::Philly)
+        let has = |key: &str| text.contains(key);
+        // In this order: an event may well carry a key that Philly has too, such as the attempts of a retry.
+        if has("\"specversion\"") || has("\"type\"") && !has("\"jobid\"") {
+            Some(TraceFormat::Events)
         } else {
-            text.contains("\"type\"").then_some(TraceFormat::Events)
+            (has("\"jobid\"") || has("\"attempts\"")).then_some(TraceFormat::Philly)
         }
     } else {
         let header = text.lines().next().unwrap_or_default().to_lowercase();

@@ -1,0 +1,211 @@
+//! Everything that the stages may decide: one closed enum. A decision is applied as it is made, journaled with its batch,
+//! and frees its effect only when that batch is durable.
+//!
+//! Never: decided again. Recovery applies what is written here, even where a newer version would decide otherwise.
+
+use crate::effect::WorkerPlace;
+use crate::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId};
+use crate::reason::Reason;
+use crate::units::{Millis, Span};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Everything that may be decided.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Decision {
+    /// settle, admit: never to be run.
+    Reject {
+        /// Which job.
+        job: JobId,
+        /// Why.
+        reason: Reason,
+    },
+    /// settle: a pause after a failure is over; the job waits in its queue again.
+    Resume {
+        /// Which job.
+        job: JobId,
+    },
+    /// settle: a run ended before its job was done; the job waits again.
+    Requeue {
+        /// Which job.
+        job: JobId,
+        /// Why the run ended.
+        reason: Reason,
+        /// Not before then.
+        not_before: Millis,
+    },
+    /// settle: the job is over.
+    Finish {
+        /// Which job.
+        job: JobId,
+        /// How.
+        outcome: Outcome,
+        /// Why, where it is not completed.
+        reason: Option<Reason>,
+    },
+    /// settle: an effect without an outcome is released again under its id.
+    Repeat {
+        /// Whose effect.
+        of: EffectOf,
+        /// Not again before then.
+        next: Millis,
+    },
+    /// admit + place: the job holds quota in a pool and these places. It starts when all of them are ready.
+    Book {
+        /// Which job.
+        job: JobId,
+        /// Whose quota.
+        pool: PoolId,
+        /// Where each worker goes.
+        places: Vec<WorkerPlace>,
+    },
+    /// place: better places turned up; the job gives its quota and places back and is booked anew at once.
+    Unbook {
+        /// Which job.
+        job: JobId,
+    },
+    /// place: all places are ready: start the gang.
+    Start {
+        /// Which job.
+        job: JobId,
+    },
+    /// provision: ask the cloud for nodes.
+    Buy {
+        /// The new purchase.
+        purchase: PurchaseId,
+        /// Into which pool.
+        pool: PoolId,
+        /// Of what.
+        offering: OfferingId,
+        /// How many. Their claims get the next ids.
+        count: u32,
+        /// Fewer than this are of no use.
+        at_least: u32,
+    },
+    /// preempt, settle: stop a run.
+    Stop {
+        /// Which job.
+        job: JobId,
+        /// Why, and so what follows when it has stopped.
+        cause: StopCause,
+        /// Whether to save a checkpoint first.
+        checkpoint: bool,
+        /// Killed at the latest then.
+        deadline: Millis,
+    },
+    /// preempt: what these nodes free is kept for a job until then.
+    Reserve {
+        /// For which job.
+        job: JobId,
+        /// Where.
+        nodes: Vec<NodeId>,
+        /// At the longest until then.
+        until: Millis,
+    },
+    /// settle: a reservation is over.
+    Release {
+        /// Where.
+        node: NodeId,
+    },
+    /// consolidate: no new work on this node; look again later.
+    Drain {
+        /// Which node.
+        node: NodeId,
+        /// Why it goes.
+        why: DrainWhy,
+        /// Checked again then.
+        check_at: Millis,
+    },
+    /// drain: work came to it after all.
+    Undrain {
+        /// Which node.
+        node: NodeId,
+    },
+    /// drain, settle: give the instance back.
+    Terminate {
+        /// Which node.
+        node: NodeId,
+    },
+    /// settle: idle GPUs under a run were reported on, and the policy only warns.
+    WarnLingering {
+        /// Which job.
+        job: JobId,
+        /// For how long.
+        idle: Span,
+    },
+}
+
+/// How a job is over.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Its completion criterion was met.
+    Completed,
+    /// It was given up.
+    Failed,
+    /// It was stopped on request.
+    Cancelled,
+    /// It was never to be run.
+    Rejected,
+}
+
+/// Which row an effect belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum EffectOf {
+    /// A start or a stop.
+    Job(JobId),
+    /// A termination.
+    Node(NodeId),
+    /// A launch.
+    Purchase(PurchaseId),
+}
+
+/// Why a run is stopped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum StopCause {
+    /// For a job of a higher tier: it waits again.
+    Preempted {
+        /// For which.
+        by: JobId,
+    },
+    /// The cloud takes a node back: it waits again.
+    Reclaimed,
+    /// A node under it is gone: the other workers are stopped, and it waits again.
+    NodeLost,
+    /// It did not start in time: it waits again.
+    StartTimeout,
+    /// It failed on one worker; the others are stopped. Counts as its own failure.
+    Failed {
+        /// The exit code.
+        code: i32,
+    },
+    /// Its completion criterion is met: the other workers are stopped, and it is completed.
+    Completed,
+    /// On request: it is cancelled.
+    Cancelled,
+    /// Ran too long: it is failed.
+    MaxRun,
+    /// Idle for too long: it is failed.
+    Lingering {
+        /// For how long.
+        idle: Span,
+    },
+}
+
+/// Why a node is drained.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DrainWhy {
+    /// Idle for long enough.
+    Idle,
+    /// Nothing is booked on it and nothing waits that could use it.
+    Surplus,
+    /// Too many faults.
+    Quarantined,
+    /// The cloud takes it back anyway.
+    Reclaimed,
+    /// It never became ready.
+    NeverReady,
+    /// It belongs to nobody.
+    Orphan,
+}

@@ -1,0 +1,304 @@
+//! The engine: the loop's one object. Events in, a plan pass, decisions and effects out.
+//!
+//! ```text
+//! open(tick) -> handle_event(..)* -> plan() -> close() -> Unsaved { batch }
+//!     journal the batch, then  unsaved.saved() -> Released { effects, statuses }
+//! ```
+//!
+//! Call `open` again at [`Engine::poll_timeout`] at the latest, with or without events.
+//! Never: IO, a clock, a thread. What may leave only after it is durable is kept apart by type.
+
+use crate::apply;
+use crate::audit;
+use crate::decision::Decision;
+use crate::effect::{Action, Effect, Status};
+use crate::event::{Event, Tick};
+use crate::ids::{ClassId, JobId, Seq};
+use crate::journal::Batch;
+use crate::plan::{self, PlanReport};
+use crate::reason::Reason;
+use crate::state::State;
+use crate::state::index::Index;
+use crate::state::jobs::Phase;
+use crate::state::nodes::NodePhase;
+use crate::units::{Millis, Span};
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// The engine.
+#[derive(Clone, Debug, Default)]
+pub struct Engine {
+    pub(crate) state: State,
+    pub(crate) memo: Memo,
+    open: Option<Open>,
+    dirty: bool,
+}
+
+/// The batch that is being put together.
+#[derive(Clone, Debug)]
+struct Open {
+    batch: Batch,
+    effects: Vec<Effect>,
+    first_status: u64,
+}
+
+/// What a stage remembers between passes to spare itself work. Transparent: without it the decisions are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memo {
+    pub parked: BTreeMap<ClassId, Parked>,
+    /// Switched off by the audit, to show that it changes nothing.
+    pub off: bool,
+}
+
+/// A class that was told no.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parked {
+    /// `State::freed` at that time: nothing that could help has happened while it is the same.
+    pub freed: u64,
+    /// Looked at again then, whatever happens.
+    pub until: Millis,
+    pub reason: Reason,
+}
+
+/// A closed batch whose effects are held back until it is durable.
+#[derive(Debug)]
+#[must_use = "journal the batch, then call saved() for its effects"]
+pub struct Unsaved {
+    batch: Batch,
+    released: Released,
+}
+
+/// What may leave now.
+#[derive(Debug, Default)]
+pub struct Released {
+    /// Durable effects, in the order of their decisions.
+    pub effects: Vec<Effect>,
+    /// Status messages, in the order of their numbers.
+    pub statuses: Vec<Status>,
+}
+
+impl Unsaved {
+    /// What has to be journaled.
+    #[must_use]
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// To be called when the batch is durable, and only then.
+    #[must_use]
+    pub fn saved(self) -> Released {
+        self.released
+    }
+}
+
+impl Engine {
+    /// An engine that knows nothing. Configure it with [`Event::Configured`].
+    #[must_use]
+    pub fn new() -> Engine {
+        Engine::default()
+    }
+
+    /// What it knows.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Opens a batch. Time never goes back: an earlier `now` is taken as the last one.
+    ///
+    /// A batch that was left open is closed first and lost; drivers do not do that.
+    pub fn open(&mut self, tick: Tick) {
+        let tick = Tick { now: tick.now.max(self.state.now), ..tick };
+        let first_seq = Seq(self.state.counters.next_seq);
+        let first_status = self.state.counters.statuses + 1;
+        apply::tick(&mut self.state, tick);
+        let batch = Batch { first_seq, tick, events: Vec::new(), decisions: Vec::new() };
+        self.open = Some(Open { batch, effects: Vec::new(), first_status });
+        self.dirty |= tick.resumed;
+    }
+
+    /// Takes an event into the open batch. Without an open batch it does nothing.
+    pub fn handle_event(&mut self, event: Event) {
+        let Some(open) = &mut self.open else { return };
+        apply::event(&mut self.state, &event);
+        open.batch.events.push(event);
+        self.dirty = true;
+    }
+
+    /// One plan pass over everything that changed. Without anything due it costs next to nothing.
+    pub fn plan(&mut self) -> PlanReport {
+        if self.open.is_none() || !(self.dirty || self.due()) {
+            return PlanReport::default();
+        }
+        self.dirty = false;
+        plan::pass(self)
+    }
+
+    /// Closes the batch.
+    pub fn close(&mut self) -> Unsaved {
+        let Some(open) = self.open.take() else {
+            let batch = Batch {
+                first_seq: Seq(self.state.counters.next_seq),
+                tick: Tick { now: self.state.now, resumed: false, delivered: 0 },
+                events: Vec::new(),
+                decisions: Vec::new(),
+            };
+            return Unsaved { batch, released: Released::default() };
+        };
+        let first = open.first_status;
+        let statuses = self.state.stream.iter().filter(|s| s.number >= first).cloned().collect();
+        Unsaved { batch: open.batch, released: Released { effects: open.effects, statuses } }
+    }
+
+    /// When `open` must be called at the latest. `None`: nothing is due until something enters.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Millis> {
+        let after = Millis(self.state.now.0.saturating_add(1));
+        let row = self.state.ix.timers.range((after, crate::decision::EffectOf::Job(JobId(0)))..).next().map(|t| t.0);
+        let stock = self.stock_retry();
+        match (row, stock) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+        .filter(|at| *at != Millis::NEVER)
+    }
+
+    /// Applies a journaled batch: the only thing that recovery does.
+    pub fn replay(&mut self, batch: &Batch) {
+        apply::tick(&mut self.state, batch.tick);
+        for event in &batch.events {
+            apply::event(&mut self.state, event);
+        }
+        for decision in &batch.decisions {
+            let _ = apply::decision(&mut self.state, decision);
+        }
+        self.dirty = true;
+    }
+
+    /// The bytes of the state: a snapshot, and what digests are made of.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<u8> {
+        self.state.encode()
+    }
+
+    /// An engine from a snapshot.
+    pub fn restore(bytes: &[u8]) -> Result<Engine, postcard::Error> {
+        Ok(Engine { state: State::decode(bytes)?, memo: Memo::default(), open: None, dirty: true })
+    }
+
+    /// Effects whose outcome is not journaled: to be released again after a recovery.
+    #[must_use]
+    pub fn open_effects(&self) -> Vec<Effect> {
+        let state = &self.state;
+        let mut effects: Vec<Effect> = state.purchases.values().map(|p| launch(state, p.id)).collect();
+        let terminating = state.nodes.values().filter(|n| n.phase == NodePhase::Terminating);
+        effects.extend(terminating.filter_map(|n| terminate(state, n.id)));
+        effects.extend(state.ix.open_jobs.iter().filter_map(|&job| start_or_stop(state, job)));
+        effects.sort_by_key(|e| e.id);
+        effects
+    }
+
+    /// Why a job is where it is. `None` for a job that does not exist or is completed.
+    #[must_use]
+    pub fn why(&self, job: JobId) -> Option<Reason> {
+        plan::why(self, job)
+    }
+
+    /// Checks everything that must always hold. An empty list is what it should be.
+    #[must_use]
+    pub fn audit(&self) -> Vec<String> {
+        audit::full(&self.state)
+    }
+
+    /// Switches memos off, so that an audit can show that they change nothing.
+    pub fn forget_memos(&mut self, off: bool) {
+        self.memo = Memo { parked: BTreeMap::new(), off };
+    }
+
+    /// A copy of the lookups made from nothing, for the audit.
+    #[must_use]
+    pub fn rebuilt_index(&self) -> Index {
+        Index::rebuilt(&self.state)
+    }
+
+    /// Makes a decision: applies it, records it, and keeps its effect back until the batch is durable.
+    pub(crate) fn decide(&mut self, decision: Decision) {
+        let effect = apply::decision(&mut self.state, &decision);
+        let Some(open) = &mut self.open else { return };
+        open.batch.decisions.push(decision);
+        open.effects.extend(effect);
+    }
+
+    /// How many decisions and effects the batch holds, so that a try can be taken back.
+    pub(crate) fn drafted(&self) -> (usize, usize) {
+        self.open.as_ref().map_or((0, 0), |o| (o.batch.decisions.len(), o.effects.len()))
+    }
+
+    /// Takes decisions and effects back to what [`Engine::drafted`] said.
+    pub(crate) fn undraft(&mut self, to: (usize, usize)) {
+        if let Some(open) = &mut self.open {
+            open.batch.decisions.truncate(to.0);
+            open.effects.truncate(to.1);
+        }
+    }
+
+    fn due(&self) -> bool {
+        let now = self.state.now;
+        self.state.ix.timers.first().is_some_and(|t| t.0 <= now)
+            || self.memo.parked.values().any(|p| p.until <= now)
+    }
+
+    /// When a class that was told no is looked at again.
+    fn stock_retry(&self) -> Option<Millis> {
+        let now = self.state.now;
+        if self.state.ix.queued.is_empty() {
+            return None;
+        }
+        let blocked = self.state.offerings.iter().map(|o| o.blocked_until);
+        blocked.filter(|at| *at > now).min()
+    }
+}
+
+/// The launch of a purchase, as its record froze it.
+pub(crate) fn launch(state: &State, id: crate::ids::PurchaseId) -> Effect {
+    let p = &state.purchases[&id];
+    let action = Action::Launch {
+        purchase: id,
+        offering: p.offering,
+        count: p.nodes.len() as u32,
+        at_least: p.at_least,
+    };
+    Effect { id: p.effect.id, action }
+}
+
+/// The termination of a claim, if one is out.
+pub(crate) fn terminate(state: &State, id: crate::ids::NodeId) -> Option<Effect> {
+    let node = state.nodes.get(&id)?;
+    let (effect, instance) = (node.effect?, node.instance.clone()?);
+    Some(Effect { id: effect.id, action: Action::Terminate { node: id, instance } })
+}
+
+/// The start or stop of a job, if one is out.
+pub(crate) fn start_or_stop(state: &State, id: JobId) -> Option<Effect> {
+    let job = state.jobs.get(id.ix())?;
+    let effect = job.effect?;
+    let action = match job.phase {
+        Phase::Starting => Action::Start {
+            job: id,
+            attempt: job.attempt,
+            workers: job.places.clone(),
+            resume_from: job.progress,
+        },
+        Phase::Stopping { deadline, checkpoint, .. } => {
+            Action::Stop { job: id, attempt: job.attempt, checkpoint, deadline }
+        }
+        _ => return None,
+    };
+    Some(Effect { id: effect.id, action })
+}
+
+/// The pause before an effect without an outcome is released again: 30 s, doubling, at most 5 min.
+pub(crate) fn repeat_pause(first: Span, tries: u32) -> Span {
+    first.doubled(tries.saturating_sub(1), Span::mins(5))
+}

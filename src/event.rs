@@ -1,0 +1,165 @@
+//! Everything that may enter: one closed enum. Adapters decode to these; the journal keeps them; `apply` takes them.
+//!
+//! Never: a payload that was not checked at intake. A new kind of event is one variant here, one arm in `apply`, one test.
+
+use crate::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId};
+use crate::job::JobSpec;
+use crate::policy::Policy;
+use crate::units::{Millis, Rate, Span};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// The record that opens every batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Tick {
+    /// Now. Never earlier than the last tick; an earlier one is taken as the last.
+    pub now: Millis,
+    /// The first tick after down time: idle and linger clocks start again, they count observations.
+    pub resumed: bool,
+    /// Status messages up to this number have been delivered and may be forgotten.
+    pub delivered: u64,
+}
+
+/// Everything that may enter.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Event {
+    /// A policy is in force from here on.
+    Configured(Box<Policy>),
+    /// A pipeline wants a job run.
+    JobSubmitted(Box<JobSpec>),
+    /// A pipeline wants a job stopped for good.
+    JobCancelled {
+        /// Whose job.
+        tenant: String,
+        /// Which.
+        subject: String,
+    },
+    /// The cloud answered a purchase.
+    LaunchOutcome {
+        /// Which purchase.
+        purchase: PurchaseId,
+        /// Instances that now exist for it, by the cloud's ids; fewer than asked when partial.
+        instances: Vec<String>,
+        /// Why there are fewer than asked. `None`: all there.
+        error: Option<LaunchError>,
+    },
+    /// An instance has joined the cluster and can take work.
+    NodeReady {
+        /// The cloud's id.
+        instance: String,
+    },
+    /// The cloud will take an instance back.
+    ReclaimNotice {
+        /// The cloud's id.
+        instance: String,
+        /// When, by its warning.
+        at: Millis,
+    },
+    /// An instance is no more, and so is every worker that was on it.
+    NodeGone {
+        /// The cloud's id.
+        instance: String,
+        /// Why.
+        why: GoneWhy,
+    },
+    /// A tagged instance exists that no claim knows.
+    OrphanSeen {
+        /// The cloud's id.
+        instance: String,
+        /// What it is.
+        offering: OfferingId,
+    },
+    /// All workers of a gang have started.
+    RunStarted {
+        /// Which job.
+        job: JobId,
+        /// Which run of it.
+        attempt: Attempt,
+    },
+    /// Progress is durable and its manifest verified.
+    RunCheckpointed {
+        /// Which job.
+        job: JobId,
+        /// Which run of it.
+        attempt: Attempt,
+        /// Work done in all, over all attempts, as run time of the whole gang.
+        progress: Span,
+    },
+    /// A worker finished its work.
+    RunCompleted {
+        /// Which job.
+        job: JobId,
+        /// Which run of it.
+        attempt: Attempt,
+        /// Which worker; `None`: all of them.
+        worker: Option<u32>,
+    },
+    /// A worker failed by its own doing; the gang is dead.
+    RunFailed {
+        /// Which job.
+        job: JobId,
+        /// Which run of it.
+        attempt: Attempt,
+        /// Its exit code.
+        exit_code: i32,
+        /// The node to blame, if the fault was the node's and not the job's.
+        node_fault: Option<NodeId>,
+    },
+    /// No worker of this run is alive: the proof that a new attempt, or an end, waits for.
+    RunStopped {
+        /// Which job.
+        job: JobId,
+        /// Which run of it.
+        attempt: Attempt,
+        /// The last verified checkpoint, if any was made since the last one reported.
+        progress: Option<Span>,
+    },
+    /// The GPUs of a run have been idle since then though the run is alive.
+    RunIdle {
+        /// Which job.
+        job: JobId,
+        /// Which run of it.
+        attempt: Attempt,
+        /// For how long the idleness has been observed.
+        idle: Span,
+    },
+    /// A price moved.
+    PriceChanged {
+        /// Of what.
+        offering: OfferingId,
+        /// To what.
+        price: Rate,
+    },
+}
+
+/// Why a launch brought fewer instances than asked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LaunchError {
+    /// Out of stock: the only kind that says anything about stock.
+    Capacity,
+    /// Too many calls: nothing is known of the stock.
+    Throttled,
+    /// The account's own limit.
+    Quota,
+    /// Credentials or permissions.
+    Auth,
+    /// The request itself.
+    Config,
+    /// The cloud's own fault.
+    Server,
+}
+
+/// Why an instance is no more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GoneWhy {
+    /// The cloud took it back.
+    Reclaimed,
+    /// We asked for it.
+    Terminated,
+    /// It failed, or somebody else ended it.
+    Lost,
+}

@@ -1,0 +1,226 @@
+//! The compiled policy: resolved, validated, nothing left to look up by name but queues and models, which are interned once.
+//!
+//! The written form (YAML, defaults, errors with line and column) and its compiler belong to the controller.
+//! Never: defaults that depend on anything but the written policy; a policy is journaled whole beside its source.
+
+use crate::catalog::Offering;
+use crate::ids::{PoolId, QuotaId, TierId};
+use crate::units::{MilliGpu, Rate, Span};
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Everything that the engine knows about what is wanted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Policy {
+    /// For people.
+    pub name: String,
+    /// Bounds over all pools together.
+    pub limits: Ceiling,
+    /// Highest priority first is not required; `TierId` is the position here.
+    pub tiers: Vec<Tier>,
+    /// The quota tree; parents come before their children.
+    pub quotas: Vec<QuotaNode>,
+    /// Declared queues by path, such as `research/vision`.
+    pub queues: BTreeMap<String, QueueRule>,
+    /// What happens to a job whose queue is not declared.
+    pub undeclared: Undeclared,
+    /// `PoolId` is the position here.
+    pub pools: Vec<Pool>,
+    /// What can be bought, for all pools. [`Pool::offerings`] are positions here.
+    pub offerings: Vec<Offering>,
+    /// When runs are warned, stopped, given up.
+    pub lifecycle: Lifecycle,
+}
+
+/// A hard bound. `None` is no bound in that dimension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Ceiling {
+    /// Claims of any capacity type, in flight included.
+    pub nodes: Option<u32>,
+    /// On-demand claims, in flight included.
+    pub on_demand_nodes: Option<u32>,
+    /// Whole GPUs on all claims, in flight included.
+    pub gpus: Option<u32>,
+    /// Sum of the prices of all claims, spot at its maximum price.
+    pub spend: Option<Rate>,
+}
+
+/// Who goes first, who may stop whom, what may be bought for it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Tier {
+    /// As written.
+    pub name: String,
+    /// Higher goes first.
+    pub priority: i32,
+    /// What may be bought for its jobs, and what they may run on.
+    pub buys: Buys,
+    /// Tiers whose jobs may stop this tier's jobs. Each has a higher priority than this one.
+    pub stoppable_by: Vec<TierId>,
+    /// A run is not stopped for another job before it has lasted this long.
+    pub min_run: Span,
+    /// A run that has lasted this long may be stopped by any higher tier while others wait, `min_run` or not.
+    pub max_run_while_others_wait: Option<Span>,
+}
+
+/// The capacity preference of a tier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Buys {
+    /// On-demand only: its jobs never run on spot.
+    OnDemand,
+    /// Spot first; on-demand when no spot offering that fits is in stock.
+    SpotThenOnDemand,
+    /// Spot only. Its jobs may run on idle on-demand capacity that is there already.
+    Spot,
+    /// Nothing is bought for it and no node kept: it runs on what is idle.
+    Nothing,
+}
+
+/// A node of the quota tree. A leaf is a queue, an inner node a cohort.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct QuotaNode {
+    /// The path of the queue or cohort, for people.
+    pub name: String,
+    /// None for a root.
+    pub parent: Option<QuotaId>,
+    /// By pool. A pool that is missing here has no nominal quota of its own and may borrow without bound from the parent
+    /// (`unlimited` at a root: no quota at all).
+    pub limits: BTreeMap<PoolId, QuotaLimit>,
+}
+
+/// Quota of one node of the tree in one pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct QuotaLimit {
+    /// What the node may always use.
+    pub nominal: MilliGpu,
+    /// How much above its subtree's quota it may use when the parent has it to spare. `None`: without bound.
+    pub borrow: Option<MilliGpu>,
+    /// How much of its unused quota others may use. `None`: all.
+    pub lend: Option<MilliGpu>,
+}
+
+/// What a queue means.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct QueueRule {
+    /// Where its use counts.
+    pub quota: QuotaId,
+    /// The tier of its jobs, unless the job names another that exists.
+    pub tier: TierId,
+    /// Pools that its jobs may use, in order of preference.
+    pub pools: Vec<PoolId>,
+    /// Principals that may submit. Empty: anyone who may submit at all.
+    pub submitters: Vec<String>,
+    /// Jobs should start within this time. Buying does not wait for it yet; it is reported on.
+    pub start_within: Option<Span>,
+}
+
+/// What happens to a job whose queue is not declared.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Undeclared {
+    /// Rejected with `UnknownQueue`.
+    Reject,
+    /// All of them share one rule, at most `at_most` different queues.
+    Under {
+        /// The rule that they share.
+        rule: QueueRule,
+        /// How many different undeclared queues there may be.
+        at_most: u32,
+    },
+}
+
+/// A set of offerings with a ceiling, drain and sharing rules.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Pool {
+    /// As written.
+    pub name: String,
+    /// Positions in [`Policy::offerings`].
+    pub offerings: Vec<u32>,
+    /// This pool's own bounds.
+    pub ceiling: Ceiling,
+    /// Idle or booting nodes that are kept whatever happens (bought ahead, never drained).
+    pub keep_ready: u32,
+    /// When an idle node is given back.
+    pub drain: Drain,
+    /// Whether, and how finely, GPUs are shared. `None`: one job a GPU.
+    pub sharing: Option<Sharing>,
+}
+
+/// When an idle node is given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Drain {
+    /// After as long as it would take to buy it back: the break-even of renting against buying again.
+    Auto,
+    /// After this time idle.
+    After(Span),
+}
+
+/// GPU sharing within a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Sharing {
+    /// Jobs a GPU at most.
+    pub time_slices: u16,
+    /// The smallest share in thousandths of a GPU: smaller asks are rounded up to it.
+    pub smallest: u16,
+}
+
+/// What happens to work that is done but not gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum OnLinger {
+    /// Reported only.
+    Warn,
+    /// Checkpointed and stopped.
+    Stop,
+}
+
+/// Limits and defaults of runs. All are spans of counted time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lifecycle {
+    /// A GPU idle for this long under a run is lingering.
+    pub linger_after: Span,
+    /// What is done about it.
+    pub on_linger: OnLinger,
+    /// A run that lasts longer fails with `MaxRun`, unless the job has its own bound.
+    pub max_run: Span,
+    /// A launch without an outcome is asked about again after this time, then with doubling pauses.
+    pub launch_retry: Span,
+    /// A node that is not ready after this time is given up and terminated.
+    pub boot_timeout: Span,
+    /// A gang that has not started after this time is stopped and queued again.
+    pub start_timeout: Span,
+    /// Tainted nodes wait this long before they are checked again and terminated: longer than the bind latency.
+    pub drain_settle: Span,
+    /// Checkpoint grace for jobs that state none.
+    pub grace: Span,
+    /// A restarted victim is not stopped again before it has run this long past its restart.
+    pub protect: Span,
+    /// Three faults on a node within its life quarantine it.
+    pub quarantine_after: u32,
+}
+
+impl Default for Lifecycle {
+    fn default() -> Self {
+        Lifecycle {
+            linger_after: Span::mins(15),
+            on_linger: OnLinger::Warn,
+            max_run: Span::mins(60 * 24 * 365),
+            launch_retry: Span::secs(30),
+            boot_timeout: Span::mins(20),
+            start_timeout: Span::mins(10),
+            drain_settle: Span::secs(10),
+            grace: Span::secs(90),
+            protect: Span::mins(10),
+            quarantine_after: 3,
+        }
+    }
+}
+
+impl Policy {
+    /// The tier of that name, if there is one.
+    #[must_use]
+    pub fn tier_named(&self, name: &str) -> Option<TierId> {
+        let at = self.tiers.iter().position(|t| t.name == name)?;
+        u16::try_from(at).ok().map(TierId)
+    }
+}

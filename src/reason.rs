@@ -1,0 +1,221 @@
+//! Why not, and why not yet: stable codes with their figures. A refusal is data, never a line in a log.
+//!
+//! Never: prose as the only carrier. `Display` words a reason with its remedy for people; `code` is what programs match on.
+
+use crate::ids::{OfferingId, QueueId};
+use crate::units::{MilliGpu, Millis, Span};
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// A closed list, in the order in which a job meets them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Reason {
+    /// Another specification under the identity of a job that exists.
+    Conflict,
+    /// The queue is not declared, and the policy rejects such queues or has its fill of them.
+    UnknownQueue,
+    /// The principal is not among the queue's submitters.
+    ForbiddenQueue,
+    /// The specification contradicts itself or the pool.
+    Misconfigured,
+    /// No offering of the queue's pools could ever hold one worker, or the models asked for are not there.
+    NoMatchingPool,
+    /// More than the quota, with all that could be borrowed, would ever allow.
+    ExceedsMaxQuota {
+        /// What the job asks.
+        asked: MilliGpu,
+        /// The most it could get.
+        most: MilliGpu,
+    },
+    /// More than the ceilings would allow if nothing else ran.
+    ExceedsCeiling,
+    /// The queue's quota is in use.
+    WaitingForQuota {
+        /// What the job asks.
+        asked: MilliGpu,
+        /// What is free for its queue.
+        available: MilliGpu,
+    },
+    /// Runs are being stopped for it.
+    WaitingForPreemption {
+        /// How many.
+        victims: u32,
+    },
+    /// Nodes for it are being bought or are booting.
+    AwaitingNodes {
+        /// Expected then.
+        eta: Millis,
+    },
+    /// A ceiling is reached.
+    Ceiling {
+        /// Which.
+        bound: Bound,
+    },
+    /// No offering that fits is in stock.
+    Stockout {
+        /// The one that is tried again first.
+        offering: OfferingId,
+        /// When.
+        until: Millis,
+    },
+    /// Its tier buys nothing: it waits for idle capacity.
+    NothingIdle,
+    /// Jobs before it in the order take what there is.
+    BehindInQueue {
+        /// Its position, from 1.
+        position: u32,
+    },
+    /// It failed and pauses before its next attempt.
+    BackOff {
+        /// Until then.
+        until: Millis,
+    },
+    /// Its workers are being started.
+    Starting,
+    /// Stopped for a job of a higher tier.
+    PreemptedBy {
+        /// The queue of that job.
+        queue: QueueId,
+    },
+    /// The cloud took back a node under it.
+    Reclaimed,
+    /// A node under it failed.
+    NodeLost,
+    /// It did not start in time.
+    StartTimeout,
+    /// It ran longer than it may.
+    MaxRun {
+        /// What it may.
+        limit: Span,
+    },
+    /// Its GPUs were idle for longer than the policy allows.
+    Lingering {
+        /// For how long.
+        idle: Span,
+    },
+    /// It failed with this exit code and has no retries left.
+    ExitCode {
+        /// As reported.
+        code: i32,
+    },
+    /// Its submitter asked for it.
+    Asked,
+}
+
+/// The dimension and place of a ceiling.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// `limits.nodes`.
+    Nodes,
+    /// `limits.gpus`.
+    Gpus,
+    /// `limits.spend`.
+    Spend,
+    /// `pools.*.ceiling.nodes`.
+    PoolNodes,
+    /// `pools.*.ceiling.onDemandNodes`, or `limits.onDemandNodes`.
+    OnDemandNodes,
+    /// `pools.*.ceiling.gpus`.
+    PoolGpus,
+    /// `pools.*.ceiling.spend`.
+    PoolSpend,
+}
+
+impl Bound {
+    /// As it is written in a policy.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Bound::Nodes => "limits.nodes",
+            Bound::Gpus => "limits.gpus",
+            Bound::Spend => "limits.spend",
+            Bound::PoolNodes => "ceiling.nodes",
+            Bound::OnDemandNodes => "ceiling.onDemandNodes",
+            Bound::PoolGpus => "ceiling.gpus",
+            Bound::PoolSpend => "ceiling.spend",
+        }
+    }
+}
+
+impl Reason {
+    /// The stable code.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Reason::Conflict => "Conflict",
+            Reason::UnknownQueue => "UnknownQueue",
+            Reason::ForbiddenQueue => "ForbiddenQueue",
+            Reason::Misconfigured => "Misconfigured",
+            Reason::NoMatchingPool => "NoMatchingPool",
+            Reason::ExceedsMaxQuota { .. } => "ExceedsMaxQuota",
+            Reason::ExceedsCeiling => "ExceedsCeiling",
+            Reason::WaitingForQuota { .. } => "WaitingForQuota",
+            Reason::WaitingForPreemption { .. } => "WaitingForPreemption",
+            Reason::AwaitingNodes { .. } => "AwaitingNodes",
+            Reason::Ceiling { .. } => "Ceiling",
+            Reason::Stockout { .. } => "Stockout",
+            Reason::NothingIdle => "NothingIdle",
+            Reason::BehindInQueue { .. } => "BehindInQueue",
+            Reason::BackOff { .. } => "BackOff",
+            Reason::Starting => "Starting",
+            Reason::PreemptedBy { .. } => "PreemptedBy",
+            Reason::Reclaimed => "Reclaimed",
+            Reason::NodeLost => "NodeLost",
+            Reason::StartTimeout => "StartTimeout",
+            Reason::MaxRun { .. } => "MaxRun",
+            Reason::Lingering { .. } => "Lingering",
+            Reason::ExitCode { .. } => "ExitCode",
+            Reason::Asked => "Asked",
+        }
+    }
+
+    /// When the job is expected to move on, where this reason knows it.
+    #[must_use]
+    pub fn eta(self) -> Option<Millis> {
+        match self {
+            Reason::AwaitingNodes { eta } => Some(eta),
+            Reason::Stockout { until, .. } | Reason::BackOff { until } => Some(until),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Conflict => {
+                f.write_str("a job of this tenant and subject exists with another specification: use a new subject")
+            }
+            Reason::UnknownQueue => f.write_str("the queue is not declared: declare it under `queues`, or send to one that is"),
+            Reason::ForbiddenQueue => f.write_str("the principal is not among the queue's `submitters`"),
+            Reason::Misconfigured => f.write_str("the specification contradicts itself: check gang, share and sharing"),
+            Reason::NoMatchingPool => {
+                f.write_str("no offering of the queue's pools can hold one worker: ask for less, or add an instance type")
+            }
+            Reason::ExceedsMaxQuota { asked, most } => {
+                write!(f, "asks {asked} GPUs, its quota with all borrowing is {most}: raise the quota or ask for less")
+            }
+            Reason::ExceedsCeiling => f.write_str("asks more than the ceilings allow with nothing else running: raise the ceiling"),
+            Reason::WaitingForQuota { asked, available } => {
+                write!(f, "asks {asked} GPUs, its queue has {available} free: starts when the queue's runs end")
+            }
+            Reason::WaitingForPreemption { victims } => write!(f, "{victims} runs are being stopped for it"),
+            Reason::AwaitingNodes { .. } => f.write_str("nodes for it are being bought or are booting"),
+            Reason::Ceiling { bound } => write!(f, "`{}` is reached: starts when runs end, or raise it", bound.as_str()),
+            Reason::Stockout { offering, .. } => write!(f, "nothing that fits is in stock; {offering} is tried again first"),
+            Reason::NothingIdle => f.write_str("its tier buys nothing and no idle capacity fits"),
+            Reason::BehindInQueue { position } => write!(f, "number {position} in the order"),
+            Reason::BackOff { .. } => f.write_str("it failed and pauses before its next attempt"),
+            Reason::Starting => f.write_str("its workers are being started"),
+            Reason::PreemptedBy { .. } => f.write_str("stopped for a job of a higher tier"),
+            Reason::Reclaimed => f.write_str("the cloud took back a node under it"),
+            Reason::NodeLost => f.write_str("a node under it failed"),
+            Reason::StartTimeout => f.write_str("its workers did not start in time"),
+            Reason::MaxRun { limit } => write!(f, "it ran longer than {limit}: raise `maxRun`"),
+            Reason::Lingering { idle } => write!(f, "its GPUs were idle for {idle}"),
+            Reason::ExitCode { code } => write!(f, "exit code {code}, no retries left"),
+            Reason::Asked => f.write_str("asked for"),
+        }
+    }
+}

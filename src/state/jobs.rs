@@ -1,0 +1,163 @@
+//! The job table: what is known of each job and its runs. A plain row; changed only by `apply`.
+//!
+//! Never: decides, or indexes itself. `state::index` derives every lookup from these rows.
+
+use crate::decision::{Outcome, StopCause};
+use crate::effect::WorkerPlace;
+use crate::ids::{Attempt, ClassId, JobId, PoolId, QueueId, Seq, TierId};
+use crate::reason::Reason;
+use crate::units::{MilliGpu, Millis, Span};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// A job. Its specification is in `State::specs` at the same position.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// Its position in the table.
+    pub id: JobId,
+    /// Its equivalence class.
+    pub class: ClassId,
+    /// Its queue.
+    pub queue: QueueId,
+    /// Its tier.
+    pub tier: TierId,
+    /// Within queue and tier.
+    pub priority: i32,
+    /// When it was accepted. Kept through requeues, so that it keeps its place in the order.
+    pub arrival: Millis,
+    /// Where in its life it is.
+    pub phase: Phase,
+    /// Since when.
+    pub since: Millis,
+    /// Whose quota it holds, while it holds places.
+    pub pool: Option<PoolId>,
+    /// Where its workers go or are.
+    pub places: Vec<WorkerPlace>,
+    /// The current or last run.
+    pub attempt: Attempt,
+    /// Its own failures so far.
+    pub failures: u32,
+    /// Work done and verified, over all attempts, as run time of the whole gang.
+    pub progress: Span,
+    /// When the current run started, if it has.
+    pub running_since: Option<Millis>,
+    /// When the current run's last verified checkpoint was reported, or when it started.
+    pub saved_at: Millis,
+    /// Not stopped for others before then.
+    pub protected_until: Millis,
+    /// Workers of the current run that have finished.
+    pub workers_done: Vec<u32>,
+    /// The first start of all.
+    pub first_start: Option<Millis>,
+    /// When it was over.
+    pub ended: Option<Millis>,
+    /// The start or stop without an outcome yet.
+    pub effect: Option<OpenEffect>,
+    /// Why it is where it is, where that needs a word.
+    pub reason: Option<Reason>,
+    /// Status messages so far.
+    pub status_seq: u32,
+    /// Its submitter asked for its end.
+    pub cancel_asked: bool,
+    /// Idleness reported by the current run, not yet settled.
+    pub idle_reported: Option<Span>,
+    /// A run that must be stopped, and why: a worker of it is gone, or its criterion is met. Settle stops it.
+    pub broken: Option<StopCause>,
+    /// While starting: given up then. While running: its longest run ends then.
+    pub must_end_by: Millis,
+    /// GPU share of all its places.
+    pub share: MilliGpu,
+    /// Runs stopped before the job was done, for whatever reason but its own failure.
+    pub interruptions: u32,
+}
+
+/// A durable effect whose outcome is not journaled yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OpenEffect {
+    /// Its id.
+    pub id: Seq,
+    /// Released again then.
+    pub next_try: Millis,
+    /// Times released.
+    pub tries: u32,
+}
+
+/// Where in its life a job is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Phase {
+    /// Just accepted: settle looks at whether it could ever run.
+    New,
+    /// Pauses after a failure.
+    BackingOff {
+        /// Until then.
+        until: Millis,
+    },
+    /// Waits for quota and places.
+    Queued,
+    /// Holds quota and places; some of these are not ready yet.
+    Booked,
+    /// The start is out.
+    Starting,
+    /// All workers run.
+    Running,
+    /// The stop is out.
+    Stopping {
+        /// Why.
+        cause: StopCause,
+        /// Whether a checkpoint was asked for.
+        checkpoint: bool,
+        /// Killed at the latest then.
+        deadline: Millis,
+    },
+    /// No worker is alive; settle says what follows.
+    Ended {
+        /// How the run ended.
+        how: Ending,
+    },
+    /// Over.
+    Done {
+        /// How.
+        outcome: Outcome,
+    },
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Ending {
+    /// Its completion criterion was met and nothing is alive.
+    Completed,
+    /// It failed by its own doing.
+    Failed {
+        /// The exit code.
+        code: i32,
+    },
+    /// A node failed under it.
+    NodeFault,
+    /// It was stopped.
+    Stopped {
+        /// Why.
+        cause: StopCause,
+    },
+    /// It stopped without being asked, and did not fail: the cluster could not start or keep it.
+    Dropped,
+}
+
+impl Job {
+    /// Whether it is over.
+    #[must_use]
+    pub fn done(&self) -> bool {
+        matches!(self.phase, Phase::Done { .. })
+    }
+
+    /// Whether workers of it may be alive.
+    #[must_use]
+    pub fn alive(&self) -> bool {
+        matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping { .. })
+    }
+
+    /// Work that would be lost if the run died at `now`: run time since the last verified checkpoint.
+    #[must_use]
+    pub fn unsaved(&self, now: Millis) -> Span {
+        if self.running_since.is_some() { now.since(self.saved_at) } else { Span::ZERO }
+    }
+}

@@ -1,0 +1,162 @@
+//! The claim table: a node from the decision to buy it until it is gone, what is free on it, and the purchases that bring claims.
+//!
+//! Never: decides, or indexes itself. A claim that is gone leaves the table; the ledger keeps its time and cost.
+
+use super::jobs::OpenEffect;
+use crate::catalog::Offering;
+use crate::decision::DrainWhy;
+use crate::ids::{JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId};
+use crate::units::{Mib, MilliCpu, MilliGpu, Millis, Rate};
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// A claim.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Node {
+    /// Its key.
+    pub id: NodeId,
+    /// What brought it.
+    pub purchase: PurchaseId,
+    /// What it is.
+    pub offering: OfferingId,
+    /// Whose ceiling it counts against.
+    pub pool: PoolId,
+    /// Where in its life it is.
+    pub phase: NodePhase,
+    /// Since when.
+    pub since: Millis,
+    /// When it was decided on.
+    pub decided_at: Millis,
+    /// The cloud's id, once it exists.
+    pub instance: Option<String>,
+    /// What is free on each GPU.
+    pub slots: Vec<Slot>,
+    /// CPU not promised to workers.
+    pub cpu_free: MilliCpu,
+    /// Memory not promised to workers.
+    pub mem_free: Mib,
+    /// Jobs with workers booked or running here, one entry a worker.
+    pub holds: Vec<JobId>,
+    /// Since when it has been ready with nothing on it.
+    pub idle_since: Option<Millis>,
+    /// What it frees is kept for this job, until then.
+    pub reserved: Option<(JobId, Millis)>,
+    /// The cloud takes it back then.
+    pub reclaim_at: Option<Millis>,
+    /// GPU share held by started runs.
+    pub allocated: MilliGpu,
+    /// GPU share held by booked jobs.
+    pub booked: MilliGpu,
+    /// While booting: given up then. While idle: drained then.
+    pub due: Millis,
+    /// To be given back whatever is on it: quarantined, or nobody's.
+    pub condemned: bool,
+    /// Faults that runs blamed on it.
+    pub faults: u32,
+    /// What it costs now.
+    pub price: Rate,
+    /// What the ceilings count it at.
+    pub booked_price: Rate,
+    /// The ledger has counted its time up to here.
+    pub accrued_to: Millis,
+    /// The termination without an outcome yet.
+    pub effect: Option<OpenEffect>,
+}
+
+/// One GPU of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Slot {
+    /// Free share in thousandths.
+    pub free: u16,
+    /// Free memory.
+    pub mem_free: Mib,
+    /// Workers on it.
+    pub workers: u16,
+}
+
+/// Where in its life a claim is. A claim whose instance is gone leaves the table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum NodePhase {
+    /// Decided on; the cloud has not answered yet.
+    Requested,
+    /// The instance exists.
+    Booting,
+    /// It can take work.
+    Ready,
+    /// It takes no new work and is checked again.
+    Draining {
+        /// Why.
+        why: DrainWhy,
+        /// Then.
+        check_at: Millis,
+    },
+    /// The termination is out.
+    Terminating,
+}
+
+impl NodePhase {
+    /// As tables and the API name it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NodePhase::Requested => "requested",
+            NodePhase::Booting => "booting",
+            NodePhase::Ready => "ready",
+            NodePhase::Draining { .. } => "draining",
+            NodePhase::Terminating => "terminating",
+        }
+    }
+}
+
+impl Node {
+    /// Whether new work may be booked on it.
+    #[must_use]
+    pub fn open(&self) -> bool {
+        self.reclaim_at.is_none() && matches!(self.phase, NodePhase::Requested | NodePhase::Booting | NodePhase::Ready)
+    }
+
+    /// GPUs with nothing on them.
+    #[must_use]
+    pub fn whole_free(&self) -> u16 {
+        self.slots.iter().filter(|s| s.workers == 0).count() as u16
+    }
+}
+
+/// A purchase whose outcome is not known yet. It holds its ceilings until it is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Purchase {
+    /// Its key.
+    pub id: PurchaseId,
+    /// Into which pool.
+    pub pool: PoolId,
+    /// Of what.
+    pub offering: OfferingId,
+    /// Its claims.
+    pub nodes: Vec<NodeId>,
+    /// Fewer than this are of no use.
+    pub at_least: u32,
+    /// When it was decided on.
+    pub decided_at: Millis,
+    /// The launch.
+    pub effect: OpenEffect,
+}
+
+/// An offering and what is known of its stock.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OfferingRow {
+    /// What it is. The price moves.
+    pub offer: Offering,
+    /// Its models, interned.
+    pub models: Vec<ModelId>,
+    /// Whether the policy in force names it.
+    pub listed: bool,
+    /// Nothing is asked of it before then.
+    pub blocked_until: Millis,
+    /// Failed windows in a row.
+    pub failures: u32,
+    /// Nodes that may be in flight at once: 1 after a stock-out, doubling on success.
+    pub window: u32,
+    /// Nodes in flight now.
+    pub in_flight: u32,
+}

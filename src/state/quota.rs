@@ -1,0 +1,159 @@
+//! Quota arithmetic: a tree a pool, with borrowing and lending, in O(depth).
+//!
+//! Source: the recurrences of Kueue's resource tree. For each node and pool:
+//! `local = max(0, subtree - lend)`, 0 without a lending limit; `subtree = nominal + sum over children (subtree - local)`;
+//! `available = max(0, local - usage) + min(parent.available, (subtree - local) - max(0, usage - local) + borrow)`, without the
+//! second term when borrowing is unbounded; at the root `subtree - usage`. Use rises to the parent only past `local`.
+//!
+//! Never: looks at jobs. It knows numbers only.
+
+use crate::ids::{PoolId, QuotaId};
+use crate::policy::{Policy, QuotaLimit};
+use crate::units::MilliGpu;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// The tree of one policy, with what each node may use.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct QuotaTree {
+    nodes: Vec<Node>,
+    /// Use by node and pool, as it rose to that node.
+    usage: BTreeMap<(QuotaId, PoolId), MilliGpu>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Node {
+    parent: Option<QuotaId>,
+    cells: BTreeMap<PoolId, Cell>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+struct Cell {
+    /// `None`: no bound here at all (a root that names no quota for this pool).
+    subtree: Option<MilliGpu>,
+    local: MilliGpu,
+    borrow: Option<MilliGpu>,
+}
+
+/// More than any quota: stands for "no bound".
+const UNBOUNDED: MilliGpu = MilliGpu(u64::MAX / 4);
+
+impl QuotaTree {
+    /// The tree of a policy, with nothing in use.
+    #[must_use]
+    pub fn new(policy: &Policy) -> QuotaTree {
+        let pools: Vec<PoolId> = (0..policy.pools.len()).map(|i| PoolId(i as u16)).collect();
+        let mut nodes: Vec<Node> =
+            policy.quotas.iter().map(|q| Node { parent: q.parent, cells: BTreeMap::new() }).collect();
+        // Parents come before children, so children are summed on the way back.
+        let mut lent: BTreeMap<(usize, PoolId), MilliGpu> = BTreeMap::new();
+        for at in (0..policy.quotas.len()).rev() {
+            let quota = &policy.quotas[at];
+            for &pool in &pools {
+                let children = lent.get(&(at, pool)).copied();
+                let limit = quota.limits.get(&pool).copied();
+                let cell = cell(limit, children, quota.parent.is_none());
+                if let (Some(parent), Some(subtree)) = (quota.parent, cell.subtree) {
+                    let sum = lent.entry((parent.ix(), pool)).or_default();
+                    *sum = *sum + (subtree - cell.local);
+                }
+                nodes[at].cells.insert(pool, cell);
+            }
+        }
+        QuotaTree { nodes, usage: BTreeMap::new() }
+    }
+
+    /// What a queue at `quota` may still take in `pool`.
+    #[must_use]
+    pub fn available(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        let Some(node) = self.nodes.get(quota.ix()) else { return MilliGpu(0) };
+        let cell = node.cells.get(&pool).copied().unwrap_or_default();
+        let usage = self.usage(quota, pool);
+        let Some(parent) = node.parent else {
+            return match cell.subtree {
+                Some(subtree) => subtree - usage,
+                None => UNBOUNDED,
+            };
+        };
+        let subtree = cell.subtree.unwrap_or_default();
+        let own = cell.local - usage;
+        let above = self.available(parent, pool);
+        let shared = match cell.borrow {
+            None => above,
+            Some(borrow) => {
+                let used_above = usage - cell.local;
+                above.min(((subtree - cell.local) + borrow) - used_above)
+            }
+        };
+        own + shared
+    }
+
+    /// What a queue at `quota` could ever take in `pool`, with nothing else in use.
+    #[must_use]
+    pub fn potential(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        let empty = QuotaTree { nodes: self.nodes.clone(), usage: BTreeMap::new() };
+        empty.available(quota, pool)
+    }
+
+    /// What is in use at `quota` in `pool`, as it rose there.
+    #[must_use]
+    pub fn usage(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        self.usage.get(&(quota, pool)).copied().unwrap_or_default()
+    }
+
+    /// What is borrowed: in use above the subtree's own quota.
+    #[must_use]
+    pub fn borrowed(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        let subtree = self.nodes.get(quota.ix()).and_then(|n| n.cells.get(&pool)).and_then(|c| c.subtree);
+        self.usage(quota, pool) - subtree.unwrap_or_default()
+    }
+
+    /// All cells in use, for the audit.
+    pub fn in_use(&self) -> impl Iterator<Item = ((QuotaId, PoolId), MilliGpu)> + '_ {
+        self.usage.iter().map(|(k, v)| (*k, *v))
+    }
+
+    pub(crate) fn take(&mut self, quota: QuotaId, pool: PoolId, amount: MilliGpu) {
+        let before = self.usage(quota, pool);
+        self.set(quota, pool, before + amount);
+        self.pass_up(quota, pool, before, before + amount);
+    }
+
+    pub(crate) fn give_back(&mut self, quota: QuotaId, pool: PoolId, amount: MilliGpu) {
+        let before = self.usage(quota, pool);
+        self.set(quota, pool, before - amount);
+        self.pass_up(quota, pool, before, before - amount);
+    }
+
+    fn pass_up(&mut self, quota: QuotaId, pool: PoolId, before: MilliGpu, after: MilliGpu) {
+        let Some(node) = self.nodes.get(quota.ix()) else { return };
+        let Some(parent) = node.parent else { return };
+        let local = node.cells.get(&pool).map(|c| c.local).unwrap_or_default();
+        let (was, is) = (before - local, after - local);
+        if is > was {
+            self.take(parent, pool, is - was);
+        } else if was > is {
+            self.give_back(parent, pool, was - is);
+        }
+    }
+
+    fn set(&mut self, quota: QuotaId, pool: PoolId, amount: MilliGpu) {
+        if amount == MilliGpu(0) {
+            self.usage.remove(&(quota, pool));
+        } else {
+            self.usage.insert((quota, pool), amount);
+        }
+    }
+}
+
+fn cell(limit: Option<QuotaLimit>, children: Option<MilliGpu>, root: bool) -> Cell {
+    let Some(limit) = limit else {
+        // No quota named here: a cohort passes its children's on; a root without any bounds nothing.
+        let subtree = if root && children.is_none() { None } else { Some(children.unwrap_or_default()) };
+        return Cell { subtree, local: MilliGpu(0), borrow: None };
+    };
+    let subtree = limit.nominal + children.unwrap_or_default();
+    let local = limit.lend.map_or(MilliGpu(0), |lend| subtree - lend);
+    Cell { subtree: Some(subtree), local, borrow: limit.borrow }
+}

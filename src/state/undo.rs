@@ -1,0 +1,137 @@
+//! The undo log: what a stage changed since its checkpoint, so that a try that does not work out leaves no trace.
+//!
+//! ```text
+//! let mark = state.checkpoint();
+//! ... edits ...
+//! state.rollback(mark)   or   state.commit(mark)
+//! ```
+//!
+//! Never: partial. Rows, quota, ledger, totals and counters all come back byte for byte; a property test says so.
+
+use super::jobs::Job;
+use super::ledger::Ledger;
+use super::nodes::{Node, OfferingRow, Purchase};
+use super::{Counters, State, Totals};
+use crate::ids::{NodeId, OfferingId, PoolId, PurchaseId, QuotaId};
+use crate::units::MilliGpu;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// What something was before it changed.
+#[derive(Clone, Debug)]
+pub(super) enum Was {
+    Job(Box<Job>),
+    Node(NodeId, Option<Box<Node>>),
+    Purchase(PurchaseId, Option<Box<Purchase>>),
+    Offering(OfferingId, Box<OfferingRow>),
+    QuotaTaken(QuotaId, PoolId, MilliGpu),
+    QuotaGiven(QuotaId, PoolId, MilliGpu),
+}
+
+/// The small things that change with nearly every edit: kept whole at each checkpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Base {
+    counters: Counters,
+    totals: Totals,
+    ledger: Ledger,
+    statuses: usize,
+    freed: u64,
+}
+
+/// The log. Empty and inactive outside of a try.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Undo {
+    log: Vec<Was>,
+    bases: Vec<Base>,
+}
+
+/// A place in the log to come back to.
+#[derive(Debug)]
+#[must_use = "a checkpoint is rolled back or committed"]
+pub struct Mark {
+    log: usize,
+    base: usize,
+}
+
+impl Undo {
+    pub(super) fn active(&self) -> bool {
+        !self.bases.is_empty()
+    }
+
+    pub(super) fn note(&mut self, was: impl FnOnce() -> Was) {
+        if self.active() {
+            self.log.push(was());
+        }
+    }
+}
+
+impl State {
+    /// Opens a try.
+    pub(crate) fn checkpoint(&mut self) -> Mark {
+        let mark = Mark { log: self.undo.log.len(), base: self.undo.bases.len() };
+        self.undo.bases.push(Base {
+            counters: self.counters,
+            totals: self.totals.clone(),
+            ledger: self.ledger,
+            statuses: self.stream.len(),
+            freed: self.freed,
+        });
+        mark
+    }
+
+    /// Ends a try and keeps what it did (until an outer try is rolled back).
+    pub(crate) fn commit(&mut self, mark: Mark) {
+        self.undo.bases.truncate(mark.base);
+        if !self.undo.active() {
+            self.undo.log.clear();
+        }
+    }
+
+    /// Ends a try and takes back everything it did.
+    pub(crate) fn rollback(&mut self, mark: Mark) {
+        while self.undo.log.len() > mark.log {
+            let Some(was) = self.undo.log.pop() else { break };
+            self.put_back(was);
+        }
+        if let Some(base) = self.undo.bases.get(mark.base).cloned() {
+            self.counters = base.counters;
+            self.totals = base.totals;
+            self.ledger = base.ledger;
+            self.stream.truncate(base.statuses);
+            self.freed = base.freed;
+        }
+        self.undo.bases.truncate(mark.base);
+    }
+
+    fn put_back(&mut self, was: Was) {
+        match was {
+            Was::Job(job) => {
+                let at = job.id.ix();
+                self.ix.job_out(&self.jobs[at], &self.specs[at]);
+                self.ix.job_in(&job, &self.specs[at]);
+                self.jobs[at] = *job;
+            }
+            Was::Node(id, row) => {
+                if let Some(now) = self.nodes.remove(&id) {
+                    self.ix.node_out(&now);
+                }
+                if let Some(row) = row {
+                    self.ix.node_in(&row);
+                    self.nodes.insert(id, *row);
+                }
+            }
+            Was::Purchase(id, row) => {
+                if let Some(now) = self.purchases.remove(&id) {
+                    self.ix.purchase_out(&now);
+                }
+                if let Some(row) = row {
+                    self.ix.purchase_in(&row);
+                    self.purchases.insert(id, *row);
+                }
+            }
+            Was::Offering(id, row) => self.offerings[id.ix()] = *row,
+            Was::QuotaTaken(quota, pool, amount) => self.quota.give_back(quota, pool, amount),
+            Was::QuotaGiven(quota, pool, amount) => self.quota.take(quota, pool, amount),
+        }
+    }
+}
