@@ -93,20 +93,14 @@ fn recordings(path: &Path, layout: &Layout) -> Result<Vec<Recording>, TraceError
     let mut table = Table::new(open(path)?)?;
     let dataset = table.optional("dataset");
     let [at, zone, instance_type] = [table.column("t_s")?, table.column("zone")?, table.column("instance_type")?];
-    let value: Box<dyn Fn(&Row) -> Result<u64, TraceError>> = match layout {
-        Layout::Availability => {
-            let (available, capacity) = (table.column("available")?, table.column("capacity")?);
-            Box::new(move |row| permille(row, available, capacity))
-        }
-        Layout::Prices => {
-            let usd = table.column("usd_per_hour")?;
-            Box::new(move |row| row.decimal(usd, 6, 10_000_000_000, "US dollars an hour, at most 10000"))
-        }
+    let value = match layout {
+        Layout::Availability => Value::Probe(table.column("available")?, table.column("capacity")?),
+        Layout::Prices => Value::Usd(table.column("usd_per_hour")?),
     };
     let mut places: BTreeMap<(String, String, String), usize> = BTreeMap::new();
     let mut out: Vec<Recording> = Vec::new();
     while let Some(row) = table.next_row()? {
-        let (t, value) = (row.ms(at)?, value(&row)?);
+        let (t, value) = (row.ms(at)?, value.of(&row)?);
         let set = row.maybe(dataset).map(|(_, text)| text.to_owned()).unwrap_or_default();
         let (zone, instance_type) = (row.id(zone)?, row.id(instance_type)?);
         let place = *places.entry((set, zone.clone(), instance_type.clone())).or_insert(out.len());
@@ -128,6 +122,21 @@ fn recordings(path: &Path, layout: &Layout) -> Result<Vec<Recording>, TraceError
         return Err(TraceError::Empty { path: path.to_owned(), what: "the file has a header but no probes" });
     }
     Ok(out)
+}
+
+/// The columns that a point's value is read from.
+enum Value {
+    Probe(Column, Column),
+    Usd(Column),
+}
+
+impl Value {
+    fn of(&self, row: &Row) -> Result<u64, TraceError> {
+        match *self {
+            Self::Probe(available, capacity) => permille(row, available, capacity),
+            Self::Usd(usd) => row.decimal(usd, 6, 10_000_000_000, "US dollars an hour, at most 10000"),
+        }
+    }
 }
 
 fn permille(row: &Row, available: Column, capacity: Column) -> Result<u64, TraceError> {

@@ -85,9 +85,9 @@ pub enum TraceError {
         /// The row's line.
         line: u64,
         /// The column, or the JSON key path.
-        column: String,
+        column: Box<str>,
         /// The value, escaped and cut.
-        value: String,
+        value: Box<str>,
         /// What is wrong with it.
         problem: Cow<'static, str>,
         /// What to do.

@@ -124,8 +124,8 @@ impl Objects {
         TraceError::BadValue {
             path: self.path.clone(),
             line,
-            column: key.to_owned(),
-            value: shown(&text),
+            column: key.into(),
+            value: shown(&text).into(),
             problem: problem.into(),
             remedy: remedy.into(),
         }

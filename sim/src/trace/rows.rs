@@ -336,8 +336,8 @@ impl Row {
         TraceError::BadValue {
             path: self.source.path.clone(),
             line: self.line,
-            column: self.source.header.get(column.0).map(|h| shown(h)).unwrap_or_default(),
-            value: shown(self.text(column)),
+            column: self.source.header.get(column.0).map(|h| shown(h).into()).unwrap_or_default(),
+            value: shown(self.text(column)).into(),
             problem: problem.into(),
             remedy: remedy.into(),
         }
