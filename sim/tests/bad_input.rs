@@ -96,6 +96,8 @@ fn bad_json_says_what_is_wrong_with_it() {
     check("{\"type\":\"job.submitted\",\"time\":\"soon\"}\n", None, &["line 1, column time: not a time, found \"soon\"", "RFC 3339"]);
     check("{\"type\":\"job.submitted\"}\n", None, &["column time: the column is missing"]);
     check("\n\n{\"type\":7,\"time\":\"2026-11-02T00:00:00Z\"}\n", None, &["line 3, column type: not text, found \"7\""]);
+    let market = r#"{"type":"simulation.market","time":"2026-11-02T00:00:00Z","data":{"drought":{"from":"2026-11-02T00:00:00Z","to":"2026-11-01T00:00:00Z"}}}"#;
+    check(market, None, &["line 1, column data.drought.to: not after data.drought.from", "write a later time"]);
     let job = r#"{"type":"job.submitted","time":"2026-11-02T00:00:00Z","subject":"a","data":{"simulation":{"durationS":-1}}}"#;
     check(job, None, &["line 1, column data.simulation.durationS: negative, found \"-1\""]);
 }

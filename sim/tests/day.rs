@@ -46,6 +46,8 @@ fn the_day_has_what_a_day_has() {
     assert_eq!((market.at_ms, market.line, market.event["type"].as_str()), (0, 1, Some("simulation.market")));
     assert_eq!(market.event["data"]["drought"]["from"], "2026-11-02T13:00:00Z");
 
+    assert_eq!(replay.droughts, [(13 * 3_600_000, 31 * 1_800_000)]);
+
     let events: Vec<Value> = replay.lines.iter().map(|l| l.event.clone()).collect();
     let jobs = count(&events, |e| e["type"] == "job.submitted");
     assert!((400..=600).contains(&jobs), "{jobs} jobs");

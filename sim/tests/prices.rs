@@ -101,6 +101,15 @@ fn the_largest_public_pods_fit_somewhere() {
 }
 
 #[test]
+fn models_that_public_pods_share_can_be_shared() {
+    let rows = prices::builtin();
+    for model in ["", "P100", "T4", "V100M16", "V100M32", "A10", "G2", "G3"] {
+        let shared = |r: &PriceRow| r.sharing && (model.is_empty() || r.answers_to(model));
+        assert!(rows.iter().any(|r| shared(r) && r.cpu_milli >= 24_200 && r.mem_mib >= 125_952), "{model}");
+    }
+}
+
+#[test]
 fn prices_agree_with_the_public_list() {
     let Some(path) = real("aws_gpu_catalog.csv") else { return };
     let list = std::fs::read_to_string(path).expect("the list");

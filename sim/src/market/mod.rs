@@ -22,6 +22,8 @@ pub struct MarketState {
 impl MarketState {
     /// Everything there, at the mean price.
     pub const CALM: Self = Self { available_permille: 1000, price_permille: 1000 };
+    /// Nothing there, at the mean price.
+    pub const NOTHING: Self = Self { available_permille: 0, price_permille: 1000 };
 }
 
 /// A (type, zone) with the series that it follows.
@@ -47,6 +49,8 @@ struct Series {
 pub struct Market {
     pairs: Vec<Pair>,
     series: Vec<Series>,
+    /// From when to when no spot is to be had at all, in ms: in order, apart from each other.
+    droughts: Vec<(u64, u64)>,
     origin: String,
 }
 
@@ -56,7 +60,7 @@ impl Market {
     pub fn calm(pairs: &[(String, String)]) -> Self {
         let pairs = pairs.iter().map(|(t, z)| Pair::new(t, z, 0, 0)).collect();
         let series = vec![Series { changes: vec![(0, MarketState::CALM)], period_ms: None }];
-        Self { pairs, series, origin: "calm: everything is always available at its mean price".to_owned() }
+        Self { pairs, series, droughts: Vec::new(), origin: "calm: everything is always available at its mean price".to_owned() }
     }
 
     /// How many pairs there are; indices run from 0 in the order given.
@@ -77,25 +81,74 @@ impl Market {
         self.pairs.get(pair_ix).map(|p| (p.instance_type.as_str(), p.zone.as_str()))
     }
 
+    /// The same market, in which no pair has any spot from `from_ms` until just before `to_ms`, at the mean price.
+    #[must_use]
+    pub fn with_drought(mut self, from_ms: u64, to_ms: u64) -> Self {
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        self.droughts.push((from_ms, to_ms));
+        self.droughts.sort_unstable();
+        for (from, to) in self.droughts.into_iter().filter(|(from, to)| from < to) {
+            match merged.last_mut() {
+                Some((_, end)) if *end >= from => *end = to.max(*end),
+                _ => merged.push((from, to)),
+            }
+        }
+        self.droughts = merged;
+        self
+    }
+
     /// The state of a pair at `t_ms`. O(log n). A pair that does not exist has nothing to sell.
     #[must_use]
     pub fn state_at(&self, pair_ix: usize, t_ms: u64) -> MarketState {
-        let nothing = MarketState { available_permille: 0, price_permille: 1000 };
-        let Some((series, at)) = self.locate(pair_ix, t_ms) else { return nothing };
-        series.state(series.phase(at))
+        let Some((series, at)) = self.locate(pair_ix, t_ms) else { return MarketState::NOTHING };
+        match self.drought_until(t_ms) {
+            Some(_) => MarketState::NOTHING,
+            None => series.state(series.phase(at)),
+        }
     }
 
     /// The first moment after `t_ms` at which the pair's state is another; `None` if it never changes again. O(log n).
     #[must_use]
     pub fn next_change_after(&self, pair_ix: usize, t_ms: u64) -> Option<u64> {
-        let (series, at) = self.locate(pair_ix, t_ms)?;
-        Some(t_ms.saturating_add(series.until_change(series.phase(at))?))
+        let now = self.state_at(pair_ix, t_ms);
+        let mut from = t_ms;
+        // At most two steps a drought: into it, and out of it.
+        loop {
+            let (series, at) = self.locate(pair_ix, from)?;
+            let next = match self.drought_until(from) {
+                Some(end) => Some(end),
+                None => {
+                    let change = series.until_change(series.phase(at)).map(|ms| from.saturating_add(ms));
+                    change.into_iter().chain(self.next_drought(from)).min()
+                }
+            };
+            from = next.filter(|next| *next > from)?;
+            if self.state_at(pair_ix, from) != now {
+                return Some(from);
+            }
+        }
     }
 
     /// What the market is made of, in one line: the source, how many series, the seed.
     #[must_use]
     pub fn describe(&self) -> String {
-        format!("{}; {} pairs", self.origin, self.pairs.len())
+        let droughts = match self.droughts.len() {
+            0 => String::new(),
+            n => format!("; {n} droughts"),
+        };
+        format!("{}; {} pairs{droughts}", self.origin, self.pairs.len())
+    }
+
+    /// The end of the drought at `t_ms`, if there is one.
+    fn drought_until(&self, t_ms: u64) -> Option<u64> {
+        let begun = self.droughts.partition_point(|(from, _)| *from <= t_ms);
+        self.droughts.get(begun.checked_sub(1)?).map(|(_, to)| *to).filter(|to| *to > t_ms)
+    }
+
+    /// The beginning of the next drought after `t_ms`.
+    fn next_drought(&self, t_ms: u64) -> Option<u64> {
+        let begun = self.droughts.partition_point(|(from, _)| *from <= t_ms);
+        self.droughts.get(begun).map(|(from, _)| *from)
     }
 
     fn locate(&self, pair_ix: usize, t_ms: u64) -> Option<(&Series, u64)> {

@@ -57,7 +57,7 @@ impl Market {
         let pairs: Vec<Pair> = pairs.collect();
         let file = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let origin = format!("recorded in {file}, {} series, {own} pairs with one of their own", series.len());
-        Ok(Self { pairs, series, origin })
+        Ok(Self { pairs, series, droughts: Vec::new(), origin })
     }
 
     /// Adds recorded prices (`dataset,t_s,zone,instance_type,usd_per_hour`) to the pairs that the file has a (type, zone) for.

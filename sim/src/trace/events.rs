@@ -33,6 +33,8 @@ pub struct Replay {
     pub start_unix_ms: i64,
     /// The events.
     pub lines: Vec<ReplayLine>,
+    /// When the simulated cloud has no spot at all, from its `simulation.market` events: (from, to) in ms after the start.
+    pub droughts: Vec<(u64, u64)>,
     /// What a reader should know, counted, a sentence each.
     pub notes: Vec<String>,
 }
@@ -47,7 +49,7 @@ pub fn read_events(path: impl AsRef<Path>) -> Result<Replay, TraceError> {
 
 fn read_opened(opened: Opened) -> Result<(Replay, Objects), TraceError> {
     let mut objects = Objects::new(opened);
-    let (mut stamped, mut demand, mut other) = (Vec::new(), 0, 0);
+    let (mut stamped, mut dry, mut demand, mut other) = (Vec::new(), Vec::new(), 0, 0);
     while let Some((line, event)) = objects.next_object()? {
         bounded(&objects.path, line, stamped.len())?;
         let remedy = "give each event a type, such as job.submitted";
@@ -55,6 +57,7 @@ fn read_opened(opened: Opened) -> Result<(Replay, Objects), TraceError> {
         match kind.as_str() {
             None => return Err(objects.bad(line, "type", kind, "not text", remedy)),
             Some("service.demand") => demand += 1,
+            Some("simulation.market") => dry.extend(drought(&objects, line, &event)?),
             Some(kind) => other += u64::from(!KNOWN.contains(&kind)),
         }
         let time = event.get("time").ok_or_else(|| objects.missing(line, "time", &event, TIME_REMEDY))?;
@@ -66,10 +69,27 @@ fn read_opened(opened: Opened) -> Result<(Replay, Objects), TraceError> {
     };
     stamped.sort_by_key(|(at, ..)| *at);
     let lines = stamped.into_iter().map(|(at, line, event)| ReplayLine { at_ms: at.abs_diff(start_unix_ms), line, event });
+    let after = |at: i64| u64::try_from(at.saturating_sub(start_unix_ms)).unwrap_or(0);
+    let droughts = dry.into_iter().map(|(from, to)| (after(from), after(to))).collect();
     let mut notes = Vec::new();
     note(&mut notes, demand, "service.demand events are in the file");
     note(&mut notes, other, "events are of a type that a replay does not know; the intake will reject them");
-    Ok((Replay { start_unix_ms, lines: lines.collect(), notes }, objects))
+    Ok((Replay { start_unix_ms, lines: lines.collect(), droughts, notes }, objects))
+}
+
+/// `data.drought.from` and `.to` of a `simulation.market` event, in ms since 1970.
+fn drought(objects: &Objects, line: u64, event: &Value) -> Result<Option<(i64, i64)>, TraceError> {
+    let Some(drought) = event.pointer("/data/drought") else { return Ok(None) };
+    let time = |key: &str, name: &str| {
+        let value = drought.get(key).ok_or_else(|| objects.missing(line, name, drought, TIME_REMEDY))?;
+        unix_ms(value).ok_or_else(|| objects.bad(line, name, value, "not a time", TIME_REMEDY))
+    };
+    let (from, to) = (time("from", "data.drought.from")?, time("to", "data.drought.to")?);
+    if from < to {
+        return Ok(Some((from, to)));
+    }
+    let value = drought.get("to").unwrap_or(&Value::Null);
+    Err(objects.bad(line, "data.drought.to", value, "not after data.drought.from", "write a later time"))
 }
 
 /// The jobs of an event file, for `--trace-format events`: each accepted submission with `data.simulation.durationS`.
@@ -112,6 +132,7 @@ pub(super) fn read_jobs(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), 
         };
         jobs.push(TraceJob { id: subject.to_owned(), submit_ms: *at_ms, duration_ms, deadline_ms, ..job.shape()? });
     }
+    note(&mut notes, u64::try_from(replay.droughts.len()).unwrap_or(0), "spot droughts were left out: they belong to a replay");
     note(&mut notes, cancelled, "cancellations were left out: a trace has none");
     note(&mut notes, twice, "submissions were left out: the same job again");
     note(&mut notes, no_duration, "jobs were skipped: no data.simulation.durationS says how long they run");
