@@ -132,6 +132,22 @@ impl QuotaTree {
         self.usage.iter().map(|(k, v)| (*k, *v))
     }
 
+    /// Uses above what may be used: the node's subtree and what it may borrow, or the root's subtree.
+    pub(crate) fn above_bounds(&self) -> Vec<(QuotaId, PoolId, MilliGpu)> {
+        let over = |(&(quota, pool), &usage): (&(QuotaId, PoolId), &MilliGpu)| {
+            let node = self.nodes.get(quota.ix())?;
+            let cell = node.cells.get(&pool)?;
+            let subtree = cell.subtree?;
+            let most = match (node.parent, cell.borrow) {
+                (Some(_), None) => return None,
+                (Some(_), Some(borrow)) => subtree + borrow,
+                (None, _) => subtree,
+            };
+            (usage > most).then(|| (quota, pool, usage - most))
+        };
+        self.usage.iter().filter_map(over).collect()
+    }
+
     pub(crate) fn take(&mut self, quota: QuotaId, pool: PoolId, amount: MilliGpu) {
         let before = self.usage(quota, pool);
         self.set(quota, pool, before + amount);
