@@ -159,7 +159,7 @@ pub struct Shape {
 pub struct Class {
     /// What its jobs have in common.
     pub shape: Shape,
-    /// Offerings that can hold at least one of its workers, by pool in order of preference.
+    /// Offerings that can hold at least one of its workers, by pool in order of preference, sorted.
     pub fits: Vec<(PoolId, Vec<OfferingId>)>,
 }
 

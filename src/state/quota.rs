@@ -76,11 +76,26 @@ impl QuotaTree {
     /// What a queue at `quota` may still take in `pool`.
     #[must_use]
     pub fn available(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        self.available_given(quota, pool, &|quota| self.usage(quota, pool))
+    }
+
+    /// What a queue at `quota` could ever take in `pool`, with nothing else in use.
+    #[must_use]
+    pub fn potential(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        self.available_given(quota, pool, &|_| MilliGpu(0))
+    }
+
+    fn available_given(
+        &self,
+        quota: QuotaId,
+        pool: PoolId,
+        used: &dyn Fn(QuotaId) -> MilliGpu,
+    ) -> MilliGpu {
         let Some(node) = self.nodes.get(quota.ix()) else {
             return MilliGpu(0);
         };
         let cell = node.cells.get(&pool).copied().unwrap_or_default();
-        let usage = self.usage(quota, pool);
+        let usage = used(quota);
         let Some(parent) = node.parent else {
             return match cell.subtree {
                 Some(subtree) => subtree - usage,
@@ -89,7 +104,7 @@ impl QuotaTree {
         };
         let subtree = cell.subtree.unwrap_or_default();
         let own = cell.local - usage;
-        let above = self.available(parent, pool);
+        let above = self.available_given(parent, pool, used);
         let shared = match cell.borrow {
             None => above,
             Some(borrow) => {
@@ -98,16 +113,6 @@ impl QuotaTree {
             }
         };
         own + shared
-    }
-
-    /// What a queue at `quota` could ever take in `pool`, with nothing else in use.
-    #[must_use]
-    pub fn potential(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
-        let empty = QuotaTree {
-            nodes: self.nodes.clone(),
-            usage: BTreeMap::new(),
-        };
-        empty.available(quota, pool)
     }
 
     /// What is in use at `quota` in `pool`, as it rose there.
