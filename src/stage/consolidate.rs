@@ -6,8 +6,8 @@
 //!          what the move saves over the time that the work is expected to go on  >=  worthIt x what the move costs
 //! ```
 //!
-//! Work that has run for some time is expected to run for as long again (run times are heavy-tailed), counted up to an hour.
-//! A move costs both nodes for a boot and a restart. Source of the rule: balanced consolidation in Karpenter, savings over disruption.
+//! A node that has been of use for some time is expected to be for as long again (run times are heavy-tailed), counted up to an
+//! hour. It gets no new work; what is on it leaves as its protection ends. A move costs both nodes for a boot and a restart. Source of the rule: balanced consolidation in Karpenter, savings over disruption.
 //!
 //! Never: moves work that cannot save its progress or is protected, a gang over several nodes, or anything to capacity whose stock
 //! was last found wanting; never takes a node that a job has reserved; never goes below a pool's `keepReady`.
@@ -25,7 +25,7 @@ use crate::units::{Rate, Span};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Work is not expected to go on for longer than this, whatever its age.
+/// A node's use is not expected to go on for longer than this, whatever its age.
 const LONGEST_HORIZON: Span = Span::mins(60);
 
 /// What work of a class would cost elsewhere, looked up once a look.
@@ -91,7 +91,6 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
 struct Move {
     saves: Rate,
     node: NodeId,
-    jobs: Vec<JobId>,
 }
 
 fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport) {
@@ -101,77 +100,126 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
     let mut moves: Vec<Move> = Vec::new();
     for node in state.nodes.values().filter(|n| n.phase == NodePhase::Ready) {
         ready += 1;
-        moves.extend(worth_moving(state, node, rules, &mut elsewhere));
+        if node.open() && node.reserved.is_none() {
+            let saves = worth_leaving(state, node, rules, &mut elsewhere);
+            moves.extend(saves.map(|saves| Move {
+                saves,
+                node: node.id,
+            }));
+        }
     }
     moves.sort_unstable_by_key(|m| (core::cmp::Reverse(m.saves), m.node));
     // What an hour allows, spread over the looks in it.
     let hourly = ready * u64::from(rules.moves_per_hour) / 1000;
     let budget = (hourly * rules.every.0 / crate::units::HOUR_MS).max(1);
-    let settle_for = state
-        .policy
-        .as_deref()
-        .map_or(Span::secs(10), |p| p.lifecycle.drain_settle);
     for chosen in moves
         .into_iter()
         .take(usize::try_from(budget).unwrap_or(usize::MAX))
     {
         report.drained += 1;
-        let check_at = engine.state.now + settle_for;
-        engine.decide(Decision::Drain {
-            node: chosen.node,
-            why: DrainWhy::Moved,
-            check_at,
-        });
-        for job in chosen.jobs {
-            report.stopped += 1;
-            settle::stop(engine, job, StopCause::Moved);
-        }
+        leave(engine, chosen.node, report);
     }
 }
 
-fn worth_moving(
+/// Takes a node out of placement, stops what can be moved off it now, and says when the rest is looked at.
+fn leave(engine: &mut Engine, id: NodeId, report: &mut PlanReport) {
+    let state = &engine.state;
+    let Some(node) = state.nodes.get(&id) else {
+        return;
+    };
+    let (mut now, mut later) = (Vec::new(), Vec::new());
+    for job in holders(node) {
+        let row = &state.jobs[job.ix()];
+        match row.phase {
+            Phase::Running if row.broken.is_none() && row.protected_until <= state.now => {
+                now.push(job)
+            }
+            Phase::Running => later.push(row.protected_until),
+            _ => {}
+        }
+    }
+    let settle_for = state
+        .policy
+        .as_deref()
+        .map_or(Span::secs(10), |p| p.lifecycle.drain_settle);
+    let soon = state.now + settle_for;
+    let check_at = if now.is_empty() {
+        later.into_iter().min().map_or(soon, |at| at.max(soon))
+    } else {
+        soon
+    };
+    engine.decide(Decision::Drain {
+        node: id,
+        why: DrainWhy::Moved,
+        check_at,
+    });
+    for job in now {
+        report.stopped += 1;
+        settle::stop(engine, job, StopCause::Moved);
+    }
+}
+
+/// A node that is being left, looked at again: goes on, unless what made it worth it is over.
+pub(super) fn go_on_leaving(engine: &mut Engine, id: NodeId, report: &mut PlanReport) {
+    let rules = engine
+        .state
+        .policy
+        .as_deref()
+        .map(|p| p.consolidation)
+        .unwrap_or_default();
+    let Some(node) = engine.state.nodes.get(&id) else {
+        return;
+    };
+    let leaving = |job: &JobId| matches!(engine.state.jobs[job.ix()].phase, Phase::Stopping { .. });
+    let still = node.holds.iter().all(leaving)
+        || worth_leaving(&engine.state, node, rules, &mut Elsewhere::new()).is_some();
+    if still {
+        leave(engine, id, report);
+    } else {
+        engine.decide(Decision::Undrain { node: id });
+    }
+}
+
+/// What leaving a node saves an hour, if that is worth it.
+fn worth_leaving(
     state: &State,
     node: &Node,
     rules: Consolidation,
     elsewhere: &mut Elsewhere,
-) -> Option<Move> {
-    if node.holds.is_empty() || !node.open() || node.reserved.is_some() {
+) -> Option<Rate> {
+    if node.holds.is_empty() {
         return None;
     }
-    let mut jobs = node.holds.clone();
-    jobs.sort_unstable();
-    jobs.dedup();
     let mut there = Rate(0);
-    let mut horizon = LONGEST_HORIZON;
     let mut restart = Span::ZERO;
-    for id in &jobs {
-        let age = movable(state, *id, node.id)?;
+    for id in holders(node) {
         let job = &state.jobs[id.ix()];
+        let spec = &state.specs[id.ix()];
+        let here = job.places.iter().all(|p| p.node == node.id);
+        if !here || spec.checkpoint.is_none() || job.phase == Phase::Booked {
+            return None;
+        }
         let key = (job.class, node.pool);
         let price = *elsewhere
             .entry(key)
             .or_insert_with(|| provision::cheapest_proven(state, key.0, key.1));
         there = there + price?;
-        horizon = horizon.min(age);
-        restart = restart.max(state.specs[id.ix()].restart);
+        restart = restart.max(spec.restart);
     }
     let saves = node.price - there;
+    // A node that has been of use for some time is expected to be for as long again.
+    let horizon = state.now.since(node.decided_at).min(LONGEST_HORIZON);
     let boot = state.offerings[node.offering.ix()].offer.boot;
     let cost = (node.price + there).over(boot + restart);
     let gain = saves.over(horizon);
     let enough = gain.0.saturating_mul(1000) >= cost.0.saturating_mul(u128::from(rules.worth_it));
-    (saves > Rate(0) && enough).then_some(Move {
-        saves,
-        node: node.id,
-        jobs,
-    })
+    (saves > Rate(0) && enough).then_some(saves)
 }
 
-/// For how long a run has lasted, if it may be moved off its node.
-fn movable(state: &State, id: JobId, node: NodeId) -> Option<Span> {
-    let (job, spec) = (&state.jobs[id.ix()], &state.specs[id.ix()]);
-    let here = job.places.iter().all(|p| p.node == node);
-    let free = job.phase == Phase::Running && job.broken.is_none() && !job.cancel_asked;
-    let past = job.protected_until <= state.now;
-    (here && free && spec.checkpoint.is_some() && past).then(|| state.now.since(job.since))
+/// The jobs with workers on a node, each once.
+fn holders(node: &Node) -> Vec<JobId> {
+    let mut jobs = node.holds.clone();
+    jobs.sort_unstable();
+    jobs.dedup();
+    jobs
 }

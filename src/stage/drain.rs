@@ -1,15 +1,14 @@
 //! drain: the second look. A node that takes no new work has waited longer than a binding can be under way; if it is still empty it
-//! is given back, if its work is on its way out it is looked at again, otherwise it takes work again.
+//! is given back, if its work is being moved that goes on, otherwise it takes work again.
 //!
 //! Never: terminates a node with work on it.
 
-use crate::decision::Decision;
+use super::consolidate;
+use crate::decision::{Decision, DrainWhy};
 use crate::engine::Engine;
-use crate::ids::{JobId, NodeId};
+use crate::ids::NodeId;
 use crate::plan::PlanReport;
-use crate::state::jobs::Phase;
 use crate::state::nodes::NodePhase;
-use crate::units::Span;
 use alloc::vec::Vec;
 
 /// Runs the stage.
@@ -32,22 +31,11 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         if check_at > now {
             continue;
         }
-        let leaving =
-            |job: &JobId| matches!(engine.state.jobs[job.ix()].phase, Phase::Stopping { .. });
         if node.holds.is_empty() {
             report.terminated += 1;
             engine.decide(Decision::Terminate { node: id });
-        } else if node.holds.iter().all(leaving) {
-            let settle = engine
-                .state
-                .policy
-                .as_deref()
-                .map_or(Span::secs(10), |p| p.lifecycle.drain_settle);
-            engine.decide(Decision::Drain {
-                node: id,
-                why,
-                check_at: now + settle,
-            });
+        } else if why == DrainWhy::Moved {
+            consolidate::go_on_leaving(engine, id, report);
         } else {
             engine.decide(Decision::Undrain { node: id });
         }
