@@ -347,7 +347,7 @@ fn checkpointed(state: &mut State, id: JobId, attempt: Attempt, progress: Span) 
         return ignore(state);
     }
     let now = state.now;
-    state.edit_job(id, |job| {
+    state.edit_job_quietly(id, |job| {
         job.progress = progress;
         job.saved_at = now;
     });
