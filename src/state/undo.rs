@@ -68,10 +68,7 @@ impl Undo {
 impl State {
     /// Opens a try.
     pub(crate) fn checkpoint(&mut self) -> Mark {
-        let mark = Mark {
-            log: self.undo.log.len(),
-            base: self.undo.bases.len(),
-        };
+        let mark = Mark { log: self.undo.log.len(), base: self.undo.bases.len() };
         self.undo.bases.push(Base {
             counters: self.counters,
             totals: self.totals.clone(),
