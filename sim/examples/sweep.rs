@@ -10,14 +10,15 @@ use std::thread;
 
 use forebay_sim::sweep::{self, SweepFailure, SweepReport};
 
-const USAGE: &str = "usage: sweep [--seeds N] [--from S] [--seed S] [--jobs J]\n  \
+const USAGE: &str = "usage: sweep [--seeds N] [--from S] [--seed S] [--jobs J] [--all]\n  \
     --seeds N  how many seeds (1000)\n  --from S   the first one (0)\n  \
-    --seed S   this one only\n  --jobs J   how many at once (2)";
+    --seed S   this one only\n  --jobs J   how many at once (2)\n  --all      go on after a failure";
 
 struct Args {
     from: u64,
     seeds: u64,
     jobs: u64,
+    all: bool,
 }
 
 fn main() -> ExitCode {
@@ -28,23 +29,26 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let (report, failure) = run(&args);
+    let (report, failures) = run(&args);
     println!("{report}");
-    match failure {
-        None => {
-            println!("every seed from {} to {} held", args.from, args.from + args.seeds.saturating_sub(1));
-            ExitCode::SUCCESS
-        }
-        Some(failure) => {
-            println!("{failure}");
-            ExitCode::FAILURE
-        }
+    let shown = if args.all { failures.len() } else { 1 };
+    for failure in failures.iter().take(shown) {
+        println!("{failure}");
     }
+    if failures.is_empty() {
+        println!("every seed from {} to {} held", args.from, args.from.saturating_add(args.seeds).saturating_sub(1));
+        return ExitCode::SUCCESS;
+    }
+    ExitCode::FAILURE
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
-    let mut args = Args { from: 0, seeds: 1000, jobs: 2 };
+    let mut args = Args { from: 0, seeds: 1000, jobs: 2, all: false };
     while let Some(word) = words.next() {
+        if word == "--all" {
+            args.all = true;
+            continue;
+        }
         let value = words.next().ok_or_else(|| format!("{word} needs a number"))?;
         let number: u64 = value.parse().map_err(|_| format!("{word} {value}: not a number"))?;
         match word.as_str() {
@@ -59,7 +63,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
 }
 
 /// Runs the seeds on some threads; stops at a failure and reports the one of the lowest seed that was run.
-fn run(args: &Args) -> (SweepReport, Option<SweepFailure>) {
+fn run(args: &Args) -> (SweepReport, Vec<SweepFailure>) {
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let (send, receive) = mpsc::channel();
     let mut report = SweepReport::default();
@@ -81,7 +85,7 @@ fn run(args: &Args) -> (SweepReport, Option<SweepFailure>) {
             match outcome {
                 Ok(one) => report.add(&one),
                 Err(failure) => {
-                    stop.store(true, Ordering::Relaxed);
+                    stop.store(!args.all, Ordering::Relaxed);
                     failures.push(failure);
                 }
             }
@@ -91,5 +95,5 @@ fn run(args: &Args) -> (SweepReport, Option<SweepFailure>) {
         }
     });
     failures.sort_by_key(|f| f.seed);
-    (report, failures.into_iter().next())
+    (report, failures)
 }

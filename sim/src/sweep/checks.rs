@@ -154,8 +154,7 @@ impl Checks {
     /// A run is stopped only for a job that its tier lets stop it.
     fn preemption(&mut self, decision: &Decision, state: &State) {
         let Decision::Stop { job, cause: StopCause::Preempted { by }, .. } = decision else { return };
-        let (Some((victim, _)), Some((winner, _)), Some(policy)) =
-            (state.job(*job), state.job(*by), state.policy())
+        let (Some((victim, _)), Some((winner, _)), Some(policy)) = (state.job(*job), state.job(*by), state.policy())
         else {
             return;
         };

@@ -443,7 +443,10 @@ impl Harness {
             if end == Some(StatusKind::Completed) && done == 0 {
                 wrong.push(format!("{} is completed, its work was never done", job.id));
             }
-            if done > 1 && self.channel.tally.lost_events + self.channel.tally.late_events == 0 && self.report.crashes == 0 {
+            if done > 1
+                && self.channel.tally.lost_events + self.channel.tally.late_events == 0
+                && self.report.crashes == 0
+            {
                 wrong.push(format!("{} was done {done} times though no message was lost", job.id));
             }
         }

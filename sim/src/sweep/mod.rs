@@ -102,7 +102,10 @@ impl fmt::Display for SweepReport {
         writeln!(f, "{} seeds, {} batches, {} jobs", self.seeds, self.batches, self.jobs)?;
         let (done, given_up) = (self.completed, self.failed);
         let (asked, never, redone) = (self.cancelled, self.rejected, self.redone);
-        writeln!(f, "jobs     {done} completed ({redone} redone), {given_up} failed, {asked} cancelled, {never} rejected")?;
+        writeln!(
+            f,
+            "jobs     {done} completed ({redone} redone), {given_up} failed, {asked} cancelled, {never} rejected"
+        )?;
         let (written, torn, held) = (self.unwritten, self.torn, self.unreleased);
         write!(f, "crashes  {} ({written} unwritten, {torn} torn, {held} unreleased), ", self.crashes)?;
         writeln!(f, "{} down times, {} clock steps", self.downtimes, self.clock_steps)?;
