@@ -47,6 +47,8 @@ struct Open {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memo {
     pub parked: BTreeMap<ClassId, Parked>,
+    /// Classes of booked jobs for which no ready places were found.
+    pub rebooked: BTreeMap<ClassId, Parked>,
     /// Switched off by the audit, to show that it changes nothing.
     pub off: bool,
 }
@@ -54,10 +56,13 @@ pub(crate) struct Memo {
 /// A class that was told no.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parked {
-    /// `State::freed` at that time: nothing that could help has happened while it is the same.
+    /// The head that was told.
+    pub head: JobId,
+    /// `State::freed` at that time: nothing that could help was given back while it is the same.
     pub freed: u64,
-    /// Looked at again then, whatever happens.
-    pub until: Millis,
+    /// At that time: nothing that could help has come of age since, unless [`State::woke_at`] is later.
+    pub at: Millis,
+    /// What it was told.
     pub reason: Reason,
 }
 
@@ -109,12 +114,24 @@ impl Engine {
     ///
     /// A batch that was left open is closed first and lost; drivers do not do that.
     pub fn open(&mut self, tick: Tick) {
-        let tick = Tick { now: tick.now.max(self.state.now), ..tick };
+        let tick = Tick {
+            now: tick.now.max(self.state.now),
+            ..tick
+        };
         let first_seq = Seq(self.state.counters.next_seq);
         let first_status = self.state.counters.statuses + 1;
         apply::tick(&mut self.state, tick);
-        let batch = Batch { first_seq, tick, events: Vec::new(), decisions: Vec::new() };
-        self.open = Some(Open { batch, effects: Vec::new(), first_status });
+        let batch = Batch {
+            first_seq,
+            tick,
+            events: Vec::new(),
+            decisions: Vec::new(),
+        };
+        self.open = Some(Open {
+            batch,
+            effects: Vec::new(),
+            first_status,
+        });
         self.dirty |= tick.resumed;
     }
 
@@ -140,28 +157,51 @@ impl Engine {
         let Some(open) = self.open.take() else {
             let batch = Batch {
                 first_seq: Seq(self.state.counters.next_seq),
-                tick: Tick { now: self.state.now, resumed: false, delivered: 0 },
+                tick: Tick {
+                    now: self.state.now,
+                    resumed: false,
+                    delivered: 0,
+                },
                 events: Vec::new(),
                 decisions: Vec::new(),
             };
-            return Unsaved { batch, released: Released::default() };
+            return Unsaved {
+                batch,
+                released: Released::default(),
+            };
         };
         let first = open.first_status;
-        let statuses = self.state.stream.iter().filter(|s| s.number >= first).cloned().collect();
-        Unsaved { batch: open.batch, released: Released { effects: open.effects, statuses } }
+        let statuses = self
+            .state
+            .stream
+            .iter()
+            .filter(|s| s.number >= first)
+            .cloned()
+            .collect();
+        Unsaved {
+            batch: open.batch,
+            released: Released {
+                effects: open.effects,
+                statuses,
+            },
+        }
     }
 
     /// When `open` must be called at the latest. `None`: nothing is due until something enters.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Millis> {
         let after = Millis(self.state.now.0.saturating_add(1));
-        let row = self.state.ix.timers.range((after, crate::decision::EffectOf::Job(JobId(0)))..).next().map(|t| t.0);
-        let stock = self.stock_retry();
-        match (row, stock) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
-        .filter(|at| *at != Millis::NEVER)
+        let row = self
+            .state
+            .ix
+            .timers
+            .range((after, crate::decision::EffectOf::Job(JobId(0)))..)
+            .next()
+            .map(|t| t.0);
+        row.into_iter()
+            .chain(self.state.wakes_at())
+            .min()
+            .filter(|at| *at != Millis::NEVER)
     }
 
     /// Applies a journaled batch: the only thing that recovery does.
@@ -184,17 +224,35 @@ impl Engine {
 
     /// An engine from a snapshot.
     pub fn restore(bytes: &[u8]) -> Result<Engine, postcard::Error> {
-        Ok(Engine { state: State::decode(bytes)?, memo: Memo::default(), open: None, dirty: true })
+        Ok(Engine {
+            state: State::decode(bytes)?,
+            memo: Memo::default(),
+            open: None,
+            dirty: true,
+        })
     }
 
     /// Effects whose outcome is not journaled: to be released again after a recovery.
     #[must_use]
     pub fn open_effects(&self) -> Vec<Effect> {
         let state = &self.state;
-        let mut effects: Vec<Effect> = state.purchases.values().map(|p| launch(state, p.id)).collect();
-        let terminating = state.nodes.values().filter(|n| n.phase == NodePhase::Terminating);
+        let mut effects: Vec<Effect> = state
+            .purchases
+            .values()
+            .map(|p| launch(state, p.id))
+            .collect();
+        let terminating = state
+            .nodes
+            .values()
+            .filter(|n| n.phase == NodePhase::Terminating);
         effects.extend(terminating.filter_map(|n| terminate(state, n.id)));
-        effects.extend(state.ix.open_jobs.iter().filter_map(|&job| start_or_stop(state, job)));
+        effects.extend(
+            state
+                .ix
+                .open_jobs
+                .iter()
+                .filter_map(|&job| start_or_stop(state, job)),
+        );
         effects.sort_by_key(|e| e.id);
         effects
     }
@@ -211,9 +269,18 @@ impl Engine {
         audit::full(&self.state)
     }
 
+    /// Checks the rows that a batch of this engine touched: cheap enough for every pass.
+    #[must_use]
+    pub fn audit_rows(&self, batch: &Batch) -> Vec<String> {
+        audit::rows(&self.state, batch)
+    }
+
     /// Switches memos off, so that an audit can show that they change nothing.
     pub fn forget_memos(&mut self, off: bool) {
-        self.memo = Memo { parked: BTreeMap::new(), off };
+        self.memo = Memo {
+            off,
+            ..Memo::default()
+        };
     }
 
     /// A copy of the lookups made from nothing, for the audit.
@@ -230,33 +297,46 @@ impl Engine {
         open.effects.extend(effect);
     }
 
-    /// How many decisions and effects the batch holds, so that a try can be taken back.
-    pub(crate) fn drafted(&self) -> (usize, usize) {
-        self.open.as_ref().map_or((0, 0), |o| (o.batch.decisions.len(), o.effects.len()))
-    }
-
-    /// Takes decisions and effects back to what [`Engine::drafted`] said.
-    pub(crate) fn undraft(&mut self, to: (usize, usize)) {
-        if let Some(open) = &mut self.open {
-            open.batch.decisions.truncate(to.0);
-            open.effects.truncate(to.1);
-        }
-    }
-
+    /// While jobs wait a pass is made with every tick: classes that were told no rest until something could help.
     fn due(&self) -> bool {
-        let now = self.state.now;
-        self.state.ix.timers.first().is_some_and(|t| t.0 <= now)
-            || self.memo.parked.values().any(|p| p.until <= now)
+        let ix = &self.state.ix;
+        !ix.queued.is_empty() || ix.timers.first().is_some_and(|t| t.0 <= self.state.now)
     }
+}
 
-    /// When a class that was told no is looked at again.
-    fn stock_retry(&self) -> Option<Millis> {
-        let now = self.state.now;
-        if self.state.ix.queued.is_empty() {
+impl State {
+    /// When something comes of age next that could help a job that waits: stock is tried again, a run may be stopped.
+    fn wakes_at(&self) -> Option<Millis> {
+        if self.ix.queued.is_empty() {
             return None;
         }
-        let blocked = self.state.offerings.iter().map(|o| o.blocked_until);
-        blocked.filter(|at| *at > now).min()
+        let after = Millis(self.now.0.saturating_add(1));
+        let guard = self
+            .ix
+            .guards
+            .range((after, JobId(0))..)
+            .next()
+            .map(|g| g.0);
+        let stock = self
+            .offerings
+            .iter()
+            .map(|o| o.blocked_until)
+            .filter(|at| *at > self.now)
+            .min();
+        guard.into_iter().chain(stock).min()
+    }
+
+    /// When something of that kind last came of age.
+    pub(crate) fn woke_at(&self) -> Millis {
+        let now = (self.now, JobId(u64::MAX));
+        let guard = self.ix.guards.range(..=now).next_back().map(|g| g.0);
+        let stock = self
+            .offerings
+            .iter()
+            .map(|o| o.blocked_until)
+            .filter(|at| *at <= self.now)
+            .max();
+        guard.into_iter().chain(stock).max().unwrap_or_default()
     }
 }
 
@@ -269,14 +349,20 @@ pub(crate) fn launch(state: &State, id: crate::ids::PurchaseId) -> Effect {
         count: p.nodes.len() as u32,
         at_least: p.at_least,
     };
-    Effect { id: p.effect.id, action }
+    Effect {
+        id: p.effect.id,
+        action,
+    }
 }
 
 /// The termination of a claim, if one is out.
 pub(crate) fn terminate(state: &State, id: crate::ids::NodeId) -> Option<Effect> {
     let node = state.nodes.get(&id)?;
     let (effect, instance) = (node.effect?, node.instance.clone()?);
-    Some(Effect { id: effect.id, action: Action::Terminate { node: id, instance } })
+    Some(Effect {
+        id: effect.id,
+        action: Action::Terminate { node: id, instance },
+    })
 }
 
 /// The start or stop of a job, if one is out.
@@ -290,12 +376,22 @@ pub(crate) fn start_or_stop(state: &State, id: JobId) -> Option<Effect> {
             workers: job.places.clone(),
             resume_from: job.progress,
         },
-        Phase::Stopping { deadline, checkpoint, .. } => {
-            Action::Stop { job: id, attempt: job.attempt, checkpoint, deadline }
-        }
+        Phase::Stopping {
+            deadline,
+            checkpoint,
+            ..
+        } => Action::Stop {
+            job: id,
+            attempt: job.attempt,
+            checkpoint,
+            deadline,
+        },
         _ => return None,
     };
-    Some(Effect { id: effect.id, action })
+    Some(Effect {
+        id: effect.id,
+        action,
+    })
 }
 
 /// The pause before an effect without an outcome is released again: 30 s, doubling, at most 5 min.

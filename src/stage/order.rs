@@ -1,0 +1,103 @@
+//! order: who goes first. Tier, then priority, then arrival.
+//!
+//! Jobs of one class stand in one line; only the heads of the lines are compared. A class that was told "no" leaves the pass, and
+//! with it everyone behind its head: they ask the same.
+//!
+//! Never: keeps a job from going because another class was told no.
+
+use crate::engine::{Engine, Parked};
+use crate::ids::{ClassId, JobId};
+use crate::state::State;
+use crate::state::index::OrderKey;
+use crate::units::Millis;
+use alloc::collections::BTreeSet;
+
+/// The line a head stands in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Line {
+    /// Holds places that are not all ready: looks for ready ones.
+    Booked,
+    /// Waits for quota and places.
+    Queued,
+}
+
+/// A head among the heads. The least goes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Head {
+    /// Negated tier priority.
+    tier: i64,
+    pub key: OrderKey,
+    pub line: Line,
+    pub class: ClassId,
+}
+
+/// The heads of all lines that are worth looking at now.
+pub(crate) fn heads(engine: &Engine) -> BTreeSet<Head> {
+    let mut heads = BTreeSet::new();
+    let woke_at = engine.state.woke_at();
+    let lines = [
+        (Line::Booked, &engine.state.ix.booked),
+        (Line::Queued, &engine.state.ix.queued),
+    ];
+    for (line, classes) in lines {
+        for (class, jobs) in classes {
+            let Some(key) = jobs.first() else { continue };
+            if !engine
+                .memo
+                .resting(&engine.state, *class, line, key.job, woke_at)
+            {
+                heads.insert(head(engine, *class, *key, line));
+            }
+        }
+    }
+    heads
+}
+
+/// The head of the same line behind `after`.
+pub(crate) fn next(engine: &Engine, after: &Head) -> Option<Head> {
+    let lines = match after.line {
+        Line::Booked => &engine.state.ix.booked,
+        Line::Queued => &engine.state.ix.queued,
+    };
+    let behind = (
+        core::ops::Bound::Excluded(after.key),
+        core::ops::Bound::Unbounded,
+    );
+    let key = lines.get(&after.class)?.range(behind).next()?;
+    Some(head(engine, after.class, *key, after.line))
+}
+
+fn head(engine: &Engine, class: ClassId, key: OrderKey, line: Line) -> Head {
+    let tier = engine.state.classes[class.ix()].shape.tier;
+    let priority = engine
+        .state
+        .policy
+        .as_deref()
+        .and_then(|p| p.tiers.get(tier.ix()))
+        .map_or(0, |t| t.priority);
+    Head {
+        tier: -i64::from(priority),
+        key,
+        line,
+        class,
+    }
+}
+
+impl crate::engine::Memo {
+    /// Whether this head was told no and nothing has happened since that could help.
+    fn resting(
+        &self,
+        state: &State,
+        class: ClassId,
+        line: Line,
+        head: JobId,
+        woke_at: Millis,
+    ) -> bool {
+        let parked = match line {
+            Line::Booked => self.rebooked.get(&class),
+            Line::Queued => self.parked.get(&class),
+        };
+        let rests = |p: &Parked| p.head == head && p.freed == state.freed && p.at >= woke_at;
+        !self.off && parked.is_some_and(rests)
+    }
+}
