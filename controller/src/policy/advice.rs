@@ -7,7 +7,7 @@ use super::check::Stock;
 use super::fault::listed;
 use super::tree::{Node, Value};
 use super::units::Gpus;
-use super::words::{InstanceTypes, KeepReady};
+use super::words::KeepReady;
 use super::written::{Buys, Written};
 use super::{Compiled, check};
 use forebay_engine::catalog::CapacityType;
@@ -59,9 +59,9 @@ pub(super) fn advise(tree: &Node, written: &Written, filled: &Written, policy: &
     lints.out
 }
 
-/// Whether the value at this path is read but not acted on, and says something else than what happens anyway.
+/// Whether the value at this path, or one that it is a part of, is read but not acted on, and says something else than what happens anyway.
 pub(super) fn is_idle(path: &[&str], node: &Node) -> bool {
-    let same = |pattern: &&[&str]| pattern.len() == path.len() && pattern.iter().zip(path).all(|(p, s)| *p == "*" || p == s);
+    let same = |pattern: &&[&str]| pattern.len() <= path.len() && pattern.iter().zip(path).all(|(p, s)| *p == "*" || p == s);
     let last = path.last().copied().unwrap_or_default();
     let anyway = matches!(&node.value, Value::Scalar { text, .. } if HOLDS_ANYWAY.contains(&(last, text)));
     NOT_ENFORCED.iter().any(same) && !anyway && node.value != Value::Null
@@ -109,7 +109,8 @@ impl Lints<'_> {
             [("nodes", limits.nodes.is_none()), ("spend", limits.spend.is_none())].iter().filter(|(_, m)| *m).map(|(n, _)| *n).collect();
         if !missing.is_empty() {
             let text = format!("`limits` names no bound for {}: a real cloud is not touched without one", missing.join(" and "));
-            self.say(&["limits"], text);
+            let line = if self.tree.has(&["limits"]) { self.tree.key_pos(&["limits"]).line } else { 0 };
+            self.out.push(Advice { line, text });
         }
     }
 
@@ -121,7 +122,7 @@ impl Lints<'_> {
                 let text = format!("pool `{name}` bids {bid}, less than the usual spot price of {}: these are not bought as spot", listed(&types));
                 self.say(&["pools", name, "spot", "maxPrice"], text);
             }
-            if let (Some(InstanceTypes::Listed(_)), Some(sharing)) = (&written.instance_types, written.sharing)
+            if let Some(sharing) = written.sharing
                 && let Some(smallest) = sharing.smallest
                 && u32::from(sharing.time_slices) * u32::from(smallest.0) > 1000
             {
@@ -130,8 +131,11 @@ impl Lints<'_> {
                 self.say(&["pools", name, "sharing"], text);
             }
             if let Some(KeepReady::Always(nodes)) = written.keep_ready.as_ref().filter(|k| **k != KeepReady::Always(0)) {
-                let text = format!("pool `{name}` keeps {nodes} nodes for ever: it never drains to zero");
+                let text = format!("pool `{name}` keeps {} for ever: it never drains to zero", count(*nodes as usize, "node"));
                 self.say(&["pools", name, "keepReady"], text);
+            }
+            if pool.ceiling.nodes == Some(0) {
+                self.say(&["pools", name, "ceiling"], format!("pool `{name}` can hold no node"));
             }
             self.quota_against_ceiling(name, pool, policy);
         }

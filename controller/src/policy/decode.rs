@@ -105,7 +105,13 @@ impl de::Error for Problem {
     }
 
     fn invalid_type(found: de::Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Problem::Said(format!("{} stands here; write {expected}", found_words(&found)))
+        // serde's own words for lists and texts are those of programmers.
+        let wanted = match expected.to_string().as_str() {
+            "a sequence" => "a list, such as `[a, b]`".to_owned(),
+            "a string" => "a name".to_owned(),
+            other => other.to_owned(),
+        };
+        Problem::Said(format!("{} stands here; write {wanted}", found_words(&found)))
     }
 
     fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
@@ -113,9 +119,9 @@ impl de::Error for Problem {
     }
 
     fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
-        let help = match nearest(variant, known.iter().copied()) {
-            Some(name) => format!("did you mean `{name}`? known: {}", listed(known)),
-            None => format!("use one of {}", listed(known)),
+        let help = match nearest(variant, known.iter().copied())[..] {
+            [name] if known.len() > 1 => format!("did you mean `{name}`? known: {}", listed(known)),
+            _ => meant(variant, known.iter().copied()),
         };
         Problem::Said(format!("`{}` is not known here; {help}", shown(variant)))
     }

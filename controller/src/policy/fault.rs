@@ -102,7 +102,7 @@ fn render(out: &mut String, source: &str, fault: &Fault, line: &str) -> fmt::Res
 
 /// The part of a line to show, with the caret's indent and width in it. Tabs and control characters become blanks.
 fn window(line: &str, column: u32, width: u32) -> (String, usize, usize) {
-    let chars: Vec<char> = line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let chars: Vec<char> = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let at = usize::try_from(column.saturating_sub(1)).unwrap_or(0).min(chars.len());
     let start = if chars.len() > PolicyErrors::LINE_WIDTH { at.saturating_sub(40) } else { 0 };
     let end = chars.len().min(start + PolicyErrors::LINE_WIDTH);
@@ -111,16 +111,18 @@ fn window(line: &str, column: u32, width: u32) -> (String, usize, usize) {
     (chars[start..end].iter().collect(), at - start, width)
 }
 
-/// The nearest of `known` to `given`, when it is near enough to be a slip of the finger.
+/// Those of `known` that `given` may be a slip of the finger for: all that are equally near.
 #[must_use]
-pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     // Names are short; a pasted page is not a slip.
     if given.chars().count() > 64 {
-        return None;
+        return Vec::new();
     }
-    let near = |name: &str| distance(&given.to_lowercase(), &name.to_lowercase());
     let allowed = 1 + given.chars().count() / 4;
-    known.into_iter().map(|name| (near(name), name)).filter(|(d, _)| *d <= allowed).min().map(|(_, name)| name)
+    let near = |name: &str| distance(&given.to_lowercase(), &name.to_lowercase());
+    let near: Vec<(usize, &str)> = known.into_iter().map(|name| (near(name), name)).filter(|(d, _)| *d <= allowed).collect();
+    let least = near.iter().map(|(d, _)| *d).min();
+    near.into_iter().filter(|(d, _)| Some(*d) == least).map(|(_, name)| name).collect()
 }
 
 /// Edits between two words: insert, delete, replace, or swap of neighbours (optimal string alignment).
@@ -142,15 +144,16 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// "did you mean `x`? known are a, b": the remedy for a name that is not known.
+/// The remedy for a name that is not known: what was meant, or else what there is.
 #[must_use]
 pub fn meant<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
-    let list = listed(&known);
-    match (nearest(given, known.iter().copied()), known.is_empty()) {
-        (Some(name), _) => format!("did you mean `{name}`?"),
-        (None, false) => format!("use one of {list}"),
-        (None, true) => "declare it first".to_owned(),
+    match (&nearest(given, known.iter().copied())[..], &known[..]) {
+        (_, []) => "declare it first".to_owned(),
+        (_, [only]) => format!("write `{only}`"),
+        ([], _) => format!("use one of {}", listed(&known)),
+        ([name], _) => format!("did you mean `{name}`?"),
+        (several, _) => format!("did you mean one of {}?", listed(several)),
     }
 }
 

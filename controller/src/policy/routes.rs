@@ -85,7 +85,7 @@ pub(super) fn compile(when: &str) -> Result<Program, Wrong> {
     let mut names = Names::default();
     names.walk(program.expression(), &mut Vec::new());
     if let Some(name) = names.unknown.first() {
-        let remedy = format!("an expression sees `job` only, such as `job.labels.{}`", shown(name));
+        let remedy = format!("an expression sees `job` only: write `job.{}` if that is meant", shown(name));
         return Err((format!("`{}` is not known in a route", shown(name)), remedy));
     }
     if let Some(name) = names.functions.iter().find(|f| !known_function(f)) {
@@ -93,7 +93,7 @@ pub(super) fn compile(when: &str) -> Result<Program, Wrong> {
     }
     if !names.sees_job {
         let what = format!("`{}` says nothing about the job", shown(when));
-        return Err((what, "a route chooses by the job; name a queue's rules or `undeclaredQueues` to catch all".to_owned()));
+        return Err((what, "ask for something of `job`; what no route takes keeps its own queue, or falls to `undeclaredQueues`".to_owned()));
     }
     Ok(program)
 }

@@ -81,12 +81,16 @@ impl Check<'_> {
             }
             let path = ["pools", name, "instanceTypes", &at.to_string()];
             if glob.contains(['*', '?']) {
-                self.at(&path, format!("no instance type matches `{}`", shown(glob)), "see the types in `forebay doctor`, or write `any`");
+                let some = known.iter().next().copied().unwrap_or_default();
+                let remedy = format!("write a type of the catalogue such as `{some}`, a glob that matches some, or `any`");
+                self.at(&path, format!("no instance type matches `{}`", shown(glob)), remedy);
             } else {
-                let remedy = nearest(glob, known.iter().copied()).map_or_else(
-                    || "use a type of the catalogue, or add it to the catalogue".to_owned(),
-                    |near| format!("did you mean `{near}`?"),
-                );
+                let near = nearest(glob, known.iter().copied());
+                let remedy = if near.is_empty() {
+                    "use a type of the catalogue, or add it to the catalogue".to_owned()
+                } else {
+                    meant(glob, near)
+                };
                 self.at(&path, format!("the catalogue has no instance type `{}`", shown(glob)), remedy);
             }
         }

@@ -28,7 +28,7 @@ impl Check<'_> {
                 }
                 let sum = Gpus(sum);
                 let what = format!(
-                    "`{path}` is promised {} GPUs of pool `{pool}`, but the queues below it {sum} together ({})", quota.gpus, parts.join(", ")
+                    "`{path}` is promised {} GPUs of pool `{pool}`, but the queues below it are promised {sum} together ({})", quota.gpus, parts.join(", ")
                 );
                 let remedy = format!("raise the quota of `{path}` to {sum}, or lower those below it");
                 self.at(&["queues", path, "quota", pool, "gpus"], what, remedy);
