@@ -1,1 +1,3 @@
 //! The controller.
+
+pub mod driver;
