@@ -1,3 +1,4 @@
 //! The controller.
 
 pub mod driver;
+pub mod journal;
