@@ -31,10 +31,7 @@ pub(crate) fn run(engine: &mut Engine, waiting: &[(Head, Reason)], report: &mut 
     for (head, reason) in waiting {
         let helps = matches!(
             reason,
-            Reason::Ceiling { .. }
-                | Reason::Stockout { .. }
-                | Reason::LaunchRefused { .. }
-                | Reason::NothingIdle
+            Reason::Ceiling { .. } | Reason::Stockout { .. } | Reason::LaunchRefused { .. } | Reason::NothingIdle
         );
         if helps && head.line == order::Line::Queued {
             stop_for(engine, head.key.job, head.class, report);
@@ -44,17 +41,10 @@ pub(crate) fn run(engine: &mut Engine, waiting: &[(Head, Reason)], report: &mut 
 
 fn stop_for(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanReport) {
     let now = engine.state.now;
-    if engine.state.jobs[job.ix()]
-        .reserved_until
-        .is_some_and(|until| until > now)
-    {
+    if engine.state.jobs[job.ix()].reserved_until.is_some_and(|until| until > now) {
         return;
     }
-    let pools: Vec<PoolId> = engine.state.classes[class.ix()]
-        .fits
-        .iter()
-        .map(|f| f.0)
-        .collect();
+    let pools: Vec<PoolId> = engine.state.classes[class.ix()].fits.iter().map(|f| f.0).collect();
     for pool in pools {
         let asked = admit::share(&engine.state, class, pool);
         if admit::quota_says(&engine.state, class, pool, asked).is_some() {
@@ -66,28 +56,16 @@ fn stop_for(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanRe
     }
 }
 
-fn stop(
-    engine: &mut Engine,
-    job: JobId,
-    victims: &[JobId],
-    nodes: Vec<NodeId>,
-    report: &mut PlanReport,
-) {
+fn stop(engine: &mut Engine, job: JobId, victims: &[JobId], nodes: Vec<NodeId>, report: &mut PlanReport) {
     let mut until = engine.state.now;
     for victim in victims {
         report.stopped += 1;
         settle::stop(engine, *victim, StopCause::Preempted { by: job });
-        if let crate::state::jobs::Phase::Stopping { deadline, .. } =
-            engine.state.jobs[victim.ix()].phase
-        {
+        if let crate::state::jobs::Phase::Stopping { deadline, .. } = engine.state.jobs[victim.ix()].phase {
             until = until.max(deadline);
         }
     }
-    engine.decide(Decision::Reserve {
-        job,
-        nodes,
-        until: until + RESERVE_FOR,
-    });
+    engine.decide(Decision::Reserve { job, nodes, until: until + RESERVE_FOR });
 }
 
 /// The victims and the nodes where the job would go without them.
@@ -117,9 +95,7 @@ fn choose(
         // Tried back, dearest first: whoever is not needed keeps running.
         for at in (0..taken.len()).rev() {
             let victim = taken[at];
-            if !put_down(&mut engine.state, victim) {
-                continue;
-            }
+            put_down(&mut engine.state, victim);
             match place::find(engine, job, pool, Reach::Ready, asked) {
                 Some(found) => {
                     places = Some(found);
@@ -142,11 +118,10 @@ fn lift(state: &mut State, id: JobId) {
 }
 
 /// Puts a run back where it was, in a try. It always fits: nobody took its place.
-fn put_down(state: &mut State, id: JobId) -> bool {
+fn put_down(state: &mut State, id: JobId) {
     let job = &state.jobs[id.ix()];
     let (class, places) = (job.class, job.places.clone());
     state.hold(id, class, &places, true);
-    true
 }
 
 /// Runs that may be stopped for a class, lowest tier first, then the least work lost.
@@ -155,11 +130,7 @@ fn candidates(state: &State, class: ClassId, pool: PoolId) -> Vec<JobId> {
         return Vec::new();
     };
     let by = state.classes[class.ix()].shape.tier;
-    let fits = state.classes[class.ix()]
-        .fits
-        .iter()
-        .find(|f| f.0 == pool)
-        .map_or(&[][..], |f| &f.1);
+    let fits = state.classes[class.ix()].fits.iter().find(|f| f.0 == pool).map_or(&[][..], |f| &f.1);
     let mut found: Vec<(i32, GpuTime, JobId)> = Vec::new();
     for (at, tier) in policy.tiers.iter().enumerate() {
         if !tier.stoppable_by.contains(&by) {
@@ -169,7 +140,7 @@ fn candidates(state: &State, class: ClassId, pool: PoolId) -> Vec<JobId> {
         for id in running.into_iter().flatten() {
             let job = &state.jobs[id.ix()];
             let helps = job.places.iter().any(|p| useful(state, p.node, fits, pool));
-            if helps && may_be_stopped(state, *id, tier) {
+            if helps && may_be_stopped(state, *id) {
                 found.push((tier.priority, job.share.over(job.unsaved(state.now)), *id));
             }
         }
@@ -186,15 +157,8 @@ fn useful(state: &State, node: NodeId, fits: &[crate::ids::OfferingId], pool: Po
     state.nodes.get(&node).is_some_and(good)
 }
 
-/// Past its protection; or past `maxRunWhileOthersWait`, whatever protects it.
-fn may_be_stopped(state: &State, id: JobId, tier: &crate::policy::Tier) -> bool {
+/// Past its protection, which holds minRun, a restart's catching up, and ends at `maxRunWhileOthersWait` at the latest.
+fn may_be_stopped(state: &State, id: JobId) -> bool {
     let job = &state.jobs[id.ix()];
-    let Some(since) = job.running_since else {
-        return false;
-    };
-    let ran = state.now.since(since);
-    let too_long = tier
-        .max_run_while_others_wait
-        .is_some_and(|most| ran >= most);
-    job.broken.is_none() && (too_long || (ran >= tier.min_run && job.protected_until <= state.now))
+    job.broken.is_none() && job.running_since.is_some() && job.protected_until <= state.now
 }

@@ -8,7 +8,6 @@ use super::jobs::{Job, Phase};
 use super::nodes::{Node, NodePhase, Purchase};
 use crate::decision::EffectOf;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, TierId};
-use crate::job::JobSpec;
 use crate::units::Millis;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -28,11 +27,7 @@ impl OrderKey {
     /// The key of a job.
     #[must_use]
     pub fn of(job: &Job) -> OrderKey {
-        OrderKey {
-            rank: -i64::from(job.priority),
-            arrival: job.arrival,
-            job: job.id,
-        }
+        OrderKey { rank: -i64::from(job.priority), arrival: job.arrival, job: job.id }
     }
 }
 
@@ -53,6 +48,8 @@ pub struct Index {
     pub free: BTreeMap<(PoolId, OfferingId), Free>,
     /// Ready nodes with nothing on them.
     pub idle: BTreeSet<NodeId>,
+    /// Nodes that take no new work and are looked at again.
+    pub draining: BTreeSet<NodeId>,
     /// Claims in flight that nothing is booked on.
     pub unbooked: BTreeSet<NodeId>,
     /// When to look at which row again.
@@ -61,6 +58,8 @@ pub struct Index {
     pub by_instance: BTreeMap<String, NodeId>,
     /// Jobs by identity: (tenant, subject).
     pub by_identity: BTreeMap<(String, String), JobId>,
+    /// When the protection of each run ends: it may be stopped for others from then on.
+    pub guards: BTreeSet<(Millis, JobId)>,
     /// Jobs that are not over.
     pub open_jobs: BTreeSet<JobId>,
 }
@@ -79,13 +78,12 @@ impl Index {
     #[must_use]
     pub fn rebuilt(state: &State) -> Index {
         let mut ix = Index::default();
-        for (job, spec) in state.jobs.iter().zip(&state.specs) {
-            ix.job_in(job, spec);
+        for job in &state.jobs {
+            ix.job_in(job);
         }
         for (job, spec) in state.jobs.iter().zip(&state.specs) {
             // The latest job of an identity is the one that counts.
-            ix.by_identity
-                .insert((spec.tenant.clone(), spec.subject.clone()), job.id);
+            ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), job.id);
         }
         for node in state.nodes.values() {
             ix.node_in(node);
@@ -96,22 +94,17 @@ impl Index {
         ix
     }
 
-    pub(crate) fn job_in(&mut self, job: &Job, spec: &JobSpec) {
+    pub(crate) fn job_in(&mut self, job: &Job) {
         match job.phase {
             Phase::Queued => {
-                self.queued
-                    .entry(job.class)
-                    .or_default()
-                    .insert(OrderKey::of(job));
+                self.queued.entry(job.class).or_default().insert(OrderKey::of(job));
             }
             Phase::Booked => {
-                self.booked
-                    .entry(job.class)
-                    .or_default()
-                    .insert(OrderKey::of(job));
+                self.booked.entry(job.class).or_default().insert(OrderKey::of(job));
             }
             Phase::Running => {
                 self.running.entry(job.tier).or_default().insert(job.id);
+                self.guards.insert((job.protected_until, job.id));
             }
             _ => {}
         }
@@ -121,21 +114,24 @@ impl Index {
         if !job.done() {
             self.open_jobs.insert(job.id);
         }
-        if let Some(at) = job_due(job, spec) {
+        if let Some(at) = job_due(job) {
             self.timers.insert((at, EffectOf::Job(job.id)));
         }
     }
 
-    pub(super) fn job_out(&mut self, job: &Job, spec: &JobSpec) {
+    pub(super) fn job_out(&mut self, job: &Job) {
         match job.phase {
             Phase::Queued => drop_from(&mut self.queued, job.class, &OrderKey::of(job)),
             Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job)),
-            Phase::Running => drop_from(&mut self.running, job.tier, &job.id),
+            Phase::Running => {
+                drop_from(&mut self.running, job.tier, &job.id);
+                self.guards.remove(&(job.protected_until, job.id));
+            }
             _ => {}
         }
         self.unsettled.remove(&job.id);
         self.open_jobs.remove(&job.id);
-        if let Some(at) = job_due(job, spec) {
+        if let Some(at) = job_due(job) {
             self.timers.remove(&(at, EffectOf::Job(job.id)));
         }
     }
@@ -152,13 +148,12 @@ impl Index {
                 free.part.insert((rank, slot, node.id, at));
             }
             if node.holds.is_empty() {
-                let list = if node.phase == NodePhase::Ready {
-                    &mut self.idle
-                } else {
-                    &mut self.unbooked
-                };
+                let list = if node.phase == NodePhase::Ready { &mut self.idle } else { &mut self.unbooked };
                 list.insert(node.id);
             }
+        }
+        if matches!(node.phase, NodePhase::Draining { .. }) {
+            self.draining.insert(node.id);
         }
         if node_needs_settling(node) {
             self.unsettled_nodes.insert(node.id);
@@ -187,6 +182,7 @@ impl Index {
             self.idle.remove(&node.id);
             self.unbooked.remove(&node.id);
         }
+        self.draining.remove(&node.id);
         self.unsettled_nodes.remove(&node.id);
         if let Some(at) = node_due(node) {
             self.timers.remove(&(at, EffectOf::Node(node.id)));
@@ -194,13 +190,11 @@ impl Index {
     }
 
     pub(super) fn purchase_in(&mut self, purchase: &Purchase) {
-        self.timers
-            .insert((purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
+        self.timers.insert((purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
     }
 
     pub(super) fn purchase_out(&mut self, purchase: &Purchase) {
-        self.timers
-            .remove(&(purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
+        self.timers.remove(&(purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
     }
 }
 
@@ -219,11 +213,7 @@ fn rank(node: &Node) -> u8 {
 
 fn parts(node: &Node) -> impl Iterator<Item = (u8, u16)> + '_ {
     let in_part = |s: &super::nodes::Slot| s.workers > 0 && s.free > 0;
-    node.slots
-        .iter()
-        .enumerate()
-        .filter(move |(_, s)| in_part(s))
-        .map(|(at, s)| (at as u8, s.free))
+    node.slots.iter().enumerate().filter(move |(_, s)| in_part(s)).map(|(at, s)| (at as u8, s.free))
 }
 
 /// Whether settle has something to decide on a job.
@@ -245,32 +235,26 @@ fn node_needs_settling(node: &Node) -> bool {
 }
 
 /// When a job has to be looked at again. The bounds that need the policy are in the row already.
-fn job_due(job: &Job, spec: &JobSpec) -> Option<Millis> {
-    let _ = spec;
+fn job_due(job: &Job) -> Option<Millis> {
     match job.phase {
         Phase::BackingOff { until } => Some(until),
-        Phase::Starting => Some(
-            job.must_end_by
-                .min(job.effect.map_or(Millis::NEVER, |e| e.next_try)),
-        ),
+        Phase::Starting => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
         Phase::Running => Some(job.must_end_by),
         Phase::Stopping { .. } => job.effect.map(|e| e.next_try),
         _ => None,
     }
 }
 
-/// When a claim has to be looked at again.
+/// When a claim has to be looked at again. A reserved one is not drained before its reservation is over.
 fn node_due(node: &Node) -> Option<Millis> {
-    let reserved = node.reserved.map(|(_, until)| until);
-    let own = match node.phase {
+    match node.phase {
         NodePhase::Requested => None,
         NodePhase::Booting => Some(node.due),
-        NodePhase::Ready => node.idle_since.map(|_| node.due),
+        NodePhase::Ready => match node.reserved {
+            Some((_, until)) => Some(until),
+            None => node.idle_since.map(|_| node.due),
+        },
         NodePhase::Draining { check_at, .. } => Some(check_at),
         NodePhase::Terminating => node.effect.map(|e| e.next_try),
-    };
-    match (own, reserved) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }

@@ -52,6 +52,8 @@ pub struct State {
     pub(crate) totals: Totals,
     pub(crate) ledger: Ledger,
     pub(crate) stream: VecDeque<Status>,
+    /// Running work is looked at again then, to move it.
+    pub(crate) consolidate_at: Millis,
     /// By position in the policy's list of offerings.
     pub(crate) listed: Vec<OfferingId>,
     #[serde(skip)]
@@ -88,7 +90,9 @@ pub struct Counters {
     pub outcomes: [u64; 4],
     /// Runs stopped for a job of a higher tier.
     pub preemptions: u64,
-    /// Nodes that the cloud took back.
+    /// Runs moved to cheaper capacity.
+    pub moves: u64,
+    /// Nodes that the cloud took back, or announced to.
     pub reclaims: u64,
     /// Runs that ended because the cloud took back a node.
     pub reclaimed_runs: u64,
@@ -98,6 +102,10 @@ pub struct Counters {
     pub times_at_zero: u64,
     /// The most claims at once.
     pub nodes_peak: u64,
+    /// Times that a policy was put in force.
+    pub configured: u64,
+    /// Instances taken in that nobody had bought.
+    pub orphans: u64,
     /// Jobs that ended after their deadline, or not at all by then.
     pub deadline_misses: u64,
 }
@@ -155,7 +163,7 @@ pub struct Shape {
 pub struct Class {
     /// What its jobs have in common.
     pub shape: Shape,
-    /// Offerings that can hold at least one of its workers, by pool in order of preference.
+    /// Offerings that can hold at least one of its workers, by pool in order of preference, sorted.
     pub fits: Vec<(PoolId, Vec<OfferingId>)>,
 }
 
@@ -192,10 +200,7 @@ impl State {
     /// The latest job of an identity.
     #[must_use]
     pub fn job_of(&self, tenant: &str, subject: &str) -> Option<JobId> {
-        self.ix
-            .by_identity
-            .get(&(String::from(tenant), String::from(subject)))
-            .copied()
+        self.ix.by_identity.get(&(String::from(tenant), String::from(subject))).copied()
     }
 
     /// Jobs that are not over.
@@ -306,13 +311,7 @@ impl State {
         let mut state: State = postcard::from_bytes(bytes)?;
         state.ix = Index::rebuilt(&state);
         state.names = names::Names::rebuilt(&state);
-        state.woken = state
-            .ix
-            .booked
-            .values()
-            .flatten()
-            .map(|key| key.job)
-            .collect();
+        state.woken = state.ix.booked.values().flatten().map(|key| key.job).collect();
         Ok(state)
     }
 }
@@ -321,12 +320,11 @@ impl State {
 impl State {
     pub(crate) fn edit_job(&mut self, id: JobId, edit: impl FnOnce(&mut Job)) {
         let at = id.ix();
-        let spec = &self.specs[at];
         let row = &mut self.jobs[at];
         self.undo.note(|| Was::Job(Box::new(row.clone())));
-        self.ix.job_out(row, spec);
+        self.ix.job_out(row);
         edit(row);
-        self.ix.job_in(row, spec);
+        self.ix.job_in(row);
     }
 
     /// Edits a claim after counting its time so far. Does nothing when it is gone.
@@ -334,13 +332,11 @@ impl State {
         let Some(row) = self.nodes.get_mut(&id) else {
             return;
         };
-        self.undo
-            .note(|| Was::Node(id, Some(Box::new(row.clone()))));
+        self.undo.note(|| Was::Node(id, Some(Box::new(row.clone()))));
         self.ix.node_out(row);
         let offer = &self.offerings[row.offering.ix()].offer;
         let booked_before = row.booked_price;
-        self.ledger
-            .accrue(row, offer.capacity, offer.on_demand, self.now);
+        self.ledger.accrue(row, offer.capacity, offer.on_demand, self.now);
         row.accrued_to = self.now;
         edit(row);
         let (pool, booked_after) = (row.pool, row.booked_price);
@@ -351,8 +347,7 @@ impl State {
     pub(crate) fn add_node(&mut self, node: Node) {
         self.undo.note(|| Was::Node(node.id, None));
         let offer = &self.offerings[node.offering.ix()].offer;
-        self.totals
-            .add(node.pool, offer.capacity, offer.gpus, node.booked_price);
+        self.totals.add(node.pool, offer.capacity, offer.gpus, node.booked_price);
         self.ix.node_in(&node);
         self.nodes.insert(node.id, node);
         self.counters.nodes_peak = self.counters.nodes_peak.max(self.nodes.len() as u64);
@@ -360,14 +355,11 @@ impl State {
 
     pub(crate) fn remove_node(&mut self, id: NodeId) -> Option<Node> {
         let node = self.nodes.remove(&id)?;
-        self.undo
-            .note(|| Was::Node(id, Some(Box::new(node.clone()))));
+        self.undo.note(|| Was::Node(id, Some(Box::new(node.clone()))));
         self.ix.node_out(&node);
         let offer = &self.offerings[node.offering.ix()].offer;
-        self.ledger
-            .accrue(&node, offer.capacity, offer.on_demand, self.now);
-        self.totals
-            .remove(node.pool, offer.capacity, offer.gpus, node.booked_price);
+        self.ledger.accrue(&node, offer.capacity, offer.on_demand, self.now);
+        self.totals.remove(node.pool, offer.capacity, offer.gpus, node.booked_price);
         self.freed += 1;
         if self.nodes.is_empty() {
             self.counters.times_at_zero += 1;
@@ -385,8 +377,7 @@ impl State {
         let Some(row) = self.purchases.get_mut(&id) else {
             return;
         };
-        self.undo
-            .note(|| Was::Purchase(id, Some(Box::new(row.clone()))));
+        self.undo.note(|| Was::Purchase(id, Some(Box::new(row.clone()))));
         self.ix.purchase_out(row);
         edit(row);
         self.ix.purchase_in(row);
@@ -394,8 +385,7 @@ impl State {
 
     pub(crate) fn remove_purchase(&mut self, id: PurchaseId) -> Option<Purchase> {
         let purchase = self.purchases.remove(&id)?;
-        self.undo
-            .note(|| Was::Purchase(id, Some(Box::new(purchase.clone()))));
+        self.undo.note(|| Was::Purchase(id, Some(Box::new(purchase.clone()))));
         self.ix.purchase_out(&purchase);
         Some(purchase)
     }
@@ -407,12 +397,7 @@ impl State {
     }
 
     /// Takes a job's quota in a pool, or gives it back.
-    pub(crate) fn take_quota(
-        &mut self,
-        queue: QueueId,
-        pool: PoolId,
-        amount: crate::units::MilliGpu,
-    ) {
+    pub(crate) fn take_quota(&mut self, queue: QueueId, pool: PoolId, amount: crate::units::MilliGpu) {
         let Some(rule) = &self.queues[queue.ix()].rule else {
             return;
         };
@@ -421,12 +406,7 @@ impl State {
         self.quota.take(quota, pool, amount);
     }
 
-    pub(crate) fn give_quota_back(
-        &mut self,
-        queue: QueueId,
-        pool: PoolId,
-        amount: crate::units::MilliGpu,
-    ) {
+    pub(crate) fn give_quota_back(&mut self, queue: QueueId, pool: PoolId, amount: crate::units::MilliGpu) {
         let Some(rule) = &self.queues[queue.ix()].rule else {
             return;
         };
@@ -454,9 +434,7 @@ impl Totals {
     fn remove(&mut self, pool: PoolId, capacity: CapacityType, gpus: u16, price: Rate) {
         for held in self.both(pool).into_iter().flatten() {
             held.nodes = held.nodes.saturating_sub(1);
-            held.on_demand_nodes = held
-                .on_demand_nodes
-                .saturating_sub(u32::from(capacity == CapacityType::OnDemand));
+            held.on_demand_nodes = held.on_demand_nodes.saturating_sub(u32::from(capacity == CapacityType::OnDemand));
             held.gpus = held.gpus.saturating_sub(u32::from(gpus));
             held.spend = held.spend - price;
         }

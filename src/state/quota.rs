@@ -44,14 +44,8 @@ impl QuotaTree {
     #[must_use]
     pub fn new(policy: &Policy) -> QuotaTree {
         let pools: Vec<PoolId> = (0..policy.pools.len()).map(|i| PoolId(i as u16)).collect();
-        let mut nodes: Vec<Node> = policy
-            .quotas
-            .iter()
-            .map(|q| Node {
-                parent: q.parent,
-                cells: BTreeMap::new(),
-            })
-            .collect();
+        let mut nodes: Vec<Node> =
+            policy.quotas.iter().map(|q| Node { parent: q.parent, cells: BTreeMap::new() }).collect();
         // Parents come before children, so children are summed on the way back.
         let mut lent: BTreeMap<(usize, PoolId), MilliGpu> = BTreeMap::new();
         for at in (0..policy.quotas.len()).rev() {
@@ -67,20 +61,27 @@ impl QuotaTree {
                 nodes[at].cells.insert(pool, cell);
             }
         }
-        QuotaTree {
-            nodes,
-            usage: BTreeMap::new(),
-        }
+        QuotaTree { nodes, usage: BTreeMap::new() }
     }
 
     /// What a queue at `quota` may still take in `pool`.
     #[must_use]
     pub fn available(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        self.available_given(quota, pool, &|quota| self.usage(quota, pool))
+    }
+
+    /// What a queue at `quota` could ever take in `pool`, with nothing else in use.
+    #[must_use]
+    pub fn potential(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        self.available_given(quota, pool, &|_| MilliGpu(0))
+    }
+
+    fn available_given(&self, quota: QuotaId, pool: PoolId, used: &dyn Fn(QuotaId) -> MilliGpu) -> MilliGpu {
         let Some(node) = self.nodes.get(quota.ix()) else {
             return MilliGpu(0);
         };
         let cell = node.cells.get(&pool).copied().unwrap_or_default();
-        let usage = self.usage(quota, pool);
+        let usage = used(quota);
         let Some(parent) = node.parent else {
             return match cell.subtree {
                 Some(subtree) => subtree - usage,
@@ -89,7 +90,7 @@ impl QuotaTree {
         };
         let subtree = cell.subtree.unwrap_or_default();
         let own = cell.local - usage;
-        let above = self.available(parent, pool);
+        let above = self.available_given(parent, pool, used);
         let shared = match cell.borrow {
             None => above,
             Some(borrow) => {
@@ -98,16 +99,6 @@ impl QuotaTree {
             }
         };
         own + shared
-    }
-
-    /// What a queue at `quota` could ever take in `pool`, with nothing else in use.
-    #[must_use]
-    pub fn potential(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
-        let empty = QuotaTree {
-            nodes: self.nodes.clone(),
-            usage: BTreeMap::new(),
-        };
-        empty.available(quota, pool)
     }
 
     /// What is in use at `quota` in `pool`, as it rose there.
@@ -119,17 +110,29 @@ impl QuotaTree {
     /// What is borrowed: in use above the subtree's own quota.
     #[must_use]
     pub fn borrowed(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
-        let subtree = self
-            .nodes
-            .get(quota.ix())
-            .and_then(|n| n.cells.get(&pool))
-            .and_then(|c| c.subtree);
+        let subtree = self.nodes.get(quota.ix()).and_then(|n| n.cells.get(&pool)).and_then(|c| c.subtree);
         self.usage(quota, pool) - subtree.unwrap_or_default()
     }
 
     /// All cells in use, for the audit.
     pub fn in_use(&self) -> impl Iterator<Item = ((QuotaId, PoolId), MilliGpu)> + '_ {
         self.usage.iter().map(|(k, v)| (*k, *v))
+    }
+
+    /// Uses above what may be used: the node's subtree and what it may borrow, or the root's subtree.
+    pub(crate) fn above_bounds(&self) -> Vec<(QuotaId, PoolId, MilliGpu)> {
+        let over = |(&(quota, pool), &usage): (&(QuotaId, PoolId), &MilliGpu)| {
+            let node = self.nodes.get(quota.ix())?;
+            let cell = node.cells.get(&pool)?;
+            let subtree = cell.subtree?;
+            let most = match (node.parent, cell.borrow) {
+                (Some(_), None) => return None,
+                (Some(_), Some(borrow)) => subtree + borrow,
+                (None, _) => subtree,
+            };
+            (usage > most).then(|| (quota, pool, usage - most))
+        };
+        self.usage.iter().filter_map(over).collect()
     }
 
     pub(crate) fn take(&mut self, quota: QuotaId, pool: PoolId, amount: MilliGpu) {
@@ -170,22 +173,10 @@ impl QuotaTree {
 fn cell(limit: Option<QuotaLimit>, children: Option<MilliGpu>, root: bool) -> Cell {
     let Some(limit) = limit else {
         // No quota named here: a cohort passes its children's on; a root without any bounds nothing.
-        let subtree = if root && children.is_none() {
-            None
-        } else {
-            Some(children.unwrap_or_default())
-        };
-        return Cell {
-            subtree,
-            local: MilliGpu(0),
-            borrow: None,
-        };
+        let subtree = if root && children.is_none() { None } else { Some(children.unwrap_or_default()) };
+        return Cell { subtree, local: MilliGpu(0), borrow: None };
     };
     let subtree = limit.nominal + children.unwrap_or_default();
     let local = limit.lend.map_or(MilliGpu(0), |lend| subtree - lend);
-    Cell {
-        subtree: Some(subtree),
-        local,
-        borrow: limit.borrow,
-    }
+    Cell { subtree: Some(subtree), local, borrow: limit.borrow }
 }

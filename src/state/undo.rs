@@ -68,10 +68,7 @@ impl Undo {
 impl State {
     /// Opens a try.
     pub(crate) fn checkpoint(&mut self) -> Mark {
-        let mark = Mark {
-            log: self.undo.log.len(),
-            base: self.undo.bases.len(),
-        };
+        let mark = Mark { log: self.undo.log.len(), base: self.undo.bases.len() };
         self.undo.bases.push(Base {
             counters: self.counters,
             totals: self.totals.clone(),
@@ -104,8 +101,8 @@ impl State {
         match was {
             Was::Job(job) => {
                 let at = job.id.ix();
-                self.ix.job_out(&self.jobs[at], &self.specs[at]);
-                self.ix.job_in(&job, &self.specs[at]);
+                self.ix.job_out(&self.jobs[at]);
+                self.ix.job_in(&job);
                 self.jobs[at] = *job;
             }
             Was::Node(id, row) => {

@@ -98,7 +98,11 @@ impl Run {
 
     fn progress(&self, at: Millis) -> Span {
         let at = self.frozen.map_or(at, |f| f.min(at));
-        if self.started { (self.base + at.since(self.work_from)).min(self.truth.duration.max(self.base)) } else { self.base }
+        if self.started {
+            (self.base + at.since(self.work_from)).min(self.truth.duration.max(self.base))
+        } else {
+            self.base
+        }
     }
 
     fn working(&self) -> bool {
@@ -357,7 +361,9 @@ impl Cluster {
                 }
                 match used.get_mut(gpu) {
                     Some(share) if *share + u32::from(place.share) <= 1000 => *share += u32::from(place.share),
-                    Some(_) => self.violations.push(format!("{job} {attempt}: GPU {gpu} of {} is given out twice", place.node)),
+                    Some(_) => {
+                        self.violations.push(format!("{job} {attempt}: GPU {gpu} of {} is given out twice", place.node))
+                    }
                     None => self.violations.push(format!("{job} {attempt}: {} has no GPU {gpu}", place.node)),
                 }
             }
