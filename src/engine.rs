@@ -17,6 +17,7 @@ use crate::ids::{ClassId, JobId, Seq};
 use crate::journal::Batch;
 use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
+use crate::stage::provision;
 use crate::state::State;
 use crate::state::index::Index;
 use crate::state::jobs::Phase;
@@ -244,6 +245,7 @@ impl Engine {
     fn due(&self) -> bool {
         let ix = &self.state.ix;
         !ix.queued.is_empty()
+            || self.state.floor_short()
             || self.state.consolidation_due().is_some_and(|at| at <= self.state.now)
             || ix.timers.first().is_some_and(|t| t.0 <= self.state.now)
     }
@@ -256,9 +258,18 @@ impl State {
         (rules.worth_it > 0 && !self.ix.running.is_empty()).then_some(self.consolidate_at)
     }
 
+    /// Whether a pool has fewer ready or coming nodes to spare than its floor asks for.
+    fn floor_short(&self) -> bool {
+        let pools = self.policy.as_deref().map_or(&[][..], |p| &p.pools);
+        let short = |(at, pool): (usize, &crate::policy::Pool)| {
+            pool.keep_ready > 0 && provision::spare(self, crate::ids::PoolId(at as u16)) < pool.keep_ready
+        };
+        pools.iter().enumerate().any(short)
+    }
+
     /// When something comes of age next that could help a job that waits: stock is tried again, a run may be stopped.
     fn wakes_at(&self) -> Option<Millis> {
-        if self.ix.queued.is_empty() {
+        if self.ix.queued.is_empty() && !self.floor_short() {
             return None;
         }
         let after = Millis(self.now.0.saturating_add(1));

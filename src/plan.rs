@@ -30,22 +30,42 @@ pub struct PlanReport {
     pub drained: u32,
     /// drain: nodes given back.
     pub terminated: u32,
-    /// Classes that wait, and why, in the order in which they were looked at.
+    /// Classes that wait, and why, as their heads were told.
     pub waiting: Vec<(ClassId, Reason)>,
 }
+
+/// Rounds of a pass at most. Two or three are the rule; the bound is for the case that nobody thought of.
+const MOST_ROUNDS: u32 = 16;
 
 /// One pass.
 pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
     let mut report = PlanReport::default();
-    settle::run(engine, &mut report);
-    start_woken(engine, &mut report);
-    let waiting = serve(engine, &mut report);
-    preempt::run(engine, &waiting, &mut report);
-    provision::keep_ready(engine, &mut report);
-    consolidate::run(engine, &mut report);
-    drain::run(engine, &mut report);
-    report.waiting = waiting.into_iter().map(|(head, reason)| (head.class, reason)).collect();
+    for _ in 0..MOST_ROUNDS {
+        let before = engine.state.freed;
+        round(engine, &mut report);
+        if engine.state.freed == before {
+            break;
+        }
+    }
+    report.waiting = waiting(engine);
     report
+}
+
+/// All stages once. What one job gave up may be what one before it waits for, so rounds are made until none gives anything up.
+fn round(engine: &mut Engine, report: &mut PlanReport) {
+    settle::run(engine, report);
+    start_woken(engine, report);
+    let told_no = serve(engine, report);
+    preempt::run(engine, &told_no, report);
+    provision::keep_ready(engine, report);
+    consolidate::run(engine, report);
+    drain::run(engine, report);
+}
+
+/// The classes that wait, with what their heads were told.
+fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
+    let classes = engine.state.ix.queued.keys();
+    classes.filter_map(|class| Some((*class, engine.memo.parked.get(class)?.reason))).collect()
 }
 
 /// Starts booked gangs whose last node became ready.

@@ -102,6 +102,9 @@ fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason
     if state.jobs[job.ix()].phase == Phase::Booked {
         vacate(state, job, false);
     }
+    if state.jobs[job.ix()].reserved_until.is_some() {
+        release_all(state, job);
+    }
     let now = state.now;
     state.edit_job(job, |row| {
         row.phase = Phase::Done { outcome };
@@ -174,7 +177,7 @@ fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
     let timeout = state.policy.as_deref().map_or(Span::mins(10), |p| p.lifecycle.start_timeout);
     let effect = out(state, seq);
     let places = state.jobs[job.ix()].places.clone();
-    state.start_on(&places);
+    state.start_on(job, &places);
     state.edit_job(job, |row| {
         row.phase = Phase::Starting;
         row.since = now;
@@ -207,6 +210,8 @@ fn buy(
     let decided_at = state.now;
     state.add_purchase(Purchase { id, pool, offering, nodes, at_least, decided_at, effect });
     state.edit_offering(offering, |row| row.in_flight += count);
+    // What is bought for one may have room for another.
+    state.freed += 1;
     launch(state, id)
 }
 
@@ -263,6 +268,7 @@ fn release_all(state: &mut State, job: JobId) {
     for node in nodes {
         state.edit_node(node, |row| row.reserved = None);
     }
+    state.edit_job_quietly(job, |row| row.reserved_until = None);
     state.freed += 1;
 }
 

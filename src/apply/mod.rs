@@ -59,7 +59,7 @@ fn take_seq(state: &mut State) -> Seq {
 
 /// Appends a message to the status stream.
 fn say(state: &mut State, job: JobId, kind: StatusKind, reason: Option<Reason>) {
-    state.edit_job(job, |row| row.status_seq += 1);
+    state.edit_job_quietly(job, |row| row.status_seq += 1);
     let (row, spec) = (&state.jobs[job.ix()], &state.specs[job.ix()]);
     let status = Status {
         number: state.counters.statuses + 1,

@@ -87,6 +87,7 @@ impl Index {
         }
         for node in state.nodes.values() {
             ix.node_in(node);
+            ix.name_in(node);
         }
         for purchase in state.purchases.values() {
             ix.purchase_in(purchase);
@@ -136,10 +137,20 @@ impl Index {
         }
     }
 
-    pub(super) fn node_in(&mut self, node: &Node) {
+    /// The cloud's id of a claim. Apart from the rest, for it changes once in a claim's life.
+    pub(super) fn name_in(&mut self, node: &Node) {
         if let Some(instance) = &node.instance {
             self.by_instance.insert(instance.clone(), node.id);
         }
+    }
+
+    pub(super) fn name_out(&mut self, node: &Node) {
+        if let Some(instance) = &node.instance {
+            self.by_instance.remove(instance);
+        }
+    }
+
+    pub(super) fn node_in(&mut self, node: &Node) {
         if node.open() {
             let rank = rank(node);
             let free = self.free.entry((node.pool, node.offering)).or_default();
@@ -164,9 +175,6 @@ impl Index {
     }
 
     pub(super) fn node_out(&mut self, node: &Node) {
-        if let Some(instance) = &node.instance {
-            self.by_instance.remove(instance);
-        }
         if node.open() {
             let rank = rank(node);
             let key = (node.pool, node.offering);

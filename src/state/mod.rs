@@ -327,6 +327,13 @@ impl State {
         self.ix.job_in(row);
     }
 
+    /// Edits what no lookup is made from.
+    pub(crate) fn edit_job_quietly(&mut self, id: JobId, edit: impl FnOnce(&mut Job)) {
+        let row = &mut self.jobs[id.ix()];
+        self.undo.note(|| Was::Job(Box::new(row.clone())));
+        edit(row);
+    }
+
     /// Edits a claim after counting its time so far. Does nothing when it is gone.
     pub(crate) fn edit_node(&mut self, id: NodeId, edit: impl FnOnce(&mut Node)) {
         let Some(row) = self.nodes.get_mut(&id) else {
@@ -338,9 +345,13 @@ impl State {
         let booked_before = row.booked_price;
         self.ledger.accrue(row, offer.capacity, offer.on_demand, self.now);
         row.accrued_to = self.now;
+        let named = row.instance.is_some();
         edit(row);
         let (pool, booked_after) = (row.pool, row.booked_price);
         self.ix.node_in(row);
+        if !named {
+            self.ix.name_in(row);
+        }
         self.totals.reprice(pool, booked_before, booked_after);
     }
 
@@ -349,6 +360,7 @@ impl State {
         let offer = &self.offerings[node.offering.ix()].offer;
         self.totals.add(node.pool, offer.capacity, offer.gpus, node.booked_price);
         self.ix.node_in(&node);
+        self.ix.name_in(&node);
         self.nodes.insert(node.id, node);
         self.counters.nodes_peak = self.counters.nodes_peak.max(self.nodes.len() as u64);
     }
@@ -357,6 +369,7 @@ impl State {
         let node = self.nodes.remove(&id)?;
         self.undo.note(|| Was::Node(id, Some(Box::new(node.clone()))));
         self.ix.node_out(&node);
+        self.ix.name_out(&node);
         let offer = &self.offerings[node.offering.ix()].offer;
         self.ledger.accrue(&node, offer.capacity, offer.on_demand, self.now);
         self.totals.remove(node.pool, offer.capacity, offer.gpus, node.booked_price);

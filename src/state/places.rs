@@ -105,12 +105,12 @@ impl State {
     }
 
     /// Turns booked places into running ones.
-    pub(crate) fn start_on(&mut self, places: &[WorkerPlace]) {
+    pub(crate) fn start_on(&mut self, job: JobId, places: &[WorkerPlace]) {
         for place in places {
             self.edit_node(place.node, |node| {
                 node.booked = node.booked - place.gpu_share();
                 node.allocated = node.allocated + place.gpu_share();
-                node.reserved = None;
+                node.reserved = node.reserved.filter(|(owner, _)| *owner != job);
             });
         }
     }

@@ -108,9 +108,11 @@ impl State {
             Was::Node(id, row) => {
                 if let Some(now) = self.nodes.remove(&id) {
                     self.ix.node_out(&now);
+                    self.ix.name_out(&now);
                 }
                 if let Some(row) = row {
                     self.ix.node_in(&row);
+                    self.ix.name_in(&row);
                     self.nodes.insert(id, *row);
                 }
             }
