@@ -1,1 +1,5 @@
 //! The engine under a virtual clock.
+
+pub mod market;
+pub mod prices;
+pub mod trace;

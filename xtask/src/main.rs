@@ -1,2 +1,87 @@
-//! Chores.
-fn main() {}
+//! Every chore of the project, one subcommand each. `cargo xtask --help` is the map.
+//!
+//! A chore prints each command that it runs, so that a reader can run it alone. No chore installs anything, and none
+//! reaches the network beyond what cargo itself fetches.
+
+mod bench;
+mod command;
+mod needs;
+mod schema;
+mod sweep;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "The chores of Forebay",
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Run the checks and the tests, section by section; stop at the first that fails
+    Test(test::Args),
+    /// Check the rules of the house that the compiler does not (CONTRIBUTING.md names them)
+    Tidy,
+    /// Run the seeded fault sweep in simulation
+    Sweep(sweep::Args),
+    /// Write the JSON Schemas to policies/schema, or check that they are up to date
+    Schema(schema::Args),
+    /// Run the benches, or the one that is named
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = Workspace::find().and_then(|workspace| match cli.chore {
+        Chore::Test(args) => test::run(&workspace, &args),
+        Chore::Tidy => tidy::run(&workspace),
+        Chore::Sweep(args) => sweep::run(&workspace, &args),
+        Chore::Schema(args) => schema::run(&workspace, &args),
+        Chore::Bench(args) => bench::run(&workspace, &args),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // `test` has already said everything above its closing line, which must stay the last one.
+            if !failure.message.is_empty() {
+                eprintln!("{}", failure.message);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why a chore did not succeed, in words that end with what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    /// What to print, or nothing when the chore has said it already.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with its message.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+        }
+    }
+
+    /// A failure that has been printed already.
+    pub fn already_said() -> Self {
+        Self::new("")
+    }
+}

@@ -1,0 +1,152 @@
+//! The spot market of the simulated cloud: what can be had of each (instance type, zone), and at what price, over time.
+//! It never draws a number once built: every answer is a look-up, the same however often and in whatever order it is asked.
+//!
+//! ```text
+//! seed, or a recorded CSV -> series of changes -> one for each (type, zone) -> state_at, next_change_after
+//! ```
+
+mod recorded;
+mod seeded;
+
+use std::path::{Path, PathBuf};
+
+/// What the market gives for one (type, zone) at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarketState {
+    /// The part of the pair's capacity that spot can have, in 1/1000: 0 is none, and running spot is reclaimed.
+    pub available_permille: u16,
+    /// The spot price in 1/1000 of the pair's mean spot price (the catalogue's).
+    pub price_permille: u16,
+}
+
+impl MarketState {
+    /// Everything there, at the mean price.
+    pub const CALM: Self = Self { available_permille: 1000, price_permille: 1000 };
+}
+
+/// A (type, zone) with the series that it follows.
+#[derive(Clone, Debug)]
+struct Pair {
+    instance_type: String,
+    zone: String,
+    series: usize,
+    /// Where in the series time 0 lies, in ms.
+    offset_ms: u64,
+}
+
+/// States with the time at which each begins; the first begins at 0 and neighbours differ.
+#[derive(Clone, Debug)]
+struct Series {
+    changes: Vec<(u64, MarketState)>,
+    /// The length in ms, after which it begins again; `None` lasts for ever.
+    period_ms: Option<u64>,
+}
+
+/// Availability and prices for a list of (type, zone) pairs.
+#[derive(Clone, Debug)]
+pub struct Market {
+    pairs: Vec<Pair>,
+    series: Vec<Series>,
+    origin: String,
+}
+
+impl Market {
+    /// A market in which nothing ever changes.
+    #[must_use]
+    pub fn calm(pairs: &[(String, String)]) -> Self {
+        let pairs = pairs.iter().map(|(t, z)| Pair::new(t, z, 0, 0)).collect();
+        let series = vec![Series { changes: vec![(0, MarketState::CALM)], period_ms: None }];
+        Self { pairs, series, origin: "calm: everything is always available at its mean price".to_owned() }
+    }
+
+    /// How many pairs there are; indices run from 0 in the order given.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Whether there are no pairs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// The type and zone of a pair.
+    #[must_use]
+    pub fn pair(&self, pair_ix: usize) -> Option<(&str, &str)> {
+        self.pairs.get(pair_ix).map(|p| (p.instance_type.as_str(), p.zone.as_str()))
+    }
+
+    /// The state of a pair at `t_ms`. O(log n). A pair that does not exist has nothing to sell.
+    #[must_use]
+    pub fn state_at(&self, pair_ix: usize, t_ms: u64) -> MarketState {
+        let nothing = MarketState { available_permille: 0, price_permille: 1000 };
+        let Some((series, at)) = self.locate(pair_ix, t_ms) else { return nothing };
+        series.state(series.phase(at))
+    }
+
+    /// The first moment after `t_ms` at which the pair's state is another; `None` if it never changes again. O(log n).
+    #[must_use]
+    pub fn next_change_after(&self, pair_ix: usize, t_ms: u64) -> Option<u64> {
+        let (series, at) = self.locate(pair_ix, t_ms)?;
+        Some(t_ms.saturating_add(series.until_change(series.phase(at))?))
+    }
+
+    /// What the market is made of, in one line: the source, how many series, the seed.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!("{}; {} pairs", self.origin, self.pairs.len())
+    }
+
+    fn locate(&self, pair_ix: usize, t_ms: u64) -> Option<(&Series, u64)> {
+        let pair = self.pairs.get(pair_ix)?;
+        Some((self.series.get(pair.series)?, t_ms.saturating_add(pair.offset_ms)))
+    }
+}
+
+impl Pair {
+    fn new(instance_type: &str, zone: &str, series: usize, offset_ms: u64) -> Self {
+        Self { instance_type: instance_type.to_owned(), zone: zone.to_owned(), series, offset_ms }
+    }
+}
+
+impl Series {
+    /// Drops what does not change anything.
+    fn new(mut changes: Vec<(u64, MarketState)>, period_ms: Option<u64>) -> Self {
+        changes.dedup_by_key(|(_, state)| *state);
+        Self { changes, period_ms: period_ms.filter(|p| *p > 0) }
+    }
+
+    fn phase(&self, at: u64) -> u64 {
+        self.period_ms.map_or(at, |period| at % period)
+    }
+
+    fn state(&self, phase: u64) -> MarketState {
+        let after = self.changes.partition_point(|(t, _)| *t <= phase);
+        self.changes.get(after.saturating_sub(1)).map_or(MarketState::CALM, |(_, state)| *state)
+    }
+
+    fn until_change(&self, phase: u64) -> Option<u64> {
+        let after = self.changes.partition_point(|(t, _)| *t <= phase);
+        if let Some((t, _)) = self.changes.get(after) {
+            return Some(t - phase);
+        }
+        // Round the end: the last state goes over into the first, or, if they are equal, lasts until the second.
+        let period = self.period_ms.filter(|_| self.changes.len() > 1)?;
+        let (first, last) = (self.changes.first()?, self.changes.last()?);
+        let wrapped = if first.1 == last.1 { self.changes.get(1)?.0 } else { 0 };
+        Some(period.saturating_sub(phase).saturating_add(wrapped))
+    }
+}
+
+/// A file of recorded availability in the folder of a trace: the first `spot_availability*.csv` by name.
+#[must_use]
+pub fn find_beside(trace_path: &Path) -> Option<PathBuf> {
+    let folder = trace_path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).ok()?;
+    let matches = |p: &PathBuf| {
+        let name = p.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        name.starts_with("spot_availability") && name.ends_with(".csv") && p.is_file()
+    };
+    entries.flatten().map(|e| e.path()).filter(matches).min()
+}

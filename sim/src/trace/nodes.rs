@@ -1,0 +1,64 @@
+//! Node lists: the fleet that is already there, in the project's CSV or as Alibaba published its own.
+//! It never prices a node: reserved nodes cost what a policy says.
+
+use std::path::Path;
+
+use super::rows::{Table, open};
+use super::{TraceError, shown};
+
+/// One node of a fixed fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceNode {
+    /// The id, unique in its list.
+    pub id: String,
+    /// CPU in millicores.
+    pub cpu_milli: u64,
+    /// Main memory in MiB.
+    pub mem_mib: u64,
+    /// Whole GPUs; 0 is a CPU node.
+    pub gpus: u32,
+    /// The GPU's model in lower case; `None` where there is no GPU or the list does not say.
+    pub gpu_model: Option<String>,
+    /// The line that it is on.
+    pub line: u64,
+}
+
+/// Reads `node,cpu_milli,mem_mib,gpus,gpu_model` or the published `sn,cpu_milli,memory_mib,gpu,model`, in the file's order.
+///
+/// # Errors
+/// Whatever is wrong with the file, with its line, column and value: see [`TraceError`].
+pub fn read_nodes(path: impl AsRef<Path>) -> Result<Vec<TraceNode>, TraceError> {
+    let mut table = Table::new(open(path.as_ref())?)?;
+    let published = table.optional("sn").is_some() && table.optional("node").is_none();
+    let names = if published { ["sn", "memory_mib", "gpu", "model"] } else { ["node", "mem_mib", "gpus", "gpu_model"] };
+    let [id, mem, gpus, model] = names;
+    let [id, cpu, mem, gpus] =
+        [table.column(id)?, table.column("cpu_milli")?, table.column(mem)?, table.column(gpus)?];
+    let model = table.optional(model);
+    let mut nodes = Vec::new();
+    while let Some(row) = table.next_row()? {
+        super::bounded(table.path(), row.line, nodes.len())?;
+        let name = row.maybe(model).map(|(_, text)| text.to_lowercase()).filter(|m| m != "nan");
+        nodes.push(TraceNode {
+            id: row.id(id)?,
+            cpu_milli: row.whole(cpu, 1_000_000_000)?,
+            mem_mib: row.whole(mem, 1 << 30)?,
+            gpus: row.small(gpus, 1024)?,
+            gpu_model: name,
+            line: row.line,
+        });
+    }
+    if nodes.is_empty() {
+        return Err(TraceError::Empty { path: table.path().to_owned(), what: "the file has a header but no nodes" });
+    }
+    match super::first_repeat(nodes.iter().map(|n| (n.id.as_str(), n.line))) {
+        None => Ok(nodes),
+        Some((line, first_line, id)) => Err(TraceError::Repeated {
+            path: table.path().to_owned(),
+            line,
+            column: names[0].to_owned(),
+            value: shown(id),
+            first_line,
+        }),
+    }
+}

@@ -1,0 +1,133 @@
+//! JSON objects out of a file, one at a time with their lines: an array of objects, or objects one after another.
+//! It never parses: it finds where an object begins and ends, and holds one object at most.
+
+use std::io::BufRead;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::error::{TraceError, shown};
+use super::rows::Opened;
+
+/// The longest object in bytes. The largest real ones, jobs with many attempts, stay below 1 MiB.
+const OBJECT_BYTES: usize = 16 << 20;
+
+pub(super) struct Objects {
+    pub(super) path: PathBuf,
+    reader: Box<dyn BufRead>,
+    line: u64,
+    /// `Some` in a file that is an array: whether its end was seen.
+    array: Option<bool>,
+    begun: bool,
+}
+
+enum Step {
+    Byte(u8),
+    End,
+}
+
+impl Objects {
+    pub(super) fn new(opened: Opened) -> Self {
+        Self { path: opened.path, reader: opened.reader, line: 1, array: None, begun: false }
+    }
+
+    /// The next object and the line that it begins on.
+    pub(super) fn next_object(&mut self) -> Result<Option<(u64, Value)>, TraceError> {
+        loop {
+            let line = self.line;
+            match self.step()? {
+                Step::End if self.array == Some(false) => {
+                    return Err(self.truncated(line, "the JSON array is never closed"));
+                }
+                Step::End => return Ok(None),
+                Step::Byte(b' ' | b'\t' | b'\r' | b'\n') => {}
+                Step::Byte(b'[') if !self.begun => {
+                    self.begun = true;
+                    self.array = Some(false);
+                }
+                Step::Byte(b']') if self.array == Some(false) => self.array = Some(true),
+                Step::Byte(b',') if self.array == Some(false) => {}
+                Step::Byte(b'{') if self.array != Some(true) => {
+                    self.begun = true;
+                    return self.object(line).map(|value| Some((line, value)));
+                }
+                Step::Byte(other) => {
+                    let problem = format!("\"{}\" where a JSON object should begin", shown(&char::from(other).to_string()));
+                    let remedy = "write JSON objects, one a line, or one array of them";
+                    return Err(TraceError::BadRow { path: self.path.clone(), line, problem, remedy: remedy.into() });
+                }
+            }
+        }
+    }
+
+    fn object(&mut self, line: u64) -> Result<Value, TraceError> {
+        let mut bytes = vec![b'{'];
+        let (mut depth, mut quoted, mut escaped) = (1u32, false, false);
+        while depth > 0 {
+            let Step::Byte(byte) = self.step()? else {
+                return Err(self.truncated(line, "a JSON object begins and is never closed"));
+            };
+            bytes.push(byte);
+            if bytes.len() > OBJECT_BYTES {
+                let problem = "a JSON object of more than 16 MiB".to_owned();
+                let remedy = "look for a brace or a quote that is not closed".into();
+                return Err(TraceError::BadRow { path: self.path.clone(), line, problem, remedy });
+            }
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if quoted => escaped = true,
+                b'"' => quoted = !quoted,
+                b'{' if !quoted => depth += 1,
+                b'}' if !quoted => depth -= 1,
+                _ => {}
+            }
+        }
+        if std::str::from_utf8(&bytes).is_err() {
+            let (problem, remedy) = ("not UTF-8 text", "give a text file, saved as UTF-8");
+            return Err(TraceError::NotText { path: self.path.clone(), line, problem, remedy });
+        }
+        serde_json::from_slice(&bytes).map_err(|e| TraceError::BadRow {
+            path: self.path.clone(),
+            line: line + u64::try_from(e.line()).unwrap_or(1).saturating_sub(1),
+            problem: format!("not JSON: {}", shown(&e.to_string())),
+            remedy: "correct the object, or write the file again with a JSON library".into(),
+        })
+    }
+
+    fn step(&mut self) -> Result<Step, TraceError> {
+        let bytes = self.reader.fill_buf().map_err(|e| TraceError::io(&self.path, e))?;
+        let Some(byte) = bytes.first().copied() else { return Ok(Step::End) };
+        self.reader.consume(1);
+        self.line += u64::from(byte == b'\n');
+        Ok(Step::Byte(byte))
+    }
+
+    fn truncated(&self, line: u64, problem: &str) -> TraceError {
+        TraceError::Truncated { path: self.path.clone(), line, problem: problem.to_owned() }
+    }
+
+    /// The error for a key that is missing from the object on `line`.
+    pub(super) fn missing(&self, line: u64, key: &str, object: &Value, remedy: &'static str) -> TraceError {
+        let keys = object.as_object().map(|o| o.keys().cloned().collect::<Vec<_>>().join(",")).unwrap_or_default();
+        TraceError::MissingColumn {
+            path: self.path.clone(),
+            line,
+            column: key.to_owned(),
+            found: shown(&keys),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// The error for a value that cannot be what its key says.
+    pub(super) fn bad(&self, line: u64, key: &str, value: &Value, problem: &'static str, remedy: &'static str) -> TraceError {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        TraceError::BadValue {
+            path: self.path.clone(),
+            line,
+            column: key.into(),
+            value: shown(&text).into(),
+            problem: problem.into(),
+            remedy: remedy.into(),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The JSON Schemas under policies/schema: written by `forebay schema`, committed for editors and reviewers.
+//!
+//! Never written by hand. A change to a type changes its schema, and `--check` says so.
+
+use std::fs;
+
+use crate::Failure;
+use crate::command::{capture, cargo, run as run_command, shown};
+use crate::workspace::Workspace;
+
+/// Where the schemas live, from the root.
+const FOLDER: &str = "policies/schema";
+
+/// What `forebay schema` can write.
+const KINDS: [&str; 4] = ["policy", "event", "state", "config"];
+
+/// What `cargo xtask schema` takes.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Write nothing; fail where a committed schema differs from the code's
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Builds `forebay`, asks it for each schema, and writes or compares the files.
+pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
+    run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay"]))?;
+    let folder = workspace.root().join(FOLDER);
+    let mut stale = Vec::new();
+    for kind in KINDS {
+        let mut ask = std::process::Command::new(workspace.forebay_binary());
+        ask.args(["schema", kind]).current_dir(workspace.root());
+        eprintln!("$ {}", shown(&ask));
+        let fresh = normal(&capture(&mut ask)?, kind)?;
+        let path = folder.join(format!("{kind}.json"));
+        let committed = fs::read_to_string(&path).ok();
+        if committed.as_deref() == Some(fresh.as_str()) {
+            continue;
+        }
+        if args.check {
+            stale.push(format!(
+                "{FOLDER}/{kind}.json: {}",
+                difference(committed.as_deref(), &fresh)
+            ));
+            continue;
+        }
+        let write = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, fresh));
+        write.map_err(|e| Failure::new(format!("{FOLDER}/{kind}.json: {e}")))?;
+        eprintln!("wrote {FOLDER}/{kind}.json");
+    }
+    if stale.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{}\nmend: cargo xtask schema, then read the difference and commit it",
+        stale.join("\n")
+    )))
+}
+
+/// Checks that it is JSON, and ends it with exactly one line end.
+fn normal(output: &str, kind: &str) -> Result<String, Failure> {
+    let parsed: Result<serde_json::Value, _> = serde_json::from_str(output);
+    parsed.map_err(|e| {
+        Failure::new(format!(
+            "forebay schema {kind}: its output is not JSON: {e}"
+        ))
+    })?;
+    Ok(format!("{}\n", output.trim_end()))
+}
+
+/// The first line that differs, for a person to start from.
+fn difference(committed: Option<&str>, fresh: &str) -> String {
+    let Some(committed) = committed else {
+        return "missing".to_owned();
+    };
+    let same = committed
+        .lines()
+        .zip(fresh.lines())
+        .take_while(|(old, new)| old == new)
+        .count();
+    let line = |text: &str| {
+        text.lines()
+            .nth(same)
+            .map_or("end of file", str::trim)
+            .to_owned()
+    };
+    format!(
+        "line {}: committed `{}`, the code says `{}`",
+        same + 1,
+        line(committed),
+        line(fresh)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_names_its_first_line() {
+        assert_eq!(difference(None, "{}\n"), "missing");
+        assert_eq!(
+            difference(Some("{\n \"a\": 1\n}\n"), "{\n \"a\": 2\n}\n"),
+            "line 2: committed `\"a\": 1`, the code says `\"a\": 2`"
+        );
+        assert_eq!(
+            difference(Some("{\n"), "{\n}\n"),
+            "line 2: committed `end of file`, the code says `}`"
+        );
+    }
+
+    #[test]
+    fn output_that_is_no_json_is_refused() {
+        assert_eq!(normal("{}\n\n", "policy").unwrap(), "{}\n");
+        assert!(
+            normal("error: no such kind", "policy")
+                .unwrap_err()
+                .message
+                .contains("forebay schema policy")
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! What is written is found: every file in docs/ is linked, every link leads somewhere, every policy is introduced.
+
+use std::collections::BTreeSet;
+
+use super::{File, Finding, extension};
+
+/// Checks the Markdown files and the ready-made policies against each other.
+pub fn check(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut linked = BTreeSet::new();
+    let there = |path: &str| {
+        files
+            .iter()
+            .any(|f| f.path == path || f.path.starts_with(&format!("{path}/")))
+    };
+    for page in files.iter().filter(|file| extension(&file.path) == "md") {
+        for (line, link) in links(&page.text) {
+            let Some(target) = resolve(&page.path, link) else {
+                continue;
+            };
+            if !there(&target) {
+                findings.push(Finding::new(
+                    page,
+                    line,
+                    format!("links to `{target}`, which is not there; mend the link"),
+                ));
+            }
+            if target != page.path {
+                linked.insert(target);
+            }
+        }
+    }
+    for page in files
+        .iter()
+        .filter(|file| file.path.starts_with("docs/") && extension(&file.path) == "md")
+    {
+        if !linked.contains(&page.path) {
+            findings.push(Finding::new(
+                page,
+                0,
+                "no other page links here; link it from README.md or from a page of docs/",
+            ));
+        }
+    }
+    findings.extend(policies_without_introduction(files));
+    findings
+}
+
+fn policies_without_introduction(files: &[File]) -> Vec<Finding> {
+    let Some(readme) = files.iter().find(|file| file.path == "policies/README.md") else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    for file in files {
+        let Some(name) = file.path.strip_prefix("policies/") else {
+            continue;
+        };
+        if extension(name) == "yaml" && !name.contains('/') && !readme.text.contains(name) {
+            findings.push(Finding::new(
+                readme,
+                0,
+                format!("does not name `{name}`; say in a line whom it is for"),
+            ));
+        }
+    }
+    findings
+}
+
+/// The targets of `[text](target)` outside fenced code, with their lines. Images are `![text](target)` and count as well.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for (at, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced {
+            continue;
+        }
+        for part in line.split("](").skip(1) {
+            if let Some((target, _)) = part.split_once(')') {
+                found.push((at + 1, target));
+            }
+        }
+    }
+    found
+}
+
+/// The link's target from the root, or nothing when it leads out of the project (a URL, a folder above the root) or
+/// stays on its page.
+fn resolve(page: &str, link: &str) -> Option<String> {
+    let link = link.split(['#', ' ']).next().unwrap_or_default();
+    if link.is_empty() || link.contains(':') {
+        return None;
+    }
+    let mut parts: Vec<&str> = page.split('/').collect();
+    parts.pop();
+    for part in link.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{file, shown};
+    use super::*;
+
+    #[test]
+    fn a_page_is_linked_and_a_link_leads_somewhere() {
+        let files = [
+            file(
+                "README.md",
+                "[a](docs/A.md#top) [out](https://example.org/x.md) [top](#top) [gone](docs/C.md)\n",
+            ),
+            file(
+                "docs/A.md",
+                "[up](../README.md) [folder](../policies/)\n```\n[not a link](x.md)\n```\n",
+            ),
+            file("docs/B.md", "[itself](B.md)\n"),
+            file("policies/a.yaml", ""),
+        ];
+        assert_eq!(
+            shown(&check(&files)),
+            [
+                "README.md:1: links to `docs/C.md`, which is not there; mend the link",
+                "docs/B.md: no other page links here; link it from README.md or from a page of docs/",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_policy_is_introduced() {
+        let readme = file("policies/README.md", "`spot-first.yaml` is for batch.\n");
+        let files = [
+            readme,
+            file("policies/spot-first.yaml", ""),
+            file("policies/teams.yaml", ""),
+            file("policies/schema/x.json", ""),
+        ];
+        assert_eq!(
+            shown(&check(&files)),
+            ["policies/README.md: does not name `teams.yaml`; say in a line whom it is for"]
+        );
+    }
+}
