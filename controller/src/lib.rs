@@ -1,3 +1,4 @@
 //! The controller.
 
+pub mod document;
 pub mod driver;
