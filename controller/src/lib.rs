@@ -1,4 +1,6 @@
 //! The controller.
 
+pub mod api;
 pub mod document;
 pub mod driver;
+pub mod show;
