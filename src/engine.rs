@@ -47,6 +47,8 @@ struct Open {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memo {
     pub parked: BTreeMap<ClassId, Parked>,
+    /// Classes of booked jobs for which no ready places were found.
+    pub rebooked: BTreeMap<ClassId, Parked>,
     /// Switched off by the audit, to show that it changes nothing.
     pub off: bool,
 }
@@ -109,12 +111,24 @@ impl Engine {
     ///
     /// A batch that was left open is closed first and lost; drivers do not do that.
     pub fn open(&mut self, tick: Tick) {
-        let tick = Tick { now: tick.now.max(self.state.now), ..tick };
+        let tick = Tick {
+            now: tick.now.max(self.state.now),
+            ..tick
+        };
         let first_seq = Seq(self.state.counters.next_seq);
         let first_status = self.state.counters.statuses + 1;
         apply::tick(&mut self.state, tick);
-        let batch = Batch { first_seq, tick, events: Vec::new(), decisions: Vec::new() };
-        self.open = Some(Open { batch, effects: Vec::new(), first_status });
+        let batch = Batch {
+            first_seq,
+            tick,
+            events: Vec::new(),
+            decisions: Vec::new(),
+        };
+        self.open = Some(Open {
+            batch,
+            effects: Vec::new(),
+            first_status,
+        });
         self.dirty |= tick.resumed;
     }
 
@@ -140,22 +154,47 @@ impl Engine {
         let Some(open) = self.open.take() else {
             let batch = Batch {
                 first_seq: Seq(self.state.counters.next_seq),
-                tick: Tick { now: self.state.now, resumed: false, delivered: 0 },
+                tick: Tick {
+                    now: self.state.now,
+                    resumed: false,
+                    delivered: 0,
+                },
                 events: Vec::new(),
                 decisions: Vec::new(),
             };
-            return Unsaved { batch, released: Released::default() };
+            return Unsaved {
+                batch,
+                released: Released::default(),
+            };
         };
         let first = open.first_status;
-        let statuses = self.state.stream.iter().filter(|s| s.number >= first).cloned().collect();
-        Unsaved { batch: open.batch, released: Released { effects: open.effects, statuses } }
+        let statuses = self
+            .state
+            .stream
+            .iter()
+            .filter(|s| s.number >= first)
+            .cloned()
+            .collect();
+        Unsaved {
+            batch: open.batch,
+            released: Released {
+                effects: open.effects,
+                statuses,
+            },
+        }
     }
 
     /// When `open` must be called at the latest. `None`: nothing is due until something enters.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Millis> {
         let after = Millis(self.state.now.0.saturating_add(1));
-        let row = self.state.ix.timers.range((after, crate::decision::EffectOf::Job(JobId(0)))..).next().map(|t| t.0);
+        let row = self
+            .state
+            .ix
+            .timers
+            .range((after, crate::decision::EffectOf::Job(JobId(0)))..)
+            .next()
+            .map(|t| t.0);
         let stock = self.stock_retry();
         match (row, stock) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -184,17 +223,35 @@ impl Engine {
 
     /// An engine from a snapshot.
     pub fn restore(bytes: &[u8]) -> Result<Engine, postcard::Error> {
-        Ok(Engine { state: State::decode(bytes)?, memo: Memo::default(), open: None, dirty: true })
+        Ok(Engine {
+            state: State::decode(bytes)?,
+            memo: Memo::default(),
+            open: None,
+            dirty: true,
+        })
     }
 
     /// Effects whose outcome is not journaled: to be released again after a recovery.
     #[must_use]
     pub fn open_effects(&self) -> Vec<Effect> {
         let state = &self.state;
-        let mut effects: Vec<Effect> = state.purchases.values().map(|p| launch(state, p.id)).collect();
-        let terminating = state.nodes.values().filter(|n| n.phase == NodePhase::Terminating);
+        let mut effects: Vec<Effect> = state
+            .purchases
+            .values()
+            .map(|p| launch(state, p.id))
+            .collect();
+        let terminating = state
+            .nodes
+            .values()
+            .filter(|n| n.phase == NodePhase::Terminating);
         effects.extend(terminating.filter_map(|n| terminate(state, n.id)));
-        effects.extend(state.ix.open_jobs.iter().filter_map(|&job| start_or_stop(state, job)));
+        effects.extend(
+            state
+                .ix
+                .open_jobs
+                .iter()
+                .filter_map(|&job| start_or_stop(state, job)),
+        );
         effects.sort_by_key(|e| e.id);
         effects
     }
@@ -213,7 +270,10 @@ impl Engine {
 
     /// Switches memos off, so that an audit can show that they change nothing.
     pub fn forget_memos(&mut self, off: bool) {
-        self.memo = Memo { parked: BTreeMap::new(), off };
+        self.memo = Memo {
+            off,
+            ..Memo::default()
+        };
     }
 
     /// A copy of the lookups made from nothing, for the audit.
@@ -228,19 +288,6 @@ impl Engine {
         let Some(open) = &mut self.open else { return };
         open.batch.decisions.push(decision);
         open.effects.extend(effect);
-    }
-
-    /// How many decisions and effects the batch holds, so that a try can be taken back.
-    pub(crate) fn drafted(&self) -> (usize, usize) {
-        self.open.as_ref().map_or((0, 0), |o| (o.batch.decisions.len(), o.effects.len()))
-    }
-
-    /// Takes decisions and effects back to what [`Engine::drafted`] said.
-    pub(crate) fn undraft(&mut self, to: (usize, usize)) {
-        if let Some(open) = &mut self.open {
-            open.batch.decisions.truncate(to.0);
-            open.effects.truncate(to.1);
-        }
     }
 
     fn due(&self) -> bool {
@@ -269,14 +316,20 @@ pub(crate) fn launch(state: &State, id: crate::ids::PurchaseId) -> Effect {
         count: p.nodes.len() as u32,
         at_least: p.at_least,
     };
-    Effect { id: p.effect.id, action }
+    Effect {
+        id: p.effect.id,
+        action,
+    }
 }
 
 /// The termination of a claim, if one is out.
 pub(crate) fn terminate(state: &State, id: crate::ids::NodeId) -> Option<Effect> {
     let node = state.nodes.get(&id)?;
     let (effect, instance) = (node.effect?, node.instance.clone()?);
-    Some(Effect { id: effect.id, action: Action::Terminate { node: id, instance } })
+    Some(Effect {
+        id: effect.id,
+        action: Action::Terminate { node: id, instance },
+    })
 }
 
 /// The start or stop of a job, if one is out.
@@ -290,12 +343,22 @@ pub(crate) fn start_or_stop(state: &State, id: JobId) -> Option<Effect> {
             workers: job.places.clone(),
             resume_from: job.progress,
         },
-        Phase::Stopping { deadline, checkpoint, .. } => {
-            Action::Stop { job: id, attempt: job.attempt, checkpoint, deadline }
-        }
+        Phase::Stopping {
+            deadline,
+            checkpoint,
+            ..
+        } => Action::Stop {
+            job: id,
+            attempt: job.attempt,
+            checkpoint,
+            deadline,
+        },
         _ => return None,
     };
-    Some(Effect { id: effect.id, action })
+    Some(Effect {
+        id: effect.id,
+        action,
+    })
 }
 
 /// The pause before an effect without an outcome is released again: 30 s, doubling, at most 5 min.

@@ -152,6 +152,23 @@ pub enum LaunchError {
     Server,
 }
 
+impl LaunchError {
+    /// What it means and what to do about it.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        match self {
+            LaunchError::Capacity => "out of stock; it is tried again with growing pauses",
+            LaunchError::Throttled => "too many calls; it is tried again, stock is not in question",
+            LaunchError::Quota => "the account's limit is reached: ask the cloud to raise it",
+            LaunchError::Auth => "credentials or permissions are missing: run `forebay doctor`",
+            LaunchError::Config => {
+                "the request is not valid there: check instance types, zones and network"
+            }
+            LaunchError::Server => "the cloud's own fault; it is tried again",
+        }
+    }
+}
+
 /// Why an instance is no more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

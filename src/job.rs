@@ -2,7 +2,7 @@
 //!
 //! Never: what became of it. That is a row of `state::jobs`.
 
-use crate::units::{Mib, Millis, MilliCpu, MilliGpu, Span};
+use crate::units::{Mib, MilliCpu, MilliGpu, Millis, Span};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,9 @@ impl Gang {
     #[must_use]
     pub fn gpu_share(&self) -> MilliGpu {
         match self {
-            Gang::Workers { min, each, .. } => MilliGpu(each.gpu_share().0.saturating_mul(u64::from(*min))),
+            Gang::Workers { min, each, .. } => {
+                MilliGpu(each.gpu_share().0.saturating_mul(u64::from(*min)))
+            }
             Gang::Spanning { gpus, .. } => MilliGpu::whole(u64::from(*gpus)),
         }
     }
@@ -129,7 +131,11 @@ pub struct Retry {
 
 impl Default for Retry {
     fn default() -> Self {
-        Retry { attempts: 3, backoff: Span::secs(30), never: Vec::new() }
+        Retry {
+            attempts: 3,
+            backoff: Span::secs(30),
+            never: Vec::new(),
+        }
     }
 }
 

@@ -2,9 +2,14 @@
 //!
 //! Never: a rule of its own. Each stage is a file in `stage/`.
 
-use crate::engine::Engine;
-use crate::ids::{ClassId, JobId};
+use crate::engine::{Engine, Parked};
+use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
+use crate::stage::order::{self, Head, Line};
+use crate::stage::place::{self, Reach};
+use crate::stage::{admit, consolidate, drain, preempt, provision, settle};
+use crate::state::jobs::Phase;
+use crate::units::MilliGpu;
 use alloc::vec::Vec;
 
 /// What one pass did and what it waits for.
@@ -31,12 +36,209 @@ pub struct PlanReport {
 
 /// One pass.
 pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
-    let _ = engine;
-    PlanReport::default()
+    let mut report = PlanReport::default();
+    settle::run(engine, &mut report);
+    start_woken(engine, &mut report);
+    let waiting = serve(engine, &mut report);
+    preempt::run(engine, &waiting, &mut report);
+    provision::keep_ready(engine, &mut report);
+    consolidate::run(engine, &mut report);
+    drain::run(engine, &mut report);
+    report.waiting = waiting
+        .into_iter()
+        .map(|(head, reason)| (head.class, reason))
+        .collect();
+    report
+}
+
+/// Starts booked gangs whose last node became ready.
+fn start_woken(engine: &mut Engine, report: &mut PlanReport) {
+    let woken = core::mem::take(&mut engine.state.woken);
+    for job in woken {
+        let row = &engine.state.jobs[job.ix()];
+        if row.phase == Phase::Booked && place::all_ready(&engine.state, &row.places) {
+            report.started += 1;
+            engine.decide(crate::decision::Decision::Start { job });
+        }
+    }
+}
+
+/// Serves the heads of all lines in order: admit, place, provision. Returns those who were told no.
+fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
+    let mut heads = order::heads(engine);
+    let mut waiting = Vec::new();
+    while let Some(head) = heads.pop_first() {
+        let answer = match head.line {
+            Line::Booked => find_ready(engine, head.key.job, report),
+            Line::Queued => serve_job(engine, head.key.job, head.class, report),
+        };
+        match answer {
+            Ok(()) => heads.extend(order::next(engine, &head)),
+            Err(reason) => {
+                park(engine, &head, reason);
+                waiting.push((head, reason));
+            }
+        }
+    }
+    waiting
+}
+
+fn park(engine: &mut Engine, head: &Head, reason: Reason) {
+    let until = reason
+        .eta()
+        .filter(|_| head.line == Line::Queued)
+        .unwrap_or(order::UNTIL_FREED);
+    let parked = Parked {
+        freed: engine.state.freed,
+        until,
+        reason,
+    };
+    match head.line {
+        Line::Booked => engine.memo.rebooked.insert(head.class, parked),
+        Line::Queued => engine.memo.parked.insert(head.class, parked),
+    };
+}
+
+/// A booked job that could start now on other nodes than those it waits for.
+fn find_ready(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Result<(), Reason> {
+    let row = &engine.state.jobs[job.ix()];
+    let (Some(pool), share) = (row.pool, row.share) else {
+        return Ok(());
+    };
+    let Some(places) = place::find(engine, job, pool, Reach::Ready, share) else {
+        return Err(Reason::AwaitingNodes {
+            eta: provision::eta(&engine.state, job),
+        });
+    };
+    engine.decide(crate::decision::Decision::Unbook { job });
+    book(engine, job, pool, places, report);
+    Ok(())
+}
+
+/// admit -> place -> provision, pool by pool.
+fn serve_job(
+    engine: &mut Engine,
+    job: JobId,
+    class: ClassId,
+    report: &mut PlanReport,
+) -> Result<(), Reason> {
+    let pools: Vec<PoolId> = engine.state.classes[class.ix()]
+        .fits
+        .iter()
+        .map(|f| f.0)
+        .collect();
+    let mut says = Reason::NoMatchingPool;
+    for pool in pools {
+        match serve_in(engine, job, class, pool, report) {
+            Ok(()) => return Ok(()),
+            Err(reason) => says = says.max(reason),
+        }
+    }
+    if engine.state.jobs[job.ix()]
+        .reserved_until
+        .is_some_and(|until| until > engine.state.now)
+    {
+        says = Reason::WaitingForPreemption {
+            victims: victims_of(engine, job),
+        };
+    }
+    Err(says)
+}
+
+fn serve_in(
+    engine: &mut Engine,
+    job: JobId,
+    class: ClassId,
+    pool: PoolId,
+    report: &mut PlanReport,
+) -> Result<(), Reason> {
+    let asked = admit::share(&engine.state, class, pool);
+    if let Some(no) = admit::quota_says(&engine.state, class, pool, asked) {
+        return Err(no);
+    }
+    let most = available(engine, class, pool);
+    let mut places = place::find(engine, job, pool, Reach::Ready, most);
+    if places.is_none() {
+        places = place::find(engine, job, pool, Reach::InFlight, most);
+    }
+    if places.is_none() {
+        provision::buy_for(engine, job, pool, report)?;
+        places = place::find(engine, job, pool, Reach::InFlight, asked);
+    }
+    let Some(places) = places else {
+        return Err(Reason::NoMatchingPool);
+    };
+    book(engine, job, pool, places, report);
+    Ok(())
+}
+
+fn available(engine: &Engine, class: ClassId, pool: PoolId) -> MilliGpu {
+    let queue = engine.state.classes[class.ix()].shape.queue;
+    let rule = engine.state.queues[queue.ix()].rule.as_ref();
+    rule.map_or(MilliGpu(0), |r| engine.state.quota.available(r.quota, pool))
+}
+
+fn book(
+    engine: &mut Engine,
+    job: JobId,
+    pool: PoolId,
+    places: Vec<crate::effect::WorkerPlace>,
+    report: &mut PlanReport,
+) {
+    let ready = place::all_ready(&engine.state, &places);
+    report.booked += 1;
+    engine.decide(crate::decision::Decision::Book { job, pool, places });
+    if ready {
+        report.started += 1;
+        engine.decide(crate::decision::Decision::Start { job });
+    }
+}
+
+fn victims_of(engine: &Engine, job: JobId) -> u32 {
+    let stopping = |id: &JobId| {
+        let phase = engine.state.jobs[id.ix()].phase;
+        matches!(phase, Phase::Stopping { cause: crate::decision::StopCause::Preempted { by }, .. } if by == job)
+    };
+    engine
+        .state
+        .ix
+        .open_jobs
+        .iter()
+        .filter(|id| stopping(id))
+        .count() as u32
 }
 
 /// Why a job is where it is.
-pub(crate) fn why(engine: &Engine, job: JobId) -> Option<Reason> {
-    let _ = (engine, job);
-    None
+pub(crate) fn why(engine: &Engine, id: JobId) -> Option<Reason> {
+    let job = engine.state.jobs.get(id.ix())?;
+    match job.phase {
+        Phase::New => None,
+        Phase::BackingOff { until } => Some(Reason::BackOff { until }),
+        Phase::Queued => Some(why_queued(engine, id)),
+        Phase::Booked => Some(Reason::AwaitingNodes {
+            eta: provision::eta(&engine.state, id),
+        }),
+        Phase::Starting => Some(Reason::Starting),
+        Phase::Running | Phase::Stopping { .. } | Phase::Ended { .. } | Phase::Done { .. } => {
+            job.reason
+        }
+    }
+}
+
+/// The head of a line has the line's reason; those behind it have their position.
+fn why_queued(engine: &Engine, id: JobId) -> Reason {
+    let job = &engine.state.jobs[id.ix()];
+    let key = crate::state::index::OrderKey::of(job);
+    let ahead = engine
+        .state
+        .ix
+        .queued
+        .get(&job.class)
+        .map_or(0, |line| line.range(..key).count());
+    match engine.memo.parked.get(&job.class) {
+        Some(parked) if ahead == 0 => parked.reason,
+        _ => Reason::BehindInQueue {
+            position: ahead as u32 + 1,
+        },
+    }
 }

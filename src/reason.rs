@@ -2,6 +2,7 @@
 //!
 //! Never: prose as the only carrier. `Display` words a reason with its remedy for people; `code` is what programs match on.
 
+use crate::event::LaunchError;
 use crate::ids::{OfferingId, QueueId};
 use crate::units::{MilliGpu, Millis, Span};
 use core::fmt;
@@ -56,6 +57,15 @@ pub enum Reason {
         /// The one that is tried again first.
         offering: OfferingId,
         /// When.
+        until: Millis,
+    },
+    /// The cloud refused the launch for a reason that says nothing about stock.
+    LaunchRefused {
+        /// By which offering's launch.
+        offering: OfferingId,
+        /// What it said.
+        error: LaunchError,
+        /// Tried again then.
         until: Millis,
     },
     /// Its tier buys nothing: it waits for idle capacity.
@@ -155,6 +165,7 @@ impl Reason {
             Reason::AwaitingNodes { .. } => "AwaitingNodes",
             Reason::Ceiling { .. } => "Ceiling",
             Reason::Stockout { .. } => "Stockout",
+            Reason::LaunchRefused { .. } => "LaunchRefused",
             Reason::NothingIdle => "NothingIdle",
             Reason::BehindInQueue { .. } => "BehindInQueue",
             Reason::BackOff { .. } => "BackOff",
@@ -175,7 +186,9 @@ impl Reason {
     pub fn eta(self) -> Option<Millis> {
         match self {
             Reason::AwaitingNodes { eta } => Some(eta),
-            Reason::Stockout { until, .. } | Reason::BackOff { until } => Some(until),
+            Reason::Stockout { until, .. }
+            | Reason::LaunchRefused { until, .. }
+            | Reason::BackOff { until } => Some(until),
             _ => None,
         }
     }
@@ -204,6 +217,7 @@ impl fmt::Display for Reason {
             Reason::AwaitingNodes { .. } => f.write_str("nodes for it are being bought or are booting"),
             Reason::Ceiling { bound } => write!(f, "`{}` is reached: starts when runs end, or raise it", bound.as_str()),
             Reason::Stockout { offering, .. } => write!(f, "nothing that fits is in stock; {offering} is tried again first"),
+            Reason::LaunchRefused { error, .. } => write!(f, "the cloud refused to launch: {}", error.remedy()),
             Reason::NothingIdle => f.write_str("its tier buys nothing and no idle capacity fits"),
             Reason::BehindInQueue { position } => write!(f, "number {position} in the order"),
             Reason::BackOff { .. } => f.write_str("it failed and pauses before its next attempt"),

@@ -3,4 +3,5 @@
 pub mod api;
 pub mod document;
 pub mod driver;
+pub mod journal;
 pub mod show;

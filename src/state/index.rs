@@ -28,7 +28,11 @@ impl OrderKey {
     /// The key of a job.
     #[must_use]
     pub fn of(job: &Job) -> OrderKey {
-        OrderKey { rank: -i64::from(job.priority), arrival: job.arrival, job: job.id }
+        OrderKey {
+            rank: -i64::from(job.priority),
+            arrival: job.arrival,
+            job: job.id,
+        }
     }
 }
 
@@ -80,7 +84,8 @@ impl Index {
         }
         for (job, spec) in state.jobs.iter().zip(&state.specs) {
             // The latest job of an identity is the one that counts.
-            ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), job.id);
+            ix.by_identity
+                .insert((spec.tenant.clone(), spec.subject.clone()), job.id);
         }
         for node in state.nodes.values() {
             ix.node_in(node);
@@ -91,13 +96,19 @@ impl Index {
         ix
     }
 
-    pub(super) fn job_in(&mut self, job: &Job, spec: &JobSpec) {
+    pub(crate) fn job_in(&mut self, job: &Job, spec: &JobSpec) {
         match job.phase {
             Phase::Queued => {
-                self.queued.entry(job.class).or_default().insert(OrderKey::of(job));
+                self.queued
+                    .entry(job.class)
+                    .or_default()
+                    .insert(OrderKey::of(job));
             }
             Phase::Booked => {
-                self.booked.entry(job.class).or_default().insert(OrderKey::of(job));
+                self.booked
+                    .entry(job.class)
+                    .or_default()
+                    .insert(OrderKey::of(job));
             }
             Phase::Running => {
                 self.running.entry(job.tier).or_default().insert(job.id);
@@ -141,7 +152,11 @@ impl Index {
                 free.part.insert((rank, slot, node.id, at));
             }
             if node.holds.is_empty() {
-                let list = if node.phase == NodePhase::Ready { &mut self.idle } else { &mut self.unbooked };
+                let list = if node.phase == NodePhase::Ready {
+                    &mut self.idle
+                } else {
+                    &mut self.unbooked
+                };
                 list.insert(node.id);
             }
         }
@@ -179,11 +194,13 @@ impl Index {
     }
 
     pub(super) fn purchase_in(&mut self, purchase: &Purchase) {
-        self.timers.insert((purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
+        self.timers
+            .insert((purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
     }
 
     pub(super) fn purchase_out(&mut self, purchase: &Purchase) {
-        self.timers.remove(&(purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
+        self.timers
+            .remove(&(purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
     }
 }
 
@@ -202,7 +219,11 @@ fn rank(node: &Node) -> u8 {
 
 fn parts(node: &Node) -> impl Iterator<Item = (u8, u16)> + '_ {
     let in_part = |s: &super::nodes::Slot| s.workers > 0 && s.free > 0;
-    node.slots.iter().enumerate().filter(move |(_, s)| in_part(s)).map(|(at, s)| (at as u8, s.free))
+    node.slots
+        .iter()
+        .enumerate()
+        .filter(move |(_, s)| in_part(s))
+        .map(|(at, s)| (at as u8, s.free))
 }
 
 /// Whether settle has something to decide on a job.
@@ -228,7 +249,10 @@ fn job_due(job: &Job, spec: &JobSpec) -> Option<Millis> {
     let _ = spec;
     match job.phase {
         Phase::BackingOff { until } => Some(until),
-        Phase::Starting => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
+        Phase::Starting => Some(
+            job.must_end_by
+                .min(job.effect.map_or(Millis::NEVER, |e| e.next_try)),
+        ),
         Phase::Running => Some(job.must_end_by),
         Phase::Stopping { .. } => job.effect.map(|e| e.next_try),
         _ => None,

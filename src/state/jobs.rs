@@ -61,12 +61,18 @@ pub struct Job {
     pub cancel_asked: bool,
     /// Idleness reported by the current run, not yet settled.
     pub idle_reported: Option<Span>,
+    /// Idleness of the current run that the ledger has counted.
+    pub idle_seen: Span,
     /// A run that must be stopped, and why: a worker of it is gone, or its criterion is met. Settle stops it.
     pub broken: Option<StopCause>,
     /// While starting: given up then. While running: its longest run ends then.
     pub must_end_by: Millis,
     /// GPU share of all its places.
     pub share: MilliGpu,
+    /// The submitter knows that the current attempt is admitted.
+    pub admitted_said: bool,
+    /// Runs are being stopped for it: nothing more is stopped for it before then.
+    pub reserved_until: Option<Millis>,
     /// Runs stopped before the job was done, for whatever reason but its own failure.
     pub interruptions: u32,
 }
@@ -152,12 +158,19 @@ impl Job {
     /// Whether workers of it may be alive.
     #[must_use]
     pub fn alive(&self) -> bool {
-        matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping { .. })
+        matches!(
+            self.phase,
+            Phase::Starting | Phase::Running | Phase::Stopping { .. }
+        )
     }
 
     /// Work that would be lost if the run died at `now`: run time since the last verified checkpoint.
     #[must_use]
     pub fn unsaved(&self, now: Millis) -> Span {
-        if self.running_since.is_some() { now.since(self.saved_at) } else { Span::ZERO }
+        if self.running_since.is_some() {
+            now.since(self.saved_at)
+        } else {
+            Span::ZERO
+        }
     }
 }

@@ -10,18 +10,20 @@
 pub mod index;
 pub mod jobs;
 pub mod ledger;
+pub mod names;
 pub mod nodes;
+pub(crate) mod places;
 pub mod quota;
 pub mod undo;
 
 use crate::catalog::CapacityType;
 use crate::effect::Status;
-use crate::ids::{ClassId, JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, QueueId, TierId};
+use crate::ids::{JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, QueueId, TierId};
 use crate::job::{Gang, JobSpec};
 use crate::policy::{Policy, QueueRule};
 use crate::units::{Millis, Rate};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use index::Index;
@@ -50,6 +52,8 @@ pub struct State {
     pub(crate) totals: Totals,
     pub(crate) ledger: Ledger,
     pub(crate) stream: VecDeque<Status>,
+    /// By position in the policy's list of offerings.
+    pub(crate) listed: Vec<OfferingId>,
     #[serde(skip)]
     pub(crate) ix: Index,
     #[serde(skip)]
@@ -57,6 +61,12 @@ pub struct State {
     /// Grows whenever something was given back that a waiting job could use. Not part of the state's meaning.
     #[serde(skip)]
     pub(crate) freed: u64,
+    /// Booked jobs with a node that became ready since they were last looked at. Not part of the state's meaning.
+    #[serde(skip)]
+    pub(crate) woken: BTreeSet<JobId>,
+    /// Queues, models, offerings and classes by name, to find them again.
+    #[serde(skip)]
+    pub(crate) names: names::Names,
 }
 
 /// Running numbers. Rolled back with everything else.
@@ -182,7 +192,10 @@ impl State {
     /// The latest job of an identity.
     #[must_use]
     pub fn job_of(&self, tenant: &str, subject: &str) -> Option<JobId> {
-        self.ix.by_identity.get(&(String::from(tenant), String::from(subject))).copied()
+        self.ix
+            .by_identity
+            .get(&(String::from(tenant), String::from(subject)))
+            .copied()
     }
 
     /// Jobs that are not over.
@@ -292,6 +305,14 @@ impl State {
     pub fn decode(bytes: &[u8]) -> Result<State, postcard::Error> {
         let mut state: State = postcard::from_bytes(bytes)?;
         state.ix = Index::rebuilt(&state);
+        state.names = names::Names::rebuilt(&state);
+        state.woken = state
+            .ix
+            .booked
+            .values()
+            .flatten()
+            .map(|key| key.job)
+            .collect();
         Ok(state)
     }
 }
@@ -310,12 +331,16 @@ impl State {
 
     /// Edits a claim after counting its time so far. Does nothing when it is gone.
     pub(crate) fn edit_node(&mut self, id: NodeId, edit: impl FnOnce(&mut Node)) {
-        let Some(row) = self.nodes.get_mut(&id) else { return };
-        self.undo.note(|| Was::Node(id, Some(Box::new(row.clone()))));
+        let Some(row) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        self.undo
+            .note(|| Was::Node(id, Some(Box::new(row.clone()))));
         self.ix.node_out(row);
         let offer = &self.offerings[row.offering.ix()].offer;
         let booked_before = row.booked_price;
-        self.ledger.accrue(row, offer.capacity, offer.on_demand, self.now);
+        self.ledger
+            .accrue(row, offer.capacity, offer.on_demand, self.now);
         row.accrued_to = self.now;
         edit(row);
         let (pool, booked_after) = (row.pool, row.booked_price);
@@ -326,7 +351,8 @@ impl State {
     pub(crate) fn add_node(&mut self, node: Node) {
         self.undo.note(|| Was::Node(node.id, None));
         let offer = &self.offerings[node.offering.ix()].offer;
-        self.totals.add(node.pool, offer.capacity, offer.gpus, node.booked_price);
+        self.totals
+            .add(node.pool, offer.capacity, offer.gpus, node.booked_price);
         self.ix.node_in(&node);
         self.nodes.insert(node.id, node);
         self.counters.nodes_peak = self.counters.nodes_peak.max(self.nodes.len() as u64);
@@ -334,11 +360,14 @@ impl State {
 
     pub(crate) fn remove_node(&mut self, id: NodeId) -> Option<Node> {
         let node = self.nodes.remove(&id)?;
-        self.undo.note(|| Was::Node(id, Some(Box::new(node.clone()))));
+        self.undo
+            .note(|| Was::Node(id, Some(Box::new(node.clone()))));
         self.ix.node_out(&node);
         let offer = &self.offerings[node.offering.ix()].offer;
-        self.ledger.accrue(&node, offer.capacity, offer.on_demand, self.now);
-        self.totals.remove(node.pool, offer.capacity, offer.gpus, node.booked_price);
+        self.ledger
+            .accrue(&node, offer.capacity, offer.on_demand, self.now);
+        self.totals
+            .remove(node.pool, offer.capacity, offer.gpus, node.booked_price);
         self.freed += 1;
         if self.nodes.is_empty() {
             self.counters.times_at_zero += 1;
@@ -353,8 +382,11 @@ impl State {
     }
 
     pub(crate) fn edit_purchase(&mut self, id: PurchaseId, edit: impl FnOnce(&mut Purchase)) {
-        let Some(row) = self.purchases.get_mut(&id) else { return };
-        self.undo.note(|| Was::Purchase(id, Some(Box::new(row.clone()))));
+        let Some(row) = self.purchases.get_mut(&id) else {
+            return;
+        };
+        self.undo
+            .note(|| Was::Purchase(id, Some(Box::new(row.clone()))));
         self.ix.purchase_out(row);
         edit(row);
         self.ix.purchase_in(row);
@@ -362,7 +394,8 @@ impl State {
 
     pub(crate) fn remove_purchase(&mut self, id: PurchaseId) -> Option<Purchase> {
         let purchase = self.purchases.remove(&id)?;
-        self.undo.note(|| Was::Purchase(id, Some(Box::new(purchase.clone()))));
+        self.undo
+            .note(|| Was::Purchase(id, Some(Box::new(purchase.clone()))));
         self.ix.purchase_out(&purchase);
         Some(purchase)
     }
@@ -374,15 +407,29 @@ impl State {
     }
 
     /// Takes a job's quota in a pool, or gives it back.
-    pub(crate) fn take_quota(&mut self, queue: QueueId, pool: PoolId, amount: crate::units::MilliGpu) {
-        let Some(rule) = &self.queues[queue.ix()].rule else { return };
+    pub(crate) fn take_quota(
+        &mut self,
+        queue: QueueId,
+        pool: PoolId,
+        amount: crate::units::MilliGpu,
+    ) {
+        let Some(rule) = &self.queues[queue.ix()].rule else {
+            return;
+        };
         let quota = rule.quota;
         self.undo.note(|| Was::QuotaTaken(quota, pool, amount));
         self.quota.take(quota, pool, amount);
     }
 
-    pub(crate) fn give_quota_back(&mut self, queue: QueueId, pool: PoolId, amount: crate::units::MilliGpu) {
-        let Some(rule) = &self.queues[queue.ix()].rule else { return };
+    pub(crate) fn give_quota_back(
+        &mut self,
+        queue: QueueId,
+        pool: PoolId,
+        amount: crate::units::MilliGpu,
+    ) {
+        let Some(rule) = &self.queues[queue.ix()].rule else {
+            return;
+        };
         let quota = rule.quota;
         self.undo.note(|| Was::QuotaGiven(quota, pool, amount));
         self.quota.give_back(quota, pool, amount);
@@ -407,7 +454,9 @@ impl Totals {
     fn remove(&mut self, pool: PoolId, capacity: CapacityType, gpus: u16, price: Rate) {
         for held in self.both(pool).into_iter().flatten() {
             held.nodes = held.nodes.saturating_sub(1);
-            held.on_demand_nodes = held.on_demand_nodes.saturating_sub(u32::from(capacity == CapacityType::OnDemand));
+            held.on_demand_nodes = held
+                .on_demand_nodes
+                .saturating_sub(u32::from(capacity == CapacityType::OnDemand));
             held.gpus = held.gpus.saturating_sub(u32::from(gpus));
             held.spend = held.spend - price;
         }

@@ -5,6 +5,7 @@
 use super::jobs::OpenEffect;
 use crate::catalog::Offering;
 use crate::decision::DrainWhy;
+use crate::event::LaunchError;
 use crate::ids::{JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::units::{Mib, MilliCpu, MilliGpu, Millis, Rate};
 use alloc::string::String;
@@ -113,7 +114,12 @@ impl Node {
     /// Whether new work may be booked on it.
     #[must_use]
     pub fn open(&self) -> bool {
-        self.reclaim_at.is_none() && matches!(self.phase, NodePhase::Requested | NodePhase::Booting | NodePhase::Ready)
+        self.reclaim_at.is_none()
+            && !self.condemned
+            && matches!(
+                self.phase,
+                NodePhase::Requested | NodePhase::Booting | NodePhase::Ready
+            )
     }
 
     /// GPUs with nothing on them.
@@ -153,6 +159,8 @@ pub struct OfferingRow {
     pub listed: bool,
     /// Nothing is asked of it before then.
     pub blocked_until: Millis,
+    /// Why nothing is asked of it.
+    pub blocked_by: Option<LaunchError>,
     /// Failed windows in a row.
     pub failures: u32,
     /// Nodes that may be in flight at once: 1 after a stock-out, doubling on success.

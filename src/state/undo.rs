@@ -3,7 +3,7 @@
 //! ```text
 //! let mark = state.checkpoint();
 //! ... edits ...
-//! state.rollback(mark)   or   state.commit(mark)
+//! state.rollback(mark)      what was found is then decided for good, record by record
 //! ```
 //!
 //! Never: partial. Rows, quota, ledger, totals and counters all come back byte for byte; a property test says so.
@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 /// What something was before it changed.
 #[derive(Clone, Debug)]
-pub(super) enum Was {
+pub(crate) enum Was {
     Job(Box<Job>),
     Node(NodeId, Option<Box<Node>>),
     Purchase(PurchaseId, Option<Box<Purchase>>),
@@ -30,7 +30,7 @@ pub(super) enum Was {
 
 /// The small things that change with nearly every edit: kept whole at each checkpoint.
 #[derive(Clone, Debug)]
-pub(super) struct Base {
+pub(crate) struct Base {
     counters: Counters,
     totals: Totals,
     ledger: Ledger,
@@ -40,14 +40,14 @@ pub(super) struct Base {
 
 /// The log. Empty and inactive outside of a try.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Undo {
+pub(crate) struct Undo {
     log: Vec<Was>,
     bases: Vec<Base>,
 }
 
 /// A place in the log to come back to.
 #[derive(Debug)]
-#[must_use = "a checkpoint is rolled back or committed"]
+#[must_use = "a checkpoint is rolled back"]
 pub struct Mark {
     log: usize,
     base: usize,
@@ -68,7 +68,10 @@ impl Undo {
 impl State {
     /// Opens a try.
     pub(crate) fn checkpoint(&mut self) -> Mark {
-        let mark = Mark { log: self.undo.log.len(), base: self.undo.bases.len() };
+        let mark = Mark {
+            log: self.undo.log.len(),
+            base: self.undo.bases.len(),
+        };
         self.undo.bases.push(Base {
             counters: self.counters,
             totals: self.totals.clone(),
@@ -79,18 +82,12 @@ impl State {
         mark
     }
 
-    /// Ends a try and keeps what it did (until an outer try is rolled back).
-    pub(crate) fn commit(&mut self, mark: Mark) {
-        self.undo.bases.truncate(mark.base);
-        if !self.undo.active() {
-            self.undo.log.clear();
-        }
-    }
-
     /// Ends a try and takes back everything it did.
     pub(crate) fn rollback(&mut self, mark: Mark) {
         while self.undo.log.len() > mark.log {
-            let Some(was) = self.undo.log.pop() else { break };
+            let Some(was) = self.undo.log.pop() else {
+                break;
+            };
             self.put_back(was);
         }
         if let Some(base) = self.undo.bases.get(mark.base).cloned() {

@@ -7,6 +7,7 @@
 
 mod error;
 mod events;
+pub(crate) mod file;
 mod generate;
 mod helios;
 mod nodes;
@@ -14,6 +15,7 @@ mod normalized;
 mod number;
 mod objects;
 mod openb;
+mod parser;
 mod philly;
 mod rng;
 pub(crate) mod rows;
@@ -131,8 +133,16 @@ impl FromStr for TraceFormat {
     type Err = TraceError;
 
     fn from_str(name: &str) -> Result<Self, TraceError> {
-        let all = [Self::Normalized, Self::Openb, Self::Philly, Self::Helios, Self::Events];
-        let found = all.into_iter().find(|f| f.name().eq_ignore_ascii_case(name.trim()));
+        let all = [
+            Self::Normalized,
+            Self::Openb,
+            Self::Philly,
+            Self::Helios,
+            Self::Events,
+        ];
+        let found = all
+            .into_iter()
+            .find(|f| f.name().eq_ignore_ascii_case(name.trim()));
         found.ok_or_else(|| TraceError::UnknownFormatName { name: shown(name) })
     }
 }
@@ -142,7 +152,7 @@ impl FromStr for TraceFormat {
 /// # Errors
 /// Whatever is wrong with the file, with its line, column and value: see [`TraceError`]. A file is used in full or not at all.
 pub fn read(path: impl AsRef<Path>, format: Option<TraceFormat>) -> Result<Trace, TraceError> {
-    let opened = rows::open(path.as_ref())?;
+    let opened = file::open(path.as_ref())?;
     let format = match format {
         Some(format) => format,
         None => recognise(&opened)?,
@@ -156,18 +166,51 @@ pub fn read(path: impl AsRef<Path>, format: Option<TraceFormat>) -> Result<Trace
         TraceFormat::Events => events::read_jobs(opened)?,
     };
     let jobs = ordered(&path, format, jobs)?;
-    let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Trace { name, format, jobs, notes })
+    let name = path
+        .file_stem()
+        .map(|s| s.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    Ok(Trace {
+        name,
+        format,
+        jobs,
+        notes,
+    })
 }
 
 /// The columns or keys that give a layout away; two of them are enough, so that a missing one is named.
 const SIGNS: [(TraceFormat, &[&str]); 3] = [
-    (TraceFormat::Normalized, &["job_id", "submit_s", "duration_s", "gpus"]),
-    (TraceFormat::Openb, &["name", "num_gpu", "memory_mib", "creation_time", "deletion_time", "scheduled_time", "qos"]),
-    (TraceFormat::Helios, &["job_id", "gpu_num", "node_num", "submit_time", "start_time", "end_time", "vc"]),
+    (
+        TraceFormat::Normalized,
+        &["job_id", "submit_s", "duration_s", "gpus"],
+    ),
+    (
+        TraceFormat::Openb,
+        &[
+            "name",
+            "num_gpu",
+            "memory_mib",
+            "creation_time",
+            "deletion_time",
+            "scheduled_time",
+            "qos",
+        ],
+    ),
+    (
+        TraceFormat::Helios,
+        &[
+            "job_id",
+            "gpu_num",
+            "node_num",
+            "submit_time",
+            "start_time",
+            "end_time",
+            "vc",
+        ],
+    ),
 ];
 
-fn recognise(opened: &rows::Opened) -> Result<TraceFormat, TraceError> {
+fn recognise(opened: &file::Opened) -> Result<TraceFormat, TraceError> {
     let text = String::from_utf8_lossy(&opened.head);
     let text = text.trim_start();
     let known = if text.starts_with(['{', '[']) {
@@ -180,10 +223,14 @@ fn recognise(opened: &rows::Opened) -> Result<TraceFormat, TraceError> {
         }
     } else {
         let header = text.lines().next().unwrap_or_default().to_lowercase();
-        let columns: Vec<&str> = header.split(',').map(|c| c.trim().trim_matches('"')).collect();
+        let columns: Vec<&str> = header
+            .split(',')
+            .map(|c| c.trim().trim_matches('"'))
+            .collect();
         let score = |signs: &[&str]| signs.iter().filter(|s| columns.contains(s)).count();
         let best = SIGNS.iter().rev().max_by_key(|(_, signs)| score(signs));
-        best.filter(|(_, signs)| score(signs) >= 2).map(|(format, _)| *format)
+        best.filter(|(_, signs)| score(signs) >= 2)
+            .map(|(format, _)| *format)
     };
     known.ok_or_else(|| TraceError::UnknownFormat {
         path: opened.path.clone(),
@@ -193,8 +240,13 @@ fn recognise(opened: &rows::Opened) -> Result<TraceFormat, TraceError> {
 }
 
 /// Refuses a repeated id, naming both lines, then sorts by submission.
-fn ordered(path: &Path, format: TraceFormat, mut jobs: Vec<TraceJob>) -> Result<Vec<TraceJob>, TraceError> {
-    if let Some((line, first_line, id)) = first_repeat(jobs.iter().map(|j| (j.id.as_str(), j.line))) {
+fn ordered(
+    path: &Path,
+    format: TraceFormat,
+    mut jobs: Vec<TraceJob>,
+) -> Result<Vec<TraceJob>, TraceError> {
+    if let Some((line, first_line, id)) = first_repeat(jobs.iter().map(|j| (j.id.as_str(), j.line)))
+    {
         let column = match format {
             TraceFormat::Normalized | TraceFormat::Helios => "job_id",
             TraceFormat::Openb => "name",
@@ -245,7 +297,10 @@ fn note(notes: &mut Vec<String>, count: u64, what: &str) {
 /// The note that a file may have been cut in its last field.
 fn note_cut(notes: &mut Vec<String>, table: &rows::Table) {
     if table.ends_without_line_break() {
-        notes.push("the last row has no line break: if the file was cut there, its last field is short".to_owned());
+        notes.push(
+            "the last row has no line break: if the file was cut there, its last field is short"
+                .to_owned(),
+        );
     }
 }
 
@@ -255,5 +310,10 @@ fn bounded(path: &Path, line: u64, jobs: usize) -> Result<(), TraceError> {
         return Ok(());
     }
     let problem = format!("more than {MAX_JOBS} jobs");
-    Err(TraceError::BadRow { path: path.to_owned(), line, problem, remedy: "split the trace".into() })
+    Err(TraceError::BadRow {
+        path: path.to_owned(),
+        line,
+        problem,
+        remedy: "split the trace".into(),
+    })
 }

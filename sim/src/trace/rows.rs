@@ -2,74 +2,19 @@
 //! It never holds more than one row, and never accepts a row whose length differs from the header's.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::error::{TraceError, shown};
+use super::file::Opened;
 use super::number::{NumberFault, scaled, whole};
+use super::parser::Parser;
 
 /// The longest row in bytes. Real rows have a few hundred; an unclosed quote must not swallow a file.
 const ROW_BYTES: usize = 1 << 20;
-/// How much of a file is looked at to recognise it, in bytes.
-const HEAD_BYTES: usize = 64 << 10;
 /// The latest time that a trace may name: 100 years, in ms. Above it the unit is wrong.
 pub(crate) const MAX_MS: u64 = 100 * 366 * 24 * 3_600_000;
-
-/// A file that was opened and looked at, but not yet read.
-pub(crate) struct Opened {
-    pub(crate) path: PathBuf,
-    pub(crate) reader: Box<dyn BufRead>,
-    /// The first bytes, still to be read from `reader`; without a byte order mark.
-    pub(crate) head: Vec<u8>,
-}
-
-/// Opens a file and refuses at once what cannot be text.
-pub(crate) fn open(path: &Path) -> Result<Opened, TraceError> {
-    let file = File::open(path).map_err(|e| TraceError::io(path, e))?;
-    from_reader(path, Box::new(BufReader::with_capacity(HEAD_BYTES, file)))
-}
-
-/// The same for text that is at hand; `path` is what messages call it.
-pub(crate) fn from_text(path: &Path, text: &'static str) -> Result<Opened, TraceError> {
-    from_reader(path, Box::new(text.as_bytes()))
-}
-
-fn from_reader(path: &Path, mut reader: Box<dyn BufRead>) -> Result<Opened, TraceError> {
-    let io = |e| TraceError::io(path, e);
-    let refused = |problem, remedy| Err(TraceError::NotText { path: path.to_owned(), line: 1, problem, remedy });
-    let head = reader.fill_buf().map_err(io)?;
-    if head.starts_with(&[0x1f, 0x8b]) {
-        return refused("a gzip archive", "unpack it first (gunzip)");
-    }
-    if head.starts_with(b"PK\x03\x04") {
-        return refused("a zip archive", "unpack it first (unzip)");
-    }
-    if head.starts_with(&[0xff, 0xfe]) || head.starts_with(&[0xfe, 0xff]) {
-        return refused("UTF-16 text", "save it as UTF-8");
-    }
-    if head.starts_with(b"version https://git-lfs") {
-        return refused("a Git LFS pointer, not the data", "fetch the data (git lfs pull)");
-    }
-    if head.starts_with(&[0xef, 0xbb, 0xbf]) {
-        reader.consume(3);
-    }
-    let head = reader.fill_buf().map_err(io)?.to_vec();
-    if head.iter().all(u8::is_ascii_whitespace) {
-        return Err(TraceError::Empty { path: path.to_owned(), what: "the file is empty" });
-    }
-    if let Some(at) = head.iter().position(|b| *b == 0) {
-        let line = lines_before(&head, at);
-        let problem = "not text (a zero byte)";
-        return Err(TraceError::NotText { path: path.to_owned(), line, problem, remedy: "give a text file" });
-    }
-    Ok(Opened { path: path.to_owned(), reader, head })
-}
-
-fn lines_before(bytes: &[u8], at: usize) -> u64 {
-    bytes.iter().take(at).map(|b| u64::from(*b == b'\n')).sum::<u64>() + 1
-}
 
 struct Source {
     path: PathBuf,
@@ -100,20 +45,43 @@ pub(crate) struct Column(usize);
 impl Table {
     /// Reads the header. Names are compared without case and surrounding blanks.
     pub(crate) fn new(opened: Opened) -> Result<Self, TraceError> {
-        let source = Rc::new(Source { path: opened.path, header: Vec::new(), header_line: 1 });
-        let mut table = Self { source, reader: opened.reader, line: 1, cut_last_line: false };
-        let Some(row) = table.record()? else {
-            return Err(TraceError::Empty { path: table.source.path.clone(), what: "the file is empty" });
+        let source = Rc::new(Source {
+            path: opened.path,
+            header: Vec::new(),
+            header_line: 1,
+        });
+        let mut table = Self {
+            source,
+            reader: opened.reader,
+            line: 1,
+            cut_last_line: false,
         };
-        let header: Vec<String> = (0..row.ends.len()).map(|n| row.text(Column(n)).to_lowercase()).collect();
+        let Some(row) = table.record()? else {
+            return Err(TraceError::Empty {
+                path: table.source.path.clone(),
+                what: "the file is empty",
+            });
+        };
+        let header: Vec<String> = (0..row.ends.len())
+            .map(|n| row.text(Column(n)).to_lowercase())
+            .collect();
         for (n, name) in header.iter().enumerate() {
             if !name.is_empty() && header.iter().take(n).any(|earlier| earlier == name) {
                 let problem = format!("two columns are called {}", shown(name));
                 let remedy = "rename or remove one of them".into();
-                return Err(TraceError::BadRow { path: table.source.path.clone(), line: row.line, problem, remedy });
+                return Err(TraceError::BadRow {
+                    path: table.source.path.clone(),
+                    line: row.line,
+                    problem,
+                    remedy,
+                });
             }
         }
-        table.source = Rc::new(Source { path: table.source.path.clone(), header, header_line: row.line });
+        table.source = Rc::new(Source {
+            path: table.source.path.clone(),
+            header,
+            header_line: row.line,
+        });
         Ok(table)
     }
 
@@ -128,29 +96,44 @@ impl Table {
 
     /// The place of a required column.
     pub(crate) fn column(&self, name: &str) -> Result<Column, TraceError> {
-        self.optional(name).ok_or_else(|| TraceError::MissingColumn {
-            path: self.source.path.clone(),
-            line: self.source.header_line,
-            column: name.to_owned(),
-            found: shown(&self.source.header.join(",")),
-            remedy: self.near_miss(name),
-        })
+        self.optional(name)
+            .ok_or_else(|| TraceError::MissingColumn {
+                path: self.source.path.clone(),
+                line: self.source.header_line,
+                column: name.to_owned(),
+                found: shown(&self.source.header.join(",")),
+                remedy: self.near_miss(name),
+            })
     }
 
     /// The place of a column that may be absent.
     pub(crate) fn optional(&self, name: &str) -> Option<Column> {
-        self.source.header.iter().position(|h| h == name).map(Column)
+        self.source
+            .header
+            .iter()
+            .position(|h| h == name)
+            .map(Column)
     }
 
     /// The columns that are none of `known`: worth a note, as one of them may be misspelt.
     pub(crate) fn unused(&self, known: &[&str]) -> Vec<String> {
         let unknown = |h: &&String| !h.is_empty() && !known.contains(&h.as_str());
-        self.source.header.iter().filter(unknown).map(|h| shown(h)).collect()
+        self.source
+            .header
+            .iter()
+            .filter(unknown)
+            .map(|h| shown(h))
+            .collect()
     }
 
     fn near_miss(&self, name: &str) -> Cow<'static, str> {
         let stem = |s: &str| s.trim_end_matches("_s").replace(['_', '-', ' '], "");
-        match self.source.header.iter().find(|h| !h.is_empty() && stem(h) == stem(name)) {
+        match self
+            .source
+            .header
+            .iter()
+            .find(|h| !h.is_empty() && stem(h) == stem(name))
+        {
             Some(h) => format!("rename column {} to {name}", shown(h)).into(),
             None => format!("add a column {name} to the header and to each row").into(),
         }
@@ -158,7 +141,9 @@ impl Table {
 
     /// The next row that is not blank.
     pub(crate) fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
-        let Some(row) = self.record()? else { return Ok(None) };
+        let Some(row) = self.record()? else {
+            return Ok(None);
+        };
         let (have, want) = (row.ends.len(), self.source.header.len());
         if have == want {
             return Ok(Some(row));
@@ -166,10 +151,19 @@ impl Table {
         let problem = format!("{have} fields where the header has {want}");
         let path = self.source.path.clone();
         Err(if have < want && self.cut_last_line {
-            TraceError::Truncated { path, line: row.line, problem: format!("the last row has {problem}") }
+            TraceError::Truncated {
+                path,
+                line: row.line,
+                problem: format!("the last row has {problem}"),
+            }
         } else {
             let remedy = "write every field, empty ones too, and put fields that contain commas in double quotes";
-            TraceError::BadRow { path, line: row.line, problem, remedy: remedy.into() }
+            TraceError::BadRow {
+                path,
+                line: row.line,
+                problem,
+                remedy: remedy.into(),
+            }
         })
     }
 
@@ -180,14 +174,25 @@ impl Table {
             let mut parser = Parser::default();
             let mut last = false;
             while !parser.done && !last {
-                let bytes = self.reader.fill_buf().map_err(|e| TraceError::io(&self.source.path, e))?;
+                let bytes = self
+                    .reader
+                    .fill_buf()
+                    .map_err(|e| TraceError::io(&self.source.path, e))?;
                 last = bytes.is_empty();
-                let used = bytes.iter().position(|b| parser.take(*b)).map_or(bytes.len(), |at| at + 1);
+                let used = bytes
+                    .iter()
+                    .position(|b| parser.take(*b))
+                    .map_or(bytes.len(), |at| at + 1);
                 self.reader.consume(used);
                 if parser.bytes.len() > ROW_BYTES {
                     let problem = "a row of more than 1 MiB".to_owned();
                     let remedy = "look for a double quote that is not closed, or for line breaks that are missing";
-                    return Err(TraceError::BadRow { path: self.source.path.clone(), line, problem, remedy: remedy.into() });
+                    return Err(TraceError::BadRow {
+                        path: self.source.path.clone(),
+                        line,
+                        problem,
+                        remedy: remedy.into(),
+                    });
                 }
             }
             self.line += parser.line_breaks;
@@ -195,14 +200,23 @@ impl Table {
                 return Ok(None);
             }
             self.cut_last_line = last;
-            if last && parser.state == State::Quoted {
+            if last && parser.is_open() {
                 let problem = "a double quote opens and is never closed".to_owned();
-                return Err(TraceError::Truncated { path: self.source.path.clone(), line, problem });
+                return Err(TraceError::Truncated {
+                    path: self.source.path.clone(),
+                    line,
+                    problem,
+                });
             }
             if parser.stray_quote {
                 let problem = "text after a closing double quote".to_owned();
                 let remedy = "double the quotes inside a quoted field".into();
-                return Err(TraceError::BadRow { path: self.source.path.clone(), line, problem, remedy });
+                return Err(TraceError::BadRow {
+                    path: self.source.path.clone(),
+                    line,
+                    problem,
+                    remedy,
+                });
             }
             if !parser.is_blank() {
                 return self.row(parser, line).map(Some);
@@ -213,87 +227,55 @@ impl Table {
     fn row(&self, mut parser: Parser, line: u64) -> Result<Row, TraceError> {
         parser.ends.push(parser.bytes.len());
         let bad = parser.bytes.contains(&0);
-        let text = String::from_utf8(parser.bytes).ok().filter(|_| !bad).ok_or_else(|| TraceError::NotText {
-            path: self.source.path.clone(),
+        let text = String::from_utf8(parser.bytes)
+            .ok()
+            .filter(|_| !bad)
+            .ok_or_else(|| TraceError::NotText {
+                path: self.source.path.clone(),
+                line,
+                problem: "not UTF-8 text",
+                remedy: "give a text file, saved as UTF-8",
+            })?;
+        Ok(Row {
+            source: Rc::clone(&self.source),
+            text,
+            ends: parser.ends,
             line,
-            problem: "not UTF-8 text",
-            remedy: "give a text file, saved as UTF-8",
-        })?;
-        Ok(Row { source: Rc::clone(&self.source), text, ends: parser.ends, line })
-    }
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum State {
-    #[default]
-    Start,
-    Plain,
-    Quoted,
-    Closed,
-}
-
-#[derive(Default)]
-struct Parser {
-    state: State,
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-    line_breaks: u64,
-    stray_quote: bool,
-    done: bool,
-}
-
-impl Parser {
-    /// Takes one byte; true when it ended the record.
-    fn take(&mut self, byte: u8) -> bool {
-        if byte == b'\n' {
-            self.line_breaks += 1;
-        }
-        match (self.state, byte) {
-            (State::Quoted, b'"') => self.state = State::Closed,
-            (State::Quoted, _) => self.bytes.push(byte),
-            (State::Closed, b'"') => {
-                self.bytes.push(byte);
-                self.state = State::Quoted;
-            }
-            (_, b'\n') => self.done = true,
-            (_, b',') => {
-                self.ends.push(self.bytes.len());
-                self.state = State::Start;
-            }
-            (State::Start, b'"') => self.state = State::Quoted,
-            (State::Closed, b'\r' | b' ' | b'\t') => {}
-            (State::Closed, _) => self.stray_quote = true,
-            (State::Start | State::Plain, _) => {
-                self.bytes.push(byte);
-                self.state = State::Plain;
-            }
-        }
-        self.done
-    }
-
-    fn is_blank(&self) -> bool {
-        self.ends.is_empty() && self.state != State::Quoted && self.state != State::Closed && self.bytes.trim_ascii().is_empty()
+        })
     }
 }
 
 impl Row {
     /// The field without surrounding blanks (a carriage return before the line break is one).
     pub(crate) fn text(&self, column: Column) -> &str {
-        let begin = column.0.checked_sub(1).and_then(|n| self.ends.get(n)).copied().unwrap_or(0);
+        let begin = column
+            .0
+            .checked_sub(1)
+            .and_then(|n| self.ends.get(n))
+            .copied()
+            .unwrap_or(0);
         let end = self.ends.get(column.0).copied().unwrap_or(begin);
         self.text.get(begin..end).unwrap_or_default().trim()
     }
 
     /// The field, if the column is there and the field is not empty.
     pub(crate) fn maybe(&self, column: Option<Column>) -> Option<(Column, &str)> {
-        column.map(|c| (c, self.text(c))).filter(|(_, text)| !text.is_empty())
+        column
+            .map(|c| (c, self.text(c)))
+            .filter(|(_, text)| !text.is_empty())
     }
 
     /// A time or duration: decimal seconds in the file, milliseconds here (rounded half up).
     pub(crate) fn ms(&self, column: Column) -> Result<u64, TraceError> {
-        let ms = scaled(self.text(column), 3).map_err(|f| self.number(column, f, "seconds as a plain number, 0 or more"))?.0;
+        let ms = scaled(self.text(column), 3)
+            .map_err(|f| self.number(column, f, "seconds as a plain number, 0 or more"))?
+            .0;
         if ms > MAX_MS {
-            return Err(self.fault(column, "more than a hundred years", "write seconds, counted from the trace's start"));
+            return Err(self.fault(
+                column,
+                "more than a hundred years",
+                "write seconds, counted from the trace's start",
+            ));
         }
         Ok(ms)
     }
@@ -311,9 +293,21 @@ impl Row {
     }
 
     /// A decimal times ten to the power `scale`, of at most `max` after scaling.
-    pub(crate) fn decimal(&self, column: Column, scale: i32, max: u64, want: &str) -> Result<u64, TraceError> {
-        let value = scaled(self.text(column), scale).map_err(|f| self.number(column, f, want))?.0;
-        if value > max { Err(self.number(column, NumberFault::TooLarge, want)) } else { Ok(value) }
+    pub(crate) fn decimal(
+        &self,
+        column: Column,
+        scale: i32,
+        max: u64,
+        want: &str,
+    ) -> Result<u64, TraceError> {
+        let value = scaled(self.text(column), scale)
+            .map_err(|f| self.number(column, f, want))?
+            .0;
+        if value > max {
+            Err(self.number(column, NumberFault::TooLarge, want))
+        } else {
+            Ok(value)
+        }
     }
 
     /// An id: not empty, of at most 256 bytes, without control characters.
@@ -336,7 +330,12 @@ impl Row {
         TraceError::BadValue {
             path: self.source.path.clone(),
             line: self.line,
-            column: self.source.header.get(column.0).map(|h| shown(h).into()).unwrap_or_default(),
+            column: self
+                .source
+                .header
+                .get(column.0)
+                .map(|h| shown(h).into())
+                .unwrap_or_default(),
             value: shown(self.text(column)).into(),
             problem: problem.into(),
             remedy: remedy.into(),

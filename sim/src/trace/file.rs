@@ -1,0 +1,92 @@
+//! Opens an input file and refuses at once what cannot be text, with what it is instead.
+//! It never reads on: rows and objects do, each in its own way.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use super::error::TraceError;
+
+/// How much of a file is looked at to recognise it, in bytes.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// A file that was opened and looked at, but not yet read.
+pub(crate) struct Opened {
+    pub(crate) path: PathBuf,
+    pub(crate) reader: Box<dyn BufRead>,
+    /// The first bytes, still to be read from `reader`; without a byte order mark.
+    pub(crate) head: Vec<u8>,
+}
+
+/// Opens a file and refuses at once what cannot be text.
+pub(crate) fn open(path: &Path) -> Result<Opened, TraceError> {
+    let file = File::open(path).map_err(|e| TraceError::io(path, e))?;
+    from_reader(path, Box::new(BufReader::with_capacity(HEAD_BYTES, file)))
+}
+
+/// The same for text that is at hand; `path` is what messages call it.
+pub(crate) fn from_text(path: &Path, text: &'static str) -> Result<Opened, TraceError> {
+    from_reader(path, Box::new(text.as_bytes()))
+}
+
+fn from_reader(path: &Path, mut reader: Box<dyn BufRead>) -> Result<Opened, TraceError> {
+    let io = |e| TraceError::io(path, e);
+    let refused = |problem, remedy| {
+        Err(TraceError::NotText {
+            path: path.to_owned(),
+            line: 1,
+            problem,
+            remedy,
+        })
+    };
+    let head = reader.fill_buf().map_err(io)?;
+    if head.starts_with(&[0x1f, 0x8b]) {
+        return refused("a gzip archive", "unpack it first (gunzip)");
+    }
+    if head.starts_with(b"PK\x03\x04") {
+        return refused("a zip archive", "unpack it first (unzip)");
+    }
+    if head.starts_with(&[0xff, 0xfe]) || head.starts_with(&[0xfe, 0xff]) {
+        return refused("UTF-16 text", "save it as UTF-8");
+    }
+    if head.starts_with(b"version https://git-lfs") {
+        return refused(
+            "a Git LFS pointer, not the data",
+            "fetch the data (git lfs pull)",
+        );
+    }
+    if head.starts_with(&[0xef, 0xbb, 0xbf]) {
+        reader.consume(3);
+    }
+    let head = reader.fill_buf().map_err(io)?.to_vec();
+    if head.iter().all(u8::is_ascii_whitespace) {
+        return Err(TraceError::Empty {
+            path: path.to_owned(),
+            what: "the file is empty",
+        });
+    }
+    if let Some(at) = head.iter().position(|b| *b == 0) {
+        let line = lines_before(&head, at);
+        let problem = "not text (a zero byte)";
+        return Err(TraceError::NotText {
+            path: path.to_owned(),
+            line,
+            problem,
+            remedy: "give a text file",
+        });
+    }
+    Ok(Opened {
+        path: path.to_owned(),
+        reader,
+        head,
+    })
+}
+
+fn lines_before(bytes: &[u8], at: usize) -> u64 {
+    bytes
+        .iter()
+        .take(at)
+        .map(|b| u64::from(*b == b'\n'))
+        .sum::<u64>()
+        + 1
+}

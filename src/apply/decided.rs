@@ -1,0 +1,356 @@
+//! What a stage decided: one arm a decision. Returns the effect that the decision frees, frozen as its record has it.
+//!
+//! Never: asks whether the decision was right. The stage that made it did; the audit looks after it.
+
+use super::facts::new_node;
+use super::{say, take_seq, unbook, unbook_all_on, vacate};
+use crate::decision::{Decision, EffectOf, Outcome, StopCause};
+use crate::effect::{Effect, StatusKind, WorkerPlace};
+use crate::engine::{launch, start_or_stop, terminate};
+use crate::ids::{Attempt, JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
+use crate::reason::Reason;
+use crate::state::State;
+use crate::state::jobs::{Ending, OpenEffect, Phase};
+use crate::state::nodes::{NodePhase, Purchase};
+use crate::state::places::share_of;
+use crate::units::{Millis, Span};
+use alloc::vec::Vec;
+
+/// Applies a decision.
+pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect> {
+    let seq = take_seq(state);
+    state.counters.decisions += 1;
+    match decision {
+        Decision::Reject { job, reason } => finish(state, *job, Outcome::Rejected, Some(*reason)),
+        Decision::Resume { job } => resume(state, *job),
+        Decision::Requeue {
+            job,
+            reason,
+            not_before,
+        } => requeue(state, *job, *reason, *not_before),
+        Decision::Finish {
+            job,
+            outcome,
+            reason,
+        } => finish(state, *job, *outcome, *reason),
+        Decision::Repeat { of, next } => return repeat(state, *of, *next),
+        Decision::Book { job, pool, places } => book(state, *job, *pool, places),
+        Decision::Unbook { job } => unbook(state, *job),
+        Decision::Start { job } => return start(state, *job, seq),
+        Decision::Buy {
+            purchase,
+            pool,
+            offering,
+            count,
+            at_least,
+        } => {
+            return Some(buy(
+                state,
+                *purchase,
+                (*pool, *offering),
+                (*count, *at_least),
+                seq,
+            ));
+        }
+        Decision::Stop {
+            job,
+            cause,
+            checkpoint,
+            deadline,
+        } => {
+            return stop(state, *job, *cause, (*checkpoint, *deadline), seq);
+        }
+        Decision::Reserve { job, nodes, until } => reserve(state, *job, nodes, *until),
+        Decision::Release { node } => {
+            state.edit_node(*node, |row| row.reserved = None);
+            state.freed += 1;
+        }
+        Decision::Drain {
+            node,
+            why,
+            check_at,
+        } => {
+            let (now, why, check_at) = (state.now, *why, *check_at);
+            state.edit_node(*node, |row| {
+                row.phase = NodePhase::Draining { why, check_at };
+                row.since = now;
+            });
+        }
+        Decision::Undrain { node } => undrain(state, *node),
+        Decision::Terminate { node } => return give_back(state, *node, seq),
+        Decision::WarnLingering { job, .. } => state.edit_job(*job, |row| row.idle_reported = None),
+    }
+    None
+}
+
+/// An effect that is out, to be released again after the policy's pause.
+fn out(state: &State, id: Seq) -> OpenEffect {
+    let pause = state
+        .policy
+        .as_deref()
+        .map_or(Span::secs(30), |p| p.lifecycle.launch_retry);
+    OpenEffect {
+        id,
+        next_try: state.now + pause,
+        tries: 1,
+    }
+}
+
+fn resume(state: &mut State, job: JobId) {
+    let now = state.now;
+    let first = state.jobs[job.ix()].phase == Phase::New;
+    state.edit_job(job, |row| {
+        row.phase = Phase::Queued;
+        row.since = now;
+    });
+    if first {
+        say(state, job, StatusKind::Queued, None);
+    }
+}
+
+fn requeue(state: &mut State, job: JobId, reason: Reason, not_before: Millis) {
+    let now = state.now;
+    let how = match state.jobs[job.ix()].phase {
+        Phase::Ended { how } => how,
+        _ => return,
+    };
+    let own_failure = matches!(
+        how,
+        Ending::Failed { .. }
+            | Ending::Stopped {
+                cause: StopCause::Failed { .. }
+            }
+    );
+    let taken = matches!(
+        how,
+        Ending::Stopped {
+            cause: StopCause::Preempted { .. } | StopCause::Reclaimed
+        }
+    );
+    state.counters.reclaimed_runs += u64::from(matches!(
+        how,
+        Ending::Stopped {
+            cause: StopCause::Reclaimed
+        }
+    ));
+    state.edit_job(job, |row| {
+        row.phase = if not_before > now {
+            Phase::BackingOff { until: not_before }
+        } else {
+            Phase::Queued
+        };
+        row.since = now;
+        row.reason = Some(reason);
+        row.admitted_said = false;
+        row.must_end_by = Millis::NEVER;
+        row.failures += u32::from(own_failure);
+        row.interruptions += u32::from(!own_failure);
+    });
+    if taken {
+        say(state, job, StatusKind::Preempted, Some(reason));
+    }
+    say(state, job, StatusKind::Requeued, Some(reason));
+}
+
+fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason>) {
+    if state.jobs[job.ix()].phase == Phase::Booked {
+        vacate(state, job, false);
+    }
+    let now = state.now;
+    state.edit_job(job, |row| {
+        row.phase = Phase::Done { outcome };
+        row.since = now;
+        row.ended = Some(now);
+        row.reason = reason;
+        row.must_end_by = Millis::NEVER;
+    });
+    // What the executor needed is not needed any more; the identity and its digest stay.
+    state.specs[job.ix()].run = Vec::new();
+    state.counters.outcomes[outcome as usize] += 1;
+    let late = state.specs[job.ix()].deadline.is_some_and(|by| now > by);
+    let missed = late || outcome != Outcome::Completed;
+    state.counters.deadline_misses += u64::from(state.specs[job.ix()].deadline.is_some() && missed);
+    let kind = match outcome {
+        Outcome::Completed => StatusKind::Completed,
+        Outcome::Failed => StatusKind::Failed,
+        Outcome::Cancelled => StatusKind::Cancelled,
+        Outcome::Rejected => StatusKind::Rejected,
+    };
+    say(state, job, kind, reason);
+}
+
+fn repeat(state: &mut State, of: EffectOf, next: Millis) -> Option<Effect> {
+    let again = |effect: &mut OpenEffect| {
+        effect.next_try = next;
+        effect.tries = effect.tries.saturating_add(1);
+    };
+    match of {
+        EffectOf::Job(job) => {
+            state.edit_job(job, |row| row.effect.iter_mut().for_each(again));
+            start_or_stop(state, job)
+        }
+        EffectOf::Node(node) => {
+            state.edit_node(node, |row| row.effect.iter_mut().for_each(again));
+            terminate(state, node)
+        }
+        EffectOf::Purchase(purchase) => {
+            state.edit_purchase(purchase, |row| again(&mut row.effect));
+            Some(launch(state, purchase))
+        }
+    }
+}
+
+fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
+    let (class, queue, now) = (
+        state.jobs[job.ix()].class,
+        state.jobs[job.ix()].queue,
+        state.now,
+    );
+    let share = share_of(places);
+    state.hold(job, class, places, false);
+    state.take_quota(queue, pool, share);
+    let said = state.jobs[job.ix()].admitted_said;
+    state.edit_job(job, |row| {
+        row.phase = Phase::Booked;
+        row.since = now;
+        row.pool = Some(pool);
+        row.places = places.to_vec();
+        row.share = share;
+        row.admitted_said = true;
+        row.reserved_until = None;
+    });
+    let nodes = crate::state::places::nodes_of(places);
+    for node in nodes {
+        let mine = |r: &(JobId, Millis)| r.0 == job;
+        if state
+            .nodes
+            .get(&node)
+            .is_some_and(|n| n.reserved.as_ref().is_some_and(mine))
+        {
+            state.edit_node(node, |row| row.reserved = None);
+        }
+    }
+    if !said {
+        say(state, job, StatusKind::Admitted, None);
+    }
+}
+
+fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
+    let now = state.now;
+    let timeout = state
+        .policy
+        .as_deref()
+        .map_or(Span::mins(10), |p| p.lifecycle.start_timeout);
+    let effect = out(state, seq);
+    let places = state.jobs[job.ix()].places.clone();
+    state.start_on(&places);
+    state.edit_job(job, |row| {
+        row.phase = Phase::Starting;
+        row.since = now;
+        row.attempt = Attempt(row.attempt.0 + 1);
+        row.effect = Some(effect);
+        row.must_end_by = now + timeout;
+        row.reason = None;
+    });
+    start_or_stop(state, job)
+}
+
+fn buy(
+    state: &mut State,
+    id: PurchaseId,
+    (pool, offering): (PoolId, OfferingId),
+    (count, at_least): (u32, u32),
+    seq: Seq,
+) -> Effect {
+    let mut nodes = Vec::new();
+    for _ in 0..count {
+        let node = NodeId(state.counters.next_node);
+        state.counters.next_node += 1;
+        let row = new_node(state, node, id, offering, pool);
+        state.add_node(row);
+        nodes.push(node);
+    }
+    state.counters.next_purchase = state.counters.next_purchase.max(id.0 + 1);
+    let effect = out(state, seq);
+    let decided_at = state.now;
+    state.add_purchase(Purchase {
+        id,
+        pool,
+        offering,
+        nodes,
+        at_least,
+        decided_at,
+        effect,
+    });
+    state.edit_offering(offering, |row| row.in_flight += count);
+    launch(state, id)
+}
+
+fn stop(
+    state: &mut State,
+    job: JobId,
+    cause: StopCause,
+    (checkpoint, deadline): (bool, Millis),
+    seq: Seq,
+) -> Option<Effect> {
+    let now = state.now;
+    let effect = out(state, seq);
+    state.edit_job(job, |row| {
+        row.phase = Phase::Stopping {
+            cause,
+            checkpoint,
+            deadline,
+        };
+        row.since = now;
+        row.effect = Some(effect);
+        row.broken = None;
+        row.idle_reported = None;
+    });
+    let reason = match cause {
+        StopCause::Preempted { by } => {
+            state.counters.preemptions += 1;
+            Some(Reason::PreemptedBy {
+                queue: state.jobs[by.ix()].queue,
+            })
+        }
+        StopCause::Reclaimed => Some(Reason::Reclaimed),
+        _ => None,
+    };
+    if reason.is_some() {
+        say(state, job, StatusKind::Preempting, reason);
+    }
+    start_or_stop(state, job)
+}
+
+fn reserve(state: &mut State, job: JobId, nodes: &[NodeId], until: Millis) {
+    for node in nodes {
+        state.edit_node(*node, |row| row.reserved = Some((job, until)));
+    }
+    state.edit_job(job, |row| row.reserved_until = Some(until));
+}
+
+fn undrain(state: &mut State, node: NodeId) {
+    let now = state.now;
+    let due = now + state.idle_allowed(node);
+    state.edit_node(node, |row| {
+        row.phase = NodePhase::Ready;
+        row.since = now;
+        row.idle_since = row.holds.is_empty().then_some(now);
+        row.due = due;
+    });
+    state.freed += 1;
+}
+
+fn give_back(state: &mut State, node: NodeId, seq: Seq) -> Option<Effect> {
+    unbook_all_on(state, node);
+    let now = state.now;
+    let effect = out(state, seq);
+    state.edit_node(node, |row| {
+        row.phase = NodePhase::Terminating;
+        row.since = now;
+        row.effect = Some(effect);
+        row.idle_since = None;
+        row.reserved = None;
+    });
+    terminate(state, node)
+}

@@ -1,0 +1,311 @@
+//! settle: outcomes, time-outs, lingering work. After it, no row waits for a verdict.
+//!
+//! ```text
+//! timers that are due  ->  repeat effects, end pauses, stop what ran or started too long
+//! unsettled jobs       ->  accept or reject, finish, requeue, stop what is broken
+//! unsettled claims     ->  empty what the cloud takes back, give back what is condemned
+//! ```
+//!
+//! Never: looks for places or money. Own failures cost an attempt; reclaims, preemption and node faults never do.
+
+use super::admit;
+use crate::decision::{Decision, EffectOf, Outcome, StopCause};
+use crate::engine::{Engine, repeat_pause};
+use crate::ids::{JobId, NodeId};
+use crate::plan::PlanReport;
+use crate::policy::{Lifecycle, OnLinger};
+use crate::reason::Reason;
+use crate::state::jobs::{Ending, Phase};
+use crate::state::nodes::NodePhase;
+use crate::units::{Millis, Span};
+use alloc::vec::Vec;
+
+/// The longest pause before a retry.
+const LONGEST_BACKOFF: Span = Span::mins(30);
+
+/// Runs the stage.
+pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    let due: Vec<EffectOf> = due(engine);
+    for row in due {
+        report.settled += 1;
+        match row {
+            EffectOf::Purchase(_) => repeat(engine, row),
+            EffectOf::Node(node) => due_node(engine, node),
+            EffectOf::Job(job) => due_job(engine, job),
+        }
+    }
+    let unsettled: Vec<NodeId> = engine.state.ix.unsettled_nodes.iter().copied().collect();
+    for node in unsettled {
+        report.settled += 1;
+        empty_node(engine, node);
+    }
+    let unsettled: Vec<JobId> = engine.state.ix.unsettled.iter().copied().collect();
+    for job in unsettled {
+        report.settled += 1;
+        settle_job(engine, job);
+    }
+}
+
+fn due(engine: &Engine) -> Vec<EffectOf> {
+    let now = engine.state.now;
+    engine
+        .state
+        .ix
+        .timers
+        .iter()
+        .take_while(|t| t.0 <= now)
+        .map(|t| t.1)
+        .collect()
+}
+
+fn lifecycle(engine: &Engine) -> Lifecycle {
+    engine
+        .state
+        .policy
+        .as_deref()
+        .map(|p| p.lifecycle)
+        .unwrap_or_default()
+}
+
+fn repeat(engine: &mut Engine, of: EffectOf) {
+    let effect = match of {
+        EffectOf::Purchase(id) => engine.state.purchases.get(&id).map(|p| p.effect),
+        EffectOf::Node(id) => engine.state.nodes.get(&id).and_then(|n| n.effect),
+        EffectOf::Job(id) => engine.state.jobs[id.ix()].effect,
+    };
+    let Some(effect) = effect.filter(|e| e.next_try <= engine.state.now) else {
+        return;
+    };
+    let pause = repeat_pause(lifecycle(engine).launch_retry, effect.tries);
+    let next = engine.state.now + pause;
+    engine.decide(Decision::Repeat { of, next });
+}
+
+fn due_node(engine: &mut Engine, id: NodeId) {
+    let now = engine.state.now;
+    let Some(node) = engine.state.nodes.get(&id) else {
+        return;
+    };
+    if let Some((job, until)) = node.reserved
+        && (until <= now || engine.state.jobs[job.ix()].done())
+    {
+        engine.decide(Decision::Release { node: id });
+    }
+    let Some(node) = engine.state.nodes.get(&id) else {
+        return;
+    };
+    match node.phase {
+        NodePhase::Booting if node.due <= now => engine.decide(Decision::Terminate { node: id }),
+        NodePhase::Terminating => repeat(engine, EffectOf::Node(id)),
+        // Idle and draining nodes are consolidate's and drain's.
+        _ => {}
+    }
+}
+
+fn due_job(engine: &mut Engine, id: JobId) {
+    let now = engine.state.now;
+    let job = &engine.state.jobs[id.ix()];
+    match job.phase {
+        Phase::BackingOff { .. } => engine.decide(Decision::Resume { job: id }),
+        Phase::Starting if job.must_end_by <= now => stop(engine, id, StopCause::StartTimeout),
+        Phase::Running if job.must_end_by <= now => stop(engine, id, StopCause::MaxRun),
+        _ => repeat(engine, EffectOf::Job(id)),
+    }
+}
+
+/// Stops a run, with a checkpoint where it can save one and the stop is not its end.
+pub(super) fn stop(engine: &mut Engine, id: JobId, cause: StopCause) {
+    let grace = lifecycle(engine).grace;
+    let state = &engine.state;
+    let (job, spec) = (&state.jobs[id.ix()], &state.specs[id.ix()]);
+    let worth_saving = !matches!(
+        cause,
+        StopCause::Completed
+            | StopCause::Cancelled
+            | StopCause::Failed { .. }
+            | StopCause::StartTimeout
+    );
+    // A gang that has lost a worker can save nothing.
+    let whole = job.broken.is_none();
+    let checkpoint =
+        worth_saving && whole && job.running_since.is_some() && spec.checkpoint.is_some();
+    let grace = if checkpoint {
+        spec.checkpoint.map_or(grace, |c| c.grace)
+    } else {
+        grace
+    };
+    let mut deadline = state.now + grace;
+    if cause == StopCause::Reclaimed {
+        let taken = job
+            .places
+            .iter()
+            .filter_map(|p| state.nodes.get(&p.node)?.reclaim_at)
+            .min();
+        deadline = taken.map_or(deadline, |at| deadline.min(at));
+    }
+    engine.decide(Decision::Stop {
+        job: id,
+        cause,
+        checkpoint,
+        deadline,
+    });
+}
+
+/// A claim that the cloud takes back, or that is condemned.
+fn empty_node(engine: &mut Engine, id: NodeId) {
+    let Some(node) = engine.state.nodes.get(&id) else {
+        return;
+    };
+    let reclaimed = node.reclaim_at.is_some();
+    let mut holds = node.holds.clone();
+    holds.sort_unstable();
+    holds.dedup();
+    if holds.is_empty() {
+        return engine.decide(Decision::Terminate { node: id });
+    }
+    for job in holds {
+        let phase = engine.state.jobs[job.ix()].phase;
+        match phase {
+            Phase::Booked => engine.decide(Decision::Unbook { job }),
+            Phase::Starting | Phase::Running if reclaimed => {
+                stop(engine, job, StopCause::Reclaimed)
+            }
+            // A quarantined node keeps what runs on it, and gets nothing new.
+            _ => {}
+        }
+    }
+}
+
+fn settle_job(engine: &mut Engine, id: JobId) {
+    let job = &engine.state.jobs[id.ix()];
+    match job.phase {
+        Phase::Ended { how } => after_run(engine, id, how),
+        _ if job.cancel_asked => cancel(engine, id),
+        Phase::New => accept(engine, id),
+        _ => match (job.broken, job.idle_reported) {
+            (Some(cause), _) => stop_broken(engine, id, cause),
+            (None, Some(idle)) => linger(engine, id, idle),
+            (None, None) => {}
+        },
+    }
+}
+
+fn accept(engine: &mut Engine, id: JobId) {
+    match admit::impossible(engine, id) {
+        Some(reason) => engine.decide(Decision::Reject { job: id, reason }),
+        None => engine.decide(Decision::Resume { job: id }),
+    }
+}
+
+fn cancel(engine: &mut Engine, id: JobId) {
+    if engine.state.jobs[id.ix()].alive() {
+        stop(engine, id, StopCause::Cancelled);
+    } else {
+        finish(engine, id, Outcome::Cancelled, Reason::Asked);
+    }
+}
+
+fn stop_broken(engine: &mut Engine, id: JobId, cause: StopCause) {
+    stop(engine, id, cause);
+}
+
+fn linger(engine: &mut Engine, id: JobId, idle: Span) {
+    let rules = lifecycle(engine);
+    if idle >= rules.linger_after && rules.on_linger == OnLinger::Stop {
+        stop(engine, id, StopCause::Lingering { idle });
+    } else {
+        engine.decide(Decision::WarnLingering { job: id, idle });
+    }
+}
+
+/// What follows when no worker of a run is alive.
+fn after_run(engine: &mut Engine, id: JobId, how: Ending) {
+    let cancelled = engine.state.jobs[id.ix()].cancel_asked;
+    match how {
+        Ending::Completed
+        | Ending::Stopped {
+            cause: StopCause::Completed,
+        } => {
+            engine.decide(Decision::Finish {
+                job: id,
+                outcome: Outcome::Completed,
+                reason: None,
+            });
+        }
+        _ if cancelled => finish(engine, id, Outcome::Cancelled, Reason::Asked),
+        Ending::Failed { code }
+        | Ending::Stopped {
+            cause: StopCause::Failed { code },
+        } => {
+            after_failure(engine, id, code);
+        }
+        Ending::NodeFault => requeue(engine, id, Reason::NodeLost),
+        Ending::Dropped => pause(engine, id, Reason::StartTimeout),
+        Ending::Stopped { cause } => after_stop(engine, id, cause),
+    }
+}
+
+fn after_stop(engine: &mut Engine, id: JobId, cause: StopCause) {
+    match cause {
+        StopCause::Preempted { by } => {
+            let queue = engine.state.jobs[by.ix()].queue;
+            requeue(engine, id, Reason::PreemptedBy { queue });
+        }
+        StopCause::Reclaimed => requeue(engine, id, Reason::Reclaimed),
+        StopCause::NodeLost => requeue(engine, id, Reason::NodeLost),
+        StopCause::StartTimeout => pause(engine, id, Reason::StartTimeout),
+        StopCause::MaxRun => {
+            let own = engine.state.specs[id.ix()].max_run;
+            let limit = own.unwrap_or(lifecycle(engine).max_run);
+            finish(engine, id, Outcome::Failed, Reason::MaxRun { limit });
+        }
+        StopCause::Lingering { idle } => {
+            finish(engine, id, Outcome::Failed, Reason::Lingering { idle })
+        }
+        StopCause::Cancelled => finish(engine, id, Outcome::Cancelled, Reason::Asked),
+        // Both are handled before.
+        StopCause::Completed | StopCause::Failed { .. } => {}
+    }
+}
+
+fn after_failure(engine: &mut Engine, id: JobId, code: i32) {
+    let (job, spec) = (&engine.state.jobs[id.ix()], &engine.state.specs[id.ix()]);
+    let failures = job.failures + 1;
+    if failures >= spec.retry.attempts || spec.retry.never.contains(&code) {
+        return finish(engine, id, Outcome::Failed, Reason::ExitCode { code });
+    }
+    let pause = spec.retry.backoff.doubled(failures - 1, LONGEST_BACKOFF);
+    let not_before = engine.state.now + pause;
+    engine.decide(Decision::Requeue {
+        job: id,
+        reason: Reason::BackOff { until: not_before },
+        not_before,
+    });
+}
+
+fn requeue(engine: &mut Engine, id: JobId, reason: Reason) {
+    engine.decide(Decision::Requeue {
+        job: id,
+        reason,
+        not_before: Millis(0),
+    });
+}
+
+/// Queued again, but not at once: what failed for reasons of the cluster may fail again.
+fn pause(engine: &mut Engine, id: JobId, reason: Reason) {
+    let tries = engine.state.jobs[id.ix()].interruptions;
+    let not_before = engine.state.now + Span::secs(10).doubled(tries, Span::mins(5));
+    engine.decide(Decision::Requeue {
+        job: id,
+        reason,
+        not_before,
+    });
+}
+
+fn finish(engine: &mut Engine, id: JobId, outcome: Outcome, reason: Reason) {
+    engine.decide(Decision::Finish {
+        job: id,
+        outcome,
+        reason: Some(reason),
+    });
+}

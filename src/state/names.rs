@@ -1,0 +1,251 @@
+//! Names, interned: queues, models, offerings and classes get a small id the first time they are met, and keep it.
+//!
+//! Never: forgets. An id in a row stays good through every change of policy.
+
+use super::{Class, Queue, Shape, State};
+use crate::catalog::{CapacityType, Offering};
+use crate::ids::{ClassId, ModelId, OfferingId, PoolId, QueueId};
+use crate::job::{Gang, WorkerAsk};
+use crate::policy::{Policy, QueueRule, Undeclared};
+use crate::state::nodes::OfferingRow;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Nodes of one offering that may be asked for at once while nothing speaks against its stock.
+const WIDE_OPEN: u32 = 1024;
+
+/// The lookups by name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Names {
+    queues: BTreeMap<String, QueueId>,
+    models: BTreeMap<String, ModelId>,
+    offerings: BTreeMap<(String, String, CapacityType), OfferingId>,
+    classes: BTreeMap<Shape, ClassId>,
+}
+
+impl Names {
+    pub(super) fn rebuilt(state: &State) -> Names {
+        let mut names = Names::default();
+        for (at, queue) in state.queues.iter().enumerate() {
+            names.queues.insert(queue.path.clone(), QueueId(at as u32));
+        }
+        for (at, model) in state.models.iter().enumerate() {
+            names.models.insert(model.clone(), ModelId(at as u32));
+        }
+        for (at, row) in state.offerings.iter().enumerate() {
+            names
+                .offerings
+                .insert(key(&row.offer), OfferingId(at as u32));
+        }
+        for (at, class) in state.classes.iter().enumerate() {
+            names
+                .classes
+                .insert(class.shape.clone(), ClassId(at as u32));
+        }
+        names
+    }
+}
+
+fn key(offer: &Offering) -> (String, String, CapacityType) {
+    (
+        offer.instance_type.clone(),
+        offer.zone.clone(),
+        offer.capacity,
+    )
+}
+
+impl State {
+    pub(crate) fn queue_id(&mut self, path: &str) -> QueueId {
+        if let Some(id) = self.names.queues.get(path) {
+            return *id;
+        }
+        let id = QueueId(self.queues.len() as u32);
+        let rule = self
+            .policy
+            .as_deref()
+            .and_then(|policy| rule_of(policy, path, &self.queues));
+        self.queues.push(Queue {
+            path: path.into(),
+            rule,
+        });
+        self.names.queues.insert(path.into(), id);
+        id
+    }
+
+    pub(crate) fn model_id(&mut self, name: &str) -> ModelId {
+        if let Some(id) = self.names.models.get(name) {
+            return *id;
+        }
+        let id = ModelId(self.models.len() as u32);
+        self.models.push(name.into());
+        self.names.models.insert(name.into(), id);
+        id
+    }
+
+    pub(crate) fn class_id(&mut self, shape: Shape) -> ClassId {
+        if let Some(id) = self.names.classes.get(&shape) {
+            return *id;
+        }
+        let id = ClassId(self.classes.len() as u32);
+        let fits = self.fits(&shape);
+        self.names.classes.insert(shape.clone(), id);
+        self.classes.push(Class { shape, fits });
+        id
+    }
+
+    /// Puts a policy in force: offerings, queues, classes and quota follow it; rows keep their ids.
+    pub(crate) fn configure(&mut self, policy: &Policy) {
+        self.carry_pools(policy);
+        for row in &mut self.offerings {
+            row.listed = false;
+        }
+        self.listed = policy
+            .offerings
+            .iter()
+            .map(|offer| self.offering_id(offer))
+            .collect();
+        let holders: Vec<_> = self
+            .jobs
+            .iter()
+            .filter_map(|j| Some((j.queue, j.pool?, j.share)))
+            .collect();
+        self.quota = super::QuotaTree::new(policy);
+        let paths: Vec<String> = self.queues.iter().map(|q| q.path.clone()).collect();
+        self.queues.clear();
+        for path in paths {
+            let rule = rule_of(policy, &path, &self.queues);
+            self.queues.push(Queue { path, rule });
+        }
+        self.policy = Some(alloc::boxed::Box::new(policy.clone()));
+        for at in 0..self.classes.len() {
+            let shape = self.classes[at].shape.clone();
+            self.classes[at].fits = self.fits(&shape);
+        }
+        for (queue, pool, share) in holders {
+            self.take_quota(queue, pool, share);
+        }
+        self.freed += 1;
+    }
+
+    /// Claims follow their pool by its name; those of a pool that is gone count in the first one.
+    fn carry_pools(&mut self, policy: &Policy) {
+        let old: Vec<String> = self.policy.as_deref().map_or(Vec::new(), |p| {
+            p.pools.iter().map(|p| p.name.clone()).collect()
+        });
+        let map = |pool: PoolId| {
+            let name = old.get(pool.ix());
+            let at = policy.pools.iter().position(|p| Some(&p.name) == name);
+            PoolId(at.unwrap_or(0) as u16)
+        };
+        self.totals.pools = alloc::vec![super::Held::default(); policy.pools.len()];
+        self.totals.all = super::Held::default();
+        let ids: Vec<_> = self.nodes.keys().copied().collect();
+        for id in ids {
+            let Some(mut node) = self.nodes.remove(&id) else {
+                continue;
+            };
+            self.ix.node_out(&node);
+            node.pool = map(node.pool);
+            let offer = &self.offerings[node.offering.ix()].offer;
+            self.totals
+                .add(node.pool, offer.capacity, offer.gpus, node.booked_price);
+            self.ix.node_in(&node);
+            self.nodes.insert(id, node);
+        }
+        for purchase in self.purchases.values_mut() {
+            purchase.pool = map(purchase.pool);
+        }
+        for job in &mut self.jobs {
+            job.pool = job.pool.map(map);
+        }
+    }
+
+    fn offering_id(&mut self, offer: &Offering) -> OfferingId {
+        let models = offer.models.iter().map(|m| self.model_id(m)).collect();
+        if let Some(&id) = self.names.offerings.get(&key(offer)) {
+            let row = &mut self.offerings[id.ix()];
+            row.offer = offer.clone();
+            row.models = models;
+            row.listed = true;
+            return id;
+        }
+        let id = OfferingId(self.offerings.len() as u32);
+        self.names.offerings.insert(key(offer), id);
+        self.offerings.push(OfferingRow {
+            offer: offer.clone(),
+            models,
+            listed: true,
+            blocked_until: crate::units::Millis(0),
+            blocked_by: None,
+            failures: 0,
+            window: WIDE_OPEN,
+            in_flight: 0,
+        });
+        id
+    }
+
+    /// Offerings that can hold at least one worker of a shape, by pool in the queue's order.
+    fn fits(&self, shape: &Shape) -> Vec<(PoolId, Vec<OfferingId>)> {
+        let (Some(policy), Some(rule)) = (&self.policy, &self.queues[shape.queue.ix()].rule) else {
+            return Vec::new();
+        };
+        let ask = smallest_worker(&shape.gang);
+        let mut fits = Vec::new();
+        for &pool in &rule.pools {
+            let Some(rules) = policy.pools.get(pool.ix()) else {
+                continue;
+            };
+            let listed = rules
+                .offerings
+                .iter()
+                .filter_map(|at| self.listed.get(*at as usize).copied());
+            let good = listed
+                .filter(|id| self.holds_one(*id, shape, &ask))
+                .collect();
+            fits.push((pool, good));
+        }
+        fits
+    }
+
+    fn holds_one(&self, id: OfferingId, shape: &Shape, ask: &WorkerAsk) -> bool {
+        let row = &self.offerings[id.ix()];
+        let model = shape.models.is_empty() || shape.models.iter().any(|m| row.models.contains(m));
+        let offer = &row.offer;
+        let gpus = ask.gpus <= offer.gpus && (ask.gpus == 0 || ask.gpu_mem <= offer.gpu_mem);
+        let capacity = offer.capacity != CapacityType::Spot || self.may_use_spot(shape);
+        model && gpus && capacity && ask.cpu <= offer.cpu && ask.mem <= offer.mem
+    }
+
+    /// Whether jobs of a shape may run on spot: the job and its tier both say so.
+    pub(crate) fn may_use_spot(&self, shape: &Shape) -> bool {
+        let Some(policy) = &self.policy else {
+            return false;
+        };
+        let tier = policy.tiers.get(shape.tier.ix());
+        shape.spot && tier.is_some_and(|t| t.buys != crate::policy::Buys::OnDemand)
+    }
+}
+
+/// What the smallest worker of a gang needs on one node.
+fn smallest_worker(gang: &Gang) -> WorkerAsk {
+    match gang {
+        Gang::Workers { each, .. } => *each,
+        Gang::Spanning { per_gpu, .. } => *per_gpu,
+    }
+}
+
+/// The rule of a queue: its own, or the one that undeclared queues share while there is room.
+fn rule_of(policy: &Policy, path: &str, known: &[Queue]) -> Option<QueueRule> {
+    if let Some(rule) = policy.queues.get(path) {
+        return Some(rule.clone());
+    }
+    let Undeclared::Under { rule, at_most } = &policy.undeclared else {
+        return None;
+    };
+    let taken = known
+        .iter()
+        .filter(|q| q.rule.is_some() && !policy.queues.contains_key(&q.path))
+        .count();
+    (taken < *at_most as usize).then(|| rule.clone())
+}
