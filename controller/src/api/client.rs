@@ -3,6 +3,7 @@
 //! Never: retries what may have been done. Only waiting goes on after a lost connection, because it changes nothing.
 
 use super::error::ErrorBody;
+use super::events::Taken;
 use super::jobs::{Jobs, OneJob, Why};
 use super::reads::{Nodes, Queues};
 use serde::Deserialize;
@@ -10,7 +11,7 @@ use serde::de::DeserializeOwned;
 use std::fmt;
 use std::io::Read;
 use std::time::Duration;
-use ureq::http::Response;
+use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
 
 /// A controller, by its address.
@@ -118,10 +119,15 @@ impl Client {
         self.text(sent)
     }
 
-    /// Sends events as they are; the answer as JSON.
-    pub fn events(&self, content_type: &str, body: &[u8]) -> Result<serde_json::Value, ClientError> {
+    /// Sends events as they are. An answer that takes none of them says so beside the error.
+    pub fn events(&self, content_type: &str, body: &[u8]) -> Result<Taken, (ClientError, Option<Taken>)> {
         let sent = self.agent.post(self.url("/v1/events")).header("content-type", content_type).send(body);
-        self.answer(sent)
+        let (status, text) = self.read(sent).map_err(|e| (e, None))?;
+        let taken = serde_json::from_str::<Taken>(&text);
+        match self.success(status, text) {
+            Ok(_) => taken.map_err(|e| (self.unreachable(format!("an answer of another version: {e}")), None)),
+            Err(error) => Err((error, taken.ok())),
+        }
     }
 
     fn url(&self, path: &str) -> String {
@@ -139,11 +145,20 @@ impl Client {
     }
 
     fn text(&self, sent: Result<Response<Body>, ureq::Error>) -> Result<String, ClientError> {
+        let (status, text) = self.read(sent)?;
+        self.success(status, text)
+    }
+
+    fn read(&self, sent: Result<Response<Body>, ureq::Error>) -> Result<(StatusCode, String), ClientError> {
         let response = sent.map_err(|e| self.unreachable(e.to_string()))?;
         let status = response.status();
         let mut text = String::new();
         let read = response.into_body().into_reader().take(MOST_ANSWER).read_to_string(&mut text);
         read.map_err(|e| self.unreachable(e.to_string()))?;
+        Ok((status, text))
+    }
+
+    fn success(&self, status: StatusCode, text: String) -> Result<String, ClientError> {
         if status.is_success() {
             return Ok(text);
         }

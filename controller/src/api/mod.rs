@@ -8,7 +8,7 @@
 
 pub mod client;
 pub mod error;
-mod events;
+pub mod events;
 mod guard;
 pub mod jobs;
 mod page;
@@ -17,6 +17,7 @@ mod status;
 mod waiters;
 
 use crate::driver::Handle;
+use crate::intake::{Caller, Router as Routes};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
@@ -35,16 +36,39 @@ pub const MOST_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) struct Api {
     pub handle: Handle,
     pub waiters: Arc<Waiters>,
+    /// Who everybody is while nobody is asked for a token.
+    pub caller: Arc<Caller>,
+    /// The policy's routes.
+    pub routes: Arc<dyn Routes>,
+    /// The key of attempt tokens.
+    pub key: Option<Arc<[u8; 32]>>,
     /// Becomes true when the server is to end, so that open streams and waits end too.
     pub ending: watch::Receiver<bool>,
 }
 
+/// What is served.
+pub struct Serving {
+    /// The driver.
+    pub handle: Handle,
+    /// The policy's routes.
+    pub routes: Arc<dyn Routes>,
+    /// The key of attempt tokens. `None`: reports of runs are not taken here.
+    pub key: Option<[u8; 32]>,
+}
+
 /// Serves until `ending` becomes true; open streams end then.
-pub async fn serve(listener: TcpListener, handle: Handle, ending: watch::Receiver<bool>) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, serving: Serving, ending: watch::Receiver<bool>) -> std::io::Result<()> {
     let address = listener.local_addr()?;
     let waiters = Arc::new(Waiters::default());
-    let woken = tokio::spawn(waiters::wake(Arc::clone(&waiters), handle.clone()));
-    let api = Api { handle, waiters, ending: ending.clone() };
+    let woken = tokio::spawn(waiters::wake(Arc::clone(&waiters), serving.handle.clone()));
+    let api = Api {
+        handle: serving.handle,
+        waiters,
+        caller: Arc::new(Caller::local()),
+        routes: serving.routes,
+        key: serving.key.map(Arc::new),
+        ending: ending.clone(),
+    };
     let served = axum::serve(listener, router(api, address)).with_graceful_shutdown(ended(ending)).await;
     woken.abort();
     served

@@ -31,7 +31,7 @@ pub struct PlannedDecision {
     /// The job's subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// What: `buy`, `book`, `unbook`, `start`, `stop`, `requeue`, `resume`, `finish`, `reject`, `reserve`, `release`, `drain`,
+    /// What: `buy`, `book`, `unbook`, `start`, `stop`, `requeue`, `finish`, `reject`, `reserve`, `release`, `drain`,
     /// `undrain`, `terminate`, `repeat`, `warn`.
     pub action: String,
     /// On which nodes; for `buy`, the nodes that it will bring.
@@ -76,7 +76,9 @@ pub fn plan(mut loaded: Loaded) -> PlanDocument {
         .iter()
         .filter_map(|d| if let Decision::Start { job } = d { Some(*job) } else { None })
         .collect();
-    let decisions = decisions.iter().map(|d| loaded.decision(d, &mut next_node)).collect();
+    // That a job waits in its queue (again) is told by `pending`.
+    let told = decisions.iter().filter(|d| !matches!(d, Decision::Resume { .. }));
+    let decisions = told.map(|d| loaded.decision(d, &mut next_node)).collect();
     PlanDocument { decisions, pending: loaded.pending(&started) }
 }
 

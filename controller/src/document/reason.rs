@@ -64,6 +64,9 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         Reason::Stockout { offering, until } => {
             json!({ "offering": offering_name(state, offering.ix()), "until_s": Seconds::from(until) })
         }
+        Reason::LaunchRefused { offering, error, until } => {
+            json!({ "offering": offering_name(state, offering.ix()), "error": error, "until_s": Seconds::from(until) })
+        }
         Reason::BehindInQueue { position } => json!({ "position": position }),
         Reason::BackOff { until } => json!({ "until_s": Seconds::from(until) }),
         Reason::PreemptedBy { queue } => {

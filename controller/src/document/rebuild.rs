@@ -268,7 +268,7 @@ impl Building {
         let running = view.phase != JobPhase::Booked;
         let engine = &mut self.loaded.engine;
         let (pool, places) = places::find(engine.state(), at, job, &nodes, running)?;
-        let mut decisions = vec![Decision::Book { job, pool, places }];
+        let mut decisions = vec![Decision::Resume { job }, Decision::Book { job, pool, places }];
         if running {
             decisions.push(Decision::Start { job });
         }
