@@ -1,5 +1,9 @@
 //! The engine under a virtual clock.
 
+pub mod convert;
 pub mod market;
+pub mod memory;
+pub mod policies;
 pub mod prices;
 pub mod trace;
+pub mod world;
