@@ -1,10 +1,409 @@
-//! What must always hold.
-use crate::state::State;
+//! What must always hold, checked from the rows alone: independent of the indices, totals and sums that the stages use.
+//!
+//! ```text
+//! rows(batch)   after every pass: the rows that the batch touched, ceilings, ledger
+//! full          every 1,024th pass, at crashes and at the end: everything, and the index against a rebuilt one
+//! ```
+//!
+//! Never: repairs. A finding is a bug; it is reported in words with the row's id.
+
+use crate::catalog::CapacityType;
+use crate::decision::Decision;
+use crate::ids::{JobId, NodeId, PoolId};
+use crate::job::Gang;
+use crate::journal::Batch;
+use crate::policy::Ceiling;
+use crate::state::index::Index;
+use crate::state::jobs::{Job, Phase};
+use crate::state::nodes::{Node, NodePhase};
+use crate::state::quota::QuotaTree;
+use crate::state::{Held, State};
+use crate::units::{MilliGpu, Rate};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+
 /// Everything.
 #[must_use]
 pub fn full(state: &State) -> Vec<String> {
-    let _ = state;
-    Vec::new()
+    let mut found = Vec::new();
+    for job in &state.jobs {
+        job_row(state, job, &mut found);
+    }
+    for node in state.nodes.values() {
+        node_row(state, node, &mut found);
+    }
+    purchases(state, &mut found);
+    totals(state, &mut found);
+    ceilings(state, &mut found);
+    quota(state, &mut found);
+    ledger(state, &mut found);
+    counts(state, &mut found);
+    stream(state, &mut found);
+    let rebuilt = Index::rebuilt(state);
+    if rebuilt != state.ix {
+        found.push(format!(
+            "the index differs from a rebuilt one: {}",
+            index_difference(&state.ix, &rebuilt)
+        ));
+    }
+    found
+}
+
+/// The rows that a batch touched, and what is cheap to check of the rest.
+#[must_use]
+pub fn rows(state: &State, batch: &Batch) -> Vec<String> {
+    let mut found = Vec::new();
+    let (jobs, nodes) = touched(batch);
+    for job in jobs.iter().filter_map(|id| state.jobs.get(id.ix())) {
+        job_row(state, job, &mut found);
+    }
+    for node in nodes.iter().filter_map(|id| state.nodes.get(id)) {
+        node_row(state, node, &mut found);
+    }
+    ceilings(state, &mut found);
+    ledger(state, &mut found);
+    found
+}
+
+fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
+    let (mut jobs, mut nodes) = (BTreeSet::new(), BTreeSet::new());
+    for decision in &batch.decisions {
+        match decision {
+            Decision::Reject { job, .. }
+            | Decision::Resume { job }
+            | Decision::Requeue { job, .. }
+            | Decision::Finish { job, .. }
+            | Decision::Unbook { job }
+            | Decision::Start { job }
+            | Decision::Stop { job, .. }
+            | Decision::WarnLingering { job, .. } => {
+                jobs.insert(*job);
+            }
+            Decision::Book { job, places, .. } => {
+                jobs.insert(*job);
+                nodes.extend(places.iter().map(|p| p.node));
+            }
+            Decision::Reserve {
+                job, nodes: kept, ..
+            } => {
+                jobs.insert(*job);
+                nodes.extend(kept);
+            }
+            Decision::Release { node }
+            | Decision::Drain { node, .. }
+            | Decision::Undrain { node }
+            | Decision::Terminate { node } => {
+                nodes.insert(*node);
+            }
+            Decision::Repeat { .. } | Decision::Buy { .. } => {}
+        }
+    }
+    (jobs, nodes)
+}
+
+fn job_row(state: &State, job: &Job, found: &mut Vec<String>) {
+    let id = job.id;
+    let holds = matches!(
+        job.phase,
+        Phase::Booked | Phase::Starting | Phase::Running | Phase::Stopping { .. }
+    );
+    if holds == job.places.is_empty() {
+        found.push(format!(
+            "{id} is {:?} with {} places",
+            job.phase,
+            job.places.len()
+        ));
+    }
+    if holds != job.pool.is_some() {
+        found.push(format!(
+            "{id} is {:?} but its quota is in {:?}",
+            job.phase, job.pool
+        ));
+    }
+    let out = matches!(job.phase, Phase::Starting | Phase::Stopping { .. });
+    if out != job.effect.is_some() {
+        found.push(format!(
+            "{id} is {:?} and its effect is {:?}",
+            job.phase, job.effect
+        ));
+    }
+    for place in &job.places {
+        match state.nodes.get(&place.node) {
+            None => found.push(format!("{id} has a place on {}, which is gone", place.node)),
+            Some(node) if node.phase == NodePhase::Terminating => {
+                found.push(format!(
+                    "{id} has a place on {}, which is being terminated",
+                    place.node
+                ));
+            }
+            Some(node) if job.phase != Phase::Booked && node.phase == NodePhase::Requested => {
+                found.push(format!(
+                    "{id} runs on {}, which does not exist yet",
+                    place.node
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    let whole = matches!(job.phase, Phase::Booked | Phase::Starting | Phase::Running)
+        && job.broken.is_none();
+    if whole && !gang_whole(state, job) {
+        found.push(format!(
+            "{id} is {:?} with a part of its gang: {:?}",
+            job.phase, job.places
+        ));
+    }
+}
+
+fn gang_whole(state: &State, job: &Job) -> bool {
+    match &state.specs[job.id.ix()].gang {
+        Gang::Workers { min, max, .. } => {
+            (*min as usize..=*max as usize).contains(&job.places.len())
+        }
+        Gang::Spanning { gpus, .. } => {
+            job.places.iter().map(|p| p.gpus.count_ones()).sum::<u32>() == *gpus
+        }
+    }
+}
+
+fn node_row(state: &State, node: &Node, found: &mut Vec<String>) {
+    let id = node.id;
+    let offer = &state.offerings[node.offering.ix()].offer;
+    let (mut booked, mut allocated) = (MilliGpu(0), MilliGpu(0));
+    let mut taken: Vec<(u64, u16)> = alloc::vec![(0, 0); node.slots.len()];
+    let (mut workers, mut cpu, mut mem) = (0, 0, 0);
+    let mut holders: Vec<JobId> = node.holds.clone();
+    holders.sort_unstable();
+    holders.dedup();
+    for holder in holders {
+        let job = &state.jobs[holder.ix()];
+        for place in job.places.iter().filter(|p| p.node == id) {
+            workers += 1;
+            let share = place.gpu_share();
+            let held = if job.phase == Phase::Booked {
+                &mut booked
+            } else {
+                &mut allocated
+            };
+            *held = *held + share;
+            let needs = crate::state::places::Needs::of(&state.specs[holder.ix()].gang, place);
+            cpu += needs.cpu.0;
+            mem += needs.mem.0;
+            for (at, slot) in taken
+                .iter_mut()
+                .enumerate()
+                .filter(|(at, _)| place.gpus & (1 << at) != 0)
+            {
+                let _ = at;
+                slot.0 += u64::from(place.share);
+                slot.1 += 1;
+            }
+        }
+    }
+    if workers != node.holds.len() {
+        found.push(format!(
+            "{id} holds {} workers, the jobs say {workers}",
+            node.holds.len()
+        ));
+    }
+    if (booked, allocated) != (node.booked, node.allocated) {
+        found.push(format!(
+            "{id} counts {:?}, the jobs say {:?}",
+            (node.booked, node.allocated),
+            (booked, allocated)
+        ));
+    }
+    for (at, (slot, (share, count))) in node.slots.iter().zip(&taken).enumerate() {
+        if u64::from(slot.free) + share != 1000 || slot.workers != *count {
+            found.push(format!(
+                "{id} GPU {at} has {slot:?}, the jobs take {share} in {count} workers"
+            ));
+        }
+    }
+    if node.cpu_free.0 + cpu != offer.cpu.0 || node.mem_free.0 + mem != offer.mem.0 {
+        found.push(format!(
+            "{id} has {:?} and {:?} free, the jobs take {cpu} and {mem}",
+            node.cpu_free, node.mem_free
+        ));
+    }
+    if (node.phase == NodePhase::Terminating) != node.effect.is_some() {
+        found.push(format!(
+            "{id} is {:?} and its effect is {:?}",
+            node.phase, node.effect
+        ));
+    }
+    let idle = node.phase == NodePhase::Ready && node.holds.is_empty();
+    if idle != node.idle_since.is_some() && !matches!(node.phase, NodePhase::Draining { .. }) {
+        found.push(format!(
+            "{id} is {:?}, holds {}, idle since {:?}",
+            node.phase,
+            node.holds.len(),
+            node.idle_since
+        ));
+    }
+}
+
+fn purchases(state: &State, found: &mut Vec<String>) {
+    let mut waiting: BTreeSet<NodeId> = BTreeSet::new();
+    let mut in_flight: BTreeMap<crate::ids::OfferingId, u32> = BTreeMap::new();
+    for purchase in state.purchases.values() {
+        waiting.extend(&purchase.nodes);
+        *in_flight.entry(purchase.offering).or_default() += purchase.nodes.len() as u32;
+    }
+    for node in state.nodes.values() {
+        if (node.phase == NodePhase::Requested) != waiting.contains(&node.id) {
+            found.push(format!(
+                "{} is {:?}, open purchases say otherwise",
+                node.id, node.phase
+            ));
+        }
+    }
+    for (at, row) in state.offerings.iter().enumerate() {
+        let id = crate::ids::OfferingId(at as u32);
+        if row.in_flight != in_flight.get(&id).copied().unwrap_or_default() {
+            found.push(format!("{id} counts {} in flight", row.in_flight));
+        }
+    }
+}
+
+fn recount(state: &State) -> (Held, BTreeMap<PoolId, Held>) {
+    let mut all = Held::default();
+    let mut pools: BTreeMap<PoolId, Held> = BTreeMap::new();
+    for node in state.nodes.values() {
+        let offer = &state.offerings[node.offering.ix()].offer;
+        for held in [&mut all, pools.entry(node.pool).or_default()] {
+            held.nodes += 1;
+            held.on_demand_nodes += u32::from(offer.capacity == CapacityType::OnDemand);
+            held.gpus += u32::from(offer.gpus);
+            held.spend = held.spend + node.booked_price;
+        }
+    }
+    (all, pools)
+}
+
+fn totals(state: &State, found: &mut Vec<String>) {
+    let (all, pools) = recount(state);
+    if all != state.totals.all {
+        found.push(format!(
+            "totals are {:?}, the claims say {all:?}",
+            state.totals.all
+        ));
+    }
+    for (at, held) in state.totals.pools.iter().enumerate() {
+        let says = pools.get(&PoolId(at as u16)).copied().unwrap_or_default();
+        if says != *held {
+            found.push(format!(
+                "pool {at} counts {held:?}, the claims say {says:?}"
+            ));
+        }
+    }
+}
+
+/// Above a ceiling: a violation unless the policy changed under what was bought before, or nobody bought it.
+fn ceilings(state: &State, found: &mut Vec<String>) {
+    let Some(policy) = state.policy.as_deref() else {
+        return;
+    };
+    if state.counters.configured > 1 || state.counters.orphans > 0 {
+        return;
+    }
+    above("limits", &policy.limits, &state.totals.all, found);
+    for (pool, held) in policy.pools.iter().zip(&state.totals.pools) {
+        above(&pool.name, &pool.ceiling, held, found);
+    }
+}
+
+fn above(name: &str, ceiling: &Ceiling, held: &Held, found: &mut Vec<String>) {
+    let over = |most: Option<u32>, held: u32| most.is_some_and(|m| held > m);
+    let spend = ceiling.spend.unwrap_or(Rate(u64::MAX));
+    if over(ceiling.nodes, held.nodes)
+        || over(ceiling.on_demand_nodes, held.on_demand_nodes)
+        || over(ceiling.gpus, held.gpus)
+        || held.spend > spend
+    {
+        found.push(format!("{name}: {held:?} is above {ceiling:?}"));
+    }
+}
+
+fn quota(state: &State, found: &mut Vec<String>) {
+    let Some(policy) = state.policy.as_deref() else {
+        return;
+    };
+    let mut tree = QuotaTree::new(policy);
+    for job in &state.jobs {
+        let rule = state.queues[job.queue.ix()].rule.as_ref();
+        if let (Some(pool), Some(rule)) = (job.pool, rule) {
+            tree.take(rule.quota, pool, job.share);
+        }
+    }
+    if tree != state.quota {
+        found.push(String::from("quota in use differs from what the jobs hold"));
+    }
+    if state.counters.configured <= 1 {
+        for (quota, pool, over) in state.quota.above_bounds() {
+            found.push(format!(
+                "{quota} in {pool} uses {over} GPUs more than it may"
+            ));
+        }
+    }
+}
+
+fn ledger(state: &State, found: &mut Vec<String>) {
+    for (at, account) in state.ledger.by_capacity.iter().enumerate() {
+        if account.sum_of_kinds() != account.bought {
+            let (kinds, bought) = (account.sum_of_kinds(), account.bought);
+            found.push(format!(
+                "ledger account {at}: kinds add up to {kinds:?}, bought is {bought:?}"
+            ));
+        }
+    }
+}
+
+fn counts(state: &State, found: &mut Vec<String>) {
+    let done = state.jobs.iter().filter(|j| j.done()).count() as u64;
+    let outcomes: u64 = state.counters.outcomes.iter().sum();
+    if done != outcomes || done + state.ix.open_jobs.len() as u64 != state.jobs.len() as u64 {
+        let (all, open) = (state.jobs.len(), state.ix.open_jobs.len());
+        found.push(format!(
+            "{all} jobs: {done} are over, {outcomes} outcomes, {open} open"
+        ));
+    }
+}
+
+fn stream(state: &State, found: &mut Vec<String>) {
+    let mut expected = state.counters.statuses;
+    for status in state.stream.iter().rev() {
+        if status.number != expected {
+            found.push(format!(
+                "status {} stands where {expected} should",
+                status.number
+            ));
+            return;
+        }
+        expected = expected.saturating_sub(1);
+    }
+}
+
+/// Which lookup differs, in one word.
+fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
+    let differs = [
+        (kept.queued != rebuilt.queued, "queued"),
+        (kept.booked != rebuilt.booked, "booked"),
+        (kept.unsettled != rebuilt.unsettled, "unsettled"),
+        (
+            kept.unsettled_nodes != rebuilt.unsettled_nodes,
+            "unsettled_nodes",
+        ),
+        (kept.running != rebuilt.running, "running"),
+        (kept.free != rebuilt.free, "free"),
+        (kept.idle != rebuilt.idle, "idle"),
+        (kept.unbooked != rebuilt.unbooked, "unbooked"),
+        (kept.timers != rebuilt.timers, "timers"),
+        (kept.by_instance != rebuilt.by_instance, "by_instance"),
+        (kept.by_identity != rebuilt.by_identity, "by_identity"),
+        (kept.open_jobs != rebuilt.open_jobs, "open_jobs"),
+    ];
+    differs.iter().find(|d| d.0).map_or("nothing", |d| d.1)
 }

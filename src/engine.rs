@@ -56,10 +56,13 @@ pub(crate) struct Memo {
 /// A class that was told no.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parked {
-    /// `State::freed` at that time: nothing that could help has happened while it is the same.
+    /// The head that was told.
+    pub head: JobId,
+    /// `State::freed` at that time: nothing that could help was given back while it is the same.
     pub freed: u64,
-    /// Looked at again then, whatever happens.
-    pub until: Millis,
+    /// At that time: nothing that could help has come of age since, unless [`State::woke_at`] is later.
+    pub at: Millis,
+    /// What it was told.
     pub reason: Reason,
 }
 
@@ -195,12 +198,10 @@ impl Engine {
             .range((after, crate::decision::EffectOf::Job(JobId(0)))..)
             .next()
             .map(|t| t.0);
-        let stock = self.stock_retry();
-        match (row, stock) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
-        .filter(|at| *at != Millis::NEVER)
+        row.into_iter()
+            .chain(self.state.wakes_at())
+            .min()
+            .filter(|at| *at != Millis::NEVER)
     }
 
     /// Applies a journaled batch: the only thing that recovery does.
@@ -268,6 +269,12 @@ impl Engine {
         audit::full(&self.state)
     }
 
+    /// Checks the rows that a batch of this engine touched: cheap enough for every pass.
+    #[must_use]
+    pub fn audit_rows(&self, batch: &Batch) -> Vec<String> {
+        audit::rows(&self.state, batch)
+    }
+
     /// Switches memos off, so that an audit can show that they change nothing.
     pub fn forget_memos(&mut self, off: bool) {
         self.memo = Memo {
@@ -290,20 +297,46 @@ impl Engine {
         open.effects.extend(effect);
     }
 
+    /// While jobs wait a pass is made with every tick: classes that were told no rest until something could help.
     fn due(&self) -> bool {
-        let now = self.state.now;
-        self.state.ix.timers.first().is_some_and(|t| t.0 <= now)
-            || self.memo.parked.values().any(|p| p.until <= now)
+        let ix = &self.state.ix;
+        !ix.queued.is_empty() || ix.timers.first().is_some_and(|t| t.0 <= self.state.now)
     }
+}
 
-    /// When a class that was told no is looked at again.
-    fn stock_retry(&self) -> Option<Millis> {
-        let now = self.state.now;
-        if self.state.ix.queued.is_empty() {
+impl State {
+    /// When something comes of age next that could help a job that waits: stock is tried again, a run may be stopped.
+    fn wakes_at(&self) -> Option<Millis> {
+        if self.ix.queued.is_empty() {
             return None;
         }
-        let blocked = self.state.offerings.iter().map(|o| o.blocked_until);
-        blocked.filter(|at| *at > now).min()
+        let after = Millis(self.now.0.saturating_add(1));
+        let guard = self
+            .ix
+            .guards
+            .range((after, JobId(0))..)
+            .next()
+            .map(|g| g.0);
+        let stock = self
+            .offerings
+            .iter()
+            .map(|o| o.blocked_until)
+            .filter(|at| *at > self.now)
+            .min();
+        guard.into_iter().chain(stock).min()
+    }
+
+    /// When something of that kind last came of age.
+    pub(crate) fn woke_at(&self) -> Millis {
+        let now = (self.now, JobId(u64::MAX));
+        let guard = self.ix.guards.range(..=now).next_back().map(|g| g.0);
+        let stock = self
+            .offerings
+            .iter()
+            .map(|o| o.blocked_until)
+            .filter(|at| *at <= self.now)
+            .max();
+        guard.into_iter().chain(stock).max().unwrap_or_default()
     }
 }
 

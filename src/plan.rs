@@ -84,13 +84,11 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
 }
 
 fn park(engine: &mut Engine, head: &Head, reason: Reason) {
-    let until = reason
-        .eta()
-        .filter(|_| head.line == Line::Queued)
-        .unwrap_or(order::UNTIL_FREED);
+    let (freed, at) = (engine.state.freed, engine.state.now);
     let parked = Parked {
-        freed: engine.state.freed,
-        until,
+        head: head.key.job,
+        freed,
+        at,
         reason,
     };
     match head.line {

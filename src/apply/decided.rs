@@ -210,6 +210,9 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     state.hold(job, class, places, false);
     state.take_quota(queue, pool, share);
     let said = state.jobs[job.ix()].admitted_said;
+    if state.jobs[job.ix()].reserved_until.is_some() {
+        release_all(state, job);
+    }
     state.edit_job(job, |row| {
         row.phase = Phase::Booked;
         row.since = now;
@@ -219,17 +222,6 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
         row.admitted_said = true;
         row.reserved_until = None;
     });
-    let nodes = crate::state::places::nodes_of(places);
-    for node in nodes {
-        let mine = |r: &(JobId, Millis)| r.0 == job;
-        if state
-            .nodes
-            .get(&node)
-            .is_some_and(|n| n.reserved.as_ref().is_some_and(mine))
-        {
-            state.edit_node(node, |row| row.reserved = None);
-        }
-    }
     if !said {
         say(state, job, StatusKind::Admitted, None);
     }
@@ -320,6 +312,16 @@ fn stop(
         say(state, job, StatusKind::Preempting, reason);
     }
     start_or_stop(state, job)
+}
+
+/// What was kept for a job is free for all: it has places now.
+fn release_all(state: &mut State, job: JobId) {
+    let kept = |n: &&crate::state::nodes::Node| n.reserved.is_some_and(|(owner, _)| owner == job);
+    let nodes: Vec<NodeId> = state.nodes.values().filter(kept).map(|n| n.id).collect();
+    for node in nodes {
+        state.edit_node(node, |row| row.reserved = None);
+    }
+    state.freed += 1;
 }
 
 fn reserve(state: &mut State, job: JobId, nodes: &[NodeId], until: Millis) {

@@ -124,7 +124,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         reserved_until: None,
         interruptions: 0,
     };
-    state.ix.job_in(&job, spec);
+    state.ix.job_in(&job);
     state
         .ix
         .by_identity
@@ -317,6 +317,7 @@ fn orphan(state: &mut State, instance: &str, offering: OfferingId) {
     node.phase = NodePhase::Booting;
     node.instance = Some(instance.into());
     node.condemned = true;
+    state.counters.orphans += 1;
     node.due = Millis::NEVER;
     state.add_node(node);
 }
@@ -406,6 +407,10 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) {
         job.must_end_by = now + max_run;
         job.protected_until = now + protect;
     });
+    if protect == Span::ZERO {
+        // It may be stopped for others from this very moment on.
+        state.freed += 1;
+    }
     say(state, id, StatusKind::Started, None);
 }
 

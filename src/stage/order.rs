@@ -5,8 +5,9 @@
 //!
 //! Never: keeps a job from going because another class was told no.
 
-use crate::engine::Engine;
-use crate::ids::ClassId;
+use crate::engine::{Engine, Parked};
+use crate::ids::{ClassId, JobId};
+use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::units::Millis;
 use alloc::collections::BTreeSet;
@@ -33,20 +34,20 @@ pub(crate) struct Head {
 /// The heads of all lines that are worth looking at now.
 pub(crate) fn heads(engine: &Engine) -> BTreeSet<Head> {
     let mut heads = BTreeSet::new();
-    for (class, line) in &engine.state.ix.booked {
-        if !engine.memo.resting(&engine.state, *class, Line::Booked) {
-            heads.extend(
-                line.first()
-                    .map(|key| head(engine, *class, *key, Line::Booked)),
-            );
-        }
-    }
-    for (class, line) in &engine.state.ix.queued {
-        if !engine.memo.resting(&engine.state, *class, Line::Queued) {
-            heads.extend(
-                line.first()
-                    .map(|key| head(engine, *class, *key, Line::Queued)),
-            );
+    let woke_at = engine.state.woke_at();
+    let lines = [
+        (Line::Booked, &engine.state.ix.booked),
+        (Line::Queued, &engine.state.ix.queued),
+    ];
+    for (line, classes) in lines {
+        for (class, jobs) in classes {
+            let Some(key) = jobs.first() else { continue };
+            if !engine
+                .memo
+                .resting(&engine.state, *class, line, key.job, woke_at)
+            {
+                heads.insert(head(engine, *class, *key, line));
+            }
         }
     }
     heads
@@ -83,15 +84,20 @@ fn head(engine: &Engine, class: ClassId, key: OrderKey, line: Line) -> Head {
 }
 
 impl crate::engine::Memo {
-    /// Whether a class was told no and nothing has happened since that could help.
-    fn resting(&self, state: &crate::state::State, class: ClassId, line: Line) -> bool {
+    /// Whether this head was told no and nothing has happened since that could help.
+    fn resting(
+        &self,
+        state: &State,
+        class: ClassId,
+        line: Line,
+        head: JobId,
+        woke_at: Millis,
+    ) -> bool {
         let parked = match line {
             Line::Booked => self.rebooked.get(&class),
             Line::Queued => self.parked.get(&class),
         };
-        !self.off && parked.is_some_and(|p| p.freed == state.freed && p.until > state.now)
+        let rests = |p: &Parked| p.head == head && p.freed == state.freed && p.at >= woke_at;
+        !self.off && parked.is_some_and(rests)
     }
 }
-
-/// No time at which a parked class must be looked at again.
-pub(crate) const UNTIL_FREED: Millis = Millis::NEVER;

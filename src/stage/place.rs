@@ -46,11 +46,10 @@ pub(crate) fn find(
         .fits
         .iter()
         .find(|(p, _)| *p == pool)
-        .map(|(_, f)| f.clone())?;
-    let present: Vec<OfferingId> = fits
-        .into_iter()
-        .filter(|o| engine.state.ix.free.contains_key(&(pool, *o)))
-        .collect();
+        .map(|(_, fits)| fits)?;
+    let of_pool = (pool, OfferingId(0))..=(pool, OfferingId(u32::MAX));
+    let there = engine.state.ix.free.range(of_pool).map(|((_, id), _)| *id);
+    let present: Vec<OfferingId> = there.filter(|id| fits.binary_search(id).is_ok()).collect();
     if present.is_empty() {
         return None;
     }

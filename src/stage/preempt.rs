@@ -117,9 +117,7 @@ fn choose(
         // Tried back, dearest first: whoever is not needed keeps running.
         for at in (0..taken.len()).rev() {
             let victim = taken[at];
-            if !put_down(&mut engine.state, victim) {
-                continue;
-            }
+            put_down(&mut engine.state, victim);
             match place::find(engine, job, pool, Reach::Ready, asked) {
                 Some(found) => {
                     places = Some(found);
@@ -142,11 +140,10 @@ fn lift(state: &mut State, id: JobId) {
 }
 
 /// Puts a run back where it was, in a try. It always fits: nobody took its place.
-fn put_down(state: &mut State, id: JobId) -> bool {
+fn put_down(state: &mut State, id: JobId) {
     let job = &state.jobs[id.ix()];
     let (class, places) = (job.class, job.places.clone());
     state.hold(id, class, &places, true);
-    true
 }
 
 /// Runs that may be stopped for a class, lowest tier first, then the least work lost.
@@ -169,7 +166,7 @@ fn candidates(state: &State, class: ClassId, pool: PoolId) -> Vec<JobId> {
         for id in running.into_iter().flatten() {
             let job = &state.jobs[id.ix()];
             let helps = job.places.iter().any(|p| useful(state, p.node, fits, pool));
-            if helps && may_be_stopped(state, *id, tier) {
+            if helps && may_be_stopped(state, *id) {
                 found.push((tier.priority, job.share.over(job.unsaved(state.now)), *id));
             }
         }
@@ -186,15 +183,8 @@ fn useful(state: &State, node: NodeId, fits: &[crate::ids::OfferingId], pool: Po
     state.nodes.get(&node).is_some_and(good)
 }
 
-/// Past its protection; or past `maxRunWhileOthersWait`, whatever protects it.
-fn may_be_stopped(state: &State, id: JobId, tier: &crate::policy::Tier) -> bool {
+/// Past its protection, which holds minRun, a restart's catching up, and ends at `maxRunWhileOthersWait` at the latest.
+fn may_be_stopped(state: &State, id: JobId) -> bool {
     let job = &state.jobs[id.ix()];
-    let Some(since) = job.running_since else {
-        return false;
-    };
-    let ran = state.now.since(since);
-    let too_long = tier
-        .max_run_while_others_wait
-        .is_some_and(|most| ran >= most);
-    job.broken.is_none() && (too_long || (ran >= tier.min_run && job.protected_until <= state.now))
+    job.broken.is_none() && job.running_since.is_some() && job.protected_until <= state.now
 }

@@ -388,7 +388,7 @@ fn worth_adding(engine: &Engine, class: ClassId, pool: PoolId, offering: Offerin
     let nodes = u32::try_from(jobs.div_ceil(u64::from(per_node.max(1)))).unwrap_or(u32::MAX);
     let row = &state.offerings[offering.ix()];
     let window = row.window.saturating_sub(row.in_flight);
-    let mut count = nodes.min(window).min(MOST_AT_ONCE).max(1);
+    let mut count = nodes.min(window).clamp(1, MOST_AT_ONCE);
     let held = (
         state.totals.all,
         state

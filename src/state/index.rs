@@ -8,7 +8,6 @@ use super::jobs::{Job, Phase};
 use super::nodes::{Node, NodePhase, Purchase};
 use crate::decision::EffectOf;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, TierId};
-use crate::job::JobSpec;
 use crate::units::Millis;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -61,6 +60,8 @@ pub struct Index {
     pub by_instance: BTreeMap<String, NodeId>,
     /// Jobs by identity: (tenant, subject).
     pub by_identity: BTreeMap<(String, String), JobId>,
+    /// When the protection of each run ends: it may be stopped for others from then on.
+    pub guards: BTreeSet<(Millis, JobId)>,
     /// Jobs that are not over.
     pub open_jobs: BTreeSet<JobId>,
 }
@@ -79,8 +80,8 @@ impl Index {
     #[must_use]
     pub fn rebuilt(state: &State) -> Index {
         let mut ix = Index::default();
-        for (job, spec) in state.jobs.iter().zip(&state.specs) {
-            ix.job_in(job, spec);
+        for job in &state.jobs {
+            ix.job_in(job);
         }
         for (job, spec) in state.jobs.iter().zip(&state.specs) {
             // The latest job of an identity is the one that counts.
@@ -96,7 +97,7 @@ impl Index {
         ix
     }
 
-    pub(crate) fn job_in(&mut self, job: &Job, spec: &JobSpec) {
+    pub(crate) fn job_in(&mut self, job: &Job) {
         match job.phase {
             Phase::Queued => {
                 self.queued
@@ -112,6 +113,7 @@ impl Index {
             }
             Phase::Running => {
                 self.running.entry(job.tier).or_default().insert(job.id);
+                self.guards.insert((job.protected_until, job.id));
             }
             _ => {}
         }
@@ -121,21 +123,24 @@ impl Index {
         if !job.done() {
             self.open_jobs.insert(job.id);
         }
-        if let Some(at) = job_due(job, spec) {
+        if let Some(at) = job_due(job) {
             self.timers.insert((at, EffectOf::Job(job.id)));
         }
     }
 
-    pub(super) fn job_out(&mut self, job: &Job, spec: &JobSpec) {
+    pub(super) fn job_out(&mut self, job: &Job) {
         match job.phase {
             Phase::Queued => drop_from(&mut self.queued, job.class, &OrderKey::of(job)),
             Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job)),
-            Phase::Running => drop_from(&mut self.running, job.tier, &job.id),
+            Phase::Running => {
+                drop_from(&mut self.running, job.tier, &job.id);
+                self.guards.remove(&(job.protected_until, job.id));
+            }
             _ => {}
         }
         self.unsettled.remove(&job.id);
         self.open_jobs.remove(&job.id);
-        if let Some(at) = job_due(job, spec) {
+        if let Some(at) = job_due(job) {
             self.timers.remove(&(at, EffectOf::Job(job.id)));
         }
     }
@@ -245,8 +250,7 @@ fn node_needs_settling(node: &Node) -> bool {
 }
 
 /// When a job has to be looked at again. The bounds that need the policy are in the row already.
-fn job_due(job: &Job, spec: &JobSpec) -> Option<Millis> {
-    let _ = spec;
+fn job_due(job: &Job) -> Option<Millis> {
     match job.phase {
         Phase::BackingOff { until } => Some(until),
         Phase::Starting => Some(
@@ -259,18 +263,16 @@ fn job_due(job: &Job, spec: &JobSpec) -> Option<Millis> {
     }
 }
 
-/// When a claim has to be looked at again.
+/// When a claim has to be looked at again. A reserved one is not drained before its reservation is over.
 fn node_due(node: &Node) -> Option<Millis> {
-    let reserved = node.reserved.map(|(_, until)| until);
-    let own = match node.phase {
+    match node.phase {
         NodePhase::Requested => None,
         NodePhase::Booting => Some(node.due),
-        NodePhase::Ready => node.idle_since.map(|_| node.due),
+        NodePhase::Ready => match node.reserved {
+            Some((_, until)) => Some(until),
+            None => node.idle_since.map(|_| node.due),
+        },
         NodePhase::Draining { check_at, .. } => Some(check_at),
         NodePhase::Terminating => node.effect.map(|e| e.next_try),
-    };
-    match (own, reserved) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }

@@ -98,6 +98,10 @@ pub struct Counters {
     pub times_at_zero: u64,
     /// The most claims at once.
     pub nodes_peak: u64,
+    /// Times that a policy was put in force.
+    pub configured: u64,
+    /// Instances taken in that nobody had bought.
+    pub orphans: u64,
     /// Jobs that ended after their deadline, or not at all by then.
     pub deadline_misses: u64,
 }
@@ -155,7 +159,7 @@ pub struct Shape {
 pub struct Class {
     /// What its jobs have in common.
     pub shape: Shape,
-    /// Offerings that can hold at least one of its workers, by pool in order of preference.
+    /// Offerings that can hold at least one of its workers, by pool in order of preference, sorted.
     pub fits: Vec<(PoolId, Vec<OfferingId>)>,
 }
 
@@ -321,12 +325,11 @@ impl State {
 impl State {
     pub(crate) fn edit_job(&mut self, id: JobId, edit: impl FnOnce(&mut Job)) {
         let at = id.ix();
-        let spec = &self.specs[at];
         let row = &mut self.jobs[at];
         self.undo.note(|| Was::Job(Box::new(row.clone())));
-        self.ix.job_out(row, spec);
+        self.ix.job_out(row);
         edit(row);
-        self.ix.job_in(row, spec);
+        self.ix.job_in(row);
     }
 
     /// Edits a claim after counting its time so far. Does nothing when it is gone.

@@ -96,6 +96,7 @@ impl State {
 
     /// Puts a policy in force: offerings, queues, classes and quota follow it; rows keep their ids.
     pub(crate) fn configure(&mut self, policy: &Policy) {
+        self.counters.configured += 1;
         self.carry_pools(policy);
         for row in &mut self.offerings {
             row.listed = false;

@@ -76,11 +76,26 @@ impl QuotaTree {
     /// What a queue at `quota` may still take in `pool`.
     #[must_use]
     pub fn available(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        self.available_given(quota, pool, &|quota| self.usage(quota, pool))
+    }
+
+    /// What a queue at `quota` could ever take in `pool`, with nothing else in use.
+    #[must_use]
+    pub fn potential(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        self.available_given(quota, pool, &|_| MilliGpu(0))
+    }
+
+    fn available_given(
+        &self,
+        quota: QuotaId,
+        pool: PoolId,
+        used: &dyn Fn(QuotaId) -> MilliGpu,
+    ) -> MilliGpu {
         let Some(node) = self.nodes.get(quota.ix()) else {
             return MilliGpu(0);
         };
         let cell = node.cells.get(&pool).copied().unwrap_or_default();
-        let usage = self.usage(quota, pool);
+        let usage = used(quota);
         let Some(parent) = node.parent else {
             return match cell.subtree {
                 Some(subtree) => subtree - usage,
@@ -89,7 +104,7 @@ impl QuotaTree {
         };
         let subtree = cell.subtree.unwrap_or_default();
         let own = cell.local - usage;
-        let above = self.available(parent, pool);
+        let above = self.available_given(parent, pool, used);
         let shared = match cell.borrow {
             None => above,
             Some(borrow) => {
@@ -98,16 +113,6 @@ impl QuotaTree {
             }
         };
         own + shared
-    }
-
-    /// What a queue at `quota` could ever take in `pool`, with nothing else in use.
-    #[must_use]
-    pub fn potential(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
-        let empty = QuotaTree {
-            nodes: self.nodes.clone(),
-            usage: BTreeMap::new(),
-        };
-        empty.available(quota, pool)
     }
 
     /// What is in use at `quota` in `pool`, as it rose there.
@@ -130,6 +135,22 @@ impl QuotaTree {
     /// All cells in use, for the audit.
     pub fn in_use(&self) -> impl Iterator<Item = ((QuotaId, PoolId), MilliGpu)> + '_ {
         self.usage.iter().map(|(k, v)| (*k, *v))
+    }
+
+    /// Uses above what may be used: the node's subtree and what it may borrow, or the root's subtree.
+    pub(crate) fn above_bounds(&self) -> Vec<(QuotaId, PoolId, MilliGpu)> {
+        let over = |(&(quota, pool), &usage): (&(QuotaId, PoolId), &MilliGpu)| {
+            let node = self.nodes.get(quota.ix())?;
+            let cell = node.cells.get(&pool)?;
+            let subtree = cell.subtree?;
+            let most = match (node.parent, cell.borrow) {
+                (Some(_), None) => return None,
+                (Some(_), Some(borrow)) => subtree + borrow,
+                (None, _) => subtree,
+            };
+            (usage > most).then(|| (quota, pool, usage - most))
+        };
+        self.usage.iter().filter_map(over).collect()
     }
 
     pub(crate) fn take(&mut self, quota: QuotaId, pool: PoolId, amount: MilliGpu) {

@@ -104,8 +104,8 @@ impl State {
         match was {
             Was::Job(job) => {
                 let at = job.id.ix();
-                self.ix.job_out(&self.jobs[at], &self.specs[at]);
-                self.ix.job_in(&job, &self.specs[at]);
+                self.ix.job_out(&self.jobs[at]);
+                self.ix.job_in(&job);
                 self.jobs[at] = *job;
             }
             Was::Node(id, row) => {

@@ -7,6 +7,7 @@
 //!
 //! Never: changes an engine that runs. A plan is made on an engine of its own.
 
+pub mod event;
 mod places;
 pub mod plan;
 pub mod reason;
