@@ -74,7 +74,17 @@ pub struct Submission {
     pub gang: GangShape,
     /// `exclusive`, or `shared` with others on a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sharing: Option<Value>,
+    #[schemars(extend("enum" = ["exclusive", "shared"]))]
+    pub sharing: Option<String>,
+    /// Whether it may run on spot where its tier would. Default: yes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spot: Option<bool>,
+    /// Time lost at each start, such as `1m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<String>,
+    /// What the simulated cluster runs, such as `{"durationS": 600}`. Real clusters do not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulation: Option<BTreeMap<String, Value>>,
     /// When it is done: `all`, `leader` or `any` of its workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<String>,
@@ -105,12 +115,38 @@ pub struct GangShape {
     /// How many: a number, or `{"min": 2, "max": 4}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<Value>,
-    /// What each needs on its node: `gpus`, `models`, `gpuMemory`, `cpu`, `memory`.
+    /// What each needs on its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub each: Option<BTreeMap<String, Value>>,
+    pub each: Option<EachShape>,
+    /// Instead of `workers`: whole GPUs that may span nodes, fewest nodes first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub gpus: Option<u32>,
     /// How near to each other, such as `zone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
+}
+
+/// What one worker needs on its node.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EachShape {
+    /// GPUs: `8`, or a share of one such as `0.25`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 64))]
+    pub gpus: Option<f64>,
+    /// GPU models that will do, such as `H100`. Default: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
+    /// Memory that it needs on each GPU, such as `20GiB`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_memory: Option<String>,
+    /// CPU cores, such as `3` or `0.5`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Value>,
+    /// Memory, such as `900GiB`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
 }
 
 /// What failures cost.
@@ -130,11 +166,11 @@ pub struct RetryShape {
 /// The checkpoint contract.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CheckpointShape {
-    /// Where, such as `s3://bucket/path/`.
+    /// Where: `s3://bucket/path/`, `gs://bucket/path/` or `file:///path/`.
+    pub uri: String,
+    /// How often. Default: `10m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uri: Option<String>,
-    /// How often, such as `10m`.
-    pub every: String,
+    pub every: Option<String>,
     /// How long it needs when told to, such as `90s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<String>,

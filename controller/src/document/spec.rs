@@ -63,7 +63,7 @@ fn gang(at: usize, view: &JobView) -> Result<Gang, Fault> {
     }
     let mut ask = WorkerAsk {
         gpus: 1,
-        share: if view.gpus == 0 { 0 } else { share },
+        share,
         gpu_mem: Mib(view.gpu_mem_mib.unwrap_or(0)),
         cpu: MilliCpu(view.cpu_milli.unwrap_or(0)),
         mem: Mib(view.mem_mib.unwrap_or(0)),

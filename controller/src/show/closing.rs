@@ -5,6 +5,7 @@
 use super::colour::Paint;
 use super::figures::{count, number, percent, seconds, usd};
 use super::table;
+use forebay_sim::score::Scorecard;
 
 /// What the table says. GPU-hours are of whole GPUs; `None` is "not known from this input".
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -29,8 +30,10 @@ pub struct Closing {
     pub reclaims: u64,
     /// Work done again because it was not saved.
     pub work_lost_gpu_hours: f64,
-    /// From launch to gone: reserved, spot, on-demand.
-    pub bought: [f64; 3],
+    /// From launch to gone.
+    pub bought: f64,
+    /// Of it, on spot.
+    pub bought_spot: f64,
     /// Held by jobs.
     pub allocated: f64,
     /// Truly active.
@@ -41,8 +44,10 @@ pub struct Closing {
     pub idle: f64,
     /// Held by runs whose GPUs were idle.
     pub lingering: f64,
-    /// Kept for gangs whose other nodes were not there yet, and between the jobs on a node.
+    /// Free GPUs on nodes with something on them.
     pub fragmentation: f64,
+    /// Kept for gangs whose other nodes were not there yet.
+    pub booked: f64,
     /// What it cost.
     pub cost_usd: f64,
     /// The same node-hours at the on-demand price.
@@ -62,6 +67,39 @@ pub struct Closing {
 }
 
 impl Closing {
+    /// The table of a scorecard.
+    #[must_use]
+    pub fn of(card: &Scorecard, violations: u64) -> Closing {
+        Closing {
+            jobs: card.jobs,
+            completed: card.completed,
+            failed: card.failed,
+            rejected: card.rejected,
+            lost: card.lost,
+            preemptions: card.preemptions,
+            reclaims: card.reclaims,
+            work_lost_gpu_hours: card.work_lost_gpu_hours,
+            bought: card.gpu_hours_bought,
+            bought_spot: card.gpu_hours_bought * card.spot_ratio,
+            allocated: card.gpu_hours_allocated,
+            busy: card.gpu_hours_busy,
+            boot: card.gpu_hours_wasted.boot,
+            idle: card.gpu_hours_wasted.idle,
+            lingering: card.gpu_hours_wasted.lingering,
+            fragmentation: card.gpu_hours_wasted.fragmentation,
+            booked: card.gpu_hours_wasted.booked,
+            cost_usd: card.cost_usd,
+            cost_on_demand_only_usd: card.cost_on_demand_only_usd,
+            wait_s: [card.wait_s.mean, card.wait_s.p50, card.wait_s.p95],
+            makespan_s: card.makespan_s,
+            times_at_zero: card.times_at_zero,
+            nodes_peak: card.nodes_peak,
+            nodes_at_end: card.nodes_at_end,
+            violations,
+            ..Closing::default()
+        }
+    }
+
     /// Whether something that must always hold was broken, or a job was lost.
     #[must_use]
     pub fn bad(&self) -> bool {
@@ -106,14 +144,15 @@ impl Closing {
     }
 
     fn capacity(&self) -> Vec<(&'static str, String)> {
-        let bought: f64 = self.bought.iter().sum();
         let of = |part: f64| {
-            let share = if bought > 0.0 { percent(part / bought) } else { "-".to_owned() };
+            let share = if self.bought > 0.0 { percent(part / self.bought) } else { "-".to_owned() };
             format!("{:>16}  {share:>7}", hours(part))
         };
-        let kinds = ["  reserved", "  spot", "  on-demand"];
-        let mut lines = vec![("bought", format!("{:>16}", hours(bought)))];
-        lines.extend(kinds.into_iter().zip(self.bought).filter(|(_, h)| *h > 0.0).map(|(kind, h)| (kind, of(h))));
+        let mut lines = vec![
+            ("bought", format!("{:>16}", hours(self.bought))),
+            ("  spot", of(self.bought_spot)),
+            ("  other", of(self.bought - self.bought_spot)),
+        ];
         lines.push(("allocated", of(self.allocated)));
         if let Some(busy) = self.busy {
             lines.push(("busy", of(busy)));
@@ -122,6 +161,7 @@ impl Closing {
             ("wasted: boot", self.boot),
             ("  idle", self.idle),
             ("  fragmentation", self.fragmentation),
+            ("  booked", self.booked),
             ("  lingering", self.lingering),
             ("  lost", self.work_lost_gpu_hours),
         ];
@@ -130,8 +170,7 @@ impl Closing {
     }
 
     fn money(&self) -> Vec<(&'static str, String)> {
-        let bought: f64 = self.bought.iter().sum();
-        let spot = if bought > 0.0 { percent(self.bought[1] / bought) } else { "-".to_owned() };
+        let spot = if self.bought > 0.0 { percent(self.bought_spot / self.bought) } else { "-".to_owned() };
         let saved = 1.0 - self.cost_usd / self.cost_on_demand_only_usd;
         let less = if self.cost_on_demand_only_usd > 0.0 { format!("  ({} less)", percent(saved)) } else { String::new() };
         vec![
@@ -167,7 +206,8 @@ mod tests {
             completed: 38_322,
             reclaims: 12,
             work_lost_gpu_hours: 103.25,
-            bought: [0.0, 270_000.0, 30_000.0],
+            bought: 300_000.0,
+            bought_spot: 270_000.0,
             allocated: 279_000.0,
             boot: 4_000.0,
             idle: 12_000.0,

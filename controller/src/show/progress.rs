@@ -15,8 +15,10 @@ pub struct Moment {
     pub queued: u64,
     /// Jobs that run.
     pub running: u64,
-    /// Nodes: reserved, spot, on-demand.
-    pub nodes: [u64; 3],
+    /// Nodes.
+    pub nodes: u64,
+    /// Of them reserved, spot, on-demand, where that is told.
+    pub kinds: Option<[u64; 3]>,
     /// Spent so far, in micro-dollars.
     pub spend_micro: u64,
     /// Jobs that are over.
@@ -63,13 +65,13 @@ impl Bar {
 fn words(m: &Moment) -> String {
     let secs = m.elapsed_ms / 1000;
     let time = format!("{}d {:02}:{:02}", secs / 86_400, secs / 3600 % 24, secs / 60 % 60);
-    let [reserved, spot, on_demand] = m.nodes;
-    let mut nodes = format!("{spot} spot + {on_demand} od");
-    if reserved > 0 {
-        nodes = format!("{reserved} rsv + {nodes}");
-    }
+    let nodes = match m.kinds {
+        Some([0, spot, on_demand]) => format!("{spot} spot + {on_demand} od nodes"),
+        Some([reserved, spot, on_demand]) => format!("{reserved} rsv + {spot} spot + {on_demand} od nodes"),
+        None => format!("{} nodes", m.nodes),
+    };
     format!(
-        "{time} | {}/{} done | {} queued {} running | {nodes} nodes | {} USD",
+        "{time} | {}/{} done | {} queued {} running | {nodes} | {} USD",
         count(m.done),
         count(m.total),
         count(m.queued),
@@ -88,7 +90,8 @@ mod tests {
             elapsed_ms: 93_784_000,
             queued: 12,
             running: 340,
-            nodes: [0, 52, 3],
+            nodes: 55,
+            kinds: Some([0, 52, 3]),
             spend_micro: 1_234_567_890,
             done: 10_000,
             total: 38_322,
