@@ -274,7 +274,7 @@ mod tests {
         let event = cloud_event(&status(7), Uuid::nil());
         assert_eq!(event["id"], "00000000-0000-0000-0000-000000000000-7");
         assert_eq!(event["type"], "status.failed");
-        assert_eq!(event["time"], "2026-10-26T06:13:20.007Z");
+        assert_eq!(event["time"], "2026-10-26T07:33:20.007Z");
         assert_eq!(event["data"]["reason"], json!({"code": "ExitCode", "text": "exit code 2, no retries left"}));
         assert_eq!((&event["data"]["terminal"], &event["data"]["seq"]), (&json!(true), &json!(3)));
         assert!(!event.to_string().contains('\n'));

@@ -65,6 +65,13 @@ impl Router for NoRoutes {
     }
 }
 
+impl Router for crate::policy::Routes {
+    fn route(&self, event: &Value, _: &Caller) -> Result<Option<String>, String> {
+        let data = event.get("data").unwrap_or(&Value::Null);
+        Ok(crate::policy::Routes::route(self, data).map(str::to_owned))
+    }
+}
+
 /// What decoding needs to know.
 #[derive(Clone, Copy)]
 pub struct Intake<'a> {

@@ -21,13 +21,13 @@ const MOST_WORKERS: u32 = 100_000;
 const MOST_GPUS: u64 = 64;
 
 /// Fields of `data` that are read here. What else there is, is carried along.
-const READ: [&str; 17] = [
+const READ: [&str; 14] = [
     "queue", "gang", "sharing", "completion", "retry", "checkpoint", "expectedRun", "maxRun", "deadline", "priority", "tier",
-    "rerun", "spot", "restart", "models", "shares", "user",
+    "rerun", "spot", "restart",
 ];
 
 /// Fields that are known and only carried along.
-const CARRIED: [&str; 6] = ["run", "labels", "batchKey", "simulation", "kind", "minShare"];
+const CARRIED: [&str; 6] = ["run", "labels", "batchKey", "simulation", "kind", "user"];
 
 /// The queue of a job that names none and that no route sends anywhere.
 pub(super) const DEFAULT_QUEUE: &str = "default";
