@@ -386,9 +386,6 @@ impl Instance {
 
 /// Spot nodes of a pair at `at`. `None`: without bound.
 fn available(options: &WorldOptions, pair: usize, at: Millis) -> Option<u32> {
-    if options.droughts.iter().any(|(from, to)| *from <= at && at < *to) {
-        return Some(0);
-    }
     let permille = options.market.state_at(pair, at.since(options.origin).0).available_permille;
     if permille >= 1000 && options.depth.is_none() {
         return None;
@@ -399,7 +396,5 @@ fn available(options: &WorldOptions, pair: usize, at: Millis) -> Option<u32> {
 /// The next moment after `at` at which a pair's availability or price may be another.
 fn next_change(options: &WorldOptions, pair: usize, at: Millis) -> Option<Millis> {
     let market = options.market.next_change_after(pair, at.since(options.origin).0);
-    let market = market.map(|t| options.origin + Span(t)).filter(|t| *t > at);
-    let edges = options.droughts.iter().flat_map(|(from, to)| [*from, *to]);
-    edges.filter(|edge| *edge > at).chain(market).min()
+    market.map(|t| options.origin + Span(t)).filter(|t| *t > at)
 }

@@ -45,8 +45,6 @@ pub struct WorldOptions {
     pub market: Market,
     /// The instant that is the market's time 0.
     pub origin: Millis,
-    /// From when to when no spot is to be had anywhere.
-    pub droughts: Vec<(Millis, Millis)>,
     /// The share of reclaims that are announced 2 minutes ahead, in 1/1000.
     pub warning_permille: u16,
     /// Spot nodes of one (type, zone) at full availability. `None`: no bound at full availability, [`DEFAULT_DEPTH`] below it.
@@ -90,7 +88,6 @@ impl WorldOptions {
             seed,
             market,
             origin: Millis(0),
-            droughts: Vec::new(),
             warning_permille: 900,
             depth: None,
             stock: Vec::new(),
