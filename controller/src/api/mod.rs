@@ -33,7 +33,7 @@ pub const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// What every handler has at hand.
 #[derive(Clone)]
-pub(crate) struct Api {
+struct Api {
     pub handle: Handle,
     pub waiters: Arc<Waiters>,
     /// Who everybody is while nobody is asked for a token.

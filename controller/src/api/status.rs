@@ -71,7 +71,7 @@ struct Line {
 type Sender = mpsc::Sender<Result<Bytes, Infallible>>;
 
 async fn send(
-    mut api: Api,
+    api: Api,
     mut stream: StatusStream,
     first: Result<Option<Arc<Status>>, StreamEnd>,
     line: Line,
@@ -101,7 +101,7 @@ async fn send(
         if line.follow && matches!(next, Ok(None)) {
             next = tokio::select! {
                 status = stream.next() => status.map(Some),
-                _ = api.ending.wait_for(|end| *end) => return,
+                () = super::ended(api.ending.clone()) => return,
                 () = tokio::time::sleep(BEAT) => {
                     let nothing = if line.events { ": \n\n" } else { "\n" };
                     if to.send(Ok(Bytes::from_static(nothing.as_bytes()))).await.is_err() {
