@@ -17,7 +17,7 @@ use indexmap::IndexMap;
 use std::collections::BTreeMap;
 
 /// Stands for "no quota" at a root: more than any cloud has, small enough for sums of thousands of them.
-const NO_QUOTA: MilliGpu = MilliGpu(1_000_000_000_000);
+pub(super) const NO_QUOTA: MilliGpu = MilliGpu(1_000_000_000_000);
 
 /// Compiles a policy whose defaults are filled and whose checks passed.
 pub fn build(filled: &Written, stock: &[Stock]) -> Policy {
