@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The configuration of `forebay run`. Flags on the command line go before it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(title = "Forebay configuration")]
 pub struct Config {
@@ -29,17 +29,19 @@ pub struct Config {
 }
 
 /// The version of the configuration's format.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum ConfigVersion {
     /// The first.
+    #[default]
     #[serde(rename = "forebay/v1")]
     V1,
 }
 
 /// What kind of document this is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum ConfigKind {
     /// A configuration.
+    #[default]
     Config,
 }
 

@@ -19,20 +19,21 @@ Exit codes:
   6  something outside failed: no answer from the server, a full disk, a port in use
 
 Examples:
-  forebay run                                            embedded journal, simulated cloud, API and page on 127.0.0.1:8080
+  forebay run                    # embedded journal, simulated cloud, API and page on 127.0.0.1:8080
   forebay run --replay examples/day.jsonl --speed max --exit-when-drained
   forebay simulate --policy policies/spot-first.yaml --trace trace.csv
   forebay submit job.json && forebay wait resnet-0412 --timeout 2h";
 
 /// Turns GPU job events into finished work at the lowest cost that a policy allows.
 #[derive(Debug, Parser)]
-#[command(name = "forebay", version, after_help = EXIT_CODES, propagate_version = true, max_term_width = 110)]
+#[command(name = "forebay", bin_name = "forebay", version, after_help = EXIT_CODES, propagate_version = true, max_term_width = 110)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Colours: in a terminal unless NO_COLOR is set, always, or never.
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", help_heading = "Output")]
+    /// Colours. Default: auto, which is in a terminal unless NO_COLOR is set.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "auto|always|never", hide_possible_values = true,
+        hide_default_value = true, help_heading = "Output")]
     pub color: ColourChoice,
 }
 
@@ -65,7 +66,7 @@ The state is an export, or written by hand: `forebay schema state` says how.")]
     #[command(after_help = "\
 Examples:
   forebay check policies/teams.yaml
-  forebay check policies/teams.yaml --explain     every default filled in")]
+  forebay check policies/teams.yaml --explain     # every default filled in")]
     Check(CheckArgs),
     /// Print a JSON Schema.
     #[command(after_help = "\
@@ -94,7 +95,7 @@ Examples:
     /// List jobs.
     #[command(after_help = "\
 Examples:
-  forebay jobs                          those that are not over
+  forebay jobs                          # those that are not over
   forebay jobs --all --queue research/vision
   forebay jobs --phase failed --json")]
     Jobs(JobsArgs),
@@ -141,7 +142,7 @@ pub struct RunArgs {
     /// Format of the file: normalized, openb, philly, helios, events. Default: as its first line tells.
     #[arg(long, value_name = "FORMAT", requires = "replay", help_heading = "Replay")]
     pub trace_format: Option<String>,
-    /// How fast time goes: a factor such as 60, or max. Default: 1.
+    /// How fast time goes: a whole factor such as 60, or max. Default: 1.
     #[arg(long, value_name = "N|max", requires = "replay", help_heading = "Replay", value_parser = Speed::parse)]
     pub speed: Option<Speed>,
     /// End when the file is at its end, every job is over and every node is gone.
@@ -150,19 +151,19 @@ pub struct RunArgs {
     /// Go on with the journal in this folder.
     #[arg(long, value_name = "DIR", requires = "replay", conflicts_with = "data", help_heading = "Replay")]
     pub resume: Option<PathBuf>,
-    /// Seed of the simulated cloud.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Simulated cloud")]
-    pub seed: u64,
+    /// Seed of the simulated cloud. Default: 1, or that of the journal that is gone on with.
+    #[arg(long, value_name = "N", help_heading = "Simulated cloud")]
+    pub seed: Option<u64>,
     /// Write the closing figures there as JSON; `-` is stdout.
     #[arg(long, value_name = "OUT", requires = "replay", num_args = 0..=1, default_missing_value = "-", help_heading = "Output")]
     pub json: Option<PathBuf>,
 }
 
 /// How fast a replay's time goes.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Speed {
     /// So many times faster than the wall's clock.
-    Times(f64),
+    Times(u32),
     /// As fast as it can.
     Max,
 }
@@ -172,9 +173,9 @@ impl Speed {
         if text.eq_ignore_ascii_case("max") {
             return Ok(Speed::Max);
         }
-        match text.parse::<f64>() {
-            Ok(n) if n.is_finite() && (0.001..=1e9).contains(&n) => Ok(Speed::Times(n)),
-            _ => Err("write a factor from 0.001 on, such as 60, or `max`".to_owned()),
+        match text.parse() {
+            Ok(n) if n > 0 => Ok(Speed::Times(n)),
+            _ => Err("write a whole factor from 1 on, such as 60, or `max`".to_owned()),
         }
     }
 }

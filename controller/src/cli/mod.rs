@@ -5,6 +5,7 @@
 pub mod args;
 mod check;
 mod clients;
+mod live;
 pub mod outcome;
 mod plan;
 mod replay;
@@ -14,6 +15,7 @@ mod simulate;
 mod state;
 mod submit;
 mod wait;
+mod world;
 
 use args::{Cli, Command, StateCommand};
 use clap::Parser;
@@ -45,8 +47,13 @@ struct Output {
 
 fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
     match command {
-        Command::Run(args) if args.replay.is_some() => replay::run(args, out),
-        Command::Run(args) => run::run(args, out),
+        Command::Run(args) => {
+            log();
+            match &args.replay {
+                Some(file) => replay::run(&args, file, out),
+                None => run::run(&args, out),
+            }
+        }
         Command::Simulate(args) => simulate::run(&args, out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Check(args) => check::run(&args, out),
@@ -60,4 +67,12 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Submit(args) => submit::run(&args, out),
         Command::State { command: StateCommand::Export(args) } => state::export(&args),
     }
+}
+
+/// Warnings of the controller go to stderr; `FOREBAY_LOG=debug` says more.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| "warn".into());
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // A second start in one process (tests) keeps the first one's log.
+    let _ = logs.try_init();
 }

@@ -7,6 +7,7 @@ pub mod colour;
 pub mod figures;
 pub mod lists;
 pub mod progress;
+pub mod scorecard;
 pub mod table;
 
 pub use colour::{ColourChoice, Paint};
