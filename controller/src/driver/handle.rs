@@ -50,8 +50,10 @@ pub enum Outcome {
     Job(JobId),
     /// A submission said again what is known: this job exists with the same specification.
     Known(JobId),
-    /// A submission was refused; a status `rejected` says so too. `None` where the engine names no reason.
-    Refused(Option<Reason>),
+    /// A submission became this job, and the job can never run: it is rejected already.
+    Rejected(JobId, Reason),
+    /// A submission was refused and is no job; a status `rejected` says so too.
+    Refused(Reason),
     /// Any other event, taken.
     Taken,
     /// Any other event that said nothing new: a cancellation of a job that is over or unknown, a report of a run that is not current.
@@ -137,6 +139,12 @@ pub struct Progress {
     pub paused: Option<String>,
     /// The driver has stopped; no further change comes.
     pub stopped: bool,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle").field("journal", &self.journal).field("folder", &self.folder).finish_non_exhaustive()
+    }
 }
 
 impl Handle {

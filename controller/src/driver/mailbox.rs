@@ -115,6 +115,14 @@ impl Mailbox {
         taken
     }
 
+    /// While nothing is received: waits for questions, and takes only those. Whether somebody asked for the end comes with them.
+    pub fn take_queries(&self, wait: Duration) -> Taken {
+        let empty = |i: &mut Inside| i.queries.is_empty() && !i.stopping;
+        let waited = self.arrived.wait_timeout_while(self.lock(), wait, empty);
+        let mut inside = waited.unwrap_or_else(PoisonError::into_inner).0;
+        Taken { submissions: Vec::new(), queries: inside.queries.drain(..).collect(), stopping: inside.stopping }
+    }
+
     /// Takes no more; whoever waits is told, because their answers are dropped.
     pub fn close(&self) {
         let mut inside = self.lock();

@@ -3,7 +3,7 @@
 //! Never: loses the bytes (what is not UTF-8 is base64), nor grows a line beyond what was sent.
 
 use super::Rejected;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -40,6 +40,13 @@ pub struct RejectedFile {
     path: PathBuf,
     /// Lines in it.
     pub lines: u64,
+    /// The highest position in it.
+    pub last_position: u64,
+}
+
+#[derive(Deserialize)]
+struct Position {
+    position: u64,
 }
 
 impl RejectedFile {
@@ -47,10 +54,15 @@ impl RejectedFile {
     pub fn open(folder: &Path) -> std::io::Result<RejectedFile> {
         let path = folder.join(FILE);
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-        let (end, lines) = crate::status::whole_lines(&mut file, |_| Ok(()))?;
+        let mut last_position = 0;
+        let (end, lines) = crate::status::whole_lines(&mut file, |line| {
+            let position = serde_json::from_slice(line).map_or(0, |Position { position }| position);
+            last_position = last_position.max(position);
+            Ok(())
+        })?;
         file.set_len(end)?;
         file.seek(SeekFrom::Start(end))?;
-        Ok(RejectedFile { file, path, lines })
+        Ok(RejectedFile { file, path, lines, last_position })
     }
 
     /// Where it is.
@@ -121,7 +133,7 @@ mod tests {
         let text = std::fs::read_to_string(file.path()).unwrap();
         std::fs::write(file.path(), format!("{text}{{\"torn")).unwrap();
         let again = RejectedFile::open(folder.path()).unwrap();
-        assert_eq!(again.lines, 2);
+        assert_eq!((again.lines, again.last_position), (2, 4));
         assert_eq!(std::fs::read_to_string(again.path()).unwrap(), text);
         let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         assert_eq!((&lines[0]["event"], &lines[0]["position"]), (&"{\"a".into(), &3.into()));
