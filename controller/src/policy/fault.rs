@@ -30,7 +30,11 @@ impl Fault {
     /// A fault at a place.
     #[must_use]
     pub fn new(pos: Pos, message: impl Into<String>, remedy: impl Into<String>) -> Fault {
-        Fault { pos, message: message.into(), remedy: remedy.into() }
+        Fault {
+            pos,
+            message: message.into(),
+            remedy: remedy.into(),
+        }
     }
 }
 
@@ -55,16 +59,25 @@ impl PolicyErrors {
     /// Faults of `source_name`, sorted by place, with their source lines from `text`.
     #[must_use]
     pub fn new(source_name: &str, text: &str, mut faults: Vec<Fault>) -> PolicyErrors {
-        faults.sort_by(|a, b| (a.pos.line, a.pos.column).cmp(&(b.pos.line, b.pos.column)));
+        faults.sort_by_key(|f| (f.pos.line, f.pos.column));
         faults.dedup();
         let more = faults.len().saturating_sub(Self::SHOWN);
         faults.truncate(Self::SHOWN);
         let line_of = |line: u32| {
             let at = usize::try_from(line).ok().and_then(|l| l.checked_sub(1));
-            at.and_then(|at| text.lines().nth(at)).unwrap_or_default().to_owned()
+            at.and_then(|at| text.lines().nth(at))
+                .unwrap_or_default()
+                .to_owned()
         };
-        let faults = faults.into_iter().map(|f| (f.clone(), line_of(f.pos.line))).collect();
-        PolicyErrors { source_name: source_name.to_owned(), faults, more }
+        let faults = faults
+            .into_iter()
+            .map(|f| (f.clone(), line_of(f.pos.line)))
+            .collect();
+        PolicyErrors {
+            source_name: source_name.to_owned(),
+            faults,
+            more,
+        }
     }
 
     fn rendered(&self) -> String {
@@ -85,7 +98,11 @@ impl PolicyErrors {
 }
 
 fn render(out: &mut String, source: &str, fault: &Fault, line: &str) -> fmt::Result {
-    let Pos { line: number, column, width } = fault.pos;
+    let Pos {
+        line: number,
+        column,
+        width,
+    } = fault.pos;
     writeln!(out, "error: {}", fault.message)?;
     if number == 0 {
         writeln!(out, "  --> {source}")?;
@@ -95,32 +112,55 @@ fn render(out: &mut String, source: &str, fault: &Fault, line: &str) -> fmt::Res
         writeln!(out, "{gutter}--> {source}:{number}:{column}")?;
         writeln!(out, "{gutter} |")?;
         writeln!(out, "{number} | {shown}")?;
-        writeln!(out, "{gutter} | {}{}", " ".repeat(indent), "^".repeat(width))?;
+        writeln!(
+            out,
+            "{gutter} | {}{}",
+            " ".repeat(indent),
+            "^".repeat(width)
+        )?;
     }
     writeln!(out, "  = help: {}", fault.remedy)
 }
 
 /// The part of a line to show, with the caret's indent and width in it. Tabs and control characters become blanks.
 fn window(line: &str, column: u32, width: u32) -> (String, usize, usize) {
-    let chars: Vec<char> = line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let at = usize::try_from(column.saturating_sub(1)).unwrap_or(0).min(chars.len());
-    let start = if chars.len() > PolicyErrors::LINE_WIDTH { at.saturating_sub(40) } else { 0 };
+    let chars: Vec<char> = line
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let at = usize::try_from(column.saturating_sub(1))
+        .unwrap_or(0)
+        .min(chars.len());
+    let start = if chars.len() > PolicyErrors::LINE_WIDTH {
+        at.saturating_sub(40)
+    } else {
+        0
+    };
     let end = chars.len().min(start + PolicyErrors::LINE_WIDTH);
     let room = end.saturating_sub(at).max(1);
     let width = usize::try_from(width).unwrap_or(1).clamp(1, room);
     (chars[start..end].iter().collect(), at - start, width)
 }
 
-/// The nearest of `known` to `given`, when it is near enough to be a slip of the finger.
+/// Those of `known` that `given` may be a slip of the finger for: all that are equally near.
 #[must_use]
-pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     // Names are short; a pasted page is not a slip.
     if given.chars().count() > 64 {
-        return None;
+        return Vec::new();
     }
-    let near = |name: &str| distance(&given.to_lowercase(), &name.to_lowercase());
     let allowed = 1 + given.chars().count() / 4;
-    known.into_iter().map(|name| (near(name), name)).filter(|(d, _)| *d <= allowed).min().map(|(_, name)| name)
+    let near = |name: &str| distance(&given.to_lowercase(), &name.to_lowercase());
+    let near: Vec<(usize, &str)> = known
+        .into_iter()
+        .map(|name| (near(name), name))
+        .filter(|(d, _)| *d <= allowed)
+        .collect();
+    let least = near.iter().map(|(d, _)| *d).min();
+    near.into_iter()
+        .filter(|(d, _)| Some(*d) == least)
+        .map(|(_, name)| name)
+        .collect()
 }
 
 /// Edits between two words: insert, delete, replace, or swap of neighbours (optimal string alignment).
@@ -131,7 +171,9 @@ fn distance(a: &str, b: &str) -> usize {
         let mut row = vec![i];
         for j in 1..=b.len() {
             let same = usize::from(a[i - 1] != b[j - 1]);
-            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + same);
+            let mut best = (rows[i - 1][j] + 1)
+                .min(row[j - 1] + 1)
+                .min(rows[i - 1][j - 1] + same);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
                 best = best.min(rows[i - 2][j - 2] + 1);
             }
@@ -142,15 +184,16 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// "did you mean `x`? known are a, b": the remedy for a name that is not known.
+/// The remedy for a name that is not known: what was meant, or else what there is.
 #[must_use]
 pub fn meant<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
-    let list = listed(&known);
-    match (nearest(given, known.iter().copied()), known.is_empty()) {
-        (Some(name), _) => format!("did you mean `{name}`?"),
-        (None, false) => format!("use one of {list}"),
-        (None, true) => "declare it first".to_owned(),
+    match (&nearest(given, known.iter().copied())[..], &known[..]) {
+        (_, []) => "declare it first".to_owned(),
+        (_, [only]) => format!("write `{only}`"),
+        ([], _) => format!("use one of {}", listed(&known)),
+        ([name], _) => format!("did you mean `{name}`?"),
+        (several, _) => format!("did you mean one of {}?", listed(several)),
     }
 }
 
@@ -167,7 +210,11 @@ pub fn listed(names: &[&str]) -> String {
 /// A value as it may be repeated in a message: one line, at most 60 characters.
 #[must_use]
 pub fn shown(text: &str) -> String {
-    let mut out: String = text.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut out: String = text
+        .chars()
+        .take(60)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     if text.chars().count() > 60 {
         out.push_str("...");
     }

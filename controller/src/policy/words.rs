@@ -25,7 +25,11 @@ pub enum UndeclaredQueues {
 
 /// One rule for all undeclared queues.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "`reject`, or a map such as `{under: shared, atMost: 200}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "`reject`, or a map such as `{under: shared, atMost: 200}`"
+)]
 pub struct Under {
     /// The queue whose rules and quota they share. If it is not declared it is one of tier `normal` that may use all pools.
     pub under: String,
@@ -47,7 +51,10 @@ pub enum Drain {
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "`auto`, or a map such as `{after: 5m}`")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "`auto`, or a map such as `{after: 5m}`"
+)]
 struct After {
     /// So long idle.
     after: Time,
@@ -73,7 +80,11 @@ pub enum KeepReady {
 
 /// One line of a keepReady schedule.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a line such as `{nodes: 2, when: Mon-Fri 09:00-18:00}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a line such as `{nodes: 2, when: Mon-Fri 09:00-18:00}`"
+)]
 pub struct Ready {
     /// So many nodes.
     pub nodes: u32,
@@ -150,12 +161,22 @@ const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 /// `Mon-Fri 09:00-18:00`, `Sat,Sun 10:00-12:00`, `22:00-06:00`, `Mon-Fri`.
 fn is_hours(text: &str) -> bool {
     let day = |d: &str| DAYS.contains(&d);
-    let days = |t: &str| t.split(',').all(|part| part.split_once('-').map_or_else(|| day(part), |(a, b)| day(a) && day(b)));
+    let days = |t: &str| {
+        t.split(',').all(|part| {
+            part.split_once('-')
+                .map_or_else(|| day(part), |(a, b)| day(a) && day(b))
+        })
+    };
     let time = |t: &str| {
         let number = |n: &str, below: u8| n.len() == 2 && n.parse::<u8>().is_ok_and(|n| n < below);
-        t == "24:00" || t.split_once(':').is_some_and(|(h, m)| number(h, 24) && number(m, 60))
+        t == "24:00"
+            || t.split_once(':')
+                .is_some_and(|(h, m)| number(h, 24) && number(m, 60))
     };
-    let hours = |t: &str| t.split_once('-').is_some_and(|(a, b)| a != b && a != "24:00" && time(a) && time(b));
+    let hours = |t: &str| {
+        t.split_once('-')
+            .is_some_and(|(a, b)| a != b && a != "24:00" && time(a) && time(b))
+    };
     let words: Vec<&str> = text.split_whitespace().collect();
     match words[..] {
         [one] => days(one) || hours(one),
@@ -243,4 +264,8 @@ schema!(KeepReady, "KeepReady", |g| {
 schema!(Hours, "Hours", |_g| {
     json_schema!({"type": "string", "description": "days and hours, such as `Mon-Fri 09:00-18:00`"})
 });
-schema!(TimeZone, "TimeZone", |_g| json_schema!({"type": "string", "description": "an IANA time zone, such as `Europe/Berlin`"}));
+schema!(
+    TimeZone,
+    "TimeZone",
+    |_g| json_schema!({"type": "string", "description": "an IANA time zone, such as `Europe/Berlin`"})
+);

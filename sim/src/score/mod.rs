@@ -72,7 +72,7 @@ pub struct Scorecard {
     pub lost: u64,
     /// Runs stopped for a job of a higher tier.
     pub preemptions: u64,
-    /// Nodes that the cloud took back.
+    /// Nodes that the cloud took back, or announced to take and were given back first.
     pub reclaims: u64,
     /// Of these, without a warning.
     pub reclaims_without_warning: u64,

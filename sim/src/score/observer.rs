@@ -20,6 +20,7 @@ use forebay_engine::job::Gang;
 use forebay_engine::journal::Batch;
 use forebay_engine::policy::{Ceiling, Policy};
 use forebay_engine::state::State;
+use forebay_engine::state::jobs::{Job, Phase};
 use forebay_engine::units::{MilliGpu, Rate};
 
 /// Messages kept; beyond it only the counts go on.
@@ -34,6 +35,8 @@ pub(crate) struct Observer {
     pub messages: Vec<String>,
     /// What each job holds, as of the last batch that touched it.
     holding: BTreeMap<JobId, (QuotaId, PoolId, MilliGpu)>,
+    /// Of these, those that have not started: they can lose their places without being named.
+    booked: BTreeSet<JobId>,
     own: BTreeMap<(QuotaId, PoolId), MilliGpu>,
 }
 
@@ -102,7 +105,7 @@ impl Observer {
         let gives_back = |d: &Decision| matches!(d, Decision::Terminate { .. });
         if batch.events.iter().any(claims) || batch.decisions.iter().any(gives_back) {
             // Whoever was booked on a claim that went is named nowhere in the batch.
-            jobs.extend(self.holding.keys());
+            jobs.extend(&self.booked);
         }
         for job in jobs {
             if let Some((quota, pool, share)) = self.holding.remove(&job) {
@@ -113,6 +116,12 @@ impl Observer {
                 let sum = self.own.entry((quota, pool)).or_default();
                 *sum = *sum + share;
                 self.holding.insert(job, (quota, pool, share));
+            }
+            let booked = |j: &Job| j.phase == Phase::Booked;
+            if state.job(job).is_some_and(|(row, _)| booked(row)) {
+                self.booked.insert(job);
+            } else {
+                self.booked.remove(&job);
             }
         }
     }

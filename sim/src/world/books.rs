@@ -43,7 +43,7 @@ pub struct Books {
     pub times_at_zero: u64,
     /// Instances that were ever launched.
     pub launched: u64,
-    /// Instances that the cloud took back.
+    /// Instances that the cloud took back, or announced to take and we gave back first.
     pub reclaims: u64,
     /// Of these, how many without a warning.
     pub unwarned: u64,

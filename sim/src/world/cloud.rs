@@ -208,10 +208,9 @@ impl Cloud {
         instance.gone = Some(why);
         self.existing.remove(&ix);
         books.gone(instance.offering, instance.launched, at);
-        if why == GoneWhy::Reclaimed {
-            books.reclaims += 1;
-            books.unwarned += u64::from(instance.reclaim_at.is_none());
-        }
+        let taken = why == GoneWhy::Reclaimed || instance.reclaim_at.is_some();
+        books.reclaims += u64::from(taken);
+        books.unwarned += u64::from(taken && instance.reclaim_at.is_none());
         if let Some(sold) = self.sold.get_mut(instance.offering.ix()) {
             sold.existing = sold.existing.saturating_sub(1);
         }

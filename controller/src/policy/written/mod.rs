@@ -4,14 +4,22 @@
 //! Never: checks what one field means for another (that is `check`), looks up a name.
 
 use super::units::{Bound, Factor, Gpus, Money, PerHour, Percent, Time};
-use super::words::{Drain, InstanceTypes, KeepReady, UndeclaredQueues};
+use super::words::UndeclaredQueues;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod pool;
+
+pub use pool::{Network, Placement, Pool, Sharing, Spot};
+
 /// A Forebay policy: who goes first, what each may use, what may be bought, and when it is given back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a policy: a map that starts with `apiVersion: forebay/v1`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a policy: a map that starts with `apiVersion: forebay/v1`"
+)]
 #[schemars(title = "Forebay policy")]
 pub struct Written {
     /// Always `forebay/v1`.
@@ -66,7 +74,11 @@ pub enum Kind {
 
 /// What the policy is called.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{name: research}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a map such as `{name: research}`"
+)]
 pub struct Metadata {
     /// Its name in reports, metrics and the journal.
     pub name: String,
@@ -77,7 +89,11 @@ pub struct Metadata {
 
 /// A hard bound: launched and in flight, spot booked at its maximum price. What is left out has no bound.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "bounds such as `{nodes: 120, spend: 2500 USD/h}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "bounds such as `{nodes: 120, spend: 2500 USD/h}`"
+)]
 pub struct Ceiling {
     /// Nodes of any kind.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +111,11 @@ pub struct Ceiling {
 
 /// Who goes first, who may stop whom, what may be bought for it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a tier such as `{priority: 500, buys: spot-then-on-demand}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a tier such as `{priority: 500, buys: spot-then-on-demand}`"
+)]
 pub struct Tier {
     /// Higher goes first.
     pub priority: i32,
@@ -132,7 +152,11 @@ pub enum Buys {
 
 /// A queue, or a cohort when other queues lie below it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a queue such as `{tier: normal, quota: {default: {gpus: 64}}}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a queue such as `{tier: normal, quota: {default: {gpus: 64}}}`"
+)]
 pub struct Queue {
     /// The tier of its jobs, unless a job names another. Default: its parent's, else `normal`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,7 +183,11 @@ pub struct Queue {
 
 /// A quota in one pool. Of a cohort: what all of its queues are promised together, theirs included.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a quota such as `{gpus: 64, borrow: 0, lend: all}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a quota such as `{gpus: 64, borrow: 0, lend: all}`"
+)]
 pub struct Quota {
     /// GPUs that it may always use.
     pub gpus: Gpus,
@@ -173,7 +201,11 @@ pub struct Quota {
 
 /// A start target.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a start target such as `{within: 15m, whenLate: wait}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a start target such as `{within: 15m, whenLate: wait}`"
+)]
 pub struct Start {
     /// Jobs should start within this time.
     pub within: Time,
@@ -196,7 +228,11 @@ pub enum WhenLate {
 
 /// Money for a queue.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a budget such as `{amount: 60000 USD, per: month}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a budget such as `{amount: 60000 USD, per: month}`"
+)]
 pub struct Budget {
     /// So much.
     pub amount: Money,
@@ -231,7 +267,11 @@ pub enum WhenSpent {
 
 /// A rule that chooses a queue.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a route such as `{when: 'job.labels.kind == \"notebook\"', queue: interactive}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a route such as `{when: 'job.labels.kind == \"notebook\"', queue: interactive}`"
+)]
 pub struct Route {
     /// A CEL expression over `job`, the submitted event's data. A field that a job lacks makes it no match.
     pub when: String,
@@ -239,81 +279,13 @@ pub struct Route {
     pub queue: String,
 }
 
-/// A set of instance types with a ceiling, drain and sharing rules.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a pool such as `{instanceTypes: [g5.xlarge], ceiling: {nodes: 20}}`")]
-pub struct Pool {
-    /// Names or globs (`g5.*`), or `any`. Default: `any`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub instance_types: Option<InstanceTypes>,
-    /// Zones to buy in. Default: all that the cloud offers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub zones: Option<Vec<String>>,
-    /// This pool's own hard bounds. Default: those of `limits` only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ceiling: Option<Ceiling>,
-    /// Nodes kept ready whatever happens: a number, or a schedule. Default: 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_ready: Option<KeepReady>,
-    /// When an idle node is given back: `auto` (as long as buying it back would take), or `{after: 5m}`. Default: `auto`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub drain: Option<Drain>,
-    /// GPU sharing. Default: one job a GPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sharing: Option<Sharing>,
-    /// How spot is bought.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub spot: Option<Spot>,
-    /// How its nodes are connected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<Network>,
-}
-
-/// GPU sharing by time slices; jobs must consent to it too.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "sharing rules such as `{timeSlices: 4, smallest: 25 %}`")]
-pub struct Sharing {
-    /// Jobs on one GPU at most.
-    pub time_slices: u16,
-    /// The smallest share; smaller asks are rounded up to it. Default: an even slice.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub smallest: Option<Percent>,
-}
-
-/// How spot is bought.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{maxPrice: 100 %}`")]
-pub struct Spot {
-    /// The highest price to pay, as a part of the on-demand price; ceilings book spot at it. Default: `100 %`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_price: Option<Percent>,
-}
-
-/// How a pool's nodes are connected.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{efa: true, placement: cluster}`")]
-pub struct Network {
-    /// Elastic Fabric Adapter on each node. Default: false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub efa: Option<bool>,
-    /// How a gang's nodes are placed. Default: `none`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub placement: Option<Placement>,
-}
-
-/// How a gang's nodes are placed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Placement {
-    /// Close together, in one placement group.
-    Cluster,
-    /// As they come.
-    None,
-}
-
 /// When running work is moved to save money.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{worthIt: 2, movesPerHour: 10 %}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a map such as `{worthIt: 2, movesPerHour: 10 %}`"
+)]
 pub struct Consolidation {
     /// Money saved over the cost of the work disturbed must reach this. Default: 2.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -325,7 +297,11 @@ pub struct Consolidation {
 
 /// How past use counts between queues.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{halfLife: 7d}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a map such as `{halfLife: 7d}`"
+)]
 pub struct Fairness {
     /// After this time past use counts half. Default: `7d`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -334,7 +310,11 @@ pub struct Fairness {
 
 /// When runs are warned, stopped, given up.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{lingerAfter: 15m, onLinger: warn}`")]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "a map such as `{lingerAfter: 15m, onLinger: warn}`"
+)]
 pub struct Lifecycle {
     /// A GPU idle for this long under a run is lingering. Default: `15m`.
     #[serde(skip_serializing_if = "Option::is_none")]
