@@ -17,6 +17,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use forebay_engine::event::Event;
+use forebay_engine::ids::JobId;
 use forebay_engine::reason::Reason;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -51,6 +52,9 @@ pub struct RefusedEvent {
     pub index: usize,
     /// Its subject, where it has one.
     pub subject: Option<String>,
+    /// Its job, where it became one that can never run. A status `rejected` says so too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     /// A stable code.
     pub code: String,
     /// The JSON path of what is wrong.
@@ -131,6 +135,7 @@ async fn submit(api: &Api, events: &[Result<Value, Rejected>]) -> Result<(Taken,
             Err(why) => taken.rejected.push(RefusedEvent {
                 index,
                 subject,
+                job: None,
                 code: why.code.as_str().to_owned(),
                 path: why.path,
                 message: why.message,
@@ -165,12 +170,18 @@ fn answer(index: usize, one: Decoded, outcome: Outcome) -> Result<TakenEvent, Re
         Outcome::Known(id) => (Some(id.to_string()), false),
         Outcome::Taken => (None, true),
         Outcome::Ignored => (None, false),
-        Outcome::Refused(reason) => {
-            let code = reason.map_or("Refused", Reason::code).to_owned();
-            let message = reason.map_or_else(|| "refused; see `forebay check --explain`".to_owned(), |r| r.to_string());
-            let path = if code == "UnknownQueue" { "data.queue" } else { "$" };
-            return Err(RefusedEvent { index, subject, code, path: path.to_owned(), message });
-        }
+        Outcome::Rejected(id, reason) => return Err(refused(index, subject, Some(id), reason)),
+        Outcome::Refused(reason) => return Err(refused(index, subject, None, reason)),
     };
     Ok(TakenEvent { job, subject, new, warnings: one.warnings })
+}
+
+fn refused(index: usize, subject: Option<String>, job: Option<JobId>, reason: Reason) -> RefusedEvent {
+    let path = match reason {
+        Reason::UnknownQueue | Reason::ForbiddenQueue => "data.queue",
+        Reason::Conflict => "subject",
+        _ => "data",
+    };
+    let (code, message) = (reason.code().to_owned(), reason.to_string());
+    RefusedEvent { index, subject, job: job.map(|id| id.to_string()), code, path: path.to_owned(), message }
 }

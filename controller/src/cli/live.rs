@@ -7,10 +7,8 @@ use super::check::{BUILT_IN, BUILT_IN_NAME, compile_file};
 use super::outcome::{Exit, Failure};
 use crate::api::{self, Serving};
 use crate::driver::{DriverError, Finished, Handle, Progress, Running};
-use crate::intake::{Caller, Router};
 use crate::journal::{FILE, SqliteJournal};
 use crate::policy::{Catalogue, Compiled, Routes, compile};
-use serde_json::Value;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,13 +22,6 @@ pub(super) struct Live {
     pub routes: Arc<Routes>,
     /// Where the API listens. `None`: nowhere.
     pub listener: Option<TcpListener>,
-}
-
-impl Router for Routes {
-    fn route(&self, event: &Value, _: &Caller) -> Result<Option<String>, String> {
-        let data = event.get("data").unwrap_or(&Value::Null);
-        Ok(Routes::route(self, data).map(str::to_owned))
-    }
 }
 
 impl From<DriverError> for Failure {

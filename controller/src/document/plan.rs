@@ -77,7 +77,7 @@ pub fn plan(mut loaded: Loaded) -> PlanDocument {
         .filter_map(|d| if let Decision::Start { job } = d { Some(*job) } else { None })
         .collect();
     // That a job waits in its queue (again) is told by `pending`.
-    let told = decisions.iter().filter(|d| !matches!(d, Decision::Resume { .. }));
+    let told = decisions.iter().filter(|d| !matches!(d, Decision::Resume { .. } | Decision::Consolidated { .. }));
     let decisions = told.map(|d| loaded.decision(d, &mut next_node)).collect();
     PlanDocument { decisions, pending: loaded.pending(&started) }
 }
@@ -139,6 +139,7 @@ impl Loaded {
             Decision::Reserve { job, nodes, .. } => ("reserve", Some(*job), nodes.clone(), None, None),
             Decision::Release { node } => ("release", None, vec![*node], None, None),
             Decision::Drain { node, why, .. } => ("drain", None, vec![*node], None, Some(format!("{why:?}"))),
+            Decision::Consolidated { .. } => ("consolidated", None, vec![], None, None),
             Decision::Undrain { node } => ("undrain", None, vec![*node], None, None),
             Decision::Terminate { node } => ("terminate", None, vec![*node], None, None),
             Decision::WarnLingering { job, .. } => ("warn", Some(*job), self.places(*job), None, Some("Lingering".to_owned())),

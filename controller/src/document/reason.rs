@@ -83,6 +83,7 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         | Reason::ExceedsCeiling
         | Reason::NothingIdle
         | Reason::Starting
+        | Reason::Moved
         | Reason::Reclaimed
         | Reason::NodeLost
         | Reason::StartTimeout
