@@ -19,20 +19,18 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     let mut all = Taken::default();
     for (part, chunk) in events.chunks(AT_ONCE).enumerate() {
         let body = serde_json::to_vec(chunk).map_err(Failure::outside)?;
-        match client.events("application/cloudevents-batch+json", &body) {
-            Ok(taken) => all.accepted.extend(taken.accepted),
-            Err((ClientError::Refused { .. }, Some(taken))) => {
-                let from = part * AT_ONCE;
-                all.rejected.extend(taken.rejected.into_iter().map(|mut r| {
-                    r.index += from;
-                    r
-                }));
-            }
+        let taken = match client.events("application/cloudevents-batch+json", &body) {
+            Ok(taken) | Err((ClientError::Refused { .. }, Some(taken))) => taken,
             Err((error, _)) => {
                 say(args, &all, out)?;
                 return Err(error.into());
             }
-        }
+        };
+        all.accepted.extend(taken.accepted);
+        all.rejected.extend(taken.rejected.into_iter().map(|mut event| {
+            event.index += part * AT_ONCE;
+            event
+        }));
     }
     say(args, &all, out)?;
     Ok(if all.rejected.is_empty() { Exit::Done } else { Exit::BadInput })

@@ -223,7 +223,9 @@ impl Building {
         let same_type: Vec<_> = state.offerings().iter().filter(|o| o.offer.instance_type == view.instance_type).collect();
         let (field, known) = if same_type.is_empty() {
             let mut types: Vec<_> = state.offerings().iter().map(|o| o.offer.instance_type.clone()).collect();
-            types.sort();
+            // The same family first: `p4d.24xlarge` for `p4d.xlarge`.
+            let family = view.instance_type.split('.').next().unwrap_or_default();
+            types.sort_by_key(|t| (t.split('.').next() != Some(family), t.clone()));
             types.dedup();
             ("instanceType", types)
         } else {

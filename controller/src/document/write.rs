@@ -8,17 +8,17 @@ use super::views::{Capacity, JobPhase, JobView, NodePhaseView, NodeView, Offerin
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::Outcome;
 use forebay_engine::engine::Engine;
-use forebay_engine::ids::{JobId, PoolId, QueueId};
+use forebay_engine::ids::{JobId, PoolId};
 use forebay_engine::job::{Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::{Policy, QueueRule, Undeclared};
 use forebay_engine::state::State;
 use forebay_engine::state::jobs::{Job, Phase};
 use forebay_engine::state::nodes::{Node, NodePhase, OfferingRow};
-use forebay_engine::units::{Millis, Rate};
+use forebay_engine::units::Rate;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More GPUs than anyone has: above it a quota is "no bound".
-const NO_BOUND_MILLI: u64 = 1_000_000_000_000;
+/// A million GPUs: from there on a quota bounds nobody.
+const NO_BOUND_MILLI: u64 = 1_000_000_000;
 
 impl From<&Phase> for JobPhase {
     fn from(phase: &Phase) -> JobPhase {
@@ -257,7 +257,7 @@ fn quota_view(state: &State, rule: &QueueRule, pool: PoolId) -> QuotaView {
     let limit = state.policy().and_then(|p| p.quotas.get(rule.quota.ix())).and_then(|q| q.limits.get(&pool));
     QuotaView {
         pool: pool_name(state.policy(), pool).unwrap_or_else(|| pool.to_string()),
-        gpus: limit.map(|l| gpus(l.nominal.0)),
+        gpus: limit.filter(|l| l.nominal.0 < NO_BOUND_MILLI).map(|l| gpus(l.nominal.0)),
         used: gpus(state.quota().usage(rule.quota, pool).0),
         available: (available.0 < NO_BOUND_MILLI).then(|| gpus(available.0)),
     }
@@ -270,12 +270,6 @@ pub fn rule_of<'a>(policy: &'a Policy, path: &str) -> Option<&'a QueueRule> {
         Undeclared::Under { rule, .. } => Some(rule),
         Undeclared::Reject => None,
     })
-}
-
-/// A queue's path.
-#[must_use]
-pub fn queue_path(state: &State, id: QueueId) -> &str {
-    state.queues().get(id.ix()).map_or("", |q| q.path.as_str())
 }
 
 /// The figures that matter.
@@ -323,10 +317,4 @@ pub fn find_job(state: &State, name: &str) -> Option<JobId> {
     state.job_of(super::state::DEFAULT_TENANT, name).or_else(|| {
         state.jobs().filter(|(_, spec)| spec.subject == name).map(|(job, _)| job.id).last()
     })
-}
-
-/// Whether an instant is one.
-#[must_use]
-pub fn known(at: Millis) -> Option<Millis> {
-    (at != Millis::NEVER).then_some(at)
 }

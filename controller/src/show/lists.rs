@@ -170,7 +170,8 @@ pub fn why(job: &JobView, now: Seconds, paint: Paint) -> String {
     let mut lines = vec![format!("{}{subject} is {}{since}", paint.strong(&job.job), phase(job.phase, paint))];
     if let Some(reason) = &job.reason {
         lines.push(format!("{}: {}", paint.warn(&reason.code), reason.message));
-        for (name, value) in &reason.figures {
+        // Instants of the engine's clock say nothing to people; the time until then follows.
+        for (name, value) in reason.figures.iter().filter(|(name, _)| *name != "at_s" && *name != "until_s") {
             lines.push(format!("  {name}: {value}"));
         }
         if let Some(eta) = reason.eta_s {
