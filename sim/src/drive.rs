@@ -167,11 +167,7 @@ pub enum SimError {
 ///
 /// # Errors
 /// A run that is stuck, a recovery that differs, an audit that finds something: see [`SimError`].
-pub fn simulate<'a>(
-    policy: Policy,
-    trace: &'a Trace,
-    options: Options<'a>,
-) -> Result<Outcome, SimError> {
+pub fn simulate<'a>(policy: Policy, trace: &'a Trace, options: Options<'a>) -> Result<Outcome, SimError> {
     let mut drive = Drive::new(policy, trace, options);
     while !drive.over() {
         drive.step()?;
@@ -221,8 +217,7 @@ impl<'a> Drive<'a> {
             let what = "nodes are the fleet, free of charge; ceilings on nodes and GPUs are lifted";
             extra_assumptions.push(format!("{} {what}", nodes.len()));
         }
-        let world_options =
-            WorldOptions { stock, ..WorldOptions::new(options.seed, options.market.clone()) };
+        let world_options = WorldOptions { stock, ..WorldOptions::new(options.seed, options.market.clone()) };
         let mut engine = Engine::new();
         let mut journal = options.crash_every.map(|_| MemoryJournal::new());
         let converter = Converter::new(&policy, options.assumptions);

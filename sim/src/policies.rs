@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::policy::{
-    Buys, Ceiling, Drain, Lifecycle, OnLinger, Policy, Pool, QueueRule, QuotaLimit, QuotaNode, Sharing, Tier, Undeclared,
+    Buys, Ceiling, Consolidation, Drain, Lifecycle, OnLinger, Policy, Pool, QueueRule, QuotaLimit, QuotaNode, Sharing,
+    Tier, Undeclared,
 };
 use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
 
@@ -48,6 +49,7 @@ fn one_pool(name: &str, buys: Buys) -> Policy {
         }],
         offerings,
         lifecycle: Lifecycle::default(),
+        consolidation: Consolidation::default(),
     }
 }
 
@@ -153,6 +155,11 @@ pub fn random(seed: u64) -> Policy {
         pools: made,
         offerings: all,
         lifecycle: lifecycle(&pick),
+        consolidation: Consolidation {
+            worth_it: [0, 100, 2000][index(pick(500, 3))],
+            moves_per_hour: 1000,
+            every: Span::mins(1 + pick(501, 15)),
+        },
     }
 }
 

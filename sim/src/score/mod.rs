@@ -326,9 +326,7 @@ fn cheapest(policy: &Policy, state: &State, books: &Books, job: &TraceJob) -> Op
             continue;
         }
         let Some(price) = books.cheapest(forebay_engine::ids::OfferingId(at)) else { continue };
-        let less = |(p, g): (u64, u16)| {
-            u128::from(price.0) * u128::from(g) < u128::from(p) * u128::from(offer.gpus)
-        };
+        let less = |(p, g): (u64, u16)| u128::from(price.0) * u128::from(g) < u128::from(p) * u128::from(offer.gpus);
         if best.is_none_or(less) {
             best = Some((price.0, offer.gpus));
         }

@@ -98,7 +98,11 @@ impl Run {
 
     fn progress(&self, at: Millis) -> Span {
         let at = self.frozen.map_or(at, |f| f.min(at));
-        if self.started { (self.base + at.since(self.work_from)).min(self.truth.duration.max(self.base)) } else { self.base }
+        if self.started {
+            (self.base + at.since(self.work_from)).min(self.truth.duration.max(self.base))
+        } else {
+            self.base
+        }
     }
 
     fn working(&self) -> bool {
@@ -148,8 +152,15 @@ impl Cluster {
             self.say_again(now, ix, agenda);
             return;
         }
-        self.check(order, gpus, places);
-        let ix = self.add(Run::new(key, spec, truth, order.resume_from, places));
+        let whole = places.iter().all(|(instance, _)| instance.is_some());
+        let mut run = Run::new(key, spec, truth, order.resume_from, places);
+        if whole {
+            self.check(order, gpus, places);
+        } else {
+            // A gang is started whole or not at all: nothing of this one will be.
+            run.workers.iter_mut().for_each(|w| (w.instance, w.alive) = (None, false));
+        }
+        let ix = self.add(run);
         let takes = 1500 + below(draw(options.seed, Draw::Start, self.runs[ix].whose, u64::from(key.1.0)), 1000);
         agenda.at(now + Span(takes), Due::Started(ix));
     }
@@ -357,7 +368,9 @@ impl Cluster {
                 }
                 match used.get_mut(gpu) {
                     Some(share) if *share + u32::from(place.share) <= 1000 => *share += u32::from(place.share),
-                    Some(_) => self.violations.push(format!("{job} {attempt}: GPU {gpu} of {} is given out twice", place.node)),
+                    Some(_) => {
+                        self.violations.push(format!("{job} {attempt}: GPU {gpu} of {} is given out twice", place.node))
+                    }
                     None => self.violations.push(format!("{job} {attempt}: {} has no GPU {gpu}", place.node)),
                 }
             }
