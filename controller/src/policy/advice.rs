@@ -25,7 +25,7 @@ pub struct Advice {
 }
 
 /// Paths that are read and checked, but not acted on by this version. `*` is any one step.
-const NOT_ENFORCED: [&[&str]; 14] = [
+const NOT_ENFORCED: [&[&str]; 12] = [
     &["tiers", "*", "minShare"],
     &["tiers", "*", "maxRunWhileOthersWait"],
     &["queues", "*", "weight"],
@@ -36,8 +36,6 @@ const NOT_ENFORCED: [&[&str]; 14] = [
     &["pools", "*", "network", "placement"],
     &["pools", "*", "keepReady", "*", "when"],
     &["pools", "*", "keepReady", "*", "zone"],
-    &["consolidation", "worthIt"],
-    &["consolidation", "movesPerHour"],
     &["fairness", "halfLife"],
     &["lifecycle", "maxResidencyOverCompute"],
 ];

@@ -10,8 +10,8 @@ use super::written::{self, Written};
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::policy::{
-    self as engine, Buys, Ceiling, Lifecycle, Policy, Pool, QueueRule, QuotaLimit, QuotaNode,
-    Sharing, Tier, Undeclared,
+    self as engine, Buys, Ceiling, Consolidation, Lifecycle, Policy, Pool, QueueRule, QuotaLimit,
+    QuotaNode, Sharing, Tier, Undeclared,
 };
 use forebay_engine::units::{MilliGpu, Span};
 use indexmap::IndexMap;
@@ -46,6 +46,7 @@ pub fn build(filled: &Written, stock: &[Stock]) -> Policy {
             .map(|((name, pool), offerings)| compiled_pool(name, pool, offerings))
             .collect(),
         offerings,
+        consolidation: consolidation(filled),
         lifecycle: lifecycle(filled),
     }
 }
@@ -321,6 +322,23 @@ fn compiled_pool(name: &str, pool: &written::Pool, offerings: Vec<u32>) -> Pool 
             time_slices: s.time_slices,
             smallest: s.smallest.map_or(1000, |p| p.0),
         }),
+    }
+}
+
+fn consolidation(filled: &Written) -> Consolidation {
+    let base = Consolidation::default();
+    let Some(w) = filled.consolidation else {
+        return base;
+    };
+    Consolidation {
+        // A factor is at most a million, in thousandths: it fits.
+        worth_it: w
+            .worth_it
+            .map_or(base.worth_it, |f| u32::try_from(f.0).unwrap_or(u32::MAX)),
+        moves_per_hour: w
+            .moves_per_hour
+            .map_or(base.moves_per_hour, |p| u32::from(p.0)),
+        every: w.every.map_or(base.every, |t| t.0),
     }
 }
 

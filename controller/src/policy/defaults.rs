@@ -5,7 +5,9 @@
 use super::units::{Bound, Factor, Percent, Time};
 use super::words::{Drain, InstanceTypes, KeepReady, UndeclaredQueues};
 use super::written::*;
-use forebay_engine::policy::{Lifecycle as EngineLifecycle, OnLinger as EngineOnLinger};
+use forebay_engine::policy::{
+    Consolidation as EngineConsolidation, Lifecycle as EngineLifecycle, OnLinger as EngineOnLinger,
+};
 use forebay_engine::units::{MilliGpu, Span};
 use indexmap::IndexMap;
 
@@ -72,8 +74,13 @@ pub fn filled(written: &Written) -> Written {
             .for_each(fill_quota);
     }
     let consolidation = out.consolidation.get_or_insert_default();
-    consolidation.worth_it.get_or_insert(Factor(2000));
-    consolidation.moves_per_hour.get_or_insert(Percent(100));
+    let engine = EngineConsolidation::default();
+    consolidation
+        .worth_it
+        .get_or_insert(Factor(u64::from(engine.worth_it)));
+    let moves = u16::try_from(engine.moves_per_hour).unwrap_or(1000);
+    consolidation.moves_per_hour.get_or_insert(Percent(moves));
+    consolidation.every.get_or_insert(Time(engine.every));
     out.fairness
         .get_or_insert_default()
         .half_life

@@ -1,11 +1,12 @@
 //! What a policy means, and whether that can be: every rule beyond the type of a single field, with the place of each fault.
 //!
 //! ```text
-//! names -> tiers -> pools -> queues -> quota tree -> undeclared queues -> routes -> reach (can each queue start anything?)
+//! names -> tiers -> pools -> lifecycle -> queues -> quota tree -> undeclared queues -> routes -> reach (can each queue start anything?)
 //! ```
 //!
 //! Never: advises (that is `advice`), compiles, or stops at the first fault.
 
+mod lifecycle;
 mod pools;
 mod queues;
 mod quota;
@@ -57,6 +58,7 @@ pub fn check(
     check.metadata();
     check.tiers();
     let stock = check.pools();
+    check.lifecycle(&stock);
     check.queues();
     check.quota_tree();
     check.undeclared();

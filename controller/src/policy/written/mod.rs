@@ -287,12 +287,15 @@ pub struct Route {
     expecting = "a map such as `{worthIt: 2, movesPerHour: 10 %}`"
 )]
 pub struct Consolidation {
-    /// Money saved over the cost of the work disturbed must reach this. Default: 2.
+    /// Money saved over the cost of the work disturbed must reach this; 0: nothing is ever moved. Default: 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worth_it: Option<Factor>,
-    /// The part of a pool's nodes that may be moved in an hour. Default: `10 %`.
+    /// The part of the ready nodes that may be emptied in an hour; at least one. Default: `10 %`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moves_per_hour: Option<Percent>,
+    /// How often it is looked at. Default: `15m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<Time>,
 }
 
 /// How past use counts between queues.
