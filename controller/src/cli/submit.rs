@@ -2,9 +2,9 @@
 //!
 //! Never: judges them. The server's intake does, the same for every way in.
 
+use super::Output;
 use super::args::SubmitArgs;
 use super::outcome::{Exit, Failure, print, print_json, read};
-use super::Output;
 use crate::api::client::{Client, ClientError};
 use crate::api::events::Taken;
 use crate::show::figures::short;
@@ -44,7 +44,11 @@ fn say(args: &SubmitArgs, taken: &Taken, out: Output) -> Result<(), Failure> {
     for event in &taken.accepted {
         let job = event.job.as_deref().unwrap_or("-");
         let known = if event.new { "" } else { "  (known already)" };
-        text.push_str(&format!("{}  {}{known}\n", out.paint.strong(job), short(event.subject.as_deref().unwrap_or("-"), 80)));
+        text.push_str(&format!(
+            "{}  {}{known}\n",
+            out.paint.strong(job),
+            short(event.subject.as_deref().unwrap_or("-"), 80)
+        ));
     }
     print(&text)?;
     for event in &taken.rejected {
@@ -66,10 +70,14 @@ fn events(name: &str, text: &str) -> Result<Vec<Value>, Failure> {
             Some(Ok(event @ Value::Object(_))) => events.push(event),
             Some(Ok(_)) => {
                 let line = text[..at].matches('\n').count() + 1;
-                return Err(Failure::input(format_args!("{name}, line {line}: not a JSON object: send events, see `forebay schema event`")));
+                return Err(Failure::input(format_args!(
+                    "{name}, line {line}: not a JSON object: send events, see `forebay schema event`"
+                )));
             }
             Some(Err(e)) => {
-                return Err(Failure::input(format_args!("{name}: not JSON: {e}: send one object, an array of them, or one a line")));
+                return Err(Failure::input(format_args!(
+                    "{name}: not JSON: {e}: send one object, an array of them, or one a line"
+                )));
             }
         }
     }

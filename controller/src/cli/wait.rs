@@ -2,9 +2,9 @@
 //!
 //! Never: asks in a tight loop. The server answers when the job is over; a lost connection is tried again with a pause.
 
+use super::Output;
 use super::args::WaitArgs;
 use super::outcome::{Exit, Failure, print, print_json};
-use super::Output;
 use crate::api::client::{Client, ClientError};
 use crate::api::jobs::OneJob;
 use crate::document::views::JobPhase;
@@ -60,7 +60,11 @@ fn over(args: &WaitArgs, found: &OneJob, out: Output) -> Result<Exit, Failure> {
 
 fn late(args: &WaitArgs, found: &OneJob, out: Output) -> Result<Exit, Failure> {
     show(args, found, out)?;
-    eprintln!("{} not over in time; it goes on: `forebay cancel {}` would stop it", out.err.warn("timed out:"), found.job.job);
+    eprintln!(
+        "{} not over in time; it goes on: `forebay cancel {}` would stop it",
+        out.err.warn("timed out:"),
+        found.job.job
+    );
     Ok(Exit::TimedOut)
 }
 
