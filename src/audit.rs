@@ -97,7 +97,7 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             | Decision::Terminate { node } => {
                 nodes.insert(*node);
             }
-            Decision::Repeat { .. } | Decision::Buy { .. } => {}
+            Decision::Repeat { .. } | Decision::Buy { .. } | Decision::Consolidated { .. } => {}
         }
     }
     (jobs, nodes)

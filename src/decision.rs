@@ -116,6 +116,11 @@ pub enum Decision {
         /// Checked again then.
         check_at: Millis,
     },
+    /// consolidate: running work was looked at; not again before then.
+    Consolidated {
+        /// The next time.
+        next: Millis,
+    },
     /// drain: work came to it after all.
     Undrain {
         /// Which node.
@@ -170,6 +175,8 @@ pub enum StopCause {
     },
     /// The cloud takes a node back: it waits again.
     Reclaimed,
+    /// Its node costs more than it is worth: it waits again, for cheaper capacity.
+    Moved,
     /// A node under it is gone: the other workers are stopped, and it waits again.
     NodeLost,
     /// It did not start in time: it waits again.
@@ -200,6 +207,8 @@ pub enum DrainWhy {
     Idle,
     /// Nothing is booked on it and nothing waits that could use it.
     Surplus,
+    /// Its work is moved to cheaper capacity.
+    Moved,
     /// Too many faults.
     Quarantined,
     /// The cloud takes it back anyway.

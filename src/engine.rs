@@ -200,6 +200,7 @@ impl Engine {
             .map(|t| t.0);
         row.into_iter()
             .chain(self.state.wakes_at())
+            .chain(self.state.consolidation_due())
             .min()
             .filter(|at| *at != Millis::NEVER)
     }
@@ -300,11 +301,22 @@ impl Engine {
     /// While jobs wait a pass is made with every tick: classes that were told no rest until something could help.
     fn due(&self) -> bool {
         let ix = &self.state.ix;
-        !ix.queued.is_empty() || ix.timers.first().is_some_and(|t| t.0 <= self.state.now)
+        !ix.queued.is_empty()
+            || self
+                .state
+                .consolidation_due()
+                .is_some_and(|at| at <= self.state.now)
+            || ix.timers.first().is_some_and(|t| t.0 <= self.state.now)
     }
 }
 
 impl State {
+    /// When running work is looked at again, to move it. `None`: there is none, or it is never moved.
+    fn consolidation_due(&self) -> Option<Millis> {
+        let rules = self.policy.as_deref()?.consolidation;
+        (rules.worth_it > 0 && !self.ix.running.is_empty()).then_some(self.consolidate_at)
+    }
+
     /// When something comes of age next that could help a job that waits: stock is tried again, a run may be stopped.
     fn wakes_at(&self) -> Option<Millis> {
         if self.ix.queued.is_empty() {

@@ -32,6 +32,8 @@ pub struct Policy {
     pub offerings: Vec<Offering>,
     /// When runs are warned, stopped, given up.
     pub lifecycle: Lifecycle,
+    /// When running work is moved to save money.
+    pub consolidation: Consolidation,
 }
 
 /// A hard bound. `None` is no bound in that dimension.
@@ -172,6 +174,27 @@ pub enum OnLinger {
     Warn,
     /// Checkpointed and stopped.
     Stop,
+}
+
+/// When running work is moved to cheaper capacity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Consolidation {
+    /// A move must be expected to save so many times what it costs, in thousandths. 0: nothing is ever moved.
+    pub worth_it: u32,
+    /// Nodes emptied in an hour at most, in thousandths of those that are ready; at least one.
+    pub moves_per_hour: u32,
+    /// How often it is looked at.
+    pub every: Span,
+}
+
+impl Default for Consolidation {
+    fn default() -> Self {
+        Consolidation {
+            worth_it: 2000,
+            moves_per_hour: 100,
+            every: Span::mins(15),
+        }
+    }
 }
 
 /// Limits and defaults of runs. All are spans of counted time.

@@ -89,6 +89,8 @@ pub enum Reason {
     },
     /// The cloud took back a node under it.
     Reclaimed,
+    /// It was moved to cheaper capacity.
+    Moved,
     /// A node under it failed.
     NodeLost,
     /// It did not start in time.
@@ -172,6 +174,7 @@ impl Reason {
             Reason::Starting => "Starting",
             Reason::PreemptedBy { .. } => "PreemptedBy",
             Reason::Reclaimed => "Reclaimed",
+            Reason::Moved => "Moved",
             Reason::NodeLost => "NodeLost",
             Reason::StartTimeout => "StartTimeout",
             Reason::MaxRun { .. } => "MaxRun",
@@ -224,6 +227,7 @@ impl fmt::Display for Reason {
             Reason::Starting => f.write_str("its workers are being started"),
             Reason::PreemptedBy { .. } => f.write_str("stopped for a job of a higher tier"),
             Reason::Reclaimed => f.write_str("the cloud took back a node under it"),
+            Reason::Moved => f.write_str("moved to cheaper capacity, from its checkpoint on"),
             Reason::NodeLost => f.write_str("a node under it failed"),
             Reason::StartTimeout => f.write_str("its workers did not start in time"),
             Reason::MaxRun { limit } => write!(f, "it ran longer than {limit}: raise `maxRun`"),

@@ -76,6 +76,7 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
                 row.since = now;
             });
         }
+        Decision::Consolidated { next } => state.consolidate_at = *next,
         Decision::Undrain { node } => undrain(state, *node),
         Decision::Terminate { node } => return give_back(state, *node, seq),
         Decision::WarnLingering { job, .. } => state.edit_job(*job, |row| row.idle_reported = None),
@@ -124,7 +125,7 @@ fn requeue(state: &mut State, job: JobId, reason: Reason, not_before: Millis) {
     let taken = matches!(
         how,
         Ending::Stopped {
-            cause: StopCause::Preempted { .. } | StopCause::Reclaimed
+            cause: StopCause::Preempted { .. } | StopCause::Reclaimed | StopCause::Moved
         }
     );
     state.counters.reclaimed_runs += u64::from(matches!(
@@ -306,6 +307,10 @@ fn stop(
             })
         }
         StopCause::Reclaimed => Some(Reason::Reclaimed),
+        StopCause::Moved => {
+            state.counters.moves += 1;
+            Some(Reason::Moved)
+        }
         _ => None,
     };
     if reason.is_some() {

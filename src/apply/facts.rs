@@ -247,6 +247,7 @@ fn reclaim_notice(state: &mut State, instance: &str, at: Millis) {
         return ignore(state);
     }
     let id = node.id;
+    state.counters.reclaims += 1;
     state.edit_node(id, |node| node.reclaim_at = Some(at));
     unbook_all_on(state, id);
 }
@@ -265,7 +266,8 @@ fn node_gone(state: &mut State, instance: &str, why: GoneWhy) {
     } else {
         StopCause::NodeLost
     };
-    state.counters.reclaims += u64::from(why == GoneWhy::Reclaimed);
+    // An announced one is counted already.
+    state.counters.reclaims += u64::from(why == GoneWhy::Reclaimed && node.reclaim_at.is_none());
     let mut holds = node.holds;
     holds.sort_unstable();
     holds.dedup();

@@ -1,9 +1,10 @@
 //! drain: the second look. A node that takes no new work has waited longer than a binding can be under way; if it is still empty it
-//! is given back, otherwise it takes work again.
+//! is given back, if its work is being moved that goes on, otherwise it takes work again.
 //!
 //! Never: terminates a node with work on it.
 
-use crate::decision::Decision;
+use super::consolidate;
+use crate::decision::{Decision, DrainWhy};
 use crate::engine::Engine;
 use crate::ids::NodeId;
 use crate::plan::PlanReport;
@@ -24,7 +25,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         let Some(node) = engine.state.nodes.get(&id) else {
             continue;
         };
-        let NodePhase::Draining { check_at, .. } = node.phase else {
+        let NodePhase::Draining { why, check_at } = node.phase else {
             continue;
         };
         if check_at > now {
@@ -33,6 +34,8 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         if node.holds.is_empty() {
             report.terminated += 1;
             engine.decide(Decision::Terminate { node: id });
+        } else if why == DrainWhy::Moved {
+            consolidate::go_on_leaving(engine, id, report);
         } else {
             engine.decide(Decision::Undrain { node: id });
         }

@@ -72,6 +72,13 @@ pub(crate) fn possible_on_empty(state: &State, class: ClassId, pool: PoolId) -> 
         .any(|cart| bound_hit(state, pool, &cart, held, held).is_none())
 }
 
+/// What an hour of the cheapest capacity for one more gang of a class costs now, where its stock has last been found good.
+pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Option<Rate> {
+    let cart = choose(state, class, pool).ok()?;
+    let proven = |(id, _): &(OfferingId, u32)| state.offerings[id.ix()].failures == 0;
+    cart.lines.iter().all(proven).then(|| cost(state, &cart))
+}
+
 fn fits(state: &State, class: ClassId, pool: PoolId) -> &[OfferingId] {
     state.classes[class.ix()]
         .fits

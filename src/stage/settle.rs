@@ -252,6 +252,7 @@ fn after_stop(engine: &mut Engine, id: JobId, cause: StopCause) {
             requeue(engine, id, Reason::PreemptedBy { queue });
         }
         StopCause::Reclaimed => requeue(engine, id, Reason::Reclaimed),
+        StopCause::Moved => requeue(engine, id, Reason::Moved),
         StopCause::NodeLost => requeue(engine, id, Reason::NodeLost),
         StopCause::StartTimeout => pause(engine, id, Reason::StartTimeout),
         StopCause::MaxRun => {

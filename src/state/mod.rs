@@ -52,6 +52,8 @@ pub struct State {
     pub(crate) totals: Totals,
     pub(crate) ledger: Ledger,
     pub(crate) stream: VecDeque<Status>,
+    /// Running work is looked at again then, to move it.
+    pub(crate) consolidate_at: Millis,
     /// By position in the policy's list of offerings.
     pub(crate) listed: Vec<OfferingId>,
     #[serde(skip)]
@@ -88,7 +90,9 @@ pub struct Counters {
     pub outcomes: [u64; 4],
     /// Runs stopped for a job of a higher tier.
     pub preemptions: u64,
-    /// Nodes that the cloud took back.
+    /// Runs moved to cheaper capacity.
+    pub moves: u64,
+    /// Nodes that the cloud took back, or announced to.
     pub reclaims: u64,
     /// Runs that ended because the cloud took back a node.
     pub reclaimed_runs: u64,
