@@ -428,12 +428,10 @@ impl Cluster {
     }
 
     fn stop(&mut self, job: JobId, attempt: Attempt, checkpoint: bool) {
-        let Some(run) = self.runs.get(&job).filter(|run| run.attempt == attempt) else {
-            return;
-        };
-        let done = run.since.map(|since| {
-            let worked = (self.now + self.delays.stop).saturating_sub(since + run.restart);
-            Span(run.resumed_from + worked)
+        let run = self.runs.get(&job).filter(|run| run.attempt == attempt && run.whole);
+        let done = run.and_then(|run| {
+            let worked = (self.now + self.delays.stop).saturating_sub(run.since? + run.restart);
+            Some(Span(run.resumed_from + worked))
         });
         let progress = done.filter(|_| checkpoint);
         let stopped = Event::RunStopped {
@@ -460,9 +458,7 @@ impl Cluster {
             Event::NodeReady { instance }
             | Event::NodeGone { instance, .. }
             | Event::ReclaimNotice { instance, .. } => self.instances.contains_key(instance),
-            Event::RunStarted { job, attempt } | Event::RunStopped { job, attempt, .. } => {
-                lives(job, attempt)
-            }
+            Event::RunStarted { job, attempt } => lives(job, attempt),
             Event::RunCompleted { job, attempt, .. } => {
                 lives(job, attempt) && self.runs[job].whole
             }

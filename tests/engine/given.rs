@@ -160,6 +160,12 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
                 rules.on_linger = OnLinger::Stop;
             }
         }
+        // consolidate [worth=] (thousandths) [every=]
+        "consolidate" => {
+            let rules = &mut policy.consolidation;
+            rules.worth_it = w.number("worth").unwrap_or(2000);
+            rules.every = w.time("every").map_or(rules.every, Span);
+        }
         _ => panic!("no line of a policy opens with `{verb}`"),
     }
     w.end();

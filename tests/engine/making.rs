@@ -7,7 +7,7 @@ use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
 use forebay_engine::policy::{
-    Buys, Ceiling, Drain, Lifecycle, Policy, Pool, QueueRule, QuotaNode, Tier, Undeclared,
+    Buys, Ceiling, Consolidation, Drain, Lifecycle, Policy, Pool, QueueRule, QuotaNode, Tier, Undeclared,
 };
 use forebay_engine::units::{Mib, MilliCpu, Rate, Span};
 
@@ -95,6 +95,11 @@ pub fn policy(offerings: Vec<Offering>) -> Policy {
         pools: vec![pool("main", offerings.len())],
         offerings,
         lifecycle: Lifecycle::default(),
+        // Off, so that a story about something else is not about this too.
+        consolidation: Consolidation {
+            worth_it: 0,
+            ..Consolidation::default()
+        },
     }
 }
 

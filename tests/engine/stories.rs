@@ -45,6 +45,7 @@ stories! {
     lingering_warned
     longest_run
     longest_run_while_others_wait
+    moved_to_cheaper
     no_sharing_pool
     node_lost_under_a_gang
     one_model_a_gang
@@ -76,6 +77,8 @@ stories! {
     undeclared_share
     victims_dearest_back_first
     victims_tried_back
+    why_waits_for_preemption
+    why_while_stopping
     work_back_undrains
 }
 

@@ -81,8 +81,7 @@ fn nodes(world: &Cluster, names: &[String]) -> BTreeMap<String, String> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for node in world.state().nodes() {
         let offering = names[node.offering.ix()].clone();
-        let kind = world.state().capacity_of(node).as_str().to_owned();
-        for key in ["all".to_owned(), node.phase.as_str().to_owned(), offering, kind] {
+        for key in ["all".to_owned(), node.phase.as_str().to_owned(), offering] {
             *counts.entry(key).or_default() += 1;
         }
     }
