@@ -98,6 +98,18 @@ fn choose(state: &State, class: ClassId, pool: PoolId) -> Result<Cart, Reason> {
     if buys == Buys::Nothing {
         return Err(Reason::NothingIdle);
     }
+    let held = (
+        state.totals.all,
+        state
+            .totals
+            .pools
+            .get(pool.ix())
+            .copied()
+            .unwrap_or_default(),
+    );
+    if let Some(bound) = no_room(state, pool, held) {
+        return Err(Reason::Ceiling { bound });
+    }
     let all = fits(state, class, pool).iter().copied();
     let wanted: Vec<OfferingId> = all
         .filter(|id| admit::wanted(state, class, state.offerings[id.ix()].offer.capacity))
@@ -346,6 +358,18 @@ fn bound_hit(state: &State, pool: PoolId, cart: &Cart, all: Held, own: Held) -> 
         Bound::PoolSpend,
     ];
     overall.or_else(|| broken(&own_ceiling, own, add, pools))
+}
+
+/// The ceiling that leaves no room for even one more node of any kind.
+fn no_room(state: &State, pool: PoolId, (all, own): (Held, Held)) -> Option<Bound> {
+    let policy = state.policy.as_deref()?;
+    let full = |most: Option<u32>, held: Held| most.is_some_and(|m| held.nodes >= m);
+    let pools = policy.pools.get(pool.ix()).and_then(|p| p.ceiling.nodes);
+    if full(policy.limits.nodes, all) {
+        Some(Bound::Nodes)
+    } else {
+        full(pools, own).then_some(Bound::PoolNodes)
+    }
 }
 
 fn broken(ceiling: &Ceiling, held: Held, add: Held, names: [Bound; 4]) -> Option<Bound> {
