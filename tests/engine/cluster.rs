@@ -109,8 +109,23 @@ pub struct Cluster {
     launched: u64,
     ordinal: u64,
     seqs: BTreeMap<JobId, u32>,
-    /// Compare restored engines and repeated passes too (slow).
-    pub thorough: bool,
+    /// How the engine lives.
+    pub mode: Mode,
+}
+
+/// How the engine lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// All checks, those of restored engines and repeated passes included (slow).
+    Plain,
+    /// All checks but that a second pass has nothing to add.
+    Careful,
+    /// The cheap checks only.
+    Quick,
+    /// Nothing is remembered between passes.
+    NoMemos,
+    /// Dropped and restored before every so many batches.
+    Crashes(usize),
 }
 
 impl Cluster {
@@ -137,7 +152,7 @@ impl Cluster {
             launched: 0,
             ordinal: 0,
             seqs: BTreeMap::new(),
-            thorough: true,
+            mode: Mode::Plain,
         };
         cluster.step(vec![Event::Configured(Box::new(policy))], false);
         cluster
@@ -200,6 +215,14 @@ impl Cluster {
             resumed,
             delivered,
         };
+        match self.mode {
+            Mode::NoMemos => self.engine.forget_memos(true),
+            Mode::Crashes(every) if self.log.batches.len() % every == 0 => {
+                let snapshot = self.engine.snapshot();
+                self.engine = Engine::restore(&snapshot).expect("a snapshot can be read back");
+            }
+            _ => {}
+        }
         self.engine.open(tick);
         for event in events {
             self.engine.handle_event(event);
@@ -237,18 +260,33 @@ impl Cluster {
                 assert_eq!(status.seq, *seq, "{job}'s messages have no gap and no double");
             }
         }
-        if self.thorough {
-            let mut again = Engine::restore(&snapshot).expect("a snapshot can be read back");
-            assert_eq!(again.snapshot(), snapshot, "a restored state is the same");
-            again.open(Tick {
-                now: Millis(self.now),
-                resumed: false,
-                delivered: 0,
-            });
-            let _ = again.plan();
-            let more = again.close();
-            let none: Vec<Decision> = Vec::new();
+        if matches!(self.mode, Mode::Plain | Mode::Careful) {
+            self.nothing_to_add(&snapshot);
+        }
+    }
+
+    /// A restored engine decides nothing more, and all that it tried on the way has left no trace.
+    fn nothing_to_add(&self, snapshot: &[u8]) {
+        let tick = Tick {
+            now: Millis(self.now),
+            resumed: false,
+            delivered: 0,
+        };
+        let restored = || Engine::restore(snapshot).expect("a snapshot can be read back");
+        let (mut idle, mut again) = (restored(), restored());
+        assert_eq!(again.snapshot(), snapshot, "a restored state is the same");
+        for engine in [&mut idle, &mut again] {
+            engine.open(tick);
+        }
+        let _ = again.plan();
+        let _ = idle.close();
+        let more = again.close();
+        let none: Vec<Decision> = Vec::new();
+        if self.mode == Mode::Plain {
             assert_eq!(more.batch().decisions, none, "a recovered engine has nothing to add");
+        }
+        if more.batch().decisions.is_empty() {
+            assert!(again.snapshot() == idle.snapshot(), "tries leave no trace");
         }
     }
 

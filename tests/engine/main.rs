@@ -12,6 +12,7 @@ extern crate alloc;
 mod cluster;
 mod given;
 mod making;
+mod properties;
 mod scenario;
 mod stories;
 mod then;
