@@ -43,10 +43,7 @@ pub fn full(state: &State) -> Vec<String> {
     stream(state, &mut found);
     let rebuilt = Index::rebuilt(state);
     if rebuilt != state.ix {
-        found.push(format!(
-            "the index differs from a rebuilt one: {}",
-            index_difference(&state.ix, &rebuilt)
-        ));
+        found.push(format!("the index differs from a rebuilt one: {}", index_difference(&state.ix, &rebuilt)));
     }
     found
 }
@@ -85,9 +82,7 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
                 jobs.insert(*job);
                 nodes.extend(places.iter().map(|p| p.node));
             }
-            Decision::Reserve {
-                job, nodes: kept, ..
-            } => {
+            Decision::Reserve { job, nodes: kept, .. } => {
                 jobs.insert(*job);
                 nodes.extend(kept);
             }
@@ -105,66 +100,39 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
 
 fn job_row(state: &State, job: &Job, found: &mut Vec<String>) {
     let id = job.id;
-    let holds = matches!(
-        job.phase,
-        Phase::Booked | Phase::Starting | Phase::Running | Phase::Stopping { .. }
-    );
+    let holds = matches!(job.phase, Phase::Booked | Phase::Starting | Phase::Running | Phase::Stopping { .. });
     if holds == job.places.is_empty() {
-        found.push(format!(
-            "{id} is {:?} with {} places",
-            job.phase,
-            job.places.len()
-        ));
+        found.push(format!("{id} is {:?} with {} places", job.phase, job.places.len()));
     }
     if holds != job.pool.is_some() {
-        found.push(format!(
-            "{id} is {:?} but its quota is in {:?}",
-            job.phase, job.pool
-        ));
+        found.push(format!("{id} is {:?} but its quota is in {:?}", job.phase, job.pool));
     }
     let out = matches!(job.phase, Phase::Starting | Phase::Stopping { .. });
     if out != job.effect.is_some() {
-        found.push(format!(
-            "{id} is {:?} and its effect is {:?}",
-            job.phase, job.effect
-        ));
+        found.push(format!("{id} is {:?} and its effect is {:?}", job.phase, job.effect));
     }
     for place in &job.places {
         match state.nodes.get(&place.node) {
             None => found.push(format!("{id} has a place on {}, which is gone", place.node)),
             Some(node) if node.phase == NodePhase::Terminating => {
-                found.push(format!(
-                    "{id} has a place on {}, which is being terminated",
-                    place.node
-                ));
+                found.push(format!("{id} has a place on {}, which is being terminated", place.node));
             }
             Some(node) if job.phase != Phase::Booked && node.phase == NodePhase::Requested => {
-                found.push(format!(
-                    "{id} runs on {}, which does not exist yet",
-                    place.node
-                ));
+                found.push(format!("{id} runs on {}, which does not exist yet", place.node));
             }
             Some(_) => {}
         }
     }
-    let whole = matches!(job.phase, Phase::Booked | Phase::Starting | Phase::Running)
-        && job.broken.is_none();
+    let whole = matches!(job.phase, Phase::Booked | Phase::Starting | Phase::Running) && job.broken.is_none();
     if whole && !gang_whole(state, job) {
-        found.push(format!(
-            "{id} is {:?} with a part of its gang: {:?}",
-            job.phase, job.places
-        ));
+        found.push(format!("{id} is {:?} with a part of its gang: {:?}", job.phase, job.places));
     }
 }
 
 fn gang_whole(state: &State, job: &Job) -> bool {
     match &state.specs[job.id.ix()].gang {
-        Gang::Workers { min, max, .. } => {
-            (*min as usize..=*max as usize).contains(&job.places.len())
-        }
-        Gang::Spanning { gpus, .. } => {
-            job.places.iter().map(|p| p.gpus.count_ones()).sum::<u32>() == *gpus
-        }
+        Gang::Workers { min, max, .. } => (*min as usize..=*max as usize).contains(&job.places.len()),
+        Gang::Spanning { gpus, .. } => job.places.iter().map(|p| p.gpus.count_ones()).sum::<u32>() == *gpus,
     }
 }
 
@@ -182,20 +150,12 @@ fn node_row(state: &State, node: &Node, found: &mut Vec<String>) {
         for place in job.places.iter().filter(|p| p.node == id) {
             workers += 1;
             let share = place.gpu_share();
-            let held = if job.phase == Phase::Booked {
-                &mut booked
-            } else {
-                &mut allocated
-            };
+            let held = if job.phase == Phase::Booked { &mut booked } else { &mut allocated };
             *held = *held + share;
             let needs = crate::state::places::Needs::of(&state.specs[holder.ix()].gang, place);
             cpu += needs.cpu.0;
             mem += needs.mem.0;
-            for (at, slot) in taken
-                .iter_mut()
-                .enumerate()
-                .filter(|(at, _)| place.gpus & (1 << at) != 0)
-            {
+            for (at, slot) in taken.iter_mut().enumerate().filter(|(at, _)| place.gpus & (1 << at) != 0) {
                 let _ = at;
                 slot.0 += u64::from(place.share);
                 slot.1 += 1;
@@ -203,45 +163,25 @@ fn node_row(state: &State, node: &Node, found: &mut Vec<String>) {
         }
     }
     if workers != node.holds.len() {
-        found.push(format!(
-            "{id} holds {} workers, the jobs say {workers}",
-            node.holds.len()
-        ));
+        found.push(format!("{id} holds {} workers, the jobs say {workers}", node.holds.len()));
     }
     if (booked, allocated) != (node.booked, node.allocated) {
-        found.push(format!(
-            "{id} counts {:?}, the jobs say {:?}",
-            (node.booked, node.allocated),
-            (booked, allocated)
-        ));
+        found.push(format!("{id} counts {:?}, the jobs say {:?}", (node.booked, node.allocated), (booked, allocated)));
     }
     for (at, (slot, (share, count))) in node.slots.iter().zip(&taken).enumerate() {
         if u64::from(slot.free) + share != 1000 || slot.workers != *count {
-            found.push(format!(
-                "{id} GPU {at} has {slot:?}, the jobs take {share} in {count} workers"
-            ));
+            found.push(format!("{id} GPU {at} has {slot:?}, the jobs take {share} in {count} workers"));
         }
     }
     if node.cpu_free.0 + cpu != offer.cpu.0 || node.mem_free.0 + mem != offer.mem.0 {
-        found.push(format!(
-            "{id} has {:?} and {:?} free, the jobs take {cpu} and {mem}",
-            node.cpu_free, node.mem_free
-        ));
+        found.push(format!("{id} has {:?} and {:?} free, the jobs take {cpu} and {mem}", node.cpu_free, node.mem_free));
     }
     if (node.phase == NodePhase::Terminating) != node.effect.is_some() {
-        found.push(format!(
-            "{id} is {:?} and its effect is {:?}",
-            node.phase, node.effect
-        ));
+        found.push(format!("{id} is {:?} and its effect is {:?}", node.phase, node.effect));
     }
     let idle = node.phase == NodePhase::Ready && node.holds.is_empty();
     if idle != node.idle_since.is_some() && !matches!(node.phase, NodePhase::Draining { .. }) {
-        found.push(format!(
-            "{id} is {:?}, holds {}, idle since {:?}",
-            node.phase,
-            node.holds.len(),
-            node.idle_since
-        ));
+        found.push(format!("{id} is {:?}, holds {}, idle since {:?}", node.phase, node.holds.len(), node.idle_since));
     }
 }
 
@@ -254,10 +194,7 @@ fn purchases(state: &State, found: &mut Vec<String>) {
     }
     for node in state.nodes.values() {
         if (node.phase == NodePhase::Requested) != waiting.contains(&node.id) {
-            found.push(format!(
-                "{} is {:?}, open purchases say otherwise",
-                node.id, node.phase
-            ));
+            found.push(format!("{} is {:?}, open purchases say otherwise", node.id, node.phase));
         }
     }
     for (at, row) in state.offerings.iter().enumerate() {
@@ -286,17 +223,12 @@ fn recount(state: &State) -> (Held, BTreeMap<PoolId, Held>) {
 fn totals(state: &State, found: &mut Vec<String>) {
     let (all, pools) = recount(state);
     if all != state.totals.all {
-        found.push(format!(
-            "totals are {:?}, the claims say {all:?}",
-            state.totals.all
-        ));
+        found.push(format!("totals are {:?}, the claims say {all:?}", state.totals.all));
     }
     for (at, held) in state.totals.pools.iter().enumerate() {
         let says = pools.get(&PoolId(at as u16)).copied().unwrap_or_default();
         if says != *held {
-            found.push(format!(
-                "pool {at} counts {held:?}, the claims say {says:?}"
-            ));
+            found.push(format!("pool {at} counts {held:?}, the claims say {says:?}"));
         }
     }
 }
@@ -343,9 +275,7 @@ fn quota(state: &State, found: &mut Vec<String>) {
     }
     if state.counters.configured <= 1 {
         for (quota, pool, over) in state.quota.above_bounds() {
-            found.push(format!(
-                "{quota} in {pool} uses {over} GPUs more than it may"
-            ));
+            found.push(format!("{quota} in {pool} uses {over} GPUs more than it may"));
         }
     }
 }
@@ -354,9 +284,7 @@ fn ledger(state: &State, found: &mut Vec<String>) {
     for (at, account) in state.ledger.by_capacity.iter().enumerate() {
         if account.sum_of_kinds() != account.bought {
             let (kinds, bought) = (account.sum_of_kinds(), account.bought);
-            found.push(format!(
-                "ledger account {at}: kinds add up to {kinds:?}, bought is {bought:?}"
-            ));
+            found.push(format!("ledger account {at}: kinds add up to {kinds:?}, bought is {bought:?}"));
         }
     }
 }
@@ -366,9 +294,7 @@ fn counts(state: &State, found: &mut Vec<String>) {
     let outcomes: u64 = state.counters.outcomes.iter().sum();
     if done != outcomes || done + state.ix.open_jobs.len() as u64 != state.jobs.len() as u64 {
         let (all, open) = (state.jobs.len(), state.ix.open_jobs.len());
-        found.push(format!(
-            "{all} jobs: {done} are over, {outcomes} outcomes, {open} open"
-        ));
+        found.push(format!("{all} jobs: {done} are over, {outcomes} outcomes, {open} open"));
     }
 }
 
@@ -376,10 +302,7 @@ fn stream(state: &State, found: &mut Vec<String>) {
     let mut expected = state.counters.statuses;
     for status in state.stream.iter().rev() {
         if status.number != expected {
-            found.push(format!(
-                "status {} stands where {expected} should",
-                status.number
-            ));
+            found.push(format!("status {} stands where {expected} should", status.number));
             return;
         }
         expected = expected.saturating_sub(1);
@@ -392,14 +315,12 @@ fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
         (kept.queued != rebuilt.queued, "queued"),
         (kept.booked != rebuilt.booked, "booked"),
         (kept.unsettled != rebuilt.unsettled, "unsettled"),
-        (
-            kept.unsettled_nodes != rebuilt.unsettled_nodes,
-            "unsettled_nodes",
-        ),
+        (kept.unsettled_nodes != rebuilt.unsettled_nodes, "unsettled_nodes"),
         (kept.running != rebuilt.running, "running"),
         (kept.free != rebuilt.free, "free"),
         (kept.idle != rebuilt.idle, "idle"),
         (kept.unbooked != rebuilt.unbooked, "unbooked"),
+        (kept.draining != rebuilt.draining, "draining"),
         (kept.timers != rebuilt.timers, "timers"),
         (kept.by_instance != rebuilt.by_instance, "by_instance"),
         (kept.by_identity != rebuilt.by_identity, "by_identity"),

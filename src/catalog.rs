@@ -77,10 +77,6 @@ impl Offering {
 
 impl fmt::Display for Offering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} in {} ({})",
-            self.instance_type, self.zone, self.capacity
-        )
+        write!(f, "{} in {} ({})", self.instance_type, self.zone, self.capacity)
     }
 }

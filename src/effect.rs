@@ -137,13 +137,7 @@ impl StatusKind {
     /// Whether nothing follows.
     #[must_use]
     pub fn terminal(self) -> bool {
-        matches!(
-            self,
-            StatusKind::Completed
-                | StatusKind::Failed
-                | StatusKind::Cancelled
-                | StatusKind::Rejected
-        )
+        matches!(self, StatusKind::Completed | StatusKind::Failed | StatusKind::Cancelled | StatusKind::Rejected)
     }
 
     /// As it is written on the wire, after `status.`.

@@ -17,6 +17,7 @@ use crate::ids::{ClassId, JobId, Seq};
 use crate::journal::Batch;
 use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
+use crate::stage::provision;
 use crate::state::State;
 use crate::state::index::Index;
 use crate::state::jobs::Phase;
@@ -114,24 +115,12 @@ impl Engine {
     ///
     /// A batch that was left open is closed first and lost; drivers do not do that.
     pub fn open(&mut self, tick: Tick) {
-        let tick = Tick {
-            now: tick.now.max(self.state.now),
-            ..tick
-        };
+        let tick = Tick { now: tick.now.max(self.state.now), ..tick };
         let first_seq = Seq(self.state.counters.next_seq);
         let first_status = self.state.counters.statuses + 1;
         apply::tick(&mut self.state, tick);
-        let batch = Batch {
-            first_seq,
-            tick,
-            events: Vec::new(),
-            decisions: Vec::new(),
-        };
-        self.open = Some(Open {
-            batch,
-            effects: Vec::new(),
-            first_status,
-        });
+        let batch = Batch { first_seq, tick, events: Vec::new(), decisions: Vec::new() };
+        self.open = Some(Open { batch, effects: Vec::new(), first_status });
         self.dirty |= tick.resumed;
     }
 
@@ -157,47 +146,22 @@ impl Engine {
         let Some(open) = self.open.take() else {
             let batch = Batch {
                 first_seq: Seq(self.state.counters.next_seq),
-                tick: Tick {
-                    now: self.state.now,
-                    resumed: false,
-                    delivered: 0,
-                },
+                tick: Tick { now: self.state.now, resumed: false, delivered: 0 },
                 events: Vec::new(),
                 decisions: Vec::new(),
             };
-            return Unsaved {
-                batch,
-                released: Released::default(),
-            };
+            return Unsaved { batch, released: Released::default() };
         };
         let first = open.first_status;
-        let statuses = self
-            .state
-            .stream
-            .iter()
-            .filter(|s| s.number >= first)
-            .cloned()
-            .collect();
-        Unsaved {
-            batch: open.batch,
-            released: Released {
-                effects: open.effects,
-                statuses,
-            },
-        }
+        let statuses = self.state.stream.iter().filter(|s| s.number >= first).cloned().collect();
+        Unsaved { batch: open.batch, released: Released { effects: open.effects, statuses } }
     }
 
     /// When `open` must be called at the latest. `None`: nothing is due until something enters.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Millis> {
         let after = Millis(self.state.now.0.saturating_add(1));
-        let row = self
-            .state
-            .ix
-            .timers
-            .range((after, crate::decision::EffectOf::Job(JobId(0)))..)
-            .next()
-            .map(|t| t.0);
+        let row = self.state.ix.timers.range((after, crate::decision::EffectOf::Job(JobId(0)))..).next().map(|t| t.0);
         row.into_iter()
             .chain(self.state.wakes_at())
             .chain(self.state.consolidation_due())
@@ -225,40 +189,22 @@ impl Engine {
 
     /// An engine from a snapshot.
     pub fn restore(bytes: &[u8]) -> Result<Engine, postcard::Error> {
-        Ok(Engine {
-            state: State::decode(bytes)?,
-            memo: Memo::default(),
-            open: None,
-            dirty: true,
-        })
+        Ok(Engine { state: State::decode(bytes)?, memo: Memo::default(), open: None, dirty: true })
     }
 
     /// Effects whose outcome is not journaled: to be released again after a recovery.
     #[must_use]
     pub fn open_effects(&self) -> Vec<Effect> {
         let state = &self.state;
-        let mut effects: Vec<Effect> = state
-            .purchases
-            .values()
-            .map(|p| launch(state, p.id))
-            .collect();
-        let terminating = state
-            .nodes
-            .values()
-            .filter(|n| n.phase == NodePhase::Terminating);
+        let mut effects: Vec<Effect> = state.purchases.values().map(|p| launch(state, p.id)).collect();
+        let terminating = state.nodes.values().filter(|n| n.phase == NodePhase::Terminating);
         effects.extend(terminating.filter_map(|n| terminate(state, n.id)));
-        effects.extend(
-            state
-                .ix
-                .open_jobs
-                .iter()
-                .filter_map(|&job| start_or_stop(state, job)),
-        );
+        effects.extend(state.ix.open_jobs.iter().filter_map(|&job| start_or_stop(state, job)));
         effects.sort_by_key(|e| e.id);
         effects
     }
 
-    /// Why a job is where it is. `None` for a job that does not exist or is completed.
+    /// Why a job is where it is. `None` for a job that does not exist, runs undisturbed or is completed.
     #[must_use]
     pub fn why(&self, job: JobId) -> Option<Reason> {
         plan::why(self, job)
@@ -278,10 +224,7 @@ impl Engine {
 
     /// Switches memos off, so that an audit can show that they change nothing.
     pub fn forget_memos(&mut self, off: bool) {
-        self.memo = Memo {
-            off,
-            ..Memo::default()
-        };
+        self.memo = Memo { off, ..Memo::default() };
     }
 
     /// A copy of the lookups made from nothing, for the audit.
@@ -302,10 +245,8 @@ impl Engine {
     fn due(&self) -> bool {
         let ix = &self.state.ix;
         !ix.queued.is_empty()
-            || self
-                .state
-                .consolidation_due()
-                .is_some_and(|at| at <= self.state.now)
+            || self.state.floor_short()
+            || self.state.consolidation_due().is_some_and(|at| at <= self.state.now)
             || ix.timers.first().is_some_and(|t| t.0 <= self.state.now)
     }
 }
@@ -317,24 +258,23 @@ impl State {
         (rules.worth_it > 0 && !self.ix.running.is_empty()).then_some(self.consolidate_at)
     }
 
+    /// Whether a pool has fewer ready or coming nodes to spare than its floor asks for.
+    fn floor_short(&self) -> bool {
+        let pools = self.policy.as_deref().map_or(&[][..], |p| &p.pools);
+        let short = |(at, pool): (usize, &crate::policy::Pool)| {
+            pool.keep_ready > 0 && provision::spare(self, crate::ids::PoolId(at as u16)) < pool.keep_ready
+        };
+        pools.iter().enumerate().any(short)
+    }
+
     /// When something comes of age next that could help a job that waits: stock is tried again, a run may be stopped.
     fn wakes_at(&self) -> Option<Millis> {
-        if self.ix.queued.is_empty() {
+        if self.ix.queued.is_empty() && !self.floor_short() {
             return None;
         }
         let after = Millis(self.now.0.saturating_add(1));
-        let guard = self
-            .ix
-            .guards
-            .range((after, JobId(0))..)
-            .next()
-            .map(|g| g.0);
-        let stock = self
-            .offerings
-            .iter()
-            .map(|o| o.blocked_until)
-            .filter(|at| *at > self.now)
-            .min();
+        let guard = self.ix.guards.range((after, JobId(0))..).next().map(|g| g.0);
+        let stock = self.offerings.iter().map(|o| o.blocked_until).filter(|at| *at > self.now).min();
         guard.into_iter().chain(stock).min()
     }
 
@@ -342,12 +282,7 @@ impl State {
     pub(crate) fn woke_at(&self) -> Millis {
         let now = (self.now, JobId(u64::MAX));
         let guard = self.ix.guards.range(..=now).next_back().map(|g| g.0);
-        let stock = self
-            .offerings
-            .iter()
-            .map(|o| o.blocked_until)
-            .filter(|at| *at <= self.now)
-            .max();
+        let stock = self.offerings.iter().map(|o| o.blocked_until).filter(|at| *at <= self.now).max();
         guard.into_iter().chain(stock).max().unwrap_or_default()
     }
 }
@@ -355,26 +290,16 @@ impl State {
 /// The launch of a purchase, as its record froze it.
 pub(crate) fn launch(state: &State, id: crate::ids::PurchaseId) -> Effect {
     let p = &state.purchases[&id];
-    let action = Action::Launch {
-        purchase: id,
-        offering: p.offering,
-        count: p.nodes.len() as u32,
-        at_least: p.at_least,
-    };
-    Effect {
-        id: p.effect.id,
-        action,
-    }
+    let action =
+        Action::Launch { purchase: id, offering: p.offering, count: p.nodes.len() as u32, at_least: p.at_least };
+    Effect { id: p.effect.id, action }
 }
 
 /// The termination of a claim, if one is out.
 pub(crate) fn terminate(state: &State, id: crate::ids::NodeId) -> Option<Effect> {
     let node = state.nodes.get(&id)?;
     let (effect, instance) = (node.effect?, node.instance.clone()?);
-    Some(Effect {
-        id: effect.id,
-        action: Action::Terminate { node: id, instance },
-    })
+    Some(Effect { id: effect.id, action: Action::Terminate { node: id, instance } })
 }
 
 /// The start or stop of a job, if one is out.
@@ -382,28 +307,15 @@ pub(crate) fn start_or_stop(state: &State, id: JobId) -> Option<Effect> {
     let job = state.jobs.get(id.ix())?;
     let effect = job.effect?;
     let action = match job.phase {
-        Phase::Starting => Action::Start {
-            job: id,
-            attempt: job.attempt,
-            workers: job.places.clone(),
-            resume_from: job.progress,
-        },
-        Phase::Stopping {
-            deadline,
-            checkpoint,
-            ..
-        } => Action::Stop {
-            job: id,
-            attempt: job.attempt,
-            checkpoint,
-            deadline,
-        },
+        Phase::Starting => {
+            Action::Start { job: id, attempt: job.attempt, workers: job.places.clone(), resume_from: job.progress }
+        }
+        Phase::Stopping { deadline, checkpoint, .. } => {
+            Action::Stop { job: id, attempt: job.attempt, checkpoint, deadline }
+        }
         _ => return None,
     };
-    Some(Effect {
-        id: effect.id,
-        action,
-    })
+    Some(Effect { id: effect.id, action })
 }
 
 /// The pause before an effect without an outcome is released again: 30 s, doubling, at most 5 min.

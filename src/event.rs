@@ -161,9 +161,7 @@ impl LaunchError {
             LaunchError::Throttled => "too many calls; it is tried again, stock is not in question",
             LaunchError::Quota => "the account's limit is reached: ask the cloud to raise it",
             LaunchError::Auth => "credentials or permissions are missing: run `forebay doctor`",
-            LaunchError::Config => {
-                "the request is not valid there: check instance types, zones and network"
-            }
+            LaunchError::Config => "the request is not valid there: check instance types, zones and network",
             LaunchError::Server => "the cloud's own fault; it is tried again",
         }
     }

@@ -101,9 +101,7 @@ impl Gang {
     #[must_use]
     pub fn gpu_share(&self) -> MilliGpu {
         match self {
-            Gang::Workers { min, each, .. } => {
-                MilliGpu(each.gpu_share().0.saturating_mul(u64::from(*min)))
-            }
+            Gang::Workers { min, each, .. } => MilliGpu(each.gpu_share().0.saturating_mul(u64::from(*min))),
             Gang::Spanning { gpus, .. } => MilliGpu::whole(u64::from(*gpus)),
         }
     }
@@ -131,11 +129,7 @@ pub struct Retry {
 
 impl Default for Retry {
     fn default() -> Self {
-        Retry {
-            attempts: 3,
-            backoff: Span::secs(30),
-            never: Vec::new(),
-        }
+        Retry { attempts: 3, backoff: Span::secs(30), never: Vec::new() }
     }
 }
 

@@ -30,25 +30,42 @@ pub struct PlanReport {
     pub drained: u32,
     /// drain: nodes given back.
     pub terminated: u32,
-    /// Classes that wait, and why, in the order in which they were looked at.
+    /// Classes that wait, and why, as their heads were told.
     pub waiting: Vec<(ClassId, Reason)>,
 }
+
+/// Rounds of a pass at most. Two or three are the rule; the bound is for the case that nobody thought of.
+const MOST_ROUNDS: u32 = 16;
 
 /// One pass.
 pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
     let mut report = PlanReport::default();
-    settle::run(engine, &mut report);
-    start_woken(engine, &mut report);
-    let waiting = serve(engine, &mut report);
-    preempt::run(engine, &waiting, &mut report);
-    provision::keep_ready(engine, &mut report);
-    consolidate::run(engine, &mut report);
-    drain::run(engine, &mut report);
-    report.waiting = waiting
-        .into_iter()
-        .map(|(head, reason)| (head.class, reason))
-        .collect();
+    for _ in 0..MOST_ROUNDS {
+        let before = engine.state.freed;
+        round(engine, &mut report);
+        if engine.state.freed == before {
+            break;
+        }
+    }
+    report.waiting = waiting(engine);
     report
+}
+
+/// All stages once. What one job gave up may be what one before it waits for, so rounds are made until none gives anything up.
+fn round(engine: &mut Engine, report: &mut PlanReport) {
+    settle::run(engine, report);
+    start_woken(engine, report);
+    let told_no = serve(engine, report);
+    preempt::run(engine, &told_no, report);
+    provision::keep_ready(engine, report);
+    consolidate::run(engine, report);
+    drain::run(engine, report);
+}
+
+/// The classes that wait, with what their heads were told.
+fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
+    let classes = engine.state.ix.queued.keys();
+    classes.filter_map(|class| Some((*class, engine.memo.parked.get(class)?.reason))).collect()
 }
 
 /// Starts booked gangs whose last node became ready.
@@ -85,12 +102,7 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
 
 fn park(engine: &mut Engine, head: &Head, reason: Reason) {
     let (freed, at) = (engine.state.freed, engine.state.now);
-    let parked = Parked {
-        head: head.key.job,
-        freed,
-        at,
-        reason,
-    };
+    let parked = Parked { head: head.key.job, freed, at, reason };
     match head.line {
         Line::Booked => engine.memo.rebooked.insert(head.class, parked),
         Line::Queued => engine.memo.parked.insert(head.class, parked),
@@ -104,9 +116,7 @@ fn find_ready(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Resul
         return Ok(());
     };
     let Some(places) = place::find(engine, job, pool, Reach::Ready, share) else {
-        return Err(Reason::AwaitingNodes {
-            eta: provision::eta(&engine.state, job),
-        });
+        return Err(Reason::AwaitingNodes { eta: provision::eta(&engine.state, job) });
     };
     engine.decide(crate::decision::Decision::Unbook { job });
     book(engine, job, pool, places, report);
@@ -114,17 +124,8 @@ fn find_ready(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Resul
 }
 
 /// admit -> place -> provision, pool by pool.
-fn serve_job(
-    engine: &mut Engine,
-    job: JobId,
-    class: ClassId,
-    report: &mut PlanReport,
-) -> Result<(), Reason> {
-    let pools: Vec<PoolId> = engine.state.classes[class.ix()]
-        .fits
-        .iter()
-        .map(|f| f.0)
-        .collect();
+fn serve_job(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanReport) -> Result<(), Reason> {
+    let pools: Vec<PoolId> = engine.state.classes[class.ix()].fits.iter().map(|f| f.0).collect();
     let mut says = Reason::NoMatchingPool;
     for pool in pools {
         match serve_in(engine, job, class, pool, report) {
@@ -132,13 +133,8 @@ fn serve_job(
             Err(reason) => says = says.max(reason),
         }
     }
-    if engine.state.jobs[job.ix()]
-        .reserved_until
-        .is_some_and(|until| until > engine.state.now)
-    {
-        says = Reason::WaitingForPreemption {
-            victims: victims_of(engine, job),
-        };
+    if engine.state.jobs[job.ix()].reserved_until.is_some_and(|until| until > engine.state.now) {
+        says = Reason::WaitingForPreemption { victims: victims_of(engine, job) };
     }
     Err(says)
 }
@@ -159,9 +155,12 @@ fn serve_in(
     if places.is_none() {
         places = place::find(engine, job, pool, Reach::InFlight, most);
     }
+    if places.is_none() && provision::keep_for(engine, job, pool) {
+        places = place::find(engine, job, pool, Reach::Ready, most);
+    }
     if places.is_none() {
         provision::buy_for(engine, job, pool, report)?;
-        places = place::find(engine, job, pool, Reach::InFlight, asked);
+        places = place::find(engine, job, pool, Reach::InFlight, most);
     }
     let Some(places) = places else {
         return Err(Reason::NoMatchingPool);
@@ -197,13 +196,7 @@ fn victims_of(engine: &Engine, job: JobId) -> u32 {
         let phase = engine.state.jobs[id.ix()].phase;
         matches!(phase, Phase::Stopping { cause: crate::decision::StopCause::Preempted { by }, .. } if by == job)
     };
-    engine
-        .state
-        .ix
-        .open_jobs
-        .iter()
-        .filter(|id| stopping(id))
-        .count() as u32
+    engine.state.ix.open_jobs.iter().filter(|id| stopping(id)).count() as u32
 }
 
 /// Why a job is where it is.
@@ -213,30 +206,22 @@ pub(crate) fn why(engine: &Engine, id: JobId) -> Option<Reason> {
         Phase::New => None,
         Phase::BackingOff { until } => Some(Reason::BackOff { until }),
         Phase::Queued => Some(why_queued(engine, id)),
-        Phase::Booked => Some(Reason::AwaitingNodes {
-            eta: provision::eta(&engine.state, id),
-        }),
+        Phase::Booked => Some(Reason::AwaitingNodes { eta: provision::eta(&engine.state, id) }),
         Phase::Starting => Some(Reason::Starting),
-        Phase::Running | Phase::Stopping { .. } | Phase::Ended { .. } | Phase::Done { .. } => {
-            job.reason
-        }
+        Phase::Running | Phase::Stopping { .. } | Phase::Ended { .. } | Phase::Done { .. } => job.reason,
     }
 }
 
 /// The head of a line has the line's reason; those behind it have their position.
 fn why_queued(engine: &Engine, id: JobId) -> Reason {
     let job = &engine.state.jobs[id.ix()];
+    if job.reserved_until.is_some_and(|until| until > engine.state.now) {
+        return Reason::WaitingForPreemption { victims: victims_of(engine, id) };
+    }
     let key = crate::state::index::OrderKey::of(job);
-    let ahead = engine
-        .state
-        .ix
-        .queued
-        .get(&job.class)
-        .map_or(0, |line| line.range(..key).count());
+    let ahead = engine.state.ix.queued.get(&job.class).map_or(0, |line| line.range(..key).count());
     match engine.memo.parked.get(&job.class) {
         Some(parked) if ahead == 0 => parked.reason,
-        _ => Reason::BehindInQueue {
-            position: ahead as u32 + 1,
-        },
+        _ => Reason::BehindInQueue { position: ahead as u32 + 1 },
     }
 }

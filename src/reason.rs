@@ -189,9 +189,9 @@ impl Reason {
     pub fn eta(self) -> Option<Millis> {
         match self {
             Reason::AwaitingNodes { eta } => Some(eta),
-            Reason::Stockout { until, .. }
-            | Reason::LaunchRefused { until, .. }
-            | Reason::BackOff { until } => Some(until),
+            Reason::Stockout { until, .. } | Reason::LaunchRefused { until, .. } | Reason::BackOff { until } => {
+                Some(until)
+            }
             _ => None,
         }
     }
@@ -203,23 +203,31 @@ impl fmt::Display for Reason {
             Reason::Conflict => {
                 f.write_str("a job of this tenant and subject exists with another specification: use a new subject")
             }
-            Reason::UnknownQueue => f.write_str("the queue is not declared: declare it under `queues`, or send to one that is"),
+            Reason::UnknownQueue => {
+                f.write_str("the queue is not declared: declare it under `queues`, or send to one that is")
+            }
             Reason::ForbiddenQueue => f.write_str("the principal is not among the queue's `submitters`"),
             Reason::Misconfigured => f.write_str("the specification contradicts itself: check gang, share and sharing"),
-            Reason::NoMatchingPool => {
-                f.write_str("no offering of the queue's pools can hold one worker: ask for less, or add an instance type")
-            }
+            Reason::NoMatchingPool => f.write_str(
+                "no offering of the queue's pools can hold one worker: ask for less, or add an instance type",
+            ),
             Reason::ExceedsMaxQuota { asked, most } => {
                 write!(f, "asks {asked} GPUs, its quota with all borrowing is {most}: raise the quota or ask for less")
             }
-            Reason::ExceedsCeiling => f.write_str("asks more than the ceilings allow with nothing else running: raise the ceiling"),
+            Reason::ExceedsCeiling => {
+                f.write_str("asks more than the ceilings allow with nothing else running: raise the ceiling")
+            }
             Reason::WaitingForQuota { asked, available } => {
                 write!(f, "asks {asked} GPUs, its queue has {available} free: starts when the queue's runs end")
             }
             Reason::WaitingForPreemption { victims } => write!(f, "{victims} runs are being stopped for it"),
             Reason::AwaitingNodes { .. } => f.write_str("nodes for it are being bought or are booting"),
-            Reason::Ceiling { bound } => write!(f, "`{}` is reached: starts when runs end, or raise it", bound.as_str()),
-            Reason::Stockout { offering, .. } => write!(f, "nothing that fits is in stock; {offering} is tried again first"),
+            Reason::Ceiling { bound } => {
+                write!(f, "`{}` is reached: starts when runs end, or raise it", bound.as_str())
+            }
+            Reason::Stockout { offering, .. } => {
+                write!(f, "nothing that fits is in stock; {offering} is tried again first")
+            }
             Reason::LaunchRefused { error, .. } => write!(f, "the cloud refused to launch: {}", error.remedy()),
             Reason::NothingIdle => f.write_str("its tier buys nothing and no idle capacity fits"),
             Reason::BehindInQueue { position } => write!(f, "number {position} in the order"),

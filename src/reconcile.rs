@@ -77,9 +77,7 @@ pub fn differences(state: &State, list: &Listing) -> Vec<Event> {
     for seen in &list.instances {
         match state.node_of(&seen.instance) {
             Some(node) if seen.ready && node.phase == NodePhase::Booting => {
-                events.push(Event::NodeReady {
-                    instance: seen.instance.clone(),
-                });
+                events.push(Event::NodeReady { instance: seen.instance.clone() });
             }
             // An open purchase will name its instances itself.
             None if state.purchases.contains_key(&seen.purchase) => {}
@@ -95,15 +93,8 @@ pub fn differences(state: &State, list: &Listing) -> Vec<Event> {
             continue;
         };
         if settled(node.since) && listed.binary_search(&instance.as_str()).is_err() {
-            let why = if node.phase == NodePhase::Terminating {
-                GoneWhy::Terminated
-            } else {
-                GoneWhy::Lost
-            };
-            events.push(Event::NodeGone {
-                instance: instance.clone(),
-                why,
-            });
+            let why = if node.phase == NodePhase::Terminating { GoneWhy::Terminated } else { GoneWhy::Lost };
+            events.push(Event::NodeGone { instance: instance.clone(), why });
         }
     }
     runs(state, list, &mut events);
@@ -123,24 +114,11 @@ fn runs(state: &State, list: &Listing, events: &mut Vec<Event>) {
         match seen.status {
             RunStatus::Alive if starting => events.push(Event::RunStarted { job, attempt }),
             RunStatus::Alive => {}
-            RunStatus::Completed => events.push(Event::RunCompleted {
-                job,
-                attempt,
-                worker: None,
-            }),
+            RunStatus::Completed => events.push(Event::RunCompleted { job, attempt, worker: None }),
             RunStatus::Failed(exit_code) => {
-                events.push(Event::RunFailed {
-                    job,
-                    attempt,
-                    exit_code,
-                    node_fault: None,
-                });
+                events.push(Event::RunFailed { job, attempt, exit_code, node_fault: None });
             }
-            RunStatus::Dead => events.push(Event::RunStopped {
-                job,
-                attempt,
-                progress: None,
-            }),
+            RunStatus::Dead => events.push(Event::RunStopped { job, attempt, progress: None }),
         }
     }
 }

@@ -23,41 +23,16 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
     match decision {
         Decision::Reject { job, reason } => finish(state, *job, Outcome::Rejected, Some(*reason)),
         Decision::Resume { job } => resume(state, *job),
-        Decision::Requeue {
-            job,
-            reason,
-            not_before,
-        } => requeue(state, *job, *reason, *not_before),
-        Decision::Finish {
-            job,
-            outcome,
-            reason,
-        } => finish(state, *job, *outcome, *reason),
+        Decision::Requeue { job, reason, not_before } => requeue(state, *job, *reason, *not_before),
+        Decision::Finish { job, outcome, reason } => finish(state, *job, *outcome, *reason),
         Decision::Repeat { of, next } => return repeat(state, *of, *next),
         Decision::Book { job, pool, places } => book(state, *job, *pool, places),
         Decision::Unbook { job } => unbook(state, *job),
         Decision::Start { job } => return start(state, *job, seq),
-        Decision::Buy {
-            purchase,
-            pool,
-            offering,
-            count,
-            at_least,
-        } => {
-            return Some(buy(
-                state,
-                *purchase,
-                (*pool, *offering),
-                (*count, *at_least),
-                seq,
-            ));
+        Decision::Buy { purchase, pool, offering, count, at_least } => {
+            return Some(buy(state, *purchase, (*pool, *offering), (*count, *at_least), seq));
         }
-        Decision::Stop {
-            job,
-            cause,
-            checkpoint,
-            deadline,
-        } => {
+        Decision::Stop { job, cause, checkpoint, deadline } => {
             return stop(state, *job, *cause, (*checkpoint, *deadline), seq);
         }
         Decision::Reserve { job, nodes, until } => reserve(state, *job, nodes, *until),
@@ -65,11 +40,7 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
             state.edit_node(*node, |row| row.reserved = None);
             state.freed += 1;
         }
-        Decision::Drain {
-            node,
-            why,
-            check_at,
-        } => {
+        Decision::Drain { node, why, check_at } => {
             let (now, why, check_at) = (state.now, *why, *check_at);
             state.edit_node(*node, |row| {
                 row.phase = NodePhase::Draining { why, check_at };
@@ -86,15 +57,8 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
 
 /// An effect that is out, to be released again after the policy's pause.
 fn out(state: &State, id: Seq) -> OpenEffect {
-    let pause = state
-        .policy
-        .as_deref()
-        .map_or(Span::secs(30), |p| p.lifecycle.launch_retry);
-    OpenEffect {
-        id,
-        next_try: state.now + pause,
-        tries: 1,
-    }
+    let pause = state.policy.as_deref().map_or(Span::secs(30), |p| p.lifecycle.launch_retry);
+    OpenEffect { id, next_try: state.now + pause, tries: 1 }
 }
 
 fn resume(state: &mut State, job: JobId) {
@@ -115,31 +79,12 @@ fn requeue(state: &mut State, job: JobId, reason: Reason, not_before: Millis) {
         Phase::Ended { how } => how,
         _ => return,
     };
-    let own_failure = matches!(
-        how,
-        Ending::Failed { .. }
-            | Ending::Stopped {
-                cause: StopCause::Failed { .. }
-            }
-    );
-    let taken = matches!(
-        how,
-        Ending::Stopped {
-            cause: StopCause::Preempted { .. } | StopCause::Reclaimed | StopCause::Moved
-        }
-    );
-    state.counters.reclaimed_runs += u64::from(matches!(
-        how,
-        Ending::Stopped {
-            cause: StopCause::Reclaimed
-        }
-    ));
+    let own_failure = matches!(how, Ending::Failed { .. } | Ending::Stopped { cause: StopCause::Failed { .. } });
+    let taken =
+        matches!(how, Ending::Stopped { cause: StopCause::Preempted { .. } | StopCause::Reclaimed | StopCause::Moved });
+    state.counters.reclaimed_runs += u64::from(matches!(how, Ending::Stopped { cause: StopCause::Reclaimed }));
     state.edit_job(job, |row| {
-        row.phase = if not_before > now {
-            Phase::BackingOff { until: not_before }
-        } else {
-            Phase::Queued
-        };
+        row.phase = if not_before > now { Phase::BackingOff { until: not_before } } else { Phase::Queued };
         row.since = now;
         row.reason = Some(reason);
         row.admitted_said = false;
@@ -156,6 +101,9 @@ fn requeue(state: &mut State, job: JobId, reason: Reason, not_before: Millis) {
 fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason>) {
     if state.jobs[job.ix()].phase == Phase::Booked {
         vacate(state, job, false);
+    }
+    if state.jobs[job.ix()].reserved_until.is_some() {
+        release_all(state, job);
     }
     let now = state.now;
     state.edit_job(job, |row| {
@@ -202,11 +150,7 @@ fn repeat(state: &mut State, of: EffectOf, next: Millis) -> Option<Effect> {
 }
 
 fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
-    let (class, queue, now) = (
-        state.jobs[job.ix()].class,
-        state.jobs[job.ix()].queue,
-        state.now,
-    );
+    let (class, queue, now) = (state.jobs[job.ix()].class, state.jobs[job.ix()].queue, state.now);
     let share = share_of(places);
     state.hold(job, class, places, false);
     state.take_quota(queue, pool, share);
@@ -230,17 +174,15 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
 
 fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
     let now = state.now;
-    let timeout = state
-        .policy
-        .as_deref()
-        .map_or(Span::mins(10), |p| p.lifecycle.start_timeout);
+    let timeout = state.policy.as_deref().map_or(Span::mins(10), |p| p.lifecycle.start_timeout);
     let effect = out(state, seq);
     let places = state.jobs[job.ix()].places.clone();
-    state.start_on(&places);
+    state.start_on(job, &places);
     state.edit_job(job, |row| {
         row.phase = Phase::Starting;
         row.since = now;
         row.attempt = Attempt(row.attempt.0 + 1);
+        row.workers = row.places.len() as u32;
         row.effect = Some(effect);
         row.must_end_by = now + timeout;
         row.reason = None;
@@ -266,16 +208,10 @@ fn buy(
     state.counters.next_purchase = state.counters.next_purchase.max(id.0 + 1);
     let effect = out(state, seq);
     let decided_at = state.now;
-    state.add_purchase(Purchase {
-        id,
-        pool,
-        offering,
-        nodes,
-        at_least,
-        decided_at,
-        effect,
-    });
+    state.add_purchase(Purchase { id, pool, offering, nodes, at_least, decided_at, effect });
     state.edit_offering(offering, |row| row.in_flight += count);
+    // What is bought for one may have room for another.
+    state.freed += 1;
     launch(state, id)
 }
 
@@ -288,35 +224,41 @@ fn stop(
 ) -> Option<Effect> {
     let now = state.now;
     let effect = out(state, seq);
+    let reason = why_stopped(state, job, cause);
     state.edit_job(job, |row| {
-        row.phase = Phase::Stopping {
-            cause,
-            checkpoint,
-            deadline,
-        };
+        row.phase = Phase::Stopping { cause, checkpoint, deadline };
         row.since = now;
         row.effect = Some(effect);
-        row.broken = None;
+        row.reason = reason;
+        // That its criterion is met is not forgotten, whatever it is stopped for.
+        row.broken = row.broken.filter(|b| *b == StopCause::Completed);
         row.idle_reported = None;
     });
-    let reason = match cause {
-        StopCause::Preempted { by } => {
-            state.counters.preemptions += 1;
-            Some(Reason::PreemptedBy {
-                queue: state.jobs[by.ix()].queue,
-            })
-        }
-        StopCause::Reclaimed => Some(Reason::Reclaimed),
-        StopCause::Moved => {
-            state.counters.moves += 1;
-            Some(Reason::Moved)
-        }
-        _ => None,
-    };
-    if reason.is_some() {
+    state.counters.preemptions += u64::from(matches!(cause, StopCause::Preempted { .. }));
+    state.counters.moves += u64::from(cause == StopCause::Moved);
+    if matches!(cause, StopCause::Preempted { .. } | StopCause::Reclaimed | StopCause::Moved) {
         say(state, job, StatusKind::Preempting, reason);
     }
     start_or_stop(state, job)
+}
+
+/// What a stop is for, as a reason. Nothing where the job is simply completed.
+fn why_stopped(state: &State, job: JobId, cause: StopCause) -> Option<Reason> {
+    Some(match cause {
+        StopCause::Preempted { by } => Reason::PreemptedBy { queue: state.jobs[by.ix()].queue },
+        StopCause::Reclaimed => Reason::Reclaimed,
+        StopCause::Moved => Reason::Moved,
+        StopCause::NodeLost => Reason::NodeLost,
+        StopCause::StartTimeout => Reason::StartTimeout,
+        StopCause::Failed { code } => Reason::ExitCode { code },
+        StopCause::Cancelled => Reason::Asked,
+        StopCause::Lingering { idle } => Reason::Lingering { idle },
+        StopCause::MaxRun => {
+            let lifecycle = state.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default();
+            Reason::MaxRun { limit: state.specs[job.ix()].max_run.unwrap_or(lifecycle.max_run) }
+        }
+        StopCause::Completed => return None,
+    })
 }
 
 /// What was kept for a job is free for all: it has places now.
@@ -326,6 +268,7 @@ fn release_all(state: &mut State, job: JobId) {
     for node in nodes {
         state.edit_node(node, |row| row.reserved = None);
     }
+    state.edit_job_quietly(job, |row| row.reserved_until = None);
     state.freed += 1;
 }
 

@@ -23,39 +23,18 @@ pub(crate) fn event(state: &mut State, event: &Event) {
         Event::Configured(policy) => state.configure(policy),
         Event::JobSubmitted(spec) => submitted(state, spec),
         Event::JobCancelled { tenant, subject } => cancelled(state, tenant, subject),
-        Event::LaunchOutcome {
-            purchase,
-            instances,
-            error,
-        } => launched(state, *purchase, instances, *error),
+        Event::LaunchOutcome { purchase, instances, error } => launched(state, *purchase, instances, *error),
         Event::NodeReady { instance } => node_ready(state, instance),
         Event::ReclaimNotice { instance, at } => reclaim_notice(state, instance, *at),
         Event::NodeGone { instance, why } => node_gone(state, instance, *why),
         Event::OrphanSeen { instance, offering } => orphan(state, instance, *offering),
         Event::RunStarted { job, attempt } => started(state, *job, *attempt),
-        Event::RunCheckpointed {
-            job,
-            attempt,
-            progress,
-        } => checkpointed(state, *job, *attempt, *progress),
-        Event::RunCompleted {
-            job,
-            attempt,
-            worker,
-        } => completed(state, *job, *attempt, *worker),
-        Event::RunFailed {
-            job,
-            attempt,
-            exit_code,
-            node_fault,
-        } => {
+        Event::RunCheckpointed { job, attempt, progress } => checkpointed(state, *job, *attempt, *progress),
+        Event::RunCompleted { job, attempt, worker } => completed(state, *job, *attempt, *worker),
+        Event::RunFailed { job, attempt, exit_code, node_fault } => {
             failed(state, *job, *attempt, *exit_code, *node_fault);
         }
-        Event::RunStopped {
-            job,
-            attempt,
-            progress,
-        } => stopped(state, *job, *attempt, *progress),
+        Event::RunStopped { job, attempt, progress } => stopped(state, *job, *attempt, *progress),
         Event::RunIdle { job, attempt, idle } => idle_run(state, *job, *attempt, *idle),
         Event::PriceChanged { offering, price } => price_changed(state, *offering, *price),
     }
@@ -82,14 +61,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
     let queue = state.queue_id(&spec.queue);
     let tier = tier_of(state, spec, queue);
     let models = spec.models.iter().map(|m| state.model_id(m)).collect();
-    let shape = Shape {
-        queue,
-        tier,
-        gang: spec.gang.clone(),
-        models,
-        spot: spec.spot,
-        shares: spec.shares,
-    };
+    let shape = Shape { queue, tier, gang: spec.gang.clone(), models, spot: spec.spot, shares: spec.shares };
     let class = state.class_id(shape);
     let job = Job {
         id,
@@ -108,6 +80,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         running_since: None,
         saved_at: state.now,
         protected_until: Millis(0),
+        workers: 0,
         workers_done: Vec::new(),
         first_start: None,
         ended: None,
@@ -125,29 +98,21 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         interruptions: 0,
     };
     state.ix.job_in(&job);
-    state
-        .ix
-        .by_identity
-        .insert((spec.tenant.clone(), spec.subject.clone()), id);
+    state.ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), id);
     state.specs.push(spec.clone());
     state.jobs.push(job);
 }
 
 /// The tier that the job names, if the policy has it; else its queue's.
 fn tier_of(state: &State, spec: &JobSpec, queue: crate::ids::QueueId) -> crate::ids::TierId {
-    let named = spec
-        .tier
-        .as_deref()
-        .and_then(|name| state.policy.as_deref()?.tier_named(name));
+    let named = spec.tier.as_deref().and_then(|name| state.policy.as_deref()?.tier_named(name));
     let own = state.queues[queue.ix()].rule.as_ref().map(|rule| rule.tier);
     named.or(own).unwrap_or_default()
 }
 
 fn cancelled(state: &mut State, tenant: &str, subject: &str) {
     match state.job_of(tenant, subject) {
-        Some(id) if !state.jobs[id.ix()].done() => {
-            state.edit_job(id, |job| job.cancel_asked = true)
-        }
+        Some(id) if !state.jobs[id.ix()].done() => state.edit_job(id, |job| job.cancel_asked = true),
         _ => ignore(state),
     }
 }
@@ -157,10 +122,7 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
         return ignore(state);
     };
     let now = state.now;
-    let timeout = state
-        .policy
-        .as_deref()
-        .map_or(Span::mins(20), |p| p.lifecycle.boot_timeout);
+    let timeout = state.policy.as_deref().map_or(Span::mins(20), |p| p.lifecycle.boot_timeout);
     let price = state.offerings[purchase.offering.ix()].offer.price;
     for (at, node) in purchase.nodes.iter().enumerate() {
         match instances.get(at) {
@@ -178,11 +140,7 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
         }
     }
     let (asked, missing) = (purchase.nodes.len(), instances.len() < purchase.nodes.len());
-    let block = if missing {
-        Some(error.unwrap_or(LaunchError::Capacity))
-    } else {
-        None
-    };
+    let block = if missing { Some(error.unwrap_or(LaunchError::Capacity)) } else { None };
     state.edit_offering(purchase.offering, |row| {
         row.in_flight = row.in_flight.saturating_sub(asked as u32);
         match block {
@@ -207,9 +165,7 @@ fn blocked(row: &mut crate::state::nodes::OfferingRow, error: LaunchError, now: 
     let (first, cap) = match error {
         LaunchError::Capacity => (Span::mins(1), Span::mins(10)),
         LaunchError::Throttled | LaunchError::Server => (Span::secs(5), Span::mins(2)),
-        LaunchError::Quota | LaunchError::Auth | LaunchError::Config => {
-            (Span::mins(5), Span::mins(30))
-        }
+        LaunchError::Quota | LaunchError::Auth | LaunchError::Config => (Span::mins(5), Span::mins(30)),
     };
     row.blocked_until = now + first.doubled(row.failures - 1, cap);
     if error == LaunchError::Capacity {
@@ -261,11 +217,7 @@ fn node_gone(state: &mut State, instance: &str, why: GoneWhy) {
     let Some(node) = state.remove_node(id) else {
         return;
     };
-    let cause = if why == GoneWhy::Reclaimed {
-        StopCause::Reclaimed
-    } else {
-        StopCause::NodeLost
-    };
+    let cause = if why == GoneWhy::Reclaimed { StopCause::Reclaimed } else { StopCause::NodeLost };
     // An announced one is counted already.
     state.counters.reclaims += u64::from(why == GoneWhy::Reclaimed && node.reclaim_at.is_none());
     let mut holds = node.holds;
@@ -295,9 +247,7 @@ fn lose_workers(state: &mut State, job: JobId, node: NodeId, cause: StopCause) {
     }
     let how = match row.phase {
         Phase::Stopping { cause, .. } => Ending::Stopped { cause },
-        _ => Ending::Stopped {
-            cause: row.broken.unwrap_or(cause),
-        },
+        _ => Ending::Stopped { cause: row.broken.unwrap_or(cause) },
     };
     end_run(state, job, how);
 }
@@ -309,13 +259,7 @@ fn orphan(state: &mut State, instance: &str, offering: OfferingId) {
     }
     let id = NodeId(state.counters.next_node);
     state.counters.next_node += 1;
-    let mut node = new_node(
-        state,
-        id,
-        PurchaseId(u64::MAX),
-        offering,
-        crate::ids::PoolId(0),
-    );
+    let mut node = new_node(state, id, PurchaseId(u64::MAX), offering, crate::ids::PoolId(0));
     node.phase = NodePhase::Booting;
     node.instance = Some(instance.into());
     node.condemned = true;
@@ -333,11 +277,7 @@ pub(super) fn new_node(
     pool: crate::ids::PoolId,
 ) -> Node {
     let offer = &state.offerings[offering.ix()].offer;
-    let slot = Slot {
-        free: 1000,
-        mem_free: offer.gpu_mem,
-        workers: 0,
-    };
+    let slot = Slot { free: 1000, mem_free: offer.gpu_mem, workers: 0 };
     Node {
         id,
         purchase,
@@ -368,10 +308,7 @@ pub(super) fn new_node(
 
 /// Whether a report is about the run that is alive.
 fn current(state: &State, job: JobId, attempt: Attempt) -> bool {
-    state
-        .jobs
-        .get(job.ix())
-        .is_some_and(|row| row.attempt == attempt && row.alive())
+    state.jobs.get(job.ix()).is_some_and(|row| row.attempt == attempt && row.alive())
 }
 
 fn started(state: &mut State, id: JobId, attempt: Attempt) {
@@ -379,25 +316,14 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) {
         return ignore(state);
     }
     let now = state.now;
-    let lifecycle = state
-        .policy
-        .as_deref()
-        .map(|p| p.lifecycle)
-        .unwrap_or_default();
+    let lifecycle = state.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default();
     let spec = &state.specs[id.ix()];
     let max_run = spec.max_run.unwrap_or(lifecycle.max_run);
-    let min_run = state
-        .policy
-        .as_deref()
-        .and_then(|p| p.tiers.get(state.jobs[id.ix()].tier.ix()));
+    let min_run = state.policy.as_deref().and_then(|p| p.tiers.get(state.jobs[id.ix()].tier.ix()));
     let min_run = min_run.map_or(Span::ZERO, |t| t.min_run);
     // A restarted victim is left alone until it is past its restart and has saved something: so it gets on.
     let again = spec.restart + spec.checkpoint.map_or(Span::ZERO, |c| c.every);
-    let protect = if attempt.0 > 1 {
-        Span(min_run.0.max(again.0))
-    } else {
-        min_run
-    };
+    let protect = if attempt.0 > 1 { Span(min_run.0.max(again.0)) } else { min_run };
     state.edit_job(id, |job| {
         job.phase = Phase::Running;
         job.since = now;
@@ -421,7 +347,7 @@ fn checkpointed(state: &mut State, id: JobId, attempt: Attempt, progress: Span) 
         return ignore(state);
     }
     let now = state.now;
-    state.edit_job(id, |job| {
+    state.edit_job_quietly(id, |job| {
         job.progress = progress;
         job.saved_at = now;
     });
@@ -435,14 +361,16 @@ fn completed(state: &mut State, id: JobId, attempt: Attempt, worker: Option<u32>
     let Some(worker) = worker else {
         return end_run(state, id, Ending::Completed);
     };
-    let completion = state.specs[id.ix()].completion;
-    let workers = state.jobs[id.ix()].places.len();
+    let (completion, workers) = (state.specs[id.ix()].completion, state.jobs[id.ix()].workers);
+    if worker >= workers {
+        return ignore(state);
+    }
     state.edit_job(id, |job| {
         if let Err(at) = job.workers_done.binary_search(&worker) {
             job.workers_done.insert(at, worker);
         }
         let met = match completion {
-            Completion::All => job.workers_done.len() >= workers,
+            Completion::All => job.workers_done.len() as u32 >= workers,
             Completion::Leader => job.workers_done.contains(&0),
             Completion::Any => true,
         };
@@ -450,7 +378,8 @@ fn completed(state: &mut State, id: JobId, attempt: Attempt, worker: Option<u32>
             job.broken = Some(StopCause::Completed);
         }
     });
-    if state.jobs[id.ix()].workers_done.len() >= workers {
+    // All that ever ran have finished: nobody is left to be stopped.
+    if state.jobs[id.ix()].workers_done.len() as u32 >= workers {
         end_run(state, id, Ending::Completed);
     }
 }
@@ -460,10 +389,7 @@ fn failed(state: &mut State, id: JobId, attempt: Attempt, code: i32, blame: Opti
         return ignore(state);
     }
     if let Some(node) = blame {
-        let limit = state
-            .policy
-            .as_deref()
-            .map_or(3, |p| p.lifecycle.quarantine_after);
+        let limit = state.policy.as_deref().map_or(3, |p| p.lifecycle.quarantine_after);
         state.edit_node(node, |row| {
             row.faults += 1;
             row.condemned |= row.faults >= limit;
@@ -491,6 +417,7 @@ fn stopped(state: &mut State, id: JobId, attempt: Attempt, progress: Option<Span
     }
     let job = &state.jobs[id.ix()];
     let how = match (job.phase, job.broken) {
+        (_, Some(StopCause::Completed)) => Ending::Stopped { cause: StopCause::Completed },
         (Phase::Stopping { cause, .. }, _) | (_, Some(cause)) => Ending::Stopped { cause },
         _ => Ending::Dropped,
     };
@@ -505,8 +432,9 @@ fn idle_run(state: &mut State, id: JobId, attempt: Attempt, idle: Span) {
     let share = state.jobs[id.ix()].share;
     // Each report carries the whole idleness so far; what is new of it is counted, from its own observations.
     state.ledger.lingering += share.over(idle - since_last);
+    let bound = state.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default().linger_after;
     state.edit_job(id, |job| {
-        job.idle_reported = Some(idle);
+        job.idle_reported = (idle >= bound).then_some(idle);
         job.idle_seen = job.idle_seen.max(idle);
     });
 }

@@ -29,11 +29,7 @@ use alloc::vec::Vec;
 pub(crate) fn tick(state: &mut State, tick: Tick) {
     let _ = take_seq(state);
     state.now = state.now.max(tick.now);
-    while state
-        .stream
-        .front()
-        .is_some_and(|s| s.number <= tick.delivered)
-    {
+    while state.stream.front().is_some_and(|s| s.number <= tick.delivered) {
         state.stream.pop_front();
     }
     if tick.resumed {
@@ -63,7 +59,7 @@ fn take_seq(state: &mut State) -> Seq {
 
 /// Appends a message to the status stream.
 fn say(state: &mut State, job: JobId, kind: StatusKind, reason: Option<Reason>) {
-    state.edit_job(job, |row| row.status_seq += 1);
+    state.edit_job_quietly(job, |row| row.status_seq += 1);
     let (row, spec) = (&state.jobs[job.ix()], &state.specs[job.ix()]);
     let status = Status {
         number: state.counters.statuses + 1,
@@ -162,8 +158,5 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
 
 /// Whether a claim is up or coming up.
 fn may_become_ready(phase: NodePhase) -> bool {
-    matches!(
-        phase,
-        NodePhase::Requested | NodePhase::Booting | NodePhase::Ready
-    )
+    matches!(phase, NodePhase::Requested | NodePhase::Booting | NodePhase::Ready)
 }

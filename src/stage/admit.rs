@@ -45,10 +45,7 @@ fn never_fits(state: &State, class: ClassId) -> Option<Reason> {
     let rule = state.queues[shape.queue.ix()].rule.as_ref()?;
     let mut best = Reason::NoMatchingPool;
     for (pool, fits) in &state.classes[class.ix()].fits {
-        if !fits
-            .iter()
-            .any(|id| wanted(state, class, state.offerings[id.ix()].offer.capacity))
-        {
+        if !fits.iter().any(|id| wanted(state, class, state.offerings[id.ix()].offer.capacity)) {
             continue;
         }
         let asked = share(state, class, *pool);
@@ -67,11 +64,7 @@ fn never_fits(state: &State, class: ClassId) -> Option<Reason> {
 /// Whether a tier that buys would buy, or a tier that does not buy would use, capacity of this type.
 pub(crate) fn wanted(state: &State, class: ClassId, capacity: CapacityType) -> bool {
     let shape = &state.classes[class.ix()].shape;
-    let buys = state
-        .policy
-        .as_deref()
-        .and_then(|p| p.tiers.get(shape.tier.ix()))
-        .map_or(Buys::Nothing, |t| t.buys);
+    let buys = state.policy.as_deref().and_then(|p| p.tiers.get(shape.tier.ix())).map_or(Buys::Nothing, |t| t.buys);
     match (buys, capacity) {
         (_, CapacityType::Reserved) | (Buys::Nothing, _) => true,
         (Buys::OnDemand, c) => c == CapacityType::OnDemand,
@@ -86,20 +79,14 @@ pub(crate) fn share(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
     match &shape.gang {
         Gang::Spanning { gpus, .. } => MilliGpu::whole(u64::from(*gpus)),
         Gang::Workers { min, each, .. } => {
-            let one =
-                u64::from(each.gpus) * u64::from(place::effective_share(state, shape, pool, each));
+            let one = u64::from(each.gpus) * u64::from(place::effective_share(state, shape, pool, each));
             MilliGpu(one.saturating_mul(u64::from(*min)))
         }
     }
 }
 
 /// What quota says to a gang of this share: `None` is yes.
-pub(crate) fn quota_says(
-    state: &State,
-    class: ClassId,
-    pool: PoolId,
-    asked: MilliGpu,
-) -> Option<Reason> {
+pub(crate) fn quota_says(state: &State, class: ClassId, pool: PoolId, asked: MilliGpu) -> Option<Reason> {
     let shape = &state.classes[class.ix()].shape;
     let Some(rule) = &state.queues[shape.queue.ix()].rule else {
         return Some(Reason::UnknownQueue);

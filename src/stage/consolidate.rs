@@ -69,9 +69,7 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
     let mut spare: BTreeMap<PoolId, u32> = BTreeMap::new();
     let mut leave: Vec<NodeId> = Vec::new();
     for (_, id, pool) in over {
-        let left = spare
-            .entry(pool)
-            .or_insert_with(|| provision::spare(state, pool));
+        let left = spare.entry(pool).or_insert_with(|| provision::spare(state, pool));
         if *left > floor(pool) {
             *left -= 1;
             leave.push(id);
@@ -79,11 +77,7 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
     }
     for node in leave {
         report.drained += 1;
-        engine.decide(Decision::Drain {
-            node,
-            why: DrainWhy::Idle,
-            check_at: now + settle,
-        });
+        engine.decide(Decision::Drain { node, why: DrainWhy::Idle, check_at: now + settle });
     }
 }
 
@@ -102,20 +96,14 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
         ready += 1;
         if node.open() && node.reserved.is_none() {
             let saves = worth_leaving(state, node, rules, &mut elsewhere);
-            moves.extend(saves.map(|saves| Move {
-                saves,
-                node: node.id,
-            }));
+            moves.extend(saves.map(|saves| Move { saves, node: node.id }));
         }
     }
     moves.sort_unstable_by_key(|m| (core::cmp::Reverse(m.saves), m.node));
     // What an hour allows, spread over the looks in it.
     let hourly = ready * u64::from(rules.moves_per_hour) / 1000;
     let budget = (hourly * rules.every.0 / crate::units::HOUR_MS).max(1);
-    for chosen in moves
-        .into_iter()
-        .take(usize::try_from(budget).unwrap_or(usize::MAX))
-    {
+    for chosen in moves.into_iter().take(usize::try_from(budget).unwrap_or(usize::MAX)) {
         report.drained += 1;
         leave(engine, chosen.node, report);
     }
@@ -131,28 +119,15 @@ fn leave(engine: &mut Engine, id: NodeId, report: &mut PlanReport) {
     for job in holders(node) {
         let row = &state.jobs[job.ix()];
         match row.phase {
-            Phase::Running if row.broken.is_none() && row.protected_until <= state.now => {
-                now.push(job)
-            }
+            Phase::Running if row.broken.is_none() && row.protected_until <= state.now => now.push(job),
             Phase::Running => later.push(row.protected_until),
             _ => {}
         }
     }
-    let settle_for = state
-        .policy
-        .as_deref()
-        .map_or(Span::secs(10), |p| p.lifecycle.drain_settle);
+    let settle_for = state.policy.as_deref().map_or(Span::secs(10), |p| p.lifecycle.drain_settle);
     let soon = state.now + settle_for;
-    let check_at = if now.is_empty() {
-        later.into_iter().min().map_or(soon, |at| at.max(soon))
-    } else {
-        soon
-    };
-    engine.decide(Decision::Drain {
-        node: id,
-        why: DrainWhy::Moved,
-        check_at,
-    });
+    let check_at = if now.is_empty() { later.into_iter().min().map_or(soon, |at| at.max(soon)) } else { soon };
+    engine.decide(Decision::Drain { node: id, why: DrainWhy::Moved, check_at });
     for job in now {
         report.stopped += 1;
         settle::stop(engine, job, StopCause::Moved);
@@ -161,18 +136,13 @@ fn leave(engine: &mut Engine, id: NodeId, report: &mut PlanReport) {
 
 /// A node that is being left, looked at again: goes on, unless what made it worth it is over.
 pub(super) fn go_on_leaving(engine: &mut Engine, id: NodeId, report: &mut PlanReport) {
-    let rules = engine
-        .state
-        .policy
-        .as_deref()
-        .map(|p| p.consolidation)
-        .unwrap_or_default();
+    let rules = engine.state.policy.as_deref().map(|p| p.consolidation).unwrap_or_default();
     let Some(node) = engine.state.nodes.get(&id) else {
         return;
     };
     let leaving = |job: &JobId| matches!(engine.state.jobs[job.ix()].phase, Phase::Stopping { .. });
-    let still = node.holds.iter().all(leaving)
-        || worth_leaving(&engine.state, node, rules, &mut Elsewhere::new()).is_some();
+    let still =
+        node.holds.iter().all(leaving) || worth_leaving(&engine.state, node, rules, &mut Elsewhere::new()).is_some();
     if still {
         leave(engine, id, report);
     } else {
@@ -181,12 +151,7 @@ pub(super) fn go_on_leaving(engine: &mut Engine, id: NodeId, report: &mut PlanRe
 }
 
 /// What leaving a node saves an hour, if that is worth it.
-fn worth_leaving(
-    state: &State,
-    node: &Node,
-    rules: Consolidation,
-    elsewhere: &mut Elsewhere,
-) -> Option<Rate> {
+fn worth_leaving(state: &State, node: &Node, rules: Consolidation, elsewhere: &mut Elsewhere) -> Option<Rate> {
     if node.holds.is_empty() {
         return None;
     }
@@ -200,9 +165,7 @@ fn worth_leaving(
             return None;
         }
         let key = (job.class, node.pool);
-        let price = *elsewhere
-            .entry(key)
-            .or_insert_with(|| provision::cheapest_proven(state, key.0, key.1));
+        let price = *elsewhere.entry(key).or_insert_with(|| provision::cheapest_proven(state, key.0, key.1));
         there = there + price?;
         restart = restart.max(spec.restart);
     }

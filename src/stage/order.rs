@@ -35,17 +35,11 @@ pub(crate) struct Head {
 pub(crate) fn heads(engine: &Engine) -> BTreeSet<Head> {
     let mut heads = BTreeSet::new();
     let woke_at = engine.state.woke_at();
-    let lines = [
-        (Line::Booked, &engine.state.ix.booked),
-        (Line::Queued, &engine.state.ix.queued),
-    ];
+    let lines = [(Line::Booked, &engine.state.ix.booked), (Line::Queued, &engine.state.ix.queued)];
     for (line, classes) in lines {
         for (class, jobs) in classes {
             let Some(key) = jobs.first() else { continue };
-            if !engine
-                .memo
-                .resting(&engine.state, *class, line, key.job, woke_at)
-            {
+            if !engine.memo.resting(&engine.state, *class, line, key.job, woke_at) {
                 heads.insert(head(engine, *class, *key, line));
             }
         }
@@ -59,40 +53,20 @@ pub(crate) fn next(engine: &Engine, after: &Head) -> Option<Head> {
         Line::Booked => &engine.state.ix.booked,
         Line::Queued => &engine.state.ix.queued,
     };
-    let behind = (
-        core::ops::Bound::Excluded(after.key),
-        core::ops::Bound::Unbounded,
-    );
+    let behind = (core::ops::Bound::Excluded(after.key), core::ops::Bound::Unbounded);
     let key = lines.get(&after.class)?.range(behind).next()?;
     Some(head(engine, after.class, *key, after.line))
 }
 
 fn head(engine: &Engine, class: ClassId, key: OrderKey, line: Line) -> Head {
     let tier = engine.state.classes[class.ix()].shape.tier;
-    let priority = engine
-        .state
-        .policy
-        .as_deref()
-        .and_then(|p| p.tiers.get(tier.ix()))
-        .map_or(0, |t| t.priority);
-    Head {
-        tier: -i64::from(priority),
-        key,
-        line,
-        class,
-    }
+    let priority = engine.state.policy.as_deref().and_then(|p| p.tiers.get(tier.ix())).map_or(0, |t| t.priority);
+    Head { tier: -i64::from(priority), key, line, class }
 }
 
 impl crate::engine::Memo {
     /// Whether this head was told no and nothing has happened since that could help.
-    fn resting(
-        &self,
-        state: &State,
-        class: ClassId,
-        line: Line,
-        head: JobId,
-        woke_at: Millis,
-    ) -> bool {
+    fn resting(&self, state: &State, class: ClassId, line: Line, head: JobId, woke_at: Millis) -> bool {
         let parked = match line {
             Line::Booked => self.rebooked.get(&class),
             Line::Queued => self.parked.get(&class),

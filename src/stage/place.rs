@@ -42,11 +42,7 @@ pub(crate) fn find(
 ) -> Option<Vec<WorkerPlace>> {
     let class = engine.state.jobs[job.ix()].class;
     let row = &engine.state.classes[class.ix()];
-    let fits = row
-        .fits
-        .iter()
-        .find(|(p, _)| *p == pool)
-        .map(|(_, fits)| fits)?;
+    let fits = row.fits.iter().find(|(p, _)| *p == pool).map(|(_, fits)| fits)?;
     let of_pool = (pool, OfferingId(0))..=(pool, OfferingId(u32::MAX));
     let there = engine.state.ix.free.range(of_pool).map(|((_, id), _)| *id);
     let present: Vec<OfferingId> = there.filter(|id| fits.binary_search(id).is_ok()).collect();
@@ -55,36 +51,18 @@ pub(crate) fn find(
     }
     let shape = row.shape.clone();
     match &shape.gang {
-        Gang::Workers {
-            min: 1,
-            max: 1,
-            each,
-        } => {
+        Gang::Workers { min: 1, max: 1, each } => {
             let share = effective_share(&engine.state, &shape, pool, each);
             one(&engine.state, job, &present, pool, each, share, reach).map(|p| alloc::vec![p])
         }
         Gang::Workers { min, max, each } => {
             let share = effective_share(&engine.state, &shape, pool, each);
             let per_worker = u64::from(each.gpus) * u64::from(share);
-            let allowed = most
-                .0
-                .checked_div(per_worker)
-                .map_or(*max, |n| u32::try_from(n).unwrap_or(u32::MAX));
+            let allowed = most.0.checked_div(per_worker).map_or(*max, |n| u32::try_from(n).unwrap_or(u32::MAX));
             let count = (*min, (*max).min(allowed).max(*min));
             by_model(&engine.state, &present)
                 .into_iter()
-                .find_map(|group| {
-                    gang(
-                        engine,
-                        job,
-                        class,
-                        &group,
-                        pool,
-                        (each, share),
-                        count,
-                        reach,
-                    )
-                })
+                .find_map(|group| gang(engine, job, class, &group, pool, (each, share), count, reach))
         }
         Gang::Spanning { gpus, per_gpu } => by_model(&engine.state, &present)
             .into_iter()
@@ -92,17 +70,40 @@ pub(crate) fn find(
     }
 }
 
+/// What free places, ready or in flight, carry of a gang that does not fit whole: workers or GPUs by model. Empty for single workers.
+pub(crate) fn carried(engine: &mut Engine, job: JobId, class: ClassId, pool: PoolId) -> Vec<(Option<ModelId>, u32)> {
+    let row = &engine.state.classes[class.ix()];
+    let shape = row.shape.clone();
+    if matches!(shape.gang, Gang::Workers { min: 1, .. } | Gang::Spanning { gpus: 1, .. }) {
+        return Vec::new();
+    }
+    let fits = row.fits.iter().find(|(p, _)| *p == pool).map_or(&[][..], |(_, fits)| fits);
+    let of_pool = (pool, OfferingId(0))..=(pool, OfferingId(u32::MAX));
+    let there = engine.state.ix.free.range(of_pool).map(|((_, id), _)| *id);
+    let present: Vec<OfferingId> = there.filter(|id| fits.binary_search(id).is_ok()).collect();
+    let mut carried = Vec::new();
+    for group in by_model(&engine.state, &present) {
+        let model = group.first().and_then(|id| engine.state.offerings[id.ix()].models.first().copied());
+        let count = match &shape.gang {
+            Gang::Workers { min, each, .. } => {
+                let share = effective_share(&engine.state, &shape, pool, each);
+                let places = gang(engine, job, class, &group, pool, (each, share), (0, *min), Reach::InFlight);
+                places.map_or(0, |p| p.len() as u32)
+            }
+            Gang::Spanning { gpus, per_gpu } => {
+                span(engine, job, class, &group, pool, (*gpus, per_gpu), Reach::InFlight).1
+            }
+        };
+        carried.push((model, count));
+    }
+    carried
+}
+
 /// The share of each GPU that a worker takes: all of it unless job and pool both consent to sharing.
 pub(crate) fn effective_share(state: &State, shape: &Shape, pool: PoolId, ask: &WorkerAsk) -> u16 {
-    let sharing = state
-        .policy
-        .as_deref()
-        .and_then(|p| p.pools.get(pool.ix()))
-        .and_then(|p| p.sharing);
+    let sharing = state.policy.as_deref().and_then(|p| p.pools.get(pool.ix())).and_then(|p| p.sharing);
     match sharing {
-        Some(rules) if shape.shares && ask.gpus == 1 && ask.share < 1000 => {
-            ask.share.max(rules.smallest).min(1000)
-        }
+        Some(rules) if shape.shares && ask.gpus == 1 && ask.share < 1000 => ask.share.max(rules.smallest).min(1000),
         _ => 1000,
     }
 }
@@ -141,11 +142,7 @@ fn one(
             continue;
         };
         let price = state.offerings[id.ix()].offer.price;
-        let found = if share < 1000 {
-            part_of_gpu(state, job, free, *id, ask, share, reach, price)
-        } else {
-            None
-        };
+        let found = if share < 1000 { part_of_gpu(state, job, free, *id, ask, share, reach, price) } else { None };
         let found = found.or_else(|| whole_gpus(state, job, free, ask, reach, price));
         if let Some(candidate) = found
             && best.is_none_or(|b| candidate < b)
@@ -157,10 +154,7 @@ fn one(
 }
 
 /// The fullest GPU in use that still has room for the share.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "the question has that many parts; a struct for one call would hide them"
-)]
+#[allow(clippy::too_many_arguments, reason = "the question has that many parts; a struct for one call would hide them")]
 fn part_of_gpu(
     state: &State,
     job: JobId,
@@ -192,18 +186,9 @@ fn part_of_gpu(
 }
 
 /// The node with the fewest free GPUs that still has enough of them.
-fn whole_gpus(
-    state: &State,
-    job: JobId,
-    free: &Free,
-    ask: &WorkerAsk,
-    reach: Reach,
-    price: Rate,
-) -> Option<Candidate> {
+fn whole_gpus(state: &State, job: JobId, free: &Free, ask: &WorkerAsk, reach: Reach, price: Rate) -> Option<Candidate> {
     for rank in ranks(reach) {
-        let range = free
-            .whole
-            .range((rank, ask.gpus, NodeId(0))..(rank + 1, 0, NodeId(0)));
+        let range = free.whole.range((rank, ask.gpus, NodeId(0))..(rank + 1, 0, NodeId(0)));
         for (_, whole, id) in range {
             let Some(node) = state.nodes.get(id) else {
                 continue;
@@ -228,11 +213,7 @@ fn takes(node: &Node, job: JobId, ask: &WorkerAsk) -> bool {
 }
 
 fn time_slices(state: &State, pool: PoolId) -> u16 {
-    let rules = state
-        .policy
-        .as_deref()
-        .and_then(|p| p.pools.get(pool.ix()))
-        .and_then(|p| p.sharing);
+    let rules = state.policy.as_deref().and_then(|p| p.pools.get(pool.ix())).and_then(|p| p.sharing);
     rules.map_or(1, |r| r.time_slices)
 }
 
@@ -253,10 +234,7 @@ fn first_free(node: &Node, n: u16) -> u64 {
 }
 
 /// A gang of equal workers, as many as fit up to `count.1`, at least `count.0`.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "the question has that many parts; a struct for one call would hide them"
-)]
+#[allow(clippy::too_many_arguments, reason = "the question has that many parts; a struct for one call would hide them")]
 fn gang(
     engine: &mut Engine,
     job: JobId,
@@ -273,17 +251,29 @@ fn gang(
         let Some(place) = one(&engine.state, job, group, pool, each, share, reach) else {
             break;
         };
-        engine
-            .state
-            .hold(job, class, core::slice::from_ref(&place), false);
+        engine.state.hold(job, class, core::slice::from_ref(&place), false);
         places.push(place);
     }
     engine.state.rollback(mark);
     (places.len() as u32 >= count.0).then_some(places)
 }
 
-/// Whole GPUs over the fewest nodes.
+/// Whole GPUs over the fewest nodes, all or none.
 fn spanning(
+    engine: &mut Engine,
+    job: JobId,
+    class: ClassId,
+    group: &[OfferingId],
+    pool: PoolId,
+    ask: (u32, &WorkerAsk),
+    reach: Reach,
+) -> Option<Vec<WorkerPlace>> {
+    let (places, found) = span(engine, job, class, group, pool, ask, reach);
+    (found == ask.0).then_some(places)
+}
+
+/// Whole GPUs over the fewest nodes, as many as there are.
+fn span(
     engine: &mut Engine,
     job: JobId,
     class: ClassId,
@@ -291,7 +281,7 @@ fn spanning(
     pool: PoolId,
     (gpus, per_gpu): (u32, &WorkerAsk),
     reach: Reach,
-) -> Option<Vec<WorkerPlace>> {
+) -> (Vec<WorkerPlace>, u32) {
     let mark = engine.state.checkpoint();
     let mut places = Vec::new();
     let mut left = gpus;
@@ -300,20 +290,15 @@ fn spanning(
             .or_else(|| emptiest(&engine.state, job, class, group, pool, left, reach));
         let Some(place) = place else { break };
         left -= place.gpus.count_ones().min(left);
-        engine
-            .state
-            .hold(job, class, core::slice::from_ref(&place), false);
+        engine.state.hold(job, class, core::slice::from_ref(&place), false);
         places.push(place);
     }
     engine.state.rollback(mark);
-    (left == 0).then_some(places)
+    (places, gpus - left)
 }
 
 /// One node for all that is left of a spanning gang.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "the question has that many parts; a struct for one call would hide them"
-)]
+#[allow(clippy::too_many_arguments, reason = "the question has that many parts; a struct for one call would hide them")]
 fn tightest(
     state: &State,
     job: JobId,
@@ -325,26 +310,10 @@ fn tightest(
     reach: Reach,
 ) -> Option<WorkerPlace> {
     let gpus = u16::try_from(gpus).ok().filter(|g| *g <= 64)?;
-    let mask = if gpus == 64 {
-        u64::MAX
-    } else {
-        (1 << gpus) - 1
-    };
-    let needs = Needs::of(
-        &state.classes[class.ix()].shape.gang,
-        &WorkerPlace {
-            node: NodeId(0),
-            gpus: mask,
-            share: 1000,
-        },
-    );
-    let ask = WorkerAsk {
-        gpus,
-        share: 1000,
-        gpu_mem: per_gpu.gpu_mem,
-        cpu: needs.cpu,
-        mem: needs.mem,
-    };
+    let mask = if gpus == 64 { u64::MAX } else { (1 << gpus) - 1 };
+    let needs =
+        Needs::of(&state.classes[class.ix()].shape.gang, &WorkerPlace { node: NodeId(0), gpus: mask, share: 1000 });
+    let ask = WorkerAsk { gpus, share: 1000, gpu_mem: per_gpu.gpu_mem, cpu: needs.cpu, mem: needs.mem };
     one(state, job, group, pool, &ask, 1000, reach)
 }
 
@@ -365,9 +334,7 @@ fn emptiest(
         };
         let price = state.offerings[id.ix()].offer.price;
         for rank in ranks(reach) {
-            let range = free
-                .whole
-                .range((rank, 1, NodeId(0))..(rank + 1, 0, NodeId(0)));
+            let range = free.whole.range((rank, 1, NodeId(0))..(rank + 1, 0, NodeId(0)));
             let bound = best.map_or(0, |b| b.0.0);
             for (_, whole, id) in range.rev() {
                 if *whole < bound {
@@ -376,13 +343,7 @@ fn emptiest(
                 let Some(node) = state.nodes.get(id) else {
                     continue;
                 };
-                let n = carries(
-                    state,
-                    node,
-                    job,
-                    class,
-                    (*whole).min(u16::try_from(gpus).unwrap_or(u16::MAX)),
-                );
+                let n = carries(state, node, job, class, (*whole).min(u16::try_from(gpus).unwrap_or(u16::MAX)));
                 let candidate = (core::cmp::Reverse(n), rank, price, *id);
                 if n > 0 && best.is_none_or(|b| candidate < b) {
                     best = Some(candidate);
@@ -396,11 +357,7 @@ fn emptiest(
     }
     let (core::cmp::Reverse(n), _, _, id) = best?;
     let node = state.nodes.get(&id)?;
-    Some(WorkerPlace {
-        node: id,
-        gpus: first_free(node, n),
-        share: 1000,
-    })
+    Some(WorkerPlace { node: id, gpus: first_free(node, n), share: 1000 })
 }
 
 /// How many GPUs of a spanning gang a node's CPU and memory carry, up to `n`.
@@ -411,20 +368,13 @@ fn carries(state: &State, node: &Node, job: JobId, class: ClassId, n: u16) -> u1
     if node.reserved.is_some_and(|(owner, _)| owner != job) {
         return 0;
     }
-    let by = |free: u64, each: u64| {
-        free.checked_div(each)
-            .map_or(u64::from(n), |k| k.min(u64::from(n)))
-    };
+    let by = |free: u64, each: u64| free.checked_div(each).map_or(u64::from(n), |k| k.min(u64::from(n)));
     by(node.cpu_free.0, per_gpu.cpu.0).min(by(node.mem_free.0, per_gpu.mem.0)) as u16
 }
 
 /// Whether all places are on ready nodes.
 pub(crate) fn all_ready(state: &State, places: &[WorkerPlace]) -> bool {
-    let ready = |p: &WorkerPlace| {
-        state
-            .nodes
-            .get(&p.node)
-            .is_some_and(|n| n.phase == crate::state::nodes::NodePhase::Ready)
-    };
+    let ready =
+        |p: &WorkerPlace| state.nodes.get(&p.node).is_some_and(|n| n.phase == crate::state::nodes::NodePhase::Ready);
     places.iter().all(ready)
 }

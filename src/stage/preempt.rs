@@ -31,10 +31,7 @@ pub(crate) fn run(engine: &mut Engine, waiting: &[(Head, Reason)], report: &mut 
     for (head, reason) in waiting {
         let helps = matches!(
             reason,
-            Reason::Ceiling { .. }
-                | Reason::Stockout { .. }
-                | Reason::LaunchRefused { .. }
-                | Reason::NothingIdle
+            Reason::Ceiling { .. } | Reason::Stockout { .. } | Reason::LaunchRefused { .. } | Reason::NothingIdle
         );
         if helps && head.line == order::Line::Queued {
             stop_for(engine, head.key.job, head.class, report);
@@ -44,17 +41,10 @@ pub(crate) fn run(engine: &mut Engine, waiting: &[(Head, Reason)], report: &mut 
 
 fn stop_for(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanReport) {
     let now = engine.state.now;
-    if engine.state.jobs[job.ix()]
-        .reserved_until
-        .is_some_and(|until| until > now)
-    {
+    if engine.state.jobs[job.ix()].reserved_until.is_some_and(|until| until > now) {
         return;
     }
-    let pools: Vec<PoolId> = engine.state.classes[class.ix()]
-        .fits
-        .iter()
-        .map(|f| f.0)
-        .collect();
+    let pools: Vec<PoolId> = engine.state.classes[class.ix()].fits.iter().map(|f| f.0).collect();
     for pool in pools {
         let asked = admit::share(&engine.state, class, pool);
         if admit::quota_says(&engine.state, class, pool, asked).is_some() {
@@ -66,28 +56,16 @@ fn stop_for(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanRe
     }
 }
 
-fn stop(
-    engine: &mut Engine,
-    job: JobId,
-    victims: &[JobId],
-    nodes: Vec<NodeId>,
-    report: &mut PlanReport,
-) {
+fn stop(engine: &mut Engine, job: JobId, victims: &[JobId], nodes: Vec<NodeId>, report: &mut PlanReport) {
     let mut until = engine.state.now;
     for victim in victims {
         report.stopped += 1;
         settle::stop(engine, *victim, StopCause::Preempted { by: job });
-        if let crate::state::jobs::Phase::Stopping { deadline, .. } =
-            engine.state.jobs[victim.ix()].phase
-        {
+        if let crate::state::jobs::Phase::Stopping { deadline, .. } = engine.state.jobs[victim.ix()].phase {
             until = until.max(deadline);
         }
     }
-    engine.decide(Decision::Reserve {
-        job,
-        nodes,
-        until: until + RESERVE_FOR,
-    });
+    engine.decide(Decision::Reserve { job, nodes, until: until + RESERVE_FOR });
 }
 
 /// The victims and the nodes where the job would go without them.
@@ -152,11 +130,7 @@ fn candidates(state: &State, class: ClassId, pool: PoolId) -> Vec<JobId> {
         return Vec::new();
     };
     let by = state.classes[class.ix()].shape.tier;
-    let fits = state.classes[class.ix()]
-        .fits
-        .iter()
-        .find(|f| f.0 == pool)
-        .map_or(&[][..], |f| &f.1);
+    let fits = state.classes[class.ix()].fits.iter().find(|f| f.0 == pool).map_or(&[][..], |f| &f.1);
     let mut found: Vec<(i32, GpuTime, JobId)> = Vec::new();
     for (at, tier) in policy.tiers.iter().enumerate() {
         if !tier.stoppable_by.contains(&by) {

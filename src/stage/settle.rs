@@ -48,23 +48,11 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
 
 fn due(engine: &Engine) -> Vec<EffectOf> {
     let now = engine.state.now;
-    engine
-        .state
-        .ix
-        .timers
-        .iter()
-        .take_while(|t| t.0 <= now)
-        .map(|t| t.1)
-        .collect()
+    engine.state.ix.timers.iter().take_while(|t| t.0 <= now).map(|t| t.1).collect()
 }
 
 fn lifecycle(engine: &Engine) -> Lifecycle {
-    engine
-        .state
-        .policy
-        .as_deref()
-        .map(|p| p.lifecycle)
-        .unwrap_or_default()
+    engine.state.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default()
 }
 
 fn repeat(engine: &mut Engine, of: EffectOf) {
@@ -120,35 +108,18 @@ pub(super) fn stop(engine: &mut Engine, id: JobId, cause: StopCause) {
     let (job, spec) = (&state.jobs[id.ix()], &state.specs[id.ix()]);
     let worth_saving = !matches!(
         cause,
-        StopCause::Completed
-            | StopCause::Cancelled
-            | StopCause::Failed { .. }
-            | StopCause::StartTimeout
+        StopCause::Completed | StopCause::Cancelled | StopCause::Failed { .. } | StopCause::StartTimeout
     );
     // A gang that has lost a worker can save nothing.
     let whole = job.broken.is_none();
-    let checkpoint =
-        worth_saving && whole && job.running_since.is_some() && spec.checkpoint.is_some();
-    let grace = if checkpoint {
-        spec.checkpoint.map_or(grace, |c| c.grace)
-    } else {
-        grace
-    };
+    let checkpoint = worth_saving && whole && job.running_since.is_some() && spec.checkpoint.is_some();
+    let grace = if checkpoint { spec.checkpoint.map_or(grace, |c| c.grace) } else { grace };
     let mut deadline = state.now + grace;
     if cause == StopCause::Reclaimed {
-        let taken = job
-            .places
-            .iter()
-            .filter_map(|p| state.nodes.get(&p.node)?.reclaim_at)
-            .min();
+        let taken = job.places.iter().filter_map(|p| state.nodes.get(&p.node)?.reclaim_at).min();
         deadline = taken.map_or(deadline, |at| deadline.min(at));
     }
-    engine.decide(Decision::Stop {
-        job: id,
-        cause,
-        checkpoint,
-        deadline,
-    });
+    engine.decide(Decision::Stop { job: id, cause, checkpoint, deadline });
 }
 
 /// A claim that the cloud takes back, or that is condemned.
@@ -167,9 +138,7 @@ fn empty_node(engine: &mut Engine, id: NodeId) {
         let phase = engine.state.jobs[job.ix()].phase;
         match phase {
             Phase::Booked => engine.decide(Decision::Unbook { job }),
-            Phase::Starting | Phase::Running if reclaimed => {
-                stop(engine, job, StopCause::Reclaimed)
-            }
+            Phase::Starting | Phase::Running if reclaimed => stop(engine, job, StopCause::Reclaimed),
             // A quarantined node keeps what runs on it, and gets nothing new.
             _ => {}
         }
@@ -222,21 +191,11 @@ fn linger(engine: &mut Engine, id: JobId, idle: Span) {
 fn after_run(engine: &mut Engine, id: JobId, how: Ending) {
     let cancelled = engine.state.jobs[id.ix()].cancel_asked;
     match how {
-        Ending::Completed
-        | Ending::Stopped {
-            cause: StopCause::Completed,
-        } => {
-            engine.decide(Decision::Finish {
-                job: id,
-                outcome: Outcome::Completed,
-                reason: None,
-            });
+        Ending::Completed | Ending::Stopped { cause: StopCause::Completed } => {
+            engine.decide(Decision::Finish { job: id, outcome: Outcome::Completed, reason: None });
         }
         _ if cancelled => finish(engine, id, Outcome::Cancelled, Reason::Asked),
-        Ending::Failed { code }
-        | Ending::Stopped {
-            cause: StopCause::Failed { code },
-        } => {
+        Ending::Failed { code } | Ending::Stopped { cause: StopCause::Failed { code } } => {
             after_failure(engine, id, code);
         }
         Ending::NodeFault => requeue(engine, id, Reason::NodeLost),
@@ -260,9 +219,7 @@ fn after_stop(engine: &mut Engine, id: JobId, cause: StopCause) {
             let limit = own.unwrap_or(lifecycle(engine).max_run);
             finish(engine, id, Outcome::Failed, Reason::MaxRun { limit });
         }
-        StopCause::Lingering { idle } => {
-            finish(engine, id, Outcome::Failed, Reason::Lingering { idle })
-        }
+        StopCause::Lingering { idle } => finish(engine, id, Outcome::Failed, Reason::Lingering { idle }),
         StopCause::Cancelled => finish(engine, id, Outcome::Cancelled, Reason::Asked),
         // Both are handled before.
         StopCause::Completed | StopCause::Failed { .. } => {}
@@ -277,36 +234,20 @@ fn after_failure(engine: &mut Engine, id: JobId, code: i32) {
     }
     let pause = spec.retry.backoff.doubled(failures - 1, LONGEST_BACKOFF);
     let not_before = engine.state.now + pause;
-    engine.decide(Decision::Requeue {
-        job: id,
-        reason: Reason::BackOff { until: not_before },
-        not_before,
-    });
+    engine.decide(Decision::Requeue { job: id, reason: Reason::BackOff { until: not_before }, not_before });
 }
 
 fn requeue(engine: &mut Engine, id: JobId, reason: Reason) {
-    engine.decide(Decision::Requeue {
-        job: id,
-        reason,
-        not_before: Millis(0),
-    });
+    engine.decide(Decision::Requeue { job: id, reason, not_before: Millis(0) });
 }
 
 /// Queued again, but not at once: what failed for reasons of the cluster may fail again.
 fn pause(engine: &mut Engine, id: JobId, reason: Reason) {
     let tries = engine.state.jobs[id.ix()].interruptions;
     let not_before = engine.state.now + Span::secs(10).doubled(tries, Span::mins(5));
-    engine.decide(Decision::Requeue {
-        job: id,
-        reason,
-        not_before,
-    });
+    engine.decide(Decision::Requeue { job: id, reason, not_before });
 }
 
 fn finish(engine: &mut Engine, id: JobId, outcome: Outcome, reason: Reason) {
-    engine.decide(Decision::Finish {
-        job: id,
-        outcome,
-        reason: Some(reason),
-    });
+    engine.decide(Decision::Finish { job: id, outcome, reason: Some(reason) });
 }

@@ -27,11 +27,7 @@ impl OrderKey {
     /// The key of a job.
     #[must_use]
     pub fn of(job: &Job) -> OrderKey {
-        OrderKey {
-            rank: -i64::from(job.priority),
-            arrival: job.arrival,
-            job: job.id,
-        }
+        OrderKey { rank: -i64::from(job.priority), arrival: job.arrival, job: job.id }
     }
 }
 
@@ -52,6 +48,8 @@ pub struct Index {
     pub free: BTreeMap<(PoolId, OfferingId), Free>,
     /// Ready nodes with nothing on them.
     pub idle: BTreeSet<NodeId>,
+    /// Nodes that take no new work and are looked at again.
+    pub draining: BTreeSet<NodeId>,
     /// Claims in flight that nothing is booked on.
     pub unbooked: BTreeSet<NodeId>,
     /// When to look at which row again.
@@ -85,11 +83,11 @@ impl Index {
         }
         for (job, spec) in state.jobs.iter().zip(&state.specs) {
             // The latest job of an identity is the one that counts.
-            ix.by_identity
-                .insert((spec.tenant.clone(), spec.subject.clone()), job.id);
+            ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), job.id);
         }
         for node in state.nodes.values() {
             ix.node_in(node);
+            ix.name_in(node);
         }
         for purchase in state.purchases.values() {
             ix.purchase_in(purchase);
@@ -100,16 +98,10 @@ impl Index {
     pub(crate) fn job_in(&mut self, job: &Job) {
         match job.phase {
             Phase::Queued => {
-                self.queued
-                    .entry(job.class)
-                    .or_default()
-                    .insert(OrderKey::of(job));
+                self.queued.entry(job.class).or_default().insert(OrderKey::of(job));
             }
             Phase::Booked => {
-                self.booked
-                    .entry(job.class)
-                    .or_default()
-                    .insert(OrderKey::of(job));
+                self.booked.entry(job.class).or_default().insert(OrderKey::of(job));
             }
             Phase::Running => {
                 self.running.entry(job.tier).or_default().insert(job.id);
@@ -145,10 +137,20 @@ impl Index {
         }
     }
 
-    pub(super) fn node_in(&mut self, node: &Node) {
+    /// The cloud's id of a claim. Apart from the rest, for it changes once in a claim's life.
+    pub(super) fn name_in(&mut self, node: &Node) {
         if let Some(instance) = &node.instance {
             self.by_instance.insert(instance.clone(), node.id);
         }
+    }
+
+    pub(super) fn name_out(&mut self, node: &Node) {
+        if let Some(instance) = &node.instance {
+            self.by_instance.remove(instance);
+        }
+    }
+
+    pub(super) fn node_in(&mut self, node: &Node) {
         if node.open() {
             let rank = rank(node);
             let free = self.free.entry((node.pool, node.offering)).or_default();
@@ -157,13 +159,12 @@ impl Index {
                 free.part.insert((rank, slot, node.id, at));
             }
             if node.holds.is_empty() {
-                let list = if node.phase == NodePhase::Ready {
-                    &mut self.idle
-                } else {
-                    &mut self.unbooked
-                };
+                let list = if node.phase == NodePhase::Ready { &mut self.idle } else { &mut self.unbooked };
                 list.insert(node.id);
             }
+        }
+        if matches!(node.phase, NodePhase::Draining { .. }) {
+            self.draining.insert(node.id);
         }
         if node_needs_settling(node) {
             self.unsettled_nodes.insert(node.id);
@@ -174,9 +175,6 @@ impl Index {
     }
 
     pub(super) fn node_out(&mut self, node: &Node) {
-        if let Some(instance) = &node.instance {
-            self.by_instance.remove(instance);
-        }
         if node.open() {
             let rank = rank(node);
             let key = (node.pool, node.offering);
@@ -192,6 +190,7 @@ impl Index {
             self.idle.remove(&node.id);
             self.unbooked.remove(&node.id);
         }
+        self.draining.remove(&node.id);
         self.unsettled_nodes.remove(&node.id);
         if let Some(at) = node_due(node) {
             self.timers.remove(&(at, EffectOf::Node(node.id)));
@@ -199,13 +198,11 @@ impl Index {
     }
 
     pub(super) fn purchase_in(&mut self, purchase: &Purchase) {
-        self.timers
-            .insert((purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
+        self.timers.insert((purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
     }
 
     pub(super) fn purchase_out(&mut self, purchase: &Purchase) {
-        self.timers
-            .remove(&(purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
+        self.timers.remove(&(purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
     }
 }
 
@@ -224,11 +221,7 @@ fn rank(node: &Node) -> u8 {
 
 fn parts(node: &Node) -> impl Iterator<Item = (u8, u16)> + '_ {
     let in_part = |s: &super::nodes::Slot| s.workers > 0 && s.free > 0;
-    node.slots
-        .iter()
-        .enumerate()
-        .filter(move |(_, s)| in_part(s))
-        .map(|(at, s)| (at as u8, s.free))
+    node.slots.iter().enumerate().filter(move |(_, s)| in_part(s)).map(|(at, s)| (at as u8, s.free))
 }
 
 /// Whether settle has something to decide on a job.
@@ -253,10 +246,7 @@ fn node_needs_settling(node: &Node) -> bool {
 fn job_due(job: &Job) -> Option<Millis> {
     match job.phase {
         Phase::BackingOff { until } => Some(until),
-        Phase::Starting => Some(
-            job.must_end_by
-                .min(job.effect.map_or(Millis::NEVER, |e| e.next_try)),
-        ),
+        Phase::Starting => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
         Phase::Running => Some(job.must_end_by),
         Phase::Stopping { .. } => job.effect.map(|e| e.next_try),
         _ => None,

@@ -45,6 +45,8 @@ pub struct Job {
     pub saved_at: Millis,
     /// Not stopped for others before then.
     pub protected_until: Millis,
+    /// Workers of the current run, dead ones too.
+    pub workers: u32,
     /// Workers of the current run that have finished.
     pub workers_done: Vec<u32>,
     /// The first start of all.
@@ -158,19 +160,12 @@ impl Job {
     /// Whether workers of it may be alive.
     #[must_use]
     pub fn alive(&self) -> bool {
-        matches!(
-            self.phase,
-            Phase::Starting | Phase::Running | Phase::Stopping { .. }
-        )
+        matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping { .. })
     }
 
     /// Work that would be lost if the run died at `now`: run time since the last verified checkpoint.
     #[must_use]
     pub fn unsaved(&self, now: Millis) -> Span {
-        if self.running_since.is_some() {
-            now.since(self.saved_at)
-        } else {
-            Span::ZERO
-        }
+        if self.running_since.is_some() { now.since(self.saved_at) } else { Span::ZERO }
     }
 }

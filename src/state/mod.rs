@@ -200,10 +200,7 @@ impl State {
     /// The latest job of an identity.
     #[must_use]
     pub fn job_of(&self, tenant: &str, subject: &str) -> Option<JobId> {
-        self.ix
-            .by_identity
-            .get(&(String::from(tenant), String::from(subject)))
-            .copied()
+        self.ix.by_identity.get(&(String::from(tenant), String::from(subject))).copied()
     }
 
     /// Jobs that are not over.
@@ -314,13 +311,7 @@ impl State {
         let mut state: State = postcard::from_bytes(bytes)?;
         state.ix = Index::rebuilt(&state);
         state.names = names::Names::rebuilt(&state);
-        state.woken = state
-            .ix
-            .booked
-            .values()
-            .flatten()
-            .map(|key| key.job)
-            .collect();
+        state.woken = state.ix.booked.values().flatten().map(|key| key.job).collect();
         Ok(state)
     }
 }
@@ -336,45 +327,52 @@ impl State {
         self.ix.job_in(row);
     }
 
+    /// Edits what no lookup is made from.
+    pub(crate) fn edit_job_quietly(&mut self, id: JobId, edit: impl FnOnce(&mut Job)) {
+        let row = &mut self.jobs[id.ix()];
+        self.undo.note(|| Was::Job(Box::new(row.clone())));
+        edit(row);
+    }
+
     /// Edits a claim after counting its time so far. Does nothing when it is gone.
     pub(crate) fn edit_node(&mut self, id: NodeId, edit: impl FnOnce(&mut Node)) {
         let Some(row) = self.nodes.get_mut(&id) else {
             return;
         };
-        self.undo
-            .note(|| Was::Node(id, Some(Box::new(row.clone()))));
+        self.undo.note(|| Was::Node(id, Some(Box::new(row.clone()))));
         self.ix.node_out(row);
         let offer = &self.offerings[row.offering.ix()].offer;
         let booked_before = row.booked_price;
-        self.ledger
-            .accrue(row, offer.capacity, offer.on_demand, self.now);
+        self.ledger.accrue(row, offer.capacity, offer.on_demand, self.now);
         row.accrued_to = self.now;
+        let named = row.instance.is_some();
         edit(row);
         let (pool, booked_after) = (row.pool, row.booked_price);
         self.ix.node_in(row);
+        if !named {
+            self.ix.name_in(row);
+        }
         self.totals.reprice(pool, booked_before, booked_after);
     }
 
     pub(crate) fn add_node(&mut self, node: Node) {
         self.undo.note(|| Was::Node(node.id, None));
         let offer = &self.offerings[node.offering.ix()].offer;
-        self.totals
-            .add(node.pool, offer.capacity, offer.gpus, node.booked_price);
+        self.totals.add(node.pool, offer.capacity, offer.gpus, node.booked_price);
         self.ix.node_in(&node);
+        self.ix.name_in(&node);
         self.nodes.insert(node.id, node);
         self.counters.nodes_peak = self.counters.nodes_peak.max(self.nodes.len() as u64);
     }
 
     pub(crate) fn remove_node(&mut self, id: NodeId) -> Option<Node> {
         let node = self.nodes.remove(&id)?;
-        self.undo
-            .note(|| Was::Node(id, Some(Box::new(node.clone()))));
+        self.undo.note(|| Was::Node(id, Some(Box::new(node.clone()))));
         self.ix.node_out(&node);
+        self.ix.name_out(&node);
         let offer = &self.offerings[node.offering.ix()].offer;
-        self.ledger
-            .accrue(&node, offer.capacity, offer.on_demand, self.now);
-        self.totals
-            .remove(node.pool, offer.capacity, offer.gpus, node.booked_price);
+        self.ledger.accrue(&node, offer.capacity, offer.on_demand, self.now);
+        self.totals.remove(node.pool, offer.capacity, offer.gpus, node.booked_price);
         self.freed += 1;
         if self.nodes.is_empty() {
             self.counters.times_at_zero += 1;
@@ -392,8 +390,7 @@ impl State {
         let Some(row) = self.purchases.get_mut(&id) else {
             return;
         };
-        self.undo
-            .note(|| Was::Purchase(id, Some(Box::new(row.clone()))));
+        self.undo.note(|| Was::Purchase(id, Some(Box::new(row.clone()))));
         self.ix.purchase_out(row);
         edit(row);
         self.ix.purchase_in(row);
@@ -401,8 +398,7 @@ impl State {
 
     pub(crate) fn remove_purchase(&mut self, id: PurchaseId) -> Option<Purchase> {
         let purchase = self.purchases.remove(&id)?;
-        self.undo
-            .note(|| Was::Purchase(id, Some(Box::new(purchase.clone()))));
+        self.undo.note(|| Was::Purchase(id, Some(Box::new(purchase.clone()))));
         self.ix.purchase_out(&purchase);
         Some(purchase)
     }
@@ -414,12 +410,7 @@ impl State {
     }
 
     /// Takes a job's quota in a pool, or gives it back.
-    pub(crate) fn take_quota(
-        &mut self,
-        queue: QueueId,
-        pool: PoolId,
-        amount: crate::units::MilliGpu,
-    ) {
+    pub(crate) fn take_quota(&mut self, queue: QueueId, pool: PoolId, amount: crate::units::MilliGpu) {
         let Some(rule) = &self.queues[queue.ix()].rule else {
             return;
         };
@@ -428,12 +419,7 @@ impl State {
         self.quota.take(quota, pool, amount);
     }
 
-    pub(crate) fn give_quota_back(
-        &mut self,
-        queue: QueueId,
-        pool: PoolId,
-        amount: crate::units::MilliGpu,
-    ) {
+    pub(crate) fn give_quota_back(&mut self, queue: QueueId, pool: PoolId, amount: crate::units::MilliGpu) {
         let Some(rule) = &self.queues[queue.ix()].rule else {
             return;
         };
@@ -461,9 +447,7 @@ impl Totals {
     fn remove(&mut self, pool: PoolId, capacity: CapacityType, gpus: u16, price: Rate) {
         for held in self.both(pool).into_iter().flatten() {
             held.nodes = held.nodes.saturating_sub(1);
-            held.on_demand_nodes = held
-                .on_demand_nodes
-                .saturating_sub(u32::from(capacity == CapacityType::OnDemand));
+            held.on_demand_nodes = held.on_demand_nodes.saturating_sub(u32::from(capacity == CapacityType::OnDemand));
             held.gpus = held.gpus.saturating_sub(u32::from(gpus));
             held.spend = held.spend - price;
         }

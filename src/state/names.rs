@@ -34,25 +34,17 @@ impl Names {
             names.models.insert(model.clone(), ModelId(at as u32));
         }
         for (at, row) in state.offerings.iter().enumerate() {
-            names
-                .offerings
-                .insert(key(&row.offer), OfferingId(at as u32));
+            names.offerings.insert(key(&row.offer), OfferingId(at as u32));
         }
         for (at, class) in state.classes.iter().enumerate() {
-            names
-                .classes
-                .insert(class.shape.clone(), ClassId(at as u32));
+            names.classes.insert(class.shape.clone(), ClassId(at as u32));
         }
         names
     }
 }
 
 fn key(offer: &Offering) -> (String, String, CapacityType) {
-    (
-        offer.instance_type.clone(),
-        offer.zone.clone(),
-        offer.capacity,
-    )
+    (offer.instance_type.clone(), offer.zone.clone(), offer.capacity)
 }
 
 impl State {
@@ -61,14 +53,8 @@ impl State {
             return *id;
         }
         let id = QueueId(self.queues.len() as u32);
-        let rule = self
-            .policy
-            .as_deref()
-            .and_then(|policy| rule_of(policy, path, &self.queues));
-        self.queues.push(Queue {
-            path: path.into(),
-            rule,
-        });
+        let rule = self.policy.as_deref().and_then(|policy| rule_of(policy, path, &self.queues));
+        self.queues.push(Queue { path: path.into(), rule });
         self.names.queues.insert(path.into(), id);
         id
     }
@@ -101,16 +87,8 @@ impl State {
         for row in &mut self.offerings {
             row.listed = false;
         }
-        self.listed = policy
-            .offerings
-            .iter()
-            .map(|offer| self.offering_id(offer))
-            .collect();
-        let holders: Vec<_> = self
-            .jobs
-            .iter()
-            .filter_map(|j| Some((j.queue, j.pool?, j.share)))
-            .collect();
+        self.listed = policy.offerings.iter().map(|offer| self.offering_id(offer)).collect();
+        let holders: Vec<_> = self.jobs.iter().filter_map(|j| Some((j.queue, j.pool?, j.share))).collect();
         self.quota = super::QuotaTree::new(policy);
         let paths: Vec<String> = self.queues.iter().map(|q| q.path.clone()).collect();
         self.queues.clear();
@@ -131,9 +109,8 @@ impl State {
 
     /// Claims follow their pool by its name; those of a pool that is gone count in the first one.
     fn carry_pools(&mut self, policy: &Policy) {
-        let old: Vec<String> = self.policy.as_deref().map_or(Vec::new(), |p| {
-            p.pools.iter().map(|p| p.name.clone()).collect()
-        });
+        let old: Vec<String> =
+            self.policy.as_deref().map_or(Vec::new(), |p| p.pools.iter().map(|p| p.name.clone()).collect());
         let map = |pool: PoolId| {
             let name = old.get(pool.ix());
             let at = policy.pools.iter().position(|p| Some(&p.name) == name);
@@ -149,8 +126,7 @@ impl State {
             self.ix.node_out(&node);
             node.pool = map(node.pool);
             let offer = &self.offerings[node.offering.ix()].offer;
-            self.totals
-                .add(node.pool, offer.capacity, offer.gpus, node.booked_price);
+            self.totals.add(node.pool, offer.capacity, offer.gpus, node.booked_price);
             self.ix.node_in(&node);
             self.nodes.insert(id, node);
         }
@@ -197,13 +173,8 @@ impl State {
             let Some(rules) = policy.pools.get(pool.ix()) else {
                 continue;
             };
-            let listed = rules
-                .offerings
-                .iter()
-                .filter_map(|at| self.listed.get(*at as usize).copied());
-            let good = listed
-                .filter(|id| self.holds_one(*id, shape, &ask))
-                .collect();
+            let listed = rules.offerings.iter().filter_map(|at| self.listed.get(*at as usize).copied());
+            let good = listed.filter(|id| self.holds_one(*id, shape, &ask)).collect();
             fits.push((pool, good));
         }
         fits
@@ -244,9 +215,6 @@ fn rule_of(policy: &Policy, path: &str, known: &[Queue]) -> Option<QueueRule> {
     let Undeclared::Under { rule, at_most } = &policy.undeclared else {
         return None;
     };
-    let taken = known
-        .iter()
-        .filter(|q| q.rule.is_some() && !policy.queues.contains_key(&q.path))
-        .count();
+    let taken = known.iter().filter(|q| q.rule.is_some() && !policy.queues.contains_key(&q.path)).count();
     (taken < *at_most as usize).then(|| rule.clone())
 }

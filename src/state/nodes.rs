@@ -116,10 +116,7 @@ impl Node {
     pub fn open(&self) -> bool {
         self.reclaim_at.is_none()
             && !self.condemned
-            && matches!(
-                self.phase,
-                NodePhase::Requested | NodePhase::Booting | NodePhase::Ready
-            )
+            && matches!(self.phase, NodePhase::Requested | NodePhase::Booting | NodePhase::Ready)
     }
 
     /// GPUs with nothing on them.

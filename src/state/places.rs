@@ -24,11 +24,7 @@ impl Needs {
     /// Of a worker of `gang` at `place`.
     pub(crate) fn of(gang: &Gang, place: &WorkerPlace) -> Needs {
         match gang {
-            Gang::Workers { each, .. } => Needs {
-                gpu_mem: each.gpu_mem,
-                cpu: each.cpu,
-                mem: each.mem,
-            },
+            Gang::Workers { each, .. } => Needs { gpu_mem: each.gpu_mem, cpu: each.cpu, mem: each.mem },
             Gang::Spanning { per_gpu, .. } => {
                 let n = u64::from(place.gpus.count_ones());
                 Needs {
@@ -54,13 +50,7 @@ pub(crate) fn slot_mem(stated: Mib, share: u16, gpu_mem: Mib) -> Mib {
 
 impl State {
     /// Takes places on nodes for a job. `running`: its workers are started; otherwise booked.
-    pub(crate) fn hold(
-        &mut self,
-        job: JobId,
-        class: ClassId,
-        places: &[WorkerPlace],
-        running: bool,
-    ) {
+    pub(crate) fn hold(&mut self, job: JobId, class: ClassId, places: &[WorkerPlace], running: bool) {
         for place in places {
             let needs = Needs::of(&self.classes[class.ix()].shape.gang, place);
             let gpu_mem = self.gpu_mem(place);
@@ -75,24 +65,14 @@ impl State {
                 node.mem_free = Mib(node.mem_free.0.saturating_sub(needs.mem.0));
                 node.holds.push(job);
                 node.idle_since = None;
-                let held = if running {
-                    &mut node.allocated
-                } else {
-                    &mut node.booked
-                };
+                let held = if running { &mut node.allocated } else { &mut node.booked };
                 *held = *held + place.gpu_share();
             });
         }
     }
 
     /// Gives places back. Nodes that are gone are passed over.
-    pub(crate) fn let_go(
-        &mut self,
-        job: JobId,
-        class: ClassId,
-        places: &[WorkerPlace],
-        running: bool,
-    ) {
+    pub(crate) fn let_go(&mut self, job: JobId, class: ClassId, places: &[WorkerPlace], running: bool) {
         let now = self.now;
         for place in places {
             if !self.nodes.contains_key(&place.node) {
@@ -113,11 +93,7 @@ impl State {
                 if let Some(at) = node.holds.iter().position(|j| *j == job) {
                     node.holds.remove(at);
                 }
-                let held = if running {
-                    &mut node.allocated
-                } else {
-                    &mut node.booked
-                };
+                let held = if running { &mut node.allocated } else { &mut node.booked };
                 *held = *held - place.gpu_share();
                 if node.holds.is_empty() && node.phase == NodePhase::Ready {
                     node.idle_since = Some(now);
@@ -129,12 +105,12 @@ impl State {
     }
 
     /// Turns booked places into running ones.
-    pub(crate) fn start_on(&mut self, places: &[WorkerPlace]) {
+    pub(crate) fn start_on(&mut self, job: JobId, places: &[WorkerPlace]) {
         for place in places {
             self.edit_node(place.node, |node| {
                 node.booked = node.booked - place.gpu_share();
                 node.allocated = node.allocated + place.gpu_share();
-                node.reserved = None;
+                node.reserved = node.reserved.filter(|(owner, _)| *owner != job);
             });
         }
     }
@@ -144,11 +120,7 @@ impl State {
         let Some(node) = self.nodes.get(&id) else {
             return crate::units::Span::ZERO;
         };
-        let rule = self
-            .policy
-            .as_deref()
-            .and_then(|p| p.pools.get(node.pool.ix()))
-            .map_or(Drain::Auto, |p| p.drain);
+        let rule = self.policy.as_deref().and_then(|p| p.pools.get(node.pool.ix())).map_or(Drain::Auto, |p| p.drain);
         match rule {
             Drain::After(span) => span,
             // Break-even: having it back costs one boot, so it is kept idle for one boot's time at most.
@@ -157,9 +129,7 @@ impl State {
     }
 
     fn gpu_mem(&self, place: &WorkerPlace) -> Mib {
-        self.nodes
-            .get(&place.node)
-            .map_or(Mib(0), |n| self.offerings[n.offering.ix()].offer.gpu_mem)
+        self.nodes.get(&place.node).map_or(Mib(0), |n| self.offerings[n.offering.ix()].offer.gpu_mem)
     }
 }
 

@@ -44,14 +44,8 @@ impl QuotaTree {
     #[must_use]
     pub fn new(policy: &Policy) -> QuotaTree {
         let pools: Vec<PoolId> = (0..policy.pools.len()).map(|i| PoolId(i as u16)).collect();
-        let mut nodes: Vec<Node> = policy
-            .quotas
-            .iter()
-            .map(|q| Node {
-                parent: q.parent,
-                cells: BTreeMap::new(),
-            })
-            .collect();
+        let mut nodes: Vec<Node> =
+            policy.quotas.iter().map(|q| Node { parent: q.parent, cells: BTreeMap::new() }).collect();
         // Parents come before children, so children are summed on the way back.
         let mut lent: BTreeMap<(usize, PoolId), MilliGpu> = BTreeMap::new();
         for at in (0..policy.quotas.len()).rev() {
@@ -67,10 +61,7 @@ impl QuotaTree {
                 nodes[at].cells.insert(pool, cell);
             }
         }
-        QuotaTree {
-            nodes,
-            usage: BTreeMap::new(),
-        }
+        QuotaTree { nodes, usage: BTreeMap::new() }
     }
 
     /// What a queue at `quota` may still take in `pool`.
@@ -85,12 +76,7 @@ impl QuotaTree {
         self.available_given(quota, pool, &|_| MilliGpu(0))
     }
 
-    fn available_given(
-        &self,
-        quota: QuotaId,
-        pool: PoolId,
-        used: &dyn Fn(QuotaId) -> MilliGpu,
-    ) -> MilliGpu {
+    fn available_given(&self, quota: QuotaId, pool: PoolId, used: &dyn Fn(QuotaId) -> MilliGpu) -> MilliGpu {
         let Some(node) = self.nodes.get(quota.ix()) else {
             return MilliGpu(0);
         };
@@ -124,11 +110,7 @@ impl QuotaTree {
     /// What is borrowed: in use above the subtree's own quota.
     #[must_use]
     pub fn borrowed(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
-        let subtree = self
-            .nodes
-            .get(quota.ix())
-            .and_then(|n| n.cells.get(&pool))
-            .and_then(|c| c.subtree);
+        let subtree = self.nodes.get(quota.ix()).and_then(|n| n.cells.get(&pool)).and_then(|c| c.subtree);
         self.usage(quota, pool) - subtree.unwrap_or_default()
     }
 
@@ -191,22 +173,10 @@ impl QuotaTree {
 fn cell(limit: Option<QuotaLimit>, children: Option<MilliGpu>, root: bool) -> Cell {
     let Some(limit) = limit else {
         // No quota named here: a cohort passes its children's on; a root without any bounds nothing.
-        let subtree = if root && children.is_none() {
-            None
-        } else {
-            Some(children.unwrap_or_default())
-        };
-        return Cell {
-            subtree,
-            local: MilliGpu(0),
-            borrow: None,
-        };
+        let subtree = if root && children.is_none() { None } else { Some(children.unwrap_or_default()) };
+        return Cell { subtree, local: MilliGpu(0), borrow: None };
     };
     let subtree = limit.nominal + children.unwrap_or_default();
     let local = limit.lend.map_or(MilliGpu(0), |lend| subtree - lend);
-    Cell {
-        subtree: Some(subtree),
-        local,
-        borrow: limit.borrow,
-    }
+    Cell { subtree: Some(subtree), local, borrow: limit.borrow }
 }

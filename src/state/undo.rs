@@ -68,10 +68,7 @@ impl Undo {
 impl State {
     /// Opens a try.
     pub(crate) fn checkpoint(&mut self) -> Mark {
-        let mark = Mark {
-            log: self.undo.log.len(),
-            base: self.undo.bases.len(),
-        };
+        let mark = Mark { log: self.undo.log.len(), base: self.undo.bases.len() };
         self.undo.bases.push(Base {
             counters: self.counters,
             totals: self.totals.clone(),
@@ -111,9 +108,11 @@ impl State {
             Was::Node(id, row) => {
                 if let Some(now) = self.nodes.remove(&id) {
                     self.ix.node_out(&now);
+                    self.ix.name_out(&now);
                 }
                 if let Some(row) = row {
                     self.ix.node_in(&row);
+                    self.ix.name_in(&row);
                     self.nodes.insert(id, *row);
                 }
             }

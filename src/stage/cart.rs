@@ -1,0 +1,207 @@
+//! Carts: what could be bought for one gang, what it costs, which ceiling it would break.
+//!
+//! ```text
+//! workers    for each offering: as many nodes as the gang needs, or as the part needs that free places do not carry
+//! spanning   one node that holds all; else the biggest nodes of one model, and one more for what is left
+//! ```
+//!
+//! Never: buys, and never asks what is in stock. That is provision's.
+
+use super::place;
+use crate::catalog::{CapacityType, Offering};
+use crate::ids::{ClassId, ModelId, OfferingId, PoolId};
+use crate::job::{Gang, WorkerAsk};
+use crate::policy::Ceiling;
+use crate::reason::Bound;
+use crate::state::places::slot_mem;
+use crate::state::{Held, State};
+use crate::units::Rate;
+use alloc::vec::Vec;
+
+/// Nodes that one gang may take at most: beyond it lies a slip of the pen, not a job.
+const MOST_NODES: u32 = 4096;
+
+/// Nodes for one gang: so many of each offering.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Cart {
+    pub lines: Vec<(OfferingId, u32)>,
+    /// The rest of the gang goes where there is room already.
+    pub part: bool,
+}
+
+/// What free places of one model carry of a gang already: workers, or GPUs of a spanning one.
+pub(crate) type Carried = [(Option<ModelId>, u32)];
+
+impl Cart {
+    pub(crate) fn of(offering: OfferingId, count: u32) -> Cart {
+        Cart { lines: alloc::vec![(offering, count)], part: false }
+    }
+
+    pub(crate) fn nodes(&self) -> u32 {
+        self.lines.iter().map(|l| l.1).sum()
+    }
+
+    pub(crate) fn cost(&self, state: &State) -> Rate {
+        let of = |(id, n): &(OfferingId, u32)| state.offerings[id.ix()].offer.price.times(u64::from(*n));
+        self.lines.iter().map(of).fold(Rate(0), |a, b| a + b)
+    }
+
+    /// The order in which carts are tried. Spanning gangs take the fewest nodes first; all others the cheapest.
+    pub(crate) fn rank(&self, state: &State, gang: &Gang) -> (bool, u32, Rate, Option<(OfferingId, u32)>) {
+        let spans = matches!(gang, Gang::Spanning { .. });
+        let fewest = if spans { self.nodes() } else { 0 };
+        (spans && self.part, fewest, self.cost(state), self.lines.first().copied())
+    }
+}
+
+/// Every sensible cart for one gang of a class.
+pub(crate) fn carts(
+    state: &State,
+    class: ClassId,
+    pool: PoolId,
+    offerings: &[OfferingId],
+    carried: &Carried,
+) -> Vec<Cart> {
+    let shape = &state.classes[class.ix()].shape;
+    match &shape.gang {
+        Gang::Workers { min, each, .. } => {
+            let share = place::effective_share(state, shape, pool, each);
+            let slices = sharing_slices(state, pool);
+            let mut carts = Vec::new();
+            for &id in offerings {
+                let row = &state.offerings[id.ix()];
+                let per_node = workers_a_node(&row.offer, each, share, slices);
+                let have = carried_by(carried, row.models.first().copied());
+                carts.extend(filled(id, *min, per_node, false));
+                if have > 0 && have < *min {
+                    carts.extend(filled(id, min - have, per_node, true));
+                }
+            }
+            carts
+        }
+        Gang::Spanning { gpus, per_gpu } => {
+            let mut carts = spanning(state, offerings, *gpus, per_gpu, false);
+            for (model, have) in carried.iter().filter(|(_, have)| *have > 0 && have < gpus) {
+                let same = |id: &OfferingId| state.offerings[id.ix()].models.first().copied() == *model;
+                let group: Vec<OfferingId> = offerings.iter().copied().filter(same).collect();
+                carts.extend(spanning(state, &group, gpus - have, per_gpu, true));
+            }
+            carts
+        }
+    }
+}
+
+fn carried_by(carried: &Carried, model: Option<ModelId>) -> u32 {
+    carried.iter().find(|c| c.0 == model).map_or(0, |c| c.1)
+}
+
+fn filled(id: OfferingId, workers: u32, per_node: u32, part: bool) -> Option<Cart> {
+    let nodes = workers.checked_div(per_node)? + u32::from(!workers.is_multiple_of(per_node));
+    (nodes <= MOST_NODES).then(|| Cart { lines: alloc::vec![(id, nodes)], part })
+}
+
+fn spanning(state: &State, offerings: &[OfferingId], gpus: u32, per_gpu: &WorkerAsk, part: bool) -> Vec<Cart> {
+    let size = |id: &OfferingId| (*id, gpus_a_node(&state.offerings[id.ix()].offer, per_gpu));
+    let sized: Vec<(OfferingId, u32)> = offerings.iter().map(size).filter(|(_, n)| *n > 0).collect();
+    let one = sized.iter().filter(|(_, n)| *n >= gpus).map(|(id, _)| Cart { lines: alloc::vec![(*id, 1)], part });
+    let whole: Vec<Cart> = one.collect();
+    if !whole.is_empty() {
+        return whole;
+    }
+    let many = sized.iter().filter_map(|&(big, size)| {
+        let (full, rest) = (gpus / size, gpus % size);
+        let mut lines = alloc::vec![(big, full)];
+        if rest > 0 {
+            let small = cheapest_for(state, &sized, big, rest)?;
+            if small == big {
+                lines[0].1 += 1;
+            } else {
+                lines.push((small, 1));
+            }
+        }
+        let cart = Cart { lines, part };
+        (full <= MOST_NODES).then_some(cart)
+    });
+    many.collect()
+}
+
+/// The cheapest offering of the same model that holds the rest of a spanning gang.
+fn cheapest_for(state: &State, sized: &[(OfferingId, u32)], big: OfferingId, rest: u32) -> Option<OfferingId> {
+    let model = state.offerings[big.ix()].models.first();
+    let same = |(id, n): &&(OfferingId, u32)| *n >= rest && state.offerings[id.ix()].models.first() == model;
+    let price = |(id, _): &&(OfferingId, u32)| (state.offerings[id.ix()].offer.price, *id);
+    sized.iter().filter(same).min_by_key(price).map(|s| s.0)
+}
+
+pub(crate) fn sharing_slices(state: &State, pool: PoolId) -> u32 {
+    let rules = state.policy.as_deref().and_then(|p| p.pools.get(pool.ix())).and_then(|p| p.sharing);
+    rules.map_or(1, |r| u32::from(r.time_slices))
+}
+
+/// How many workers an empty node of an offering holds.
+pub(crate) fn workers_a_node(offer: &Offering, each: &WorkerAsk, share: u16, slices: u32) -> u32 {
+    let by_gpu = match each.gpus {
+        0 => u64::MAX,
+        1 if share < 1000 => {
+            let mem = slot_mem(each.gpu_mem, share, offer.gpu_mem).0;
+            let by_mem = offer.gpu_mem.0.checked_div(mem).unwrap_or(u64::MAX);
+            let a_gpu = 1000u64.checked_div(u64::from(share)).unwrap_or(0);
+            u64::from(offer.gpus) * a_gpu.min(u64::from(slices)).min(by_mem)
+        }
+        n => u64::from(offer.gpus / n),
+    };
+    let by_cpu = offer.cpu.0.checked_div(each.cpu.0).unwrap_or(u64::MAX);
+    let by_mem = offer.mem.0.checked_div(each.mem.0).unwrap_or(u64::MAX);
+    u32::try_from(by_gpu.min(by_cpu).min(by_mem)).unwrap_or(u32::MAX)
+}
+
+/// GPUs of a spanning gang that one node of an offering carries.
+pub(crate) fn gpus_a_node(offer: &Offering, per_gpu: &WorkerAsk) -> u32 {
+    let by_cpu = offer.cpu.0.checked_div(per_gpu.cpu.0).unwrap_or(u64::MAX);
+    let by_mem = offer.mem.0.checked_div(per_gpu.mem.0).unwrap_or(u64::MAX);
+    u32::try_from(u64::from(offer.gpus).min(by_cpu).min(by_mem)).unwrap_or(u32::MAX)
+}
+
+/// Which ceiling a cart would break on top of what is held over all and in its pool.
+pub(crate) fn bound_hit(state: &State, pool: PoolId, cart: &Cart, all: Held, own: Held) -> Option<Bound> {
+    let policy = state.policy.as_deref()?;
+    let mut add = Held::default();
+    for &(id, n) in &cart.lines {
+        let offer = &state.offerings[id.ix()].offer;
+        let on_demand = if offer.capacity == CapacityType::OnDemand { n } else { 0 };
+        add.nodes = add.nodes.saturating_add(n);
+        add.on_demand_nodes = add.on_demand_nodes.saturating_add(on_demand);
+        add.gpus = add.gpus.saturating_add(n.saturating_mul(u32::from(offer.gpus)));
+        add.spend = add.spend + offer.max_price.times(u64::from(n));
+    }
+    let own_ceiling = policy.pools.get(pool.ix()).map_or(Ceiling::default(), |p| p.ceiling);
+    let overall = broken(&policy.limits, all, add, [Bound::Nodes, Bound::OnDemandNodes, Bound::Gpus, Bound::Spend]);
+    let pools = [Bound::PoolNodes, Bound::OnDemandNodes, Bound::PoolGpus, Bound::PoolSpend];
+    overall.or_else(|| broken(&own_ceiling, own, add, pools))
+}
+
+/// The ceiling that leaves no room for even one more node of any kind.
+pub(crate) fn no_room(state: &State, pool: PoolId, all: Held, own: Held) -> Option<Bound> {
+    let policy = state.policy.as_deref()?;
+    let full = |most: Option<u32>, held: Held| most.is_some_and(|m| held.nodes >= m);
+    if full(policy.limits.nodes, all) {
+        return Some(Bound::Nodes);
+    }
+    let most = policy.pools.get(pool.ix()).and_then(|p| p.ceiling.nodes);
+    full(most, own).then_some(Bound::PoolNodes)
+}
+
+fn broken(ceiling: &Ceiling, held: Held, add: Held, names: [Bound; 4]) -> Option<Bound> {
+    let over = |most: Option<u32>, held: u32, add: u32| most.is_some_and(|m| add > 0 && held.saturating_add(add) > m);
+    if over(ceiling.nodes, held.nodes, add.nodes) {
+        Some(names[0])
+    } else if over(ceiling.on_demand_nodes, held.on_demand_nodes, add.on_demand_nodes) {
+        Some(names[1])
+    } else if over(ceiling.gpus, held.gpus, add.gpus) {
+        Some(names[2])
+    } else if ceiling.spend.is_some_and(|m| add.spend > Rate(0) && held.spend + add.spend > m) {
+        Some(names[3])
+    } else {
+        None
+    }
+}
