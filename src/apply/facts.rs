@@ -319,11 +319,13 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) {
     let lifecycle = state.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default();
     let spec = &state.specs[id.ix()];
     let max_run = spec.max_run.unwrap_or(lifecycle.max_run);
-    let min_run = state.policy.as_deref().and_then(|p| p.tiers.get(state.jobs[id.ix()].tier.ix()));
-    let min_run = min_run.map_or(Span::ZERO, |t| t.min_run);
+    let tier = state.policy.as_deref().and_then(|p| p.tiers.get(state.jobs[id.ix()].tier.ix()));
+    let min_run = tier.map_or(Span::ZERO, |t| t.min_run);
+    let longest = tier.and_then(|t| t.max_run_while_others_wait).unwrap_or(Span(u64::MAX));
     // A restarted victim is left alone until it is past its restart and has saved something: so it gets on.
     let again = spec.restart + spec.checkpoint.map_or(Span::ZERO, |c| c.every);
     let protect = if attempt.0 > 1 { Span(min_run.0.max(again.0)) } else { min_run };
+    let protect = protect.min(longest);
     state.edit_job(id, |job| {
         job.phase = Phase::Running;
         job.since = now;
