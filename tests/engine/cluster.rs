@@ -234,8 +234,8 @@ impl Cluster {
         assert_eq!(&batch, unsaved.batch(), "a batch read back is the same");
         self.shadow.replay(&batch);
         let released = unsaved.saved();
-        self.check(&released.statuses);
         self.log.batches.push(batch);
+        self.check(&released.statuses);
         self.log.statuses.extend(released.statuses);
         self.log.effects.extend(released.effects.iter().cloned());
         for effect in released.effects {

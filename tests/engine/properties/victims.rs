@@ -11,8 +11,12 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::{Decision, StopCause};
 use forebay_engine::ids::{JobId, NodeId};
 use forebay_engine::state::State;
-use forebay_engine::state::jobs::Phase;
+use forebay_engine::state::jobs::{Job, Phase};
+use forebay_engine::units::Span;
 use proptest::prelude::*;
+
+/// How often the runs save.
+const SAVES: Span = Span::secs(30);
 
 /// Free GPUs by node once these jobs are gone.
 fn free_without(state: &State, gone: &BTreeSet<JobId>) -> BTreeMap<NodeId, u64> {
@@ -35,7 +39,7 @@ fn fits(free: &BTreeMap<NodeId, u64>, count: u32, gpus: u16) -> bool {
 
 #[test]
 fn victims_are_enough_and_none_too_many() {
-    let low = prop::collection::vec((1u32..4, 1u16..4, any::<bool>(), 0u64..60), 1..9);
+    let low = prop::collection::vec((1u32..4, 1u16..4, any::<bool>()), 1..9);
     let inputs = (low, 1u32..4, 1u16..5, any::<bool>());
     holds("victims_are_enough", 300, &inputs, |(low, count, gpus, normal)| {
         let offering = making::offering("spot", CapacityType::Spot, 4, 1);
@@ -43,9 +47,9 @@ fn victims_are_enough_and_none_too_many() {
         policy.limits.nodes = Some(3);
         let mut world = Cluster::new(policy);
         world.mode = Mode::Quick;
-        for (n, (count, gpus, scavenges, _)) in low.iter().enumerate() {
+        for (n, (count, gpus, scavenges)) in low.iter().enumerate() {
             let mut spec = making::job(&format!("j{n}"), workers(*count, ask(*gpus)));
-            spec.checkpoint = making::saves(forebay_engine::units::Span::secs(30), forebay_engine::units::Span::secs(9));
+            spec.checkpoint = making::saves(SAVES, Span::secs(9));
             // Nodes come by the normal ones; scavengers fill what is left.
             spec.queue = if *scavenges { "scavenger" } else { "normal" }.into();
             world.submit(spec);
@@ -61,8 +65,13 @@ fn victims_are_enough_and_none_too_many() {
             Decision::Stop { job, cause: StopCause::Preempted { by }, .. } if *by == high => Some(*job),
             _ => None,
         }).collect();
-        let reach = |job: &forebay_engine::state::jobs::Job| {
-            job.phase == Phase::Running && job.tier.ix() > usize::from(normal)
+        // A restarted run is left alone until it has saved something again.
+        let fresh = |job: &Job| {
+            let again = job.running_since.is_some_and(|at| before.now().since(at) < SAVES);
+            job.attempt.0 > 1 && again
+        };
+        let reach = |job: &Job| {
+            job.phase == Phase::Running && job.tier.ix() > usize::from(normal) && !fresh(job)
         };
         let running: BTreeSet<JobId> =
             before.jobs().filter(|(job, _)| reach(job)).map(|(job, _)| job.id).collect();
