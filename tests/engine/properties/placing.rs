@@ -92,7 +92,7 @@ fn best(state: &State, ask: &WorkerAsk) -> Option<Fit> {
 #[test]
 fn one_worker_goes_where_it_fits_best() {
     let before = prop::collection::vec(asks(), 0..14);
-    holds("one_worker_goes", 250, &(before, 0u64..100_000, asks()), |(before, wait, last)| {
+    holds("one_worker_goes", 1500, &(before, 0u64..100_000, asks()), |(before, wait, last)| {
         let mut world = Cluster::new(policy());
         world.mode = Mode::Quick;
         for (n, asks) in before.iter().enumerate() {

@@ -126,7 +126,7 @@ fn compare(world: &Cluster, tree: &[Plain], held: &[u64]) -> Result<(), TestCase
 #[test]
 fn quota_is_what_the_limits_mean() {
     let ops = prop::collection::vec((any::<prop::sample::Index>(), 1u32..5, any::<bool>()), 1..25);
-    holds("quota_is_what", 200, &(trees(), ops), |(tree, ops)| {
+    holds("quota_is_what", 1000, &(trees(), ops), |(tree, ops)| {
         let mut world = Cluster::new(policy(&tree));
         world.mode = Mode::Quick;
         world.deaf.launch = true;

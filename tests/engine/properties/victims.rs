@@ -41,7 +41,7 @@ fn fits(free: &BTreeMap<NodeId, u64>, count: u32, gpus: u16) -> bool {
 fn victims_are_enough_and_none_too_many() {
     let low = prop::collection::vec((1u32..4, 1u16..4, any::<bool>()), 1..9);
     let inputs = (low, 1u32..4, 1u16..5, any::<bool>());
-    holds("victims_are_enough", 300, &inputs, |(low, count, gpus, normal)| {
+    holds("victims_are_enough", 1800, &inputs, |(low, count, gpus, normal)| {
         let offering = making::offering("spot", CapacityType::Spot, 4, 1);
         let mut policy = making::policy(vec![offering]);
         policy.limits.nodes = Some(3);
