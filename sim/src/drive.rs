@@ -1,0 +1,499 @@
+//! The second driver: the engine under a virtual clock, with the embedded world on the other side.
+//!
+//! ```text
+//! now = earliest of (next submission, world, engine's time-out, beat)
+//! everything of that instant -> one batch: open, handle_event*, plan, close -> journal -> effects -> world
+//! ```
+//!
+//! Never: real time, threads, files. The same policy, trace, market and seed give the same scorecard but for `engine_s`.
+
+use std::collections::BTreeMap;
+
+use forebay_engine::engine::{Engine, Released};
+use forebay_engine::event::{Event, Tick};
+use forebay_engine::journal::Journal;
+use forebay_engine::policy::Policy;
+use forebay_engine::reconcile;
+use forebay_engine::units::{Millis, Span};
+
+use crate::convert::{self, Assumptions, Converter};
+use crate::market::Market;
+use crate::memory::{MemoryError, MemoryJournal};
+use crate::score::observer::Observer;
+use crate::score::timeline::Timeline;
+use crate::score::{Scorecard, Sources, disagreements};
+use crate::trace::{Trace, TraceNode};
+use crate::world::{World, WorldOptions};
+
+/// The world is compared with the state this often while anything is open.
+const BEAT: Span = Span::mins(5);
+/// Batches between two snapshots of the memory journal.
+const SNAPSHOT_EVERY: usize = 4096;
+/// Batches without a job's end, after which the run counts as stuck: more than any trace of a million jobs needs between two.
+const MOST_PASSES_WITHOUT_AN_END: u64 = 2_000_000;
+/// Beats with nothing but beats, while no run is under way: a week of them.
+const MOST_IDLE_BEATS: u64 = 2016;
+/// Virtual time after the last submission or end of a job: the longest public run lasts 60 days.
+const LONGEST_WITHOUT_AN_END: Span = Span::mins(60 * 24 * 400);
+
+/// When the engine's own audit is run. It is run at crashes and at the end in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audit {
+    /// At crashes and at the end only.
+    AtEnd,
+    /// And after every so many batches.
+    Every(u64),
+}
+
+/// How far a simulation is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Virtual time since the trace's zero.
+    pub now: Millis,
+    /// Jobs of the trace.
+    pub jobs: u64,
+    /// Jobs submitted so far.
+    pub submitted: u64,
+    /// Jobs that are over.
+    pub ended: u64,
+    /// Runs with a live worker.
+    pub running: u64,
+    /// Instances that exist.
+    pub nodes: u64,
+    /// Spent so far, in micro-dollars.
+    pub spent: u64,
+}
+
+/// What to simulate, besides a policy and a trace.
+pub struct Options<'a> {
+    /// Of the world's chance.
+    pub seed: u64,
+    /// What spot can be had; see [`crate::world::spot_pairs`] for its pairs.
+    pub market: Market,
+    /// The engine is dropped and recovered every so many decisions.
+    pub crash_every: Option<u64>,
+    /// A fixed fleet in place of the policy's offerings.
+    pub nodes: Option<&'a [TraceNode]>,
+    /// Where the trace does not say.
+    pub assumptions: Assumptions,
+    /// When the engine's audit is run.
+    pub audit: Audit,
+    /// Told about every 1,024th batch.
+    pub progress: Option<&'a mut dyn FnMut(&Progress)>,
+    /// A counter of nanoseconds, for `engine_s`. The simulator has no clock of its own.
+    pub clock: fn() -> u64,
+}
+
+impl Options<'_> {
+    /// A simulation in this market, with nothing else switched on.
+    #[must_use]
+    pub fn new(seed: u64, market: Market) -> Self {
+        Options {
+            seed,
+            market,
+            crash_every: None,
+            nodes: None,
+            assumptions: Assumptions::default(),
+            audit: Audit::AtEnd,
+            progress: None,
+            clock: || 0,
+        }
+    }
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The figures.
+    pub scorecard: Scorecard,
+    /// What went against a rule, in words: the scorecard's counts, the stream's gaps, books that do not agree. Empty is sound.
+    pub violations: Vec<String>,
+    /// Times that the engine was dropped and recovered.
+    pub crashes: u64,
+}
+
+/// Why a simulation could not be brought to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// Nothing moves any more, or nothing ends.
+    #[error(
+        "stuck at {now} ms: {what}; {open} jobs open, {nodes} nodes, {purchases} purchases; waiting for: {reasons}"
+    )]
+    Stuck {
+        /// Virtual time in ms.
+        now: u64,
+        /// Which bound was reached.
+        what: &'static str,
+        /// Jobs that are not over.
+        open: usize,
+        /// Claims.
+        nodes: usize,
+        /// Purchases without an answer.
+        purchases: usize,
+        /// The open jobs' reasons, counted, with the first job of each.
+        reasons: String,
+    },
+    /// A recovered engine differs from the live one.
+    #[error("the state recovered after batch {batch} (at {now} ms) differs from the live one: {what}")]
+    Diverged {
+        /// Which batch, from 1.
+        batch: u64,
+        /// Virtual time in ms.
+        now: u64,
+        /// How they differ.
+        what: String,
+    },
+    /// The memory journal could not be read back.
+    #[error("the journal could not be read after batch {batch}")]
+    Journal {
+        /// Which batch, from 1.
+        batch: u64,
+        /// Why.
+        source: MemoryError,
+    },
+    /// The engine's own audit found something.
+    #[error("the audit after batch {batch} (at {now} ms) found: {findings}")]
+    Audit {
+        /// Which batch, from 1.
+        batch: u64,
+        /// Virtual time in ms.
+        now: u64,
+        /// What.
+        findings: String,
+    },
+}
+
+/// Simulates a trace under a policy.
+///
+/// # Errors
+/// A run that is stuck, a recovery that differs, an audit that finds something: see [`SimError`].
+pub fn simulate<'a>(policy: Policy, trace: &'a Trace, options: Options<'a>) -> Result<Outcome, SimError> {
+    let mut drive = Drive::new(policy, trace, options);
+    while !drive.over() {
+        drive.step()?;
+    }
+    drive.finish()
+}
+
+struct Drive<'a> {
+    trace: &'a Trace,
+    options: Options<'a>,
+    converter: Converter,
+    engine: Engine,
+    world: World,
+    journal: Option<MemoryJournal>,
+    timeline: Timeline,
+    observer: Observer,
+    next_row: usize,
+    next_beat: Millis,
+    violations: Vec<String>,
+    extra_assumptions: Vec<String>,
+    tally: Tally,
+}
+
+/// Counts on the way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    batches: u64,
+    events: u64,
+    decisions: u64,
+    crashes: u64,
+    decisions_at_crash: u64,
+    engine_nanos: u64,
+    ended: u64,
+    batches_at_end: u64,
+    last_end: Millis,
+    idle_beats: u64,
+}
+
+impl<'a> Drive<'a> {
+    fn new(policy: Policy, trace: &'a Trace, options: Options<'a>) -> Drive<'a> {
+        let (policy, stock) = match options.nodes {
+            Some(nodes) => convert::fixed_fleet(policy, nodes),
+            None => (policy, Vec::new()),
+        };
+        let mut extra_assumptions = trace.notes.clone();
+        if let Some(nodes) = options.nodes {
+            let what = "nodes are the fleet, free of charge; ceilings on nodes and GPUs are lifted";
+            extra_assumptions.push(format!("{} {what}", nodes.len()));
+        }
+        let world_options = WorldOptions { stock, ..WorldOptions::new(options.seed, options.market.clone()) };
+        let mut engine = Engine::new();
+        let mut journal = options.crash_every.map(|_| MemoryJournal::new());
+        let converter = Converter::new(&policy, options.assumptions);
+        engine.open(Tick { now: Millis(0), resumed: false, delivered: 0 });
+        engine.handle_event(Event::Configured(Box::new(policy)));
+        let _ = engine.plan();
+        let unsaved = engine.close();
+        if let Some(journal) = &mut journal {
+            let _ = journal.append(unsaved.batch());
+        }
+        let _ = unsaved.saved();
+        let world = World::new(world_options, engine.state());
+        Drive {
+            trace,
+            options,
+            converter,
+            engine,
+            world,
+            journal,
+            timeline: Timeline::default(),
+            observer: Observer::default(),
+            next_row: 0,
+            next_beat: Millis(0) + BEAT,
+            violations: Vec::new(),
+            extra_assumptions,
+            tally: Tally { batches: 1, events: 1, ..Tally::default() },
+        }
+    }
+
+    /// Whether everything was submitted, everything is over and nothing is left.
+    fn over(&self) -> bool {
+        let state = self.engine.state();
+        self.next_row == self.trace.jobs.len() && state.open_jobs() == 0 && !self.holds()
+    }
+
+    /// Whether there are claims or purchases.
+    fn holds(&self) -> bool {
+        let state = self.engine.state();
+        state.nodes().next().is_some() || state.purchases().next().is_some()
+    }
+
+    /// One instant.
+    fn step(&mut self) -> Result<(), SimError> {
+        let submission = self.trace.jobs.get(self.next_row).map(|j| Millis(j.submit_ms));
+        let open = self.engine.state().open_jobs() > 0 || self.holds();
+        let beat = open.then_some(self.next_beat);
+        let timeout = self.engine.poll_timeout();
+        let times = [submission, self.world.next_event(), timeout, beat];
+        let Some(now) = times.into_iter().flatten().min() else {
+            return Err(self.stuck("nothing is due"));
+        };
+        let mut events = self.submissions(now);
+        events.extend(self.world.take_until(now));
+        let moves = !events.is_empty() || timeout.is_some_and(|t| t <= now);
+        if moves {
+            self.tally.idle_beats = 0;
+            self.batch(now, events)?;
+        }
+        if self.next_beat <= now {
+            // Beats that nothing was open for are passed over.
+            let missed = now.since(self.next_beat).0 / BEAT.0 + 1;
+            self.next_beat = self.next_beat + Span(missed * BEAT.0);
+            if open {
+                self.beat(now)?;
+            }
+        }
+        self.guard(now)
+    }
+
+    fn submissions(&mut self, now: Millis) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(row) = self.trace.jobs.get(self.next_row).filter(|r| r.submit_ms <= now.0) {
+            let (spec, truth) = self.converter.job(row);
+            self.world.learn(&spec.tenant, &spec.subject, truth);
+            self.timeline.submitted(row);
+            events.push(Event::JobSubmitted(Box::new(spec)));
+            self.next_row += 1;
+        }
+        events
+    }
+
+    /// Everything of one instant goes in as one batch; what it frees goes to the world.
+    fn batch(&mut self, now: Millis, events: Vec<Event>) -> Result<(), SimError> {
+        let entered = (self.options.clock)();
+        self.engine.open(Tick { now, resumed: false, delivered: self.timeline.delivered() });
+        for event in events {
+            self.engine.handle_event(event);
+        }
+        let _ = self.engine.plan();
+        let unsaved = self.engine.close();
+        self.tally.engine_nanos += (self.options.clock)().saturating_sub(entered);
+        self.tally.batches += 1;
+        self.tally.events += unsaved.batch().events.len() as u64;
+        self.tally.decisions += unsaved.batch().decisions.len() as u64;
+        if let Some(journal) = &mut self.journal {
+            let appended = journal.append(unsaved.batch());
+            appended.map_err(|source| SimError::Journal { batch: self.tally.batches, source })?;
+        }
+        self.observer.batch(unsaved.batch(), self.engine.state());
+        let released = unsaved.saved();
+        self.observer.starts(&released.effects, self.engine.state());
+        let released = self.maybe_crash(now, released)?;
+        for status in &released.statuses {
+            self.timeline.take(status);
+        }
+        for effect in &released.effects {
+            self.world.act(now, effect, self.engine.state());
+        }
+        self.audit(now)?;
+        self.report(now);
+        Ok(())
+    }
+
+    /// Drops the engine and recovers it, when its time has come: every second time before its effects have left.
+    fn maybe_crash(&mut self, now: Millis, mut released: Released) -> Result<Released, SimError> {
+        let (Some(every), Some(journal)) = (self.options.crash_every, &mut self.journal) else {
+            return Ok(released);
+        };
+        if self.tally.decisions - self.tally.decisions_at_crash >= every.max(1) {
+            let batch = self.tally.batches;
+            let live = self.engine.snapshot();
+            let recovered = journal.recover().map_err(|source| SimError::Journal { batch, source })?;
+            let replayed = recovered.engine.snapshot();
+            if replayed != live {
+                let what = difference(&live, &replayed);
+                return Err(SimError::Diverged { batch, now: now.0, what });
+            }
+            self.engine = recovered.engine;
+            self.tally.crashes += 1;
+            self.tally.decisions_at_crash = self.tally.decisions;
+            if self.tally.crashes.is_multiple_of(2) {
+                // They left before the crash; those without an outcome leave again.
+                for effect in &released.effects {
+                    self.world.act(now, effect, self.engine.state());
+                }
+            }
+            released.effects = self.engine.open_effects();
+            released.statuses = self.engine.state().undelivered().cloned().collect();
+            audit(&self.engine, batch, now)?;
+        }
+        let Some(journal) = &mut self.journal else { return Ok(released) };
+        if journal.tail() >= SNAPSHOT_EVERY {
+            let snapshot = journal.snapshot(&self.engine.snapshot());
+            snapshot.map_err(|source| SimError::Journal { batch: self.tally.batches, source })?;
+        }
+        Ok(released)
+    }
+
+    /// Compares the world with the state. Without faults there is nothing to find.
+    fn beat(&mut self, now: Millis) -> Result<(), SimError> {
+        self.tally.idle_beats += 1;
+        let list = self.world.list(now);
+        let missing = reconcile::differences(self.engine.state(), &list);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.violations.push(format!("at {}: the list says what no event has said: {missing:?}", now.0));
+        self.batch(now, missing)
+    }
+
+    fn audit(&self, now: Millis) -> Result<(), SimError> {
+        match self.options.audit {
+            Audit::Every(n) if self.tally.batches.is_multiple_of(n.max(1)) => {
+                audit(&self.engine, self.tally.batches, now)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn report(&mut self, now: Millis) {
+        if !self.tally.batches.is_multiple_of(1024) {
+            return;
+        }
+        let progress = Progress {
+            now,
+            jobs: self.trace.jobs.len() as u64,
+            submitted: self.next_row as u64,
+            ended: self.engine.state().counters().outcomes.iter().sum(),
+            running: self.world.runs_alive() as u64,
+            nodes: self.world.instances() as u64,
+            spent: self.world.books(now).all().cost.micro_dollars(),
+        };
+        if let Some(told) = &mut self.options.progress {
+            told(&progress);
+        }
+    }
+
+    /// Ends a run that would never end.
+    fn guard(&mut self, now: Millis) -> Result<(), SimError> {
+        let ended = self.engine.state().counters().outcomes.iter().sum();
+        let submitting = self.next_row < self.trace.jobs.len();
+        if ended != self.tally.ended || submitting {
+            self.tally.ended = ended;
+            self.tally.last_end = now;
+            self.tally.batches_at_end = self.tally.batches;
+        }
+        if self.tally.batches - self.tally.batches_at_end > MOST_PASSES_WITHOUT_AN_END {
+            return Err(self.stuck("too many batches without the end of a job"));
+        }
+        if now.since(self.tally.last_end) > LONGEST_WITHOUT_AN_END {
+            return Err(self.stuck("too long without the end of a job"));
+        }
+        if self.tally.idle_beats > MOST_IDLE_BEATS && !submitting && self.world.runs_working() == 0 {
+            return Err(self.stuck("nothing has moved for a week and nothing runs"));
+        }
+        Ok(())
+    }
+
+    fn stuck(&self, what: &'static str) -> SimError {
+        let state = self.engine.state();
+        let mut reasons: BTreeMap<String, (u64, String)> = BTreeMap::new();
+        for id in state.open_job_ids() {
+            let why = self.engine.why(id);
+            let code = why.map_or("none", |r| r.code()).to_owned();
+            let phase = state.job(id).map(|(job, _)| format!("{id}: {:?}", job.phase));
+            let first = || (0, phase.unwrap_or_default());
+            reasons.entry(code).or_insert_with(first).0 += 1;
+        }
+        let reasons: Vec<String> =
+            reasons.into_iter().map(|(code, (count, first))| format!("{count} {code} ({first})")).collect();
+        SimError::Stuck {
+            now: state.now().0,
+            what,
+            open: state.open_jobs(),
+            nodes: state.nodes().count(),
+            purchases: state.purchases().count(),
+            reasons: reasons.join(", "),
+        }
+    }
+
+    fn finish(mut self) -> Result<Outcome, SimError> {
+        let state = self.engine.state();
+        let now = state.now();
+        audit(&self.engine, self.tally.batches, now)?;
+        let sources = Sources {
+            trace: &self.trace.jobs,
+            state,
+            books: self.world.books(now),
+            timeline: &self.timeline,
+            observer: &self.observer,
+            instances_at_end: self.world.instances() as u64,
+        };
+        let mut scorecard = sources.scorecard();
+        let mut assumptions = self.converter.assumptions();
+        assumptions.append(&mut self.extra_assumptions);
+        scorecard.trace.clone_from(&self.trace.name);
+        scorecard.market = self.options.market.describe();
+        scorecard.seed = self.options.seed;
+        scorecard.assumptions = assumptions;
+        scorecard.events = self.tally.events;
+        scorecard.decisions = self.tally.decisions;
+        scorecard.passes = self.tally.batches;
+        scorecard.set_engine_nanos(self.tally.engine_nanos);
+        let mut violations = self.violations;
+        violations.extend(self.observer.messages.iter().cloned());
+        if !self.observer.recounted(state) {
+            violations.push("the observer lost count of what jobs hold".to_owned());
+        }
+        violations.extend(self.timeline.violations().iter().cloned());
+        violations.extend(self.world.violations().iter().cloned());
+        violations.extend(disagreements(&state.ledger_now(), &sources.books));
+        Ok(Outcome { scorecard, violations, crashes: self.tally.crashes })
+    }
+}
+
+fn audit(engine: &Engine, batch: u64, now: Millis) -> Result<(), SimError> {
+    let findings = engine.audit();
+    if findings.is_empty() {
+        return Ok(());
+    }
+    Err(SimError::Audit { batch, now: now.0, findings: findings.join("; ") })
+}
+
+/// Where two encoded states part.
+pub(crate) fn difference(live: &[u8], replayed: &[u8]) -> String {
+    let at = live.iter().zip(replayed).position(|(a, b)| a != b);
+    let at = at.unwrap_or(live.len().min(replayed.len()));
+    format!("{} bytes live, {} replayed, the first other one at {at}", live.len(), replayed.len())
+}

@@ -1,0 +1,238 @@
+//! A journal in memory, with the bytes of a real one: encoded batches, each with its CRC and a link of the hash chain, and snapshots.
+//! Recovery decodes and replays; nothing of the live engine survives it.
+//!
+//! ```text
+//! snapshot + [crc | link | bytes] [crc | link | bytes] ...  ->  recover  ->  Engine
+//! ```
+//!
+//! Never: durable. Never repairs: a damaged last record is cut and counted, damage before it is an error.
+
+use forebay_engine::engine::Engine;
+use forebay_engine::ids::Seq;
+use forebay_engine::journal::{Batch, Journal};
+
+/// One journaled batch.
+#[derive(Clone, Debug)]
+struct Record {
+    bytes: Vec<u8>,
+    crc: u32,
+    link: [u8; 32],
+}
+
+/// The journal.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryJournal {
+    snapshot: Option<Vec<u8>>,
+    /// Link of the last record before the first one kept.
+    root: [u8; 32],
+    records: Vec<Record>,
+    link: [u8; 32],
+    appended: u64,
+}
+
+/// Why a journal could not be read.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum MemoryError {
+    /// A record before the last one is damaged.
+    #[error("record {at} of {records} is damaged: its checksum or its link does not match")]
+    Damaged {
+        /// Which one, from 0.
+        at: usize,
+        /// How many there are.
+        records: usize,
+    },
+    /// A record's bytes are sound but are no batch of this version.
+    #[error("record {at} is no batch that this version understands")]
+    Undecodable {
+        /// Which one, from 0.
+        at: usize,
+    },
+    /// A record does not follow the one before it.
+    #[error("record {at} begins at {found}, the one before it ends at {expected}: a batch is missing")]
+    Gap {
+        /// Which one, from 0.
+        at: usize,
+        /// Where it should begin.
+        expected: Seq,
+        /// Where it begins.
+        found: Seq,
+    },
+    /// The snapshot cannot be read.
+    #[error("the snapshot cannot be read")]
+    Snapshot,
+}
+
+/// What a recovery found.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The engine as the journal has it.
+    pub engine: Engine,
+    /// Batches that were replayed.
+    pub replayed: usize,
+    /// Whether a torn last record was cut.
+    pub cut: bool,
+}
+
+impl MemoryJournal {
+    /// An empty journal.
+    #[must_use]
+    pub fn new() -> MemoryJournal {
+        MemoryJournal::default()
+    }
+
+    /// Batches appended so far.
+    #[must_use]
+    pub fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    /// Batches since the last snapshot.
+    #[must_use]
+    pub fn tail(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Puts an engine together from the snapshot and the batches after it.
+    ///
+    /// # Errors
+    /// Damage before the last record, and gaps: see [`MemoryError`].
+    pub fn recover(&mut self) -> Result<Recovered, MemoryError> {
+        let cut = self.cut_torn()?;
+        let mut engine = match &self.snapshot {
+            Some(bytes) => Engine::restore(bytes).map_err(|_| MemoryError::Snapshot)?,
+            None => Engine::new(),
+        };
+        for (at, record) in self.records.iter().enumerate() {
+            let batch = Batch::decode(&record.bytes).map_err(|_| MemoryError::Undecodable { at })?;
+            let expected = Seq(engine.state().counters().next_seq);
+            if batch.first_seq != expected {
+                return Err(MemoryError::Gap { at, expected, found: batch.first_seq });
+            }
+            engine.replay(&batch);
+        }
+        Ok(Recovered { engine, replayed: self.records.len(), cut })
+    }
+
+    /// For tests and faults: as if the process had died while it wrote `batch`. `keep` of 1000 bytes were written.
+    pub fn tear(&mut self, batch: &Batch, keep_permille: u16) {
+        let mut bytes = batch.encode();
+        let crc = crc32c::crc32c(&bytes);
+        let link = next_link(&self.link, &bytes);
+        bytes.truncate(bytes.len() * usize::from(keep_permille.min(999)) / 1000);
+        self.records.push(Record { bytes, crc, link });
+    }
+
+    /// For tests: flips a bit of a record.
+    pub fn damage(&mut self, at: usize) {
+        if let Some(byte) = self.records.get_mut(at).and_then(|r| r.bytes.first_mut()) {
+            *byte ^= 1;
+        }
+    }
+
+    /// For tests: as if a batch had never been written, with a chain that hides it.
+    pub fn forget_last(&mut self) {
+        if self.records.pop().is_some() {
+            self.link = self.records.last().map_or(self.root, |r| r.link);
+        }
+    }
+
+    /// Checks every record; a damaged last one is cut.
+    fn cut_torn(&mut self) -> Result<bool, MemoryError> {
+        let mut link = self.root;
+        let records = self.records.len();
+        for at in 0..records {
+            let record = &self.records[at];
+            let sound = crc32c::crc32c(&record.bytes) == record.crc && next_link(&link, &record.bytes) == record.link;
+            if !sound && at + 1 < records {
+                return Err(MemoryError::Damaged { at, records });
+            }
+            if !sound {
+                self.records.truncate(at);
+                self.link = link;
+                return Ok(true);
+            }
+            link = record.link;
+        }
+        Ok(false)
+    }
+}
+
+impl Journal for MemoryJournal {
+    type Error = MemoryError;
+
+    fn append(&mut self, batch: &Batch) -> Result<(), MemoryError> {
+        let bytes = batch.encode();
+        let crc = crc32c::crc32c(&bytes);
+        self.link = next_link(&self.link, &bytes);
+        self.records.push(Record { bytes, crc, link: self.link });
+        self.appended += 1;
+        Ok(())
+    }
+
+    fn snapshot(&mut self, state: &[u8]) -> Result<(), MemoryError> {
+        self.snapshot = Some(state.to_vec());
+        self.root = self.link;
+        self.records.clear();
+        Ok(())
+    }
+}
+
+fn next_link(link: &[u8; 32], bytes: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(link);
+    hasher.update(bytes);
+    *hasher.finalize().as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_engine::event::Tick;
+    use forebay_engine::units::Millis;
+
+    fn step(engine: &mut Engine, now: u64) -> Batch {
+        engine.open(Tick { now: Millis(now), resumed: false, delivered: 0 });
+        let _ = engine.plan();
+        let unsaved = engine.close();
+        let batch = unsaved.batch().clone();
+        let _ = unsaved.saved();
+        batch
+    }
+
+    fn three() -> MemoryJournal {
+        let (mut engine, mut journal) = (Engine::new(), MemoryJournal::new());
+        for now in [1, 2, 3] {
+            journal.append(&step(&mut engine, now)).unwrap();
+        }
+        journal
+    }
+
+    #[test]
+    fn a_torn_tail_is_cut_and_said() {
+        let mut journal = three();
+        let mut engine = journal.recover().unwrap().engine;
+        let before = engine.snapshot();
+        journal.tear(&step(&mut engine, 9), 500);
+        let again = journal.recover().unwrap();
+        assert!(again.cut);
+        assert_eq!(again.engine.snapshot(), before);
+        assert!(!journal.recover().unwrap().cut, "it is cut once");
+    }
+
+    #[test]
+    fn damage_in_the_middle_is_an_error_that_names_it() {
+        let mut journal = three();
+        journal.damage(1);
+        assert_eq!(journal.recover().unwrap_err(), MemoryError::Damaged { at: 1, records: 3 });
+    }
+
+    #[test]
+    fn recovery_begins_at_the_snapshot() {
+        let mut journal = three();
+        let bytes = journal.recover().unwrap().engine.snapshot();
+        journal.snapshot(&bytes).unwrap();
+        assert_eq!(journal.tail(), 0);
+        let again = journal.recover().unwrap();
+        assert_eq!((again.replayed, again.engine.snapshot()), (0, bytes));
+    }
+}

@@ -1,0 +1,335 @@
+//! The scorecard of a simulation: one object whose keys keep their names and meanings, computed from the world's books, the
+//! status stream and an observer of our own, and from the engine's ledger only where nothing else knows (kinds of waste).
+//!
+//! ```text
+//! world's books   -> bought, cost, reclaims, lost work      checked against the ledger, to the millisecond and micro-dollar
+//! status stream   -> completed, waits, ends                 checked for gaps
+//! observer        -> violations
+//! engine's ledger -> allocated, idle, boot, fragmentation
+//! ```
+//!
+//! Never: a figure as a remainder of others.
+
+pub mod figures;
+pub(crate) mod observer;
+pub(crate) mod timeline;
+
+use std::collections::BTreeMap;
+
+use forebay_engine::catalog::CapacityType;
+use forebay_engine::effect::StatusKind;
+use forebay_engine::policy::Policy;
+use forebay_engine::state::State;
+use forebay_engine::state::ledger::{Account, Ledger};
+use forebay_engine::units::{GpuTime, MilliGpu, Millis, Span, Spend};
+use serde::Serialize;
+
+use crate::trace::TraceJob;
+use crate::world::Books;
+use figures::{Spread, dollars, from_nanos, gpu_hours, hours, ratio};
+use observer::Observer;
+use timeline::Timeline;
+
+/// GPU-hours that did no work, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Wasted {
+    /// On nodes that were not ready yet.
+    pub boot: f64,
+    /// On ready nodes with nothing on them.
+    pub idle: f64,
+    /// Held by runs whose GPUs were reported idle.
+    pub lingering: f64,
+    /// Of runs since their last verified checkpoint, when they ended before their job was done.
+    pub lost: f64,
+    /// Free GPUs on nodes with something on them.
+    pub fragmentation: f64,
+    /// Kept for a gang whose other nodes were not ready yet.
+    pub booked: f64,
+}
+
+/// What `simulate --json` writes. Times are seconds, money is US dollars.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Scorecard {
+    /// The trace's name.
+    pub trace: String,
+    /// The policy's name.
+    pub policy: String,
+    /// What the spot market was made of.
+    pub market: String,
+    /// The world's seed.
+    pub seed: u64,
+    /// What was assumed where the trace does not say, a sentence each.
+    pub assumptions: Vec<String>,
+    /// Jobs submitted.
+    pub jobs: u64,
+    /// Jobs that were done.
+    pub completed: u64,
+    /// Jobs that were given up.
+    pub failed: u64,
+    /// Jobs that could never be run, and submissions that were refused.
+    pub rejected: u64,
+    /// Jobs accepted, but neither ended nor open.
+    pub lost: u64,
+    /// Runs stopped for a job of a higher tier.
+    pub preemptions: u64,
+    /// Nodes that the cloud took back, or announced to take and were given back first.
+    pub reclaims: u64,
+    /// Of these, without a warning.
+    pub reclaims_without_warning: u64,
+    /// Runs that ended because the cloud took a node back.
+    pub spot_reclaimed_runs: u64,
+    /// GPU-hours of work since the last verified checkpoint, of runs that ended before their job was done.
+    pub work_lost_gpu_hours: f64,
+    /// Of this, by runs that were on a node when the cloud took it.
+    pub work_lost_to_reclaims_gpu_hours: f64,
+    /// GPU-hours of all jobs: GPUs x true duration.
+    pub gpu_hours_requested: f64,
+    /// GPU-hours of all nodes, from launch to gone.
+    pub gpu_hours_bought: f64,
+    /// GPU-hours held by jobs.
+    pub gpu_hours_allocated: f64,
+    /// GPU-hours of true activity, where the trace states it.
+    pub gpu_hours_busy: Option<f64>,
+    /// GPU-hours that did no work, by kind.
+    pub gpu_hours_wasted: Wasted,
+    /// Busy of allocated GPU-hours.
+    pub busy_over_allocated: Option<f64>,
+    /// Node-hours of ready nodes with nothing on them.
+    pub idle_node_hours: f64,
+    /// Spot of all bought GPU-hours.
+    pub spot_ratio: f64,
+    /// What the cloud bills.
+    pub cost_usd: f64,
+    /// The same node-hours at the on-demand price.
+    pub cost_on_demand_only_usd: f64,
+    /// Each job's GPU-hours at the lowest price per GPU that any offering which answers to its models ever had: no idle time, no
+    /// boot, no reclaim, every GPU of every node in use. No schedule can cost less.
+    pub cost_lower_bound_usd: f64,
+    /// Submission to first start, of jobs that started.
+    pub wait_s: Spread,
+    /// Submission to completion, of jobs that were done.
+    pub jct_s: Spread,
+    /// Waits by queue.
+    pub wait_s_by_queue: BTreeMap<String, Spread>,
+    /// First submission to last completion.
+    pub makespan_s: f64,
+    /// Jobs with a deadline that were not done by then.
+    pub deadline_misses: u64,
+    /// Times that the last node went.
+    pub times_at_zero: u64,
+    /// The most nodes at once.
+    pub nodes_peak: u64,
+    /// Nodes left over: claims of the engine or instances of the cloud, whichever are more.
+    pub nodes_at_end: u64,
+    /// Purchases after which a ceiling was exceeded.
+    pub ceiling_violations: u64,
+    /// Bookings after which a quota was exceeded.
+    pub quota_violations: u64,
+    /// Starts of a gang that was not whole.
+    pub gang_violations: u64,
+    /// Seconds inside the engine.
+    pub engine_s: f64,
+    /// Events that entered.
+    pub events: u64,
+    /// Decisions that were made.
+    pub decisions: u64,
+    /// Batches.
+    pub passes: u64,
+    /// Nodes launched.
+    pub nodes_launched: u64,
+}
+
+/// What a scorecard is made from.
+pub(crate) struct Sources<'a> {
+    pub trace: &'a [TraceJob],
+    pub state: &'a State,
+    pub books: Books,
+    pub timeline: &'a Timeline,
+    pub observer: &'a Observer,
+    pub instances_at_end: u64,
+}
+
+impl Sources<'_> {
+    /// The scorecard, but for what only the driver knows.
+    pub fn scorecard(&self) -> Scorecard {
+        let (state, books) = (self.state, &self.books);
+        let ledger = state.ledger_now();
+        let (all, bill) = (sum(&ledger), books.all());
+        let terminal = self.timeline.terminal();
+        let accepted = self.timeline.lives().len() as u64 - self.timeline.refused();
+        let counters = state.counters();
+        let busy = self.trace.iter().any(|j| j.gpu_util_permille.is_some());
+        Scorecard {
+            policy: state.policy().map(|p| p.name.clone()).unwrap_or_default(),
+            jobs: self.timeline.lives().len() as u64,
+            completed: self.timeline.ended(StatusKind::Completed),
+            failed: self.timeline.ended(StatusKind::Failed),
+            rejected: self.timeline.ended(StatusKind::Rejected) + self.timeline.refused(),
+            lost: accepted.abs_diff(terminal + state.open_jobs() as u64),
+            preemptions: counters.preemptions,
+            reclaims: books.reclaims,
+            reclaims_without_warning: books.unwarned,
+            spot_reclaimed_runs: counters.reclaimed_runs,
+            work_lost_gpu_hours: gpu_hours(books.lost),
+            work_lost_to_reclaims_gpu_hours: gpu_hours(books.lost_to_reclaims),
+            gpu_hours_requested: gpu_hours(requested(self.trace)),
+            gpu_hours_bought: gpu_hours(bill.gpu_time),
+            gpu_hours_allocated: gpu_hours(all.allocated),
+            gpu_hours_busy: busy.then(|| gpu_hours(books.busy)),
+            gpu_hours_wasted: Wasted {
+                boot: gpu_hours(all.boot),
+                idle: gpu_hours(all.idle),
+                lingering: gpu_hours(ledger.lingering),
+                lost: gpu_hours(ledger.lost),
+                fragmentation: gpu_hours(all.fragmentation),
+                booked: gpu_hours(all.booked),
+            },
+            busy_over_allocated: busy.then(|| ratio(books.busy.0, all.allocated.0)),
+            idle_node_hours: hours(all.idle_nodes),
+            spot_ratio: ratio(books.of(CapacityType::Spot).gpu_time.0, bill.gpu_time.0),
+            cost_usd: dollars(bill.cost),
+            cost_on_demand_only_usd: dollars(bill.cost_on_demand),
+            cost_lower_bound_usd: dollars(lower_bound(self.trace, state, books)),
+            nodes_at_end: self.instances_at_end.max(state.nodes().count() as u64),
+            times_at_zero: books.times_at_zero,
+            nodes_peak: books.instances_peak,
+            nodes_launched: books.launched,
+            ceiling_violations: self.observer.ceilings,
+            quota_violations: self.observer.quotas,
+            gang_violations: self.observer.gangs,
+            ..self.times()
+        }
+    }
+
+    /// Waits, completion times, misses.
+    fn times(&self) -> Scorecard {
+        let lives = self.timeline.lives();
+        let mut by_queue: BTreeMap<String, Vec<Span>> = BTreeMap::new();
+        let (mut waits, mut ends) = (Vec::new(), Vec::new());
+        let (mut last, mut misses) = (Millis(0), 0);
+        for (life, row) in lives.iter().zip(self.trace) {
+            if let Some(started) = life.started {
+                let wait = started.since(life.submitted);
+                waits.push(wait);
+                let queue = row.queue.as_deref().unwrap_or("default").to_owned();
+                by_queue.entry(queue).or_default().push(wait);
+            }
+            let done = life.ended.filter(|(_, kind)| *kind == StatusKind::Completed);
+            if let Some((at, _)) = done {
+                ends.push(at.since(life.submitted));
+                last = last.max(at);
+            }
+            let missed = |by: Millis| done.is_none_or(|(at, _)| at > by);
+            misses += u64::from(life.deadline.is_some_and(missed));
+        }
+        let first = lives.iter().map(|l| l.submitted).min().unwrap_or_default();
+        Scorecard {
+            wait_s: Spread::of(waits),
+            jct_s: Spread::of(ends),
+            wait_s_by_queue: by_queue.into_iter().map(|(q, w)| (q, Spread::of(w))).collect(),
+            makespan_s: figures::seconds(last.since(first)),
+            deadline_misses: misses,
+            ..Scorecard::default()
+        }
+    }
+}
+
+impl Scorecard {
+    /// Whether the run broke nothing and lost nothing.
+    #[must_use]
+    pub fn sound(&self) -> bool {
+        let broken = self.ceiling_violations + self.quota_violations + self.gang_violations;
+        broken + self.lost + self.nodes_at_end == 0
+    }
+
+    /// Time inside the engine, from nanoseconds.
+    pub(crate) fn set_engine_nanos(&mut self, nanos: u64) {
+        self.engine_s = from_nanos(nanos);
+    }
+}
+
+/// What the engine's ledger and the world's books do not agree on. Empty is what it should be.
+pub(crate) fn disagreements(ledger: &Ledger, books: &Books) -> Vec<String> {
+    let mut list = Vec::new();
+    for capacity in [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand] {
+        let (account, bill) = (ledger.account(capacity), books.of(capacity));
+        if account.sum_of_kinds() != account.bought {
+            let (sum, bought) = (account.sum_of_kinds().0, account.bought.0);
+            list.push(format!("{capacity}: kinds add up to {sum}, bought {bought} milli-GPU ms"));
+        }
+        if account.node_time != bill.node_time {
+            let (ours, theirs) = (account.node_time.0, bill.node_time.0);
+            list.push(format!("{capacity}: {ours} ms of node time, the cloud has {theirs}"));
+        }
+        if account.bought != bill.gpu_time {
+            let (ours, theirs) = (account.bought.0, bill.gpu_time.0);
+            list.push(format!("{capacity}: {ours} milli-GPU ms, the cloud has {theirs}"));
+        }
+        let money = [(account.cost, bill.cost), (account.cost_on_demand, bill.cost_on_demand)];
+        for (ours, theirs) in money.into_iter().filter(|(ours, theirs)| ours != theirs) {
+            let (ours, theirs) = (ours.micro_dollars(), theirs.micro_dollars());
+            list.push(format!("{capacity}: {ours} micro-dollars, the cloud bills {theirs}"));
+        }
+    }
+    list
+}
+
+fn sum(ledger: &Ledger) -> Account {
+    let mut all = Account::default();
+    for account in &ledger.by_capacity {
+        all.allocated += account.allocated;
+        all.boot += account.boot;
+        all.booked += account.booked;
+        all.idle += account.idle;
+        all.idle_nodes += account.idle_nodes;
+        all.fragmentation += account.fragmentation;
+    }
+    all
+}
+
+fn share(job: &TraceJob) -> MilliGpu {
+    MilliGpu(u64::from(job.gpus) * u64::from(job.gpu_milli.min(1000)))
+}
+
+fn requested(trace: &[TraceJob]) -> GpuTime {
+    let mut total = GpuTime(0);
+    for job in trace {
+        total += share(job).over(Span(job.duration_ms));
+    }
+    total
+}
+
+/// See [`Scorecard::cost_lower_bound_usd`]. Per job rounded down to the micro-dollar-per-hour millisecond.
+fn lower_bound(trace: &[TraceJob], state: &State, books: &Books) -> Spend {
+    let Some(policy) = state.policy() else { return Spend(0) };
+    let mut known: BTreeMap<(&[String], u32), Option<(u64, u16)>> = BTreeMap::new();
+    let mut total = Spend(0);
+    for job in trace.iter().filter(|j| j.gpus > 0) {
+        let key = (job.gpu_models.as_slice(), job.gpu_mem_mib);
+        let best = *known.entry(key).or_insert_with(|| cheapest(policy, state, books, job));
+        let Some((price, gpus)) = best else { continue };
+        let time = share(job).over(Span(job.duration_ms));
+        total += Spend(time.0 * u128::from(price) / (1000 * u128::from(gpus)));
+    }
+    total
+}
+
+/// Price and GPUs of the offering with the lowest price per GPU that answers to the job's models and has the memory.
+fn cheapest(policy: &Policy, state: &State, books: &Books, job: &TraceJob) -> Option<(u64, u16)> {
+    let mut best: Option<(u64, u16)> = None;
+    for (at, row) in (0u32..).zip(state.offerings()) {
+        let offer = &row.offer;
+        let listed = policy.offerings.iter().any(|o| o.key() == offer.key());
+        let answers = job.gpu_models.is_empty() || offer.models.iter().any(|m| job.gpu_models.contains(m));
+        let holds = u64::from(job.gpu_mem_mib) <= offer.gpu_mem.0;
+        if !(listed && answers && holds && offer.gpus > 0) {
+            continue;
+        }
+        let Some(price) = books.cheapest(forebay_engine::ids::OfferingId(at)) else { continue };
+        let less = |(p, g): (u64, u16)| u128::from(price.0) * u128::from(g) < u128::from(p) * u128::from(offer.gpus);
+        if best.is_none_or(less) {
+            best = Some((price.0, offer.gpus));
+        }
+    }
+    best
+}

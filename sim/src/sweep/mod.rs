@@ -1,0 +1,182 @@
+//! The seeded fault sweep: a random small policy, a random small workload, and everything that can go wrong between engine, journal
+//! and world. After each batch everything that must always hold is checked, and at each crash the replayed state must equal the live one.
+//!
+//! ```text
+//! seed -> policy x workload x faults -> run to the end -> SweepReport | SweepFailure (with the command that replays it)
+//! ```
+//!
+//! Never: two outcomes for one seed.
+
+mod checks;
+mod harness;
+mod workload;
+
+use std::fmt;
+
+use crate::faults::FaultTally;
+
+/// What one seed, or many, went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Seeds.
+    pub seeds: u64,
+    /// Batches.
+    pub batches: u64,
+    /// Jobs submitted.
+    pub jobs: u64,
+    /// Jobs that were done.
+    pub completed: u64,
+    /// Jobs that were given up.
+    pub failed: u64,
+    /// Jobs that were stopped on request.
+    pub cancelled: u64,
+    /// Jobs that could never be run.
+    pub rejected: u64,
+    /// Jobs whose work was done a second time, because the message of its end was lost with its node.
+    pub redone: u64,
+    /// Runs stopped for others.
+    pub preemptions: u64,
+    /// Nodes that the cloud took back.
+    pub reclaims: u64,
+    /// Of these, without a warning.
+    pub unwarned: u64,
+    /// Times that the process died.
+    pub crashes: u64,
+    /// Of these, with the batch never written.
+    pub unwritten: u64,
+    /// Of these, with the batch torn.
+    pub torn: u64,
+    /// Of these, between the journal and the release of its effects.
+    pub unreleased: u64,
+    /// Times that the process was down for a while.
+    pub downtimes: u64,
+    /// Steps of the wall clock.
+    pub clock_steps: u64,
+    /// Lists that were stale.
+    pub stale_lists: u64,
+    /// Events that a list brought.
+    pub found_by_list: u64,
+    /// What went wrong on the way.
+    pub faults: FaultTally,
+}
+
+impl SweepReport {
+    /// Adds another report to this one.
+    pub fn add(&mut self, other: &SweepReport) {
+        let fields = [
+            (&mut self.seeds, other.seeds),
+            (&mut self.batches, other.batches),
+            (&mut self.jobs, other.jobs),
+            (&mut self.completed, other.completed),
+            (&mut self.failed, other.failed),
+            (&mut self.cancelled, other.cancelled),
+            (&mut self.rejected, other.rejected),
+            (&mut self.redone, other.redone),
+            (&mut self.preemptions, other.preemptions),
+            (&mut self.reclaims, other.reclaims),
+            (&mut self.unwarned, other.unwarned),
+            (&mut self.crashes, other.crashes),
+            (&mut self.unwritten, other.unwritten),
+            (&mut self.torn, other.torn),
+            (&mut self.unreleased, other.unreleased),
+            (&mut self.downtimes, other.downtimes),
+            (&mut self.clock_steps, other.clock_steps),
+            (&mut self.stale_lists, other.stale_lists),
+            (&mut self.found_by_list, other.found_by_list),
+            (&mut self.faults.lost_effects, other.faults.lost_effects),
+            (&mut self.faults.doubled_effects, other.faults.doubled_effects),
+            (&mut self.faults.late_effects, other.faults.late_effects),
+            (&mut self.faults.lost_events, other.faults.lost_events),
+            (&mut self.faults.doubled_events, other.faults.doubled_events),
+            (&mut self.faults.late_events, other.faults.late_events),
+        ];
+        for (sum, more) in fields {
+            *sum += more;
+        }
+    }
+}
+
+impl fmt::Display for SweepReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults = &self.faults;
+        writeln!(f, "{} seeds, {} batches, {} jobs", self.seeds, self.batches, self.jobs)?;
+        let (done, given_up) = (self.completed, self.failed);
+        let (asked, never, redone) = (self.cancelled, self.rejected, self.redone);
+        writeln!(
+            f,
+            "jobs     {done} completed ({redone} redone), {given_up} failed, {asked} cancelled, {never} rejected"
+        )?;
+        let (written, torn, held) = (self.unwritten, self.torn, self.unreleased);
+        write!(f, "crashes  {} ({written} unwritten, {torn} torn, {held} unreleased), ", self.crashes)?;
+        writeln!(f, "{} down times, {} clock steps", self.downtimes, self.clock_steps)?;
+        let (lost, twice, late) = (faults.lost_effects, faults.doubled_effects, faults.late_effects);
+        writeln!(f, "effects  {lost} lost, {twice} doubled, {late} late")?;
+        let (lost, twice, late) = (faults.lost_events, faults.doubled_events, faults.late_events);
+        write!(f, "messages {lost} lost, {twice} doubled, {late} late, ")?;
+        writeln!(f, "{} stale lists, {} found by a list", self.stale_lists, self.found_by_list)?;
+        let (taken, unwarned) = (self.reclaims, self.unwarned);
+        write!(f, "stops    {} preemptions, {taken} reclaims ({unwarned} without warning)", self.preemptions)
+    }
+}
+
+/// A seed under which something did not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("seed {seed}, batch {batch}, at {now} ms: {what}\nreplay: cargo xtask sweep --from {seed} --seeds 1")]
+pub struct SweepFailure {
+    /// The seed.
+    pub seed: u64,
+    /// The batch after which it was found.
+    pub batch: u64,
+    /// Virtual time in ms.
+    pub now: u64,
+    /// What did not hold.
+    pub what: String,
+}
+
+/// A rule broken on purpose, to show that the checks find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Workers survive their stop, so that two attempts are alive at once.
+    Zombies,
+    /// A batch is not written though its effects leave.
+    DroppedBatch,
+    /// The live state learns of a node that the journal does not know.
+    PhantomNode,
+    /// A submission is acknowledged and not taken in.
+    LostSubmission,
+    /// A status message is left out.
+    SkippedStatus,
+    /// A gang starts without its last worker.
+    HalfGang,
+    /// An effect asks for something else when it is released again.
+    ChangedRequest,
+}
+
+impl Sabotage {
+    /// Every kind.
+    pub const ALL: [Sabotage; 7] = [
+        Sabotage::Zombies,
+        Sabotage::DroppedBatch,
+        Sabotage::PhantomNode,
+        Sabotage::LostSubmission,
+        Sabotage::SkippedStatus,
+        Sabotage::HalfGang,
+        Sabotage::ChangedRequest,
+    ];
+}
+
+/// Runs a seed.
+///
+/// # Errors
+/// The first thing that did not hold.
+pub fn run(seed: u64) -> Result<SweepReport, SweepFailure> {
+    run_with(seed, None)
+}
+
+/// Runs a seed with a rule broken on purpose.
+///
+/// # Errors
+/// The first thing that did not hold.
+pub fn run_with(seed: u64, sabotage: Option<Sabotage>) -> Result<SweepReport, SweepFailure> {
+    harness::Harness::new(seed, sabotage).run()
+}

@@ -1,0 +1,184 @@
+//! A small random workload: jobs of every shape that the engine knows, some of which fail, linger, are cancelled or submitted twice.
+//!
+//! Never: a job that some policy could not reject; what becomes of it is the engine's business.
+
+use forebay_engine::event::Event;
+use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
+use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
+
+use crate::policies::QUEUES;
+use crate::world::JobTruth;
+use crate::world::hash::{Draw, below, draw};
+
+/// Something that a pipeline sends, and when.
+#[derive(Clone, Debug)]
+pub(super) struct Input {
+    pub at: Millis,
+    pub event: Event,
+}
+
+/// A workload.
+#[derive(Clone, Debug)]
+pub(super) struct Workload {
+    /// In order of time.
+    pub inputs: Vec<Input>,
+    /// The truth of each job, by subject.
+    pub truths: Vec<(String, JobTruth)>,
+}
+
+/// The tenant of all jobs.
+pub(super) const TENANT: &str = "t";
+
+struct Dice {
+    seed: u64,
+    job: u64,
+}
+
+impl Dice {
+    fn roll(&self, nth: u64, bound: u64) -> u64 {
+        below(draw(self.seed, Draw::Made, 1000 + self.job, nth), bound)
+    }
+
+    fn one_in(&self, nth: u64, n: u64) -> bool {
+        self.roll(nth, n) == 0
+    }
+}
+
+/// Makes a workload of 3 to 26 jobs, or one time in four of up to 90, within an hour and a half.
+pub(super) fn random(seed: u64) -> Workload {
+    let most = if below(draw(seed, Draw::Made, 2, 1), 4) == 0 { 88 } else { 24 };
+    let count = 3 + below(draw(seed, Draw::Made, 2, 0), most);
+    let mut workload = Workload { inputs: Vec::new(), truths: Vec::new() };
+    for job in 0..count {
+        one(&Dice { seed, job }, &mut workload);
+    }
+    workload.inputs.sort_by_key(|i| i.at);
+    workload
+}
+
+fn one(dice: &Dice, workload: &mut Workload) {
+    let burst = dice.one_in(0, 3);
+    let at = Millis(if burst { 1_800_000 + dice.roll(1, 5000) } else { dice.roll(1, 5_400_000) });
+    let spec = spec(dice);
+    workload.truths.push((spec.subject.clone(), truth(dice)));
+    let mut send = |at, event| workload.inputs.push(Input { at, event });
+    if dice.one_in(2, 20) {
+        let again = at + Span(dice.roll(3, 1_200_000));
+        send(again, Event::JobSubmitted(Box::new(spec.clone())));
+    }
+    if dice.one_in(4, 30) {
+        let other = JobSpec { digest: spec.digest + 1, priority: 7, ..spec.clone() };
+        send(at + Span(1 + dice.roll(5, 1_200_000)), Event::JobSubmitted(Box::new(other)));
+    }
+    if dice.one_in(6, 12) {
+        let cancelled = Event::JobCancelled { tenant: TENANT.into(), subject: spec.subject.clone() };
+        send(at + Span(dice.roll(7, 2_400_000)), cancelled);
+    }
+    send(at, Event::JobSubmitted(Box::new(spec)));
+}
+
+fn spec(dice: &Dice) -> JobSpec {
+    let queue = match dice.roll(10, 12) {
+        0 => format!("stray/{}", dice.roll(11, 2)),
+        n => QUEUES[(n % QUEUES.len() as u64) as usize].to_owned(),
+    };
+    let tier = match dice.roll(12, 12) {
+        0 => Some("critical"),
+        1 => Some("low"),
+        2 => Some("no such tier"),
+        _ => None,
+    };
+    let (gang, shares) = gang(dice);
+    let models = match dice.roll(13, 6) {
+        0 => vec!["t4".to_owned()],
+        1 => vec!["a10g".to_owned(), "t4".to_owned()],
+        _ => Vec::new(),
+    };
+    let save = Checkpointing { every: Span::secs(60 + dice.roll(14, 600)), grace: Span::secs(10 + dice.roll(15, 110)) };
+    JobSpec {
+        tenant: TENANT.into(),
+        subject: format!("job-{}", dice.job),
+        principal: "p".into(),
+        queue,
+        tier: tier.map(str::to_owned),
+        priority: i32::try_from(dice.roll(16, 5)).unwrap_or(0) - 2,
+        completion: match (&gang, dice.roll(17, 3)) {
+            (Gang::Workers { max: 2.., .. }, 0) => Completion::Leader,
+            (Gang::Workers { max: 2.., .. }, 1) => Completion::Any,
+            _ => Completion::All,
+        },
+        gang,
+        models,
+        spot: !dice.one_in(18, 5),
+        shares,
+        checkpoint: (dice.roll(19, 10) < 7).then_some(save),
+        restart: Span::secs(dice.roll(20, 90)),
+        retry: Retry {
+            attempts: 1 + u32::try_from(dice.roll(21, 3)).unwrap_or(0),
+            backoff: Span::secs(5 + dice.roll(22, 60)),
+            never: if dice.one_in(23, 4) { vec![42] } else { Vec::new() },
+        },
+        expected: dice.one_in(24, 2).then(|| Span::secs(60 + dice.roll(25, 1800))),
+        max_run: dice.one_in(26, 15).then(|| Span::secs(120 + dice.roll(27, 900))),
+        deadline: dice.one_in(28, 6).then(|| Millis(dice.roll(29, 10_800_000))),
+        digest: u128::from(dice.job) * 10,
+        rerun: false,
+        run: vec![1, 2, 3],
+    }
+}
+
+fn gang(dice: &Dice) -> (Gang, bool) {
+    let small = |nth, bound| u32::try_from(dice.roll(nth, bound)).unwrap_or(0);
+    let ask = |gpus: u32, share: u16| WorkerAsk {
+        gpus: u16::try_from(gpus).unwrap_or(0),
+        share,
+        gpu_mem: Mib(if dice.one_in(40, 5) { 2000 } else { 0 }),
+        cpu: MilliCpu(dice.roll(41, 3) * 500),
+        mem: Mib(dice.roll(42, 3) * 1000),
+    };
+    match dice.roll(43, 10) {
+        0..4 => (Gang::Workers { min: 1, max: 1, each: ask(1, 1000) }, false),
+        4 | 5 => {
+            let share = [100, 250, 500][small(44, 3) as usize];
+            (Gang::Workers { min: 1, max: 1, each: ask(1, share) }, true)
+        }
+        6 | 7 => (Gang::Spanning { gpus: 1 + small(45, 10), per_gpu: ask(1, 1000) }, false),
+        8 => {
+            let min = 1 + small(46, 3);
+            let each = ask(1 + small(47, 3), 1000);
+            (Gang::Workers { min, max: min + small(48, 2), each }, false)
+        }
+        _ => (Gang::Workers { min: 1, max: 1, each: ask(0, 1000) }, false),
+    }
+}
+
+fn truth(dice: &Dice) -> JobTruth {
+    let duration = match dice.roll(60, 6) {
+        0 => dice.roll(61, 20_000),
+        1 => 0,
+        _ => dice.roll(61, 2_400_000),
+    };
+    JobTruth {
+        duration: Span(duration),
+        failures: if dice.one_in(62, 4) { 1 + u32::try_from(dice.roll(63, 2)).unwrap_or(0) } else { 0 },
+        exit_code: [1, 42][dice.roll(64, 2) as usize],
+        fails_node: dice.one_in(65, 4),
+        gpu_util_permille: None,
+        linger: dice.one_in(66, 10).then(|| Span::secs(60 + dice.roll(67, 1800))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_are_in_order_and_come_again() {
+        for seed in 0..50 {
+            let workload = random(seed);
+            assert!(workload.inputs.windows(2).all(|w| w[0].at <= w[1].at));
+            assert!(workload.truths.len() >= 3 && workload.inputs.len() >= workload.truths.len());
+            assert_eq!(format!("{workload:?}"), format!("{:?}", random(seed)));
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The simulated cloud: answers launches, boots instances, takes spot back when the market has less of it, ends instances on request.
+//!
+//! ```text
+//! launch -> (1..3 s) answer -> boot -> ready -> ... -> terminate -> (5..15 s) gone
+//!                         market falls -> notice -> (120 s) gone
+//! ```
+//!
+//! Never: account limits, instances that fail on their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_engine::catalog::{CapacityType, Offering};
+use forebay_engine::event::{Event, GoneWhy, LaunchError};
+use forebay_engine::ids::{OfferingId, PurchaseId};
+use forebay_engine::state::State;
+use forebay_engine::units::{HOUR_MS, Millis, Rate, Span};
+
+use super::books::Books;
+use super::hash::{Draw, below, chance, draw, name};
+use super::{Agenda, DEFAULT_DEPTH, Due, WorldOptions};
+
+/// A reclaim is announced this long ahead, as EC2 does.
+const NOTICE: Span = Span::secs(120);
+
+/// A launch as asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    pub purchase: PurchaseId,
+    pub offering: OfferingId,
+    pub count: u32,
+    pub at_least: u32,
+}
+
+/// A launch and, once the cloud has answered, its instances.
+#[derive(Clone, Debug)]
+struct Launch {
+    ask: Ask,
+    answer: Option<(Vec<usize>, Option<LaunchError>)>,
+}
+
+/// An instance, existing or gone.
+#[derive(Clone, Debug)]
+pub(super) struct Instance {
+    pub name: String,
+    pub purchase: PurchaseId,
+    pub offering: OfferingId,
+    pub launched: Millis,
+    pub ready: bool,
+    ending: bool,
+    pub reclaim_at: Option<Millis>,
+    gone: Option<GoneWhy>,
+}
+
+/// An offering as the cloud sells it.
+#[derive(Clone, Debug)]
+struct Sold {
+    offer: Offering,
+    /// The price that its market's permille are of.
+    mean: Rate,
+    pair: Option<usize>,
+    stock: Option<u32>,
+    /// The price now, and when it was announced, if ever.
+    price: (Option<Millis>, Rate),
+    existing: u32,
+}
+
+/// The cloud.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cloud {
+    sold: Vec<Sold>,
+    /// Pairs of the market whose changes are on the agenda.
+    watched: BTreeSet<usize>,
+    launches: BTreeMap<PurchaseId, Launch>,
+    instances: Vec<Instance>,
+    by_name: BTreeMap<String, usize>,
+    existing: BTreeSet<usize>,
+}
+
+pub(super) fn reclaimed() -> GoneWhy {
+    GoneWhy::Reclaimed
+}
+
+pub(super) fn terminated() -> GoneWhy {
+    GoneWhy::Terminated
+}
+
+impl Cloud {
+    /// Takes note of offerings that it has not heard of.
+    pub(super) fn know(&mut self, options: &WorldOptions, state: &State, agenda: &mut Agenda, books: &mut Books) {
+        let rows = state.offerings();
+        for (at, row) in rows.iter().enumerate().skip(self.sold.len()) {
+            let offer = &row.offer;
+            let listed = state.policy().and_then(|p| p.offerings.iter().find(|o| o.key() == offer.key()));
+            let pair = (0..options.market.len())
+                .find(|ix| options.market.pair(*ix) == Some((offer.instance_type.as_str(), offer.zone.as_str())));
+            let pair = pair.filter(|_| offer.capacity == CapacityType::Spot);
+            let stock = options.stock.iter().find(|s| {
+                s.instance_type == offer.instance_type && s.zone == offer.zone && s.capacity == offer.capacity
+            });
+            books.know(Millis(0), offer);
+            self.sold.push(Sold {
+                offer: offer.clone(),
+                mean: listed.map_or(offer.price, |o| o.price),
+                pair,
+                stock: stock.map(|s| s.count),
+                price: (None, offer.price),
+                existing: 0,
+            });
+            if let Some(pair) = pair {
+                agenda.at(state.now(), Due::Price(OfferingId(u32::try_from(at).unwrap_or(u32::MAX))));
+                if self.watched.insert(pair) {
+                    agenda.at(state.now(), Due::Market(pair));
+                }
+            }
+        }
+    }
+
+    /// A launch arrives. One that is known is said again, with everything that has become of its instances.
+    pub(super) fn launch(&mut self, now: Millis, ask: Ask, options: &WorldOptions, agenda: &mut Agenda) {
+        let id = ask.purchase;
+        match self.launches.get(&id) {
+            None => {
+                self.launches.insert(id, Launch { ask, answer: None });
+                let answer = 1000 + below(draw(options.seed, Draw::Answer, id.0, 0), 2000);
+                agenda.at(now + Span(answer), Due::Answer(id));
+            }
+            Some(Launch { answer: Some((instances, error)), .. }) => {
+                let names = instances.iter().filter_map(|ix| self.instances.get(*ix)).map(|i| i.name.clone());
+                agenda.say(now, Event::LaunchOutcome { purchase: id, instances: names.collect(), error: *error });
+                for instance in instances.iter().filter_map(|ix| self.instances.get(*ix)) {
+                    let instance_name = instance.name.clone();
+                    match instance.gone {
+                        Some(why) => agenda.say(now, Event::NodeGone { instance: instance_name, why }),
+                        None if instance.ready => agenda.say(now, Event::NodeReady { instance: instance_name }),
+                        None => {}
+                    }
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The cloud answers a launch.
+    pub(super) fn answer(
+        &mut self,
+        at: Millis,
+        id: PurchaseId,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+        books: &mut Books,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(ask) = self.launches.get(&id).map(|l| l.ask) else { return };
+        let (count, error) = self.offered(at, ask, options);
+        let mut made = Vec::new();
+        for nth in 0..count {
+            made.push(self.create(at, ask, nth, options, agenda, books));
+        }
+        let names = made.iter().filter_map(|ix| self.instances.get(*ix)).map(|i| i.name.clone()).collect();
+        if let Some(launch) = self.launches.get_mut(&id) {
+            launch.answer = Some((made, error));
+        }
+        events.push(Event::LaunchOutcome { purchase: id, instances: names, error });
+    }
+
+    /// An instance joins the cluster, unless it is going already.
+    pub(super) fn ready(&mut self, ix: usize) -> Option<Event> {
+        let instance = self.instances.get_mut(ix)?;
+        if instance.gone.is_some() || instance.ending || instance.ready {
+            return None;
+        }
+        instance.ready = true;
+        Some(Event::NodeReady { instance: instance.name.clone() })
+    }
+
+    /// A termination arrives. Returns the instance that it will end, the first time.
+    pub(super) fn terminate(
+        &mut self,
+        now: Millis,
+        instance: &str,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+    ) -> Option<usize> {
+        let Some(ix) = self.find(instance) else {
+            agenda.say(now, Event::NodeGone { instance: instance.to_owned(), why: GoneWhy::Terminated });
+            return None;
+        };
+        let row = self.instances.get_mut(ix)?;
+        if let Some(why) = row.gone {
+            agenda.say(now, Event::NodeGone { instance: instance.to_owned(), why });
+            return None;
+        }
+        if row.ending {
+            return None;
+        }
+        row.ending = true;
+        let takes = 5000 + below(draw(options.seed, Draw::Termination, name(&[instance]), 0), 10_000);
+        agenda.at(now + Span(takes), Due::Terminated(ix));
+        Some(ix)
+    }
+
+    /// An instance is no more.
+    pub(super) fn gone(&mut self, at: Millis, ix: usize, why: GoneWhy, books: &mut Books) -> Option<Event> {
+        let instance = self.instances.get_mut(ix)?;
+        if instance.gone.is_some() {
+            return None;
+        }
+        instance.gone = Some(why);
+        self.existing.remove(&ix);
+        books.gone(instance.offering, instance.launched, at);
+        let taken = why == GoneWhy::Reclaimed || instance.reclaim_at.is_some();
+        books.reclaims += u64::from(taken);
+        books.unwarned += u64::from(taken && instance.reclaim_at.is_none());
+        if let Some(sold) = self.sold.get_mut(instance.offering.ix()) {
+            sold.existing = sold.existing.saturating_sub(1);
+        }
+        Some(Event::NodeGone { instance: instance.name.clone(), why })
+    }
+
+    /// A pair's availability may have changed: spot beyond it is taken back.
+    pub(super) fn market(
+        &mut self,
+        at: Millis,
+        pair: usize,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+        events: &mut Vec<Event>,
+    ) {
+        if let Some(next) = next_change(options, pair, at) {
+            agenda.at(next, Due::Market(pair));
+        }
+        let Some(most) = available(options, pair, at) else { return };
+        let of_pair = |ix: &usize| self.sold_of(*ix).is_some_and(|s| s.pair == Some(pair));
+        let mut held: Vec<usize> = self.existing.iter().copied().filter(of_pair).collect();
+        held.retain(|ix| self.instances.get(*ix).is_some_and(|i| i.reclaim_at.is_none() && !i.ending));
+        let excess = held.len().saturating_sub(most as usize);
+        if excess == 0 {
+            return;
+        }
+        let seed = options.seed;
+        held.sort_by_key(|ix| (draw(seed, Draw::Reclaim, *ix as u64, at.0), *ix));
+        for ix in held.into_iter().take(excess) {
+            let Some(instance) = self.instances.get_mut(ix) else { continue };
+            if chance(draw(seed, Draw::Warning, name(&[&instance.name]), at.0), options.warning_permille) {
+                let goes = at + NOTICE;
+                instance.reclaim_at = Some(goes);
+                events.push(Event::ReclaimNotice { instance: instance.name.clone(), at: goes });
+                agenda.at(goes, Due::Reclaimed(ix));
+            } else {
+                agenda.at(at, Due::Reclaimed(ix));
+            }
+        }
+    }
+
+    /// An offering's price may have changed. It is announced at most once an hour.
+    pub(super) fn price(
+        &mut self,
+        at: Millis,
+        offering: OfferingId,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+        books: &mut Books,
+    ) -> Option<Event> {
+        let sold = self.sold.get_mut(offering.ix())?;
+        let pair = sold.pair?;
+        if let Some(earliest) = sold.price.0.map(|said| said + Span(HOUR_MS)).filter(|e| at < *e) {
+            agenda.at(earliest, Due::Price(offering));
+            return None;
+        }
+        if let Some(next) = next_change(options, pair, at) {
+            agenda.at(next, Due::Price(offering));
+        }
+        let permille = options.market.state_at(pair, at.since(options.origin).0).price_permille;
+        let moved = Rate(sold.mean.0.saturating_mul(u64::from(permille)).div_ceil(1000)).min(sold.offer.max_price);
+        if moved == sold.price.1 {
+            return None;
+        }
+        sold.price = (Some(at), moved);
+        books.reprice(at, offering, moved);
+        Some(Event::PriceChanged { offering, price: moved })
+    }
+
+    /// An instance by its name.
+    pub(super) fn find(&self, instance: &str) -> Option<usize> {
+        self.by_name.get(instance).copied()
+    }
+
+    /// Whether work can start there.
+    pub(super) fn usable(&self, ix: usize) -> bool {
+        self.instances.get(ix).is_some_and(|i| i.ready && i.gone.is_none() && !i.ending)
+    }
+
+    /// Whole GPUs of an instance.
+    pub(super) fn gpus(&self, ix: usize) -> u16 {
+        self.sold_of(ix).map_or(0, |s| s.offer.gpus)
+    }
+
+    /// Instances that exist, by launch.
+    pub(super) fn existing(&self) -> impl Iterator<Item = &Instance> + '_ {
+        self.existing.iter().filter_map(|ix| self.instances.get(*ix))
+    }
+
+    /// An instance that is there already, for a rebuilt world.
+    pub(super) fn adopt(&mut self, instance: Instance, books: &mut Books) -> usize {
+        let ix = self.instances.len();
+        if let Some(sold) = self.sold.get_mut(instance.offering.ix()) {
+            sold.existing += 1;
+        }
+        books.launched();
+        self.by_name.insert(instance.name.clone(), ix);
+        self.existing.insert(ix);
+        self.instances.push(instance);
+        ix
+    }
+
+    fn create(
+        &mut self,
+        at: Millis,
+        ask: Ask,
+        nth: u32,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+        books: &mut Books,
+    ) -> usize {
+        let id = draw(options.seed, Draw::Instance, ask.purchase.0, u64::from(nth));
+        let instance = Instance::new(format!("i-{id:016x}"), ask.purchase, ask.offering, at);
+        let boot = self.boot(&instance.name, ask.offering, options);
+        let ix = self.adopt(instance, books);
+        if let Some(boot) = boot {
+            agenda.at(at + boot, Due::Ready(ix));
+        }
+        ix
+    }
+
+    /// From launch to ready: the offering's time, 20 % shorter to 50 % longer. `None`: never.
+    pub(super) fn boot(&self, instance: &str, offering: OfferingId, options: &WorldOptions) -> Option<Span> {
+        let usual = self.sold.get(offering.ix())?.offer.boot;
+        let whose = name(&[instance]);
+        if chance(draw(options.seed, Draw::NoBoot, whose, 0), options.no_boot_permille) {
+            return None;
+        }
+        let slow = chance(draw(options.seed, Draw::SlowBoot, whose, 0), options.slow_boot_permille);
+        let permille = 800 + below(draw(options.seed, Draw::Boot, whose, 0), 701);
+        Some(Span(usual.0.saturating_mul(permille) / 1000 * if slow { 5 } else { 1 }))
+    }
+
+    /// How many of what is asked the cloud gives, and why not all.
+    fn offered(&self, at: Millis, ask: Ask, options: &WorldOptions) -> (u32, Option<LaunchError>) {
+        let refused = |draw_kind, permille| chance(draw(options.seed, draw_kind, ask.purchase.0, 0), permille);
+        if refused(Draw::Throttle, options.throttle_permille) {
+            return (0, Some(LaunchError::Throttled));
+        }
+        if refused(Draw::ServerError, options.server_error_permille) {
+            return (0, Some(LaunchError::Server));
+        }
+        let Some(sold) = self.sold.get(ask.offering.ix()) else { return (0, Some(LaunchError::Config)) };
+        let within = |list: &[(Millis, Millis)]| list.iter().any(|(from, to)| *from <= at && at < *to);
+        let most = match sold.offer.capacity {
+            CapacityType::OnDemand if within(&options.on_demand_out) => Some(0),
+            CapacityType::Spot => sold.pair.and_then(|pair| available(options, pair, at)),
+            _ => None,
+        };
+        let most = match (most, sold.stock) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let free = most.map_or(u32::MAX, |most| most.saturating_sub(sold.existing));
+        let count = ask.count.min(free);
+        if count < ask.count {
+            return (if count < ask.at_least.max(1) { 0 } else { count }, Some(LaunchError::Capacity));
+        }
+        (count, None)
+    }
+
+    fn sold_of(&self, ix: usize) -> Option<&Sold> {
+        self.sold.get(self.instances.get(ix)?.offering.ix())
+    }
+}
+
+impl Instance {
+    pub(super) fn new(name: String, purchase: PurchaseId, offering: OfferingId, launched: Millis) -> Instance {
+        Instance { name, purchase, offering, launched, ready: false, ending: false, reclaim_at: None, gone: None }
+    }
+}
+
+/// Spot nodes of a pair at `at`. `None`: without bound.
+fn available(options: &WorldOptions, pair: usize, at: Millis) -> Option<u32> {
+    let permille = options.market.state_at(pair, at.since(options.origin).0).available_permille;
+    if permille >= 1000 && options.depth.is_none() {
+        return None;
+    }
+    Some(options.depth.unwrap_or(DEFAULT_DEPTH).saturating_mul(u32::from(permille)) / 1000)
+}
+
+/// The next moment after `at` at which a pair's availability or price may be another.
+fn next_change(options: &WorldOptions, pair: usize, at: Millis) -> Option<Millis> {
+    let market = options.market.next_change_after(pair, at.since(options.origin).0);
+    market.map(|t| options.origin + Span(t)).filter(|t| *t > at)
+}

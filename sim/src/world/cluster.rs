@@ -1,0 +1,692 @@
+//! The simulated cluster: starts gangs whole, lets them work, save, finish, fail and linger, and stops them.
+//!
+//! ```text
+//! start -> (2 s) -> started -> restart -> work .. saves .. work -> completed | failed
+//!                                  |  node gone: its workers die, the rest stays until stopped
+//!                                  +- stop -> saves within grace, or is killed at the deadline -> stopped
+//! ```
+//!
+//! Never: starts a part of a gang, or a run that was stopped before it was started.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_engine::effect::WorkerPlace;
+use forebay_engine::event::{Event, GoneWhy};
+use forebay_engine::ids::{Attempt, JobId, NodeId};
+use forebay_engine::job::{Checkpointing, Completion, JobSpec};
+use forebay_engine::reconcile::{RunStatus, SETTLED, SeenRun};
+use forebay_engine::units::{GpuTime, MilliGpu, Millis, Span};
+
+use super::books::Books;
+use super::hash::{Draw, below, chance, draw, name};
+use super::{Agenda, Due, JobTruth, WorldOptions};
+
+/// A run's end is listed for this long.
+const LISTED: Span = Span::mins(120);
+/// A lingering run reports its idleness this often.
+const IDLE_BEAT: Span = Span::mins(1);
+
+/// A start as asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order<'a> {
+    pub job: JobId,
+    pub attempt: Attempt,
+    pub workers: &'a [WorkerPlace],
+    pub resume_from: Span,
+}
+
+/// A stop as asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stop {
+    pub checkpoint: bool,
+    pub deadline: Millis,
+}
+
+#[derive(Clone, Debug)]
+struct Worker {
+    instance: Option<usize>,
+    node: NodeId,
+    gpus: u64,
+    share: u16,
+    alive: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Working,
+    Lingering { since: Millis },
+    Ended(RunStatus),
+}
+
+/// One run of a job.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    key: (JobId, Attempt),
+    whose: u64,
+    workers: Vec<Worker>,
+    share: MilliGpu,
+    phase: Phase,
+    truth: JobTruth,
+    checkpoint: Option<Checkpointing>,
+    completion: Completion,
+    restart: Span,
+    /// Work done before this run.
+    base: Span,
+    started: bool,
+    /// When it goes on from `base`.
+    work_from: Millis,
+    /// No more work is done from then on: it is being stopped, or a node under it is gone.
+    frozen: Option<Millis>,
+    broken: bool,
+    /// Work that is durable.
+    saved: Span,
+    stopping: bool,
+    /// What a stop will have saved.
+    will_save: Option<Span>,
+    undead: bool,
+    /// Its completion criterion is met.
+    met: bool,
+    /// What is said when somebody asks again.
+    last_word: Option<Event>,
+}
+
+impl Run {
+    fn alive(&self) -> bool {
+        !matches!(self.phase, Phase::Ended(_)) && self.workers.iter().any(|w| w.alive)
+    }
+
+    fn progress(&self, at: Millis) -> Span {
+        let at = self.frozen.map_or(at, |f| f.min(at));
+        if self.started {
+            (self.base + at.since(self.work_from)).min(self.truth.duration.max(self.base))
+        } else {
+            self.base
+        }
+    }
+
+    fn working(&self) -> bool {
+        self.phase == Phase::Working && self.frozen.is_none()
+    }
+
+    fn finish(&self) -> Millis {
+        self.work_from + (self.truth.duration - self.base)
+    }
+
+    fn fails(&self) -> bool {
+        self.key.1.0 <= self.truth.failures
+    }
+}
+
+/// The cluster.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cluster {
+    runs: Vec<Run>,
+    by_key: BTreeMap<(JobId, Attempt), usize>,
+    /// Runs with a live worker.
+    alive: BTreeSet<(JobId, usize)>,
+    ended: BTreeSet<(Millis, usize)>,
+    on: BTreeMap<usize, BTreeSet<usize>>,
+    used: BTreeMap<usize, Vec<u32>>,
+    completions: BTreeMap<JobId, u32>,
+    saved: BTreeMap<JobId, Span>,
+    violations: Vec<String>,
+}
+
+impl Cluster {
+    /// A start arrives. One that is known is said again.
+    #[allow(clippy::too_many_arguments)] // What the world knows and the order does not, each by its name.
+    pub(super) fn start(
+        &mut self,
+        now: Millis,
+        order: &Order<'_>,
+        places: &[(Option<usize>, &WorkerPlace)],
+        spec: &JobSpec,
+        truth: JobTruth,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+        gpus: &dyn Fn(usize) -> u16,
+    ) {
+        let key = (order.job, order.attempt);
+        if let Some(&ix) = self.by_key.get(&key) {
+            self.say_again(now, ix, agenda);
+            return;
+        }
+        let whole = places.iter().all(|(instance, _)| instance.is_some());
+        let mut run = Run::new(key, spec, truth, order.resume_from, places);
+        if whole {
+            self.check(order, gpus, places);
+        } else {
+            // A gang is started whole or not at all: nothing of this one will be.
+            run.workers.iter_mut().for_each(|w| (w.instance, w.alive) = (None, false));
+        }
+        let ix = self.add(run);
+        let takes = 1500 + below(draw(options.seed, Draw::Start, self.runs[ix].whose, u64::from(key.1.0)), 1000);
+        agenda.at(now + Span(takes), Due::Started(ix));
+    }
+
+    /// A stop arrives. Of a run that was never seen, it is known from here on that it never will be.
+    pub(super) fn stop(
+        &mut self,
+        now: Millis,
+        key: (JobId, Attempt),
+        stop: Stop,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+    ) {
+        let Some(&ix) = self.by_key.get(&key) else {
+            let mut run = Run::unseen(key);
+            run.last_word = Some(stopped(key, None));
+            let ix = self.add(run);
+            self.ended.insert((now, ix));
+            agenda.say(now + Span::secs(1), stopped(key, None));
+            return;
+        };
+        let run = &mut self.runs[ix];
+        if matches!(run.phase, Phase::Ended(_)) {
+            self.say_again(now, ix, agenda);
+            return;
+        }
+        if run.stopping {
+            return;
+        }
+        run.stopping = true;
+        let hash = draw(options.seed, Draw::Stop, run.whose, u64::from(key.1.0));
+        let can_save = stop.checkpoint && run.started && !run.broken;
+        let grace = run.checkpoint.filter(|_| can_save).map(|c| c.grace);
+        let takes = match grace {
+            Some(grace) => Span(grace.0.saturating_mul(200 + below(hash, 700)) / 1000),
+            None => Span(1000 + below(hash, 1000)),
+        };
+        run.will_save = grace.filter(|_| now + takes <= stop.deadline).map(|_| run.progress(now));
+        run.frozen = run.frozen.or(Some(now));
+        let hangs = chance(draw(options.seed, Draw::Hang, run.whose, u64::from(key.1.0)), options.hang_permille);
+        let killed = stop.deadline.max(now + Span(1));
+        agenda.at(if hangs { killed } else { (now + takes).min(killed) }, Due::Stopped(ix));
+    }
+
+    /// Something is due for a run.
+    pub(super) fn happen(
+        &mut self,
+        at: Millis,
+        due: Due,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+        books: &mut Books,
+        events: &mut Vec<Event>,
+    ) {
+        match due {
+            Due::Started(ix) => self.started(at, ix, options, agenda, books, events),
+            Due::Saves(ix) => self.saves(at, ix, options, agenda, events),
+            Due::Worked(ix, worker) => self.worked(at, ix, worker, agenda, books, events),
+            Due::Fails(ix) => self.fails(at, ix, books, events),
+            Due::Idles(ix) => self.idles(at, ix, agenda, events),
+            Due::Leaves(ix) => {
+                if matches!(self.runs[ix].phase, Phase::Lingering { .. }) && !self.runs[ix].stopping {
+                    self.complete(at, ix, books, events);
+                }
+            }
+            Due::Stopped(ix) => self.stopped(at, ix, books, events),
+            _ => {}
+        }
+    }
+
+    /// An instance is no more: its workers die, the rest of their gangs stays.
+    pub(super) fn node_gone(&mut self, at: Millis, instance: usize, why: GoneWhy, books: &mut Books) {
+        self.used.remove(&instance);
+        for ix in self.on.remove(&instance).unwrap_or_default() {
+            let run = &mut self.runs[ix];
+            let progress = run.progress(at);
+            let first = !run.broken && !run.met;
+            for worker in run.workers.iter_mut().filter(|w| w.instance == Some(instance)) {
+                worker.alive = false;
+            }
+            run.broken = true;
+            run.will_save = None;
+            run.frozen = run.frozen.or(Some(at));
+            let taken = why == GoneWhy::Reclaimed && first && run.started;
+            books.reclaimed_runs += u64::from(taken);
+            if taken {
+                books.lost_to_reclaims += run.share.over(progress - run.saved);
+            }
+            // A gang that is not up yet is reported when its start comes to nothing.
+            if !run.alive() && run.started {
+                run.last_word = Some(stopped(run.key, None));
+                self.end(at, ix, RunStatus::Dead, books);
+            }
+        }
+    }
+
+    /// Runs as listed.
+    pub(super) fn list(&self, now: Millis) -> Vec<SeenRun> {
+        let seen = |ix: usize, status| {
+            let (job, attempt) = self.runs[ix].key;
+            SeenRun { job, attempt, status }
+        };
+        let alive = self.alive.iter().filter(|(_, ix)| self.runs[*ix].started);
+        let alive = alive.map(|(_, ix)| seen(*ix, RunStatus::Alive));
+        let ended = self.ended.range((now - LISTED, 0)..=(now - SETTLED, usize::MAX)).filter(|_| now.0 >= SETTLED.0);
+        let ended = ended.filter_map(|(_, ix)| match self.runs[*ix].phase {
+            Phase::Ended(status) => Some(seen(*ix, status)),
+            _ => None,
+        });
+        alive.chain(ended).collect()
+    }
+
+    pub(super) fn alive(&self) -> usize {
+        self.alive.len()
+    }
+
+    pub(super) fn working(&self) -> usize {
+        self.alive.iter().filter(|(_, ix)| !self.runs[*ix].broken).count()
+    }
+
+    pub(super) fn completions(&self, job: JobId) -> u32 {
+        self.completions.get(&job).copied().unwrap_or_default()
+    }
+
+    pub(super) fn saved(&self, job: JobId) -> Span {
+        self.saved.get(&job).copied().unwrap_or_default()
+    }
+
+    /// A run that is at work on an instance.
+    pub(super) fn working_on(&self, instance: usize) -> Option<(JobId, Attempt)> {
+        let mut runs = self.on.get(&instance)?.iter().map(|ix| &self.runs[*ix]);
+        runs.find(|r| r.alive() && !r.broken && !r.stopping && !r.met).map(|r| r.key)
+    }
+
+    /// Takes the next rule that was broken.
+    pub(super) fn violation(&mut self) -> Option<String> {
+        self.violations.pop()
+    }
+
+    pub(super) fn make_undead(&mut self, job: JobId, attempt: Attempt) {
+        if let Some(&ix) = self.by_key.get(&(job, attempt)) {
+            self.runs[ix].undead = true;
+        }
+    }
+
+    /// A run that is under way already, for a rebuilt world: it had `progress` at `since`.
+    pub(super) fn resume(&mut self, run: Run, since: Millis, options: &WorldOptions, agenda: &mut Agenda) {
+        let ix = self.add(run);
+        let run = &mut self.runs[ix];
+        run.phase = Phase::Working;
+        run.started = true;
+        run.work_from = since;
+        let whole = run.workers.iter().all(|w| w.alive);
+        if whole {
+            self.schedule(ix, options, agenda);
+        } else {
+            run.broken = true;
+            run.frozen = Some(since);
+        }
+    }
+
+    /// Marks a worker of a resumed run as done.
+    pub(super) fn worker_done(&mut self, key: (JobId, Attempt), worker: u32) {
+        let Some(&ix) = self.by_key.get(&key) else { return };
+        self.worker_out(ix, worker as usize);
+        let run = &mut self.runs[ix];
+        run.met |= run.completion == Completion::Any || worker == 0;
+    }
+
+    fn add(&mut self, run: Run) -> usize {
+        let ix = self.runs.len();
+        let saved = self.saved.entry(run.key.0).or_default();
+        *saved = run.base.max(*saved);
+        for worker in &run.workers {
+            let Some(instance) = worker.instance else { continue };
+            self.on.entry(instance).or_default().insert(ix);
+        }
+        self.by_key.insert(run.key, ix);
+        if run.alive() {
+            self.alive.insert((run.key.0, ix));
+        }
+        self.runs.push(run);
+        ix
+    }
+
+    /// The rules that a start must keep.
+    fn check(&mut self, order: &Order<'_>, gpus: &dyn Fn(usize) -> u16, places: &[(Option<usize>, &WorkerPlace)]) {
+        let (job, attempt) = (order.job, order.attempt);
+        let mut others = self.alive.range((job, 0)..=(job, usize::MAX));
+        if let Some((_, ix)) = others.find(|(_, ix)| self.runs[*ix].alive()) {
+            let other = self.runs[*ix].key.1;
+            self.violations.push(format!("{job}: {attempt} starts while a worker of {other} is alive"));
+        }
+        if order.resume_from > self.saved(job) {
+            let saved = self.saved(job);
+            self.violations.push(format!("{job} {attempt} resumes from {}, saved is {saved}", order.resume_from));
+        }
+        for (instance, place) in places {
+            let Some(instance) = *instance else { continue };
+            let count = gpus(instance);
+            let used = self.used.entry(instance).or_insert_with(|| vec![0; usize::from(count)]);
+            for gpu in 0..64 {
+                if place.gpus >> gpu & 1 == 0 {
+                    continue;
+                }
+                match used.get_mut(gpu) {
+                    Some(share) if *share + u32::from(place.share) <= 1000 => *share += u32::from(place.share),
+                    Some(_) => {
+                        self.violations.push(format!("{job} {attempt}: GPU {gpu} of {} is given out twice", place.node))
+                    }
+                    None => self.violations.push(format!("{job} {attempt}: {} has no GPU {gpu}", place.node)),
+                }
+            }
+        }
+    }
+
+    fn started(
+        &mut self,
+        at: Millis,
+        ix: usize,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+        books: &mut Books,
+        events: &mut Vec<Event>,
+    ) {
+        let run = &mut self.runs[ix];
+        if run.phase != Phase::Starting || run.stopping {
+            return;
+        }
+        let (job, attempt) = run.key;
+        if run.workers.iter().any(|w| !w.alive) {
+            run.last_word = Some(stopped(run.key, None));
+            self.end(at, ix, RunStatus::Dead, books);
+            events.push(stopped((job, attempt), None));
+            return;
+        }
+        run.phase = Phase::Working;
+        run.started = true;
+        run.work_from = at + run.restart;
+        books.runs += 1;
+        events.push(Event::RunStarted { job, attempt });
+        self.schedule(ix, options, agenda);
+    }
+
+    /// Puts the rest of a run on the agenda.
+    fn schedule(&mut self, ix: usize, options: &WorldOptions, agenda: &mut Agenda) {
+        let run = &self.runs[ix];
+        let (finish, attempt) = (run.finish(), u64::from(run.key.1.0));
+        let left = finish.since(run.work_from);
+        self.next_save(run.work_from, ix, options, agenda);
+        let run = &self.runs[ix];
+        if run.fails() {
+            let point = below(draw(options.seed, Draw::FailPoint, run.whose, attempt), 1000);
+            agenda.at(run.work_from + Span(left.0.saturating_mul(point) / 1000), Due::Fails(ix));
+            return;
+        }
+        if run.completion == Completion::All || run.workers.len() < 2 {
+            agenda.at(finish, Due::Worked(ix, None));
+            return;
+        }
+        let count = run.workers.len() as u64;
+        let first = match run.completion {
+            Completion::Any => below(draw(options.seed, Draw::Stagger, run.whose, u64::MAX), count),
+            _ => 0,
+        };
+        for worker in 0..count {
+            let late = below(draw(options.seed, Draw::Stagger, run.whose, worker), 200);
+            let after = if worker == first { 0 } else { 1000 + left.0.saturating_mul(late) / 1000 };
+            let nth = u32::try_from(worker).unwrap_or(u32::MAX);
+            agenda.at(finish + Span(after), Due::Worked(ix, Some(nth)));
+        }
+    }
+
+    /// The next save: after as much work as was agreed on, on the beat, if the work is not done by then.
+    fn next_save(&self, from: Millis, ix: usize, options: &WorldOptions, agenda: &mut Agenda) {
+        let run = &self.runs[ix];
+        let Some(checkpoint) = run.checkpoint else { return };
+        let beat = options.beat.0.min(checkpoint.every.0 / 10).max(1);
+        let next = Millis((from + checkpoint.every.max(Span(1))).0.div_ceil(beat).saturating_mul(beat));
+        if next < run.finish() {
+            agenda.at(next, Due::Saves(ix));
+        }
+    }
+
+    fn saves(&mut self, at: Millis, ix: usize, options: &WorldOptions, agenda: &mut Agenda, events: &mut Vec<Event>) {
+        let run = &mut self.runs[ix];
+        if !run.working() || run.met {
+            return;
+        }
+        let progress = run.progress(at);
+        run.saved = progress;
+        let (job, attempt) = run.key;
+        let durable = self.saved.entry(job).or_default();
+        *durable = progress.max(*durable);
+        events.push(Event::RunCheckpointed { job, attempt, progress });
+        self.next_save(at, ix, options, agenda);
+    }
+
+    fn worked(
+        &mut self,
+        at: Millis,
+        ix: usize,
+        worker: Option<u32>,
+        agenda: &mut Agenda,
+        books: &mut Books,
+        events: &mut Vec<Event>,
+    ) {
+        let run = &mut self.runs[ix];
+        if !run.working() {
+            return;
+        }
+        let (job, attempt) = run.key;
+        let Some(nth) = worker else {
+            match run.truth.linger.filter(|l| *l > Span::ZERO) {
+                Some(linger) => {
+                    run.phase = Phase::Lingering { since: at };
+                    agenda.at(at + linger, Due::Leaves(ix));
+                    agenda.at(at + IDLE_BEAT, Due::Idles(ix));
+                }
+                None => self.complete(at, ix, books, events),
+            }
+            return;
+        };
+        if !run.workers.get(nth as usize).is_some_and(|w| w.alive) {
+            return;
+        }
+        events.push(Event::RunCompleted { job, attempt, worker });
+        let meets = run.completion == Completion::Any || nth == 0;
+        if meets && !run.met {
+            run.met = true;
+            *self.completions.entry(job).or_default() += 1;
+            books.completions += 1;
+        }
+        self.worker_out(ix, nth as usize);
+        if !self.runs[ix].workers.iter().any(|w| w.alive) {
+            self.runs[ix].last_word = Some(Event::RunCompleted { job, attempt, worker: None });
+            self.end(at, ix, RunStatus::Completed, books);
+        }
+    }
+
+    fn complete(&mut self, at: Millis, ix: usize, books: &mut Books, events: &mut Vec<Event>) {
+        let (job, attempt) = self.runs[ix].key;
+        let word = Event::RunCompleted { job, attempt, worker: None };
+        self.runs[ix].met = true;
+        self.runs[ix].last_word = Some(word.clone());
+        *self.completions.entry(job).or_default() += 1;
+        books.completions += 1;
+        self.end(at, ix, RunStatus::Completed, books);
+        events.push(word);
+    }
+
+    fn fails(&mut self, at: Millis, ix: usize, books: &mut Books, events: &mut Vec<Event>) {
+        let run = &mut self.runs[ix];
+        if !run.working() {
+            return;
+        }
+        let (job, attempt) = run.key;
+        let node_fault = run.workers.first().filter(|_| run.truth.fails_node).map(|w| w.node);
+        let exit_code = run.truth.exit_code;
+        let word = Event::RunFailed { job, attempt, exit_code, node_fault };
+        run.last_word = Some(word.clone());
+        self.end(at, ix, RunStatus::Failed(exit_code), books);
+        events.push(word);
+    }
+
+    fn idles(&mut self, at: Millis, ix: usize, agenda: &mut Agenda, events: &mut Vec<Event>) {
+        let run = &self.runs[ix];
+        let Phase::Lingering { since } = run.phase else { return };
+        if run.stopping || run.broken {
+            return;
+        }
+        let (job, attempt) = run.key;
+        events.push(Event::RunIdle { job, attempt, idle: at.since(since) });
+        agenda.at(at + IDLE_BEAT, Due::Idles(ix));
+    }
+
+    fn stopped(&mut self, at: Millis, ix: usize, books: &mut Books, events: &mut Vec<Event>) {
+        let run = &mut self.runs[ix];
+        let progress = run.will_save.take();
+        if let Phase::Ended(_) = run.phase {
+            events.extend(run.last_word.clone());
+            return;
+        }
+        if let Some(progress) = progress {
+            run.saved = progress;
+            let durable = self.saved.entry(run.key.0).or_default();
+            *durable = progress.max(*durable);
+        }
+        let word = stopped(run.key, progress);
+        events.push(word.clone());
+        if run.undead {
+            run.stopping = false;
+            run.frozen = None;
+            return;
+        }
+        let status = if run.met { RunStatus::Completed } else { RunStatus::Dead };
+        run.last_word = Some(word);
+        self.end(at, ix, status, books);
+    }
+
+    fn say_again(&self, now: Millis, ix: usize, agenda: &mut Agenda) {
+        let run = &self.runs[ix];
+        let (job, attempt) = run.key;
+        match run.phase {
+            Phase::Starting => {}
+            Phase::Working | Phase::Lingering { .. } => agenda.say(now, Event::RunStarted { job, attempt }),
+            Phase::Ended(_) => {
+                if let Some(word) = &run.last_word {
+                    agenda.say(now, word.clone());
+                }
+            }
+        }
+    }
+
+    /// No worker of the run is alive from here on.
+    fn end(&mut self, at: Millis, ix: usize, status: RunStatus, books: &mut Books) {
+        for worker in 0..self.runs[ix].workers.len() {
+            self.worker_out(ix, worker);
+        }
+        let run = &mut self.runs[ix];
+        let progress = run.progress(at);
+        if let Phase::Lingering { since } = run.phase {
+            books.lingering += run.share.over(at.since(since));
+        }
+        if let Some(util) = run.truth.gpu_util_permille {
+            let busy = run.share.over(progress - run.base);
+            books.busy += GpuTime(busy.0 * u128::from(util) / 1000);
+        }
+        if !run.met {
+            books.lost += run.share.over(progress - run.saved);
+        }
+        run.phase = Phase::Ended(status);
+        let job = run.key.0;
+        self.alive.remove(&(job, ix));
+        self.ended.insert((at, ix));
+    }
+
+    /// A worker is no more: its GPUs are free.
+    fn worker_out(&mut self, ix: usize, worker: usize) {
+        let Some(worker) = self.runs[ix].workers.get_mut(worker) else { return };
+        let (Some(instance), true) = (worker.instance, worker.alive) else { return };
+        worker.alive = false;
+        if let Some(used) = self.used.get_mut(&instance) {
+            for (gpu, share) in used.iter_mut().enumerate() {
+                if worker.gpus >> gpu & 1 == 1 {
+                    *share = share.saturating_sub(u32::from(worker.share));
+                }
+            }
+        }
+        let run = &self.runs[ix];
+        if !run.workers.iter().any(|w| w.alive && w.instance == Some(instance)) {
+            if let Some(runs) = self.on.get_mut(&instance) {
+                runs.remove(&ix);
+            }
+        }
+    }
+}
+
+impl Run {
+    /// A run that is about to start.
+    pub(super) fn new(
+        key: (JobId, Attempt),
+        spec: &JobSpec,
+        truth: JobTruth,
+        base: Span,
+        places: &[(Option<usize>, &WorkerPlace)],
+    ) -> Run {
+        let workers = places.iter().map(|(instance, place)| Worker {
+            instance: *instance,
+            node: place.node,
+            gpus: place.gpus,
+            share: place.share,
+            alive: instance.is_some(),
+        });
+        let share = places.iter().fold(MilliGpu(0), |sum, (_, place)| sum + place.gpu_share());
+        Run {
+            key,
+            whose: name(&[&spec.tenant, &spec.subject]),
+            workers: workers.collect(),
+            share,
+            phase: Phase::Starting,
+            truth,
+            checkpoint: spec.checkpoint,
+            completion: spec.completion,
+            restart: spec.restart,
+            base,
+            started: false,
+            work_from: Millis(0),
+            frozen: None,
+            broken: false,
+            saved: base,
+            stopping: false,
+            will_save: None,
+            undead: false,
+            met: false,
+            last_word: None,
+        }
+    }
+
+    /// A run that was stopped before its start arrived.
+    fn unseen(key: (JobId, Attempt)) -> Run {
+        Run {
+            key,
+            whose: 0,
+            workers: Vec::new(),
+            share: MilliGpu(0),
+            phase: Phase::Ended(RunStatus::Dead),
+            truth: JobTruth::lasting(Span::ZERO),
+            checkpoint: None,
+            completion: Completion::All,
+            restart: Span::ZERO,
+            base: Span::ZERO,
+            started: false,
+            work_from: Millis(0),
+            frozen: None,
+            broken: false,
+            saved: Span::ZERO,
+            stopping: false,
+            will_save: None,
+            undead: false,
+            met: false,
+            last_word: None,
+        }
+    }
+}
+
+fn stopped(key: (JobId, Attempt), progress: Option<Span>) -> Event {
+    Event::RunStopped { job: key.0, attempt: key.1, progress }
+}

@@ -1,0 +1,403 @@
+//! The embedded world: a simulated cloud and a simulated cluster, behind the same two doors as the real ones. Effects go in
+//! through [`World::act`], events come out of [`World::take_until`], and [`World::list`] says what there is.
+//!
+//! ```text
+//! Effect -> act -> agenda (time, number) -> cloud | cluster -> Event
+//!                                             |  market       |
+//!                                             +--> books <----+      what the cloud would bill, what was lost
+//! ```
+//!
+//! Never: decides what the engine should; reads a clock; draws from a generator with state. The same seed, state and effects give
+//! the same events, whenever it is asked.
+
+pub(crate) mod books;
+mod cloud;
+mod cluster;
+pub(crate) mod hash;
+mod rebuild;
+
+use std::collections::BTreeMap;
+
+use forebay_engine::catalog::CapacityType;
+use forebay_engine::effect::{Action, Effect};
+use forebay_engine::event::Event;
+use forebay_engine::ids::{Attempt, JobId, OfferingId, PurchaseId};
+use forebay_engine::policy::Policy;
+use forebay_engine::reconcile::{Listing, SeenInstance};
+use forebay_engine::state::State;
+use forebay_engine::units::{Millis, Span};
+
+use crate::market::Market;
+pub use books::{Bill, Books};
+use cloud::Cloud;
+use cluster::Cluster;
+
+/// Nodes of one (type, zone) that a market with a partial availability is measured against, where no depth is given:
+/// at 250 permille, 100 nodes can be had.
+pub const DEFAULT_DEPTH: u32 = 400;
+
+/// How the world behaves. [`WorldOptions::new`] is a world without faults.
+#[derive(Clone, Debug)]
+pub struct WorldOptions {
+    /// All chance comes from here.
+    pub seed: u64,
+    /// What spot can be had, and at what price. Its time 0 is `origin`.
+    pub market: Market,
+    /// The instant that is the market's time 0.
+    pub origin: Millis,
+    /// The share of reclaims that are announced 2 minutes ahead, in 1/1000.
+    pub warning_permille: u16,
+    /// Spot nodes of one (type, zone) at full availability. `None`: no bound at full availability, [`DEFAULT_DEPTH`] below it.
+    pub depth: Option<u32>,
+    /// Exact counts for some offerings, whatever the market says.
+    pub stock: Vec<Stock>,
+    /// Launches refused as too many calls, in 1/1000.
+    pub throttle_permille: u16,
+    /// Launches refused by the cloud's own fault, in 1/1000.
+    pub server_error_permille: u16,
+    /// Boots that take five times as long, in 1/1000.
+    pub slow_boot_permille: u16,
+    /// Boots that never end, in 1/1000.
+    pub no_boot_permille: u16,
+    /// Stops whose clean-up hangs until the deadline, in 1/1000.
+    pub hang_permille: u16,
+    /// On-demand is out of stock in these intervals.
+    pub on_demand_out: Vec<(Millis, Millis)>,
+    /// Runs save on the whole multiples of this, so that many reports share an instant.
+    pub beat: Span,
+}
+
+/// An exact number of nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stock {
+    /// As in the offering.
+    pub instance_type: String,
+    /// As in the offering.
+    pub zone: String,
+    /// As in the offering.
+    pub capacity: CapacityType,
+    /// How many exist.
+    pub count: u32,
+}
+
+impl WorldOptions {
+    /// A world without faults: nine reclaims of ten announced, everything else as the market says.
+    #[must_use]
+    pub fn new(seed: u64, market: Market) -> WorldOptions {
+        WorldOptions {
+            seed,
+            market,
+            origin: Millis(0),
+            warning_permille: 900,
+            depth: None,
+            stock: Vec::new(),
+            throttle_permille: 0,
+            server_error_permille: 0,
+            slow_boot_permille: 0,
+            no_boot_permille: 0,
+            hang_permille: 0,
+            on_demand_out: Vec::new(),
+            beat: Span::mins(1),
+        }
+    }
+}
+
+/// What only the world knows of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobTruth {
+    /// How long its work takes, restarts not counted.
+    pub duration: Span,
+    /// Its attempts up to this number fail, if they get as far as their point of failure.
+    pub failures: u32,
+    /// What they fail with.
+    pub exit_code: i32,
+    /// Its failures are the node's fault, and are reported so.
+    pub fails_node: bool,
+    /// How busy it keeps its GPUs, in 1/1000.
+    pub gpu_util_permille: Option<u32>,
+    /// Its process stays for so long after its work is done.
+    pub linger: Option<Span>,
+}
+
+impl JobTruth {
+    /// A job that runs for so long and is done.
+    #[must_use]
+    pub fn lasting(duration: Span) -> JobTruth {
+        JobTruth { duration, failures: 0, exit_code: 1, fails_node: false, gpu_util_permille: None, linger: None }
+    }
+}
+
+/// Truths by identity: (tenant, subject).
+pub type Truths = BTreeMap<(String, String), JobTruth>;
+
+/// The (type, zone) pairs of a policy's spot offerings, as markets want them: sorted, without repeats.
+#[must_use]
+pub fn spot_pairs(policy: &Policy) -> Vec<(String, String)> {
+    let spot = policy.offerings.iter().filter(|o| o.capacity == CapacityType::Spot);
+    let mut pairs: Vec<_> = spot.map(|o| (o.instance_type.clone(), o.zone.clone())).collect();
+    pairs.sort();
+    pairs.dedup();
+    pairs
+}
+
+/// What is due on the agenda.
+#[derive(Clone, Debug)]
+pub(crate) enum Due {
+    /// Something already known is said again.
+    Say(Box<Event>),
+    /// The cloud answers a launch.
+    Answer(PurchaseId),
+    /// An instance joins the cluster.
+    Ready(usize),
+    /// An instance is taken back.
+    Reclaimed(usize),
+    /// An instance has ended on request.
+    Terminated(usize),
+    /// A pair's availability may have changed.
+    Market(usize),
+    /// An offering's price may have changed.
+    Price(OfferingId),
+    /// A gang's workers start.
+    Started(usize),
+    /// A run saves its progress.
+    Saves(usize),
+    /// A worker of a run, or all of them, has done its work.
+    Worked(usize, Option<u32>),
+    /// A run fails.
+    Fails(usize),
+    /// A run that lingers reports its idleness.
+    Idles(usize),
+    /// The process of a lingering run ends.
+    Leaves(usize),
+    /// A stop is through.
+    Stopped(usize),
+}
+
+/// What is due when, in a total order: time, then insertion.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Agenda {
+    queue: BTreeMap<(Millis, u64), Due>,
+    inserted: u64,
+}
+
+impl Agenda {
+    pub(crate) fn at(&mut self, when: Millis, due: Due) {
+        self.inserted += 1;
+        self.queue.insert((when, self.inserted), due);
+    }
+
+    pub(crate) fn say(&mut self, when: Millis, event: Event) {
+        self.at(when, Due::Say(Box::new(event)));
+    }
+
+    fn next(&self) -> Option<Millis> {
+        self.queue.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    fn pop(&mut self, until: Millis) -> Option<(Millis, Due)> {
+        let first = self.queue.first_entry()?;
+        let at = first.key().0;
+        (at <= until).then(|| (at, first.remove()))
+    }
+}
+
+/// The simulated cloud and cluster.
+#[derive(Clone, Debug)]
+pub struct World {
+    options: WorldOptions,
+    agenda: Agenda,
+    cloud: Cloud,
+    cluster: Cluster,
+    books: Books,
+    truths: Truths,
+    violations: Vec<String>,
+}
+
+impl World {
+    /// A world in which nothing of ours exists yet. `state` knows the policy, and so what can be bought.
+    #[must_use]
+    pub fn new(options: WorldOptions, state: &State) -> World {
+        let mut world = World {
+            options,
+            agenda: Agenda::default(),
+            cloud: Cloud::default(),
+            cluster: Cluster::default(),
+            books: Books::default(),
+            truths: Truths::new(),
+            violations: Vec::new(),
+        };
+        world.cloud.know(&world.options, state, &mut world.agenda, &mut world.books);
+        world
+    }
+
+    /// A world that died with its process, put together again from what the engine's journal knows of it.
+    ///
+    /// Instances that claims name exist, runs that were under way go on from what they had saved, reclaims come from the
+    /// market. What the engine was never told of is gone. The books begin anew.
+    #[must_use]
+    pub fn rebuild(options: WorldOptions, state: &State, truths: Truths) -> World {
+        let mut world = World::new(options, state);
+        world.truths = truths;
+        rebuild::instances(&mut world, state);
+        rebuild::runs(&mut world, state);
+        world
+    }
+
+    /// Tells the world the truth about a job. Jobs without one last as long as they are expected to, or a minute.
+    pub fn learn(&mut self, tenant: &str, subject: &str, truth: JobTruth) {
+        self.truths.insert((tenant.to_owned(), subject.to_owned()), truth);
+    }
+
+    /// Carries an effect out. The same effect again has no second effect: what is known of it is said again.
+    pub fn act(&mut self, now: Millis, effect: &Effect, state: &State) {
+        self.cloud.know(&self.options, state, &mut self.agenda, &mut self.books);
+        match &effect.action {
+            Action::Launch { purchase, offering, count, at_least } => {
+                let ask = cloud::Ask { purchase: *purchase, offering: *offering, count: *count, at_least: *at_least };
+                self.cloud.launch(now, ask, &self.options, &mut self.agenda);
+            }
+            Action::Terminate { instance, .. } => {
+                if let Some(at) = self.cloud.terminate(now, instance, &self.options, &mut self.agenda) {
+                    self.check_idle(at);
+                }
+            }
+            Action::Start { job, attempt, workers, resume_from } => {
+                let order = cluster::Order { job: *job, attempt: *attempt, workers, resume_from: *resume_from };
+                self.start(now, &order, state);
+            }
+            Action::Stop { job, attempt, checkpoint, deadline } => {
+                let stop = cluster::Stop { checkpoint: *checkpoint, deadline: *deadline };
+                self.cluster.stop(now, (*job, *attempt), stop, &self.options, &mut self.agenda);
+            }
+        }
+    }
+
+    /// When something is due next.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Millis> {
+        self.agenda.next()
+    }
+
+    /// Everything that has happened up to `now`, in order of time.
+    pub fn take_until(&mut self, now: Millis) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some((at, due)) = self.agenda.pop(now) {
+            self.happen(at, due, &mut events);
+        }
+        events
+    }
+
+    /// All instances and runs. A run's end is listed once its own event has had [`forebay_engine::reconcile::SETTLED`] to
+    /// arrive, and for two hours.
+    #[must_use]
+    pub fn list(&self, now: Millis) -> Listing {
+        let instances = self.cloud.existing().map(|i| SeenInstance {
+            instance: i.name.clone(),
+            purchase: i.purchase,
+            offering: i.offering,
+            ready: i.ready,
+        });
+        Listing { seen_at: now, instances: instances.collect(), runs: self.cluster.list(now) }
+    }
+
+    /// What the cloud would bill up to `now`, and what was lost.
+    #[must_use]
+    pub fn books(&self, now: Millis) -> Books {
+        let mut books = self.books.clone();
+        for instance in self.cloud.existing() {
+            books.bill(instance.offering, instance.launched, now);
+        }
+        books
+    }
+
+    /// Instances that exist.
+    #[must_use]
+    pub fn instances(&self) -> usize {
+        self.cloud.existing().count()
+    }
+
+    /// Runs with a live worker.
+    #[must_use]
+    pub fn runs_alive(&self) -> usize {
+        self.cluster.alive()
+    }
+
+    /// Runs that will end by themselves.
+    #[must_use]
+    pub fn runs_working(&self) -> usize {
+        self.cluster.working()
+    }
+
+    /// How often each job's work was brought to its end.
+    #[must_use]
+    pub fn completions(&self, job: JobId) -> u32 {
+        self.cluster.completions(job)
+    }
+
+    /// What durable progress a job has, by its own account.
+    #[must_use]
+    pub fn saved(&self, job: JobId) -> Span {
+        self.cluster.saved(job)
+    }
+
+    /// What went against the rules in the world itself: two attempts alive at once, work under a termination, GPUs given
+    /// out twice.
+    #[must_use]
+    pub fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    /// Breaks a rule on purpose, for tests of the checks: workers of this run will survive their stop.
+    pub(crate) fn make_undead(&mut self, job: JobId, attempt: Attempt) {
+        self.cluster.make_undead(job, attempt);
+    }
+
+    fn happen(&mut self, at: Millis, due: Due, events: &mut Vec<Event>) {
+        match due {
+            Due::Say(event) => events.push(*event),
+            Due::Answer(purchase) => {
+                self.cloud.answer(at, purchase, &self.options, &mut self.agenda, &mut self.books, events);
+            }
+            Due::Ready(ix) => events.extend(self.cloud.ready(ix)),
+            Due::Reclaimed(ix) => self.gone(at, ix, cloud::reclaimed(), events),
+            Due::Terminated(ix) => self.gone(at, ix, cloud::terminated(), events),
+            Due::Market(pair) => self.cloud.market(at, pair, &self.options, &mut self.agenda, events),
+            Due::Price(offering) => {
+                events.extend(self.cloud.price(at, offering, &self.options, &mut self.agenda, &mut self.books));
+            }
+            run => self.cluster.happen(at, run, &self.options, &mut self.agenda, &mut self.books, events),
+        }
+        if let Some(over) = self.cluster.violation() {
+            self.violations.push(over);
+        }
+    }
+
+    /// An instance is no more, and so is every worker on it.
+    fn gone(&mut self, at: Millis, ix: usize, why: forebay_engine::event::GoneWhy, events: &mut Vec<Event>) {
+        let Some(event) = self.cloud.gone(at, ix, why, &mut self.books) else { return };
+        self.cluster.node_gone(at, ix, why, &mut self.books);
+        events.push(event);
+    }
+
+    fn start(&mut self, now: Millis, order: &cluster::Order<'_>, state: &State) {
+        let Some((_, spec)) = state.job(order.job) else { return };
+        let truth = self.truths.get(&(spec.tenant.clone(), spec.subject.clone())).copied();
+        let truth = truth.unwrap_or_else(|| JobTruth::lasting(spec.expected.unwrap_or(Span::mins(1))));
+        let places = order.workers.iter().map(|w| {
+            let instance = state.node(w.node).and_then(|n| n.instance.as_deref());
+            (instance.and_then(|i| self.cloud.find(i)).filter(|ix| self.cloud.usable(*ix)), w)
+        });
+        let places: Vec<_> = places.collect();
+        let shape = |ix: usize| self.cloud.gpus(ix);
+        self.cluster.start(now, order, &places, spec, truth, &self.options, &mut self.agenda, &shape);
+        if let Some(over) = self.cluster.violation() {
+            self.violations.push(over);
+        }
+    }
+
+    fn check_idle(&mut self, ix: usize) {
+        if let Some((job, attempt)) = self.cluster.working_on(ix) {
+            self.violations.push(format!("terminated a node under {job} {attempt} while it was at work"));
+        }
+    }
+}

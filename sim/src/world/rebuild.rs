@@ -1,0 +1,55 @@
+//! The world put together again from the engine's state, after a crash took both.
+//!
+//! Never: knows more than the journal. An instance that no claim names, and a run that was not reported, never were.
+
+use forebay_engine::state::State;
+use forebay_engine::state::jobs::Phase;
+use forebay_engine::state::nodes::NodePhase;
+use forebay_engine::units::Span;
+
+use super::cloud::Instance;
+use super::cluster::Run;
+use super::{Due, JobTruth, World};
+
+/// Instances that claims name: booting, ready or ending.
+pub(super) fn instances(world: &mut World, state: &State) {
+    let now = state.now();
+    for node in state.nodes() {
+        let Some(name) = &node.instance else { continue };
+        let mut instance = Instance::new(name.clone(), node.purchase, node.offering, node.since);
+        instance.ready = node.phase != NodePhase::Booting;
+        instance.reclaim_at = node.reclaim_at;
+        let booting = !instance.ready;
+        let ix = world.cloud.adopt(instance, &mut world.books);
+        if let Some(at) = node.reclaim_at {
+            world.agenda.at(at.max(now), Due::Reclaimed(ix));
+        }
+        if let Some(boot) = world.cloud.boot(name, node.offering, &world.options).filter(|_| booting) {
+            world.agenda.at((node.since + boot).max(now), Due::Ready(ix));
+        }
+    }
+}
+
+/// Runs that were reported to have started. Starts and stops without an outcome are acted on again by the driver.
+pub(super) fn runs(world: &mut World, state: &State) {
+    for id in state.open_job_ids() {
+        let Some((job, spec)) = state.job(id) else { continue };
+        let stopping = matches!(job.phase, Phase::Stopping { .. });
+        let Some(since) = job.running_since.filter(|_| stopping || job.phase == Phase::Running) else { continue };
+        let truth = world.truths.get(&(spec.tenant.clone(), spec.subject.clone())).copied();
+        let truth = truth.unwrap_or_else(|| JobTruth::lasting(spec.expected.unwrap_or(Span::mins(1))));
+        let places = job.places.iter().map(|place| {
+            let instance = state.node(place.node).and_then(|n| n.instance.as_deref());
+            (instance.and_then(|i| world.cloud.find(i)), place)
+        });
+        let places: Vec<_> = places.collect();
+        let key = (id, job.attempt);
+        let run = Run::new(key, spec, truth, job.progress, &places);
+        // Before the first save the restart counts; after it work went on at once.
+        let from = if job.saved_at <= since { since + spec.restart } else { job.saved_at };
+        world.cluster.resume(run, from, &world.options, &mut world.agenda);
+        for &worker in &job.workers_done {
+            world.cluster.worker_done(key, worker);
+        }
+    }
+}
