@@ -9,8 +9,7 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::job::{Completion, Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::{
-    Buys, Ceiling, Drain, OnLinger, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing, Tier,
-    Undeclared,
+    Buys, Ceiling, Drain, OnLinger, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing, Tier, Undeclared,
 };
 use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
 
@@ -91,10 +90,9 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
                 Some("auto") => Drain::Auto,
                 Some(span) => Drain::After(Span(time(span))),
             };
-            pool.sharing = w.number("slices").map(|time_slices| Sharing {
-                time_slices,
-                smallest: w.number("smallest").unwrap_or(1),
-            });
+            pool.sharing = w
+                .number("slices")
+                .map(|time_slices| Sharing { time_slices, smallest: w.number("smallest").unwrap_or(1) });
             pool.ceiling = ceiling(&mut w);
             policy.pools.push(pool);
         }
@@ -104,9 +102,8 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             if at == policy.tiers.len() {
                 policy.tiers.push(Tier { name: w.at(0).into(), ..policy.tiers[1].clone() });
             }
-            let by: Option<Vec<TierId>> = w.take("by").map(|names| {
-                names.split(',').filter_map(|n| policy.tier_named(n)).collect()
-            });
+            let by: Option<Vec<TierId>> =
+                w.take("by").map(|names| names.split(',').filter_map(|n| policy.tier_named(n)).collect());
             let tier = &mut policy.tiers[at];
             tier.priority = w.number("priority").unwrap_or(tier.priority);
             tier.buys = w.take("buys").map_or(tier.buys, buys);
@@ -175,11 +172,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
 fn gang(word: &str, each: WorkerAsk) -> Gang {
     let (count, gpus) = word.split_once('x').expect("workers=COUNTxGPUS");
     let (min, max) = count.split_once("..").unwrap_or((count, count));
-    Gang::Workers {
-        min: number(min),
-        max: number(max),
-        each: WorkerAsk { gpus: number(gpus), ..each },
-    }
+    Gang::Workers { min: number(min), max: number(max), each: WorkerAsk { gpus: number(gpus), ..each } }
 }
 
 /// A job as `submit` words it.

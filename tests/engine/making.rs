@@ -76,49 +76,31 @@ pub fn rule(tier: u16) -> QueueRule {
 /// One pool of these offerings, no quota, a queue a tier by the tier's name.
 pub fn policy(offerings: Vec<Offering>) -> Policy {
     let tiers = tiers();
-    let queues: BTreeMap<_, _> = tiers
-        .iter()
-        .enumerate()
-        .map(|(at, tier)| (tier.name.clone(), rule(at as u16)))
-        .collect();
+    let queues: BTreeMap<_, _> =
+        tiers.iter().enumerate().map(|(at, tier)| (tier.name.clone(), rule(at as u16))).collect();
     Policy {
         name: "test".into(),
         limits: Ceiling::default(),
         tiers,
-        quotas: vec![QuotaNode {
-            name: "all".into(),
-            parent: None,
-            limits: BTreeMap::new(),
-        }],
+        quotas: vec![QuotaNode { name: "all".into(), parent: None, limits: BTreeMap::new() }],
         queues,
         undeclared: Undeclared::Reject,
         pools: vec![pool("main", offerings.len())],
         offerings,
         lifecycle: Lifecycle::default(),
         // Off, so that a story about something else is not about this too.
-        consolidation: Consolidation {
-            worth_it: 0,
-            ..Consolidation::default()
-        },
+        consolidation: Consolidation { worth_it: 0, ..Consolidation::default() },
     }
 }
 
 /// What one worker with whole GPUs asks.
 pub fn ask(gpus: u16) -> WorkerAsk {
-    WorkerAsk {
-        gpus,
-        share: 1000,
-        ..WorkerAsk::default()
-    }
+    WorkerAsk { gpus, share: 1000, ..WorkerAsk::default() }
 }
 
 /// Equal workers.
 pub fn workers(count: u32, each: WorkerAsk) -> Gang {
-    Gang::Workers {
-        min: count,
-        max: count,
-        each,
-    }
+    Gang::Workers { min: count, max: count, each }
 }
 
 /// A job in the queue `normal` that tolerates spot and cannot checkpoint.

@@ -86,8 +86,7 @@ fn nodes(world: &Cluster, names: &[String]) -> BTreeMap<String, String> {
         }
     }
     let money = |n: u64| (n / crate::making::DOLLAR).to_string();
-    let mut said: BTreeMap<String, String> =
-        counts.into_iter().map(|(k, n)| (k, n.to_string())).collect();
+    let mut said: BTreeMap<String, String> = counts.into_iter().map(|(k, n)| (k, n.to_string())).collect();
     said.insert("spend".into(), money(world.state().totals().all.spend.0));
     said
 }

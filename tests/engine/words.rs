@@ -15,13 +15,9 @@ pub struct Words<'a> {
 impl<'a> Words<'a> {
     /// Splits a line.
     pub fn of(line: &'a str) -> Words<'a> {
-        let (keyed, plain): (Vec<&str>, Vec<&str>) =
-            line.split_whitespace().partition(|w| w.contains('='));
+        let (keyed, plain): (Vec<&str>, Vec<&str>) = line.split_whitespace().partition(|w| w.contains('='));
         let keys = keyed.iter().filter_map(|w| w.split_once('='));
-        Words {
-            plain,
-            keys: keys.collect(),
-        }
+        Words { plain, keys: keys.collect() }
     }
 
     /// The plain word at a position.

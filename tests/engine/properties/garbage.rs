@@ -35,49 +35,29 @@ fn event((kind, a, b, c): Wild, base: u64, fresh: usize) -> Event {
             error: [None, Some(LaunchError::Capacity), Some(LaunchError::Server)][usize::from(b % 3)],
         },
         1 => Event::NodeReady { instance: name(a) },
-        2 => Event::ReclaimNotice {
-            instance: name(a),
-            at: Millis(u64::from(c)),
-        },
+        2 => Event::ReclaimNotice { instance: name(a), at: Millis(u64::from(c)) },
         3 => Event::NodeGone {
             instance: name(a),
             why: [GoneWhy::Lost, GoneWhy::Reclaimed, GoneWhy::Terminated][usize::from(b % 3)],
         },
         4 => Event::RunStarted { job, attempt },
-        5 => Event::RunCheckpointed {
-            job,
-            attempt,
-            progress: Span(u64::from(c) << (b % 32)),
-        },
-        6 => Event::RunCompleted {
-            job,
-            attempt,
-            worker: (b & 64 != 0).then_some(u32::from(b % 3)),
-        },
+        5 => Event::RunCheckpointed { job, attempt, progress: Span(u64::from(c) << (b % 32)) },
+        6 => Event::RunCompleted { job, attempt, worker: (b & 64 != 0).then_some(u32::from(b % 3)) },
         7 => Event::RunFailed {
             job,
             attempt,
             exit_code: i32::from(b),
             node_fault: (b & 64 != 0).then(|| NodeId(base + u64::from(a % 8))),
         },
-        8 => Event::RunStopped {
-            job,
-            attempt,
-            progress: (b & 64 != 0).then_some(Span(u64::from(c))),
-        },
-        9 => Event::RunIdle {
-            job,
-            attempt,
-            idle: Span(u64::from(c)),
-        },
+        8 => Event::RunStopped { job, attempt, progress: (b & 64 != 0).then_some(Span(u64::from(c))) },
+        9 => Event::RunIdle { job, attempt, idle: Span(u64::from(c)) },
         10 => Event::PriceChanged {
             offering: OfferingId((base as u32).saturating_add(u32::from(a % 3))),
             price: Rate(u64::from(c) << (b % 32)),
         },
-        11 if base == 0 => Event::OrphanSeen {
-            instance: format!("stray-{}", a % 4),
-            offering: OfferingId(u32::from(b % 3)),
-        },
+        11 if base == 0 => {
+            Event::OrphanSeen { instance: format!("stray-{}", a % 4), offering: OfferingId(u32::from(b % 3)) }
+        }
         _ => Event::JobCancelled {
             tenant: "t".into(),
             subject: if base == 0 { format!("j{}", a % 6) } else { "nobody".into() },
@@ -87,15 +67,8 @@ fn event((kind, a, b, c): Wild, base: u64, fresh: usize) -> Event {
 
 fn submit((_, a, b, c): Wild) -> Event {
     let gang = match a % 4 {
-        0 => Gang::Spanning {
-            gpus: u32::from(b % 20),
-            per_gpu: ask(1),
-        },
-        1 => Gang::Workers {
-            min: u32::from(b % 3),
-            max: u32::from(a / 4 % 5),
-            each: ask(u16::from(b % 5)),
-        },
+        0 => Gang::Spanning { gpus: u32::from(b % 20), per_gpu: ask(1) },
+        1 => Gang::Workers { min: u32::from(b % 3), max: u32::from(a / 4 % 5), each: ask(u16::from(b % 5)) },
         _ => workers(u32::from(a / 64) + 1, ask(u16::from(b % 4))),
     };
     let mut spec = making::job(&format!("j{}", b % 6), gang);
@@ -120,21 +93,13 @@ impl Pair {
             making::offering("dear", CapacityType::OnDemand, 2, 3),
         ]);
         policy.limits.nodes = Some(6);
-        let mut pair = Pair {
-            engine: Engine::new(),
-            shadow: Engine::new(),
-            now: 0,
-        };
+        let mut pair = Pair { engine: Engine::new(), shadow: Engine::new(), now: 0 };
         pair.step(vec![Event::Configured(Box::new(policy))], true);
         pair
     }
 
     fn step(&mut self, events: Vec<Event>, plans: bool) {
-        self.engine.open(Tick {
-            now: Millis(self.now),
-            resumed: false,
-            delivered: 0,
-        });
+        self.engine.open(Tick { now: Millis(self.now), resumed: false, delivered: 0 });
         events.into_iter().for_each(|event| self.engine.handle_event(event));
         if plans {
             let _ = self.engine.plan();

@@ -43,10 +43,7 @@ fn policy(variant: u16) -> Policy {
     pool.ceiling.on_demand_nodes = Some(2);
     pool.ceiling.gpus = Some(14);
     pool.drain = if variant & 1 == 0 { Drain::Auto } else { Drain::After(Span::secs(30)) };
-    pool.sharing = Some(Sharing {
-        time_slices: 3,
-        smallest: 200,
-    });
+    pool.sharing = Some(Sharing { time_slices: 3, smallest: 200 });
     pool.keep_ready = u32::from(variant & 2 != 0);
     policy.tiers[1].min_run = Span::secs(u64::from(variant & 4) * 10);
     policy.lifecycle.on_linger = OnLinger::Stop;
@@ -62,30 +59,11 @@ fn spec(n: usize, a: u8, b: u16) -> JobSpec {
         2 => workers(2, ask(2)),
         3 => Gang::Spanning {
             gpus: u32::from(b % 11) + 1,
-            per_gpu: WorkerAsk {
-                cpu: MilliCpu(u64::from(b % 3) * 4000),
-                ..ask(1)
-            },
+            per_gpu: WorkerAsk { cpu: MilliCpu(u64::from(b % 3) * 4000), ..ask(1) },
         },
-        4 => workers(
-            1,
-            WorkerAsk {
-                cpu: MilliCpu(3000),
-                ..ask(0)
-            },
-        ),
-        5 => Gang::Workers {
-            min: 1,
-            max: 4,
-            each: ask(1),
-        },
-        6 => workers(
-            u32::from(b % 3) + 1,
-            WorkerAsk {
-                share: 300,
-                ..ask(1)
-            },
-        ),
+        4 => workers(1, WorkerAsk { cpu: MilliCpu(3000), ..ask(0) }),
+        5 => Gang::Workers { min: 1, max: 4, each: ask(1) },
+        6 => workers(u32::from(b % 3) + 1, WorkerAsk { share: 300, ..ask(1) }),
         _ => workers(1, ask(b % 2 + 1)),
     };
     let mut spec = making::job(&format!("j{n}"), gang);
@@ -127,56 +105,22 @@ fn happen(world: &mut Cluster, n: usize, (kind, a, b): Op) {
             world.work.insert(spec.subject.clone(), u64::from(b) * 5);
             Some(Event::JobSubmitted(Box::new(spec)))
         }
-        8 => Some(Event::JobCancelled {
-            tenant: "t".into(),
-            subject: format!("j{}", usize::from(a) % (n + 1)),
-        }),
-        9 => run.map(|(job, attempt)| Event::RunFailed {
-            job,
-            attempt,
-            exit_code: 1,
-            node_fault: None,
-        }),
+        8 => Some(Event::JobCancelled { tenant: "t".into(), subject: format!("j{}", usize::from(a) % (n + 1)) }),
+        9 => run.map(|(job, attempt)| Event::RunFailed { job, attempt, exit_code: 1, node_fault: None }),
         10 => run.map(|(job, attempt)| {
             let places = &world.state().job(job).expect("a row").0.places;
             let node_fault = places.first().map(|p| p.node);
-            Event::RunFailed {
-                job,
-                attempt,
-                exit_code: 1,
-                node_fault,
-            }
+            Event::RunFailed { job, attempt, exit_code: 1, node_fault }
         }),
-        11 => run.map(|(job, attempt)| Event::RunCheckpointed {
-            job,
-            attempt,
-            progress: Span(u64::from(b)),
-        }),
-        12 => run.map(|(job, attempt)| Event::RunIdle {
-            job,
-            attempt,
-            idle: Span::secs(u64::from(b % 1200)),
-        }),
-        13 => run.map(|(job, attempt)| Event::RunStopped {
-            job,
-            attempt,
-            progress: None,
-        }),
-        14 => instance.map(|instance| Event::NodeGone {
-            instance,
-            why: GoneWhy::Lost,
-        }),
+        11 => run.map(|(job, attempt)| Event::RunCheckpointed { job, attempt, progress: Span(u64::from(b)) }),
+        12 => run.map(|(job, attempt)| Event::RunIdle { job, attempt, idle: Span::secs(u64::from(b % 1200)) }),
+        13 => run.map(|(job, attempt)| Event::RunStopped { job, attempt, progress: None }),
+        14 => instance.map(|instance| Event::NodeGone { instance, why: GoneWhy::Lost }),
         15 => instance.map(|instance| {
             let why = GoneWhy::Reclaimed;
-            let gone = Event::NodeGone {
-                instance: instance.clone(),
-                why,
-            };
+            let gone = Event::NodeGone { instance: instance.clone(), why };
             world.soon(120_000, gone);
-            Event::ReclaimNotice {
-                instance,
-                at: Millis(world.now + 120_000),
-            }
+            Event::ReclaimNotice { instance, at: Millis(world.now + 120_000) }
         }),
         16 => {
             let stock = world.stock.entry(offering).or_default();
@@ -234,11 +178,7 @@ fn heal(world: &mut Cluster) {
     for job in alive(world) {
         // What the submitter's process never reports ends by its hand.
         let attempt = world.alive(job).expect("just seen");
-        let done = Event::RunCompleted {
-            job,
-            attempt,
-            worker: None,
-        };
+        let done = Event::RunCompleted { job, attempt, worker: None };
         world.happens(done);
     }
     world.run_until(world.now + 8 * 3_600_000);
@@ -249,9 +189,7 @@ fn every_life_ends_and_nodes_reach_zero() {
     holds("every_life_ends", 960, &lives(40), |ops| {
         let mut world = live(&ops, Mode::Careful);
         heal(&mut world);
-        let queue = |job: &forebay_engine::state::jobs::Job| {
-            world.state().queues()[job.queue.ix()].path.clone()
-        };
+        let queue = |job: &forebay_engine::state::jobs::Job| world.state().queues()[job.queue.ix()].path.clone();
         let jobs = world.state().jobs();
         let open = jobs.filter(|(job, _)| !job.done() && queue(job) != "scavenger");
         let open: Vec<_> = open.map(|(job, _)| (job, world.engine.why(job.id))).collect();

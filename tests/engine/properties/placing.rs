@@ -27,10 +27,7 @@ fn policy() -> Policy {
     ];
     let mut policy = making::policy(offerings);
     policy.limits.nodes = Some(6);
-    policy.pools[0].sharing = Some(Sharing {
-        time_slices: SLICES,
-        smallest: SMALLEST,
-    });
+    policy.pools[0].sharing = Some(Sharing { time_slices: SLICES, smallest: SMALLEST });
     policy
 }
 

@@ -61,20 +61,21 @@ fn victims_are_enough_and_none_too_many() {
         world.submit(spec);
         let high = world.id("high").expect("accepted");
         let batch = world.log.batches.last().expect("a batch");
-        let victims: BTreeSet<JobId> = batch.decisions.iter().filter_map(|d| match d {
-            Decision::Stop { job, cause: StopCause::Preempted { by }, .. } if *by == high => Some(*job),
-            _ => None,
-        }).collect();
+        let victims: BTreeSet<JobId> = batch
+            .decisions
+            .iter()
+            .filter_map(|d| match d {
+                Decision::Stop { job, cause: StopCause::Preempted { by }, .. } if *by == high => Some(*job),
+                _ => None,
+            })
+            .collect();
         // A restarted run is left alone until it has saved something again.
         let fresh = |job: &Job| {
             let again = job.running_since.is_some_and(|at| before.now().since(at) < SAVES);
             job.attempt.0 > 1 && again
         };
-        let reach = |job: &Job| {
-            job.phase == Phase::Running && job.tier.ix() > usize::from(normal) && !fresh(job)
-        };
-        let running: BTreeSet<JobId> =
-            before.jobs().filter(|(job, _)| reach(job)).map(|(job, _)| job.id).collect();
+        let reach = |job: &Job| job.phase == Phase::Running && job.tier.ix() > usize::from(normal) && !fresh(job);
+        let running: BTreeSet<JobId> = before.jobs().filter(|(job, _)| reach(job)).map(|(job, _)| job.id).collect();
         prop_assert!(victims.is_subset(&running), "{victims:?} out of reach");
         let row = world.state().job(high).expect("a row").0;
         if victims.is_empty() {
