@@ -16,15 +16,15 @@ mod world;
 use alloc::collections::{BTreeMap, BTreeSet};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::Decision;
-use forebay_engine::effect::{Action, Effect, Status, WorkerPlace};
+use forebay_engine::effect::{Effect, Status, WorkerPlace};
 use forebay_engine::engine::Engine;
-use forebay_engine::event::{Event, GoneWhy, LaunchError, Tick};
+use forebay_engine::event::{Event, LaunchError, Tick};
 use forebay_engine::ids::{Attempt, JobId, NodeId, OfferingId, Seq};
 use forebay_engine::job::{Gang, JobSpec};
 use forebay_engine::journal::Batch;
 use forebay_engine::policy::{Ceiling, Policy};
 use forebay_engine::state::State;
-use forebay_engine::units::{Millis, Rate, Span};
+use forebay_engine::units::{Millis, Rate};
 
 /// How long the world takes, in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -196,11 +196,6 @@ impl Cluster {
         panic!("never comes to rest: time stands at {} ms", self.now);
     }
 
-    /// Whether anything will still happen by itself.
-    pub fn at_rest(&self) -> bool {
-        self.later.is_empty() && self.engine.poll_timeout().is_none()
-    }
-
     /// One batch, journaled, replayed, checked, and its effects acted on.
     pub fn step(&mut self, events: Vec<Event>, resumed: bool) {
         for event in &events {
@@ -210,7 +205,7 @@ impl Cluster {
         let tick = Tick { now: Millis(self.now), resumed, delivered };
         match self.mode {
             Mode::NoMemos => self.engine.forget_memos(true),
-            Mode::Crashes(every) if self.log.batches.len() % every == 0 => {
+            Mode::Crashes(every) if self.log.batches.len().is_multiple_of(every) => {
                 let snapshot = self.engine.snapshot();
                 self.engine = Engine::restore(&snapshot).expect("a snapshot can be read back");
             }

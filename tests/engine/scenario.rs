@@ -66,14 +66,14 @@ impl Story {
             }
             self.world = Some(Cluster::new(policy));
         }
-        let mut world = self.world.as_mut().expect("just made");
+        let world = self.world.as_mut().expect("just made");
         assert!(time(when) >= world.now, "time goes on from line to line");
         world.run_until(time(when));
         let (verb, rest) = what.split_once(' ').unwrap_or((what, ""));
         if expects {
             then(world, &self.names, verb, Words::of(rest));
         } else {
-            when_it(&mut world, &self.names, verb, Words::of(rest));
+            when_it(world, &self.names, verb, Words::of(rest));
         }
     }
 }

@@ -21,10 +21,9 @@ fn phase_word(phase: Phase) -> String {
 
 /// Then: what must be so by now.
 pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
-    let said: BTreeMap<String, String>;
-    match verb {
+    let said = match verb {
         // nodes [none] PHASE|OFFERING|all=N
-        "nodes" => said = nodes(world, names),
+        "nodes" => nodes(world, names),
         // bought OFFERING=N: claims decided on so far
         "bought" => {
             let mut bought = BTreeMap::new();
@@ -33,10 +32,10 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
                     *bought.entry(names[offering.ix()].clone()).or_insert(0) += count;
                 }
             }
-            said = bought.into_iter().map(|(k, n)| (k, n.to_string())).collect();
+            bought.into_iter().map(|(k, n)| (k, n.to_string())).collect()
         }
         // released start=N start-ids=N ...: effects so far, and how many different ones
-        "released" => said = released(world),
+        "released" => released(world),
         // decided book=N ...: decisions so far
         "decided" => {
             let mut kinds: BTreeMap<String, u32> = BTreeMap::new();
@@ -45,7 +44,7 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
                 let word = word.split([' ', '{']).next().unwrap_or_default();
                 *kinds.entry(word.to_lowercase()).or_default() += 1;
             }
-            said = kinds.into_iter().map(|(k, n)| (k, n.to_string())).collect();
+            kinds.into_iter().map(|(k, n)| (k, n.to_string())).collect()
         }
         // started a b ...: all starts so far, in order
         "started" => {
@@ -69,8 +68,8 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
             return assert_eq!((last.subject.as_str(), code), (w.at(0), Some(w.at(1))));
         }
         // NAME PHASE [CODE] [attempt= failures= progress= workers= on= from= saved= share= ...]
-        name => said = about(world, names, name, &w),
-    }
+        name => about(world, names, name, &w),
+    };
     for (key, wanted) in w.rest() {
         let got = said.get(key).map_or("0", String::as_str);
         assert_eq!(got, wanted, "{verb}: {key}");
