@@ -6,7 +6,7 @@
 //!
 //! Never: skips an item, or lets a bad one stop the stream.
 
-use crate::intake::{Caller, Intake, RejectedFile, Rejected, Router};
+use crate::intake::{Caller, Intake, Rejected, RejectedFile, Router};
 use forebay_engine::event::Event;
 use forebay_engine::job::JobSpec;
 use forebay_engine::policy::{Policy, Undeclared};
@@ -73,6 +73,12 @@ impl Feed {
     #[must_use]
     pub fn start(&self) -> Millis {
         self.start
+    }
+
+    /// When no spot is to be had, by the engine's time. The driver tells its market by itself.
+    #[must_use]
+    pub fn droughts(&self) -> Vec<(Millis, Millis)> {
+        self.droughts.iter().map(|(from, to)| (after(self.start, *from), after(self.start, *to))).collect()
     }
 
     /// A market with the droughts that the file speaks of. Its time 0 is the feed's start.

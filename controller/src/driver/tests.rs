@@ -6,7 +6,7 @@ use crate::policy::{Catalogue, compile};
 use forebay_engine::event::Event;
 use forebay_engine::job::{Completion, Gang, JobSpec, Retry, WorkerAsk};
 use forebay_engine::policy::Policy;
-use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
+use forebay_engine::units::{Mib, MilliCpu, Span};
 use forebay_sim::market::Market;
 use forebay_sim::world::{WorldOptions, spot_pairs};
 use serde_json::Value;
@@ -184,8 +184,13 @@ fn a_submission_is_durable_when_it_is_answered() {
     let cancel = |subject: &str| Event::JobCancelled { tenant: "default".into(), subject: subject.into() };
     let events = vec![job("a", 1), job("a", 1), job("a", 2), job("huge", 64), cancel("nobody")];
     let accepted = handle.submit(events).unwrap();
-    let [Outcome::Job(a), Outcome::Known(same), Outcome::Refused(conflict), Outcome::Rejected(_, why), Outcome::Ignored] =
-        accepted.outcomes[..]
+    let [
+        Outcome::Job(a),
+        Outcome::Known(same),
+        Outcome::Refused(conflict),
+        Outcome::Rejected(_, why),
+        Outcome::Ignored,
+    ] = accepted.outcomes[..]
     else {
         panic!("{accepted:?}")
     };
