@@ -15,7 +15,7 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::Decision;
 use forebay_engine::effect::{Action, Effect, WorkerPlace};
 use forebay_engine::event::Event;
-use forebay_engine::ids::{JobId, PoolId, QuotaId};
+use forebay_engine::ids::{JobId, OfferingId, PoolId, QuotaId};
 use forebay_engine::job::Gang;
 use forebay_engine::journal::Batch;
 use forebay_engine::policy::{Ceiling, Policy};
@@ -55,7 +55,7 @@ impl Observer {
         let Some(policy) = state.policy() else { return };
         self.touch(batch, state);
         if batch.decisions.iter().any(|d| matches!(d, Decision::Buy { .. })) {
-            self.ceilings(policy, state);
+            self.ceilings(batch, policy, state);
         }
         if batch.decisions.iter().any(|d| matches!(d, Decision::Book { .. })) {
             self.quotas(policy, state);
@@ -122,23 +122,27 @@ impl Observer {
         }
     }
 
-    fn ceilings(&mut self, policy: &Policy, state: &State) {
-        let mut all = Held::default();
-        let mut pools = vec![Held::default(); policy.pools.len()];
+    /// A purchase breaks a ceiling when it raises what the ceiling bounds, and that is above it afterwards. What an adoption or a
+    /// price brought above it breaks nothing, as long as nothing is bought on top.
+    fn ceilings(&mut self, batch: &Batch, policy: &Policy, state: &State) {
+        let (mut all, mut pools) = (Held::default(), vec![Held::default(); policy.pools.len()]);
+        let (mut more, mut pools_more) = (all, pools.clone());
         for node in state.nodes() {
-            let Some(row) = state.offerings().get(node.offering.ix()) else { continue };
-            let offer = &row.offer;
-            let price = if offer.capacity == CapacityType::Spot { offer.max_price } else { node.price };
-            for held in [Some(&mut all), pools.get_mut(node.pool.ix())].into_iter().flatten() {
-                held.nodes += 1;
-                held.on_demand += u32::from(offer.capacity == CapacityType::OnDemand);
-                held.gpus += u32::from(offer.gpus);
-                held.spend = held.spend + price;
+            if let Some(one) = Held::of(state, node.offering, Some(node.price)) {
+                all.add(one, 1);
+                pools.get_mut(node.pool.ix()).into_iter().for_each(|held| held.add(one, 1));
             }
         }
-        let bounds = policy.pools.iter().map(|p| (p.name.as_str(), &p.ceiling)).zip(pools);
-        for ((name, ceiling), held) in bounds.chain([(("limits", &policy.limits), all)]) {
-            if let Some(over) = above(ceiling, held) {
+        for decision in &batch.decisions {
+            let Decision::Buy { pool, offering, count, .. } = decision else { continue };
+            if let Some(one) = Held::of(state, *offering, None) {
+                more.add(one, *count);
+                pools_more.get_mut(pool.ix()).into_iter().for_each(|held| held.add(one, *count));
+            }
+        }
+        let bounds = policy.pools.iter().map(|p| (p.name.as_str(), &p.ceiling)).zip(pools).zip(pools_more);
+        for (((name, ceiling), held), more) in bounds.chain([((("limits", &policy.limits), all), more)]) {
+            if let Some(over) = above(ceiling, held, more) {
                 self.ceilings += 1;
                 self.say(format!("at {}: {name}: {over}", state.now().0));
             }
@@ -203,15 +207,34 @@ impl Observer {
     }
 }
 
-fn above(ceiling: &Ceiling, held: Held) -> Option<String> {
-    let over = |bound: Option<u32>, held: u32, what: &str| {
-        bound.filter(|b| held > *b).map(|b| format!("{held} {what} of {b}"))
+impl Held {
+    /// One node of an offering, spot at its maximum price.
+    fn of(state: &State, offering: OfferingId, price: Option<Rate>) -> Option<Held> {
+        let offer = &state.offerings().get(offering.ix())?.offer;
+        let spot = offer.capacity == CapacityType::Spot;
+        let spend = if spot { offer.max_price } else { price.unwrap_or(offer.price) };
+        let on_demand = u32::from(offer.capacity == CapacityType::OnDemand);
+        Some(Held { nodes: 1, on_demand, gpus: u32::from(offer.gpus), spend })
+    }
+
+    fn add(&mut self, one: Held, count: u32) {
+        self.nodes += one.nodes * count;
+        self.on_demand += one.on_demand * count;
+        self.gpus += one.gpus * count;
+        self.spend = self.spend + one.spend.times(u64::from(count));
+    }
+}
+
+/// Which bound is exceeded in something that was just raised.
+fn above(ceiling: &Ceiling, held: Held, more: Held) -> Option<String> {
+    let over = |bound: Option<u32>, held: u32, more: u32, what: &str| {
+        bound.filter(|b| more > 0 && held > *b).map(|b| format!("{held} {what} of {b}"))
     };
-    over(ceiling.nodes, held.nodes, "nodes")
-        .or_else(|| over(ceiling.on_demand_nodes, held.on_demand, "on-demand nodes"))
-        .or_else(|| over(ceiling.gpus, held.gpus, "GPUs"))
+    over(ceiling.nodes, held.nodes, more.nodes, "nodes")
+        .or_else(|| over(ceiling.on_demand_nodes, held.on_demand, more.on_demand, "on-demand nodes"))
+        .or_else(|| over(ceiling.gpus, held.gpus, more.gpus, "GPUs"))
         .or_else(|| {
-            let most = ceiling.spend.filter(|most| held.spend > *most)?;
+            let most = ceiling.spend.filter(|most| more.spend > Rate(0) && held.spend > *most)?;
             Some(format!("{} of {most}", held.spend))
         })
 }
@@ -255,9 +278,11 @@ mod tests {
     #[test]
     fn a_ceiling_is_kept_at_its_bound_and_broken_above_it() {
         let ceiling = Ceiling { nodes: Some(2), spend: Some(Rate(10)), ..Ceiling::default() };
+        let more = Held { nodes: 1, spend: Rate(5), ..Held::default() };
         let held = Held { nodes: 2, spend: Rate(10), ..Held::default() };
-        assert_eq!(above(&ceiling, held), None);
-        assert!(above(&ceiling, Held { nodes: 3, ..held }).is_some());
-        assert!(above(&ceiling, Held { spend: Rate(11), ..held }).is_some());
+        assert_eq!(above(&ceiling, held, more), None);
+        assert!(above(&ceiling, Held { nodes: 3, ..held }, more).is_some());
+        assert!(above(&ceiling, Held { spend: Rate(11), ..held }, more).is_some());
+        assert_eq!(above(&ceiling, Held { nodes: 3, ..held }, Held::default()), None, "nothing was bought");
     }
 }

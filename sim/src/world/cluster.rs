@@ -152,8 +152,15 @@ impl Cluster {
             self.say_again(now, ix, agenda);
             return;
         }
-        self.check(order, gpus, places);
-        let ix = self.add(Run::new(key, spec, truth, order.resume_from, places));
+        let whole = places.iter().all(|(instance, _)| instance.is_some());
+        let mut run = Run::new(key, spec, truth, order.resume_from, places);
+        if whole {
+            self.check(order, gpus, places);
+        } else {
+            // A gang is started whole or not at all: nothing of this one will be.
+            run.workers.iter_mut().for_each(|w| (w.instance, w.alive) = (None, false));
+        }
+        let ix = self.add(run);
         let takes = 1500 + below(draw(options.seed, Draw::Start, self.runs[ix].whose, u64::from(key.1.0)), 1000);
         agenda.at(now + Span(takes), Due::Started(ix));
     }
