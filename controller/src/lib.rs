@@ -1,1 +1,12 @@
-//! The controller.
+//! The controller: the binary's library. The command line, the HTTP API, the live driver, its journal, intake and the policy as written.
+
+pub mod api;
+pub mod cli;
+pub mod config;
+pub mod document;
+pub mod driver;
+pub mod intake;
+pub mod journal;
+pub mod policy;
+pub mod show;
+pub mod status;

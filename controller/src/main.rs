@@ -1,2 +1,5 @@
 //! The binary `forebay`.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    forebay::cli::main()
+}

@@ -1,0 +1,82 @@
+//! Errors on the wire: `{"error":{"code","message","remedy"}}`, the same shape for every status.
+//!
+//! Never: a body that repeats what a stranger sent without bound.
+
+use crate::driver::Busy;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// An answer that is not what was asked for.
+#[derive(Clone, Debug)]
+pub struct ApiError {
+    status: StatusCode,
+    retry_after_s: Option<u64>,
+    body: ErrorBody,
+}
+
+/// What went wrong and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// Stable, for programs.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl ApiError {
+    /// With an HTTP status.
+    pub fn new(status: u16, code: &str, message: impl Into<String>, remedy: impl Into<String>) -> ApiError {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = ErrorBody { code: code.to_owned(), message: message.into(), remedy: remedy.into() };
+        ApiError { status, retry_after_s: None, body }
+    }
+
+    /// 400.
+    pub fn bad(code: &str, message: impl Into<String>, remedy: impl Into<String>) -> ApiError {
+        ApiError::new(400, code, message, remedy)
+    }
+
+    /// 404.
+    pub fn not_found(code: &str, message: impl Into<String>, remedy: impl Into<String>) -> ApiError {
+        ApiError::new(404, code, message, remedy)
+    }
+
+    /// The same, to be tried again after so many seconds.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u64) -> ApiError {
+        self.retry_after_s = Some(seconds.max(1));
+        self
+    }
+}
+
+impl From<Busy> for ApiError {
+    fn from(busy: Busy) -> ApiError {
+        match &busy {
+            Busy::Full { retry_after } => {
+                ApiError::new(429, "Busy", busy.to_string(), "send it again after the time in Retry-After")
+                    .retry_after(retry_after.as_secs())
+            }
+            Busy::TooMany { most, .. } => {
+                ApiError::new(413, "TooMany", busy.to_string(), format!("send at most {most} events at once"))
+            }
+            Busy::Stopped(_) => {
+                ApiError::new(503, "Stopped", busy.to_string(), "send it again when the controller is back")
+                    .retry_after(5)
+            }
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, axum::Json(json!({ "error": self.body }))).into_response();
+        if let Some(seconds) = self.retry_after_s {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

@@ -1,0 +1,221 @@
+//! Jobs: the list, one of them (now or when it is over), why it waits, and its cancellation.
+//!
+//! Never: the whole list at once; it comes in pages.
+
+use super::Api;
+use super::error::ApiError;
+use crate::document::reason::ReasonView;
+use crate::document::seconds::Seconds;
+use crate::document::views::{JobPhase, JobView};
+use crate::document::write;
+use crate::driver::Outcome;
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use forebay_engine::engine::Engine;
+use forebay_engine::event::Event;
+use forebay_engine::ids::JobId;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Jobs a page unless asked for another number.
+const PAGE: usize = 1_000;
+/// Jobs a page at most.
+pub const MOST_PAGE: usize = 10_000;
+/// The longest wait of one request. Clients ask again.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(600);
+
+/// A page of jobs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Jobs {
+    /// The engine's time.
+    pub now_s: Seconds,
+    /// In order of acceptance.
+    pub jobs: Vec<JobView>,
+    /// Where the next page begins: `?after=`. Null: this was the last.
+    pub next: Option<String>,
+}
+
+/// One job.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct OneJob {
+    /// The engine's time.
+    pub now_s: Seconds,
+    /// Whether nothing follows.
+    pub terminal: bool,
+    /// The job.
+    #[serde(flatten)]
+    pub job: JobView,
+}
+
+/// Why a job is where it is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Why {
+    /// The engine's time.
+    pub now_s: Seconds,
+    /// Which job.
+    pub job: String,
+    /// Its subject.
+    pub subject: Option<String>,
+    /// Where in its life it is.
+    pub phase: JobPhase,
+    /// Null where there is nothing to say: it runs, or it is completed.
+    pub reason: Option<ReasonView>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    phase: Option<JobPhase>,
+    queue: Option<String>,
+    open: Option<bool>,
+    limit: Option<usize>,
+    after: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OneQuery {
+    #[serde(rename = "waitFor")]
+    wait_for: Option<String>,
+    timeout: Option<String>,
+}
+
+fn query<T>(found: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
+    let refused =
+        |e: QueryRejection| ApiError::bad("BadQuery", e.body_text(), "see docs/API.md for the parameters of this path");
+    found.map(|Query(q)| q).map_err(refused)
+}
+
+pub(super) async fn list(
+    State(api): State<Api>,
+    asked: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Json<Jobs>, ApiError> {
+    let asked = query(asked)?;
+    let limit = asked.limit.unwrap_or(PAGE).clamp(1, MOST_PAGE);
+    let after = asked.after.as_deref().map(number).transpose()?;
+    let ask = move |engine: &Engine, _: &_| {
+        let state = engine.state();
+        let fits = |view: &JobView| asked.phase.is_none_or(|p| p == view.phase);
+        let from = after.map_or(0, |id| id.0.saturating_add(1));
+        let wanted = state
+            .jobs()
+            .skip(usize::try_from(from).unwrap_or(usize::MAX))
+            .filter(|(job, spec)| {
+                asked.queue.as_ref().is_none_or(|q| *q == spec.queue) && asked.open.is_none_or(|o| o != job.done())
+            })
+            .map(|(job, spec)| write::job_view(engine, job, spec));
+        let mut jobs: Vec<JobView> = wanted.filter(fits).take(limit + 1).collect();
+        let more = jobs.len() > limit;
+        jobs.truncate(limit);
+        let next = jobs.last().filter(|_| more).map(|j| j.job.clone());
+        Jobs { now_s: state.now().into(), jobs, next }
+    };
+    Ok(Json(api.handle.query_async(ask).await?))
+}
+
+fn number(name: &str) -> Result<JobId, ApiError> {
+    let number = name.strip_prefix("job-").and_then(|n| n.parse().ok());
+    number.map(JobId).ok_or_else(|| {
+        ApiError::bad("BadQuery", "`after` is not a job's name", "write it as in `next`, such as job-17")
+    })
+}
+
+pub(super) async fn one(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    asked: Result<Query<OneQuery>, QueryRejection>,
+) -> Result<Json<OneJob>, ApiError> {
+    let asked = query(asked)?;
+    let wait = match asked.wait_for.as_deref() {
+        None => Duration::ZERO,
+        Some("terminal") => asked.timeout.as_deref().map_or(Ok(Duration::from_secs(30)), span)?.min(LONGEST_WAIT),
+        Some(_) => return Err(ApiError::bad("BadQuery", "`waitFor` knows `terminal` only", "write waitFor=terminal")),
+    };
+    let id = find(&api, &name).await?;
+    let end = tokio::time::Instant::now() + wait;
+    loop {
+        let over = if wait.is_zero() { None } else { Some(register(&api, id)?) };
+        let found = look(&api, id).await?;
+        let Some(over) = over else { return Ok(Json(found)) };
+        let mut ending = api.ending.clone();
+        if found.terminal || *ending.borrow() || tokio::time::Instant::now() >= end {
+            return Ok(Json(found));
+        }
+        tokio::select! {
+            _ = over => {}
+            _ = tokio::time::sleep_until(end) => {}
+            _ = ending.wait_for(|e| *e) => {}
+        }
+    }
+}
+
+fn register(api: &Api, id: JobId) -> Result<tokio::sync::oneshot::Receiver<()>, ApiError> {
+    let full = || {
+        ApiError::new(429, "Busy", "too many requests wait for jobs", "ask again after the time in Retry-After")
+            .retry_after(5)
+    };
+    api.waiters.register(id).ok_or_else(full)
+}
+
+fn span(text: &str) -> Result<Duration, ApiError> {
+    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|d| Duration::try_from(d).ok());
+    parsed.ok_or_else(|| ApiError::bad("BadQuery", "`timeout` is not a length of time", "write it as 30s or 10m"))
+}
+
+async fn find(api: &Api, name: &str) -> Result<JobId, ApiError> {
+    let asked = name.to_owned();
+    let id = api.handle.query_async(move |engine, _| write::find_job(engine.state(), &asked)).await?;
+    id.ok_or_else(|| {
+        let shown = crate::show::figures::short(name, 80);
+        ApiError::not_found(
+            "NoSuchJob",
+            format!("there is no job `{shown}`"),
+            "use its subject or its number, as in `forebay jobs`",
+        )
+    })
+}
+
+async fn look(api: &Api, id: JobId) -> Result<OneJob, ApiError> {
+    let ask = move |engine: &Engine, _: &_| Some((engine.state().now(), write::job(engine, id)?));
+    let (now, job) = api
+        .handle
+        .query_async(ask)
+        .await?
+        .ok_or_else(|| ApiError::not_found("NoSuchJob", "it is gone", "ask for another"))?;
+    Ok(OneJob { now_s: now.into(), terminal: job.phase.terminal(), job })
+}
+
+pub(super) async fn why(State(api): State<Api>, Path(name): Path<String>) -> Result<Json<Why>, ApiError> {
+    let id = find(&api, &name).await?;
+    let OneJob { now_s, job, .. } = look(&api, id).await?;
+    Ok(Json(Why { now_s, job: job.job, subject: job.subject, phase: job.phase, reason: job.reason }))
+}
+
+pub(super) async fn cancel(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+) -> Result<(StatusCode, Json<OneJob>), ApiError> {
+    let id = find(&api, &name).await?;
+    let before = look(&api, id).await?;
+    let (Some(tenant), Some(subject)) = (before.job.tenant.clone(), before.job.subject.clone()) else {
+        return Err(ApiError::new(500, "NoIdentity", "the job has no identity", "report this with the journal"));
+    };
+    if !before.terminal {
+        let taken = api.handle.submit_async(vec![Event::JobCancelled { tenant, subject }]).await?;
+        let after = look(&api, id).await?;
+        if taken.outcomes.first() != Some(&Outcome::Ignored) || after.job.phase == JobPhase::Cancelled {
+            return Ok((StatusCode::ACCEPTED, Json(after)));
+        }
+    }
+    let now = look(&api, id).await?;
+    match now.job.phase {
+        // Asked for twice, or on its way: the same answer.
+        phase if phase == JobPhase::Cancelled || !phase.terminal() => Ok((StatusCode::OK, Json(now))),
+        phase => {
+            let message = format!("{} is {} already", now.job.job, phase.as_str());
+            Err(ApiError::new(409, "Over", message, "nothing is left to cancel"))
+        }
+    }
+}

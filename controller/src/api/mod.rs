@@ -1,0 +1,110 @@
+//! The HTTP API and its small client: events in, jobs, nodes, queues, state and statuses out, and one page for people.
+//!
+//! ```text
+//! request -> guard (host, origin) -> handler -> driver::Handle -> answer (for events: after they are durable)
+//! ```
+//!
+//! Never: keeps state of its own beyond who waits for which job, answers before a write is durable, or buffers without bound.
+
+pub mod client;
+pub mod error;
+pub mod events;
+mod guard;
+pub mod jobs;
+mod page;
+pub mod reads;
+mod status;
+mod waiters;
+
+use crate::driver::Handle;
+use crate::intake::{Caller, Router as Routes};
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post};
+use error::ApiError;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use waiters::Waiters;
+
+/// The largest body: some ten thousand submissions of 400 bytes.
+pub const MOST_BYTES: usize = 4 * 1024 * 1024;
+
+/// What every handler has at hand.
+#[derive(Clone)]
+struct Api {
+    pub handle: Handle,
+    pub waiters: Arc<Waiters>,
+    /// Who everybody is while nobody is asked for a token.
+    pub caller: Arc<Caller>,
+    /// The policy's routes.
+    pub routes: Arc<dyn Routes>,
+    /// The key of attempt tokens.
+    pub key: Option<Arc<[u8; 32]>>,
+    /// Becomes true when the server is to end, so that open streams and waits end too.
+    pub ending: watch::Receiver<bool>,
+}
+
+/// What is served.
+pub struct Serving {
+    /// The driver.
+    pub handle: Handle,
+    /// The policy's routes.
+    pub routes: Arc<dyn Routes>,
+    /// The key of attempt tokens. `None`: reports of runs are not taken here.
+    pub key: Option<[u8; 32]>,
+}
+
+/// Serves until `ending` becomes true; open streams end then.
+pub async fn serve(listener: TcpListener, serving: Serving, ending: watch::Receiver<bool>) -> std::io::Result<()> {
+    let address = listener.local_addr()?;
+    let waiters = Arc::new(Waiters::default());
+    let woken = tokio::spawn(waiters::wake(Arc::clone(&waiters), serving.handle.clone()));
+    let api = Api {
+        handle: serving.handle,
+        waiters,
+        caller: Arc::new(Caller::local()),
+        routes: serving.routes,
+        key: serving.key.map(Arc::new),
+        ending: ending.clone(),
+    };
+    let served = axum::serve(listener, router(api, address)).with_graceful_shutdown(ended(ending)).await;
+    woken.abort();
+    served
+}
+
+async fn ended(mut ending: watch::Receiver<bool>) {
+    // A sender that is gone says the same as a sender that says so.
+    let _ = ending.wait_for(|end| *end).await;
+}
+
+fn router(api: Api, address: SocketAddr) -> Router {
+    Router::new()
+        .route("/", get(page::page))
+        .route("/v1/events", post(events::post))
+        .route("/v1/jobs", get(jobs::list))
+        .route("/v1/jobs/{id}", get(jobs::one))
+        .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
+        .route("/v1/jobs/{id}/why", get(jobs::why))
+        .route("/v1/queues", get(reads::queues))
+        .route("/v1/nodes", get(reads::nodes))
+        .route("/v1/state", get(reads::state))
+        .route("/v1/summary", get(reads::summary))
+        .route("/v1/status", get(status::stream))
+        .route("/healthz", get(reads::healthz))
+        .route("/readyz", get(reads::readyz))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(MOST_BYTES))
+        .layer(axum::middleware::from_fn(move |request, next| guard::check(address, request, next)))
+        .with_state(api)
+}
+
+async fn nowhere() -> ApiError {
+    ApiError::not_found("NoSuchPath", "there is nothing at this path", "see docs/API.md for what there is")
+}
+
+async fn wrong_method() -> ApiError {
+    ApiError::new(405, "WrongMethod", "this path does not take this method", "see docs/API.md for which it takes")
+}

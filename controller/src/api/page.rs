@@ -1,0 +1,163 @@
+//! The page for people: what is queued, running, bought and spent, and the jobs. No JavaScript; it loads itself again.
+//!
+//! Never: a name from outside unescaped. Every text goes through [`escaped`].
+
+use super::Api;
+use super::error::ApiError;
+use crate::document::views::{JobView, Summary};
+use crate::document::write;
+use crate::show::figures::{count, gpus, number, seconds, short, usd};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use forebay_engine::engine::Engine;
+use std::fmt::Write as _;
+
+/// Jobs shown: those that are not over first, then the latest.
+const SHOWN: usize = 200;
+
+/// Nothing but this page's own style.
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+const STYLE: &str = "
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
+body { margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
+h1 { font-size: 1.4rem; margin: 0 0 1rem; } h1 small { font-weight: normal; opacity: .65; font-size: .9rem; }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: 1rem; margin: 0 0 2rem; }
+dl div { border-top: 3px solid #0a7ea4; padding-top: .4rem; }
+dt { opacity: .7; font-size: .85rem; } dd { margin: 0; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
+dd small { font-size: .8rem; opacity: .7; display: block; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+caption { text-align: left; padding: .4rem 0; opacity: .7; }
+th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8884; vertical-align: top; }
+td.n, th.n { text-align: right; } .failed, .rejected { color: #c0392b; } .running, .completed { color: #1e8449; }
+";
+
+pub(super) async fn page(State(api): State<Api>) -> Result<Response, ApiError> {
+    let ask = |engine: &Engine, _: &_| (write::summary(engine.state()), shown(engine));
+    let (summary, jobs) = api.handle.query_async(ask).await?;
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    Ok((headers, html(&summary, &jobs)).into_response())
+}
+
+fn shown(engine: &Engine) -> Vec<JobView> {
+    let state = engine.state();
+    let open = state.open_job_ids().take(SHOWN).filter_map(|id| write::job(engine, id));
+    let mut jobs: Vec<JobView> = open.collect();
+    let room = SHOWN - jobs.len();
+    let latest = state.counters().outcomes.iter().sum::<u64>() as usize + state.open_jobs();
+    let over = (0..latest as u64).rev().map(forebay_engine::ids::JobId).filter_map(|id| state.job(id));
+    let over = over.filter(|(job, _)| job.done()).take(room);
+    jobs.extend(over.map(|(job, spec)| write::job_view(engine, job, spec)));
+    jobs
+}
+
+/// Text as HTML text or attribute value.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c if c.is_control() => out.push('\u{fffd}'),
+            // Marks that turn the direction of the text around them could hide what stands there.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn html(summary: &Summary, jobs: &[JobView]) -> String {
+    let mut out = String::with_capacity(16 * 1024);
+    let policy = escaped(&summary.policy);
+    let _ = write!(
+        out,
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <meta http-equiv=\"refresh\" content=\"5\"><title>Forebay</title><style>{STYLE}</style></head><body>\
+         <h1>Forebay <small>policy {policy}</small></h1><dl>"
+    );
+    let nodes = summary.reserved_nodes + summary.spot_nodes + summary.on_demand_nodes;
+    let by_kind = format!(
+        "{} spot, {} on-demand, {} reserved; {} booting",
+        summary.spot_nodes, summary.on_demand_nodes, summary.reserved_nodes, summary.booting_nodes
+    );
+    let over = format!("{} failed, {} cancelled, {} rejected", summary.failed, summary.cancelled, summary.rejected);
+    let tiles = [
+        ("Queued", count(summary.queued), String::new()),
+        ("Running", count(summary.running), String::new()),
+        ("Nodes", count(nodes), by_kind),
+        (
+            "Spend",
+            format!("{} USD/h", number(summary.spend_usd_per_hour, 2)),
+            format!("{} so far", usd(summary.cost_usd)),
+        ),
+        ("Completed", count(summary.completed), over),
+    ];
+    for (name, value, detail) in tiles {
+        let _ =
+            write!(out, "<div><dt>{name}</dt><dd>{}<small>{}</small></dd></div>", escaped(&value), escaped(&detail));
+    }
+    out.push_str("</dl>");
+    table(&mut out, summary, jobs);
+    out.push_str("</body></html>\n");
+    out
+}
+
+fn table(out: &mut String, summary: &Summary, jobs: &[JobView]) {
+    let _ = write!(
+        out,
+        "<table><caption>{} of {} jobs; those that are not over come first</caption><thead><tr><th>Job</th><th>Subject</th>\
+         <th>Queue</th><th>Tier</th><th class=\"n\">GPUs</th><th>Phase</th><th class=\"n\">For</th><th>Why</th></tr></thead><tbody>",
+        count(jobs.len() as u64),
+        count(summary.jobs)
+    );
+    for job in jobs {
+        let since = job.since_s.map_or(0, |at| summary.now_s.0.saturating_sub(at.0) / 1000);
+        let share = f64::from(job.gpus) * f64::from(job.gpu_milli.unwrap_or(1000)) / 1000.0;
+        let why = job.reason.as_ref().map(|r| (r.code.as_str(), r.message.as_str())).unwrap_or_default();
+        let _ = write!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"{}\">{}</td>\
+             <td class=\"n\">{}</td><td title=\"{}\">{}</td></tr>",
+            escaped(&job.job),
+            escaped(&short(job.subject.as_deref().unwrap_or("-"), 60)),
+            escaped(&short(&job.queue, 60)),
+            escaped(&short(job.tier.as_deref().unwrap_or("-"), 30)),
+            gpus(share),
+            job.phase.as_str(),
+            job.phase.as_str(),
+            seconds(since as f64),
+            escaped(why.1),
+            escaped(why.0),
+        );
+    }
+    out.push_str("</tbody></table>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_names_stay_text() {
+        let job = serde_json::json!({ "job": "job-1", "subject": "<script>alert('x')</script>", "gpus": 1, "phase": "queued",
+            "queue": "\"><img src=x onerror=alert(1)>\u{202e}", "tier": "a&b" });
+        let job: JobView = serde_json::from_value(job).expect("a job");
+        let summary = Summary { policy: "<b>".into(), ..Summary::default() };
+        let page = html(&summary, &[job]);
+        for bad in ["<script", "<img", "<b>", "\u{202e}", "a&b"] {
+            assert!(!page.contains(bad), "{bad} in {page}");
+        }
+        assert!(page.contains("&lt;script&gt;alert(&#39;x&#39;)"));
+    }
+}

@@ -1,0 +1,369 @@
+//! The words of the command line. The comments are its help.
+//!
+//! Never: behaviour. Defaults that have a reason name it.
+
+use crate::show::ColourChoice;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  the run found violations or lost work
+  2  bad input: what, where and how to mend it is on stderr
+  3  wait: the job failed or was rejected
+  4  wait: the job was cancelled
+  5  wait: the job was not over in time
+  6  something outside failed: no answer from the server, a full disk, a port in use
+
+Examples:
+  forebay run                    # embedded journal, simulated cloud, API and page on 127.0.0.1:8080
+  forebay run --replay examples/day.jsonl --speed max --exit-when-drained
+  forebay simulate --policy policies/spot-first.yaml --trace trace.csv
+  forebay submit job.json && forebay wait resnet-0412 --timeout 2h";
+
+/// Turns GPU job events into finished work at the lowest cost that a policy allows.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", bin_name = "forebay", version, after_help = EXIT_CODES, propagate_version = true, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Colours. Default: auto, which is in a terminal unless NO_COLOR is set.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "auto|always|never",
+        hide_possible_values = true,
+        hide_default_value = true,
+        help_heading = "Output"
+    )]
+    pub color: ColourChoice,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the controller, or replay a file of events through it.
+    #[command(after_help = "\
+Examples:
+  forebay run --policy policies/teams.yaml --data ./data
+  forebay run --replay examples/day.jsonl --speed max --exit-when-drained --json out.json
+  forebay run --replay examples/day.jsonl --resume ./forebay-replay-1a2b --speed max --exit-when-drained")]
+    Run(RunArgs),
+    /// Run a recorded trace through a policy in virtual time, and say what it would have cost.
+    #[command(after_help = "\
+Examples:
+  forebay simulate --policy policies/spot-first.yaml --trace trace.csv --json out.json
+  forebay simulate --policy policies/teams.yaml --trace openb_pod_list.csv --trace-format openb --nodes nodes.csv
+  forebay simulate --policy P.yaml --trace T.csv --market calm --seed 7")]
+    Simulate(SimulateArgs),
+    /// Make one planning pass over a state, change nothing, and say what would be decided and why jobs wait.
+    #[command(after_help = "\
+Examples:
+  forebay state export --out s.json && forebay plan --state s.json
+  forebay plan --policy new.yaml --state s.json --json
+
+The state is an export, or written by hand: `forebay schema state` says how.")]
+    Plan(PlanArgs),
+    /// Check a policy: errors with line, column and remedy.
+    #[command(after_help = "\
+Examples:
+  forebay check policies/teams.yaml
+  forebay check policies/teams.yaml --explain     # every default filled in")]
+    Check(CheckArgs),
+    /// Print a JSON Schema.
+    #[command(after_help = "\
+Examples:
+  forebay schema policy > policy.schema.json
+  forebay schema state")]
+    Schema(SchemaArgs),
+    /// Send events to a running Forebay: one JSON object, an array of them, or one a line.
+    #[command(after_help = "\
+Examples:
+  forebay submit job.json
+  cat jobs.jsonl | forebay submit -")]
+    Submit(SubmitArgs),
+    /// Wait until a job is over: exits 0 completed, 3 failed or rejected, 4 cancelled, 5 timed out.
+    #[command(after_help = "\
+Examples:
+  forebay wait resnet-0412 --timeout 2h
+  forebay wait job-17 && echo done")]
+    Wait(WaitArgs),
+    /// Stop a job for good.
+    #[command(after_help = "Example:\n  forebay cancel resnet-0412")]
+    Cancel(JobArgs),
+    /// Say why a job is where it is, and until when.
+    #[command(after_help = "Example:\n  forebay why job-17")]
+    Why(JobArgs),
+    /// List jobs.
+    #[command(after_help = "\
+Examples:
+  forebay jobs                          # those that are not over
+  forebay jobs --all --queue research/vision
+  forebay jobs --phase failed --json")]
+    Jobs(JobsArgs),
+    /// List nodes.
+    #[command(after_help = "Example:\n  forebay nodes --json")]
+    Nodes(ListArgs),
+    /// List queues with their quota and its use.
+    #[command(after_help = "Example:\n  forebay queues")]
+    Queues(ListArgs),
+    /// The whole state of a running Forebay.
+    State {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: StateCommand,
+    },
+}
+
+/// What to do with a state.
+#[derive(Debug, Subcommand)]
+pub enum StateCommand {
+    /// Write it as one JSON document, for people and for `forebay plan`.
+    #[command(after_help = "Example:\n  forebay state export --out s.json")]
+    Export(ExportArgs),
+}
+
+/// `forebay run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Configuration; flags below go before it. `forebay schema config` says what may stand in it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Policy. Default: the built-in `policies/teams.yaml`, or with --resume the journal's own.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Where the API and the page listen. Default: 127.0.0.1:8080; none with --replay.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Folder of the journal. Default: ./forebay-data; a new one with --replay.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Feed the controller from a file instead: CloudEvents, one a line, or a trace.
+    #[arg(long, value_name = "FILE", help_heading = "Replay")]
+    pub replay: Option<PathBuf>,
+    /// Format of the file: normalized, openb, philly, helios, events. Default: as its first line tells.
+    #[arg(long, value_name = "FORMAT", requires = "replay", help_heading = "Replay")]
+    pub trace_format: Option<String>,
+    /// How fast time goes: a whole factor such as 60, or max. Default: 1.
+    #[arg(long, value_name = "N|max", requires = "replay", help_heading = "Replay", value_parser = Speed::parse)]
+    pub speed: Option<Speed>,
+    /// End when the file is at its end, every job is over and every node is gone.
+    #[arg(long, requires = "replay", help_heading = "Replay")]
+    pub exit_when_drained: bool,
+    /// Go on with the journal in this folder.
+    #[arg(long, value_name = "DIR", requires = "replay", conflicts_with = "data", help_heading = "Replay")]
+    pub resume: Option<PathBuf>,
+    /// Seed of the simulated cloud. Default: 1, or that of the journal that is gone on with.
+    #[arg(long, value_name = "N", help_heading = "Simulated cloud")]
+    pub seed: Option<u64>,
+    /// Write the closing figures there as JSON; `-` is stdout.
+    #[arg(long, value_name = "OUT", requires = "replay", num_args = 0..=1, default_missing_value = "-", help_heading = "Output")]
+    pub json: Option<PathBuf>,
+}
+
+/// How fast a replay's time goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Speed {
+    /// So many times faster than the wall's clock.
+    Times(u32),
+    /// As fast as it can.
+    Max,
+}
+
+impl Speed {
+    fn parse(text: &str) -> Result<Speed, String> {
+        if text.eq_ignore_ascii_case("max") {
+            return Ok(Speed::Max);
+        }
+        match text.parse() {
+            Ok(n) if n > 0 => Ok(Speed::Times(n)),
+            _ => Err("write a whole factor from 1 on, such as 60, or `max`".to_owned()),
+        }
+    }
+}
+
+/// `forebay simulate`.
+#[derive(Debug, Args)]
+pub struct SimulateArgs {
+    /// Policy.
+    #[arg(long, value_name = "FILE")]
+    pub policy: PathBuf,
+    /// Trace: CSV, one of the public formats, or events.
+    #[arg(long, value_name = "FILE")]
+    pub trace: PathBuf,
+    /// Its format: normalized, openb, philly, helios, events. Default: as its first line tells.
+    #[arg(long, value_name = "FORMAT")]
+    pub trace_format: Option<String>,
+    /// Nodes that are paid for already, as CSV.
+    #[arg(long, value_name = "FILE")]
+    pub nodes: Option<PathBuf>,
+    /// The spot market: a recorded series, or auto (one found beside the trace, else seeded), seeded, calm.
+    #[arg(long, value_name = "FILE|auto|seeded|calm", default_value = "auto")]
+    pub market: String,
+    /// Drop the controller and recover it from its journal every N decisions.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub crash_every: Option<u64>,
+    /// Seed of everything that is drawn.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the scorecard there as JSON; `-` is stdout.
+    #[arg(long, value_name = "OUT", num_args = 0..=1, default_missing_value = "-", help_heading = "Output")]
+    pub json: Option<PathBuf>,
+}
+
+/// `forebay plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Policy. Default: the one in the export; for a state written by hand, the built-in `policies/teams.yaml`.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// State: an export, or written by hand. `-` is stdin.
+    #[arg(long, value_name = "FILE")]
+    pub state: PathBuf,
+    /// JSON on stdout.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// `forebay check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Policy. `-` is stdin.
+    #[arg(value_name = "P.yaml")]
+    pub policy: PathBuf,
+    /// Print it with every default filled in.
+    #[arg(long)]
+    pub explain: bool,
+}
+
+/// `forebay schema`.
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// Of what.
+    #[arg(value_enum)]
+    pub of: SchemaOf,
+}
+
+/// What there is a schema of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum SchemaOf {
+    /// A policy.
+    Policy,
+    /// An event that may be sent.
+    Event,
+    /// A state document.
+    State,
+    /// The configuration of `forebay run`.
+    Config,
+}
+
+/// Whom to ask.
+#[derive(Debug, Args)]
+pub struct ServerArgs {
+    /// The running Forebay.
+    #[arg(long, env = "FOREBAY_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    pub server: String,
+    /// JSON on stdout.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// A command about one job.
+#[derive(Debug, Args)]
+pub struct JobArgs {
+    /// Its subject, or its number such as job-17.
+    pub job: String,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay wait`.
+#[derive(Debug, Args)]
+pub struct WaitArgs {
+    /// Its subject, or its number such as job-17.
+    pub job: String,
+    /// Give up after this time. Default: never.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub timeout: Option<Duration>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay submit`.
+#[derive(Debug, Args)]
+pub struct SubmitArgs {
+    /// Events as JSON: one object, an array, or one a line. `-` is stdin.
+    pub file: PathBuf,
+    /// Whom to send to.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay jobs`.
+#[derive(Debug, Args)]
+pub struct JobsArgs {
+    /// Those that are over too.
+    #[arg(long)]
+    pub all: bool,
+    /// Those in this phase only, such as queued, running, failed.
+    #[arg(long, value_name = "PHASE")]
+    pub phase: Option<String>,
+    /// Those of this queue only.
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay nodes`, `forebay queues`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay state export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Where to. Default: stdout.
+    #[arg(long, value_name = "OUT")]
+    pub out: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// A length of time on the command line.
+fn span(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|d| Duration::try_from(d).ok());
+    parsed.ok_or_else(|| "write a length of time such as 90s, 10m or 2h".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for command in Cli::command().get_subcommands().filter(|c| c.get_subcommands().next().is_none()) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("forebay "), "{} has no example", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A driver that runs in this process: its policy, its listener, the signals that stop it.
+//!
+//! Never: ends without stopping the driver; what was answered is in the journal either way.
+
+use super::Output;
+use super::check::{BUILT_IN, BUILT_IN_NAME, compile_file};
+use super::outcome::{Exit, Failure};
+use crate::api::{self, Serving};
+use crate::driver::{DriverError, Finished, Handle, Progress, Running};
+use crate::journal::{FILE, SqliteJournal};
+use crate::policy::{Catalogue, Compiled, Routes, compile};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// A driver and what goes with it.
+pub(super) struct Live {
+    /// The driver.
+    pub running: Running,
+    /// The policy's routes, for the API.
+    pub routes: Arc<Routes>,
+    /// Where the API listens. `None`: nowhere.
+    pub listener: Option<TcpListener>,
+}
+
+impl From<DriverError> for Failure {
+    fn from(error: DriverError) -> Failure {
+        let exit = if error.exit_code() == 2 { Exit::BadInput } else { Exit::Violations };
+        Failure { exit, text: error.to_string() }
+    }
+}
+
+/// Whether a folder holds a journal.
+pub(super) fn has_journal(folder: &Path) -> bool {
+    folder.join(FILE).exists()
+}
+
+/// The policy to run under: the one that is named, else the journal's own, else the built-in one.
+pub(super) fn policy(path: Option<&Path>, journal: Option<&Path>) -> Result<(String, Compiled), Failure> {
+    let catalogue = Catalogue::builtin();
+    if let Some(path) = path {
+        return compile_file(path, &catalogue);
+    }
+    let journaled = match journal {
+        Some(folder) => {
+            let (journal, _) = SqliteJournal::open(folder, &mut |_| Ok(())).map_err(DriverError::from)?;
+            journal
+                .policy_source()
+                .map_err(DriverError::from)?
+                .map(|text| (text, folder.join(FILE).display().to_string()))
+        }
+        None => None,
+    };
+    let (text, name) = journaled.unwrap_or_else(|| (BUILT_IN.to_owned(), BUILT_IN_NAME.to_owned()));
+    let compiled = compile(&name, &text, &catalogue).map_err(Failure::input)?;
+    Ok((text, compiled))
+}
+
+/// Takes an address before anything is begun.
+pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let taken = TcpListener::bind(address).and_then(|l| l.set_nonblocking(true).map(|()| l));
+    taken.map_err(|e| {
+        Failure::outside(format_args!("cannot listen on {address}: {e}: choose another with --listen, port 0 is any"))
+    })
+}
+
+/// Says what a journal's recovery found, where that matters.
+pub(super) fn say_recovery(running: &Running, out: Output) {
+    if let Some(recovery) = &running.recovery {
+        eprintln!("recovered {} batches from the journal", recovery.batches);
+    }
+    if let Some(cut) = running.cut() {
+        let warning = out.err.warn("warning:");
+        eprintln!(
+            "{warning} the journal had a torn tail from {} on ({}); it was cut, nothing that was answered is lost",
+            cut.from, cut.what
+        );
+    }
+    if running.statuses_cut > 0 {
+        eprintln!(
+            "{} {} statuses of lost batches were cut; they come again",
+            out.err.warn("warning:"),
+            running.statuses_cut
+        );
+    }
+}
+
+impl Live {
+    /// Serves and shows until the driver ends or a signal asks for it.
+    pub fn until_stopped(self, show: impl FnMut(&Progress)) -> Result<Finished, Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::outside)?;
+        let Live { running, routes, listener } = self;
+        let handle = running.handle.clone();
+        runtime.block_on(follow(handle, routes, listener, show))?;
+        Ok(running.join()?)
+    }
+}
+
+async fn follow(
+    handle: Handle,
+    routes: Arc<Routes>,
+    listener: Option<TcpListener>,
+    mut show: impl FnMut(&Progress),
+) -> Result<(), Failure> {
+    let (end, ending) = watch::channel(false);
+    let server = match listener {
+        Some(listener) => {
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(Failure::outside)?;
+            let serving = Serving { handle: handle.clone(), routes, key: None };
+            Some(tokio::spawn(api::serve(listener, serving, ending)))
+        }
+        None => None,
+    };
+    let mut progress = handle.watch();
+    let mut signals = Signals::new().map_err(Failure::outside)?;
+    loop {
+        let moment = progress.borrow_and_update().clone();
+        show(&moment);
+        if moment.stopped {
+            break;
+        }
+        tokio::select! {
+            changed = progress.changed() => if changed.is_err() { break },
+            () = signals.next() => handle.stop(),
+        }
+    }
+    // Whoever still listens is let go; the driver has stopped.
+    let _ = end.send(true);
+    match server {
+        Some(server) => server.await.map_err(Failure::outside)?.map_err(Failure::outside),
+        None => Ok(()),
+    }
+}
+
+/// Ctrl-C, and what service managers send.
+struct Signals {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            #[cfg(unix)]
+            terminate: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = self.terminate.recv() => {}
+        }
+        #[cfg(not(unix))]
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}

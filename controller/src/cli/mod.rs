@@ -1,0 +1,78 @@
+//! The command line: one file a command. Here are its words, its exit codes and who does what.
+//!
+//! Never: a figure of its own. Commands call the driver, the simulator, the policy compiler or a server, and show what they say.
+
+pub mod args;
+mod check;
+mod clients;
+mod live;
+pub mod outcome;
+mod plan;
+mod replay;
+mod run;
+mod schema;
+mod simulate;
+mod state;
+mod submit;
+mod wait;
+mod world;
+
+use args::{Cli, Command, StateCommand};
+use clap::Parser;
+use outcome::Failure;
+use std::process::ExitCode;
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let out = Output { paint: cli.color.stdout(), err: cli.color.stderr() };
+    match command(cli.command, out) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            failure.print(out.err);
+            failure.exit.into()
+        }
+    }
+}
+
+/// How to write.
+#[derive(Clone, Copy)]
+struct Output {
+    /// Colours of stdout.
+    paint: crate::show::Paint,
+    /// Colours of stderr.
+    err: crate::show::Paint,
+}
+
+fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
+    match command {
+        Command::Run(args) => {
+            log();
+            match &args.replay {
+                Some(file) => replay::run(&args, file, out),
+                None => run::run(&args, out),
+            }
+        }
+        Command::Simulate(args) => simulate::run(&args, out),
+        Command::Plan(args) => plan::run(&args, out),
+        Command::Check(args) => check::run(&args, out),
+        Command::Schema(args) => schema::run(args.of),
+        Command::Jobs(args) => clients::jobs(&args, out),
+        Command::Nodes(args) => clients::nodes(&args, out),
+        Command::Queues(args) => clients::queues(&args, out),
+        Command::Why(args) => clients::why(&args, out),
+        Command::Cancel(args) => clients::cancel(&args, out),
+        Command::Wait(args) => wait::run(&args, out),
+        Command::Submit(args) => submit::run(&args, out),
+        Command::State { command: StateCommand::Export(args) } => state::export(&args),
+    }
+}
+
+/// Warnings of the controller go to stderr; `FOREBAY_LOG=debug` says more.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| "warn".into());
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // A second start in one process (tests) keeps the first one's log.
+    let _ = logs.try_init();
+}

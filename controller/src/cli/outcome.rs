@@ -1,0 +1,153 @@
+//! How a command ends: exit codes, and failures that say what, where, and how to mend it.
+//!
+//! Never: one code for two meanings. `forebay --help` lists them.
+
+use crate::api::client::ClientError;
+use crate::document::Fault;
+use crate::show::Paint;
+use std::fmt;
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// Done as asked.
+    Done = 0,
+    /// The run found violations or lost work.
+    Violations = 1,
+    /// Bad input: what, where and how to mend it went to stderr.
+    BadInput = 2,
+    /// `wait`: the job failed, or was rejected.
+    JobFailed = 3,
+    /// `wait`: the job was cancelled.
+    JobCancelled = 4,
+    /// `wait`: it was not over in time.
+    TimedOut = 5,
+    /// Something outside failed: no answer from the server, a full disk, a port in use.
+    Outside = 6,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a command could not do what was asked.
+#[derive(Debug)]
+pub struct Failure {
+    /// The code to end with.
+    pub exit: Exit,
+    /// What, where, and what to do about it.
+    pub text: String,
+}
+
+impl Failure {
+    /// Bad input.
+    pub fn input(text: impl fmt::Display) -> Failure {
+        Failure { exit: Exit::BadInput, text: text.to_string() }
+    }
+
+    /// Bad input in a file.
+    pub fn in_file(path: &std::path::Path, fault: &Fault) -> Failure {
+        Failure::input(format_args!("{}: {fault}", path.display()))
+    }
+
+    /// Something outside.
+    pub fn outside(text: impl fmt::Display) -> Failure {
+        Failure { exit: Exit::Outside, text: text.to_string() }
+    }
+
+    /// Says it on stderr.
+    pub fn print(&self, paint: Paint) {
+        // Texts that bring their own heading keep it.
+        let text = self.text.strip_prefix("error: ").unwrap_or(&self.text);
+        eprintln!("{} {text}", paint.bad("error:"));
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        let exit = match &error {
+            ClientError::Refused { status, .. } if *status < 500 && *status != 429 => Exit::BadInput,
+            _ => Exit::Outside,
+        };
+        Failure { exit, text: error.to_string() }
+    }
+}
+
+/// Reads a file as it is. `-` is stdin.
+pub fn read_bytes(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
+    use std::io::Read as _;
+    if path.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).map_err(|e| Failure::outside(format_args!("stdin: {e}")))?;
+        return Ok(bytes);
+    }
+    std::fs::read(path).map_err(|e| {
+        let remedy = "check the path (relative paths start at the current folder) and that you may read it";
+        Failure::input(format_args!("{}: {}: {remedy}", path.display(), plain(&e)))
+    })
+}
+
+/// Reads a file of text. `-` is stdin.
+pub fn read(path: &std::path::Path) -> Result<String, Failure> {
+    let bytes = read_bytes(path)?;
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(Failure::input(format_args!(
+            "{}: the file is empty: check that it was written in full",
+            path.display()
+        )));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        let line = e.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
+        Failure::input(format_args!("{}, line {line}: not UTF-8 text: give a text file, unpacked", path.display()))
+    })
+}
+
+/// An error of the system without its number.
+fn plain(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "no such file".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        std::io::ErrorKind::IsADirectory => "this is a folder".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Writes a file whole or not at all: first beside it, then in its place.
+pub fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    let failed =
+        |e: std::io::Error| Failure::outside(format_args!("{}: {}: give another path", path.display(), plain(&e)));
+    if path.as_os_str() == "-" || std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+        // A pipe or a device is written to as it is.
+        return if path.as_os_str() == "-" { print(text) } else { std::fs::write(path, text).map_err(failed) };
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let draft = path.with_file_name(name);
+    let written = std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, path));
+    written.map_err(|e| {
+        // The draft may not even be there.
+        let _ = std::fs::remove_file(&draft);
+        failed(e)
+    })
+}
+
+/// Writes to stdout; a reader that has gone (`| head`) is no failure.
+pub fn print(text: &str) -> Result<(), Failure> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(e) => Err(Failure::outside(format_args!("stdout: {e}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Writes JSON to stdout, for machines.
+pub fn print_json<T: serde::Serialize>(value: &T) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(Failure::outside)?;
+    print(&format!("{text}\n"))
+}

@@ -1,0 +1,80 @@
+//! `forebay plan`: one pass over a state, on an engine of its own.
+//!
+//! Never: talks to a server, or changes anything.
+
+use super::Output;
+use super::args::PlanArgs;
+use super::check::compile_or_built_in;
+use super::outcome::{Exit, Failure, print, print_json, read};
+use crate::document::plan::{PlanDocument, plan};
+use crate::document::state::StateDocument;
+use crate::policy::Catalogue;
+use crate::show::figures::{seconds, short};
+use crate::show::table::{Column, Side, rows};
+
+pub(super) fn run(args: &PlanArgs, out: Output) -> Result<Exit, Failure> {
+    let text = read(&args.state)?;
+    let document = StateDocument::parse(&text).map_err(|f| Failure::in_file(&args.state, &f))?;
+    // An export brings its policy along; a state written by hand has none.
+    let policy = if args.policy.is_none() && document.snapshot.is_some() {
+        None
+    } else {
+        let catalogue = catalogue(&document);
+        Some(compile_or_built_in(args.policy.as_deref(), &catalogue)?.1.policy)
+    };
+    let loaded = document.load(policy).map_err(|f| Failure::in_file(&args.state, &f))?;
+    let planned = plan(loaded);
+    if args.json {
+        print_json(&planned)?;
+    } else {
+        print(&shown(&planned, out))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The built-in price list, sold in the simulated zones and in those where the document's nodes are.
+fn catalogue(document: &StateDocument) -> Catalogue {
+    let known = Catalogue::builtin();
+    let mut zones = known.zones().to_vec();
+    for node in &document.nodes {
+        if !node.zone.is_empty() && !zones.contains(&node.zone) {
+            zones.push(node.zone.clone());
+        }
+    }
+    Catalogue::new(known.rows().to_vec(), zones)
+}
+
+fn shown(planned: &PlanDocument, out: Output) -> String {
+    let name = |job: &str, subject: &Option<String>| match subject {
+        Some(subject) => format!("{} ({})", short(job, 24), short(subject, 32)),
+        None => short(job, 40),
+    };
+    let columns = [
+        Column("DECISION", Side::Left),
+        Column("JOB", Side::Left),
+        Column("NODES", Side::Left),
+        Column("WHAT", Side::Left),
+    ];
+    let decisions = planned.decisions.iter().map(|d| {
+        let job = d.job.as_ref().map_or_else(|| "-".to_owned(), |j| name(j, &d.subject));
+        let what = d.offering.clone().or_else(|| d.reason.clone()).unwrap_or_default();
+        vec![d.action.clone(), job, short(&d.nodes.join(" "), 48), what]
+    });
+    let mut text = if planned.decisions.is_empty() {
+        "nothing to decide\n".to_owned()
+    } else {
+        format!("{}\n", rows(&columns, decisions, out.paint))
+    };
+    if planned.pending.is_empty() {
+        text.push_str("\nno job waits\n");
+        return text;
+    }
+    let columns =
+        [Column("WAITS", Side::Left), Column("REASON", Side::Left), Column("ETA", Side::Right), Column("", Side::Left)];
+    let pending = planned.pending.iter().map(|p| {
+        let eta = p.eta_s.map_or_else(|| "-".to_owned(), |s| seconds((s.0 / 1000) as f64));
+        vec![name(&p.job, &p.subject), p.reason.clone(), eta, p.message.clone()]
+    });
+    text.push_str(&format!("\n{}\n", rows(&columns, pending, out.paint)));
+    text
+}

@@ -1,0 +1,125 @@
+//! `forebay run --replay`: a file fed through the whole controller, with its journal in a folder that is printed, and a closing table.
+//!
+//! Never: a wall time in the table; the same file, policy and seed give the same one.
+
+use super::Output;
+use super::args::{RunArgs, Speed};
+use super::live::{self, Live};
+use super::outcome::{Exit, Failure, print, write};
+use super::run::configured;
+use super::world::{Choice, WorldFile};
+use crate::driver::{Clock, End, Finished, Progress, Settings, load, new_folder, start};
+use crate::show::closing::Closing;
+use crate::show::progress::{Bar, Moment};
+use crate::show::scorecard;
+use forebay_sim::market::find_beside;
+use forebay_sim::trace::TraceFormat;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Failure> {
+    let config = configured(args)?;
+    let resume = args.resume.is_some();
+    let folder = match args.resume.clone().or_else(|| config.data.clone()) {
+        Some(folder) => folder,
+        None => new_folder(Path::new("")),
+    };
+    if !resume && live::has_journal(&folder) {
+        let shown = folder.display();
+        return Err(Failure::input(format_args!(
+            "{shown}: a journal is here already: go on with it by --resume {shown}, or give another --data"
+        )));
+    }
+    if resume && !live::has_journal(&folder) {
+        return Err(Failure::input(format_args!(
+            "{}: there is no journal here: check the folder, or leave --resume out",
+            folder.display()
+        )));
+    }
+    let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder.as_path()))?;
+    let format = args.trace_format.as_deref().map(str::parse::<TraceFormat>).transpose().map_err(Failure::input)?;
+    let loaded = load(file, format, &compiled.policy)?;
+    let listener = config.listen.filter(|_| args.listen.is_some()).map(live::listen).transpose()?;
+    let world = WorldFile::settle(&folder, resume, &Choice { seed: args.seed, market: find_beside(file) })?;
+    world.check(&compiled.policy)?;
+    let routes = Arc::new(compiled.routes);
+    let (begin, droughts) = (loaded.feed.start(), loaded.feed.droughts().to_vec());
+    let running = start(Settings {
+        resume,
+        policy: Some((text, compiled.policy)),
+        routes: Arc::clone(&routes) as _,
+        clock: match args.speed {
+            None => Clock::Scaled(1),
+            Some(Speed::Times(n)) => Clock::Scaled(n),
+            Some(Speed::Max) => Clock::Max,
+        },
+        exit_when_drained: args.exit_when_drained,
+        feed: Some(loaded.feed),
+        ..Settings::new(folder, world.maker(droughts, begin))
+    })?;
+    live::say_recovery(&running, out);
+    eprintln!("journal   {}", running.handle.folder().display());
+    if let Some(listener) = &listener {
+        eprintln!("listening http://{}", listener.local_addr().map_err(Failure::outside)?);
+    }
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let bar = Bar::new(to_stdout);
+    let live = Live { running, routes, listener };
+    let finished = live.until_stopped(|p| bar.show(&moment(p, begin.0)));
+    bar.finish();
+    close(args, file, &finished?, &loaded.notes, (&world, to_stdout), out)
+}
+
+fn moment(p: &Progress, begin: u64) -> Moment {
+    let kinds = p.nodes.map(|n| n as u64);
+    Moment {
+        elapsed_ms: p.now.0.saturating_sub(begin),
+        queued: p.queued as u64,
+        running: p.running as u64,
+        nodes: kinds.iter().sum(),
+        kinds: Some(kinds),
+        spend_micro: p.spend_micro,
+        done: p.done,
+        total: p.total,
+    }
+}
+
+/// The table, the JSON and the exit code.
+fn close(
+    args: &RunArgs,
+    file: &Path,
+    finished: &Finished,
+    notes: &[String],
+    (world, to_stdout): (&WorldFile, bool),
+    out: Output,
+) -> Result<Exit, Failure> {
+    let mut card = scorecard::of(&finished.engine, finished.rejected);
+    card.trace = file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    card.market = world.words();
+    card.seed = world.seed();
+    card.assumptions = notes.to_vec();
+    let summary = crate::document::write::summary(finished.engine.state());
+    let closing = Closing {
+        cancelled: summary.cancelled,
+        open: summary.queued + summary.running,
+        ..Closing::of(&card, finished.audit.len() as u64)
+    };
+    for finding in &finished.audit {
+        eprintln!("{} {finding}", out.err.bad("violation:"));
+    }
+    if let Some(path) = &args.json {
+        let value = scorecard::json(&card, &closing, &finished.audit);
+        let text = serde_json::to_string_pretty(&value).map_err(Failure::outside)?;
+        write(path, &format!("{text}\n"))?;
+    }
+    if !to_stdout {
+        let notes: Vec<String> = std::iter::once(format!("market: {}", world.words()))
+            .chain(notes.iter().map(|n| format!("note: {n}")))
+            .map(|n| out.paint.faint(&n))
+            .collect();
+        print(&format!("{}\n\n{}\n\n{}\n", closing.table(out.paint), notes.join("\n"), closing.line(out.paint)))?;
+    }
+    // Nodes that are left are a fault only where everything was to be over.
+    let left = args.exit_when_drained && (closing.nodes_at_end > 0 || closing.open > 0) && finished.end == End::Drained;
+    Ok(if closing.bad() || left { Exit::Violations } else { Exit::Done })
+}

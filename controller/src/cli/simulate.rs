@@ -1,0 +1,118 @@
+//! `forebay simulate`: a trace through a policy in virtual time, and its scorecard.
+//!
+//! Never: a figure that depends on how fast this machine is, but `engine_s`.
+
+use super::Output;
+use super::args::SimulateArgs;
+use super::check::compile_file;
+use super::outcome::{Exit, Failure, print, write};
+use crate::policy::Catalogue;
+use crate::show::closing::Closing;
+use crate::show::progress::{Bar, Moment};
+use forebay_engine::policy::Policy;
+use forebay_sim::drive::{Options, Outcome, Progress, SimError, simulate};
+use forebay_sim::market::{Market, find_beside};
+use forebay_sim::trace::{self, Trace, TraceFormat};
+use forebay_sim::world::spot_pairs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
+    let policy = compile_file(&args.policy, &Catalogue::builtin())?.1.policy;
+    let trace = read_trace(&args.trace, args.trace_format.as_deref())?;
+    let nodes = args.nodes.as_ref().map(trace::read_nodes).transpose().map_err(Failure::input)?;
+    let market = market(args, &trace, &policy)?;
+    let source = market.describe();
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let bar = Bar::new(to_stdout);
+    let mut show = |p: &Progress| bar.show(&moment(p));
+    let options = Options {
+        crash_every: args.crash_every,
+        nodes: nodes.as_deref(),
+        progress: if bar.hidden() { None } else { Some(&mut show) },
+        clock: nanos,
+        ..Options::new(args.seed, market)
+    };
+    let done = simulate(policy, &trace, options);
+    bar.finish();
+    let outcome = done.map_err(|e| broken(&e))?;
+    for violation in &outcome.violations {
+        eprintln!("{} {violation}", out.err.bad("violation:"));
+    }
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&outcome.scorecard).map_err(Failure::outside)?;
+        write(path, &format!("{text}\n"))?;
+    }
+    if !to_stdout {
+        print(&report(&outcome, &source, out))?;
+    }
+    let sound = outcome.violations.is_empty() && outcome.scorecard.sound();
+    Ok(if sound { Exit::Done } else { Exit::Violations })
+}
+
+/// A trace in the format that is named, or that its first line tells.
+pub(super) fn read_trace(path: &Path, format: Option<&str>) -> Result<Trace, Failure> {
+    let format = format.map(str::parse::<TraceFormat>).transpose().map_err(Failure::input)?;
+    trace::read(path, format).map_err(Failure::input)
+}
+
+fn market(args: &SimulateArgs, trace: &Trace, policy: &Policy) -> Result<Market, Failure> {
+    let pairs = spot_pairs(policy);
+    // Half as long again as the submissions last, and a week: what is still running then sees the market repeat.
+    let last = trace.jobs.last().map_or(0, |j| j.submit_ms);
+    let horizon = last + last / 2 + 7 * 86_400_000;
+    let recorded = |path: PathBuf| Market::recorded(path, &pairs).map_err(Failure::input);
+    let market = match args.market.as_str() {
+        "calm" => Market::calm(&pairs),
+        "seeded" => Market::seeded(args.seed, &pairs, horizon),
+        "auto" => match find_beside(&args.trace) {
+            Some(path) => recorded(path)?,
+            None => Market::seeded(args.seed, &pairs, horizon),
+        },
+        path => recorded(PathBuf::from(path))?,
+    };
+    // An event file may say when spot is gone.
+    let droughts = match trace.format {
+        TraceFormat::Events => trace::read_events(&args.trace).map_err(Failure::input)?.droughts,
+        _ => Vec::new(),
+    };
+    Ok(droughts.into_iter().fold(market, |market, (from, to)| market.with_drought(from, to)))
+}
+
+/// Nanoseconds since the first call.
+fn nanos() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn moment(p: &Progress) -> Moment {
+    Moment {
+        elapsed_ms: p.now.0,
+        queued: p.submitted.saturating_sub(p.ended + p.running),
+        running: p.running,
+        nodes: p.nodes,
+        kinds: None,
+        spend_micro: p.spent,
+        done: p.ended,
+        total: p.jobs,
+    }
+}
+
+/// A simulation that came to no end found a violation, whatever the input was.
+fn broken(error: &SimError) -> Failure {
+    let text = format!("{error}: this is a fault of Forebay; report it with the policy, the trace and the seed");
+    Failure { exit: Exit::Violations, text }
+}
+
+fn report(outcome: &Outcome, market: &str, out: Output) -> String {
+    let card = &outcome.scorecard;
+    let closing = Closing::of(card, outcome.violations.len() as u64);
+    let mut notes = vec![format!("market: {market}")];
+    notes.extend(card.assumptions.iter().map(|a| format!("assumed: {a}")));
+    if outcome.crashes > 0 {
+        notes.push(format!("recovered from the journal {} times", outcome.crashes));
+    }
+    let notes: Vec<String> = notes.iter().map(|n| out.paint.faint(n)).collect();
+    format!("{}\n\n{}\n\n{}\n", closing.table(out.paint), notes.join("\n"), closing.line(out.paint))
+}

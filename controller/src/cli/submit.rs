@@ -1,0 +1,84 @@
+//! `forebay submit`: sends events to a running Forebay, as they are.
+//!
+//! Never: judges them. The server's intake does, the same for every way in.
+
+use super::Output;
+use super::args::SubmitArgs;
+use super::outcome::{Exit, Failure, print, print_json, read};
+use crate::api::client::{Client, ClientError};
+use crate::api::events::Taken;
+use crate::show::figures::short;
+use serde_json::Value;
+
+/// Events a request: well below the server's bound of bytes at a usual size.
+const AT_ONCE: usize = 2_000;
+
+pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
+    let events = events(&args.file.display().to_string(), &read(&args.file)?)?;
+    let client = Client::new(&args.server.server);
+    let mut all = Taken::default();
+    for (part, chunk) in events.chunks(AT_ONCE).enumerate() {
+        let body = serde_json::to_vec(chunk).map_err(Failure::outside)?;
+        let taken = match client.events("application/cloudevents-batch+json", &body) {
+            Ok(taken) | Err((ClientError::Refused { .. }, Some(taken))) => taken,
+            Err((error, _)) => {
+                say(args, &all, out)?;
+                return Err(error.into());
+            }
+        };
+        all.accepted.extend(taken.accepted);
+        all.rejected.extend(taken.rejected.into_iter().map(|mut event| {
+            event.index += part * AT_ONCE;
+            event
+        }));
+    }
+    say(args, &all, out)?;
+    Ok(if all.rejected.is_empty() { Exit::Done } else { Exit::BadInput })
+}
+
+fn say(args: &SubmitArgs, taken: &Taken, out: Output) -> Result<(), Failure> {
+    if args.server.json {
+        return print_json(taken);
+    }
+    let mut text = String::new();
+    for event in &taken.accepted {
+        let job = event.job.as_deref().unwrap_or("-");
+        let known = if event.new { "" } else { "  (known already)" };
+        text.push_str(&format!(
+            "{}  {}{known}\n",
+            out.paint.strong(job),
+            short(event.subject.as_deref().unwrap_or("-"), 80)
+        ));
+    }
+    print(&text)?;
+    for event in &taken.rejected {
+        let subject = event.subject.as_deref().map(|s| format!(" ({})", short(s, 60))).unwrap_or_default();
+        eprintln!("{} event {}{subject}: {}: {}", out.err.bad("rejected:"), event.index + 1, event.path, event.message);
+    }
+    Ok(())
+}
+
+/// One object, an array, or one object after the other.
+fn events(name: &str, text: &str) -> Result<Vec<Value>, Failure> {
+    let mut events = Vec::new();
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    loop {
+        let at = stream.byte_offset();
+        match stream.next() {
+            None => return Ok(events),
+            Some(Ok(Value::Array(list))) => events.extend(list),
+            Some(Ok(event @ Value::Object(_))) => events.push(event),
+            Some(Ok(_)) => {
+                let line = text[..at].matches('\n').count() + 1;
+                return Err(Failure::input(format_args!(
+                    "{name}, line {line}: not a JSON object: send events, see `forebay schema event`"
+                )));
+            }
+            Some(Err(e)) => {
+                return Err(Failure::input(format_args!(
+                    "{name}: not JSON: {e}: send one object, an array of them, or one a line"
+                )));
+            }
+        }
+    }
+}

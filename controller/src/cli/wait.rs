@@ -1,0 +1,77 @@
+//! `forebay wait`: until a job is over. Exits 0 completed, 3 failed or rejected, 4 cancelled, 5 timed out.
+//!
+//! Never: asks in a tight loop. The server answers when the job is over; a lost connection is tried again with a pause.
+
+use super::Output;
+use super::args::WaitArgs;
+use super::outcome::{Exit, Failure, print, print_json};
+use crate::api::client::{Client, ClientError};
+use crate::api::jobs::OneJob;
+use crate::document::views::JobPhase;
+use crate::show::lists;
+use std::time::{Duration, Instant};
+
+/// One request waits so long at most; proxies cut longer ones.
+const ONE_WAIT: Duration = Duration::from_secs(50);
+/// Lost connections in a row before it is given up: with pauses of 1 to 10 s, some two minutes.
+const TRIES: u32 = 15;
+
+pub(super) fn run(args: &WaitArgs, out: Output) -> Result<Exit, Failure> {
+    let client = Client::new(&args.server.server);
+    let end = args.timeout.and_then(|t| Instant::now().checked_add(t));
+    let mut lost = 0;
+    loop {
+        let left = end.map(|e| e.saturating_duration_since(Instant::now()));
+        // Whole seconds, rounded up: the last request must not ask for no wait at all.
+        let wait = left.map_or(ONE_WAIT, |l| l.min(ONE_WAIT));
+        let wait = Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
+        match client.job(&args.job, Some(wait)) {
+            Ok(found) if found.terminal => return over(args, &found, out),
+            Ok(found) if left.is_some_and(|l| l <= wait) => return late(args, &found, out),
+            Ok(_) => lost = 0,
+            Err(error) => pause(error, &mut lost, left)?,
+        }
+    }
+}
+
+/// Waits before another try, or gives up.
+fn pause(error: ClientError, lost: &mut u32, left: Option<Duration>) -> Result<(), Failure> {
+    let passing = match &error {
+        ClientError::Unreachable { .. } => *lost > 0 || left.is_none_or(|l| !l.is_zero()),
+        ClientError::Refused { status, .. } => *status == 429 || *status == 503,
+    };
+    *lost += 1;
+    if !passing || *lost > TRIES {
+        return Err(error.into());
+    }
+    let nap = Duration::from_secs(u64::from((*lost).min(10)));
+    std::thread::sleep(left.map_or(nap, |l| nap.min(l)));
+    Ok(())
+}
+
+fn over(args: &WaitArgs, found: &OneJob, out: Output) -> Result<Exit, Failure> {
+    show(args, found, out)?;
+    Ok(match found.job.phase {
+        JobPhase::Completed => Exit::Done,
+        JobPhase::Cancelled => Exit::JobCancelled,
+        _ => Exit::JobFailed,
+    })
+}
+
+fn late(args: &WaitArgs, found: &OneJob, out: Output) -> Result<Exit, Failure> {
+    show(args, found, out)?;
+    eprintln!(
+        "{} not over in time; it goes on: `forebay cancel {}` would stop it",
+        out.err.warn("timed out:"),
+        found.job.job
+    );
+    Ok(Exit::TimedOut)
+}
+
+fn show(args: &WaitArgs, found: &OneJob, out: Output) -> Result<(), Failure> {
+    if args.server.json {
+        print_json(found)
+    } else {
+        print(&format!("{}\n", lists::why(&found.job, found.now_s, out.paint)))
+    }
+}

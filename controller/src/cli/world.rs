@@ -1,0 +1,99 @@
+//! The simulated cloud of a journal: its seed and its market, kept beside the journal so that going on meets the same cloud.
+//!
+//! Never: another cloud on resume than the one that the journal was begun with.
+
+use super::outcome::{Failure, read, write};
+use crate::driver::WorldMaker;
+use forebay_engine::policy::Policy;
+use forebay_engine::units::Millis;
+use forebay_sim::market::Market;
+use forebay_sim::world::{WorldOptions, spot_pairs};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Its name in the journal's folder.
+const FILE: &str = "world.json";
+
+/// A drawn market repeats after so long: 60 days, the longest public traces.
+const HORIZON_MS: u64 = 60 * 86_400_000;
+
+/// What was asked for.
+pub(super) struct Choice {
+    /// The seed. `None`: the journal's, or 1.
+    pub seed: Option<u64>,
+    /// A recorded market. `None`: the journal's, or one drawn from the seed.
+    pub market: Option<PathBuf>,
+}
+
+/// What the cloud is made of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct WorldFile {
+    seed: u64,
+    market: Option<PathBuf>,
+}
+
+impl WorldFile {
+    /// A new journal's, written down; or that of the journal that is there, which the choice must not contradict.
+    pub fn settle(folder: &Path, resume: bool, choice: &Choice) -> Result<WorldFile, Failure> {
+        let path = folder.join(FILE);
+        if !resume || !path.exists() {
+            let market = choice.market.as_ref().map(|p| p.canonicalize().unwrap_or_else(|_| p.clone()));
+            let file = WorldFile { seed: choice.seed.unwrap_or(1), market };
+            std::fs::create_dir_all(folder).map_err(|e| {
+                Failure::input(format_args!("{}: {e}: give a folder that can be made and written to", folder.display()))
+            })?;
+            write(&path, &format!("{}\n", serde_json::to_string(&file).map_err(Failure::outside)?))?;
+            return Ok(file);
+        }
+        let remedy = "restore it from a backup, or begin a new journal";
+        let file: WorldFile = serde_json::from_str(&read(&path)?)
+            .map_err(|e| Failure::input(format_args!("{}: {e}: {remedy}", path.display())))?;
+        match choice.seed {
+            Some(seed) if seed != file.seed => Err(Failure::input(format_args!(
+                "--seed {seed}: this journal was begun with seed {}: leave the flag out, or begin a new journal",
+                file.seed
+            ))),
+            _ => Ok(file),
+        }
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// For people.
+    pub fn words(&self) -> String {
+        match &self.market {
+            Some(path) => format!("spot as recorded in {}, seed {}", path.display(), self.seed),
+            None => format!("spot drawn from seed {}", self.seed),
+        }
+    }
+
+    /// Checks that the market can be read, before anything is begun.
+    pub fn check(&self, policy: &Policy) -> Result<(), Failure> {
+        self.market(&spot_pairs(policy)).map(|_| ()).map_err(Failure::input)
+    }
+
+    fn market(&self, pairs: &[(String, String)]) -> Result<Market, forebay_sim::trace::TraceError> {
+        match &self.market {
+            Some(path) => Market::recorded(path, pairs),
+            None => Ok(Market::seeded(self.seed, pairs, HORIZON_MS)),
+        }
+    }
+
+    /// For the driver. Droughts are instants of the engine's time; `start` is the input's first.
+    pub fn maker(&self, droughts: Vec<(Millis, Millis)>, start: Millis) -> WorldMaker {
+        let file = self.clone();
+        Box::new(move |policy, origin| {
+            let pairs = spot_pairs(policy);
+            // Read once already by `check`; a file that went away since leaves a drawn market.
+            let market = file.market(&pairs).unwrap_or_else(|_| Market::seeded(file.seed, &pairs, HORIZON_MS));
+            let zero = origin.max(start);
+            let since = |at: Millis| at.since(zero).0;
+            let market = droughts.iter().fold(market, |m, (from, to)| m.with_drought(since(*from), since(*to)));
+            WorldOptions { origin, ..WorldOptions::new(file.seed, market) }
+        })
+    }
+}

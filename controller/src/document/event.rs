@@ -1,0 +1,177 @@
+//! The events that may be sent, as a shape: where `forebay schema event` comes from. Intake reads events itself, with its own faults.
+//!
+//! Never: used to read one. Tests hold it against what intake takes.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// An event about a job: CloudEvents 1.0 in JSON. A bare object with `type`, `subject` and `data` will do.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "Forebay event")]
+pub struct JobEvent {
+    /// `1.0`, with `source` and `id`. Without it, a bare object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub specversion: Option<String>,
+    /// What happened.
+    #[serde(rename = "type")]
+    pub kind: EventType,
+    /// Such as `urn:forebay:job.submitted:1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataschema: Option<String>,
+    /// Who sends it, such as `//airflow/prod`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Unique in its source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// When, as RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub time: Option<String>,
+    /// The job's name; it is the job's identity. Required for `job.submitted` and `job.cancelled`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub subject: Option<String>,
+    /// What the job asks for. Required for `job.submitted`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Submission>,
+}
+
+/// The types of events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub enum EventType {
+    /// A pipeline wants a job run.
+    #[serde(rename = "job.submitted")]
+    Submitted,
+    /// A pipeline wants a job stopped for good.
+    #[serde(rename = "job.cancelled")]
+    Cancelled,
+}
+
+/// What a job asks for.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Submission {
+    /// Its queue. Default: `default`; routes of the policy may choose another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// A tier of the policy. Default: its queue's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// Within its queue and tier, higher goes first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -1_000_000, max = 1_000_000))]
+    pub priority: Option<i32>,
+    /// Free names and values; routes may read them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// What runs: `template`, `image`, `args`, `env`, and the names of `secrets` and `volumes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<BTreeMap<String, Value>>,
+    /// The workers, started all or none.
+    pub gang: GangShape,
+    /// `exclusive`, or `shared` with others on a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["exclusive", "shared"]))]
+    pub sharing: Option<String>,
+    /// Whether it may run on spot where its tier would. Default: yes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spot: Option<bool>,
+    /// Time lost at each start, such as `1m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<String>,
+    /// What the simulated cluster runs, such as `{"durationS": 600}`. Real clusters do not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulation: Option<BTreeMap<String, Value>>,
+    /// When it is done: `all`, `leader` or `any` of its workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion: Option<String>,
+    /// What its own failures cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryShape>,
+    /// How it saves its progress. Without it, it starts again from nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointShape>,
+    /// What it is expected to run, such as `9h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_run: Option<String>,
+    /// Longer than this it fails, such as `20h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run: Option<String>,
+    /// It is wanted by then, as RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub deadline: Option<String>,
+    /// A finished job of this subject runs again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerun: Option<bool>,
+}
+
+/// The workers of a job.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct GangShape {
+    /// How many: a number, or `{"min": 2, "max": 4}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<Value>,
+    /// What each needs on its node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub each: Option<EachShape>,
+    /// Instead of `workers`: whole GPUs that may span nodes, fewest nodes first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub gpus: Option<u32>,
+    /// How near to each other, such as `zone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+}
+
+/// What one worker needs on its node.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EachShape {
+    /// GPUs: `8`, or a share of one such as `0.25`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 64))]
+    pub gpus: Option<f64>,
+    /// GPU models that will do, such as `H100`. Default: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
+    /// Memory that it needs on each GPU, such as `20GiB`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_memory: Option<String>,
+    /// CPU cores, such as `3` or `0.5`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Value>,
+    /// Memory, such as `900GiB`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+}
+
+/// What failures cost.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RetryShape {
+    /// Starts in all: 1 is no retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// Pause before the first retry, such as `30s`; it doubles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<String>,
+    /// Exit codes that are final.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub never: Vec<i32>,
+}
+
+/// The checkpoint contract.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CheckpointShape {
+    /// Where: `s3://bucket/path/`, `gs://bucket/path/` or `file:///path/`.
+    pub uri: String,
+    /// How often. Default: `10m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<String>,
+    /// How long it needs when told to, such as `90s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<String>,
+}

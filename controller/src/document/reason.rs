@@ -1,0 +1,96 @@
+//! A reason as it is written: its stable code, its figures with units in their names, its words, and when the job moves on.
+//!
+//! Never: another wording than the engine's own.
+
+use super::seconds::Seconds;
+use forebay_engine::reason::Reason;
+use forebay_engine::state::State;
+use forebay_engine::units::Millis;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// Why a job waits, was stopped, or is over.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReasonView {
+    /// The stable code, such as `WaitingForQuota`.
+    pub code: String,
+    /// For people, with what to do about it.
+    pub message: String,
+    /// The code's figures; units are in their names.
+    pub figures: Map<String, Value>,
+    /// Seconds until the job is expected to move on, where that is known.
+    #[serde(default)]
+    pub eta_s: Option<Seconds>,
+}
+
+impl ReasonView {
+    /// A reason in the words and names of a state.
+    #[must_use]
+    pub fn of(reason: Reason, state: &State) -> ReasonView {
+        let code = reason.code().to_owned();
+        let message = match reason {
+            Reason::Stockout { offering, .. } => {
+                let name = offering_name(state, offering.ix());
+                format!("nothing that fits is in stock; {name} is tried again first")
+            }
+            _ => reason.to_string(),
+        };
+        let eta = reason.eta().filter(|at| *at != Millis::NEVER);
+        let eta_s = eta.map(|at| Seconds::from(at.since(state.now())));
+        ReasonView { code, message, figures: figures(reason, state), eta_s }
+    }
+}
+
+fn offering_name(state: &State, at: usize) -> String {
+    state.offerings().get(at).map_or_else(|| format!("offering-{at}"), |row| row.offer.to_string())
+}
+
+/// GPUs as a number: thousandths become decimals.
+fn gpus(milli: u64) -> Value {
+    if milli.is_multiple_of(1000) { json!(milli / 1000) } else { json!(milli as f64 / 1000.0) }
+}
+
+fn figures(reason: Reason, state: &State) -> Map<String, Value> {
+    let value = match reason {
+        Reason::ExceedsMaxQuota { asked, most } => json!({ "asked_gpus": gpus(asked.0), "most_gpus": gpus(most.0) }),
+        Reason::WaitingForQuota { asked, available } => {
+            json!({ "asked_gpus": gpus(asked.0), "available_gpus": gpus(available.0) })
+        }
+        Reason::WaitingForPreemption { victims } => json!({ "victims": victims }),
+        Reason::AwaitingNodes { eta } => json!({ "at_s": Seconds::from(eta) }),
+        Reason::Ceiling { bound } => json!({ "bound": bound.as_str() }),
+        Reason::Stockout { offering, until } => {
+            json!({ "offering": offering_name(state, offering.ix()), "until_s": Seconds::from(until) })
+        }
+        Reason::LaunchRefused { offering, error, until } => {
+            json!({ "offering": offering_name(state, offering.ix()), "error": error, "until_s": Seconds::from(until) })
+        }
+        Reason::BehindInQueue { position } => json!({ "position": position }),
+        Reason::BackOff { until } => json!({ "until_s": Seconds::from(until) }),
+        Reason::PreemptedBy { queue } => {
+            json!({ "queue": state.queues().get(queue.ix()).map(|q| q.path.as_str()) })
+        }
+        Reason::MaxRun { limit } => json!({ "limit_s": Seconds::from(limit) }),
+        Reason::Lingering { idle } => json!({ "idle_s": Seconds::from(idle) }),
+        Reason::ExitCode { code } => json!({ "exit_code": code }),
+        Reason::Conflict
+        | Reason::UnknownQueue
+        | Reason::ForbiddenQueue
+        | Reason::Misconfigured
+        | Reason::NoMatchingPool
+        | Reason::ExceedsCeiling
+        | Reason::NothingIdle
+        | Reason::Starting
+        | Reason::Moved
+        | Reason::Reclaimed
+        | Reason::NodeLost
+        | Reason::StartTimeout
+        | Reason::Asked => json!({}),
+    };
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}

@@ -1,0 +1,320 @@
+//! From an engine to views: what is shown of what it knows.
+//!
+//! Never: keeps anything, or changes the engine.
+
+use super::reason::ReasonView;
+use super::seconds::Seconds;
+use super::views::{Capacity, JobPhase, JobView, NodePhaseView, NodeView, OfferingView, QueueView, QuotaView, Summary};
+use forebay_engine::catalog::CapacityType;
+use forebay_engine::decision::Outcome;
+use forebay_engine::engine::Engine;
+use forebay_engine::ids::{JobId, PoolId};
+use forebay_engine::job::{Gang, JobSpec, WorkerAsk};
+use forebay_engine::policy::{Policy, QueueRule, Undeclared};
+use forebay_engine::state::State;
+use forebay_engine::state::jobs::{Job, Phase};
+use forebay_engine::state::nodes::{Node, NodePhase, OfferingRow};
+use forebay_engine::units::Rate;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A million GPUs: from there on a quota bounds nobody.
+const NO_BOUND_MILLI: u64 = 1_000_000_000;
+
+impl From<&Phase> for JobPhase {
+    fn from(phase: &Phase) -> JobPhase {
+        match phase {
+            Phase::New => JobPhase::New,
+            Phase::BackingOff { .. } => JobPhase::BackingOff,
+            Phase::Queued => JobPhase::Queued,
+            Phase::Booked => JobPhase::Booked,
+            Phase::Starting => JobPhase::Starting,
+            Phase::Running => JobPhase::Running,
+            Phase::Stopping { .. } => JobPhase::Stopping,
+            Phase::Ended { .. } => JobPhase::Ended,
+            Phase::Done { outcome: Outcome::Completed } => JobPhase::Completed,
+            Phase::Done { outcome: Outcome::Failed } => JobPhase::Failed,
+            Phase::Done { outcome: Outcome::Cancelled } => JobPhase::Cancelled,
+            Phase::Done { outcome: Outcome::Rejected } => JobPhase::Rejected,
+        }
+    }
+}
+
+impl From<CapacityType> for Capacity {
+    fn from(capacity: CapacityType) -> Capacity {
+        match capacity {
+            CapacityType::Reserved => Capacity::Reserved,
+            CapacityType::Spot => Capacity::Spot,
+            CapacityType::OnDemand => Capacity::OnDemand,
+        }
+    }
+}
+
+impl From<Capacity> for CapacityType {
+    fn from(capacity: Capacity) -> CapacityType {
+        match capacity {
+            Capacity::Reserved => CapacityType::Reserved,
+            Capacity::Spot => CapacityType::Spot,
+            Capacity::OnDemand => CapacityType::OnDemand,
+        }
+    }
+}
+
+/// Thousandths of a GPU as GPUs.
+#[must_use]
+pub fn gpus(milli: u64) -> f64 {
+    milli as f64 / 1000.0
+}
+
+/// Micro-dollars as dollars.
+#[must_use]
+pub fn dollars(micro: u64) -> f64 {
+    micro as f64 / 1e6
+}
+
+fn price(rate: Rate) -> f64 {
+    dollars(rate.0)
+}
+
+/// A job by its id.
+#[must_use]
+pub fn job(engine: &Engine, id: JobId) -> Option<JobView> {
+    let (row, spec) = engine.state().job(id)?;
+    Some(job_view(engine, row, spec))
+}
+
+/// A job from its row. Jobs that wait or are over carry their reason.
+#[must_use]
+pub fn job_view(engine: &Engine, job: &Job, spec: &JobSpec) -> JobView {
+    let state = engine.state();
+    let phase = JobPhase::from(&job.phase);
+    let above_zero = |n: u64| (n > 0).then_some(n);
+    let (each, total, workers, workers_max) = shape(&spec.gang);
+    let nodes: BTreeSet<_> = job.places.iter().map(|p| p.node).collect();
+    let tier = state.policy().and_then(|p| p.tiers.get(job.tier.ix())).map(|t| t.name.clone());
+    let reason = if phase == JobPhase::Completed { None } else { engine.why(job.id).or(job.reason) };
+    JobView {
+        job: job.id.to_string(),
+        subject: Some(spec.subject.clone()),
+        tenant: Some(spec.tenant.clone()),
+        queue: spec.queue.clone(),
+        tier,
+        priority: job.priority,
+        phase,
+        gpus: total,
+        workers,
+        workers_max,
+        gpu_milli: (each.share > 0 && each.share < 1000).then_some(each.share),
+        gpu_mem_mib: above_zero(each.gpu_mem.0),
+        cpu_milli: above_zero(each.cpu.0),
+        mem_mib: above_zero(each.mem.0),
+        models: spec.models.clone(),
+        spot: (!spec.spot).then_some(false),
+        shares: Some(spec.shares),
+        checkpoint_every_s: spec.checkpoint.map(|c| c.every.into()),
+        restart_s: (spec.restart.0 > 0).then(|| spec.restart.into()),
+        expected_s: spec.expected.map(Seconds::from),
+        deadline_s: spec.deadline.map(Seconds::from),
+        submit_s: Some(job.arrival.into()),
+        since_s: Some(job.since.into()),
+        nodes: nodes.iter().map(ToString::to_string).collect(),
+        pool: job.pool.and_then(|p| pool_name(state.policy(), p)),
+        attempt: Some(job.attempt.0),
+        failures: Some(job.failures),
+        interruptions: Some(job.interruptions),
+        progress_s: Some(job.progress.into()),
+        first_start_s: job.first_start.map(Seconds::from),
+        ended_s: job.ended.map(Seconds::from),
+        reason: reason.map(|r| ReasonView::of(r, state)),
+    }
+}
+
+/// What one worker asks, all GPUs, workers at least and at most (where that is more).
+fn shape(gang: &Gang) -> (&WorkerAsk, u32, Option<u32>, Option<u32>) {
+    match gang {
+        Gang::Workers { min, max, each } => {
+            let total = u32::from(each.gpus).saturating_mul(*min);
+            (each, total, Some(*min), (max > min).then_some(*max))
+        }
+        Gang::Spanning { gpus, per_gpu } => (per_gpu, *gpus, None, None),
+    }
+}
+
+fn pool_name(policy: Option<&Policy>, id: PoolId) -> Option<String> {
+    policy?.pools.get(id.ix()).map(|p| p.name.clone())
+}
+
+/// A node from its row.
+#[must_use]
+pub fn node_view(state: &State, node: &Node) -> NodeView {
+    let offer = &state.offerings()[node.offering.ix()].offer;
+    let phase = match node.phase {
+        NodePhase::Requested => NodePhaseView::Requested,
+        NodePhase::Booting => NodePhaseView::Booting,
+        NodePhase::Ready => NodePhaseView::Ready,
+        NodePhase::Draining { .. } => NodePhaseView::Draining,
+        NodePhase::Terminating => NodePhaseView::Terminating,
+    };
+    let jobs: BTreeSet<JobId> = node.holds.iter().copied().collect();
+    let free: u64 = node.slots.iter().map(|s| u64::from(s.free)).sum();
+    NodeView {
+        node: node.id.to_string(),
+        instance_type: offer.instance_type.clone(),
+        zone: offer.zone.clone(),
+        capacity_type: offer.capacity.into(),
+        phase,
+        pool: pool_name(state.policy(), node.pool),
+        since_s: Some(node.idle_since.unwrap_or(node.since).into()),
+        instance: node.instance.clone(),
+        gpus: Some(u32::from(offer.gpus)),
+        gpus_free: Some(gpus(free)),
+        jobs: Some(jobs.iter().map(ToString::to_string).collect()),
+        price_usd_per_hour: Some(price(node.price)),
+        reclaim_s: node.reclaim_at.map(Seconds::from),
+        reserved_for: node.reserved.map(|(job, _)| job.to_string()),
+    }
+}
+
+/// All nodes.
+#[must_use]
+pub fn nodes(state: &State) -> Vec<NodeView> {
+    state.nodes().map(|n| node_view(state, n)).collect()
+}
+
+/// All offerings.
+#[must_use]
+pub fn offerings(state: &State) -> Vec<OfferingView> {
+    state.offerings().iter().map(|row| offering_view(state, row)).collect()
+}
+
+fn offering_view(state: &State, row: &OfferingRow) -> OfferingView {
+    let blocked = (row.blocked_until > state.now()).then_some(row.blocked_until);
+    OfferingView {
+        instance_type: row.offer.instance_type.clone(),
+        zone: row.offer.zone.clone(),
+        capacity_type: row.offer.capacity.into(),
+        gpus: u32::from(row.offer.gpus),
+        price_usd_per_hour: price(row.offer.price),
+        on_demand_usd_per_hour: price(row.offer.on_demand),
+        listed: row.listed,
+        blocked_until_s: blocked.map(Seconds::from),
+    }
+}
+
+/// Counts of a queue's jobs.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    waiting: u64,
+    running: u64,
+    over: u64,
+    milli_waiting: u64,
+}
+
+/// All queues: those that the policy names, and those that jobs named.
+#[must_use]
+pub fn queues(state: &State) -> Vec<QueueView> {
+    let mut counts: Vec<Count> = vec![Count::default(); state.queues().len()];
+    for (job, spec) in state.jobs() {
+        let Some(count) = counts.get_mut(job.queue.ix()) else { continue };
+        if job.done() {
+            count.over += 1;
+        } else if job.alive() {
+            count.running += 1;
+        } else {
+            count.waiting += 1;
+            count.milli_waiting += spec.gang.gpu_share().0;
+        }
+    }
+    let mut views: BTreeMap<&str, QueueView> = BTreeMap::new();
+    for (path, rule) in state.policy().iter().flat_map(|p| &p.queues) {
+        views.insert(path, queue_view(state, path, true, Some(rule), Count::default()));
+    }
+    for (at, queue) in state.queues().iter().enumerate() {
+        let declared = state.policy().is_some_and(|p| p.queues.contains_key(&queue.path));
+        let view = queue_view(state, &queue.path, declared, queue.rule.as_ref(), counts[at]);
+        views.insert(&queue.path, view);
+    }
+    views.into_values().collect()
+}
+
+fn queue_view(state: &State, path: &str, declared: bool, rule: Option<&QueueRule>, count: Count) -> QueueView {
+    let policy = state.policy();
+    let tier = rule.and_then(|r| policy?.tiers.get(r.tier.ix())).map(|t| t.name.clone());
+    let quota = rule.iter().flat_map(|r| r.pools.iter().map(|&pool| quota_view(state, r, pool))).collect();
+    QueueView {
+        queue: path.to_owned(),
+        declared,
+        tier,
+        waiting: count.waiting,
+        running: count.running,
+        over: count.over,
+        gpus_waiting: gpus(count.milli_waiting),
+        quota,
+    }
+}
+
+fn quota_view(state: &State, rule: &QueueRule, pool: PoolId) -> QuotaView {
+    let available = state.quota().available(rule.quota, pool);
+    let limit = state.policy().and_then(|p| p.quotas.get(rule.quota.ix())).and_then(|q| q.limits.get(&pool));
+    QuotaView {
+        pool: pool_name(state.policy(), pool).unwrap_or_else(|| pool.to_string()),
+        gpus: limit.filter(|l| l.nominal.0 < NO_BOUND_MILLI).map(|l| gpus(l.nominal.0)),
+        used: gpus(state.quota().usage(rule.quota, pool).0),
+        available: (available.0 < NO_BOUND_MILLI).then(|| gpus(available.0)),
+    }
+}
+
+/// The rule of a queue by its path, as the policy in force has it.
+#[must_use]
+pub fn rule_of<'a>(policy: &'a Policy, path: &str) -> Option<&'a QueueRule> {
+    policy.queues.get(path).or(match &policy.undeclared {
+        Undeclared::Under { rule, .. } => Some(rule),
+        Undeclared::Reject => None,
+    })
+}
+
+/// The figures that matter.
+#[must_use]
+pub fn summary(state: &State) -> Summary {
+    let counters = state.counters();
+    let running = state.open_job_ids().filter_map(|id| state.job(id)).filter(|(job, _)| job.alive()).count() as u64;
+    let mut summary = Summary {
+        now_s: state.now().into(),
+        policy: state.policy().map(|p| p.name.clone()).unwrap_or_default(),
+        jobs: state.open_jobs() as u64 + counters.outcomes.iter().sum::<u64>(),
+        queued: state.open_jobs() as u64 - running,
+        running,
+        completed: counters.outcomes[Outcome::Completed as usize],
+        failed: counters.outcomes[Outcome::Failed as usize],
+        cancelled: counters.outcomes[Outcome::Cancelled as usize],
+        rejected: counters.outcomes[Outcome::Rejected as usize] + counters.refused,
+        ..Summary::default()
+    };
+    let mut hourly = Rate(0);
+    for node in state.nodes() {
+        let count = match state.capacity_of(node) {
+            CapacityType::Reserved => &mut summary.reserved_nodes,
+            CapacityType::Spot => &mut summary.spot_nodes,
+            CapacityType::OnDemand => &mut summary.on_demand_nodes,
+        };
+        *count += 1;
+        summary.booting_nodes += u64::from(matches!(node.phase, NodePhase::Requested | NodePhase::Booting));
+        hourly = hourly + node.price;
+    }
+    let ledger = state.ledger_now();
+    summary.spend_usd_per_hour = price(hourly);
+    summary.cost_usd = ledger.by_capacity.iter().map(|a| dollars(a.cost.micro_dollars())).sum();
+    summary
+}
+
+/// A job by `job-17`, or by its subject (of any tenant; the latest one wins).
+#[must_use]
+pub fn find_job(state: &State, name: &str) -> Option<JobId> {
+    let by_number = name.strip_prefix("job-").and_then(|n| n.parse().ok()).map(JobId);
+    if let Some(id) = by_number.filter(|&id| state.job(id).is_some()) {
+        return Some(id);
+    }
+    // The usual tenant has an index; the others are looked through.
+    state
+        .job_of(super::state::DEFAULT_TENANT, name)
+        .or_else(|| state.jobs().filter(|(_, spec)| spec.subject == name).map(|(job, _)| job.id).last())
+}

@@ -1,0 +1,348 @@
+//! The loop on the driver's thread: wait, put a batch together, plan, journal, and only then let anything leave.
+//!
+//! ```text
+//! mailbox, world, feed, timer -> batch: tick + events -> plan -> journal.append (durable)
+//!     -> effects to the executor, statuses to status.jsonl, answers to whoever waits
+//! ```
+//!
+//! Never: lets anything leave before its batch is durable; goes on when the journal cannot be written.
+
+use super::clock::Time;
+use super::error::DriverError;
+use super::executor::Executor;
+use super::feed::{Feed, FeedIntake, SOURCE};
+use super::figures::Figures;
+use super::handle::{Accepted, Context, Outcome};
+use super::mailbox::{Answer, Mailbox};
+use super::stream::Tail;
+use crate::journal::{Entry, Positions, SqliteJournal};
+use crate::status::StatusFile;
+use forebay_engine::decision::Outcome as Ended;
+use forebay_engine::effect::Status;
+use forebay_engine::engine::Engine;
+use forebay_engine::event::{Event, Tick};
+use forebay_engine::ids::Seq;
+use forebay_engine::journal::{Batch, Journal};
+use forebay_engine::reason::Reason;
+use forebay_engine::state::jobs::Phase;
+use forebay_engine::units::{Millis, Span};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Events of one batch at most (a submission is never split): a batch is one pass and one transaction, some 10 ms.
+pub(super) const MOST_BATCH: usize = 4_096;
+
+/// How often the world is compared with the state.
+const BEAT: Span = Span::mins(5);
+
+/// Statuses that are written between two syncs of their file. Counted and not timed, so that replays agree.
+const SYNC_EVERY: u64 = 256;
+
+/// The pause before a full disk is tried again.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
+
+/// With open jobs, none running and nothing happening for so long, a replay can never end.
+const MOST_QUIET: Span = Span::mins(60 * 24 * 60);
+
+/// Everything that the thread owns.
+pub(super) struct Cycle {
+    pub engine: Engine,
+    pub journal: SqliteJournal,
+    pub executor: Executor,
+    pub status: StatusFile,
+    pub feed: Option<Feed>,
+    pub intake: Option<FeedIntake>,
+    pub exit_when_drained: bool,
+    pub mailbox: Arc<Mailbox>,
+    pub tail: Arc<Tail>,
+    pub figures: Figures,
+    pub context: Context,
+    pub time: Time,
+    /// What has happened and is not in a batch yet.
+    pub arrived: VecDeque<Event>,
+    pub resumed: bool,
+    pub next_beat: Millis,
+    /// When something was last decided or said.
+    pub active_at: Millis,
+    /// Batches to go before the process dies, in tests.
+    pub dies_in: Option<u64>,
+}
+
+/// Why the loop is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Asked to.
+    Stopped,
+    /// Nothing left to do, and it was to end then.
+    Drained,
+    /// It died on purpose, in a test.
+    Died,
+}
+
+type Submission = (Vec<Event>, Answer);
+
+impl Cycle {
+    /// Turns until the end.
+    pub fn run(&mut self) -> Result<End, DriverError> {
+        loop {
+            if let Some(end) = self.turn()? {
+                if end != End::Died {
+                    self.sync_statuses(true)?;
+                }
+                return Ok(end);
+            }
+        }
+    }
+
+    fn turn(&mut self) -> Result<Option<End>, DriverError> {
+        let drained = self.is_drained();
+        self.figures.drained(drained);
+        if drained && self.exit_when_drained {
+            return Ok(Some(End::Drained));
+        }
+        // A virtual clock stands still when there is nothing left to do.
+        let due = if drained && self.time.is_virtual() { None } else { self.due() };
+        let wait = if self.arrived.is_empty() { self.time.wait(due) } else { Some(Duration::ZERO) };
+        let idle = wait != Some(Duration::ZERO);
+        self.figures.tell(&self.engine, self.feed.as_ref(), idle);
+        if idle {
+            self.sync_statuses(true)?;
+        }
+        let taken = self.mailbox.take(wait, MOST_BATCH);
+        for question in taken.queries {
+            question(&self.engine, &self.context);
+        }
+        if taken.stopping && taken.submissions.is_empty() {
+            return Ok(Some(End::Stopped));
+        }
+        let last = self.engine.state().now();
+        let reach = due.filter(|_| taken.submissions.is_empty() && self.arrived.is_empty());
+        let now = self.time.now(last, reach);
+        self.look_outside(now);
+        if now.since(self.active_at) > MOST_QUIET && self.is_stalled() {
+            let open = self.engine.state().open_jobs();
+            return Err(DriverError::Stalled { open, days: now.since(self.active_at).0 / 86_400_000 });
+        }
+        let engine_due = self.engine.poll_timeout().is_some_and(|at| at <= now);
+        let fed = self.feed.as_ref().and_then(Feed::next).is_some_and(|at| at <= now);
+        if self.arrived.is_empty() && taken.submissions.is_empty() && !engine_due && !fed && !self.resumed {
+            return Ok(None);
+        }
+        self.batch(now, taken.submissions)
+    }
+
+    /// When something is due next, from whichever side.
+    fn due(&self) -> Option<Millis> {
+        let state = self.engine.state();
+        let beat = (state.open_jobs() > 0 || state.nodes().next().is_some()).then_some(self.next_beat);
+        let feed = self.feed.as_ref().and_then(Feed::next);
+        let resumed = self.resumed.then(|| state.now());
+        [self.engine.poll_timeout(), self.executor.next(), feed, beat, resumed].into_iter().flatten().min()
+    }
+
+    /// What has happened outside, and on the slow beat what nobody has said.
+    fn look_outside(&mut self, now: Millis) {
+        self.arrived.extend(self.executor.take_until(now));
+        if now >= self.next_beat {
+            self.next_beat = now + BEAT;
+            self.arrived.extend(self.executor.differences(self.engine.state()));
+        }
+    }
+
+    fn batch(&mut self, now: Millis, submissions: Vec<Submission>) -> Result<Option<End>, DriverError> {
+        let resumed = std::mem::take(&mut self.resumed);
+        self.engine.open(Tick { now, resumed, delivered: self.status.delivered() });
+        let mut room = MOST_BATCH;
+        while let Some(event) = self.arrived.pop_front() {
+            self.engine.handle_event(event);
+            room -= 1;
+            if room == 0 {
+                break;
+            }
+        }
+        self.take_from_feed(now, room)?;
+        let outcomes: Vec<Vec<Outcome>> =
+            submissions.iter().map(|(events, _)| events.iter().map(|e| self.take_in(e.clone())).collect()).collect();
+        let report = self.engine.plan();
+        if report != Default::default() {
+            self.context.report = report;
+        }
+        let unsaved = self.engine.close();
+        if self.dies_in == Some(0) {
+            return Ok(Some(End::Died));
+        }
+        self.save(unsaved.batch())?;
+        if let Some(left) = self.dies_in.as_mut() {
+            *left -= 1;
+        }
+        let (seq, busy) = (unsaved.batch().first_seq, !unsaved.batch().decisions.is_empty());
+        let released = unsaved.saved();
+        if busy || !released.statuses.is_empty() {
+            self.active_at = self.engine.state().now();
+        }
+        self.executor.release(&released.effects, self.engine.state());
+        self.answer(seq, submissions, outcomes, &released.statuses);
+        self.say(released.statuses)?;
+        self.snapshot_if_due();
+        Ok(None)
+    }
+
+    /// Feeds what is due, as far as there is room.
+    fn take_from_feed(&mut self, now: Millis, room: usize) -> Result<(), DriverError> {
+        for _ in 0..room {
+            let (Some(feed), Some(intake)) = (&mut self.feed, &mut self.intake) else { return Ok(()) };
+            let Some(item) = feed.pop(now) else { return Ok(()) };
+            let at = (feed.name(), feed.position());
+            let event = intake.event(item, at, self.engine.state().policy());
+            let io = |source| DriverError::Io { path: intake.rejected.path().to_owned(), source };
+            if let Some(event) = event.map_err(io)? {
+                self.take_in(event);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an event from outside into the open batch, and tells what became of it.
+    fn take_in(&mut self, event: Event) -> Outcome {
+        let before = *self.engine.state().counters();
+        let spec = if let Event::JobSubmitted(spec) = &event { Some(spec.clone()) } else { None };
+        self.engine.handle_event(event);
+        let after = *self.engine.state().counters();
+        let ignored = after.ignored_events > before.ignored_events;
+        let Some(spec) = spec else {
+            return if ignored { Outcome::Ignored } else { Outcome::Taken };
+        };
+        let job = self.engine.state().job_of(&spec.tenant, &spec.subject);
+        match job {
+            _ if after.refused > before.refused => Outcome::Refused(Reason::Conflict),
+            Some(job) if ignored => Outcome::Known(job),
+            Some(job) => {
+                self.executor.learn(&spec);
+                Outcome::Job(job)
+            }
+            None => Outcome::Ignored,
+        }
+    }
+
+    /// Makes a batch durable. A full disk is waited out: nothing is received meanwhile, and nothing has left.
+    fn save(&mut self, batch: &Batch) -> Result<(), DriverError> {
+        let mut positions = Positions::new();
+        if let Some(feed) = &self.feed {
+            positions.insert(SOURCE.to_owned(), feed.position());
+        }
+        let mut paused = false;
+        loop {
+            match self.journal.append_entry(Entry { batch, positions: &positions, policy: None }) {
+                Ok(()) => break,
+                Err(e) if e.is_full() => {
+                    if !paused {
+                        tracing::error!("nothing is received: {e}");
+                        self.figures.pause(Some(e.to_string()));
+                        paused = true;
+                    }
+                    let taken = self.mailbox.take_queries(FULL_PAUSE);
+                    for question in taken.queries {
+                        question(&self.engine, &self.context);
+                    }
+                    if taken.stopping {
+                        return Err(e.into());
+                    }
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        if paused {
+            tracing::info!("there is room again: receiving");
+            self.figures.pause(None);
+        }
+        Ok(())
+    }
+
+    fn answer(&self, seq: Seq, submissions: Vec<Submission>, outcomes: Vec<Vec<Outcome>>, statuses: &[Status]) {
+        let at = self.engine.state().now();
+        for ((events, answer), mut outcomes) in submissions.into_iter().zip(outcomes) {
+            for (event, outcome) in events.iter().zip(&mut outcomes) {
+                *outcome = self.final_outcome(event, *outcome, statuses);
+            }
+            // Whoever sent it may have gone; that is their business.
+            let _ = answer.send(Ok(Accepted { seq, at, outcomes }));
+        }
+    }
+
+    /// What the pass made of it: a job that can never run is rejected in the pass that sees it first.
+    fn final_outcome(&self, event: &Event, outcome: Outcome, statuses: &[Status]) -> Outcome {
+        match (outcome, event) {
+            (Outcome::Job(id), _) => match self.engine.state().job(id) {
+                Some((job, _)) if matches!(job.phase, Phase::Done { outcome: Ended::Rejected }) => {
+                    Outcome::Rejected(id, job.reason.unwrap_or(Reason::Misconfigured))
+                }
+                _ => outcome,
+            },
+            (Outcome::Refused(_), Event::JobSubmitted(spec)) => {
+                let mine = |s: &&Status| s.job.is_none() && s.tenant == spec.tenant && s.subject == spec.subject;
+                statuses.iter().find(mine).and_then(|s| s.reason).map_or(outcome, Outcome::Refused)
+            }
+            _ => outcome,
+        }
+    }
+
+    /// Statuses to their file and to whoever follows. A full disk leaves them in the engine until there is room.
+    fn say(&mut self, statuses: Vec<Status>) -> Result<(), DriverError> {
+        let follows = statuses.first().is_none_or(|s| s.number == self.status.last() + 1);
+        let written = if follows {
+            self.status.write(statuses.iter())
+        } else {
+            self.status.write(self.engine.state().undelivered())
+        };
+        match written {
+            Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
+            other => other?,
+        }
+        self.sync_statuses(false)?;
+        self.tail.push(statuses);
+        Ok(())
+    }
+
+    fn sync_statuses(&mut self, now: bool) -> Result<(), DriverError> {
+        if now || self.status.last() - self.status.delivered() >= SYNC_EVERY {
+            if self.status.last() < self.engine.state().counters().statuses {
+                let caught_up = self.status.write(self.engine.state().undelivered());
+                caught_up.or_else(|e| if e.is_full() { Ok(()) } else { Err(e) })?;
+            }
+            self.status.sync()?;
+        }
+        Ok(())
+    }
+
+    /// A snapshot spares the next start some work; without one it only takes longer.
+    fn snapshot_if_due(&mut self) {
+        if self.journal.wants_snapshot()
+            && let Err(e) = self.journal.snapshot(&self.engine.snapshot())
+        {
+            tracing::warn!("no snapshot: {e}");
+        }
+    }
+
+    /// Nothing left to do: the file is over, no job is open, and no more nodes are there than the policy keeps.
+    fn is_drained(&self) -> bool {
+        let state = self.engine.state();
+        let Some(feed) = &self.feed else { return false };
+        if feed.next().is_some() || state.open_jobs() > 0 || !self.arrived.is_empty() || self.resumed {
+            return false;
+        }
+        let kept: u32 = state.policy().map_or(0, |p| p.pools.iter().map(|pool| pool.keep_ready).sum());
+        let nodes = state.nodes().count();
+        let settled = state.index().idle.len() == nodes;
+        state.purchases().next().is_none() && nodes <= kept as usize && settled
+    }
+
+    fn is_stalled(&self) -> bool {
+        let state = self.engine.state();
+        let fed = self.feed.as_ref().is_some_and(|f| f.next().is_none());
+        fed && self.exit_when_drained
+            && state.open_jobs() > 0
+            && state.purchases().next().is_none()
+            && !state.open_job_ids().any(|id| state.job(id).is_some_and(|(job, _)| job.alive()))
+    }
+}

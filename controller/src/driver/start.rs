@@ -1,0 +1,291 @@
+//! Starting a driver: a new journal or one that is there, the engine from it, the world from the engine, then the thread.
+//!
+//! ```text
+//! new:     journal -> Configured (first batch) -> world -> release -> loop
+//! resume:  journal -> snapshot + batches -> engine -> world rebuilt -> open effects released again -> first tick `resumed`
+//! ```
+//!
+//! Never: decides on recovery what the journal has decided.
+
+use super::clock::{self, Clock, Time};
+use super::cycle::{Cycle, End};
+use super::error::DriverError;
+use super::executor::Executor;
+use super::feed::{Feed, FeedIntake, SOURCE};
+use super::figures::Figures;
+use super::handle::{Context, Handle, Progress};
+use super::stream::Tail;
+use crate::intake::{Caller, NoRoutes, RejectedFile, Router};
+use crate::journal::{Cut, Entry, Piece, Positions, Recovery, SqliteJournal};
+use crate::status::StatusFile;
+use forebay_engine::engine::Engine;
+use forebay_engine::event::{Event, Tick};
+use forebay_engine::plan::PlanReport;
+use forebay_engine::policy::Policy;
+use forebay_engine::units::Millis;
+use forebay_sim::world::{World, WorldOptions};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// Makes the world's options from the policy in force and the instant that is the market's zero.
+pub type WorldMaker = Box<dyn FnOnce(&Policy, Millis) -> WorldOptions + Send>;
+
+/// What a driver is started with.
+pub struct Settings {
+    /// The journal's folder.
+    pub folder: PathBuf,
+    /// Go on with the journal that is there; else begin one.
+    pub resume: bool,
+    /// The policy's text and what it was compiled to. On resume: put in force if the text is another than the journaled one;
+    /// `None` goes on with that.
+    pub policy: Option<(String, Policy)>,
+    /// The policy's routes, for what the feed brings.
+    pub routes: Arc<dyn Router>,
+    /// How the embedded world behaves.
+    pub world: WorldMaker,
+    /// Whose time it is.
+    pub clock: Clock,
+    /// What to replay.
+    pub feed: Option<Feed>,
+    /// End when the feed is over and nothing is left to do.
+    pub exit_when_drained: bool,
+    /// Tests: die, as by `kill -9`, after so many batches.
+    #[doc(hidden)]
+    pub dies_after: Option<u64>,
+}
+
+impl Settings {
+    /// A controller in a folder under the wall clock, with nothing to replay.
+    #[must_use]
+    pub fn new(folder: PathBuf, world: WorldMaker) -> Settings {
+        Settings {
+            folder,
+            resume: false,
+            policy: None,
+            routes: Arc::new(NoRoutes),
+            world,
+            clock: Clock::Wall,
+            feed: None,
+            exit_when_drained: false,
+            dies_after: None,
+        }
+    }
+}
+
+/// A driver that runs.
+#[derive(Debug)]
+pub struct Running {
+    /// The way to it.
+    pub handle: Handle,
+    /// What the journal's recovery found; `None` for a new one.
+    pub recovery: Option<Recovery>,
+    /// Lines of `status.jsonl` that the journal did not know (its tail was lost) and that were cut.
+    pub statuses_cut: u64,
+    thread: JoinHandle<Result<Finished, DriverError>>,
+}
+
+/// A driver that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Why.
+    pub end: End,
+    /// The engine as it was.
+    pub engine: Engine,
+    /// The world as it was.
+    pub world: World,
+    /// The last figures.
+    pub progress: Progress,
+    /// What the audit found. Empty is what it should be.
+    pub audit: Vec<String>,
+    /// Events of the feed that were rejected.
+    pub rejected: u64,
+    /// The journal's folder and UUID.
+    pub folder: PathBuf,
+    /// Who the journal is.
+    pub journal: Uuid,
+}
+
+impl Running {
+    /// Waits for the end.
+    pub fn join(self) -> Result<Finished, DriverError> {
+        self.thread.join().map_err(|_| DriverError::Panicked)?
+    }
+
+    /// The torn tail that was cut on recovery, if there was one.
+    #[must_use]
+    pub fn cut(&self) -> Option<&Cut> {
+        self.recovery.as_ref()?.cut.as_ref()
+    }
+}
+
+/// Starts a driver. Everything that can be wrong with what it is given is found before this returns.
+pub fn start(settings: Settings) -> Result<Running, DriverError> {
+    let (journal, engine, recovery) = if settings.resume {
+        let (journal, engine, recovery) = recover(&settings.folder)?;
+        (journal, engine, Some(recovery))
+    } else {
+        let origin = settings.feed.as_ref().map_or_else(|| clock::millis(clock::wall()).0, |f| f.start().0);
+        if settings.policy.is_none() {
+            return Err(DriverError::NoPolicy);
+        }
+        (SqliteJournal::create(&settings.folder, origin)?, Engine::new(), None)
+    };
+    let dies_after = settings.dies_after;
+    let (mut cycle, handle) = assemble(settings, journal, engine, recovery.is_some())?;
+    cycle.dies_in = dies_after;
+    let statuses_cut = cycle.status.ahead();
+    let thread = std::thread::Builder::new().name("driver".to_owned()).spawn(move || run(cycle));
+    let thread = thread.map_err(DriverError::Thread)?;
+    Ok(Running { handle, recovery, statuses_cut, thread })
+}
+
+/// The engine as the journal has it.
+fn recover(folder: &Path) -> Result<(SqliteJournal, Engine, Recovery), DriverError> {
+    let mut engine = Engine::new();
+    let mut take = |piece: Piece<'_>| {
+        match piece {
+            Piece::Start => engine = Engine::new(),
+            Piece::Snapshot(state) => {
+                engine = Engine::restore(state).map_err(|e| format!("the snapshot cannot be read: {e}"))?
+            }
+            Piece::Batch(batch) => {
+                engine.replay(batch);
+                let at = engine.state().counters().next_seq;
+                if at != batch.next_seq().0 {
+                    return Err(format!("replayed to position #{at} instead of #{}", batch.next_seq().0));
+                }
+            }
+        }
+        Ok(())
+    };
+    let (journal, recovery) = SqliteJournal::open(folder, &mut take)?;
+    Ok((journal, engine, recovery))
+}
+
+/// Puts the loop together, up to its first turn.
+fn assemble(
+    settings: Settings,
+    mut journal: SqliteJournal,
+    mut engine: Engine,
+    recovered: bool,
+) -> Result<(Cycle, Handle), DriverError> {
+    let Settings { policy, routes, world, clock, mut feed, exit_when_drained, .. } = settings;
+    let (folder, meta) = (journal.folder().to_owned(), journal.meta());
+    let intake = feed.as_mut().map(|feed| position(feed, &journal, &folder, routes)).transpose()?;
+    let known = engine.state().counters().statuses;
+    let mut status = StatusFile::open(&folder, meta.uuid, known)?;
+    let (origin, last) = (Millis(meta.created_ms), engine.state().now());
+    let start = if clock == Clock::Wall { Millis(clock::millis(clock::wall()).0) } else { origin };
+    let mut time = Time::begin(clock, last, start);
+    let had_policy = engine.state().policy().is_some();
+    let mut resumed = recovered;
+    if let Some((text, policy)) = policy.filter(|(text, _)| !in_force(&journal, text)) {
+        let tick = Tick { now: time.now(last, None), resumed, delivered: status.delivered() };
+        configure(&mut engine, &mut journal, tick, &text, policy)?;
+        resumed = false;
+    }
+    status.write(engine.state().undelivered())?;
+    status.sync()?;
+    let Some(policy) = engine.state().policy() else { return Err(DriverError::NoPolicy) };
+    let options = world(policy, origin);
+    let mut executor =
+        if had_policy { Executor::recovered(options, engine.state()) } else { Executor::new(options, engine.state()) };
+    executor.release(&engine.open_effects(), engine.state());
+    let context = Context {
+        journal: meta.uuid,
+        folder: folder.clone(),
+        policy_source: journal.policy_source()?.map(Arc::from),
+        report: PlanReport::default(),
+        wall_clock: clock == Clock::Wall,
+    };
+    let (to, progress) = watch::channel(Progress::default());
+    let tail = Arc::new(Tail::new(engine.state().counters().statuses));
+    let handle = Handle { mailbox: Arc::default(), progress, tail, journal: meta.uuid, folder: Arc::new(folder) };
+    let cycle = Cycle {
+        engine,
+        journal,
+        executor,
+        status,
+        feed,
+        intake,
+        exit_when_drained,
+        mailbox: Arc::clone(&handle.mailbox),
+        tail: Arc::clone(&handle.tail),
+        figures: Figures::new(to),
+        context,
+        time,
+        arrived: VecDeque::new(),
+        resumed,
+        next_beat: last.max(start),
+        active_at: last.max(start),
+        dies_in: None,
+    };
+    Ok((cycle, handle))
+}
+
+/// Whether the policy of this text is the one that is in force. A damaged text is told apart by being another.
+fn in_force(journal: &SqliteJournal, text: &str) -> bool {
+    journal.policy_source().is_ok_and(|source| source.as_deref() == Some(text))
+}
+
+/// Finds where in the feed the journal is, and opens what takes the rejected.
+fn position(
+    feed: &mut Feed,
+    journal: &SqliteJournal,
+    folder: &Path,
+    routes: Arc<dyn Router>,
+) -> Result<FeedIntake, DriverError> {
+    let position = journal.positions().get(SOURCE).copied().unwrap_or(0);
+    if position > feed.len() {
+        let (file, items) = (feed.name().to_owned(), feed.len());
+        return Err(DriverError::OtherFile { file, items, position, folder: folder.to_owned() });
+    }
+    feed.skip_to(position);
+    let io = |source| DriverError::Io { path: folder.join("rejected.jsonl"), source };
+    let rejected = RejectedFile::open(folder).map_err(io)?;
+    let rejected_to = rejected.last_position;
+    Ok(FeedIntake { caller: Caller::local(), routes, rejected, rejected_to })
+}
+
+/// A batch of its own puts a policy in force. Its effects are among the open ones afterwards.
+fn configure(
+    engine: &mut Engine,
+    journal: &mut SqliteJournal,
+    tick: Tick,
+    text: &str,
+    policy: Policy,
+) -> Result<(), DriverError> {
+    engine.open(tick);
+    engine.handle_event(Event::Configured(Box::new(policy)));
+    let _ = engine.plan();
+    let unsaved = engine.close();
+    let entry = Entry { batch: unsaved.batch(), positions: &Positions::new(), policy: Some(text) };
+    journal.append_entry(entry)?;
+    let _ = unsaved.saved();
+    Ok(())
+}
+
+/// The thread.
+fn run(mut cycle: Cycle) -> Result<Finished, DriverError> {
+    let ended = cycle.run();
+    // Whoever waits for an answer that will not come is told so.
+    cycle.mailbox.close();
+    cycle.tail.end();
+    let progress = cycle.figures.stopped(&cycle.engine, cycle.feed.as_ref());
+    let end = ended.inspect_err(|e| tracing::error!("the controller ends: {e}"))?;
+    let Cycle { engine, journal, executor, intake, .. } = cycle;
+    Ok(Finished {
+        end,
+        audit: engine.audit(),
+        world: executor.into_world(),
+        progress,
+        rejected: intake.map_or(0, |i| i.rejected.lines),
+        folder: journal.folder().to_owned(),
+        journal: journal.meta().uuid,
+        engine,
+    })
+}

@@ -1,0 +1,104 @@
+//! The statuses of a running driver, for whoever follows them: a bounded tail in memory, and streams that read from it.
+//!
+//! Never: a status that is not durable yet; never a gap without saying so.
+
+use forebay_engine::effect::Status;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// Statuses kept in memory: some 10 MiB. Older ones are in `status.jsonl`.
+pub const KEPT: usize = 65_536;
+
+/// The last statuses.
+pub(super) struct Tail {
+    kept: Mutex<VecDeque<Arc<Status>>>,
+    last: watch::Sender<Mark>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    number: u64,
+    ended: bool,
+}
+
+impl Tail {
+    /// Empty; the last number given out before this start was `last`.
+    pub fn new(last: u64) -> Tail {
+        Tail { kept: Mutex::default(), last: watch::Sender::new(Mark { number: last, ended: false }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Status>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn push(&self, statuses: Vec<Status>) {
+        let Some(number) = statuses.last().map(|s| s.number) else { return };
+        let mut kept = self.lock();
+        kept.extend(statuses.into_iter().map(Arc::new));
+        let beyond = kept.len().saturating_sub(KEPT);
+        kept.drain(..beyond);
+        drop(kept);
+        self.last.send_modify(|m| m.number = number);
+    }
+
+    pub fn end(&self) {
+        self.last.send_modify(|m| m.ended = true);
+    }
+}
+
+/// Statuses in the order of their numbers, without a gap.
+pub struct StatusStream {
+    tail: Arc<Tail>,
+    last: watch::Receiver<Mark>,
+    after: u64,
+}
+
+/// Why a stream of statuses has no next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamEnd {
+    /// Older ones than are kept in memory were asked for.
+    #[error("statuses up to {before} are not in memory any more: read status.jsonl, then follow from there")]
+    Missed {
+        /// The oldest one in memory.
+        before: u64,
+    },
+    /// The controller has stopped and everything has been read.
+    #[error("the controller has stopped")]
+    Stopped,
+}
+
+impl StatusStream {
+    pub(super) fn new(tail: Arc<Tail>, after: u64) -> StatusStream {
+        let last = tail.last.subscribe();
+        StatusStream { tail, last, after }
+    }
+
+    /// The next one, if it is there already.
+    pub fn try_next(&mut self) -> Result<Option<Arc<Status>>, StreamEnd> {
+        let mark = *self.last.borrow_and_update();
+        if mark.number <= self.after {
+            return if mark.ended { Err(StreamEnd::Stopped) } else { Ok(None) };
+        }
+        let kept = self.tail.lock();
+        let oldest = kept.front().map_or(mark.number + 1, |s| s.number);
+        let Some(at) = (self.after + 1).checked_sub(oldest) else {
+            return Err(StreamEnd::Missed { before: oldest });
+        };
+        let next = usize::try_from(at).ok().and_then(|at| kept.get(at)).cloned();
+        self.after += u64::from(next.is_some());
+        Ok(next)
+    }
+
+    /// The next one, when it is there.
+    pub async fn next(&mut self) -> Result<Arc<Status>, StreamEnd> {
+        loop {
+            if let Some(status) = self.try_next()? {
+                return Ok(status);
+            }
+            if self.last.changed().await.is_err() {
+                return Err(StreamEnd::Stopped);
+            }
+        }
+    }
+}

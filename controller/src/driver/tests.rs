@@ -1,0 +1,281 @@
+//! The driver from outside: a day replayed twice, killed at random batches, submitted to, on a full disk.
+
+use super::*;
+use crate::journal;
+use crate::policy::{Catalogue, compile};
+use forebay_engine::event::Event;
+use forebay_engine::job::{Completion, Gang, JobSpec, Retry, WorkerAsk};
+use forebay_engine::policy::Policy;
+use forebay_engine::units::{Mib, MilliCpu, Span};
+use forebay_sim::market::Market;
+use forebay_sim::world::{WorldOptions, spot_pairs};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Jobs of the example day: 537 submissions, one of which says again what is known.
+const JOBS: usize = 536;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn policy() -> (String, Policy) {
+    let text = std::fs::read_to_string(root().join("policies/spot-first.yaml")).unwrap();
+    let compiled = compile("spot-first.yaml", &text, &Catalogue::builtin()).unwrap();
+    (text, compiled.policy)
+}
+
+fn world(droughts: Vec<(forebay_engine::units::Millis, forebay_engine::units::Millis)>) -> WorldMaker {
+    Box::new(move |policy, origin| {
+        let market = Market::seeded(7, &spot_pairs(policy), 30 * 86_400_000);
+        WorldOptions { origin, droughts, ..WorldOptions::new(7, market) }
+    })
+}
+
+fn day(folder: &Path) -> Settings {
+    let (text, policy) = policy();
+    let loaded = load(&root().join("examples/day.jsonl"), None, &policy).unwrap();
+    let droughts = loaded.feed.droughts().to_vec();
+    Settings {
+        policy: Some((text, policy)),
+        clock: Clock::Max,
+        feed: Some(loaded.feed),
+        exit_when_drained: true,
+        ..Settings::new(folder.to_owned(), world(droughts))
+    }
+}
+
+fn statuses(folder: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.join("status.jsonl")).unwrap();
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+/// No gap and no double: in number over all, and in seq per job. Returns how often each job's terminal came.
+fn check_stream(folder: &Path) -> BTreeMap<String, u32> {
+    let (mut seqs, mut terminal) = (BTreeMap::<String, u64>::new(), BTreeMap::new());
+    for (line, status) in (1..).zip(statuses(folder)) {
+        let data = &status["data"];
+        assert_eq!(data["number"].as_u64(), Some(line), "{status}");
+        let subject = status["subject"].as_str().unwrap().to_owned();
+        let seq = seqs.entry(subject.clone()).or_default();
+        *seq += 1;
+        assert_eq!(data["seq"].as_u64(), Some(*seq), "{status}");
+        *terminal.entry(subject).or_default() += u32::from(data["terminal"] == true);
+    }
+    terminal
+}
+
+#[test]
+fn a_day_replayed_twice_is_the_same_day_and_drains_to_zero() {
+    let run = || {
+        let folder = tempfile::tempdir().unwrap();
+        let finished = start(day(folder.path())).unwrap().join().unwrap();
+        assert_eq!((finished.end, finished.audit.as_slice()), (End::Drained, &[][..]));
+        assert_eq!(finished.world.violations(), [""; 0]);
+        assert_eq!((finished.world.instances(), finished.progress.nodes, finished.rejected), (0, [0; 3], 0));
+        let once = check_stream(folder.path());
+        assert_eq!(once.len(), JOBS);
+        assert!(once.values().all(|n| *n == 1), "{once:?}");
+        assert_eq!(finished.progress.outcomes.iter().sum::<u64>(), JOBS as u64);
+        assert_eq!((finished.progress.fed, finished.progress.total), (539, 537));
+        let verified = journal::verify(folder.path()).unwrap();
+        (finished.engine.snapshot(), finished.progress, verified.end, verified.batches)
+    };
+    let (one, two) = (run(), run());
+    assert!(one.0 == two.0, "the states differ");
+    assert_eq!((&one.1, one.2, one.3), (&two.1, two.2, two.3));
+}
+
+#[test]
+fn a_day_killed_at_random_batches_completes_every_job_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut seed = 0x5eed_u64;
+    let mut kills = 0;
+    let finished = loop {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let resume = folder.path().join(journal::FILE).exists();
+        let dies_after = (kills < 50).then_some(seed >> 33).map(|n| n % 90);
+        let running = start(Settings { resume, dies_after, ..day(folder.path()) }).unwrap();
+        assert_eq!((running.cut(), running.statuses_cut), (None, 0));
+        let finished = running.join().unwrap();
+        assert_eq!(finished.audit, [""; 0], "after {kills} kills");
+        if finished.end == End::Drained {
+            break finished;
+        }
+        kills += 1;
+        let undelivered = finished.engine.state().undelivered().next().map(|s| s.number);
+        tear(folder.path(), undelivered.unwrap_or(u64::MAX), seed);
+    };
+    assert!(kills >= 40, "{kills} kills");
+    let once = check_stream(folder.path());
+    assert_eq!(once.len(), JOBS);
+    assert!(once.values().all(|n| *n == 1), "{once:?}");
+    assert_eq!(finished.progress.outcomes.iter().sum::<u64>(), JOBS as u64);
+    assert_eq!((finished.world.instances(), finished.progress.nodes), (0, [0; 3]));
+    let replayed = recovered_digest(folder.path());
+    assert!(finished.engine.snapshot() == replayed, "the journal replays to another state");
+}
+
+/// What a crash may leave of the status file: half a line more, or any part of what was not synced less.
+fn tear(folder: &Path, unsynced: u64, seed: u64) {
+    let path = folder.join("status.jsonl");
+    let mut bytes = std::fs::read(&path).unwrap();
+    if seed.is_multiple_of(3) {
+        bytes.extend(b"{\"specversion\":\"1.0\",\"ty");
+    } else if seed % 3 == 1 {
+        let ends = bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1);
+        let kept = ends.take(usize::try_from(unsynced - 1).unwrap_or(usize::MAX)).last().unwrap_or(0);
+        bytes.truncate(kept.max(bytes.len() - (seed >> 40) as usize % bytes.len().clamp(1, 700)));
+    }
+    std::fs::write(&path, bytes).unwrap();
+}
+
+fn recovered_digest(folder: &Path) -> Vec<u8> {
+    let mut engine = forebay_engine::engine::Engine::new();
+    let mut take = |piece: journal::Piece<'_>| {
+        match piece {
+            journal::Piece::Start => {}
+            journal::Piece::Snapshot(state) => engine = forebay_engine::engine::Engine::restore(state).unwrap(),
+            journal::Piece::Batch(batch) => engine.replay(batch),
+        }
+        Ok(())
+    };
+    journal::SqliteJournal::open(folder, &mut take).unwrap();
+    engine.snapshot()
+}
+
+fn job(subject: &str, gpus: u16) -> Event {
+    let each = WorkerAsk { gpus, share: 1000, gpu_mem: Mib(0), cpu: MilliCpu(0), mem: Mib(0) };
+    Event::JobSubmitted(Box::new(JobSpec {
+        tenant: "default".into(),
+        subject: subject.into(),
+        principal: "local".into(),
+        queue: "default".into(),
+        tier: None,
+        priority: 0,
+        gang: Gang::Workers { min: 1, max: 1, each },
+        models: Vec::new(),
+        spot: true,
+        shares: false,
+        checkpoint: None,
+        restart: Span::ZERO,
+        retry: Retry::default(),
+        completion: Completion::All,
+        expected: None,
+        max_run: None,
+        deadline: None,
+        digest: u128::from(gpus),
+        rerun: false,
+        run: br#"{"simulation":{"durationS":30}}"#.to_vec(),
+    }))
+}
+
+fn live(folder: &Path, clock: Clock) -> Running {
+    let policy = Some(policy());
+    start(Settings { policy, clock, ..Settings::new(folder.to_owned(), world(Vec::new())) }).unwrap()
+}
+
+#[test]
+fn a_submission_is_durable_when_it_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = live(folder.path(), Clock::Max);
+    let handle = running.handle.clone();
+    let cancel = |subject: &str| Event::JobCancelled { tenant: "default".into(), subject: subject.into() };
+    let events = vec![job("a", 1), job("a", 1), job("a", 2), job("huge", 64), cancel("nobody")];
+    let accepted = handle.submit(events).unwrap();
+    let [
+        Outcome::Job(a),
+        Outcome::Known(same),
+        Outcome::Refused(conflict),
+        Outcome::Rejected(_, why),
+        Outcome::Ignored,
+    ] = accepted.outcomes[..]
+    else {
+        panic!("{accepted:?}")
+    };
+    assert_eq!((a, conflict.code()), (same, "Conflict"));
+    assert!(["NoMatchingPool", "ExceedsCeiling"].contains(&why.code()), "{why:?}");
+    let verified = handle.query(|engine, context| (engine.state().open_jobs(), context.folder.clone())).unwrap();
+    assert!(verified.0 <= 1 && verified.1 == folder.path());
+    let mut stream = handle.statuses(0);
+    let mut kinds = Vec::new();
+    let done = std::time::Instant::now() + Duration::from_secs(60);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    while !kinds.contains(&"completed") {
+        assert!(std::time::Instant::now() < done, "{kinds:?}");
+        let status = runtime.block_on(stream.next()).unwrap();
+        if status.subject == "a" && status.job.is_some() {
+            kinds.push(status.kind.as_str());
+        }
+    }
+    assert_eq!((kinds.first(), kinds.contains(&"started")), (Some(&"queued"), true));
+    handle.stop();
+    let finished = running.join().unwrap();
+    assert_eq!((finished.end, finished.progress.stopped), (End::Stopped, true));
+    assert!(handle.watch().borrow().stopped);
+    assert!(matches!(handle.submit(vec![job("b", 1)]), Err(Busy::Stopped(_))));
+    assert!(handle.query(|_, _| ()).is_err());
+}
+
+#[test]
+fn more_events_than_the_mailbox_holds_are_refused_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = live(folder.path(), Clock::Max);
+    let events = vec![Event::JobCancelled { tenant: "t".into(), subject: "s".into() }; MOST_EVENTS + 1];
+    let busy = running.handle.submit(events).unwrap_err();
+    assert_eq!(busy, Busy::TooMany { events: MOST_EVENTS + 1, most: MOST_EVENTS });
+    running.handle.stop();
+    running.join().unwrap();
+}
+
+#[test]
+fn a_journal_needs_a_policy_once_and_its_own_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings::new(folder.path().join("new"), world(Vec::new()));
+    assert!(matches!(start(settings), Err(DriverError::NoPolicy)));
+    let dies_after = Some(200);
+    let finished = start(Settings { dies_after, ..day(folder.path()) }).unwrap().join().unwrap();
+    assert_eq!(finished.end, End::Died);
+    let other = Feed::new("other.jsonl", finished.engine.state().now(), Vec::new(), Vec::new());
+    let error = start(Settings { resume: true, feed: Some(other), ..day(folder.path()) }).unwrap_err();
+    assert!(matches!(error, DriverError::OtherFile { items: 0, .. }), "{error}");
+    assert_eq!(error.exit_code(), 2);
+    let resumed = start(Settings { resume: true, policy: None, ..day(folder.path()) }).unwrap().join().unwrap();
+    assert_eq!(resumed.end, End::Drained);
+}
+
+#[test]
+fn bad_events_go_to_the_rejected_file_once_and_the_stream_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("in.jsonl");
+    let good = r#"{"type":"job.submitted","time":"2026-01-01T00:00:00Z","subject":"good","data":{"gang":{"each":{"gpus":1}},"simulation":{"durationS":60}}}"#;
+    let bad = r#"{"type":"job.submitted","time":"2026-01-01T00:00:05Z","subject":"bad","data":{"gang":{"workers":0,"each":{"gpus":1}}}}"#;
+    let odd = r#"{"type":"job.danced","time":"2026-01-01T00:00:06Z"}"#;
+    std::fs::write(&file, [good, bad, odd, ""].join("\n")).unwrap();
+    let (text, policy) = policy();
+    let settings = |resume, dies_after| Settings {
+        resume,
+        dies_after,
+        policy: Some((text.clone(), policy.clone())),
+        clock: Clock::Max,
+        feed: Some(load(&file, None, &policy).unwrap().feed),
+        exit_when_drained: true,
+        ..Settings::new(folder.path().join("journal"), world(Vec::new()))
+    };
+    let mut resume = false;
+    let finished = loop {
+        let finished = start(settings(resume, Some(3))).unwrap().join().unwrap();
+        if finished.end == End::Drained {
+            break finished;
+        }
+        resume = true;
+    };
+    assert_eq!((finished.rejected, finished.progress.outcomes), (2, [1, 0, 0, 0]));
+    let text = std::fs::read_to_string(folder.path().join("journal/rejected.jsonl")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!((&lines[0]["path"], &lines[1]["code"]), (&"data.gang.workers".into(), &"UnknownType".into()));
+    let original: Value = serde_json::from_str(lines[0]["event"].as_str().unwrap()).unwrap();
+    assert_eq!(original, serde_json::from_str::<Value>(bad).unwrap());
+}

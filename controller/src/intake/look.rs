@@ -1,0 +1,193 @@
+//! A look at a place in a JSON value that knows its path, so that every rejection names where.
+//!
+//! Never: a default. Whoever reads a field says what its absence means.
+
+use super::envelope::unix_ms;
+use super::{RejectCode, Rejected};
+use forebay_engine::units::{Mib, Millis, Span};
+use serde_json::{Map, Value};
+
+/// A value and where it is.
+pub(super) struct At<'a> {
+    pub value: &'a Value,
+    path: String,
+}
+
+/// The longest span that is taken: a hundred years, so that sums stay far from overflow.
+const MOST_SPAN_MS: u64 = 100 * 366 * 86_400_000;
+
+/// A piece of what was sent, escaped and cut.
+pub(super) fn shown(text: &str) -> String {
+    forebay_sim::trace::shown(text)
+}
+
+impl<'a> At<'a> {
+    pub fn root(value: &'a Value) -> At<'a> {
+        At { value, path: String::new() }
+    }
+
+    pub fn under(value: &'a Value, path: &str) -> At<'a> {
+        At { value, path: path.to_owned() }
+    }
+
+    pub fn path(&self) -> &str {
+        if self.path.is_empty() { "$" } else { &self.path }
+    }
+
+    fn join(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// A field, where it is there and not null.
+    pub fn get(&self, name: &str) -> Option<At<'a>> {
+        let value = self.value.get(name).filter(|v| !v.is_null())?;
+        Some(At { value, path: self.join(name) })
+    }
+
+    /// A field that must be there.
+    pub fn need(&self, name: &str, remedy: &str) -> Result<At<'a>, Rejected> {
+        self.get(name).ok_or_else(|| self.missing(name, remedy))
+    }
+
+    pub fn missing(&self, name: &str, remedy: &str) -> Rejected {
+        Rejected::new(RejectCode::Missing, &self.join(name), format!("is missing; {remedy}"))
+    }
+
+    pub fn bad(&self, what: &str, remedy: &str) -> Rejected {
+        let written = self.value.as_str().map_or_else(|| self.value.to_string(), str::to_owned);
+        Rejected::new(RejectCode::BadValue, self.path(), format!("`{}` {what}; {remedy}", shown(&written)))
+    }
+
+    pub fn object(&self) -> Result<&'a Map<String, Value>, Rejected> {
+        self.value.as_object().ok_or_else(|| self.bad("is not an object", "write {...}"))
+    }
+
+    pub fn list(&self) -> Result<Vec<At<'a>>, Rejected> {
+        let items = self.value.as_array().ok_or_else(|| self.bad("is not a list", "write [...]"))?;
+        Ok(items.iter().enumerate().map(|(n, value)| At { value, path: format!("{}[{n}]", self.path()) }).collect())
+    }
+
+    pub fn text(&self) -> Result<&'a str, Rejected> {
+        self.value.as_str().ok_or_else(|| self.bad("is not text", "write it in quotes"))
+    }
+
+    /// Text that can be a name: not empty, bounded, no control characters.
+    pub fn word(&self, most: usize) -> Result<&'a str, Rejected> {
+        let text = self.text()?;
+        if text.is_empty() {
+            return Err(self.bad("is empty", "write a name"));
+        }
+        if text.len() > most {
+            return Err(self.bad(&format!("has {} bytes", text.len()), &format!("write at most {most}")));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(self.bad("has control characters", "write printable characters"));
+        }
+        Ok(text)
+    }
+
+    pub fn flag(&self) -> Result<bool, Rejected> {
+        self.value.as_bool().ok_or_else(|| self.bad("is not true or false", "write true or false"))
+    }
+
+    /// A whole number within bounds.
+    pub fn whole(&self, least: i64, most: i64) -> Result<i64, Rejected> {
+        let n = self.value.as_i64().filter(|n| (least..=most).contains(n));
+        n.ok_or_else(|| self.bad("is not possible here", &format!("write a whole number from {least} to {most}")))
+    }
+
+    pub fn count(&self, least: u32, most: u32) -> Result<u32, Rejected> {
+        let n = self.whole(i64::from(least), i64::from(most))?;
+        u32::try_from(n).map_err(|_| self.bad("is too large", "write a smaller number"))
+    }
+
+    /// A number with up to three decimals, in thousandths.
+    pub fn thousandths(&self) -> Result<u64, Rejected> {
+        let wrong = || self.bad("is not an amount", "write a number with at most three decimals, such as 0.5");
+        let text = match self.value {
+            Value::Number(n) => n.to_string(),
+            _ => return Err(wrong()),
+        };
+        let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+        let part = part.trim_end_matches('0');
+        let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || part.len() > 3 || !digits(whole) || !digits(part) {
+            return Err(wrong());
+        }
+        let whole = whole.parse::<u64>().ok().and_then(|n| n.checked_mul(1000)).ok_or_else(wrong)?;
+        whole.checked_add(format!("{part:0<3}").parse().map_err(|_| wrong())?).ok_or_else(wrong)
+    }
+
+    /// A length of time such as `10m`, `1h30m`, `90s`.
+    pub fn span(&self) -> Result<Span, Rejected> {
+        let remedy = "write a time with its unit, such as 90s, 15m, 9h or 7d";
+        let text = self.value.as_str().ok_or_else(|| self.bad("has no unit of time", remedy))?;
+        span(text).ok_or_else(|| self.bad("is not a length of time", remedy))
+    }
+
+    /// Memory such as `900GiB`.
+    pub fn memory(&self) -> Result<Mib, Rejected> {
+        let remedy = "write memory with its unit, such as 512MiB, 900GiB or 2TiB";
+        let text = self.value.as_str().ok_or_else(|| self.bad("has no unit of memory", remedy))?;
+        mib(text).ok_or_else(|| self.bad("is not an amount of memory", remedy))
+    }
+
+    /// RFC 3339 as ms since 1970.
+    pub fn time(&self) -> Result<u64, Rejected> {
+        unix_ms(self.text()?).map_err(|e| Rejected::new(RejectCode::BadValue, self.path(), e))
+    }
+
+    pub fn instant(&self) -> Result<Millis, Rejected> {
+        self.time().map(Millis)
+    }
+
+    /// Fields that nobody reads, by their paths.
+    pub fn unknown(&self, known: &[&str]) -> Vec<String> {
+        let fields = self.value.as_object().into_iter().flatten();
+        fields.filter(|(name, _)| !known.contains(&name.as_str())).map(|(name, _)| self.join(name)).collect()
+    }
+}
+
+fn span(text: &str) -> Option<Span> {
+    let mut rest = text.trim();
+    let mut total = 0u64;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let n: u64 = rest[..digits].parse().ok()?;
+        let tail = rest[digits..].trim_start();
+        let end = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let unit = match &tail[..end] {
+            "ms" => 1,
+            "s" => 1000,
+            "m" | "min" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 7 * 86_400_000,
+            _ => return None,
+        };
+        total = total.checked_add(n.checked_mul(unit)?)?;
+        rest = tail[end..].trim_start();
+    }
+    (total <= MOST_SPAN_MS).then_some(Span(total))
+}
+
+fn mib(text: &str) -> Option<Mib> {
+    let units = [("KiB", 0), ("MiB", 1u64), ("GiB", 1 << 10), ("TiB", 1 << 20)];
+    let (number, factor) =
+        units.iter().find_map(|(unit, mib)| Some((text.trim().strip_suffix(unit)?.trim_end(), *mib)))?;
+    let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
+    if let Some((whole, part)) = number.split_once('.') {
+        // `1.5GiB`: decimals as far as they are whole MiB, rounded up.
+        if !digits(whole) || !digits(part) || part.len() > 3 || factor == 0 {
+            return None;
+        }
+        let milli: u64 = format!("{whole}{part:0<3}").parse().ok()?;
+        return Some(Mib(milli.checked_mul(factor)?.div_ceil(1000))).filter(|m| m.0 <= 1 << 40);
+    }
+    let n: u64 = number.parse().ok().filter(|_| digits(number))?;
+    let mib = if factor == 0 { n.div_ceil(1024) } else { n.checked_mul(factor)? };
+    Some(Mib(mib)).filter(|m| m.0 <= 1 << 40)
+}

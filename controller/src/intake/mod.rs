@@ -1,0 +1,202 @@
+//! Intake: what a pipeline or a run sent, checked once and turned into an engine event. What cannot be taken is `Rejected`, with the
+//! JSON path, what is wrong and what to write instead.
+//!
+//! ```text
+//! bytes -> envelope (CloudEvents 1.0, structured, binary or bare) -> by type:
+//!     job.submitted -> submit -> route -> Event::JobSubmitted     job.cancelled -> Event::JobCancelled
+//!     run.*         -> report (token checked)                     anything else -> Rejected
+//! ```
+//!
+//! Never: takes the principal from the payload, lets a secret's value into the journal, or stops a stream for one bad event.
+
+mod canonical;
+mod envelope;
+mod look;
+mod rejected;
+mod report;
+mod run;
+mod submit;
+#[cfg(test)]
+mod tests;
+
+pub use envelope::{Envelope, from_headers};
+pub use rejected::{RejectedFile, RejectedLine};
+pub use report::token;
+
+use forebay_engine::event::Event;
+use serde_json::Value;
+
+/// The largest event that is taken. A job is about 1 KiB; the journal keeps every byte for ever.
+pub const MOST_BYTES: usize = 1 << 20;
+
+/// The longest subject.
+pub const MOST_SUBJECT: usize = 512;
+
+/// Who sent something, by its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Whose namespace of subjects it is in.
+    pub tenant: String,
+    /// Who it is; queues list whom they take jobs from.
+    pub principal: String,
+}
+
+impl Caller {
+    /// Whoever can reach a controller that asks for no token: the loopback, and files given on the command line.
+    #[must_use]
+    pub fn local() -> Caller {
+        Caller { tenant: "default".to_owned(), principal: "local".to_owned() }
+    }
+}
+
+/// Chooses a job's queue: the policy's routes.
+pub trait Router: Send + Sync {
+    /// The queue for an event, or `None` where no route matches. An error is a route that cannot be evaluated on it.
+    fn route(&self, event: &Value, caller: &Caller) -> Result<Option<String>, String>;
+}
+
+/// Every job goes where it says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoRoutes;
+
+impl Router for NoRoutes {
+    fn route(&self, _: &Value, _: &Caller) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+}
+
+impl Router for crate::policy::Routes {
+    fn route(&self, event: &Value, _: &Caller) -> Result<Option<String>, String> {
+        let data = event.get("data").unwrap_or(&Value::Null);
+        Ok(crate::policy::Routes::route(self, data).map(str::to_owned))
+    }
+}
+
+/// What decoding needs to know.
+#[derive(Clone, Copy)]
+pub struct Intake<'a> {
+    /// Who sent it.
+    pub caller: &'a Caller,
+    /// The policy's routes.
+    pub routes: &'a dyn Router,
+    /// The key of attempt tokens. `None`: reports of runs are not taken from here.
+    pub key: Option<&'a [u8; 32]>,
+}
+
+/// An event that was taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// For the engine.
+    pub event: Event,
+    /// The event's own id and source, where it has them.
+    pub envelope: Envelope,
+    /// What was not understood and is carried along, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Why an event was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct Rejected {
+    /// A stable code.
+    pub code: RejectCode,
+    /// The JSON path of what is wrong, such as `data.gang.workers`.
+    pub path: String,
+    /// What is wrong, and what to write instead.
+    pub message: String,
+}
+
+/// The stable codes of rejections at intake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectCode {
+    /// More than [`MOST_BYTES`].
+    TooLarge,
+    /// No JSON, or not an object.
+    Malformed,
+    /// A field that is needed is not there.
+    Missing,
+    /// A value cannot be what its field is for.
+    BadValue,
+    /// An event type that is not known, or not taken here.
+    UnknownType,
+    /// A pod specification or the value of a secret.
+    Inline,
+    /// A route of the policy cannot be evaluated on this event.
+    Route,
+    /// The token is not this attempt's.
+    Token,
+}
+
+impl RejectCode {
+    /// As programs match on it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RejectCode::TooLarge => "TooLarge",
+            RejectCode::Malformed => "Malformed",
+            RejectCode::Missing => "Missing",
+            RejectCode::BadValue => "BadValue",
+            RejectCode::UnknownType => "UnknownType",
+            RejectCode::Inline => "Inline",
+            RejectCode::Route => "Route",
+            RejectCode::Token => "Token",
+        }
+    }
+}
+
+impl Rejected {
+    fn new(code: RejectCode, path: &str, message: impl Into<String>) -> Rejected {
+        Rejected { code, path: path.to_owned(), message: message.into() }
+    }
+}
+
+impl Intake<'_> {
+    /// Decodes the bytes of one structured or bare event.
+    pub fn decode(&self, bytes: &[u8]) -> Result<Decoded, Rejected> {
+        if bytes.len() > MOST_BYTES {
+            let message = format!(
+                "{} bytes; an event may have {MOST_BYTES}: refer to large things by their address",
+                bytes.len()
+            );
+            return Err(Rejected::new(RejectCode::TooLarge, "$", message));
+        }
+        let event = serde_json::from_slice(bytes).map_err(|e| {
+            Rejected::new(RejectCode::Malformed, "$", format!("not JSON: {e}; send one CloudEvent as a JSON object"))
+        })?;
+        self.decode_value(&event)
+    }
+
+    /// Decodes one event that is JSON already. Its size is whoever read it's to bound.
+    pub fn decode_value(&self, event: &Value) -> Result<Decoded, Rejected> {
+        let envelope = Envelope::read(event)?;
+        let data = event.get("data").unwrap_or(&Value::Null);
+        let mut warnings = Vec::new();
+        let event = match envelope.kind.as_str() {
+            "job.submitted" => {
+                let mut spec = submit::job(self.caller, &envelope, data, &mut warnings)?;
+                let routed = self.routes.route(event, self.caller);
+                if let Some(queue) = routed.map_err(|e| Rejected::new(RejectCode::Route, "$", e))? {
+                    spec.queue = queue;
+                }
+                Event::JobSubmitted(Box::new(spec))
+            }
+            "job.cancelled" => {
+                let subject = envelope.subject()?.to_owned();
+                Event::JobCancelled { tenant: self.caller.tenant.clone(), subject }
+            }
+            kind if kind.starts_with("run.") => report::decode(kind, data, self.key)?,
+            "service.demand" => {
+                let message = "services cannot be scaled by demand yet; submit the service as a job";
+                return Err(Rejected::new(RejectCode::UnknownType, "type", message));
+            }
+            kind => {
+                let message = format!(
+                    "`{}` is not known; send job.submitted, job.cancelled or run.{{progress,checkpointed,completed,failed}}",
+                    look::shown(kind)
+                );
+                return Err(Rejected::new(RejectCode::UnknownType, "type", message));
+            }
+        };
+        Ok(Decoded { event, envelope, warnings })
+    }
+}

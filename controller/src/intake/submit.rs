@@ -1,0 +1,267 @@
+//! `job.submitted`: the data of a submission as a job's specification.
+//!
+//! ```text
+//! data -> gang, models, sharing | checkpoint, retry, completion | times | run (checked, carried as bytes)
+//! digest = blake3(data without `simulation` and `rerun`), so that the same job said twice is one job
+//! ```
+//!
+//! Never: looks a queue or tier up (the engine does, against the policy in force), nor fills in what a policy decides.
+
+use super::envelope::Envelope;
+use super::look::At;
+use super::{Caller, Rejected, canonical, run};
+use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
+use forebay_engine::units::{Mib, MilliCpu, Span};
+use serde_json::{Map, Value};
+
+/// Most workers of a gang: ten times the largest cluster that one controller holds.
+const MOST_WORKERS: u32 = 100_000;
+
+/// Most GPUs of one worker: a node's GPUs are bits of 64.
+const MOST_GPUS: u64 = 64;
+
+/// Fields of `data` that are read here. What else there is, is carried along.
+const READ: [&str; 14] = [
+    "queue",
+    "gang",
+    "sharing",
+    "completion",
+    "retry",
+    "checkpoint",
+    "expectedRun",
+    "maxRun",
+    "deadline",
+    "priority",
+    "tier",
+    "rerun",
+    "spot",
+    "restart",
+];
+
+/// Fields that are known and only carried along.
+const CARRIED: [&str; 6] = ["run", "labels", "batchKey", "simulation", "kind", "user"];
+
+/// The queue of a job that names none and that no route sends anywhere.
+pub(super) const DEFAULT_QUEUE: &str = "default";
+
+/// Decodes a submission.
+pub(super) fn job(
+    caller: &Caller,
+    envelope: &Envelope,
+    data: &Value,
+    warnings: &mut Vec<String>,
+) -> Result<JobSpec, Rejected> {
+    let data = At::under(data, "data");
+    let fields = data.object()?;
+    for path in data.unknown(&[&READ[..], &CARRIED[..]].concat()) {
+        warnings.push(format!("`{path}` is not a field that is known here; it is carried along and has no effect"));
+    }
+    let gang_at = data.need("gang", "say what it needs, such as {\"workers\":1,\"each\":{\"gpus\":1}}")?;
+    let (gang, models) = gang(&gang_at, warnings)?;
+    let shared = sharing(&data, &gang)?;
+    let text = |name: &str, most: usize| data.get(name).map(|at| at.word(most).map(str::to_owned)).transpose();
+    let span = |name: &str| data.get(name).map(|at| at.span()).transpose();
+    if let Some(at) = data.get("run") {
+        run::check(&at)?;
+    }
+    if let Some(at) = data.get("labels") {
+        for (name, value) in at.object()? {
+            At::under(value, &format!("data.labels.{name}")).text()?;
+        }
+    }
+    let priority = data.get("priority").map(|at| at.whole(-1_000_000, 1_000_000)).transpose()?;
+    Ok(JobSpec {
+        tenant: caller.tenant.clone(),
+        subject: envelope.subject()?.to_owned(),
+        principal: caller.principal.clone(),
+        queue: data.get("queue").map(|at| queue(&at)).transpose()?.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
+        tier: text("tier", 253)?,
+        priority: priority.and_then(|n| i32::try_from(n).ok()).unwrap_or(0),
+        gang,
+        models,
+        spot: data.get("spot").map(|at| at.flag()).transpose()?.unwrap_or(true),
+        shares: shared,
+        checkpoint: data.get("checkpoint").map(|at| checkpoint(&at)).transpose()?,
+        restart: span("restart")?.unwrap_or(Span::ZERO),
+        retry: data.get("retry").map(|at| retry(&at)).transpose()?.unwrap_or_default(),
+        completion: data.get("completion").map(|at| completion(&at)).transpose()?.unwrap_or_default(),
+        expected: span("expectedRun")?,
+        max_run: data.get("maxRun").map(|at| positive(&at)).transpose()?,
+        deadline: data.get("deadline").map(|at| at.instant()).transpose()?,
+        digest: canonical::digest(fields, &["simulation", "rerun"]),
+        rerun: data.get("rerun").map(|at| at.flag()).transpose()?.unwrap_or(false),
+        run: carried(fields),
+    })
+}
+
+fn queue(at: &At<'_>) -> Result<String, Rejected> {
+    let path = at.word(253)?;
+    let sound = path.split('/').all(|part| !part.is_empty() && part.trim() == part);
+    if sound { Ok(path.to_owned()) } else { Err(at.bad("is not a queue's path", "write it as research/vision")) }
+}
+
+/// The gang, and the models that its workers accept.
+fn gang(at: &At<'_>, warnings: &mut Vec<String>) -> Result<(Gang, Vec<String>), Rejected> {
+    at.object()?;
+    for path in at.unknown(&["workers", "each", "within", "gpus"]) {
+        warnings.push(format!("`{path}` is not a field that is known here; it is carried along and has no effect"));
+    }
+    let each_at = match at.get("each") {
+        Some(each) => each,
+        None if at.get("gpus").is_some() => At::under(&Value::Null, "data.gang.each"),
+        None => return Err(at.missing("each", "say what one worker needs, such as {\"gpus\":1}")),
+    };
+    let (each, models) = each(&each_at, warnings)?;
+    if let Some(gpus) = at.get("gpus") {
+        if at.get("workers").is_some() {
+            return Err(gpus.bad(
+                "and `workers` exclude each other",
+                "give `workers` with `each`, or `gpus` for a gang that may span nodes",
+            ));
+        }
+        let gpus = gpus.count(1, MOST_WORKERS)?;
+        return Ok((Gang::Spanning { gpus, per_gpu: WorkerAsk { gpus: 1, share: 1000, ..each } }, models));
+    }
+    let (min, max) = match at.get("workers") {
+        None => (1, 1),
+        Some(workers) if workers.value.is_object() => {
+            let least = workers.need("min", "say how few will do")?.count(1, MOST_WORKERS)?;
+            let most = workers.get("max").map(|m| m.count(least, MOST_WORKERS)).transpose()?.unwrap_or(least);
+            (least, most)
+        }
+        Some(workers) => {
+            let n = workers.count(1, MOST_WORKERS)?;
+            (n, n)
+        }
+    };
+    Ok((Gang::Workers { min, max, each }, models))
+}
+
+fn each(at: &At<'_>, warnings: &mut Vec<String>) -> Result<(WorkerAsk, Vec<String>), Rejected> {
+    for path in at.unknown(&["gpus", "share", "gpuMilli", "models", "cpu", "memory", "gpuMemory"]) {
+        warnings.push(format!("`{path}` is not a field that is known here; it is carried along and has no effect"));
+    }
+    let (gpus, share) = gpus(at)?;
+    let cpu = at.get("cpu").map(|c| c.thousandths()).transpose()?.unwrap_or(0);
+    let memory = |name: &str| at.get(name).map(|m| m.memory()).transpose();
+    let ask = WorkerAsk {
+        gpus,
+        share,
+        gpu_mem: memory("gpuMemory")?.unwrap_or(Mib(0)),
+        cpu: MilliCpu(cpu),
+        mem: memory("memory")?.unwrap_or(Mib(0)),
+    };
+    if ask.gpus == 0 && ask.cpu.0 == 0 && ask.mem.0 == 0 && !at.value.is_null() {
+        return Err(at.bad("asks for nothing", "say what one worker needs, such as {\"gpus\":1}"));
+    }
+    let mut models = Vec::new();
+    for model in at.get("models").map(|m| m.list()).transpose()?.unwrap_or_default() {
+        let name = model.word(64)?.to_lowercase();
+        if !models.contains(&name) {
+            models.push(name);
+        }
+    }
+    Ok((ask, models))
+}
+
+/// GPUs and the share of each: `gpus: 8`, `gpus: 0.25`, or `gpus: 1` with `share: 0.25` or `gpuMilli: 250`.
+fn gpus(at: &At<'_>) -> Result<(u16, u16), Rejected> {
+    let Some(field) = at.get("gpus") else { return Ok((0, 1000)) };
+    let milli = field.thousandths()?;
+    let (gpus, own) = match milli {
+        1..1000 => (1, milli),
+        _ if milli % 1000 != 0 => return Err(field.bad("is neither whole GPUs nor a share of one", "write 2, or 0.5")),
+        _ => (milli / 1000, 1000),
+    };
+    if gpus > MOST_GPUS {
+        return Err(field.bad("is more than any node has", "write at most 64 for one worker, and more workers"));
+    }
+    let stated = match (at.get("share"), at.get("gpuMilli")) {
+        (None, None) => None,
+        (Some(share), None) => Some((share.thousandths()?, share)),
+        (None, Some(share)) => Some((u64::from(share.count(1, 1000)?), share)),
+        (Some(share), Some(_)) => return Err(share.bad("and `gpuMilli` say the same", "write one of them")),
+    };
+    let share = match stated {
+        None => own,
+        Some((n, at)) if n == 0 || n > 1000 => {
+            return Err(at.bad("is not a share of a GPU", "write more than 0 and at most 1"));
+        }
+        Some((n, at)) if n < 1000 && (gpus != 1 || own != 1000) => {
+            return Err(at.bad("is a share, which goes with `gpus: 1` only", "ask for whole GPUs, or a share of one"));
+        }
+        Some((n, _)) => n,
+    };
+    let small = |n: u64| u16::try_from(n).unwrap_or(u16::MAX);
+    Ok((small(gpus), small(share)))
+}
+
+/// Whether it shares GPUs. A share of a GPU is a consent in itself, unless the job says otherwise.
+fn sharing(data: &At<'_>, gang: &Gang) -> Result<bool, Rejected> {
+    let part = matches!(gang, Gang::Workers { each, .. } if each.share < 1000);
+    let Some(at) = data.get("sharing") else { return Ok(part) };
+    match at.text()? {
+        "shared" => Ok(true),
+        "exclusive" if part => Err(at.bad("contradicts a share of a GPU", "write shared, or ask for a whole GPU")),
+        "exclusive" => Ok(false),
+        _ => Err(at.bad("is not known", "write exclusive or shared")),
+    }
+}
+
+fn checkpoint(at: &At<'_>) -> Result<Checkpointing, Rejected> {
+    at.object()?;
+    let uri = at.need("uri", "say where it saves, such as s3://bucket/path/")?;
+    let text = uri.word(2048)?;
+    let place = ["s3://", "gs://", "file://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    if !place.is_some_and(|p| !p.is_empty() && !p.contains(char::is_whitespace)) {
+        return Err(
+            uri.bad("is not an address of a checkpoint", "write s3://bucket/path/, gs://bucket/path/ or file:///path/")
+        );
+    }
+    let every = at.get("every").map(|e| positive(&e)).transpose()?.unwrap_or(Span::mins(10));
+    let grace = at.get("grace").map(|g| g.span()).transpose()?.unwrap_or(Span::secs(90));
+    Ok(Checkpointing { every, grace })
+}
+
+fn retry(at: &At<'_>) -> Result<Retry, Rejected> {
+    at.object()?;
+    let usual = Retry::default();
+    let mut never = Vec::new();
+    for code in at.get("never").map(|n| n.list()).transpose()?.unwrap_or_default() {
+        let n = code.whole(i64::from(i32::MIN), i64::from(i32::MAX))?;
+        never.push(i32::try_from(n).unwrap_or(i32::MAX));
+    }
+    Ok(Retry {
+        attempts: at.get("attempts").map(|n| n.count(1, 1000)).transpose()?.unwrap_or(usual.attempts),
+        backoff: at.get("backoff").map(|b| b.span()).transpose()?.unwrap_or(usual.backoff),
+        never,
+    })
+}
+
+fn completion(at: &At<'_>) -> Result<Completion, Rejected> {
+    match at.text()? {
+        "all" => Ok(Completion::All),
+        "leader" => Ok(Completion::Leader),
+        "any" => Ok(Completion::Any),
+        _ => Err(at.bad("is not known", "write all, leader or any")),
+    }
+}
+
+fn positive(at: &At<'_>) -> Result<Span, Rejected> {
+    let span = at.span()?;
+    if span == Span::ZERO { Err(at.bad("is no time at all", "write a longer one, or leave it out")) } else { Ok(span) }
+}
+
+/// What the executor needs and the engine never reads: everything but the fields that are read here.
+///
+/// `simulation` is among it: to the simulated cluster it is what there is to run.
+fn carried(fields: &Map<String, Value>) -> Vec<u8> {
+    let mut kept: Map<String, Value> =
+        fields.iter().filter(|(name, _)| !READ.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
+    for (field, part) in [("checkpoint", "uri"), ("gang", "within")] {
+        if let Some(value) = fields.get(field).and_then(|f| f.get(part)) {
+            kept.insert(format!("{field}.{part}"), value.clone());
+        }
+    }
+    if kept.is_empty() { Vec::new() } else { canonical::text(&Value::Object(kept)).into_bytes() }
+}

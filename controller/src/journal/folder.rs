@@ -1,0 +1,70 @@
+//! The journal's folder: its files, and the lock that keeps a second process out.
+//!
+//! Never: waits for the lock. Who comes second is told who is there.
+
+use super::error::JournalError;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// The journal's database in its folder.
+pub const FILE: &str = "journal.sqlite";
+
+const LOCK: &str = "forebay.lock";
+
+/// A folder that this process holds. Given up when dropped, or when the process ends in whatever way.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    lock: File,
+}
+
+impl Folder {
+    /// Takes the folder, which must exist.
+    pub fn take(path: &Path) -> Result<Folder, JournalError> {
+        let at = path.join(LOCK);
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&at);
+        let mut lock = opened.map_err(|e| JournalError::io(&at, e))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                let _ = lock.read_to_string(&mut pid);
+                let holder = match pid.trim() {
+                    "" => "another process".to_owned(),
+                    pid => format!("process {pid}"),
+                };
+                return Err(JournalError::InUse { folder: path.to_owned(), holder });
+            }
+            Err(TryLockError::Error(e)) => return Err(JournalError::io(&at, e)),
+        }
+        // Who holds it is for messages only: a full disk must not keep a reader out.
+        let _ = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{}", std::process::id()));
+        Ok(Folder { path: path.to_owned(), lock })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The database.
+    #[must_use]
+    pub fn database(&self) -> PathBuf {
+        self.path.join(FILE)
+    }
+
+    /// Makes a change of names in the folder durable.
+    pub fn sync(&self) -> Result<(), JournalError> {
+        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
+        synced.map_err(|e| JournalError::io(&self.path, e))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = self.lock.set_len(0);
+        let _ = self.lock.unlock();
+    }
+}

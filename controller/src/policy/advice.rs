@@ -1,0 +1,292 @@
+//! Advice: what a policy says that this version does not enforce, and what is allowed but unwise.
+//!
+//! Nothing is dropped silently: a field that parses and is not acted on has its line in [`NOT_ENFORCED`].
+//! Never: refuses; what cannot be is a fault and belongs to `check`.
+
+use super::check::Stock;
+use super::fault::listed;
+use super::tree::{Node, Value};
+use super::units::Gpus;
+use super::words::KeepReady;
+use super::written::{Buys, Written};
+use super::{Compiled, check};
+use forebay_engine::catalog::CapacityType;
+use forebay_engine::policy::{Policy, Pool};
+use forebay_engine::units::MilliGpu;
+use std::fmt::Write as _;
+
+/// One line of advice.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Advice {
+    /// Where it stands in the file; 0: the file as a whole.
+    pub line: u32,
+    /// What, and what to do about it.
+    pub text: String,
+}
+
+/// Paths that are read and checked, but not acted on by this version. `*` is any one step.
+const NOT_ENFORCED: [&[&str]; 12] = [
+    &["tiers", "*", "minShare"],
+    &["tiers", "*", "maxRunWhileOthersWait"],
+    &["queues", "*", "weight"],
+    &["queues", "*", "budget"],
+    &["queues", "*", "start", "within"],
+    &["queues", "*", "start", "whenLate"],
+    &["pools", "*", "network", "efa"],
+    &["pools", "*", "network", "placement"],
+    &["pools", "*", "keepReady", "*", "when"],
+    &["pools", "*", "keepReady", "*", "zone"],
+    &["fairness", "halfLife"],
+    &["lifecycle", "maxResidencyOverCompute"],
+];
+
+/// Values that say what happens anyway, so there is nothing to warn about.
+const HOLDS_ANYWAY: [(&str, &str); 4] =
+    [("weight", "1"), ("whenLate", "wait"), ("efa", "false"), ("placement", "none")];
+
+/// All advice about a policy that compiled, in the order of the file.
+pub(super) fn advise(
+    tree: &Node,
+    written: &Written,
+    filled: &Written,
+    policy: &Policy,
+    stock: &[Stock],
+) -> Vec<Advice> {
+    let mut lints = Lints { tree, out: Vec::new() };
+    for path in NOT_ENFORCED {
+        lints.not_enforced(tree, path, &mut Vec::new());
+    }
+    lints.unbounded(written);
+    lints.pools(filled, policy, stock);
+    lints.queues(filled, policy);
+    lints.out.sort_by_key(|a| a.line);
+    lints.out
+}
+
+/// Whether the value at this path, or one that it is a part of, is read but not acted on, and says something else than what happens anyway.
+pub(super) fn is_idle(path: &[&str], node: &Node) -> bool {
+    let same =
+        |pattern: &&[&str]| pattern.len() <= path.len() && pattern.iter().zip(path).all(|(p, s)| *p == "*" || p == s);
+    let last = path.last().copied().unwrap_or_default();
+    let anyway = matches!(&node.value, Value::Scalar { text, .. } if HOLDS_ANYWAY.contains(&(last, text)));
+    NOT_ENFORCED.iter().any(same) && !anyway && node.value != Value::Null
+}
+
+struct Lints<'a> {
+    tree: &'a Node,
+    out: Vec<Advice>,
+}
+
+impl Lints<'_> {
+    fn say(&mut self, path: &[&str], text: String) {
+        self.out.push(Advice { line: self.tree.key_pos(path).line, text });
+    }
+
+    fn not_enforced<'t>(&mut self, node: &'t Node, pattern: &[&str], path: &mut Vec<&'t str>) {
+        let Some((step, rest)) = pattern.split_first() else {
+            if is_idle(path, node) {
+                self.say(path, format!("`{}` is accepted but not enforced by this version", path.join(".")));
+            }
+            return;
+        };
+        match &node.value {
+            Value::Map(entries) => {
+                for entry in entries.iter().filter(|e| *step == "*" || e.key == *step) {
+                    path.push(&entry.key);
+                    self.not_enforced(&entry.value, rest, path);
+                    path.pop();
+                }
+            }
+            // A schedule's lines are told once each, under the list's own name.
+            Value::List(items) if *step == "*" => {
+                items.iter().filter_map(|i| Some((i, rest.first()?))).for_each(|(item, field)| {
+                    if let Some((_, pos)) = item.child(field) {
+                        let text = format!(
+                            "`{}[].{field}` is accepted but not enforced by this version: the line is not in force",
+                            path.join(".")
+                        );
+                        self.out.push(Advice { line: pos.line, text });
+                    }
+                })
+            }
+            _ => {}
+        }
+    }
+
+    fn unbounded(&mut self, written: &Written) {
+        let limits = written.limits.unwrap_or_default();
+        let missing: Vec<&str> = [("nodes", limits.nodes.is_none()), ("spend", limits.spend.is_none())]
+            .iter()
+            .filter(|(_, m)| *m)
+            .map(|(n, _)| *n)
+            .collect();
+        if !missing.is_empty() {
+            let text = format!(
+                "`limits` names no bound for {}: a real cloud is not touched without one",
+                missing.join(" and ")
+            );
+            let line = if self.tree.has(&["limits"]) { self.tree.key_pos(&["limits"]).line } else { 0 };
+            self.out.push(Advice { line, text });
+        }
+    }
+
+    fn pools(&mut self, filled: &Written, policy: &Policy, stock: &[Stock]) {
+        for (((name, written), pool), stock) in filled.pools.iter().flatten().zip(&policy.pools).zip(stock) {
+            if !stock.outbid.is_empty() {
+                let bid = written.spot.and_then(|s| s.max_price).map_or_else(String::new, |p| p.to_string());
+                let types: Vec<&str> = stock.outbid.iter().map(String::as_str).collect();
+                let text = format!(
+                    "pool `{name}` bids {bid}, less than the usual spot price of {}: these are not bought as spot",
+                    listed(&types)
+                );
+                self.say(&["pools", name, "spot", "maxPrice"], text);
+            }
+            if let Some(sharing) = written.sharing
+                && let Some(smallest) = sharing.smallest
+                && u32::from(sharing.time_slices) * u32::from(smallest.0) > 1000
+            {
+                let fit = 1000 / u32::from(smallest.0.max(1));
+                let text = format!(
+                    "pool `{name}` allows {} jobs a GPU, but shares of {smallest} leave room for {fit}",
+                    sharing.time_slices
+                );
+                self.say(&["pools", name, "sharing"], text);
+            }
+            if let Some(KeepReady::Always(nodes)) = written.keep_ready.as_ref().filter(|k| **k != KeepReady::Always(0))
+            {
+                let text =
+                    format!("pool `{name}` keeps {} for ever: it never drains to zero", count(*nodes as usize, "node"));
+                self.say(&["pools", name, "keepReady"], text);
+            }
+            if pool.ceiling.nodes == Some(0) {
+                self.say(&["pools", name, "ceiling"], format!("pool `{name}` can hold no node"));
+            }
+            self.quota_against_ceiling(name, pool, policy);
+        }
+    }
+
+    /// A ceiling that no quota can reach, and a quota that no ceiling lets be.
+    fn quota_against_ceiling(&mut self, name: &str, pool: &Pool, policy: &Policy) {
+        let Some(at) = policy.pools.iter().position(|p| p.name == *name).and_then(|at| u16::try_from(at).ok()) else {
+            return;
+        };
+        let id = forebay_engine::ids::PoolId(at);
+        let largest = pool
+            .offerings
+            .iter()
+            .filter_map(|o| policy.offerings.get(*o as usize))
+            .map(|o| u64::from(o.gpus))
+            .max()
+            .unwrap_or(0);
+        let by_nodes = pool.ceiling.nodes.map(|n| u64::from(n) * largest);
+        let ceiling = [pool.ceiling.gpus.map(u64::from), by_nodes].into_iter().flatten().min();
+        let Some(ceiling) = ceiling else { return };
+        // What each tree is promised: a root's own quota and that of all below it.
+        let quotas = policy.quotas.iter().filter_map(|q| q.limits.get(&id)).map(|l| l.nominal);
+        let promised = quotas.fold(MilliGpu(0), |a, b| a + b);
+        let everywhere =
+            policy.quotas.iter().filter(|q| q.parent.is_none()).all(|root| is_bounded(policy, &root.name, id));
+        if promised > MilliGpu::whole(ceiling) && everywhere {
+            let text = format!(
+                "pool `{name}` can hold {ceiling} GPUs at most, but quotas promise {}: not all can have theirs at once",
+                Gpus(promised)
+            );
+            self.say(&["pools", name, "ceiling"], text);
+        } else if everywhere && pool.ceiling.gpus.is_some_and(|g| MilliGpu::whole(u64::from(g)) > promised) {
+            let text = format!(
+                "pool `{name}` may hold {ceiling} GPUs, but all quotas together are {}: the ceiling is never reached",
+                Gpus(promised)
+            );
+            self.say(&["pools", name, "ceiling"], text);
+        }
+    }
+
+    fn queues(&mut self, filled: &Written, policy: &Policy) {
+        let buys = |tier: &Option<String>| filled.tiers.as_ref().and_then(|t| t.get(tier.as_ref()?)?.buys);
+        for (path, queue) in filled.queues.iter().flatten() {
+            let pools = queue.pools.as_deref().unwrap_or_default();
+            let fed = filled.queues.iter().flatten().any(|(_, other)| {
+                buys(&other.tier).is_some_and(|b| b != Buys::Nothing)
+                    && other.pools.iter().flatten().any(|p| pools.contains(p))
+            });
+            let kept = policy.pools.iter().any(|p| p.keep_ready > 0 && pools.contains(&p.name));
+            let shared = matches!(policy.undeclared, forebay_engine::policy::Undeclared::Under { .. });
+            if buys(&queue.tier) == Some(Buys::Nothing) && !kept {
+                let tier = queue.tier.as_deref().unwrap_or_default();
+                let text = if fed || shared {
+                    format!(
+                        "queue `{path}` can starve: nothing is bought for tier `{tier}`, it waits for what others leave idle"
+                    )
+                } else {
+                    format!(
+                        "queue `{path}` will starve: nothing is bought for tier `{tier}`, and no other queue buys in its pools"
+                    )
+                };
+                self.say(&["queues", path], text);
+            }
+            for (pool, quota) in queue.quota.iter().flatten() {
+                if !may_use(filled, path, pool) {
+                    self.say(
+                        &["queues", path, "quota", pool],
+                        format!("queue `{path}` has a quota in pool `{pool}`, which it may not use"),
+                    );
+                }
+                let closed = check::total(filled, path, pool) == Some(MilliGpu(0))
+                    && quota.borrow.is_some_and(|b| b.to_string() == "0");
+                if closed {
+                    let text = format!(
+                        "queue `{path}` has no quota in pool `{pool}` and may borrow none: its GPU jobs never start there"
+                    );
+                    self.say(&["queues", path, "quota", pool], text);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a queue or one below it may use the pool.
+fn may_use(filled: &Written, path: &str, pool: &str) -> bool {
+    let below = format!("{path}/");
+    let family = filled.queues.iter().flatten().filter(|(p, _)| *p == path || p.starts_with(&below));
+    family.flat_map(|(_, q)| q.pools.iter().flatten()).any(|p| p == pool)
+}
+
+/// Whether somebody in the tree of `root` names a quota for the pool; else the tree is unbounded there.
+fn is_bounded(policy: &Policy, root: &str, pool: forebay_engine::ids::PoolId) -> bool {
+    let below = format!("{root}/");
+    let family = policy.quotas.iter().filter(|q| q.name == root || q.name.starts_with(&below));
+    family.filter_map(|q| q.limits.get(&pool)).any(|l| l.nominal < super::compile::NO_QUOTA)
+}
+
+/// What `forebay check` prints for a good policy.
+pub(super) fn report(compiled: &Compiled, source_name: &str) -> String {
+    let policy = &compiled.policy;
+    let types: std::collections::BTreeSet<&str> = policy.offerings.iter().map(|o| o.instance_type.as_str()).collect();
+    let zones: std::collections::BTreeSet<&str> = policy.offerings.iter().map(|o| o.zone.as_str()).collect();
+    let spot = policy.offerings.iter().filter(|o| o.capacity == CapacityType::Spot).count();
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "{source_name}: policy `{}` is good: {}, {}, {}, {}; {} in {} ({spot} offerings of spot, {} of on-demand)",
+        policy.name,
+        count(policy.tiers.len(), "tier"),
+        count(policy.queues.len(), "queue"),
+        count(compiled.routes.len(), "route"),
+        count(policy.pools.len(), "pool"),
+        count(types.len(), "instance type"),
+        count(zones.len(), "zone"),
+        policy.offerings.len() - spot,
+    );
+    for advice in &compiled.advice {
+        let _ = match advice.line {
+            0 => writeln!(out, "advice: {source_name}: {}", advice.text),
+            line => writeln!(out, "advice: {source_name}:{line}: {}", advice.text),
+        };
+    }
+    out
+}
+
+fn count(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}

@@ -1,0 +1,132 @@
+//! What the cloud sells, as the compiler sees it: price rows x zones, and the globs that choose among them.
+//!
+//! Never: knows stock, or a price of the day. The list price and the mean spot price enter the policy; the market moves them.
+
+use super::words::InstanceTypes;
+use forebay_engine::catalog::{CapacityType, Offering};
+use forebay_engine::units::{Mib, MilliCpu, Rate, Span};
+use forebay_sim::prices::{self, PriceRow};
+
+/// Instance types with prices, and the zones that they are sold in.
+#[derive(Clone, Debug)]
+pub struct Catalogue {
+    rows: Vec<PriceRow>,
+    zones: Vec<String>,
+}
+
+impl Catalogue {
+    /// The zones of the simulated cloud.
+    pub const SIMULATED_ZONES: [&'static str; 3] = ["sim-1a", "sim-1b", "sim-1c"];
+
+    /// The built-in price rows in the simulated cloud's zones.
+    #[must_use]
+    pub fn builtin() -> Catalogue {
+        Catalogue::new(prices::builtin(), Self::SIMULATED_ZONES.iter().map(|z| (*z).to_owned()).collect())
+    }
+
+    /// Price rows of one's own. Every type is sold in every zone.
+    #[must_use]
+    pub fn new(rows: Vec<PriceRow>, zones: Vec<String>) -> Catalogue {
+        Catalogue { rows, zones }
+    }
+
+    /// The price rows.
+    #[must_use]
+    pub fn rows(&self) -> &[PriceRow] {
+        &self.rows
+    }
+
+    /// The zones.
+    #[must_use]
+    pub fn zones(&self) -> &[String] {
+        &self.zones
+    }
+
+    /// The rows that a pool has, in the catalogue's order.
+    #[must_use]
+    pub fn rows_of(&self, types: &InstanceTypes) -> Vec<&PriceRow> {
+        let chosen = |name: &str| match types {
+            InstanceTypes::Any => true,
+            InstanceTypes::Listed(globs) => globs.iter().any(|g| matches_glob(g, name)),
+        };
+        self.rows.iter().filter(|r| chosen(&r.instance_type)).collect()
+    }
+}
+
+/// An offering of a price row. `max_price` is what ceilings book: for spot a part of the on-demand price, in thousandths.
+#[must_use]
+pub fn offering(row: &PriceRow, zone: &str, capacity: CapacityType, spot_max_permille: u16) -> Offering {
+    let on_demand = Rate(row.on_demand_micros_per_hour);
+    // Rounded up: a bound in money may be missed by a micro-dollar on the safe side only.
+    let part = |permille: u64| Rate(on_demand.0.saturating_mul(permille).div_ceil(1000));
+    let (price, max_price) = match capacity {
+        CapacityType::Spot => (part(u64::from(row.spot_permille)), part(u64::from(spot_max_permille))),
+        CapacityType::Reserved | CapacityType::OnDemand => (on_demand, on_demand),
+    };
+    let mut models: Vec<String> =
+        std::iter::once(&row.gpu_model).chain(&row.aliases).map(|m| m.to_lowercase()).collect();
+    models.retain(|m| !m.is_empty());
+    Offering {
+        instance_type: row.instance_type.clone(),
+        zone: zone.to_owned(),
+        capacity,
+        gpus: u16::try_from(row.gpus).unwrap_or(u16::MAX),
+        gpu_mem: Mib(u64::from(row.gpu_mem_mib)),
+        models,
+        cpu: MilliCpu(row.cpu_milli),
+        mem: Mib(row.mem_mib),
+        price,
+        max_price,
+        on_demand,
+        boot: Span(row.boot_ms),
+    }
+}
+
+/// Whether a glob matches: `*` is any run of characters, `?` any one.
+#[must_use]
+pub fn matches_glob(glob: &str, name: &str) -> bool {
+    let (glob, name): (Vec<char>, Vec<char>) = (glob.chars().collect(), name.chars().collect());
+    let (mut g, mut n) = (0, 0);
+    // Where to go on when a run must be one longer.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match glob.get(g) {
+            Some('*') => {
+                star = Some((g + 1, n));
+                g += 1;
+            }
+            Some(c) if *c == '?' || *c == name[n] => (g, n) = (g + 1, n + 1),
+            _ => match star {
+                Some((after, from)) => {
+                    star = Some((after, from + 1));
+                    (g, n) = (after, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    glob[g..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_as_in_a_shell() {
+        for (glob, name, yes) in [
+            ("g5.*", "g5.xlarge", true),
+            ("g5.*", "g5n.xlarge", false),
+            ("*", "", true),
+            ("*.48xlarge", "p5.48xlarge", true),
+            ("p?.48xlarge", "p5.48xlarge", true),
+            ("p?.48xlarge", "p.48xlarge", false),
+            ("p*l*e", "p5.48xlarge", true),
+            ("p5.48xlarge", "p5.48xlarge", true),
+            ("p5.48xlarge", "p5.48xlargex", false),
+            ("a*b*c", "aXbX", false),
+        ] {
+            assert_eq!(matches_glob(glob, name), yes, "{glob} {name}");
+        }
+    }
+}

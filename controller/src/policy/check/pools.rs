@@ -1,0 +1,246 @@
+//! Pools: types and zones that exist, ceilings above floors, sharing that adds up, one bid for one offering.
+//!
+//! Never: looks at queues.
+
+use super::super::catalogue::offering;
+use super::super::fault::{meant, nearest, shown};
+use super::super::units::PerHour;
+use super::super::words::{InstanceTypes, KeepReady};
+use super::super::written::{Buys, Ceiling, Pool};
+use super::{Check, MAX_POOLS, NAME_RULE, is_name};
+use forebay_engine::catalog::{CapacityType, Offering};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What one pool can buy, before any ceiling.
+#[derive(Clone, Debug, Default)]
+pub struct Stock {
+    /// Offerings in the order of the catalogue, zones and capacity types inside.
+    pub offerings: Vec<Offering>,
+    /// Types whose mean spot price is above the pool's bid: not offered as spot.
+    pub outbid: Vec<String>,
+}
+
+/// GPUs on a node at most; the engine's bound.
+const MAX_NODE_GPUS: u32 = 64;
+/// Slices of a GPU at most: an NVIDIA device plugin's `replicas` beyond this only thrash.
+const MAX_SLICES: u16 = 64;
+
+impl Check<'_> {
+    pub(super) fn pools(&mut self) -> Vec<Stock> {
+        if let Some(pools) = &self.written.pools {
+            if pools.is_empty() {
+                self.at_key(
+                    &["pools"],
+                    "no pool is declared",
+                    "declare one, or leave `pools` out for one pool of any instance type",
+                );
+            }
+            if pools.len() > MAX_POOLS {
+                let what = format!("{} pools are more than the {MAX_POOLS} that there may be", pools.len());
+                self.at_key(&["pools"], what, "merge some of them: a pool may have many instance types");
+            }
+        }
+        self.limits();
+        let pools = self.filled.pools.as_ref().into_iter().flatten();
+        let stock: Vec<Stock> = pools.map(|(name, pool)| self.pool(name, pool)).collect();
+        self.one_bid(&stock);
+        stock
+    }
+
+    fn limits(&mut self) {
+        let floors: u64 = self.filled.pools.as_ref().into_iter().flatten().map(|(_, p)| u64::from(floor(p))).sum();
+        let limits = self.filled.limits.unwrap_or_default();
+        if let Some(nodes) = limits.nodes.filter(|n| u64::from(*n) < floors) {
+            let what = format!("limits.nodes is {nodes}, but the pools keep {floors} nodes ready together");
+            self.at(&["limits", "nodes"], what, "raise it, or keep fewer nodes ready");
+        }
+    }
+
+    fn pool(&mut self, name: &str, pool: &Pool) -> Stock {
+        if !is_name(name) {
+            self.at_key(&["pools", name], format!("`{}` cannot be a pool's name", shown(name)), NAME_RULE);
+        }
+        self.instance_types(name, pool);
+        self.zones(name, pool);
+        self.sharing(name, pool);
+        if pool.spot.and_then(|s| s.max_price).is_some_and(|p| p.0 == 0) {
+            let what = format!("pool `{name}` bids 0 % for spot and can never get any");
+            self.at(&["pools", name, "spot", "maxPrice"], what, "raise it, or use tiers that buy on-demand");
+        }
+        let stock = self.stock(pool);
+        self.floor_fits(name, pool, &stock);
+        stock
+    }
+
+    fn instance_types(&mut self, name: &str, pool: &Pool) {
+        let Some(InstanceTypes::Listed(globs)) = &pool.instance_types else {
+            return;
+        };
+        if globs.is_empty() {
+            self.at_key(
+                &["pools", name, "instanceTypes"],
+                format!("pool `{name}` has no instance type"),
+                "name some, or write `any`",
+            );
+        }
+        let known: BTreeSet<&str> = self.catalogue.rows().iter().map(|r| r.instance_type.as_str()).collect();
+        for (at, glob) in globs.iter().enumerate() {
+            let one = InstanceTypes::Listed(vec![glob.clone()]);
+            if !self.catalogue.rows_of(&one).is_empty() {
+                continue;
+            }
+            let path = ["pools", name, "instanceTypes", &at.to_string()];
+            if glob.contains(['*', '?']) {
+                let some = known.iter().next().copied().unwrap_or_default();
+                let remedy =
+                    format!("write a type of the catalogue such as `{some}`, a glob that matches some, or `any`");
+                self.at(&path, format!("no instance type matches `{}`", shown(glob)), remedy);
+            } else {
+                let near = nearest(glob, known.iter().copied());
+                let remedy = if near.is_empty() {
+                    "use a type of the catalogue, or add it to the catalogue".to_owned()
+                } else {
+                    meant(glob, near)
+                };
+                self.at(&path, format!("the catalogue has no instance type `{}`", shown(glob)), remedy);
+            }
+        }
+    }
+
+    fn zones(&mut self, name: &str, pool: &Pool) {
+        let Some(zones) = &pool.zones else { return };
+        if zones.is_empty() {
+            self.at_key(
+                &["pools", name, "zones"],
+                format!("pool `{name}` has no zone"),
+                "name some, or leave `zones` out for all",
+            );
+        }
+        for (at, zone) in zones.iter().enumerate() {
+            if !self.catalogue.zones().contains(zone) {
+                let remedy = meant(zone, self.catalogue.zones().iter().map(String::as_str));
+                self.at(
+                    &["pools", name, "zones", &at.to_string()],
+                    format!("the cloud has no zone `{}`", shown(zone)),
+                    remedy,
+                );
+            }
+        }
+    }
+
+    fn sharing(&mut self, name: &str, pool: &Pool) {
+        let Some(sharing) = pool.sharing else { return };
+        if sharing.time_slices == 0 || sharing.time_slices > MAX_SLICES {
+            let what = format!("{} jobs on one GPU cannot be", sharing.time_slices);
+            self.at(&["pools", name, "sharing", "timeSlices"], what, format!("write a number from 1 to {MAX_SLICES}"));
+        } else if sharing.smallest.is_some_and(|s| s.0 == 0) {
+            self.at(
+                &["pools", name, "sharing", "smallest"],
+                "a share of 0 % is no share",
+                "write the smallest useful share, such as `10 %`",
+            );
+        }
+    }
+
+    /// All offerings of a pool. What no tier would ever buy is left out.
+    fn stock(&self, pool: &Pool) -> Stock {
+        let buys = |wanted: &[Buys]| {
+            self.filled.tiers.as_ref().into_iter().flatten().any(|(_, t)| t.buys.is_some_and(|b| wanted.contains(&b)))
+        };
+        let spot = buys(&[Buys::Spot, Buys::SpotThenOnDemand]);
+        let on_demand = buys(&[Buys::OnDemand, Buys::SpotThenOnDemand]);
+        let bid = pool.spot.and_then(|s| s.max_price).map_or(1000, |p| p.0);
+        let types = pool.instance_types.clone().unwrap_or(InstanceTypes::Any);
+        let zones = pool.zones.as_deref().unwrap_or(self.catalogue.zones());
+        let mut stock = Stock::default();
+        for row in self.catalogue.rows_of(&types).into_iter().filter(|r| r.gpus <= MAX_NODE_GPUS) {
+            let outbid = row.spot_permille > u32::from(bid);
+            if spot && outbid {
+                stock.outbid.push(row.instance_type.clone());
+            }
+            for zone in zones {
+                if spot && !outbid {
+                    stock.offerings.push(offering(row, zone, CapacityType::Spot, bid));
+                }
+                if on_demand {
+                    stock.offerings.push(offering(row, zone, CapacityType::OnDemand, bid));
+                }
+            }
+        }
+        stock
+    }
+
+    fn floor_fits(&mut self, name: &str, pool: &Pool, stock: &Stock) {
+        let floor = floor(pool);
+        let ceiling = pool.ceiling.unwrap_or_default();
+        if floor == 0 {
+            return;
+        }
+        let kept = format!("pool `{name}` keeps {floor} nodes ready");
+        let path = ["pools", name, "keepReady"];
+        let lowest =
+            |f: fn(&Offering) -> u64| stock.offerings.iter().map(f).min().unwrap_or(0).saturating_mul(u64::from(floor));
+        let (gpus, spend) = (lowest(|o| u64::from(o.gpus)), lowest(|o| o.max_price.0));
+        if let Some(nodes) = ceiling.nodes.filter(|n| *n < floor) {
+            self.at(
+                &path,
+                format!("{kept}, but its ceiling is {nodes} nodes"),
+                format!("raise ceiling.nodes to {floor} or more, or keep fewer"),
+            );
+        } else if let Some(bound) = ceiling.gpus.filter(|g| u64::from(*g) < gpus) {
+            let what = format!("{kept}, which are {gpus} GPUs at least, but its ceiling is {bound} GPUs");
+            self.at(&path, what, format!("raise ceiling.gpus to {gpus} or more, or keep fewer"));
+        } else if let Some(bound) = ceiling.spend.filter(|s| s.0.0 < spend) {
+            let least = PerHour(forebay_engine::units::Rate(spend));
+            let what = format!("{kept}, which cost {least} at least, but its ceiling is {bound}");
+            self.at(&path, what, format!("raise ceiling.spend to {least} or more, or keep fewer"));
+        }
+    }
+
+    /// Two pools that offer the same thing must bid the same for it: an offering has one maximum price.
+    fn one_bid(&mut self, stock: &[Stock]) {
+        let names: Vec<String> = self.filled.pools.iter().flatten().map(|(n, _)| n.clone()).collect();
+        let mut first: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
+        let mut told: BTreeSet<(usize, usize)> = BTreeSet::new();
+        for (at, pool) in stock.iter().enumerate() {
+            for o in pool.offerings.iter().filter(|o| o.capacity == CapacityType::Spot) {
+                let key = (o.instance_type.clone(), o.zone.clone());
+                let (other, price) = *first.entry(key).or_insert((at, o.max_price.0));
+                if price != o.max_price.0 && told.insert((other, at)) {
+                    let what = format!(
+                        "pools `{}` and `{}` both offer {} in {}, but bid differently for it",
+                        names[other], names[at], o.instance_type, o.zone
+                    );
+                    self.at(
+                        &["pools", &names[at], "spot", "maxPrice"],
+                        what,
+                        "give both the same spot.maxPrice, or part their types or zones",
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The most nodes that a pool keeps ready at any time.
+pub(super) fn floor(pool: &Pool) -> u32 {
+    match &pool.keep_ready {
+        None => 0,
+        Some(KeepReady::Always(nodes)) => *nodes,
+        Some(KeepReady::Scheduled(lines)) => lines.iter().map(|l| l.nodes).max().unwrap_or(0),
+    }
+}
+
+/// Which dimension of a ceiling forbids even one node of this offering; `None`: it fits.
+pub(super) fn forbids(ceiling: &Ceiling, o: &Offering) -> Option<(&'static str, String)> {
+    let on_demand = o.capacity == CapacityType::OnDemand;
+    if ceiling.nodes == Some(0) {
+        Some(("nodes", "0 nodes".to_owned()))
+    } else if on_demand && ceiling.on_demand_nodes == Some(0) {
+        Some(("onDemandNodes", "0 on-demand nodes".to_owned()))
+    } else if let Some(gpus) = ceiling.gpus.filter(|g| *g < u32::from(o.gpus)) {
+        Some(("gpus", format!("{gpus} GPUs")))
+    } else {
+        ceiling.spend.filter(|s| s.0 < o.max_price).map(|s| ("spend", s.to_string()))
+    }
+}

@@ -1,0 +1,63 @@
+//! Tiers: priorities, who may stop whom, run times.
+//!
+//! Never: looks at queues.
+
+use super::super::fault::{meant, shown};
+use super::{Check, MAX_TIERS, NAME_RULE, is_name};
+
+impl Check<'_> {
+    pub(super) fn tiers(&mut self) {
+        let Some(tiers) = &self.written.tiers else {
+            return;
+        };
+        if tiers.is_empty() {
+            self.at_key(
+                &["tiers"],
+                "no tier is declared",
+                "declare one, or leave `tiers` out for critical, normal and scavenger",
+            );
+        }
+        if tiers.len() > MAX_TIERS {
+            self.at_key(
+                &["tiers"],
+                format!("{} tiers are more than the {MAX_TIERS} that there may be", tiers.len()),
+                "merge some of them",
+            );
+        }
+        for (name, tier) in tiers {
+            if !is_name(name) {
+                self.at_key(&["tiers", name], format!("`{}` cannot be a tier's name", shown(name)), NAME_RULE);
+            }
+            for (at, other) in tier.stoppable_by.iter().flatten().enumerate() {
+                let path = ["tiers", name.as_str(), "stoppableBy", &at.to_string()];
+                match tiers.get(other) {
+                    None => {
+                        let remedy = meant(other, tiers.keys().map(String::as_str).filter(|n| n != name));
+                        self.at(&path, format!("there is no tier `{}`", shown(other)), remedy);
+                    }
+                    Some(stopper) if stopper.priority <= tier.priority => {
+                        let what = format!(
+                            "tier `{name}` (priority {}) cannot be stopped by `{other}` (priority {}): only a higher tier may stop another",
+                            tier.priority, stopper.priority
+                        );
+                        let remedy = if name == other {
+                            format!("remove `{other}` from this list")
+                        } else {
+                            format!("give `{other}` a priority above {}, or remove it from this list", tier.priority)
+                        };
+                        self.at(&path, what, remedy);
+                    }
+                    Some(_) => {}
+                }
+            }
+            let min = tier.min_run.map_or(0, |t| t.0.0);
+            if let Some(max) = tier.max_run_while_others_wait.filter(|max| max.0.0 < min) {
+                let what = format!(
+                    "maxRunWhileOthersWait {max} is shorter than minRun {}",
+                    tier.min_run.map_or_else(String::new, |t| t.to_string())
+                );
+                self.at(&["tiers", name, "maxRunWhileOthersWait"], what, "make it at least as long as minRun");
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What people see in a terminal: tables, progress, colours.
+//!
+//! Never: decides what is true. Figures come from views and scorecards; machines read `--json`.
+
+pub mod closing;
+pub mod colour;
+pub mod figures;
+pub mod lists;
+pub mod progress;
+pub mod scorecard;
+pub mod table;
+
+pub use colour::{ColourChoice, Paint};

@@ -1,0 +1,121 @@
+//! The scorecard of a run: the same keys as a simulation's, from the engine's ledger and rows, which survive any crash.
+//!
+//! Never: what only a simulation knows (true durations, a lower bound, time inside the engine): those are null.
+
+use super::closing::Closing;
+use forebay_engine::decision::Outcome;
+use forebay_engine::engine::Engine;
+use forebay_engine::state::jobs::Phase;
+use forebay_engine::state::ledger::Account;
+use forebay_engine::units::{Millis, Spend};
+use forebay_sim::score::figures::{Spread, dollars, gpu_hours, hours, ratio, seconds};
+use forebay_sim::score::{Scorecard, Wasted};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What a run cannot know of itself.
+const UNKNOWN: [&str; 9] = [
+    "gpu_hours_requested",
+    "gpu_hours_busy",
+    "busy_over_allocated",
+    "cost_lower_bound_usd",
+    "reclaims_without_warning",
+    "work_lost_to_reclaims_gpu_hours",
+    "engine_s",
+    "passes",
+    "nodes_launched",
+];
+
+/// The scorecard of an engine. `refused` events never reached it.
+#[must_use]
+pub fn of(engine: &Engine, refused: u64) -> Scorecard {
+    let state = engine.state();
+    let counters = state.counters();
+    let ledger = state.ledger_now();
+    let mut all = Account::default();
+    let (mut cost, mut on_demand) = (Spend(0), Spend(0));
+    for account in &ledger.by_capacity {
+        all.bought += account.bought;
+        all.allocated += account.allocated;
+        all.boot += account.boot;
+        all.booked += account.booked;
+        all.idle += account.idle;
+        all.idle_nodes += account.idle_nodes;
+        all.fragmentation += account.fragmentation;
+        cost += account.cost;
+        on_demand += account.cost_on_demand;
+    }
+    let rows = state.jobs().count() as u64;
+    let over: u64 = counters.outcomes.iter().sum();
+    Scorecard {
+        policy: state.policy().map(|p| p.name.clone()).unwrap_or_default(),
+        jobs: rows + counters.refused + refused,
+        completed: counters.outcomes[Outcome::Completed as usize],
+        failed: counters.outcomes[Outcome::Failed as usize],
+        rejected: counters.outcomes[Outcome::Rejected as usize] + counters.refused + refused,
+        lost: rows.abs_diff(over + state.open_jobs() as u64),
+        preemptions: counters.preemptions,
+        reclaims: counters.reclaims,
+        spot_reclaimed_runs: counters.reclaimed_runs,
+        work_lost_gpu_hours: gpu_hours(ledger.lost),
+        gpu_hours_bought: gpu_hours(all.bought),
+        gpu_hours_allocated: gpu_hours(all.allocated),
+        gpu_hours_wasted: Wasted {
+            boot: gpu_hours(all.boot),
+            idle: gpu_hours(all.idle),
+            lingering: gpu_hours(ledger.lingering),
+            lost: gpu_hours(ledger.lost),
+            fragmentation: gpu_hours(all.fragmentation),
+            booked: gpu_hours(all.booked),
+        },
+        idle_node_hours: hours(all.idle_nodes),
+        spot_ratio: ratio(ledger.by_capacity[1].bought.0, all.bought.0),
+        cost_usd: dollars(cost),
+        cost_on_demand_only_usd: dollars(on_demand),
+        deadline_misses: counters.deadline_misses,
+        times_at_zero: counters.times_at_zero,
+        nodes_peak: counters.nodes_peak,
+        nodes_at_end: state.nodes().count() as u64,
+        decisions: counters.decisions,
+        // Every record is a tick, an event or a decision; ticks are few.
+        events: counters.next_seq.saturating_sub(counters.decisions),
+        ..times(engine)
+    }
+}
+
+fn times(engine: &Engine) -> Scorecard {
+    let (mut waits, mut ends) = (Vec::new(), Vec::new());
+    let mut by_queue: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    let (mut first, mut last) = (Millis::NEVER, Millis(0));
+    for (job, spec) in engine.state().jobs() {
+        first = first.min(job.arrival);
+        if let Some(start) = job.first_start {
+            waits.push(start.since(job.arrival));
+            by_queue.entry(spec.queue.clone()).or_default().push(start.since(job.arrival));
+        }
+        if let (Phase::Done { outcome: Outcome::Completed }, Some(end)) = (job.phase, job.ended) {
+            ends.push(end.since(job.arrival));
+            last = last.max(end);
+        }
+    }
+    Scorecard {
+        wait_s: Spread::of(waits),
+        jct_s: Spread::of(ends),
+        wait_s_by_queue: by_queue.into_iter().map(|(queue, waits)| (queue, Spread::of(waits))).collect(),
+        makespan_s: seconds(last.since(first)),
+        ..Scorecard::default()
+    }
+}
+
+/// A run's scorecard as JSON: null for what it cannot know.
+#[must_use]
+pub fn json(card: &Scorecard, closing: &Closing, audit: &[String]) -> Value {
+    let mut value = serde_json::to_value(card).unwrap_or_default();
+    for key in UNKNOWN {
+        value[key] = Value::Null;
+    }
+    value["cancelled"] = json!(closing.cancelled);
+    value["open"] = json!(closing.open);
+    value["audit"] = json!(audit);
+    value
+}
