@@ -18,10 +18,7 @@ fn outcome(policy: &str) -> String {
 
 #[test]
 fn each_mistake_is_told_with_its_place_and_its_remedy() {
-    let path = format!(
-        "{}/tests/data/broken_policies.txt",
-        env!("CARGO_MANIFEST_DIR")
-    );
+    let path = format!("{}/tests/data/broken_policies.txt", env!("CARGO_MANIFEST_DIR"));
     let stories = std::fs::read_to_string(&path).unwrap();
     let mut blessed = String::new();
     let mut wrong = Vec::new();
@@ -33,10 +30,7 @@ fn each_mistake_is_told_with_its_place_and_its_remedy() {
         let lines: Vec<&str> = said.lines().map(str::trim_end).collect();
         let said = lines.join("\n");
         if said != expected.trim_end() {
-            wrong.push(format!(
-                "=== {title}\nexpected:\n{}\nsaid:\n{said}\n",
-                expected.trim_end()
-            ));
+            wrong.push(format!("=== {title}\nexpected:\n{}\nsaid:\n{said}\n", expected.trim_end()));
         }
         write!(blessed, "=== {title}\n{written}\n>>>\n{said}\n\n").unwrap();
         count += 1;
@@ -55,38 +49,17 @@ fn each_mistake_is_told_with_its_place_and_its_remedy() {
 
 #[test]
 fn bytes_that_are_not_text_are_told_with_their_place() {
-    let error = compile_bytes(
-        "p.yaml",
-        b"apiVersion: forebay/v1\nkind: \xff\xfe\n",
-        &Catalogue::builtin(),
-    )
-    .unwrap_err();
+    let error =
+        compile_bytes("p.yaml", b"apiVersion: forebay/v1\nkind: \xff\xfe\n", &Catalogue::builtin()).unwrap_err();
     let expected = "error: the file is not text: a byte here is not UTF-8\n --> p.yaml:2:7\n  |\n2 | kind: \n  |       ^\n  = help: save the policy as UTF-8 text";
-    let said = error
-        .to_string()
-        .lines()
-        .map(str::trim_end)
-        .collect::<Vec<_>>()
-        .join("\n");
-    assert_eq!(
-        said,
-        expected
-            .lines()
-            .map(str::trim_end)
-            .collect::<Vec<_>>()
-            .join("\n")
-    );
+    let said = error.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    assert_eq!(said, expected.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"));
 }
 
 #[test]
 fn a_file_that_is_too_large_is_refused_before_it_is_parsed() {
     let error = compile("p.yaml", &"a".repeat(5 << 20), &Catalogue::builtin()).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("error: the file has 5242880 bytes, more than the 4194304"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("error: the file has 5242880 bytes, more than the 4194304"), "{error}");
 }
 
 #[test]
@@ -96,8 +69,6 @@ fn aliases_that_multiply_stop_at_the_budget() {
         let copies = vec![format!("*a{}", level - 1); 10].join(", ");
         writeln!(bomb, "a{level}: &a{level} [{copies}]").unwrap();
     }
-    let error = compile("p.yaml", &bomb, &Catalogue::builtin())
-        .unwrap_err()
-        .to_string();
+    let error = compile("p.yaml", &bomb, &Catalogue::builtin()).unwrap_err().to_string();
     assert!(error.contains("aliases expanded"), "{error}");
 }

@@ -33,13 +33,9 @@ fn what_explain_prints_compiles_to_the_same_policy() {
     for name in READY.iter().chain(&[EVERYTHING]) {
         let first = ready(name);
         let explained = first.explain();
-        let second = compile("explained", &explained, &Catalogue::builtin())
-            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        let second = compile("explained", &explained, &Catalogue::builtin()).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(first.policy, second.policy, "{name}");
-        assert!(
-            !second.explain().contains("# default"),
-            "{name}: an explained policy has no default left"
-        );
+        assert!(!second.explain().contains("# default"), "{name}: an explained policy has no default left");
     }
 }
 
@@ -48,10 +44,7 @@ fn each_fits_the_schema() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
     for name in READY.iter().chain(&[EVERYTHING]) {
         let json: serde_json::Value = serde_saphyr::from_str(&text(name)).unwrap();
-        let faults: Vec<String> = validator
-            .iter_errors(&json)
-            .map(|e| format!("{}: {e}", e.instance_path))
-            .collect();
+        let faults: Vec<String> = validator.iter_errors(&json).map(|e| format!("{}: {e}", e.instance_path)).collect();
         assert!(faults.is_empty(), "{name}: {faults:#?}");
     }
     let mut broken: serde_json::Value = serde_saphyr::from_str(&text("teams.yaml")).unwrap();
@@ -61,10 +54,7 @@ fn each_fits_the_schema() {
 
 #[test]
 fn spot_first_and_on_demand_only_differ_in_what_they_buy_and_nothing_else() {
-    let (spot, mut on_demand) = (
-        ready("spot-first.yaml").policy,
-        ready("on-demand-only.yaml").policy,
-    );
+    let (spot, mut on_demand) = (ready("spot-first.yaml").policy, ready("on-demand-only.yaml").policy);
     assert!(spot.tiers.iter().any(|t| t.buys == Buys::SpotThenOnDemand));
     assert!(on_demand.tiers.iter().all(|t| t.buys == Buys::OnDemand));
     on_demand.name.clone_from(&spot.name);
@@ -86,22 +76,14 @@ fn every_type_of_the_catalogue_can_be_bought_and_undeclared_queues_share_one_quo
         let policy = ready(name).policy;
         for row in catalogue.rows() {
             assert!(
-                policy
-                    .offerings
-                    .iter()
-                    .any(|o| o.instance_type == row.instance_type),
+                policy.offerings.iter().any(|o| o.instance_type == row.instance_type),
                 "{name}: {}",
                 row.instance_type
             );
         }
-        let Undeclared::Under { rule, .. } = &policy.undeclared else {
-            panic!("{name} rejects undeclared queues")
-        };
+        let Undeclared::Under { rule, .. } = &policy.undeclared else { panic!("{name} rejects undeclared queues") };
         assert_eq!(rule.pools.len(), policy.pools.len(), "{name}");
-        assert!(
-            policy.pools.iter().all(|p| p.keep_ready == 0),
-            "{name} never drains to zero"
-        );
+        assert!(policy.pools.iter().all(|p| p.keep_ready == 0), "{name} never drains to zero");
     }
 }
 
@@ -110,32 +92,20 @@ fn every_type_of_the_catalogue_can_be_bought_and_undeclared_queues_share_one_quo
 fn the_engine_grants_what_the_written_quotas_say() {
     let policy = ready("teams.yaml").policy;
     let tree = QuotaTree::new(&policy);
-    let pool = |name: &str| {
-        policy
-            .pools
-            .iter()
-            .position(|p| p.name == name)
-            .map(|at| PoolId(at as u16))
-            .unwrap()
-    };
+    let pool = |name: &str| policy.pools.iter().position(|p| p.name == name).map(|at| PoolId(at as u16)).unwrap();
     let grants = |queue: &str, name: &str| tree.potential(policy.queues[queue].quota, pool(name));
     for (queue, name, gpus) in [
         ("vision", "small", 600),
-        ("vision/batch", "small", 600), // its 300 and all that its team has to spare
+        ("vision/batch", "small", 600),    // its 300 and all that its team has to spare
         ("vision/backfill", "large", 200), // nothing of its own, but the team's
         ("language/interactive", "large", 64), // 32 and at most 32 more
-        ("search/batch", "small", 300), // interactive keeps 100 of its 200 to itself
+        ("search/batch", "small", 300),    // interactive keeps 100 of its 200 to itself
         ("search/interactive", "small", 400),
     ] {
         assert_eq!(grants(queue, name), MilliGpu::whole(gpus), "{queue} {name}");
     }
-    let Undeclared::Under { rule, .. } = &policy.undeclared else {
-        panic!("undeclared queues are rejected")
-    };
-    assert_eq!(
-        tree.potential(rule.quota, pool("small")),
-        MilliGpu::whole(3000)
-    );
+    let Undeclared::Under { rule, .. } = &policy.undeclared else { panic!("undeclared queues are rejected") };
+    assert_eq!(tree.potential(rule.quota, pool("small")), MilliGpu::whole(3000));
     // Nobody names a quota for the CPU pool: the ceilings are its bound.
     assert!(grants("vision/batch", "cpu") > MilliGpu::whole(100_000_000));
 }

@@ -76,7 +76,10 @@ impl Time {
     fn watch_for_steps(&mut self, elapsed: Duration) {
         let (expected, found) = (self.wall + elapsed, wall());
         if let Some(by) = step(expected, found) {
-            tracing::warn!(seconds = by, "the wall clock was stepped; time goes on as if it had not been: check the host's NTP");
+            tracing::warn!(
+                seconds = by,
+                "the wall clock was stepped; time goes on as if it had not been: check the host's NTP"
+            );
             self.wall = found.saturating_sub(elapsed);
         }
     }

@@ -290,8 +290,11 @@ impl Cycle {
     /// Statuses to their file and to whoever follows. A full disk leaves them in the engine until there is room.
     fn say(&mut self, statuses: Vec<Status>) -> Result<(), DriverError> {
         let follows = statuses.first().is_none_or(|s| s.number == self.status.last() + 1);
-        let written =
-            if follows { self.status.write(statuses.iter()) } else { self.status.write(self.engine.state().undelivered()) };
+        let written = if follows {
+            self.status.write(statuses.iter())
+        } else {
+            self.status.write(self.engine.state().undelivered())
+        };
         match written {
             Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
             other => other?,

@@ -47,7 +47,9 @@ pub enum DriverError {
         folder: PathBuf,
     },
     /// Open jobs, nothing running, and nothing that could change it.
-    #[error("{open} jobs can never start: nothing runs and nothing has changed for {days} days of the replay; ask `forebay why JOB`")]
+    #[error(
+        "{open} jobs can never start: nothing runs and nothing has changed for {days} days of the replay; ask `forebay why JOB`"
+    )]
     Stalled {
         /// Jobs that are not over.
         open: usize,
@@ -58,7 +60,9 @@ pub enum DriverError {
     #[error("no thread for the driver: {0}; check the limits of the process")]
     Thread(std::io::Error),
     /// A fault of this program.
-    #[error("the driver ended by a fault of this program; what was answered is in the journal: start again and report this")]
+    #[error(
+        "the driver ended by a fault of this program; what was answered is in the journal: start again and report this"
+    )]
     Panicked,
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Never: skips an item, or lets a bad one stop the stream.
 
-use crate::intake::{Caller, Intake, RejectedFile, Rejected, Router};
+use crate::intake::{Caller, Intake, Rejected, RejectedFile, Router};
 use forebay_engine::event::Event;
 use forebay_engine::job::JobSpec;
 use forebay_engine::policy::{Policy, Undeclared};

@@ -98,7 +98,9 @@ impl Mailbox {
         let inside = self.lock();
         let mut inside = match wait {
             Some(Duration::ZERO) => inside,
-            Some(wait) => self.arrived.wait_timeout_while(inside, wait, empty).unwrap_or_else(PoisonError::into_inner).0,
+            Some(wait) => {
+                self.arrived.wait_timeout_while(inside, wait, empty).unwrap_or_else(PoisonError::into_inner).0
+            }
             None => self.arrived.wait_while(inside, empty).unwrap_or_else(PoisonError::into_inner),
         };
         let mut taken = Taken { stopping: inside.stopping, ..Taken::default() };

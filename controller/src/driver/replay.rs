@@ -49,7 +49,8 @@ fn events(path: &Path, name: &str) -> Result<Loaded, DriverError> {
     let replay = read_events(path)?;
     // Times before 1970 are nobody's: they become the epoch.
     let start = Millis(u64::try_from(replay.start_unix_ms).unwrap_or(0));
-    let items = replay.lines.into_iter().map(|line| Item { at: after(start, line.at_ms), what: What::Event(line.event) });
+    let items =
+        replay.lines.into_iter().map(|line| Item { at: after(start, line.at_ms), what: What::Event(line.event) });
     let items = items.collect();
     let droughts = replay.droughts.iter().map(|(from, to)| (after(start, *from), after(start, *to))).collect();
     Ok(Loaded { feed: Feed::new(name, start, items, droughts), notes: replay.notes })

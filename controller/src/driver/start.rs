@@ -149,7 +149,9 @@ fn recover(folder: &Path) -> Result<(SqliteJournal, Engine, Recovery), DriverErr
     let mut take = |piece: Piece<'_>| {
         match piece {
             Piece::Start => engine = Engine::new(),
-            Piece::Snapshot(state) => engine = Engine::restore(state).map_err(|e| format!("the snapshot cannot be read: {e}"))?,
+            Piece::Snapshot(state) => {
+                engine = Engine::restore(state).map_err(|e| format!("the snapshot cannot be read: {e}"))?
+            }
             Piece::Batch(batch) => {
                 engine.replay(batch);
                 let at = engine.state().counters().next_seq;
@@ -190,11 +192,8 @@ fn assemble(
     status.sync()?;
     let Some(policy) = engine.state().policy() else { return Err(DriverError::NoPolicy) };
     let options = world(policy, origin);
-    let mut executor = if had_policy {
-        Executor::recovered(options, engine.state())
-    } else {
-        Executor::new(options, engine.state())
-    };
+    let mut executor =
+        if had_policy { Executor::recovered(options, engine.state()) } else { Executor::new(options, engine.state()) };
     executor.release(&engine.open_effects(), engine.state());
     let context = Context {
         journal: meta.uuid,

@@ -185,8 +185,13 @@ fn a_submission_is_durable_when_it_is_answered() {
     let cancel = |subject: &str| Event::JobCancelled { tenant: "default".into(), subject: subject.into() };
     let events = vec![job("a", 1), job("a", 1), job("a", 2), job("huge", 64), cancel("nobody")];
     let accepted = handle.submit(events).unwrap();
-    let [Outcome::Job(a), Outcome::Known(same), Outcome::Refused(conflict), Outcome::Rejected(_, why), Outcome::Ignored] =
-        accepted.outcomes[..]
+    let [
+        Outcome::Job(a),
+        Outcome::Known(same),
+        Outcome::Refused(conflict),
+        Outcome::Rejected(_, why),
+        Outcome::Ignored,
+    ] = accepted.outcomes[..]
     else {
         panic!("{accepted:?}")
     };

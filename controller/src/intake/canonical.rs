@@ -45,7 +45,8 @@ fn object(fields: &Map<String, Value>, out: &mut String) {
 
 /// The first 16 bytes of the BLAKE3 hash of `data` without the fields in `but`.
 pub(super) fn digest(data: &Map<String, Value>, but: &[&str]) -> u128 {
-    let kept: Map<_, _> = data.iter().filter(|(name, _)| !but.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let kept: Map<_, _> =
+        data.iter().filter(|(name, _)| !but.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
     let hash = blake3::hash(text(&Value::Object(kept)).as_bytes());
     hash.as_bytes().iter().take(16).fold(0, |n, byte| n << 8 | u128::from(*byte))
 }

@@ -60,10 +60,7 @@ impl Envelope {
 }
 
 /// Puts a binary-mode event (`ce-*` headers, the data in the body) into structured form.
-pub fn from_headers<'a>(
-    headers: impl IntoIterator<Item = (&'a str, &'a str)>,
-    body: &[u8],
-) -> Result<Value, Rejected> {
+pub fn from_headers<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>, body: &[u8]) -> Result<Value, Rejected> {
     let mut event = Map::new();
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
@@ -72,8 +69,9 @@ pub fn from_headers<'a>(
         }
     }
     if !body.iter().all(u8::is_ascii_whitespace) {
-        let data = serde_json::from_slice(body)
-            .map_err(|e| Rejected::new(RejectCode::Malformed, "data", format!("not JSON: {e}; send the data as JSON")))?;
+        let data = serde_json::from_slice(body).map_err(|e| {
+            Rejected::new(RejectCode::Malformed, "data", format!("not JSON: {e}; send the data as JSON"))
+        })?;
         event.insert("data".to_owned(), data);
     }
     Ok(Value::Object(event))

@@ -176,7 +176,8 @@ fn span(text: &str) -> Option<Span> {
 
 fn mib(text: &str) -> Option<Mib> {
     let units = [("KiB", 0), ("MiB", 1u64), ("GiB", 1 << 10), ("TiB", 1 << 20)];
-    let (number, factor) = units.iter().find_map(|(unit, mib)| Some((text.trim().strip_suffix(unit)?.trim_end(), *mib)))?;
+    let (number, factor) =
+        units.iter().find_map(|(unit, mib)| Some((text.trim().strip_suffix(unit)?.trim_end(), *mib)))?;
     let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
     if let Some((whole, part)) = number.split_once('.') {
         // `1.5GiB`: decimals as far as they are whole MiB, rounded up.

@@ -154,11 +154,15 @@ impl Intake<'_> {
     /// Decodes the bytes of one structured or bare event.
     pub fn decode(&self, bytes: &[u8]) -> Result<Decoded, Rejected> {
         if bytes.len() > MOST_BYTES {
-            let message = format!("{} bytes; an event may have {MOST_BYTES}: refer to large things by their address", bytes.len());
+            let message = format!(
+                "{} bytes; an event may have {MOST_BYTES}: refer to large things by their address",
+                bytes.len()
+            );
             return Err(Rejected::new(RejectCode::TooLarge, "$", message));
         }
-        let event = serde_json::from_slice(bytes)
-            .map_err(|e| Rejected::new(RejectCode::Malformed, "$", format!("not JSON: {e}; send one CloudEvent as a JSON object")))?;
+        let event = serde_json::from_slice(bytes).map_err(|e| {
+            Rejected::new(RejectCode::Malformed, "$", format!("not JSON: {e}; send one CloudEvent as a JSON object"))
+        })?;
         self.decode_value(&event)
     }
 

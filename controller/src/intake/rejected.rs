@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn base64_as_in_the_rfc() {
-        let cases = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
+        let cases =
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
         for (plain, coded) in cases {
             assert_eq!(base64(plain.as_bytes()), coded);
         }

@@ -18,7 +18,11 @@ pub fn token(key: &[u8; 32], job: JobId, attempt: Attempt) -> String {
 /// Decodes a report.
 pub(super) fn decode(kind: &str, data: &Value, key: Option<&[u8; 32]>) -> Result<Event, Rejected> {
     let Some(key) = key else {
-        return Err(Rejected::new(RejectCode::UnknownType, "type", "reports of runs are not taken here; send them to the controller"));
+        return Err(Rejected::new(
+            RejectCode::UnknownType,
+            "type",
+            "reports of runs are not taken here; send them to the controller",
+        ));
     };
     let data = At::under(data, "data");
     let job = data.need("job", "give the job's id, such as job-12")?;
@@ -28,7 +32,11 @@ pub(super) fn decode(kind: &str, data: &Value, key: Option<&[u8; 32]>) -> Result
     let sent = data.need("token", "send the token that the run was started with")?;
     // Both are hashes under a key, so that comparing them byte by byte tells nothing of use.
     if blake3::hash(sent.text()?.as_bytes()) != blake3::hash(token(key, job, attempt).as_bytes()) {
-        return Err(Rejected::new(RejectCode::Token, "data.token", "is not the token of this attempt; send the one that it was started with"));
+        return Err(Rejected::new(
+            RejectCode::Token,
+            "data.token",
+            "is not the token of this attempt; send the one that it was started with",
+        ));
     }
     match kind {
         "run.progress" => {

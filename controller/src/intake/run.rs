@@ -8,8 +8,17 @@ use super::{RejectCode, Rejected};
 use serde_json::Value;
 
 /// Fields that only a pod specification has.
-const POD: [&str; 9] =
-    ["spec", "podSpec", "podTemplate", "pod", "containers", "initContainers", "hostPath", "serviceAccountName", "securityContext"];
+const POD: [&str; 9] = [
+    "spec",
+    "podSpec",
+    "podTemplate",
+    "pod",
+    "containers",
+    "initContainers",
+    "hostPath",
+    "serviceAccountName",
+    "securityContext",
+];
 
 /// The ends of names of environment variables that hold secrets.
 const SECRET: [&str; 9] =
@@ -83,7 +92,9 @@ fn no_secret(value: &Value, path: &str) -> Result<(), Rejected> {
 /// `AKIA` or `ASIA` and 16 more capitals or digits, as AWS access keys are.
 fn aws_key(text: &str) -> bool {
     let key = |at: usize| {
-        text.as_bytes().get(at + 4..at + 20).is_some_and(|tail| tail.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit()))
+        text.as_bytes()
+            .get(at + 4..at + 20)
+            .is_some_and(|tail| tail.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit()))
     };
     ["AKIA", "ASIA"].iter().any(|start| text.match_indices(start).any(|(at, _)| key(at)))
 }

@@ -22,8 +22,20 @@ const MOST_GPUS: u64 = 64;
 
 /// Fields of `data` that are read here. What else there is, is carried along.
 const READ: [&str; 14] = [
-    "queue", "gang", "sharing", "completion", "retry", "checkpoint", "expectedRun", "maxRun", "deadline", "priority", "tier",
-    "rerun", "spot", "restart",
+    "queue",
+    "gang",
+    "sharing",
+    "completion",
+    "retry",
+    "checkpoint",
+    "expectedRun",
+    "maxRun",
+    "deadline",
+    "priority",
+    "tier",
+    "rerun",
+    "spot",
+    "restart",
 ];
 
 /// Fields that are known and only carried along.
@@ -33,7 +45,12 @@ const CARRIED: [&str; 6] = ["run", "labels", "batchKey", "simulation", "kind", "
 pub(super) const DEFAULT_QUEUE: &str = "default";
 
 /// Decodes a submission.
-pub(super) fn job(caller: &Caller, envelope: &Envelope, data: &Value, warnings: &mut Vec<String>) -> Result<JobSpec, Rejected> {
+pub(super) fn job(
+    caller: &Caller,
+    envelope: &Envelope,
+    data: &Value,
+    warnings: &mut Vec<String>,
+) -> Result<JobSpec, Rejected> {
     let data = At::under(data, "data");
     let fields = data.object()?;
     for path in data.unknown(&[&READ[..], &CARRIED[..]].concat()) {
@@ -97,7 +114,10 @@ fn gang(at: &At<'_>, warnings: &mut Vec<String>) -> Result<(Gang, Vec<String>), 
     let (each, models) = each(&each_at, warnings)?;
     if let Some(gpus) = at.get("gpus") {
         if at.get("workers").is_some() {
-            return Err(gpus.bad("and `workers` exclude each other", "give `workers` with `each`, or `gpus` for a gang that may span nodes"));
+            return Err(gpus.bad(
+                "and `workers` exclude each other",
+                "give `workers` with `each`, or `gpus` for a gang that may span nodes",
+            ));
         }
         let gpus = gpus.count(1, MOST_WORKERS)?;
         return Ok((Gang::Spanning { gpus, per_gpu: WorkerAsk { gpus: 1, share: 1000, ..each } }, models));
@@ -164,7 +184,9 @@ fn gpus(at: &At<'_>) -> Result<(u16, u16), Rejected> {
     };
     let share = match stated {
         None => own,
-        Some((n, at)) if n == 0 || n > 1000 => return Err(at.bad("is not a share of a GPU", "write more than 0 and at most 1")),
+        Some((n, at)) if n == 0 || n > 1000 => {
+            return Err(at.bad("is not a share of a GPU", "write more than 0 and at most 1"));
+        }
         Some((n, at)) if n < 1000 && (gpus != 1 || own != 1000) => {
             return Err(at.bad("is a share, which goes with `gpus: 1` only", "ask for whole GPUs, or a share of one"));
         }
@@ -192,7 +214,9 @@ fn checkpoint(at: &At<'_>) -> Result<Checkpointing, Rejected> {
     let text = uri.word(2048)?;
     let place = ["s3://", "gs://", "file://"].iter().find_map(|scheme| text.strip_prefix(scheme));
     if !place.is_some_and(|p| !p.is_empty() && !p.contains(char::is_whitespace)) {
-        return Err(uri.bad("is not an address of a checkpoint", "write s3://bucket/path/, gs://bucket/path/ or file:///path/"));
+        return Err(
+            uri.bad("is not an address of a checkpoint", "write s3://bucket/path/, gs://bucket/path/ or file:///path/")
+        );
     }
     let every = at.get("every").map(|e| positive(&e)).transpose()?.unwrap_or(Span::mins(10));
     let grace = at.get("grace").map(|g| g.span()).transpose()?.unwrap_or(Span::secs(90));

@@ -58,7 +58,8 @@ fn the_designs_example_is_taken_in_full() {
 fn the_digest_knows_the_job_and_neither_the_order_of_fields_nor_the_simulation() {
     let digest = |data: Value| submitted(data).unwrap().0.digest;
     let one = digest(json!({"gang": {"workers": 1, "each": {"gpus": 1, "cpu": 2}}, "queue": "q"}));
-    let text = r#"{"type":"job.submitted","subject":"a","data":{"queue":"q","gang":{"each":{"cpu":2,"gpus":1},"workers":1}}}"#;
+    let text =
+        r#"{"type":"job.submitted","subject":"a","data":{"queue":"q","gang":{"each":{"cpu":2,"gpus":1},"workers":1}}}"#;
     assert_eq!(one, submitted(serde_json::from_str::<Value>(text).unwrap()["data"].clone()).unwrap().0.digest);
     let more = json!({"gang": {"workers": 1, "each": {"gpus": 1, "cpu": 2}}, "queue": "q", "rerun": true, "simulation": {"durationS": 5}});
     assert_eq!(one, digest(more));
@@ -78,8 +79,13 @@ fn gangs_can_be_written_in_several_ways() {
     assert_eq!(share(&gang(json!({"each": {"gpus": 2.0}}))), (2, 1000, false));
     assert_eq!(share(&gang(json!({"each": {"cpu": 0.5}}))), (0, 1000, false));
     let spanning = gang(json!({"gpus": 12, "each": {"cpu": 4}})).gang;
-    assert!(matches!(spanning, Gang::Spanning { gpus: 12, per_gpu } if per_gpu.cpu == MilliCpu(4000) && per_gpu.gpus == 1));
-    assert!(matches!(gang(json!({"workers": {"min": 3}, "each": {"gpus": 1}})).gang, Gang::Workers { min: 3, max: 3, .. }));
+    assert!(
+        matches!(spanning, Gang::Spanning { gpus: 12, per_gpu } if per_gpu.cpu == MilliCpu(4000) && per_gpu.gpus == 1)
+    );
+    assert!(matches!(
+        gang(json!({"workers": {"min": 3}, "each": {"gpus": 1}})).gang,
+        Gang::Workers { min: 3, max: 3, .. }
+    ));
     let memory = gang(json!({"each": {"gpus": 1, "gpuMemory": "16GiB", "memory": "1.5GiB"}})).gang;
     assert!(matches!(memory, Gang::Workers { each, .. } if each.gpu_mem == Mib(16 << 10) && each.mem == Mib(1536)));
 }
@@ -92,7 +98,12 @@ fn what_is_wrong_is_said_with_its_path_and_a_remedy() {
         (json!({}), Missing, "data.gang", "say what it needs"),
         (json!({"gang": 3}), BadValue, "data.gang", "not an object"),
         (json!({"gang": {"workers": 0, "each": {"gpus": 1}}}), BadValue, "data.gang.workers", "from 1 to"),
-        (json!({"gang": {"workers": {"min": 3, "max": 2}, "each": {"gpus": 1}}}), BadValue, "data.gang.workers.max", "from 3"),
+        (
+            json!({"gang": {"workers": {"min": 3, "max": 2}, "each": {"gpus": 1}}}),
+            BadValue,
+            "data.gang.workers.max",
+            "from 3",
+        ),
         (json!({"gang": {"workers": 1}}), Missing, "data.gang.each", "one worker needs"),
         (json!({"gang": {"each": {}}}), BadValue, "data.gang.each", "asks for nothing"),
         (json!({"gang": {"gpus": 0}}), BadValue, "data.gang.gpus", "from 1"),
@@ -112,16 +123,31 @@ fn what_is_wrong_is_said_with_its_path_and_a_remedy() {
         (json!({"gang": ok, "checkpoint": {}}), Missing, "data.checkpoint.uri", "s3://"),
         (json!({"gang": ok, "checkpoint": {"uri": "/tmp/x"}}), BadValue, "data.checkpoint.uri", "s3://"),
         (json!({"gang": ok, "checkpoint": {"uri": "ftp://x/y"}}), BadValue, "data.checkpoint.uri", "gs://"),
-        (json!({"gang": ok, "checkpoint": {"uri": "s3://a/b", "every": "0s"}}), BadValue, "data.checkpoint.every", "longer"),
+        (
+            json!({"gang": ok, "checkpoint": {"uri": "s3://a/b", "every": "0s"}}),
+            BadValue,
+            "data.checkpoint.every",
+            "longer",
+        ),
         (json!({"gang": ok, "expectedRun": 9}), BadValue, "data.expectedRun", "9h"),
         (json!({"gang": ok, "maxRun": "9 parsecs"}), BadValue, "data.maxRun", "9h"),
         (json!({"gang": ok, "deadline": "tomorrow"}), BadValue, "data.deadline", "RFC 3339"),
         (json!({"gang": ok, "queue": "a//b"}), BadValue, "data.queue", "research/vision"),
         (json!({"gang": ok, "priority": 1e9}), BadValue, "data.priority", "whole number"),
         (json!({"gang": ok, "run": {"containers": []}}), Inline, "data.run.containers", "run.template"),
-        (json!({"gang": ok, "run": {"secrets": [{"name": "a", "value": "b"}]}}), Inline, "data.run.secrets[0]", "never its content"),
+        (
+            json!({"gang": ok, "run": {"secrets": [{"name": "a", "value": "b"}]}}),
+            Inline,
+            "data.run.secrets[0]",
+            "never its content",
+        ),
         (json!({"gang": ok, "run": {"env": {"HF_TOKEN": "hf_x"}}}), Inline, "data.run.env.HF_TOKEN", "run.secrets"),
-        (json!({"gang": ok, "run": {"args": ["--key", "AKIAIOSFODNN7EXAMPLE"]}}), Inline, "data.run.args[1]", "run.secrets"),
+        (
+            json!({"gang": ok, "run": {"args": ["--key", "AKIAIOSFODNN7EXAMPLE"]}}),
+            Inline,
+            "data.run.args[1]",
+            "run.secrets",
+        ),
         (json!({"gang": ok, "run": {"env": {"A": {"valueFrom": 1}}}}), BadValue, "data.run.env.A", "in quotes"),
     ];
     for (data, code, path, part) in cases {
@@ -148,7 +174,11 @@ fn envelopes_that_are_none_are_rejected() {
         (json!({"type": "job.submitted", "subject": "a\nb", "data": gang}), RejectCode::BadValue, "subject"),
         (json!({"type": "job.submitted", "subject": long, "data": gang}), RejectCode::BadValue, "subject"),
         (json!({"type": "job.cancelled", "subject": "a", "specversion": "0.3"}), RejectCode::BadValue, "specversion"),
-        (json!({"type": "job.cancelled", "subject": "a", "specversion": "1.0", "id": "1"}), RejectCode::Missing, "source"),
+        (
+            json!({"type": "job.cancelled", "subject": "a", "specversion": "1.0", "id": "1"}),
+            RejectCode::Missing,
+            "source",
+        ),
         (json!({"type": "job.cancelled", "subject": "a", "time": "noon"}), RejectCode::BadValue, "time"),
     ];
     for (event, code, path) in cases {
@@ -205,7 +235,10 @@ fn a_report_needs_its_attempts_token() {
     let (job, attempt) = (JobId(12), Attempt(3));
     let event = |kind, more| report(kind, more).unwrap().event;
     assert_eq!(event("run.completed", json!({})), Event::RunCompleted { job, attempt, worker: None });
-    assert_eq!(event("run.failed", json!({"exitCode": 137})), Event::RunFailed { job, attempt, exit_code: 137, node_fault: None });
+    assert_eq!(
+        event("run.failed", json!({"exitCode": 137})),
+        Event::RunFailed { job, attempt, exit_code: 137, node_fault: None }
+    );
     let saved = Event::RunCheckpointed { job, attempt, progress: Span::mins(90) };
     assert_eq!(event("run.checkpointed", json!({"progress": "1h30m"})), saved);
     let wrong = report("run.completed", json!({"attempt": 4})).unwrap_err();

@@ -107,8 +107,10 @@ impl SqliteJournal {
                 return Err(JournalError::OutOfOrder { got: batch.first_seq, end: Seq(end.seq) });
             }
             let payload = batch.encode();
-            let moved: Vec<_> = entry.positions.iter().filter(|(name, at)| end.positions.get(*name) != Some(at)).collect();
-            let positions = if moved.is_empty() { Vec::new() } else { postcard::to_allocvec(&moved).unwrap_or_default() };
+            let moved: Vec<_> =
+                entry.positions.iter().filter(|(name, at)| end.positions.get(*name) != Some(at)).collect();
+            let positions =
+                if moved.is_empty() { Vec::new() } else { postcard::to_allocvec(&moved).unwrap_or_default() };
             let at = (end.seq, batch.next_seq().0, batch.tick.now.0);
             end.chain = store::insert_batch(&all, &end.chain, at, &payload, &positions).map_err(fail)?;
             if let (Some(text), Some(seq)) = (entry.policy, configured_at(batch)) {

@@ -102,14 +102,22 @@ pub fn verify(folder: &Path) -> Result<Verified, JournalError> {
     let (cut, _) = follow(&db, &path, &mut end, &mut |_| Ok(()), &mut batches)?;
     if let Some(cut) = cut {
         let place = Place::Batch { seq: cut.from.0, row: batches + 1 };
-        return Err(JournalError::damaged(&path, place, format!("{}; nothing sound follows: a start cuts it", cut.what)));
+        return Err(JournalError::damaged(
+            &path,
+            place,
+            format!("{}; nothing sound follows: a start cuts it", cut.what),
+        ));
     }
     let mut snapshots = Vec::new();
     for after in store::snapshot_list(&db).map_err(|e| JournalError::sqlite(&path, e))? {
         let row = store::snapshot(&db, after).map_err(|e| JournalError::sqlite(&path, e))?;
         if !row.sound || row.after_seq > end.seq {
             let place = Place::Batch { seq: row.after_seq, row: batches };
-            return Err(JournalError::damaged(&path, place, "the snapshot taken here is damaged; a start uses an earlier one"));
+            return Err(JournalError::damaged(
+                &path,
+                place,
+                "the snapshot taken here is damaged; a start uses an earlier one",
+            ));
         }
         snapshots.push(Seq(row.after_seq));
     }
@@ -133,9 +141,8 @@ fn enter(folder: &Path) -> Result<(Folder, Connection, Meta), JournalError> {
     let db = store::connect(&path, false)?;
     let meta = store::meta(&db, &path)?;
     if size <= CHECKED_WHOLE {
-        let said: String = db
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-            .map_err(|e| JournalError::sqlite(&path, e))?;
+        let said: String =
+            db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(|e| JournalError::sqlite(&path, e))?;
         if said != "ok" {
             return Err(JournalError::damaged(&path, Place::File, said.replace('\n', " ")));
         }
@@ -218,8 +225,9 @@ fn follow(
 
 /// With nothing after a snapshot, the last batch must be the one that the snapshot was taken after.
 fn reaches(db: &Connection, path: &Path, seq: u64) -> Result<(), JournalError> {
-    let last: Option<i64> =
-        db.query_row("SELECT max(next_seq) FROM batches", [], |row| row.get(0)).map_err(|e| JournalError::sqlite(path, e))?;
+    let last: Option<i64> = db
+        .query_row("SELECT max(next_seq) FROM batches", [], |row| row.get(0))
+        .map_err(|e| JournalError::sqlite(path, e))?;
     let last = last.unwrap_or(0).unsigned_abs();
     if last == seq {
         return Ok(());

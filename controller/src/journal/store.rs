@@ -102,7 +102,13 @@ pub fn create_tables(db: &Connection, meta: Meta) -> rusqlite::Result<()> {
 pub fn meta(db: &Connection, path: &Path) -> Result<Meta, JournalError> {
     let damaged = |what: &str| JournalError::damaged(path, Place::Meta, what);
     let row = db.query_row("SELECT format, apply, uuid, created_ms, crc32c FROM meta WHERE id = 1", [], |row| {
-        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, Vec<u8>>(2)?, row.get::<_, i64>(3)?, row.get::<_, i64>(4)?))
+        Ok((
+            row.get::<_, i64>(0)?,
+            row.get::<_, i64>(1)?,
+            row.get::<_, Vec<u8>>(2)?,
+            row.get::<_, i64>(3)?,
+            row.get::<_, i64>(4)?,
+        ))
     });
     let row = row.optional().map_err(|e| JournalError::sqlite(path, e))?;
     let (format, apply, uuid, created, crc) = row.ok_or_else(|| damaged("its one row is missing"))?;
@@ -142,7 +148,8 @@ pub fn batch_row(row: &Row<'_>) -> rusqlite::Result<BatchRow> {
     let numbers: [i64; 3] = [row.get(0)?, row.get(1)?, row.get(2)?];
     let (payload, positions): (Vec<u8>, Vec<u8>) = (row.get(3)?, row.get(4)?);
     let (crc, link): (i64, Vec<u8>) = (row.get(5)?, row.get(6)?);
-    let sound = i64::from(chain::crc(&numbers, &[&link, &positions, &payload])) == crc && numbers.iter().all(|n| *n >= 0);
+    let sound =
+        i64::from(chain::crc(&numbers, &[&link, &positions, &payload])) == crc && numbers.iter().all(|n| *n >= 0);
     let [seq, next_seq, tick_ms] = numbers.map(i64::unsigned_abs);
     let length = link.len();
     let chain = link.try_into().unwrap_or_default();

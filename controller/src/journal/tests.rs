@@ -24,7 +24,10 @@ impl Dice {
 }
 
 fn batch(first_seq: u64, number: u64) -> Batch {
-    let event = |i: u64| Event::JobCancelled { tenant: format!("tenant-{number}"), subject: "x".repeat((i * 37 % 200) as usize) };
+    let event = |i: u64| Event::JobCancelled {
+        tenant: format!("tenant-{number}"),
+        subject: "x".repeat((i * 37 % 200) as usize),
+    };
     let tick = Tick { now: Millis(1_000 * number), resumed: false, delivered: number };
     Batch { first_seq: Seq(first_seq), tick, events: (0..number % 5).map(event).collect(), decisions: Vec::new() }
 }
@@ -141,7 +144,10 @@ fn a_recovery_begins_at_the_newest_snapshot_and_two_are_kept() {
 fn a_damaged_snapshot_is_left_for_an_earlier_one_or_the_start() {
     let (folder, journal) = journal(20, &[9, 15]);
     drop(journal);
-    sql(folder.path(), "UPDATE snapshots SET state = x'0102030405060708' WHERE after_seq = (SELECT max(after_seq) FROM snapshots)");
+    sql(
+        folder.path(),
+        "UPDATE snapshots SET state = x'0102030405060708' WHERE after_seq = (SELECT max(after_seq) FROM snapshots)",
+    );
     let (got, _, recovery) = read(folder.path()).unwrap();
     assert_eq!((got, recovery.batches, recovery.bad_snapshots), (batches(20), 11, 1));
     sql(folder.path(), "UPDATE snapshots SET crc32c = crc32c + 1");
@@ -301,7 +307,8 @@ fn prefix_or_refused(folder: &Path, all: &[Batch], case: &str) -> Option<usize> 
             Some(got.len())
         }
         Err(e) => {
-            let known = matches!(e, JournalError::Damaged { .. } | JournalError::Newer { .. } | JournalError::Io { .. });
+            let known =
+                matches!(e, JournalError::Damaged { .. } | JournalError::Newer { .. } | JournalError::Io { .. });
             assert!(known, "{case}: {e:?}");
             None
         }
@@ -355,7 +362,9 @@ fn a_cut_log_recovers_a_prefix() {
         let length = (log.len() * step / 80 + dice.below(4096) as usize).min(log.len());
         let to = copy(folder.path(), &[""]);
         std::fs::write(to.path().join(format!("{FILE}-wal")), &log[..length]).unwrap();
-        lengths.push(prefix_or_refused(to.path(), &all, &format!("log cut at {length}")).expect("a torn tail is no damage"));
+        lengths.push(
+            prefix_or_refused(to.path(), &all, &format!("log cut at {length}")).expect("a torn tail is no damage"),
+        );
     }
     assert!(lengths.is_sorted(), "{lengths:?}");
     drop(journal);

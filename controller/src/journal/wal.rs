@@ -34,7 +34,8 @@ pub fn check(path: &Path) -> Result<(), JournalError> {
     let header_sound = sum == (word(&header, 24), word(&header, 28)) && word(&header, 0) & !1 == 0x377f_0682;
     let page = word(&header, 8);
     let page = if header_sound && (512..=65_536).contains(&page) { page as usize } else { 4096 };
-    let walk = Walk { big_endian: big_endian(&header), header_sound, sum, salts: (word(&header, 16), word(&header, 20)) };
+    let walk =
+        Walk { big_endian: big_endian(&header), header_sound, sum, salts: (word(&header, 16), word(&header, 20)) };
     match walk.damaged_frame(&mut log, page).map_err(|e| JournalError::io(path, e))? {
         None => Ok(()),
         Some(frame) => Err(JournalError::damaged(

@@ -41,12 +41,8 @@ const NOT_ENFORCED: [&[&str]; 12] = [
 ];
 
 /// Values that say what happens anyway, so there is nothing to warn about.
-const HOLDS_ANYWAY: [(&str, &str); 4] = [
-    ("weight", "1"),
-    ("whenLate", "wait"),
-    ("efa", "false"),
-    ("placement", "none"),
-];
+const HOLDS_ANYWAY: [(&str, &str); 4] =
+    [("weight", "1"), ("whenLate", "wait"), ("efa", "false"), ("placement", "none")];
 
 /// All advice about a policy that compiled, in the order of the file.
 pub(super) fn advise(
@@ -56,10 +52,7 @@ pub(super) fn advise(
     policy: &Policy,
     stock: &[Stock],
 ) -> Vec<Advice> {
-    let mut lints = Lints {
-        tree,
-        out: Vec::new(),
-    };
+    let mut lints = Lints { tree, out: Vec::new() };
     for path in NOT_ENFORCED {
         lints.not_enforced(tree, path, &mut Vec::new());
     }
@@ -72,12 +65,10 @@ pub(super) fn advise(
 
 /// Whether the value at this path, or one that it is a part of, is read but not acted on, and says something else than what happens anyway.
 pub(super) fn is_idle(path: &[&str], node: &Node) -> bool {
-    let same = |pattern: &&[&str]| {
-        pattern.len() <= path.len() && pattern.iter().zip(path).all(|(p, s)| *p == "*" || p == s)
-    };
+    let same =
+        |pattern: &&[&str]| pattern.len() <= path.len() && pattern.iter().zip(path).all(|(p, s)| *p == "*" || p == s);
     let last = path.last().copied().unwrap_or_default();
-    let anyway =
-        matches!(&node.value, Value::Scalar { text, .. } if HOLDS_ANYWAY.contains(&(last, text)));
+    let anyway = matches!(&node.value, Value::Scalar { text, .. } if HOLDS_ANYWAY.contains(&(last, text)));
     NOT_ENFORCED.iter().any(same) && !anyway && node.value != Value::Null
 }
 
@@ -88,22 +79,13 @@ struct Lints<'a> {
 
 impl Lints<'_> {
     fn say(&mut self, path: &[&str], text: String) {
-        self.out.push(Advice {
-            line: self.tree.key_pos(path).line,
-            text,
-        });
+        self.out.push(Advice { line: self.tree.key_pos(path).line, text });
     }
 
     fn not_enforced<'t>(&mut self, node: &'t Node, pattern: &[&str], path: &mut Vec<&'t str>) {
         let Some((step, rest)) = pattern.split_first() else {
             if is_idle(path, node) {
-                self.say(
-                    path,
-                    format!(
-                        "`{}` is accepted but not enforced by this version",
-                        path.join(".")
-                    ),
-                );
+                self.say(path, format!("`{}` is accepted but not enforced by this version", path.join(".")));
             }
             return;
         };
@@ -116,49 +98,42 @@ impl Lints<'_> {
                 }
             }
             // A schedule's lines are told once each, under the list's own name.
-            Value::List(items) if *step == "*" => items.iter().filter_map(|i| Some((i, rest.first()?))).for_each(|(item, field)| {
-                if let Some((_, pos)) = item.child(field) {
-                    let text = format!("`{}[].{field}` is accepted but not enforced by this version: the line is not in force", path.join("."));
-                    self.out.push(Advice { line: pos.line, text });
-                }
-            }),
+            Value::List(items) if *step == "*" => {
+                items.iter().filter_map(|i| Some((i, rest.first()?))).for_each(|(item, field)| {
+                    if let Some((_, pos)) = item.child(field) {
+                        let text = format!(
+                            "`{}[].{field}` is accepted but not enforced by this version: the line is not in force",
+                            path.join(".")
+                        );
+                        self.out.push(Advice { line: pos.line, text });
+                    }
+                })
+            }
             _ => {}
         }
     }
 
     fn unbounded(&mut self, written: &Written) {
         let limits = written.limits.unwrap_or_default();
-        let missing: Vec<&str> = [
-            ("nodes", limits.nodes.is_none()),
-            ("spend", limits.spend.is_none()),
-        ]
-        .iter()
-        .filter(|(_, m)| *m)
-        .map(|(n, _)| *n)
-        .collect();
+        let missing: Vec<&str> = [("nodes", limits.nodes.is_none()), ("spend", limits.spend.is_none())]
+            .iter()
+            .filter(|(_, m)| *m)
+            .map(|(n, _)| *n)
+            .collect();
         if !missing.is_empty() {
             let text = format!(
                 "`limits` names no bound for {}: a real cloud is not touched without one",
                 missing.join(" and ")
             );
-            let line = if self.tree.has(&["limits"]) {
-                self.tree.key_pos(&["limits"]).line
-            } else {
-                0
-            };
+            let line = if self.tree.has(&["limits"]) { self.tree.key_pos(&["limits"]).line } else { 0 };
             self.out.push(Advice { line, text });
         }
     }
 
     fn pools(&mut self, filled: &Written, policy: &Policy, stock: &[Stock]) {
-        for (((name, written), pool), stock) in
-            filled.pools.iter().flatten().zip(&policy.pools).zip(stock)
-        {
+        for (((name, written), pool), stock) in filled.pools.iter().flatten().zip(&policy.pools).zip(stock) {
             if !stock.outbid.is_empty() {
-                let bid = written
-                    .spot
-                    .and_then(|s| s.max_price)
-                    .map_or_else(String::new, |p| p.to_string());
+                let bid = written.spot.and_then(|s| s.max_price).map_or_else(String::new, |p| p.to_string());
                 let types: Vec<&str> = stock.outbid.iter().map(String::as_str).collect();
                 let text = format!(
                     "pool `{name}` bids {bid}, less than the usual spot price of {}: these are not bought as spot",
@@ -177,22 +152,14 @@ impl Lints<'_> {
                 );
                 self.say(&["pools", name, "sharing"], text);
             }
-            if let Some(KeepReady::Always(nodes)) = written
-                .keep_ready
-                .as_ref()
-                .filter(|k| **k != KeepReady::Always(0))
+            if let Some(KeepReady::Always(nodes)) = written.keep_ready.as_ref().filter(|k| **k != KeepReady::Always(0))
             {
-                let text = format!(
-                    "pool `{name}` keeps {} for ever: it never drains to zero",
-                    count(*nodes as usize, "node")
-                );
+                let text =
+                    format!("pool `{name}` keeps {} for ever: it never drains to zero", count(*nodes as usize, "node"));
                 self.say(&["pools", name, "keepReady"], text);
             }
             if pool.ceiling.nodes == Some(0) {
-                self.say(
-                    &["pools", name, "ceiling"],
-                    format!("pool `{name}` can hold no node"),
-                );
+                self.say(&["pools", name, "ceiling"], format!("pool `{name}` can hold no node"));
             }
             self.quota_against_ceiling(name, pool, policy);
         }
@@ -200,12 +167,7 @@ impl Lints<'_> {
 
     /// A ceiling that no quota can reach, and a quota that no ceiling lets be.
     fn quota_against_ceiling(&mut self, name: &str, pool: &Pool, policy: &Policy) {
-        let Some(at) = policy
-            .pools
-            .iter()
-            .position(|p| p.name == *name)
-            .and_then(|at| u16::try_from(at).ok())
-        else {
+        let Some(at) = policy.pools.iter().position(|p| p.name == *name).and_then(|at| u16::try_from(at).ok()) else {
             return;
         };
         let id = forebay_engine::ids::PoolId(at);
@@ -217,35 +179,20 @@ impl Lints<'_> {
             .max()
             .unwrap_or(0);
         let by_nodes = pool.ceiling.nodes.map(|n| u64::from(n) * largest);
-        let ceiling = [pool.ceiling.gpus.map(u64::from), by_nodes]
-            .into_iter()
-            .flatten()
-            .min();
+        let ceiling = [pool.ceiling.gpus.map(u64::from), by_nodes].into_iter().flatten().min();
         let Some(ceiling) = ceiling else { return };
         // What each tree is promised: a root's own quota and that of all below it.
-        let quotas = policy
-            .quotas
-            .iter()
-            .filter_map(|q| q.limits.get(&id))
-            .map(|l| l.nominal);
+        let quotas = policy.quotas.iter().filter_map(|q| q.limits.get(&id)).map(|l| l.nominal);
         let promised = quotas.fold(MilliGpu(0), |a, b| a + b);
-        let everywhere = policy
-            .quotas
-            .iter()
-            .filter(|q| q.parent.is_none())
-            .all(|root| is_bounded(policy, &root.name, id));
+        let everywhere =
+            policy.quotas.iter().filter(|q| q.parent.is_none()).all(|root| is_bounded(policy, &root.name, id));
         if promised > MilliGpu::whole(ceiling) && everywhere {
             let text = format!(
                 "pool `{name}` can hold {ceiling} GPUs at most, but quotas promise {}: not all can have theirs at once",
                 Gpus(promised)
             );
             self.say(&["pools", name, "ceiling"], text);
-        } else if everywhere
-            && pool
-                .ceiling
-                .gpus
-                .is_some_and(|g| MilliGpu::whole(u64::from(g)) > promised)
-        {
+        } else if everywhere && pool.ceiling.gpus.is_some_and(|g| MilliGpu::whole(u64::from(g)) > promised) {
             let text = format!(
                 "pool `{name}` may hold {ceiling} GPUs, but all quotas together are {}: the ceiling is never reached",
                 Gpus(promised)
@@ -255,26 +202,15 @@ impl Lints<'_> {
     }
 
     fn queues(&mut self, filled: &Written, policy: &Policy) {
-        let buys = |tier: &Option<String>| {
-            filled
-                .tiers
-                .as_ref()
-                .and_then(|t| t.get(tier.as_ref()?)?.buys)
-        };
+        let buys = |tier: &Option<String>| filled.tiers.as_ref().and_then(|t| t.get(tier.as_ref()?)?.buys);
         for (path, queue) in filled.queues.iter().flatten() {
             let pools = queue.pools.as_deref().unwrap_or_default();
             let fed = filled.queues.iter().flatten().any(|(_, other)| {
                 buys(&other.tier).is_some_and(|b| b != Buys::Nothing)
                     && other.pools.iter().flatten().any(|p| pools.contains(p))
             });
-            let kept = policy
-                .pools
-                .iter()
-                .any(|p| p.keep_ready > 0 && pools.contains(&p.name));
-            let shared = matches!(
-                policy.undeclared,
-                forebay_engine::policy::Undeclared::Under { .. }
-            );
+            let kept = policy.pools.iter().any(|p| p.keep_ready > 0 && pools.contains(&p.name));
+            let shared = matches!(policy.undeclared, forebay_engine::policy::Undeclared::Under { .. });
             if buys(&queue.tier) == Some(Buys::Nothing) && !kept {
                 let tier = queue.tier.as_deref().unwrap_or_default();
                 let text = if fed || shared {
@@ -292,9 +228,7 @@ impl Lints<'_> {
                 if !may_use(filled, path, pool) {
                     self.say(
                         &["queues", path, "quota", pool],
-                        format!(
-                            "queue `{path}` has a quota in pool `{pool}`, which it may not use"
-                        ),
+                        format!("queue `{path}` has a quota in pool `{pool}`, which it may not use"),
                     );
                 }
                 let closed = check::total(filled, path, pool) == Some(MilliGpu(0))
@@ -313,43 +247,23 @@ impl Lints<'_> {
 /// Whether a queue or one below it may use the pool.
 fn may_use(filled: &Written, path: &str, pool: &str) -> bool {
     let below = format!("{path}/");
-    let family = filled
-        .queues
-        .iter()
-        .flatten()
-        .filter(|(p, _)| *p == path || p.starts_with(&below));
-    family
-        .flat_map(|(_, q)| q.pools.iter().flatten())
-        .any(|p| p == pool)
+    let family = filled.queues.iter().flatten().filter(|(p, _)| *p == path || p.starts_with(&below));
+    family.flat_map(|(_, q)| q.pools.iter().flatten()).any(|p| p == pool)
 }
 
 /// Whether somebody in the tree of `root` names a quota for the pool; else the tree is unbounded there.
 fn is_bounded(policy: &Policy, root: &str, pool: forebay_engine::ids::PoolId) -> bool {
     let below = format!("{root}/");
-    let family = policy
-        .quotas
-        .iter()
-        .filter(|q| q.name == root || q.name.starts_with(&below));
-    family
-        .filter_map(|q| q.limits.get(&pool))
-        .any(|l| l.nominal < super::compile::NO_QUOTA)
+    let family = policy.quotas.iter().filter(|q| q.name == root || q.name.starts_with(&below));
+    family.filter_map(|q| q.limits.get(&pool)).any(|l| l.nominal < super::compile::NO_QUOTA)
 }
 
 /// What `forebay check` prints for a good policy.
 pub(super) fn report(compiled: &Compiled, source_name: &str) -> String {
     let policy = &compiled.policy;
-    let types: std::collections::BTreeSet<&str> = policy
-        .offerings
-        .iter()
-        .map(|o| o.instance_type.as_str())
-        .collect();
-    let zones: std::collections::BTreeSet<&str> =
-        policy.offerings.iter().map(|o| o.zone.as_str()).collect();
-    let spot = policy
-        .offerings
-        .iter()
-        .filter(|o| o.capacity == CapacityType::Spot)
-        .count();
+    let types: std::collections::BTreeSet<&str> = policy.offerings.iter().map(|o| o.instance_type.as_str()).collect();
+    let zones: std::collections::BTreeSet<&str> = policy.offerings.iter().map(|o| o.zone.as_str()).collect();
+    let spot = policy.offerings.iter().filter(|o| o.capacity == CapacityType::Spot).count();
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -374,9 +288,5 @@ pub(super) fn report(compiled: &Compiled, source_name: &str) -> String {
 }
 
 fn count(n: usize, what: &str) -> String {
-    if n == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{n} {what}s")
-    }
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }

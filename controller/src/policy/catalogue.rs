@@ -21,13 +21,7 @@ impl Catalogue {
     /// The built-in price rows in the simulated cloud's zones.
     #[must_use]
     pub fn builtin() -> Catalogue {
-        Catalogue::new(
-            prices::builtin(),
-            Self::SIMULATED_ZONES
-                .iter()
-                .map(|z| (*z).to_owned())
-                .collect(),
-        )
+        Catalogue::new(prices::builtin(), Self::SIMULATED_ZONES.iter().map(|z| (*z).to_owned()).collect())
     }
 
     /// Price rows of one's own. Every type is sold in every zone.
@@ -55,35 +49,22 @@ impl Catalogue {
             InstanceTypes::Any => true,
             InstanceTypes::Listed(globs) => globs.iter().any(|g| matches_glob(g, name)),
         };
-        self.rows
-            .iter()
-            .filter(|r| chosen(&r.instance_type))
-            .collect()
+        self.rows.iter().filter(|r| chosen(&r.instance_type)).collect()
     }
 }
 
 /// An offering of a price row. `max_price` is what ceilings book: for spot a part of the on-demand price, in thousandths.
 #[must_use]
-pub fn offering(
-    row: &PriceRow,
-    zone: &str,
-    capacity: CapacityType,
-    spot_max_permille: u16,
-) -> Offering {
+pub fn offering(row: &PriceRow, zone: &str, capacity: CapacityType, spot_max_permille: u16) -> Offering {
     let on_demand = Rate(row.on_demand_micros_per_hour);
     // Rounded up: a bound in money may be missed by a micro-dollar on the safe side only.
     let part = |permille: u64| Rate(on_demand.0.saturating_mul(permille).div_ceil(1000));
     let (price, max_price) = match capacity {
-        CapacityType::Spot => (
-            part(u64::from(row.spot_permille)),
-            part(u64::from(spot_max_permille)),
-        ),
+        CapacityType::Spot => (part(u64::from(row.spot_permille)), part(u64::from(spot_max_permille))),
         CapacityType::Reserved | CapacityType::OnDemand => (on_demand, on_demand),
     };
-    let mut models: Vec<String> = std::iter::once(&row.gpu_model)
-        .chain(&row.aliases)
-        .map(|m| m.to_lowercase())
-        .collect();
+    let mut models: Vec<String> =
+        std::iter::once(&row.gpu_model).chain(&row.aliases).map(|m| m.to_lowercase()).collect();
     models.retain(|m| !m.is_empty());
     Offering {
         instance_type: row.instance_type.clone(),

@@ -10,8 +10,8 @@ use super::written::{self, Written};
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::policy::{
-    self as engine, Buys, Ceiling, Consolidation, Lifecycle, Policy, Pool, QueueRule, QuotaLimit,
-    QuotaNode, Sharing, Tier, Undeclared,
+    self as engine, Buys, Ceiling, Consolidation, Lifecycle, Policy, Pool, QueueRule, QuotaLimit, QuotaNode, Sharing,
+    Tier, Undeclared,
 };
 use forebay_engine::units::{MilliGpu, Span};
 use indexmap::IndexMap;
@@ -61,18 +61,8 @@ impl<'a> Builder<'a> {
     fn new(filled: &'a Written) -> Builder<'a> {
         Builder {
             filled,
-            tiers: filled
-                .tiers
-                .iter()
-                .flat_map(|t| t.keys())
-                .map(String::as_str)
-                .collect(),
-            pools: filled
-                .pools
-                .iter()
-                .flat_map(|p| p.keys())
-                .map(String::as_str)
-                .collect(),
+            tiers: filled.tiers.iter().flat_map(|t| t.keys()).map(String::as_str).collect(),
+            pools: filled.pools.iter().flat_map(|p| p.keys()).map(String::as_str).collect(),
         }
     }
 
@@ -94,12 +84,7 @@ impl<'a> Builder<'a> {
                 Some(written::Buys::Nothing) => Buys::Nothing,
                 Some(written::Buys::SpotThenOnDemand) | None => Buys::SpotThenOnDemand,
             },
-            stoppable_by: tier
-                .stoppable_by
-                .iter()
-                .flatten()
-                .map(|t| self.tier_id(t))
-                .collect(),
+            stoppable_by: tier.stoppable_by.iter().flatten().map(|t| self.tier_id(t)).collect(),
             min_run: tier.min_run.map_or(Span::ZERO, |t| t.0),
             max_run_while_others_wait: tier.max_run_while_others_wait.map(|t| t.0),
         };
@@ -117,9 +102,7 @@ impl<'a> Builder<'a> {
                 (Some(p), None) => at = parent(p),
             }
         };
-        let tier = queue
-            .and_then(|q| q.tier.clone())
-            .or_else(|| default_tier(self.filled.tiers.as_ref()?));
+        let tier = queue.and_then(|q| q.tier.clone()).or_else(|| default_tier(self.filled.tiers.as_ref()?));
         let pools: Vec<&str> = match queue.and_then(|q| q.pools.as_ref()) {
             Some(pools) => pools.iter().map(String::as_str).collect(),
             None => self.pools.clone(),
@@ -142,11 +125,7 @@ impl<'a> Builder<'a> {
 
     /// The node that undeclared queues count against: `under` itself, or a child of it where it has a quota of its own.
     fn undeclared_node(&self, under: &Under) -> String {
-        let declared = self
-            .filled
-            .queues
-            .as_ref()
-            .is_some_and(|q| q.contains_key(&under.under));
+        let declared = self.filled.queues.as_ref().is_some_and(|q| q.contains_key(&under.under));
         if declared && under.quota_together.is_some() {
             format!("{}/(undeclared)", under.under)
         } else {
@@ -185,37 +164,20 @@ impl<'a> Builder<'a> {
     }
 
     fn limits(&self, path: &str, ids: &IndexMap<String, QuotaId>) -> BTreeMap<PoolId, QuotaLimit> {
-        let written = self
-            .filled
-            .queues
-            .as_ref()
-            .and_then(|q| q.get(path))
-            .and_then(|q| q.quota.as_ref());
-        let together = self
-            .shared()
-            .filter(|u| self.undeclared_node(u) == path)
-            .and_then(|u| u.quota_together.as_ref());
+        let written = self.filled.queues.as_ref().and_then(|q| q.get(path)).and_then(|q| q.quota.as_ref());
+        let together =
+            self.shared().filter(|u| self.undeclared_node(u) == path).and_then(|u| u.quota_together.as_ref());
         let mut out = BTreeMap::new();
         for pool in &self.pools {
-            let quota = written
-                .and_then(|q| q.get(*pool))
-                .or_else(|| together.and_then(|q| q.get(*pool)));
+            let quota = written.and_then(|q| q.get(*pool)).or_else(|| together.and_then(|q| q.get(*pool)));
             let limit = match quota {
                 Some(quota) => {
                     let below = self.below(path, pool, ids);
-                    QuotaLimit {
-                        nominal: quota.gpus.0 - below,
-                        borrow: bound(quota.borrow),
-                        lend: bound(quota.lend),
-                    }
+                    QuotaLimit { nominal: quota.gpus.0 - below, borrow: bound(quota.borrow), lend: bound(quota.lend) }
                 }
                 // A whole tree without any quota for this pool is unbounded there: said at its root, for its children borrow from it.
                 None if parent(path).is_none() && total(self.filled, path, pool).is_none() => {
-                    QuotaLimit {
-                        nominal: NO_QUOTA,
-                        borrow: None,
-                        lend: None,
-                    }
+                    QuotaLimit { nominal: NO_QUOTA, borrow: None, lend: None }
                 }
                 None => continue,
             };
@@ -227,28 +189,16 @@ impl<'a> Builder<'a> {
     /// What the children of a path are promised together.
     fn below(&self, path: &str, pool: &str, ids: &IndexMap<String, QuotaId>) -> MilliGpu {
         let children = ids.keys().filter(|c| parent(c) == Some(path));
-        let declared = self
-            .filled
-            .queues
-            .as_ref()
-            .is_some_and(|q| q.contains_key(path));
-        let together = self
-            .shared()
-            .filter(|u| declared && u.under == path)
-            .and_then(|u| u.quota_together.as_ref()?.get(pool));
-        let sum = children
-            .filter_map(|c| total(self.filled, c, pool))
-            .fold(MilliGpu(0), |a, b| a + b);
+        let declared = self.filled.queues.as_ref().is_some_and(|q| q.contains_key(path));
+        let together =
+            self.shared().filter(|u| declared && u.under == path).and_then(|u| u.quota_together.as_ref()?.get(pool));
+        let sum = children.filter_map(|c| total(self.filled, c, pool)).fold(MilliGpu(0), |a, b| a + b);
         sum + together.map_or(MilliGpu(0), |q| q.gpus.0)
     }
 }
 
 fn position(names: &[&str], name: &str) -> u16 {
-    names
-        .iter()
-        .position(|n| *n == name)
-        .and_then(|at| u16::try_from(at).ok())
-        .unwrap_or(u16::MAX)
+    names.iter().position(|n| *n == name).and_then(|at| u16::try_from(at).ok()).unwrap_or(u16::MAX)
 }
 
 fn quota_of(ids: &IndexMap<String, QuotaId>, path: &str) -> QuotaId {
@@ -265,12 +215,7 @@ fn bound(written: Option<Bound>) -> Option<MilliGpu> {
 
 fn ceiling(written: Option<written::Ceiling>) -> Ceiling {
     let c = written.unwrap_or_default();
-    Ceiling {
-        nodes: c.nodes,
-        on_demand_nodes: c.on_demand_nodes,
-        gpus: c.gpus,
-        spend: c.spend.map(|s| s.0),
-    }
+    Ceiling { nodes: c.nodes, on_demand_nodes: c.on_demand_nodes, gpus: c.gpus, spend: c.spend.map(|s| s.0) }
 }
 
 /// Each offering once, and for each pool the positions of its own.
@@ -281,11 +226,7 @@ fn offerings(stock: &[Stock]) -> (Vec<Offering>, Vec<Vec<u32>>) {
     for pool in stock {
         let mut own = Vec::new();
         for offering in &pool.offerings {
-            let key = (
-                offering.instance_type.clone(),
-                offering.zone.clone(),
-                offering.capacity,
-            );
+            let key = (offering.instance_type.clone(), offering.zone.clone(), offering.capacity);
             let at = *known.entry(key).or_insert_with(|| {
                 all.push(offering.clone());
                 u32::try_from(all.len() - 1).unwrap_or(u32::MAX)
@@ -302,12 +243,9 @@ fn compiled_pool(name: &str, pool: &written::Pool, offerings: Vec<u32>) -> Pool 
     let keep_ready = match &pool.keep_ready {
         None => 0,
         Some(KeepReady::Always(nodes)) => *nodes,
-        Some(KeepReady::Scheduled(lines)) => lines
-            .iter()
-            .filter(|l| l.when.is_none())
-            .map(|l| l.nodes)
-            .max()
-            .unwrap_or(0),
+        Some(KeepReady::Scheduled(lines)) => {
+            lines.iter().filter(|l| l.when.is_none()).map(|l| l.nodes).max().unwrap_or(0)
+        }
     };
     Pool {
         name: name.to_owned(),
@@ -318,10 +256,9 @@ fn compiled_pool(name: &str, pool: &written::Pool, offerings: Vec<u32>) -> Pool 
             Some(Drain::After(time)) => engine::Drain::After(time.0),
             Some(Drain::Auto) | None => engine::Drain::Auto,
         },
-        sharing: pool.sharing.map(|s| Sharing {
-            time_slices: s.time_slices,
-            smallest: s.smallest.map_or(1000, |p| p.0),
-        }),
+        sharing: pool
+            .sharing
+            .map(|s| Sharing { time_slices: s.time_slices, smallest: s.smallest.map_or(1000, |p| p.0) }),
     }
 }
 
@@ -332,12 +269,8 @@ fn consolidation(filled: &Written) -> Consolidation {
     };
     Consolidation {
         // A factor is at most a million, in thousandths: it fits.
-        worth_it: w
-            .worth_it
-            .map_or(base.worth_it, |f| u32::try_from(f.0).unwrap_or(u32::MAX)),
-        moves_per_hour: w
-            .moves_per_hour
-            .map_or(base.moves_per_hour, |p| u32::from(p.0)),
+        worth_it: w.worth_it.map_or(base.worth_it, |f| u32::try_from(f.0).unwrap_or(u32::MAX)),
+        moves_per_hour: w.moves_per_hour.map_or(base.moves_per_hour, |p| u32::from(p.0)),
         every: w.every.map_or(base.every, |t| t.0),
     }
 }

@@ -7,9 +7,7 @@
 
 use super::fault::{Fault, Pos, listed, meant, nearest, shown};
 use super::tree::{Entry, Node, Value};
-use serde::de::{
-    self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer, Visitor,
-};
+use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer, Visitor};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,11 +17,7 @@ pub fn decode<T: DeserializeOwned>(root: &Node) -> (Option<T>, Vec<Fault>) {
     let cx = Cx::default();
     // Each turn sets one value aside; after so many faults nobody reads on.
     for _ in 0..64 {
-        match T::deserialize(At {
-            node: root,
-            key: root.pos,
-            cx: &cx,
-        }) {
+        match T::deserialize(At { node: root, key: root.pos, cx: &cx }) {
             Ok(value) => {
                 let faults = cx.faults.into_inner();
                 return (faults.is_empty().then_some(value), faults);
@@ -31,9 +25,7 @@ pub fn decode<T: DeserializeOwned>(root: &Node) -> (Option<T>, Vec<Fault>) {
             Err(problem) => {
                 let before = cx.aside.borrow().len();
                 let _ = cx.record(root, root.pos, problem);
-                if cx.aside.borrow().contains(&root.id)
-                    || cx.aside.borrow().len() == before && before == 0
-                {
+                if cx.aside.borrow().contains(&root.id) || cx.aside.borrow().len() == before && before == 0 {
                     break;
                 }
             }
@@ -63,25 +55,16 @@ impl Cx {
         match problem {
             Problem::Recorded => return Problem::Recorded,
             Problem::Said(message) => {
-                let (what, remedy) = message
-                    .split_once("; ")
-                    .unwrap_or((message.as_str(), "see `forebay schema policy`"));
-                let pos = if matches!(node.value, Value::Scalar { .. }) {
-                    node.pos
-                } else {
-                    key
-                };
+                let (what, remedy) =
+                    message.split_once("; ").unwrap_or((message.as_str(), "see `forebay schema policy`"));
+                let pos = if matches!(node.value, Value::Scalar { .. }) { node.pos } else { key };
                 self.add(Fault::new(pos, what, remedy));
             }
             Problem::Missing(field) => {
                 // A required field that was set aside has its own fault.
                 let there = node.child(field).is_some_and(|(n, _)| self.is_aside(n));
                 if !there {
-                    self.add(Fault::new(
-                        key,
-                        format!("`{field}` is missing"),
-                        format!("add `{field}:` here"),
-                    ));
+                    self.add(Fault::new(key, format!("`{field}` is missing"), format!("add `{field}:` here")));
                 }
             }
         }
@@ -129,18 +112,11 @@ impl de::Error for Problem {
             "a string" => "a name".to_owned(),
             other => other.to_owned(),
         };
-        Problem::Said(format!(
-            "{} stands here; write {wanted}",
-            found_words(&found)
-        ))
+        Problem::Said(format!("{} stands here; write {wanted}", found_words(&found)))
     }
 
     fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
-        Problem::Said(format!(
-            "unknown field `{}`; {}",
-            shown(field),
-            meant(field, known.iter().copied())
-        ))
+        Problem::Said(format!("unknown field `{}`; {}", shown(field), meant(field, known.iter().copied())))
     }
 
     fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
@@ -184,16 +160,8 @@ impl<'t> At<'t> {
     fn map<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
         match &self.node.value {
             // `queues:` with all of its lines commented out.
-            Value::Null => visitor.visit_map(Entries {
-                entries: [].iter(),
-                value: None,
-                cx: self.cx,
-            }),
-            Value::Map(entries) => visitor.visit_map(Entries {
-                entries: entries.iter(),
-                value: None,
-                cx: self.cx,
-            }),
+            Value::Null => visitor.visit_map(Entries { entries: [].iter(), value: None, cx: self.cx }),
+            Value::Map(entries) => visitor.visit_map(Entries { entries: entries.iter(), value: None, cx: self.cx }),
             _ => Err(self.wrong(&visitor)),
         }
     }
@@ -224,10 +192,7 @@ impl<'t> Deserializer<'t> for At<'t> {
         match &self.node.value {
             Value::Null => visitor.visit_unit(),
             Value::Scalar { text, .. } => visitor.visit_borrowed_str(text),
-            Value::List(items) => visitor.visit_seq(Items {
-                items: items.iter(),
-                cx: self.cx,
-            }),
+            Value::List(items) => visitor.visit_seq(Items { items: items.iter(), cx: self.cx }),
             Value::Map(_) => self.map(visitor),
         }
     }
@@ -241,27 +206,18 @@ impl<'t> Deserializer<'t> for At<'t> {
         match &self.node.value {
             Value::Scalar { text, .. } if text == "true" => visitor.visit_bool(true),
             Value::Scalar { text, .. } if text == "false" => visitor.visit_bool(false),
-            Value::Scalar { text, .. } => Err(Problem::Said(format!(
-                "`{}` is neither true nor false; write `true` or `false`",
-                shown(text)
-            ))),
+            Value::Scalar { text, .. } => {
+                Err(Problem::Said(format!("`{}` is neither true nor false; write `true` or `false`", shown(text))))
+            }
             _ => Err(self.wrong(&visitor)),
         }
     }
 
     fn deserialize_option<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
-        if self.node.value == Value::Null {
-            visitor.visit_none()
-        } else {
-            visitor.visit_some(self)
-        }
+        if self.node.value == Value::Null { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'t>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Problem> {
+    fn deserialize_newtype_struct<V: Visitor<'t>>(self, _: &'static str, visitor: V) -> Result<V::Value, Problem> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -276,10 +232,7 @@ impl<'t> Deserializer<'t> for At<'t> {
         visitor: V,
     ) -> Result<V::Value, Problem> {
         if let Value::Map(entries) = &self.node.value {
-            for entry in entries
-                .iter()
-                .filter(|e| !fields.contains(&e.key.as_str()) && !self.cx.is_aside(&e.value))
-            {
+            for entry in entries.iter().filter(|e| !fields.contains(&e.key.as_str()) && !self.cx.is_aside(&e.value)) {
                 let name = shown(&entry.key);
                 self.cx.add(Fault::new(
                     entry.key_pos,
@@ -319,43 +272,24 @@ struct Entries<'t> {
 impl<'t> de::MapAccess<'t> for Entries<'t> {
     type Error = Problem;
 
-    fn next_key_seed<K: DeserializeSeed<'t>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Problem> {
+    fn next_key_seed<K: DeserializeSeed<'t>>(&mut self, seed: K) -> Result<Option<K::Value>, Problem> {
         let cx = self.cx;
         let Some(entry) = self.entries.by_ref().find(|e| !cx.is_aside(&e.value)) else {
             return Ok(None);
         };
         self.value = Some(entry);
-        seed.deserialize(de::value::BorrowedStrDeserializer::new(&entry.key))
-            .map(Some)
-            .map_err(|e: Problem| {
-                // A key that cannot be read is set aside with its value.
-                cx.record(
-                    &Node {
-                        pos: entry.key_pos,
-                        ..entry.value.clone()
-                    },
-                    entry.key_pos,
-                    e,
-                )
-            })
+        seed.deserialize(de::value::BorrowedStrDeserializer::new(&entry.key)).map(Some).map_err(|e: Problem| {
+            // A key that cannot be read is set aside with its value.
+            cx.record(&Node { pos: entry.key_pos, ..entry.value.clone() }, entry.key_pos, e)
+        })
     }
 
     fn next_value_seed<S: DeserializeSeed<'t>>(&mut self, seed: S) -> Result<S::Value, Problem> {
         let Some(entry) = self.value.take() else {
-            return Err(Problem::Said(
-                "a value without a key; see the schema".to_owned(),
-            ));
+            return Err(Problem::Said("a value without a key; see the schema".to_owned()));
         };
-        let at = At {
-            node: &entry.value,
-            key: entry.key_pos,
-            cx: self.cx,
-        };
-        seed.deserialize(at)
-            .map_err(|e| self.cx.record(at.node, at.key, e))
+        let at = At { node: &entry.value, key: entry.key_pos, cx: self.cx };
+        seed.deserialize(at).map_err(|e| self.cx.record(at.node, at.key, e))
     }
 }
 
@@ -367,21 +301,12 @@ struct Items<'t> {
 impl<'t> de::SeqAccess<'t> for Items<'t> {
     type Error = Problem;
 
-    fn next_element_seed<S: DeserializeSeed<'t>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, Problem> {
+    fn next_element_seed<S: DeserializeSeed<'t>>(&mut self, seed: S) -> Result<Option<S::Value>, Problem> {
         let cx = self.cx;
         let Some(node) = self.items.by_ref().find(|n| !cx.is_aside(n)) else {
             return Ok(None);
         };
-        let at = At {
-            node,
-            key: node.pos,
-            cx,
-        };
-        seed.deserialize(at)
-            .map(Some)
-            .map_err(|e| cx.record(node, node.pos, e))
+        let at = At { node, key: node.pos, cx };
+        seed.deserialize(at).map(Some).map_err(|e| cx.record(node, node.pos, e))
     }
 }

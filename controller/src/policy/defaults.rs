@@ -35,9 +35,7 @@ pub fn filled(written: &Written) -> Written {
         tier.min_run.get_or_insert(Time(Span::ZERO));
     }
     let tier = default_tier(tiers);
-    let pools = out
-        .pools
-        .get_or_insert_with(|| IndexMap::from([(DEFAULT_POOL.to_owned(), Pool::default())]));
+    let pools = out.pools.get_or_insert_with(|| IndexMap::from([(DEFAULT_POOL.to_owned(), Pool::default())]));
     pools.values_mut().for_each(fill_pool);
     let pool_names: Vec<String> = pools.keys().cloned().collect();
 
@@ -45,16 +43,11 @@ pub fn filled(written: &Written) -> Written {
     let queues = out.queues.get_or_insert_default();
     for (path, queue) in queues.iter_mut() {
         queue.tier = inherited(&declared, path, |q| q.tier.clone()).or_else(|| tier.clone());
-        queue.pools =
-            inherited(&declared, path, |q| q.pools.clone()).or_else(|| Some(pool_names.clone()));
+        queue.pools = inherited(&declared, path, |q| q.pools.clone()).or_else(|| Some(pool_names.clone()));
         queue.submitters = inherited(&declared, path, |q| q.submitters.clone());
         queue.start = inherited(&declared, path, |q| q.start);
         queue.weight.get_or_insert(Factor(1000));
-        queue
-            .quota
-            .iter_mut()
-            .flat_map(|q| q.values_mut())
-            .for_each(fill_quota);
+        queue.quota.iter_mut().flat_map(|q| q.values_mut()).for_each(fill_quota);
         if let Some(start) = &mut queue.start {
             start.when_late.get_or_insert(WhenLate::Wait);
         }
@@ -62,29 +55,17 @@ pub fn filled(written: &Written) -> Written {
             budget.when_spent.get_or_insert(WhenSpent::Hold);
         }
     }
-    if let UndeclaredQueues::Shared(under) = out
-        .undeclared_queues
-        .get_or_insert(UndeclaredQueues::Reject)
-    {
+    if let UndeclaredQueues::Shared(under) = out.undeclared_queues.get_or_insert(UndeclaredQueues::Reject) {
         under.at_most.get_or_insert(DEFAULT_AT_MOST);
-        under
-            .quota_together
-            .iter_mut()
-            .flat_map(|q| q.values_mut())
-            .for_each(fill_quota);
+        under.quota_together.iter_mut().flat_map(|q| q.values_mut()).for_each(fill_quota);
     }
     let consolidation = out.consolidation.get_or_insert_default();
     let engine = EngineConsolidation::default();
-    consolidation
-        .worth_it
-        .get_or_insert(Factor(u64::from(engine.worth_it)));
+    consolidation.worth_it.get_or_insert(Factor(u64::from(engine.worth_it)));
     let moves = u16::try_from(engine.moves_per_hour).unwrap_or(1000);
     consolidation.moves_per_hour.get_or_insert(Percent(moves));
     consolidation.every.get_or_insert(Time(engine.every));
-    out.fairness
-        .get_or_insert_default()
-        .half_life
-        .get_or_insert(Time(Span::mins(7 * 24 * 60)));
+    out.fairness.get_or_insert_default().half_life.get_or_insert(Time(Span::mins(7 * 24 * 60)));
     fill_lifecycle(out.lifecycle.get_or_insert_default());
     out
 }
@@ -109,10 +90,7 @@ fn default_tiers() -> IndexMap<String, Tier> {
                 ..tier(500, Buys::SpotThenOnDemand, &["critical"])
             },
         ),
-        (
-            "scavenger".to_owned(),
-            tier(0, Buys::Nothing, &["critical", "normal"]),
-        ),
+        ("scavenger".to_owned(), tier(0, Buys::Nothing, &["critical", "normal"])),
     ])
 }
 
@@ -120,19 +98,11 @@ fn default_tiers() -> IndexMap<String, Tier> {
 #[must_use]
 pub fn default_tier(tiers: &IndexMap<String, Tier>) -> Option<String> {
     let only = (tiers.len() == 1).then(|| tiers.keys().next()).flatten();
-    tiers
-        .get_key_value(DEFAULT_TIER)
-        .map(|(name, _)| name)
-        .or(only)
-        .cloned()
+    tiers.get_key_value(DEFAULT_TIER).map(|(name, _)| name).or(only).cloned()
 }
 
 /// A field of the queue, or of its nearest ancestor that states it.
-fn inherited<T>(
-    queues: &IndexMap<String, Queue>,
-    path: &str,
-    field: impl Fn(&Queue) -> Option<T>,
-) -> Option<T> {
+fn inherited<T>(queues: &IndexMap<String, Queue>, path: &str, field: impl Fn(&Queue) -> Option<T>) -> Option<T> {
     let mut at = Some(path);
     while let Some(path) = at {
         if let Some(found) = queues.get(path).and_then(&field) {
@@ -144,9 +114,7 @@ fn inherited<T>(
 }
 
 fn fill_quota(quota: &mut Quota) {
-    quota
-        .borrow
-        .get_or_insert(Bound::Gpus(super::units::Gpus(MilliGpu(0))));
+    quota.borrow.get_or_insert(Bound::Gpus(super::units::Gpus(MilliGpu(0))));
     quota.lend.get_or_insert(Bound::All);
 }
 
@@ -154,15 +122,10 @@ fn fill_pool(pool: &mut Pool) {
     pool.instance_types.get_or_insert(InstanceTypes::Any);
     pool.keep_ready.get_or_insert(KeepReady::Always(0));
     pool.drain.get_or_insert(Drain::Auto);
-    pool.spot
-        .get_or_insert_default()
-        .max_price
-        .get_or_insert(Percent(1000));
+    pool.spot.get_or_insert_default().max_price.get_or_insert(Percent(1000));
     if let Some(sharing) = &mut pool.sharing {
         // An even slice, rounded up to a whole thousandth; none when there are no slices, which `check` refuses.
-        let even = 1000u16
-            .checked_div(sharing.time_slices)
-            .map_or(0, |_| 1000u16.div_ceil(sharing.time_slices));
+        let even = 1000u16.checked_div(sharing.time_slices).map_or(0, |_| 1000u16.div_ceil(sharing.time_slices));
         sharing.smallest.get_or_insert(Percent(even));
     }
 }
@@ -184,7 +147,5 @@ fn fill_lifecycle(lifecycle: &mut Lifecycle) {
         EngineOnLinger::Warn => OnLinger::Warn,
         EngineOnLinger::Stop => OnLinger::Stop,
     });
-    lifecycle
-        .quarantine_after
-        .get_or_insert(engine.quarantine_after);
+    lifecycle.quarantine_after.get_or_insert(engine.quarantine_after);
 }

@@ -23,9 +23,7 @@ pub fn explain(filled: &Written, source: &Node) -> String {
     if let (Some(tree), _) = tree::parse(&text) {
         annotate(&tree, source, &mut Vec::new(), &mut notes);
     }
-    let mut out = String::from(
-        "# Values marked `default` are not written in the file; they hold all the same.\n",
-    );
+    let mut out = String::from("# Values marked `default` are not written in the file; they hold all the same.\n");
     for (at, line) in text.lines().enumerate() {
         // Writing to a string cannot fail.
         let _ = match notes.get(&(at + 1)) {
@@ -37,12 +35,7 @@ pub fn explain(filled: &Written, source: &Node) -> String {
 }
 
 /// Notes by line: for each scalar or list whose path the source does not have, or that this version does not act on.
-fn annotate<'t>(
-    node: &'t Node,
-    source: &Node,
-    path: &mut Vec<&'t str>,
-    notes: &mut BTreeMap<usize, String>,
-) {
+fn annotate<'t>(node: &'t Node, source: &Node, path: &mut Vec<&'t str>, notes: &mut BTreeMap<usize, String>) {
     let Value::Map(entries) = &node.value else {
         return;
     };
@@ -51,13 +44,9 @@ fn annotate<'t>(
         match &entry.value.value {
             Value::Map(inner) if !inner.is_empty() => annotate(&entry.value, source, path, notes),
             _ => {
-                let said = if source.has(path) {
-                    None
-                } else {
-                    Some(note(source, path))
-                };
-                let idle = super::advice::is_idle(path, &entry.value)
-                    .then(|| "not enforced by this version".to_owned());
+                let said = if source.has(path) { None } else { Some(note(source, path)) };
+                let idle =
+                    super::advice::is_idle(path, &entry.value).then(|| "not enforced by this version".to_owned());
                 let notes_here: Vec<String> = said.into_iter().chain(idle).collect();
                 if !notes_here.is_empty() {
                     let line = usize::try_from(entry.key_pos.line).unwrap_or(0);

@@ -30,11 +30,7 @@ impl Fault {
     /// A fault at a place.
     #[must_use]
     pub fn new(pos: Pos, message: impl Into<String>, remedy: impl Into<String>) -> Fault {
-        Fault {
-            pos,
-            message: message.into(),
-            remedy: remedy.into(),
-        }
+        Fault { pos, message: message.into(), remedy: remedy.into() }
     }
 }
 
@@ -65,19 +61,10 @@ impl PolicyErrors {
         faults.truncate(Self::SHOWN);
         let line_of = |line: u32| {
             let at = usize::try_from(line).ok().and_then(|l| l.checked_sub(1));
-            at.and_then(|at| text.lines().nth(at))
-                .unwrap_or_default()
-                .to_owned()
+            at.and_then(|at| text.lines().nth(at)).unwrap_or_default().to_owned()
         };
-        let faults = faults
-            .into_iter()
-            .map(|f| (f.clone(), line_of(f.pos.line)))
-            .collect();
-        PolicyErrors {
-            source_name: source_name.to_owned(),
-            faults,
-            more,
-        }
+        let faults = faults.into_iter().map(|f| (f.clone(), line_of(f.pos.line))).collect();
+        PolicyErrors { source_name: source_name.to_owned(), faults, more }
     }
 
     fn rendered(&self) -> String {
@@ -98,11 +85,7 @@ impl PolicyErrors {
 }
 
 fn render(out: &mut String, source: &str, fault: &Fault, line: &str) -> fmt::Result {
-    let Pos {
-        line: number,
-        column,
-        width,
-    } = fault.pos;
+    let Pos { line: number, column, width } = fault.pos;
     writeln!(out, "error: {}", fault.message)?;
     if number == 0 {
         writeln!(out, "  --> {source}")?;
@@ -112,30 +95,16 @@ fn render(out: &mut String, source: &str, fault: &Fault, line: &str) -> fmt::Res
         writeln!(out, "{gutter}--> {source}:{number}:{column}")?;
         writeln!(out, "{gutter} |")?;
         writeln!(out, "{number} | {shown}")?;
-        writeln!(
-            out,
-            "{gutter} | {}{}",
-            " ".repeat(indent),
-            "^".repeat(width)
-        )?;
+        writeln!(out, "{gutter} | {}{}", " ".repeat(indent), "^".repeat(width))?;
     }
     writeln!(out, "  = help: {}", fault.remedy)
 }
 
 /// The part of a line to show, with the caret's indent and width in it. Tabs and control characters become blanks.
 fn window(line: &str, column: u32, width: u32) -> (String, usize, usize) {
-    let chars: Vec<char> = line
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    let at = usize::try_from(column.saturating_sub(1))
-        .unwrap_or(0)
-        .min(chars.len());
-    let start = if chars.len() > PolicyErrors::LINE_WIDTH {
-        at.saturating_sub(40)
-    } else {
-        0
-    };
+    let chars: Vec<char> = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let at = usize::try_from(column.saturating_sub(1)).unwrap_or(0).min(chars.len());
+    let start = if chars.len() > PolicyErrors::LINE_WIDTH { at.saturating_sub(40) } else { 0 };
     let end = chars.len().min(start + PolicyErrors::LINE_WIDTH);
     let room = end.saturating_sub(at).max(1);
     let width = usize::try_from(width).unwrap_or(1).clamp(1, room);
@@ -151,16 +120,10 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Vec
     }
     let allowed = 1 + given.chars().count() / 4;
     let near = |name: &str| distance(&given.to_lowercase(), &name.to_lowercase());
-    let near: Vec<(usize, &str)> = known
-        .into_iter()
-        .map(|name| (near(name), name))
-        .filter(|(d, _)| *d <= allowed)
-        .collect();
+    let near: Vec<(usize, &str)> =
+        known.into_iter().map(|name| (near(name), name)).filter(|(d, _)| *d <= allowed).collect();
     let least = near.iter().map(|(d, _)| *d).min();
-    near.into_iter()
-        .filter(|(d, _)| Some(*d) == least)
-        .map(|(_, name)| name)
-        .collect()
+    near.into_iter().filter(|(d, _)| Some(*d) == least).map(|(_, name)| name).collect()
 }
 
 /// Edits between two words: insert, delete, replace, or swap of neighbours (optimal string alignment).
@@ -171,9 +134,7 @@ fn distance(a: &str, b: &str) -> usize {
         let mut row = vec![i];
         for j in 1..=b.len() {
             let same = usize::from(a[i - 1] != b[j - 1]);
-            let mut best = (rows[i - 1][j] + 1)
-                .min(row[j - 1] + 1)
-                .min(rows[i - 1][j - 1] + same);
+            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + same);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
                 best = best.min(rows[i - 2][j - 2] + 1);
             }
@@ -210,11 +171,7 @@ pub fn listed(names: &[&str]) -> String {
 /// A value as it may be repeated in a message: one line, at most 60 characters.
 #[must_use]
 pub fn shown(text: &str) -> String {
-    let mut out: String = text
-        .chars()
-        .take(60)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let mut out: String = text.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().count() > 60 {
         out.push_str("...");
     }

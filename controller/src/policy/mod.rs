@@ -76,34 +76,18 @@ impl Compiled {
 ///
 /// # Errors
 /// All faults that could be found, with places and remedies: see [`PolicyErrors`].
-pub fn compile(
-    source_name: &str,
-    text: &str,
-    catalogue: &Catalogue,
-) -> Result<Compiled, PolicyErrors> {
+pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<Compiled, PolicyErrors> {
     let refused = |faults: Vec<Fault>| PolicyErrors::new(source_name, text, faults);
-    let whole =
-        |message: String, remedy: &str| refused(vec![Fault::new(Pos::default(), message, remedy)]);
-    const START: &str =
-        "start with `apiVersion: forebay/v1`, or with one of the ready-made policies";
+    let whole = |message: String, remedy: &str| refused(vec![Fault::new(Pos::default(), message, remedy)]);
+    const START: &str = "start with `apiVersion: forebay/v1`, or with one of the ready-made policies";
     if text.len() > tree::MAX_BYTES {
-        let message = format!(
-            "the file has {} bytes, more than the {} that a policy may have",
-            text.len(),
-            tree::MAX_BYTES
-        );
-        return Err(whole(
-            message,
-            "is this a policy? let `undeclaredQueues` take queues that share a rule",
-        ));
+        let message =
+            format!("the file has {} bytes, more than the {} that a policy may have", text.len(), tree::MAX_BYTES);
+        return Err(whole(message, "is this a policy? let `undeclaredQueues` take queues that share a rule"));
     }
     let (tree, mut faults) = tree::parse(text);
     let Some(tree) = tree else {
-        return Err(if faults.is_empty() {
-            whole("the file is empty".to_owned(), START)
-        } else {
-            refused(faults)
-        });
+        return Err(if faults.is_empty() { whole("the file is empty".to_owned(), START) } else { refused(faults) });
     };
     match &tree.value {
         tree::Value::Map(entries) if !entries.is_empty() => {}
@@ -111,11 +95,7 @@ pub fn compile(
             return Err(whole("the file is empty".to_owned(), START));
         }
         _ => {
-            return Err(refused(vec![Fault::new(
-                tree.pos,
-                "this is not a policy: it is not a map",
-                START,
-            )]));
+            return Err(refused(vec![Fault::new(tree.pos, "this is not a policy: it is not a map", START)]));
         }
     }
     let (written, wrong) = decode::decode::<Written>(&tree);
@@ -131,43 +111,24 @@ pub fn compile(
     }
     let policy = compile::build(&filled, &checked.stock);
     let advice = advice::advise(&tree, &written, &filled, &policy, &checked.stock);
-    Ok(Compiled {
-        policy,
-        routes: Routes::new(checked.routes),
-        advice,
-        written,
-        filled,
-        tree,
-    })
+    Ok(Compiled { policy, routes: Routes::new(checked.routes), advice, written, filled, tree })
 }
 
 /// Compiles the bytes of a policy file, which need not be text.
 ///
 /// # Errors
 /// As [`compile`]; bytes that are not UTF-8 are told with their place.
-pub fn compile_bytes(
-    source_name: &str,
-    bytes: &[u8],
-    catalogue: &Catalogue,
-) -> Result<Compiled, PolicyErrors> {
+pub fn compile_bytes(source_name: &str, bytes: &[u8], catalogue: &Catalogue) -> Result<Compiled, PolicyErrors> {
     match std::str::from_utf8(bytes) {
         Ok(text) => compile(source_name, text, catalogue),
         Err(e) => {
-            let good = String::from_utf8_lossy(&bytes[..e.valid_up_to().min(tree::MAX_BYTES)])
-                .into_owned();
+            let good = String::from_utf8_lossy(&bytes[..e.valid_up_to().min(tree::MAX_BYTES)]).into_owned();
             let line = good.matches('\n').count() + 1;
             let column = good.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
             let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-            let pos = Pos {
-                line: number(line),
-                column: number(column),
-                width: 1,
-            };
-            let fault = Fault::new(
-                pos,
-                "the file is not text: a byte here is not UTF-8",
-                "save the policy as UTF-8 text",
-            );
+            let pos = Pos { line: number(line), column: number(column), width: 1 };
+            let fault =
+                Fault::new(pos, "the file is not text: a byte here is not UTF-8", "save the policy as UTF-8 text");
             Err(PolicyErrors::new(source_name, &good, vec![fault]))
         }
     }

@@ -24,9 +24,7 @@ pub struct Routes {
 
 impl Routes {
     pub(super) fn new(routes: Vec<(Program, String)>) -> Routes {
-        Routes {
-            routes: Arc::new(routes),
-        }
+        Routes { routes: Arc::new(routes) }
     }
 
     /// The queue of the first route that matches `job`, the submitted event's data as JSON. `None`: the job's own queue stands.
@@ -58,9 +56,7 @@ impl Routes {
 
 impl fmt::Debug for Routes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list()
-            .entries(self.routes.iter().map(|(_, queue)| queue))
-            .finish()
+        f.debug_list().entries(self.routes.iter().map(|(_, queue)| queue)).finish()
     }
 }
 
@@ -87,31 +83,26 @@ pub(super) fn compile(when: &str) -> Result<Program, Wrong> {
             let first = errors.errors.first();
             let why = first.map_or_else(|| "syntax error".to_owned(), |e| shown(&e.msg));
             let column = first.map_or(1, |e| e.pos.1.max(0));
-            return Err((
-                format!("the route's expression is not CEL: {why}, at its column {column}"),
-                example,
-            ));
+            return Err((format!("the route's expression is not CEL: {why}, at its column {column}"), example));
         }
         Err(_) => return Err(("the route's expression is not CEL".to_owned(), example)),
     };
     let mut names = Names::default();
     names.walk(program.expression(), &mut Vec::new());
     if let Some(name) = names.unknown.first() {
-        let remedy = format!(
-            "an expression sees `job` only: write `job.{}` if that is meant",
-            shown(name)
-        );
+        let remedy = format!("an expression sees `job` only: write `job.{}` if that is meant", shown(name));
         return Err((format!("`{}` is not known in a route", shown(name)), remedy));
     }
     if let Some(name) = names.functions.iter().find(|f| !known_function(f)) {
-        return Err((
-            format!("`{}` is not a function of CEL", shown(name)),
-            meant(name, FUNCTIONS),
-        ));
+        return Err((format!("`{}` is not a function of CEL", shown(name)), meant(name, FUNCTIONS)));
     }
     if !names.sees_job {
         let what = format!("`{}` says nothing about the job", shown(when));
-        return Err((what, "ask for something of `job`; what no route takes keeps its own queue, or falls to `undeclaredQueues`".to_owned()));
+        return Err((
+            what,
+            "ask for something of `job`; what no route takes keeps its own queue, or falls to `undeclaredQueues`"
+                .to_owned(),
+        ));
     }
     Ok(program)
 }
@@ -201,12 +192,7 @@ impl Names {
                 let before = bound.len();
                 bound.extend([loops.iter_var.clone(), loops.accu_var.clone()]);
                 bound.extend(loops.iter_var2.clone());
-                for part in [
-                    &loops.accu_init,
-                    &loops.loop_cond,
-                    &loops.loop_step,
-                    &loops.result,
-                ] {
+                for part in [&loops.accu_init, &loops.loop_cond, &loops.loop_step, &loops.result] {
                     self.walk(part, bound);
                 }
                 bound.truncate(before);
@@ -236,14 +222,9 @@ fn from_json(json: &serde_json::Value) -> Value {
             (None, None) => Value::Null,
         },
         serde_json::Value::String(s) => Value::from(s.as_str()),
-        serde_json::Value::Array(items) => {
-            Value::from(items.iter().map(from_json).collect::<Vec<Value>>())
-        }
+        serde_json::Value::Array(items) => Value::from(items.iter().map(from_json).collect::<Vec<Value>>()),
         serde_json::Value::Object(fields) => {
-            let map: HashMap<Key, Value> = fields
-                .iter()
-                .map(|(k, v)| (Key::from(k.as_str()), from_json(v)))
-                .collect();
+            let map: HashMap<Key, Value> = fields.iter().map(|(k, v)| (Key::from(k.as_str()), from_json(v))).collect();
             Value::from(map)
         }
     }
@@ -255,12 +236,7 @@ mod tests {
     use serde_json::json;
 
     fn routes(whens: &[(&str, &str)]) -> Routes {
-        Routes::new(
-            whens
-                .iter()
-                .map(|(w, q)| (compile(w).unwrap(), (*q).to_owned()))
-                .collect(),
-        )
+        Routes::new(whens.iter().map(|(w, q)| (compile(w).unwrap(), (*q).to_owned())).collect())
     }
 
     #[test]
@@ -270,33 +246,18 @@ mod tests {
             ("job.priority > 5 && job.gang.each.gpus >= 8", "big"),
             ("job.run.args.exists(a, a.startsWith(\"--sweep\"))", "sweep"),
         ]);
-        assert_eq!(
-            routes.route(&json!({"labels": {"kind": "notebook"}, "priority": 9})),
-            Some("interactive")
-        );
-        assert_eq!(
-            routes.route(&json!({"priority": 9, "gang": {"each": {"gpus": 8}}})),
-            Some("big")
-        );
-        assert_eq!(
-            routes.route(&json!({"run": {"args": ["--sweep=3"]}})),
-            Some("sweep")
-        );
+        assert_eq!(routes.route(&json!({"labels": {"kind": "notebook"}, "priority": 9})), Some("interactive"));
+        assert_eq!(routes.route(&json!({"priority": 9, "gang": {"each": {"gpus": 8}}})), Some("big"));
+        assert_eq!(routes.route(&json!({"run": {"args": ["--sweep=3"]}})), Some("sweep"));
         assert_eq!(routes.route(&json!({"queue": "x"})), None);
         assert_eq!(routes.route(&json!(null)), None);
     }
 
     #[test]
     fn expressions_that_cannot_choose_are_refused() {
-        for bad in [
-            "",
-            "job.",
-            "labels.kind == 'a'",
-            "true",
-            "job.name.lower() == 'a'",
-            "1 + ",
-            "((((((((((((((((((((((job",
-        ] {
+        for bad in
+            ["", "job.", "labels.kind == 'a'", "true", "job.name.lower() == 'a'", "1 + ", "((((((((((((((((((((((job"]
+        {
             assert!(compile(bad).is_err(), "{bad}");
         }
     }

@@ -62,10 +62,7 @@ impl Node {
     #[must_use]
     pub fn child(&self, step: &str) -> Option<(&Node, Pos)> {
         match &self.value {
-            Value::Map(entries) => entries
-                .iter()
-                .find(|e| e.key == step)
-                .map(|e| (&e.value, e.key_pos)),
+            Value::Map(entries) => entries.iter().find(|e| e.key == step).map(|e| (&e.value, e.key_pos)),
             Value::List(items) => items.get(step.parse::<usize>().ok()?).map(|n| (n, n.pos)),
             _ => None,
         }
@@ -74,8 +71,7 @@ impl Node {
     /// Whether the path is written.
     #[must_use]
     pub fn has(&self, path: &[&str]) -> bool {
-        path.split_first()
-            .is_none_or(|(step, rest)| self.child(step).is_some_and(|(n, _)| n.has(rest)))
+        path.split_first().is_none_or(|(step, rest)| self.child(step).is_some_and(|(n, _)| n.has(rest)))
     }
 
     /// Where the value at `path` stands; of a path that is not written, the last key that is.
@@ -99,11 +95,7 @@ impl Node {
             (node, key) = (next, at);
         }
         // An empty value stands nowhere useful.
-        if node.value == Value::Null {
-            key
-        } else {
-            choose(node, key)
-        }
+        if node.value == Value::Null { key } else { choose(node, key) }
     }
 }
 
@@ -113,10 +105,7 @@ pub fn parse(text: &str) -> (Option<Node>, Vec<Fault>) {
     let mut options = Options::default();
     options.emit_comments = false;
     let mut reader = Reader {
-        events: Parser::new_from_str_with_options(
-            text.strip_prefix('\u{feff}').unwrap_or(text),
-            options,
-        ),
+        events: Parser::new_from_str_with_options(text.strip_prefix('\u{feff}').unwrap_or(text), options),
         text,
         faults: Vec::new(),
         anchors: BTreeMap::new(),
@@ -160,11 +149,7 @@ impl<'t> Reader<'t> {
                 } else {
                     "check the indentation, quotes and brackets of this line and the one before it"
                 };
-                Err(Box::new(Fault::new(
-                    spot(*e.marker(), 1),
-                    format!("not valid YAML: {what}"),
-                    remedy,
-                )))
+                Err(Box::new(Fault::new(spot(*e.marker(), 1), format!("not valid YAML: {what}"), remedy)))
             }
         }
     }
@@ -196,11 +181,7 @@ impl<'t> Reader<'t> {
             return Err(too_much(pos));
         }
         // Bounded by MAX_NODES.
-        Ok(Node {
-            id: self.nodes as u32,
-            pos,
-            value,
-        })
+        Ok(Node { id: self.nodes as u32, pos, value })
     }
 
     fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, Stop> {
@@ -213,24 +194,13 @@ impl<'t> Reader<'t> {
             )));
         }
         if event.tag().is_some_and(|t| t.is_custom()) {
-            self.faults.push(Fault::new(
-                pos,
-                "a custom YAML tag (`!...`) means nothing here",
-                "remove the tag",
-            ));
+            self.faults.push(Fault::new(pos, "a custom YAML tag (`!...`) means nothing here", "remove the tag"));
         }
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, _) => {
                 let plain = style == ScalarStyle::Plain;
                 let null = plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
-                let value = if null {
-                    Value::Null
-                } else {
-                    Value::Scalar {
-                        text: text.into_owned(),
-                        plain,
-                    }
-                };
+                let value = if null { Value::Null } else { Value::Scalar { text: text.into_owned(), plain } };
                 (self.fresh(pos, value)?, anchor)
             }
             Event::SequenceStart(_, anchor, _) => {
@@ -241,25 +211,15 @@ impl<'t> Reader<'t> {
                         Some((event, span)) => items.push(self.node(event, span, depth + 1)?),
                     }
                 }
-                (
-                    self.fresh(Pos { width: 1, ..pos }, Value::List(items))?,
-                    anchor,
-                )
+                (self.fresh(Pos { width: 1, ..pos }, Value::List(items))?, anchor)
             }
             Event::MappingStart(_, anchor, _) => {
                 let entries = self.map(depth)?;
-                (
-                    self.fresh(Pos { width: 1, ..pos }, Value::Map(entries))?,
-                    anchor,
-                )
+                (self.fresh(Pos { width: 1, ..pos }, Value::Map(entries))?, anchor)
             }
             Event::Alias(anchor) => {
                 let Some(copy) = self.anchors.get(&anchor).cloned() else {
-                    return Err(Box::new(Fault::new(
-                        pos,
-                        "an alias inside of its own anchor",
-                        "write the value out",
-                    )));
+                    return Err(Box::new(Fault::new(pos, "an alias inside of its own anchor", "write the value out")));
                 };
                 self.nodes += size(&copy);
                 if self.nodes > MAX_NODES {
@@ -290,36 +250,23 @@ impl<'t> Reader<'t> {
                 Some((event, span)) => self.node(event, span, depth + 1)?,
             };
             let Value::Scalar { text: name, .. } = key.value else {
-                self.faults.push(Fault::new(
-                    key.pos,
-                    "a key that is not a name",
-                    "write a name before the colon",
-                ));
+                self.faults.push(Fault::new(key.pos, "a key that is not a name", "write a name before the colon"));
                 continue;
             };
             if let Some(line) = first.get(&name) {
                 let message = format!("`{}` is given twice: first on line {line}", shown(&name));
-                self.faults
-                    .push(Fault::new(key.pos, message, "keep one of them"));
+                self.faults.push(Fault::new(key.pos, message, "keep one of them"));
                 continue;
             }
             first.insert(name.clone(), key.pos.line);
-            entries.push(Entry {
-                key: name,
-                key_pos: key.pos,
-                value,
-            });
+            entries.push(Entry { key: name, key_pos: key.pos, value });
         }
     }
 }
 
 fn spot(mark: Marker, width: u32) -> Pos {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    Pos {
-        line: number(mark.line()).max(1),
-        column: number(mark.col()).saturating_add(1),
-        width: width.max(1),
-    }
+    Pos { line: number(mark.line()).max(1), column: number(mark.col()).saturating_add(1), width: width.max(1) }
 }
 
 fn size(node: &Node) -> usize {

@@ -51,10 +51,7 @@ pub enum Drain {
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "`auto`, or a map such as `{after: 5m}`"
-)]
+#[serde(deny_unknown_fields, expecting = "`auto`, or a map such as `{after: 5m}`")]
 struct After {
     /// So long idle.
     after: Time,
@@ -161,22 +158,13 @@ const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 /// `Mon-Fri 09:00-18:00`, `Sat,Sun 10:00-12:00`, `22:00-06:00`, `Mon-Fri`.
 fn is_hours(text: &str) -> bool {
     let day = |d: &str| DAYS.contains(&d);
-    let days = |t: &str| {
-        t.split(',').all(|part| {
-            part.split_once('-')
-                .map_or_else(|| day(part), |(a, b)| day(a) && day(b))
-        })
-    };
+    let days =
+        |t: &str| t.split(',').all(|part| part.split_once('-').map_or_else(|| day(part), |(a, b)| day(a) && day(b)));
     let time = |t: &str| {
         let number = |n: &str, below: u8| n.len() == 2 && n.parse::<u8>().is_ok_and(|n| n < below);
-        t == "24:00"
-            || t.split_once(':')
-                .is_some_and(|(h, m)| number(h, 24) && number(m, 60))
+        t == "24:00" || t.split_once(':').is_some_and(|(h, m)| number(h, 24) && number(m, 60))
     };
-    let hours = |t: &str| {
-        t.split_once('-')
-            .is_some_and(|(a, b)| a != b && a != "24:00" && time(a) && time(b))
-    };
+    let hours = |t: &str| t.split_once('-').is_some_and(|(a, b)| a != b && a != "24:00" && time(a) && time(b));
     let words: Vec<&str> = text.split_whitespace().collect();
     match words[..] {
         [one] => days(one) || hours(one),

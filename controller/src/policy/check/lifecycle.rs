@@ -23,11 +23,7 @@ impl Check<'_> {
         // The quickest type is what can boot at all.
         let boots = stock.iter().flat_map(|s| &s.offerings).map(|o| o.boot);
         let quickest = boots.min().unwrap_or(second);
-        self.at_least(
-            &["lifecycle", "bootTimeout"],
-            written.boot_timeout,
-            quickest,
-        );
+        self.at_least(&["lifecycle", "bootTimeout"], written.boot_timeout, quickest);
         if written.quarantine_after == Some(0) {
             let path = ["lifecycle", "quarantineAfter"];
             let what = "a node would be quarantined before its first fault";

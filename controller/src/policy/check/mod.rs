@@ -42,19 +42,8 @@ pub struct Checked {
 }
 
 /// Checks a policy: as written, and with its defaults filled in.
-pub fn check(
-    tree: &Node,
-    written: &Written,
-    filled: &Written,
-    catalogue: &Catalogue,
-) -> (Checked, Vec<Fault>) {
-    let mut check = Check {
-        tree,
-        written,
-        filled,
-        catalogue,
-        faults: Vec::new(),
-    };
+pub fn check(tree: &Node, written: &Written, filled: &Written, catalogue: &Catalogue) -> (Checked, Vec<Fault>) {
+    let mut check = Check { tree, written, filled, catalogue, faults: Vec::new() };
     check.metadata();
     check.tiers();
     let stock = check.pools();
@@ -104,17 +93,11 @@ impl Check<'_> {
     }
 }
 
-const NAME_RULE: &str =
-    "use letters, digits, `-`, `_` and `.`, at most 63 of them, the first a letter or digit";
+const NAME_RULE: &str = "use letters, digits, `-`, `_` and `.`, at most 63 of them, the first a letter or digit";
 
 /// A name that can be a label, a file and a part of a path.
 fn is_name(name: &str) -> bool {
-    let first = name
-        .chars()
-        .next()
-        .is_some_and(|c| c.is_ascii_alphanumeric());
-    let rest = name
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    let first = name.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
+    let rest = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     first && rest && name.len() <= MAX_NAME
 }

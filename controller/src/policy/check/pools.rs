@@ -36,15 +36,8 @@ impl Check<'_> {
                 );
             }
             if pools.len() > MAX_POOLS {
-                let what = format!(
-                    "{} pools are more than the {MAX_POOLS} that there may be",
-                    pools.len()
-                );
-                self.at_key(
-                    &["pools"],
-                    what,
-                    "merge some of them: a pool may have many instance types",
-                );
+                let what = format!("{} pools are more than the {MAX_POOLS} that there may be", pools.len());
+                self.at_key(&["pools"], what, "merge some of them: a pool may have many instance types");
             }
         }
         self.limits();
@@ -55,49 +48,24 @@ impl Check<'_> {
     }
 
     fn limits(&mut self) {
-        let floors: u64 = self
-            .filled
-            .pools
-            .as_ref()
-            .into_iter()
-            .flatten()
-            .map(|(_, p)| u64::from(floor(p)))
-            .sum();
+        let floors: u64 = self.filled.pools.as_ref().into_iter().flatten().map(|(_, p)| u64::from(floor(p))).sum();
         let limits = self.filled.limits.unwrap_or_default();
         if let Some(nodes) = limits.nodes.filter(|n| u64::from(*n) < floors) {
-            let what = format!(
-                "limits.nodes is {nodes}, but the pools keep {floors} nodes ready together"
-            );
-            self.at(
-                &["limits", "nodes"],
-                what,
-                "raise it, or keep fewer nodes ready",
-            );
+            let what = format!("limits.nodes is {nodes}, but the pools keep {floors} nodes ready together");
+            self.at(&["limits", "nodes"], what, "raise it, or keep fewer nodes ready");
         }
     }
 
     fn pool(&mut self, name: &str, pool: &Pool) -> Stock {
         if !is_name(name) {
-            self.at_key(
-                &["pools", name],
-                format!("`{}` cannot be a pool's name", shown(name)),
-                NAME_RULE,
-            );
+            self.at_key(&["pools", name], format!("`{}` cannot be a pool's name", shown(name)), NAME_RULE);
         }
         self.instance_types(name, pool);
         self.zones(name, pool);
         self.sharing(name, pool);
-        if pool
-            .spot
-            .and_then(|s| s.max_price)
-            .is_some_and(|p| p.0 == 0)
-        {
+        if pool.spot.and_then(|s| s.max_price).is_some_and(|p| p.0 == 0) {
             let what = format!("pool `{name}` bids 0 % for spot and can never get any");
-            self.at(
-                &["pools", name, "spot", "maxPrice"],
-                what,
-                "raise it, or use tiers that buy on-demand",
-            );
+            self.at(&["pools", name, "spot", "maxPrice"], what, "raise it, or use tiers that buy on-demand");
         }
         let stock = self.stock(pool);
         self.floor_fits(name, pool, &stock);
@@ -115,12 +83,7 @@ impl Check<'_> {
                 "name some, or write `any`",
             );
         }
-        let known: BTreeSet<&str> = self
-            .catalogue
-            .rows()
-            .iter()
-            .map(|r| r.instance_type.as_str())
-            .collect();
+        let known: BTreeSet<&str> = self.catalogue.rows().iter().map(|r| r.instance_type.as_str()).collect();
         for (at, glob) in globs.iter().enumerate() {
             let one = InstanceTypes::Listed(vec![glob.clone()]);
             if !self.catalogue.rows_of(&one).is_empty() {
@@ -129,14 +92,9 @@ impl Check<'_> {
             let path = ["pools", name, "instanceTypes", &at.to_string()];
             if glob.contains(['*', '?']) {
                 let some = known.iter().next().copied().unwrap_or_default();
-                let remedy = format!(
-                    "write a type of the catalogue such as `{some}`, a glob that matches some, or `any`"
-                );
-                self.at(
-                    &path,
-                    format!("no instance type matches `{}`", shown(glob)),
-                    remedy,
-                );
+                let remedy =
+                    format!("write a type of the catalogue such as `{some}`, a glob that matches some, or `any`");
+                self.at(&path, format!("no instance type matches `{}`", shown(glob)), remedy);
             } else {
                 let near = nearest(glob, known.iter().copied());
                 let remedy = if near.is_empty() {
@@ -144,11 +102,7 @@ impl Check<'_> {
                 } else {
                     meant(glob, near)
                 };
-                self.at(
-                    &path,
-                    format!("the catalogue has no instance type `{}`", shown(glob)),
-                    remedy,
-                );
+                self.at(&path, format!("the catalogue has no instance type `{}`", shown(glob)), remedy);
             }
         }
     }
@@ -178,11 +132,7 @@ impl Check<'_> {
         let Some(sharing) = pool.sharing else { return };
         if sharing.time_slices == 0 || sharing.time_slices > MAX_SLICES {
             let what = format!("{} jobs on one GPU cannot be", sharing.time_slices);
-            self.at(
-                &["pools", name, "sharing", "timeSlices"],
-                what,
-                format!("write a number from 1 to {MAX_SLICES}"),
-            );
+            self.at(&["pools", name, "sharing", "timeSlices"], what, format!("write a number from 1 to {MAX_SLICES}"));
         } else if sharing.smallest.is_some_and(|s| s.0 == 0) {
             self.at(
                 &["pools", name, "sharing", "smallest"],
@@ -195,12 +145,7 @@ impl Check<'_> {
     /// All offerings of a pool. What no tier would ever buy is left out.
     fn stock(&self, pool: &Pool) -> Stock {
         let buys = |wanted: &[Buys]| {
-            self.filled
-                .tiers
-                .as_ref()
-                .into_iter()
-                .flatten()
-                .any(|(_, t)| t.buys.is_some_and(|b| wanted.contains(&b)))
+            self.filled.tiers.as_ref().into_iter().flatten().any(|(_, t)| t.buys.is_some_and(|b| wanted.contains(&b)))
         };
         let spot = buys(&[Buys::Spot, Buys::SpotThenOnDemand]);
         let on_demand = buys(&[Buys::OnDemand, Buys::SpotThenOnDemand]);
@@ -208,26 +153,17 @@ impl Check<'_> {
         let types = pool.instance_types.clone().unwrap_or(InstanceTypes::Any);
         let zones = pool.zones.as_deref().unwrap_or(self.catalogue.zones());
         let mut stock = Stock::default();
-        for row in self
-            .catalogue
-            .rows_of(&types)
-            .into_iter()
-            .filter(|r| r.gpus <= MAX_NODE_GPUS)
-        {
+        for row in self.catalogue.rows_of(&types).into_iter().filter(|r| r.gpus <= MAX_NODE_GPUS) {
             let outbid = row.spot_permille > u32::from(bid);
             if spot && outbid {
                 stock.outbid.push(row.instance_type.clone());
             }
             for zone in zones {
                 if spot && !outbid {
-                    stock
-                        .offerings
-                        .push(offering(row, zone, CapacityType::Spot, bid));
+                    stock.offerings.push(offering(row, zone, CapacityType::Spot, bid));
                 }
                 if on_demand {
-                    stock
-                        .offerings
-                        .push(offering(row, zone, CapacityType::OnDemand, bid));
+                    stock.offerings.push(offering(row, zone, CapacityType::OnDemand, bid));
                 }
             }
         }
@@ -242,15 +178,8 @@ impl Check<'_> {
         }
         let kept = format!("pool `{name}` keeps {floor} nodes ready");
         let path = ["pools", name, "keepReady"];
-        let lowest = |f: fn(&Offering) -> u64| {
-            stock
-                .offerings
-                .iter()
-                .map(f)
-                .min()
-                .unwrap_or(0)
-                .saturating_mul(u64::from(floor))
-        };
+        let lowest =
+            |f: fn(&Offering) -> u64| stock.offerings.iter().map(f).min().unwrap_or(0).saturating_mul(u64::from(floor));
         let (gpus, spend) = (lowest(|o| u64::from(o.gpus)), lowest(|o| o.max_price.0));
         if let Some(nodes) = ceiling.nodes.filter(|n| *n < floor) {
             self.at(
@@ -259,41 +188,22 @@ impl Check<'_> {
                 format!("raise ceiling.nodes to {floor} or more, or keep fewer"),
             );
         } else if let Some(bound) = ceiling.gpus.filter(|g| u64::from(*g) < gpus) {
-            let what =
-                format!("{kept}, which are {gpus} GPUs at least, but its ceiling is {bound} GPUs");
-            self.at(
-                &path,
-                what,
-                format!("raise ceiling.gpus to {gpus} or more, or keep fewer"),
-            );
+            let what = format!("{kept}, which are {gpus} GPUs at least, but its ceiling is {bound} GPUs");
+            self.at(&path, what, format!("raise ceiling.gpus to {gpus} or more, or keep fewer"));
         } else if let Some(bound) = ceiling.spend.filter(|s| s.0.0 < spend) {
             let least = PerHour(forebay_engine::units::Rate(spend));
             let what = format!("{kept}, which cost {least} at least, but its ceiling is {bound}");
-            self.at(
-                &path,
-                what,
-                format!("raise ceiling.spend to {least} or more, or keep fewer"),
-            );
+            self.at(&path, what, format!("raise ceiling.spend to {least} or more, or keep fewer"));
         }
     }
 
     /// Two pools that offer the same thing must bid the same for it: an offering has one maximum price.
     fn one_bid(&mut self, stock: &[Stock]) {
-        let names: Vec<String> = self
-            .filled
-            .pools
-            .iter()
-            .flatten()
-            .map(|(n, _)| n.clone())
-            .collect();
+        let names: Vec<String> = self.filled.pools.iter().flatten().map(|(n, _)| n.clone()).collect();
         let mut first: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
         let mut told: BTreeSet<(usize, usize)> = BTreeSet::new();
         for (at, pool) in stock.iter().enumerate() {
-            for o in pool
-                .offerings
-                .iter()
-                .filter(|o| o.capacity == CapacityType::Spot)
-            {
+            for o in pool.offerings.iter().filter(|o| o.capacity == CapacityType::Spot) {
                 let key = (o.instance_type.clone(), o.zone.clone());
                 let (other, price) = *first.entry(key).or_insert((at, o.max_price.0));
                 if price != o.max_price.0 && told.insert((other, at)) {
@@ -331,9 +241,6 @@ pub(super) fn forbids(ceiling: &Ceiling, o: &Offering) -> Option<(&'static str, 
     } else if let Some(gpus) = ceiling.gpus.filter(|g| *g < u32::from(o.gpus)) {
         Some(("gpus", format!("{gpus} GPUs")))
     } else {
-        ceiling
-            .spend
-            .filter(|s| s.0 < o.max_price)
-            .map(|s| ("spend", s.to_string()))
+        ceiling.spend.filter(|s| s.0 < o.max_price).map(|s| ("spend", s.to_string()))
     }
 }

@@ -19,23 +19,15 @@ impl Check<'_> {
     pub(super) fn quota_tree(&mut self) {
         let filled = self.filled;
         for ((path, pool), children) in promises(filled) {
-            let Some(quota) = filled
-                .queues
-                .as_ref()
-                .and_then(|q| q.get(path))
-                .and_then(|q| q.quota.as_ref()?.get(pool))
+            let Some(quota) =
+                filled.queues.as_ref().and_then(|q| q.get(path)).and_then(|q| q.quota.as_ref()?.get(pool))
             else {
                 continue;
             };
-            let sum = children
-                .iter()
-                .fold(MilliGpu(0), |sum, (_, gpus)| sum + *gpus);
+            let sum = children.iter().fold(MilliGpu(0), |sum, (_, gpus)| sum + *gpus);
             if sum > quota.gpus.0 {
-                let mut parts: Vec<String> = children
-                    .iter()
-                    .take(6)
-                    .map(|(name, gpus)| format!("`{}` {}", shown(name), Gpus(*gpus)))
-                    .collect();
+                let mut parts: Vec<String> =
+                    children.iter().take(6).map(|(name, gpus)| format!("`{}` {}", shown(name), Gpus(*gpus))).collect();
                 if children.len() > parts.len() {
                     parts.push(format!("{} more", children.len() - parts.len()));
                 }
@@ -45,8 +37,7 @@ impl Check<'_> {
                     quota.gpus,
                     parts.join(", ")
                 );
-                let remedy =
-                    format!("raise the quota of `{path}` to {sum}, or lower those below it");
+                let remedy = format!("raise the quota of `{path}` to {sum}, or lower those below it");
                 self.at(&["queues", path, "quota", pool, "gpus"], what, remedy);
             }
         }
@@ -66,9 +57,7 @@ fn own(filled: &Written, path: &str, pool: &str) -> Option<MilliGpu> {
         return queue.quota.as_ref()?.get(pool).map(|q| q.gpus.0);
     }
     match &filled.undeclared_queues {
-        Some(UndeclaredQueues::Shared(s)) if s.under == path => {
-            s.quota_together.as_ref()?.get(pool).map(|q| q.gpus.0)
-        }
+        Some(UndeclaredQueues::Shared(s)) if s.under == path => s.quota_together.as_ref()?.get(pool).map(|q| q.gpus.0),
         _ => None,
     }
 }
@@ -93,13 +82,7 @@ fn children_of(filled: &Written) -> Children<'_> {
         Some(UndeclaredQueues::Shared(s)) => Some(s.under.as_str()),
         _ => None,
     };
-    for path in filled
-        .queues
-        .iter()
-        .flat_map(|q| q.keys())
-        .map(String::as_str)
-        .chain(under)
-    {
+    for path in filled.queues.iter().flat_map(|q| q.keys()).map(String::as_str).chain(under) {
         let mut at = path;
         while let Some(parent) = super::super::defaults::parent(at) {
             if !out.entry(parent).or_default().insert(at) {
@@ -122,15 +105,8 @@ fn walk<'a>(
         return *known;
     }
     let found = own(filled, path, pool).or_else(|| {
-        let below = children
-            .get(path)
-            .into_iter()
-            .flatten()
-            .map(|c| walk(filled, children, c, pool, sums));
-        let parts: Vec<MilliGpu> = below
-            .flatten()
-            .chain(together(filled, path, pool))
-            .collect();
+        let below = children.get(path).into_iter().flatten().map(|c| walk(filled, children, c, pool, sums));
+        let parts: Vec<MilliGpu> = below.flatten().chain(together(filled, path, pool)).collect();
         (!parts.is_empty()).then(|| parts.into_iter().fold(MilliGpu(0), |a, b| a + b))
     });
     sums.insert(path.to_owned(), found);
@@ -140,32 +116,18 @@ fn walk<'a>(
 fn promises(filled: &Written) -> Promises<'_> {
     let children = children_of(filled);
     let mut out: Promises<'_> = BTreeMap::new();
-    for pool in filled
-        .pools
-        .iter()
-        .flat_map(|p| p.keys())
-        .map(String::as_str)
-    {
+    for pool in filled.pools.iter().flat_map(|p| p.keys()).map(String::as_str) {
         let mut sums = BTreeMap::new();
         for (path, below) in &children {
             for child in below {
                 if let Some(gpus) = walk(filled, &children, child, pool, &mut sums) {
-                    out.entry((path, pool))
-                        .or_default()
-                        .push(((*child).to_owned(), gpus));
+                    out.entry((path, pool)).or_default().push(((*child).to_owned(), gpus));
                 }
             }
         }
-        for path in filled
-            .queues
-            .iter()
-            .flat_map(|q| q.keys())
-            .map(String::as_str)
-        {
+        for path in filled.queues.iter().flat_map(|q| q.keys()).map(String::as_str) {
             if let Some(gpus) = together(filled, path, pool) {
-                out.entry((path, pool))
-                    .or_default()
-                    .push(("undeclared queues".to_owned(), gpus));
+                out.entry((path, pool)).or_default().push(("undeclared queues".to_owned(), gpus));
             }
         }
     }

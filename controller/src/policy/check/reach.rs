@@ -15,29 +15,19 @@ impl Check<'_> {
             .queues
             .iter()
             .flatten()
-            .map(|(path, q)| {
-                (
-                    path.clone(),
-                    q.tier.clone(),
-                    q.pools.clone().unwrap_or_default(),
-                )
-            })
+            .map(|(path, q)| (path.clone(), q.tier.clone(), q.pools.clone().unwrap_or_default()))
             .collect();
         let mut told: Vec<Pos> = Vec::new();
         for (path, tier, pools) in queues {
-            let buys = tier
-                .and_then(|t| self.filled.tiers.as_ref()?.get(&t)?.buys)
-                .unwrap_or(Buys::Nothing);
+            let buys = tier.and_then(|t| self.filled.tiers.as_ref()?.get(&t)?.buys).unwrap_or(Buys::Nothing);
             let mut first: Option<(Vec<String>, String)> = None;
-            let reachable = pools
-                .iter()
-                .any(|pool| match self.pool_reach(pool, buys, stock) {
-                    Ok(()) => true,
-                    Err(why) => {
-                        first.get_or_insert(why);
-                        false
-                    }
-                });
+            let reachable = pools.iter().any(|pool| match self.pool_reach(pool, buys, stock) {
+                Ok(()) => true,
+                Err(why) => {
+                    first.get_or_insert(why);
+                    false
+                }
+            });
             let Some((at, why)) = first.filter(|_| !reachable) else {
                 continue;
             };
@@ -49,27 +39,13 @@ impl Check<'_> {
             }
             told.push(pos);
             let what = format!("queue `{}` can never start a job: {why}", shown(&path));
-            self.fault(
-                pos,
-                what,
-                "raise it, give the queue another pool, or give it a tier that buys something else",
-            );
+            self.fault(pos, what, "raise it, give the queue another pool, or give it a tier that buys something else");
         }
     }
 
     /// Why a tier can get no node of a pool: the path of the culprit and the cause.
-    fn pool_reach(
-        &self,
-        pool: &str,
-        buys: Buys,
-        stock: &[Stock],
-    ) -> Result<(), (Vec<String>, String)> {
-        let path = |parts: &[&str]| {
-            parts
-                .iter()
-                .map(|p| (*p).to_owned())
-                .collect::<Vec<String>>()
-        };
+    fn pool_reach(&self, pool: &str, buys: Buys, stock: &[Stock]) -> Result<(), (Vec<String>, String)> {
+        let path = |parts: &[&str]| parts.iter().map(|p| (*p).to_owned()).collect::<Vec<String>>();
         let Some((at, _, rules)) = self.filled.pools.as_ref().and_then(|p| p.get_full(pool)) else {
             return Ok(());
         };
@@ -78,17 +54,9 @@ impl Check<'_> {
             Buys::Spot => o.capacity != CapacityType::OnDemand,
             Buys::SpotThenOnDemand | Buys::Nothing => true,
         };
-        let mut offerings = stock
-            .get(at)
-            .into_iter()
-            .flat_map(|s| &s.offerings)
-            .filter(accepts)
-            .peekable();
+        let mut offerings = stock.get(at).into_iter().flat_map(|s| &s.offerings).filter(accepts).peekable();
         if offerings.peek().is_none() {
-            return Err((
-                path(&["pools", pool]),
-                format!("pool `{pool}` offers nothing that its tier may use"),
-            ));
+            return Err((path(&["pools", pool]), format!("pool `{pool}` offers nothing that its tier may use")));
         }
         let own = rules.ceiling.unwrap_or_default();
         let all: Ceiling = self.filled.limits.unwrap_or_default();
@@ -103,10 +71,7 @@ impl Check<'_> {
                     ));
                 }
                 (None, Some((field, bound))) => {
-                    cause.get_or_insert((
-                        path(&["limits", field]),
-                        format!("all pools together are bound to {bound}"),
-                    ));
+                    cause.get_or_insert((path(&["limits", field]), format!("all pools together are bound to {bound}")));
                 }
             }
         }

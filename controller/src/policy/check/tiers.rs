@@ -20,34 +20,20 @@ impl Check<'_> {
         if tiers.len() > MAX_TIERS {
             self.at_key(
                 &["tiers"],
-                format!(
-                    "{} tiers are more than the {MAX_TIERS} that there may be",
-                    tiers.len()
-                ),
+                format!("{} tiers are more than the {MAX_TIERS} that there may be", tiers.len()),
                 "merge some of them",
             );
         }
         for (name, tier) in tiers {
             if !is_name(name) {
-                self.at_key(
-                    &["tiers", name],
-                    format!("`{}` cannot be a tier's name", shown(name)),
-                    NAME_RULE,
-                );
+                self.at_key(&["tiers", name], format!("`{}` cannot be a tier's name", shown(name)), NAME_RULE);
             }
             for (at, other) in tier.stoppable_by.iter().flatten().enumerate() {
                 let path = ["tiers", name.as_str(), "stoppableBy", &at.to_string()];
                 match tiers.get(other) {
                     None => {
-                        let remedy = meant(
-                            other,
-                            tiers.keys().map(String::as_str).filter(|n| n != name),
-                        );
-                        self.at(
-                            &path,
-                            format!("there is no tier `{}`", shown(other)),
-                            remedy,
-                        );
+                        let remedy = meant(other, tiers.keys().map(String::as_str).filter(|n| n != name));
+                        self.at(&path, format!("there is no tier `{}`", shown(other)), remedy);
                     }
                     Some(stopper) if stopper.priority <= tier.priority => {
                         let what = format!(
@@ -57,10 +43,7 @@ impl Check<'_> {
                         let remedy = if name == other {
                             format!("remove `{other}` from this list")
                         } else {
-                            format!(
-                                "give `{other}` a priority above {}, or remove it from this list",
-                                tier.priority
-                            )
+                            format!("give `{other}` a priority above {}, or remove it from this list", tier.priority)
                         };
                         self.at(&path, what, remedy);
                     }
@@ -73,11 +56,7 @@ impl Check<'_> {
                     "maxRunWhileOthersWait {max} is shorter than minRun {}",
                     tier.min_run.map_or_else(String::new, |t| t.to_string())
                 );
-                self.at(
-                    &["tiers", name, "maxRunWhileOthersWait"],
-                    what,
-                    "make it at least as long as minRun",
-                );
+                self.at(&["tiers", name, "maxRunWhileOthersWait"], what, "make it at least as long as minRun");
             }
         }
     }

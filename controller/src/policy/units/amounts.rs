@@ -11,13 +11,7 @@ use std::str::FromStr;
 /// A share in thousandths: `25 %`, at most 100 %.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Percent(pub u16);
-as_text!(
-    Percent,
-    "Percent",
-    "string",
-    r"^[0-9]{1,3}(\.[0-9])? *%$",
-    "a share, such as `25 %`"
-);
+as_text!(Percent, "Percent", "string", r"^[0-9]{1,3}(\.[0-9])? *%$", "a share, such as `25 %`");
 
 impl FromStr for Percent {
     type Err = UnitError;
@@ -25,17 +19,11 @@ impl FromStr for Percent {
     fn from_str(text: &str) -> Result<Percent, UnitError> {
         let (number, unit) = split_unit(text);
         if unit.is_empty() && !number.is_empty() {
-            return wrong(
-                format!("`{}` has no unit", shown(text)),
-                format!("write `{} %`", shown(number)),
-            );
+            return wrong(format!("`{}` has no unit", shown(text)), format!("write `{} %`", shown(number)));
         }
         match (unit, decimal(number, 1)) {
             ("%", Some(permille)) if permille <= 1000 => Ok(Percent(permille as u16)),
-            ("%", Some(_)) => wrong(
-                format!("`{}` is more than 100 %", shown(text)),
-                "write a share from 0 % to 100 %",
-            ),
+            ("%", Some(_)) => wrong(format!("`{}` is more than 100 %", shown(text)), "write a share from 0 % to 100 %"),
             _ => wrong(
                 format!("`{}` is not a share", shown(text)),
                 "write a share from 0 % to 100 % with at most one decimal, such as `25 %`",
@@ -54,13 +42,7 @@ impl fmt::Display for Percent {
 /// Memory: `16GiB`, `900 MiB`, `2TiB`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Memory(pub Mib);
-as_text!(
-    Memory,
-    "Memory",
-    "string",
-    r"^[0-9]+(\.[0-9]{1,3})? *[MGT]iB$",
-    "memory with its unit, such as `16GiB`"
-);
+as_text!(Memory, "Memory", "string", r"^[0-9]+(\.[0-9]{1,3})? *[MGT]iB$", "memory with its unit, such as `16GiB`");
 
 impl FromStr for Memory {
     type Err = UnitError;
@@ -82,34 +64,21 @@ impl FromStr for Memory {
         };
         match decimal(number, 3).and_then(|n| n.checked_mul(mib)) {
             Some(n) if n.is_multiple_of(1000) => Ok(Memory(Mib(n / 1000))),
-            _ => wrong(
-                format!("`{}` is not a whole number of MiB", shown(text)),
-                remedy,
-            ),
+            _ => wrong(format!("`{}` is not a whole number of MiB", shown(text)), remedy),
         }
     }
 }
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.0.is_multiple_of(1024) {
-            write!(f, "{}GiB", self.0.0 / 1024)
-        } else {
-            write!(f, "{}MiB", self.0.0)
-        }
+        if self.0.0.is_multiple_of(1024) { write!(f, "{}GiB", self.0.0 / 1024) } else { write!(f, "{}MiB", self.0.0) }
     }
 }
 
 /// GPUs, shares included: `64`, `0.5`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Gpus(pub MilliGpu);
-as_text!(
-    Gpus,
-    "Gpus",
-    ["string", "number"],
-    r"^[0-9]+(\.[0-9]{1,3})?$",
-    "a number of GPUs, such as `64` or `0.5`"
-);
+as_text!(Gpus, "Gpus", ["string", "number"], r"^[0-9]+(\.[0-9]{1,3})?$", "a number of GPUs, such as `64` or `0.5`");
 
 /// A hundred million GPUs: larger numbers are slips.
 const MAX_MILLI_GPUS: u64 = 100_000_000_000;
@@ -146,13 +115,7 @@ pub enum Bound {
     /// At most so many.
     Gpus(Gpus),
 }
-as_text!(
-    Bound,
-    "Bound",
-    ["string", "number"],
-    r"^(all|[0-9]+(\.[0-9]{1,3})?)$",
-    "a number of GPUs, or `all`"
-);
+as_text!(Bound, "Bound", ["string", "number"], r"^(all|[0-9]+(\.[0-9]{1,3})?)$", "a number of GPUs, or `all`");
 
 impl FromStr for Bound {
     type Err = UnitError;
@@ -163,10 +126,7 @@ impl FromStr for Bound {
         }
         text.parse()
             .map(Bound::Gpus)
-            .map_err(|e: UnitError| UnitError {
-                remedy: format!("{}, or `all`", e.remedy),
-                ..e
-            })
+            .map_err(|e: UnitError| UnitError { remedy: format!("{}, or `all`", e.remedy), ..e })
     }
 }
 
@@ -182,13 +142,7 @@ impl fmt::Display for Bound {
 /// A plain factor in thousandths: `2`, `1.5`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Factor(pub u64);
-as_text!(
-    Factor,
-    "Factor",
-    ["string", "number"],
-    r"^[0-9]+(\.[0-9]{1,3})?$",
-    "a number, such as `2` or `1.5`"
-);
+as_text!(Factor, "Factor", ["string", "number"], r"^[0-9]+(\.[0-9]{1,3})?$", "a number, such as `2` or `1.5`");
 
 impl FromStr for Factor {
     type Err = UnitError;

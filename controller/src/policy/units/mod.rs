@@ -24,10 +24,7 @@ pub struct UnitError {
 }
 
 fn wrong<T>(what: impl Into<String>, remedy: impl Into<String>) -> Result<T, UnitError> {
-    Err(UnitError {
-        what: what.into(),
-        remedy: remedy.into(),
-    })
+    Err(UnitError { what: what.into(), remedy: remedy.into() })
 }
 
 /// A whole or decimal number in units of 10^-`places`, as text: exact, `None` when it is not one or has more places.
@@ -35,35 +32,18 @@ fn decimal(text: &str, places: u32) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
     let part_len = u32::try_from(part.len()).ok()?;
-    if whole.is_empty()
-        || !digits(whole)
-        || !digits(part)
-        || part_len > places
-        || text.ends_with('.')
-    {
+    if whole.is_empty() || !digits(whole) || !digits(part) || part_len > places || text.ends_with('.') {
         return None;
     }
     let scale = 10u64.checked_pow(places)?;
-    let part = if part.is_empty() {
-        0
-    } else {
-        part.parse::<u64>()
-            .ok()?
-            .checked_mul(10u64.pow(places - part_len))?
-    };
-    whole
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(scale)?
-        .checked_add(part)
+    let part = if part.is_empty() { 0 } else { part.parse::<u64>().ok()?.checked_mul(10u64.pow(places - part_len))? };
+    whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(part)
 }
 
 /// Number and unit: `15 m` and `15m` are the same.
 fn split_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
-    let at = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(text.len());
+    let at = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     (&text[..at], text[at..].trim_start())
 }
 
@@ -71,16 +51,8 @@ fn split_unit(text: &str) -> (&str, &str) {
 fn write_decimal(f: &mut fmt::Formatter<'_>, n: u64, places: usize) -> fmt::Result {
     let scale = 10u64.pow(u32::try_from(places).unwrap_or(0));
     let part = format!("{:0places$}", n % scale);
-    let part = if places == 0 {
-        ""
-    } else {
-        part.trim_end_matches('0')
-    };
-    if part.is_empty() {
-        write!(f, "{}", n / scale)
-    } else {
-        write!(f, "{}.{part}", n / scale)
-    }
+    let part = if places == 0 { "" } else { part.trim_end_matches('0') };
+    if part.is_empty() { write!(f, "{}", n / scale) } else { write!(f, "{}.{part}", n / scale) }
 }
 
 /// Reading, writing and the JSON Schema of a type by its `FromStr` and `Display`.
@@ -177,18 +149,8 @@ mod tests {
             ("1.000001 USD/h", "1.000001 USD/h"),
         ]);
         reads::<Money>(&[("60000 USD", "60000 USD"), ("0.01 USD", "0.01 USD")]);
-        reads::<Percent>(&[
-            ("25 %", "25 %"),
-            ("62.5%", "62.5 %"),
-            ("0 %", "0 %"),
-            ("100 %", "100 %"),
-        ]);
-        reads::<Memory>(&[
-            ("16GiB", "16GiB"),
-            ("900 MiB", "900MiB"),
-            ("1.5GiB", "1536MiB"),
-            ("2TiB", "2048GiB"),
-        ]);
+        reads::<Percent>(&[("25 %", "25 %"), ("62.5%", "62.5 %"), ("0 %", "0 %"), ("100 %", "100 %")]);
+        reads::<Memory>(&[("16GiB", "16GiB"), ("900 MiB", "900MiB"), ("1.5GiB", "1536MiB"), ("2TiB", "2048GiB")]);
         reads::<Gpus>(&[("64", "64"), ("0.5", "0.5"), ("0.125", "0.125")]);
         reads::<Bound>(&[("all", "all"), ("16", "16"), ("0.5", "0.5")]);
         reads::<Factor>(&[("2", "2"), ("1.5", "1.5"), ("0", "0")]);
@@ -196,18 +158,7 @@ mod tests {
 
     #[test]
     fn values_without_their_unit_or_out_of_range_are_refused() {
-        refuses::<Time>(&[
-            "",
-            "15",
-            "m",
-            "-5m",
-            "1.5h",
-            "15x",
-            "15 m 3",
-            "99999999999999999999s",
-            "2000000d",
-            "٣m",
-        ]);
+        refuses::<Time>(&["", "15", "m", "-5m", "1.5h", "15x", "15 m 3", "99999999999999999999s", "2000000d", "٣m"]);
         refuses::<PerHour>(&[
             "",
             "2500",
@@ -220,14 +171,7 @@ mod tests {
         ]);
         refuses::<Money>(&["", "60000", "60000 USD/h", "1e3 USD", "99999999999999 USD"]);
         refuses::<Percent>(&["", "25", "101 %", "0.25 %", "25 pct", "-1 %"]);
-        refuses::<Memory>(&[
-            "",
-            "16",
-            "16GB",
-            "16Gi",
-            "0.3MiB",
-            "99999999999999999999GiB",
-        ]);
+        refuses::<Memory>(&["", "16", "16GB", "16Gi", "0.3MiB", "99999999999999999999GiB"]);
         refuses::<Gpus>(&["", "-1", "0.0005", "1.", ".5", "all", "1e3", "999999999999"]);
         refuses::<Bound>(&["none", "-1"]);
         refuses::<Factor>(&["", "-1", "two", "1.23456", "9999999999"]);

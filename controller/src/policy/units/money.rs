@@ -11,13 +11,7 @@ use std::str::FromStr;
 /// Money over time: `2500 USD/h`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PerHour(pub Rate);
-as_text!(
-    PerHour,
-    "MoneyPerHour",
-    "string",
-    r"^[0-9]+(\.[0-9]{1,6})? *USD/h$",
-    "money over time, such as `2500 USD/h`"
-);
+as_text!(PerHour, "MoneyPerHour", "string", r"^[0-9]+(\.[0-9]{1,6})? *USD/h$", "money over time, such as `2500 USD/h`");
 
 impl FromStr for PerHour {
     type Err = UnitError;
@@ -29,13 +23,7 @@ impl FromStr for PerHour {
         match unit {
             "USD/h" => {}
             "USD" => {
-                return wrong(
-                    format!(
-                        "`{}` is an amount of money, but a rate is needed",
-                        shown(text)
-                    ),
-                    remedy,
-                );
+                return wrong(format!("`{}` is an amount of money, but a rate is needed", shown(text)), remedy);
             }
             "" => return wrong(format!("`{}` has no unit", shown(text)), remedy),
             _ => {
@@ -47,10 +35,9 @@ impl FromStr for PerHour {
         }
         match decimal(number, 6) {
             Some(micros) if micros <= MAX_MICROS => Ok(PerHour(Rate(micros))),
-            Some(_) => wrong(
-                format!("`{}` is more than a billion USD/h", shown(text)),
-                "write what the account can bear",
-            ),
+            Some(_) => {
+                wrong(format!("`{}` is more than a billion USD/h", shown(text)), "write what the account can bear")
+            }
             None => wrong(
                 format!("`{}` is not money over time", shown(text)),
                 "write it in US dollars an hour, such as `2500 USD/h`",
@@ -72,37 +59,19 @@ impl fmt::Display for PerHour {
 /// An amount of money in micro-dollars: `60000 USD`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Money(pub u64);
-as_text!(
-    Money,
-    "Money",
-    "string",
-    r"^[0-9]+(\.[0-9]{1,6})? *USD$",
-    "an amount of money, such as `60000 USD`"
-);
+as_text!(Money, "Money", "string", r"^[0-9]+(\.[0-9]{1,6})? *USD$", "an amount of money, such as `60000 USD`");
 
 impl FromStr for Money {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Money, UnitError> {
         let (number, unit) = split_unit(text);
-        let remedy = format!(
-            "write `{} USD`",
-            shown(if number.is_empty() { "60000" } else { number })
-        );
+        let remedy = format!("write `{} USD`", shown(if number.is_empty() { "60000" } else { number }));
         match (unit, decimal(number, 6)) {
             ("USD", Some(micros)) if micros <= MAX_MICROS => Ok(Money(micros)),
-            ("USD/h", _) => wrong(
-                format!(
-                    "`{}` is a rate, but an amount of money is needed",
-                    shown(text)
-                ),
-                remedy,
-            ),
+            ("USD/h", _) => wrong(format!("`{}` is a rate, but an amount of money is needed", shown(text)), remedy),
             ("", _) => wrong(format!("`{}` has no unit", shown(text)), remedy),
-            _ => wrong(
-                format!("`{}` is not an amount of money", shown(text)),
-                "write US dollars, such as `60000 USD`",
-            ),
+            _ => wrong(format!("`{}` is not an amount of money", shown(text)), "write US dollars, such as `60000 USD`"),
         }
     }
 }

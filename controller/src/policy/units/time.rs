@@ -37,9 +37,7 @@ impl FromStr for Time {
             let Ok(n) = number.parse::<u64>() else {
                 return wrong(format!("`{}` is not a time", shown(text)), remedy);
             };
-            let unit = &tail[..tail
-                .find(|c: char| !c.is_ascii_alphabetic())
-                .unwrap_or(tail.len())];
+            let unit = &tail[..tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len())];
             let ms = match unit {
                 "ms" => 1,
                 "s" => 1000,
@@ -55,11 +53,7 @@ impl FromStr for Time {
                 }
                 _ => {
                     return wrong(
-                        format!(
-                            "`{}` is not a time: the unit `{}` is not known",
-                            shown(text),
-                            shown(unit)
-                        ),
+                        format!("`{}` is not a time: the unit `{}` is not known", shown(text), shown(unit)),
                         remedy,
                     );
                 }
@@ -67,10 +61,7 @@ impl FromStr for Time {
             total = match n.checked_mul(ms).and_then(|part| total.checked_add(part)) {
                 Some(sum) if sum <= MAX_TIME_MS => sum,
                 _ => {
-                    return wrong(
-                        format!("`{}` is more than a thousand years", shown(text)),
-                        remedy,
-                    );
+                    return wrong(format!("`{}` is more than a thousand years", shown(text)), remedy);
                 }
             };
             rest = tail[unit.len()..].trim_start();
@@ -81,13 +72,7 @@ impl FromStr for Time {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [
-            ("d", 86_400_000),
-            ("h", 3_600_000),
-            ("m", 60_000),
-            ("s", 1000),
-            ("ms", 1),
-        ];
+        let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
         let mut left = self.0.0;
         if left == 0 {
             return f.write_str("0s");

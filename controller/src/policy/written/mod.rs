@@ -74,11 +74,7 @@ pub enum Kind {
 
 /// What the policy is called.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a map such as `{name: research}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{name: research}`")]
 pub struct Metadata {
     /// Its name in reports, metrics and the journal.
     pub name: String,
@@ -89,11 +85,7 @@ pub struct Metadata {
 
 /// A hard bound: launched and in flight, spot booked at its maximum price. What is left out has no bound.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "bounds such as `{nodes: 120, spend: 2500 USD/h}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "bounds such as `{nodes: 120, spend: 2500 USD/h}`")]
 pub struct Ceiling {
     /// Nodes of any kind.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -281,11 +273,7 @@ pub struct Route {
 
 /// When running work is moved to save money.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a map such as `{worthIt: 2, movesPerHour: 10 %}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{worthIt: 2, movesPerHour: 10 %}`")]
 pub struct Consolidation {
     /// Money saved over the cost of the work disturbed must reach this; 0: nothing is ever moved. Default: 2.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -300,11 +288,7 @@ pub struct Consolidation {
 
 /// How past use counts between queues.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a map such as `{halfLife: 7d}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{halfLife: 7d}`")]
 pub struct Fairness {
     /// After this time past use counts half. Default: `7d`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -59,11 +59,7 @@ pub struct Sharing {
 
 /// How spot is bought.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a map such as `{maxPrice: 100 %}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{maxPrice: 100 %}`")]
 pub struct Spot {
     /// The highest price to pay, as a part of the on-demand price; ceilings book spot at it. Default: `100 %`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,11 +68,7 @@ pub struct Spot {
 
 /// How a pool's nodes are connected.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a map such as `{efa: true, placement: cluster}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{efa: true, placement: cluster}`")]
 pub struct Network {
     /// Elastic Fabric Adapter on each node. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
