@@ -5,7 +5,7 @@
 use super::Output;
 use super::args::SubmitArgs;
 use super::outcome::{Exit, Failure, print, print_json, read};
-use crate::api::client::{Client, ClientError};
+use crate::api::client::Client;
 use crate::api::events::Taken;
 use crate::show::figures::short;
 use serde_json::Value;
@@ -20,8 +20,8 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     for (part, chunk) in events.chunks(AT_ONCE).enumerate() {
         let body = serde_json::to_vec(chunk).map_err(Failure::outside)?;
         let taken = match client.events("application/cloudevents-batch+json", &body) {
-            Ok(taken) | Err((ClientError::Refused { .. }, Some(taken))) => taken,
-            Err((error, _)) => {
+            Ok(taken) => taken,
+            Err(error) => {
                 say(args, &all, out)?;
                 return Err(error.into());
             }

@@ -9,14 +9,23 @@ use std::collections::BTreeMap;
 
 /// An event about a job: CloudEvents 1.0 in JSON. A bare object with `type`, `subject` and `data` will do.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type")]
 #[schemars(title = "Forebay event")]
-pub struct JobEvent {
+pub enum JobEvent {
+    /// A pipeline wants a job run.
+    #[serde(rename = "job.submitted")]
+    Submitted(Box<SubmittedEvent>),
+    /// A pipeline wants a job stopped for good.
+    #[serde(rename = "job.cancelled")]
+    Cancelled(CancelledEvent),
+}
+
+/// A pipeline wants a job run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SubmittedEvent {
     /// `1.0`, with `source` and `id`. Without it, a bare object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub specversion: Option<String>,
-    /// What happened.
-    #[serde(rename = "type")]
-    pub kind: EventType,
     /// Such as `urn:forebay:job.submitted:1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataschema: Option<String>,
@@ -30,24 +39,38 @@ pub struct JobEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub time: Option<String>,
-    /// The job's name; it is the job's identity. Required for `job.submitted` and `job.cancelled`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The job's name; it is the job's identity.
     #[schemars(length(min = 1, max = 512))]
-    pub subject: Option<String>,
-    /// What the job asks for. Required for `job.submitted`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data: Option<Submission>,
+    pub subject: String,
+    /// What the job asks for.
+    pub data: Submission,
 }
 
-/// The types of events.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-pub enum EventType {
-    /// A pipeline wants a job run.
-    #[serde(rename = "job.submitted")]
-    Submitted,
-    /// A pipeline wants a job stopped for good.
-    #[serde(rename = "job.cancelled")]
-    Cancelled,
+/// A pipeline wants a job stopped for good.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CancelledEvent {
+    /// `1.0`, with `source` and `id`. Without it, a bare object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub specversion: Option<String>,
+    /// Such as `urn:forebay:job.cancelled:1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataschema: Option<String>,
+    /// Who sends it, such as `//airflow/prod`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Unique in its source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// When, as RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub time: Option<String>,
+    /// The job's name; it is the job's identity.
+    #[schemars(length(min = 1, max = 512))]
+    pub subject: String,
+    /// Free; nothing reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<BTreeMap<String, Value>>,
 }
 
 /// What a job asks for.

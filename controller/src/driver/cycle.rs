@@ -5,6 +5,9 @@
 //!     -> effects to the executor, statuses to status.jsonl, answers to whoever waits
 //! ```
 //!
+//! Batches that follow each other without a pause share a transaction. The embedded world ends with the process, so an effect
+//! that reaches it has not left; statuses and answers have, and wait for the transaction.
+//!
 //! Never: lets anything leave before its batch is durable; goes on when the journal cannot be written.
 
 use super::clock::Time;
@@ -32,6 +35,9 @@ use std::time::Duration;
 
 /// Events of one batch at most (a submission is never split): a batch is one pass and one transaction, some 10 ms.
 pub(super) const MOST_BATCH: usize = 4_096;
+
+/// Batches that share a transaction at most: each costs a sync of the disk, and a crash repeats what was not synced.
+const MOST_UNSAVED: usize = 32;
 
 /// How often the world is compared with the state.
 const BEAT: Span = Span::mins(5);
@@ -65,6 +71,9 @@ pub(super) struct Cycle {
     pub next_beat: Millis,
     /// When something was last decided or said.
     pub active_at: Millis,
+    /// Batches that are applied and not durable yet, and the statuses that wait for them.
+    pub unsaved: Vec<(Batch, Positions)>,
+    pub held: Vec<Status>,
     /// Batches to go before the process dies, in tests.
     pub dies_in: Option<u64>,
 }
@@ -88,6 +97,7 @@ impl Cycle {
         loop {
             if let Some(end) = self.turn()? {
                 if end != End::Died {
+                    self.save()?;
                     self.sync_statuses(true)?;
                 }
                 return Ok(end);
@@ -107,9 +117,13 @@ impl Cycle {
         let idle = wait != Some(Duration::ZERO);
         self.figures.tell(&self.engine, self.feed.as_ref(), idle);
         if idle {
+            self.save()?;
             self.sync_statuses(true)?;
         }
         let taken = self.mailbox.take(wait, MOST_BATCH);
+        if !taken.queries.is_empty() {
+            self.save()?;
+        }
         for question in taken.queries {
             question(&self.engine, &self.context);
         }
@@ -172,20 +186,41 @@ impl Cycle {
         if self.dies_in == Some(0) {
             return Ok(Some(End::Died));
         }
-        self.save(unsaved.batch())?;
         if let Some(left) = self.dies_in.as_mut() {
             *left -= 1;
         }
+        self.unsaved.push((unsaved.batch().clone(), self.positions()));
         let (seq, busy) = (unsaved.batch().first_seq, !unsaved.batch().decisions.is_empty());
+        let must_save = !submissions.is_empty() || resumed || self.unsaved.len() >= MOST_UNSAVED;
+        if must_save || self.executor.outlives_us() {
+            self.save_batches()?;
+        }
         let released = unsaved.saved();
         if busy || !released.statuses.is_empty() {
             self.active_at = self.engine.state().now();
         }
         self.executor.release(&released.effects, self.engine.state());
         self.answer(seq, submissions, outcomes, &released.statuses);
-        self.say(released.statuses)?;
+        self.held.extend(released.statuses);
+        if self.unsaved.is_empty() { self.saved().map(|()| None) } else { Ok(None) }
+    }
+
+    /// Makes everything durable that is not, and lets go what waited for it.
+    fn save(&mut self) -> Result<(), DriverError> {
+        self.save_batches()?;
+        self.saved()
+    }
+
+    /// To be called when every batch is durable.
+    fn saved(&mut self) -> Result<(), DriverError> {
+        let statuses = std::mem::take(&mut self.held);
+        self.say(statuses)?;
         self.snapshot_if_due();
-        Ok(None)
+        Ok(())
+    }
+
+    fn positions(&self) -> Positions {
+        self.feed.iter().map(|feed| (SOURCE.to_owned(), feed.position())).collect()
     }
 
     /// Feeds what is due, as far as there is room.
@@ -225,15 +260,16 @@ impl Cycle {
         }
     }
 
-    /// Makes a batch durable. A full disk is waited out: nothing is received meanwhile, and nothing has left.
-    fn save(&mut self, batch: &Batch) -> Result<(), DriverError> {
-        let mut positions = Positions::new();
-        if let Some(feed) = &self.feed {
-            positions.insert(SOURCE.to_owned(), feed.position());
+    /// Makes the batches durable. A full disk is waited out: nothing is received meanwhile, and nothing has left.
+    fn save_batches(&mut self) -> Result<(), DriverError> {
+        if self.unsaved.is_empty() {
+            return Ok(());
         }
         let mut paused = false;
         loop {
-            match self.journal.append_entry(Entry { batch, positions: &positions, policy: None }) {
+            let entries = self.unsaved.iter().map(|(batch, positions)| Entry { batch, positions, policy: None });
+            let entries: Vec<Entry<'_>> = entries.collect();
+            match self.journal.append_many(&entries) {
                 Ok(()) => break,
                 Err(e) if e.is_full() => {
                     if !paused {
@@ -252,6 +288,7 @@ impl Cycle {
                 Err(e) => return Err(e.into()),
             }
         }
+        self.unsaved.clear();
         if paused {
             tracing::info!("there is room again: receiving");
             self.figures.pause(None);

@@ -1,6 +1,6 @@
 //! The executor: carries effects out into the embedded world and brings back what happens there.
 //!
-//! Never: carries out an effect that is not durable; whoever calls [`Executor::release`] has journaled it.
+//! Never: lets an effect reach anything that outlives this process before it is durable; see [`Executor::outlives_us`].
 
 use forebay_engine::effect::Effect;
 use forebay_engine::event::Event;
@@ -36,6 +36,12 @@ impl Executor {
         if let Some(truth) = truth(spec) {
             self.world.learn(&spec.tenant, &spec.subject, truth);
         }
+    }
+
+    /// Whether what it has carried out is still there when this process is not: then an effect waits for its batch. The embedded
+    /// world is not.
+    pub fn outlives_us(&self) -> bool {
+        false
     }
 
     /// Carries effects out.

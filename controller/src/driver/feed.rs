@@ -11,6 +11,7 @@ use forebay_engine::event::Event;
 use forebay_engine::job::JobSpec;
 use forebay_engine::policy::{Policy, Undeclared};
 use forebay_engine::units::{Millis, Span};
+use forebay_sim::market::Market;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,13 +46,14 @@ pub struct Feed {
     taken: u64,
     jobs: u64,
     start: Millis,
-    droughts: Vec<(Millis, Millis)>,
+    /// When no spot is to be had, in ms after the start.
+    droughts: Vec<(u64, u64)>,
 }
 
 impl Feed {
     /// A feed of items in order of time.
     #[must_use]
-    pub fn new(name: &str, start: Millis, items: Vec<Item>, droughts: Vec<(Millis, Millis)>) -> Feed {
+    pub fn new(name: &str, start: Millis, items: Vec<Item>, droughts: Vec<(u64, u64)>) -> Feed {
         let is_job = |i: &&Item| match &i.what {
             What::Job(_) => true,
             What::Event(event) => event.get("type").and_then(Value::as_str) == Some("job.submitted"),
@@ -73,10 +75,15 @@ impl Feed {
         self.start
     }
 
-    /// When no spot is to be had, as the file says.
+    /// When no spot is to be had, by the engine's time. The driver tells its market by itself.
     #[must_use]
-    pub fn droughts(&self) -> &[(Millis, Millis)] {
-        &self.droughts
+    pub fn droughts(&self) -> Vec<(Millis, Millis)> {
+        self.droughts.iter().map(|(from, to)| (after(self.start, *from), after(self.start, *to))).collect()
+    }
+
+    /// A market with the droughts that the file speaks of. Its time 0 is the feed's start.
+    pub(super) fn dry(&self, market: Market) -> Market {
+        self.droughts.iter().fold(market, |market, (from, to)| market.with_drought(*from, *to))
     }
 
     /// Submissions in the file.

@@ -52,8 +52,7 @@ fn events(path: &Path, name: &str) -> Result<Loaded, DriverError> {
     let items =
         replay.lines.into_iter().map(|line| Item { at: after(start, line.at_ms), what: What::Event(line.event) });
     let items = items.collect();
-    let droughts = replay.droughts.iter().map(|(from, to)| (after(start, *from), after(start, *to))).collect();
-    Ok(Loaded { feed: Feed::new(name, start, items, droughts), notes: replay.notes })
+    Ok(Loaded { feed: Feed::new(name, start, items, replay.droughts), notes: replay.notes })
 }
 
 /// Whether a file begins as one with an event a line does: an object with a `type`.

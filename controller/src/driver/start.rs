@@ -191,7 +191,10 @@ fn assemble(
     status.write(engine.state().undelivered())?;
     status.sync()?;
     let Some(policy) = engine.state().policy() else { return Err(DriverError::NoPolicy) };
-    let options = world(policy, origin);
+    let mut options = world(policy, origin);
+    if let Some(feed) = &feed {
+        options.market = feed.dry(options.market);
+    }
     let mut executor =
         if had_policy { Executor::recovered(options, engine.state()) } else { Executor::new(options, engine.state()) };
     executor.release(&engine.open_effects(), engine.state());
@@ -222,6 +225,8 @@ fn assemble(
         resumed,
         next_beat: last.max(start),
         active_at: last.max(start),
+        unsaved: Vec::new(),
+        held: Vec::new(),
         dies_in: None,
     };
     Ok((cycle, handle))

@@ -27,23 +27,22 @@ fn policy() -> (String, Policy) {
     (text, compiled.policy)
 }
 
-fn world(droughts: Vec<(forebay_engine::units::Millis, forebay_engine::units::Millis)>) -> WorldMaker {
-    Box::new(move |policy, origin| {
+fn world() -> WorldMaker {
+    Box::new(|policy, origin| {
         let market = Market::seeded(7, &spot_pairs(policy), 30 * 86_400_000);
-        WorldOptions { origin, droughts, ..WorldOptions::new(7, market) }
+        WorldOptions { origin, ..WorldOptions::new(7, market) }
     })
 }
 
 fn day(folder: &Path) -> Settings {
     let (text, policy) = policy();
     let loaded = load(&root().join("examples/day.jsonl"), None, &policy).unwrap();
-    let droughts = loaded.feed.droughts().to_vec();
     Settings {
         policy: Some((text, policy)),
         clock: Clock::Max,
         feed: Some(loaded.feed),
         exit_when_drained: true,
-        ..Settings::new(folder.to_owned(), world(droughts))
+        ..Settings::new(folder.to_owned(), world())
     }
 }
 
@@ -96,7 +95,7 @@ fn a_day_killed_at_random_batches_completes_every_job_once() {
     let finished = loop {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let resume = folder.path().join(journal::FILE).exists();
-        let dies_after = (kills < 50).then_some(seed >> 33).map(|n| n % 90);
+        let dies_after = (kills < 50).then_some(seed >> 33).map(|n| n % 150);
         let running = start(Settings { resume, dies_after, ..day(folder.path()) }).unwrap();
         assert_eq!((running.cut(), running.statuses_cut), (None, 0));
         let finished = running.join().unwrap();
@@ -174,7 +173,7 @@ fn job(subject: &str, gpus: u16) -> Event {
 
 fn live(folder: &Path, clock: Clock) -> Running {
     let policy = Some(policy());
-    start(Settings { policy, clock, ..Settings::new(folder.to_owned(), world(Vec::new())) }).unwrap()
+    start(Settings { policy, clock, ..Settings::new(folder.to_owned(), world()) }).unwrap()
 }
 
 #[test]
@@ -233,7 +232,7 @@ fn more_events_than_the_mailbox_holds_are_refused_whole() {
 #[test]
 fn a_journal_needs_a_policy_once_and_its_own_file() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = Settings::new(folder.path().join("new"), world(Vec::new()));
+    let settings = Settings::new(folder.path().join("new"), world());
     assert!(matches!(start(settings), Err(DriverError::NoPolicy)));
     let dies_after = Some(200);
     let finished = start(Settings { dies_after, ..day(folder.path()) }).unwrap().join().unwrap();
@@ -262,16 +261,12 @@ fn bad_events_go_to_the_rejected_file_once_and_the_stream_goes_on() {
         clock: Clock::Max,
         feed: Some(load(&file, None, &policy).unwrap().feed),
         exit_when_drained: true,
-        ..Settings::new(folder.path().join("journal"), world(Vec::new()))
+        ..Settings::new(folder.path().join("journal"), world())
     };
-    let mut resume = false;
-    let finished = loop {
-        let finished = start(settings(resume, Some(3))).unwrap().join().unwrap();
-        if finished.end == End::Drained {
-            break finished;
-        }
-        resume = true;
-    };
+    // It dies with both rejections written down and neither of their positions journaled.
+    let died = start(settings(false, Some(2))).unwrap().join().unwrap();
+    assert_eq!((died.end, died.rejected), (End::Died, 2));
+    let finished = start(settings(true, None)).unwrap().join().unwrap();
     assert_eq!((finished.rejected, finished.progress.outcomes), (2, [1, 0, 0, 0]));
     let text = std::fs::read_to_string(folder.path().join("journal/rejected.jsonl")).unwrap();
     let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();

@@ -1,1 +1,177 @@
 //! Tests that drive the `forebay` binary from outside, as its users do.
+//!
+//! The binary is `$FOREBAY_BIN`, else `<target>/release/forebay`, which is built when it is not there.
+//! Never: sleeps to wait. A server says where it listens; answers are waited for where they come from.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// The project's root.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The binary under test.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("FOREBAY_BIN") {
+            return PathBuf::from(path);
+        }
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+        let path = target.join("release").join(format!("forebay{}", std::env::consts::EXE_SUFFIX));
+        if !path.exists() {
+            let built =
+                Command::new(env!("CARGO")).args(["build", "--release", "-p", "forebay"]).current_dir(root()).status();
+            assert!(built.is_ok_and(|s| s.success()), "`cargo build --release -p forebay` failed");
+        }
+        path
+    })
+}
+
+/// The binary with arguments, in a folder, without colours.
+#[must_use]
+pub fn forebay(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.current_dir(folder).args(args).env_remove("FOREBAY_SERVER").env("NO_COLOR", "1").stdin(Stdio::null());
+    command
+}
+
+/// What a command said and how it ended.
+#[derive(Debug)]
+pub struct Said {
+    /// Its exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// Its stdout.
+    pub out: String,
+    /// Its stderr.
+    pub err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Said {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Said { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+impl Said {
+    /// Its stdout as JSON.
+    ///
+    /// # Panics
+    /// When it is none.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e} in {self:?}"))
+    }
+}
+
+/// Runs the binary to its end.
+///
+/// # Panics
+/// When it cannot be started.
+#[must_use]
+pub fn run(folder: &Path, args: &[&str]) -> Said {
+    let output = forebay(folder, args).output();
+    output.unwrap_or_else(|e| panic!("{}: {e}", binary().display())).into()
+}
+
+/// A running server, ended when dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    /// Its address, such as `http://127.0.0.1:41234`.
+    pub url: String,
+    /// What it said on stderr before it listened.
+    pub said: Vec<String>,
+}
+
+impl Server {
+    /// Starts `forebay run` with these arguments on a free port.
+    ///
+    /// # Panics
+    /// When it ends instead of listening.
+    #[must_use]
+    pub fn start(folder: &Path, args: &[&str]) -> Server {
+        let all: Vec<&str> = ["run", "--listen", "127.0.0.1:0"].iter().chain(args).copied().collect();
+        let started = forebay(folder, &all).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut child = started.unwrap_or_else(|e| panic!("{}: {e}", binary().display()));
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines();
+        let mut said = Vec::new();
+        loop {
+            let line = match lines.next() {
+                Some(Ok(line)) => line,
+                _ => panic!("`forebay {}` did not listen: {said:?}", all.join(" ")),
+            };
+            let url = line.split_whitespace().find(|w| w.starts_with("http://")).map(str::to_owned);
+            said.push(line);
+            if let Some(url) = url {
+                // Its further lines are read away, so that it never waits for a full pipe.
+                std::thread::spawn(move || lines.for_each(drop));
+                return Server { child, url, said };
+            }
+        }
+    }
+
+    /// A client command against this server.
+    #[must_use]
+    pub fn ask(&self, folder: &Path, args: &[&str]) -> Said {
+        let output = forebay(folder, args).env("FOREBAY_SERVER", &self.url).output();
+        output.unwrap_or_else(|e| panic!("{}: {e}", binary().display())).into()
+    }
+
+    /// Sends a request as it is: its status and body.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[must_use]
+    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build();
+        let agent: ureq::Agent = config.into();
+        let mut request = ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(body.to_vec()).expect("a request");
+        let mut response = agent.run(request).unwrap_or_else(|e| panic!("{method} {path}: {e}"));
+        let text = response.body_mut().read_to_string().unwrap_or_else(|e| panic!("{method} {path}: {e}"));
+        (response.status().as_u16(), text)
+    }
+
+    /// A JSON answer with its status.
+    ///
+    /// # Panics
+    /// When it is no JSON.
+    #[must_use]
+    pub fn get(&self, path: &str) -> (u16, Value) {
+        let (status, text) = self.send("GET", path, &[], &[]);
+        (status, serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e} in {text}")))
+    }
+
+    /// Posts events as JSON.
+    ///
+    /// # Panics
+    /// When the answer is no JSON.
+    #[must_use]
+    pub fn post(&self, body: &Value) -> (u16, Value) {
+        let kind = [("content-type", "application/json")];
+        let (status, text) = self.send("POST", "/v1/events", &kind, body.to_string().as_bytes());
+        (status, serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}")))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

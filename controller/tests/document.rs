@@ -1,0 +1,168 @@
+//! The state document from outside: what is exported is planned on as it was, and what is written by hand becomes that state.
+
+use forebay::document::plan::{PlanDocument, plan};
+use forebay::document::seconds::Seconds;
+use forebay::document::state::StateDocument;
+use forebay::document::views::{JobPhase, NodePhaseView};
+use forebay::policy::{Catalogue, compile};
+use forebay_engine::policy::Policy;
+use serde_json::{Value, json};
+
+fn policy() -> Policy {
+    let text = include_str!("../../policies/teams.yaml");
+    compile("teams.yaml", text, &Catalogue::builtin()).expect("the policy is good").policy
+}
+
+/// Five jobs on three nodes.
+fn written() -> Value {
+    let zone = Catalogue::SIMULATED_ZONES[0];
+    let node = |name: &str, kind: &str, capacity: &str, phase: &str| json!({ "node": name, "instanceType": kind, "zone": zone, "capacityType": capacity, "phase": phase });
+    json!({
+        "apiVersion": "forebay/v1", "kind": "State", "now_s": 1000,
+        "jobs": [
+            { "job": "gang", "queue": "vision/batch", "gpus": 8, "workers": 2, "phase": "running", "nodes": ["a", "b"],
+              "submit_s": 5, "since_s": 100, "progress_s": 60 },
+            { "job": "coming", "queue": "vision/batch", "gpus": 4, "workers": 1, "phase": "booked", "nodes": ["c"], "submit_s": 900 },
+            { "job": "big", "queue": "vision/batch", "gpus": 16, "workers": 2, "phase": "queued", "submit_s": 10 },
+            { "job": "impossible", "queue": "vision/batch", "gpus": 60, "workers": 1, "phase": "queued" },
+            { "job": "old", "queue": "vision/batch", "gpus": 1, "phase": "completed" },
+        ],
+        "nodes": [
+            node("a", "g5.12xlarge", "spot", "ready"),
+            node("b", "g5.12xlarge", "on-demand", "ready"),
+            node("c", "g5.12xlarge", "spot", "booting"),
+        ],
+    })
+}
+
+fn loaded(document: &Value) -> forebay::document::state::Loaded {
+    let parsed = StateDocument::parse(&document.to_string()).expect("parses");
+    parsed.load(Some(policy())).expect("loads")
+}
+
+fn planned(document: &Value) -> PlanDocument {
+    plan(loaded(document))
+}
+
+#[test]
+fn what_is_written_by_hand_becomes_that_state() {
+    let loaded = loaded(&written());
+    let state = StateDocument::of(&loaded.engine);
+    let of = |subject: &str| state.jobs.iter().find(|j| j.subject.as_deref() == Some(subject)).expect("the job");
+    assert_eq!(state.now_s, Some(Seconds(1_000_000)));
+    assert_eq!(of("gang").phase, JobPhase::Running);
+    assert_eq!(of("gang").nodes.len(), 2);
+    assert_eq!((of("gang").submit_s, of("gang").since_s), (Some(Seconds(5_000)), Some(Seconds(100_000))));
+    assert_eq!(of("gang").progress_s, Some(Seconds(60_000)));
+    assert_eq!(of("coming").phase, JobPhase::Booked);
+    assert!(!state.jobs.iter().any(|j| j.subject.as_deref() == Some("old")), "jobs that are over are left out");
+    let phases: Vec<_> = state.nodes.iter().map(|n| n.phase).collect();
+    assert_eq!(phases.iter().filter(|p| **p == NodePhaseView::Ready).count(), 2);
+    let free: f64 = state.nodes.iter().filter_map(|n| n.gpus_free).sum();
+    assert!((free - 0.0).abs() < 1e-9, "three nodes of four GPUs hold twelve: {free} are free");
+    assert_eq!(loaded.engine.audit(), Vec::<String>::new());
+}
+
+#[test]
+fn every_pending_job_has_a_reason_and_names_are_the_documents() {
+    let planned = planned(&written());
+    let pending: Vec<&str> = planned.pending.iter().map(|p| p.job.as_str()).collect();
+    assert!(pending.contains(&"big") && pending.contains(&"coming"), "{pending:?}");
+    for job in &planned.pending {
+        assert!(!job.reason.is_empty() && job.reason != "Accepted", "{job:?}");
+    }
+    let rejected: Vec<_> = planned.decisions.iter().filter(|d| d.action == "reject").collect();
+    assert_eq!(rejected[0].job.as_deref(), Some("impossible"));
+    assert_eq!(rejected[0].reason.as_deref(), Some("NoMatchingPool"));
+    assert!(planned.decisions.iter().any(|d| d.action == "buy" && !d.nodes.is_empty()));
+}
+
+#[test]
+fn an_export_is_planned_on_as_it_was() {
+    let live = loaded(&written()).engine;
+    let text = serde_json::to_string_pretty(&StateDocument::of(&live)).expect("writes");
+    let back = StateDocument::parse(&text).expect("parses").load(None).expect("loads");
+    assert_eq!(back.engine.snapshot(), live.snapshot());
+    // Without its snapshot it is still the same state to whoever plans on it.
+    let mut document: Value = serde_json::from_str(&text).expect("JSON");
+    document.as_object_mut().expect("an object").remove("snapshot");
+    let by_hand = planned(&document);
+    let exact = plan(back);
+    let actions = |p: &PlanDocument| p.decisions.iter().map(|d| (d.action.clone(), d.job.clone())).collect::<Vec<_>>();
+    assert_eq!(actions(&by_hand), actions(&exact));
+}
+
+#[test]
+fn an_edited_or_damaged_export_is_refused() {
+    let text = serde_json::to_string(&StateDocument::of(&loaded(&written()).engine)).expect("writes");
+    let load = |document: &Value| {
+        let parsed = StateDocument::parse(&document.to_string()).expect("parses");
+        parsed.load(None).expect_err("a fault")
+    };
+    let good: Value = serde_json::from_str(&text).expect("JSON");
+    let mut edited = good.clone();
+    edited["jobs"][1]["priority"] = json!(7);
+    assert_eq!(load(&edited).path, "jobs[1]");
+    let mut damaged = good.clone();
+    let bytes = damaged["snapshot"]["bytes"].as_str().expect("text").replacen('A', "B", 1);
+    damaged["snapshot"]["bytes"] = json!(bytes);
+    assert!(load(&damaged).message.contains("digest"));
+    let mut newer = good;
+    newer["snapshot"]["applyVersion"] = json!(99);
+    assert!(load(&newer).message.contains("newer"));
+}
+
+#[test]
+fn faults_name_their_path_and_a_remedy() {
+    let cases: [(&str, Value, &str); 9] = [
+        ("/jobs/2/gpus", json!(15), "jobs[2].gpus"),
+        ("/jobs/0/nodes", json!(["a", "nowhere"]), "jobs[0].nodes[1]"),
+        ("/jobs/0/nodes", json!([]), "jobs[0].nodes"),
+        ("/jobs/0/nodes", json!(["a"]), "jobs[0].nodes"),
+        ("/jobs/2/job", json!("gang"), "jobs[2].job"),
+        ("/jobs/2/submit_s", json!(2000), "jobs[2].submit_s"),
+        ("/jobs/2/tier", json!("golden"), "jobs[2].tier"),
+        ("/nodes/0/instanceType", json!("g5.13xlarge"), "nodes[0].instanceType"),
+        ("/nodes/0/pool", json!("cellar"), "nodes[0].pool"),
+    ];
+    for (pointer, value, path) in cases {
+        let mut document = written();
+        let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
+        document.pointer_mut(parent).expect("there")[field] = value.clone();
+        let parsed = StateDocument::parse(&document.to_string()).expect("parses");
+        let fault = parsed.load(Some(policy())).expect_err("a fault");
+        assert_eq!(fault.path, path, "{pointer} = {value}: {fault}");
+        assert!(!fault.remedy.is_empty());
+    }
+}
+
+#[test]
+fn the_schema_takes_what_is_written_and_what_is_exported() {
+    let schema = serde_json::to_value(schemars::schema_for!(StateDocument)).expect("a schema");
+    let validator = jsonschema::validator_for(&schema).expect("a sound schema");
+    let exported = serde_json::to_value(StateDocument::of(&loaded(&written()).engine)).expect("writes");
+    for document in [written(), exported] {
+        let wrong: Vec<String> = validator.iter_errors(&document).map(|e| e.to_string()).collect();
+        assert_eq!(wrong, Vec::<String>::new());
+    }
+    let mut misspelt = written();
+    misspelt["jobs"][0]["queu"] = json!("x");
+    assert!(!validator.is_valid(&misspelt));
+}
+
+#[test]
+fn the_schema_of_events_takes_the_example_day() {
+    let schema = serde_json::to_value(schemars::schema_for!(forebay::document::event::JobEvent)).expect("a schema");
+    let validator = jsonschema::validator_for(&schema).expect("a sound schema");
+    let mut checked = 0;
+    for line in include_str!("../../examples/day.jsonl").lines() {
+        let event: Value = serde_json::from_str(line).expect("JSON");
+        if event["type"].as_str().is_some_and(|t| t.starts_with("job.")) {
+            let wrong: Vec<String> =
+                validator.iter_errors(&event).map(|e| format!("{}: {e}", e.instance_path)).collect();
+            assert_eq!(wrong, Vec::<String>::new(), "{line}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 500, "{checked} events");
+}

@@ -1,0 +1,175 @@
+//! The HTTP API from outside: events in, jobs out, waiting, cancelling, why, the state, statuses, and what is refused.
+
+use forebay_integration::{Server, run};
+use serde_json::{Value, json};
+use std::path::Path;
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn submission(subject: &str, gpus: u32, duration_s: u32) -> Value {
+    json!({ "type": "job.submitted", "subject": subject,
+        "data": { "queue": "vision/batch", "gang": { "each": { "gpus": gpus } }, "simulation": { "durationS": duration_s } } })
+}
+
+/// A server whose time goes 600 times as fast, so that a boot of two minutes takes a fifth of a second.
+fn fast(folder: &Path) -> Server {
+    let first = json!({ "type": "job.submitted", "subject": "first", "time": "2026-11-02T00:00:00Z",
+        "data": { "queue": "vision/batch", "gang": { "each": { "gpus": 1 } }, "simulation": { "durationS": 1 } } });
+    std::fs::write(folder.join("first.jsonl"), format!("{first}\n")).expect("writes");
+    Server::start(folder, &["--replay", "first.jsonl", "--speed", "600", "--data", "d"])
+}
+
+#[test]
+fn a_job_goes_the_whole_way_round() {
+    let folder = folder();
+    let server = fast(folder.path());
+    let (status, taken) = server.post(&submission("train-1", 4, 60));
+    assert_eq!(status, 202, "{taken}");
+    let job = taken["accepted"][0]["job"].as_str().expect("a job").to_owned();
+    assert!(
+        job.starts_with("job-") && taken["accepted"][0]["subject"] == "train-1" && taken["accepted"][0]["new"] == true
+    );
+    let (_, again) = server.post(&submission("train-1", 4, 60));
+    assert_eq!(
+        (&again["accepted"][0]["job"], &again["accepted"][0]["new"]),
+        (&json!(job), &json!(false)),
+        "the same again is the same job"
+    );
+    let (status, conflict) = server.post(&submission("train-1", 8, 60));
+    assert_eq!((status, &conflict["error"]["code"]), (400, &json!("Conflict")), "{conflict}");
+    let (status, over) = server.get(&format!("/v1/jobs/{job}?waitFor=terminal&timeout=30s"));
+    assert_eq!((status, &over["terminal"], &over["phase"]), (200, &json!(true), &json!("completed")), "{over}");
+    let waited = server.ask(folder.path(), &["wait", "train-1", "--timeout", "30s"]);
+    assert_eq!(waited.code, 0, "{waited:?}");
+    let (_, statuses) = server.send("GET", "/v1/status?after=0&follow=false", &[], &[]);
+    let events: Vec<Value> = statuses.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let numbers: Vec<u64> = events.iter().filter_map(|e| e["data"]["number"].as_u64()).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "no gap, no double");
+    let kinds: Vec<&str> =
+        events.iter().filter(|e| e["subject"] == "train-1").filter_map(|e| e["type"].as_str()).collect();
+    assert_eq!((kinds.first(), kinds.last()), (Some(&"status.queued"), Some(&"status.completed")), "{kinds:?}");
+    let (_, stream) = server.send("GET", "/v1/status?after=1&follow=false", &[("accept", "text/event-stream")], &[]);
+    assert!(stream.starts_with("id: 2\nevent: status."), "{stream}");
+}
+
+#[test]
+fn jobs_are_explained_cancelled_and_planned_on() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["--data", "d"]);
+    let (status, taken) = server.post(&json!([submission("long", 8, 36_000), submission("<b>&\"x\"</b>", 1, 36_000)]));
+    assert_eq!((status, taken["accepted"].as_array().map(Vec::len)), (202, Some(2)), "{taken}");
+    let (status, why) = server.get("/v1/jobs/long/why");
+    assert_eq!((status, &why["reason"]["code"]), (200, &json!("AwaitingNodes")), "{why}");
+    assert!(why["reason"]["eta_s"].is_number(), "{why}");
+    let (status, page) = server.send("GET", "/", &[], &[]);
+    assert!(status == 200 && page.contains("&lt;b&gt;&amp;&quot;x&quot;&lt;/b&gt;") && !page.contains("<b>"), "{page}");
+    let early = server.ask(folder.path(), &["wait", "long", "--timeout", "1s"]);
+    assert_eq!(early.code, 5, "{early:?}");
+    let exported = server.ask(folder.path(), &["state", "export", "--out", "s.json"]);
+    assert_eq!(exported.code, 0, "{exported:?}");
+    let plan = run(folder.path(), &["plan", "--state", "s.json", "--json"]);
+    assert_eq!(plan.code, 0, "{plan:?}");
+    let pending = plan.json()["pending"].as_array().cloned().expect("pending");
+    assert_eq!(pending.len(), 2, "{pending:?}");
+    assert!(
+        pending.iter().all(|p| p["reason"].as_str().is_some_and(|r| !r.is_empty()) && p["subject"].is_string()),
+        "{pending:?}"
+    );
+    let (status, cancelled) = server.send("POST", "/v1/jobs/long/cancel", &[], &[]);
+    assert_eq!(status, 202, "{cancelled}");
+    let waited = server.ask(folder.path(), &["wait", "long", "--timeout", "30s"]);
+    assert_eq!(waited.code, 4, "{waited:?}");
+    let jobs = server.ask(folder.path(), &["jobs", "--all"]);
+    assert!(jobs.code == 0 && jobs.out.contains("cancelled") && jobs.out.contains("AwaitingNodes"), "{jobs:?}");
+    for list in ["queues", "nodes"] {
+        let said = server.ask(folder.path(), &[list]);
+        assert!(said.code == 0 && said.out.lines().count() > 1, "{said:?}");
+    }
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_kill() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["--data", "d"]);
+    let (status, _) = server.post(&submission("kept", 1, 36_000));
+    assert_eq!(status, 202);
+    drop(server);
+    let server = Server::start(folder.path(), &["--data", "d"]);
+    assert!(server.said.iter().any(|l| l.contains("recovered")), "{:?}", server.said);
+    let (status, job) = server.get("/v1/jobs/kept");
+    assert_eq!((status, &job["subject"]), (200, &json!("kept")), "{job}");
+    let second = run(folder.path(), &["run", "--listen", "127.0.0.1:0", "--data", "d"]);
+    assert_eq!((second.code, second.err.contains("in use by process")), (2, true), "{second:?}");
+}
+
+#[test]
+fn three_ways_to_write_an_event() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["--data", "d"]);
+    let structured = json!({ "specversion": "1.0", "type": "job.submitted", "source": "//t", "id": "1", "subject": "structured",
+        "data": { "gang": { "each": { "gpus": 1 } } } });
+    let data = structured["data"].to_string();
+    let one = structured.to_string();
+    let batch =
+        json!([structured, submission("bare", 1, 60), { "type": "job.submitted", "subject": "bad", "data": {} }])
+            .to_string();
+    let binary = [
+        ("content-type", "application/json"),
+        ("ce-specversion", "1.0"),
+        ("ce-type", "job.submitted"),
+        ("ce-source", "//t"),
+        ("ce-id", "2"),
+        ("ce-subject", "binary"),
+    ];
+    let cases: [(&[(&str, &str)], &str, usize, usize); 3] = [
+        (&[("content-type", "application/cloudevents+json; charset=utf-8")], &one, 1, 0),
+        (&[("content-type", "application/cloudevents-batch+json")], &batch, 2, 1),
+        (&binary, &data, 1, 0),
+    ];
+    for (headers, body, accepted, rejected) in cases {
+        let (status, text) = server.send("POST", "/v1/events", headers, body.as_bytes());
+        let taken: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(status, 202, "{text}");
+        let count = |of: &str| taken[of].as_array().map_or(0, Vec::len);
+        assert_eq!((count("accepted"), count("rejected")), (accepted, rejected), "{text}");
+    }
+    let (_, bad) = server.post(&json!({ "type": "job.submitted", "subject": "x", "data": { "gang": { "workers": 0, "each": { "gpus": 1 } } } }));
+    assert!(bad["rejected"][0]["path"] == "data.gang.workers" && bad["error"]["remedy"].is_string(), "{bad}");
+}
+
+#[test]
+fn what_cannot_be_taken_is_refused_in_one_shape() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["--data", "d"]);
+    let json_type = ("content-type", "application/json");
+    let large = vec![b' '; 5 * 1024 * 1024];
+    let many = Value::from(vec![json!({}); 20_000]).to_string();
+    type Case<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>, &'a [u8], u16);
+    let cases: [Case; 10] = [
+        ("POST", "/v1/events", vec![json_type], b"{\"type\":", 400),
+        ("POST", "/v1/events", vec![json_type], b"[]", 400),
+        ("POST", "/v1/events", vec![json_type], &large, 413),
+        ("POST", "/v1/events", vec![json_type], many.as_bytes(), 413),
+        ("POST", "/v1/events", vec![("content-type", "text/plain")], b"{}", 415),
+        ("POST", "/v1/events", vec![json_type, ("origin", "https://evil.example")], b"{}", 403),
+        ("GET", "/v1/jobs/nobody", vec![], b"", 404),
+        ("GET", "/v1/jobs?phase=sleeping", vec![], b"", 400),
+        ("GET", "/v1/jobs/x?waitFor=terminal&timeout=soon", vec![], b"", 400),
+        ("DELETE", "/v1/jobs", vec![], b"", 405),
+    ];
+    for (method, path, headers, body, wanted) in cases {
+        let (status, text) = server.send(method, path, &headers, body);
+        assert_eq!(status, wanted, "{method} {path}: {text}");
+        let error: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{method} {path}: {e} in {text}"));
+        for field in ["code", "message", "remedy"] {
+            assert!(error["error"][field].as_str().is_some_and(|t| !t.is_empty()), "{method} {path}: {text}");
+        }
+    }
+    assert_eq!(server.send("GET", "/healthz", &[], &[]).0, 200);
+    assert_eq!(server.send("GET", "/readyz", &[], &[]).0, 200);
+    let refused = server.ask(folder.path(), &["cancel", "nobody"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+}

@@ -1,0 +1,288 @@
+//! The command line from outside: bad input ends with exit code 2 and says what, where and how to mend it; `simulate` and `plan`
+//! keep their contract; a replay says the same twice.
+
+use forebay_integration::{root, run};
+use serde_json::{Value, json};
+use std::path::Path;
+use tempfile::TempDir;
+
+const HEADER: &str = "job_id,submit_s,duration_s,gpus\n";
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) {
+    std::fs::write(folder.join(name), bytes).expect("writes");
+}
+
+fn policy() -> String {
+    root().join("policies/spot-first.yaml").display().to_string()
+}
+
+/// Bytes that are no text, the same each time.
+fn noise() -> Vec<u8> {
+    let mut x: u64 = 0x9e37_79b9_7f4a_7c15;
+    (0..4096)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            (x >> 32) as u8
+        })
+        .collect()
+}
+
+#[test]
+fn bad_traces_are_refused_with_place_and_remedy() {
+    let cases: [(&str, Vec<u8>, &[&str]); 9] = [
+        ("missing.csv", "job_id,submit_s,gpus\na,0,1\n".into(), &["missing.csv, line 1", "duration_s", "missing"]),
+        ("row.csv", format!("{HEADER}a,0,60,1\nb,x,60,1\n").into(), &["row.csv, line 3", "submit_s", "x"]),
+        ("short.csv", format!("{HEADER}a,0,60,1\nb,0\n").into(), &["short.csv, line 3"]),
+        (
+            "twice.csv",
+            format!("{HEADER}a,0,60,1\nb,0,60,1\na,5,60,1\n").into(),
+            &["twice.csv, line 4", "line 2", "\"a\""],
+        ),
+        ("unknown.txt", "hello\nworld\n".into(), &["unknown.txt", "openb, philly, helios"]),
+        ("empty.csv", Vec::new(), &["empty.csv", "written in full"]),
+        ("header.csv", HEADER.into(), &["header.csv"]),
+        ("cut.json", "[{\"jobid\": \"a\", \"attempts\": [".into(), &["cut.json"]),
+        ("noise.bin", noise(), &["noise.bin"]),
+    ];
+    let folder = folder();
+    for (name, bytes, parts) in cases {
+        write(folder.path(), name, &bytes);
+        for args in
+            [&["simulate", "--policy", &policy(), "--trace", name][..], &["run", "--replay", name, "--speed", "max"]]
+        {
+            let said = run(folder.path(), args);
+            assert_eq!(said.code, 2, "{name}: {said:?}");
+            for part in parts {
+                assert!(said.err.contains(part), "{name}: no `{part}` in: {}", said.err);
+            }
+            assert!(!said.err.contains("panicked"), "{}", said.err);
+        }
+    }
+    assert!(!folder.path().join("forebay-data").exists(), "a refused replay leaves no journal");
+}
+
+#[test]
+fn bad_policies_are_refused_with_place_and_remedy() {
+    let good = std::fs::read_to_string(root().join("policies/spot-first.yaml")).expect("reads");
+    let misspelt = format!("{good}\nlimit: {{nodes: 3}}\n");
+    let cases: [(&str, Vec<u8>, &[&str]); 5] = [
+        ("misspelt.yaml", misspelt.into(), &["misspelt.yaml:", "limit", "limits"]),
+        ("empty.yaml", Vec::new(), &["empty.yaml", "empty"]),
+        ("noise.yaml", noise(), &["noise.yaml"]),
+        ("list.yaml", "- a\n- b\n".into(), &["list.yaml", "not a policy"]),
+        ("cut.yaml", good[..good.len() / 2].replace("metadata", "metadata: {").into(), &["cut.yaml"]),
+    ];
+    let folder = folder();
+    write(folder.path(), "t.csv", format!("{HEADER}a,0,60,1\n"));
+    for (name, bytes, parts) in cases {
+        write(folder.path(), name, &bytes);
+        for args in
+            [&["check", name][..], &["simulate", "--policy", name, "--trace", "t.csv"], &["run", "--policy", name]]
+        {
+            let said = run(folder.path(), args);
+            assert_eq!(said.code, 2, "{args:?}: {said:?}");
+            for part in parts {
+                assert!(said.err.contains(part), "{name}: no `{part}` in: {}", said.err);
+            }
+        }
+    }
+    assert!(!folder.path().join("forebay-data").exists(), "a refused run leaves no journal");
+}
+
+#[test]
+fn misuse_of_the_command_line_is_bad_input() {
+    let folder = folder();
+    write(folder.path(), "t.csv", format!("{HEADER}a,0,60,1\n"));
+    write(folder.path(), "config.yaml", "apiVersion: forebay/v1\nkind: Config\nlisen: 127.0.0.1:1\n");
+    let policy = policy();
+    let cases: [(&[&str], &str); 8] = [
+        (&["simulate", "--policy", &policy], "--trace"),
+        (&["simulate", "--policy", &policy, "--trace", "nowhere.csv"], "nowhere.csv: no such file"),
+        (&["simulate", "--policy", "nowhere.yaml", "--trace", "t.csv"], "nowhere.yaml: no such file"),
+        (&["simulate", "--policy", &policy, "--trace", "t.csv", "--trace-format", "csv"], "normalized, openb"),
+        (&["simulate", "--policy", &policy, "--trace", "t.csv", "--market", "nowhere.csv"], "nowhere.csv"),
+        (&["run", "--config", "config.yaml"], "lisen"),
+        (&["run", "--replay", "t.csv", "--resume", "nowhere"], "no journal here"),
+        (&["run", "--replay", "t.csv", "--speed", "fast"], "whole factor"),
+    ];
+    for (args, part) in cases {
+        let said = run(folder.path(), args);
+        assert_eq!(said.code, 2, "{args:?}: {said:?}");
+        assert!(said.err.contains(part), "{args:?}: no `{part}` in: {}", said.err);
+    }
+    let alone = run(folder.path(), &["jobs", "--server", "http://127.0.0.1:9"]);
+    assert_eq!(alone.code, 6, "{alone:?}");
+    assert!(alone.err.contains("forebay run"), "{}", alone.err);
+}
+
+#[test]
+fn a_journal_of_a_newer_version_or_of_noise_is_refused() {
+    let folder = folder();
+    write(folder.path(), "t.csv", format!("{HEADER}a,0,60,1\n"));
+    let first =
+        run(folder.path(), &["run", "--replay", "t.csv", "--speed", "max", "--exit-when-drained", "--data", "d"]);
+    assert_eq!(first.code, 0, "{first:?}");
+    let again = ["run", "--replay", "t.csv", "--speed", "max", "--exit-when-drained", "--data", "d"];
+    let here = run(folder.path(), &again);
+    assert_eq!((here.code, here.err.contains("--resume d")), (2, true), "{here:?}");
+    let resume = ["run", "--replay", "t.csv", "--speed", "max", "--exit-when-drained", "--resume", "d"];
+    let resumed = run(folder.path(), &resume);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    assert_eq!(resumed.out, first.out, "going on at the end says the same");
+    let other = run(folder.path(), &[&resume[..], &["--seed", "99"]].concat());
+    assert_eq!((other.code, other.err.contains("seed 1")), (2, true), "{other:?}");
+    let database = rusqlite::Connection::open(folder.path().join("d/journal.sqlite")).expect("opens");
+    database.execute("UPDATE meta SET format = 99", []).expect("updates");
+    drop(database);
+    let newer = run(folder.path(), &resume);
+    assert_eq!(newer.code, 2, "{newer:?}");
+    assert!(newer.err.contains("version 99") && newer.err.contains("newer"), "{}", newer.err);
+    write(&folder.path().join("d"), "journal.sqlite", noise());
+    let noise = run(folder.path(), &resume);
+    assert_eq!(noise.code, 2, "{noise:?}");
+    assert!(noise.err.contains("journal.sqlite"), "{}", noise.err);
+}
+
+/// What `simulate --json` promises.
+const KEYS: [&str; 34] = [
+    "jobs",
+    "completed",
+    "failed",
+    "rejected",
+    "lost",
+    "preemptions",
+    "reclaims",
+    "work_lost_gpu_hours",
+    "gpu_hours_requested",
+    "gpu_hours_bought",
+    "gpu_hours_allocated",
+    "gpu_hours_busy",
+    "gpu_hours_wasted",
+    "busy_over_allocated",
+    "idle_node_hours",
+    "spot_ratio",
+    "cost_usd",
+    "cost_on_demand_only_usd",
+    "cost_lower_bound_usd",
+    "wait_s",
+    "jct_s",
+    "wait_s_by_queue",
+    "makespan_s",
+    "deadline_misses",
+    "times_at_zero",
+    "nodes_peak",
+    "nodes_at_end",
+    "ceiling_violations",
+    "quota_violations",
+    "gang_violations",
+    "engine_s",
+    "events",
+    "decisions",
+    "market",
+];
+
+#[test]
+fn a_simulation_keeps_its_keys_and_says_the_same_twice() {
+    let folder = folder();
+    let rows: String = (0..200).map(|i| format!("j{i},{},{},{}\n", i * 30, 300 + i * 7 % 900, 1 << (i % 4))).collect();
+    write(folder.path(), "t.csv", format!("{HEADER}{rows}"));
+    let simulate = |more: &[&str]| {
+        let policy = policy();
+        let said =
+            run(folder.path(), &[&["simulate", "--policy", &policy, "--trace", "t.csv", "--json"], more].concat());
+        assert_eq!(said.code, 0, "{said:?}");
+        let mut card = said.json();
+        card.as_object_mut().expect("an object").remove("engine_s").expect("engine_s");
+        card
+    };
+    let card = simulate(&[]);
+    let missing: Vec<_> = KEYS.iter().filter(|k| **k != "engine_s" && card.get(**k).is_none()).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    for (kind, keys) in [
+        ("wait_s", ["mean", "p50", "p90", "p95", "p99"]),
+        ("gpu_hours_wasted", ["boot", "idle", "lingering", "lost", "fragmentation"]),
+    ] {
+        assert!(keys.iter().all(|k| card[kind][*k].is_number()), "{kind}: {}", card[kind]);
+    }
+    assert_eq!((&card["completed"], &card["lost"], &card["nodes_at_end"]), (&json!(200), &json!(0), &json!(0)));
+    assert_eq!(simulate(&[]), card);
+    assert_eq!(simulate(&["--crash-every", "50"]), card);
+    let table = run(folder.path(), &["simulate", "--policy", &policy(), "--trace", "t.csv", "--json", "out.json"]);
+    assert!(table.out.contains("market: drawn from seed 1"), "{}", table.out);
+    assert_eq!(table.out.lines().last(), Some("drained: 0 nodes, 0 lost"));
+    let file: Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).expect("written")).expect("JSON");
+    assert_eq!(file["cost_usd"], card["cost_usd"]);
+}
+
+#[test]
+fn the_example_day_replays_the_same_twice() {
+    let day = root().join("examples/day.jsonl").display().to_string();
+    let folder = folder();
+    let replay = || run(folder.path(), &["run", "--replay", &day, "--speed", "max", "--exit-when-drained"]);
+    let (first, second) = (replay(), replay());
+    assert_eq!((first.code, second.code), (0, 0), "{first:?} {second:?}");
+    assert_eq!(first.out, second.out);
+    assert_eq!(first.out.lines().last(), Some("drained: 0 nodes, 0 lost"));
+    assert!(first.err.contains("forebay-data"), "the journal's folder is printed: {}", first.err);
+}
+
+#[test]
+fn a_plan_on_a_written_state_has_a_reason_for_every_pending_job() {
+    let folder = folder();
+    let state = json!({ "apiVersion": "forebay/v1", "kind": "State", "now_s": 600,
+        "jobs": [
+            { "job": "runs", "queue": "a", "gpus": 4, "phase": "running", "nodes": ["n1"] },
+            { "job": "waits", "queue": "a", "gpus": 8, "workers": 2, "phase": "queued", "submit_s": 0 },
+            { "job": "fits", "queue": "a", "gpus": 1, "phase": "queued" } ],
+        "nodes": [
+            { "node": "n1", "instanceType": "g5.12xlarge", "zone": "us-east-1a", "capacityType": "spot", "phase": "ready" },
+            { "node": "n2", "instanceType": "g5.xlarge", "zone": "us-east-1a", "capacityType": "on-demand", "phase": "ready" } ] });
+    write(folder.path(), "s.json", state.to_string());
+    let policy = policy();
+    let said = run(folder.path(), &["plan", "--policy", &policy, "--state", "s.json", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let plan = said.json();
+    let decisions = plan["decisions"].as_array().expect("decisions");
+    assert!(
+        decisions.iter().any(|d| d["action"] == "start" && d["job"] == "fits" && d["nodes"] == json!(["n2"])),
+        "{plan}"
+    );
+    assert!(decisions.iter().any(|d| d["action"] == "buy" && d["job"].is_null()), "{plan}");
+    let pending = plan["pending"].as_array().expect("pending");
+    assert_eq!(pending.len(), 1, "{plan}");
+    assert_eq!((&pending[0]["job"], &pending[0]["reason"]), (&json!("waits"), &json!("AwaitingNodes")));
+    assert!(pending[0]["figures"].is_object() && pending[0]["eta_s"].is_number(), "{plan}");
+    for (name, text, part) in [
+        ("key.json", state.to_string().replace("\"gpus\"", "\"gpu\""), "jobs[0].gpu"),
+        ("cut.json", state.to_string()[..200].to_owned(), "cut.json"),
+        ("empty.json", String::new(), "empty"),
+        ("kind.json", state.to_string().replace("\"State\"", "\"Policy\""), "kind"),
+    ] {
+        write(folder.path(), name, text);
+        let said = run(folder.path(), &["plan", "--policy", &policy, "--state", name]);
+        assert_eq!((said.code, said.err.contains(part)), (2, true), "{name}: {said:?}");
+    }
+}
+
+#[test]
+fn schemas_and_explanations_come_out() {
+    let folder = folder();
+    for of in ["policy", "event", "state", "config"] {
+        let said = run(folder.path(), &["schema", of]);
+        assert_eq!(said.code, 0, "{said:?}");
+        assert!(said.json()["$schema"].is_string(), "{of}");
+    }
+    let explained = run(folder.path(), &["check", &policy(), "--explain"]);
+    assert_eq!(explained.code, 0, "{explained:?}");
+    write(folder.path(), "explained.yaml", &explained.out);
+    assert_eq!(run(folder.path(), &["check", "explained.yaml"]).code, 0, "an explained policy is a policy");
+    let help = run(folder.path(), &["--help"]);
+    assert!(help.out.contains("Exit codes:") && help.out.contains("not over in time"), "{}", help.out);
+}
