@@ -308,7 +308,7 @@ pub(crate) fn start_or_stop(state: &State, id: JobId) -> Option<Effect> {
     let effect = job.effect?;
     let action = match job.phase {
         Phase::Starting => {
-            Action::Start { job: id, attempt: job.attempt, workers: job.places.clone(), resume_from: job.progress }
+            Action::Start { job: id, attempt: job.attempt, workers: job.places.clone(), resume_from: job.resume_from }
         }
         Phase::Stopping { deadline, checkpoint, .. } => {
             Action::Stop { job: id, attempt: job.attempt, checkpoint, deadline }

@@ -84,7 +84,11 @@ fn start_woken(engine: &mut Engine, report: &mut PlanReport) {
 fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
     let mut heads = order::heads(engine);
     let mut waiting = Vec::new();
+    let woke_at = engine.state.woke_at();
     while let Some(head) = heads.pop_first() {
+        if engine.memo.resting(&engine.state, &head, woke_at) {
+            continue;
+        }
         let answer = match head.line {
             Line::Booked => find_ready(engine, head.key.job, report),
             Line::Queued => serve_job(engine, head.key.job, head.class, report),
@@ -101,7 +105,10 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
 }
 
 fn park(engine: &mut Engine, head: &Head, reason: Reason) {
-    let (freed, at) = (engine.state.freed, engine.state.now);
+    // One that waits out a throttling is asked again each time: what it waits for depends on the room that others leave it.
+    let restless = matches!(reason, Reason::LaunchRefused { .. });
+    let freed = if restless { u64::MAX } else { engine.state.freed };
+    let at = engine.state.now;
     let parked = Parked { head: head.key.job, freed, at, reason };
     match head.line {
         Line::Booked => engine.memo.rebooked.insert(head.class, parked),

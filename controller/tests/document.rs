@@ -16,9 +16,7 @@ fn policy() -> Policy {
 /// Five jobs on three nodes.
 fn written() -> Value {
     let zone = Catalogue::SIMULATED_ZONES[0];
-    let node = |name: &str, kind: &str, capacity: &str, phase: &str| {
-        json!({ "node": name, "instanceType": kind, "zone": zone, "capacityType": capacity, "phase": phase })
-    };
+    let node = |name: &str, kind: &str, capacity: &str, phase: &str| json!({ "node": name, "instanceType": kind, "zone": zone, "capacityType": capacity, "phase": phase });
     json!({
         "apiVersion": "forebay/v1", "kind": "State", "now_s": 1000,
         "jobs": [
@@ -160,7 +158,8 @@ fn the_schema_of_events_takes_the_example_day() {
     for line in include_str!("../../examples/day.jsonl").lines() {
         let event: Value = serde_json::from_str(line).expect("JSON");
         if event["type"].as_str().is_some_and(|t| t.starts_with("job.")) {
-            let wrong: Vec<String> = validator.iter_errors(&event).map(|e| format!("{}: {e}", e.instance_path)).collect();
+            let wrong: Vec<String> =
+                validator.iter_errors(&event).map(|e| format!("{}: {e}", e.instance_path)).collect();
             assert_eq!(wrong, Vec::<String>::new(), "{line}");
             checked += 1;
         }

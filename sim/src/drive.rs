@@ -31,7 +31,7 @@ const BEAT: Span = Span::mins(5);
 const SNAPSHOT_EVERY: usize = 4096;
 /// Batches without a job's end, after which the run counts as stuck: more than any trace of a million jobs needs between two.
 const MOST_PASSES_WITHOUT_AN_END: u64 = 2_000_000;
-/// Beats with nothing but beats, while no run is under way: a week of them.
+/// Beats with nothing but beats and prices, while no run is under way: a week of them. Jobs that are open then wait for ever.
 const MOST_IDLE_BEATS: u64 = 2016;
 /// Virtual time after the last submission or end of a job: the longest public run lasts 60 days.
 const LONGEST_WITHOUT_AN_END: Span = Span::mins(60 * 24 * 400);
@@ -115,7 +115,7 @@ pub struct Outcome {
 /// Why a simulation could not be brought to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// Nothing moves any more, or nothing ends.
+    /// Nothing ends any more.
     #[error(
         "stuck at {now} ms: {what}; {open} jobs open, {nodes} nodes, {purchases} purchases; waiting for: {reasons}"
     )]
@@ -169,7 +169,7 @@ pub enum SimError {
 /// A run that is stuck, a recovery that differs, an audit that finds something: see [`SimError`].
 pub fn simulate<'a>(policy: Policy, trace: &'a Trace, options: Options<'a>) -> Result<Outcome, SimError> {
     let mut drive = Drive::new(policy, trace, options);
-    while !drive.over() {
+    while !drive.over() && !drive.idle() {
         drive.step()?;
     }
     drive.finish()
@@ -253,6 +253,12 @@ impl<'a> Drive<'a> {
         self.next_row == self.trace.jobs.len() && state.open_jobs() == 0 && !self.holds()
     }
 
+    /// Whether nothing moves any more: jobs wait for what the policy never gives them.
+    fn idle(&self) -> bool {
+        let submitted = self.next_row == self.trace.jobs.len();
+        self.tally.idle_beats > MOST_IDLE_BEATS && submitted && self.world.runs_working() == 0
+    }
+
     /// Whether there are claims or purchases.
     fn holds(&self) -> bool {
         let state = self.engine.state();
@@ -271,9 +277,7 @@ impl<'a> Drive<'a> {
         };
         let mut events = self.submissions(now);
         events.extend(self.world.take_until(now));
-        let moves = !events.is_empty() || timeout.is_some_and(|t| t <= now);
-        if moves {
-            self.tally.idle_beats = 0;
+        if !events.is_empty() || timeout.is_some_and(|t| t <= now) {
             self.batch(now, events)?;
         }
         if self.next_beat <= now {
@@ -312,6 +316,10 @@ impl<'a> Drive<'a> {
         self.tally.batches += 1;
         self.tally.events += unsaved.batch().events.len() as u64;
         self.tally.decisions += unsaved.batch().decisions.len() as u64;
+        let moves = |e: &Event| !matches!(e, Event::PriceChanged { .. });
+        if !unsaved.batch().decisions.is_empty() || unsaved.batch().events.iter().any(moves) {
+            self.tally.idle_beats = 0;
+        }
         if let Some(journal) = &mut self.journal {
             let appended = journal.append(unsaved.batch());
             appended.map_err(|source| SimError::Journal { batch: self.tally.batches, source })?;
@@ -420,9 +428,6 @@ impl<'a> Drive<'a> {
         if now.since(self.tally.last_end) > LONGEST_WITHOUT_AN_END {
             return Err(self.stuck("too long without the end of a job"));
         }
-        if self.tally.idle_beats > MOST_IDLE_BEATS && !submitting && self.world.runs_working() == 0 {
-            return Err(self.stuck("nothing has moved for a week and nothing runs"));
-        }
         Ok(())
     }
 
@@ -471,7 +476,10 @@ impl<'a> Drive<'a> {
         scorecard.decisions = self.tally.decisions;
         scorecard.passes = self.tally.batches;
         scorecard.set_engine_nanos(self.tally.engine_nanos);
-        let mut violations = self.violations;
+        let mut violations = std::mem::take(&mut self.violations);
+        if state.open_jobs() > 0 {
+            violations.push(self.stuck("nothing has moved for a week and nothing runs").to_string());
+        }
         violations.extend(self.observer.messages.iter().cloned());
         if !self.observer.recounted(state) {
             violations.push("the observer lost count of what jobs hold".to_owned());

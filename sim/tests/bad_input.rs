@@ -5,9 +5,7 @@ mod workloads;
 
 use forebay_sim::market::Market;
 use forebay_sim::prices;
-use forebay_sim::trace::{
-    self, TraceFormat, generate_day, generate_trace, read_events, read_nodes,
-};
+use forebay_sim::trace::{self, TraceFormat, generate_day, generate_trace, read_events, read_nodes};
 use proptest::prelude::*;
 use workloads::{as_csv, file};
 
@@ -17,9 +15,7 @@ const HEAD: &str = "job_id,submit_s,duration_s,gpus,gpu_milli,workers,queue";
 #[track_caller]
 fn check(content: impl AsRef<[u8]>, format: Option<TraceFormat>, pieces: &[&str]) {
     let (_folder, path) = file("input.csv", content);
-    let message = trace::read(&path, format)
-        .expect_err("a bad file")
-        .to_string();
+    let message = trace::read(&path, format).expect_err("a bad file").to_string();
     let all = pieces.iter().chain(&["input.csv", "; "]);
     for piece in all {
         assert!(message.contains(piece), "no \"{piece}\" in: {message}");
@@ -31,86 +27,28 @@ fn check(content: impl AsRef<[u8]>, format: Option<TraceFormat>, pieces: &[&str]
 fn a_bad_value_names_line_column_value_and_remedy() {
     let row = |row: &str| format!("{HEAD}\nok,1,1,1,1000,,q\n{row}\n");
     let cases: [(&str, &[&str]); 16] = [
-        (
-            "b,abc,1,1,1000,,",
-            &[
-                "line 3, column submit_s: not a number, found \"abc\"",
-                "write seconds",
-            ],
-        ),
-        (
-            "b,-3,1,1,1000,,",
-            &["line 3, column submit_s: negative, found \"-3\""],
-        ),
-        (
-            "b,1,nan,1,1000,,",
-            &["column duration_s: not a number, found \"nan\""],
-        ),
+        ("b,abc,1,1,1000,,", &["line 3, column submit_s: not a number, found \"abc\"", "write seconds"]),
+        ("b,-3,1,1,1000,,", &["line 3, column submit_s: negative, found \"-3\""]),
+        ("b,1,nan,1,1000,,", &["column duration_s: not a number, found \"nan\""]),
         ("b,1,,1,1000,,", &["column duration_s: no value"]),
-        (
-            "b,1,99999999999,1,1000,,",
-            &["column duration_s: more than a hundred years"],
-        ),
-        (
-            "b,1,1,1.5,1000,,",
-            &["column gpus: not a whole number, found \"1.5\""],
-        ),
-        (
-            "b,1,1,99999999999999999999999,1000,,",
-            &["column gpus: too large"],
-        ),
-        (
-            "b,1,1,1,0,,",
-            &[
-                "column gpu_milli: out of range, found \"0\"",
-                "write 1 to 1000",
-            ],
-        ),
-        (
-            "b,1,1,1,1001,,",
-            &["column gpu_milli: out of range, found \"1001\""],
-        ),
-        (
-            "b,1,1,2,500,,",
-            &["column gpu_milli: a share of each of 2 GPUs", "write 1000"],
-        ),
-        (
-            "b,1,1,8,1000,3,",
-            &[
-                "column workers: 8 GPUs cannot be spread evenly",
-                "found \"3\"",
-            ],
-        ),
-        (
-            "b,1,1,8,1000,0,",
-            &["column workers: a gang without workers"],
-        ),
+        ("b,1,99999999999,1,1000,,", &["column duration_s: more than a hundred years"]),
+        ("b,1,1,1.5,1000,,", &["column gpus: not a whole number, found \"1.5\""]),
+        ("b,1,1,99999999999999999999999,1000,,", &["column gpus: too large"]),
+        ("b,1,1,1,0,,", &["column gpu_milli: out of range, found \"0\"", "write 1 to 1000"]),
+        ("b,1,1,1,1001,,", &["column gpu_milli: out of range, found \"1001\""]),
+        ("b,1,1,2,500,,", &["column gpu_milli: a share of each of 2 GPUs", "write 1000"]),
+        ("b,1,1,8,1000,3,", &["column workers: 8 GPUs cannot be spread evenly", "found \"3\""]),
+        ("b,1,1,8,1000,0,", &["column workers: a gang without workers"]),
         (",1,1,1,1000,,", &["column job_id: not an id, found \"\""]),
-        (
-            "ok,1,1,1,1000,,",
-            &[
-                "line 3, column job_id: \"ok\" is on line 2 already",
-                "remove one",
-            ],
-        ),
-        (
-            "b,1,1,1,1000,,q,extra",
-            &["line 3: 8 fields where the header has 7", "double quotes"],
-        ),
-        (
-            "b,1,\"1\"1,1,1000,,",
-            &["line 3: text after a closing double quote"],
-        ),
+        ("ok,1,1,1,1000,,", &["line 3, column job_id: \"ok\" is on line 2 already", "remove one"]),
+        ("b,1,1,1,1000,,q,extra", &["line 3: 8 fields where the header has 7", "double quotes"]),
+        ("b,1,\"1\"1,1,1000,,", &["line 3: text after a closing double quote"]),
     ];
     for (bad, pieces) in cases {
         check(row(bad), None, pieces);
     }
     let long = "x\u{7}".repeat(500);
-    check(
-        row(&format!("b,{long},1,1,1000,,")),
-        None,
-        &["column submit_s", "x\\u{7}x", "...\""],
-    );
+    check(row(&format!("b,{long},1,1,1000,,")), None, &["column submit_s", "x\\u{7}x", "...\""]);
 }
 
 #[test]
@@ -118,49 +56,21 @@ fn a_bad_file_says_what_is_wrong_with_it() {
     let cases: [(&[u8], &[&str]); 14] = [
         (b"", &["the file is empty", "written in full"]),
         (b" \n\r\n", &["the file is empty"]),
-        (
-            b"job_id,submit_s,duration_s,gpus\n",
-            &["a header but no jobs"],
-        ),
+        (b"job_id,submit_s,duration_s,gpus\n", &["a header but no jobs"]),
         (
             b"job_id,submit_s,gpus\na,1,1\n",
-            &[
-                "line 1, column duration_s: the column is missing",
-                "job_id,submit_s,gpus",
-                "add a column",
-            ],
+            &["line 1, column duration_s: the column is missing", "job_id,submit_s,gpus", "add a column"],
         ),
-        (
-            b"job_id,submit_s,Duration,gpus\na,1,1,1\n",
-            &["rename column duration to duration_s"],
-        ),
-        (
-            b"job_id,submit_s,duration_s,gpus,gpus\na,1,1,1,1\n",
-            &["line 1: two columns are called gpus"],
-        ),
+        (b"job_id,submit_s,Duration,gpus\na,1,1,1\n", &["rename column duration to duration_s"]),
+        (b"job_id,submit_s,duration_s,gpus,gpus\na,1,1,1,1\n", &["line 1: two columns are called gpus"]),
         (
             b"when,who\n1,2\n",
-            &[
-                "line 1: not a trace format known here, begins with \"when,who\"",
-                "openb, philly, helios",
-            ],
+            &["line 1: not a trace format known here, begins with \"when,who\"", "openb, philly, helios"],
         ),
-        (
-            b"job_id,submit_s,duration_s,gpus\na,1,1,1\nb,1,1",
-            &["line 3: the last row has 3 fields", "cut off"],
-        ),
-        (
-            b"job_id,submit_s,duration_s,gpus\na,1,1,1\n\"b,1,1,1\n",
-            &["line 3: a double quote opens", "cut off"],
-        ),
-        (
-            b"job_id,submit_s,duration_s,gpus\na,1,1,\xff\n",
-            &["line 2: not UTF-8 text", "saved as UTF-8"],
-        ),
-        (
-            b"job_id,submit_s\n\0\0\0",
-            &["line 2: not text (a zero byte)"],
-        ),
+        (b"job_id,submit_s,duration_s,gpus\na,1,1,1\nb,1,1", &["line 3: the last row has 3 fields", "cut off"]),
+        (b"job_id,submit_s,duration_s,gpus\na,1,1,1\n\"b,1,1,1\n", &["line 3: a double quote opens", "cut off"]),
+        (b"job_id,submit_s,duration_s,gpus\na,1,1,\xff\n", &["line 2: not UTF-8 text", "saved as UTF-8"]),
+        (b"job_id,submit_s\n\0\0\0", &["line 2: not text (a zero byte)"]),
         (b"\x1f\x8b\x08\x00", &["a gzip archive", "gunzip"]),
         (b"\xff\xfej\0o\0", &["UTF-16", "UTF-8"]),
         (
@@ -172,21 +82,10 @@ fn a_bad_file_says_what_is_wrong_with_it() {
         check(content, None, pieces);
     }
     let endless = format!("{HEAD}\n\"{}", "x".repeat(3 << 20));
-    check(
-        endless,
-        None,
-        &["line 2: a row of more than 1 MiB", "quote"],
-    );
-    let missing = trace::read("no/such/file.csv", None)
-        .expect_err("no file")
-        .to_string();
-    assert!(
-        missing.contains("no/such/file.csv: no such file; check the path"),
-        "{missing}"
-    );
-    let folder = trace::read(env!("CARGO_MANIFEST_DIR"), None)
-        .expect_err("a folder")
-        .to_string();
+    check(endless, None, &["line 2: a row of more than 1 MiB", "quote"]);
+    let missing = trace::read("no/such/file.csv", None).expect_err("no file").to_string();
+    assert!(missing.contains("no/such/file.csv: no such file; check the path"), "{missing}");
+    let folder = trace::read(env!("CARGO_MANIFEST_DIR"), None).expect_err("a folder").to_string();
     assert!(folder.contains("cannot be read"), "{folder}");
 }
 
@@ -197,97 +96,47 @@ fn bad_json_says_what_is_wrong_with_it() {
     check(
         format!("[\n{good},\n{{\"jobid\": \"b\", \"att"),
         None,
-        &[
-            "line 3: a JSON object begins and is never closed",
-            "cut off",
-        ],
+        &["line 3: a JSON object begins and is never closed", "cut off"],
     );
-    check(
-        format!("[\n{good},\n"),
-        None,
-        &["the JSON array is never closed", "cut off"],
-    );
-    check(
-        format!("[\n{good},\n{{\"jobid\": oops}}]"),
-        philly,
-        &["line 3: not JSON: expected value"],
-    );
-    check(
-        format!("[\n{good},\n 7]"),
-        philly,
-        &["line 3: \"7\" where a JSON object should begin"],
-    );
+    check(format!("[\n{good},\n"), None, &["the JSON array is never closed", "cut off"]);
+    check(format!("[\n{good},\n{{\"jobid\": oops}}]"), philly, &["line 3: not JSON: expected value"]);
+    check(format!("[\n{good},\n 7]"), philly, &["line 3: \"7\" where a JSON object should begin"]);
     check("[]", philly, &["the file has no jobs"]);
-    check(
-        r#"[{"attempts": []}]"#,
-        None,
-        &["line 1, column jobid: the column is missing, found attempts"],
-    );
+    check(r#"[{"attempts": []}]"#, None, &["line 1, column jobid: the column is missing, found attempts"]);
     check(
         good.replace("2017-10-07", "yesterday"),
         None,
-        &[
-            "column submitted_time: not a time, found \"yesterday 01:11:39\"",
-            "write it as",
-        ],
+        &["column submitted_time: not a time, found \"yesterday 01:11:39\"", "write it as"],
     );
     let twice = format!("{}\n{}", attempted("a"), attempted("a"));
-    check(
-        twice,
-        None,
-        &["line 2, column jobid: \"a\" is on line 1 already"],
-    );
+    check(twice, None, &["line 2, column jobid: \"a\" is on line 1 already"]);
     check(
         "{\"type\":\"job.submitted\",\"time\":\"soon\"}\n",
         None,
-        &[
-            "line 1, column time: not a time, found \"soon\"",
-            "RFC 3339",
-        ],
+        &["line 1, column time: not a time, found \"soon\"", "RFC 3339"],
     );
-    check(
-        "{\"type\":\"job.submitted\"}\n",
-        None,
-        &["column time: the column is missing"],
-    );
+    check("{\"type\":\"job.submitted\"}\n", None, &["column time: the column is missing"]);
     check(
         "\n\n{\"type\":7,\"time\":\"2026-11-02T00:00:00Z\"}\n",
         None,
         &["line 3, column type: not text, found \"7\""],
     );
     let market = r#"{"type":"simulation.market","time":"2026-11-02T00:00:00Z","data":{"drought":{"from":"2026-11-02T00:00:00Z","to":"2026-11-01T00:00:00Z"}}}"#;
-    check(
-        market,
-        None,
-        &[
-            "line 1, column data.drought.to: not after data.drought.from",
-            "write a later time",
-        ],
-    );
+    check(market, None, &["line 1, column data.drought.to: not after data.drought.from", "write a later time"]);
     let job = r#"{"type":"job.submitted","time":"2026-11-02T00:00:00Z","subject":"a","data":{"simulation":{"durationS":-1}}}"#;
-    check(
-        job,
-        None,
-        &["line 1, column data.simulation.durationS: negative, found \"-1\""],
-    );
+    check(job, None, &["line 1, column data.simulation.durationS: negative, found \"-1\""]);
 }
 
 fn attempted(id: &str) -> String {
-    let attempt =
-        r#"{"start_time":"2017-10-07 01:12:09","end_time":"2017-10-07 01:13:23","detail":[]}"#;
+    let attempt = r#"{"start_time":"2017-10-07 01:12:09","end_time":"2017-10-07 01:13:23","detail":[]}"#;
     format!(r#"{{"jobid":"{id}","attempts":[{attempt}],"submitted_time":"2017-10-07 01:11:39"}}"#)
 }
 
 /// Every reader, on the same bytes; what counts is that each comes back, and that errors are short and have a remedy.
 fn every_reader(bytes: &[u8]) {
     let (_folder, path) = file("any", bytes);
-    let formats = [
-        TraceFormat::Normalized,
-        TraceFormat::Openb,
-        TraceFormat::Philly,
-        TraceFormat::Helios,
-        TraceFormat::Events,
-    ];
+    let formats =
+        [TraceFormat::Normalized, TraceFormat::Openb, TraceFormat::Philly, TraceFormat::Helios, TraceFormat::Events];
     let pairs = [("p3.2xlarge".to_owned(), "z".to_owned())];
     let errors = std::iter::once(None)
         .chain(formats.map(Some))
@@ -299,14 +148,8 @@ fn every_reader(bytes: &[u8]) {
         .chain(Market::calm(&pairs).with_prices(&path).err());
     for error in errors {
         let message = error.to_string();
-        assert!(
-            message.contains("; ") && message.contains("any"),
-            "{message}"
-        );
-        assert!(
-            message.len() < 1500 && !message.chars().any(char::is_control),
-            "{message:?}"
-        );
+        assert!(message.contains("; ") && message.contains("any"), "{message}");
+        assert!(message.len() < 1500 && !message.chars().any(char::is_control), "{message:?}");
     }
 }
 

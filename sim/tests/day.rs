@@ -15,10 +15,7 @@ fn committed() -> PathBuf {
 }
 
 #[test]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one switch of a test: to write the file instead of comparing it"
-)]
+#[expect(clippy::disallowed_methods, reason = "the one switch of a test: to write the file instead of comparing it")]
 fn the_committed_day_is_the_generators() {
     let made = generate_day(DAY_SEED);
     if std::env::var_os("FOREBAY_WRITE_EXAMPLES").is_some() {
@@ -27,17 +24,9 @@ fn the_committed_day_is_the_generators() {
     let there = std::fs::read_to_string(committed()).unwrap_or_default();
     let remedy = "write it again: FOREBAY_WRITE_EXAMPLES=1 cargo test -p forebay-sim --test day";
     for (n, (a, b)) in there.lines().zip(made.lines()).enumerate() {
-        assert_eq!(
-            a,
-            b,
-            "examples/day.jsonl, line {}: not what the generator makes; {remedy}",
-            n + 1
-        );
+        assert_eq!(a, b, "examples/day.jsonl, line {}: not what the generator makes; {remedy}", n + 1);
     }
-    assert!(
-        there == made,
-        "examples/day.jsonl has another length; {remedy}"
-    );
+    assert!(there == made, "examples/day.jsonl has another length; {remedy}");
     assert_eq!(generate_day(DAY_SEED), made);
     assert_ne!(generate_day(DAY_SEED + 1), made);
 }
@@ -52,21 +41,10 @@ fn the_day_has_what_a_day_has() {
     let replay = read_events(&path).expect("the day");
     assert_eq!(replay.notes, Vec::<String>::new());
     assert!(replay.lines.windows(2).all(|w| w[0].at_ms <= w[1].at_ms));
-    assert!(
-        replay
-            .lines
-            .last()
-            .is_some_and(|l| l.at_ms < 24 * 3_600_000)
-    );
+    assert!(replay.lines.last().is_some_and(|l| l.at_ms < 24 * 3_600_000));
     let market = &replay.lines[0];
-    assert_eq!(
-        (market.at_ms, market.line, market.event["type"].as_str()),
-        (0, 1, Some("simulation.market"))
-    );
-    assert_eq!(
-        market.event["data"]["drought"]["from"],
-        "2026-11-02T13:00:00Z"
-    );
+    assert_eq!((market.at_ms, market.line, market.event["type"].as_str()), (0, 1, Some("simulation.market")));
+    assert_eq!(market.event["data"]["drought"]["from"], "2026-11-02T13:00:00Z");
 
     assert_eq!(replay.droughts, [(13 * 3_600_000, 31 * 1_800_000)]);
 
@@ -79,68 +57,16 @@ fn the_day_has_what_a_day_has() {
     let least = [
         ("2x4 gangs", count(&events, |e| gang(e, 2, 4)), 5),
         ("4x8 gangs", count(&events, |e| gang(e, 4, 8)), 3),
-        (
-            "quarters",
-            count(&events, |e| e["data"]["gang"]["each"]["gpus"] == 0.25),
-            50,
-        ),
-        (
-            "halves",
-            count(&events, |e| e["data"]["gang"]["each"]["gpus"] == 0.5),
-            50,
-        ),
-        (
-            "CPU-only",
-            count(&events, |e| e["data"]["gang"]["each"]["gpus"] == 0),
-            40,
-        ),
-        (
-            "deadlines",
-            count(&events, |e| e["data"]["deadline"].is_string()),
-            5,
-        ),
-        (
-            "failures",
-            count(&events, |e| e["data"]["simulation"]["failures"] == 1),
-            4,
-        ),
-        (
-            "services",
-            count(&events, |e| e["data"]["kind"] == "service"),
-            1,
-        ),
-        (
-            "cancellations",
-            count(&events, |e| e["type"] == "job.cancelled"),
-            1,
-        ),
-        (
-            "vision",
-            count(&events, |e| {
-                e["data"]["queue"]
-                    .as_str()
-                    .is_some_and(|q| q.starts_with("vision/"))
-            }),
-            100,
-        ),
-        (
-            "language",
-            count(&events, |e| {
-                e["data"]["queue"]
-                    .as_str()
-                    .is_some_and(|q| q.starts_with("language/"))
-            }),
-            100,
-        ),
-        (
-            "search",
-            count(&events, |e| {
-                e["data"]["queue"]
-                    .as_str()
-                    .is_some_and(|q| q.starts_with("search/"))
-            }),
-            100,
-        ),
+        ("quarters", count(&events, |e| e["data"]["gang"]["each"]["gpus"] == 0.25), 50),
+        ("halves", count(&events, |e| e["data"]["gang"]["each"]["gpus"] == 0.5), 50),
+        ("CPU-only", count(&events, |e| e["data"]["gang"]["each"]["gpus"] == 0), 40),
+        ("deadlines", count(&events, |e| e["data"]["deadline"].is_string()), 5),
+        ("failures", count(&events, |e| e["data"]["simulation"]["failures"] == 1), 4),
+        ("services", count(&events, |e| e["data"]["kind"] == "service"), 1),
+        ("cancellations", count(&events, |e| e["type"] == "job.cancelled"), 1),
+        ("vision", count(&events, |e| e["data"]["queue"].as_str().is_some_and(|q| q.starts_with("vision/"))), 100),
+        ("language", count(&events, |e| e["data"]["queue"].as_str().is_some_and(|q| q.starts_with("language/"))), 100),
+        ("search", count(&events, |e| e["data"]["queue"].as_str().is_some_and(|q| q.starts_with("search/"))), 100),
     ];
     for (what, have, want) in least {
         assert!(have >= want, "{have} {what}, at least {want} wanted");
@@ -148,19 +74,12 @@ fn the_day_has_what_a_day_has() {
     let burst: Vec<u64> = replay
         .lines
         .iter()
-        .filter(|l| {
-            l.event["subject"]
-                .as_str()
-                .is_some_and(|s| s.starts_with("burst-"))
-        })
+        .filter(|l| l.event["subject"].as_str().is_some_and(|s| s.starts_with("burst-")))
         .map(|l| l.at_ms)
         .collect();
     assert_eq!(burst.len(), 30);
     assert!(burst[29] - burst[0] <= 90_000);
-    let twice: Vec<&Value> = events
-        .iter()
-        .filter(|e| e["subject"] == "lora-twice")
-        .collect();
+    let twice: Vec<&Value> = events.iter().filter(|e| e["subject"] == "lora-twice").collect();
     assert_eq!((twice.len(), &twice[0]["data"]), (2, &twice[1]["data"]));
     assert_ne!(twice[0]["id"], twice[1]["id"]);
 }
@@ -184,15 +103,8 @@ fn every_job_of_the_day_fits_the_catalogue() {
         assert!(fits, "{job:?}");
     }
     let notes = trace.notes.join("; ");
-    assert!(
-        notes.contains("1 cancellations") && notes.contains("1 submissions were left out"),
-        "{notes}"
-    );
-    let service = trace
-        .jobs
-        .iter()
-        .find(|j| j.id == "search-service")
-        .expect("the service");
+    assert!(notes.contains("1 cancellations") && notes.contains("1 submissions were left out"), "{notes}");
+    let service = trace.jobs.iter().find(|j| j.id == "search-service").expect("the service");
     assert_eq!(service.submit_ms + service.duration_ms, 24 * 3_600_000);
     assert_eq!((service.gpus, service.gpu_util_permille), (1, Some(550)));
 }

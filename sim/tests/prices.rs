@@ -14,45 +14,21 @@ fn the_built_in_catalogue_is_sound() {
     for row in &rows {
         let name = &row.instance_type;
         let usd = row.on_demand_micros_per_hour;
-        assert!(
-            (300_000..150_000_000).contains(&usd),
-            "{name} at {usd} micro-dollars an hour"
-        );
+        assert!((300_000..150_000_000).contains(&usd), "{name} at {usd} micro-dollars an hour");
         assert!((280..=400).contains(&row.spot_permille), "{name}");
         assert!((30_000..=600_000).contains(&row.boot_ms), "{name}");
-        assert!(
-            (4000..=192_000).contains(&row.cpu_milli) && row.cpu_milli % 1000 == 0,
-            "{name}"
-        );
-        assert!(
-            (8192..=2 << 20).contains(&row.mem_mib) && row.mem_mib % 1024 == 0,
-            "{name}"
-        );
-        assert!(
-            ["aws", "gcp", "oci"].contains(&row.provider.as_str()),
-            "{name}"
-        );
-        assert!(
-            row.gpus <= 16 && (row.gpus == 0 || (11_000..190_000).contains(&row.gpu_mem_mib)),
-            "{name}"
-        );
+        assert!((4000..=192_000).contains(&row.cpu_milli) && row.cpu_milli % 1000 == 0, "{name}");
+        assert!((8192..=2 << 20).contains(&row.mem_mib) && row.mem_mib % 1024 == 0, "{name}");
+        assert!(["aws", "gcp", "oci"].contains(&row.provider.as_str()), "{name}");
+        assert!(row.gpus <= 16 && (row.gpus == 0 || (11_000..190_000).contains(&row.gpu_mem_mib)), "{name}");
         assert!(!row.nvlink || row.gpus > 1, "{name}: NVLink needs two");
         assert!(!row.sharing || row.gpus > 0, "{name}: nothing to share");
         assert!(row.spot_micros_per_hour() < usd, "{name}");
         // A GPU of one model costs about the same in each size: an outlier is a typing error.
         if row.gpus > 0 {
-            let peers = rows
-                .iter()
-                .filter(|p| p.gpu_model == row.gpu_model && p.gpus > 0);
-            let least = peers
-                .map(|p| p.on_demand_micros_per_hour / u64::from(p.gpus))
-                .min()
-                .unwrap_or(0);
-            assert!(
-                usd / u64::from(row.gpus) <= 9 * least,
-                "{name}: {usd} for {} GPUs",
-                row.gpus
-            );
+            let peers = rows.iter().filter(|p| p.gpu_model == row.gpu_model && p.gpus > 0);
+            let least = peers.map(|p| p.on_demand_micros_per_hour / u64::from(p.gpus)).min().unwrap_or(0);
+            assert!(usd / u64::from(row.gpus) <= 9 * least, "{name}: {usd} for {} GPUs", row.gpus);
         }
     }
 }
@@ -61,11 +37,7 @@ fn the_built_in_catalogue_is_sound() {
 fn every_model_that_public_traces_name_can_be_had() {
     let rows = prices::builtin();
     let models = |name: &str| {
-        let mut found: Vec<&str> = rows
-            .iter()
-            .filter(|r| r.answers_to(name))
-            .map(|r| r.gpu_model.as_str())
-            .collect();
+        let mut found: Vec<&str> = rows.iter().filter(|r| r.answers_to(name)).map(|r| r.gpu_model.as_str()).collect();
         found.dedup();
         found
     };
@@ -112,23 +84,12 @@ fn fits(row: &PriceRow, models: &[String], gpus: u32, cpu_milli: u64, mem_mib: u
 fn the_largest_public_pods_fit_somewhere() {
     let rows = prices::builtin();
     for (models, gpus, cpu, mem) in LARGEST {
-        let models: Vec<String> = models
-            .split('|')
-            .filter(|m| !m.is_empty())
-            .map(str::to_owned)
-            .collect();
-        assert!(
-            rows.iter().any(|r| fits(r, &models, gpus, cpu, mem)),
-            "{models:?} {gpus} {cpu} {mem}"
-        );
+        let models: Vec<String> = models.split('|').filter(|m| !m.is_empty()).map(str::to_owned).collect();
+        assert!(rows.iter().any(|r| fits(r, &models, gpus, cpu, mem)), "{models:?} {gpus} {cpu} {mem}");
     }
     if let Some(path) = real("openb_2023_default.csv") {
         for job in trace::read(path, None).expect("the real trace").jobs {
-            assert!(
-                rows.iter()
-                    .any(|r| fits(r, &job.gpu_models, job.gpus, job.cpu_milli, job.mem_mib)),
-                "{job:?}"
-            );
+            assert!(rows.iter().any(|r| fits(r, &job.gpu_models, job.gpus, job.cpu_milli, job.mem_mib)), "{job:?}");
         }
     }
     if let Some(path) = real("openb_2023_nodes.csv") {
@@ -144,11 +105,7 @@ fn models_that_public_pods_share_can_be_shared() {
     let rows = prices::builtin();
     for model in ["", "P100", "T4", "V100M16", "V100M32", "A10", "G2", "G3"] {
         let shared = |r: &PriceRow| r.sharing && (model.is_empty() || r.answers_to(model));
-        assert!(
-            rows.iter()
-                .any(|r| shared(r) && r.cpu_milli >= 24_200 && r.mem_mib >= 125_952),
-            "{model}"
-        );
+        assert!(rows.iter().any(|r| shared(r) && r.cpu_milli >= 24_200 && r.mem_mib >= 125_952), "{model}");
     }
 }
 
@@ -160,10 +117,7 @@ fn prices_agree_with_the_public_list() {
     let list = std::fs::read_to_string(path).expect("the list");
     let mut compared = 0;
     for row in prices::builtin() {
-        let Some(line) = list
-            .lines()
-            .find(|l| l.split(',').next() == Some(&row.instance_type))
-        else {
+        let Some(line) = list.lines().find(|l| l.split(',').next() == Some(&row.instance_type)) else {
             continue;
         };
         let fields: Vec<&str> = line.split(',').collect();
@@ -175,12 +129,7 @@ fn prices_agree_with_the_public_list() {
         ];
         assert_eq!(fields[3..7], numbers, "{}", row.instance_type);
         let micros = row.on_demand_micros_per_hour;
-        assert_eq!(
-            fields[10],
-            format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000),
-            "{}",
-            row.instance_type
-        );
+        assert_eq!(fields[10], format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000), "{}", row.instance_type);
         compared += 1;
     }
     assert!(compared >= 35, "{compared} compared");
@@ -199,26 +148,14 @@ fn a_bad_catalogue_says_what_is_wrong_with_it() {
             "b.1,t4,1,16384,4,16384,free,330,110,yes\n",
             "line 3, column on_demand_usd_per_hour: not a number, found \"free\"; write US dollars",
         ),
-        (
-            "b.1,,1,16384,4,16384,1,330,110,yes\n",
-            "line 3, column gpu_model: does not go with 1 GPUs",
-        ),
-        (
-            "b.1,t4,1,0,4,16384,1,330,110,yes\n",
-            "line 3, column gpu_mem_mib: does not go with 1 GPUs",
-        ),
+        ("b.1,,1,16384,4,16384,1,330,110,yes\n", "line 3, column gpu_model: does not go with 1 GPUs"),
+        ("b.1,t4,1,0,4,16384,1,330,110,yes\n", "line 3, column gpu_mem_mib: does not go with 1 GPUs"),
         (
             "b.1,t4,1,16384,4,16384,1,1300,110,yes\n",
             "line 3, column spot_permille_of_on_demand: too large, found \"1300\"",
         ),
-        (
-            "b.1,t4,1,16384,4,16384,1,300,110,maybe\n",
-            "line 3, column sharing: neither yes nor no, found \"maybe\"",
-        ),
-        (
-            good,
-            "line 3, column instance_type: \"a.1\" is on line 2 already",
-        ),
+        ("b.1,t4,1,16384,4,16384,1,300,110,maybe\n", "line 3, column sharing: neither yes nor no, found \"maybe\""),
+        (good, "line 3, column instance_type: \"a.1\" is on line 2 already"),
     ];
     for (bad, want) in cases {
         let (_folder, path) = file("own.csv", format!("{head}{good}{bad}"));
@@ -227,11 +164,5 @@ fn a_bad_catalogue_says_what_is_wrong_with_it() {
     }
     let (_folder, path) = file("own.csv", format!("{head}{good}"));
     let rows = prices::read(path).expect("a good one");
-    assert_eq!(
-        (
-            rows[0].on_demand_micros_per_hour,
-            rows[0].spot_micros_per_hour()
-        ),
-        (526_000, 173_580)
-    );
+    assert_eq!((rows[0].on_demand_micros_per_hour, rows[0].spot_micros_per_hour()), (526_000, 173_580));
 }

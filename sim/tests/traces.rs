@@ -22,10 +22,7 @@ fn a_normalized_file_with_every_column_in_any_order() {
                1,a,0,1.5,,250,,,,,,,,,,,,,no,,,\r\n\
                0,c,5,1.5,,,,,,\"x\ny\",,,,,,,,,,,,\r\n";
     let trace = read("own.csv", csv);
-    assert_eq!(
-        (trace.name.as_str(), trace.format),
-        ("own", TraceFormat::Normalized)
-    );
+    assert_eq!((trace.name.as_str(), trace.format), ("own", TraceFormat::Normalized));
     let word = |s: &str| Some(s.to_owned());
     let b = TraceJob {
         id: "b, the \"second\"".into(),
@@ -53,23 +50,9 @@ fn a_normalized_file_with_every_column_in_any_order() {
     };
     assert_eq!(trace.jobs.last(), Some(&b));
     let first = &trace.jobs[0];
-    assert_eq!(
-        (
-            first.id.as_str(),
-            first.submit_ms,
-            first.duration_ms,
-            first.gpu_milli
-        ),
-        ("a", 1500, 0, 250)
-    );
-    assert_eq!(
-        (first.preemptible, first.workers, first.line),
-        (Some(false), None, 4)
-    );
-    assert_eq!(
-        trace.notes,
-        ["columns without a meaning here were not used: colour"]
-    );
+    assert_eq!((first.id.as_str(), first.submit_ms, first.duration_ms, first.gpu_milli), ("a", 1500, 0, 250));
+    assert_eq!((first.preemptible, first.workers, first.line), (Some(false), None, 4));
+    assert_eq!(trace.notes, ["columns without a meaning here were not used: colour"]);
 }
 
 #[test]
@@ -77,10 +60,7 @@ fn an_id_with_a_line_break_is_refused_and_lines_stay_right() {
     let (_folder, path) = file("t.csv", "job_id,submit_s,duration_s,gpus\n\"a\nb\",1,1,1\n");
     assert!(trace::read(&path, None).is_err());
     // A quoted line break in a column that may have one counts as a line of the file.
-    let (_folder, path) = file(
-        "t.csv",
-        "job_id,submit_s,duration_s,gpus,user\na,1,1,1,\"x\ny\"\nb,1,oops,1,\n",
-    );
+    let (_folder, path) = file("t.csv", "job_id,submit_s,duration_s,gpus,user\na,1,1,1,\"x\ny\"\nb,1,oops,1,\n");
     let error = trace::read(&path, None).expect_err("a bad number");
     assert_eq!(error.line(), Some(4), "{error}");
 }
@@ -96,34 +76,21 @@ fn openb_pods_as_published() {
     assert_eq!(trace.format, TraceFormat::Openb);
     let ids: Vec<&str> = trace.jobs.iter().map(|j| j.id.as_str()).collect();
     assert_eq!(ids, ["p-3", "p-1", "p-0"]);
-    let [big, cpu, shared] = &trace.jobs[..] else {
-        panic!("three pods")
-    };
-    assert_eq!(
-        (big.gpus, big.gpu_milli, big.duration_ms, big.workers),
-        (8, 1000, 10_000, Some(1))
-    );
+    let [big, cpu, shared] = &trace.jobs[..] else { panic!("three pods") };
+    assert_eq!((big.gpus, big.gpu_milli, big.duration_ms, big.workers), (8, 1000, 10_000, Some(1)));
     assert_eq!(
         (big.gpu_models.as_slice(), big.priority.as_deref()),
         (&["v100m16".into(), "v100m32".into()][..], Some("Burstable"))
     );
     assert_eq!((cpu.gpus, cpu.cpu_milli, cpu.mem_mib), (0, 8000, 30_517));
-    assert_eq!(
-        (shared.gpu_milli, shared.submit_ms, shared.duration_ms),
-        (460, 427_061_000, 9_990_000)
-    );
-    assert_eq!(
-        trace.notes,
-        ["1 pods were skipped: never scheduled (no scheduled_time)"]
-    );
+    assert_eq!((shared.gpu_milli, shared.submit_ms, shared.duration_ms), (460, 427_061_000, 9_990_000));
+    assert_eq!(trace.notes, ["1 pods were skipped: never scheduled (no scheduled_time)"]);
 }
 
 #[test]
 fn philly_jobs_as_published() {
     let attempt = |from: &str, to: &str, gpus: &str| {
-        format!(
-            r#"{{"start_time": {from}, "end_time": {to}, "detail": [{{"ip": "m47", "gpus": [{gpus}]}}]}}"#
-        )
+        format!(r#"{{"start_time": {from}, "end_time": {to}, "detail": [{{"ip": "m47", "gpus": [{gpus}]}}]}}"#)
     };
     let job = |id: &str, at: &str, attempts: &[String]| {
         let list = attempts.join(", ");
@@ -138,66 +105,26 @@ fn philly_jobs_as_published() {
             "2017-10-07 01:11:39",
             &[
                 attempt(r#""2017-10-07 01:12:09""#, r#""2017-10-07 01:13:23""#, two),
-                attempt(
-                    r#""2017-10-07 01:13:30""#,
-                    r#""2017-10-09 06:53:12""#,
-                    r#""gpu0", "gpu1", "gpu2", "gpu3""#,
-                ),
+                attempt(r#""2017-10-07 01:13:30""#, r#""2017-10-09 06:53:12""#, r#""gpu0", "gpu1", "gpu2", "gpu3""#),
             ],
         ),
         job("never", "2017-10-07 01:00:00", &[]),
-        job(
-            "running",
-            "2017-10-07 01:00:00",
-            &[attempt(r#""2017-10-07 01:12:09""#, "null", two)],
-        ),
+        job("running", "2017-10-07 01:00:00", &[attempt(r#""2017-10-07 01:12:09""#, "null", two)]),
         job(
             "gap",
             "2017-10-07 01:00:00",
-            &[
-                attempt("null", "null", two),
-                attempt(r#""2017-10-07 02:00:00""#, r#""2017-10-07 02:00:30""#, two),
-            ],
+            &[attempt("null", "null", two), attempt(r#""2017-10-07 02:00:00""#, r#""2017-10-07 02:00:30""#, two)],
         ),
-        job(
-            "clock",
-            "2017-11-05 00:59:00",
-            &[attempt(
-                r#""2017-11-05 01:50:00""#,
-                r#""2017-11-05 01:10:00""#,
-                "",
-            )],
-        ),
+        job("clock", "2017-11-05 00:59:00", &[attempt(r#""2017-11-05 01:50:00""#, r#""2017-11-05 01:10:00""#, "")]),
     ];
     let trace = read("cluster_job_log", format!("[\n{}\n]\n", jobs.join(",\n")));
     assert_eq!(trace.format, TraceFormat::Philly);
-    let got: Vec<_> = trace
-        .jobs
-        .iter()
-        .map(|j| (j.id.as_str(), j.submit_ms, j.duration_ms, j.gpus, j.line))
-        .collect();
+    let got: Vec<_> = trace.jobs.iter().map(|j| (j.id.as_str(), j.submit_ms, j.duration_ms, j.gpus, j.line)).collect();
     let late_ms = (74 + 2 * 86_400 + 5 * 3600 + 39 * 60 + 42) * 1000;
     let clock_ms = (29 * 86_400 - 60) * 1000;
-    assert_eq!(
-        got,
-        [
-            ("gap", 0, 30_000, 2, 5),
-            ("late", 699_000, late_ms, 4, 2),
-            ("clock", clock_ms, 0, 0, 6)
-        ]
-    );
-    assert_eq!(
-        (
-            trace.jobs[0].queue.as_deref(),
-            trace.jobs[0].user.as_deref()
-        ),
-        (Some("ee9e8c"), Some("u1"))
-    );
-    let counts: Vec<&str> = trace
-        .notes
-        .iter()
-        .map(|n| n.split_once(' ').map_or("", |(count, _)| count))
-        .collect();
+    assert_eq!(got, [("gap", 0, 30_000, 2, 5), ("late", 699_000, late_ms, 4, 2), ("clock", clock_ms, 0, 0, 6)]);
+    assert_eq!((trace.jobs[0].queue.as_deref(), trace.jobs[0].user.as_deref()), (Some("ee9e8c"), Some("u1")));
+    let counts: Vec<&str> = trace.notes.iter().map(|n| n.split_once(' ').map_or("", |(count, _)| count)).collect();
     assert_eq!(counts, ["1", "1", "1", "1", "1", "2"], "{:#?}", trace.notes);
 }
 
@@ -210,11 +137,7 @@ fn helios_jobs_as_published() {
                1425514,uzqls,vcpDC,1,1,1,CANCELLED,2020-06-09 18:41:28,None,2020-06-17 14:15:21,,\n";
     let trace = read("cluster_log.csv", csv);
     assert_eq!(trace.format, TraceFormat::Helios);
-    let got: Vec<_> = trace
-        .jobs
-        .iter()
-        .map(|j| (j.submit_ms, j.duration_ms, j.gpus, j.workers, j.cpu_milli))
-        .collect();
+    let got: Vec<_> = trace.jobs.iter().map(|j| (j.submit_ms, j.duration_ms, j.gpus, j.workers, j.cpu_milli)).collect();
     assert_eq!(
         got,
         [
@@ -229,29 +152,15 @@ fn helios_jobs_as_published() {
 
 #[test]
 fn node_lists_of_both_kinds() {
-    let (_folder, own) = file(
-        "n.csv",
-        "node,cpu_milli,mem_mib,gpus,gpu_model\nn0,64000,262144,2,P100\n",
-    );
-    let (_folder2, published) = file(
-        "n.csv",
-        "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,32000,1024,0,\n",
-    );
-    let (own, published) = (
-        read_nodes(own).expect("own"),
-        read_nodes(published).expect("published"),
-    );
+    let (_folder, own) = file("n.csv", "node,cpu_milli,mem_mib,gpus,gpu_model\nn0,64000,262144,2,P100\n");
+    let (_folder2, published) =
+        file("n.csv", "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,32000,1024,0,\n");
+    let (own, published) = (read_nodes(own).expect("own"), read_nodes(published).expect("published"));
     assert_eq!(own[0], published[0]);
-    assert_eq!(
-        (published[1].gpus, published[1].gpu_model.as_deref()),
-        (0, None)
-    );
+    assert_eq!((published[1].gpus, published[1].gpu_model.as_deref()), (0, None));
     if let Some(path) = real("openb_2023_nodes.csv") {
         let nodes = read_nodes(path).expect("the real node list");
-        assert_eq!(
-            (nodes.len(), nodes.iter().map(|n| n.gpus).sum::<u32>()),
-            (1213, 6212)
-        );
+        assert_eq!((nodes.len(), nodes.iter().map(|n| n.gpus).sum::<u32>()), (1213, 6212));
     }
 }
 
@@ -269,19 +178,9 @@ fn real_traces_are_read_whole_or_generated_ones_come_back() {
     for (name, jobs) in known {
         let Some(path) = real(name) else { continue };
         let trace = trace::read(path, None).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(
-            (trace.jobs.len(), trace.format),
-            (jobs, TraceFormat::Normalized),
-            "{name}"
-        );
+        assert_eq!((trace.jobs.len(), trace.format), (jobs, TraceFormat::Normalized), "{name}");
         assert_eq!(trace.notes, Vec::<String>::new(), "{name}");
-        assert!(
-            trace
-                .jobs
-                .windows(2)
-                .all(|w| w[0].submit_ms <= w[1].submit_ms),
-            "{name}"
-        );
+        assert!(trace.jobs.windows(2).all(|w| w[0].submit_ms <= w[1].submit_ms), "{name}");
     }
     let made = generate_trace(11, 2000);
     assert_eq!(read("made.csv", as_csv(&made)).jobs, made);
@@ -294,10 +193,5 @@ fn a_format_can_be_asked_for_by_name() {
         assert_eq!(format.to_string(), name);
     }
     let error = "slurm".parse::<TraceFormat>().expect_err("no such format");
-    assert!(
-        error
-            .to_string()
-            .contains("normalized, openb, philly, helios, events"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("normalized, openb, philly, helios, events"), "{error}");
 }

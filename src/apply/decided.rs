@@ -183,6 +183,7 @@ fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
         row.since = now;
         row.attempt = Attempt(row.attempt.0 + 1);
         row.workers = row.places.len() as u32;
+        row.resume_from = row.progress;
         row.effect = Some(effect);
         row.must_end_by = now + timeout;
         row.reason = None;

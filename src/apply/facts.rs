@@ -80,6 +80,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         running_since: None,
         saved_at: state.now,
         protected_until: Millis(0),
+        resume_from: Span::ZERO,
         workers: 0,
         workers_done: Vec::new(),
         first_start: None,

@@ -6,11 +6,12 @@
 //! Never: keeps a job from going because another class was told no.
 
 use crate::engine::{Engine, Parked};
-use crate::ids::{ClassId, JobId};
+use crate::ids::ClassId;
 use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::units::Millis;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 /// The line a head stands in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -31,20 +32,16 @@ pub(crate) struct Head {
     pub class: ClassId,
 }
 
-/// The heads of all lines that are worth looking at now.
+/// The heads of all lines.
 pub(crate) fn heads(engine: &Engine) -> BTreeSet<Head> {
-    let mut heads = BTreeSet::new();
-    let woke_at = engine.state.woke_at();
     let lines = [(Line::Booked, &engine.state.ix.booked), (Line::Queued, &engine.state.ix.queued)];
-    for (line, classes) in lines {
-        for (class, jobs) in classes {
-            let Some(key) = jobs.first() else { continue };
-            if !engine.memo.resting(&engine.state, *class, line, key.job, woke_at) {
-                heads.insert(head(engine, *class, *key, line));
-            }
-        }
-    }
-    heads
+    let first = |(line, classes): (Line, &_)| heads_of(engine, line, classes);
+    lines.into_iter().flat_map(first).collect()
+}
+
+fn heads_of(engine: &Engine, line: Line, classes: &BTreeMap<ClassId, BTreeSet<OrderKey>>) -> Vec<Head> {
+    let first = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| Some(head(engine, *class, *jobs.first()?, line));
+    classes.iter().filter_map(first).collect()
 }
 
 /// The head of the same line behind `after`.
@@ -65,13 +62,13 @@ fn head(engine: &Engine, class: ClassId, key: OrderKey, line: Line) -> Head {
 }
 
 impl crate::engine::Memo {
-    /// Whether this head was told no and nothing has happened since that could help.
-    fn resting(&self, state: &State, class: ClassId, line: Line, head: JobId, woke_at: Millis) -> bool {
-        let parked = match line {
-            Line::Booked => self.rebooked.get(&class),
-            Line::Queued => self.parked.get(&class),
+    /// Whether this head was told no and nothing has happened since that could help. Its line rests with it.
+    pub(crate) fn resting(&self, state: &State, head: &Head, woke_at: Millis) -> bool {
+        let parked = match head.line {
+            Line::Booked => self.rebooked.get(&head.class),
+            Line::Queued => self.parked.get(&head.class),
         };
-        let rests = |p: &Parked| p.head == head && p.freed == state.freed && p.at >= woke_at;
+        let rests = |p: &Parked| p.head == head.key.job && p.freed == state.freed && p.at >= woke_at;
         !self.off && parked.is_some_and(rests)
     }
 }

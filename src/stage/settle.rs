@@ -94,6 +94,8 @@ fn due_job(engine: &mut Engine, id: JobId) {
     let now = engine.state.now;
     let job = &engine.state.jobs[id.ix()];
     match job.phase {
+        // Its request is not what it was: it is stopped further down, not asked for again.
+        _ if job.broken.is_some() => {}
         Phase::BackingOff { .. } => engine.decide(Decision::Resume { job: id }),
         Phase::Starting if job.must_end_by <= now => stop(engine, id, StopCause::StartTimeout),
         Phase::Running if job.must_end_by <= now => stop(engine, id, StopCause::MaxRun),

@@ -45,6 +45,8 @@ pub struct Job {
     pub saved_at: Millis,
     /// Not stopped for others before then.
     pub protected_until: Millis,
+    /// What the current run was told to resume from.
+    pub resume_from: Span,
     /// Workers of the current run, dead ones too.
     pub workers: u32,
     /// Workers of the current run that have finished.

@@ -1,1 +1,19 @@
-//! Scenario and property tests of the engine.
+//! Scenario and property tests of the engine: stories as text, properties against independent oracles.
+//!
+//! ```text
+//! stories     scenarios/*.txt: given, when, then
+//! properties  random inputs; a failure prints the seed and the command that replays it
+//! ```
+//!
+//! Never: the simulator. These tests drive the engine directly, with a cloud and cluster of a page (`cluster`).
+
+extern crate alloc;
+
+mod cluster;
+mod given;
+mod making;
+mod properties;
+mod scenario;
+mod stories;
+mod then;
+mod words;

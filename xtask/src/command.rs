@@ -20,21 +20,13 @@ pub fn shown(command: &Command) -> String {
     let mut words = Vec::new();
     for (name, value) in command.get_envs() {
         if let Some(value) = value {
-            words.push(format!(
-                "{}={}",
-                name.to_string_lossy(),
-                quoted(&value.to_string_lossy())
-            ));
+            words.push(format!("{}={}", name.to_string_lossy(), quoted(&value.to_string_lossy())));
         }
     }
     // Cargo hands its own full path to what it starts; nobody types that.
     let program = Path::new(command.get_program());
     let is_cargo = program.file_stem().is_some_and(|stem| stem == "cargo");
-    words.push(if is_cargo {
-        "cargo".to_owned()
-    } else {
-        quoted(&program.to_string_lossy())
-    });
+    words.push(if is_cargo { "cargo".to_owned() } else { quoted(&program.to_string_lossy()) });
     words.extend(command.get_args().map(|arg| quoted(&arg.to_string_lossy())));
     words.join(" ")
 }
@@ -53,32 +45,20 @@ pub fn quoted(word: &str) -> String {
 pub fn run(command: &mut Command) -> Result<(), Failure> {
     eprintln!("$ {}", shown(command));
     let status = command.status().map_err(|e| cannot_start(command, &e))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(ended(command, &status))
-    }
+    if status.success() { Ok(()) } else { Err(ended(command, &status)) }
 }
 
 /// Prints the command, runs it, and hands each line of its output to `line` besides printing it.
 pub fn run_reading(command: &mut Command, mut line: impl FnMut(&str)) -> Result<(), Failure> {
     eprintln!("$ {}", shown(command));
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|e| cannot_start(command, &e))?;
-    let output = child
-        .stdout
-        .take()
-        .ok_or_else(|| Failure::new("no pipe to the command's output"))?;
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| cannot_start(command, &e))?;
+    let output = child.stdout.take().ok_or_else(|| Failure::new("no pipe to the command's output"))?;
     let mut reader = BufReader::new(output);
     let mut bytes = Vec::new();
     loop {
         bytes.clear();
         let read = reader.read_until(b'\n', &mut bytes);
-        if read.map_err(|e| Failure::new(format!("{}: reading its output: {e}", shown(command))))?
-            == 0
-        {
+        if read.map_err(|e| Failure::new(format!("{}: reading its output: {e}", shown(command))))? == 0 {
             break;
         }
         let text = String::from_utf8_lossy(&bytes);
@@ -86,24 +66,16 @@ pub fn run_reading(command: &mut Command, mut line: impl FnMut(&str)) -> Result<
         line(text.trim_end());
     }
     let status = child.wait().map_err(|e| cannot_start(command, &e))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(ended(command, &status))
-    }
+    if status.success() { Ok(()) } else { Err(ended(command, &status)) }
 }
 
 /// Runs the command without printing it and returns what it wrote to its standard output.
 pub fn capture(command: &mut Command) -> Result<String, Failure> {
-    let output = command
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|e| cannot_start(command, &e))?;
+    let output = command.stderr(Stdio::inherit()).output().map_err(|e| cannot_start(command, &e))?;
     if !output.status.success() {
         return Err(ended(command, &output.status));
     }
-    String::from_utf8(output.stdout)
-        .map_err(|_| Failure::new(format!("{}: its output is not UTF-8", shown(command))))
+    String::from_utf8(output.stdout).map_err(|_| Failure::new(format!("{}: its output is not UTF-8", shown(command))))
 }
 
 /// Whether the command can be started and exits with 0; its output is dropped.
@@ -112,11 +84,7 @@ pub fn answers(words: &[&str]) -> bool {
         return false;
     };
     let mut command = Command::new(program);
-    command
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
@@ -135,12 +103,7 @@ mod tests {
     #[test]
     fn a_command_is_shown_as_it_would_be_typed() {
         let mut command = Command::new("/usr/bin/cargo");
-        command
-            .args(["test", "-p", "forebay-engine", "--", "two words", "it's"])
-            .env("FOREBAY_BIN", "/a b");
-        assert_eq!(
-            shown(&command),
-            r"FOREBAY_BIN='/a b' cargo test -p forebay-engine -- 'two words' 'it'\''s'"
-        );
+        command.args(["test", "-p", "forebay-engine", "--", "two words", "it's"]).env("FOREBAY_BIN", "/a b");
+        assert_eq!(shown(&command), r"FOREBAY_BIN='/a b' cargo test -p forebay-engine -- 'two words' 'it'\''s'");
     }
 }

@@ -75,9 +75,7 @@ pub struct Failure {
 impl Failure {
     /// A failure with its message.
     pub fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-        }
+        Self { message: message.into() }
     }
 
     /// A failure that has been printed already.

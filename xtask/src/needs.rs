@@ -39,24 +39,10 @@ pub fn check() -> Result<(), Failure> {
     let mut missing = String::new();
     for need in &NEEDS {
         let there = answers(need.probe);
-        eprintln!(
-            "need: {} ({}): {}",
-            need.name,
-            need.probe.join(" "),
-            if there { "there" } else { "missing" }
-        );
+        eprintln!("need: {} ({}): {}", need.name, need.probe.join(" "), if there { "there" } else { "missing" });
         if !there {
-            missing.push_str(&format!(
-                "\n  {}: {}\n    get it: {}",
-                need.name, need.why, need.how
-            ));
+            missing.push_str(&format!("\n  {}: {}\n    get it: {}", need.name, need.why, need.how));
         }
     }
-    if missing.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::new(format!(
-            "the tests need what is not here:{missing}"
-        )))
-    }
+    if missing.is_empty() { Ok(()) } else { Err(Failure::new(format!("the tests need what is not here:{missing}"))) }
 }

@@ -38,10 +38,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
             continue;
         }
         if args.check {
-            stale.push(format!(
-                "{FOLDER}/{kind}.json: {}",
-                difference(committed.as_deref(), &fresh)
-            ));
+            stale.push(format!("{FOLDER}/{kind}.json: {}", difference(committed.as_deref(), &fresh)));
             continue;
         }
         let write = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, fresh));
@@ -51,20 +48,13 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     if stale.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(format!(
-        "{}\nmend: cargo xtask schema, then read the difference and commit it",
-        stale.join("\n")
-    )))
+    Err(Failure::new(format!("{}\nmend: cargo xtask schema, then read the difference and commit it", stale.join("\n"))))
 }
 
 /// Checks that it is JSON, and ends it with exactly one line end.
 fn normal(output: &str, kind: &str) -> Result<String, Failure> {
     let parsed: Result<serde_json::Value, _> = serde_json::from_str(output);
-    parsed.map_err(|e| {
-        Failure::new(format!(
-            "forebay schema {kind}: its output is not JSON: {e}"
-        ))
-    })?;
+    parsed.map_err(|e| Failure::new(format!("forebay schema {kind}: its output is not JSON: {e}")))?;
     Ok(format!("{}\n", output.trim_end()))
 }
 
@@ -73,23 +63,9 @@ fn difference(committed: Option<&str>, fresh: &str) -> String {
     let Some(committed) = committed else {
         return "missing".to_owned();
     };
-    let same = committed
-        .lines()
-        .zip(fresh.lines())
-        .take_while(|(old, new)| old == new)
-        .count();
-    let line = |text: &str| {
-        text.lines()
-            .nth(same)
-            .map_or("end of file", str::trim)
-            .to_owned()
-    };
-    format!(
-        "line {}: committed `{}`, the code says `{}`",
-        same + 1,
-        line(committed),
-        line(fresh)
-    )
+    let same = committed.lines().zip(fresh.lines()).take_while(|(old, new)| old == new).count();
+    let line = |text: &str| text.lines().nth(same).map_or("end of file", str::trim).to_owned();
+    format!("line {}: committed `{}`, the code says `{}`", same + 1, line(committed), line(fresh))
 }
 
 #[cfg(test)]
@@ -103,20 +79,12 @@ mod tests {
             difference(Some("{\n \"a\": 1\n}\n"), "{\n \"a\": 2\n}\n"),
             "line 2: committed `\"a\": 1`, the code says `\"a\": 2`"
         );
-        assert_eq!(
-            difference(Some("{\n"), "{\n}\n"),
-            "line 2: committed `end of file`, the code says `}`"
-        );
+        assert_eq!(difference(Some("{\n"), "{\n}\n"), "line 2: committed `end of file`, the code says `}`");
     }
 
     #[test]
     fn output_that_is_no_json_is_refused() {
         assert_eq!(normal("{}\n\n", "policy").unwrap(), "{}\n");
-        assert!(
-            normal("error: no such kind", "policy")
-                .unwrap_err()
-                .message
-                .contains("forebay schema policy")
-        );
+        assert!(normal("error: no such kind", "policy").unwrap_err().message.contains("forebay schema policy"));
     }
 }

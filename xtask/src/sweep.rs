@@ -36,21 +36,8 @@ pub fn command(workspace: &Workspace, args: &Args) -> Result<Command, Failure> {
         ));
     }
     let mut command = cargo(workspace.root());
-    command.args([
-        "run",
-        "--release",
-        "-p",
-        "forebay-sim",
-        "--example",
-        "sweep",
-        "--",
-    ]);
-    command.args([
-        "--seeds",
-        &args.seeds.to_string(),
-        "--from",
-        &args.from.to_string(),
-    ]);
+    command.args(["run", "--release", "-p", "forebay-sim", "--example", "sweep", "--"]);
+    command.args(["--seeds", &args.seeds.to_string(), "--from", &args.from.to_string()]);
     if let Some(jobs) = args.jobs {
         command.args(["--jobs", &jobs.to_string()]);
     }

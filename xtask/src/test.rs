@@ -58,11 +58,7 @@ impl Which {
     ];
 
     fn sections(self) -> Vec<Which> {
-        if self == Which::All {
-            Self::ORDER.to_vec()
-        } else {
-            vec![self]
-        }
+        if self == Which::All { Self::ORDER.to_vec() } else { vec![self] }
     }
 
     /// Whether tests run in it; the others are checks.
@@ -71,8 +67,7 @@ impl Which {
     }
 
     fn name(self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned())
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
@@ -81,17 +76,8 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     let start = Instant::now();
     if let Err(error) = needs::check() {
         eprintln!("\n{}", error.message);
-        let tally = Tally {
-            failed: 1,
-            ..Tally::default()
-        };
-        let needs = Done {
-            name: "needs".to_owned(),
-            tests: false,
-            tally,
-            took: start.elapsed(),
-            failed: true,
-        };
+        let tally = Tally { failed: 1, ..Tally::default() };
+        let needs = Done { name: "needs".to_owned(), tests: false, tally, took: start.elapsed(), failed: true };
         print!("\n{}", table(&[needs]));
         return Err(Failure::already_said());
     }
@@ -106,13 +92,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
             tally.failed = 1;
         }
         let failed = outcome.is_err();
-        done.push(Done {
-            name: section.name(),
-            tests: section.has_tests(),
-            tally,
-            took: start.elapsed(),
-            failed,
-        });
+        done.push(Done { name: section.name(), tests: section.has_tests(), tally, took: start.elapsed(), failed });
         if let Err(error) = outcome {
             failure = Some((section, error));
             break;
@@ -123,19 +103,10 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
         eprintln!("repeat: {}", repeat(*section, &args.extra));
     }
     print!("\n{}", table(&done));
-    if failure.is_none() {
-        Ok(())
-    } else {
-        Err(Failure::already_said())
-    }
+    if failure.is_none() { Ok(()) } else { Err(Failure::already_said()) }
 }
 
-fn run_section(
-    workspace: &Workspace,
-    section: Which,
-    extra: &[String],
-    tally: &mut Tally,
-) -> Result<(), Failure> {
+fn run_section(workspace: &Workspace, section: Which, extra: &[String], tally: &mut Tally) -> Result<(), Failure> {
     match section {
         Which::All => Ok(()),
         Which::Tidy => {
@@ -158,23 +129,11 @@ fn run_section(
             test_package(workspace, "forebay-integration", extra, tally)
         }
         Which::Schema => schema::run(workspace, &schema::Args { check: true }),
-        Which::Sweep => sweep::run(
-            workspace,
-            &sweep::Args {
-                seeds: SWEEP_SEEDS,
-                from: 0,
-                jobs: None,
-            },
-        ),
+        Which::Sweep => sweep::run(workspace, &sweep::Args { seeds: SWEEP_SEEDS, from: 0, jobs: None }),
     }
 }
 
-fn test_package(
-    workspace: &Workspace,
-    package: &str,
-    extra: &[String],
-    tally: &mut Tally,
-) -> Result<(), Failure> {
+fn test_package(workspace: &Workspace, package: &str, extra: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let mut command = cargo(workspace.root());
     command.args(["test", "--no-fail-fast", "-p", package]);
     if package == "forebay-integration" {
@@ -239,31 +198,18 @@ struct Done {
 
 /// The closing table, and below it the one line that a script may read.
 fn table(done: &[Done]) -> String {
-    let mut text = format!(
-        "{:<12} {:>7} {:>7} {:>7} {:>8}  outcome\n",
-        "section", "passed", "failed", "ignored", "seconds"
-    );
+    let mut text =
+        format!("{:<12} {:>7} {:>7} {:>7} {:>8}  outcome\n", "section", "passed", "failed", "ignored", "seconds");
     let mut sum = Tally::default();
     for row in done {
-        let Tally {
-            passed,
-            failed,
-            ignored,
-        } = row.tally;
+        let Tally { passed, failed, ignored } = row.tally;
         let outcome = match row {
             Done { failed: true, .. } => "FAILED",
-            Done {
-                tests: true,
-                tally: Tally { passed: 0, .. },
-                ..
-            } => "no test ran",
+            Done { tests: true, tally: Tally { passed: 0, .. }, .. } => "no test ran",
             _ => "ok",
         };
         let seconds = row.took.as_secs_f64();
-        text.push_str(&format!(
-            "{:<12} {passed:>7} {failed:>7} {ignored:>7} {seconds:>8.1}  {outcome}\n",
-            row.name
-        ));
+        text.push_str(&format!("{:<12} {passed:>7} {failed:>7} {ignored:>7} {seconds:>8.1}  {outcome}\n", row.name));
         sum.add(row.tally);
     }
     text.push_str(&format!("\n{} passed, {} failed\n", sum.passed, sum.failed));
@@ -281,14 +227,7 @@ mod tests {
         tally.read("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1.00s");
         tally.read("test tests::a_name ... ok");
         tally.read("99 passed; 99 failed");
-        assert_eq!(
-            tally,
-            Tally {
-                passed: 15,
-                failed: 2,
-                ignored: 1
-            }
-        );
+        assert_eq!(tally, Tally { passed: 15, failed: 2, ignored: 1 });
     }
 
     #[test]
@@ -301,35 +240,19 @@ mod tests {
                 took: Duration::from_millis(900),
                 failed: false,
             },
-            Done {
-                name: "sim".into(),
-                tests: true,
-                tally: Tally::default(),
-                took: Duration::ZERO,
-                failed: false,
-            },
+            Done { name: "sim".into(), tests: true, tally: Tally::default(), took: Duration::ZERO, failed: false },
             Done {
                 name: "engine".into(),
                 tests: true,
-                tally: Tally {
-                    passed: 8,
-                    failed: 1,
-                    ignored: 0,
-                },
+                tally: Tally { passed: 8, failed: 1, ignored: 0 },
                 took: Duration::from_secs(2),
                 failed: true,
             },
         ];
         let text = table(&done);
         assert_eq!(text.lines().last(), Some("8 passed, 1 failed"));
-        assert!(
-            text.contains("sim                0       0       0      0.0  no test ran"),
-            "{text}"
-        );
-        assert!(
-            text.contains("engine             8       1       0      2.0  FAILED"),
-            "{text}"
-        );
+        assert!(text.contains("sim                0       0       0      0.0  no test ran"), "{text}");
+        assert!(text.contains("engine             8       1       0      2.0  FAILED"), "{text}");
     }
 
     #[test]
@@ -337,10 +260,7 @@ mod tests {
         let mut names: Vec<_> = Which::All.sections().into_iter().map(Which::name).collect();
         names.push("all".to_owned());
         names.sort();
-        let mut every: Vec<_> = Which::value_variants()
-            .iter()
-            .map(|which| which.name())
-            .collect();
+        let mut every: Vec<_> = Which::value_variants().iter().map(|which| which.name()).collect();
         every.sort();
         assert_eq!(names, every);
     }

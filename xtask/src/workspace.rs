@@ -22,19 +22,13 @@ impl Workspace {
         let mut ask = cargo(Path::new("."));
         ask.args(["metadata", "--no-deps", "--format-version", "1"]);
         let text = capture(&mut ask)?;
-        let metadata: Value = serde_json::from_str(&text)
-            .map_err(|e| Failure::new(format!("cargo metadata: not JSON: {e}")))?;
+        let metadata: Value =
+            serde_json::from_str(&text).map_err(|e| Failure::new(format!("cargo metadata: not JSON: {e}")))?;
         let path = |key: &str| {
             let value = metadata[key].as_str();
-            value
-                .map(PathBuf::from)
-                .ok_or_else(|| Failure::new(format!("cargo metadata: no `{key}` in its answer")))
+            value.map(PathBuf::from).ok_or_else(|| Failure::new(format!("cargo metadata: no `{key}` in its answer")))
         };
-        Ok(Self {
-            root: path("workspace_root")?,
-            target: path("target_directory")?,
-            metadata,
-        })
+        Ok(Self { root: path("workspace_root")?, target: path("target_directory")?, metadata })
     }
 
     /// The folder that holds the workspace's Cargo.toml.
@@ -44,9 +38,7 @@ impl Workspace {
 
     /// Where `cargo build --release -p forebay` puts the binary.
     pub fn forebay_binary(&self) -> PathBuf {
-        self.target
-            .join("release")
-            .join(format!("forebay{}", std::env::consts::EXE_SUFFIX))
+        self.target.join("release").join(format!("forebay{}", std::env::consts::EXE_SUFFIX))
     }
 
     /// The targets of one kind (`bench`, `example`, ...) as (package, target), in order.

@@ -119,14 +119,17 @@ impl Client {
         self.text(sent)
     }
 
-    /// Sends events as they are. An answer that takes none of them says so beside the error.
-    pub fn events(&self, content_type: &str, body: &[u8]) -> Result<Taken, (ClientError, Option<Taken>)> {
+    /// Sends events as they are. An answer that takes none of them is an answer too.
+    pub fn events(&self, content_type: &str, body: &[u8]) -> Result<Taken, ClientError> {
         let sent = self.agent.post(self.url("/v1/events")).header("content-type", content_type).send(body);
-        let (status, text) = self.read(sent).map_err(|e| (e, None))?;
+        let (status, text) = self.read(sent)?;
         let taken = serde_json::from_str::<Taken>(&text);
-        match self.success(status, text) {
-            Ok(_) => taken.map_err(|e| (self.unreachable(format!("an answer of another version: {e}")), None)),
-            Err(error) => Err((error, taken.ok())),
+        match taken {
+            Ok(taken) if !taken.rejected.is_empty() => Ok(taken),
+            taken => {
+                self.success(status, text)?;
+                taken.map_err(|e| self.unreachable(format!("an answer of another version: {e}")))
+            }
         }
     }
 

@@ -56,13 +56,16 @@ impl ApiError {
 impl From<Busy> for ApiError {
     fn from(busy: Busy) -> ApiError {
         match &busy {
-            Busy::Full { retry_after } => ApiError::new(429, "Busy", busy.to_string(), "send it again after the time in Retry-After")
-                .retry_after(retry_after.as_secs()),
+            Busy::Full { retry_after } => {
+                ApiError::new(429, "Busy", busy.to_string(), "send it again after the time in Retry-After")
+                    .retry_after(retry_after.as_secs())
+            }
             Busy::TooMany { most, .. } => {
                 ApiError::new(413, "TooMany", busy.to_string(), format!("send at most {most} events at once"))
             }
             Busy::Stopped(_) => {
-                ApiError::new(503, "Stopped", busy.to_string(), "send it again when the controller is back").retry_after(5)
+                ApiError::new(503, "Stopped", busy.to_string(), "send it again when the controller is back")
+                    .retry_after(5)
             }
         }
     }

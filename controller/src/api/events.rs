@@ -148,10 +148,7 @@ async fn submit(api: &Api, events: &[Result<Value, Rejected>]) -> Result<(Taken,
     let batch = decoded.iter().map(|(_, one)| one.event.clone()).collect();
     let durable = api.handle.submit_async(batch).await?;
     for ((index, one), outcome) in decoded.into_iter().zip(durable.outcomes) {
-        match answer(index, one, outcome) {
-            Ok(event) => taken.accepted.push(event),
-            Err(event) => taken.rejected.push(event),
-        }
+        answer(&mut taken, index, one, outcome);
     }
     taken.rejected.sort_by_key(|r| r.index);
     let all_bad = taken.accepted.is_empty();
@@ -159,7 +156,7 @@ async fn submit(api: &Api, events: &[Result<Value, Rejected>]) -> Result<(Taken,
 }
 
 /// What became of one event that was decoded.
-fn answer(index: usize, one: Decoded, outcome: Outcome) -> Result<TakenEvent, RefusedEvent> {
+fn answer(taken: &mut Taken, index: usize, one: Decoded, outcome: Outcome) {
     let subject = match &one.event {
         Event::JobSubmitted(spec) => Some(spec.subject.clone()),
         Event::JobCancelled { subject, .. } => Some(subject.clone()),
@@ -170,10 +167,10 @@ fn answer(index: usize, one: Decoded, outcome: Outcome) -> Result<TakenEvent, Re
         Outcome::Known(id) => (Some(id.to_string()), false),
         Outcome::Taken => (None, true),
         Outcome::Ignored => (None, false),
-        Outcome::Rejected(id, reason) => return Err(refused(index, subject, Some(id), reason)),
-        Outcome::Refused(reason) => return Err(refused(index, subject, None, reason)),
+        Outcome::Rejected(id, reason) => return taken.rejected.push(refused(index, subject, Some(id), reason)),
+        Outcome::Refused(reason) => return taken.rejected.push(refused(index, subject, None, reason)),
     };
-    Ok(TakenEvent { job, subject, new, warnings: one.warnings })
+    taken.accepted.push(TakenEvent { job, subject, new, warnings: one.warnings });
 }
 
 fn refused(index: usize, subject: Option<String>, job: Option<JobId>, reason: Reason) -> RefusedEvent {

@@ -83,7 +83,8 @@ pub(super) struct OneQuery {
 }
 
 fn query<T>(found: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
-    let refused = |e: QueryRejection| ApiError::bad("BadQuery", e.body_text(), "see docs/API.md for the parameters of this path");
+    let refused =
+        |e: QueryRejection| ApiError::bad("BadQuery", e.body_text(), "see docs/API.md for the parameters of this path");
     found.map(|Query(q)| q).map_err(refused)
 }
 
@@ -101,7 +102,9 @@ pub(super) async fn list(
         let wanted = state
             .jobs()
             .skip(usize::try_from(from).unwrap_or(usize::MAX))
-            .filter(|(job, spec)| asked.queue.as_ref().is_none_or(|q| *q == spec.queue) && asked.open.is_none_or(|o| o != job.done()))
+            .filter(|(job, spec)| {
+                asked.queue.as_ref().is_none_or(|q| *q == spec.queue) && asked.open.is_none_or(|o| o != job.done())
+            })
             .map(|(job, spec)| write::job_view(engine, job, spec));
         let mut jobs: Vec<JobView> = wanted.filter(fits).take(limit + 1).collect();
         let more = jobs.len() > limit;
@@ -114,7 +117,9 @@ pub(super) async fn list(
 
 fn number(name: &str) -> Result<JobId, ApiError> {
     let number = name.strip_prefix("job-").and_then(|n| n.parse().ok());
-    number.map(JobId).ok_or_else(|| ApiError::bad("BadQuery", "`after` is not a job's name", "write it as in `next`, such as job-17"))
+    number.map(JobId).ok_or_else(|| {
+        ApiError::bad("BadQuery", "`after` is not a job's name", "write it as in `next`, such as job-17")
+    })
 }
 
 pub(super) async fn one(
@@ -147,7 +152,10 @@ pub(super) async fn one(
 }
 
 fn register(api: &Api, id: JobId) -> Result<tokio::sync::oneshot::Receiver<()>, ApiError> {
-    let full = || ApiError::new(429, "Busy", "too many requests wait for jobs", "ask again after the time in Retry-After").retry_after(5);
+    let full = || {
+        ApiError::new(429, "Busy", "too many requests wait for jobs", "ask again after the time in Retry-After")
+            .retry_after(5)
+    };
     api.waiters.register(id).ok_or_else(full)
 }
 
@@ -161,13 +169,21 @@ async fn find(api: &Api, name: &str) -> Result<JobId, ApiError> {
     let id = api.handle.query_async(move |engine, _| write::find_job(engine.state(), &asked)).await?;
     id.ok_or_else(|| {
         let shown = crate::show::figures::short(name, 80);
-        ApiError::not_found("NoSuchJob", format!("there is no job `{shown}`"), "use its subject or its number, as in `forebay jobs`")
+        ApiError::not_found(
+            "NoSuchJob",
+            format!("there is no job `{shown}`"),
+            "use its subject or its number, as in `forebay jobs`",
+        )
     })
 }
 
 async fn look(api: &Api, id: JobId) -> Result<OneJob, ApiError> {
     let ask = move |engine: &Engine, _: &_| Some((engine.state().now(), write::job(engine, id)?));
-    let (now, job) = api.handle.query_async(ask).await?.ok_or_else(|| ApiError::not_found("NoSuchJob", "it is gone", "ask for another"))?;
+    let (now, job) = api
+        .handle
+        .query_async(ask)
+        .await?
+        .ok_or_else(|| ApiError::not_found("NoSuchJob", "it is gone", "ask for another"))?;
     Ok(OneJob { now_s: now.into(), terminal: job.phase.terminal(), job })
 }
 

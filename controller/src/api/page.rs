@@ -17,7 +17,8 @@ use std::fmt::Write as _;
 const SHOWN: usize = 200;
 
 /// Nothing but this page's own style.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 const STYLE: &str = "
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
@@ -95,11 +96,16 @@ fn html(summary: &Summary, jobs: &[JobView]) -> String {
         ("Queued", count(summary.queued), String::new()),
         ("Running", count(summary.running), String::new()),
         ("Nodes", count(nodes), by_kind),
-        ("Spend", format!("{} USD/h", number(summary.spend_usd_per_hour, 2)), format!("{} so far", usd(summary.cost_usd))),
+        (
+            "Spend",
+            format!("{} USD/h", number(summary.spend_usd_per_hour, 2)),
+            format!("{} so far", usd(summary.cost_usd)),
+        ),
         ("Completed", count(summary.completed), over),
     ];
     for (name, value, detail) in tiles {
-        let _ = write!(out, "<div><dt>{name}</dt><dd>{}<small>{}</small></dd></div>", escaped(&value), escaped(&detail));
+        let _ =
+            write!(out, "<div><dt>{name}</dt><dd>{}<small>{}</small></dd></div>", escaped(&value), escaped(&detail));
     }
     out.push_str("</dl>");
     table(&mut out, summary, jobs);

@@ -34,12 +34,14 @@ pub struct Nodes {
 }
 
 pub(super) async fn queues(State(api): State<Api>) -> Result<Json<Queues>, ApiError> {
-    let ask = |engine: &Engine, _: &_| Queues { now_s: engine.state().now().into(), queues: write::queues(engine.state()) };
+    let ask =
+        |engine: &Engine, _: &_| Queues { now_s: engine.state().now().into(), queues: write::queues(engine.state()) };
     Ok(Json(api.handle.query_async(ask).await?))
 }
 
 pub(super) async fn nodes(State(api): State<Api>) -> Result<Json<Nodes>, ApiError> {
-    let ask = |engine: &Engine, _: &_| Nodes { now_s: engine.state().now().into(), nodes: write::nodes(engine.state()) };
+    let ask =
+        |engine: &Engine, _: &_| Nodes { now_s: engine.state().now().into(), nodes: write::nodes(engine.state()) };
     Ok(Json(api.handle.query_async(ask).await?))
 }
 

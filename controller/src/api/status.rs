@@ -40,16 +40,23 @@ pub(super) async fn stream(
     headers: HeaderMap,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, ApiError> {
-    let Query(asked) = asked.map_err(|e| ApiError::bad("BadQuery", e.body_text(), "write after=N, and follow=false to stop at the end"))?;
+    let Query(asked) = asked
+        .map_err(|e| ApiError::bad("BadQuery", e.body_text(), "write after=N, and follow=false to stop at the end"))?;
     let text = |name| headers.get(name).and_then(|v: &axum::http::HeaderValue| v.to_str().ok());
     let events = text(header::ACCEPT).is_some_and(|a| a.contains("text/event-stream"));
     // A browser that reconnects says what it had last.
-    let after = text(header::HeaderName::from_static("last-event-id")).and_then(|id| id.parse().ok()).unwrap_or(asked.after);
+    let after =
+        text(header::HeaderName::from_static("last-event-id")).and_then(|id| id.parse().ok()).unwrap_or(asked.after);
     let mut stream = api.handle.statuses(after);
     let first = match stream.try_next() {
         Err(StreamEnd::Missed { before }) => {
             let message = StreamEnd::Missed { before }.to_string();
-            return Err(ApiError::new(410, "Missed", message, format!("read status.jsonl, then ask for after={}", before.saturating_sub(1))));
+            return Err(ApiError::new(
+                410,
+                "Missed",
+                message,
+                format!("read status.jsonl, then ask for after={}", before.saturating_sub(1)),
+            ));
         }
         first => first,
     };

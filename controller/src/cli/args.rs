@@ -32,8 +32,16 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
     /// Colours. Default: auto, which is in a terminal unless NO_COLOR is set.
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "auto|always|never", hide_possible_values = true,
-        hide_default_value = true, help_heading = "Output")]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "auto|always|never",
+        hide_possible_values = true,
+        hide_default_value = true,
+        help_heading = "Output"
+    )]
     pub color: ColourChoice,
 }
 

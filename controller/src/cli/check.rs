@@ -2,9 +2,9 @@
 //!
 //! Never: stricter or laxer than `run`: it is the same compiler.
 
+use super::Output;
 use super::args::CheckArgs;
 use super::outcome::{Exit, Failure, print};
-use super::Output;
 use crate::policy::{Catalogue, Compiled, compile_bytes};
 use std::path::Path;
 

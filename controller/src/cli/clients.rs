@@ -2,9 +2,9 @@
 //!
 //! Never: computes what the server should say.
 
+use super::Output;
 use super::args::{JobArgs, JobsArgs, ListArgs};
 use super::outcome::{Exit, Failure, print, print_json};
-use super::Output;
 use crate::api::client::{Client, encoded};
 use crate::document::views::JobPhase;
 use crate::show::lists;
@@ -30,7 +30,11 @@ pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
     if args.server.json {
         print_json(&found)?;
     } else if found.jobs.is_empty() {
-        print(if args.all || args.phase.is_some() { "no jobs\n" } else { "no open jobs; --all shows those that are over\n" })?;
+        print(if args.all || args.phase.is_some() {
+            "no jobs\n"
+        } else {
+            "no open jobs; --all shows those that are over\n"
+        })?;
     } else {
         print(&format!("{}\n", lists::jobs(&found.jobs, found.now_s, out.paint)))?;
     }
@@ -79,7 +83,11 @@ pub(super) fn cancel(args: &JobArgs, out: Output) -> Result<Exit, Failure> {
     } else {
         let word = if found.job.phase == JobPhase::Cancelled { "cancelled" } else { "is being cancelled" };
         let subject = found.job.subject.as_deref().unwrap_or("-");
-        print(&format!("{} ({}) {word}\n", out.paint.strong(&found.job.job), crate::show::figures::short(subject, 60)))?;
+        print(&format!(
+            "{} ({}) {word}\n",
+            out.paint.strong(&found.job.job),
+            crate::show::figures::short(subject, 60)
+        ))?;
     }
     Ok(Exit::Done)
 }

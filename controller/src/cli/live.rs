@@ -45,7 +45,10 @@ pub(super) fn policy(path: Option<&Path>, journal: Option<&Path>) -> Result<(Str
     let journaled = match journal {
         Some(folder) => {
             let (journal, _) = SqliteJournal::open(folder, &mut |_| Ok(())).map_err(DriverError::from)?;
-            journal.policy_source().map_err(DriverError::from)?.map(|text| (text, folder.join(FILE).display().to_string()))
+            journal
+                .policy_source()
+                .map_err(DriverError::from)?
+                .map(|text| (text, folder.join(FILE).display().to_string()))
         }
         None => None,
     };
@@ -57,7 +60,9 @@ pub(super) fn policy(path: Option<&Path>, journal: Option<&Path>) -> Result<(Str
 /// Takes an address before anything is begun.
 pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     let taken = TcpListener::bind(address).and_then(|l| l.set_nonblocking(true).map(|()| l));
-    taken.map_err(|e| Failure::outside(format_args!("cannot listen on {address}: {e}: choose another with --listen, port 0 is any")))
+    taken.map_err(|e| {
+        Failure::outside(format_args!("cannot listen on {address}: {e}: choose another with --listen, port 0 is any"))
+    })
 }
 
 /// Says what a journal's recovery found, where that matters.
@@ -67,10 +72,17 @@ pub(super) fn say_recovery(running: &Running, out: Output) {
     }
     if let Some(cut) = running.cut() {
         let warning = out.err.warn("warning:");
-        eprintln!("{warning} the journal had a torn tail from {} on ({}); it was cut, nothing that was answered is lost", cut.from, cut.what);
+        eprintln!(
+            "{warning} the journal had a torn tail from {} on ({}); it was cut, nothing that was answered is lost",
+            cut.from, cut.what
+        );
     }
     if running.statuses_cut > 0 {
-        eprintln!("{} {} statuses of lost batches were cut; they come again", out.err.warn("warning:"), running.statuses_cut);
+        eprintln!(
+            "{} {} statuses of lost batches were cut; they come again",
+            out.err.warn("warning:"),
+            running.statuses_cut
+        );
     }
 }
 

@@ -94,7 +94,10 @@ pub fn read_bytes(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
 pub fn read(path: &std::path::Path) -> Result<String, Failure> {
     let bytes = read_bytes(path)?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(Failure::input(format_args!("{}: the file is empty: check that it was written in full", path.display())));
+        return Err(Failure::input(format_args!(
+            "{}: the file is empty: check that it was written in full",
+            path.display()
+        )));
     }
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
@@ -115,7 +118,8 @@ fn plain(error: &std::io::Error) -> String {
 
 /// Writes a file whole or not at all: first beside it, then in its place.
 pub fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| Failure::outside(format_args!("{}: {}: give another path", path.display(), plain(&e)));
+    let failed =
+        |e: std::io::Error| Failure::outside(format_args!("{}: {}: give another path", path.display(), plain(&e)));
     if path.as_os_str() == "-" || std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
         // A pipe or a device is written to as it is.
         return if path.as_os_str() == "-" { print(text) } else { std::fs::write(path, text).map_err(failed) };

@@ -2,10 +2,10 @@
 //!
 //! Never: talks to a server, or changes anything.
 
+use super::Output;
 use super::args::PlanArgs;
 use super::check::compile_or_built_in;
 use super::outcome::{Exit, Failure, print, print_json, read};
-use super::Output;
 use crate::document::plan::{PlanDocument, plan};
 use crate::document::state::StateDocument;
 use crate::policy::Catalogue;
@@ -49,7 +49,12 @@ fn shown(planned: &PlanDocument, out: Output) -> String {
         Some(subject) => format!("{} ({})", short(job, 24), short(subject, 32)),
         None => short(job, 40),
     };
-    let columns = [Column("DECISION", Side::Left), Column("JOB", Side::Left), Column("NODES", Side::Left), Column("WHAT", Side::Left)];
+    let columns = [
+        Column("DECISION", Side::Left),
+        Column("JOB", Side::Left),
+        Column("NODES", Side::Left),
+        Column("WHAT", Side::Left),
+    ];
     let decisions = planned.decisions.iter().map(|d| {
         let job = d.job.as_ref().map_or_else(|| "-".to_owned(), |j| name(j, &d.subject));
         let what = d.offering.clone().or_else(|| d.reason.clone()).unwrap_or_default();
@@ -64,7 +69,8 @@ fn shown(planned: &PlanDocument, out: Output) -> String {
         text.push_str("\nno job waits\n");
         return text;
     }
-    let columns = [Column("WAITS", Side::Left), Column("REASON", Side::Left), Column("ETA", Side::Right), Column("", Side::Left)];
+    let columns =
+        [Column("WAITS", Side::Left), Column("REASON", Side::Left), Column("ETA", Side::Right), Column("", Side::Left)];
     let pending = planned.pending.iter().map(|p| {
         let eta = p.eta_s.map_or_else(|| "-".to_owned(), |s| seconds((s.0 / 1000) as f64));
         vec![name(&p.job, &p.subject), p.reason.clone(), eta, p.message.clone()]

@@ -26,10 +26,15 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     };
     if !resume && live::has_journal(&folder) {
         let shown = folder.display();
-        return Err(Failure::input(format_args!("{shown}: a journal is here already: go on with it by --resume {shown}, or give another --data")));
+        return Err(Failure::input(format_args!(
+            "{shown}: a journal is here already: go on with it by --resume {shown}, or give another --data"
+        )));
     }
     if resume && !live::has_journal(&folder) {
-        return Err(Failure::input(format_args!("{}: there is no journal here: check the folder, or leave --resume out", folder.display())));
+        return Err(Failure::input(format_args!(
+            "{}: there is no journal here: check the folder, or leave --resume out",
+            folder.display()
+        )));
     }
     let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder.as_path()))?;
     let format = args.trace_format.as_deref().map(str::parse::<TraceFormat>).transpose().map_err(Failure::input)?;

@@ -53,7 +53,10 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
     eprintln!("cloud     simulated; {}", world.words());
     eprintln!("listening http://{address}  (API and page; Ctrl-C stops)");
     if !address.ip().is_loopback() {
-        eprintln!("{} everybody who reaches {address} may submit and cancel: there are no tokens yet", out.err.warn("warning:"));
+        eprintln!(
+            "{} everybody who reaches {address} may submit and cancel: there are no tokens yet",
+            out.err.warn("warning:")
+        );
     }
     let live = Live { running, routes, listener: Some(listener) };
     let finished = live.until_stopped(|_| {})?;

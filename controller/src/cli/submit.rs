@@ -2,10 +2,10 @@
 //!
 //! Never: judges them. The server's intake does, the same for every way in.
 
+use super::Output;
 use super::args::SubmitArgs;
 use super::outcome::{Exit, Failure, print, print_json, read};
-use super::Output;
-use crate::api::client::{Client, ClientError};
+use crate::api::client::Client;
 use crate::api::events::Taken;
 use crate::show::figures::short;
 use serde_json::Value;
@@ -20,8 +20,8 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     for (part, chunk) in events.chunks(AT_ONCE).enumerate() {
         let body = serde_json::to_vec(chunk).map_err(Failure::outside)?;
         let taken = match client.events("application/cloudevents-batch+json", &body) {
-            Ok(taken) | Err((ClientError::Refused { .. }, Some(taken))) => taken,
-            Err((error, _)) => {
+            Ok(taken) => taken,
+            Err(error) => {
                 say(args, &all, out)?;
                 return Err(error.into());
             }
@@ -44,7 +44,11 @@ fn say(args: &SubmitArgs, taken: &Taken, out: Output) -> Result<(), Failure> {
     for event in &taken.accepted {
         let job = event.job.as_deref().unwrap_or("-");
         let known = if event.new { "" } else { "  (known already)" };
-        text.push_str(&format!("{}  {}{known}\n", out.paint.strong(job), short(event.subject.as_deref().unwrap_or("-"), 80)));
+        text.push_str(&format!(
+            "{}  {}{known}\n",
+            out.paint.strong(job),
+            short(event.subject.as_deref().unwrap_or("-"), 80)
+        ));
     }
     print(&text)?;
     for event in &taken.rejected {
@@ -66,10 +70,14 @@ fn events(name: &str, text: &str) -> Result<Vec<Value>, Failure> {
             Some(Ok(event @ Value::Object(_))) => events.push(event),
             Some(Ok(_)) => {
                 let line = text[..at].matches('\n').count() + 1;
-                return Err(Failure::input(format_args!("{name}, line {line}: not a JSON object: send events, see `forebay schema event`")));
+                return Err(Failure::input(format_args!(
+                    "{name}, line {line}: not a JSON object: send events, see `forebay schema event`"
+                )));
             }
             Some(Err(e)) => {
-                return Err(Failure::input(format_args!("{name}: not JSON: {e}: send one object, an array of them, or one a line")));
+                return Err(Failure::input(format_args!(
+                    "{name}: not JSON: {e}: send one object, an array of them, or one a line"
+                )));
             }
         }
     }

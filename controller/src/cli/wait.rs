@@ -2,9 +2,9 @@
 //!
 //! Never: asks in a tight loop. The server answers when the job is over; a lost connection is tried again with a pause.
 
+use super::Output;
 use super::args::WaitArgs;
 use super::outcome::{Exit, Failure, print, print_json};
-use super::Output;
 use crate::api::client::{Client, ClientError};
 use crate::api::jobs::OneJob;
 use crate::document::views::JobPhase;
@@ -19,7 +19,7 @@ const TRIES: u32 = 15;
 pub(super) fn run(args: &WaitArgs, out: Output) -> Result<Exit, Failure> {
     let client = Client::new(&args.server.server);
     let end = args.timeout.and_then(|t| Instant::now().checked_add(t));
-    let mut lost = 0;
+    let (mut lost, mut answered) = (0, false);
     loop {
         let left = end.map(|e| e.saturating_duration_since(Instant::now()));
         // Whole seconds, rounded up: the last request must not ask for no wait at all.
@@ -28,8 +28,9 @@ pub(super) fn run(args: &WaitArgs, out: Output) -> Result<Exit, Failure> {
         match client.job(&args.job, Some(wait)) {
             Ok(found) if found.terminal => return over(args, &found, out),
             Ok(found) if left.is_some_and(|l| l <= wait) => return late(args, &found, out),
-            Ok(_) => lost = 0,
-            Err(error) => pause(error, &mut lost, left)?,
+            Ok(_) => (lost, answered) = (0, true),
+            Err(error) if answered => pause(error, &mut lost, left)?,
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -37,11 +38,11 @@ pub(super) fn run(args: &WaitArgs, out: Output) -> Result<Exit, Failure> {
 /// Waits before another try, or gives up.
 fn pause(error: ClientError, lost: &mut u32, left: Option<Duration>) -> Result<(), Failure> {
     let passing = match &error {
-        ClientError::Unreachable { .. } => *lost > 0 || left.is_none_or(|l| !l.is_zero()),
+        ClientError::Unreachable { .. } => true,
         ClientError::Refused { status, .. } => *status == 429 || *status == 503,
     };
     *lost += 1;
-    if !passing || *lost > TRIES {
+    if !passing || *lost > TRIES || left.is_some_and(|l| l.is_zero()) {
         return Err(error.into());
     }
     let nap = Duration::from_secs(u64::from((*lost).min(10)));
@@ -60,7 +61,11 @@ fn over(args: &WaitArgs, found: &OneJob, out: Output) -> Result<Exit, Failure> {
 
 fn late(args: &WaitArgs, found: &OneJob, out: Output) -> Result<Exit, Failure> {
     show(args, found, out)?;
-    eprintln!("{} not over in time; it goes on: `forebay cancel {}` would stop it", out.err.warn("timed out:"), found.job.job);
+    eprintln!(
+        "{} not over in time; it goes on: `forebay cancel {}` would stop it",
+        out.err.warn("timed out:"),
+        found.job.job
+    );
     Ok(Exit::TimedOut)
 }
 

@@ -25,14 +25,19 @@ pub fn find(
     nodes: &[NodeId],
     running: bool,
 ) -> Result<(PoolId, Vec<WorkerPlace>), Fault> {
-    let fault = |field: String, message: &str, remedy: &str| Err(Fault::at(format!("jobs[{at}].{field}"), message, remedy));
+    let fault =
+        |field: String, message: &str, remedy: &str| Err(Fault::at(format!("jobs[{at}].{field}"), message, remedy));
     let mut pool = None;
     let mut free: BTreeMap<NodeId, Vec<Gpu>> = BTreeMap::new();
     for (position, &id) in nodes.iter().enumerate() {
         let Some(node) = state.node(id) else { continue };
         let there = !matches!(node.phase, NodePhase::Requested | NodePhase::Booting);
         if running && !there {
-            return fault(format!("nodes[{position}]"), "the node is not ready, so nothing runs on it", "write its phase `ready`, or the job's `booked`");
+            return fault(
+                format!("nodes[{position}]"),
+                "the node is not ready, so nothing runs on it",
+                "write its phase `ready`, or the job's `booked`",
+            );
         }
         if *pool.get_or_insert(node.pool) != node.pool {
             return fault(format!("nodes[{position}]"), "the nodes are of different pools", "name nodes of one pool");
@@ -45,14 +50,19 @@ pub fn find(
     let (Some(pool), Some((_, spec))) = (pool, state.job(job)) else {
         return fault("nodes".to_owned(), "no node is named", "name the nodes that it runs on");
     };
-    let smallest = state.policy().and_then(|p| p.pools.get(pool.ix())).and_then(|p| p.sharing).map_or(0, |s| s.smallest);
+    let smallest =
+        state.policy().and_then(|p| p.pools.get(pool.ix())).and_then(|p| p.sharing).map_or(0, |s| s.smallest);
     let places = match &spec.gang {
         Gang::Workers { min, each, .. } => workers(&mut free, nodes, *min, each, smallest),
         Gang::Spanning { gpus, .. } => spanning(&mut free, nodes, *gpus),
     };
     match places {
         Some(places) => Ok((pool, places)),
-        None => fault("nodes".to_owned(), "its workers do not fit on these nodes beside the jobs above", "name more nodes, or fewer GPUs"),
+        None => fault(
+            "nodes".to_owned(),
+            "its workers do not fit on these nodes beside the jobs above",
+            "name more nodes, or fewer GPUs",
+        ),
     }
 }
 

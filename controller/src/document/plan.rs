@@ -72,10 +72,8 @@ pub fn plan(mut loaded: Loaded) -> PlanDocument {
     let decisions = &unsaved.batch().decisions;
     let mut next_node = decisions.iter().filter_map(bought).sum::<u64>();
     next_node = loaded.engine.state().counters().next_node.saturating_sub(next_node);
-    let started: BTreeSet<JobId> = decisions
-        .iter()
-        .filter_map(|d| if let Decision::Start { job } = d { Some(*job) } else { None })
-        .collect();
+    let started: BTreeSet<JobId> =
+        decisions.iter().filter_map(|d| if let Decision::Start { job } = d { Some(*job) } else { None }).collect();
     // That a job waits in its queue (again) is told by `pending`.
     let told = decisions.iter().filter(|d| !matches!(d, Decision::Resume { .. } | Decision::Consolidated { .. }));
     let decisions = told.map(|d| loaded.decision(d, &mut next_node)).collect();
@@ -117,8 +115,12 @@ impl Loaded {
         let (action, job, nodes, offering, reason) = match decision {
             Decision::Reject { job, reason } => ("reject", Some(*job), vec![], None, Some(reason.code().to_owned())),
             Decision::Resume { job } => ("resume", Some(*job), vec![], None, None),
-            Decision::Requeue { job, reason, .. } => ("requeue", Some(*job), vec![], None, Some(reason.code().to_owned())),
-            Decision::Finish { job, reason, .. } => ("finish", Some(*job), vec![], None, reason.map(|r| r.code().to_owned())),
+            Decision::Requeue { job, reason, .. } => {
+                ("requeue", Some(*job), vec![], None, Some(reason.code().to_owned()))
+            }
+            Decision::Finish { job, reason, .. } => {
+                ("finish", Some(*job), vec![], None, reason.map(|r| r.code().to_owned()))
+            }
             Decision::Repeat { .. } => ("repeat", None, vec![], None, None),
             Decision::Book { job, places, .. } => {
                 let nodes: BTreeSet<NodeId> = places.iter().map(|p| p.node).collect();
@@ -142,7 +144,9 @@ impl Loaded {
             Decision::Consolidated { .. } => ("consolidated", None, vec![], None, None),
             Decision::Undrain { node } => ("undrain", None, vec![*node], None, None),
             Decision::Terminate { node } => ("terminate", None, vec![*node], None, None),
-            Decision::WarnLingering { job, .. } => ("warn", Some(*job), self.places(*job), None, Some("Lingering".to_owned())),
+            Decision::WarnLingering { job, .. } => {
+                ("warn", Some(*job), self.places(*job), None, Some("Lingering".to_owned()))
+            }
         };
         PlannedDecision {
             job: job.map(|id| self.job_name(id)),

@@ -220,7 +220,8 @@ impl Building {
 
     fn not_offered(&self, at: usize, view: &NodeView) -> Fault {
         let state = self.loaded.engine.state();
-        let same_type: Vec<_> = state.offerings().iter().filter(|o| o.offer.instance_type == view.instance_type).collect();
+        let same_type: Vec<_> =
+            state.offerings().iter().filter(|o| o.offer.instance_type == view.instance_type).collect();
         let (field, known) = if same_type.is_empty() {
             let mut types: Vec<_> = state.offerings().iter().map(|o| o.offer.instance_type.clone()).collect();
             // The same family first: `p4d.24xlarge` for `p4d.xlarge`.
@@ -250,7 +251,11 @@ impl Building {
         tell(engine, when, vec![Event::JobSubmitted(Box::new(spec))], Vec::new());
         let Some(id) = engine.state().job_of(&tenant, &subject) else {
             let message = format!("the policy has no queue `{}`", view.queue);
-            return Err(Fault::at(format!("jobs[{at}].queue"), message, "name a queue of the policy, or allow undeclared queues"));
+            return Err(Fault::at(
+                format!("jobs[{at}].queue"),
+                message,
+                "name a queue of the policy, or allow undeclared queues",
+            ));
         };
         self.jobs.insert(at, id);
         self.loaded.jobs.insert(id, view.job.clone());
@@ -263,7 +268,11 @@ impl Building {
         for (position, name) in view.nodes.iter().enumerate() {
             let Some(&id) = self.nodes.get(name) else {
                 let message = format!("there is no node `{name}`");
-                return Err(Fault::at(format!("jobs[{at}].nodes[{position}]"), message, "add it under `nodes`, or name one that is there"));
+                return Err(Fault::at(
+                    format!("jobs[{at}].nodes[{position}]"),
+                    message,
+                    "add it under `nodes`, or name one that is there",
+                ));
             };
             nodes.push(id);
         }

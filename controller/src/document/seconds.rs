@@ -38,7 +38,11 @@ impl From<Seconds> for Span {
 
 impl Serialize for Seconds {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        if self.0.is_multiple_of(1000) { to.serialize_u64(self.0 / 1000) } else { to.serialize_f64(self.0 as f64 / 1000.0) }
+        if self.0.is_multiple_of(1000) {
+            to.serialize_u64(self.0 / 1000)
+        } else {
+            to.serialize_f64(self.0 as f64 / 1000.0)
+        }
     }
 }
 

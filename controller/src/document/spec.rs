@@ -8,7 +8,7 @@ use super::views::JobView;
 use super::write::rule_of;
 use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
 use forebay_engine::policy::Policy;
-use forebay_engine::units::{Mib, Millis, MilliCpu, Span};
+use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
 
 /// Most GPUs on one node: a worker's GPUs are a 64-bit mask.
 const MOST_GPUS: u32 = 64;
@@ -56,7 +56,8 @@ pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec,
 }
 
 fn gang(at: usize, view: &JobView) -> Result<Gang, Fault> {
-    let fault = |field: &str, message: String, remedy: &str| Err(Fault::at(format!("jobs[{at}].{field}"), message, remedy));
+    let fault =
+        |field: &str, message: String, remedy: &str| Err(Fault::at(format!("jobs[{at}].{field}"), message, remedy));
     let share = view.gpu_milli.unwrap_or(1000);
     if !(1..=1000).contains(&share) {
         return fault("gpuMilli", format!("{share} is not a share of a GPU"), "write 1 to 1000");
@@ -83,10 +84,18 @@ fn gang(at: usize, view: &JobView) -> Result<Gang, Fault> {
     }
     let each = view.gpus / workers;
     if each > MOST_GPUS {
-        return fault("gpus", format!("{each} GPUs a worker are more than a node has"), "use more workers, or leave `workers` out");
+        return fault(
+            "gpus",
+            format!("{each} GPUs a worker are more than a node has"),
+            "use more workers, or leave `workers` out",
+        );
     }
     if share < 1000 && each > 1 {
-        return fault("gpuMilli", format!("a share goes with one GPU a worker, not {each}"), "write 1000, or one GPU a worker");
+        return fault(
+            "gpuMilli",
+            format!("a share goes with one GPU a worker, not {each}"),
+            "write 1000, or one GPU a worker",
+        );
     }
     let max = view.workers_max.unwrap_or(workers);
     if max < workers {
@@ -109,7 +118,8 @@ mod tests {
 
     #[test]
     fn gangs_are_what_the_columns_of_a_trace_mean() {
-        let cases = [(8, Some(2), None, Some((2, 4))), (1, None, Some(250), Some((1, 1))), (0, None, None, Some((1, 0)))];
+        let cases =
+            [(8, Some(2), None, Some((2, 4))), (1, None, Some(250), Some((1, 1))), (0, None, None, Some((1, 0)))];
         for (gpus, workers, milli, wanted) in cases {
             let found = match written(gpus, workers, milli).expect("a gang") {
                 Gang::Workers { min, each, .. } => Some((min, each.gpus)),

@@ -121,7 +121,8 @@ impl StateDocument {
             let remedy = "see `forebay schema state` for what may stand here";
             Fault::at(path, e.inner().to_string(), remedy)
         })?;
-        from.end().map_err(|e| Fault::at("", e.to_string(), "a state file is one JSON object: remove what follows it"))?;
+        from.end()
+            .map_err(|e| Fault::at("", e.to_string(), "a state file is one JSON object: remove what follows it"))?;
         if document.api_version != API_VERSION {
             let message = format!("`{}` is not a version known here", document.api_version);
             return Err(Fault::at("apiVersion", message, format!("write `{API_VERSION}`, or use a newer forebay")));
@@ -141,7 +142,9 @@ impl StateDocument {
                 Ok(Loaded { engine, jobs: BTreeMap::new(), nodes: BTreeMap::new() })
             }
             (None, Some(policy)) => rebuild::engine(self, policy),
-            (None, None) => Err(Fault::at("snapshot", "a state without a snapshot has no policy", "give one with --policy")),
+            (None, None) => {
+                Err(Fault::at("snapshot", "a state without a snapshot has no policy", "give one with --policy"))
+            }
         }
     }
 
@@ -153,7 +156,8 @@ impl StateDocument {
         }
         let remedy = "remove `snapshot` to plan on the edited document, or export it again";
         let differ = |path: String| Err(Fault::at(path, "differs from what the snapshot holds", remedy));
-        let first = |a: usize, b: usize, same: &dyn Fn(usize) -> bool| (0..a.max(b)).find(|&i| i >= a || i >= b || !same(i));
+        let first =
+            |a: usize, b: usize, same: &dyn Fn(usize) -> bool| (0..a.max(b)).find(|&i| i >= a || i >= b || !same(i));
         if let Some(at) = first(self.jobs.len(), truth.jobs.len(), &|i| self.jobs[i] == truth.jobs[i]) {
             return differ(format!("jobs[{at}]"));
         }
@@ -174,15 +178,16 @@ impl Snapshot {
     fn restore(&self) -> Result<Engine, Fault> {
         let again = "export the state again";
         if self.apply_version > APPLY_VERSION {
-            let message = format!("written by a newer version ({}, this one reads up to {APPLY_VERSION})", self.apply_version);
+            let message =
+                format!("written by a newer version ({}, this one reads up to {APPLY_VERSION})", self.apply_version);
             return Err(Fault::at("snapshot.applyVersion", message, "use the forebay that wrote it, or a newer one"));
         }
-        let bytes = STANDARD
-            .decode(&self.bytes)
-            .map_err(|e| Fault::at("snapshot.bytes", format!("not base64: {e}"), again))?;
+        let bytes =
+            STANDARD.decode(&self.bytes).map_err(|e| Fault::at("snapshot.bytes", format!("not base64: {e}"), again))?;
         if blake3::hash(&bytes).to_hex().as_str() != self.blake3 {
             return Err(Fault::at("snapshot.bytes", "damaged: its digest is not `snapshot.blake3`", again));
         }
-        Engine::restore(&bytes).map_err(|e| Fault::at("snapshot.bytes", format!("not a state of this version: {e}"), again))
+        Engine::restore(&bytes)
+            .map_err(|e| Fault::at("snapshot.bytes", format!("not a state of this version: {e}"), again))
     }
 }

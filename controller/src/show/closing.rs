@@ -172,7 +172,8 @@ impl Closing {
     fn money(&self) -> Vec<(&'static str, String)> {
         let spot = if self.bought > 0.0 { percent(self.bought_spot / self.bought) } else { "-".to_owned() };
         let saved = 1.0 - self.cost_usd / self.cost_on_demand_only_usd;
-        let less = if self.cost_on_demand_only_usd > 0.0 { format!("  ({} less)", percent(saved)) } else { String::new() };
+        let less =
+            if self.cost_on_demand_only_usd > 0.0 { format!("  ({} less)", percent(saved)) } else { String::new() };
         vec![
             ("spot ratio", spot),
             ("cost", format!("{}{less}", usd(self.cost_usd))),

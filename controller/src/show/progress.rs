@@ -38,7 +38,7 @@ impl Bar {
         if hide || !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
-        let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}");
+        let style = ProgressStyle::with_template("{bar:20} {percent:>3} %  {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"));
         Bar(bar)
     }
@@ -51,9 +51,9 @@ impl Bar {
 
     /// Shows a moment.
     pub fn show(&self, moment: &Moment) {
+        self.0.set_message(words(moment));
         self.0.set_length(moment.total.max(1));
         self.0.set_position(moment.done.min(moment.total));
-        self.0.set_message(words(moment));
     }
 
     /// Takes the bar away; what follows is the closing table.

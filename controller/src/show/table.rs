@@ -62,7 +62,8 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_content() {
         let columns = [Column("JOB", Side::Left), Column("GPUS", Side::Right)];
-        let made = rows(&columns, [vec!["job-1".into(), "8".into()], vec!["job-22".into(), "128".into()]], Paint::PLAIN);
+        let made =
+            rows(&columns, [vec!["job-1".into(), "8".into()], vec!["job-22".into(), "128".into()]], Paint::PLAIN);
         assert_eq!(made, "JOB     GPUS\njob-1      8\njob-22   128");
     }
 }

@@ -21,15 +21,9 @@ pub struct MarketState {
 
 impl MarketState {
     /// Everything there, at the mean price.
-    pub const CALM: Self = Self {
-        available_permille: 1000,
-        price_permille: 1000,
-    };
+    pub const CALM: Self = Self { available_permille: 1000, price_permille: 1000 };
     /// Nothing there, at the mean price.
-    pub const NOTHING: Self = Self {
-        available_permille: 0,
-        price_permille: 1000,
-    };
+    pub const NOTHING: Self = Self { available_permille: 0, price_permille: 1000 };
 }
 
 /// A (type, zone) with the series that it follows.
@@ -65,10 +59,7 @@ impl Market {
     #[must_use]
     pub fn calm(pairs: &[(String, String)]) -> Self {
         let pairs = pairs.iter().map(|(t, z)| Pair::new(t, z, 0, 0)).collect();
-        let series = vec![Series {
-            changes: vec![(0, MarketState::CALM)],
-            period_ms: None,
-        }];
+        let series = vec![Series { changes: vec![(0, MarketState::CALM)], period_ms: None }];
         Self {
             pairs,
             series,
@@ -92,9 +83,7 @@ impl Market {
     /// The type and zone of a pair.
     #[must_use]
     pub fn pair(&self, pair_ix: usize) -> Option<(&str, &str)> {
-        self.pairs
-            .get(pair_ix)
-            .map(|p| (p.instance_type.as_str(), p.zone.as_str()))
+        self.pairs.get(pair_ix).map(|p| (p.instance_type.as_str(), p.zone.as_str()))
     }
 
     /// The same market, in which no pair has any spot from `from_ms` until just before `to_ms`, at the mean price.
@@ -136,9 +125,7 @@ impl Market {
             let next = match self.drought_until(from) {
                 Some(end) => Some(end),
                 None => {
-                    let change = series
-                        .until_change(series.phase(at))
-                        .map(|ms| from.saturating_add(ms));
+                    let change = series.until_change(series.phase(at)).map(|ms| from.saturating_add(ms));
                     change.into_iter().chain(self.next_drought(from)).min()
                 }
             };
@@ -162,10 +149,7 @@ impl Market {
     /// The end of the drought at `t_ms`, if there is one.
     fn drought_until(&self, t_ms: u64) -> Option<u64> {
         let begun = self.droughts.partition_point(|(from, _)| *from <= t_ms);
-        self.droughts
-            .get(begun.checked_sub(1)?)
-            .map(|(_, to)| *to)
-            .filter(|to| *to > t_ms)
+        self.droughts.get(begun.checked_sub(1)?).map(|(_, to)| *to).filter(|to| *to > t_ms)
     }
 
     /// The beginning of the next drought after `t_ms`.
@@ -176,21 +160,13 @@ impl Market {
 
     fn locate(&self, pair_ix: usize, t_ms: u64) -> Option<(&Series, u64)> {
         let pair = self.pairs.get(pair_ix)?;
-        Some((
-            self.series.get(pair.series)?,
-            t_ms.saturating_add(pair.offset_ms),
-        ))
+        Some((self.series.get(pair.series)?, t_ms.saturating_add(pair.offset_ms)))
     }
 }
 
 impl Pair {
     fn new(instance_type: &str, zone: &str, series: usize, offset_ms: u64) -> Self {
-        Self {
-            instance_type: instance_type.to_owned(),
-            zone: zone.to_owned(),
-            series,
-            offset_ms,
-        }
+        Self { instance_type: instance_type.to_owned(), zone: zone.to_owned(), series, offset_ms }
     }
 }
 
@@ -198,10 +174,7 @@ impl Series {
     /// Drops what does not change anything.
     fn new(mut changes: Vec<(u64, MarketState)>, period_ms: Option<u64>) -> Self {
         changes.dedup_by_key(|(_, state)| *state);
-        Self {
-            changes,
-            period_ms: period_ms.filter(|p| *p > 0),
-        }
+        Self { changes, period_ms: period_ms.filter(|p| *p > 0) }
     }
 
     fn phase(&self, at: u64) -> u64 {
@@ -210,9 +183,7 @@ impl Series {
 
     fn state(&self, phase: u64) -> MarketState {
         let after = self.changes.partition_point(|(t, _)| *t <= phase);
-        self.changes
-            .get(after.saturating_sub(1))
-            .map_or(MarketState::CALM, |(_, state)| *state)
+        self.changes.get(after.saturating_sub(1)).map_or(MarketState::CALM, |(_, state)| *state)
     }
 
     fn until_change(&self, phase: u64) -> Option<u64> {
@@ -223,11 +194,7 @@ impl Series {
         // Round the end: the last state goes over into the first, or, if they are equal, lasts until the second.
         let period = self.period_ms.filter(|_| self.changes.len() > 1)?;
         let (first, last) = (self.changes.first()?, self.changes.last()?);
-        let wrapped = if first.1 == last.1 {
-            self.changes.get(1)?.0
-        } else {
-            0
-        };
+        let wrapped = if first.1 == last.1 { self.changes.get(1)?.0 } else { 0 };
         Some(period.saturating_sub(phase).saturating_add(wrapped))
     }
 }
@@ -235,10 +202,7 @@ impl Series {
 /// A file of recorded availability in the folder of a trace: the first `spot_availability*.csv` by name.
 #[must_use]
 pub fn find_beside(trace_path: &Path) -> Option<PathBuf> {
-    let folder = trace_path
-        .parent()
-        .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let folder = trace_path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).ok()?;
     let matches = |p: &PathBuf| {
         let name = p.file_name().and_then(|n| n.to_str()).unwrap_or_default();

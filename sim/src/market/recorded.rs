@@ -33,19 +33,14 @@ impl Market {
     ///
     /// # Errors
     /// Whatever is wrong with the file, with its line, column and value: see [`TraceError`].
-    pub fn recorded(
-        path: impl AsRef<Path>,
-        pairs: &[(String, String)],
-    ) -> Result<Self, TraceError> {
+    pub fn recorded(path: impl AsRef<Path>, pairs: &[(String, String)]) -> Result<Self, TraceError> {
         let path = path.as_ref();
         let recordings = recordings(path, &Layout::Availability)?;
         let series: Vec<Series> = recordings.iter().map(|r| to_series(&r.points)).collect();
         let (mut dealt, mut own) = (0usize, 0usize);
         let mut users = vec![0u64; series.len()];
         let pairs = pairs.iter().map(|(t, z)| {
-            let found = recordings
-                .iter()
-                .position(|r| r.instance_type == *t && r.zone == *z);
+            let found = recordings.iter().position(|r| r.instance_type == *t && r.zone == *z);
             own += usize::from(found.is_some());
             let at = found.unwrap_or_else(|| {
                 dealt += 1;
@@ -57,28 +52,13 @@ impl Market {
             }
             let period = series.get(at).and_then(|s| s.period_ms).unwrap_or(0);
             // The first that was dealt a series starts inside it too, as its own pair starts at its beginning.
-            let turn = if found.is_some() {
-                0
-            } else {
-                (turn + 1) * APART_PERMILLE % 1000
-            };
+            let turn = if found.is_some() { 0 } else { (turn + 1) * APART_PERMILLE % 1000 };
             Pair::new(t, z, at, period / 1000 * turn)
         });
         let pairs: Vec<Pair> = pairs.collect();
-        let file = path
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        let origin = format!(
-            "recorded in {file}, {} series, {own} pairs with one of their own",
-            series.len()
-        );
-        Ok(Self {
-            pairs,
-            series,
-            droughts: Vec::new(),
-            origin,
-        })
+        let file = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let origin = format!("recorded in {file}, {} series, {own} pairs with one of their own", series.len());
+        Ok(Self { pairs, series, droughts: Vec::new(), origin })
     }
 
     /// Adds recorded prices (`dataset,t_s,zone,instance_type,usd_per_hour`) to the pairs that the file has a (type, zone) for.
@@ -92,9 +72,7 @@ impl Market {
         let recordings = recordings(path, &Layout::Prices)?;
         let mut priced = 0;
         for pair in &mut self.pairs {
-            let found = recordings
-                .iter()
-                .find(|r| r.instance_type == pair.instance_type && r.zone == pair.zone);
+            let found = recordings.iter().find(|r| r.instance_type == pair.instance_type && r.zone == pair.zone);
             let (Some(found), Some(base)) = (found, self.series.get(pair.series)) else {
                 continue;
             };
@@ -103,14 +81,8 @@ impl Market {
             self.series.push(merged);
             priced += 1;
         }
-        let file = path
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        self.origin = format!(
-            "{}; prices recorded in {file} for {priced} pairs",
-            self.origin
-        );
+        let file = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        self.origin = format!("{}; prices recorded in {file} for {priced} pairs", self.origin);
         Ok(self)
     }
 }
@@ -123,11 +95,7 @@ enum Layout {
 fn recordings(path: &Path, layout: &Layout) -> Result<Vec<Recording>, TraceError> {
     let mut table = Table::new(open(path)?)?;
     let dataset = table.optional("dataset");
-    let [at, zone, instance_type] = [
-        table.column("t_s")?,
-        table.column("zone")?,
-        table.column("instance_type")?,
-    ];
+    let [at, zone, instance_type] = [table.column("t_s")?, table.column("zone")?, table.column("instance_type")?];
     let value = match layout {
         Layout::Availability => Value::Probe(table.column("available")?, table.column("capacity")?),
         Layout::Prices => Value::Usd(table.column("usd_per_hour")?),
@@ -136,48 +104,27 @@ fn recordings(path: &Path, layout: &Layout) -> Result<Vec<Recording>, TraceError
     let mut out: Vec<Recording> = Vec::new();
     while let Some(row) = table.next_row()? {
         let (t, value) = (row.ms(at)?, value.of(&row)?);
-        let set = row
-            .maybe(dataset)
-            .map(|(_, text)| text.to_owned())
-            .unwrap_or_default();
+        let set = row.maybe(dataset).map(|(_, text)| text.to_owned()).unwrap_or_default();
         let (zone, instance_type) = (row.id(zone)?, row.id(instance_type)?);
-        let place = *places
-            .entry((set, zone.clone(), instance_type.clone()))
-            .or_insert(out.len());
+        let place = *places.entry((set, zone.clone(), instance_type.clone())).or_insert(out.len());
         if place == out.len() {
             if place == MAX_SERIES {
                 let problem = format!("more than {MAX_SERIES} series");
                 let remedy = "split the file".into();
-                return Err(TraceError::BadRow {
-                    path: path.to_owned(),
-                    line: row.line,
-                    problem,
-                    remedy,
-                });
+                return Err(TraceError::BadRow { path: path.to_owned(), line: row.line, problem, remedy });
             }
-            out.push(Recording {
-                zone,
-                instance_type,
-                points: Vec::new(),
-            });
+            out.push(Recording { zone, instance_type, points: Vec::new() });
         }
         let Some(points) = out.get_mut(place).map(|r| &mut r.points) else {
             continue;
         };
         if points.last().is_some_and(|(before, _)| *before > t) {
-            return Err(row.fault(
-                at,
-                "earlier than the row before it in its series",
-                "sort each series by t_s",
-            ));
+            return Err(row.fault(at, "earlier than the row before it in its series", "sort each series by t_s"));
         }
         points.push((t, value));
     }
     if out.is_empty() {
-        return Err(TraceError::Empty {
-            path: path.to_owned(),
-            what: "the file has a header but no probes",
-        });
+        return Err(TraceError::Empty { path: path.to_owned(), what: "the file has a header but no probes" });
     }
     Ok(out)
 }
@@ -192,9 +139,7 @@ impl Value {
     fn of(&self, row: &Row) -> Result<u64, TraceError> {
         match *self {
             Self::Probe(available, capacity) => permille(row, available, capacity),
-            Self::Usd(usd) => {
-                row.decimal(usd, 6, 10_000_000_000, "US dollars an hour, at most 10000")
-            }
+            Self::Usd(usd) => row.decimal(usd, 6, 10_000_000_000, "US dollars an hour, at most 10000"),
         }
     }
 }
@@ -202,19 +147,11 @@ impl Value {
 fn permille(row: &Row, available: Column, capacity: Column) -> Result<u64, TraceError> {
     let of = row.whole(capacity, MAX_CAPACITY)?;
     if of == 0 {
-        return Err(row.fault(
-            capacity,
-            "nothing was asked for",
-            "write how many instances the probe asked for",
-        ));
+        return Err(row.fault(capacity, "nothing was asked for", "write how many instances the probe asked for"));
     }
     let had = row.whole(available, MAX_CAPACITY)?;
     if had > of {
-        return Err(row.fault(
-            available,
-            format!("more than the capacity of {of}"),
-            "write at most the capacity",
-        ));
+        return Err(row.fault(available, format!("more than the capacity of {of}"), "write at most the capacity"));
     }
     Ok(had * 1000 / of)
 }
@@ -229,13 +166,7 @@ fn to_series(points: &[(u64, u64)]) -> Series {
     let mut changes: Vec<(u64, MarketState)> = Vec::new();
     for (t, value) in open {
         let available_permille = u16::try_from(*value).unwrap_or(1000);
-        let next = (
-            t - zero,
-            MarketState {
-                available_permille,
-                price_permille: 1000,
-            },
-        );
+        let next = (t - zero, MarketState { available_permille, price_permille: 1000 });
         match changes.last_mut() {
             // Two rows at one time: the later one holds.
             Some(last) if last.0 == next.0 => *last = next,
@@ -252,45 +183,23 @@ fn permille_of_mean(points: &[(u64, u64)]) -> Vec<(u64, u16)> {
         [a, b] => Some((u128::from(b.0 - a.0), u128::from(a.1))),
         _ => None,
     });
-    let (span, sum) = pairs.fold((0, 0), |(span, sum), (dt, price)| {
-        (span + dt, sum + dt * price)
-    });
-    let mean = sum
-        .checked_div(span)
-        .unwrap_or_else(|| points.first().map_or(1, |(_, p)| u128::from(*p)))
-        .max(1);
-    let permille =
-        |p: u64| u16::try_from((u128::from(p) * 1000 / mean).clamp(1, 10_000)).unwrap_or(1000);
-    points
-        .iter()
-        .map(|(t, p)| (t - zero, permille(*p)))
-        .collect()
+    let (span, sum) = pairs.fold((0, 0), |(span, sum), (dt, price)| (span + dt, sum + dt * price));
+    let mean = sum.checked_div(span).unwrap_or_else(|| points.first().map_or(1, |(_, p)| u128::from(*p))).max(1);
+    let permille = |p: u64| u16::try_from((u128::from(p) * 1000 / mean).clamp(1, 10_000)).unwrap_or(1000);
+    points.iter().map(|(t, p)| (t - zero, permille(*p))).collect()
 }
 
 impl Series {
     /// The same availability with these prices, which hold from each point to the next and beyond the last.
     fn priced(&self, prices: &[(u64, u16)]) -> Self {
-        let mut times: Vec<u64> = self
-            .changes
-            .iter()
-            .map(|(t, _)| *t)
-            .chain(prices.iter().map(|(t, _)| *t))
-            .collect();
+        let mut times: Vec<u64> = self.changes.iter().map(|(t, _)| *t).chain(prices.iter().map(|(t, _)| *t)).collect();
         times.sort_unstable();
         times.dedup();
         times.retain(|t| self.period_ms.is_none_or(|period| *t < period));
         let at = |t: u64| {
             let after = prices.partition_point(|(from, _)| *from <= t);
-            let price_permille = prices
-                .get(after.saturating_sub(1))
-                .map_or(1000, |(_, p)| *p);
-            (
-                t,
-                MarketState {
-                    price_permille,
-                    ..self.state(t)
-                },
-            )
+            let price_permille = prices.get(after.saturating_sub(1)).map_or(1000, |(_, p)| *p);
+            (t, MarketState { price_permille, ..self.state(t) })
         };
         Self::new(times.into_iter().map(at).collect(), self.period_ms)
     }

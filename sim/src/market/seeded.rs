@@ -11,23 +11,17 @@ struct Dwell([u64; 10], [u64; 11]);
 /// 7,291 s on average).
 const UP: Dwell = Dwell(
     [300, 600, 600, 600, 1200, 1800, 2400, 4200, 7500, 17_400],
-    [
-        17_400, 19_200, 21_600, 24_600, 28_800, 33_000, 37_800, 47_100, 57_000, 88_200, 307_200,
-    ],
+    [17_400, 19_200, 21_600, 24_600, 28_800, 33_000, 37_800, 47_100, 57_000, 88_200, 307_200],
 );
 /// How long it stays away, likewise (1,665 dwells); the longest, 14 days of one type in one zone, is cut to two.
 const DOWN: Dwell = Dwell(
     [300, 600, 600, 600, 600, 1200, 1800, 3000, 4200, 11_400],
-    [
-        11_400, 12_600, 13_800, 15_000, 17_400, 19_800, 23_400, 33_000, 42_600, 76_200, 172_800,
-    ],
+    [11_400, 12_600, 13_800, 15_000, 17_400, 19_800, 23_400, 33_000, 42_600, 76_200, 172_800],
 );
 /// How long a part of the capacity is there, likewise (431 dwells).
 const PART: Dwell = Dwell(
     [300, 300, 300, 300, 300, 300, 300, 600, 600, 900],
-    [
-        900, 1200, 1200, 1200, 1200, 1200, 1200, 1500, 1800, 2100, 3300,
-    ],
+    [900, 1200, 1200, 1200, 1200, 1200, 1200, 1500, 1800, 2100, 3300],
 );
 /// How lucky a pair is: its up times in 1/1000 of the recorded ones. Recorded series are there for 12 to 89 % of the time.
 const LUCK: [u64; 5] = [350, 700, 1000, 1500, 4000];
@@ -41,26 +35,10 @@ impl Market {
     #[must_use]
     pub fn seeded(seed: u64, pairs: &[(String, String)], horizon_ms: u64) -> Self {
         let period = horizon_ms.max(PRICE_EVERY_MS);
-        let series = pairs
-            .iter()
-            .map(|(t, z)| draw(seed, &format!("{t}@{z}"), period))
-            .collect::<Vec<_>>();
-        let pairs = pairs
-            .iter()
-            .enumerate()
-            .map(|(n, (t, z))| Pair::new(t, z, n, 0))
-            .collect();
-        let origin = format!(
-            "drawn from seed {seed}, {} series of {} h",
-            series.len(),
-            period / 3_600_000
-        );
-        Self {
-            pairs,
-            series,
-            droughts: Vec::new(),
-            origin,
-        }
+        let series = pairs.iter().map(|(t, z)| draw(seed, &format!("{t}@{z}"), period)).collect::<Vec<_>>();
+        let pairs = pairs.iter().enumerate().map(|(n, (t, z))| Pair::new(t, z, n, 0)).collect();
+        let origin = format!("drawn from seed {seed}, {} series of {} h", series.len(), period / 3_600_000);
+        Self { pairs, series, droughts: Vec::new(), origin }
     }
 }
 
@@ -76,13 +54,7 @@ fn draw(seed: u64, name: &str, period: u64) -> Series {
             price = walk(&mut prices, price);
             next_price = at.saturating_add(PRICE_EVERY_MS / 2 + prices.below(PRICE_EVERY_MS));
         }
-        changes.push((
-            at,
-            MarketState {
-                available_permille: available,
-                price_permille: price,
-            },
-        ));
+        changes.push((at, MarketState { available_permille: available, price_permille: price }));
         at = until.min(next_price);
         if at == until {
             available = follow(&mut stock, available);
@@ -117,10 +89,6 @@ fn walk(rng: &mut SplitMix64, price: u16) -> u16 {
 impl Dwell {
     /// Seconds, at least 300: no dwell is empty.
     fn draw(&self, rng: &mut SplitMix64) -> u64 {
-        if rng.chance(900) {
-            rng.quantile(&self.0)
-        } else {
-            rng.quantile(&self.1)
-        }
+        if rng.chance(900) { rng.quantile(&self.0) } else { rng.quantile(&self.1) }
     }
 }

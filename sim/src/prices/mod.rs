@@ -52,9 +52,7 @@ impl PriceRow {
     /// The mean spot price in micro-dollars an hour, rounded up.
     #[must_use]
     pub fn spot_micros_per_hour(&self) -> u64 {
-        self.on_demand_micros_per_hour
-            .saturating_mul(u64::from(self.spot_permille))
-            .div_ceil(1000)
+        self.on_demand_micros_per_hour.saturating_mul(u64::from(self.spot_permille)).div_ceil(1000)
     }
 
     /// Whether a job that names this model may run here. Compared without case; no CPU type answers to any name.
@@ -132,10 +130,7 @@ fn read_opened(opened: Opened) -> Result<Vec<PriceRow>, TraceError> {
         rows.push(next);
     }
     if rows.is_empty() {
-        return Err(TraceError::Empty {
-            path: table.path().to_owned(),
-            what: "the file has a header but no types",
-        });
+        return Err(TraceError::Empty { path: table.path().to_owned(), what: "the file has a header but no types" });
     }
     Ok(rows)
 }
@@ -159,46 +154,20 @@ fn price_row(row: &Row, c: &Columns) -> Result<PriceRow, TraceError> {
         ));
     }
     let above_zero = |column, value: u64| {
-        if value > 0 {
-            Ok(value)
-        } else {
-            Err(row.fault(column, "nothing", "write a number above 0"))
-        }
+        if value > 0 { Ok(value) } else { Err(row.fault(column, "nothing", "write a number above 0")) }
     };
-    let price = row.decimal(
-        c.on_demand,
-        6,
-        MAX_PRICE,
-        "US dollars an hour, at most 10000",
-    )?;
+    let price = row.decimal(c.on_demand, 6, MAX_PRICE, "US dollars an hour, at most 10000")?;
     let spot = row.small(c.spot, 1000)?;
-    let yes = |column| {
-        row.maybe(column)
-            .map_or(Ok(false), |(at, text)| yes_no(row, at, text))
-    };
-    let alias = row
-        .maybe(c.aliases)
-        .map(|(_, text)| text.to_lowercase())
-        .unwrap_or_default();
+    let yes = |column| row.maybe(column).map_or(Ok(false), |(at, text)| yes_no(row, at, text));
+    let alias = row.maybe(c.aliases).map(|(_, text)| text.to_lowercase()).unwrap_or_default();
     Ok(PriceRow {
         instance_type: row.id(c.instance_type)?,
-        provider: row
-            .maybe(c.provider)
-            .map(|(_, text)| text.to_owned())
-            .unwrap_or_default(),
+        provider: row.maybe(c.provider).map(|(_, text)| text.to_owned()).unwrap_or_default(),
         gpu_model,
-        aliases: alias
-            .split('|')
-            .map(str::trim)
-            .filter(|a| !a.is_empty())
-            .map(str::to_owned)
-            .collect(),
+        aliases: alias.split('|').map(str::trim).filter(|a| !a.is_empty()).map(str::to_owned).collect(),
         gpus,
         gpu_mem_mib,
-        cpu_milli: above_zero(
-            c.vcpu,
-            row.decimal(c.vcpu, 3, 10_000_000, "the number of vCPUs, at most 10000")?,
-        )?,
+        cpu_milli: above_zero(c.vcpu, row.decimal(c.vcpu, 3, 10_000_000, "the number of vCPUs, at most 10000")?)?,
         mem_mib: above_zero(c.mem, row.whole(c.mem, 1 << 30)?)?,
         on_demand_micros_per_hour: above_zero(c.on_demand, price)?,
         spot_permille: u32::try_from(above_zero(c.spot, u64::from(spot))?).unwrap_or(1000),

@@ -70,6 +70,8 @@ pub struct Scorecard {
     pub rejected: u64,
     /// Jobs accepted, but neither ended nor open.
     pub lost: u64,
+    /// Jobs that still waited when nothing moved any more: the policy never gives them what they ask for.
+    pub open: u64,
     /// Runs stopped for a job of a higher tier.
     pub preemptions: u64,
     /// Nodes that the cloud took back, or announced to take and were given back first.
@@ -166,6 +168,7 @@ impl Sources<'_> {
             failed: self.timeline.ended(StatusKind::Failed),
             rejected: self.timeline.ended(StatusKind::Rejected) + self.timeline.refused(),
             lost: accepted.abs_diff(terminal + state.open_jobs() as u64),
+            open: state.open_jobs() as u64,
             preemptions: counters.preemptions,
             reclaims: books.reclaims,
             reclaims_without_warning: books.unwarned,
@@ -235,11 +238,11 @@ impl Sources<'_> {
 }
 
 impl Scorecard {
-    /// Whether the run broke nothing and lost nothing.
+    /// Whether the run broke nothing, lost nothing and left nothing.
     #[must_use]
     pub fn sound(&self) -> bool {
         let broken = self.ceiling_violations + self.quota_violations + self.gang_violations;
-        broken + self.lost + self.nodes_at_end == 0
+        broken + self.lost + self.open + self.nodes_at_end == 0
     }
 
     /// Time inside the engine, from nanoseconds.

@@ -120,15 +120,14 @@ impl Checks {
         if effect.id.0 >= state.counters().next_seq {
             self.found.push(format!("effect {} has no record", effect.id));
         }
-        match self.requests.get(&effect.id) {
-            Some(before) if *before != effect.action => {
+        if let Some(before) = self.requests.get(&effect.id) {
+            if *before != effect.action {
                 self.found.push(format!("effect {} asked {before:?}, now {:?}", effect.id, effect.action));
             }
-            Some(_) => {}
-            None => {
-                self.requests.insert(effect.id, effect.action.clone());
-            }
+            return;
         }
+        self.requests.insert(effect.id, effect.action.clone());
+        // Asked for the first time: a repeated start keeps its frozen request whatever its run has reported since.
         if let Action::Start { job, resume_from, .. } = &effect.action {
             let known = self.progress.get(job).copied().unwrap_or_default();
             if *resume_from < known {

@@ -12,7 +12,7 @@ use forebay_engine::effect::{Action, Effect, StatusKind};
 use forebay_engine::engine::{Engine, Released};
 use forebay_engine::event::{Event, Tick};
 use forebay_engine::ids::OfferingId;
-use forebay_engine::journal::Journal;
+use forebay_engine::journal::{Batch, Journal};
 use forebay_engine::reconcile::{self, Listing};
 use forebay_engine::units::{Millis, Span};
 
@@ -33,6 +33,8 @@ const CANCEL_AT: Millis = Millis(72 * 3_600_000);
 /// Everything must be over by then.
 const OVER_BY: Millis = Millis(96 * 3_600_000);
 const BEAT: Span = Span::mins(5);
+/// One batch in so many is also given to an engine without memos.
+const SHADOW_ONE_IN: u64 = 2;
 const MOST_BATCHES: u64 = 60_000;
 /// How long the process may be down, in ms.
 const DOWN: u64 = 1_800_000;
@@ -215,6 +217,7 @@ impl Harness {
         }
         self.cancelled_all = true;
         let state = self.engine.state();
+        self.report.starved += state.open_jobs() as u64;
         for id in state.open_job_ids() {
             if let Some((_, spec)) = state.job(id) {
                 let (tenant, subject) = (spec.tenant.clone(), spec.subject.clone());
@@ -232,6 +235,7 @@ impl Harness {
         });
         let before = crash.map(|_| self.engine.snapshot());
         let tick = self.tick();
+        let shadow = self.shadow(tick, &events);
         let mut promised = Vec::new();
         self.engine.open(tick);
         for event in &events {
@@ -241,6 +245,12 @@ impl Harness {
         let _ = self.engine.plan();
         let unsaved = self.engine.close();
         self.report.batches += 1;
+        if let Some(shadow) = shadow.filter(|shadow| shadow != unsaved.batch()) {
+            let (with, without) = (&unsaved.batch().decisions, &shadow.decisions);
+            let parts = with.iter().zip(without).position(|(a, b)| a != b).unwrap_or(with.len().min(without.len()));
+            let (with, without) = (with.get(parts), without.get(parts));
+            return Err(self.failure(format!("memos change decision {parts}: with {with:?}, without {without:?}")));
+        }
         if let (Some(before), Some(Crash::Unwritten | Crash::Torn)) = (before, crash) {
             if crash == Some(Crash::Torn) {
                 let keep = u16::try_from(self.channel.pick(1000)).unwrap_or(0);
@@ -273,6 +283,19 @@ impl Harness {
         }
         self.release(released);
         self.judge()
+    }
+
+    /// The same batch by an engine that remembers nothing between passes: memos must not change a decision.
+    fn shadow(&mut self, tick: Tick, events: &[Event]) -> Option<Batch> {
+        if self.channel.pick(SHADOW_ONE_IN) != 0 {
+            return None;
+        }
+        let mut shadow = self.engine.clone();
+        shadow.forget_memos(true);
+        shadow.open(tick);
+        events.iter().for_each(|event| shadow.handle_event(event.clone()));
+        let _ = shadow.plan();
+        Some(shadow.close().batch().clone())
     }
 
     fn tick(&mut self) -> Tick {

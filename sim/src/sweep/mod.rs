@@ -34,6 +34,8 @@ pub struct SweepReport {
     pub rejected: u64,
     /// Jobs whose work was done a second time, because the message of its end was lost with its node.
     pub redone: u64,
+    /// Jobs that still waited after three days, and were cancelled then: some policies and stocks never have room for them.
+    pub starved: u64,
     /// Runs stopped for others.
     pub preemptions: u64,
     /// Nodes that the cloud took back.
@@ -72,6 +74,7 @@ impl SweepReport {
             (&mut self.cancelled, other.cancelled),
             (&mut self.rejected, other.rejected),
             (&mut self.redone, other.redone),
+            (&mut self.starved, other.starved),
             (&mut self.preemptions, other.preemptions),
             (&mut self.reclaims, other.reclaims),
             (&mut self.unwarned, other.unwarned),
@@ -102,10 +105,8 @@ impl fmt::Display for SweepReport {
         writeln!(f, "{} seeds, {} batches, {} jobs", self.seeds, self.batches, self.jobs)?;
         let (done, given_up) = (self.completed, self.failed);
         let (asked, never, redone) = (self.cancelled, self.rejected, self.redone);
-        writeln!(
-            f,
-            "jobs     {done} completed ({redone} redone), {given_up} failed, {asked} cancelled, {never} rejected"
-        )?;
+        write!(f, "jobs     {done} completed ({redone} redone), {given_up} failed, {asked} cancelled ")?;
+        writeln!(f, "({} never had room), {never} rejected", self.starved)?;
         let (written, torn, held) = (self.unwritten, self.torn, self.unreleased);
         write!(f, "crashes  {} ({written} unwritten, {torn} torn, {held} unreleased), ", self.crashes)?;
         writeln!(f, "{} down times, {} clock steps", self.downtimes, self.clock_steps)?;

@@ -58,9 +58,7 @@ pub enum TraceError {
         remedy: &'static str,
     },
     /// A format was asked for by a name that is none.
-    #[error(
-        "\"{name}\" is not a trace format; use one of normalized, openb, philly, helios, events, or leave it out"
-    )]
+    #[error("\"{name}\" is not a trace format; use one of normalized, openb, philly, helios, events, or leave it out")]
     UnknownFormatName {
         /// The name, escaped and cut.
         name: String,
@@ -141,10 +139,9 @@ impl TraceError {
     #[must_use]
     pub fn line(&self) -> Option<u64> {
         match self {
-            Self::NotFound { .. }
-            | Self::Unreadable { .. }
-            | Self::Empty { .. }
-            | Self::UnknownFormatName { .. } => None,
+            Self::NotFound { .. } | Self::Unreadable { .. } | Self::Empty { .. } | Self::UnknownFormatName { .. } => {
+                None
+            }
             Self::UnknownFormat { .. } => Some(1),
             Self::NotText { line, .. }
             | Self::MissingColumn { line, .. }
@@ -175,14 +172,9 @@ impl TraceError {
 
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
         if source.kind() == std::io::ErrorKind::NotFound {
-            Self::NotFound {
-                path: path.to_owned(),
-            }
+            Self::NotFound { path: path.to_owned() }
         } else {
-            Self::Unreadable {
-                path: path.to_owned(),
-                source,
-            }
+            Self::Unreadable { path: path.to_owned(), source }
         }
     }
 }
@@ -196,11 +188,7 @@ pub fn shown(text: &str) -> String {
             out.push_str("...");
             break;
         }
-        if c == '\'' {
-            out.push(c)
-        } else {
-            out.extend(c.escape_debug())
-        }
+        if c == '\'' { out.push(c) } else { out.extend(c.escape_debug()) }
     }
     out
 }

@@ -13,12 +13,7 @@ use super::rows::MAX_MS;
 use super::{TraceError, TraceJob, bounded, note};
 
 /// The types that a replay understands; others are kept and counted.
-const KNOWN: [&str; 4] = [
-    "job.submitted",
-    "job.cancelled",
-    "service.demand",
-    "simulation.market",
-];
+const KNOWN: [&str; 4] = ["job.submitted", "job.cancelled", "service.demand", "simulation.market"];
 const TIME_REMEDY: &str = "write it as RFC 3339, such as 2026-11-02T09:00:00Z";
 
 /// One event of a file.
@@ -59,55 +54,29 @@ fn read_opened(opened: Opened) -> Result<(Replay, Objects), TraceError> {
     while let Some((line, event)) = objects.next_object()? {
         bounded(&objects.path, line, stamped.len())?;
         let remedy = "give each event a type, such as job.submitted";
-        let kind = event
-            .get("type")
-            .ok_or_else(|| objects.missing(line, "type", &event, remedy))?;
+        let kind = event.get("type").ok_or_else(|| objects.missing(line, "type", &event, remedy))?;
         match kind.as_str() {
             None => return Err(objects.bad(line, "type", kind, "not text", remedy)),
             Some("service.demand") => demand += 1,
             Some("simulation.market") => dry.extend(drought(&objects, line, &event)?),
             Some(kind) => other += u64::from(!KNOWN.contains(&kind)),
         }
-        let time = event
-            .get("time")
-            .ok_or_else(|| objects.missing(line, "time", &event, TIME_REMEDY))?;
-        let at = unix_ms(time)
-            .ok_or_else(|| objects.bad(line, "time", time, "not a time", TIME_REMEDY))?;
+        let time = event.get("time").ok_or_else(|| objects.missing(line, "time", &event, TIME_REMEDY))?;
+        let at = unix_ms(time).ok_or_else(|| objects.bad(line, "time", time, "not a time", TIME_REMEDY))?;
         stamped.push((at, line, event));
     }
     let Some(start_unix_ms) = stamped.iter().map(|(at, ..)| *at).min() else {
-        return Err(TraceError::Empty {
-            path: objects.path,
-            what: "the file has no events",
-        });
+        return Err(TraceError::Empty { path: objects.path, what: "the file has no events" });
     };
     stamped.sort_by_key(|(at, ..)| *at);
-    let lines = stamped.into_iter().map(|(at, line, event)| ReplayLine {
-        at_ms: at.abs_diff(start_unix_ms),
-        line,
-        event,
-    });
+    let lines =
+        stamped.into_iter().map(|(at, line, event)| ReplayLine { at_ms: at.abs_diff(start_unix_ms), line, event });
     let after = |at: i64| u64::try_from(at.saturating_sub(start_unix_ms)).unwrap_or(0);
-    let droughts = dry
-        .into_iter()
-        .map(|(from, to)| (after(from), after(to)))
-        .collect();
+    let droughts = dry.into_iter().map(|(from, to)| (after(from), after(to))).collect();
     let mut notes = Vec::new();
     note(&mut notes, demand, "service.demand events are in the file");
-    note(
-        &mut notes,
-        other,
-        "events are of a type that a replay does not know; the intake will reject them",
-    );
-    Ok((
-        Replay {
-            start_unix_ms,
-            lines: lines.collect(),
-            droughts,
-            notes,
-        },
-        objects,
-    ))
+    note(&mut notes, other, "events are of a type that a replay does not know; the intake will reject them");
+    Ok((Replay { start_unix_ms, lines: lines.collect(), droughts, notes }, objects))
 }
 
 /// `data.drought.from` and `.to` of a `simulation.market` event, in ms since 1970.
@@ -116,33 +85,21 @@ fn drought(objects: &Objects, line: u64, event: &Value) -> Result<Option<(i64, i
         return Ok(None);
     };
     let time = |key: &str, name: &str| {
-        let value = drought
-            .get(key)
-            .ok_or_else(|| objects.missing(line, name, drought, TIME_REMEDY))?;
+        let value = drought.get(key).ok_or_else(|| objects.missing(line, name, drought, TIME_REMEDY))?;
         unix_ms(value).ok_or_else(|| objects.bad(line, name, value, "not a time", TIME_REMEDY))
     };
-    let (from, to) = (
-        time("from", "data.drought.from")?,
-        time("to", "data.drought.to")?,
-    );
+    let (from, to) = (time("from", "data.drought.from")?, time("to", "data.drought.to")?);
     if from < to {
         return Ok(Some((from, to)));
     }
     let value = drought.get("to").unwrap_or(&Value::Null);
-    Err(objects.bad(
-        line,
-        "data.drought.to",
-        value,
-        "not after data.drought.from",
-        "write a later time",
-    ))
+    Err(objects.bad(line, "data.drought.to", value, "not after data.drought.from", "write a later time"))
 }
 
 /// The jobs of an event file, for `--trace-format events`: each accepted submission with `data.simulation.durationS`.
 pub(super) fn read_jobs(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), TraceError> {
     let (replay, objects) = read_opened(opened)?;
-    let (mut jobs, mut specs, mut notes) =
-        (Vec::new(), std::collections::BTreeMap::new(), replay.notes);
+    let (mut jobs, mut specs, mut notes) = (Vec::new(), std::collections::BTreeMap::new(), replay.notes);
     let (mut cancelled, mut twice, mut no_duration) = (0, 0, 0);
     for ReplayLine { at_ms, line, event } in &replay.lines {
         match event.get("type").and_then(Value::as_str) {
@@ -153,10 +110,7 @@ pub(super) fn read_jobs(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), 
             }
             _ => continue,
         }
-        let subject = event
-            .get("subject")
-            .and_then(Value::as_str)
-            .filter(|s| !s.is_empty());
+        let subject = event.get("subject").and_then(Value::as_str).filter(|s| !s.is_empty());
         let remedy = "give each job.submitted the job's id as its subject";
         let subject = subject.ok_or_else(|| objects.missing(*line, "subject", event, remedy))?;
         let data = event.get("data").unwrap_or(&Value::Null);
@@ -171,49 +125,26 @@ pub(super) fn read_jobs(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), 
             no_duration += 1;
             continue;
         };
-        let job = Data {
-            objects: &objects,
-            line: *line,
-            data,
-        };
+        let job = Data { objects: &objects, line: *line, data };
         let duration_ms = job.scaled("data.simulation.durationS", duration, 3, MAX_MS)?;
         let deadline_ms = match data.get("deadline") {
             None => None,
             Some(time) => {
-                let at = unix_ms(time).ok_or_else(|| {
-                    objects.bad(*line, "data.deadline", time, "not a time", TIME_REMEDY)
-                })?;
+                let at = unix_ms(time)
+                    .ok_or_else(|| objects.bad(*line, "data.deadline", time, "not a time", TIME_REMEDY))?;
                 Some(u64::try_from(at - replay.start_unix_ms).unwrap_or(0))
             }
         };
-        jobs.push(TraceJob {
-            id: subject.to_owned(),
-            submit_ms: *at_ms,
-            duration_ms,
-            deadline_ms,
-            ..job.shape()?
-        });
+        jobs.push(TraceJob { id: subject.to_owned(), submit_ms: *at_ms, duration_ms, deadline_ms, ..job.shape()? });
     }
     note(
         &mut notes,
         u64::try_from(replay.droughts.len()).unwrap_or(0),
         "spot droughts were left out: they belong to a replay",
     );
-    note(
-        &mut notes,
-        cancelled,
-        "cancellations were left out: a trace has none",
-    );
-    note(
-        &mut notes,
-        twice,
-        "submissions were left out: the same job again",
-    );
-    note(
-        &mut notes,
-        no_duration,
-        "jobs were skipped: no data.simulation.durationS says how long they run",
-    );
+    note(&mut notes, cancelled, "cancellations were left out: a trace has none");
+    note(&mut notes, twice, "submissions were left out: the same job again");
+    note(&mut notes, no_duration, "jobs were skipped: no data.simulation.durationS says how long they run");
     Ok((jobs, notes))
 }
 
@@ -226,11 +157,7 @@ struct Data<'a> {
 impl Data<'_> {
     /// What the job asks for, for the whole gang at its smallest size.
     fn shape(&self) -> Result<TraceJob, TraceError> {
-        let workers = match self
-            .data
-            .pointer("/gang/workers/min")
-            .or_else(|| self.data.pointer("/gang/workers"))
-        {
+        let workers = match self.data.pointer("/gang/workers/min").or_else(|| self.data.pointer("/gang/workers")) {
             None => 1,
             Some(value) => self.scaled("data.gang.workers", value, 0, 100_000)?.max(1),
         };
@@ -253,47 +180,24 @@ impl Data<'_> {
             None => 0,
             Some(value) => self.scaled("data.gang.each.cpu", value, 3, 1_000_000_000)?,
         };
-        let memory = self
-            .data
-            .pointer("/gang/each/memory")
-            .map_or(Ok(0), |v| self.mib("data.gang.each.memory", v))?;
+        let memory = self.data.pointer("/gang/each/memory").map_or(Ok(0), |v| self.mib("data.gang.each.memory", v))?;
         let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        let word = |key: &str| {
-            self.data
-                .get(key)
-                .and_then(Value::as_str)
-                .map(str::to_owned)
-        };
-        let list = self
-            .data
-            .pointer("/gang/each/models")
-            .and_then(Value::as_array);
+        let word = |key: &str| self.data.get(key).and_then(Value::as_str).map(str::to_owned);
+        let list = self.data.pointer("/gang/each/models").and_then(Value::as_array);
         let util = self.data.pointer("/simulation/gpuUtil");
         Ok(TraceJob {
             gpus: small(milli.div_ceil(1000).saturating_mul(workers)),
             workers: Some(small(workers)),
-            gpu_milli: if (1..1000).contains(&milli) {
-                small(milli)
-            } else {
-                1000
-            },
+            gpu_milli: if (1..1000).contains(&milli) { small(milli) } else { 1000 },
             cpu_milli: cpu_milli.saturating_mul(workers),
             mem_mib: memory.saturating_mul(workers),
             user: word("user"),
             queue: word("queue"),
             tier: word("tier"),
             priority: word("priority"),
-            gpu_models: list
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .map(str::to_lowercase)
-                .collect(),
+            gpu_models: list.into_iter().flatten().filter_map(Value::as_str).map(str::to_lowercase).collect(),
             gpu_util_permille: util
-                .map(|v| {
-                    self.scaled("data.simulation.gpuUtil", v, 3, 1000)
-                        .map(small)
-                })
+                .map(|v| self.scaled("data.simulation.gpuUtil", v, 3, 1000).map(small))
                 .transpose()?,
             line: self.line,
             ..TraceJob::default()
@@ -301,23 +205,13 @@ impl Data<'_> {
     }
 
     fn scaled(&self, key: &str, value: &Value, scale: i32, max: u64) -> Result<u64, TraceError> {
-        let text = value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned);
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         match scaled(&text, scale) {
             Ok((n, _)) if n <= max => Ok(n),
-            Ok(_) => {
-                Err(self
-                    .objects
-                    .bad(self.line, key, value, "too large", "write a smaller number"))
+            Ok(_) => Err(self.objects.bad(self.line, key, value, "too large", "write a smaller number")),
+            Err(fault) => {
+                Err(self.objects.bad(self.line, key, value, fault.problem(), "write a plain number, 0 or more"))
             }
-            Err(fault) => Err(self.objects.bad(
-                self.line,
-                key,
-                value,
-                fault.problem(),
-                "write a plain number, 0 or more",
-            )),
         }
     }
 
@@ -325,20 +219,11 @@ impl Data<'_> {
     fn mib(&self, key: &str, value: &Value) -> Result<u64, TraceError> {
         let text = value.as_str().unwrap_or_default();
         let units = [("MiB", 1u64), ("GiB", 1 << 10), ("TiB", 1 << 20)];
-        let found = units.iter().find_map(|(unit, mib)| {
-            Some((text.strip_suffix(unit)?.trim().parse::<u64>().ok()?, mib))
-        });
-        let mib = found
-            .and_then(|(n, mib)| n.checked_mul(*mib))
-            .filter(|n| *n <= 1 << 30);
+        let found =
+            units.iter().find_map(|(unit, mib)| Some((text.strip_suffix(unit)?.trim().parse::<u64>().ok()?, mib)));
+        let mib = found.and_then(|(n, mib)| n.checked_mul(*mib)).filter(|n| *n <= 1 << 30);
         mib.ok_or_else(|| {
-            self.objects.bad(
-                self.line,
-                key,
-                value,
-                "not an amount of memory",
-                "write it as 900GiB or 512MiB",
-            )
+            self.objects.bad(self.line, key, value, "not an amount of memory", "write it as 900GiB or 512MiB")
         })
     }
 }

@@ -31,14 +31,7 @@ pub(crate) fn from_text(path: &Path, text: &'static str) -> Result<Opened, Trace
 
 fn from_reader(path: &Path, mut reader: Box<dyn BufRead>) -> Result<Opened, TraceError> {
     let io = |e| TraceError::io(path, e);
-    let refused = |problem, remedy| {
-        Err(TraceError::NotText {
-            path: path.to_owned(),
-            line: 1,
-            problem,
-            remedy,
-        })
-    };
+    let refused = |problem, remedy| Err(TraceError::NotText { path: path.to_owned(), line: 1, problem, remedy });
     let head = reader.fill_buf().map_err(io)?;
     if head.starts_with(&[0x1f, 0x8b]) {
         return refused("a gzip archive", "unpack it first (gunzip)");
@@ -50,43 +43,23 @@ fn from_reader(path: &Path, mut reader: Box<dyn BufRead>) -> Result<Opened, Trac
         return refused("UTF-16 text", "save it as UTF-8");
     }
     if head.starts_with(b"version https://git-lfs") {
-        return refused(
-            "a Git LFS pointer, not the data",
-            "fetch the data (git lfs pull)",
-        );
+        return refused("a Git LFS pointer, not the data", "fetch the data (git lfs pull)");
     }
     if head.starts_with(&[0xef, 0xbb, 0xbf]) {
         reader.consume(3);
     }
     let head = reader.fill_buf().map_err(io)?.to_vec();
     if head.iter().all(u8::is_ascii_whitespace) {
-        return Err(TraceError::Empty {
-            path: path.to_owned(),
-            what: "the file is empty",
-        });
+        return Err(TraceError::Empty { path: path.to_owned(), what: "the file is empty" });
     }
     if let Some(at) = head.iter().position(|b| *b == 0) {
         let line = lines_before(&head, at);
         let problem = "not text (a zero byte)";
-        return Err(TraceError::NotText {
-            path: path.to_owned(),
-            line,
-            problem,
-            remedy: "give a text file",
-        });
+        return Err(TraceError::NotText { path: path.to_owned(), line, problem, remedy: "give a text file" });
     }
-    Ok(Opened {
-        path: path.to_owned(),
-        reader,
-        head,
-    })
+    Ok(Opened { path: path.to_owned(), reader, head })
 }
 
 fn lines_before(bytes: &[u8], at: usize) -> u64 {
-    bytes
-        .iter()
-        .take(at)
-        .map(|b| u64::from(*b == b'\n'))
-        .sum::<u64>()
-        + 1
+    bytes.iter().take(at).map(|b| u64::from(*b == b'\n')).sum::<u64>() + 1
 }

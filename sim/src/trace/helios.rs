@@ -14,22 +14,10 @@ const NODE_GPUS: u32 = 8;
 
 pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), TraceError> {
     let mut table = Table::new(opened)?;
-    let [job_id, gpus, cpus, nodes] = [
-        table.column("job_id")?,
-        table.column("gpu_num")?,
-        table.column("cpu_num")?,
-        table.column("node_num")?,
-    ];
-    let [submit, start, end] = [
-        table.column("submit_time")?,
-        table.column("start_time")?,
-        table.column("end_time")?,
-    ];
-    let (user, vc, duration) = (
-        table.optional("user"),
-        table.optional("vc"),
-        table.optional("duration"),
-    );
+    let [job_id, gpus, cpus, nodes] =
+        [table.column("job_id")?, table.column("gpu_num")?, table.column("cpu_num")?, table.column("node_num")?];
+    let [submit, start, end] = [table.column("submit_time")?, table.column("start_time")?, table.column("end_time")?];
+    let (user, vc, duration) = (table.optional("user"), table.optional("vc"), table.optional("duration"));
     let (mut jobs, mut notes) = (Vec::new(), Vec::new());
     let (mut submits, mut unstarted, mut unended, mut uneven) = (Vec::new(), 0, 0, 0);
     while let Some(row) = table.next_row()? {
@@ -46,16 +34,8 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
         let duration_ms = match row.maybe(duration) {
             Some((at, text)) if !unknown(text) => row.ms(at)?,
             _ => {
-                let ms = clock(&row, end)?
-                    .checked_sub(clock(&row, start)?)
-                    .and_then(|ms| u64::try_from(ms).ok());
-                ms.ok_or_else(|| {
-                    row.fault(
-                        end,
-                        "before the start_time of its row",
-                        "correct one of the two",
-                    )
-                })?
+                let ms = clock(&row, end)?.checked_sub(clock(&row, start)?).and_then(|ms| u64::try_from(ms).ok());
+                ms.ok_or_else(|| row.fault(end, "before the start_time of its row", "correct one of the two"))?
             }
         };
         let count = row.small(gpus, 1_000_000)?;
@@ -77,27 +57,12 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
         });
     }
     if jobs.is_empty() && unstarted + unended == 0 {
-        return Err(TraceError::Empty {
-            path: table.path().to_owned(),
-            what: "the file has a header but no jobs",
-        });
+        return Err(TraceError::Empty { path: table.path().to_owned(), what: "the file has a header but no jobs" });
     }
     from_first(&mut jobs, &submits);
-    note(
-        &mut notes,
-        unstarted,
-        "jobs were skipped: never started (no start_time)",
-    );
-    note(
-        &mut notes,
-        unended,
-        "jobs were skipped: still running at the end (no end_time)",
-    );
-    note(
-        &mut notes,
-        uneven,
-        "jobs may span nodes freely: their GPUs do not fit their node_num evenly",
-    );
+    note(&mut notes, unstarted, "jobs were skipped: never started (no start_time)");
+    note(&mut notes, unended, "jobs were skipped: still running at the end (no end_time)");
+    note(&mut notes, uneven, "jobs may span nodes freely: their GPUs do not fit their node_num evenly");
     note_cut(&mut notes, &table);
     Ok((jobs, notes))
 }
@@ -112,25 +77,17 @@ pub(super) fn from_first(jobs: &mut [TraceJob], submits: &[i64]) {
 
 /// What the public logs write where a time is not known.
 pub(super) fn unknown(text: &str) -> bool {
-    text.is_empty()
-        || ["none", "null", "nan", "nat", "unknown", "n/a"]
-            .iter()
-            .any(|u| text.eq_ignore_ascii_case(u))
+    text.is_empty() || ["none", "null", "nan", "nat", "unknown", "n/a"].iter().any(|u| text.eq_ignore_ascii_case(u))
 }
 
 /// `2017-10-07 01:12:09` as Unix milliseconds, its zone taken to be UTC.
 pub(super) fn wall_clock(text: &str) -> Option<i64> {
     let at: DateTime = text.parse().ok()?;
-    let at = at
-        .to_zoned(jiff::tz::TimeZone::UTC)
-        .ok()?
-        .timestamp()
-        .as_millisecond();
+    let at = at.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond();
     // Years 1970 to 2200: outside them the column is something else, and differences could overflow.
     (0..7_258_118_400_000).contains(&at).then_some(at)
 }
 
 fn clock(row: &Row, at: Column) -> Result<i64, TraceError> {
-    wall_clock(row.text(at))
-        .ok_or_else(|| row.fault(at, "not a time", "write it as 2020-06-09 18:41:01"))
+    wall_clock(row.text(at)).ok_or_else(|| row.fault(at, "not a time", "write it as 2020-06-09 18:41:01"))
 }

@@ -133,16 +133,8 @@ impl FromStr for TraceFormat {
     type Err = TraceError;
 
     fn from_str(name: &str) -> Result<Self, TraceError> {
-        let all = [
-            Self::Normalized,
-            Self::Openb,
-            Self::Philly,
-            Self::Helios,
-            Self::Events,
-        ];
-        let found = all
-            .into_iter()
-            .find(|f| f.name().eq_ignore_ascii_case(name.trim()));
+        let all = [Self::Normalized, Self::Openb, Self::Philly, Self::Helios, Self::Events];
+        let found = all.into_iter().find(|f| f.name().eq_ignore_ascii_case(name.trim()));
         found.ok_or_else(|| TraceError::UnknownFormatName { name: shown(name) })
     }
 }
@@ -166,48 +158,15 @@ pub fn read(path: impl AsRef<Path>, format: Option<TraceFormat>) -> Result<Trace
         TraceFormat::Events => events::read_jobs(opened)?,
     };
     let jobs = ordered(&path, format, jobs)?;
-    let name = path
-        .file_stem()
-        .map(|s| s.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    Ok(Trace {
-        name,
-        format,
-        jobs,
-        notes,
-    })
+    let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(Trace { name, format, jobs, notes })
 }
 
 /// The columns or keys that give a layout away; two of them are enough, so that a missing one is named.
 const SIGNS: [(TraceFormat, &[&str]); 3] = [
-    (
-        TraceFormat::Normalized,
-        &["job_id", "submit_s", "duration_s", "gpus"],
-    ),
-    (
-        TraceFormat::Openb,
-        &[
-            "name",
-            "num_gpu",
-            "memory_mib",
-            "creation_time",
-            "deletion_time",
-            "scheduled_time",
-            "qos",
-        ],
-    ),
-    (
-        TraceFormat::Helios,
-        &[
-            "job_id",
-            "gpu_num",
-            "node_num",
-            "submit_time",
-            "start_time",
-            "end_time",
-            "vc",
-        ],
-    ),
+    (TraceFormat::Normalized, &["job_id", "submit_s", "duration_s", "gpus"]),
+    (TraceFormat::Openb, &["name", "num_gpu", "memory_mib", "creation_time", "deletion_time", "scheduled_time", "qos"]),
+    (TraceFormat::Helios, &["job_id", "gpu_num", "node_num", "submit_time", "start_time", "end_time", "vc"]),
 ];
 
 fn recognise(opened: &file::Opened) -> Result<TraceFormat, TraceError> {
@@ -223,14 +182,10 @@ fn recognise(opened: &file::Opened) -> Result<TraceFormat, TraceError> {
         }
     } else {
         let header = text.lines().next().unwrap_or_default().to_lowercase();
-        let columns: Vec<&str> = header
-            .split(',')
-            .map(|c| c.trim().trim_matches('"'))
-            .collect();
+        let columns: Vec<&str> = header.split(',').map(|c| c.trim().trim_matches('"')).collect();
         let score = |signs: &[&str]| signs.iter().filter(|s| columns.contains(s)).count();
         let best = SIGNS.iter().rev().max_by_key(|(_, signs)| score(signs));
-        best.filter(|(_, signs)| score(signs) >= 2)
-            .map(|(format, _)| *format)
+        best.filter(|(_, signs)| score(signs) >= 2).map(|(format, _)| *format)
     };
     known.ok_or_else(|| TraceError::UnknownFormat {
         path: opened.path.clone(),
@@ -240,13 +195,8 @@ fn recognise(opened: &file::Opened) -> Result<TraceFormat, TraceError> {
 }
 
 /// Refuses a repeated id, naming both lines, then sorts by submission.
-fn ordered(
-    path: &Path,
-    format: TraceFormat,
-    mut jobs: Vec<TraceJob>,
-) -> Result<Vec<TraceJob>, TraceError> {
-    if let Some((line, first_line, id)) = first_repeat(jobs.iter().map(|j| (j.id.as_str(), j.line)))
-    {
+fn ordered(path: &Path, format: TraceFormat, mut jobs: Vec<TraceJob>) -> Result<Vec<TraceJob>, TraceError> {
+    if let Some((line, first_line, id)) = first_repeat(jobs.iter().map(|j| (j.id.as_str(), j.line))) {
         let column = match format {
             TraceFormat::Normalized | TraceFormat::Helios => "job_id",
             TraceFormat::Openb => "name",
@@ -297,10 +247,7 @@ fn note(notes: &mut Vec<String>, count: u64, what: &str) {
 /// The note that a file may have been cut in its last field.
 fn note_cut(notes: &mut Vec<String>, table: &rows::Table) {
     if table.ends_without_line_break() {
-        notes.push(
-            "the last row has no line break: if the file was cut there, its last field is short"
-                .to_owned(),
-        );
+        notes.push("the last row has no line break: if the file was cut there, its last field is short".to_owned());
     }
 }
 
@@ -310,10 +257,5 @@ fn bounded(path: &Path, line: u64, jobs: usize) -> Result<(), TraceError> {
         return Ok(());
     }
     let problem = format!("more than {MAX_JOBS} jobs");
-    Err(TraceError::BadRow {
-        path: path.to_owned(),
-        line,
-        problem,
-        remedy: "split the trace".into(),
-    })
+    Err(TraceError::BadRow { path: path.to_owned(), line, problem, remedy: "split the trace".into() })
 }

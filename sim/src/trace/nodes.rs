@@ -31,26 +31,14 @@ pub struct TraceNode {
 pub fn read_nodes(path: impl AsRef<Path>) -> Result<Vec<TraceNode>, TraceError> {
     let mut table = Table::new(open(path.as_ref())?)?;
     let published = table.optional("sn").is_some() && table.optional("node").is_none();
-    let names = if published {
-        ["sn", "memory_mib", "gpu", "model"]
-    } else {
-        ["node", "mem_mib", "gpus", "gpu_model"]
-    };
+    let names = if published { ["sn", "memory_mib", "gpu", "model"] } else { ["node", "mem_mib", "gpus", "gpu_model"] };
     let [id, mem, gpus, model] = names;
-    let [id, cpu, mem, gpus] = [
-        table.column(id)?,
-        table.column("cpu_milli")?,
-        table.column(mem)?,
-        table.column(gpus)?,
-    ];
+    let [id, cpu, mem, gpus] = [table.column(id)?, table.column("cpu_milli")?, table.column(mem)?, table.column(gpus)?];
     let model = table.optional(model);
     let mut nodes = Vec::new();
     while let Some(row) = table.next_row()? {
         super::bounded(table.path(), row.line, nodes.len())?;
-        let name = row
-            .maybe(model)
-            .map(|(_, text)| text.to_lowercase())
-            .filter(|m| m != "nan");
+        let name = row.maybe(model).map(|(_, text)| text.to_lowercase()).filter(|m| m != "nan");
         nodes.push(TraceNode {
             id: row.id(id)?,
             cpu_milli: row.whole(cpu, 1_000_000_000)?,
@@ -61,10 +49,7 @@ pub fn read_nodes(path: impl AsRef<Path>) -> Result<Vec<TraceNode>, TraceError> 
         });
     }
     if nodes.is_empty() {
-        return Err(TraceError::Empty {
-            path: table.path().to_owned(),
-            what: "the file has a header but no nodes",
-        });
+        return Err(TraceError::Empty { path: table.path().to_owned(), what: "the file has a header but no nodes" });
     }
     match super::first_repeat(nodes.iter().map(|n| (n.id.as_str(), n.line))) {
         None => Ok(nodes),

@@ -60,10 +60,7 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
     let mut notes = Vec::new();
     let unused = table.unused(&KNOWN);
     if !unused.is_empty() {
-        notes.push(format!(
-            "columns without a meaning here were not used: {}",
-            unused.join(", ")
-        ));
+        notes.push(format!("columns without a meaning here were not used: {}", unused.join(", ")));
     }
     let mut jobs = Vec::new();
     while let Some(row) = table.next_row()? {
@@ -71,10 +68,7 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
         jobs.push(job(&row, &columns)?);
     }
     if jobs.is_empty() {
-        return Err(TraceError::Empty {
-            path: table.path().to_owned(),
-            what: "the file has a header but no jobs",
-        });
+        return Err(TraceError::Empty { path: table.path().to_owned(), what: "the file has a header but no jobs" });
     }
     note_cut(&mut notes, &table);
     Ok((jobs, notes))
@@ -108,43 +102,23 @@ fn job(row: &Row, c: &Columns) -> Result<TraceJob, TraceError> {
         submit_ms: row.ms(c.submit_s)?,
         duration_ms: row.ms(c.duration_s)?,
         gpus,
-        workers: row
-            .maybe(workers)
-            .map(|(at, _)| workers_of(row, at, gpus))
-            .transpose()?,
-        gpu_milli: row
-            .maybe(gpu_milli)
-            .map_or(Ok(1000), |(at, _)| share(row, at, gpus))?,
-        gpu_mem_mib: row
-            .maybe(gpu_mem)
-            .map_or(Ok(0), |(at, _)| row.small(at, 1 << 24))?,
-        cpu_milli: row
-            .maybe(cpu)
-            .map_or(Ok(0), |(at, _)| row.whole(at, MAX_CPU))?,
-        mem_mib: row
-            .maybe(mem)
-            .map_or(Ok(0), |(at, _)| row.whole(at, MAX_MIB))?,
+        workers: row.maybe(workers).map(|(at, _)| workers_of(row, at, gpus)).transpose()?,
+        gpu_milli: row.maybe(gpu_milli).map_or(Ok(1000), |(at, _)| share(row, at, gpus))?,
+        gpu_mem_mib: row.maybe(gpu_mem).map_or(Ok(0), |(at, _)| row.small(at, 1 << 24))?,
+        cpu_milli: row.maybe(cpu).map_or(Ok(0), |(at, _)| row.whole(at, MAX_CPU))?,
+        mem_mib: row.maybe(mem).map_or(Ok(0), |(at, _)| row.whole(at, MAX_MIB))?,
         user: word(user),
         queue: word(queue),
         tier: word(tier),
         priority: word(priority),
-        gpu_models: row
-            .maybe(model)
-            .map(|(_, text)| models(text))
-            .unwrap_or_default(),
+        gpu_models: row.maybe(model).map(|(_, text)| models(text)).unwrap_or_default(),
         deadline_ms: ms(deadline)?,
         estimate_ms: ms(estimate)?,
         checkpoint_every_ms: ms(checkpoint)?,
         restart_ms: ms(restart)?,
-        preemptible: row
-            .maybe(preemptible)
-            .map(|(at, text)| truth(row, at, text))
-            .transpose()?,
+        preemptible: row.maybe(preemptible).map(|(at, text)| truth(row, at, text)).transpose()?,
         max_wait_ms: ms(max_wait)?,
-        gpu_util_permille: row
-            .maybe(util)
-            .map(|(at, _)| fraction(row, at))
-            .transpose()?,
+        gpu_util_permille: row.maybe(util).map(|(at, _)| fraction(row, at)).transpose()?,
         line: row.line,
     })
 }
@@ -152,19 +126,11 @@ fn job(row: &Row, c: &Columns) -> Result<TraceJob, TraceError> {
 fn workers_of(row: &Row, at: Column, gpus: u32) -> Result<u32, TraceError> {
     let workers = row.small(at, MAX_GPUS)?;
     if workers == 0 {
-        return Err(row.fault(
-            at,
-            "a gang without workers",
-            "write 1 or more, or leave the field empty",
-        ));
+        return Err(row.fault(at, "a gang without workers", "write 1 or more, or leave the field empty"));
     }
     if !gpus.is_multiple_of(workers) {
         let problem = format!("{gpus} GPUs cannot be spread evenly over the workers");
-        return Err(row.fault(
-            at,
-            problem,
-            "write a divisor of gpus, or leave the field empty",
-        ));
+        return Err(row.fault(at, problem, "write a divisor of gpus, or leave the field empty"));
     }
     Ok(workers)
 }
@@ -175,16 +141,10 @@ pub(super) fn share(row: &Row, at: Column, gpus: u32) -> Result<u32, TraceError>
     match (gpus, milli) {
         (0, 0..=1000) | (_, 1000) => Ok(1000),
         (1, 1..=999) => Ok(milli),
-        (2.., 1..=999) => Err(row.fault(
-            at,
-            format!("a share of each of {gpus} GPUs"),
-            "write 1000, as only single GPUs are shared",
-        )),
-        _ => Err(row.fault(
-            at,
-            "out of range",
-            "write 1 to 1000 (thousandths of one GPU)",
-        )),
+        (2.., 1..=999) => {
+            Err(row.fault(at, format!("a share of each of {gpus} GPUs"), "write 1000, as only single GPUs are shared"))
+        }
+        _ => Err(row.fault(at, "out of range", "write 1 to 1000 (thousandths of one GPU)")),
     }
 }
 

@@ -39,13 +39,7 @@ pub(crate) fn scaled(text: &str, scale: i32) -> Result<(u64, bool), NumberFault>
     };
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = whole.len().saturating_add(fraction.len());
-    if digits == 0
-        || digits > 40
-        || !whole
-            .bytes()
-            .chain(fraction.bytes())
-            .all(|b| b.is_ascii_digit())
-    {
+    if digits == 0 || digits > 40 || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
         return Err(NumberFault::Malformed);
     }
     // Where the point stands after scaling: so many of the digits are kept.
@@ -61,27 +55,18 @@ pub(crate) fn scaled(text: &str, scale: i32) -> Result<(u64, bool), NumberFault>
             round_up |= n == kept && digit >= 5;
         }
     }
-    let missing = kept
-        .saturating_sub(i64::try_from(digits).unwrap_or(0))
-        .max(0);
+    let missing = kept.saturating_sub(i64::try_from(digits).unwrap_or(0)).max(0);
     for _ in 0..missing.min(40) {
         value = value.saturating_mul(10);
     }
     if value == 0 && !round_up {
-        return if negative && !exact {
-            Err(NumberFault::Negative)
-        } else {
-            Ok((0, exact))
-        };
+        return if negative && !exact { Err(NumberFault::Negative) } else { Ok((0, exact)) };
     }
     if negative {
         return Err(NumberFault::Negative);
     }
     let value = value.saturating_add(u128::from(round_up));
-    Ok((
-        u64::try_from(value).map_err(|_| NumberFault::TooLarge)?,
-        exact,
-    ))
+    Ok((u64::try_from(value).map_err(|_| NumberFault::TooLarge)?, exact))
 }
 
 /// A whole number of at most `max`; `4.0` is one, `4.5` is not.
@@ -90,11 +75,7 @@ pub(crate) fn whole(text: &str, max: u64) -> Result<u64, NumberFault> {
     if !exact {
         return Err(NumberFault::Fraction);
     }
-    if value > max {
-        Err(NumberFault::TooLarge)
-    } else {
-        Ok(value)
-    }
+    if value > max { Err(NumberFault::TooLarge) } else { Ok(value) }
 }
 
 fn exponent(text: &str) -> Result<i32, NumberFault> {
@@ -134,9 +115,7 @@ mod tests {
 
     #[test]
     fn what_is_no_number_says_how() {
-        for text in [
-            "", ".", "-", "nan", "inf", "1,5", "0x10", "1e", "1e99999", "12a", "1.2.3", "٣",
-        ] {
+        for text in ["", ".", "-", "nan", "inf", "1,5", "0x10", "1e", "1e99999", "12a", "1.2.3", "٣"] {
             assert_eq!(scaled(text, 3), Err(NumberFault::Malformed), "{text}");
         }
         assert_eq!(scaled("-1", 3), Err(NumberFault::Negative));

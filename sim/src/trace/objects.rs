@@ -28,13 +28,7 @@ enum Step {
 
 impl Objects {
     pub(super) fn new(opened: Opened) -> Self {
-        Self {
-            path: opened.path,
-            reader: opened.reader,
-            line: 1,
-            array: None,
-            begun: false,
-        }
+        Self { path: opened.path, reader: opened.reader, line: 1, array: None, begun: false }
     }
 
     /// The next object and the line that it begins on.
@@ -58,17 +52,10 @@ impl Objects {
                     return self.object(line).map(|value| Some((line, value)));
                 }
                 Step::Byte(other) => {
-                    let problem = format!(
-                        "\"{}\" where a JSON object should begin",
-                        shown(&char::from(other).to_string())
-                    );
+                    let problem =
+                        format!("\"{}\" where a JSON object should begin", shown(&char::from(other).to_string()));
                     let remedy = "write JSON objects, one a line, or one array of them";
-                    return Err(TraceError::BadRow {
-                        path: self.path.clone(),
-                        line,
-                        problem,
-                        remedy: remedy.into(),
-                    });
+                    return Err(TraceError::BadRow { path: self.path.clone(), line, problem, remedy: remedy.into() });
                 }
             }
         }
@@ -85,12 +72,7 @@ impl Objects {
             if bytes.len() > OBJECT_BYTES {
                 let problem = "a JSON object of more than 16 MiB".to_owned();
                 let remedy = "look for a brace or a quote that is not closed".into();
-                return Err(TraceError::BadRow {
-                    path: self.path.clone(),
-                    line,
-                    problem,
-                    remedy,
-                });
+                return Err(TraceError::BadRow { path: self.path.clone(), line, problem, remedy });
             }
             match byte {
                 _ if escaped => escaped = false,
@@ -103,12 +85,7 @@ impl Objects {
         }
         if std::str::from_utf8(&bytes).is_err() {
             let (problem, remedy) = ("not UTF-8 text", "give a text file, saved as UTF-8");
-            return Err(TraceError::NotText {
-                path: self.path.clone(),
-                line,
-                problem,
-                remedy,
-            });
+            return Err(TraceError::NotText { path: self.path.clone(), line, problem, remedy });
         }
         serde_json::from_slice(&bytes).map_err(|e| TraceError::BadRow {
             path: self.path.clone(),
@@ -119,10 +96,7 @@ impl Objects {
     }
 
     fn step(&mut self) -> Result<Step, TraceError> {
-        let bytes = self
-            .reader
-            .fill_buf()
-            .map_err(|e| TraceError::io(&self.path, e))?;
+        let bytes = self.reader.fill_buf().map_err(|e| TraceError::io(&self.path, e))?;
         let Some(byte) = bytes.first().copied() else {
             return Ok(Step::End);
         };
@@ -132,25 +106,12 @@ impl Objects {
     }
 
     fn truncated(&self, line: u64, problem: &str) -> TraceError {
-        TraceError::Truncated {
-            path: self.path.clone(),
-            line,
-            problem: problem.to_owned(),
-        }
+        TraceError::Truncated { path: self.path.clone(), line, problem: problem.to_owned() }
     }
 
     /// The error for a key that is missing from the object on `line`.
-    pub(super) fn missing(
-        &self,
-        line: u64,
-        key: &str,
-        object: &Value,
-        remedy: &'static str,
-    ) -> TraceError {
-        let keys = object
-            .as_object()
-            .map(|o| o.keys().cloned().collect::<Vec<_>>().join(","))
-            .unwrap_or_default();
+    pub(super) fn missing(&self, line: u64, key: &str, object: &Value, remedy: &'static str) -> TraceError {
+        let keys = object.as_object().map(|o| o.keys().cloned().collect::<Vec<_>>().join(",")).unwrap_or_default();
         TraceError::MissingColumn {
             path: self.path.clone(),
             line,
@@ -169,9 +130,7 @@ impl Objects {
         problem: &'static str,
         remedy: &'static str,
     ) -> TraceError {
-        let text = value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned);
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         TraceError::BadValue {
             path: self.path.clone(),
             line,

@@ -17,11 +17,8 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
         table.column("num_gpu")?,
         table.column("gpu_milli")?,
     ];
-    let [created, deleted, scheduled] = [
-        table.column("creation_time")?,
-        table.column("deletion_time")?,
-        table.column("scheduled_time")?,
-    ];
+    let [created, deleted, scheduled] =
+        [table.column("creation_time")?, table.column("deletion_time")?, table.column("scheduled_time")?];
     let (spec, qos) = (table.optional("gpu_spec"), table.optional("qos"));
     let (mut jobs, mut notes) = (Vec::new(), Vec::new());
     let (mut pending, mut unended) = (0, 0);
@@ -38,11 +35,7 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
         }
         let (start_ms, end_ms) = (row.ms(scheduled)?, row.ms(deleted)?);
         let Some(duration_ms) = end_ms.checked_sub(start_ms) else {
-            return Err(row.fault(
-                deleted,
-                "before the scheduled_time of its row",
-                "correct one of the two",
-            ));
+            return Err(row.fault(deleted, "before the scheduled_time of its row", "correct one of the two"));
         };
         let count = row.small(gpus, 1024)?;
         jobs.push(TraceJob {
@@ -56,30 +49,16 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
             cpu_milli: row.whole(cpu, 1_000_000_000)?,
             mem_mib: row.whole(mem, 1 << 30)?,
             priority: row.maybe(qos).map(|(_, text)| text.to_owned()),
-            gpu_models: row
-                .maybe(spec)
-                .map(|(_, text)| models(text))
-                .unwrap_or_default(),
+            gpu_models: row.maybe(spec).map(|(_, text)| models(text)).unwrap_or_default(),
             line: row.line,
             ..TraceJob::default()
         });
     }
     if jobs.is_empty() && pending + unended == 0 {
-        return Err(TraceError::Empty {
-            path: table.path().to_owned(),
-            what: "the file has a header but no pods",
-        });
+        return Err(TraceError::Empty { path: table.path().to_owned(), what: "the file has a header but no pods" });
     }
-    note(
-        &mut notes,
-        pending,
-        "pods were skipped: never scheduled (no scheduled_time)",
-    );
-    note(
-        &mut notes,
-        unended,
-        "pods were skipped: still there at the end (no deletion_time)",
-    );
+    note(&mut notes, pending, "pods were skipped: never scheduled (no scheduled_time)");
+    note(&mut notes, unended, "pods were skipped: still there at the end (no deletion_time)");
     note_cut(&mut notes, &table);
     Ok((jobs, notes))
 }

@@ -23,8 +23,7 @@ struct Counts {
 
 pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), TraceError> {
     let mut objects = Objects::new(opened);
-    let (mut jobs, mut submits, mut counts, mut seen) =
-        (Vec::new(), Vec::new(), Counts::default(), 0u64);
+    let (mut jobs, mut submits, mut counts, mut seen) = (Vec::new(), Vec::new(), Counts::default(), 0u64);
     while let Some((line, object)) = objects.next_object()? {
         seen += 1;
         bounded(&objects.path, line, jobs.len())?;
@@ -37,13 +36,7 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
             let remedy = "write it as 2017-10-07 01:11:39";
             return Err(objects.missing(line, "submitted_time", &object, remedy));
         };
-        let word = |key| {
-            object
-                .get(key)
-                .and_then(Value::as_str)
-                .filter(|s| !s.is_empty())
-                .map(str::to_owned)
-        };
+        let word = |key| object.get(key).and_then(Value::as_str).filter(|s| !s.is_empty()).map(str::to_owned);
         submits.push(submitted);
         jobs.push(TraceJob {
             id,
@@ -57,72 +50,29 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
         });
     }
     if seen == 0 {
-        return Err(TraceError::Empty {
-            path: objects.path,
-            what: "the file has no jobs",
-        });
+        return Err(TraceError::Empty { path: objects.path, what: "the file has no jobs" });
     }
     from_first(&mut jobs, &submits);
     let mut notes = Vec::new();
-    note(
-        &mut notes,
-        counts.no_attempt,
-        "jobs were skipped: they never ran (no attempts)",
-    );
-    note(
-        &mut notes,
-        counts.no_end,
-        "jobs were skipped: still running at the end (no end_time), or no time logged",
-    );
-    note(
-        &mut notes,
-        counts.gaps,
-        "earlier attempts without a start or end were left out of their job's duration",
-    );
-    note(
-        &mut notes,
-        counts.backwards,
-        "attempts end before they start (daylight saving) and count as 0 s",
-    );
-    note(
-        &mut notes,
-        counts.resized,
-        "jobs had attempts of different sizes: the largest is used",
-    );
-    note(
-        &mut notes,
-        counts.retried,
-        "jobs had several attempts: the duration is the sum of their run times",
-    );
+    note(&mut notes, counts.no_attempt, "jobs were skipped: they never ran (no attempts)");
+    note(&mut notes, counts.no_end, "jobs were skipped: still running at the end (no end_time), or no time logged");
+    note(&mut notes, counts.gaps, "earlier attempts without a start or end were left out of their job's duration");
+    note(&mut notes, counts.backwards, "attempts end before they start (daylight saving) and count as 0 s");
+    note(&mut notes, counts.resized, "jobs had attempts of different sizes: the largest is used");
+    note(&mut notes, counts.retried, "jobs had several attempts: the duration is the sum of their run times");
     Ok((jobs, notes))
 }
 
 /// Total run time in ms and GPUs, or nothing for a job that never ran to an end.
-fn attempts(
-    o: &Objects,
-    line: u64,
-    job: &Value,
-    counts: &mut Counts,
-) -> Result<Option<(u64, u32)>, TraceError> {
+fn attempts(o: &Objects, line: u64, job: &Value, counts: &mut Counts) -> Result<Option<(u64, u32)>, TraceError> {
     let list = match job.get("attempts") {
         None => {
-            return Err(o.missing(
-                line,
-                "attempts",
-                job,
-                "give the cluster_job_log as published",
-            ));
+            return Err(o.missing(line, "attempts", job, "give the cluster_job_log as published"));
         }
         Some(Value::Null) => &[][..],
         Some(Value::Array(list)) => list.as_slice(),
         Some(other) => {
-            return Err(o.bad(
-                line,
-                "attempts",
-                other,
-                "not a list",
-                "write a list of attempts",
-            ));
+            return Err(o.bad(line, "attempts", other, "not a list", "write a list of attempts"));
         }
     };
     if list.is_empty() {
@@ -177,38 +127,16 @@ fn gpus(o: &Objects, line: u64, attempt: &Value) -> Result<u32, TraceError> {
 fn text(o: &Objects, line: u64, job: &Value, key: &str) -> Result<String, TraceError> {
     match job.get(key) {
         None => Err(o.missing(line, key, job, "give the cluster_job_log as published")),
-        Some(Value::String(s))
-            if !s.is_empty() && s.len() <= 256 && !s.chars().any(char::is_control) =>
-        {
-            Ok(s.clone())
-        }
-        Some(other) => Err(o.bad(
-            line,
-            key,
-            other,
-            "not an id",
-            "write 1 to 256 bytes without control characters",
-        )),
+        Some(Value::String(s)) if !s.is_empty() && s.len() <= 256 && !s.chars().any(char::is_control) => Ok(s.clone()),
+        Some(other) => Err(o.bad(line, key, other, "not an id", "write 1 to 256 bytes without control characters")),
     }
 }
 
 fn time(o: &Objects, line: u64, object: &Value, key: &str) -> Result<Option<i64>, TraceError> {
-    let fault = |value| {
-        o.bad(
-            line,
-            key,
-            value,
-            "not a time",
-            "write it as 2017-10-07 01:12:09, or null",
-        )
-    };
+    let fault = |value| o.bad(line, key, value, "not a time", "write it as 2017-10-07 01:12:09, or null");
     match object.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(s)) if unknown(s) => Ok(None),
-        Some(value) => value
-            .as_str()
-            .and_then(wall_clock)
-            .map(Some)
-            .ok_or_else(|| fault(value)),
+        Some(value) => value.as_str().and_then(wall_clock).map(Some).ok_or_else(|| fault(value)),
     }
 }

@@ -16,9 +16,8 @@ impl SplitMix64 {
     #[must_use]
     pub fn named(seed: u64, name: &str) -> Self {
         // FNV-1a of the name, folded into the seed.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
-        });
+        let hash =
+            name.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
         let mut rng = Self(seed ^ hash);
         rng.next_u64();
         rng
@@ -50,10 +49,7 @@ impl SplitMix64 {
 
     /// A sample by quantiles: `table` holds evenly spaced ones in rising order, and the sample lies between two neighbours.
     pub fn quantile(&mut self, table: &[u64]) -> u64 {
-        let steps = u64::try_from(table.len())
-            .unwrap_or(1)
-            .saturating_sub(1)
-            .max(1);
+        let steps = u64::try_from(table.len()).unwrap_or(1).saturating_sub(1).max(1);
         let at = usize::try_from(self.below(steps)).unwrap_or(0);
         let low = table.get(at).copied().unwrap_or(0);
         let high = table.get(at + 1).copied().unwrap_or(low);
@@ -70,14 +66,7 @@ mod tests {
         // First outputs of the reference implementation for seed 1234567.
         let mut rng = SplitMix64::new(1_234_567);
         let first: Vec<u64> = (0..3).map(|_| rng.next_u64()).collect();
-        assert_eq!(
-            first,
-            [
-                6_457_827_717_110_365_317,
-                3_203_168_211_198_807_973,
-                9_817_491_932_198_370_423
-            ]
-        );
+        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
     #[test]

@@ -45,43 +45,20 @@ pub(crate) struct Column(usize);
 impl Table {
     /// Reads the header. Names are compared without case and surrounding blanks.
     pub(crate) fn new(opened: Opened) -> Result<Self, TraceError> {
-        let source = Rc::new(Source {
-            path: opened.path,
-            header: Vec::new(),
-            header_line: 1,
-        });
-        let mut table = Self {
-            source,
-            reader: opened.reader,
-            line: 1,
-            cut_last_line: false,
-        };
+        let source = Rc::new(Source { path: opened.path, header: Vec::new(), header_line: 1 });
+        let mut table = Self { source, reader: opened.reader, line: 1, cut_last_line: false };
         let Some(row) = table.record()? else {
-            return Err(TraceError::Empty {
-                path: table.source.path.clone(),
-                what: "the file is empty",
-            });
+            return Err(TraceError::Empty { path: table.source.path.clone(), what: "the file is empty" });
         };
-        let header: Vec<String> = (0..row.ends.len())
-            .map(|n| row.text(Column(n)).to_lowercase())
-            .collect();
+        let header: Vec<String> = (0..row.ends.len()).map(|n| row.text(Column(n)).to_lowercase()).collect();
         for (n, name) in header.iter().enumerate() {
             if !name.is_empty() && header.iter().take(n).any(|earlier| earlier == name) {
                 let problem = format!("two columns are called {}", shown(name));
                 let remedy = "rename or remove one of them".into();
-                return Err(TraceError::BadRow {
-                    path: table.source.path.clone(),
-                    line: row.line,
-                    problem,
-                    remedy,
-                });
+                return Err(TraceError::BadRow { path: table.source.path.clone(), line: row.line, problem, remedy });
             }
         }
-        table.source = Rc::new(Source {
-            path: table.source.path.clone(),
-            header,
-            header_line: row.line,
-        });
+        table.source = Rc::new(Source { path: table.source.path.clone(), header, header_line: row.line });
         Ok(table)
     }
 
@@ -96,44 +73,29 @@ impl Table {
 
     /// The place of a required column.
     pub(crate) fn column(&self, name: &str) -> Result<Column, TraceError> {
-        self.optional(name)
-            .ok_or_else(|| TraceError::MissingColumn {
-                path: self.source.path.clone(),
-                line: self.source.header_line,
-                column: name.to_owned(),
-                found: shown(&self.source.header.join(",")),
-                remedy: self.near_miss(name),
-            })
+        self.optional(name).ok_or_else(|| TraceError::MissingColumn {
+            path: self.source.path.clone(),
+            line: self.source.header_line,
+            column: name.to_owned(),
+            found: shown(&self.source.header.join(",")),
+            remedy: self.near_miss(name),
+        })
     }
 
     /// The place of a column that may be absent.
     pub(crate) fn optional(&self, name: &str) -> Option<Column> {
-        self.source
-            .header
-            .iter()
-            .position(|h| h == name)
-            .map(Column)
+        self.source.header.iter().position(|h| h == name).map(Column)
     }
 
     /// The columns that are none of `known`: worth a note, as one of them may be misspelt.
     pub(crate) fn unused(&self, known: &[&str]) -> Vec<String> {
         let unknown = |h: &&String| !h.is_empty() && !known.contains(&h.as_str());
-        self.source
-            .header
-            .iter()
-            .filter(unknown)
-            .map(|h| shown(h))
-            .collect()
+        self.source.header.iter().filter(unknown).map(|h| shown(h)).collect()
     }
 
     fn near_miss(&self, name: &str) -> Cow<'static, str> {
         let stem = |s: &str| s.trim_end_matches("_s").replace(['_', '-', ' '], "");
-        match self
-            .source
-            .header
-            .iter()
-            .find(|h| !h.is_empty() && stem(h) == stem(name))
-        {
+        match self.source.header.iter().find(|h| !h.is_empty() && stem(h) == stem(name)) {
             Some(h) => format!("rename column {} to {name}", shown(h)).into(),
             None => format!("add a column {name} to the header and to each row").into(),
         }
@@ -151,19 +113,10 @@ impl Table {
         let problem = format!("{have} fields where the header has {want}");
         let path = self.source.path.clone();
         Err(if have < want && self.cut_last_line {
-            TraceError::Truncated {
-                path,
-                line: row.line,
-                problem: format!("the last row has {problem}"),
-            }
+            TraceError::Truncated { path, line: row.line, problem: format!("the last row has {problem}") }
         } else {
             let remedy = "write every field, empty ones too, and put fields that contain commas in double quotes";
-            TraceError::BadRow {
-                path,
-                line: row.line,
-                problem,
-                remedy: remedy.into(),
-            }
+            TraceError::BadRow { path, line: row.line, problem, remedy: remedy.into() }
         })
     }
 
@@ -174,15 +127,9 @@ impl Table {
             let mut parser = Parser::default();
             let mut last = false;
             while !parser.done && !last {
-                let bytes = self
-                    .reader
-                    .fill_buf()
-                    .map_err(|e| TraceError::io(&self.source.path, e))?;
+                let bytes = self.reader.fill_buf().map_err(|e| TraceError::io(&self.source.path, e))?;
                 last = bytes.is_empty();
-                let used = bytes
-                    .iter()
-                    .position(|b| parser.take(*b))
-                    .map_or(bytes.len(), |at| at + 1);
+                let used = bytes.iter().position(|b| parser.take(*b)).map_or(bytes.len(), |at| at + 1);
                 self.reader.consume(used);
                 if parser.bytes.len() > ROW_BYTES {
                     let problem = "a row of more than 1 MiB".to_owned();
@@ -202,21 +149,12 @@ impl Table {
             self.cut_last_line = last;
             if last && parser.is_open() {
                 let problem = "a double quote opens and is never closed".to_owned();
-                return Err(TraceError::Truncated {
-                    path: self.source.path.clone(),
-                    line,
-                    problem,
-                });
+                return Err(TraceError::Truncated { path: self.source.path.clone(), line, problem });
             }
             if parser.stray_quote {
                 let problem = "text after a closing double quote".to_owned();
                 let remedy = "double the quotes inside a quoted field".into();
-                return Err(TraceError::BadRow {
-                    path: self.source.path.clone(),
-                    line,
-                    problem,
-                    remedy,
-                });
+                return Err(TraceError::BadRow { path: self.source.path.clone(), line, problem, remedy });
             }
             if !parser.is_blank() {
                 return self.row(parser, line).map(Some);
@@ -227,49 +165,33 @@ impl Table {
     fn row(&self, mut parser: Parser, line: u64) -> Result<Row, TraceError> {
         parser.ends.push(parser.bytes.len());
         let bad = parser.bytes.contains(&0);
-        let text = String::from_utf8(parser.bytes)
-            .ok()
-            .filter(|_| !bad)
-            .ok_or_else(|| TraceError::NotText {
-                path: self.source.path.clone(),
-                line,
-                problem: "not UTF-8 text",
-                remedy: "give a text file, saved as UTF-8",
-            })?;
-        Ok(Row {
-            source: Rc::clone(&self.source),
-            text,
-            ends: parser.ends,
+        let text = String::from_utf8(parser.bytes).ok().filter(|_| !bad).ok_or_else(|| TraceError::NotText {
+            path: self.source.path.clone(),
             line,
-        })
+            problem: "not UTF-8 text",
+            remedy: "give a text file, saved as UTF-8",
+        })?;
+        Ok(Row { source: Rc::clone(&self.source), text, ends: parser.ends, line })
     }
 }
 
 impl Row {
     /// The field without surrounding blanks (a carriage return before the line break is one).
     pub(crate) fn text(&self, column: Column) -> &str {
-        let begin = column
-            .0
-            .checked_sub(1)
-            .and_then(|n| self.ends.get(n))
-            .copied()
-            .unwrap_or(0);
+        let begin = column.0.checked_sub(1).and_then(|n| self.ends.get(n)).copied().unwrap_or(0);
         let end = self.ends.get(column.0).copied().unwrap_or(begin);
         self.text.get(begin..end).unwrap_or_default().trim()
     }
 
     /// The field, if the column is there and the field is not empty.
     pub(crate) fn maybe(&self, column: Option<Column>) -> Option<(Column, &str)> {
-        column
-            .map(|c| (c, self.text(c)))
-            .filter(|(_, text)| !text.is_empty())
+        column.map(|c| (c, self.text(c))).filter(|(_, text)| !text.is_empty())
     }
 
     /// A time or duration: decimal seconds in the file, milliseconds here (rounded half up).
     pub(crate) fn ms(&self, column: Column) -> Result<u64, TraceError> {
-        let ms = scaled(self.text(column), 3)
-            .map_err(|f| self.number(column, f, "seconds as a plain number, 0 or more"))?
-            .0;
+        let ms =
+            scaled(self.text(column), 3).map_err(|f| self.number(column, f, "seconds as a plain number, 0 or more"))?.0;
         if ms > MAX_MS {
             return Err(self.fault(
                 column,
@@ -293,21 +215,9 @@ impl Row {
     }
 
     /// A decimal times ten to the power `scale`, of at most `max` after scaling.
-    pub(crate) fn decimal(
-        &self,
-        column: Column,
-        scale: i32,
-        max: u64,
-        want: &str,
-    ) -> Result<u64, TraceError> {
-        let value = scaled(self.text(column), scale)
-            .map_err(|f| self.number(column, f, want))?
-            .0;
-        if value > max {
-            Err(self.number(column, NumberFault::TooLarge, want))
-        } else {
-            Ok(value)
-        }
+    pub(crate) fn decimal(&self, column: Column, scale: i32, max: u64, want: &str) -> Result<u64, TraceError> {
+        let value = scaled(self.text(column), scale).map_err(|f| self.number(column, f, want))?.0;
+        if value > max { Err(self.number(column, NumberFault::TooLarge, want)) } else { Ok(value) }
     }
 
     /// An id: not empty, of at most 256 bytes, without control characters.
@@ -330,12 +240,7 @@ impl Row {
         TraceError::BadValue {
             path: self.source.path.clone(),
             line: self.line,
-            column: self
-                .source
-                .header
-                .get(column.0)
-                .map(|h| shown(h).into())
-                .unwrap_or_default(),
+            column: self.source.header.get(column.0).map(|h| shown(h).into()).unwrap_or_default(),
             value: shown(self.text(column)).into(),
             problem: problem.into(),
             remedy: remedy.into(),

@@ -130,7 +130,8 @@ pub(super) struct Cluster {
     used: BTreeMap<usize, Vec<u32>>,
     completions: BTreeMap<JobId, u32>,
     saved: BTreeMap<JobId, Span>,
-    violations: Vec<String>,
+    /// Rules that were broken since the world last looked.
+    pub(super) violations: Vec<String>,
 }
 
 impl Cluster {
@@ -293,11 +294,6 @@ impl Cluster {
     pub(super) fn working_on(&self, instance: usize) -> Option<(JobId, Attempt)> {
         let mut runs = self.on.get(&instance)?.iter().map(|ix| &self.runs[*ix]);
         runs.find(|r| r.alive() && !r.broken && !r.stopping && !r.met).map(|r| r.key)
-    }
-
-    /// Takes the next rule that was broken.
-    pub(super) fn violation(&mut self) -> Option<String> {
-        self.violations.pop()
     }
 
     pub(super) fn make_undead(&mut self, job: JobId, attempt: Attempt) {

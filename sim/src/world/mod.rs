@@ -15,6 +15,8 @@ mod cloud;
 mod cluster;
 pub(crate) mod hash;
 mod rebuild;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -367,9 +369,7 @@ impl World {
             }
             run => self.cluster.happen(at, run, &self.options, &mut self.agenda, &mut self.books, events),
         }
-        if let Some(over) = self.cluster.violation() {
-            self.violations.push(over);
-        }
+        self.violations.append(&mut self.cluster.violations);
     }
 
     /// An instance is no more, and so is every worker on it.
@@ -390,9 +390,7 @@ impl World {
         let places: Vec<_> = places.collect();
         let shape = |ix: usize| self.cloud.gpus(ix);
         self.cluster.start(now, order, &places, spec, truth, &self.options, &mut self.agenda, &shape);
-        if let Some(over) = self.cluster.violation() {
-            self.violations.push(over);
-        }
+        self.violations.append(&mut self.cluster.violations);
     }
 
     fn check_idle(&mut self, ix: usize) {

@@ -7,10 +7,7 @@ use std::path::PathBuf;
 #[allow(dead_code, reason = "each test file uses its part of this module")]
 pub fn real(name: &str) -> Option<PathBuf> {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let found = here
-        .ancestors()
-        .map(|up| up.join("shared/traces").join(name))
-        .find(|p| p.is_file());
+    let found = here.ancestors().map(|up| up.join("shared/traces").join(name)).find(|p| p.is_file());
     match &found {
         Some(path) => println!("real data: {}", path.display()),
         None => println!("{name} is not here: generated data instead"),
@@ -24,10 +21,7 @@ pub fn as_csv(jobs: &[forebay_sim::trace::TraceJob]) -> String {
     let mut out = String::from("job_id,submit_s,duration_s,gpus,queue,user\n");
     for j in jobs {
         let (submit, run) = (seconds(j.submit_ms), seconds(j.duration_ms));
-        let (queue, user) = (
-            j.queue.clone().unwrap_or_default(),
-            j.user.clone().unwrap_or_default(),
-        );
+        let (queue, user) = (j.queue.clone().unwrap_or_default(), j.user.clone().unwrap_or_default());
         out += &format!("{},{submit},{run},{},{queue},{user}\n", j.id, j.gpus);
     }
     out

@@ -29,7 +29,8 @@ pub fn binary() -> &'static Path {
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
         let path = target.join("release").join(format!("forebay{}", std::env::consts::EXE_SUFFIX));
         if !path.exists() {
-            let built = Command::new(env!("CARGO")).args(["build", "--release", "-p", "forebay"]).current_dir(root()).status();
+            let built =
+                Command::new(env!("CARGO")).args(["build", "--release", "-p", "forebay"]).current_dir(root()).status();
             assert!(built.is_ok_and(|s| s.success()), "`cargo build --release -p forebay` failed");
         }
         path

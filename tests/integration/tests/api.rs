@@ -29,9 +29,15 @@ fn a_job_goes_the_whole_way_round() {
     let (status, taken) = server.post(&submission("train-1", 4, 60));
     assert_eq!(status, 202, "{taken}");
     let job = taken["accepted"][0]["job"].as_str().expect("a job").to_owned();
-    assert!(job.starts_with("job-") && taken["accepted"][0]["subject"] == "train-1" && taken["accepted"][0]["new"] == true);
+    assert!(
+        job.starts_with("job-") && taken["accepted"][0]["subject"] == "train-1" && taken["accepted"][0]["new"] == true
+    );
     let (_, again) = server.post(&submission("train-1", 4, 60));
-    assert_eq!((&again["accepted"][0]["job"], &again["accepted"][0]["new"]), (&json!(job), &json!(false)), "the same again is the same job");
+    assert_eq!(
+        (&again["accepted"][0]["job"], &again["accepted"][0]["new"]),
+        (&json!(job), &json!(false)),
+        "the same again is the same job"
+    );
     let (status, conflict) = server.post(&submission("train-1", 8, 60));
     assert_eq!((status, &conflict["error"]["code"]), (400, &json!("Conflict")), "{conflict}");
     let (status, over) = server.get(&format!("/v1/jobs/{job}?waitFor=terminal&timeout=30s"));
@@ -42,7 +48,8 @@ fn a_job_goes_the_whole_way_round() {
     let events: Vec<Value> = statuses.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
     let numbers: Vec<u64> = events.iter().filter_map(|e| e["data"]["number"].as_u64()).collect();
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "no gap, no double");
-    let kinds: Vec<&str> = events.iter().filter(|e| e["subject"] == "train-1").filter_map(|e| e["type"].as_str()).collect();
+    let kinds: Vec<&str> =
+        events.iter().filter(|e| e["subject"] == "train-1").filter_map(|e| e["type"].as_str()).collect();
     assert_eq!((kinds.first(), kinds.last()), (Some(&"status.queued"), Some(&"status.completed")), "{kinds:?}");
     let (_, stream) = server.send("GET", "/v1/status?after=1&follow=false", &[("accept", "text/event-stream")], &[]);
     assert!(stream.starts_with("id: 2\nevent: status."), "{stream}");
@@ -67,7 +74,10 @@ fn jobs_are_explained_cancelled_and_planned_on() {
     assert_eq!(plan.code, 0, "{plan:?}");
     let pending = plan.json()["pending"].as_array().cloned().expect("pending");
     assert_eq!(pending.len(), 2, "{pending:?}");
-    assert!(pending.iter().all(|p| p["reason"].as_str().is_some_and(|r| !r.is_empty()) && p["subject"].is_string()), "{pending:?}");
+    assert!(
+        pending.iter().all(|p| p["reason"].as_str().is_some_and(|r| !r.is_empty()) && p["subject"].is_string()),
+        "{pending:?}"
+    );
     let (status, cancelled) = server.send("POST", "/v1/jobs/long/cancel", &[], &[]);
     assert_eq!(status, 202, "{cancelled}");
     let waited = server.ask(folder.path(), &["wait", "long", "--timeout", "30s"]);
@@ -103,9 +113,17 @@ fn three_ways_to_write_an_event() {
         "data": { "gang": { "each": { "gpus": 1 } } } });
     let data = structured["data"].to_string();
     let one = structured.to_string();
-    let batch = json!([structured, submission("bare", 1, 60), { "type": "job.submitted", "subject": "bad", "data": {} }]).to_string();
-    let binary = [("content-type", "application/json"), ("ce-specversion", "1.0"), ("ce-type", "job.submitted"), ("ce-source", "//t"),
-        ("ce-id", "2"), ("ce-subject", "binary")];
+    let batch =
+        json!([structured, submission("bare", 1, 60), { "type": "job.submitted", "subject": "bad", "data": {} }])
+            .to_string();
+    let binary = [
+        ("content-type", "application/json"),
+        ("ce-specversion", "1.0"),
+        ("ce-type", "job.submitted"),
+        ("ce-source", "//t"),
+        ("ce-id", "2"),
+        ("ce-subject", "binary"),
+    ];
     let cases: [(&[(&str, &str)], &str, usize, usize); 3] = [
         (&[("content-type", "application/cloudevents+json; charset=utf-8")], &one, 1, 0),
         (&[("content-type", "application/cloudevents-batch+json")], &batch, 2, 1),

@@ -8,11 +8,7 @@ use super::{File, Finding, extension};
 pub fn check(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut linked = BTreeSet::new();
-    let there = |path: &str| {
-        files
-            .iter()
-            .any(|f| f.path == path || f.path.starts_with(&format!("{path}/")))
-    };
+    let there = |path: &str| files.iter().any(|f| f.path == path || f.path.starts_with(&format!("{path}/")));
     for page in files.iter().filter(|file| extension(&file.path) == "md") {
         for (line, link) in links(&page.text) {
             let Some(target) = resolve(&page.path, link) else {
@@ -30,10 +26,7 @@ pub fn check(files: &[File]) -> Vec<Finding> {
             }
         }
     }
-    for page in files
-        .iter()
-        .filter(|file| file.path.starts_with("docs/") && extension(&file.path) == "md")
-    {
+    for page in files.iter().filter(|file| file.path.starts_with("docs/") && extension(&file.path) == "md") {
         if !linked.contains(&page.path) {
             findings.push(Finding::new(
                 page,
@@ -56,11 +49,7 @@ fn policies_without_introduction(files: &[File]) -> Vec<Finding> {
             continue;
         };
         if extension(name) == "yaml" && !name.contains('/') && !readme.text.contains(name) {
-            findings.push(Finding::new(
-                readme,
-                0,
-                format!("does not name `{name}`; say in a line whom it is for"),
-            ));
+            findings.push(Finding::new(readme, 0, format!("does not name `{name}`; say in a line whom it is for")));
         }
     }
     findings
@@ -115,14 +104,8 @@ mod tests {
     #[test]
     fn a_page_is_linked_and_a_link_leads_somewhere() {
         let files = [
-            file(
-                "README.md",
-                "[a](docs/A.md#top) [out](https://example.org/x.md) [top](#top) [gone](docs/C.md)\n",
-            ),
-            file(
-                "docs/A.md",
-                "[up](../README.md) [folder](../policies/)\n```\n[not a link](x.md)\n```\n",
-            ),
+            file("README.md", "[a](docs/A.md#top) [out](https://example.org/x.md) [top](#top) [gone](docs/C.md)\n"),
+            file("docs/A.md", "[up](../README.md) [folder](../policies/)\n```\n[not a link](x.md)\n```\n"),
             file("docs/B.md", "[itself](B.md)\n"),
             file("policies/a.yaml", ""),
         ];

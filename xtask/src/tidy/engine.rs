@@ -25,26 +25,17 @@ pub fn check(file: &File) -> Vec<Finding> {
         ));
     }
     let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
-    let tests = lines
-        .windows(2)
-        .position(|pair| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod tests"));
+    let tests = lines.windows(2).position(|pair| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod tests"));
     // Tests come last in a file, and may use std.
     for (at, line) in lines[..tests.unwrap_or(lines.len())].iter().enumerate() {
         let code = line.split("//").next().unwrap_or_default();
         for (word, remedy) in [
             ("f32", "use an integer unit of units.rs"),
             ("f64", "use an integer unit of units.rs"),
-            (
-                "std",
-                "use core or alloc; what needs std belongs to the controller or the simulator",
-            ),
+            ("std", "use core or alloc; what needs std belongs to the controller or the simulator"),
         ] {
             if words(code).any(|found| found == word) {
-                findings.push(Finding::new(
-                    file,
-                    at + 1,
-                    format!("`{word}` in the engine; {remedy}"),
-                ));
+                findings.push(Finding::new(file, at + 1, format!("`{word}` in the engine; {remedy}")));
             }
         }
     }
@@ -54,13 +45,7 @@ pub fn check(file: &File) -> Vec<Finding> {
 /// The identifiers of a line. A literal such as `1f64` counts as its suffix.
 fn words(code: &str) -> impl Iterator<Item = &str> {
     let parts = code.split(|c: char| !c.is_alphanumeric() && c != '_');
-    parts.map(|word| {
-        if word.starts_with(|c: char| c.is_ascii_digit()) {
-            suffix(word)
-        } else {
-            word
-        }
-    })
+    parts.map(|word| if word.starts_with(|c: char| c.is_ascii_digit()) { suffix(word) } else { word })
 }
 
 fn suffix(literal: &str) -> &str {
@@ -70,25 +55,11 @@ fn suffix(literal: &str) -> &str {
 /// Compares what the engine links with the committed list.
 pub fn check_dependencies(root: &Path, files: &[File]) -> Result<Vec<Finding>, Failure> {
     let mut ask = cargo(root);
-    ask.args([
-        "tree",
-        "-p",
-        "forebay-engine",
-        "-e",
-        "normal,no-proc-macro",
-        "--target",
-        "all",
-    ]);
+    ask.args(["tree", "-p", "forebay-engine", "-e", "normal,no-proc-macro", "--target", "all"]);
     ask.args(["--prefix", "none", "--no-dedupe", "--format", "{p}|{f}"]);
     let linked = linked(&capture(&mut ask)?);
-    let missing = File {
-        path: LIST.to_owned(),
-        text: String::new(),
-    };
-    let list = files
-        .iter()
-        .find(|file| file.path == LIST)
-        .unwrap_or(&missing);
+    let missing = File { path: LIST.to_owned(), text: String::new() };
+    let list = files.iter().find(|file| file.path == LIST).unwrap_or(&missing);
     Ok(compare(list, &linked))
 }
 
@@ -108,17 +79,9 @@ fn linked(tree: &str) -> Vec<String> {
 }
 
 fn compare(list: &File, linked: &[String]) -> Vec<Finding> {
-    let listed: Vec<(usize, &str)> = list
-        .text
-        .lines()
-        .enumerate()
-        .map(|(at, line)| (at + 1, line.trim()))
-        .collect();
+    let listed: Vec<(usize, &str)> = list.text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())).collect();
     let mut findings = Vec::new();
-    for row in linked
-        .iter()
-        .filter(|row| !listed.iter().any(|(_, line)| line == row))
-    {
+    for row in linked.iter().filter(|row| !listed.iter().any(|(_, line)| line == row)) {
         let what = format!(
             "the engine links `{row}`, which is not listed; if it is meant, add this line, and its why to docs/DESIGN.md"
         );
@@ -127,11 +90,7 @@ fn compare(list: &File, linked: &[String]) -> Vec<Finding> {
     for (at, line) in listed {
         let entry = !line.is_empty() && !line.starts_with('#');
         if entry && !linked.iter().any(|row| row == line) {
-            findings.push(Finding::new(
-                list,
-                at,
-                format!("the engine no longer links `{line}`; remove this line"),
-            ));
+            findings.push(Finding::new(list, at, format!("the engine no longer links `{line}`; remove this line")));
         }
     }
     findings
@@ -158,25 +117,15 @@ mod tests {
             ("#[cfg(test)]\nmod tests {\n    use std::vec;\n}", 0),
         ];
         for (code, findings) in cases {
-            assert_eq!(
-                check(&file("src/stage/place.rs", code)).len(),
-                findings,
-                "{code}"
-            );
-            assert!(
-                check(&file("controller/src/lib.rs", code)).is_empty(),
-                "{code}"
-            );
+            assert_eq!(check(&file("src/stage/place.rs", code)).len(), findings, "{code}");
+            assert!(check(&file("controller/src/lib.rs", code)).is_empty(), "{code}");
         }
     }
 
     #[test]
     fn the_engine_is_no_std() {
         assert!(check(&file("src/lib.rs", "//! x\n#![no_std]\n")).is_empty());
-        assert_eq!(
-            check(&file("src/lib.rs", "//! x\n// #![no_std]\n")).len(),
-            1
-        );
+        assert_eq!(check(&file("src/lib.rs", "//! x\n// #![no_std]\n")).len(), 1);
     }
 
     #[test]
@@ -184,13 +133,7 @@ mod tests {
         let tree = "forebay-engine v0.1.0 (path)|\npostcard v1.1.3|alloc\nserde v1.0.2|alloc,derive\ncobs v0.3.0|\nserde v1.0.2|alloc,derive\n";
         let linked = linked(tree);
         assert_eq!(linked, ["cobs", "postcard alloc", "serde alloc,derive"]);
-        assert!(
-            compare(
-                &file(LIST, "# why\ncobs\npostcard alloc\nserde alloc,derive\n"),
-                &linked
-            )
-            .is_empty()
-        );
+        assert!(compare(&file(LIST, "# why\ncobs\npostcard alloc\nserde alloc,derive\n"), &linked).is_empty());
         let findings = compare(&file(LIST, "cobs\nlibc std\nserde alloc,derive\n"), &linked);
         assert_eq!(
             shown(&findings),

@@ -12,18 +12,9 @@ use crate::command::capture;
 /// Every text file under the root, in order of path.
 pub fn read_all(root: &Path) -> Result<Vec<File>, Failure> {
     let mut git = Command::new("git");
-    git.current_dir(root).args([
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ]);
+    git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let listed = capture(&mut git).map_err(|e| {
-        Failure::new(format!(
-            "{}\ntidy asks git which files are the project's: run it in a clone",
-            e.message
-        ))
+        Failure::new(format!("{}\ntidy asks git which files are the project's: run it in a clone", e.message))
     })?;
     let mut paths: Vec<&str> = listed.split('\0').filter(|path| !path.is_empty()).collect();
     paths.sort_unstable();
@@ -39,10 +30,7 @@ pub fn read_all(root: &Path) -> Result<Vec<File>, Failure> {
         if let Ok(text) = String::from_utf8(bytes)
             && !text.contains('\0')
         {
-            files.push(File {
-                path: path.to_owned(),
-                text,
-            });
+            files.push(File { path: path.to_owned(), text });
         }
     }
     Ok(files)

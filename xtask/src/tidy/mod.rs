@@ -33,22 +33,14 @@ pub struct Finding {
 
 impl Finding {
     fn new(file: &File, line: usize, what: impl Into<String>) -> Self {
-        Self {
-            path: file.path.clone(),
-            line,
-            what: what.into(),
-        }
+        Self { path: file.path.clone(), line, what: what.into() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, line, what } = self;
-        if *line == 0 {
-            write!(f, "{path}: {what}")
-        } else {
-            write!(f, "{path}:{line}: {what}")
-        }
+        if *line == 0 { write!(f, "{path}: {what}") } else { write!(f, "{path}:{line}: {what}") }
     }
 }
 
@@ -72,10 +64,7 @@ pub fn run(workspace: &Workspace) -> Result<(), Failure> {
     }
     let formatted = run_command(cargo(workspace.root()).args(["fmt", "--all", "--check"]));
     if !findings.is_empty() {
-        return Err(Failure::new(format!(
-            "tidy: {}, each with its place above",
-            count(findings.len(), "finding")
-        )));
+        return Err(Failure::new(format!("tidy: {}, each with its place above", count(findings.len(), "finding"))));
     }
     formatted.map_err(|e| Failure::new(format!("{}\nmend: cargo fmt --all", e.message)))
 }
@@ -86,18 +75,12 @@ fn count(n: usize, noun: &str) -> String {
 
 /// The file's extension, or nothing.
 fn extension(path: &str) -> &str {
-    Path::new(path)
-        .extension()
-        .and_then(|e| e.to_str())
-        .unwrap_or_default()
+    Path::new(path).extension().and_then(|e| e.to_str()).unwrap_or_default()
 }
 
 #[cfg(test)]
 fn file(path: &str, text: &str) -> File {
-    File {
-        path: path.to_owned(),
-        text: text.to_owned(),
-    }
+    File { path: path.to_owned(), text: text.to_owned() }
 }
 
 #[cfg(test)]

@@ -23,11 +23,7 @@ pub fn check(file: &File) -> Vec<Finding> {
     }
     let lines = file.text.lines().count();
     if lines > MOST_LINES {
-        findings.push(Finding::new(
-            file,
-            0,
-            format!("{lines} lines, at most {MOST_LINES}; split it by what it does"),
-        ));
+        findings.push(Finding::new(file, 0, format!("{lines} lines, at most {MOST_LINES}; split it by what it does")));
     }
     findings.extend(allows_without_why(file));
     findings
@@ -36,9 +32,7 @@ pub fn check(file: &File) -> Vec<Finding> {
 /// The files between the two bounds, longest first.
 pub fn long_files(files: &[File]) -> Vec<(&str, usize)> {
     let rust = files.iter().filter(|file| extension(&file.path) == "rs");
-    let mut long: Vec<_> = rust
-        .map(|file| (file.path.as_str(), file.text.lines().count()))
-        .collect();
+    let mut long: Vec<_> = rust.map(|file| (file.path.as_str(), file.text.lines().count())).collect();
     long.retain(|(_, lines)| (MANY_LINES + 1..=MOST_LINES).contains(lines));
     long.sort_by_key(|(path, lines)| (std::cmp::Reverse(*lines), *path));
     long
@@ -54,12 +48,8 @@ fn allows_without_why(file: &File) -> Vec<Finding> {
             continue;
         }
         // An attribute may run over several lines, up to the one that closes it.
-        let end = (at..lines.len())
-            .find(|&i| lines[i].contains(']'))
-            .unwrap_or(at);
-        let within = lines[at..=end]
-            .iter()
-            .any(|l| l.contains("reason =") || l.contains("//"));
+        let end = (at..lines.len()).find(|&i| lines[i].contains(']')).unwrap_or(at);
+        let within = lines[at..=end].iter().any(|l| l.contains("reason =") || l.contains("//"));
         let above = at.checked_sub(1).is_some_and(|i| is_comment(lines[i]));
         if !within && !above {
             findings.push(Finding::new(
@@ -96,17 +86,8 @@ mod tests {
     fn a_file_may_have_800_lines_and_is_listed_beyond_400() {
         let of = |path, lines: usize| file(path, &"//! x\n".repeat(lines));
         assert!(check(&of("a.rs", 800)).is_empty());
-        assert_eq!(
-            shown(&check(&of("a.rs", 801))),
-            ["a.rs: 801 lines, at most 800; split it by what it does"]
-        );
-        let files = [
-            of("a.rs", 400),
-            of("b.rs", 401),
-            of("c.rs", 800),
-            of("d.rs", 801),
-            of("e.md", 500),
-        ];
+        assert_eq!(shown(&check(&of("a.rs", 801))), ["a.rs: 801 lines, at most 800; split it by what it does"]);
+        let files = [of("a.rs", 400), of("b.rs", 401), of("c.rs", 800), of("d.rs", 801), of("e.md", 500)];
         assert_eq!(long_files(&files), [("c.rs", 800), ("b.rs", 401)]);
     }
 
@@ -115,32 +96,20 @@ mod tests {
         let cases = [
             ("#[allow(dead_code)] // read by the debugger", true),
             ("// Read by the debugger.\n#[allow(dead_code)]", true),
-            (
-                "#[expect(dead_code, reason = \"read by the debugger\")]",
-                true,
-            ),
-            (
-                "#[allow(\n    dead_code,\n    reason = \"read by the debugger\"\n)]",
-                true,
-            ),
+            ("#[expect(dead_code, reason = \"read by the debugger\")]", true),
+            ("#[allow(\n    dead_code,\n    reason = \"read by the debugger\"\n)]", true),
             ("#[allow(dead_code)]", false),
             ("#![allow(dead_code)]", false),
             ("#[expect(dead_code)]", false),
             ("/// A field.\n#[allow(dead_code)]", false),
             ("#[cfg_attr(test, allow(dead_code))]", false),
-            (
-                "#[allow(\n    dead_code\n)]\nfn f() {} // not its why",
-                false,
-            ),
+            ("#[allow(\n    dead_code\n)]\nfn f() {} // not its why", false),
             ("let x = o.expect(\"there\");", true),
         ];
         for (code, fine) in cases {
             let findings = check(&file("src/a.rs", &format!("//! x\n\n{code}\n")));
             assert_eq!(findings.is_empty(), fine, "{code}");
-            assert!(
-                findings.iter().all(|finding| finding.what == NO_WHY),
-                "{code}"
-            );
+            assert!(findings.iter().all(|finding| finding.what == NO_WHY), "{code}");
         }
     }
 }

@@ -4,38 +4,14 @@ use super::{File, Finding, extension};
 
 /// What no file may say, with the reason. Split, so that this list is not its own first finding.
 const FORBIDDEN: [(&str, &str); 9] = [
-    (
-        concat!("index.crates", ".io"),
-        "a registry's host; name the package, cargo knows where it is",
-    ),
-    (
-        concat!("static.crates", ".io"),
-        "a registry's host; name the package, cargo knows where it is",
-    ),
-    (
-        concat!("registry.npmjs", ".org"),
-        "a registry's host; name the package",
-    ),
-    (
-        concat!("files.pythonhosted", ".org"),
-        "a registry's host; name the package",
-    ),
-    (
-        concat!("proxy.golang", ".org"),
-        "a registry's host; name the module",
-    ),
-    (
-        concat!("/ro", "ot/"),
-        "a home of one machine; use a path from the project's root",
-    ),
-    (
-        concat!("/ho", "me/"),
-        "a home of one machine; use a path from the project's root",
-    ),
-    (
-        concat!("/Us", "ers/"),
-        "a home of one machine; use a path from the project's root",
-    ),
+    (concat!("index.crates", ".io"), "a registry's host; name the package, cargo knows where it is"),
+    (concat!("static.crates", ".io"), "a registry's host; name the package, cargo knows where it is"),
+    (concat!("registry.npmjs", ".org"), "a registry's host; name the package"),
+    (concat!("files.pythonhosted", ".org"), "a registry's host; name the package"),
+    (concat!("proxy.golang", ".org"), "a registry's host; name the module"),
+    (concat!("/ro", "ot/"), "a home of one machine; use a path from the project's root"),
+    (concat!("/ho", "me/"), "a home of one machine; use a path from the project's root"),
+    (concat!("/Us", "ers/"), "a home of one machine; use a path from the project's root"),
     (concat!("<<<<", "<<<"), "a merge was left unfinished"),
 ];
 
@@ -53,19 +29,11 @@ pub fn check(file: &File) -> Vec<Finding> {
             }
         }
         if by_hand && line.ends_with([' ', '\t', '\r']) {
-            findings.push(Finding::new(
-                file,
-                at + 1,
-                "white space at the end of the line; remove it",
-            ));
+            findings.push(Finding::new(file, at + 1, "white space at the end of the line; remove it"));
         }
     }
     if by_hand && !file.text.is_empty() && !file.text.ends_with('\n') {
-        findings.push(Finding::new(
-            file,
-            0,
-            "no line end after the last line; add one",
-        ));
+        findings.push(Finding::new(file, 0, "no line end after the last line; add one"));
     }
     findings
 }

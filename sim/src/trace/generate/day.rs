@@ -15,8 +15,7 @@ use serde_json::{Value, json};
 
 use super::SplitMix64;
 use super::event::{
-    Cancelled, Checkpoint, Drought, Each, Event, Gang, Job, Labels, Market, Retry, Run, Simulation,
-    Workers,
+    Cancelled, Checkpoint, Drought, Each, Event, Gang, Job, Labels, Market, Retry, Run, Simulation, Workers,
 };
 
 /// When the example day begins.
@@ -93,22 +92,9 @@ const CLASSES: [Class; 13] = [
 /// The first line is a `simulation.market` event, which tells the simulated cloud when spot is gone.
 #[must_use]
 pub fn generate_day(seed: u64) -> String {
-    let mut day = Day {
-        lines: Vec::new(),
-        events: 0,
-    };
-    let drought = Drought {
-        from: stamp(DROUGHT.0),
-        to: stamp(DROUGHT.1),
-    };
-    day.push(
-        0,
-        "simulation.market",
-        "urn:forebay:simulation.market:1",
-        "simulation",
-        "day",
-        Market { drought },
-    );
+    let mut day = Day { lines: Vec::new(), events: 0 };
+    let drought = Drought { from: stamp(DROUGHT.0), to: stamp(DROUGHT.1) };
+    day.push(0, "simulation.market", "urn:forebay:simulation.market:1", "simulation", "day", Market { drought });
     for class in &CLASSES {
         let mut rng = SplitMix64::named(seed, &format!("{}/{}", class.queue, class.name));
         for n in 0..class.jobs {
@@ -140,11 +126,7 @@ fn service(day: &mut Day) {
     job.gang.workers = Workers { min: 1, max: 4 };
     job.expected_run = None;
     job.labels.class = "service";
-    job.simulation = Simulation {
-        duration_s: (24 * HOUR - at) / 1000,
-        gpu_util: json!(0.55),
-        failures: None,
-    };
+    job.simulation = Simulation { duration_s: (24 * HOUR - at) / 1000, gpu_util: json!(0.55), failures: None };
     day.submit(at, "search-service", job);
 }
 
@@ -192,17 +174,8 @@ fn second_thoughts(day: &mut Day, seed: u64) {
     let at = 11 * HOUR + 20 * MINUTE;
     let job = day.job(&class, &mut rng, 0, at);
     day.submit(at, "finetune-abandoned", job);
-    let reason = Cancelled {
-        reason: "superseded by a newer data set",
-    };
-    day.push(
-        at + 31 * MINUTE,
-        "job.cancelled",
-        "urn:forebay:job.cancelled:1",
-        "vision",
-        "finetune-abandoned",
-        reason,
-    );
+    let reason = Cancelled { reason: "superseded by a newer data set" };
+    day.push(at + 31 * MINUTE, "job.cancelled", "urn:forebay:job.cancelled:1", "vision", "finetune-abandoned", reason);
 }
 
 struct Day {
@@ -220,8 +193,7 @@ impl Day {
         };
         // What a team expects of its own jobs: 80 to 140 % of the truth, in whole minutes.
         let expected = (seconds * rng.between(80, 140) / 100).div_ceil(60).max(1);
-        let busy =
-            [0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95][usize::try_from(rng.below(7)).unwrap_or(0)];
+        let busy = [0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95][usize::try_from(rng.below(7)).unwrap_or(0)];
         let hit = |every: u64| every != u64::MAX && n % every == every - 1;
         let (team, subteam) = class.queue.split_once('/').unwrap_or((class.queue, ""));
         Job {
@@ -234,10 +206,7 @@ impl Day {
                 args: vec!["--seed".to_owned(), n.to_string()],
             },
             gang: Gang {
-                workers: Workers {
-                    min: class.workers,
-                    max: class.workers,
-                },
+                workers: Workers { min: class.workers, max: class.workers },
                 each: Each {
                     gpus: gpus(class.milli),
                     models: class.models.to_vec(),
@@ -246,31 +215,19 @@ impl Day {
                 },
                 within: (class.workers > 1).then_some("zone"),
             },
-            sharing: if (1..1000).contains(&class.milli) {
-                "shared"
-            } else {
-                "exclusive"
-            },
+            sharing: if (1..1000).contains(&class.milli) { "shared" } else { "exclusive" },
             completion: "all",
-            retry: hit(class.fail_every).then_some(Retry {
-                attempts: 3,
-                backoff: "30s",
-            }),
+            retry: hit(class.fail_every).then_some(Retry { attempts: 3, backoff: "30s" }),
             checkpoint: class.checkpoint.map(|every| Checkpoint {
                 uri: format!("s3://checkpoints/{}/{}-{n:03}/", class.queue, class.name),
                 every,
                 grace: "90s",
             }),
             expected_run: Some(format!("{expected}m")),
-            deadline: hit(class.deadline_every)
-                .then(|| stamp(at + (3 * seconds * 1000).max(seconds * 1000 + HOUR))),
+            deadline: hit(class.deadline_every).then(|| stamp(at + (3 * seconds * 1000).max(seconds * 1000 + HOUR))),
             simulation: Simulation {
                 duration_s: seconds,
-                gpu_util: if class.milli == 0 {
-                    Value::Null
-                } else {
-                    json!(busy)
-                },
+                gpu_util: if class.milli == 0 { Value::Null } else { json!(busy) },
                 failures: hit(class.fail_every).then_some(1),
             },
         }
@@ -278,14 +235,7 @@ impl Day {
 
     fn submit(&mut self, at: u64, subject: &str, job: Job) {
         let team = job.labels.team;
-        self.push(
-            at,
-            "job.submitted",
-            "urn:forebay:job.submitted:1",
-            team,
-            subject,
-            job,
-        );
+        self.push(at, "job.submitted", "urn:forebay:job.submitted:1", team, subject, job);
     }
 
     fn push<D: Serialize>(
@@ -297,10 +247,7 @@ impl Day {
         subject: &str,
         data: D,
     ) {
-        let (source, id) = (
-            format!("//pipelines/{from}"),
-            format!("day-{:04}", self.events),
-        );
+        let (source, id) = (format!("//pipelines/{from}"), format!("day-{:04}", self.events));
         let event = Event {
             specversion: "1.0",
             kind,
@@ -313,16 +260,12 @@ impl Day {
         };
         self.events += 1;
         // Structs of text and numbers have no way to fail; an empty line would fail the example's own test.
-        self.lines
-            .push((at, serde_json::to_string(&event).unwrap_or_default()));
+        self.lines.push((at, serde_json::to_string(&event).unwrap_or_default()));
     }
 
     fn finish(mut self) -> String {
         self.lines.sort_by_key(|(at, _)| *at);
-        self.lines
-            .into_iter()
-            .map(|(_, line)| line + "\n")
-            .collect()
+        self.lines.into_iter().map(|(_, line)| line + "\n").collect()
     }
 }
 
@@ -337,11 +280,7 @@ fn labels(team: &str, class: &str) -> Labels {
         "backfill" => "backfill",
         _ => "batch",
     };
-    Labels {
-        team,
-        class,
-        cost_center,
-    }
+    Labels { team, class, cost_center }
 }
 
 fn gpus(milli: u64) -> Value {
@@ -355,17 +294,8 @@ fn gpus(milli: u64) -> Value {
 /// Milliseconds after the day's start as RFC 3339; days beyond the month's end do not occur.
 fn stamp(at: u64) -> String {
     let (day, rest) = (2 + at / (24 * HOUR), at % (24 * HOUR));
-    let (hour, minute, second, ms) = (
-        rest / HOUR,
-        rest / MINUTE % 60,
-        rest / 1000 % 60,
-        rest % 1000,
-    );
-    let fraction = if ms == 0 {
-        String::new()
-    } else {
-        format!(".{ms:03}")
-    };
+    let (hour, minute, second, ms) = (rest / HOUR, rest / MINUTE % 60, rest / 1000 % 60, rest % 1000);
+    let fraction = if ms == 0 { String::new() } else { format!(".{ms:03}") };
     format!("2026-11-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
 }
 

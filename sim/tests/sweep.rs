@@ -1,0 +1,38 @@
+//! The sweep holds, gives the same twice, and finds what is broken on purpose.
+
+use forebay_sim::sweep::{Sabotage, run, run_with};
+
+/// Enough for every kind of fault to come up.
+const SEEDS: u64 = 60;
+
+#[test]
+fn seeds_hold_and_come_again() {
+    let mut crashes = 0;
+    for seed in 0..SEEDS {
+        let report = run(seed).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(run(seed), Ok(report), "seed {seed} twice");
+        crashes += report.crashes;
+    }
+    assert!(crashes > SEEDS, "only {crashes} crashes");
+}
+
+#[test]
+fn every_sabotage_is_found() {
+    let signs = [
+        (Sabotage::Zombies, "is alive"),
+        (Sabotage::DroppedBatch, "a batch is missing"),
+        (Sabotage::PhantomNode, "the recovered state differs"),
+        (Sabotage::LostSubmission, "was acknowledged and is not known"),
+        (Sabotage::SkippedStatus, "status 4 follows 2"),
+        (Sabotage::HalfGang, "workers, asked"),
+        (Sabotage::ChangedRequest, "asked Launch"),
+    ];
+    assert_eq!(signs.map(|(sabotage, _)| sabotage), Sabotage::ALL);
+    for (sabotage, sign) in signs {
+        let found: Vec<String> =
+            (0..SEEDS).filter_map(|seed| run_with(seed, Some(sabotage)).err()).map(|f| f.to_string()).collect();
+        let hits = found.iter().filter(|text| text.contains(sign)).count();
+        assert!(hits > 0, "{sabotage:?} was found {} times, never as `{sign}`: {:?}", found.len(), found.first());
+        assert!(found[0].contains("cargo xtask sweep --from"), "a failure says how to replay it: {}", found[0]);
+    }
+}

@@ -1,0 +1,213 @@
+//! What the cloud and cluster do about effects, and their own books of what is alive where.
+//!
+//! Never: believes the engine. A start on a node that is down, a GPU taken twice or a second attempt is a failure here.
+
+use super::{Cluster, Run};
+use alloc::collections::{BTreeMap, BTreeSet};
+use forebay_engine::effect::{Action, Effect, WorkerPlace};
+use forebay_engine::event::{Event, GoneWhy, LaunchError};
+use forebay_engine::ids::{Attempt, JobId, NodeId};
+use forebay_engine::job::Gang;
+use forebay_engine::units::Span;
+
+impl Cluster {
+    /// What the world does about an effect, once: repeats of one that was heard change nothing.
+    pub(super) fn act(&mut self, effect: Effect) {
+        let deaf = match effect.action {
+            Action::Launch { .. } => self.deaf.launch,
+            Action::Terminate { .. } => self.deaf.terminate,
+            Action::Start { .. } => self.deaf.start,
+            Action::Stop { .. } => self.deaf.stop,
+        };
+        if deaf || !self.heard.insert(effect.id) {
+            return;
+        }
+        match effect.action {
+            Action::Launch { purchase, offering, count, at_least } => {
+                let stock = self.stock.entry(offering).or_default();
+                let had = count.min(stock.left.unwrap_or(u32::MAX));
+                let (had, error) = match stock.refuses {
+                    Some(error) => (0, Some(error)),
+                    None if had < at_least => (0, Some(LaunchError::Capacity)),
+                    None if had < count => (had, Some(LaunchError::Capacity)),
+                    None => (had, None),
+                };
+                stock.left = stock.left.map(|left| left - had);
+                let never = stock.never_ready;
+                let boot = self.state().offerings()[offering.ix()].offer.boot.0;
+                let mut instances = Vec::new();
+                for _ in 0..had {
+                    let instance = format!("i-{}", self.launched);
+                    self.launched += 1;
+                    self.instances.insert(instance.clone(), false);
+                    if !never {
+                        let ready = Event::NodeReady { instance: instance.clone() };
+                        self.after(self.delays.launch + boot, ready);
+                    }
+                    instances.push(instance);
+                }
+                let outcome = Event::LaunchOutcome { purchase, instances, error };
+                self.after(self.delays.launch, outcome);
+            }
+            Action::Terminate { instance, .. } => {
+                for (job, run) in self.runs.iter().filter(|(_, run)| run.alive) {
+                    let there = run.places.iter().any(|p| self.on(p) == instance);
+                    assert!(!there, "{instance} is terminated under {job}");
+                }
+                let why = GoneWhy::Terminated;
+                self.after(self.delays.terminate, Event::NodeGone { instance, why });
+            }
+            Action::Start { job, attempt, workers, resume_from } => self.start(job, attempt, workers, resume_from.0),
+            Action::Stop { job, attempt, checkpoint, .. } => self.stop(job, attempt, checkpoint),
+        }
+    }
+
+    fn start(&mut self, job: JobId, attempt: Attempt, places: Vec<WorkerPlace>, from: u64) {
+        let alive = self.runs.get(&job).is_some_and(|run| run.alive);
+        assert!(!alive, "{job} starts a second attempt beside the first");
+        let (_, spec) = self.state().job(job).expect("a job that starts exists");
+        let count = places.len() as u32;
+        match &spec.gang {
+            Gang::Workers { min, max, .. } => assert!((*min..=*max).contains(&count)),
+            Gang::Spanning { gpus, .. } => {
+                let sum: u32 = places.iter().map(|p| p.gpus.count_ones()).sum();
+                assert_eq!(sum, *gpus, "{job} starts whole");
+            }
+        }
+        let run = Run {
+            attempt,
+            gang: spec.gang.clone(),
+            alive: true,
+            whole: true,
+            resumed_from: from,
+            since: None,
+            restart: spec.restart.0,
+            places,
+        };
+        let model = |p: &WorkerPlace| {
+            let node = self.state().node(p.node).expect("a claim");
+            self.state().offerings()[node.offering.ix()].models.first().copied()
+        };
+        let models: BTreeSet<_> = run.places.iter().map(model).collect();
+        assert_eq!(models.len(), 1, "{job} is of one model");
+        for place in &run.places {
+            let up = self.instances.get(&self.on(place)).copied();
+            assert_eq!(up, Some(true), "{job} starts on a node that is up");
+        }
+        self.runs.insert(job, run);
+        self.room();
+        self.after(self.delays.start, Event::RunStarted { job, attempt });
+    }
+
+    /// No GPU, core or byte is taken twice.
+    fn room(&self) {
+        let mut gpus: BTreeMap<(NodeId, usize), (u64, u64)> = BTreeMap::new();
+        let mut hosts: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
+        for run in self.runs.values().filter(|run| run.alive) {
+            for place in &run.places {
+                let (each, n) = match &run.gang {
+                    Gang::Workers { each, .. } => (each, 1),
+                    Gang::Spanning { per_gpu, .. } => (per_gpu, u64::from(place.gpus.count_ones())),
+                };
+                let host = hosts.entry(place.node).or_default();
+                *host = (host.0 + each.cpu.0 * n, host.1 + each.mem.0 * n);
+                for at in (0..64).filter(|at| place.gpus & (1 << at) != 0) {
+                    let gpu = gpus.entry((place.node, at)).or_default();
+                    *gpu = (gpu.0 + u64::from(place.share), gpu.1 + each.gpu_mem.0);
+                }
+            }
+        }
+        let offer = |node: NodeId| {
+            let node = self.state().node(node)?;
+            Some(&self.state().offerings()[node.offering.ix()].offer)
+        };
+        for ((node, at), (share, mem)) in gpus {
+            let Some(offer) = offer(node) else { continue };
+            assert!(at < usize::from(offer.gpus), "{node} has no GPU {at}");
+            assert!(share <= 1000, "{node} GPU {at} is taken {share}/1000");
+            assert!(mem <= offer.gpu_mem.0, "{node} GPU {at} is out of memory");
+        }
+        for (node, (cpu, mem)) in hosts {
+            let Some(offer) = offer(node) else { continue };
+            assert!(cpu <= offer.cpu.0 && mem <= offer.mem.0, "{node} is too full");
+        }
+    }
+
+    fn stop(&mut self, job: JobId, attempt: Attempt, checkpoint: bool) {
+        let run = self.runs.get(&job).filter(|run| run.attempt == attempt && run.whole);
+        let done = run.and_then(|run| {
+            let worked = (self.now + self.delays.stop).saturating_sub(run.since? + run.restart);
+            Some(Span(run.resumed_from + worked))
+        });
+        let progress = done.filter(|_| checkpoint);
+        let stopped = Event::RunStopped { job, attempt, progress };
+        self.after(self.delays.stop, stopped);
+    }
+
+    /// The instance of a place.
+    fn on(&self, place: &WorkerPlace) -> String {
+        let node = self.state().node(place.node);
+        node.and_then(|n| n.instance.clone()).unwrap_or_default()
+    }
+
+    /// Whether something planned for now still happens: the dead report nothing.
+    pub(super) fn comes_true(&self, event: &Event) -> bool {
+        let lives = |job: &JobId, attempt: &Attempt| {
+            let run = self.runs.get(job);
+            run.is_some_and(|run| run.alive && run.attempt == *attempt)
+        };
+        match event {
+            Event::NodeReady { instance }
+            | Event::NodeGone { instance, .. }
+            | Event::ReclaimNotice { instance, .. } => self.instances.contains_key(instance),
+            Event::RunStarted { job, attempt } => lives(job, attempt),
+            Event::RunCompleted { job, attempt, .. } => lives(job, attempt) && self.runs[job].whole,
+            _ => true,
+        }
+    }
+
+    /// Keeps the world's books when something happens in it.
+    pub(super) fn note(&mut self, event: &Event) {
+        match event {
+            Event::NodeReady { instance } => {
+                self.instances.entry(instance.clone()).and_modify(|up| *up = true);
+            }
+            Event::NodeGone { instance, .. } => self.node_gone(instance),
+            Event::RunStarted { job, attempt } => {
+                let now = self.now;
+                let name = self.state().job(*job).map(|j| j.1.subject.clone());
+                let Some(run) = self.runs.get_mut(job).filter(|r| r.attempt == *attempt) else {
+                    return;
+                };
+                run.since = Some(now);
+                let (from, restart) = (run.resumed_from, run.restart);
+                if let Some(work) = name.and_then(|name| self.work.get(&name).copied()) {
+                    let completed = Event::RunCompleted { job: *job, attempt: *attempt, worker: None };
+                    self.after(restart + work.saturating_sub(from), completed);
+                }
+            }
+            Event::RunCompleted { job, attempt, worker: None }
+            | Event::RunFailed { job, attempt, .. }
+            | Event::RunStopped { job, attempt, .. } => {
+                if let Some(run) = self.runs.get_mut(job).filter(|r| r.attempt == *attempt) {
+                    run.alive = false;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn node_gone(&mut self, instance: &str) {
+        self.instances.remove(instance);
+        let Some(node) = self.state().node_of(instance).map(|n| n.id) else {
+            return;
+        };
+        for run in self.runs.values_mut() {
+            if run.places.iter().any(|p| p.node == node) {
+                run.places.retain(|p| p.node != node);
+                run.whole = false;
+                run.alive &= !run.places.is_empty();
+            }
+        }
+    }
+}

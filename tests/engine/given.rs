@@ -1,0 +1,215 @@
+//! Given: the lines of a story that make its policy, and a job as `submit` words it.
+//!
+//! Never: a default that a story depends on without saying so, but those of `making`.
+
+use crate::making::{self, DOLLAR};
+use crate::words::{Words, number, time};
+use alloc::collections::BTreeMap;
+use forebay_engine::catalog::CapacityType;
+use forebay_engine::ids::{PoolId, QuotaId, TierId};
+use forebay_engine::job::{Completion, Gang, JobSpec, WorkerAsk};
+use forebay_engine::policy::{
+    Buys, Ceiling, Drain, OnLinger, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing, Tier, Undeclared,
+};
+use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
+
+fn gpus(word: &str) -> MilliGpu {
+    MilliGpu::whole(number(word))
+}
+
+fn ceiling(w: &mut Words) -> Ceiling {
+    Ceiling {
+        nodes: w.number("nodes"),
+        on_demand_nodes: w.number("on-demand"),
+        gpus: w.number("gpus"),
+        spend: w.number("spend").map(|n: u64| Rate(n * DOLLAR)),
+    }
+}
+
+fn buys(word: &str) -> Buys {
+    match word {
+        "on-demand" => Buys::OnDemand,
+        "spot-then-on-demand" => Buys::SpotThenOnDemand,
+        "spot" => Buys::Spot,
+        "nothing" => Buys::Nothing,
+        _ => panic!("`{word}` is nothing that a tier buys"),
+    }
+}
+
+fn queue_rule(policy: &Policy, w: &mut Words) -> QueueRule {
+    let tier = policy.tier_named(w.take("tier").unwrap_or("normal"));
+    let pool = |name: &str| {
+        let at = policy.pools.iter().position(|p| p.name == name);
+        PoolId(at.expect("a pool told before") as u16)
+    };
+    let quota = w.take("quota").unwrap_or("all");
+    let quota = policy.quotas.iter().position(|q| q.name == quota);
+    let pools: Vec<PoolId> = w.list("pools").into_iter().map(pool).collect();
+    QueueRule {
+        quota: QuotaId(quota.expect("a quota told before") as u16),
+        tier: tier.expect("a tier"),
+        pools: if pools.is_empty() { vec![PoolId(0)] } else { pools },
+        submitters: w.list("submitters").into_iter().map(String::from).collect(),
+        start_within: None,
+    }
+}
+
+/// Given: one line of the policy.
+pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Words) {
+    match verb {
+        // offering NAME [on-demand] gpus= price= max= model= boot= cpu= (cores) mem= (GiB) gpu-mem= (GiB)
+        "offering" => {
+            let capacity = match w.plain.get(1) {
+                Some(&"on-demand") => CapacityType::OnDemand,
+                Some(&"reserved") => CapacityType::Reserved,
+                _ => CapacityType::Spot,
+            };
+            let gpus = w.number("gpus").unwrap_or(1);
+            let price = w.number("price").unwrap_or(1);
+            let mut offer = making::offering(w.at(0), capacity, gpus, price);
+            offer.max_price = w.number("max").map_or(offer.price, |n: u64| Rate(n * DOLLAR));
+            offer.models = w.take("model").map_or(offer.models, |m| vec![m.into()]);
+            offer.boot = w.time("boot").map_or(offer.boot, Span);
+            offer.cpu = w.number("cpu").map_or(offer.cpu, |n: u64| MilliCpu(n * 1000));
+            offer.mem = w.number("mem").map_or(offer.mem, |n: u64| Mib(n * 1024));
+            names.push(w.at(0).into());
+            policy.offerings.push(offer);
+        }
+        "limits" => policy.limits = ceiling(&mut w),
+        // pool NAME [offerings=a,b] [nodes= on-demand= gpus= spend=] [keep=] [drain=|auto] [slices= smallest=]
+        "pool" => {
+            let mut pool = making::pool(w.at(0), policy.offerings.len());
+            let own = w.list("offerings");
+            let at = |o: &&str| names.iter().position(|n| n == o).expect("an offering") as u32;
+            if !own.is_empty() {
+                pool.offerings = own.iter().map(at).collect();
+            }
+            pool.keep_ready = w.number("keep").unwrap_or(0);
+            pool.drain = match w.take("drain") {
+                None => pool.drain,
+                Some("auto") => Drain::Auto,
+                Some(span) => Drain::After(Span(time(span))),
+            };
+            pool.sharing = w
+                .number("slices")
+                .map(|time_slices| Sharing { time_slices, smallest: w.number("smallest").unwrap_or(1) });
+            pool.ceiling = ceiling(&mut w);
+            policy.pools.push(pool);
+        }
+        // tier NAME [priority=] [buys=] [by=a,b] [min-run=] [longest=]: a known one is changed
+        "tier" => {
+            let at = policy.tier_named(w.at(0)).map_or(policy.tiers.len(), TierId::ix);
+            if at == policy.tiers.len() {
+                policy.tiers.push(Tier { name: w.at(0).into(), ..policy.tiers[1].clone() });
+            }
+            let by: Option<Vec<TierId>> =
+                w.take("by").map(|names| names.split(',').filter_map(|n| policy.tier_named(n)).collect());
+            let tier = &mut policy.tiers[at];
+            tier.priority = w.number("priority").unwrap_or(tier.priority);
+            tier.buys = w.take("buys").map_or(tier.buys, buys);
+            tier.stoppable_by = by.unwrap_or_else(|| tier.stoppable_by.clone());
+            tier.min_run = w.time("min-run").map_or(tier.min_run, Span);
+            tier.max_run_while_others_wait = w.time("longest").map(Span);
+        }
+        // quota NAME [under=] POOL=nominal[/borrow[/lend]], `-` for without bound
+        "quota" => {
+            let parent = w.take("under").map(|p| {
+                let at = policy.quotas.iter().position(|q| q.name == p);
+                QuotaId(at.expect("a quota told before") as u16)
+            });
+            let mut limits = BTreeMap::new();
+            for (pool, value) in w.rest() {
+                let at = policy.pools.iter().position(|p| p.name == pool);
+                let mut parts = value.split('/');
+                let nominal = gpus(parts.next().unwrap_or_default());
+                let bound = |word: Option<&str>, unstated| match word {
+                    None => unstated,
+                    Some("-") => None,
+                    Some(n) => Some(gpus(n)),
+                };
+                let borrow = bound(parts.next(), Some(MilliGpu(0)));
+                let lend = bound(parts.next(), None);
+                let limit = QuotaLimit { nominal, borrow, lend };
+                limits.insert(PoolId(at.expect("a pool told before") as u16), limit);
+            }
+            policy.quotas.push(QuotaNode { name: w.at(0).into(), parent, limits });
+        }
+        "queue" => {
+            let rule = queue_rule(policy, &mut w);
+            policy.queues.insert(w.at(0).into(), rule);
+        }
+        // undeclared at-most=N ...: they share one rule
+        "undeclared" => {
+            let at_most = w.number("at-most").expect("how many");
+            let rule = queue_rule(policy, &mut w);
+            policy.undeclared = Undeclared::Under { rule, at_most };
+        }
+        "lifecycle" => {
+            let rules = &mut policy.lifecycle;
+            let mut set = |key: &str, span: &mut Span| {
+                *span = w.time(key).map_or(*span, Span);
+            };
+            set("linger-after", &mut rules.linger_after);
+            set("max-run", &mut rules.max_run);
+            set("boot-timeout", &mut rules.boot_timeout);
+            set("start-timeout", &mut rules.start_timeout);
+            if w.take("on-linger") == Some("stop") {
+                rules.on_linger = OnLinger::Stop;
+            }
+        }
+        // consolidate [worth=] (thousandths) [every=]
+        "consolidate" => {
+            let rules = &mut policy.consolidation;
+            rules.worth_it = w.number("worth").unwrap_or(2000);
+            rules.every = w.time("every").map_or(rules.every, Span);
+        }
+        _ => panic!("no line of a policy opens with `{verb}`"),
+    }
+    w.end();
+}
+
+/// `3x1`: three workers of one GPU; `2..4x1`: elastic; `2x0`: without GPUs.
+fn gang(word: &str, each: WorkerAsk) -> Gang {
+    let (count, gpus) = word.split_once('x').expect("workers=COUNTxGPUS");
+    let (min, max) = count.split_once("..").unwrap_or((count, count));
+    Gang::Workers { min: number(min), max: number(max), each: WorkerAsk { gpus: number(gpus), ..each } }
+}
+
+/// A job as `submit` words it.
+pub fn job(w: &mut Words) -> JobSpec {
+    let each = WorkerAsk {
+        gpus: 0,
+        share: w.number("share").unwrap_or(1000),
+        gpu_mem: Mib(w.number::<u64>("gpu-mem").unwrap_or(0) * 1024),
+        cpu: MilliCpu(w.number::<u64>("cpu").unwrap_or(0) * 1000),
+        mem: Mib(w.number::<u64>("mem").unwrap_or(0) * 1024),
+    };
+    let spanning = w.number("spanning").map(|gpus| Gang::Spanning { gpus, per_gpu: each });
+    let own = gang(w.take("workers").unwrap_or("1x1"), each);
+    let mut spec = making::job(w.at(0), spanning.unwrap_or(own));
+    spec.queue = w.take("queue").unwrap_or("normal").into();
+    spec.tier = w.take("tier").map(String::from);
+    spec.principal = w.take("by").unwrap_or("p").into();
+    spec.priority = w.number("priority").unwrap_or(0);
+    spec.models = w.list("models").into_iter().map(String::from).collect();
+    spec.spot = w.take("spot") != Some("no");
+    spec.shares = w.take("shares") == Some("yes");
+    spec.rerun = w.take("rerun") == Some("yes");
+    spec.digest = w.number("digest").unwrap_or(1);
+    spec.restart = Span(w.time("restart").unwrap_or(0));
+    spec.max_run = w.time("max-run").map(Span);
+    // saves=EVERY/GRACE
+    spec.checkpoint = w.take("saves").and_then(|word| {
+        let (every, grace) = word.split_once('/').expect("saves=EVERY/GRACE");
+        making::saves(Span(time(every)), Span(time(grace)))
+    });
+    spec.retry.attempts = w.number("attempts").unwrap_or(3);
+    spec.retry.backoff = w.time("backoff").map_or(spec.retry.backoff, Span);
+    spec.retry.never = w.list("never").into_iter().map(number).collect();
+    spec.completion = match w.take("completion") {
+        Some("leader") => Completion::Leader,
+        Some("any") => Completion::Any,
+        _ => Completion::All,
+    };
+    spec
+}

@@ -1,0 +1,96 @@
+//! Victims against brute force on small clusters: who is stopped is enough, nobody of them could have been spared, and somebody is
+//! stopped whenever stopping could help.
+//!
+//! Never: the order of victims; cheaper sets of the same kind are the story's business.
+
+use super::holds;
+use crate::cluster::{Cluster, Mode};
+use crate::making::{self, ask, workers};
+use alloc::collections::{BTreeMap, BTreeSet};
+use forebay_engine::catalog::CapacityType;
+use forebay_engine::decision::{Decision, StopCause};
+use forebay_engine::ids::{JobId, NodeId};
+use forebay_engine::state::State;
+use forebay_engine::state::jobs::{Job, Phase};
+use forebay_engine::units::Span;
+use proptest::prelude::*;
+
+/// How often the runs save.
+const SAVES: Span = Span::secs(30);
+
+/// Free GPUs by node once these jobs are gone.
+fn free_without(state: &State, gone: &BTreeSet<JobId>) -> BTreeMap<NodeId, u64> {
+    let mut free: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for node in state.nodes() {
+        free.insert(node.id, node.slots.iter().filter(|s| s.workers == 0).count() as u64);
+    }
+    for job in gone {
+        for place in &state.job(*job).expect("a row").0.places {
+            *free.entry(place.node).or_default() += u64::from(place.gpus.count_ones());
+        }
+    }
+    free
+}
+
+/// Whether a gang of `count` workers of `gpus` fits.
+fn fits(free: &BTreeMap<NodeId, u64>, count: u32, gpus: u16) -> bool {
+    free.values().map(|n| n / u64::from(gpus)).sum::<u64>() >= u64::from(count)
+}
+
+#[test]
+fn victims_are_enough_and_none_too_many() {
+    let low = prop::collection::vec((1u32..4, 1u16..4, any::<bool>()), 1..9);
+    let inputs = (low, 1u32..4, 1u16..5, any::<bool>());
+    holds("victims_are_enough", 1800, &inputs, |(low, count, gpus, normal)| {
+        let offering = making::offering("spot", CapacityType::Spot, 4, 1);
+        let mut policy = making::policy(vec![offering]);
+        policy.limits.nodes = Some(3);
+        let mut world = Cluster::new(policy);
+        world.mode = Mode::Quick;
+        for (n, (count, gpus, scavenges)) in low.iter().enumerate() {
+            let mut spec = making::job(&format!("j{n}"), workers(*count, ask(*gpus)));
+            spec.checkpoint = making::saves(SAVES, Span::secs(9));
+            // Nodes come by the normal ones; scavengers fill what is left.
+            spec.queue = if *scavenges { "scavenger" } else { "normal" }.into();
+            world.submit(spec);
+        }
+        world.run_until(100_000);
+        let before = world.state().clone();
+        let mut spec = making::job("high", workers(count, ask(gpus)));
+        spec.queue = if normal { "normal" } else { "critical" }.into();
+        world.submit(spec);
+        let high = world.id("high").expect("accepted");
+        let batch = world.log.batches.last().expect("a batch");
+        let victims: BTreeSet<JobId> = batch
+            .decisions
+            .iter()
+            .filter_map(|d| match d {
+                Decision::Stop { job, cause: StopCause::Preempted { by }, .. } if *by == high => Some(*job),
+                _ => None,
+            })
+            .collect();
+        // A restarted run is left alone until it has saved something again.
+        let fresh = |job: &Job| {
+            let again = job.running_since.is_some_and(|at| before.now().since(at) < SAVES);
+            job.attempt.0 > 1 && again
+        };
+        let reach = |job: &Job| job.phase == Phase::Running && job.tier.ix() > usize::from(normal) && !fresh(job);
+        let running: BTreeSet<JobId> = before.jobs().filter(|(job, _)| reach(job)).map(|(job, _)| job.id).collect();
+        prop_assert!(victims.is_subset(&running), "{victims:?} out of reach");
+        let row = world.state().job(high).expect("a row").0;
+        if victims.is_empty() {
+            let helps = fits(&free_without(&before, &running), count, gpus);
+            let waits = row.phase == Phase::Queued;
+            let full = before.nodes().count() == 3;
+            prop_assert!(!(waits && helps && full), "stopping would help, nobody is stopped");
+        } else {
+            prop_assert!(fits(&free_without(&before, &victims), count, gpus), "not enough");
+            for spared in &victims {
+                let rest = victims.iter().copied().filter(|v| v != spared).collect();
+                let enough = fits(&free_without(&before, &rest), count, gpus);
+                prop_assert!(!enough, "{spared} could have been spared of {victims:?}");
+            }
+        }
+        Ok(())
+    });
+}

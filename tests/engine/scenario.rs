@@ -1,0 +1,184 @@
+//! Tells the stories in `scenarios/`: given (the policy), when (`at ...`), then (`expect at ...`).
+//!
+//! ```text
+//! # What the story shows.
+//! offering spot gpus=2 price=1 | limits nodes=3 | pool, tier, queue, quota, undeclared, lifecycle, sharing ...
+//! at 0s submit big workers=8x1         at 9s lose node-1       at 9s cloud spot out-of-stock
+//! expect at 60s big queued Ceiling     expect at 60s nodes ready=3     expect at 60s started a b
+//! ```
+//!
+//! docs of every verb: its arm below. Never: an expectation that the engine computed.
+
+use crate::cluster::Cluster;
+use crate::given::{given, job};
+use crate::making::{self, DOLLAR};
+use crate::then::then;
+use crate::words::{Words, number, time};
+use forebay_engine::event::{Event, GoneWhy, LaunchError};
+use forebay_engine::ids::{Attempt, JobId, NodeId, OfferingId};
+use forebay_engine::policy::Policy;
+use forebay_engine::units::{Millis, Rate, Span};
+
+/// Tells one story and panics with its line where it does not come out.
+pub fn tell(name: &str) {
+    let path = format!("{}/tests/engine/scenarios/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    assert!(text.starts_with("# "), "{name}.txt opens with what it shows");
+    let mut story = Story::default();
+    for (at, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let told = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| story.line(line)));
+        if told.is_err() {
+            let again = format!("cargo test -p forebay-engine --test engine stories::{name}");
+            panic!("{name}.txt:{}: `{line}` does not hold; again: {again}", at + 1);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Story {
+    policy: Option<Policy>,
+    world: Option<Cluster>,
+    names: Vec<String>,
+}
+
+impl Story {
+    fn line(&mut self, line: &str) {
+        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let expects = first == "expect";
+        let rest = if expects { rest.trim_start_matches("at ") } else { rest };
+        if !expects && first != "at" {
+            let policy = self.policy.get_or_insert_with(|| {
+                let mut policy = making::policy(Vec::new());
+                policy.pools.clear();
+                policy
+            });
+            return given(policy, &mut self.names, first, Words::of(rest));
+        }
+        let (when, what) = rest.split_once(' ').expect("a time and what happens");
+        if self.world.is_none() {
+            let mut policy = self.policy.take().expect("at least one offering");
+            if policy.pools.is_empty() {
+                policy.pools.push(making::pool("main", policy.offerings.len()));
+            }
+            self.world = Some(Cluster::new(policy));
+        }
+        let world = self.world.as_mut().expect("just made");
+        assert!(time(when) >= world.now, "time goes on from line to line");
+        world.run_until(time(when));
+        let (verb, rest) = what.split_once(' ').unwrap_or((what, ""));
+        if expects {
+            then(world, &self.names, verb, Words::of(rest));
+        } else {
+            when_it(world, &self.names, verb, Words::of(rest));
+        }
+    }
+}
+
+fn offering_named(names: &[String], name: &str) -> OfferingId {
+    let at = names.iter().position(|n| n == name);
+    OfferingId(at.unwrap_or_else(|| panic!("no offering is called {name}")) as u32)
+}
+
+fn node_named(word: &str) -> NodeId {
+    NodeId(number(word.trim_start_matches("node-")))
+}
+
+fn instance(world: &Cluster, word: &str) -> String {
+    world.instance(node_named(word)).unwrap_or_else(|| panic!("{word} is no instance"))
+}
+
+fn run_of(world: &Cluster, name: &str) -> (JobId, Attempt) {
+    let job = world.id(name).unwrap_or_else(|| panic!("no job {name}"));
+    (job, world.state().job(job).expect("a row").0.attempt)
+}
+
+/// When: something happens.
+fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
+    let event = match verb {
+        // submit NAME ... [work=TIME: it completes by itself]
+        "submit" => {
+            if let Some(work) = w.time("work") {
+                world.work.insert(w.at(0).into(), work);
+            }
+            Event::JobSubmitted(Box::new(job(&mut w)))
+        }
+        "cancel" => Event::JobCancelled { tenant: "t".into(), subject: w.at(0).into() },
+        // complete NAME [worker=N] [attempt=N]
+        "complete" => {
+            let (job, attempt) = run_of(world, w.at(0));
+            let attempt = w.number("attempt").map_or(attempt, Attempt);
+            Event::RunCompleted { job, attempt, worker: w.number("worker") }
+        }
+        "fail" => {
+            let (job, attempt) = run_of(world, w.at(0));
+            let exit_code = w.number("code").unwrap_or(1);
+            let node_fault = w.take("blame").map(node_named);
+            Event::RunFailed { job, attempt, exit_code, node_fault }
+        }
+        "checkpoint" => {
+            let (job, attempt) = run_of(world, w.at(0));
+            let progress = Span(w.time("progress").expect("progress="));
+            Event::RunCheckpointed { job, attempt, progress }
+        }
+        "idle" => {
+            let (job, attempt) = run_of(world, w.at(0));
+            let idle = Span(w.time("for").expect("for="));
+            Event::RunIdle { job, attempt, idle }
+        }
+        // the run is dead without having finished
+        "drop" => {
+            let (job, attempt) = run_of(world, w.at(0));
+            Event::RunStopped { job, attempt, progress: None }
+        }
+        "lose" => Event::NodeGone { instance: instance(world, w.at(0)), why: GoneWhy::Lost },
+        "take" => Event::NodeGone { instance: instance(world, w.at(0)), why: GoneWhy::Reclaimed },
+        // reclaim NODE in=TIME: a warning, and then the node is gone
+        "reclaim" => {
+            let (instance, delay) = (instance(world, w.at(0)), w.time("in").expect("in="));
+            let why = GoneWhy::Reclaimed;
+            world.soon(delay, Event::NodeGone { instance: instance.clone(), why });
+            Event::ReclaimNotice { instance, at: Millis(world.now + delay) }
+        }
+        "price" => {
+            let price = Rate(number::<u64>(w.at(1)) * DOLLAR);
+            Event::PriceChanged { offering: offering_named(names, w.at(0)), price }
+        }
+        "stray" => return world.stray(w.at(0), offering_named(names, w.at(1))),
+        // cloud OFFERING out-of-stock | throttled | refused | plenty | never-ready | left=N
+        "cloud" => {
+            let stock = world.stock.entry(offering_named(names, w.at(0))).or_default();
+            stock.left = w.number("left");
+            stock.never_ready = w.plain.get(1) == Some(&"never-ready");
+            stock.refuses = match w.plain.get(1).copied() {
+                Some("out-of-stock") => Some(LaunchError::Capacity),
+                Some("throttled") => Some(LaunchError::Throttled),
+                Some("refused") => Some(LaunchError::Auth),
+                _ => None,
+            };
+            return w.end();
+        }
+        // deaf launch|start|stop|terminate: the world does not hear it, until `hears`
+        "deaf" | "hears" => {
+            let on = verb == "deaf";
+            match w.at(0) {
+                "launch" => world.deaf.launch = on,
+                "start" => world.deaf.start = on,
+                "stop" => world.deaf.stop = on,
+                _ => world.deaf.terminate = on,
+            }
+            return;
+        }
+        // down UNTIL: nobody watches until then
+        "down" => {
+            world.now = time(w.at(0));
+            return world.step(Vec::new(), true);
+        }
+        _ => panic!("nothing happens by `{verb}`"),
+    };
+    w.end();
+    world.step(vec![event], false);
+}
