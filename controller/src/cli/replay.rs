@@ -43,7 +43,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     let world = WorldFile::settle(&folder, resume, &Choice { seed: args.seed, market: find_beside(file) })?;
     world.check(&compiled.policy)?;
     let routes = Arc::new(compiled.routes);
-    let (begin, droughts) = (loaded.feed.start(), loaded.feed.droughts().to_vec());
+    let begin = loaded.feed.start();
     let running = start(Settings {
         resume,
         policy: Some((text, compiled.policy)),
@@ -55,7 +55,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
         },
         exit_when_drained: args.exit_when_drained,
         feed: Some(loaded.feed),
-        ..Settings::new(folder, world.maker(droughts, begin))
+        ..Settings::new(folder, world.maker())
     })?;
     live::say_recovery(&running, out);
     eprintln!("journal   {}", running.handle.folder().display());

@@ -9,7 +9,6 @@ use super::outcome::{Exit, Failure, read};
 use super::world::{Choice, WorldFile};
 use crate::config::Config;
 use crate::driver::{Settings, start};
-use forebay_engine::units::Millis;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,12 +39,11 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
     let world = WorldFile::settle(&folder, resume, &Choice { seed: args.seed, market: None })?;
     let listener = live::listen(config.listen.unwrap_or(LISTEN))?;
     let routes = Arc::new(compiled.routes);
-    let maker = world.maker(Vec::new(), Millis(0));
     let running = start(Settings {
         resume,
         policy: Some((text, compiled.policy)),
         routes: Arc::clone(&routes) as _,
-        ..Settings::new(folder, maker)
+        ..Settings::new(folder, world.maker())
     })?;
     live::say_recovery(&running, out);
     let address = listener.local_addr().map_err(Failure::outside)?;

@@ -5,7 +5,6 @@
 use super::outcome::{Failure, read, write};
 use crate::driver::WorldMaker;
 use forebay_engine::policy::Policy;
-use forebay_engine::units::Millis;
 use forebay_sim::market::Market;
 use forebay_sim::world::{WorldOptions, spot_pairs};
 use serde::{Deserialize, Serialize};
@@ -83,16 +82,13 @@ impl WorldFile {
         }
     }
 
-    /// For the driver. Droughts are instants of the engine's time; `start` is the input's first.
-    pub fn maker(&self, droughts: Vec<(Millis, Millis)>, start: Millis) -> WorldMaker {
+    /// For the driver, which adds what a file says of its market.
+    pub fn maker(&self) -> WorldMaker {
         let file = self.clone();
         Box::new(move |policy, origin| {
             let pairs = spot_pairs(policy);
             // Read once already by `check`; a file that went away since leaves a drawn market.
             let market = file.market(&pairs).unwrap_or_else(|_| Market::seeded(file.seed, &pairs, HORIZON_MS));
-            let zero = origin.max(start);
-            let since = |at: Millis| at.since(zero).0;
-            let market = droughts.iter().fold(market, |m, (from, to)| m.with_drought(since(*from), since(*to)));
             WorldOptions { origin, ..WorldOptions::new(file.seed, market) }
         })
     }

@@ -137,7 +137,7 @@ mod tests {
         let small = WorkerAsk { gpus: 1, share: 100, ..WorkerAsk::default() };
         let places = workers(&mut free, &nodes[..1], 2, &small, 250).expect("fits");
         assert_eq!(places.iter().map(|p| (p.gpus, p.share)).collect::<Vec<_>>(), [(0b100, 250), (0b100, 250)]);
-        assert!(spanning(&mut free, &nodes, 4).is_none(), "one GPU on the first node, two on the second");
+        assert!(spanning(&mut free.clone(), &nodes, 4).is_none(), "one GPU on the first node, two on the second");
         assert_eq!(spanning(&mut free, &nodes, 3).expect("fits").len(), 2);
     }
 }
