@@ -7,6 +7,8 @@
 //!
 //! Never: real time, threads, files. The same policy, trace, market and seed give the same scorecard but for `engine_s`.
 
+mod interface;
+
 use std::collections::BTreeMap;
 
 use forebay_engine::engine::{Engine, Released};
@@ -16,14 +18,14 @@ use forebay_engine::policy::Policy;
 use forebay_engine::reconcile;
 use forebay_engine::units::{Millis, Span};
 
-use crate::convert::{self, Assumptions, Converter};
-use crate::market::Market;
-use crate::memory::{MemoryError, MemoryJournal};
+use crate::convert::{self, Converter};
+use crate::memory::MemoryJournal;
 use crate::score::observer::Observer;
 use crate::score::timeline::Timeline;
-use crate::score::{Scorecard, Sources, disagreements};
-use crate::trace::{Trace, TraceNode};
+use crate::score::{Sources, disagreements};
+use crate::trace::Trace;
 use crate::world::{World, WorldOptions};
+pub use interface::{Audit, Options, Outcome, Progress, SimError};
 
 /// The world is compared with the state this often while anything is open.
 const BEAT: Span = Span::mins(5);
@@ -35,133 +37,6 @@ const MOST_PASSES_WITHOUT_AN_END: u64 = 2_000_000;
 const MOST_IDLE_BEATS: u64 = 2016;
 /// Virtual time after the last submission or end of a job: the longest public run lasts 60 days.
 const LONGEST_WITHOUT_AN_END: Span = Span::mins(60 * 24 * 400);
-
-/// When the engine's own audit is run. It is run at crashes and at the end in any case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audit {
-    /// At crashes and at the end only.
-    AtEnd,
-    /// And after every so many batches.
-    Every(u64),
-}
-
-/// How far a simulation is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Virtual time since the trace's zero.
-    pub now: Millis,
-    /// Jobs of the trace.
-    pub jobs: u64,
-    /// Jobs submitted so far.
-    pub submitted: u64,
-    /// Jobs that are over.
-    pub ended: u64,
-    /// Runs with a live worker.
-    pub running: u64,
-    /// Instances that exist.
-    pub nodes: u64,
-    /// Spent so far, in micro-dollars.
-    pub spent: u64,
-}
-
-/// What to simulate, besides a policy and a trace.
-pub struct Options<'a> {
-    /// Of the world's chance.
-    pub seed: u64,
-    /// What spot can be had; see [`crate::world::spot_pairs`] for its pairs.
-    pub market: Market,
-    /// The engine is dropped and recovered every so many decisions.
-    pub crash_every: Option<u64>,
-    /// A fixed fleet in place of the policy's offerings.
-    pub nodes: Option<&'a [TraceNode]>,
-    /// Where the trace does not say.
-    pub assumptions: Assumptions,
-    /// When the engine's audit is run.
-    pub audit: Audit,
-    /// Told about every 1,024th batch.
-    pub progress: Option<&'a mut dyn FnMut(&Progress)>,
-    /// A counter of nanoseconds, for `engine_s`. The simulator has no clock of its own.
-    pub clock: fn() -> u64,
-}
-
-impl Options<'_> {
-    /// A simulation in this market, with nothing else switched on.
-    #[must_use]
-    pub fn new(seed: u64, market: Market) -> Self {
-        Options {
-            seed,
-            market,
-            crash_every: None,
-            nodes: None,
-            assumptions: Assumptions::default(),
-            audit: Audit::AtEnd,
-            progress: None,
-            clock: || 0,
-        }
-    }
-}
-
-/// What came out.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// The figures.
-    pub scorecard: Scorecard,
-    /// What went against a rule, in words: the scorecard's counts, the stream's gaps, books that do not agree. Empty is sound.
-    pub violations: Vec<String>,
-    /// Times that the engine was dropped and recovered.
-    pub crashes: u64,
-}
-
-/// Why a simulation could not be brought to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum SimError {
-    /// Nothing ends any more.
-    #[error(
-        "stuck at {now} ms: {what}; {open} jobs open, {nodes} nodes, {purchases} purchases; waiting for: {reasons}"
-    )]
-    Stuck {
-        /// Virtual time in ms.
-        now: u64,
-        /// Which bound was reached.
-        what: &'static str,
-        /// Jobs that are not over.
-        open: usize,
-        /// Claims.
-        nodes: usize,
-        /// Purchases without an answer.
-        purchases: usize,
-        /// The open jobs' reasons, counted, with the first job of each.
-        reasons: String,
-    },
-    /// A recovered engine differs from the live one.
-    #[error("the state recovered after batch {batch} (at {now} ms) differs from the live one: {what}")]
-    Diverged {
-        /// Which batch, from 1.
-        batch: u64,
-        /// Virtual time in ms.
-        now: u64,
-        /// How they differ.
-        what: String,
-    },
-    /// The memory journal could not be read back.
-    #[error("the journal could not be read after batch {batch}")]
-    Journal {
-        /// Which batch, from 1.
-        batch: u64,
-        /// Why.
-        source: MemoryError,
-    },
-    /// The engine's own audit found something.
-    #[error("the audit after batch {batch} (at {now} ms) found: {findings}")]
-    Audit {
-        /// Which batch, from 1.
-        batch: u64,
-        /// Virtual time in ms.
-        now: u64,
-        /// What.
-        findings: String,
-    },
-}
 
 /// Simulates a trace under a policy.
 ///

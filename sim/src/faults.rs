@@ -189,6 +189,12 @@ impl Channel {
         self.events.clear();
     }
 
+    /// The world dies too: what was on its way there is gone.
+    pub fn forget_effects(&mut self) {
+        self.tally.lost_effects += self.effects.len() as u64;
+        self.effects.clear();
+    }
+
     /// When something arrives next.
     pub fn next(&self) -> Option<Millis> {
         let effect = self.effects.keys().next().map(|k| k.0);

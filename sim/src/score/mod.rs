@@ -302,10 +302,13 @@ fn requested(trace: &[TraceJob]) -> GpuTime {
     total
 }
 
+/// A node's price in micro-dollars an hour, and its GPUs.
+type Price = (u64, u16);
+
 /// See [`Scorecard::cost_lower_bound_usd`]. Per job rounded down to the micro-dollar-per-hour millisecond.
 fn lower_bound(trace: &[TraceJob], state: &State, books: &Books) -> Spend {
     let Some(policy) = state.policy() else { return Spend(0) };
-    let mut known: BTreeMap<(&[String], u32), Option<(u64, u16)>> = BTreeMap::new();
+    let mut known: BTreeMap<(&[String], u32), Option<Price>> = BTreeMap::new();
     let mut total = Spend(0);
     for job in trace.iter().filter(|j| j.gpus > 0) {
         let key = (job.gpu_models.as_slice(), job.gpu_mem_mib);
@@ -318,8 +321,8 @@ fn lower_bound(trace: &[TraceJob], state: &State, books: &Books) -> Spend {
 }
 
 /// Price and GPUs of the offering with the lowest price per GPU that answers to the job's models and has the memory.
-fn cheapest(policy: &Policy, state: &State, books: &Books, job: &TraceJob) -> Option<(u64, u16)> {
-    let mut best: Option<(u64, u16)> = None;
+fn cheapest(policy: &Policy, state: &State, books: &Books, job: &TraceJob) -> Option<Price> {
+    let mut best: Option<Price> = None;
     for (at, row) in (0u32..).zip(state.offerings()) {
         let offer = &row.offer;
         let listed = policy.offerings.iter().any(|o| o.key() == offer.key());
@@ -329,7 +332,7 @@ fn cheapest(policy: &Policy, state: &State, books: &Books, job: &TraceJob) -> Op
             continue;
         }
         let Some(price) = books.cheapest(forebay_engine::ids::OfferingId(at)) else { continue };
-        let less = |(p, g): (u64, u16)| u128::from(price.0) * u128::from(g) < u128::from(p) * u128::from(offer.gpus);
+        let less = |(p, g): Price| u128::from(price.0) * u128::from(g) < u128::from(p) * u128::from(offer.gpus);
         if best.is_none_or(less) {
             best = Some((price.0, offer.gpus));
         }

@@ -6,12 +6,12 @@
 //!
 //! Never: helps the engine. What it does not get, it has to find out as in life: by repeating effects and by lists.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use forebay_engine::effect::{Action, Effect, StatusKind};
 use forebay_engine::engine::{Engine, Released};
 use forebay_engine::event::{Event, Tick};
-use forebay_engine::ids::OfferingId;
+use forebay_engine::ids::{JobId, OfferingId};
 use forebay_engine::journal::{Batch, Journal};
 use forebay_engine::reconcile::{self, Listing};
 use forebay_engine::units::{Millis, Span};
@@ -24,7 +24,7 @@ use crate::faults::{Channel, FaultPlan};
 use crate::market::Market;
 use crate::memory::MemoryJournal;
 use crate::policies;
-use crate::world::{World, spot_pairs};
+use crate::world::{Truths, World, WorldOptions, spot_pairs};
 
 /// Nothing goes wrong after this.
 const FAULTS_UNTIL: Millis = Millis(4 * 3_600_000);
@@ -58,6 +58,11 @@ pub(super) struct Harness {
     engine: Engine,
     journal: MemoryJournal,
     world: World,
+    /// What the world was made of, for when it dies with the process.
+    options: WorldOptions,
+    truths: Truths,
+    /// Ends of work in worlds that died.
+    completions: BTreeMap<JobId, u32>,
     channel: Channel,
     checks: Checks,
     inputs: VecDeque<Input>,
@@ -87,9 +92,12 @@ impl Harness {
         let unsaved = engine.close();
         let _ = journal.append(unsaved.batch());
         let _ = unsaved.saved();
-        let mut world = World::new(FaultPlan::world(seed, market), engine.state());
-        for (subject, truth) in &work.truths {
-            world.learn(TENANT, subject, *truth);
+        let options = FaultPlan::world(seed, market);
+        let mut world = World::new(options.clone(), engine.state());
+        let named = work.truths.iter().map(|(subject, truth)| ((TENANT.to_owned(), subject.clone()), *truth));
+        let truths: Truths = named.collect();
+        for ((tenant, subject), truth) in &truths {
+            world.learn(tenant, subject, *truth);
         }
         let report = SweepReport { seeds: 1, jobs: work.truths.len() as u64, ..SweepReport::default() };
         Harness {
@@ -98,6 +106,9 @@ impl Harness {
             engine,
             journal,
             world,
+            options,
+            truths,
+            completions: BTreeMap::new(),
             channel: Channel::new(seed, FaultPlan::random(seed, FAULTS_UNTIL)),
             checks: Checks::default(),
             inputs: work.inputs.into(),
@@ -394,6 +405,9 @@ impl Harness {
             self.report.downtimes += 1;
             self.now = self.now + Span(self.channel.pick(DOWN));
         }
+        if self.channel.pick(4) == 0 {
+            self.lose_world();
+        }
         // What happened meanwhile was said to nobody, or waits in a queue.
         for effect in self.channel.arrived_effects(self.now) {
             self.act(&effect);
@@ -412,6 +426,21 @@ impl Harness {
         let effects = self.engine.open_effects();
         self.release(Released { effects, statuses });
         self.judge()
+    }
+
+    /// An embedded world dies with its process, and is put together again from what the journal knows.
+    fn lose_world(&mut self) {
+        self.report.worlds_lost += 1;
+        for (job, _) in self.engine.state().jobs() {
+            *self.completions.entry(job.id).or_default() += self.world.completions(job.id);
+        }
+        let books = self.world.books(self.now);
+        self.report.reclaims += books.reclaims;
+        self.report.unwarned += books.unwarned;
+        self.channel.forget_effects();
+        self.channel.forget_events();
+        self.list = None;
+        self.world = World::rebuild(self.options.clone(), self.engine.state(), self.truths.clone());
     }
 
     fn judge(&mut self) -> Result<(), SweepFailure> {
@@ -454,7 +483,7 @@ impl Harness {
         let mut wrong = Vec::new();
         for (job, _) in state.jobs() {
             let end = self.checks.ended(job.id);
-            let done = self.world.completions(job.id);
+            let done = self.world.completions(job.id) + self.completions.get(&job.id).copied().unwrap_or_default();
             match end {
                 Some(StatusKind::Completed) => self.report.completed += 1,
                 Some(StatusKind::Failed) => self.report.failed += 1,
@@ -479,8 +508,8 @@ impl Harness {
         let counters = state.counters();
         let books = self.world.books(self.now);
         self.report.preemptions = counters.preemptions;
-        self.report.reclaims = books.reclaims;
-        self.report.unwarned = books.unwarned;
+        self.report.reclaims += books.reclaims;
+        self.report.unwarned += books.unwarned;
         self.report.faults = self.channel.tally;
         if wrong.is_empty() { Ok(self.report) } else { Err(self.failure(wrong.join("; "))) }
     }

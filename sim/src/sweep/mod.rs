@@ -50,6 +50,8 @@ pub struct SweepReport {
     pub torn: u64,
     /// Of these, between the journal and the release of its effects.
     pub unreleased: u64,
+    /// Of these, with the embedded world dying too.
+    pub worlds_lost: u64,
     /// Times that the process was down for a while.
     pub downtimes: u64,
     /// Steps of the wall clock.
@@ -82,6 +84,7 @@ impl SweepReport {
             (&mut self.unwritten, other.unwritten),
             (&mut self.torn, other.torn),
             (&mut self.unreleased, other.unreleased),
+            (&mut self.worlds_lost, other.worlds_lost),
             (&mut self.downtimes, other.downtimes),
             (&mut self.clock_steps, other.clock_steps),
             (&mut self.stale_lists, other.stale_lists),
@@ -109,7 +112,8 @@ impl fmt::Display for SweepReport {
         writeln!(f, "({} never had room), {never} rejected", self.starved)?;
         let (written, torn, held) = (self.unwritten, self.torn, self.unreleased);
         write!(f, "crashes  {} ({written} unwritten, {torn} torn, {held} unreleased), ", self.crashes)?;
-        writeln!(f, "{} down times, {} clock steps", self.downtimes, self.clock_steps)?;
+        let (worlds, down, steps) = (self.worlds_lost, self.downtimes, self.clock_steps);
+        writeln!(f, "{worlds} with the world, {down} down times, {steps} clock steps")?;
         let (lost, twice, late) = (faults.lost_effects, faults.doubled_effects, faults.late_effects);
         writeln!(f, "effects  {lost} lost, {twice} doubled, {late} late")?;
         let (lost, twice, late) = (faults.lost_events, faults.doubled_events, faults.late_events);

@@ -12,13 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_engine::effect::WorkerPlace;
 use forebay_engine::event::{Event, GoneWhy};
-use forebay_engine::ids::{Attempt, JobId, NodeId};
-use forebay_engine::job::{Checkpointing, Completion, JobSpec};
+use forebay_engine::ids::{Attempt, JobId};
+use forebay_engine::job::{Completion, JobSpec};
 use forebay_engine::reconcile::{RunStatus, SETTLED, SeenRun};
-use forebay_engine::units::{GpuTime, MilliGpu, Millis, Span};
+use forebay_engine::units::{GpuTime, Millis, Span};
 
 use super::books::Books;
-use super::hash::{Draw, below, chance, draw, name};
+use super::hash::{Draw, below, chance, draw};
+use super::run::{Phase, Run, stopped};
 use super::{Agenda, Due, JobTruth, WorldOptions};
 
 /// A run's end is listed for this long.
@@ -40,82 +41,6 @@ pub(super) struct Order<'a> {
 pub(super) struct Stop {
     pub checkpoint: bool,
     pub deadline: Millis,
-}
-
-#[derive(Clone, Debug)]
-struct Worker {
-    instance: Option<usize>,
-    node: NodeId,
-    gpus: u64,
-    share: u16,
-    alive: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Starting,
-    Working,
-    Lingering { since: Millis },
-    Ended(RunStatus),
-}
-
-/// One run of a job.
-#[derive(Clone, Debug)]
-pub(super) struct Run {
-    key: (JobId, Attempt),
-    whose: u64,
-    workers: Vec<Worker>,
-    share: MilliGpu,
-    phase: Phase,
-    truth: JobTruth,
-    checkpoint: Option<Checkpointing>,
-    completion: Completion,
-    restart: Span,
-    /// Work done before this run.
-    base: Span,
-    started: bool,
-    /// When it goes on from `base`.
-    work_from: Millis,
-    /// No more work is done from then on: it is being stopped, or a node under it is gone.
-    frozen: Option<Millis>,
-    broken: bool,
-    /// Work that is durable.
-    saved: Span,
-    stopping: bool,
-    /// What a stop will have saved.
-    will_save: Option<Span>,
-    undead: bool,
-    /// Its completion criterion is met.
-    met: bool,
-    /// What is said when somebody asks again.
-    last_word: Option<Event>,
-}
-
-impl Run {
-    fn alive(&self) -> bool {
-        !matches!(self.phase, Phase::Ended(_)) && self.workers.iter().any(|w| w.alive)
-    }
-
-    fn progress(&self, at: Millis) -> Span {
-        let at = self.frozen.map_or(at, |f| f.min(at));
-        if self.started {
-            (self.base + at.since(self.work_from)).min(self.truth.duration.max(self.base))
-        } else {
-            self.base
-        }
-    }
-
-    fn working(&self) -> bool {
-        self.phase == Phase::Working && self.frozen.is_none()
-    }
-
-    fn finish(&self) -> Millis {
-        self.work_from + (self.truth.duration - self.base)
-    }
-
-    fn fails(&self) -> bool {
-        self.key.1.0 <= self.truth.failures
-    }
 }
 
 /// The cluster.
@@ -222,11 +147,7 @@ impl Cluster {
             Due::Worked(ix, worker) => self.worked(at, ix, worker, agenda, books, events),
             Due::Fails(ix) => self.fails(at, ix, books, events),
             Due::Idles(ix) => self.idles(at, ix, agenda, events),
-            Due::Leaves(ix) => {
-                if matches!(self.runs[ix].phase, Phase::Lingering { .. }) && !self.runs[ix].stopping {
-                    self.complete(at, ix, books, events);
-                }
-            }
+            Due::Leaves(ix) if self.runs[ix].lingers() => self.complete(at, ix, books, events),
             Due::Stopped(ix) => self.stopped(at, ix, books, events),
             _ => {}
         }
@@ -316,6 +237,11 @@ impl Cluster {
             run.broken = true;
             run.frozen = Some(since);
         }
+    }
+
+    /// A job's durable progress, for a rebuilt world.
+    pub(super) fn remember(&mut self, job: JobId, saved: Span) {
+        self.saved.insert(job, saved);
     }
 
     /// Marks a worker of a resumed run as done.
@@ -607,82 +533,9 @@ impl Cluster {
             }
         }
         let run = &self.runs[ix];
-        if !run.workers.iter().any(|w| w.alive && w.instance == Some(instance)) {
-            if let Some(runs) = self.on.get_mut(&instance) {
-                runs.remove(&ix);
-            }
+        let others = run.workers.iter().any(|w| w.alive && w.instance == Some(instance));
+        if let Some(runs) = self.on.get_mut(&instance).filter(|_| !others) {
+            runs.remove(&ix);
         }
     }
-}
-
-impl Run {
-    /// A run that is about to start.
-    pub(super) fn new(
-        key: (JobId, Attempt),
-        spec: &JobSpec,
-        truth: JobTruth,
-        base: Span,
-        places: &[(Option<usize>, &WorkerPlace)],
-    ) -> Run {
-        let workers = places.iter().map(|(instance, place)| Worker {
-            instance: *instance,
-            node: place.node,
-            gpus: place.gpus,
-            share: place.share,
-            alive: instance.is_some(),
-        });
-        let share = places.iter().fold(MilliGpu(0), |sum, (_, place)| sum + place.gpu_share());
-        Run {
-            key,
-            whose: name(&[&spec.tenant, &spec.subject]),
-            workers: workers.collect(),
-            share,
-            phase: Phase::Starting,
-            truth,
-            checkpoint: spec.checkpoint,
-            completion: spec.completion,
-            restart: spec.restart,
-            base,
-            started: false,
-            work_from: Millis(0),
-            frozen: None,
-            broken: false,
-            saved: base,
-            stopping: false,
-            will_save: None,
-            undead: false,
-            met: false,
-            last_word: None,
-        }
-    }
-
-    /// A run that was stopped before its start arrived.
-    fn unseen(key: (JobId, Attempt)) -> Run {
-        Run {
-            key,
-            whose: 0,
-            workers: Vec::new(),
-            share: MilliGpu(0),
-            phase: Phase::Ended(RunStatus::Dead),
-            truth: JobTruth::lasting(Span::ZERO),
-            checkpoint: None,
-            completion: Completion::All,
-            restart: Span::ZERO,
-            base: Span::ZERO,
-            started: false,
-            work_from: Millis(0),
-            frozen: None,
-            broken: false,
-            saved: Span::ZERO,
-            stopping: false,
-            will_save: None,
-            undead: false,
-            met: false,
-            last_word: None,
-        }
-    }
-}
-
-fn stopped(key: (JobId, Attempt), progress: Option<Span>) -> Event {
-    Event::RunStopped { job: key.0, attempt: key.1, progress }
 }

@@ -15,6 +15,7 @@ mod cloud;
 mod cluster;
 pub(crate) mod hash;
 mod rebuild;
+mod run;
 #[cfg(test)]
 mod tests;
 

@@ -8,7 +8,7 @@ use forebay_engine::state::nodes::NodePhase;
 use forebay_engine::units::Span;
 
 use super::cloud::Instance;
-use super::cluster::Run;
+use super::run::Run;
 use super::{Due, JobTruth, World};
 
 /// Instances that claims name: booting, ready or ending.
@@ -34,6 +34,8 @@ pub(super) fn instances(world: &mut World, state: &State) {
 pub(super) fn runs(world: &mut World, state: &State) {
     for id in state.open_job_ids() {
         let Some((job, spec)) = state.job(id) else { continue };
+        // What is saved is in an object store, which outlives both.
+        world.cluster.remember(id, job.progress);
         let stopping = matches!(job.phase, Phase::Stopping { .. });
         let Some(since) = job.running_since.filter(|_| stopping || job.phase == Phase::Running) else { continue };
         let truth = world.truths.get(&(spec.tenant.clone(), spec.subject.clone())).copied();

@@ -1,0 +1,168 @@
+//! One run of a job, as the cluster keeps it: its workers, how far its work is, what is durable of it.
+//!
+//! Never: puts anything on the agenda. That is the cluster's.
+
+use forebay_engine::effect::WorkerPlace;
+use forebay_engine::event::Event;
+use forebay_engine::ids::{Attempt, JobId, NodeId};
+use forebay_engine::job::{Checkpointing, Completion, JobSpec};
+use forebay_engine::reconcile::RunStatus;
+use forebay_engine::units::{MilliGpu, Millis, Span};
+
+use super::JobTruth;
+use super::hash::name;
+
+/// One worker, on one instance.
+#[derive(Clone, Debug)]
+pub(super) struct Worker {
+    pub instance: Option<usize>,
+    pub node: NodeId,
+    pub gpus: u64,
+    pub share: u16,
+    pub alive: bool,
+}
+
+/// Where in its life a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Starting,
+    Working,
+    Lingering { since: Millis },
+    Ended(RunStatus),
+}
+
+/// One run of a job.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub key: (JobId, Attempt),
+    pub whose: u64,
+    pub workers: Vec<Worker>,
+    pub share: MilliGpu,
+    pub phase: Phase,
+    pub truth: JobTruth,
+    pub checkpoint: Option<Checkpointing>,
+    pub completion: Completion,
+    pub restart: Span,
+    /// Work done before this run.
+    pub base: Span,
+    pub started: bool,
+    /// When it goes on from `base`.
+    pub work_from: Millis,
+    /// No more work is done from then on: it is being stopped, or a node under it is gone.
+    pub frozen: Option<Millis>,
+    pub broken: bool,
+    /// Work that is durable.
+    pub saved: Span,
+    pub stopping: bool,
+    /// What a stop will have saved.
+    pub will_save: Option<Span>,
+    pub undead: bool,
+    /// Its completion criterion is met.
+    pub met: bool,
+    /// What is said when somebody asks again.
+    pub last_word: Option<Event>,
+}
+
+impl Run {
+    pub fn alive(&self) -> bool {
+        !matches!(self.phase, Phase::Ended(_)) && self.workers.iter().any(|w| w.alive)
+    }
+
+    pub fn progress(&self, at: Millis) -> Span {
+        let at = self.frozen.map_or(at, |f| f.min(at));
+        if self.started {
+            (self.base + at.since(self.work_from)).min(self.truth.duration.max(self.base))
+        } else {
+            self.base
+        }
+    }
+
+    pub fn lingers(&self) -> bool {
+        matches!(self.phase, Phase::Lingering { .. }) && !self.stopping
+    }
+
+    pub fn working(&self) -> bool {
+        self.phase == Phase::Working && self.frozen.is_none()
+    }
+
+    pub fn finish(&self) -> Millis {
+        self.work_from + (self.truth.duration - self.base)
+    }
+
+    pub fn fails(&self) -> bool {
+        self.key.1.0 <= self.truth.failures
+    }
+}
+
+impl Run {
+    /// A run that is about to start.
+    pub fn new(
+        key: (JobId, Attempt),
+        spec: &JobSpec,
+        truth: JobTruth,
+        base: Span,
+        places: &[(Option<usize>, &WorkerPlace)],
+    ) -> Run {
+        let workers = places.iter().map(|(instance, place)| Worker {
+            instance: *instance,
+            node: place.node,
+            gpus: place.gpus,
+            share: place.share,
+            alive: instance.is_some(),
+        });
+        let share = places.iter().fold(MilliGpu(0), |sum, (_, place)| sum + place.gpu_share());
+        Run {
+            key,
+            whose: name(&[&spec.tenant, &spec.subject]),
+            workers: workers.collect(),
+            share,
+            phase: Phase::Starting,
+            truth,
+            checkpoint: spec.checkpoint,
+            completion: spec.completion,
+            restart: spec.restart,
+            base,
+            started: false,
+            work_from: Millis(0),
+            frozen: None,
+            broken: false,
+            saved: base,
+            stopping: false,
+            will_save: None,
+            undead: false,
+            met: false,
+            last_word: None,
+        }
+    }
+
+    /// A run that was stopped before its start arrived.
+    pub fn unseen(key: (JobId, Attempt)) -> Run {
+        Run {
+            key,
+            whose: 0,
+            workers: Vec::new(),
+            share: MilliGpu(0),
+            phase: Phase::Ended(RunStatus::Dead),
+            truth: JobTruth::lasting(Span::ZERO),
+            checkpoint: None,
+            completion: Completion::All,
+            restart: Span::ZERO,
+            base: Span::ZERO,
+            started: false,
+            work_from: Millis(0),
+            frozen: None,
+            broken: false,
+            saved: Span::ZERO,
+            stopping: false,
+            will_save: None,
+            undead: false,
+            met: false,
+            last_word: None,
+        }
+    }
+}
+
+/// The proof that no worker of a run is alive.
+pub(super) fn stopped(key: (JobId, Attempt), progress: Option<Span>) -> Event {
+    Event::RunStopped { job: key.0, attempt: key.1, progress }
+}
