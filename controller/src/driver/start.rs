@@ -167,7 +167,7 @@ fn recover(folder: &Path) -> Result<(SqliteJournal, Engine, Recovery), DriverErr
 }
 
 /// Puts the loop together, up to its first turn.
-fn assemble(
+pub(super) fn assemble(
     settings: Settings,
     mut journal: SqliteJournal,
     mut engine: Engine,
@@ -275,7 +275,7 @@ fn configure(
 }
 
 /// The thread.
-fn run(mut cycle: Cycle) -> Result<Finished, DriverError> {
+pub(super) fn run(mut cycle: Cycle) -> Result<Finished, DriverError> {
     let ended = cycle.run();
     // Whoever waits for an answer that will not come is told so.
     cycle.mailbox.close();

@@ -263,9 +263,9 @@ fn bad_events_go_to_the_rejected_file_once_and_the_stream_goes_on() {
         exit_when_drained: true,
         ..Settings::new(folder.path().join("journal"), world())
     };
-    // It dies with both rejections written down and neither of their positions journaled.
+    // It dies with the first rejection written down and its position not journaled.
     let died = start(settings(false, Some(2))).unwrap().join().unwrap();
-    assert_eq!((died.end, died.rejected), (End::Died, 2));
+    assert_eq!((died.end, died.rejected), (End::Died, 1));
     let finished = start(settings(true, None)).unwrap().join().unwrap();
     assert_eq!((finished.rejected, finished.progress.outcomes), (2, [1, 0, 0, 0]));
     let text = std::fs::read_to_string(folder.path().join("journal/rejected.jsonl")).unwrap();
@@ -273,4 +273,49 @@ fn bad_events_go_to_the_rejected_file_once_and_the_stream_goes_on() {
     assert_eq!((&lines[0]["path"], &lines[1]["code"]), (&"data.gang.workers".into(), &"UnknownType".into()));
     let original: Value = serde_json::from_str(lines[0]["event"].as_str().unwrap()).unwrap();
     assert_eq!(original, serde_json::from_str::<Value>(bad).unwrap());
+}
+
+#[test]
+fn a_full_disk_stops_receiving_says_so_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = |resume| Settings {
+        resume,
+        policy: Some(policy()),
+        clock: Clock::Max,
+        ..Settings::new(folder.path().to_owned(), world())
+    };
+    let journal = journal::SqliteJournal::create(folder.path(), 0).unwrap();
+    journal.cap_pages(journal.pages() + 100);
+    let engine = forebay_engine::engine::Engine::new();
+    let (cycle, handle) = super::start::assemble(settings(false), journal, engine, false).unwrap();
+    let driver = std::thread::spawn(move || super::start::run(cycle));
+    let sender = handle.clone();
+    let submitter = std::thread::spawn(move || {
+        let mut answered = 0;
+        loop {
+            let jobs = (0..50).map(|n| job(&format!("{answered}-{n}"), 1)).collect();
+            match sender.submit(jobs) {
+                Ok(_) => answered += 1,
+                Err(e) => return (answered, e),
+            }
+        }
+    });
+    let mut watch = handle.watch();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let said = runtime.block_on(watch.wait_for(|p| p.paused.is_some())).unwrap().paused.clone().unwrap();
+    assert!(said.contains("no space left") && said.contains("make room"), "{said}");
+    handle.query(|engine, _| engine.state().open_jobs()).unwrap();
+    handle.stop();
+    let error = driver.join().unwrap().unwrap_err();
+    assert!(matches!(&error, DriverError::Journal(e) if e.is_full()), "{error}");
+    let (answered, told) = submitter.join().unwrap();
+    assert!(answered > 0 && matches!(told, Busy::Stopped(_)), "{answered} {told}");
+    let running = start(settings(true)).unwrap();
+    let known = move |engine: &forebay_engine::engine::Engine, _: &Context| {
+        let all = (0..answered).flat_map(|a| (0..50).map(move |n| format!("{a}-{n}")));
+        all.filter(|subject| engine.state().job_of("default", subject).is_none()).count()
+    };
+    assert_eq!(running.handle.query(known).unwrap(), 0);
+    running.handle.stop();
+    running.join().unwrap();
 }
