@@ -11,9 +11,8 @@ use super::{Api, MOST_BYTES};
 use crate::driver::{MOST_EVENTS, Outcome};
 use crate::intake::{Decoded, Intake, Rejected, from_headers};
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use forebay_engine::event::Event;
@@ -21,6 +20,10 @@ use forebay_engine::ids::JobId;
 use forebay_engine::reason::Reason;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio_stream::StreamExt;
+
+/// So much of a body that is too large is read before it is refused.
+const READ_AWAY: usize = 16 * MOST_BYTES;
 
 /// What became of the events of one request.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -63,18 +66,8 @@ pub struct RefusedEvent {
     pub message: String,
 }
 
-pub(super) async fn post(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, ApiError> {
-    let body = body.map_err(|e| match e.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            let remedy = "send less at once, and refer to large things by their address";
-            ApiError::new(413, "TooLarge", format!("a request may have {MOST_BYTES} bytes"), remedy)
-        }
-        _ => ApiError::bad("Unreadable", "the body could not be read", "send it again"),
-    })?;
+pub(super) async fn post(State(api): State<Api>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
+    let body = gather(body).await?;
     let events = split(&headers, &body)?;
     if events.len() > MOST_EVENTS {
         let message = format!("{} events at once are too many", events.len());
@@ -92,6 +85,26 @@ pub(super) async fn post(
     let error = serde_json::json!({ "code": code, "message": message, "remedy": remedy });
     let body = serde_json::json!({ "error": error, "accepted": [], "rejected": taken.rejected });
     Ok((status, Json(body)).into_response())
+}
+
+/// The whole body. One that is too large is read away first, to a point: a client that still writes would not see the answer.
+async fn gather(body: Body) -> Result<Vec<u8>, ApiError> {
+    let (mut kept, mut read) = (Vec::new(), 0);
+    let mut parts = body.into_data_stream();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|_| ApiError::bad("Unreadable", "the body could not be read", "send it again"))?;
+        read += part.len();
+        if read <= MOST_BYTES {
+            kept.extend_from_slice(&part);
+        } else if read > READ_AWAY {
+            break;
+        }
+    }
+    if read > MOST_BYTES {
+        let remedy = "send less at once, and refer to large things by their address";
+        return Err(ApiError::new(413, "TooLarge", format!("a request may have {MOST_BYTES} bytes"), remedy));
+    }
+    Ok(kept)
 }
 
 /// The events of a request by its content type.

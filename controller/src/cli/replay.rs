@@ -42,6 +42,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     let listener = config.listen.filter(|_| args.listen.is_some()).map(live::listen).transpose()?;
     let world = WorldFile::settle(&folder, resume, &Choice { seed: args.seed, market: find_beside(file) })?;
     world.check(&compiled.policy)?;
+    world.save(&folder)?;
     let routes = Arc::new(compiled.routes);
     let begin = loaded.feed.start();
     let running = start(Settings {

@@ -39,6 +39,7 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
     let world = WorldFile::settle(&folder, resume, &Choice { seed: args.seed, market: None })?;
     let listener = live::listen(config.listen.unwrap_or(LISTEN))?;
     let routes = Arc::new(compiled.routes);
+    world.save(&folder)?;
     let running = start(Settings {
         resume,
         policy: Some((text, compiled.policy)),

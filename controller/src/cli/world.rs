@@ -33,17 +33,12 @@ pub(super) struct WorldFile {
 }
 
 impl WorldFile {
-    /// A new journal's, written down; or that of the journal that is there, which the choice must not contradict.
+    /// A new journal's; or that of the journal that is there, which the choice must not contradict.
     pub fn settle(folder: &Path, resume: bool, choice: &Choice) -> Result<WorldFile, Failure> {
         let path = folder.join(FILE);
         if !resume || !path.exists() {
             let market = choice.market.as_ref().map(|p| p.canonicalize().unwrap_or_else(|_| p.clone()));
-            let file = WorldFile { seed: choice.seed.unwrap_or(1), market };
-            std::fs::create_dir_all(folder).map_err(|e| {
-                Failure::input(format_args!("{}: {e}: give a folder that can be made and written to", folder.display()))
-            })?;
-            write(&path, &format!("{}\n", serde_json::to_string(&file).map_err(Failure::outside)?))?;
-            return Ok(file);
+            return Ok(WorldFile { seed: choice.seed.unwrap_or(1), market });
         }
         let remedy = "restore it from a backup, or begin a new journal";
         let file: WorldFile = serde_json::from_str(&read(&path)?)
@@ -55,6 +50,15 @@ impl WorldFile {
             ))),
             _ => Ok(file),
         }
+    }
+
+    /// Keeps it beside the journal, whose folder is made. To be called when nothing else can be wrong with the input.
+    pub fn save(&self, folder: &Path) -> Result<(), Failure> {
+        std::fs::create_dir_all(folder).map_err(|e| {
+            Failure::input(format_args!("{}: {e}: give a folder that can be made and written to", folder.display()))
+        })?;
+        let text = serde_json::to_string(self).map_err(Failure::outside)?;
+        write(&folder.join(FILE), &format!("{text}\n"))
     }
 
     /// The seed.

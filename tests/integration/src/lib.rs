@@ -109,7 +109,10 @@ impl Server {
         loop {
             let line = match lines.next() {
                 Some(Ok(line)) => line,
-                _ => panic!("`forebay {}` did not listen: {said:?}", all.join(" ")),
+                _ => {
+                    let ended = child.kill().and_then(|()| child.wait());
+                    panic!("`forebay {}` did not listen ({ended:?}): {said:?}", all.join(" "))
+                }
             };
             let url = line.split_whitespace().find(|w| w.starts_with("http://")).map(str::to_owned);
             said.push(line);

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
 
+type Headers = Vec<(&'static str, &'static str)>;
+
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder")
 }
@@ -147,8 +149,7 @@ fn what_cannot_be_taken_is_refused_in_one_shape() {
     let json_type = ("content-type", "application/json");
     let large = vec![b' '; 5 * 1024 * 1024];
     let many = Value::from(vec![json!({}); 20_000]).to_string();
-    type Case<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>, &'a [u8], u16);
-    let cases: [Case; 10] = [
+    let cases: [(&str, &str, Headers, &[u8], u16); 10] = [
         ("POST", "/v1/events", vec![json_type], b"{\"type\":", 400),
         ("POST", "/v1/events", vec![json_type], b"[]", 400),
         ("POST", "/v1/events", vec![json_type], &large, 413),
