@@ -1,4 +1,12 @@
-//! The engine under a virtual clock.
+//! The engine under a virtual clock: traces and markets in, an embedded world on the other side, a scorecard out.
+//!
+//! ```text
+//! trace -> convert -> drive <-> engine        drive -> score -> Scorecard
+//!                       |                     sweep = drive + faults, for many seeds
+//! market -> world <-----+
+//! ```
+//!
+//! Never: a clock, a thread, a network, an unseeded draw. Files are read by `trace`, `prices` and `market` only.
 
 pub mod convert;
 pub mod drive;
