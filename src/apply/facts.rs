@@ -145,7 +145,7 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
     state.edit_offering(purchase.offering, |row| {
         row.in_flight = row.in_flight.saturating_sub(asked as u32);
         match block {
-            Some(error) => blocked(row, error, now),
+            Some(error) => blocked(row, error, purchase.at_least, now),
             None => {
                 row.failures = 0;
                 row.blocked_by = None;
@@ -157,10 +157,14 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
 }
 
 /// Nothing is asked of an offering for a while. Failed windows are counted, not failed calls: what was in flight together counts once.
-fn blocked(row: &mut crate::state::nodes::OfferingRow, error: LaunchError, now: Millis) {
+fn blocked(row: &mut crate::state::nodes::OfferingRow, error: LaunchError, at_least: u32, now: Millis) {
     if now < row.blocked_until {
+        if error == LaunchError::Capacity {
+            row.refused_size = row.refused_size.min(at_least);
+        }
         return;
     }
+    row.refused_size = at_least;
     row.failures = row.failures.saturating_add(1);
     row.blocked_by = Some(error);
     let (first, cap) = match error {

@@ -137,6 +137,7 @@ fn unless_refused(state: &State, cart: Cart) -> Result<Cart, Reason> {
     for &(offering, _) in &cart.lines {
         let row = &state.offerings[offering.ix()];
         if row.blocked_until > state.now
+            && passing(row)
             && let Some(error) = row.blocked_by
         {
             return Err(Reason::LaunchRefused { offering, error, until: row.blocked_until });
@@ -145,17 +146,25 @@ fn unless_refused(state: &State, cart: Cart) -> Result<Cart, Reason> {
     Ok(cart)
 }
 
-/// Nothing is known against its stock, and its window is open.
+/// Nothing is known against its stock, or not against a smaller request, and its window is open.
 fn in_stock(state: &State, id: OfferingId) -> bool {
     let row = &state.offerings[id.ix()];
-    row.listed && (row.blocked_until <= state.now || passing(row)) && row.in_flight < row.window
+    let asked = row.blocked_until <= state.now || passing(row) || may_have_fewer(row);
+    row.listed && asked && row.in_flight < row.window
+}
+
+/// A large request was refused for want of stock: a smaller one may still be met.
+fn may_have_fewer(row: &OfferingRow) -> bool {
+    row.blocked_by == Some(LaunchError::Capacity) && row.refused_size > 1
 }
 
 /// A gang may be larger than the window of a probe: it is one request, and goes whole or not at all.
 fn within_window(state: &State, cart: &Cart) -> bool {
     cart.lines.iter().all(|(id, n)| {
         let row = &state.offerings[id.ix()];
-        row.in_flight == 0 || row.in_flight.saturating_add(*n) <= row.window
+        let refused = row.blocked_until > state.now && row.blocked_by == Some(LaunchError::Capacity);
+        let fewer = !refused || *n < row.refused_size;
+        fewer && (row.in_flight == 0 || row.in_flight.saturating_add(*n) <= row.window)
     })
 }
 

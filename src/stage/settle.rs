@@ -95,7 +95,7 @@ fn due_job(engine: &mut Engine, id: JobId) {
     let job = &engine.state.jobs[id.ix()];
     match job.phase {
         // Its request is not what it was: it is stopped further down, not asked for again.
-        _ if job.broken.is_some() => {}
+        Phase::Starting | Phase::Running if job.broken.is_some() => {}
         Phase::BackingOff { .. } => engine.decide(Decision::Resume { job: id }),
         Phase::Starting if job.must_end_by <= now => stop(engine, id, StopCause::StartTimeout),
         Phase::Running if job.must_end_by <= now => stop(engine, id, StopCause::MaxRun),
@@ -140,7 +140,11 @@ fn empty_node(engine: &mut Engine, id: NodeId) {
         let phase = engine.state.jobs[job.ix()].phase;
         match phase {
             Phase::Booked => engine.decide(Decision::Unbook { job }),
-            Phase::Starting | Phase::Running if reclaimed => stop(engine, job, StopCause::Reclaimed),
+            Phase::Starting | Phase::Running if reclaimed => {
+                // That its criterion is met, or that it has lost a worker already, comes first.
+                let broken = engine.state.jobs[job.ix()].broken;
+                stop(engine, job, broken.unwrap_or(StopCause::Reclaimed));
+            }
             // A quarantined node keeps what runs on it, and gets nothing new.
             _ => {}
         }

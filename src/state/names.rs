@@ -155,6 +155,7 @@ impl State {
             listed: true,
             blocked_until: crate::units::Millis(0),
             blocked_by: None,
+            refused_size: 0,
             failures: 0,
             window: WIDE_OPEN,
             in_flight: 0,

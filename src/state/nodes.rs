@@ -158,6 +158,8 @@ pub struct OfferingRow {
     pub blocked_until: Millis,
     /// Why nothing is asked of it.
     pub blocked_by: Option<LaunchError>,
+    /// While out of stock: the smallest request that failed. Smaller ones may still be met.
+    pub refused_size: u32,
     /// Failed windows in a row.
     pub failures: u32,
     /// Nodes that may be in flight at once: 1 after a stock-out, doubling on success.
