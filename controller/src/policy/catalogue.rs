@@ -12,22 +12,25 @@ use forebay_sim::prices::{self, PriceRow};
 pub struct Catalogue {
     rows: Vec<PriceRow>,
     zones: Vec<String>,
+    /// Sold in any zone that a policy names: the simulated cloud has them all.
+    everywhere: bool,
 }
 
 impl Catalogue {
-    /// The zones of the simulated cloud.
+    /// The zones of the simulated cloud, where a policy names none.
     pub const SIMULATED_ZONES: [&'static str; 3] = ["sim-1a", "sim-1b", "sim-1c"];
 
-    /// The built-in price rows in the simulated cloud's zones.
+    /// The built-in price rows in the simulated cloud, which has whatever zone a policy names.
     #[must_use]
     pub fn builtin() -> Catalogue {
-        Catalogue::new(prices::builtin(), Self::SIMULATED_ZONES.iter().map(|z| (*z).to_owned()).collect())
+        let zones = Self::SIMULATED_ZONES.iter().map(|z| (*z).to_owned()).collect();
+        Catalogue { everywhere: true, ..Catalogue::new(prices::builtin(), zones) }
     }
 
     /// Price rows of one's own. Every type is sold in every zone.
     #[must_use]
     pub fn new(rows: Vec<PriceRow>, zones: Vec<String>) -> Catalogue {
-        Catalogue { rows, zones }
+        Catalogue { rows, zones, everywhere: false }
     }
 
     /// The price rows.
@@ -40,6 +43,14 @@ impl Catalogue {
     #[must_use]
     pub fn zones(&self) -> &[String] {
         &self.zones
+    }
+
+    /// Whether the cloud has a zone of that name.
+    #[must_use]
+    pub fn has_zone(&self, zone: &str) -> bool {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let shaped = !zone.is_empty() && zone.len() <= 64 && zone.chars().all(plain);
+        self.zones.iter().any(|z| z == zone) || (self.everywhere && shaped)
     }
 
     /// The rows that a pool has, in the catalogue's order.

@@ -117,7 +117,7 @@ impl Check<'_> {
             );
         }
         for (at, zone) in zones.iter().enumerate() {
-            if !self.catalogue.zones().contains(zone) {
+            if !self.catalogue.has_zone(zone) {
                 let remedy = meant(zone, self.catalogue.zones().iter().map(String::as_str));
                 self.at(
                     &["pools", name, "zones", &at.to_string()],
