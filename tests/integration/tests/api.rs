@@ -126,7 +126,8 @@ fn three_ways_to_write_an_event() {
         ("ce-id", "2"),
         ("ce-subject", "binary"),
     ];
-    let cases: [(&[(&str, &str)], &str, usize, usize); 3] = [
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, usize, usize);
+    let cases: [Case; 3] = [
         (&[("content-type", "application/cloudevents+json; charset=utf-8")], &one, 1, 0),
         (&[("content-type", "application/cloudevents-batch+json")], &batch, 2, 1),
         (&binary, &data, 1, 0),
