@@ -34,14 +34,8 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<Exit, Failure> {
 
 /// The built-in price list, sold in the simulated zones and in those where the document's nodes are.
 fn catalogue(document: &StateDocument) -> Catalogue {
-    let known = Catalogue::builtin();
-    let mut zones = known.zones().to_vec();
-    for node in &document.nodes {
-        if !node.zone.is_empty() && !zones.contains(&node.zone) {
-            zones.push(node.zone.clone());
-        }
-    }
-    Catalogue::new(known.rows().to_vec(), zones)
+    let named = document.nodes.iter().map(|n| n.zone.as_str()).filter(|z| !z.is_empty());
+    Catalogue::builtin().with_zones(named)
 }
 
 fn shown(planned: &PlanDocument, out: Output) -> String {

@@ -33,6 +33,17 @@ impl Catalogue {
         Catalogue { rows, zones, everywhere: false }
     }
 
+    /// The same, sold in these zones too.
+    #[must_use]
+    pub fn with_zones<'a>(mut self, more: impl Iterator<Item = &'a str>) -> Catalogue {
+        for zone in more {
+            if !self.zones.iter().any(|z| z == zone) {
+                self.zones.push(zone.to_owned());
+            }
+        }
+        self
+    }
+
     /// The price rows.
     #[must_use]
     pub fn rows(&self) -> &[PriceRow] {
