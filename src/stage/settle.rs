@@ -158,7 +158,7 @@ fn settle_job(engine: &mut Engine, id: JobId) {
         _ if job.cancel_asked => cancel(engine, id),
         Phase::New => accept(engine, id),
         _ => match (job.broken, job.idle_reported) {
-            (Some(cause), _) => stop_broken(engine, id, cause),
+            (Some(cause), _) => stop(engine, id, cause),
             (None, Some(idle)) => linger(engine, id, idle),
             (None, None) => {}
         },
@@ -178,10 +178,6 @@ fn cancel(engine: &mut Engine, id: JobId) {
     } else {
         finish(engine, id, Outcome::Cancelled, Reason::Asked);
     }
-}
-
-fn stop_broken(engine: &mut Engine, id: JobId, cause: StopCause) {
-    stop(engine, id, cause);
 }
 
 fn linger(engine: &mut Engine, id: JobId, idle: Span) {

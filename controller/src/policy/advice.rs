@@ -25,9 +25,8 @@ pub struct Advice {
 }
 
 /// Paths that are read and checked, but not acted on by this version. `*` is any one step.
-const NOT_ENFORCED: [&[&str]; 12] = [
+const NOT_ENFORCED: [&[&str]; 11] = [
     &["tiers", "*", "minShare"],
-    &["tiers", "*", "maxRunWhileOthersWait"],
     &["queues", "*", "weight"],
     &["queues", "*", "budget"],
     &["queues", "*", "start", "within"],

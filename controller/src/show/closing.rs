@@ -30,6 +30,8 @@ pub struct Closing {
     pub reclaims: u64,
     /// Work done again because it was not saved.
     pub work_lost_gpu_hours: f64,
+    /// GPU time held by runs since their last checkpoint when they ended: what was lost, restarts included.
+    pub lost_time: f64,
     /// From launch to gone.
     pub bought: f64,
     /// Of it, on spot.
@@ -79,6 +81,7 @@ impl Closing {
             preemptions: card.preemptions,
             reclaims: card.reclaims,
             work_lost_gpu_hours: card.work_lost_gpu_hours,
+            lost_time: card.gpu_hours_wasted.lost,
             bought: card.gpu_hours_bought,
             bought_spot: card.gpu_hours_bought * card.spot_ratio,
             allocated: card.gpu_hours_allocated,
@@ -163,7 +166,7 @@ impl Closing {
             ("  fragmentation", self.fragmentation),
             ("  booked", self.booked),
             ("  lingering", self.lingering),
-            ("  lost", self.work_lost_gpu_hours),
+            ("  lost", self.lost_time),
         ];
         lines.extend(waste.into_iter().map(|(name, h)| (name, of(h))));
         lines
@@ -207,6 +210,7 @@ mod tests {
             completed: 38_322,
             reclaims: 12,
             work_lost_gpu_hours: 103.25,
+            lost_time: 103.25,
             bought: 300_000.0,
             bought_spot: 270_000.0,
             allocated: 279_000.0,
