@@ -105,10 +105,7 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
 }
 
 fn park(engine: &mut Engine, head: &Head, reason: Reason) {
-    // One that waits out a throttling is asked again each time: what it waits for depends on the room that others leave it.
-    let restless = matches!(reason, Reason::LaunchRefused { .. });
-    let freed = if restless { u64::MAX } else { engine.state.freed };
-    let at = engine.state.now;
+    let (freed, at) = (engine.state.freed, engine.state.now);
     let parked = Parked { head: head.key.job, freed, at, reason };
     match head.line {
         Line::Booked => engine.memo.rebooked.insert(head.class, parked),

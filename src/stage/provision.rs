@@ -116,7 +116,7 @@ fn choose(state: &State, class: ClassId, pool: PoolId, carried: &Carried) -> Res
     let wanted: Vec<OfferingId> = fits(state, class, pool).iter().copied().filter(wanted).collect();
     let open: Vec<OfferingId> = wanted.iter().copied().filter(|id| in_stock(state, *id)).collect();
     let mut carts = cart::carts(state, class, pool, &open, carried);
-    carts.retain(|c| within_window(state, c));
+    carts.retain(|c| within_window(state, c) && !(c.part && waits(state, c)));
     carts.sort_by_cached_key(|c| c.rank(state, &shape.gang));
     let mut hit = None;
     for cart in carts {
@@ -131,6 +131,13 @@ fn choose(state: &State, class: ClassId, pool: PoolId, carried: &Carried) -> Res
 /// Too many calls, or the cloud's own fault: the same is asked again in a moment.
 fn passing(row: &OfferingRow) -> bool {
     matches!(row.blocked_by, Some(LaunchError::Throttled | LaunchError::Server))
+}
+
+/// Whether a cart has to wait out a throttling. One that counts on free places does not: they may be gone by then, and what a class
+/// waits for must not change with what others take.
+fn waits(state: &State, cart: &Cart) -> bool {
+    let row = |(id, _): &(OfferingId, u32)| &state.offerings[id.ix()];
+    cart.lines.iter().map(row).any(|row| row.blocked_until > state.now && passing(row))
 }
 
 fn unless_refused(state: &State, cart: Cart) -> Result<Cart, Reason> {

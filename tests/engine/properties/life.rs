@@ -330,7 +330,6 @@ fn lives_that_once_failed() {
 }
 
 #[test]
-#[ignore = "bug: a class that waits for a throttled offering rests though its answer has changed"]
 fn waiting_for_a_throttled_offering() {
     stands_all(THROTTLED);
 }
