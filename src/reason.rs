@@ -241,7 +241,7 @@ impl fmt::Display for Reason {
             Reason::MaxRun { limit } => write!(f, "it ran longer than {limit}: raise `maxRun`"),
             Reason::Lingering { idle } => write!(f, "its GPUs were idle for {idle}"),
             Reason::ExitCode { code } => write!(f, "exit code {code}, no retries left"),
-            Reason::Asked => f.write_str("asked for"),
+            Reason::Asked => f.write_str("its submitter cancelled it"),
         }
     }
 }

@@ -16,6 +16,7 @@ use forebay_engine::event::{Event, Tick};
 use forebay_engine::journal::Journal;
 use forebay_engine::policy::Policy;
 use forebay_engine::reconcile;
+use forebay_engine::state::State;
 use forebay_engine::units::{Millis, Span};
 
 use crate::convert::{self, Converter};
@@ -200,6 +201,8 @@ impl<'a> Drive<'a> {
             appended.map_err(|source| SimError::Journal { batch: self.tally.batches, source })?;
         }
         self.observer.batch(unsaved.batch(), self.engine.state());
+        let found = self.engine.audit_rows(unsaved.batch());
+        stop_at(found, self.tally.batches, now)?;
         let released = unsaved.saved();
         self.observer.starts(&released.effects, self.engine.state());
         let released = self.maybe_crash(now, released)?;
@@ -239,7 +242,7 @@ impl<'a> Drive<'a> {
             }
             released.effects = self.engine.open_effects();
             released.statuses = self.engine.state().undelivered().cloned().collect();
-            audit(&self.engine, batch, now)?;
+            stop_at(self.engine.audit(), batch, now)?;
         }
         let Some(journal) = &mut self.journal else { return Ok(released) };
         if journal.tail() >= SNAPSHOT_EVERY {
@@ -264,7 +267,7 @@ impl<'a> Drive<'a> {
     fn audit(&self, now: Millis) -> Result<(), SimError> {
         match self.options.audit {
             Audit::Every(n) if self.tally.batches.is_multiple_of(n.max(1)) => {
-                audit(&self.engine, self.tally.batches, now)
+                stop_at(self.engine.audit(), self.tally.batches, now)
             }
             _ => Ok(()),
         }
@@ -280,7 +283,7 @@ impl<'a> Drive<'a> {
             submitted: self.next_row as u64,
             ended: self.engine.state().counters().outcomes.iter().sum(),
             running: self.world.runs_alive() as u64,
-            nodes: self.world.instances() as u64,
+            nodes: by_capacity(self.engine.state()),
             spent: self.world.books(now).all().cost.micro_dollars(),
         };
         if let Some(told) = &mut self.options.progress {
@@ -331,7 +334,7 @@ impl<'a> Drive<'a> {
     fn finish(mut self) -> Result<Outcome, SimError> {
         let state = self.engine.state();
         let now = state.now();
-        audit(&self.engine, self.tally.batches, now)?;
+        stop_at(self.engine.audit(), self.tally.batches, now)?;
         let sources = Sources {
             trace: &self.trace.jobs,
             state,
@@ -366,8 +369,17 @@ impl<'a> Drive<'a> {
     }
 }
 
-fn audit(engine: &Engine, batch: u64, now: Millis) -> Result<(), SimError> {
-    let findings = engine.audit();
+/// Claims by capacity type: reserved, spot, on-demand.
+fn by_capacity(state: &State) -> [u64; 3] {
+    let mut nodes = [0; 3];
+    for node in state.nodes() {
+        nodes[state.capacity_of(node) as usize] += 1;
+    }
+    nodes
+}
+
+/// What an audit found ends the simulation.
+fn stop_at(findings: Vec<String>, batch: u64, now: Millis) -> Result<(), SimError> {
     if findings.is_empty() {
         return Ok(());
     }

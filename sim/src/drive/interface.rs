@@ -10,7 +10,8 @@ use crate::memory::MemoryError;
 use crate::score::Scorecard;
 use crate::trace::TraceNode;
 
-/// When the engine's own audit is run. It is run at crashes and at the end in any case.
+/// When the engine's own audit is run in full. It is run at crashes and at the end in any case; the rows that a batch touched are
+/// audited after every batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audit {
     /// At crashes and at the end only.
@@ -18,6 +19,9 @@ pub enum Audit {
     /// And after every so many batches.
     Every(u64),
 }
+
+/// Batches from one full audit to the next.
+const FULL_AUDIT_EVERY: u64 = 1024;
 
 /// How far a simulation is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +36,8 @@ pub struct Progress {
     pub ended: u64,
     /// Runs with a live worker.
     pub running: u64,
-    /// Instances that exist.
-    pub nodes: u64,
+    /// Claims by capacity type: reserved, spot, on-demand.
+    pub nodes: [u64; 3],
     /// Spent so far, in micro-dollars.
     pub spent: u64,
 }
@@ -68,7 +72,7 @@ impl Options<'_> {
             crash_every: None,
             nodes: None,
             assumptions: Assumptions::default(),
-            audit: Audit::AtEnd,
+            audit: Audit::Every(FULL_AUDIT_EVERY),
             progress: None,
             clock: || 0,
         }
