@@ -451,6 +451,8 @@ fn price_changed(state: &mut State, offering: OfferingId, price: Rate) {
         return ignore(state);
     }
     state.edit_offering(offering, |row| row.offer.price = price);
+    // Whoever waits out a throttling of the cheapest may find another one cheaper now.
+    state.freed += 1;
     let of_it = |n: &&Node| n.offering == offering && may_be_billed(n.phase);
     let nodes: Vec<NodeId> = state.nodes.values().filter(of_it).map(|n| n.id).collect();
     for id in nodes {
