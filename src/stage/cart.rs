@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! workers    for each offering: as many nodes as the gang needs, or as the part needs that free places do not carry
-//! spanning   one node that holds all; else the biggest nodes of one model, and one more for what is left
+//! spanning   for each offering: as many nodes as hold all, or with a smaller one of its model for what is left over;
+//!            the fewest nodes are tried first
 //! ```
 //!
 //! Never: buys, and never asks what is in stock. That is provision's.
@@ -103,26 +104,17 @@ fn filled(id: OfferingId, workers: u32, per_node: u32, part: bool) -> Option<Car
 fn spanning(state: &State, offerings: &[OfferingId], gpus: u32, per_gpu: &WorkerAsk, part: bool) -> Vec<Cart> {
     let size = |id: &OfferingId| (*id, gpus_a_node(&state.offerings[id.ix()].offer, per_gpu));
     let sized: Vec<(OfferingId, u32)> = offerings.iter().map(size).filter(|(_, n)| *n > 0).collect();
-    let one = sized.iter().filter(|(_, n)| *n >= gpus).map(|(id, _)| Cart { lines: alloc::vec![(*id, 1)], part });
-    let whole: Vec<Cart> = one.collect();
-    if !whole.is_empty() {
-        return whole;
-    }
-    let many = sized.iter().filter_map(|&(big, size)| {
+    let mut carts = Vec::new();
+    for &(big, size) in &sized {
+        // As many as it takes of this one alone: what can be had for a large gang can be had for a smaller one.
+        carts.extend(filled(big, gpus, size, part));
         let (full, rest) = (gpus / size, gpus % size);
-        let mut lines = alloc::vec![(big, full)];
-        if rest > 0 {
-            let small = cheapest_for(state, &sized, big, rest)?;
-            if small == big {
-                lines[0].1 += 1;
-            } else {
-                lines.push((small, 1));
-            }
+        let small = if full > 0 && rest > 0 { cheapest_for(state, &sized, big, rest) } else { None };
+        if let Some(small) = small.filter(|small| *small != big && full <= MOST_NODES) {
+            carts.push(Cart { lines: alloc::vec![(big, full), (small, 1)], part });
         }
-        let cart = Cart { lines, part };
-        (full <= MOST_NODES).then_some(cart)
-    });
-    many.collect()
+    }
+    carts
 }
 
 /// The cheapest offering of the same model that holds the rest of a spanning gang.
