@@ -9,7 +9,6 @@ use crate::stage::order::{self, Head, Line};
 use crate::stage::place::{self, Reach};
 use crate::stage::{admit, consolidate, drain, preempt, provision, settle};
 use crate::state::jobs::Phase;
-use crate::units::MilliGpu;
 use alloc::vec::Vec;
 
 /// What one pass did and what it waits for.
@@ -154,7 +153,7 @@ fn serve_in(
     if let Some(no) = admit::quota_says(&engine.state, class, pool, asked) {
         return Err(no);
     }
-    let most = available(engine, class, pool);
+    let most = admit::available(&engine.state, class, pool);
     let mut places = place::find(engine, job, pool, Reach::Ready, most);
     if places.is_none() {
         places = place::find(engine, job, pool, Reach::InFlight, most);
@@ -171,12 +170,6 @@ fn serve_in(
     };
     book(engine, job, pool, places, report);
     Ok(())
-}
-
-fn available(engine: &Engine, class: ClassId, pool: PoolId) -> MilliGpu {
-    let queue = engine.state.classes[class.ix()].shape.queue;
-    let rule = engine.state.queues[queue.ix()].rule.as_ref();
-    rule.map_or(MilliGpu(0), |r| engine.state.quota.available(r.quota, pool))
 }
 
 fn book(

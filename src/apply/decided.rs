@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::state::jobs::{Ending, OpenEffect, Phase};
 use crate::state::nodes::{NodePhase, Purchase};
 use crate::state::places::share_of;
-use crate::units::{Millis, Span};
+use crate::units::Millis;
 use alloc::vec::Vec;
 
 /// Applies a decision.
@@ -57,7 +57,7 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
 
 /// An effect that is out, to be released again after the policy's pause.
 fn out(state: &State, id: Seq) -> OpenEffect {
-    let pause = state.policy.as_deref().map_or(Span::secs(30), |p| p.lifecycle.launch_retry);
+    let pause = state.lifecycle().launch_retry;
     OpenEffect { id, next_try: state.now + pause, tries: 1 }
 }
 
@@ -174,7 +174,7 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
 
 fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
     let now = state.now;
-    let timeout = state.policy.as_deref().map_or(Span::mins(10), |p| p.lifecycle.start_timeout);
+    let timeout = state.lifecycle().start_timeout;
     let effect = out(state, seq);
     let places = state.jobs[job.ix()].places.clone();
     state.start_on(job, &places);
@@ -255,7 +255,7 @@ fn why_stopped(state: &State, job: JobId, cause: StopCause) -> Option<Reason> {
         StopCause::Cancelled => Reason::Asked,
         StopCause::Lingering { idle } => Reason::Lingering { idle },
         StopCause::MaxRun => {
-            let lifecycle = state.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default();
+            let lifecycle = state.lifecycle();
             Reason::MaxRun { limit: state.specs[job.ix()].max_run.unwrap_or(lifecycle.max_run) }
         }
         StopCause::Completed => return None,

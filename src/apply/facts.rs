@@ -123,7 +123,7 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
         return ignore(state);
     };
     let now = state.now;
-    let timeout = state.policy.as_deref().map_or(Span::mins(20), |p| p.lifecycle.boot_timeout);
+    let timeout = state.lifecycle().boot_timeout;
     let price = state.offerings[purchase.offering.ix()].offer.price;
     for (at, node) in purchase.nodes.iter().enumerate() {
         match instances.get(at) {
@@ -321,7 +321,7 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) {
         return ignore(state);
     }
     let now = state.now;
-    let lifecycle = state.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default();
+    let lifecycle = state.lifecycle();
     let spec = &state.specs[id.ix()];
     let max_run = spec.max_run.unwrap_or(lifecycle.max_run);
     let tier = state.policy.as_deref().and_then(|p| p.tiers.get(state.jobs[id.ix()].tier.ix()));
@@ -396,7 +396,7 @@ fn failed(state: &mut State, id: JobId, attempt: Attempt, code: i32, blame: Opti
         return ignore(state);
     }
     if let Some(node) = blame {
-        let limit = state.policy.as_deref().map_or(3, |p| p.lifecycle.quarantine_after);
+        let limit = state.lifecycle().quarantine_after;
         state.edit_node(node, |row| {
             row.faults += 1;
             row.condemned |= row.faults >= limit;
@@ -439,7 +439,7 @@ fn idle_run(state: &mut State, id: JobId, attempt: Attempt, idle: Span) {
     let share = state.jobs[id.ix()].share;
     // Each report carries the whole idleness so far; what is new of it is counted, from its own observations.
     state.ledger.lingering += share.over(idle - since_last);
-    let bound = state.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default().linger_after;
+    let bound = state.lifecycle().linger_after;
     state.edit_job(id, |job| {
         job.idle_reported = (idle >= bound).then_some(idle);
         job.idle_seen = job.idle_seen.max(idle);

@@ -85,13 +85,18 @@ pub(crate) fn share(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
     }
 }
 
+/// What quota leaves to a class in a pool. Nothing where its queue is not known.
+pub(crate) fn available(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
+    let rule = state.queues[state.classes[class.ix()].shape.queue.ix()].rule.as_ref();
+    rule.map_or(MilliGpu(0), |r| state.quota.available(r.quota, pool))
+}
+
 /// What quota says to a gang of this share: `None` is yes.
 pub(crate) fn quota_says(state: &State, class: ClassId, pool: PoolId, asked: MilliGpu) -> Option<Reason> {
-    let shape = &state.classes[class.ix()].shape;
-    let Some(rule) = &state.queues[shape.queue.ix()].rule else {
+    if state.queues[state.classes[class.ix()].shape.queue.ix()].rule.is_none() {
         return Some(Reason::UnknownQueue);
-    };
-    let available = state.quota.available(rule.quota, pool);
+    }
+    let available = available(state, class, pool);
     (asked > available).then_some(Reason::WaitingForQuota { asked, available })
 }
 

@@ -124,7 +124,7 @@ fn leave(engine: &mut Engine, id: NodeId, report: &mut PlanReport) {
             _ => {}
         }
     }
-    let settle_for = state.policy.as_deref().map_or(Span::secs(10), |p| p.lifecycle.drain_settle);
+    let settle_for = state.lifecycle().drain_settle;
     let soon = state.now + settle_for;
     let check_at = if now.is_empty() { later.into_iter().min().map_or(soon, |at| at.max(soon)) } else { soon };
     engine.decide(Decision::Drain { node: id, why: DrainWhy::Moved, check_at });

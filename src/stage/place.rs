@@ -9,6 +9,7 @@
 //!
 //! Never: puts work on a node that takes none, shares a GPU without consent of job and pool, or splits a gang over models.
 
+use super::{cart, provision};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, ModelId, NodeId, OfferingId, PoolId};
@@ -42,10 +43,7 @@ pub(crate) fn find(
 ) -> Option<Vec<WorkerPlace>> {
     let class = engine.state.jobs[job.ix()].class;
     let row = &engine.state.classes[class.ix()];
-    let fits = row.fits.iter().find(|(p, _)| *p == pool).map(|(_, fits)| fits)?;
-    let of_pool = (pool, OfferingId(0))..=(pool, OfferingId(u32::MAX));
-    let there = engine.state.ix.free.range(of_pool).map(|((_, id), _)| *id);
-    let present: Vec<OfferingId> = there.filter(|id| fits.binary_search(id).is_ok()).collect();
+    let present = present(&engine.state, class, pool);
     if present.is_empty() {
         return None;
     }
@@ -77,10 +75,7 @@ pub(crate) fn carried(engine: &mut Engine, job: JobId, class: ClassId, pool: Poo
     if matches!(shape.gang, Gang::Workers { min: 1, .. } | Gang::Spanning { gpus: 1, .. }) {
         return Vec::new();
     }
-    let fits = row.fits.iter().find(|(p, _)| *p == pool).map_or(&[][..], |(_, fits)| fits);
-    let of_pool = (pool, OfferingId(0))..=(pool, OfferingId(u32::MAX));
-    let there = engine.state.ix.free.range(of_pool).map(|((_, id), _)| *id);
-    let present: Vec<OfferingId> = there.filter(|id| fits.binary_search(id).is_ok()).collect();
+    let present = present(&engine.state, class, pool);
     let mut carried = Vec::new();
     for group in by_model(&engine.state, &present) {
         let model = group.first().and_then(|id| engine.state.offerings[id.ix()].models.first().copied());
@@ -106,6 +101,14 @@ pub(crate) fn effective_share(state: &State, shape: &Shape, pool: PoolId, ask: &
         Some(rules) if shape.shares && ask.gpus == 1 && ask.share < 1000 => ask.share.max(rules.smallest).min(1000),
         _ => 1000,
     }
+}
+
+/// Offerings that a class fits and that have open nodes in a pool.
+fn present(state: &State, class: ClassId, pool: PoolId) -> Vec<OfferingId> {
+    let fits = provision::fits(state, class, pool);
+    let of_pool = (pool, OfferingId(0))..=(pool, OfferingId(u32::MAX));
+    let there = state.ix.free.range(of_pool).map(|((_, id), _)| *id);
+    there.filter(|id| fits.binary_search(id).is_ok()).collect()
 }
 
 /// Offerings by their first model, cheapest model first, so that no gang mixes models.
@@ -174,9 +177,9 @@ fn part_of_gpu(
             let Some(node) = state.nodes.get(id) else {
                 continue;
             };
-            let slices = time_slices(state, node.pool);
+            let slices = cart::sharing_slices(state, node.pool);
             let slot = &node.slots[usize::from(*at)];
-            if slot.mem_free >= need && slot.workers < slices && takes(node, job, ask) {
+            if slot.mem_free >= need && u32::from(slot.workers) < slices && takes(node, job, ask) {
                 // A part of a GPU in use beats a fresh GPU: 0 whole GPUs are left behind.
                 return Some((rank, u32::from(left - share), price, *id, 1 << at));
             }
@@ -210,11 +213,6 @@ fn ranks(reach: Reach) -> core::ops::RangeInclusive<u8> {
 fn takes(node: &Node, job: JobId, ask: &WorkerAsk) -> bool {
     let reserved = node.reserved.is_some_and(|(owner, _)| owner != job);
     !reserved && node.cpu_free >= ask.cpu && node.mem_free >= ask.mem
-}
-
-fn time_slices(state: &State, pool: PoolId) -> u16 {
-    let rules = state.policy.as_deref().and_then(|p| p.pools.get(pool.ix())).and_then(|p| p.sharing);
-    rules.map_or(1, |r| r.time_slices)
 }
 
 /// The first `n` GPUs with nothing on them, as a mask.

@@ -10,7 +10,7 @@
 
 use super::order::{self, Head};
 use super::place::{self, Reach};
-use super::{admit, settle};
+use super::{admit, provision, settle};
 use crate::decision::{Decision, StopCause};
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, PoolId, TierId};
@@ -130,7 +130,7 @@ fn candidates(state: &State, class: ClassId, pool: PoolId) -> Vec<JobId> {
         return Vec::new();
     };
     let by = state.classes[class.ix()].shape.tier;
-    let fits = state.classes[class.ix()].fits.iter().find(|f| f.0 == pool).map_or(&[][..], |f| &f.1);
+    let fits = provision::fits(state, class, pool);
     let mut found: Vec<(i32, GpuTime, JobId)> = Vec::new();
     for (at, tier) in policy.tiers.iter().enumerate() {
         if !tier.stoppable_by.contains(&by) {

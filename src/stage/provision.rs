@@ -21,7 +21,7 @@ use crate::policy::Buys;
 use crate::reason::Reason;
 use crate::state::nodes::{Node, NodePhase, OfferingRow};
 use crate::state::{Held, State};
-use crate::units::{MilliGpu, Millis, Rate};
+use crate::units::{Millis, Rate};
 use alloc::vec::Vec;
 
 /// Nodes that one purchase asks for at most on behalf of several jobs.
@@ -93,7 +93,8 @@ pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Op
     cart.lines.iter().all(proven).then(|| cart.cost(state))
 }
 
-fn fits(state: &State, class: ClassId, pool: PoolId) -> &[OfferingId] {
+/// Offerings of a pool that can hold a worker of a class, sorted.
+pub(super) fn fits(state: &State, class: ClassId, pool: PoolId) -> &[OfferingId] {
     state.classes[class.ix()].fits.iter().find(|(p, _)| *p == pool).map_or(&[], |(_, f)| f)
 }
 
@@ -203,8 +204,7 @@ fn worth_adding(engine: &Engine, class: ClassId, pool: PoolId, offering: Offerin
     };
     let waiting = state.ix.queued.get(&class).map_or(0, |line| line.len()) as u64;
     let asked = admit::share(state, class, pool);
-    let rule = state.queues[shape.queue.ix()].rule.as_ref();
-    let available = rule.map_or(MilliGpu(0), |r| state.quota.available(r.quota, pool));
+    let available = admit::available(state, class, pool);
     let by_quota = available.0.checked_div(asked.0).unwrap_or(u64::MAX);
     let nodes = waiting.min(by_quota).div_ceil(u64::from(per_node.max(1)));
     let row = &state.offerings[offering.ix()];

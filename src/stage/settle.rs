@@ -13,7 +13,7 @@ use crate::decision::{Decision, EffectOf, Outcome, StopCause};
 use crate::engine::{Engine, repeat_pause};
 use crate::ids::{JobId, NodeId};
 use crate::plan::PlanReport;
-use crate::policy::{Lifecycle, OnLinger};
+use crate::policy::OnLinger;
 use crate::reason::Reason;
 use crate::state::jobs::{Ending, Phase};
 use crate::state::nodes::NodePhase;
@@ -51,10 +51,6 @@ fn due(engine: &Engine) -> Vec<EffectOf> {
     engine.state.ix.timers.iter().take_while(|t| t.0 <= now).map(|t| t.1).collect()
 }
 
-fn lifecycle(engine: &Engine) -> Lifecycle {
-    engine.state.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default()
-}
-
 fn repeat(engine: &mut Engine, of: EffectOf) {
     let effect = match of {
         EffectOf::Purchase(id) => engine.state.purchases.get(&id).map(|p| p.effect),
@@ -64,7 +60,7 @@ fn repeat(engine: &mut Engine, of: EffectOf) {
     let Some(effect) = effect.filter(|e| e.next_try <= engine.state.now) else {
         return;
     };
-    let pause = repeat_pause(lifecycle(engine).launch_retry, effect.tries);
+    let pause = repeat_pause(engine.state.lifecycle().launch_retry, effect.tries);
     let next = engine.state.now + pause;
     engine.decide(Decision::Repeat { of, next });
 }
@@ -105,7 +101,7 @@ fn due_job(engine: &mut Engine, id: JobId) {
 
 /// Stops a run, with a checkpoint where it can save one and the stop is not its end.
 pub(super) fn stop(engine: &mut Engine, id: JobId, cause: StopCause) {
-    let grace = lifecycle(engine).grace;
+    let grace = engine.state.lifecycle().grace;
     let state = &engine.state;
     let (job, spec) = (&state.jobs[id.ix()], &state.specs[id.ix()]);
     let worth_saving = !matches!(
@@ -181,7 +177,7 @@ fn cancel(engine: &mut Engine, id: JobId) {
 }
 
 fn linger(engine: &mut Engine, id: JobId, idle: Span) {
-    let rules = lifecycle(engine);
+    let rules = engine.state.lifecycle();
     if idle >= rules.linger_after && rules.on_linger == OnLinger::Stop {
         stop(engine, id, StopCause::Lingering { idle });
     } else {
@@ -218,7 +214,7 @@ fn after_stop(engine: &mut Engine, id: JobId, cause: StopCause) {
         StopCause::StartTimeout => pause(engine, id, Reason::StartTimeout),
         StopCause::MaxRun => {
             let own = engine.state.specs[id.ix()].max_run;
-            let limit = own.unwrap_or(lifecycle(engine).max_run);
+            let limit = own.unwrap_or(engine.state.lifecycle().max_run);
             finish(engine, id, Outcome::Failed, Reason::MaxRun { limit });
         }
         StopCause::Lingering { idle } => finish(engine, id, Outcome::Failed, Reason::Lingering { idle }),

@@ -51,6 +51,25 @@ impl Ledger {
         &self.by_capacity[capacity as usize]
     }
 
+    /// All capacity types together.
+    #[must_use]
+    pub fn total(&self) -> Account {
+        let mut all = Account::default();
+        for account in &self.by_capacity {
+            all.node_time += account.node_time;
+            all.bought += account.bought;
+            all.allocated += account.allocated;
+            all.boot += account.boot;
+            all.booked += account.booked;
+            all.idle += account.idle;
+            all.idle_nodes += account.idle_nodes;
+            all.fragmentation += account.fragmentation;
+            all.cost += account.cost;
+            all.cost_on_demand += account.cost_on_demand;
+        }
+        all
+    }
+
     /// Counts `node`'s time from `node.accrued_to` to `now`, during which nothing on it changed.
     pub fn accrue(&mut self, node: &Node, capacity: CapacityType, on_demand: Rate, now: Millis) {
         if node.phase == NodePhase::Requested {

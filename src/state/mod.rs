@@ -20,7 +20,7 @@ use crate::catalog::CapacityType;
 use crate::effect::Status;
 use crate::ids::{JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, QueueId, TierId};
 use crate::job::{Gang, JobSpec};
-use crate::policy::{Policy, QueueRule};
+use crate::policy::{Lifecycle, Policy, QueueRule};
 use crate::units::{Millis, Rate};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -178,6 +178,12 @@ impl State {
     #[must_use]
     pub fn policy(&self) -> Option<&Policy> {
         self.policy.as_deref()
+    }
+
+    /// Limits and defaults of runs under the policy in force.
+    #[must_use]
+    pub fn lifecycle(&self) -> Lifecycle {
+        self.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default()
     }
 
     /// Running numbers.

@@ -6,8 +6,7 @@ use super::closing::Closing;
 use forebay_engine::decision::Outcome;
 use forebay_engine::engine::Engine;
 use forebay_engine::state::jobs::Phase;
-use forebay_engine::state::ledger::Account;
-use forebay_engine::units::{Millis, Spend};
+use forebay_engine::units::Millis;
 use forebay_sim::score::figures::{Spread, dollars, gpu_hours, hours, ratio, seconds};
 use forebay_sim::score::{Scorecard, Wasted};
 use serde_json::{Value, json};
@@ -32,19 +31,7 @@ pub fn of(engine: &Engine, refused: u64) -> Scorecard {
     let state = engine.state();
     let counters = state.counters();
     let ledger = state.ledger_now();
-    let mut all = Account::default();
-    let (mut cost, mut on_demand) = (Spend(0), Spend(0));
-    for account in &ledger.by_capacity {
-        all.bought += account.bought;
-        all.allocated += account.allocated;
-        all.boot += account.boot;
-        all.booked += account.booked;
-        all.idle += account.idle;
-        all.idle_nodes += account.idle_nodes;
-        all.fragmentation += account.fragmentation;
-        cost += account.cost;
-        on_demand += account.cost_on_demand;
-    }
+    let all = ledger.total();
     let rows = state.jobs().count() as u64;
     let over: u64 = counters.outcomes.iter().sum();
     Scorecard {
@@ -70,8 +57,8 @@ pub fn of(engine: &Engine, refused: u64) -> Scorecard {
         },
         idle_node_hours: hours(all.idle_nodes),
         spot_ratio: ratio(ledger.by_capacity[1].bought.0, all.bought.0),
-        cost_usd: dollars(cost),
-        cost_on_demand_only_usd: dollars(on_demand),
+        cost_usd: dollars(all.cost),
+        cost_on_demand_only_usd: dollars(all.cost_on_demand),
         deadline_misses: counters.deadline_misses,
         times_at_zero: counters.times_at_zero,
         nodes_peak: counters.nodes_peak,

@@ -20,7 +20,7 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::effect::StatusKind;
 use forebay_engine::policy::Policy;
 use forebay_engine::state::State;
-use forebay_engine::state::ledger::{Account, Ledger};
+use forebay_engine::state::ledger::Ledger;
 use forebay_engine::units::{GpuTime, MilliGpu, Millis, Span, Spend};
 use serde::Serialize;
 
@@ -156,7 +156,7 @@ impl Sources<'_> {
     pub fn scorecard(&self) -> Scorecard {
         let (state, books) = (self.state, &self.books);
         let ledger = state.ledger_now();
-        let (all, bill) = (sum(&ledger), books.all());
+        let (all, bill) = (ledger.total(), books.all());
         let terminal = self.timeline.terminal();
         let accepted = self.timeline.lives().len() as u64 - self.timeline.refused();
         let counters = state.counters();
@@ -275,19 +275,6 @@ pub(crate) fn disagreements(ledger: &Ledger, books: &Books) -> Vec<String> {
         }
     }
     list
-}
-
-fn sum(ledger: &Ledger) -> Account {
-    let mut all = Account::default();
-    for account in &ledger.by_capacity {
-        all.allocated += account.allocated;
-        all.boot += account.boot;
-        all.booked += account.booked;
-        all.idle += account.idle;
-        all.idle_nodes += account.idle_nodes;
-        all.fragmentation += account.fragmentation;
-    }
-    all
 }
 
 fn share(job: &TraceJob) -> MilliGpu {
