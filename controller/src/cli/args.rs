@@ -82,6 +82,11 @@ Examples:
   forebay schema policy > policy.schema.json
   forebay schema state")]
     Schema(SchemaArgs),
+    /// Look after a journal.
+    #[command(after_help = "\
+Examples:
+  forebay journal verify forebay-data/2026-11-02     # reads all of it, changes nothing")]
+    Journal(JournalArgs),
     /// Send events to a running Forebay: one JSON object, an array of them, or one a line.
     #[command(after_help = "\
 Examples:
@@ -248,6 +253,24 @@ pub struct SchemaArgs {
     /// Of what.
     #[arg(value_enum)]
     pub of: SchemaOf,
+}
+
+/// `forebay journal`.
+#[derive(Debug, Args)]
+pub struct JournalArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: JournalDo,
+}
+
+/// What can be done with a journal.
+#[derive(Debug, Subcommand)]
+pub enum JournalDo {
+    /// Check every batch and snapshot: checksums, hash chain, gaps.
+    Verify {
+        /// The journal's folder.
+        folder: PathBuf,
+    },
 }
 
 /// What there is a schema of.

@@ -5,6 +5,7 @@
 pub mod args;
 mod check;
 mod clients;
+mod journal;
 mod live;
 pub mod outcome;
 mod plan;
@@ -58,6 +59,7 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Plan(args) => plan::run(&args, out),
         Command::Check(args) => check::run(&args, out),
         Command::Schema(args) => schema::run(args.of),
+        Command::Journal(args) => journal::run(&args.what),
         Command::Jobs(args) => clients::jobs(&args, out),
         Command::Nodes(args) => clients::nodes(&args, out),
         Command::Queues(args) => clients::queues(&args, out),

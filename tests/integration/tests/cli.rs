@@ -137,6 +137,8 @@ fn a_journal_of_a_newer_version_or_of_noise_is_refused() {
     assert_eq!(resumed.out, first.out, "going on at the end says the same");
     let other = run(folder.path(), &[&resume[..], &["--seed", "99"]].concat());
     assert_eq!((other.code, other.err.contains("seed 1")), (2, true), "{other:?}");
+    let sound = run(folder.path(), &["journal", "verify", "d"]);
+    assert_eq!((sound.code, sound.out.contains("sound: ")), (0, true), "{sound:?}");
     let database = rusqlite::Connection::open(folder.path().join("d/journal.sqlite")).expect("opens");
     database.execute("UPDATE meta SET format = 99", []).expect("updates");
     drop(database);
@@ -146,6 +148,7 @@ fn a_journal_of_a_newer_version_or_of_noise_is_refused() {
     write(&folder.path().join("d"), "journal.sqlite", noise());
     let noise = run(folder.path(), &resume);
     assert_eq!(noise.code, 2, "{noise:?}");
+    assert_eq!(run(folder.path(), &["journal", "verify", "d"]).code, 2, "noise is not sound");
     assert!(noise.err.contains("journal.sqlite"), "{}", noise.err);
 }
 
