@@ -65,6 +65,10 @@ pub struct Offering {
     pub on_demand: Rate,
     /// From launch to ready: what to expect (median).
     pub boot: Span,
+    /// GPUs joined by NVLink, in groups of so many by index. 0: none.
+    pub nvlink: u16,
+    /// GPUs of one NUMA node, in groups of so many by index. 0: not known.
+    pub numa: u16,
 }
 
 impl Offering {

@@ -3,7 +3,7 @@
 //!
 //! Never: decided again. Recovery applies what is written here, even where a newer version would decide otherwise.
 
-use crate::effect::WorkerPlace;
+use crate::effect::{Terms, WorkerPlace};
 use crate::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::reason::Reason;
 use crate::units::{Millis, Span};
@@ -81,6 +81,8 @@ pub enum Decision {
         count: u32,
         /// Fewer than this are of no use.
         at_least: u32,
+        /// How.
+        terms: Terms,
     },
     /// preempt, settle: stop a run.
     Stop {
@@ -177,6 +179,22 @@ pub enum StopCause {
     Reclaimed,
     /// Its node costs more than it is worth: it waits again, for cheaper capacity.
     Moved,
+    /// A queue within its quota wants back what this one's has borrowed: it waits again.
+    QuotaReclaimed {
+        /// For which job.
+        by: JobId,
+    },
+    /// It was let in ahead of a reservation and has not ended in time: it waits again.
+    Overran {
+        /// For which job.
+        by: JobId,
+    },
+    /// Its deadline leaves no time for another reclaim: it waits again, for capacity that stays.
+    Hurried,
+    /// Another run on its node hung, and the node is given up: it waits again.
+    NodeHung,
+    /// A service needs fewer replicas: it is completed.
+    Scaled,
     /// A node under it is gone: the other workers are stopped, and it waits again.
     NodeLost,
     /// It did not start in time: it waits again.
@@ -197,6 +215,23 @@ pub enum StopCause {
         /// For how long.
         idle: Span,
     },
+}
+
+impl StopCause {
+    /// Whether capacity is taken from a run that would have gone on: its submitter hears `preempting` and `preempted`.
+    #[must_use]
+    pub fn takes(self) -> bool {
+        matches!(
+            self,
+            StopCause::Preempted { .. }
+                | StopCause::QuotaReclaimed { .. }
+                | StopCause::Overran { .. }
+                | StopCause::Hurried
+                | StopCause::NodeHung
+                | StopCause::Reclaimed
+                | StopCause::Moved
+        )
+    }
 }
 
 /// Why a node is drained.

@@ -31,6 +31,8 @@ pub enum Action {
         count: u32,
         /// Fewer than this: launch nothing.
         at_least: u32,
+        /// How.
+        terms: Terms,
     },
     /// Give an instance back. Answered by `NodeGone`.
     Terminate {
@@ -61,6 +63,28 @@ pub enum Action {
         /// Killed at the latest then.
         deadline: Millis,
     },
+    /// Take workers out of an elastic gang; the rest goes on. Answered by `RunShrunk`, or `RunStopped` when it could not go on.
+    Shrink {
+        /// Which job.
+        job: JobId,
+        /// Which run of it.
+        attempt: Attempt,
+        /// Which of its workers, by their places.
+        leave: Vec<WorkerPlace>,
+        /// Killed at the latest then.
+        deadline: Millis,
+    },
+}
+
+/// What a launch asks beyond the offering.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Terms {
+    /// All into one placement group.
+    pub cluster: bool,
+    /// With an Elastic Fabric Adapter each.
+    pub efa: bool,
+    /// How their GPUs are partitioned: a position in the pool's layouts. `None`: whole.
+    pub layout: Option<u8>,
 }
 
 /// One worker on one node.
@@ -72,6 +96,8 @@ pub struct WorkerPlace {
     pub gpus: u64,
     /// GPU share held on each of those GPUs, in thousandths.
     pub share: u16,
+    /// Which slice of a partitioned GPU: a position in its layout.
+    pub slice: Option<u8>,
 }
 
 impl WorkerPlace {

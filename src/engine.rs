@@ -63,7 +63,7 @@ pub(crate) struct Parked {
     pub freed: u64,
     /// At that time: nothing that could help has come of age since, unless [`State::woke_at`] is later.
     pub at: Millis,
-    /// What it was told.
+    /// What it was told. If that names a time, it is asked again then.
     pub reason: Reason,
 }
 
@@ -165,6 +165,7 @@ impl Engine {
         row.into_iter()
             .chain(self.state.wakes_at())
             .chain(self.state.consolidation_due())
+            .chain(self.memo.due(&self.state))
             .min()
             .filter(|at| *at != Millis::NEVER)
     }
@@ -290,8 +291,8 @@ impl State {
 /// The launch of a purchase, as its record froze it.
 pub(crate) fn launch(state: &State, id: crate::ids::PurchaseId) -> Effect {
     let p = &state.purchases[&id];
-    let action =
-        Action::Launch { purchase: id, offering: p.offering, count: p.nodes.len() as u32, at_least: p.at_least };
+    let (count, at_least) = (p.nodes.len() as u32, p.at_least);
+    let action = Action::Launch { purchase: id, offering: p.offering, count, at_least, terms: p.terms };
     Effect { id: p.effect.id, action }
 }
 

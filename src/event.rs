@@ -125,6 +125,29 @@ pub enum Event {
         /// For how long the idleness has been observed.
         idle: Span,
     },
+    /// A worker or more of an elastic gang have left on request; the rest goes on.
+    RunShrunk {
+        /// Which job.
+        job: JobId,
+        /// Which run of it.
+        attempt: Attempt,
+    },
+    /// So many requests at once are a service's demand now.
+    ServiceDemand {
+        /// Whose service.
+        tenant: String,
+        /// Which.
+        subject: String,
+        /// Requests at once: being served and waiting.
+        concurrency: u32,
+    },
+    /// Where an instance stands, as near as the cloud tells.
+    NodePlaced {
+        /// The cloud's id.
+        instance: String,
+        /// The rack, by whatever name the cloud has for it.
+        rack: String,
+    },
     /// A price moved.
     PriceChanged {
         /// Of what.

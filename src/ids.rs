@@ -58,6 +58,10 @@ id!(
     ModelId, u32, "model-"
 );
 id!(
+    /// A batch key within a queue, interned.
+    BatchId, u32, "batch-"
+);
+id!(
     /// An offering: instance type x zone x capacity type, interned.
     OfferingId, u32, "offering-"
 );

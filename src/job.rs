@@ -50,6 +50,101 @@ pub struct JobSpec {
     pub rerun: bool,
     /// What the executor needs to run it (template, image, arguments): carried, never read here.
     pub run: Vec<u8>,
+    /// Jobs of one queue and shape with the same key are one batch: one after the other on the same capacity.
+    pub batch: Option<String>,
+    /// How close together its workers go. `None`: as they fit.
+    pub within: Option<Within>,
+    /// It serves: replicas of `gang` follow its demand, and it ends only when it is cancelled. `None`: finite work.
+    pub service: Option<Service>,
+}
+
+impl Default for JobSpec {
+    fn default() -> Self {
+        let each = WorkerAsk { gpus: 1, share: 1000, ..WorkerAsk::default() };
+        JobSpec {
+            tenant: String::new(),
+            subject: String::new(),
+            principal: String::new(),
+            queue: String::new(),
+            tier: None,
+            priority: 0,
+            gang: Gang::Workers { min: 1, max: 1, each },
+            models: Vec::new(),
+            spot: true,
+            shares: false,
+            checkpoint: None,
+            restart: Span::ZERO,
+            retry: Retry::default(),
+            completion: Completion::All,
+            expected: None,
+            max_run: None,
+            deadline: None,
+            digest: 0,
+            rerun: false,
+            run: Vec::new(),
+            batch: None,
+            within: None,
+            service: None,
+        }
+    }
+}
+
+/// How close together the workers of a gang go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Within {
+    /// All within one of these.
+    pub level: Level,
+    /// Or not at all. Otherwise preferred.
+    pub required: bool,
+}
+
+/// A level of the topology, nearest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// GPUs of one NUMA node.
+    Numa,
+    /// GPUs joined by NVLink.
+    Nvlink,
+    /// One node.
+    Node,
+    /// One rack, or whatever the cloud says is as near.
+    Rack,
+    /// One zone.
+    Zone,
+}
+
+impl Level {
+    /// As it is written in events, tables and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Numa => "numa",
+            Level::Nvlink => "nvlink",
+            Level::Node => "node",
+            Level::Rack => "rack",
+            Level::Zone => "zone",
+        }
+    }
+
+    /// The level of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Level> {
+        [Level::Numa, Level::Nvlink, Level::Node, Level::Rack, Level::Zone].into_iter().find(|l| l.as_str() == name)
+    }
+}
+
+/// What a service asks: the gang of its specification is one replica.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Service {
+    /// Replicas at least.
+    pub min: u32,
+    /// Replicas at most.
+    pub max: u32,
+    /// Requests at once that one replica is to have.
+    pub target: u32,
+    /// No two replicas in one of these while there is another. `None`: one node.
+    pub spread: Option<Level>,
 }
 
 /// The workers of a job, admitted and placed all or none.

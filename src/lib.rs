@@ -30,6 +30,7 @@ mod apply;
 pub mod audit;
 pub mod catalog;
 pub mod decision;
+mod demand;
 pub mod effect;
 pub mod engine;
 pub mod event;

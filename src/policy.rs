@@ -5,7 +5,7 @@
 
 use crate::catalog::Offering;
 use crate::ids::{PoolId, QuotaId, TierId};
-use crate::units::{MilliGpu, Rate, Span};
+use crate::units::{Mib, MilliGpu, Millis, Rate, Span};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -34,6 +34,43 @@ pub struct Policy {
     pub lifecycle: Lifecycle,
     /// When running work is moved to save money.
     pub consolidation: Consolidation,
+    /// How waiting and past use count in the order.
+    pub fairness: Fairness,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            name: String::new(),
+            limits: Ceiling::default(),
+            tiers: Vec::new(),
+            quotas: Vec::new(),
+            queues: BTreeMap::new(),
+            undeclared: Undeclared::Reject,
+            pools: Vec::new(),
+            offerings: Vec::new(),
+            lifecycle: Lifecycle::default(),
+            consolidation: Consolidation::default(),
+            fairness: Fairness::default(),
+        }
+    }
+}
+
+/// How waiting and past use count in the order. They order free capacity only; nothing is ever stopped for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Fairness {
+    /// After this time past use counts half.
+    pub half_life: Span,
+    /// Within a queue, waiting for so long counts as one point of priority. `None`: priority is strict.
+    pub ageing: Option<Span>,
+    /// A start counts at once as if it had run for so long already, so that a burst of submissions gains nothing.
+    pub entry: Span,
+}
+
+impl Default for Fairness {
+    fn default() -> Self {
+        Fairness { half_life: Span::mins(7 * 24 * 60), ageing: None, entry: Span::mins(10) }
+    }
 }
 
 /// A hard bound. `None` is no bound in that dimension.
@@ -64,6 +101,23 @@ pub struct Tier {
     pub min_run: Span,
     /// A run that has lasted this long may be stopped by any higher tier while others wait, `min_run` or not.
     pub max_run_while_others_wait: Option<Span>,
+    /// The part of all GPUs in use that this tier gets even when higher ones want them all, in thousandths. It goes first while it
+    /// has less, and no run of it is stopped for capacity if that would leave it less.
+    pub min_share: u16,
+}
+
+impl Default for Tier {
+    fn default() -> Self {
+        Tier {
+            name: String::new(),
+            priority: 0,
+            buys: Buys::SpotThenOnDemand,
+            stoppable_by: Vec::new(),
+            min_run: Span::ZERO,
+            max_run_while_others_wait: None,
+            min_share: 0,
+        }
+    }
 }
 
 /// The capacity preference of a tier.
@@ -90,6 +144,49 @@ pub struct QuotaNode {
     /// By pool. A pool that is missing here has no nominal quota of its own and may borrow without bound from the parent
     /// (`unlimited` at a root: no quota at all).
     pub limits: BTreeMap<PoolId, QuotaLimit>,
+    /// Its share of what its siblings leave free, against theirs, in thousandths.
+    pub weight: u32,
+    /// What the work of its subtree may cost.
+    pub budget: Option<Budget>,
+}
+
+impl Default for QuotaNode {
+    fn default() -> Self {
+        QuotaNode { name: String::new(), parent: None, limits: BTreeMap::new(), weight: 1000, budget: None }
+    }
+}
+
+/// Money for the work of a queue or cohort.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Budget {
+    /// So much, in micro-dollars.
+    pub amount: u64,
+    /// In this time.
+    pub per: Period,
+    /// What happens when it is spent.
+    pub when_spent: WhenSpent,
+}
+
+/// The time that a budget is for, by the calendar in UTC.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Period {
+    /// Each clock hour.
+    Hour,
+    /// Each calendar day.
+    Day,
+    /// Each calendar month.
+    Month,
+}
+
+/// What happens when a budget is spent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenSpent {
+    /// No job starts until the next period; what runs goes on.
+    Hold,
+    /// It is reported only.
+    Warn,
 }
 
 /// Quota of one node of the tree in one pool.
@@ -114,8 +211,29 @@ pub struct QueueRule {
     pub pools: Vec<PoolId>,
     /// Principals that may submit. Empty: anyone who may submit at all.
     pub submitters: Vec<String>,
-    /// Jobs should start within this time. Buying does not wait for it yet; it is reported on.
-    pub start_within: Option<Span>,
+    /// When its jobs should start. `None`: as soon as may be.
+    pub start: Option<StartTarget>,
+}
+
+/// A start target: jobs may wait so long by design, and are bought for in time to start by then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StartTarget {
+    /// After arrival.
+    pub within: Span,
+    /// What happens to a job that is late all the same.
+    pub when_late: WhenLate,
+}
+
+/// What happens to a job that has not started by its target.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenLate {
+    /// It waits on.
+    Wait,
+    /// On-demand is bought for it, whatever its tier prefers.
+    BuyOnDemand,
+    /// It is rejected.
+    Reject,
 }
 
 /// What happens to a job whose queue is not declared.
@@ -145,8 +263,72 @@ pub struct Pool {
     pub keep_ready: u32,
     /// When an idle node is given back.
     pub drain: Drain,
-    /// Whether, and how finely, GPUs are shared. `None`: one job a GPU.
+    /// Nodes that are kept in certain hours; the largest that holds counts, `keep_ready` included.
+    pub floors: Vec<Floor>,
+    /// Whether, and how finely, GPUs are shared by time slices. `None`: one job a GPU.
     pub sharing: Option<Sharing>,
+    /// How its GPUs may be partitioned (MIG), in order of preference. Empty: they are whole. A pool has either this or `sharing`.
+    pub layouts: Vec<Layout>,
+    /// How its nodes are connected.
+    pub network: Network,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Pool {
+            name: String::new(),
+            offerings: Vec::new(),
+            ceiling: Ceiling::default(),
+            keep_ready: 0,
+            drain: Drain::Auto,
+            floors: Vec::new(),
+            sharing: None,
+            layouts: Vec::new(),
+            network: Network::default(),
+        }
+    }
+}
+
+/// Nodes that are kept in certain hours.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Floor {
+    /// So many.
+    pub nodes: u32,
+    /// On these days: bit 0 is Monday.
+    pub days: u8,
+    /// From this minute of the day.
+    pub from: u16,
+    /// Up to this minute of the day; at or before `from`: of the next day.
+    pub to: u16,
+    /// Local time less UTC in seconds, each from its instant on, in order. Empty: UTC.
+    pub offsets: Vec<(Millis, i32)>,
+}
+
+/// One way to partition a GPU (MIG). It is chosen when a node is bought and stays while the node is there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Layout {
+    /// Its slices, at most 8.
+    pub slices: Vec<Slice>,
+}
+
+/// One slice of a partitioned GPU: isolated, one worker at most.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Slice {
+    /// The profile, such as `1g.10gb`.
+    pub profile: String,
+    /// Compute in thousandths of the GPU, rounded up.
+    pub share: u16,
+    /// Its memory.
+    pub mem: Mib,
+}
+
+/// How a pool's nodes are connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Network {
+    /// An Elastic Fabric Adapter on each node.
+    pub efa: bool,
+    /// The nodes of one gang are bought into one placement group.
+    pub cluster: bool,
 }
 
 /// When an idle node is given back.
@@ -214,8 +396,14 @@ pub struct Lifecycle {
     pub grace: Span,
     /// A restarted victim is not stopped again before it has run this long past its restart.
     pub protect: Span,
-    /// Three faults on a node within its life quarantine it.
+    /// So many faults on a node within its life quarantine it.
     pub quarantine_after: u32,
+    /// A run that is still not known to be dead so long after it was to be killed has hung: its node is given up.
+    pub hang_after: Span,
+    /// A service whose model is loaded so many times longer than it computes is scaled to zero, in thousandths. `None`: never.
+    pub max_residency_over_compute: Option<u32>,
+    /// A service gives replicas back when it has needed fewer for so long.
+    pub scale_down_after: Span,
 }
 
 impl Default for Lifecycle {
@@ -231,6 +419,9 @@ impl Default for Lifecycle {
             grace: Span::secs(90),
             protect: Span::mins(10),
             quarantine_after: 3,
+            hang_after: Span::mins(5),
+            max_residency_over_compute: None,
+            scale_down_after: Span::mins(5),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::event::LaunchError;
 use crate::ids::{OfferingId, QueueId};
+use crate::job::Level;
 use crate::units::{MilliGpu, Millis, Span};
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,16 @@ pub enum Reason {
     },
     /// More than the ceilings would allow if nothing else ran.
     ExceedsCeiling,
+    /// It did not start by its queue's target, and the policy rejects such jobs.
+    StartTooLate {
+        /// The target.
+        within: Span,
+    },
+    /// A budget of its queue or cohort is spent.
+    Budget {
+        /// The next period begins then.
+        until: Millis,
+    },
     /// The queue's quota is in use.
     WaitingForQuota {
         /// What the job asks.
@@ -46,6 +57,36 @@ pub enum Reason {
     AwaitingNodes {
         /// Expected then.
         eta: Millis,
+    },
+    /// Its batch has as many runs as it needs: it follows one of them.
+    Batched {
+        /// Runs of its batch.
+        running: u32,
+    },
+    /// It may wait, and what it needs is expected to be free by its start target.
+    WaitingByDesign {
+        /// Bought for then, at the latest.
+        until: Millis,
+    },
+    /// It may wait, and a node would not be there before the burst is over.
+    BurstIsNoise {
+        /// Bought for then, at the latest.
+        until: Millis,
+    },
+    /// No place or offering is as close together as it requires.
+    TopologyUnsatisfied {
+        /// What it requires.
+        level: Level,
+    },
+    /// Places are kept for it; what runs on them is expected to end then.
+    Reserved {
+        /// Expected then.
+        from: Millis,
+    },
+    /// What runs on the places that are kept for it has not ended in time and may not be stopped.
+    ReservationDelayed {
+        /// Expected then.
+        until: Millis,
     },
     /// A ceiling is reached.
     Ceiling {
@@ -91,6 +132,24 @@ pub enum Reason {
     Reclaimed,
     /// It was moved to cheaper capacity.
     Moved,
+    /// A queue within its quota took back what this one's had borrowed.
+    QuotaReclaimed {
+        /// The queue of the job for which.
+        queue: QueueId,
+    },
+    /// It was let in ahead of a reservation and did not end in time.
+    Overran,
+    /// Its deadline leaves no time for another reclaim: it goes on with capacity that stays.
+    Hurried,
+    /// Even if it started now, its deadline could not be met: it gets ordinary capacity.
+    DeadlineUnreachable {
+        /// When it would end.
+        eta: Millis,
+    },
+    /// Another run on its node hung in its clean-up.
+    NodeHung,
+    /// Its service needs fewer replicas.
+    Scaled,
     /// A node under it failed.
     NodeLost,
     /// It did not start in time.
@@ -162,7 +221,21 @@ impl Reason {
             Reason::NoMatchingPool => "NoMatchingPool",
             Reason::ExceedsMaxQuota { .. } => "ExceedsMaxQuota",
             Reason::ExceedsCeiling => "ExceedsCeiling",
+            Reason::StartTooLate { .. } => "StartTooLate",
+            Reason::Budget { .. } => "Budget",
             Reason::WaitingForQuota { .. } => "WaitingForQuota",
+            Reason::Batched { .. } => "Batched",
+            Reason::WaitingByDesign { .. } => "WaitingByDesign",
+            Reason::BurstIsNoise { .. } => "BurstIsNoise",
+            Reason::TopologyUnsatisfied { .. } => "TopologyUnsatisfied",
+            Reason::Reserved { .. } => "Reserved",
+            Reason::ReservationDelayed { .. } => "ReservationDelayed",
+            Reason::QuotaReclaimed { .. } => "QuotaReclaimed",
+            Reason::Overran => "Overran",
+            Reason::Hurried => "Hurried",
+            Reason::DeadlineUnreachable { .. } => "DeadlineUnreachable",
+            Reason::NodeHung => "NodeHung",
+            Reason::Scaled => "Scaled",
             Reason::WaitingForPreemption { .. } => "WaitingForPreemption",
             Reason::AwaitingNodes { .. } => "AwaitingNodes",
             Reason::Ceiling { .. } => "Ceiling",
@@ -184,14 +257,31 @@ impl Reason {
         }
     }
 
+    /// When a job that was told so is to be asked again, though nothing has been given back. Everything that a wait by the clock
+    /// depends on must be in here: the state alone says nothing of it.
+    #[must_use]
+    pub fn ask_again_at(self) -> Option<Millis> {
+        match self {
+            Reason::Budget { until }
+            | Reason::WaitingByDesign { until }
+            | Reason::BurstIsNoise { until }
+            | Reason::ReservationDelayed { until } => Some(until),
+            _ => None,
+        }
+    }
+
     /// When the job is expected to move on, where this reason knows it.
     #[must_use]
     pub fn eta(self) -> Option<Millis> {
         match self {
-            Reason::AwaitingNodes { eta } => Some(eta),
-            Reason::Stockout { until, .. } | Reason::LaunchRefused { until, .. } | Reason::BackOff { until } => {
-                Some(until)
-            }
+            Reason::AwaitingNodes { eta } | Reason::Reserved { from: eta } => Some(eta),
+            Reason::Budget { until }
+            | Reason::WaitingByDesign { until }
+            | Reason::BurstIsNoise { until }
+            | Reason::ReservationDelayed { until }
+            | Reason::Stockout { until, .. }
+            | Reason::LaunchRefused { until, .. }
+            | Reason::BackOff { until } => Some(until),
             _ => None,
         }
     }
@@ -221,6 +311,34 @@ impl fmt::Display for Reason {
                 write!(f, "asks {asked} GPUs, its queue has {available} free: starts when the queue's runs end")
             }
             Reason::WaitingForPreemption { victims } => write!(f, "{victims} runs are being stopped for it"),
+            Reason::StartTooLate { within } => {
+                write!(f, "it did not start within {within}: raise `start.within`, or let it wait (`whenLate`)")
+            }
+            Reason::Budget { .. } => {
+                f.write_str("the budget of its queue is spent: starts with the next period, or raise it")
+            }
+            Reason::Batched { running } => write!(f, "{running} runs of its batch go on: it follows one of them"),
+            Reason::WaitingByDesign { .. } => {
+                f.write_str("it may wait, and what it needs is expected to be free in time")
+            }
+            Reason::BurstIsNoise { .. } => f.write_str(
+                "it may wait, and a node would come after the burst: bought for when its start target is near",
+            ),
+            Reason::TopologyUnsatisfied { level } => {
+                write!(f, "nothing holds it within one {}: prefer it instead of requiring it", level.as_str())
+            }
+            Reason::Reserved { .. } => f.write_str("places are kept for it until what runs on them ends"),
+            Reason::ReservationDelayed { .. } => {
+                f.write_str("what runs on the places kept for it has not ended in time and may not be stopped")
+            }
+            Reason::QuotaReclaimed { .. } => f.write_str("its queue had borrowed, and the lender wants its quota back"),
+            Reason::Overran => f.write_str("it was let in ahead of a reservation and did not end in time"),
+            Reason::Hurried => f.write_str("its deadline is near: it goes on with capacity that stays"),
+            Reason::DeadlineUnreachable { .. } => {
+                f.write_str("its deadline cannot be met any more: it runs on ordinary capacity")
+            }
+            Reason::NodeHung => f.write_str("another run on its node hung, and the node is given up"),
+            Reason::Scaled => f.write_str("its service needs fewer replicas"),
             Reason::AwaitingNodes { .. } => f.write_str("nodes for it are being bought or are booting"),
             Reason::Ceiling { bound } => {
                 write!(f, "`{}` is reached: starts when runs end, or raise it", bound.as_str())

@@ -94,8 +94,7 @@ impl Converter {
             max_run: None,
             deadline: row.deadline_ms.map(Millis),
             digest: digest(row),
-            rerun: false,
-            run: Vec::new(),
+            ..JobSpec::default()
         };
         let truth = JobTruth { gpu_util_permille: row.gpu_util_permille, ..JobTruth::lasting(Span(row.duration_ms)) };
         (spec, truth)
@@ -214,6 +213,8 @@ pub fn fixed_fleet(mut policy: Policy, nodes: &[TraceNode]) -> (Policy, Vec<Stoc
             max_price: Rate(0),
             on_demand: Rate(0),
             boot: Span::secs(1),
+            nvlink: 0,
+            numa: 0,
         });
         stock.push(Stock { instance_type, zone: "fleet".to_owned(), capacity: CapacityType::Reserved, count });
     }

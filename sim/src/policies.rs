@@ -42,14 +42,11 @@ fn one_pool(name: &str, buys: Buys) -> Policy {
         pools: vec![Pool {
             name: "all".to_owned(),
             offerings: (0..offerings.len()).map(|i| u32::try_from(i).unwrap_or(0)).collect(),
-            ceiling: Ceiling::default(),
-            keep_ready: 0,
-            drain: Drain::Auto,
             sharing: Some(Sharing { time_slices: 10, smallest: 1 }),
+            ..Pool::default()
         }],
         offerings,
-        lifecycle: Lifecycle::default(),
-        consolidation: Consolidation::default(),
+        ..Policy::default()
     }
 }
 
@@ -84,26 +81,21 @@ fn offering(row: &PriceRow, zone: &str, capacity: CapacityType) -> Offering {
         max_price: on_demand,
         on_demand,
         boot: Span(row.boot_ms),
+        nvlink: row.nvlink_group(),
+        numa: row.numa_group(),
     }
 }
 
 fn tier(name: &str, priority: i32, buys: Buys, stoppable_by: Vec<TierId>) -> Tier {
-    Tier {
-        name: name.to_owned(),
-        priority,
-        buys,
-        stoppable_by,
-        min_run: Span::mins(2),
-        max_run_while_others_wait: None,
-    }
+    Tier { name: name.to_owned(), priority, buys, stoppable_by, min_run: Span::mins(2), ..Tier::default() }
 }
 
 fn quota(name: &str, parent: Option<QuotaId>) -> QuotaNode {
-    QuotaNode { name: name.to_owned(), parent, limits: BTreeMap::new() }
+    QuotaNode { name: name.to_owned(), parent, ..QuotaNode::default() }
 }
 
 fn rule(quota: QuotaId, tier: TierId, pools: Vec<PoolId>) -> QueueRule {
-    QueueRule { quota, tier, pools, submitters: Vec::new(), start_within: None }
+    QueueRule { quota, tier, pools, submitters: Vec::new(), start: None }
 }
 
 /// The queues of a random policy. A workload may also name others, which it declares or rejects.
@@ -133,9 +125,9 @@ pub fn random(seed: u64) -> Policy {
             gpus: (pick(14 + nth, 3) == 0).then_some(u32::try_from(8 + pick(16 + nth, 24)).unwrap_or(8)),
             spend: (pick(18 + nth, 4) == 0).then_some(Rate(40_000_000)),
         },
-        keep_ready: 0,
         drain: if pick(20 + nth, 2) == 0 { Drain::Auto } else { Drain::After(Span::secs(30 + pick(22 + nth, 300))) },
         sharing: (pick(24 + nth, 2) == 0).then_some(Sharing { time_slices: 4, smallest: 100 }),
+        ..Pool::default()
     };
     let mut made = vec![pool(0, 0, split)];
     if pools == 2 {
@@ -160,6 +152,7 @@ pub fn random(seed: u64) -> Policy {
             moves_per_hour: 1000,
             every: Span::mins(1 + pick(501, 15)),
         },
+        ..Policy::default()
     }
 }
 

@@ -5,7 +5,7 @@
 use super::facts::new_node;
 use super::{say, take_seq, unbook, unbook_all_on, vacate};
 use crate::decision::{Decision, EffectOf, Outcome, StopCause};
-use crate::effect::{Effect, StatusKind, WorkerPlace};
+use crate::effect::{Effect, StatusKind, Terms, WorkerPlace};
 use crate::engine::{launch, start_or_stop, terminate};
 use crate::ids::{Attempt, JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
 use crate::reason::Reason;
@@ -29,8 +29,8 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         Decision::Book { job, pool, places } => book(state, *job, *pool, places),
         Decision::Unbook { job } => unbook(state, *job),
         Decision::Start { job } => return start(state, *job, seq),
-        Decision::Buy { purchase, pool, offering, count, at_least } => {
-            return Some(buy(state, *purchase, (*pool, *offering), (*count, *at_least), seq));
+        Decision::Buy { purchase, pool, offering, count, at_least, terms } => {
+            return Some(buy(state, *purchase, (*pool, *offering), (*count, *at_least), *terms, seq));
         }
         Decision::Stop { job, cause, checkpoint, deadline } => {
             return stop(state, *job, *cause, (*checkpoint, *deadline), seq);
@@ -80,8 +80,7 @@ fn requeue(state: &mut State, job: JobId, reason: Reason, not_before: Millis) {
         _ => return,
     };
     let own_failure = matches!(how, Ending::Failed { .. } | Ending::Stopped { cause: StopCause::Failed { .. } });
-    let taken =
-        matches!(how, Ending::Stopped { cause: StopCause::Preempted { .. } | StopCause::Reclaimed | StopCause::Moved });
+    let taken = matches!(how, Ending::Stopped { cause } if cause.takes());
     state.counters.reclaimed_runs += u64::from(matches!(how, Ending::Stopped { cause: StopCause::Reclaimed }));
     state.edit_job(job, |row| {
         row.phase = if not_before > now { Phase::BackingOff { until: not_before } } else { Phase::Queued };
@@ -196,6 +195,7 @@ fn buy(
     id: PurchaseId,
     (pool, offering): (PoolId, OfferingId),
     (count, at_least): (u32, u32),
+    terms: Terms,
     seq: Seq,
 ) -> Effect {
     let mut nodes = Vec::new();
@@ -209,7 +209,7 @@ fn buy(
     state.counters.next_purchase = state.counters.next_purchase.max(id.0 + 1);
     let effect = out(state, seq);
     let decided_at = state.now;
-    state.add_purchase(Purchase { id, pool, offering, nodes, at_least, decided_at, effect });
+    state.add_purchase(Purchase { id, pool, offering, nodes, at_least, terms, decided_at, effect });
     state.edit_offering(offering, |row| row.in_flight += count);
     // What is bought for one may have room for another.
     state.freed += 1;
@@ -235,9 +235,11 @@ fn stop(
         row.broken = row.broken.filter(|b| *b == StopCause::Completed);
         row.idle_reported = None;
     });
-    state.counters.preemptions += u64::from(matches!(cause, StopCause::Preempted { .. }));
+    let for_another =
+        matches!(cause, StopCause::Preempted { .. } | StopCause::QuotaReclaimed { .. } | StopCause::Overran { .. });
+    state.counters.preemptions += u64::from(for_another);
     state.counters.moves += u64::from(cause == StopCause::Moved);
-    if matches!(cause, StopCause::Preempted { .. } | StopCause::Reclaimed | StopCause::Moved) {
+    if cause.takes() {
         say(state, job, StatusKind::Preempting, reason);
     }
     start_or_stop(state, job)
@@ -249,6 +251,11 @@ fn why_stopped(state: &State, job: JobId, cause: StopCause) -> Option<Reason> {
         StopCause::Preempted { by } => Reason::PreemptedBy { queue: state.jobs[by.ix()].queue },
         StopCause::Reclaimed => Reason::Reclaimed,
         StopCause::Moved => Reason::Moved,
+        StopCause::QuotaReclaimed { by } => Reason::QuotaReclaimed { queue: state.jobs[by.ix()].queue },
+        StopCause::Overran { .. } => Reason::Overran,
+        StopCause::Hurried => Reason::Hurried,
+        StopCause::NodeHung => Reason::NodeHung,
+        StopCause::Scaled => Reason::Scaled,
         StopCause::NodeLost => Reason::NodeLost,
         StopCause::StartTimeout => Reason::StartTimeout,
         StopCause::Failed { code } => Reason::ExitCode { code },

@@ -11,7 +11,7 @@ use crate::job::{Completion, JobSpec};
 use crate::reason::Reason;
 use crate::state::jobs::{Ending, Job, Phase};
 use crate::state::nodes::{Node, NodePhase, Slot};
-use crate::state::{Shape, State};
+use crate::state::{Hurry, Shape, State};
 use crate::units::{MilliGpu, Millis, Rate, Span};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -36,6 +36,8 @@ pub(crate) fn event(state: &mut State, event: &Event) {
         }
         Event::RunStopped { job, attempt, progress } => stopped(state, *job, *attempt, *progress),
         Event::RunIdle { job, attempt, idle } => idle_run(state, *job, *attempt, *idle),
+        // Nothing asks for these yet.
+        Event::RunShrunk { .. } | Event::ServiceDemand { .. } | Event::NodePlaced { .. } => ignore(state),
         Event::PriceChanged { offering, price } => price_changed(state, *offering, *price),
     }
 }
@@ -61,7 +63,19 @@ fn submitted(state: &mut State, spec: &JobSpec) {
     let queue = state.queue_id(&spec.queue);
     let tier = tier_of(state, spec, queue);
     let models = spec.models.iter().map(|m| state.model_id(m)).collect();
-    let shape = Shape { queue, tier, gang: spec.gang.clone(), models, spot: spec.spot, shares: spec.shares };
+    let batch = spec.batch.as_deref().map(|key| state.batch_id(queue, key));
+    let shape = Shape {
+        queue,
+        tier,
+        gang: spec.gang.clone(),
+        models,
+        spot: spec.spot,
+        shares: spec.shares,
+        within: spec.within,
+        batch,
+        service: None,
+        hurry: Hurry::Ordinary,
+    };
     let class = state.class_id(shape);
     let job = Job {
         id,

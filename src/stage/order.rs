@@ -68,7 +68,18 @@ impl crate::engine::Memo {
             Line::Booked => self.rebooked.get(&head.class),
             Line::Queued => self.parked.get(&head.class),
         };
-        let rests = |p: &Parked| p.head == head.key.job && p.freed == state.freed && p.at >= woke_at;
+        let rests = |p: &Parked| {
+            let in_time = p.reason.ask_again_at().is_none_or(|at| at > state.now);
+            p.head == head.key.job && p.freed == state.freed && p.at >= woke_at && in_time
+        };
         !self.off && parked.is_some_and(rests)
+    }
+
+    /// When a class that waits by the clock is asked again.
+    pub(crate) fn due(&self, state: &State) -> Option<Millis> {
+        let of = |(class, parked): (&ClassId, &Parked)| {
+            state.ix.queued.contains_key(class).then(|| parked.reason.ask_again_at()).flatten()
+        };
+        self.parked.iter().filter_map(of).filter(|at| *at > state.now).min()
     }
 }

@@ -153,7 +153,7 @@ fn one(
             best = Some(candidate);
         }
     }
-    best.map(|(_, _, _, node, gpus)| WorkerPlace { node, gpus, share })
+    best.map(|(_, _, _, node, gpus)| WorkerPlace { node, gpus, share, slice: None })
 }
 
 /// The fullest GPU in use that still has room for the share.
@@ -309,8 +309,10 @@ fn tightest(
 ) -> Option<WorkerPlace> {
     let gpus = u16::try_from(gpus).ok().filter(|g| *g <= 64)?;
     let mask = if gpus == 64 { u64::MAX } else { (1 << gpus) - 1 };
-    let needs =
-        Needs::of(&state.classes[class.ix()].shape.gang, &WorkerPlace { node: NodeId(0), gpus: mask, share: 1000 });
+    let needs = Needs::of(
+        &state.classes[class.ix()].shape.gang,
+        &WorkerPlace { node: NodeId(0), gpus: mask, share: 1000, slice: None },
+    );
     let ask = WorkerAsk { gpus, share: 1000, gpu_mem: per_gpu.gpu_mem, cpu: needs.cpu, mem: needs.mem };
     one(state, job, group, pool, &ask, 1000, reach)
 }
@@ -355,7 +357,7 @@ fn emptiest(
     }
     let (core::cmp::Reverse(n), _, _, id) = best?;
     let node = state.nodes.get(&id)?;
-    Some(WorkerPlace { node: id, gpus: first_free(node, n), share: 1000 })
+    Some(WorkerPlace { node: id, gpus: first_free(node, n), share: 1000, slice: None })
 }
 
 /// How many GPUs of a spanning gang a node's CPU and memory carry, up to `n`.

@@ -12,6 +12,7 @@
 use super::cart::{self, Carried, Cart};
 use super::{admit, place};
 use crate::decision::{Decision, DrainWhy};
+use crate::effect::Terms;
 use crate::engine::Engine;
 use crate::event::LaunchError;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId};
@@ -49,7 +50,10 @@ fn buy(
 ) {
     let purchase = PurchaseId(engine.state.counters.next_purchase);
     report.bought += count;
-    engine.decide(Decision::Buy { purchase, pool, offering, count, at_least });
+    let network = engine.state.policy.as_deref().and_then(|p| p.pools.get(pool.ix())).map(|p| p.network);
+    let network = network.unwrap_or_default();
+    let terms = Terms { cluster: network.cluster && at_least > 1, efa: network.efa, layout: None };
+    engine.decide(Decision::Buy { purchase, pool, offering, count, at_least, terms });
 }
 
 /// An empty node on its way out that would hold the whole gang: it stays instead.

@@ -210,6 +210,14 @@ fn after_stop(engine: &mut Engine, id: JobId, cause: StopCause) {
         }
         StopCause::Reclaimed => requeue(engine, id, Reason::Reclaimed),
         StopCause::Moved => requeue(engine, id, Reason::Moved),
+        StopCause::QuotaReclaimed { by } => {
+            let queue = engine.state.jobs[by.ix()].queue;
+            requeue(engine, id, Reason::QuotaReclaimed { queue });
+        }
+        StopCause::Overran { .. } => requeue(engine, id, Reason::Overran),
+        StopCause::Hurried => requeue(engine, id, Reason::Hurried),
+        StopCause::NodeHung => requeue(engine, id, Reason::NodeHung),
+        StopCause::Scaled => finish(engine, id, Outcome::Completed, Reason::Scaled),
         StopCause::NodeLost => requeue(engine, id, Reason::NodeLost),
         StopCause::StartTimeout => pause(engine, id, Reason::StartTimeout),
         StopCause::MaxRun => {

@@ -18,8 +18,8 @@ pub mod undo;
 
 use crate::catalog::CapacityType;
 use crate::effect::Status;
-use crate::ids::{JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, QueueId, TierId};
-use crate::job::{Gang, JobSpec};
+use crate::ids::{BatchId, JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, QueueId, TierId};
+use crate::job::{Gang, JobSpec, Within};
 use crate::policy::{Lifecycle, Policy, QueueRule};
 use crate::units::{Millis, Rate};
 use alloc::boxed::Box;
@@ -45,6 +45,8 @@ pub struct State {
     pub(crate) classes: Vec<Class>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) models: Vec<String>,
+    /// Batch keys, each with its queue.
+    pub(crate) batches: Vec<(QueueId, String)>,
     pub(crate) offerings: Vec<OfferingRow>,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
     pub(crate) purchases: BTreeMap<PurchaseId, Purchase>,
@@ -88,7 +90,7 @@ pub struct Counters {
     pub refused: u64,
     /// Jobs by outcome: completed, failed, cancelled, rejected.
     pub outcomes: [u64; 4],
-    /// Runs stopped for a job of a higher tier.
+    /// Runs stopped for another job: of a higher tier, of a lender, or of a reservation.
     pub preemptions: u64,
     /// Runs moved to cheaper capacity.
     pub moves: u64,
@@ -156,6 +158,26 @@ pub struct Shape {
     pub spot: bool,
     /// Whether it consents to sharing.
     pub shares: bool,
+    /// How close together its workers go.
+    pub within: Option<Within>,
+    /// Its batch.
+    pub batch: Option<BatchId>,
+    /// The service whose replica it is.
+    pub service: Option<JobId>,
+    /// How its deadline bears on what it may run on.
+    pub hurry: Hurry,
+}
+
+/// How a deadline bears on what a job may run on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub enum Hurry {
+    /// Well ahead of it: spot only, where its tier would have on-demand too.
+    Relaxed,
+    /// None, or no better than even with it: what its tier says.
+    #[default]
+    Ordinary,
+    /// No time for another reclaim: nothing that the cloud may take back.
+    Urgent,
 }
 
 /// A class and what fits it.

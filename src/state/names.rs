@@ -4,7 +4,7 @@
 
 use super::{Class, Queue, Shape, State};
 use crate::catalog::{CapacityType, Offering};
-use crate::ids::{ClassId, ModelId, OfferingId, PoolId, QueueId};
+use crate::ids::{BatchId, ClassId, ModelId, OfferingId, PoolId, QueueId};
 use crate::job::{Gang, WorkerAsk};
 use crate::policy::{Policy, QueueRule, Undeclared};
 use crate::state::nodes::OfferingRow;
@@ -20,6 +20,7 @@ const WIDE_OPEN: u32 = 1024;
 pub struct Names {
     queues: BTreeMap<String, QueueId>,
     models: BTreeMap<String, ModelId>,
+    batches: BTreeMap<(QueueId, String), BatchId>,
     offerings: BTreeMap<(String, String, CapacityType), OfferingId>,
     classes: BTreeMap<Shape, ClassId>,
 }
@@ -32,6 +33,9 @@ impl Names {
         }
         for (at, model) in state.models.iter().enumerate() {
             names.models.insert(model.clone(), ModelId(at as u32));
+        }
+        for (at, batch) in state.batches.iter().enumerate() {
+            names.batches.insert(batch.clone(), BatchId(at as u32));
         }
         for (at, row) in state.offerings.iter().enumerate() {
             names.offerings.insert(key(&row.offer), OfferingId(at as u32));
@@ -66,6 +70,17 @@ impl State {
         let id = ModelId(self.models.len() as u32);
         self.models.push(name.into());
         self.names.models.insert(name.into(), id);
+        id
+    }
+
+    pub(crate) fn batch_id(&mut self, queue: QueueId, key: &str) -> BatchId {
+        let batch = (queue, String::from(key));
+        if let Some(id) = self.names.batches.get(&batch) {
+            return *id;
+        }
+        let id = BatchId(self.batches.len() as u32);
+        self.batches.push(batch.clone());
+        self.names.batches.insert(batch, id);
         id
     }
 

@@ -5,6 +5,7 @@
 use super::jobs::OpenEffect;
 use crate::catalog::Offering;
 use crate::decision::DrainWhy;
+use crate::effect::Terms;
 use crate::event::LaunchError;
 use crate::ids::{JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::units::{Mib, MilliCpu, MilliGpu, Millis, Rate};
@@ -139,6 +140,8 @@ pub struct Purchase {
     pub nodes: Vec<NodeId>,
     /// Fewer than this are of no use.
     pub at_least: u32,
+    /// How they were asked for.
+    pub terms: Terms,
     /// When it was decided on.
     pub decided_at: Millis,
     /// The launch.

@@ -50,7 +50,7 @@ fn queue_rule(policy: &Policy, w: &mut Words) -> QueueRule {
         tier: tier.expect("a tier"),
         pools: if pools.is_empty() { vec![PoolId(0)] } else { pools },
         submitters: w.list("submitters").into_iter().map(String::from).collect(),
-        start_within: None,
+        start: None,
     }
 }
 
@@ -132,7 +132,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
                 let limit = QuotaLimit { nominal, borrow, lend };
                 limits.insert(PoolId(at.expect("a pool told before") as u16), limit);
             }
-            policy.quotas.push(QuotaNode { name: w.at(0).into(), parent, limits });
+            policy.quotas.push(QuotaNode { name: w.at(0).into(), parent, limits, ..QuotaNode::default() });
         }
         "queue" => {
             let rule = queue_rule(policy, &mut w);

@@ -5,10 +5,8 @@
 use alloc::collections::BTreeMap;
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
-use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
-use forebay_engine::policy::{
-    Buys, Ceiling, Consolidation, Drain, Lifecycle, Policy, Pool, QueueRule, QuotaNode, Tier, Undeclared,
-};
+use forebay_engine::job::{Checkpointing, Gang, JobSpec, WorkerAsk};
+use forebay_engine::policy::{Buys, Consolidation, Drain, Policy, Pool, QueueRule, QuotaNode, Tier};
 use forebay_engine::units::{Mib, MilliCpu, Rate, Span};
 
 /// Micro-dollars an hour in a dollar an hour.
@@ -30,6 +28,8 @@ pub fn offering(name: &str, capacity: CapacityType, gpus: u16, dollars: u64) -> 
         max_price: Rate(dollars * DOLLAR),
         on_demand: Rate(dollars * DOLLAR),
         boot: Span::secs(60),
+        nvlink: 0,
+        numa: 0,
     }
 }
 
@@ -41,7 +41,7 @@ pub fn tiers() -> Vec<Tier> {
         buys,
         stoppable_by: by.iter().map(|at| TierId(*at)).collect(),
         min_run: Span::ZERO,
-        max_run_while_others_wait: None,
+        ..Tier::default()
     };
     vec![
         tier("critical", 1000, Buys::SpotThenOnDemand, &[]),
@@ -55,22 +55,14 @@ pub fn pool(name: &str, offerings: usize) -> Pool {
     Pool {
         name: name.into(),
         offerings: (0..offerings as u32).collect(),
-        ceiling: Ceiling::default(),
-        keep_ready: 0,
         drain: Drain::After(Span::mins(5)),
-        sharing: None,
+        ..Pool::default()
     }
 }
 
 /// What a queue means: quota 0, pool 0.
 pub fn rule(tier: u16) -> QueueRule {
-    QueueRule {
-        quota: QuotaId(0),
-        tier: TierId(tier),
-        pools: vec![PoolId(0)],
-        submitters: Vec::new(),
-        start_within: None,
-    }
+    QueueRule { quota: QuotaId(0), tier: TierId(tier), pools: vec![PoolId(0)], submitters: Vec::new(), start: None }
 }
 
 /// One pool of these offerings, no quota, a queue a tier by the tier's name.
@@ -80,16 +72,14 @@ pub fn policy(offerings: Vec<Offering>) -> Policy {
         tiers.iter().enumerate().map(|(at, tier)| (tier.name.clone(), rule(at as u16))).collect();
     Policy {
         name: "test".into(),
-        limits: Ceiling::default(),
         tiers,
-        quotas: vec![QuotaNode { name: "all".into(), parent: None, limits: BTreeMap::new() }],
+        quotas: vec![QuotaNode { name: "all".into(), ..QuotaNode::default() }],
         queues,
-        undeclared: Undeclared::Reject,
         pools: vec![pool("main", offerings.len())],
         offerings,
-        lifecycle: Lifecycle::default(),
         // Off, so that a story about something else is not about this too.
         consolidation: Consolidation { worth_it: 0, ..Consolidation::default() },
+        ..Policy::default()
     }
 }
 
@@ -110,22 +100,10 @@ pub fn job(subject: &str, gang: Gang) -> JobSpec {
         subject: subject.into(),
         principal: "p".into(),
         queue: "normal".into(),
-        tier: None,
-        priority: 0,
         gang,
-        models: Vec::new(),
-        spot: true,
-        shares: false,
-        checkpoint: None,
-        restart: Span::ZERO,
-        retry: Retry::default(),
-        completion: Completion::All,
-        expected: None,
-        max_run: None,
-        deadline: None,
         digest: 1,
-        rerun: false,
         run: vec![7],
+        ..JobSpec::default()
     }
 }
 

@@ -98,6 +98,7 @@ fn released(world: &Cluster) -> BTreeMap<String, String> {
             Action::Terminate { .. } => "terminate",
             Action::Start { .. } => "start",
             Action::Stop { .. } => "stop",
+            Action::Shrink { .. } => "shrink",
         };
         let entry = ids.entry(kind).or_default();
         entry.0 += 1;

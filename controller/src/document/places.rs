@@ -80,7 +80,7 @@ fn workers(
         let turn = (0..nodes.len()).map(|i| nodes[(worker + i) % nodes.len()]);
         let place = turn.into_iter().find_map(|node| {
             let mask = take(free.get_mut(&node)?, u32::from(each.gpus), share)?;
-            Some(WorkerPlace { node, gpus: mask, share })
+            Some(WorkerPlace { node, gpus: mask, share, slice: None })
         })?;
         places.push(place);
     }
@@ -97,7 +97,7 @@ fn spanning(free: &mut BTreeMap<NodeId, Vec<Gpu>>, nodes: &[NodeId], gpus: u32) 
         let for_others = (nodes.len() - 1 - position) as u32;
         let here = whole.min(left.checked_sub(for_others)?);
         let mask = take(slots, here, 1000).filter(|_| here > 0)?;
-        places.push(WorkerPlace { node, gpus: mask, share: 1000 });
+        places.push(WorkerPlace { node, gpus: mask, share: 1000, slice: None });
         left -= here;
     }
     (left == 0).then_some(places)

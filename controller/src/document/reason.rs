@@ -58,6 +58,11 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         Reason::WaitingForQuota { asked, available } => {
             json!({ "asked_gpus": gpus(asked.0), "available_gpus": gpus(available.0) })
         }
+        Reason::StartTooLate { within } => json!({ "within_s": Seconds::from(within) }),
+        Reason::Batched { running } => json!({ "running": running }),
+        Reason::TopologyUnsatisfied { level } => json!({ "level": level.as_str() }),
+        Reason::Reserved { from } => json!({ "at_s": Seconds::from(from) }),
+        Reason::DeadlineUnreachable { eta } => json!({ "at_s": Seconds::from(eta) }),
         Reason::WaitingForPreemption { victims } => json!({ "victims": victims }),
         Reason::AwaitingNodes { eta } => json!({ "at_s": Seconds::from(eta) }),
         Reason::Ceiling { bound } => json!({ "bound": bound.as_str() }),
@@ -68,8 +73,12 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
             json!({ "offering": offering_name(state, offering.ix()), "error": error, "until_s": Seconds::from(until) })
         }
         Reason::BehindInQueue { position } => json!({ "position": position }),
-        Reason::BackOff { until } => json!({ "until_s": Seconds::from(until) }),
-        Reason::PreemptedBy { queue } => {
+        Reason::BackOff { until }
+        | Reason::Budget { until }
+        | Reason::WaitingByDesign { until }
+        | Reason::BurstIsNoise { until }
+        | Reason::ReservationDelayed { until } => json!({ "until_s": Seconds::from(until) }),
+        Reason::PreemptedBy { queue } | Reason::QuotaReclaimed { queue } => {
             json!({ "queue": state.queues().get(queue.ix()).map(|q| q.path.as_str()) })
         }
         Reason::MaxRun { limit } => json!({ "limit_s": Seconds::from(limit) }),
@@ -84,6 +93,10 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         | Reason::NothingIdle
         | Reason::Starting
         | Reason::Moved
+        | Reason::Overran
+        | Reason::Hurried
+        | Reason::NodeHung
+        | Reason::Scaled
         | Reason::Reclaimed
         | Reason::NodeLost
         | Reason::StartTimeout

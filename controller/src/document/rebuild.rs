@@ -13,6 +13,7 @@ use super::views::{JobPhase, JobView, NodePhaseView, NodeView};
 use super::{Fault, places, spec};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::{Decision, DrainWhy};
+use forebay_engine::effect::Terms;
 use forebay_engine::engine::Engine;
 use forebay_engine::event::{Event, Tick};
 use forebay_engine::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
@@ -161,7 +162,7 @@ impl Building {
         let engine = &mut self.loaded.engine;
         let counters = engine.state().counters();
         let (id, purchase) = (NodeId(counters.next_node), PurchaseId(counters.next_purchase));
-        let buy = Decision::Buy { purchase, pool, offering, count: 1, at_least: 1 };
+        let buy = Decision::Buy { purchase, pool, offering, count: 1, at_least: 1, terms: Terms::default() };
         tell(engine, when, Vec::new(), vec![buy]);
         let instance = view.instance.clone().unwrap_or_else(|| format!("document:{}", view.node));
         let mut events = Vec::new();

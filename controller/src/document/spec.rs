@@ -6,7 +6,7 @@ use super::Fault;
 use super::state::DEFAULT_TENANT;
 use super::views::JobView;
 use super::write::rule_of;
-use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
+use forebay_engine::job::{Checkpointing, Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::Policy;
 use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
 
@@ -44,14 +44,10 @@ pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec,
         shares: view.shares.unwrap_or(shared),
         checkpoint: view.checkpoint_every_s.map(|every| Checkpointing { every: every.into(), grace }),
         restart: view.restart_s.unwrap_or_default().into(),
-        retry: Retry::default(),
-        completion: Completion::All,
         expected: view.expected_s.map(Span::from),
-        max_run: None,
         deadline: view.deadline_s.map(Millis::from),
         digest: u128::from_le_bytes(low),
-        rerun: false,
-        run: Vec::new(),
+        ..JobSpec::default()
     })
 }
 

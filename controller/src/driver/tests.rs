@@ -4,9 +4,9 @@ use super::*;
 use crate::journal;
 use crate::policy::{Catalogue, compile};
 use forebay_engine::event::Event;
-use forebay_engine::job::{Completion, Gang, JobSpec, Retry, WorkerAsk};
+use forebay_engine::job::{Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::Policy;
-use forebay_engine::units::{Mib, MilliCpu, Span};
+use forebay_engine::units::{Mib, MilliCpu};
 use forebay_sim::market::Market;
 use forebay_sim::world::{WorldOptions, spot_pairs};
 use serde_json::Value;
@@ -152,22 +152,10 @@ fn job(subject: &str, gpus: u16) -> Event {
         subject: subject.into(),
         principal: "local".into(),
         queue: "default".into(),
-        tier: None,
-        priority: 0,
         gang: Gang::Workers { min: 1, max: 1, each },
-        models: Vec::new(),
-        spot: true,
-        shares: false,
-        checkpoint: None,
-        restart: Span::ZERO,
-        retry: Retry::default(),
-        completion: Completion::All,
-        expected: None,
-        max_run: None,
-        deadline: None,
         digest: u128::from(gpus),
-        rerun: false,
         run: br#"{"simulation":{"durationS":30}}"#.to_vec(),
+        ..JobSpec::default()
     }))
 }
 

@@ -91,6 +91,7 @@ pub(super) fn job(
         digest: canonical::digest(fields, &["simulation", "rerun"]),
         rerun: data.get("rerun").map(|at| at.flag()).transpose()?.unwrap_or(false),
         run: carried(fields),
+        ..JobSpec::default()
     })
 }
 

@@ -101,6 +101,8 @@ pub fn offering(row: &PriceRow, zone: &str, capacity: CapacityType, spot_max_per
         max_price,
         on_demand,
         boot: Span(row.boot_ms),
+        nvlink: row.nvlink_group(),
+        numa: row.numa_group(),
     }
 }
 

@@ -10,8 +10,8 @@ use super::written::{self, Written};
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::policy::{
-    self as engine, Buys, Ceiling, Consolidation, Lifecycle, Policy, Pool, QueueRule, QuotaLimit, QuotaNode, Sharing,
-    Tier, Undeclared,
+    self as engine, Buys, Ceiling, Consolidation, Fairness, Lifecycle, Network, Policy, Pool, QueueRule, QuotaLimit,
+    QuotaNode, Sharing, Tier, Undeclared,
 };
 use forebay_engine::units::{MilliGpu, Span};
 use indexmap::IndexMap;
@@ -48,6 +48,7 @@ pub fn build(filled: &Written, stock: &[Stock]) -> Policy {
         offerings,
         consolidation: consolidation(filled),
         lifecycle: lifecycle(filled),
+        fairness: fairness(filled),
     }
 }
 
@@ -87,6 +88,7 @@ impl<'a> Builder<'a> {
             stoppable_by: tier.stoppable_by.iter().flatten().map(|t| self.tier_id(t)).collect(),
             min_run: tier.min_run.map_or(Span::ZERO, |t| t.0),
             max_run_while_others_wait: tier.max_run_while_others_wait.map(|t| t.0),
+            min_share: tier.min_share.map_or(0, |p| p.0),
         };
         self.filled.tiers.iter().flatten().map(compiled).collect()
     }
@@ -112,7 +114,7 @@ impl<'a> Builder<'a> {
             tier: tier.map_or(TierId(0), |t| self.tier_id(&t)),
             pools: pools.iter().map(|p| self.pool_id(p)).collect(),
             submitters: queue.and_then(|q| q.submitters.clone()).unwrap_or_default(),
-            start_within: queue.and_then(|q| q.start).map(|s| s.within.0),
+            start: queue.and_then(|q| q.start).map(start),
         }
     }
 
@@ -159,8 +161,15 @@ impl<'a> Builder<'a> {
             name: path.clone(),
             parent: parent(path).map(|p| quota_of(&ids, p)),
             limits: self.limits(path, &ids),
+            weight: self.weight(path),
+            budget: self.filled.queues.as_ref().and_then(|q| q.get(path)).and_then(|q| q.budget).map(budget),
         });
         (nodes.collect(), ids.clone())
+    }
+
+    fn weight(&self, path: &str) -> u32 {
+        let written = self.filled.queues.as_ref().and_then(|q| q.get(path)).and_then(|q| q.weight);
+        written.map_or(1000, |f| u32::try_from(f.0).unwrap_or(u32::MAX))
     }
 
     fn limits(&self, path: &str, ids: &IndexMap<String, QuotaId>) -> BTreeMap<PoolId, QuotaLimit> {
@@ -213,6 +222,34 @@ fn bound(written: Option<Bound>) -> Option<MilliGpu> {
     }
 }
 
+fn start(written: written::Start) -> engine::StartTarget {
+    let when_late = match written.when_late {
+        Some(written::WhenLate::BuyOnDemand) => engine::WhenLate::BuyOnDemand,
+        Some(written::WhenLate::Reject) => engine::WhenLate::Reject,
+        Some(written::WhenLate::Wait) | None => engine::WhenLate::Wait,
+    };
+    engine::StartTarget { within: written.within.0, when_late }
+}
+
+fn budget(written: written::Budget) -> engine::Budget {
+    let per = match written.per {
+        written::Period::Hour => engine::Period::Hour,
+        written::Period::Day => engine::Period::Day,
+        written::Period::Month => engine::Period::Month,
+    };
+    let when_spent = match written.when_spent {
+        Some(written::WhenSpent::Warn) => engine::WhenSpent::Warn,
+        Some(written::WhenSpent::Hold) | None => engine::WhenSpent::Hold,
+    };
+    engine::Budget { amount: written.amount.0, per, when_spent }
+}
+
+fn fairness(filled: &Written) -> Fairness {
+    let base = Fairness::default();
+    let half_life = filled.fairness.and_then(|f| f.half_life).map_or(base.half_life, |t| t.0);
+    Fairness { half_life, ..base }
+}
+
 fn ceiling(written: Option<written::Ceiling>) -> Ceiling {
     let c = written.unwrap_or_default();
     Ceiling { nodes: c.nodes, on_demand_nodes: c.on_demand_nodes, gpus: c.gpus, spend: c.spend.map(|s| s.0) }
@@ -259,7 +296,14 @@ fn compiled_pool(name: &str, pool: &written::Pool, offerings: Vec<u32>) -> Pool 
         sharing: pool
             .sharing
             .map(|s| Sharing { time_slices: s.time_slices, smallest: s.smallest.map_or(1000, |p| p.0) }),
+        network: network(pool.network),
+        ..Pool::default()
     }
+}
+
+fn network(written: Option<written::Network>) -> Network {
+    let written = written.unwrap_or_default();
+    Network { efa: written.efa == Some(true), cluster: written.placement == Some(written::Placement::Cluster) }
 }
 
 fn consolidation(filled: &Written) -> Consolidation {
@@ -295,5 +339,7 @@ fn lifecycle(filled: &Written) -> Lifecycle {
         grace: or(w.grace, base.grace),
         protect: or(w.protect, base.protect),
         quarantine_after: w.quarantine_after.unwrap_or(base.quarantine_after),
+        max_residency_over_compute: w.max_residency_over_compute.map(|f| u32::try_from(f.0).unwrap_or(u32::MAX)),
+        ..base
     }
 }

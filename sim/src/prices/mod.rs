@@ -55,6 +55,19 @@ impl PriceRow {
         self.on_demand_micros_per_hour.saturating_mul(u64::from(self.spot_permille)).div_ceil(1000)
     }
 
+    /// GPUs joined by NVLink, in groups of so many: all of a node, where the catalogue says that it has NVLink.
+    #[must_use]
+    pub fn nvlink_group(&self) -> u16 {
+        if self.nvlink { u16::try_from(self.gpus).unwrap_or(u16::MAX) } else { 0 }
+    }
+
+    /// GPUs of one NUMA node. Nodes of 8 GPUs and more have two sockets, smaller ones are cut from one.
+    #[must_use]
+    pub fn numa_group(&self) -> u16 {
+        let of_socket = if self.gpus >= 8 { self.gpus / 2 } else { self.gpus };
+        u16::try_from(of_socket).unwrap_or(u16::MAX)
+    }
+
     /// Whether a job that names this model may run here. Compared without case; no CPU type answers to any name.
     #[must_use]
     pub fn answers_to(&self, model: &str) -> bool {

@@ -150,6 +150,8 @@ mod tests {
             max_price: Rate(1000),
             on_demand: Rate(300),
             boot: Span::secs(1),
+            nvlink: 0,
+            numa: 0,
         }
     }
 

@@ -255,7 +255,7 @@ impl World {
     pub fn act(&mut self, now: Millis, effect: &Effect, state: &State) {
         self.cloud.know(&self.options, state, &mut self.agenda, &mut self.books);
         match &effect.action {
-            Action::Launch { purchase, offering, count, at_least } => {
+            Action::Launch { purchase, offering, count, at_least, .. } => {
                 let ask = cloud::Ask { purchase: *purchase, offering: *offering, count: *count, at_least: *at_least };
                 self.cloud.launch(now, ask, &self.options, &mut self.agenda);
             }
@@ -270,6 +270,11 @@ impl World {
             }
             Action::Stop { job, attempt, checkpoint, deadline } => {
                 let stop = cluster::Stop { checkpoint: *checkpoint, deadline: *deadline };
+                self.cluster.stop(now, (*job, *attempt), stop, &self.options, &mut self.agenda);
+            }
+            Action::Shrink { job, attempt, deadline, .. } => {
+                // Nothing asks for it yet; until it can shrink, a gang is stopped whole.
+                let stop = cluster::Stop { checkpoint: true, deadline: *deadline };
                 self.cluster.stop(now, (*job, *attempt), stop, &self.options, &mut self.agenda);
             }
         }

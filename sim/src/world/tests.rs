@@ -1,6 +1,6 @@
 //! The world alone, with an engine that only keeps the tables: events are put in by hand, and effects acted on directly.
 
-use forebay_engine::effect::{Action, Effect, WorkerPlace};
+use forebay_engine::effect::{Action, Effect, Terms, WorkerPlace};
 use forebay_engine::engine::Engine;
 use forebay_engine::event::{Event, GoneWhy, LaunchError, Tick};
 use forebay_engine::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId, Seq};
@@ -61,7 +61,7 @@ impl Pair {
 
     fn launch(&mut self, purchase: u64, count: u32, at_least: u32) -> Option<Event> {
         let id = PurchaseId(purchase);
-        let action = Action::Launch { purchase: id, offering: OfferingId(0), count, at_least };
+        let action = Action::Launch { purchase: id, offering: OfferingId(0), count, at_least, terms: Terms::default() };
         self.world.act(self.now, &Effect { id: Seq(purchase), action }, self.engine.state());
         self.now = self.now + Span::secs(5);
         self.world.take_until(self.now).into_iter().find(|e| matches!(e, Event::LaunchOutcome { .. }))
@@ -225,7 +225,7 @@ fn a_stop_that_comes_before_its_start_wins() {
     let policy = policies::spot_first();
     let (spec, _) = Converter::new(&policy, Assumptions::default()).job(&row(10));
     let _ = step(&mut pair.engine, Millis(0), vec![Event::JobSubmitted(Box::new(spec))]);
-    let workers = vec![WorkerPlace { node: NodeId(0), gpus: 1, share: 1000 }];
+    let workers = vec![WorkerPlace { node: NodeId(0), gpus: 1, share: 1000, slice: None }];
     let start = Action::Start { job, attempt, workers, resume_from: Span::ZERO };
     pair.world.act(Millis(10), &Effect { id: Seq(1), action: start }, pair.engine.state());
     let said = pair.world.take_until(Millis(60_000));

@@ -17,13 +17,13 @@ impl Cluster {
             Action::Launch { .. } => self.deaf.launch,
             Action::Terminate { .. } => self.deaf.terminate,
             Action::Start { .. } => self.deaf.start,
-            Action::Stop { .. } => self.deaf.stop,
+            Action::Stop { .. } | Action::Shrink { .. } => self.deaf.stop,
         };
         if deaf || !self.heard.insert(effect.id) {
             return;
         }
         match effect.action {
-            Action::Launch { purchase, offering, count, at_least } => {
+            Action::Launch { purchase, offering, count, at_least, .. } => {
                 let stock = self.stock.entry(offering).or_default();
                 let had = count.min(stock.left.unwrap_or(u32::MAX));
                 let (had, error) = match stock.refuses {
@@ -59,6 +59,15 @@ impl Cluster {
             }
             Action::Start { job, attempt, workers, resume_from } => self.start(job, attempt, workers, resume_from.0),
             Action::Stop { job, attempt, checkpoint, .. } => self.stop(job, attempt, checkpoint),
+            Action::Shrink { job, attempt, leave, .. } => self.shrink(job, attempt, &leave),
+        }
+    }
+
+    /// Workers leave; the rest goes on.
+    fn shrink(&mut self, job: JobId, attempt: Attempt, leave: &[WorkerPlace]) {
+        if let Some(run) = self.runs.get_mut(&job).filter(|run| run.attempt == attempt && run.alive) {
+            run.places.retain(|place| !leave.contains(place));
+            self.after(self.delays.stop, Event::RunShrunk { job, attempt });
         }
     }
 

@@ -94,6 +94,7 @@ fn policy(tree: &[Plain]) -> Policy {
             name: format!("q{at}"),
             parent: node.parent.map(|p| QuotaId(p as u16)),
             limits: limit.map(|l| (PoolId(0), l)).into_iter().collect(),
+            ..QuotaNode::default()
         });
         let mut rule = making::rule(1);
         rule.quota = QuotaId(at as u16);
