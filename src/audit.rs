@@ -38,6 +38,8 @@ pub fn full(state: &State) -> Vec<String> {
     totals(state, &mut found);
     ceilings(state, &mut found);
     quota(state, &mut found);
+    fair(state, &mut found);
+    costs(state, &mut found);
     ledger(state, &mut found);
     counts(state, &mut found);
     stream(state, &mut found);
@@ -280,6 +282,53 @@ fn quota(state: &State, found: &mut Vec<String>) {
     }
 }
 
+/// What each subtree is said to hold, against its jobs.
+fn fair(state: &State, found: &mut Vec<String>) {
+    let quotas = state.policy.as_deref().map_or(0, |p| p.quotas.len());
+    let mut held = alloc::vec![MilliGpu(0); quotas];
+    for job in state.jobs.iter().filter(|j| j.pool.is_some()) {
+        let rule = state.queues[job.queue.ix()].rule.as_ref();
+        for quota in rule.into_iter().flat_map(|r| state.lineage(r.quota)) {
+            if let Some(held) = held.get_mut(quota.ix()) {
+                *held = *held + job.share;
+            }
+        }
+    }
+    for (at, held) in held.into_iter().enumerate() {
+        let id = crate::ids::QuotaId(at as u16);
+        let says = state.fair.counted(id);
+        if says.held != held || says.counted_to > state.now {
+            found.push(format!("{id} counts {says:?}, its jobs hold {held}"));
+        }
+    }
+}
+
+/// What runs cost, against their places, and what budgets count, against their runs.
+fn costs(state: &State, found: &mut Vec<String>) {
+    for job in &state.jobs {
+        let rate = state.cost_of(job.class, &job.places);
+        if rate != job.rate {
+            found.push(format!("{} costs {}, its places {rate}", job.id, job.rate));
+        }
+    }
+    for (quota, account) in state.budgets.accounts() {
+        let (mut started, mut booked) = (Rate(0), Rate(0));
+        for job in &state.jobs {
+            let rule = state.queues[job.queue.ix()].rule.as_ref();
+            if rule.is_some_and(|r| state.lineage(r.quota).any(|at| at == quota)) {
+                let rate = if job.phase == Phase::Booked { &mut booked } else { &mut started };
+                *rate = *rate + job.rate;
+            }
+        }
+        if (started, booked) != (account.started, account.booked) {
+            found.push(format!("{quota} counts {account:?}, its jobs cost {started} and {booked} booked"));
+        }
+        if account.since > state.now {
+            found.push(format!("{quota} is counted up to {:?}, ahead of time", account.since));
+        }
+    }
+}
+
 fn ledger(state: &State, found: &mut Vec<String>) {
     for (at, account) in state.ledger.by_capacity.iter().enumerate() {
         if account.sum_of_kinds() != account.bought {
@@ -325,6 +374,9 @@ fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
         (kept.by_instance != rebuilt.by_instance, "by_instance"),
         (kept.by_identity != rebuilt.by_identity, "by_identity"),
         (kept.open_jobs != rebuilt.open_jobs, "open_jobs"),
+        (kept.holding != rebuilt.holding, "holding"),
+        (kept.used != rebuilt.used, "used"),
+        (kept.ageing != rebuilt.ageing, "ageing"),
     ];
     differs.iter().find(|d| d.0).map_or("nothing", |d| d.1)
 }

@@ -63,8 +63,10 @@ pub(crate) struct Parked {
     pub freed: u64,
     /// At that time: nothing that could help has come of age since, unless [`State::woke_at`] is later.
     pub at: Millis,
-    /// What it was told. If that names a time, it is asked again then.
+    /// What it was told.
     pub reason: Reason,
+    /// It is asked again then: the time that its reason names, or when a budget lets it have something dearer.
+    pub until: Option<Millis>,
 }
 
 /// A closed batch whose effects are held back until it is durable.

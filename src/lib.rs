@@ -28,6 +28,7 @@ extern crate alloc;
 
 mod apply;
 pub mod audit;
+pub mod calendar;
 pub mod catalog;
 pub mod decision;
 mod demand;

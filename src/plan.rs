@@ -5,9 +5,9 @@
 use crate::engine::{Engine, Parked};
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
-use crate::stage::order::{self, Head, Line};
+use crate::stage::order::{self, Head, Line, LineUp};
 use crate::stage::place::{self, Reach};
-use crate::stage::{admit, consolidate, drain, preempt, provision, settle};
+use crate::stage::{admit, afford, consolidate, drain, preempt, provision, settle};
 use crate::state::jobs::Phase;
 use alloc::vec::Vec;
 
@@ -81,10 +81,10 @@ fn start_woken(engine: &mut Engine, report: &mut PlanReport) {
 
 /// Serves the heads of all lines in order: admit, place, provision. Returns those who were told no.
 fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
-    let mut heads = order::heads(engine);
+    let mut lines = LineUp::new(engine);
     let mut waiting = Vec::new();
     let woke_at = engine.state.woke_at();
-    while let Some(head) = heads.pop_first() {
+    while let Some(head) = lines.next_head(engine) {
         if engine.memo.resting(&engine.state, &head, woke_at) {
             continue;
         }
@@ -93,19 +93,23 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
             Line::Queued => serve_job(engine, head.key.job, head.class, report),
         };
         match answer {
-            Ok(()) => heads.extend(order::next(engine, &head)),
+            Ok(()) => lines.served(engine, &head),
             Err(reason) => {
                 park(engine, &head, reason);
                 waiting.push((head, reason));
             }
         }
     }
+    // Fairness and ageing order what is free; for whom others are stopped goes by tier, priority and arrival.
+    waiting.sort_by_cached_key(|(head, _)| order::strictly(&engine.state, head));
     waiting
 }
 
 fn park(engine: &mut Engine, head: &Head, reason: Reason) {
     let (freed, at) = (engine.state.freed, engine.state.now);
-    let parked = Parked { head: head.key.job, freed, at, reason };
+    let opens = (head.line == Line::Queued).then(|| afford::opens(&engine.state, head.class)).flatten();
+    let until = reason.ask_again_at().into_iter().chain(opens).min();
+    let parked = Parked { head: head.key.job, freed, at, reason, until };
     match head.line {
         Line::Booked => engine.memo.rebooked.insert(head.class, parked),
         Line::Queued => engine.memo.parked.insert(head.class, parked),
@@ -128,6 +132,9 @@ fn find_ready(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Resul
 
 /// admit -> place -> provision, pool by pool.
 fn serve_job(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanReport) -> Result<(), Reason> {
+    if let Some(no) = admit::batch_says(&engine.state, job) {
+        return Err(no);
+    }
     let pools: Vec<PoolId> = engine.state.classes[class.ix()].fits.iter().map(|f| f.0).collect();
     let mut says = Reason::NoMatchingPool;
     for pool in pools {
@@ -153,7 +160,10 @@ fn serve_in(
     if let Some(no) = admit::quota_says(&engine.state, class, pool, asked) {
         return Err(no);
     }
-    let most = admit::available(&engine.state, class, pool);
+    if let Some(no) = afford::says(&engine.state, class, pool) {
+        return Err(no);
+    }
+    let most = afford::most(&engine.state, class, pool);
     let mut places = place::find(engine, job, pool, Reach::Ready, most);
     if places.is_none() {
         places = place::find(engine, job, pool, Reach::InFlight, most);
@@ -215,7 +225,7 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
     if job.reserved_until.is_some_and(|until| until > engine.state.now) {
         return Reason::WaitingForPreemption { victims: victims_of(engine, id) };
     }
-    let key = crate::state::index::OrderKey::of(job);
+    let key = crate::state::index::OrderKey::of(job, engine.state.ix.ageing);
     let ahead = engine.state.ix.queued.get(&job.class).map_or(0, |line| line.range(..key).count());
     match engine.memo.parked.get(&job.class) {
         Some(parked) if ahead == 0 => parked.reason,

@@ -62,6 +62,8 @@ pub enum Reason {
     Batched {
         /// Runs of its batch.
         running: u32,
+        /// One more may run then, by the start target of its queue.
+        until: Option<Millis>,
     },
     /// It may wait, and what it needs is expected to be free by its start target.
     WaitingByDesign {
@@ -266,6 +268,7 @@ impl Reason {
             | Reason::WaitingByDesign { until }
             | Reason::BurstIsNoise { until }
             | Reason::ReservationDelayed { until } => Some(until),
+            Reason::Batched { until, .. } => until,
             _ => None,
         }
     }
@@ -282,6 +285,7 @@ impl Reason {
             | Reason::Stockout { until, .. }
             | Reason::LaunchRefused { until, .. }
             | Reason::BackOff { until } => Some(until),
+            Reason::Batched { until, .. } => until,
             _ => None,
         }
     }
@@ -304,9 +308,9 @@ impl fmt::Display for Reason {
             Reason::ExceedsMaxQuota { asked, most } => {
                 write!(f, "asks {asked} GPUs, its quota with all borrowing is {most}: raise the quota or ask for less")
             }
-            Reason::ExceedsCeiling => {
-                f.write_str("asks more than the ceilings allow with nothing else running: raise the ceiling")
-            }
+            Reason::ExceedsCeiling => f.write_str(
+                "asks more than the ceilings or an hour of its budget allow with nothing else running: raise them",
+            ),
             Reason::WaitingForQuota { asked, available } => {
                 write!(f, "asks {asked} GPUs, its queue has {available} free: starts when the queue's runs end")
             }
@@ -317,7 +321,7 @@ impl fmt::Display for Reason {
             Reason::Budget { .. } => {
                 f.write_str("the budget of its queue is spent: starts with the next period, or raise it")
             }
-            Reason::Batched { running } => write!(f, "{running} runs of its batch go on: it follows one of them"),
+            Reason::Batched { running, .. } => write!(f, "{running} runs of its batch go on: it follows one of them"),
             Reason::WaitingByDesign { .. } => {
                 f.write_str("it may wait, and what it needs is expected to be free in time")
             }

@@ -154,6 +154,9 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     state.hold(job, class, places, false);
     state.take_quota(queue, pool, share);
     let said = state.jobs[job.ix()].admitted_said;
+    if !said && state.jobs[job.ix()].first_start.is_none() {
+        state.count_entry(queue, share);
+    }
     if state.jobs[job.ix()].reserved_until.is_some() {
         release_all(state, job);
     }
@@ -166,6 +169,8 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
         row.admitted_said = true;
         row.reserved_until = None;
     });
+    state.cost_in(job);
+    state.count_over_budget(job);
     if !said {
         say(state, job, StatusKind::Admitted, None);
     }
@@ -177,6 +182,7 @@ fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
     let effect = out(state, seq);
     let places = state.jobs[job.ix()].places.clone();
     state.start_on(job, &places);
+    state.cost_out(job);
     state.edit_job(job, |row| {
         row.phase = Phase::Starting;
         row.since = now;
@@ -187,6 +193,7 @@ fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
         row.must_end_by = now + timeout;
         row.reason = None;
     });
+    state.cost_in(job);
     start_or_stop(state, job)
 }
 

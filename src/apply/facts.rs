@@ -108,6 +108,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         broken: None,
         must_end_by: Millis::NEVER,
         share: MilliGpu(0),
+        rate: Rate(0),
         admitted_said: false,
         reserved_until: None,
         interruptions: 0,
@@ -141,13 +142,15 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
     let price = state.offerings[purchase.offering.ix()].offer.price;
     for (at, node) in purchase.nodes.iter().enumerate() {
         match instances.get(at) {
-            Some(instance) => state.edit_node(*node, |row| {
-                row.phase = NodePhase::Booting;
-                row.since = now;
-                row.instance = Some(instance.clone());
-                row.price = price;
-                row.due = now + timeout;
-            }),
+            Some(instance) => {
+                state.edit_node(*node, |row| {
+                    row.phase = NodePhase::Booting;
+                    row.since = now;
+                    row.instance = Some(instance.clone());
+                    row.due = now + timeout;
+                });
+                state.reprice(*node, price);
+            }
             None => {
                 unbook_all_on(state, *node);
                 state.remove_node(*node);
@@ -256,12 +259,14 @@ fn lose_workers(state: &mut State, job: JobId, node: NodeId, cause: StopCause) {
     let others = row.places.iter().any(|p| p.node != node);
     if others {
         // Its share and quota stay until the run has ended; its time since the last checkpoint is lost whatever follows.
+        state.cost_out(job);
         state.edit_job(job, |job| {
             job.places.retain(|p| p.node != node);
             if job.broken.is_none() {
                 job.broken = Some(cause);
             }
         });
+        state.cost_in(job);
         return;
     }
     let how = match row.phase {
@@ -470,7 +475,7 @@ fn price_changed(state: &mut State, offering: OfferingId, price: Rate) {
     let of_it = |n: &&Node| n.offering == offering && may_be_billed(n.phase);
     let nodes: Vec<NodeId> = state.nodes.values().filter(of_it).map(|n| n.id).collect();
     for id in nodes {
-        state.edit_node(id, |node| node.price = price);
+        state.reprice(id, price);
     }
 }
 

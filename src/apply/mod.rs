@@ -101,6 +101,7 @@ fn vacate(state: &mut State, id: JobId, running: bool) {
     let job = &state.jobs[id.ix()];
     let (class, queue, pool, share) = (job.class, job.queue, job.pool, job.share);
     let places = job.places.clone();
+    state.cost_out(id);
     state.let_go(id, class, &places, running);
     if let Some(pool) = pool {
         state.give_quota_back(queue, pool, share);

@@ -4,7 +4,7 @@
 //!
 //! Never: looks at what is free. That is place's.
 
-use super::{place, provision};
+use super::{afford, place, provision};
 use crate::catalog::CapacityType;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, PoolId};
@@ -12,7 +12,7 @@ use crate::job::Gang;
 use crate::policy::Buys;
 use crate::reason::Reason;
 use crate::state::State;
-use crate::units::MilliGpu;
+use crate::units::{MilliGpu, Millis};
 
 /// Why a job can never run under the policy in force, if it cannot.
 pub(crate) fn impossible(engine: &Engine, id: JobId) -> Option<Reason> {
@@ -52,7 +52,7 @@ fn never_fits(state: &State, class: ClassId) -> Option<Reason> {
         let most = state.quota.potential(rule.quota, *pool);
         if asked > most {
             best = best.max_progress(Reason::ExceedsMaxQuota { asked, most });
-        } else if !provision::possible_on_empty(state, class, *pool) {
+        } else if !provision::possible_on_empty(state, class, *pool) || afford::never(state, class, *pool) {
             best = best.max_progress(Reason::ExceedsCeiling);
         } else {
             return None;
@@ -98,6 +98,40 @@ pub(crate) fn quota_says(state: &State, class: ClassId, pool: PoolId, asked: Mil
     }
     let available = available(state, class, pool);
     (asked > available).then_some(Reason::WaitingForQuota { asked, available })
+}
+
+/// What its batch says to a job: as many of it hold places at once as its width allows. `None` is yes.
+pub(crate) fn batch_says(state: &State, id: JobId) -> Option<Reason> {
+    let (width, wider) = batch_width(state, id)?;
+    let running = batch_runs(state, state.jobs[id.ix()].class);
+    (running >= width).then(|| Reason::Batched { running, until: wider(running) })
+}
+
+/// How many more jobs of a batch may have places now, this one counted. Without a batch: all.
+pub(crate) fn batch_room(state: &State, id: JobId) -> u64 {
+    let running = batch_runs(state, state.jobs[id.ix()].class);
+    batch_width(state, id).map_or(u64::MAX, |(width, _)| u64::from(width.saturating_sub(running)))
+}
+
+fn batch_runs(state: &State, class: ClassId) -> u32 {
+    state.ix.holding.get(&class).map_or(0, |jobs| jobs.len() as u32)
+}
+
+/// How many of a batch may have places at once, and when so many are too few: one, and one more for each start target that has
+/// passed while its head waited.
+fn batch_width(state: &State, id: JobId) -> Option<(u32, impl Fn(u32) -> Option<Millis>)> {
+    let job = &state.jobs[id.ix()];
+    let shape = &state.classes[job.class.ix()].shape;
+    shape.batch?;
+    let rule = state.queues[shape.queue.ix()].rule.as_ref();
+    let within = rule.and_then(|r| r.start).map(|s| s.within.0).filter(|within| *within > 0);
+    // One that has run before waits since it came back.
+    let from = if job.first_start.is_none() { job.arrival } else { job.since };
+    let passed = within.map_or(0, |within| state.now.since(from).0 / within);
+    let width = u32::try_from(passed).unwrap_or(u32::MAX).saturating_add(1);
+    Some((width, move |running| {
+        within.map(|within| from + crate::units::Span(within.saturating_mul(u64::from(running))))
+    }))
 }
 
 impl Reason {

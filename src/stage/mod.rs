@@ -7,6 +7,7 @@
 //! A stage reads the state and decides; `Engine::decide` applies at once. Never: changes a row in any other way.
 
 pub(crate) mod admit;
+pub(crate) mod afford;
 pub(crate) mod cart;
 pub(crate) mod consolidate;
 pub(crate) mod drain;

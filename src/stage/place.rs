@@ -9,7 +9,7 @@
 //!
 //! Never: puts work on a node that takes none, shares a GPU without consent of job and pool, or splits a gang over models.
 
-use super::{cart, provision};
+use super::{afford, cart, provision};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, ModelId, NodeId, OfferingId, PoolId};
@@ -43,7 +43,7 @@ pub(crate) fn find(
 ) -> Option<Vec<WorkerPlace>> {
     let class = engine.state.jobs[job.ix()].class;
     let row = &engine.state.classes[class.ix()];
-    let present = present(&engine.state, class, pool);
+    let present = present(&engine.state, job, class, pool);
     if present.is_empty() {
         return None;
     }
@@ -75,7 +75,7 @@ pub(crate) fn carried(engine: &mut Engine, job: JobId, class: ClassId, pool: Poo
     if matches!(shape.gang, Gang::Workers { min: 1, .. } | Gang::Spanning { gpus: 1, .. }) {
         return Vec::new();
     }
-    let present = present(&engine.state, class, pool);
+    let present = present(&engine.state, job, class, pool);
     let mut carried = Vec::new();
     for group in by_model(&engine.state, &present) {
         let model = group.first().and_then(|id| engine.state.offerings[id.ix()].models.first().copied());
@@ -103,12 +103,13 @@ pub(crate) fn effective_share(state: &State, shape: &Shape, pool: PoolId, ask: &
     }
 }
 
-/// Offerings that a class fits and that have open nodes in a pool.
-fn present(state: &State, class: ClassId, pool: PoolId) -> Vec<OfferingId> {
+/// Offerings that a class fits, that its budgets allow, and that have open nodes in a pool.
+fn present(state: &State, job: JobId, class: ClassId, pool: PoolId) -> Vec<OfferingId> {
     let fits = provision::fits(state, class, pool);
     let of_pool = (pool, OfferingId(0))..=(pool, OfferingId(u32::MAX));
     let there = state.ix.free.range(of_pool).map(|((_, id), _)| *id);
-    there.filter(|id| fits.binary_search(id).is_ok()).collect()
+    let good = |id: &OfferingId| fits.binary_search(id).is_ok() && afford::affordable(state, job, class, pool, *id);
+    there.filter(good).collect()
 }
 
 /// Offerings by their first model, cheapest model first, so that no gang mixes models.

@@ -10,7 +10,7 @@
 //! a while, and tried again with one node, then two, then four. Throttling is not stock: the same is asked again, not something dearer.
 
 use super::cart::{self, Carried, Cart};
-use super::{admit, place};
+use super::{admit, afford, place};
 use crate::decision::{Decision, DrainWhy};
 use crate::effect::Terms;
 use crate::engine::Engine;
@@ -33,7 +33,7 @@ pub(crate) fn buy_for(engine: &mut Engine, job: JobId, pool: PoolId, report: &mu
     let class = engine.state.jobs[job.ix()].class;
     let carried = place::carried(engine, job, class, pool);
     let cart = choose(&engine.state, class, pool, &carried)?;
-    let more = if cart.nodes() == 1 && !cart.part { worth_adding(engine, class, pool, cart.lines[0].0) } else { 0 };
+    let more = if cart.nodes() == 1 && !cart.part { worth_adding(engine, job, pool, cart.lines[0].0) } else { 0 };
     for (offering, count) in cart.lines {
         let at_least = if more > 0 { 1 } else { count };
         buy(engine, pool, offering, (count + more, at_least), report);
@@ -69,6 +69,7 @@ pub(crate) fn keep_for(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
             && !node.condemned
             && node.holds.is_empty()
             && fits.binary_search(&node.offering).is_ok()
+            && afford::affordable(state, job, class, pool, node.offering)
             && holds_whole(state, class, pool, node.offering)
     };
     let draining = state.ix.draining.iter().filter_map(|id| state.nodes.get(id));
@@ -117,7 +118,10 @@ fn choose(state: &State, class: ClassId, pool: PoolId, carried: &Carried) -> Res
     if let Some(bound) = cart::no_room(state, pool, all, own) {
         return Err(Reason::Ceiling { bound });
     }
-    let wanted = |id: &OfferingId| admit::wanted(state, class, state.offerings[id.ix()].offer.capacity);
+    let wanted = |id: &OfferingId| {
+        let capacity = state.offerings[id.ix()].offer.capacity;
+        admit::wanted(state, class, capacity) && afford::affordable_anew(state, class, pool, *id)
+    };
     let wanted: Vec<OfferingId> = fits(state, class, pool).iter().copied().filter(wanted).collect();
     let open: Vec<OfferingId> = wanted.iter().copied().filter(|id| in_stock(state, *id)).collect();
     let mut carts = cart::carts(state, class, pool, &open, carried);
@@ -194,8 +198,9 @@ fn out_of_stock(state: &State, wanted: &[OfferingId]) -> Reason {
 }
 
 /// How many more nodes of this offering the jobs behind the head of a line would fill at once.
-fn worth_adding(engine: &Engine, class: ClassId, pool: PoolId, offering: OfferingId) -> u32 {
+fn worth_adding(engine: &Engine, job: JobId, pool: PoolId, offering: OfferingId) -> u32 {
     let state = &engine.state;
+    let class = state.jobs[job.ix()].class;
     let shape = &state.classes[class.ix()].shape;
     let offer = &state.offerings[offering.ix()].offer;
     let per_node = match &shape.gang {
@@ -210,7 +215,9 @@ fn worth_adding(engine: &Engine, class: ClassId, pool: PoolId, offering: Offerin
     let asked = admit::share(state, class, pool);
     let available = admit::available(state, class, pool);
     let by_quota = available.0.checked_div(asked.0).unwrap_or(u64::MAX);
-    let nodes = waiting.min(by_quota).div_ceil(u64::from(per_node.max(1)));
+    let by_budget = afford::how_many(state, class, pool, offering);
+    let waiting = waiting.min(admit::batch_room(state, job));
+    let nodes = waiting.min(by_quota).min(by_budget).div_ceil(u64::from(per_node.max(1)));
     let row = &state.offerings[offering.ix()];
     let window = row.window.saturating_sub(row.in_flight);
     let mut count = u32::try_from(nodes).unwrap_or(u32::MAX).min(window).clamp(1, MOST_AT_ONCE);

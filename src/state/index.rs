@@ -8,15 +8,16 @@ use super::jobs::{Job, Phase};
 use super::nodes::{Node, NodePhase, Purchase};
 use crate::decision::EffectOf;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, TierId};
-use crate::units::Millis;
+use crate::units::{MilliGpu, Millis, Span};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
-/// Order within a class: higher priority, then earlier arrival, then lower id.
+/// Order within a queue: higher priority, then earlier arrival, then lower id. With ageing, priority counts as earlier arrival: as all
+/// age alike, the order of two jobs never changes while they wait.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct OrderKey {
-    /// Negated priority, so that higher comes first.
-    pub rank: i64,
+    /// Negated priority, so that higher comes first; with ageing the arrival less priority x what a point of it is worth.
+    pub rank: i128,
     /// Kept through requeues.
     pub arrival: Millis,
     /// Which job.
@@ -24,10 +25,12 @@ pub struct OrderKey {
 }
 
 impl OrderKey {
-    /// The key of a job.
+    /// The key of a job. `ageing`: what a point of priority is worth in waiting; `None`: priority is strict.
     #[must_use]
-    pub fn of(job: &Job) -> OrderKey {
-        OrderKey { rank: -i64::from(job.priority), arrival: job.arrival, job: job.id }
+    pub fn of(job: &Job, ageing: Option<Span>) -> OrderKey {
+        let priority = i128::from(job.priority);
+        let rank = ageing.map_or(-priority, |point| i128::from(job.arrival.0) - priority * i128::from(point.0));
+        OrderKey { rank, arrival: job.arrival, job: job.id }
     }
 }
 
@@ -62,6 +65,12 @@ pub struct Index {
     pub guards: BTreeSet<(Millis, JobId)>,
     /// Jobs that are not over.
     pub open_jobs: BTreeSet<JobId>,
+    /// Jobs that hold places, by class.
+    pub holding: BTreeMap<ClassId, BTreeSet<JobId>>,
+    /// GPU share that the jobs of a tier hold.
+    pub used: BTreeMap<TierId, MilliGpu>,
+    /// What a point of priority is worth in waiting, under the policy in force.
+    pub ageing: Option<Span>,
 }
 
 /// Free capacity of one offering in one pool.
@@ -77,7 +86,8 @@ impl Index {
     /// The index of a state, from nothing.
     #[must_use]
     pub fn rebuilt(state: &State) -> Index {
-        let mut ix = Index::default();
+        let ageing = state.policy.as_deref().and_then(|p| p.fairness.ageing);
+        let mut ix = Index { ageing, ..Index::default() };
         for job in &state.jobs {
             ix.job_in(job);
         }
@@ -95,19 +105,38 @@ impl Index {
         ix
     }
 
+    /// GPU share that the jobs of a tier hold, booked or running.
+    #[must_use]
+    pub fn used_by_tier(&self, tier: TierId) -> MilliGpu {
+        self.used.get(&tier).copied().unwrap_or_default()
+    }
+
+    /// GPU share that all jobs hold.
+    #[must_use]
+    pub fn used_by_all(&self) -> MilliGpu {
+        self.used.values().fold(MilliGpu(0), |all, one| all + *one)
+    }
+
     pub(crate) fn job_in(&mut self, job: &Job) {
         match job.phase {
             Phase::Queued => {
-                self.queued.entry(job.class).or_default().insert(OrderKey::of(job));
+                self.queued.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
             }
             Phase::Booked => {
-                self.booked.entry(job.class).or_default().insert(OrderKey::of(job));
+                self.booked.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
             }
             Phase::Running => {
                 self.running.entry(job.tier).or_default().insert(job.id);
                 self.guards.insert((job.protected_until, job.id));
             }
             _ => {}
+        }
+        if !job.places.is_empty() {
+            self.holding.entry(job.class).or_default().insert(job.id);
+        }
+        if job.share > MilliGpu(0) {
+            let used = self.used.entry(job.tier).or_default();
+            *used = *used + job.share;
         }
         if needs_settling(job) {
             self.unsettled.insert(job.id);
@@ -122,13 +151,22 @@ impl Index {
 
     pub(super) fn job_out(&mut self, job: &Job) {
         match job.phase {
-            Phase::Queued => drop_from(&mut self.queued, job.class, &OrderKey::of(job)),
-            Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job)),
+            Phase::Queued => drop_from(&mut self.queued, job.class, &OrderKey::of(job, self.ageing)),
+            Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job, self.ageing)),
             Phase::Running => {
                 drop_from(&mut self.running, job.tier, &job.id);
                 self.guards.remove(&(job.protected_until, job.id));
             }
             _ => {}
+        }
+        if !job.places.is_empty() {
+            drop_from(&mut self.holding, job.class, &job.id);
+        }
+        if let Some(used) = self.used.get_mut(&job.tier).filter(|_| job.share > MilliGpu(0)) {
+            *used = *used - job.share;
+            if *used == MilliGpu(0) {
+                self.used.remove(&job.tier);
+            }
         }
         self.unsettled.remove(&job.id);
         self.open_jobs.remove(&job.id);
@@ -203,6 +241,24 @@ impl Index {
 
     pub(super) fn purchase_out(&mut self, purchase: &Purchase) {
         self.timers.remove(&(purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
+    }
+}
+
+impl State {
+    /// Ranks the jobs of all lines again, under the policy in force.
+    pub(super) fn rank_anew(&mut self) {
+        let ageing = self.policy.as_deref().and_then(|p| p.fairness.ageing);
+        if ageing == self.ix.ageing {
+            return;
+        }
+        let open: alloc::vec::Vec<JobId> = self.ix.open_jobs.iter().copied().collect();
+        for id in &open {
+            self.ix.job_out(&self.jobs[id.ix()]);
+        }
+        self.ix.ageing = ageing;
+        for id in &open {
+            self.ix.job_in(&self.jobs[id.ix()]);
+        }
     }
 }
 

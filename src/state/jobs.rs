@@ -6,7 +6,7 @@ use crate::decision::{Outcome, StopCause};
 use crate::effect::WorkerPlace;
 use crate::ids::{Attempt, ClassId, JobId, PoolId, QueueId, Seq, TierId};
 use crate::reason::Reason;
-use crate::units::{MilliGpu, Millis, Span};
+use crate::units::{MilliGpu, Millis, Rate, Span};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,8 @@ pub struct Job {
     pub must_end_by: Millis,
     /// GPU share of all its places.
     pub share: MilliGpu,
+    /// What its places cost: the price of each node x the part of it that is held.
+    pub rate: Rate,
     /// The submitter knows that the current attempt is admitted.
     pub admitted_said: bool,
     /// Runs are being stopped for it: nothing more is stopped for it before then.

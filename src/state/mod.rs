@@ -7,6 +7,8 @@
 //!
 //! Never: decides. Never changed from outside the engine.
 
+pub mod budget;
+pub mod fair;
 pub mod index;
 pub mod jobs;
 pub mod ledger;
@@ -51,6 +53,8 @@ pub struct State {
     pub(crate) nodes: BTreeMap<NodeId, Node>,
     pub(crate) purchases: BTreeMap<PurchaseId, Purchase>,
     pub(crate) quota: QuotaTree,
+    pub(crate) fair: fair::Fair,
+    pub(crate) budgets: budget::Budgets,
     pub(crate) totals: Totals,
     pub(crate) ledger: Ledger,
     pub(crate) stream: VecDeque<Status>,
@@ -110,6 +114,8 @@ pub struct Counters {
     pub orphans: u64,
     /// Jobs that ended after their deadline, or not at all by then.
     pub deadline_misses: u64,
+    /// Jobs that got places above a budget which only warns.
+    pub over_budget: u64,
 }
 
 /// What is held against ceilings, over all and by pool.
@@ -445,6 +451,7 @@ impl State {
         let quota = rule.quota;
         self.undo.note(|| Was::QuotaTaken(quota, pool, amount));
         self.quota.take(quota, pool, amount);
+        self.use_more(quota, amount);
     }
 
     pub(crate) fn give_quota_back(&mut self, queue: QueueId, pool: PoolId, amount: crate::units::MilliGpu) {
@@ -454,6 +461,7 @@ impl State {
         let quota = rule.quota;
         self.undo.note(|| Was::QuotaGiven(quota, pool, amount));
         self.quota.give_back(quota, pool, amount);
+        self.use_less(quota, amount);
         self.freed += 1;
     }
 }

@@ -104,6 +104,8 @@ impl State {
         }
         self.listed = policy.offerings.iter().map(|offer| self.offering_id(offer)).collect();
         let holders: Vec<_> = self.jobs.iter().filter_map(|j| Some((j.queue, j.pool?, j.share))).collect();
+        self.fair = self.carried_use(policy);
+        self.budgets = self.carried_budgets(policy);
         self.quota = super::QuotaTree::new(policy);
         let paths: Vec<String> = self.queues.iter().map(|q| q.path.clone()).collect();
         self.queues.clear();
@@ -119,6 +121,8 @@ impl State {
         for (queue, pool, share) in holders {
             self.take_quota(queue, pool, share);
         }
+        self.count_costs_anew();
+        self.rank_anew();
         self.freed += 1;
     }
 

@@ -25,6 +25,8 @@ pub struct QuotaTree {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Node {
     parent: Option<QuotaId>,
+    /// Others are below it.
+    inner: bool,
     cells: BTreeMap<PoolId, Cell>,
 }
 
@@ -45,7 +47,12 @@ impl QuotaTree {
     pub fn new(policy: &Policy) -> QuotaTree {
         let pools: Vec<PoolId> = (0..policy.pools.len()).map(|i| PoolId(i as u16)).collect();
         let mut nodes: Vec<Node> =
-            policy.quotas.iter().map(|q| Node { parent: q.parent, cells: BTreeMap::new() }).collect();
+            policy.quotas.iter().map(|q| Node { parent: q.parent, inner: false, cells: BTreeMap::new() }).collect();
+        for parent in policy.quotas.iter().filter_map(|q| q.parent) {
+            if let Some(node) = nodes.get_mut(parent.ix()) {
+                node.inner = true;
+            }
+        }
         // Parents come before children, so children are summed on the way back.
         let mut lent: BTreeMap<(usize, PoolId), MilliGpu> = BTreeMap::new();
         for at in (0..policy.quotas.len()).rev() {
@@ -101,6 +108,36 @@ impl QuotaTree {
         own + shared
     }
 
+    /// The node above.
+    #[must_use]
+    pub fn parent(&self, quota: QuotaId) -> Option<QuotaId> {
+        self.nodes.get(quota.ix()).and_then(|n| n.parent)
+    }
+
+    /// Whether a node has others below it.
+    #[must_use]
+    pub fn inner(&self, quota: QuotaId) -> bool {
+        self.nodes.get(quota.ix()).is_some_and(|n| n.inner)
+    }
+
+    /// The nodes right below one.
+    pub(crate) fn children(&self, quota: QuotaId) -> impl Iterator<Item = QuotaId> + '_ {
+        // Parents come before their children.
+        let behind = self.nodes.iter().enumerate().skip(quota.ix() + 1);
+        behind.filter(move |(_, n)| n.parent == Some(quota)).map(|(at, _)| QuotaId(at as u16))
+    }
+
+    /// How much of `amount` more at `quota` would rise to the node above it.
+    pub(crate) fn rises(&self, quota: QuotaId, pool: PoolId, amount: MilliGpu) -> MilliGpu {
+        let (kept, usage) = (self.kept(quota, pool), self.usage(quota, pool));
+        (usage + amount - kept) - (usage - kept)
+    }
+
+    /// What a node keeps to itself: use up to here does not rise.
+    pub(crate) fn kept(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        self.nodes.get(quota.ix()).and_then(|n| n.cells.get(&pool)).map_or(MilliGpu(0), |c| c.local)
+    }
+
     /// What is in use at `quota` in `pool`, as it rose there.
     #[must_use]
     pub fn usage(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
@@ -110,8 +147,13 @@ impl QuotaTree {
     /// What is borrowed: in use above the subtree's own quota.
     #[must_use]
     pub fn borrowed(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        self.borrowed_with(quota, pool, MilliGpu(0))
+    }
+
+    /// What would be borrowed with so much more in use.
+    pub(crate) fn borrowed_with(&self, quota: QuotaId, pool: PoolId, more: MilliGpu) -> MilliGpu {
         let subtree = self.nodes.get(quota.ix()).and_then(|n| n.cells.get(&pool)).and_then(|c| c.subtree);
-        self.usage(quota, pool) - subtree.unwrap_or_default()
+        self.usage(quota, pool) + more - subtree.unwrap_or_default()
     }
 
     /// All cells in use, for the audit.

@@ -8,6 +8,7 @@
 //!
 //! Never: partial. Rows, quota, ledger, totals and counters all come back byte for byte; a property test says so.
 
+use super::fair::Past;
 use super::jobs::Job;
 use super::ledger::Ledger;
 use super::nodes::{Node, OfferingRow, Purchase};
@@ -26,6 +27,7 @@ pub(crate) enum Was {
     Offering(OfferingId, Box<OfferingRow>),
     QuotaTaken(QuotaId, PoolId, MilliGpu),
     QuotaGiven(QuotaId, PoolId, MilliGpu),
+    Past(QuotaId, Past),
 }
 
 /// The small things that change with nearly every edit: kept whole at each checkpoint.
@@ -128,6 +130,7 @@ impl State {
             Was::Offering(id, row) => self.offerings[id.ix()] = *row,
             Was::QuotaTaken(quota, pool, amount) => self.quota.give_back(quota, pool, amount),
             Was::QuotaGiven(quota, pool, amount) => self.quota.take(quota, pool, amount),
+            Was::Past(quota, past) => self.put_past_back(quota, past),
         }
     }
 }

@@ -9,7 +9,8 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::job::{Completion, Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::{
-    Buys, Ceiling, Drain, OnLinger, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing, Tier, Undeclared,
+    Budget, Buys, Ceiling, Drain, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing, StartTarget, Tier,
+    Undeclared, WhenLate, WhenSpent,
 };
 use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
 
@@ -50,8 +51,22 @@ fn queue_rule(policy: &Policy, w: &mut Words) -> QueueRule {
         tier: tier.expect("a tier"),
         pools: if pools.is_empty() { vec![PoolId(0)] } else { pools },
         submitters: w.list("submitters").into_iter().map(String::from).collect(),
-        start: None,
+        start: w.time("start").map(|ms| StartTarget { within: Span(ms), when_late: WhenLate::Wait }),
     }
+}
+
+/// `6/hour`, `6/day/warn`: dollars, for what time, and what happens when they are spent.
+fn budget(word: &str) -> Budget {
+    let mut parts = word.split('/');
+    let amount = number::<u64>(parts.next().unwrap_or_default()) * DOLLAR;
+    let per = match parts.next() {
+        Some("hour") => Period::Hour,
+        Some("day") => Period::Day,
+        Some("month") => Period::Month,
+        other => panic!("{other:?} is no period of a budget"),
+    };
+    let when_spent = if parts.next() == Some("warn") { WhenSpent::Warn } else { WhenSpent::Hold };
+    Budget { amount, per, when_spent }
 }
 
 /// Given: one line of the policy.
@@ -96,7 +111,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             pool.ceiling = ceiling(&mut w);
             policy.pools.push(pool);
         }
-        // tier NAME [priority=] [buys=] [by=a,b] [min-run=] [longest=]: a known one is changed
+        // tier NAME [priority=] [buys=] [by=a,b] [min-run=] [longest=] [min-share=] (thousandths): a known one is changed
         "tier" => {
             let at = policy.tier_named(w.at(0)).map_or(policy.tiers.len(), TierId::ix);
             if at == policy.tiers.len() {
@@ -110,13 +125,23 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             tier.stoppable_by = by.unwrap_or_else(|| tier.stoppable_by.clone());
             tier.min_run = w.time("min-run").map_or(tier.min_run, Span);
             tier.max_run_while_others_wait = w.time("longest").map(Span);
+            tier.min_share = w.number("min-share").unwrap_or(tier.min_share);
         }
-        // quota NAME [under=] POOL=nominal[/borrow[/lend]], `-` for without bound
+        // fair [half-life=] [ageing=] [entry=]
+        "fair" => {
+            let rules = &mut policy.fairness;
+            rules.half_life = w.time("half-life").map_or(rules.half_life, Span);
+            rules.entry = w.time("entry").map_or(rules.entry, Span);
+            rules.ageing = w.time("ageing").map(Span);
+        }
+        // quota NAME [under=] [weight=] (thousandths) [budget=AMOUNT/PER[/warn]] POOL=nominal[/borrow[/lend]], `-` for without bound
         "quota" => {
             let parent = w.take("under").map(|p| {
                 let at = policy.quotas.iter().position(|q| q.name == p);
                 QuotaId(at.expect("a quota told before") as u16)
             });
+            let weight = w.number("weight").unwrap_or(1000);
+            let budget = w.take("budget").map(budget);
             let mut limits = BTreeMap::new();
             for (pool, value) in w.rest() {
                 let at = policy.pools.iter().position(|p| p.name == pool);
@@ -132,7 +157,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
                 let limit = QuotaLimit { nominal, borrow, lend };
                 limits.insert(PoolId(at.expect("a pool told before") as u16), limit);
             }
-            policy.quotas.push(QuotaNode { name: w.at(0).into(), parent, limits, ..QuotaNode::default() });
+            policy.quotas.push(QuotaNode { name: w.at(0).into(), parent, limits, weight, budget });
         }
         "queue" => {
             let rule = queue_rule(policy, &mut w);
@@ -198,6 +223,7 @@ pub fn job(w: &mut Words) -> JobSpec {
     spec.digest = w.number("digest").unwrap_or(1);
     spec.restart = Span(w.time("restart").unwrap_or(0));
     spec.max_run = w.time("max-run").map(Span);
+    spec.batch = w.take("batch").map(String::from);
     // saves=EVERY/GRACE
     spec.checkpoint = w.take("saves").and_then(|word| {
         let (every, grace) = word.split_once('/').expect("saves=EVERY/GRACE");

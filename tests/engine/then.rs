@@ -5,6 +5,7 @@
 use crate::cluster::Cluster;
 use crate::words::Words;
 use alloc::collections::{BTreeMap, BTreeSet};
+use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::Decision;
 use forebay_engine::effect::Action;
 use forebay_engine::ids::{NodeId, Seq};
@@ -34,6 +35,17 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
             }
             bought.into_iter().map(|(k, n)| (k, n.to_string())).collect()
         }
+        // gpu-minutes spot=N on-demand=N: GPU time bought so far
+        "gpu-minutes" => {
+            let ledger = world.state().ledger_now();
+            let of = |capacity| (ledger.account(capacity).bought.0 / 60_000_000).to_string();
+            BTreeMap::from([
+                ("spot".into(), of(CapacityType::Spot)),
+                ("on-demand".into(), of(CapacityType::OnDemand)),
+            ])
+        }
+        // counted over-budget=N
+        "counted" => BTreeMap::from([("over-budget".into(), world.state().counters().over_budget.to_string())]),
         // released start=N start-ids=N ...: effects so far, and how many different ones
         "released" => released(world),
         // decided book=N ...: decisions so far

@@ -59,7 +59,9 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
             json!({ "asked_gpus": gpus(asked.0), "available_gpus": gpus(available.0) })
         }
         Reason::StartTooLate { within } => json!({ "within_s": Seconds::from(within) }),
-        Reason::Batched { running } => json!({ "running": running }),
+        Reason::Batched { running, until } => {
+            json!({ "running": running, "until_s": until.map(Seconds::from) })
+        }
         Reason::TopologyUnsatisfied { level } => json!({ "level": level.as_str() }),
         Reason::Reserved { from } => json!({ "at_s": Seconds::from(from) }),
         Reason::DeadlineUnreachable { eta } => json!({ "at_s": Seconds::from(eta) }),
