@@ -9,8 +9,8 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::job::{Completion, Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::{
-    Budget, Buys, Ceiling, Drain, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing, StartTarget, Tier,
-    Undeclared, WhenLate, WhenSpent,
+    Budget, Buys, Ceiling, Drain, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing, StartTarget,
+    Tier, Undeclared, WhenLate, WhenSpent,
 };
 use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
 

@@ -16,9 +16,17 @@ macro_rules! stories {
 
 stories! {
     absurd_sizes
+    ageing_lifts_the_old
+    batch_follows_one
+    batch_uses_fewer_gpu_hours
     booked_starts_sooner
     boot_never_ends
     borrowing_in_a_cohort
+    budget_holds_until_next_hour
+    budget_of_a_cohort
+    budget_spent
+    budget_takes_what_it_can_afford
+    budget_warns
     cancel_in_each_phase
     cannot_be_had
     ceiling_gpus
@@ -32,6 +40,10 @@ stories! {
     drains_to_zero
     effects_repeated
     elastic_gang
+    entry_penalty
+    fair_share_between_queues
+    fair_share_in_a_cohort
+    fair_share_of_cohorts
     final_exit_codes
     forbidden_submitter
     fractions_share_with_consent
@@ -45,6 +57,7 @@ stories! {
     lingering_warned
     longest_run
     longest_run_while_others_wait
+    min_share_goes_first
     moved_to_cheaper
     no_sharing_pool
     node_lost_under_a_gang
@@ -53,9 +66,12 @@ stories! {
     orphan_given_back
     partial_launch
     partial_launch_of_a_line
+    past_use_counts
+    past_use_decays
     preempted_from_checkpoint
     preempted_only_past_min_run
     preempted_while_starting
+    priority_is_strict
     quarantine
     quota_waits_and_frees
     reclaim_with_warning
@@ -77,6 +93,7 @@ stories! {
     undeclared_share
     victims_dearest_back_first
     victims_tried_back
+    weight_counts
     why_waits_for_preemption
     why_while_stopping
     work_back_undrains

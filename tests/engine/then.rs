@@ -39,10 +39,7 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
         "gpu-minutes" => {
             let ledger = world.state().ledger_now();
             let of = |capacity| (ledger.account(capacity).bought.0 / 60_000_000).to_string();
-            BTreeMap::from([
-                ("spot".into(), of(CapacityType::Spot)),
-                ("on-demand".into(), of(CapacityType::OnDemand)),
-            ])
+            BTreeMap::from([("spot".into(), of(CapacityType::Spot)), ("on-demand".into(), of(CapacityType::OnDemand))])
         }
         // counted over-budget=N
         "counted" => BTreeMap::from([("over-budget".into(), world.state().counters().over_budget.to_string())]),
