@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::policy::{
-    Buys, Ceiling, Consolidation, Drain, Lifecycle, OnLinger, Policy, Pool, QueueRule, QuotaLimit, QuotaNode, Sharing,
-    Tier, Undeclared,
+    Budget, Buys, Ceiling, Consolidation, Drain, Fairness, Lifecycle, OnLinger, Period, Policy, Pool, QueueRule,
+    QuotaLimit, QuotaNode, Sharing, StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
 };
 use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
 
@@ -152,7 +152,11 @@ pub fn random(seed: u64) -> Policy {
             moves_per_hour: 1000,
             every: Span::mins(1 + pick(501, 15)),
         },
-        ..Policy::default()
+        fairness: Fairness {
+            half_life: Span::mins(1 + pick(600, 300)),
+            ageing: (pick(601, 2) == 0).then(|| Span::secs(10 + pick(602, 600))),
+            entry: Span::mins(pick(603, 20)),
+        },
     }
 }
 
@@ -171,6 +175,7 @@ fn tiers(pick: &dyn Fn(u64, u64) -> u64) -> Vec<Tier> {
     ];
     for (nth, tier) in (33u64..).zip(&mut tiers) {
         tier.min_run = Span::secs(60 * pick(nth, 5));
+        tier.min_share = [0, 0, 100, 300][index(pick(570 + nth, 4))];
     }
     tiers
 }
@@ -194,7 +199,22 @@ fn quotas(pick: &dyn Fn(u64, u64) -> u64, pools: &[PoolId]) -> Vec<QuotaNode> {
         nodes.push(node);
     }
     nodes.push(quota("low", None));
+    for (nth, node) in (0u64..).zip(&mut nodes) {
+        node.weight = [500, 1000, 1000, 3000][index(pick(610 + nth, 4))];
+        node.budget = (pick(620 + nth, 4) == 0).then(|| budget(pick, nth));
+    }
     nodes
+}
+
+/// From what holds nearly everything to what holds next to nothing.
+fn budget(pick: &dyn Fn(u64, u64) -> u64, nth: u64) -> Budget {
+    let per = [Period::Hour, Period::Day][index(pick(630 + nth, 2))];
+    let most = if per == Period::Hour { 20 } else { 60 };
+    Budget {
+        amount: 1_000_000 * (1 + pick(640 + nth, most)),
+        per,
+        when_spent: if pick(650 + nth, 4) == 0 { WhenSpent::Warn } else { WhenSpent::Hold },
+    }
 }
 
 fn queues(pick: &dyn Fn(u64, u64) -> u64, pools: &[PoolId]) -> BTreeMap<String, QueueRule> {
@@ -202,7 +222,10 @@ fn queues(pick: &dyn Fn(u64, u64) -> u64, pools: &[PoolId]) -> BTreeMap<String, 
     let made = places.into_iter().map(|(name, quota, tier)| {
         let only = pools.get(index(pick(300 + quota, 2) % pools.len() as u64)).copied();
         let allowed = if pick(310 + quota, 2) == 0 { pools.to_vec() } else { only.into_iter().collect() };
-        (name.to_owned(), rule(QuotaId(u16::try_from(quota).unwrap_or(0)), TierId(tier), allowed))
+        let mut rule = rule(QuotaId(u16::try_from(quota).unwrap_or(0)), TierId(tier), allowed);
+        let within = Span::mins(1 + pick(660 + quota, 20));
+        rule.start = (pick(670 + quota, 3) == 0).then_some(StartTarget { within, when_late: WhenLate::Wait });
+        (name.to_owned(), rule)
     });
     made.collect()
 }

@@ -124,6 +124,7 @@ fn spec(dice: &Dice) -> JobSpec {
         digest: u128::from(dice.job) * 10,
         rerun: false,
         run: vec![1, 2, 3],
+        batch: dice.one_in(70, 4).then(|| format!("batch-{}", dice.roll(71, 2))),
         ..JobSpec::default()
     }
 }

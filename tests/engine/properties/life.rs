@@ -9,9 +9,11 @@ use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::event::{Event, GoneWhy, LaunchError};
-use forebay_engine::ids::{JobId, OfferingId};
+use forebay_engine::ids::{JobId, OfferingId, QuotaId};
 use forebay_engine::job::{Completion, Gang, JobSpec, WorkerAsk};
-use forebay_engine::policy::{Drain, OnLinger, Policy, Sharing};
+use forebay_engine::policy::{
+    Budget, Drain, OnLinger, Period, Policy, QuotaNode, Sharing, StartTarget, WhenLate, WhenSpent,
+};
 use forebay_engine::state::jobs::Phase;
 use forebay_engine::units::{MilliCpu, Millis, Rate, Span};
 use proptest::prelude::*;
@@ -49,7 +51,27 @@ fn policy(variant: u16) -> Policy {
     policy.lifecycle.on_linger = OnLinger::Stop;
     policy.consolidation.worth_it = if variant & 8 == 0 { 0 } else { 2000 };
     policy.lifecycle.start_timeout = Span::secs(90);
+    fairness(&mut policy, variant);
     policy
+}
+
+/// A cohort of two weighted queues, ageing, a `minShare`, budgets and start targets, each in every other policy.
+fn fairness(policy: &mut Policy, variant: u16) {
+    let root = policy.quotas[0].clone();
+    policy.quotas.push(QuotaNode { name: "other".into(), weight: 2500, ..root });
+    let on = |bit: u16| variant & bit != 0;
+    policy.fairness.ageing = on(16).then(|| Span::secs(20));
+    policy.fairness.half_life = Span::mins(1);
+    policy.tiers[2].min_share = if on(32) { 300 } else { 0 };
+    let budget = |dollars, per| Budget { amount: dollars * making::DOLLAR, per, when_spent: WhenSpent::Hold };
+    policy.quotas[0].budget = on(64).then(|| budget(5, Period::Hour));
+    policy.quotas[1].budget = on(128).then(|| budget(3, Period::Day));
+    if let Some(rule) = policy.queues.get_mut("scavenger") {
+        rule.quota = QuotaId(1);
+    }
+    if let Some(rule) = policy.queues.get_mut("normal") {
+        rule.start = on(256).then_some(StartTarget { within: Span::secs(40), when_late: WhenLate::Wait });
+    }
 }
 
 fn spec(n: usize, a: u8, b: u16) -> JobSpec {
@@ -76,6 +98,9 @@ fn spec(n: usize, a: u8, b: u16) -> JobSpec {
     }
     spec.restart = Span::secs(u64::from(b / 256 % 3) * 10);
     spec.completion = [Completion::All, Completion::Leader, Completion::Any][usize::from(b % 3)];
+    if (b / 1024).is_multiple_of(4) {
+        spec.batch = Some("k".into());
+    }
     if a / 64 == 3 {
         spec.models = vec!["a10g".into()];
     }

@@ -17,12 +17,12 @@ use proptest::prelude::*;
 
 /// A node of the tree: its parent (an earlier one, or none) and its limits in GPUs, if it names any.
 #[derive(Clone, Debug)]
-struct Plain {
-    parent: Option<usize>,
-    limit: Option<(u64, Option<u64>, Option<u64>)>,
+pub(super) struct Plain {
+    pub(super) parent: Option<usize>,
+    pub(super) limit: Option<(u64, Option<u64>, Option<u64>)>,
 }
 
-fn trees() -> impl Strategy<Value = Vec<Plain>> {
+pub(super) fn trees() -> impl Strategy<Value = Vec<Plain>> {
     let bound = || prop::option::of(0u64..5);
     let limit = prop::option::weighted(0.8, (0u64..7, bound(), bound()));
     let node = (any::<prop::sample::Index>(), any::<bool>(), limit);
@@ -36,7 +36,7 @@ fn trees() -> impl Strategy<Value = Vec<Plain>> {
 }
 
 /// What a subtree owns: its nominal quota and what its children own and do not keep. `None`: a root without any bound.
-fn owns(tree: &[Plain], at: usize) -> Option<u64> {
+pub(super) fn owns(tree: &[Plain], at: usize) -> Option<u64> {
     let children: Vec<usize> = (0..tree.len()).filter(|c| tree[*c].parent == Some(at)).collect();
     if tree[at].limit.is_none() && tree[at].parent.is_none() && children.is_empty() {
         return None;
@@ -52,14 +52,14 @@ fn keeps(tree: &[Plain], at: usize) -> u64 {
 }
 
 /// What is used at a node: by its own jobs, and by its children beyond what they keep.
-fn uses(tree: &[Plain], jobs: &[u64], at: usize) -> u64 {
+pub(super) fn uses(tree: &[Plain], jobs: &[u64], at: usize) -> u64 {
     let children = (0..tree.len()).filter(|c| tree[*c].parent == Some(at));
     let risen = children.map(|c| uses(tree, jobs, c).saturating_sub(keeps(tree, c)));
     jobs[at] + risen.sum::<u64>()
 }
 
 /// Whether these uses may stand together.
-fn stands(tree: &[Plain], jobs: &[u64]) -> bool {
+pub(super) fn stands(tree: &[Plain], jobs: &[u64]) -> bool {
     (0..tree.len()).all(|at| {
         let (own, used) = (owns(tree, at), uses(tree, jobs, at));
         match (own, tree[at].parent, tree[at].limit) {
@@ -71,7 +71,7 @@ fn stands(tree: &[Plain], jobs: &[u64]) -> bool {
 }
 
 /// The most that a node may still take, by trying.
-fn may_take(tree: &[Plain], jobs: &[u64], at: usize, most: u64) -> u64 {
+pub(super) fn may_take(tree: &[Plain], jobs: &[u64], at: usize, most: u64) -> u64 {
     let fits = |more: &u64| {
         let mut with = jobs.to_vec();
         with[at] += more;
@@ -80,7 +80,7 @@ fn may_take(tree: &[Plain], jobs: &[u64], at: usize, most: u64) -> u64 {
     (0..=most).take_while(fits).last().unwrap_or(0)
 }
 
-fn policy(tree: &[Plain]) -> Policy {
+pub(super) fn policy(tree: &[Plain]) -> Policy {
     let offering = making::offering("spot", CapacityType::Spot, 1, 1);
     let mut policy = making::policy(vec![offering]);
     policy.quotas.clear();
@@ -104,7 +104,7 @@ fn policy(tree: &[Plain]) -> Policy {
 }
 
 /// More than any bounded tree here can give.
-const MOST: u64 = 100;
+pub(super) const MOST: u64 = 100;
 
 fn compare(world: &Cluster, tree: &[Plain], held: &[u64]) -> Result<(), TestCaseError> {
     prop_assert!(stands(tree, held), "{held:?} must not stand together");
