@@ -133,7 +133,9 @@ fn find_ready(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Resul
 /// admit -> place -> provision, pool by pool.
 fn serve_job(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanReport) -> Result<(), Reason> {
     if let Some(no) = admit::batch_says(&engine.state, job) {
-        return Err(no);
+        let (pool, place) = place::beside(&engine.state, job, class).ok_or(no)?;
+        book(engine, job, pool, alloc::vec![place], report);
+        return Ok(());
     }
     let pools: Vec<PoolId> = engine.state.classes[class.ix()].fits.iter().map(|f| f.0).collect();
     let mut says = Reason::NoMatchingPool;

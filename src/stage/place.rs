@@ -9,7 +9,7 @@
 //!
 //! Never: puts work on a node that takes none, shares a GPU without consent of job and pool, or splits a gang over models.
 
-use super::{afford, cart, provision};
+use super::{admit, afford, cart, provision};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, ModelId, NodeId, OfferingId, PoolId};
@@ -66,6 +66,32 @@ pub(crate) fn find(
             .into_iter()
             .find_map(|group| spanning(engine, job, class, &group, pool, (*gpus, per_gpu), reach)),
     }
+}
+
+/// A place for a single worker on a GPU that another of its batch is on already, if both consent to sharing: it costs no further GPU.
+pub(crate) fn beside(state: &State, job: JobId, class: ClassId) -> Option<(PoolId, WorkerPlace)> {
+    let shape = &state.classes[class.ix()].shape;
+    let Gang::Workers { min: 1, max: 1, each } = &shape.gang else {
+        return None;
+    };
+    let others = state.ix.holding.get(&class)?.iter().flat_map(|other| &state.jobs[other.ix()].places);
+    let free = |place: &WorkerPlace| {
+        let node = state.nodes.get(&place.node).filter(|node| node.open())?;
+        let (pool, offering) = (node.pool, node.offering);
+        let share = effective_share(state, shape, pool, each);
+        let slot = node.slots.get(place.gpus.trailing_zeros() as usize)?;
+        let mem = slot_mem(each.gpu_mem, share, state.offerings[offering.ix()].offer.gpu_mem);
+        let slices = cart::sharing_slices(state, pool);
+        let room = slot.free >= share && slot.mem_free >= mem && u32::from(slot.workers) < slices;
+        let may = admit::quota_says(state, class, pool, admit::share(state, class, pool)).is_none()
+            && provision::fits(state, class, pool).binary_search(&offering).is_ok()
+            && afford::affordable(state, job, class, pool, offering);
+        let shares = share < 1000 && place.share < 1000 && place.slice.is_none();
+        (shares && room && may && takes(node, job, each)).then(|| (pool, WorkerPlace { share, ..place.clone() }))
+    };
+    others
+        .filter_map(free)
+        .min_by_key(|(_, place)| (!all_ready(state, core::slice::from_ref(place)), place.node, place.gpus))
 }
 
 /// What free places, ready or in flight, carry of a gang that does not fit whole: workers or GPUs by model. Empty for single workers.

@@ -18,6 +18,7 @@ stories! {
     absurd_sizes
     ageing_lifts_the_old
     batch_follows_one
+    batch_shares_one_gpu
     batch_uses_fewer_gpu_hours
     booked_starts_sooner
     boot_never_ends
