@@ -12,7 +12,7 @@ use crate::reason::Reason;
 use crate::state::State;
 use crate::state::jobs::{Ending, OpenEffect, Phase};
 use crate::state::nodes::{NodePhase, Purchase};
-use crate::state::places::share_of;
+use crate::state::places::{nodes_of, share_of};
 use crate::units::Millis;
 use alloc::vec::Vec;
 
@@ -151,9 +151,15 @@ fn repeat(state: &mut State, of: EffectOf, next: Millis) -> Option<Effect> {
 fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     let (class, queue, now) = (state.jobs[job.ix()].class, state.jobs[job.ix()].queue, state.now);
     let share = share_of(places);
+    let said = state.jobs[job.ix()].admitted_said;
+    if !said {
+        // One that moves to better places needs no node more than before.
+        let empty = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.holds.is_empty());
+        let taken = nodes_of(places).iter().filter(|id| empty(id)).count() as u32;
+        state.seen.needed(pool, taken, now);
+    }
     state.hold(job, class, places, false);
     state.take_quota(queue, pool, share);
-    let said = state.jobs[job.ix()].admitted_said;
     if state.jobs[job.ix()].reserved_until.is_some() {
         release_all(state, job);
     }

@@ -3,6 +3,7 @@
 //! Never: trusts. Reports count only for the attempt that is alive; repeats and late ones change nothing.
 
 use super::{end_run, may_become_ready, say, say_refused, take_seq, unbook_all_on};
+use crate::catalog::CapacityType;
 use crate::decision::StopCause;
 use crate::effect::StatusKind;
 use crate::event::{Event, GoneWhy, LaunchError};
@@ -200,7 +201,9 @@ fn node_ready(state: &mut State, instance: &str) {
         return ignore(state);
     }
     let (id, now) = (node.id, state.now);
+    let (offering, booted) = (node.offering, now.since(node.decided_at));
     let holds = node.holds.clone();
+    state.seen.booted(offering, booted);
     let due = now + state.idle_allowed(id);
     state.edit_node(id, |node| {
         node.phase = NodePhase::Ready;
@@ -237,6 +240,10 @@ fn node_gone(state: &mut State, instance: &str, why: GoneWhy) {
         return;
     };
     let cause = if why == GoneWhy::Reclaimed { StopCause::Reclaimed } else { StopCause::NodeLost };
+    if state.capacity_of(&node) == CapacityType::Spot {
+        let reclaimed = why == GoneWhy::Reclaimed || node.reclaim_at.is_some();
+        state.seen.lived(node.offering, state.now.since(node.decided_at), reclaimed);
+    }
     // An announced one is counted already.
     state.counters.reclaims += u64::from(why == GoneWhy::Reclaimed && node.reclaim_at.is_none());
     let mut holds = node.holds;

@@ -14,6 +14,7 @@ pub mod names;
 pub mod nodes;
 pub(crate) mod places;
 pub mod quota;
+pub mod seen;
 pub mod undo;
 
 use crate::catalog::CapacityType;
@@ -53,6 +54,8 @@ pub struct State {
     pub(crate) quota: QuotaTree,
     pub(crate) totals: Totals,
     pub(crate) ledger: Ledger,
+    /// What was seen so far of durations, boots, reclaims and needs.
+    pub(crate) seen: seen::Seen,
     pub(crate) stream: VecDeque<Status>,
     /// Running work is looked at again then, to move it.
     pub(crate) consolidate_at: Millis,

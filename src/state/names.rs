@@ -131,6 +131,8 @@ impl State {
             let at = policy.pools.iter().position(|p| Some(&p.name) == name);
             PoolId(at.unwrap_or(0) as u16)
         };
+        let known = |pool: PoolId| old.get(pool.ix()).is_some_and(|n| policy.pools.iter().any(|p| p.name == *n));
+        self.seen.carry_pools(|pool| known(pool).then(|| map(pool)));
         self.totals.pools = alloc::vec![super::Held::default(); policy.pools.len()];
         self.totals.all = super::Held::default();
         let ids: Vec<_> = self.nodes.keys().copied().collect();
