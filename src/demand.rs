@@ -26,7 +26,6 @@ const PRIOR_TIME: Span = Span::mins(20 * 60);
 
 /// How long a job's work is expected to go on at most, in nine cases of ten, given how long it has run. `None`: not known.
 #[must_use]
-#[allow(dead_code, reason = "the reservation and the release profile ask it")]
 pub(crate) fn remaining_p90(state: &State, job: JobId) -> Option<Span> {
     let (row, spec) = (&state.jobs[job.ix()], &state.specs[job.ix()]);
     let (before, ran) = match row.running_since {

@@ -34,6 +34,7 @@ mod demand;
 pub mod effect;
 pub mod engine;
 pub mod event;
+mod floors;
 pub mod ids;
 pub mod job;
 pub mod journal;

@@ -76,6 +76,8 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         batch,
         service: None,
         hurry: Hurry::Ordinary,
+        loses: spec.lost_at_a_reclaim(),
+        late: false,
     };
     let class = state.class_id(shape);
     let job = Job {
@@ -112,6 +114,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         admitted_said: false,
         reserved_until: None,
         interruptions: 0,
+        patience: state.patience(queue, state.now),
     };
     state.ix.job_in(&job);
     state.ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), id);
@@ -360,6 +363,7 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) {
         job.saved_at = now;
         job.effect = None;
         job.first_start = job.first_start.or(Some(now));
+        job.patience = None;
         job.must_end_by = now + max_run;
         job.protected_until = now + protect;
     });

@@ -41,6 +41,7 @@ pub(crate) fn tick(state: &mut State, tick: Tick) {
 /// Idle clocks count observations: down time never reads as idle.
 fn restart_idle_clocks(state: &mut State) {
     let now = state.now;
+    state.seen.resumed(now);
     let idle: Vec<NodeId> = state.ix.idle.iter().copied().collect();
     for id in idle {
         let due = now + state.idle_allowed(id);

@@ -55,6 +55,12 @@ pub(crate) fn next(engine: &Engine, after: &Head) -> Option<Head> {
     Some(head(engine, after.class, *key, after.line))
 }
 
+/// The first of a line that is bought for, where the head is not yet.
+pub(crate) fn first_bought_for(engine: &Engine, of: &Head) -> Option<Head> {
+    let key = engine.state.ix.first_bought_for(of.class)?;
+    (key > of.key).then(|| head(engine, of.class, key, of.line))
+}
+
 fn head(engine: &Engine, class: ClassId, key: OrderKey, line: Line) -> Head {
     let tier = engine.state.classes[class.ix()].shape.tier;
     let priority = engine.state.policy.as_deref().and_then(|p| p.tiers.get(tier.ix())).map_or(0, |t| t.priority);

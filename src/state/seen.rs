@@ -99,6 +99,11 @@ impl Seen {
         }
     }
 
+    /// Nobody watched: a gap that was not seen is not counted.
+    pub(crate) fn resumed(&mut self, now: Millis) {
+        self.needs.values_mut().for_each(|needs| needs.last = now);
+    }
+
     /// Pools follow their names through a change of policy.
     pub(crate) fn carry_pools(&mut self, map: impl Fn(PoolId) -> Option<PoolId>) {
         let old = core::mem::take(&mut self.needs);
