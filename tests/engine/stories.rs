@@ -19,6 +19,7 @@ stories! {
     booked_starts_sooner
     boot_never_ends
     borrowing_in_a_cohort
+    burst_shorter_than_a_boot_buys_nothing_before_its_target
     cancel_in_each_phase
     cannot_be_had
     ceiling_gpus
@@ -32,14 +33,20 @@ stories! {
     drains_to_zero
     effects_repeated
     elastic_gang
+    expected_cost_prefers_on_demand_for_work_that_cannot_save
     final_exit_codes
     forbidden_submitter
     fractions_share_with_consent
     gang_uses_what_is_free
     gang_whole_or_not
+    idle_node_goes_when_needs_are_rare
+    idle_node_stays_while_needs_are_dense
     keep_ready
     keep_ready_after_stock_out
+    keep_ready_in_office_hours
+    late_buys_on_demand
     late_completion_of_a_survivor
+    late_is_rejected
     leader_done_while_being_stopped
     lingering_stopped
     lingering_warned
@@ -49,6 +56,7 @@ stories! {
     no_sharing_pool
     node_lost_under_a_gang
     one_model_a_gang
+    one_release_is_promised_once
     order_tier_priority_arrival
     orphan_given_back
     partial_launch
@@ -56,6 +64,7 @@ stories! {
     preempted_from_checkpoint
     preempted_only_past_min_run
     preempted_while_starting
+    promise_broken_is_bought_for
     quarantine
     quota_waits_and_frees
     reclaim_with_warning
@@ -77,6 +86,7 @@ stories! {
     undeclared_share
     victims_dearest_back_first
     victims_tried_back
+    waits_for_a_release_by_design
     why_waits_for_preemption
     why_while_stopping
     work_back_undrains
