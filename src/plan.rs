@@ -165,15 +165,17 @@ fn serve_in(
         return Err(no);
     }
     let most = admit::available(&engine.state, class, pool);
+    let waits = patience::waits(&engine.state, job);
     let mut places = place::find(engine, job, pool, Reach::Ready, most);
-    if places.is_none() {
+    if places.is_none() && waits.is_none() {
+        // One that may wait takes what is ready: what is on its way was bought for others.
         places = place::find(engine, job, pool, Reach::InFlight, most);
     }
     if places.is_none() && provision::keep_for(engine, job, pool) {
         places = place::find(engine, job, pool, Reach::Ready, most);
     }
     if places.is_none()
-        && let Some(waits) = patience::waits(&engine.state, job)
+        && let Some(waits) = waits
     {
         return Err(waits);
     }

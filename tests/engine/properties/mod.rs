@@ -9,6 +9,7 @@
 
 mod garbage;
 mod life;
+mod patience;
 mod placing;
 mod quota;
 mod victims;
