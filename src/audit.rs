@@ -77,6 +77,9 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             | Decision::Unbook { job }
             | Decision::Start { job }
             | Decision::Stop { job, .. }
+            | Decision::Defer { job, .. }
+            | Decision::Due { job }
+            | Decision::Late { job }
             | Decision::WarnLingering { job, .. } => {
                 jobs.insert(*job);
             }

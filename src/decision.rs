@@ -59,6 +59,25 @@ pub enum Decision {
         /// Where each worker goes.
         places: Vec<WorkerPlace>,
     },
+    /// patience: nothing is bought for a job before then.
+    Defer {
+        /// Which job.
+        job: JobId,
+        /// Looked at again then.
+        until: Millis,
+        /// What it waits for: the places of this run on this node. `None`: for nothing in particular.
+        run: Option<(NodeId, JobId)>,
+    },
+    /// patience: a job waits no longer: it is bought for.
+    Due {
+        /// Which job.
+        job: JobId,
+    },
+    /// patience: a job has not started by its target: on-demand is bought for it too, whatever its tier prefers.
+    Late {
+        /// Which job.
+        job: JobId,
+    },
     /// place: better places turned up; the job gives its quota and places back and is booked anew at once.
     Unbook {
         /// Which job.

@@ -13,11 +13,12 @@ use crate::audit;
 use crate::decision::Decision;
 use crate::effect::{Action, Effect, Status};
 use crate::event::{Event, Tick};
+use crate::floors;
 use crate::ids::{ClassId, JobId, Seq};
 use crate::journal::Batch;
 use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
-use crate::stage::provision;
+use crate::stage::{idle, provision};
 use crate::state::State;
 use crate::state::index::Index;
 use crate::state::jobs::Phase;
@@ -168,6 +169,8 @@ impl Engine {
             .chain(self.state.wakes_at())
             .chain(self.state.consolidation_due())
             .chain(self.memo.due(&self.state))
+            .chain(self.state.policy().and_then(|policy| floors::next_change(policy, self.state.now)))
+            .chain(idle::next(&self.state))
             .min()
             .filter(|at| *at != Millis::NEVER)
     }
@@ -251,6 +254,7 @@ impl Engine {
             || self.state.floor_short()
             || self.state.consolidation_due().is_some_and(|at| at <= self.state.now)
             || ix.timers.first().is_some_and(|t| t.0 <= self.state.now)
+            || idle::leaving(&self.state).iter().any(|(at, _)| *at <= self.state.now)
     }
 }
 
@@ -265,7 +269,8 @@ impl State {
     fn floor_short(&self) -> bool {
         let pools = self.policy.as_deref().map_or(&[][..], |p| &p.pools);
         let short = |(at, pool): (usize, &crate::policy::Pool)| {
-            pool.keep_ready > 0 && provision::spare(self, crate::ids::PoolId(at as u16)) < pool.keep_ready
+            let floor = floors::in_force(pool, self.now);
+            floor > 0 && provision::spare(self, crate::ids::PoolId(at as u16)) < floor
         };
         pools.iter().enumerate().any(short)
     }

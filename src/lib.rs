@@ -35,6 +35,7 @@ mod demand;
 pub mod effect;
 pub mod engine;
 pub mod event;
+mod floors;
 pub mod ids;
 pub mod job;
 pub mod journal;

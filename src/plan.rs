@@ -7,7 +7,7 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
 use crate::stage::order::{self, Head, Line, LineUp};
 use crate::stage::place::{self, Reach};
-use crate::stage::{admit, afford, consolidate, drain, preempt, provision, settle};
+use crate::stage::{admit, afford, consolidate, drain, patience, preempt, provision, settle};
 use crate::state::jobs::Phase;
 use alloc::vec::Vec;
 
@@ -54,17 +54,24 @@ pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
 fn round(engine: &mut Engine, report: &mut PlanReport) {
     settle::run(engine, report);
     start_woken(engine, report);
+    patience::greet(engine);
     let told_no = serve(engine, report);
     preempt::run(engine, &told_no, report);
     provision::keep_ready(engine, report);
     consolidate::run(engine, report);
     drain::run(engine, report);
+    patience::look(engine, report);
 }
 
 /// The classes that wait, with what their heads were told.
 fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
     let classes = engine.state.ix.queued.keys();
-    classes.filter_map(|class| Some((*class, engine.memo.parked.get(class)?.reason))).collect()
+    let told = |class: &ClassId| {
+        let parked = engine.memo.parked.get(class)?;
+        let waits = patience::waits(&engine.state, parked.head).filter(|_| parked.reason.by_design());
+        Some((*class, waits.unwrap_or(parked.reason)))
+    };
+    classes.filter_map(told).collect()
 }
 
 /// Starts booked gangs whose last node became ready.
@@ -97,6 +104,10 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
             Err(reason) => {
                 park(engine, &head, reason);
                 waiting.push((head, reason));
+                if reason.by_design() {
+                    // Those behind it that may wait no longer are not held up by it.
+                    lines.pass_by(engine, &head);
+                }
             }
         }
     }
@@ -145,7 +156,7 @@ fn serve_job(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanR
             Err(reason) => says = says.max(reason),
         }
     }
-    if engine.state.jobs[job.ix()].reserved_until.is_some_and(|until| until > engine.state.now) {
+    if !says.by_design() && engine.state.jobs[job.ix()].reserved_until.is_some_and(|until| until > engine.state.now) {
         says = Reason::WaitingForPreemption { victims: victims_of(engine, job) };
     }
     Err(says)
@@ -166,12 +177,19 @@ fn serve_in(
         return Err(no);
     }
     let most = afford::most(&engine.state, class, pool);
+    let waits = patience::waits(&engine.state, job);
     let mut places = place::find(engine, job, pool, Reach::Ready, most);
-    if places.is_none() {
+    if places.is_none() && waits.is_none() {
+        // One that may wait takes what is ready: what is on its way was bought for others.
         places = place::find(engine, job, pool, Reach::InFlight, most);
     }
     if places.is_none() && provision::keep_for(engine, job, pool) {
         places = place::find(engine, job, pool, Reach::Ready, most);
+    }
+    if places.is_none()
+        && let Some(waits) = waits
+    {
+        return Err(waits);
     }
     if places.is_none() {
         provision::buy_for(engine, job, pool, report)?;
@@ -229,8 +247,11 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
     }
     let key = crate::state::index::OrderKey::of(job, engine.state.ix.ageing);
     let ahead = engine.state.ix.queued.get(&job.class).map_or(0, |line| line.range(..key).count());
-    match engine.memo.parked.get(&job.class) {
-        Some(parked) if ahead == 0 => parked.reason,
-        _ => Reason::BehindInQueue { position: ahead as u32 + 1 },
+    let told = engine.memo.parked.get(&job.class).filter(|_| ahead == 0);
+    match (told, patience::waits(&engine.state, id)) {
+        (Some(parked), None) => parked.reason,
+        (Some(parked), Some(_)) if parked.head == id && !parked.reason.by_design() => parked.reason,
+        (_, Some(waits)) => waits,
+        (None, None) => Reason::BehindInQueue { position: ahead as u32 + 1 },
     }
 }

@@ -273,6 +273,12 @@ impl Reason {
         }
     }
 
+    /// Whether it waits because it may: nothing is missing but time.
+    #[must_use]
+    pub fn by_design(self) -> bool {
+        matches!(self, Reason::WaitingByDesign { .. } | Reason::BurstIsNoise { .. })
+    }
+
     /// When the job is expected to move on, where this reason knows it.
     #[must_use]
     pub fn eta(self) -> Option<Millis> {

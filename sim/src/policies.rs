@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::policy::{
-    Budget, Buys, Ceiling, Consolidation, Drain, Fairness, Lifecycle, OnLinger, Period, Policy, Pool, QueueRule,
+    Budget, Buys, Ceiling, Consolidation, Drain, Fairness, Floor, Lifecycle, OnLinger, Period, Policy, Pool, QueueRule,
     QuotaLimit, QuotaNode, Sharing, StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
 };
-use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
+use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Millis, Rate, Span};
 
 use crate::prices::{self, PriceRow};
 use crate::world::hash::{Draw, below, draw};
@@ -126,6 +126,7 @@ pub fn random(seed: u64) -> Policy {
             spend: (pick(18 + nth, 4) == 0).then_some(Rate(40_000_000)),
         },
         drain: if pick(20 + nth, 2) == 0 { Drain::Auto } else { Drain::After(Span::secs(30 + pick(22 + nth, 300))) },
+        floors: if pick(630 + nth, 4) == 0 { vec![floor(&pick)] } else { Vec::new() },
         sharing: (pick(24 + nth, 2) == 0).then_some(Sharing { time_slices: 4, smallest: 100 }),
         ..Pool::default()
     };
@@ -158,6 +159,13 @@ pub fn random(seed: u64) -> Policy {
             entry: Span::mins(pick(603, 20)),
         },
     }
+}
+
+/// A node for some of the first hours, the clocks going forward on the way.
+fn floor(pick: &dyn Fn(u64, u64) -> u64) -> Floor {
+    let from = u16::try_from(pick(640, 60)).unwrap_or(0);
+    let offsets = vec![(Millis(0), 0), (Millis(60_000 * (10 + pick(641, 60))), 600)];
+    Floor { nodes: 1, days: 0x7f, from, to: from + 20 + u16::try_from(pick(642, 60)).unwrap_or(0), offsets }
 }
 
 fn index(n: u64) -> usize {
@@ -222,10 +230,12 @@ fn queues(pick: &dyn Fn(u64, u64) -> u64, pools: &[PoolId]) -> BTreeMap<String, 
     let made = places.into_iter().map(|(name, quota, tier)| {
         let only = pools.get(index(pick(300 + quota, 2) % pools.len() as u64)).copied();
         let allowed = if pick(310 + quota, 2) == 0 { pools.to_vec() } else { only.into_iter().collect() };
-        let mut rule = rule(QuotaId(u16::try_from(quota).unwrap_or(0)), TierId(tier), allowed);
-        let within = Span::mins(1 + pick(660 + quota, 20));
-        rule.start = (pick(670 + quota, 3) == 0).then_some(StartTarget { within, when_late: WhenLate::Wait });
-        (name.to_owned(), rule)
+        let start = (pick(600 + quota, 3) == 0).then(|| StartTarget {
+            within: Span::secs(30 + pick(610 + quota, 1200)),
+            when_late: [WhenLate::Wait, WhenLate::BuyOnDemand, WhenLate::Reject][index(pick(620 + quota, 3))],
+        });
+        let made = rule(QuotaId(u16::try_from(quota).unwrap_or(0)), TierId(tier), allowed);
+        (name.to_owned(), QueueRule { start, ..made })
     });
     made.collect()
 }

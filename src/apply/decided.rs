@@ -8,11 +8,12 @@ use crate::decision::{Decision, EffectOf, Outcome, StopCause};
 use crate::effect::{Effect, StatusKind, Terms, WorkerPlace};
 use crate::engine::{launch, start_or_stop, terminate};
 use crate::ids::{Attempt, JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
+use crate::policy::WhenLate;
 use crate::reason::Reason;
-use crate::state::State;
-use crate::state::jobs::{Ending, OpenEffect, Phase};
+use crate::state::jobs::{Ending, OpenEffect, Phase, Wait};
 use crate::state::nodes::{NodePhase, Purchase};
-use crate::state::places::share_of;
+use crate::state::places::{nodes_of, share_of};
+use crate::state::{Shape, State};
 use crate::units::Millis;
 use alloc::vec::Vec;
 
@@ -26,6 +27,17 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         Decision::Requeue { job, reason, not_before } => requeue(state, *job, *reason, *not_before),
         Decision::Finish { job, outcome, reason } => finish(state, *job, *outcome, *reason),
         Decision::Repeat { of, next } => return repeat(state, *of, *next),
+        Decision::Defer { job, until, run } => {
+            let until = *until;
+            let wait = run.map_or(Wait::Noise { until }, |(node, run)| Wait::Promised { node, run, until });
+            set_wait(state, *job, wait);
+        }
+        Decision::Due { job } => {
+            set_wait(state, *job, Wait::Over);
+            // What is bought for it, nobody could have asked for before.
+            state.freed += 1;
+        }
+        Decision::Late { job } => late(state, *job),
         Decision::Book { job, pool, places } => book(state, *job, *pool, places),
         Decision::Unbook { job } => unbook(state, *job),
         Decision::Start { job } => return start(state, *job, seq),
@@ -55,6 +67,28 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
     None
 }
 
+fn set_wait(state: &mut State, job: JobId, wait: Wait) {
+    state.edit_job(job, |row| {
+        if let Some(patience) = &mut row.patience {
+            patience.wait = wait;
+        }
+    });
+}
+
+fn late(state: &mut State, job: JobId) {
+    let class = state.jobs[job.ix()].class;
+    let shape = Shape { late: true, ..state.classes[class.ix()].shape.clone() };
+    let class = state.class_id(shape);
+    state.edit_job(job, |row| {
+        row.class = class;
+        if let Some(patience) = &mut row.patience {
+            patience.when_late = WhenLate::Wait;
+            patience.wait = Wait::Over;
+        }
+    });
+    state.freed += 1;
+}
+
 /// An effect that is out, to be released again after the policy's pause.
 fn out(state: &State, id: Seq) -> OpenEffect {
     let pause = state.lifecycle().launch_retry;
@@ -70,6 +104,9 @@ fn resume(state: &mut State, job: JobId) {
     });
     if first {
         say(state, job, StatusKind::Queued, None);
+    } else if state.ix.deferred.contains_key(&state.jobs[job.ix()].class) {
+        // Its line may rest with a head that is not bought for. It is.
+        state.freed += 1;
     }
 }
 
@@ -151,9 +188,15 @@ fn repeat(state: &mut State, of: EffectOf, next: Millis) -> Option<Effect> {
 fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     let (class, queue, now) = (state.jobs[job.ix()].class, state.jobs[job.ix()].queue, state.now);
     let share = share_of(places);
+    let said = state.jobs[job.ix()].admitted_said;
+    if !said {
+        // One that moves to better places needs no node more than before.
+        let empty = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.holds.is_empty());
+        let taken = nodes_of(places).iter().filter(|id| empty(id)).count() as u32;
+        state.seen.needed(pool, taken, now);
+    }
     state.hold(job, class, places, false);
     state.take_quota(queue, pool, share);
-    let said = state.jobs[job.ix()].admitted_said;
     if !said && state.jobs[job.ix()].first_start.is_none() {
         state.count_entry(queue, share);
     }

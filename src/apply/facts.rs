@@ -3,6 +3,7 @@
 //! Never: trusts. Reports count only for the attempt that is alive; repeats and late ones change nothing.
 
 use super::{end_run, may_become_ready, say, say_refused, take_seq, unbook_all_on};
+use crate::catalog::CapacityType;
 use crate::decision::StopCause;
 use crate::effect::StatusKind;
 use crate::event::{Event, GoneWhy, LaunchError};
@@ -75,6 +76,8 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         batch,
         service: None,
         hurry: Hurry::Ordinary,
+        loses: spec.lost_at_a_reclaim(),
+        late: false,
     };
     let class = state.class_id(shape);
     let job = Job {
@@ -112,6 +115,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         admitted_said: false,
         reserved_until: None,
         interruptions: 0,
+        patience: state.patience(queue, state.now),
     };
     state.ix.job_in(&job);
     state.ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), id);
@@ -203,7 +207,9 @@ fn node_ready(state: &mut State, instance: &str) {
         return ignore(state);
     }
     let (id, now) = (node.id, state.now);
+    let (offering, booted) = (node.offering, now.since(node.decided_at));
     let holds = node.holds.clone();
+    state.seen.booted(offering, booted);
     let due = now + state.idle_allowed(id);
     state.edit_node(id, |node| {
         node.phase = NodePhase::Ready;
@@ -240,6 +246,10 @@ fn node_gone(state: &mut State, instance: &str, why: GoneWhy) {
         return;
     };
     let cause = if why == GoneWhy::Reclaimed { StopCause::Reclaimed } else { StopCause::NodeLost };
+    if state.capacity_of(&node) == CapacityType::Spot {
+        let reclaimed = why == GoneWhy::Reclaimed || node.reclaim_at.is_some();
+        state.seen.lived(node.offering, state.now.since(node.decided_at), reclaimed);
+    }
     // An announced one is counted already.
     state.counters.reclaims += u64::from(why == GoneWhy::Reclaimed && node.reclaim_at.is_none());
     let mut holds = node.holds;
@@ -358,6 +368,7 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) {
         job.saved_at = now;
         job.effect = None;
         job.first_start = job.first_start.or(Some(now));
+        job.patience = None;
         job.must_end_by = now + max_run;
         job.protected_until = now + protect;
     });

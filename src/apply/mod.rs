@@ -15,6 +15,7 @@ mod facts;
 pub(crate) use decided::decision;
 pub(crate) use facts::event;
 
+use crate::decision::StopCause;
 use crate::effect::{Status, StatusKind};
 use crate::event::Tick;
 use crate::ids::{Attempt, JobId, NodeId, Seq};
@@ -40,6 +41,7 @@ pub(crate) fn tick(state: &mut State, tick: Tick) {
 /// Idle clocks count observations: down time never reads as idle.
 fn restart_idle_clocks(state: &mut State) {
     let now = state.now;
+    state.seen.resumed(now);
     let idle: Vec<NodeId> = state.ix.idle.iter().copied().collect();
     for id in idle {
         let due = now + state.idle_allowed(id);
@@ -143,6 +145,12 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
     if !matches!(how, Ending::Completed) {
         let lost = job.share.over(job.unsaved(state.now));
         state.ledger.lost += lost;
+    }
+    if matches!(how, Ending::Completed | Ending::Stopped { cause: StopCause::Completed })
+        && let Some(since) = job.running_since
+    {
+        let lasted = job.resume_from + state.now.since(since);
+        state.seen.completed(job.queue, &state.specs[id.ix()].gang, lasted);
     }
     vacate(state, id, true);
     let now = state.now;

@@ -9,9 +9,9 @@ use crate::catalog::CapacityType;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::job::Gang;
-use crate::policy::Buys;
+use crate::policy::{Buys, WhenLate};
 use crate::reason::Reason;
-use crate::state::State;
+use crate::state::{Shape, State};
 use crate::units::{MilliGpu, Millis};
 
 /// Why a job can never run under the policy in force, if it cannot.
@@ -66,11 +66,18 @@ pub(crate) fn wanted(state: &State, class: ClassId, capacity: CapacityType) -> b
     let shape = &state.classes[class.ix()].shape;
     let buys = state.policy.as_deref().and_then(|p| p.tiers.get(shape.tier.ix())).map_or(Buys::Nothing, |t| t.buys);
     match (buys, capacity) {
+        (_, CapacityType::OnDemand) if late(state, shape) => true,
         (_, CapacityType::Reserved) | (Buys::Nothing, _) => true,
         (Buys::OnDemand, c) => c == CapacityType::OnDemand,
         (Buys::SpotThenOnDemand, c) => c == CapacityType::OnDemand || shape.spot,
         (Buys::Spot, c) => c == CapacityType::Spot && shape.spot,
     }
+}
+
+/// Whether jobs of a shape missed their queue's target, and the queue has on-demand bought for such jobs.
+pub(crate) fn late(state: &State, shape: &Shape) -> bool {
+    let target = state.queues[shape.queue.ix()].rule.as_ref().and_then(|rule| rule.start);
+    shape.late && target.is_some_and(|target| target.when_late == WhenLate::BuyOnDemand)
 }
 
 /// The GPU share that the smallest gang of a class takes in a pool, after the pool's sharing rules.

@@ -10,13 +10,14 @@
 
 use super::place;
 use crate::catalog::{CapacityType, Offering};
+use crate::demand;
 use crate::ids::{ClassId, ModelId, OfferingId, PoolId};
 use crate::job::{Gang, WorkerAsk};
 use crate::policy::Ceiling;
 use crate::reason::Bound;
 use crate::state::places::slot_mem;
-use crate::state::{Held, State};
-use crate::units::Rate;
+use crate::state::{Held, Shape, State};
+use crate::units::{HOUR_MS, Rate, Span};
 use alloc::vec::Vec;
 
 /// Nodes that one gang may take at most: beyond it lies a slip of the pen, not a job.
@@ -47,11 +48,32 @@ impl Cart {
         self.lines.iter().map(of).fold(Rate(0), |a, b| a + b)
     }
 
-    /// The order in which carts are tried. Spanning gangs take the fewest nodes first; all others the cheapest.
-    pub(crate) fn rank(&self, state: &State, gang: &Gang) -> (bool, u32, Rate, Option<(OfferingId, u32)>) {
-        let spans = matches!(gang, Gang::Spanning { .. });
+    /// What an hour of it is expected to cost: its price, and for each reclaim the time of the whole cart that is lost with it: the
+    /// work since the last checkpoint, the restart and the boot of another node. What is reserved is paid for already.
+    pub(crate) fn expected(&self, state: &State, loses: Option<Span>) -> Rate {
+        let (mut paid, mut lost) = (Rate(0), 0u128);
+        for &(id, n) in &self.lines {
+            let offer = &state.offerings[id.ix()].offer;
+            if offer.capacity != CapacityType::Reserved {
+                paid = paid + offer.price.times(u64::from(n));
+            }
+            if offer.capacity == CapacityType::Spot {
+                let each = loses.unwrap_or(Span::ZERO) + demand::boot_p90(state, id);
+                let reclaims = u128::from(demand::reclaims_per_hour(state, id)) * u128::from(n);
+                lost = lost.saturating_add(reclaims.saturating_mul(u128::from(each.0)));
+            }
+        }
+        // Reclaims an hour in millionths x milliseconds: the part of each hour that is lost, rounded down.
+        let millionths = 1_000_000 + lost / u128::from(HOUR_MS);
+        Rate(u64::try_from(u128::from(paid.0).saturating_mul(millionths) / 1_000_000).unwrap_or(u64::MAX))
+    }
+
+    /// The order in which carts are tried. Spanning gangs take the fewest nodes first; all others what costs least in the end.
+    pub(crate) fn rank(&self, state: &State, shape: &Shape) -> (bool, u32, Rate, Rate, Option<(OfferingId, u32)>) {
+        let spans = matches!(shape.gang, Gang::Spanning { .. });
         let fewest = if spans { self.nodes() } else { 0 };
-        (spans && self.part, fewest, self.cost(state), self.lines.first().copied())
+        let expected = self.expected(state, shape.loses);
+        (spans && self.part, fewest, expected, self.cost(state), self.lines.first().copied())
     }
 }
 

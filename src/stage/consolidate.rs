@@ -12,9 +12,10 @@
 //! Never: moves work that cannot save its progress or is protected, a gang over several nodes, or anything to capacity whose stock
 //! was last found wanting; never takes a node that a job has reserved; never goes below a pool's `keepReady`.
 
-use super::{provision, settle};
+use super::{idle, provision, settle};
 use crate::decision::{Decision, DrainWhy, StopCause};
 use crate::engine::Engine;
+use crate::floors;
 use crate::ids::{ClassId, JobId, NodeId, PoolId};
 use crate::plan::PlanReport;
 use crate::policy::Consolidation;
@@ -49,12 +50,9 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
     let state = &engine.state;
     let now = state.now;
     let mut over: Vec<(core::cmp::Reverse<Rate>, NodeId, PoolId)> = Vec::new();
-    for id in &state.ix.idle {
-        let Some(node) = state.nodes.get(id) else {
-            continue;
-        };
-        if node.idle_since.is_some() && node.due <= now && node.reserved.is_none() {
-            over.push((core::cmp::Reverse(node.price), *id, node.pool));
+    for (_, id) in idle::leaving(state).into_iter().filter(|(at, _)| *at <= now) {
+        if let Some(node) = state.nodes.get(&id) {
+            over.push((core::cmp::Reverse(node.price), id, node.pool));
         }
     }
     if over.is_empty() {
@@ -65,7 +63,7 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
         return;
     };
     let settle = policy.lifecycle.drain_settle;
-    let floor = |pool: PoolId| policy.pools.get(pool.ix()).map_or(0, |p| p.keep_ready);
+    let floor = |pool: PoolId| policy.pools.get(pool.ix()).map_or(0, |p| floors::in_force(p, now));
     let mut spare: BTreeMap<PoolId, u32> = BTreeMap::new();
     let mut leave: Vec<NodeId> = Vec::new();
     for (_, id, pool) in over {

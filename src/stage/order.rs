@@ -150,12 +150,25 @@ impl LineUp {
         let state = &engine.state;
         let leaf = leaf(state, head.class);
         if let Some(next) = behind(state, head) {
-            let tournament = self.groups.entry(group(state, head.class)).or_default();
-            tournament.lines.entry(leaf).or_default().insert(next);
+            self.step_in(state, next);
         }
         for tournament in self.groups.values_mut() {
             tournament.play(state, leaf);
         }
+    }
+
+    /// A head may wait by design: the first behind it that may not steps forward.
+    pub(crate) fn pass_by(&mut self, engine: &Engine, head: &Head) {
+        if let Some(key) = engine.state.ix.first_bought_for(head.class).filter(|key| *key > head.key) {
+            self.step_in(&engine.state, Head { key, ..*head });
+        }
+    }
+
+    fn step_in(&mut self, state: &State, head: Head) {
+        let leaf = leaf(state, head.class);
+        let tournament = self.groups.entry(group(state, head.class)).or_default();
+        tournament.lines.entry(leaf).or_default().insert(head);
+        tournament.play(state, leaf);
     }
 }
 

@@ -11,17 +11,19 @@
 
 use super::cart::{self, Carried, Cart};
 use super::{admit, afford, place};
+use crate::catalog::CapacityType;
 use crate::decision::{Decision, DrainWhy};
 use crate::effect::Terms;
 use crate::engine::Engine;
 use crate::event::LaunchError;
+use crate::floors;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::job::Gang;
 use crate::plan::PlanReport;
 use crate::policy::Buys;
 use crate::reason::Reason;
 use crate::state::nodes::{Node, NodePhase, OfferingRow};
-use crate::state::{Held, State};
+use crate::state::{Held, Shape, State};
 use crate::units::{Millis, Rate};
 use alloc::vec::Vec;
 
@@ -110,23 +112,19 @@ fn held(state: &State, pool: PoolId) -> (Held, Held) {
 /// The cheapest cart that can be had now.
 fn choose(state: &State, class: ClassId, pool: PoolId, carried: &Carried) -> Result<Cart, Reason> {
     let shape = &state.classes[class.ix()].shape;
-    let buys = state.policy.as_deref().and_then(|p| p.tiers.get(shape.tier.ix())).map_or(Buys::Nothing, |t| t.buys);
-    if buys == Buys::Nothing {
+    if buys(state, shape) == Buys::Nothing && !admit::late(state, shape) {
         return Err(Reason::NothingIdle);
     }
     let (all, own) = held(state, pool);
     if let Some(bound) = cart::no_room(state, pool, all, own) {
         return Err(Reason::Ceiling { bound });
     }
-    let wanted = |id: &OfferingId| {
-        let capacity = state.offerings[id.ix()].offer.capacity;
-        admit::wanted(state, class, capacity) && afford::affordable_anew(state, class, pool, *id)
-    };
-    let wanted: Vec<OfferingId> = fits(state, class, pool).iter().copied().filter(wanted).collect();
+    let mut wanted = bought(state, class, pool);
+    wanted.retain(|id| afford::affordable_anew(state, class, pool, *id));
     let open: Vec<OfferingId> = wanted.iter().copied().filter(|id| in_stock(state, *id)).collect();
     let mut carts = cart::carts(state, class, pool, &open, carried);
     carts.retain(|c| within_window(state, c) && !(c.part && waits(state, c)));
-    carts.sort_by_cached_key(|c| c.rank(state, &shape.gang));
+    carts.sort_by_cached_key(|c| c.rank(state, shape));
     let mut hit = None;
     for cart in carts {
         match cart::bound_hit(state, pool, &cart, all, own) {
@@ -135,6 +133,22 @@ fn choose(state: &State, class: ClassId, pool: PoolId, carried: &Carried) -> Res
         }
     }
     Err(hit.map_or_else(|| out_of_stock(state, &wanted), |bound| Reason::Ceiling { bound }))
+}
+
+/// Offerings of a pool that may be bought for a class, whatever is known of their stock.
+pub(super) fn bought(state: &State, class: ClassId, pool: PoolId) -> Vec<OfferingId> {
+    let shape = &state.classes[class.ix()].shape;
+    let nothing = buys(state, shape) == Buys::Nothing;
+    let may = |id: &OfferingId| {
+        let capacity = state.offerings[id.ix()].offer.capacity;
+        let for_late = capacity == CapacityType::OnDemand && admit::late(state, shape);
+        if nothing { for_late } else { admit::wanted(state, class, capacity) }
+    };
+    fits(state, class, pool).iter().copied().filter(may).collect()
+}
+
+fn buys(state: &State, shape: &Shape) -> Buys {
+    state.policy.as_deref().and_then(|p| p.tiers.get(shape.tier.ix())).map_or(Buys::Nothing, |t| t.buys)
 }
 
 /// Too many calls, or the cloud's own fault: the same is asked again in a moment.
@@ -211,7 +225,7 @@ fn worth_adding(engine: &Engine, job: JobId, pool: PoolId, offering: OfferingId)
         Gang::Spanning { gpus, per_gpu } => cart::gpus_a_node(offer, per_gpu) / (*gpus).max(1),
         Gang::Workers { .. } => return 0,
     };
-    let waiting = state.ix.queued.get(&class).map_or(0, |line| line.len()) as u64;
+    let waiting = state.ix.bought_for(class) as u64;
     let asked = admit::share(state, class, pool);
     let available = admit::available(state, class, pool);
     let by_quota = available.0.checked_div(asked.0).unwrap_or(u64::MAX);
@@ -233,7 +247,7 @@ pub(crate) fn keep_ready(engine: &mut Engine, report: &mut PlanReport) {
     let Some(policy) = engine.state.policy.as_deref() else { return };
     let pools = policy.pools.iter().enumerate();
     let floors: Vec<(PoolId, u32)> =
-        pools.map(|(at, p)| (PoolId(at as u16), p.keep_ready)).filter(|f| f.1 > 0).collect();
+        pools.map(|(at, p)| (PoolId(at as u16), floors::in_force(p, engine.state.now))).filter(|f| f.1 > 0).collect();
     for (pool, floor) in floors {
         for _ in spare(&engine.state, pool)..floor {
             let Some(offering) = cheapest_for_floor(&engine.state, pool) else { break };

@@ -4,7 +4,7 @@
 //! Never: holds anything that the rows do not say.
 
 use super::State;
-use super::jobs::{Job, Phase};
+use super::jobs::{Job, Phase, Wait};
 use super::nodes::{Node, NodePhase, Purchase};
 use crate::decision::EffectOf;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, TierId};
@@ -71,6 +71,12 @@ pub struct Index {
     pub used: BTreeMap<TierId, MilliGpu>,
     /// What a point of priority is worth in waiting, under the policy in force.
     pub ageing: Option<Span>,
+    /// Waiting jobs that are not bought for yet, by class.
+    pub deferred: BTreeMap<ClassId, BTreeSet<OrderKey>>,
+    /// Those of them that nobody has looked at.
+    pub unheard: BTreeSet<JobId>,
+    /// Those of them to whom the places of a run are promised, by its node.
+    pub pledges: BTreeSet<(NodeId, JobId)>,
 }
 
 /// Free capacity of one offering in one pool.
@@ -121,6 +127,7 @@ impl Index {
         match job.phase {
             Phase::Queued => {
                 self.queued.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
+                self.wait_in(job);
             }
             Phase::Booked => {
                 self.booked.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
@@ -151,7 +158,10 @@ impl Index {
 
     pub(super) fn job_out(&mut self, job: &Job) {
         match job.phase {
-            Phase::Queued => drop_from(&mut self.queued, job.class, &OrderKey::of(job, self.ageing)),
+            Phase::Queued => {
+                drop_from(&mut self.queued, job.class, &OrderKey::of(job, self.ageing));
+                self.wait_out(job);
+            }
             Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job, self.ageing)),
             Phase::Running => {
                 drop_from(&mut self.running, job.tier, &job.id);
@@ -173,6 +183,43 @@ impl Index {
         if let Some(at) = job_due(job) {
             self.timers.remove(&(at, EffectOf::Job(job.id)));
         }
+    }
+
+    fn wait_in(&mut self, job: &Job) {
+        let Some(wait) = job.patience.map(|p| p.wait).filter(|wait| *wait != Wait::Over) else {
+            return;
+        };
+        self.deferred.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
+        match wait {
+            Wait::New => _ = self.unheard.insert(job.id),
+            Wait::Promised { node, .. } => _ = self.pledges.insert((node, job.id)),
+            Wait::Noise { .. } | Wait::Over => {}
+        }
+    }
+
+    fn wait_out(&mut self, job: &Job) {
+        let Some(wait) = job.patience.map(|p| p.wait).filter(|wait| *wait != Wait::Over) else {
+            return;
+        };
+        drop_from(&mut self.deferred, job.class, &OrderKey::of(job, self.ageing));
+        match wait {
+            Wait::New => _ = self.unheard.remove(&job.id),
+            Wait::Promised { node, .. } => _ = self.pledges.remove(&(node, job.id)),
+            Wait::Noise { .. } | Wait::Over => {}
+        }
+    }
+
+    /// Jobs of a class that wait and are bought for.
+    pub(crate) fn bought_for(&self, class: ClassId) -> usize {
+        let count = |lines: &BTreeMap<ClassId, BTreeSet<OrderKey>>| lines.get(&class).map_or(0, BTreeSet::len);
+        count(&self.queued).saturating_sub(count(&self.deferred))
+    }
+
+    /// The first of them.
+    pub(crate) fn first_bought_for(&self, class: ClassId) -> Option<OrderKey> {
+        let deferred = self.deferred.get(&class);
+        let line = self.queued.get(&class)?;
+        line.iter().find(|key| deferred.is_none_or(|d| !d.contains(key))).copied()
     }
 
     /// The cloud's id of a claim. Apart from the rest, for it changes once in a claim's life.
@@ -305,6 +352,7 @@ fn job_due(job: &Job) -> Option<Millis> {
         Phase::Starting => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
         Phase::Running => Some(job.must_end_by),
         Phase::Stopping { .. } => job.effect.map(|e| e.next_try),
+        Phase::Queued => job.patience.map(|p| p.due()).filter(|at| *at != Millis::NEVER),
         _ => None,
     }
 }

@@ -4,7 +4,8 @@
 
 use crate::decision::{Outcome, StopCause};
 use crate::effect::WorkerPlace;
-use crate::ids::{Attempt, ClassId, JobId, PoolId, QueueId, Seq, TierId};
+use crate::ids::{Attempt, ClassId, JobId, NodeId, PoolId, QueueId, Seq, TierId};
+use crate::policy::WhenLate;
 use crate::reason::Reason;
 use crate::units::{MilliGpu, Millis, Rate, Span};
 use alloc::vec::Vec;
@@ -81,6 +82,54 @@ pub struct Job {
     pub reserved_until: Option<Millis>,
     /// Runs stopped before the job was done, for whatever reason but its own failure.
     pub interruptions: u32,
+    /// What its queue's start target lets it wait for. `None`: no target, or it has started before.
+    pub patience: Option<Patience>,
+}
+
+/// What a start target means to a job that has never started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Patience {
+    /// It should have started by then.
+    pub by: Millis,
+    /// What happens then if it has not. Done once: then this is `Wait`.
+    pub when_late: WhenLate,
+    /// What it waits for now.
+    pub wait: Wait,
+}
+
+/// What a job that may wait waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Wait {
+    /// Not looked at yet.
+    New,
+    /// A node would come after the burst.
+    Noise {
+        /// Bought for then.
+        until: Millis,
+    },
+    /// The places of a run.
+    Promised {
+        /// Where.
+        node: NodeId,
+        /// The run.
+        run: JobId,
+        /// Expected to end then; bought for then if it has not.
+        until: Millis,
+    },
+    /// For nothing: it is bought for.
+    Over,
+}
+
+impl Patience {
+    /// When it is looked at again.
+    #[must_use]
+    pub fn due(&self) -> Millis {
+        let late = if self.when_late == WhenLate::Wait { Millis::NEVER } else { self.by };
+        match self.wait {
+            Wait::Noise { until } | Wait::Promised { until, .. } => until.min(late),
+            Wait::New | Wait::Over => late,
+        }
+    }
 }
 
 /// A durable effect whose outcome is not journaled yet.

@@ -16,6 +16,7 @@ pub mod names;
 pub mod nodes;
 pub(crate) mod places;
 pub mod quota;
+pub mod seen;
 pub mod undo;
 
 use crate::catalog::CapacityType;
@@ -23,7 +24,7 @@ use crate::effect::Status;
 use crate::ids::{BatchId, JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, QueueId, TierId};
 use crate::job::{Gang, JobSpec, Within};
 use crate::policy::{Lifecycle, Policy, QueueRule};
-use crate::units::{Millis, Rate};
+use crate::units::{Millis, Rate, Span};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -57,6 +58,8 @@ pub struct State {
     pub(crate) budgets: budget::Budgets,
     pub(crate) totals: Totals,
     pub(crate) ledger: Ledger,
+    /// What was seen so far of durations, boots, reclaims and needs.
+    pub(crate) seen: seen::Seen,
     pub(crate) stream: VecDeque<Status>,
     /// Running work is looked at again then, to move it.
     pub(crate) consolidate_at: Millis,
@@ -172,6 +175,10 @@ pub struct Shape {
     pub service: Option<JobId>,
     /// How its deadline bears on what it may run on.
     pub hurry: Hurry,
+    /// What a reclaim would cost it on average, coarsely. `None`: it does not run on what can be taken back.
+    pub loses: Option<Span>,
+    /// It has not started by its queue's target, and may be bought on-demand for that.
+    pub late: bool,
 }
 
 /// How a deadline bears on what a job may run on.
@@ -212,6 +219,13 @@ impl State {
     #[must_use]
     pub fn lifecycle(&self) -> Lifecycle {
         self.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default()
+    }
+
+    /// What the start target of a queue means to a job that arrived then.
+    pub(crate) fn patience(&self, queue: QueueId, arrival: Millis) -> Option<jobs::Patience> {
+        let target = self.queues[queue.ix()].rule.as_ref()?.start?;
+        let by = arrival + target.within;
+        Some(jobs::Patience { by, when_late: target.when_late, wait: jobs::Wait::New })
     }
 
     /// Running numbers.

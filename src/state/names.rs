@@ -118,12 +118,25 @@ impl State {
             let shape = self.classes[at].shape.clone();
             self.classes[at].fits = self.fits(&shape);
         }
+        self.renew_patience();
         for (queue, pool, share) in holders {
             self.take_quota(queue, pool, share);
         }
         self.count_costs_anew();
         self.rank_anew();
         self.freed += 1;
+    }
+
+    /// Start targets count from the policy in force; what was promised under another one is forgotten.
+    fn renew_patience(&mut self) {
+        let open: Vec<_> = self.ix.open_jobs.iter().copied().collect();
+        for id in open {
+            let job = &self.jobs[id.ix()];
+            let patience = if job.first_start.is_none() { self.patience(job.queue, job.arrival) } else { None };
+            if patience.is_some() || job.patience.is_some() {
+                self.edit_job(id, |row| row.patience = patience);
+            }
+        }
     }
 
     /// Claims follow their pool by its name; those of a pool that is gone count in the first one.
@@ -135,6 +148,8 @@ impl State {
             let at = policy.pools.iter().position(|p| Some(&p.name) == name);
             PoolId(at.unwrap_or(0) as u16)
         };
+        let known = |pool: PoolId| old.get(pool.ix()).is_some_and(|n| policy.pools.iter().any(|p| p.name == *n));
+        self.seen.carry_pools(|pool| known(pool).then(|| map(pool)));
         self.totals.pools = alloc::vec![super::Held::default(); policy.pools.len()];
         self.totals.all = super::Held::default();
         let ids: Vec<_> = self.nodes.keys().copied().collect();

@@ -9,8 +9,8 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::job::{Completion, Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::{
-    Budget, Buys, Ceiling, Drain, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing, StartTarget,
-    Tier, Undeclared, WhenLate, WhenSpent,
+    Budget, Buys, Ceiling, Drain, Floor, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing,
+    StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
 };
 use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
 
@@ -51,7 +51,30 @@ fn queue_rule(policy: &Policy, w: &mut Words) -> QueueRule {
         tier: tier.expect("a tier"),
         pools: if pools.is_empty() { vec![PoolId(0)] } else { pools },
         submitters: w.list("submitters").into_iter().map(String::from).collect(),
-        start: w.time("start").map(|ms| StartTarget { within: Span(ms), when_late: WhenLate::Wait }),
+        start: w.time("within").map(|within| StartTarget {
+            within: Span(within),
+            when_late: match w.take("late") {
+                None | Some("wait") => WhenLate::Wait,
+                Some("buy-on-demand") => WhenLate::BuyOnDemand,
+                Some("reject") => WhenLate::Reject,
+                Some(word) => panic!("`{word}` is nothing to do when late"),
+            },
+        }),
+    }
+}
+
+/// `NODES@FROM-TO` with hours of the day, `/MON..SUN` bits as seven 0 or 1 (every day without), UTC: `2@9-18/1111100`.
+fn floor(word: &str) -> Floor {
+    let (nodes, when) = word.split_once('@').expect("NODES@FROM-TO");
+    let (hours, days) = when.split_once('/').unwrap_or((when, "1111111"));
+    let (from, to) = hours.split_once('-').expect("FROM-TO");
+    let days = days.chars().zip(0..).filter(|(c, _)| *c == '1').map(|(_, at)| 1 << at).sum();
+    Floor {
+        nodes: number(nodes),
+        days,
+        from: number::<u16>(from) * 60,
+        to: number::<u16>(to) * 60,
+        offsets: Vec::new(),
     }
 }
 
@@ -91,7 +114,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             policy.offerings.push(offer);
         }
         "limits" => policy.limits = ceiling(&mut w),
-        // pool NAME [offerings=a,b] [nodes= on-demand= gpus= spend=] [keep=] [drain=|auto] [slices= smallest=]
+        // pool NAME [offerings=a,b] [nodes= on-demand= gpus= spend=] [keep=] [floor=NODES@FROM-TO/DAYS] [drain=|auto] [slices= smallest=]
         "pool" => {
             let mut pool = making::pool(w.at(0), policy.offerings.len());
             let own = w.list("offerings");
@@ -100,6 +123,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
                 pool.offerings = own.iter().map(at).collect();
             }
             pool.keep_ready = w.number("keep").unwrap_or(0);
+            pool.floors = w.take("floor").into_iter().map(floor).collect();
             pool.drain = match w.take("drain") {
                 None => pool.drain,
                 Some("auto") => Drain::Auto,
@@ -224,6 +248,7 @@ pub fn job(w: &mut Words) -> JobSpec {
     spec.restart = Span(w.time("restart").unwrap_or(0));
     spec.max_run = w.time("max-run").map(Span);
     spec.batch = w.take("batch").map(String::from);
+    spec.expected = w.time("expected").map(Span);
     // saves=EVERY/GRACE
     spec.checkpoint = w.take("saves").and_then(|word| {
         let (every, grace) = word.split_once('/').expect("saves=EVERY/GRACE");

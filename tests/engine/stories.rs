@@ -28,6 +28,7 @@ stories! {
     budget_spent
     budget_takes_what_it_can_afford
     budget_warns
+    burst_shorter_than_a_boot_buys_nothing_before_its_target
     cancel_in_each_phase
     cannot_be_had
     ceiling_gpus
@@ -45,14 +46,20 @@ stories! {
     fair_share_between_queues
     fair_share_in_a_cohort
     fair_share_of_cohorts
+    expected_cost_prefers_on_demand_for_work_that_cannot_save
     final_exit_codes
     forbidden_submitter
     fractions_share_with_consent
     gang_uses_what_is_free
     gang_whole_or_not
+    idle_node_goes_when_needs_are_rare
+    idle_node_stays_while_needs_are_dense
     keep_ready
     keep_ready_after_stock_out
+    keep_ready_in_office_hours
+    late_buys_on_demand
     late_completion_of_a_survivor
+    late_is_rejected
     leader_done_while_being_stopped
     lingering_stopped
     lingering_warned
@@ -63,6 +70,7 @@ stories! {
     no_sharing_pool
     node_lost_under_a_gang
     one_model_a_gang
+    one_release_is_promised_once
     order_tier_priority_arrival
     orphan_given_back
     partial_launch
@@ -73,6 +81,7 @@ stories! {
     preempted_only_past_min_run
     preempted_while_starting
     priority_is_strict
+    promise_broken_is_bought_for
     quarantine
     quota_waits_and_frees
     reclaim_with_warning
@@ -95,6 +104,7 @@ stories! {
     victims_dearest_back_first
     victims_tried_back
     weight_counts
+    waits_for_a_release_by_design
     why_waits_for_preemption
     why_while_stopping
     work_back_undrains

@@ -12,7 +12,7 @@ use forebay_engine::event::{Event, GoneWhy, LaunchError};
 use forebay_engine::ids::{JobId, OfferingId, QuotaId};
 use forebay_engine::job::{Completion, Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::{
-    Budget, Drain, OnLinger, Period, Policy, QuotaNode, Sharing, StartTarget, WhenLate, WhenSpent,
+    Budget, Drain, Floor, OnLinger, Period, Policy, QuotaNode, Sharing, StartTarget, WhenLate, WhenSpent,
 };
 use forebay_engine::state::jobs::Phase;
 use forebay_engine::units::{MilliCpu, Millis, Rate, Span};
@@ -52,6 +52,18 @@ fn policy(variant: u16) -> Policy {
     policy.consolidation.worth_it = if variant & 8 == 0 { 0 } else { 2000 };
     policy.lifecycle.start_timeout = Span::secs(90);
     fairness(&mut policy, variant);
+    let targets = [WhenLate::Wait, WhenLate::BuyOnDemand, WhenLate::Reject];
+    for (at, queue) in (0u16..).zip(["critical", "normal", "scavenger"]) {
+        let on = variant >> (4 + at) & 1 != 0;
+        let within = Span::secs(u64::from(variant % 7) * 40 + u64::from(at) * 30 + 10);
+        let when_late = targets[usize::from((variant + at) % 3)];
+        let rule = policy.queues.get_mut(queue).expect("a queue of making's");
+        rule.start = on.then_some(StartTarget { within, when_late });
+    }
+    if variant & 128 != 0 {
+        let offsets = vec![(Millis(0), 0), (Millis(200_000), 60)];
+        policy.pools[0].floors.push(Floor { nodes: 2, days: 0x7f, from: 2, to: 5 + variant % 9, offsets });
+    }
     policy
 }
 
@@ -95,6 +107,9 @@ fn spec(n: usize, a: u8, b: u16) -> JobSpec {
     spec.spot = !(b / 32).is_multiple_of(4);
     if (b / 128).is_multiple_of(2) {
         spec.checkpoint = making::saves(Span::secs(60), Span::secs(20));
+    }
+    if a.is_multiple_of(3) {
+        spec.expected = Some(Span(u64::from(b) * 5));
     }
     spec.restart = Span::secs(u64::from(b / 256 % 3) * 10);
     spec.completion = [Completion::All, Completion::Leader, Completion::Any][usize::from(b % 3)];
@@ -198,6 +213,7 @@ fn heal(world: &mut Cluster) {
     world.deaf = crate::cluster::Deaf::default();
     let mut policy = world.state().policy().expect("a policy").clone();
     policy.pools[0].keep_ready = 0;
+    policy.pools[0].floors.clear();
     world.step(vec![Event::Configured(Box::new(policy))], false);
     world.run_until(world.now + 8 * 3_600_000);
     for job in alive(world) {

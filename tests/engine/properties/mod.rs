@@ -10,6 +10,7 @@
 mod fair;
 mod garbage;
 mod life;
+mod patience;
 mod placing;
 mod quota;
 mod victims;
