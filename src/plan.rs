@@ -133,7 +133,9 @@ fn find_ready(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Resul
     let (Some(pool), share) = (row.pool, row.share) else {
         return Ok(());
     };
-    let Some(places) = place::find(engine, job, pool, Reach::Ready, share) else {
+    let stays = admit::stays_beside(&engine.state, job);
+    let places = if stays { None } else { place::find(engine, job, pool, Reach::Ready, share) };
+    let Some(places) = places else {
         return Err(Reason::AwaitingNodes { eta: provision::eta(&engine.state, job) });
     };
     engine.decide(crate::decision::Decision::Unbook { job });

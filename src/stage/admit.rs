@@ -120,6 +120,13 @@ pub(crate) fn batch_room(state: &State, id: JobId) -> u64 {
     batch_width(state, id).map_or(u64::MAX, |(width, _)| u64::from(width.saturating_sub(running)))
 }
 
+/// Whether a booked job waits for its node beside others of its batch: elsewhere it would take a GPU more.
+pub(crate) fn stays_beside(state: &State, id: JobId) -> bool {
+    let class = state.jobs[id.ix()].class;
+    let shape = &state.classes[class.ix()].shape;
+    shape.batch.is_some() && shape.shares && batch_runs(state, class) > 1
+}
+
 fn batch_runs(state: &State, class: ClassId) -> u32 {
     state.ix.holding.get(&class).map_or(0, |jobs| jobs.len() as u32)
 }

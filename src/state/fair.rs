@@ -182,7 +182,7 @@ mod tests {
     fn half_is_left_after_a_half_life() {
         let past = Past { time: GpuTime(1 << 60), ..Past::default() };
         let left = later(past, HALF).time.0;
-        assert!((left * 1_000_000_000 >> 60).abs_diff(499_999_992) <= 2, "{left}");
+        assert!(((left * 1_000_000_000) >> 60).abs_diff(499_999_992) <= 2, "{left}");
         assert_eq!(later(past, 10 * HALF).time.0 >> 40, 1023, "ten half-lives: 1 part in 1,024");
         assert_eq!(later(past, u64::MAX / 4).time, GpuTime(0));
     }

@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::{Decision, StopCause};
-use forebay_engine::effect::{Action, Effect, Status, StatusKind};
+use forebay_engine::effect::{Action, Effect, Status, StatusKind, WorkerPlace};
 use forebay_engine::event::Event;
-use forebay_engine::ids::{JobId, Seq};
+use forebay_engine::ids::{JobId, QueueId, Seq};
 use forebay_engine::journal::Batch;
+use forebay_engine::policy::WhenSpent;
 use forebay_engine::state::State;
+use forebay_engine::state::jobs::Job;
 use forebay_engine::units::{Millis, Span};
 
 use crate::score::observer::Observer;
@@ -111,6 +113,13 @@ impl Checks {
         self.now = state.now();
         for decision in &batch.decisions {
             self.preemption(decision, state);
+            if let Decision::Book { job, .. } = decision {
+                let again = batch.decisions.iter().any(|d| matches!(d, Decision::Unbook { job: id } if id == job));
+                if !again {
+                    self.money(*job, state);
+                    self.one_of_a_batch(*job, state);
+                }
+            }
         }
         self.ledger(state);
     }
@@ -166,6 +175,45 @@ impl Checks {
         }
     }
 
+    /// Nothing is booked that takes what runs and is booked above a budget that holds, were it to go on for an hour.
+    fn money(&mut self, id: JobId, state: &State) {
+        let (Some(policy), Some((job, _))) = (state.policy(), state.job(id)) else { return };
+        let lineage = |queue: QueueId| {
+            let rule = state.queues()[queue.ix()].rule.as_ref();
+            std::iter::successors(rule.map(|r| r.quota), |at| policy.quotas[at.ix()].parent).collect::<Vec<_>>()
+        };
+        if job.places.is_empty() {
+            return;
+        }
+        for quota in lineage(job.queue) {
+            let Some(budget) = policy.quotas[quota.ix()].budget.filter(|b| b.when_spent == WhenSpent::Hold) else {
+                continue;
+            };
+            let own = state.jobs().filter(|(j, _)| !j.places.is_empty() && lineage(j.queue).contains(&quota));
+            let rate: u128 = own.map(|(j, _)| gpu_cost(j, state)).sum();
+            if rate > u128::from(budget.amount) {
+                self.found.push(format!("{id} takes {} to {rate} an hour, its budget is {budget:?}", quota));
+            }
+        }
+    }
+
+    /// Without a start target, a batch has one job with places, or several on one GPU.
+    fn one_of_a_batch(&mut self, id: JobId, state: &State) {
+        let Some((job, spec)) = state.job(id) else { return };
+        let rule = state.queues()[job.queue.ix()].rule.as_ref();
+        if spec.batch.is_none() || rule.is_none_or(|r| r.start.is_some()) {
+            return;
+        }
+        let own = state.jobs().filter(|(j, _)| j.class == job.class && !j.places.is_empty());
+        let places: BTreeSet<_> =
+            own.map(|(j, _)| j.places.iter().map(|p| (p.node, p.gpus)).collect::<Vec<_>>()).collect();
+        let shared = places.iter().all(|p| p.len() == 1);
+        let jobs = state.jobs().filter(|(j, _)| j.class == job.class && !j.places.is_empty()).count();
+        if places.len() > 1 || (jobs > 1 && !(shared && spec.shares)) {
+            self.found.push(format!("{id} is booked as one of {jobs} of its batch, on {places:?}"));
+        }
+    }
+
     fn ledger(&mut self, state: &State) {
         let ledger = state.ledger_now();
         for capacity in [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand] {
@@ -176,4 +224,14 @@ impl Checks {
             }
         }
     }
+}
+
+/// What the GPUs of a job cost in an hour, rounded down.
+fn gpu_cost(job: &Job, state: &State) -> u128 {
+    let of = |place: &WorkerPlace| {
+        let node = state.node(place.node)?;
+        let gpus = u128::from(state.offerings()[node.offering.ix()].offer.gpus);
+        (u128::from(node.price.0) * u128::from(place.gpu_share().0)).checked_div(1000 * gpus)
+    };
+    job.places.iter().filter_map(of).sum()
 }
