@@ -269,7 +269,7 @@ impl State {
     fn floor_short(&self) -> bool {
         let pools = self.policy.as_deref().map_or(&[][..], |p| &p.pools);
         let short = |(at, pool): (usize, &crate::policy::Pool)| {
-            let floor = floors::in_force(pool, self.now);
+            let floor = pool.kept(self.now);
             floor > 0 && provision::spare(self, crate::ids::PoolId(at as u16)) < floor
         };
         pools.iter().enumerate().any(short)

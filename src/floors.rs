@@ -15,10 +15,13 @@ const MINUTE: i64 = 60_000;
 /// Day 0 of the epoch was a Thursday; bit 0 of a floor's days is Monday.
 const FIRST_WEEKDAY: i64 = 3;
 
-/// Nodes that a pool keeps ready at an instant: the largest floor that holds.
-pub(crate) fn in_force(pool: &Pool, now: Millis) -> u32 {
-    let holding = pool.floors.iter().filter(|floor| holds(floor, now)).map(|floor| floor.nodes);
-    holding.max().unwrap_or(0).max(pool.keep_ready)
+impl Pool {
+    /// Nodes that it keeps ready at an instant: the largest floor that holds.
+    #[must_use]
+    pub fn kept(&self, now: Millis) -> u32 {
+        let holding = self.floors.iter().filter(|floor| holds(floor, now)).map(|floor| floor.nodes);
+        holding.max().unwrap_or(0).max(self.keep_ready)
+    }
 }
 
 /// When the floor of any pool may change next.
@@ -72,7 +75,7 @@ fn millis(at: Millis) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Floor, Millis, Pool, changes, holds, in_force};
+    use super::{Floor, Millis, Pool, changes, holds};
     use alloc::vec;
     use alloc::vec::Vec;
 
@@ -122,6 +125,6 @@ mod tests {
         assert!(!holds(&thursday, Millis(18 * HOUR)));
         assert!(!holds(&thursday, Millis(33 * HOUR)));
         let pool = Pool { keep_ready: 1, floors: vec![thursday], ..Pool::default() };
-        assert_eq!((in_force(&pool, Millis(0)), in_force(&pool, Millis(10 * HOUR))), (1, 2));
+        assert_eq!((pool.kept(Millis(0)), pool.kept(Millis(10 * HOUR))), (1, 2));
     }
 }

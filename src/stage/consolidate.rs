@@ -15,7 +15,6 @@
 use super::{idle, provision, settle};
 use crate::decision::{Decision, DrainWhy, StopCause};
 use crate::engine::Engine;
-use crate::floors;
 use crate::ids::{ClassId, JobId, NodeId, PoolId};
 use crate::plan::PlanReport;
 use crate::policy::Consolidation;
@@ -63,7 +62,7 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
         return;
     };
     let settle = policy.lifecycle.drain_settle;
-    let floor = |pool: PoolId| policy.pools.get(pool.ix()).map_or(0, |p| floors::in_force(p, now));
+    let floor = |pool: PoolId| policy.pools.get(pool.ix()).map_or(0, |p| p.kept(now));
     let mut spare: BTreeMap<PoolId, u32> = BTreeMap::new();
     let mut leave: Vec<NodeId> = Vec::new();
     for (_, id, pool) in over {

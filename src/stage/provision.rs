@@ -3,7 +3,8 @@
 //! ```text
 //! candidates = offerings of the pool that the class fits, that its tier may buy, that are not known to be out of stock
 //! carts      = how many of each for the whole gang, or for the part that free places do not carry (cart.rs)
-//! the cheapest cart under every ceiling is bought; single-node jobs behind it in its line are bought for at once
+//! the cart that costs least in the end, reclaims counted, under every ceiling is bought; with it for the single-node jobs of its
+//! line that are due
 //! ```
 //!
 //! Never: above a ceiling, in flight included, spot at its maximum price. Never on unknown stock twice: what failed is left alone for
@@ -16,7 +17,6 @@ use crate::decision::{Decision, DrainWhy};
 use crate::effect::Terms;
 use crate::engine::Engine;
 use crate::event::LaunchError;
-use crate::floors;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::job::Gang;
 use crate::plan::PlanReport;
@@ -247,7 +247,7 @@ pub(crate) fn keep_ready(engine: &mut Engine, report: &mut PlanReport) {
     let Some(policy) = engine.state.policy.as_deref() else { return };
     let pools = policy.pools.iter().enumerate();
     let floors: Vec<(PoolId, u32)> =
-        pools.map(|(at, p)| (PoolId(at as u16), floors::in_force(p, engine.state.now))).filter(|f| f.1 > 0).collect();
+        pools.map(|(at, p)| (PoolId(at as u16), p.kept(engine.state.now))).filter(|f| f.1 > 0).collect();
     for (pool, floor) in floors {
         for _ in spare(&engine.state, pool)..floor {
             let Some(offering) = cheapest_for_floor(&engine.state, pool) else { break };
