@@ -14,4 +14,5 @@ pub(crate) mod order;
 pub(crate) mod place;
 pub(crate) mod preempt;
 pub(crate) mod provision;
+pub(crate) mod serve;
 pub(crate) mod settle;

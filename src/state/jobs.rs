@@ -69,7 +69,7 @@ pub struct Job {
     pub idle_seen: Span,
     /// A run that must be stopped, and why: a worker of it is gone, or its criterion is met. Settle stops it.
     pub broken: Option<StopCause>,
-    /// While starting: given up then. While running: its longest run ends then.
+    /// While starting: given up then. While running: its longest run ends then. While stopping: it has hung then.
     pub must_end_by: Millis,
     /// GPU share of all its places.
     pub share: MilliGpu,
@@ -79,6 +79,10 @@ pub struct Job {
     pub reserved_until: Option<Millis>,
     /// Runs stopped before the job was done, for whatever reason but its own failure.
     pub interruptions: u32,
+    /// The service whose replica it is. Such a row has no identity, sends no messages and is in no count of jobs.
+    pub of: Option<JobId>,
+    /// Its stop has hung: its nodes are given up.
+    pub hung: bool,
 }
 
 /// A durable effect whose outcome is not journaled yet.
@@ -124,6 +128,8 @@ pub enum Phase {
         /// How the run ended.
         how: Ending,
     },
+    /// A service: its replicas hold what it holds.
+    Serving,
     /// Over.
     Done {
         /// How.

@@ -35,14 +35,18 @@ stories! {
     final_exit_codes
     forbidden_submitter
     fractions_share_with_consent
+    gang_moved_to_cheaper
     gang_uses_what_is_free
     gang_whole_or_not
+    hung_cleanup_frees_its_gpu
+    hung_cleanup_spares_the_neighbour
     keep_ready
     keep_ready_after_stock_out
     late_completion_of_a_survivor
     leader_done_while_being_stopped
     lingering_stopped
     lingering_warned
+    loaded_but_idle_scales_to_zero
     longest_run
     longest_run_while_others_wait
     moved_to_cheaper
@@ -65,6 +69,13 @@ stories! {
     same_and_conflict_and_rerun
     scavenger_buys_nothing
     scavenger_stopped_first
+    service_cancelled
+    service_follows_demand
+    service_gives_back_slowly
+    service_never_on_spot_unless_told
+    service_replica_lost_is_replaced
+    service_scales_to_zero
+    service_waiting_goes_first
     spanning_fewest_nodes
     spanning_uses_small_rest
     spot_to_zone_to_on_demand

@@ -52,13 +52,16 @@ impl Cluster {
             Action::Terminate { instance, .. } => {
                 for (job, run) in self.runs.iter().filter(|(_, run)| run.alive) {
                     let there = run.places.iter().any(|p| self.on(p) == instance);
-                    assert!(!there, "{instance} is terminated under {job}");
+                    assert!(!there || self.hangs.contains(job), "{instance} is terminated under {job}");
                 }
                 let why = GoneWhy::Terminated;
                 self.after(self.delays.terminate, Event::NodeGone { instance, why });
             }
             Action::Start { job, attempt, workers, resume_from } => self.start(job, attempt, workers, resume_from.0),
-            Action::Stop { job, attempt, checkpoint, .. } => self.stop(job, attempt, checkpoint),
+            Action::Stop { job, attempt, checkpoint, .. } if !self.hangs.contains(&job) => {
+                self.stop(job, attempt, checkpoint);
+            }
+            Action::Stop { .. } => {}
             Action::Shrink { job, attempt, leave, .. } => self.shrink(job, attempt, &leave),
         }
     }
