@@ -94,7 +94,10 @@ fn due_job(engine: &mut Engine, id: JobId) {
         // Its request is not what it was: it is stopped further down, not asked for again.
         Phase::Starting | Phase::Running if job.broken.is_some() => {}
         Phase::BackingOff { .. } => engine.decide(Decision::Resume { job: id }),
-        Phase::Stopping { .. } if job.must_end_by <= now => engine.decide(Decision::GiveUp { job: id }),
+        Phase::Stopping { .. } if job.must_end_by <= now => {
+            engine.decide(Decision::GiveUp { job: id });
+            repeat(engine, EffectOf::Job(id));
+        }
         Phase::Starting if job.must_end_by <= now => stop(engine, id, StopCause::StartTimeout),
         Phase::Running if job.must_end_by <= now => stop(engine, id, StopCause::MaxRun),
         _ => repeat(engine, EffectOf::Job(id)),
