@@ -11,6 +11,7 @@ mod garbage;
 mod life;
 mod placing;
 mod quota;
+mod serve;
 mod victims;
 
 use proptest::strategy::Strategy;
