@@ -42,6 +42,7 @@ pub fn full(state: &State) -> Vec<String> {
     costs(state, &mut found);
     ledger(state, &mut found);
     counts(state, &mut found);
+    services(state, &mut found);
     stream(state, &mut found);
     let rebuilt = Index::rebuilt(state);
     if rebuilt != state.ix {
@@ -97,6 +98,12 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             | Decision::Terminate { node } => {
                 nodes.insert(*node);
             }
+            Decision::GiveUp { job } => {
+                jobs.insert(*job);
+            }
+            Decision::Replicate { service } => {
+                jobs.insert(*service);
+            }
             Decision::Repeat { .. } | Decision::Buy { .. } | Decision::Consolidated { .. } => {}
         }
     }
@@ -119,7 +126,8 @@ fn job_row(state: &State, job: &Job, found: &mut Vec<String>) {
     for place in &job.places {
         match state.nodes.get(&place.node) {
             None => found.push(format!("{id} has a place on {}, which is gone", place.node)),
-            Some(node) if node.phase == NodePhase::Terminating => {
+            // A run that has hung is ended with its node: that is the proof of its death.
+            Some(node) if node.phase == NodePhase::Terminating && !job.hung => {
                 found.push(format!("{id} has a place on {}, which is being terminated", place.node));
             }
             Some(node) if job.phase != Phase::Booked && node.phase == NodePhase::Requested => {
@@ -342,11 +350,42 @@ fn ledger(state: &State, found: &mut Vec<String>) {
 }
 
 fn counts(state: &State, found: &mut Vec<String>) {
-    let done = state.jobs.iter().filter(|j| j.done()).count() as u64;
+    let count = |replicas: bool, over: bool| {
+        let is = |j: &&Job| j.of.is_some() == replicas && (j.done() || !over);
+        state.jobs.iter().filter(is).count() as u64
+    };
+    let (all, done) = (count(false, false), count(false, true));
     let outcomes: u64 = state.counters.outcomes.iter().sum();
-    if done != outcomes || done + state.ix.open_jobs.len() as u64 != state.jobs.len() as u64 {
-        let (all, open) = (state.jobs.len(), state.ix.open_jobs.len());
+    let open = state.open_jobs() as u64;
+    if done != outcomes || done + open != all {
         found.push(format!("{all} jobs: {done} are over, {outcomes} outcomes, {open} open"));
+    }
+    let (made, over) = (count(true, false), count(true, true));
+    if (made, over) != (state.counters.replicas, state.counters.replicas_over) {
+        let counters = (state.counters.replicas, state.counters.replicas_over);
+        found.push(format!("{made} replicas, {over} are over; {counters:?} are counted"));
+    }
+}
+
+/// A service has a row in its table while it is not over, and counts its own replicas.
+fn services(state: &State, found: &mut Vec<String>) {
+    for (job, spec) in state.jobs.iter().zip(&state.specs) {
+        let row = state.services.get(&job.id);
+        if (spec.service.is_some() && !job.done()) != row.is_some() {
+            found.push(format!("{} is {:?}, its service is {row:?}", job.id, job.phase));
+        }
+        if job.of.is_some_and(|of| !job.done() && !state.services.contains_key(&of)) {
+            found.push(format!("{} is {:?}, its service is over", job.id, job.phase));
+        }
+    }
+    for (id, row) in &state.services {
+        let loaded = state.replicas(*id).filter(|r| state.jobs[r.ix()].running_since.is_some()).count();
+        if loaded != row.loaded as usize {
+            found.push(format!("{id} counts {} loaded replicas, their rows say {loaded}", row.loaded));
+        }
+        if !row.needs.windows(2).all(|w| w[0].replicas > w[1].replicas && w[0].last <= w[1].last) {
+            found.push(format!("{id} has needs out of order: {:?}", row.needs));
+        }
     }
 }
 
@@ -380,6 +419,7 @@ fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
         (kept.holding != rebuilt.holding, "holding"),
         (kept.used != rebuilt.used, "used"),
         (kept.ageing != rebuilt.ageing, "ageing"),
+        (kept.replicas != rebuilt.replicas, "replicas"),
     ];
     differs.iter().find(|d| d.0).map_or("nothing", |d| d.1)
 }

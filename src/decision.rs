@@ -43,6 +43,16 @@ pub enum Decision {
         /// Why, where it is not completed.
         reason: Option<Reason>,
     },
+    /// serve: a service needs one more replica.
+    Replicate {
+        /// Which service.
+        service: JobId,
+    },
+    /// settle: a run is not known to be dead so long after it was to be killed: it has hung, and its nodes are given up.
+    GiveUp {
+        /// Whose run.
+        job: JobId,
+    },
     /// settle: an effect without an outcome is released again under its id.
     Repeat {
         /// Whose effect.

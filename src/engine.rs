@@ -18,7 +18,7 @@ use crate::ids::{ClassId, JobId, Seq};
 use crate::journal::Batch;
 use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
-use crate::stage::{idle, provision};
+use crate::stage::{idle, provision, serve};
 use crate::state::State;
 use crate::state::index::Index;
 use crate::state::jobs::Phase;
@@ -168,6 +168,7 @@ impl Engine {
         row.into_iter()
             .chain(self.state.wakes_at())
             .chain(self.state.consolidation_due())
+            .chain(self.state.scales_at())
             .chain(self.memo.due(&self.state))
             .chain(self.state.policy().and_then(|policy| floors::next_change(policy, self.state.now)))
             .chain(idle::next(&self.state))
@@ -252,6 +253,7 @@ impl Engine {
         let ix = &self.state.ix;
         !ix.queued.is_empty()
             || self.state.floor_short()
+            || serve::due(&self.state)
             || self.state.consolidation_due().is_some_and(|at| at <= self.state.now)
             || ix.timers.first().is_some_and(|t| t.0 <= self.state.now)
             || idle::leaving(&self.state).iter().any(|(at, _)| *at <= self.state.now)

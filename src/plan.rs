@@ -237,8 +237,16 @@ pub(crate) fn why(engine: &Engine, id: JobId) -> Option<Reason> {
         Phase::Queued => Some(why_queued(engine, id)),
         Phase::Booked => Some(Reason::AwaitingNodes { eta: provision::eta(&engine.state, id) }),
         Phase::Starting => Some(Reason::Starting),
+        Phase::Serving => why_serving(engine, id),
         Phase::Running | Phase::Stopping { .. } | Phase::Ended { .. } | Phase::Done { .. } => job.reason,
     }
+}
+
+/// A service with a loaded replica needs no reason; another has its first replica's.
+fn why_serving(engine: &Engine, id: JobId) -> Option<Reason> {
+    let loaded = engine.state.services.get(&id).is_some_and(|row| row.loaded > 0);
+    let first = engine.state.replicas(id).next().filter(|_| !loaded)?;
+    why(engine, first)
 }
 
 /// The head of a line has the line's reason; those behind it have their position.

@@ -246,6 +246,9 @@ fn lifecycle(pick: &dyn Fn(u64, u64) -> u64) -> Lifecycle {
         on_linger: [OnLinger::Warn, OnLinger::Stop][index(pick(401, 2))],
         max_run: if pick(402, 6) == 0 { Span::mins(30) } else { Span::mins(60 * 24 * 365) },
         boot_timeout: Span::mins(8 + pick(403, 10)),
+        hang_after: Span::secs(60 + pick(410, 600)),
+        scale_down_after: Span::secs(pick(411, 900)),
+        max_residency_over_compute: (pick(412, 2) == 0).then(|| u32::try_from(1000 + pick(413, 4000)).unwrap_or(0)),
         ..Lifecycle::default()
     }
 }

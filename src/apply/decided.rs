@@ -2,7 +2,7 @@
 //!
 //! Never: asks whether the decision was right. The stage that made it did; the audit looks after it.
 
-use super::facts::new_node;
+use super::facts::{new_job, new_node};
 use super::{say, take_seq, unbook, unbook_all_on, vacate};
 use crate::decision::{Decision, EffectOf, Outcome, StopCause};
 use crate::effect::{Effect, StatusKind, Terms, WorkerPlace};
@@ -13,6 +13,7 @@ use crate::reason::Reason;
 use crate::state::jobs::{Ending, OpenEffect, Phase, Wait};
 use crate::state::nodes::{NodePhase, Purchase};
 use crate::state::places::{nodes_of, share_of};
+use crate::state::services::replica;
 use crate::state::{Shape, State};
 use crate::units::Millis;
 use alloc::vec::Vec;
@@ -26,6 +27,8 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         Decision::Resume { job } => resume(state, *job),
         Decision::Requeue { job, reason, not_before } => requeue(state, *job, *reason, *not_before),
         Decision::Finish { job, outcome, reason } => finish(state, *job, *outcome, *reason),
+        Decision::Replicate { service } => replicate(state, *service),
+        Decision::GiveUp { job } => give_up(state, *job),
         Decision::Repeat { of, next } => return repeat(state, *of, *next),
         Decision::Defer { job, until, run } => {
             let until = *until;
@@ -98,8 +101,9 @@ fn out(state: &State, id: Seq) -> OpenEffect {
 fn resume(state: &mut State, job: JobId) {
     let now = state.now;
     let first = state.jobs[job.ix()].phase == Phase::New;
+    let serves = state.services.contains_key(&job);
     state.edit_job(job, |row| {
-        row.phase = Phase::Queued;
+        row.phase = if serves { Phase::Serving } else { Phase::Queued };
         row.since = now;
     });
     if first {
@@ -116,7 +120,10 @@ fn requeue(state: &mut State, job: JobId, reason: Reason, not_before: Millis) {
         Phase::Ended { how } => how,
         _ => return,
     };
-    let own_failure = matches!(how, Ending::Failed { .. } | Ending::Stopped { cause: StopCause::Failed { .. } });
+    // Only a replica waits again when it is done: it was not to end.
+    let done = matches!(how, Ending::Completed | Ending::Stopped { cause: StopCause::Completed });
+    let failed = matches!(how, Ending::Failed { .. } | Ending::Stopped { cause: StopCause::Failed { .. } });
+    let own_failure = failed || done;
     let taken = matches!(how, Ending::Stopped { cause } if cause.takes());
     state.counters.reclaimed_runs += u64::from(matches!(how, Ending::Stopped { cause: StopCause::Reclaimed }));
     state.edit_job(job, |row| {
@@ -151,6 +158,11 @@ fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason
     });
     // What the executor needed is not needed any more; the identity and its digest stay.
     state.specs[job.ix()].run = Vec::new();
+    state.services.remove(&job);
+    if state.jobs[job.ix()].of.is_some() {
+        state.counters.replicas_over += 1;
+        return;
+    }
     state.counters.outcomes[outcome as usize] += 1;
     let late = state.specs[job.ix()].deadline.is_some_and(|by| now > by);
     let missed = late || outcome != Outcome::Completed;
@@ -162,6 +174,42 @@ fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason
         Outcome::Rejected => StatusKind::Rejected,
     };
     say(state, job, kind, reason);
+}
+
+/// One more replica of a service: a job of its own without an identity.
+fn replicate(state: &mut State, service: JobId) {
+    let Some(row) = state.services.get_mut(&service) else { return };
+    let number = row.made;
+    row.made += 1;
+    let id = JobId(state.jobs.len() as u64);
+    let spec = replica(&state.specs[service.ix()], number);
+    let class = state.jobs[service.ix()].class;
+    let mut job = new_job(state, id, class, spec.priority);
+    job.phase = Phase::Queued;
+    job.of = Some(service);
+    state.counters.replicas += 1;
+    state.ix.job_in(&job);
+    state.specs.push(spec);
+    state.jobs.push(job);
+}
+
+/// A run has hung: its nodes take no more work, and end with it.
+fn give_up(state: &mut State, job: JobId) {
+    let nodes = nodes_of(&state.jobs[job.ix()].places);
+    state.edit_job(job, |row| {
+        row.hung = true;
+        row.must_end_by = Millis::NEVER;
+    });
+    for node in nodes {
+        state.edit_node(node, |row| {
+            row.condemned = true;
+            if matches!(row.phase, NodePhase::Draining { .. }) {
+                // Settle empties it now, whatever it was to leave for.
+                row.phase = NodePhase::Ready;
+            }
+        });
+        unbook_all_on(state, node);
+    }
 }
 
 fn repeat(state: &mut State, of: EffectOf, next: Millis) -> Option<Effect> {
@@ -276,9 +324,11 @@ fn stop(
     let now = state.now;
     let effect = out(state, seq);
     let reason = why_stopped(state, job, cause);
+    let hangs_at = deadline.max(now) + state.lifecycle().hang_after;
     state.edit_job(job, |row| {
         row.phase = Phase::Stopping { cause, checkpoint, deadline };
         row.since = now;
+        row.must_end_by = hangs_at;
         row.effect = Some(effect);
         row.reason = reason;
         // That its criterion is met is not forgotten, whatever it is stopped for.

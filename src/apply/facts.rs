@@ -7,11 +7,12 @@ use crate::catalog::CapacityType;
 use crate::decision::StopCause;
 use crate::effect::StatusKind;
 use crate::event::{Event, GoneWhy, LaunchError};
-use crate::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId};
+use crate::ids::{Attempt, ClassId, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::{Completion, JobSpec};
 use crate::reason::Reason;
 use crate::state::jobs::{Ending, Job, Phase};
 use crate::state::nodes::{Node, NodePhase, Slot};
+use crate::state::services::Serving;
 use crate::state::{Hurry, Shape, State};
 use crate::units::{MilliGpu, Millis, Rate, Span};
 use alloc::string::String;
@@ -21,7 +22,7 @@ use alloc::vec::Vec;
 pub(crate) fn event(state: &mut State, event: &Event) {
     let _ = take_seq(state);
     match event {
-        Event::Configured(policy) => state.configure(policy),
+        Event::Configured(policy) => configured(state, policy),
         Event::JobSubmitted(spec) => submitted(state, spec),
         Event::JobCancelled { tenant, subject } => cancelled(state, tenant, subject),
         Event::LaunchOutcome { purchase, instances, error } => launched(state, *purchase, instances, *error),
@@ -37,9 +38,26 @@ pub(crate) fn event(state: &mut State, event: &Event) {
         }
         Event::RunStopped { job, attempt, progress } => stopped(state, *job, *attempt, *progress),
         Event::RunIdle { job, attempt, idle } => idle_run(state, *job, *attempt, *idle),
+        Event::ServiceDemand { tenant, subject, concurrency } => demanded(state, tenant, subject, *concurrency),
         // Nothing asks for these yet.
-        Event::RunShrunk { .. } | Event::ServiceDemand { .. } | Event::NodePlaced { .. } => ignore(state),
+        Event::RunShrunk { .. } | Event::NodePlaced { .. } => ignore(state),
         Event::PriceChanged { offering, price } => price_changed(state, *offering, *price),
+    }
+}
+
+/// What services needed too long ago by the old policy does not count again by the new one.
+fn configured(state: &mut State, policy: &crate::policy::Policy) {
+    let (keep, now) = (state.lifecycle().scale_down_after, state.now);
+    state.services.values_mut().for_each(|row| row.forget(keep, now));
+    state.configure(policy);
+}
+
+fn demanded(state: &mut State, tenant: &str, subject: &str, concurrency: u32) {
+    let (keep, now) = (state.lifecycle().scale_down_after, state.now);
+    let row = state.job_of(tenant, subject).and_then(|id| state.services.get_mut(&id));
+    match row {
+        Some(row) => row.asked(concurrency, keep, now),
+        None => ignore(state),
     }
 }
 
@@ -64,7 +82,8 @@ fn submitted(state: &mut State, spec: &JobSpec) {
     let queue = state.queue_id(&spec.queue);
     let tier = tier_of(state, spec, queue);
     let models = spec.models.iter().map(|m| state.model_id(m)).collect();
-    let batch = spec.batch.as_deref().map(|key| state.batch_id(queue, key));
+    // What serves does not follow one after the other.
+    let batch = spec.batch.as_deref().filter(|_| spec.service.is_none()).map(|key| state.batch_id(queue, key));
     let shape = Shape {
         queue,
         tier,
@@ -74,18 +93,31 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         shares: spec.shares,
         within: spec.within,
         batch,
-        service: None,
+        service: spec.service.map(|_| id),
         hurry: Hurry::Ordinary,
         loses: spec.lost_at_a_reclaim(),
         late: false,
     };
     let class = state.class_id(shape);
-    let job = Job {
+    let job = new_job(state, id, class, spec.priority);
+    state.ix.job_in(&job);
+    state.ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), id);
+    if let Some(rule) = spec.service {
+        state.services.insert(id, Serving::new(rule, state.now));
+    }
+    state.specs.push(spec.clone());
+    state.jobs.push(job);
+}
+
+/// A job that was just accepted.
+pub(super) fn new_job(state: &State, id: JobId, class: ClassId, priority: i32) -> Job {
+    let shape = &state.classes[class.ix()].shape;
+    Job {
         id,
         class,
-        queue,
-        tier,
-        priority: spec.priority,
+        queue: shape.queue,
+        tier: shape.tier,
+        priority,
         arrival: state.now,
         phase: Phase::New,
         since: state.now,
@@ -115,12 +147,10 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         admitted_said: false,
         reserved_until: None,
         interruptions: 0,
-        patience: state.patience(queue, state.now),
-    };
-    state.ix.job_in(&job);
-    state.ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), id);
-    state.specs.push(spec.clone());
-    state.jobs.push(job);
+        patience: state.patience(shape.queue, state.now),
+        of: None,
+        hung: false,
+    }
 }
 
 /// The tier that the job names, if the policy has it; else its queue's.
@@ -372,11 +402,25 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) {
         job.must_end_by = now + max_run;
         job.protected_until = now + protect;
     });
+    loaded(state, id);
     if protect == Span::ZERO {
         // It may be stopped for others from this very moment on.
         state.freed += 1;
     }
     say(state, id, StatusKind::Started, None);
+}
+
+/// A replica's service counts what is loaded, and has started with its first.
+fn loaded(state: &mut State, id: JobId) {
+    let now = state.now;
+    let Some(service) = state.jobs[id.ix()].of else { return };
+    if let Some(row) = state.services.get_mut(&service) {
+        row.load(now);
+    }
+    if state.jobs[service.ix()].first_start.is_none() {
+        state.edit_job_quietly(service, |job| job.first_start = Some(now));
+        say(state, service, StatusKind::Started, None);
+    }
 }
 
 fn checkpointed(state: &mut State, id: JobId, attempt: Attempt, progress: Span) {

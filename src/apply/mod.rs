@@ -22,19 +22,22 @@ use crate::ids::{Attempt, JobId, NodeId, Seq};
 use crate::job::JobSpec;
 use crate::reason::Reason;
 use crate::state::State;
-use crate::state::jobs::{Ending, Phase};
+use crate::state::jobs::{Ending, Job, Phase};
 use crate::state::nodes::NodePhase;
+use crate::units::{Millis, Span};
 use alloc::vec::Vec;
 
 /// Opens a batch.
 pub(crate) fn tick(state: &mut State, tick: Tick) {
     let _ = take_seq(state);
+    let before = state.now;
     state.now = state.now.max(tick.now);
     while state.stream.front().is_some_and(|s| s.number <= tick.delivered) {
         state.stream.pop_front();
     }
     if tick.resumed {
         restart_idle_clocks(state);
+        restart_patience(state, before);
     }
 }
 
@@ -52,6 +55,18 @@ fn restart_idle_clocks(state: &mut State) {
     }
 }
 
+/// Neither does it read as a service without demand, or as a run whose end was not reported.
+fn restart_patience(state: &mut State, before: Millis) {
+    let (rules, now) = (state.lifecycle(), state.now);
+    state.services.values_mut().for_each(|row| row.unobserved(&rules, before, now));
+    let stopping = |job: &Job| matches!(job.phase, Phase::Stopping { .. }) && !job.hung;
+    let open = state.ix.open_jobs.iter().copied();
+    let stopping: Vec<JobId> = open.filter(|id| stopping(&state.jobs[id.ix()])).collect();
+    for id in stopping {
+        state.edit_job(id, |job| job.must_end_by = job.must_end_by.max(now + rules.hang_after));
+    }
+}
+
 /// The position of the record that is being applied.
 fn take_seq(state: &mut State) -> Seq {
     let seq = Seq(state.counters.next_seq);
@@ -61,6 +76,10 @@ fn take_seq(state: &mut State) -> Seq {
 
 /// Appends a message to the status stream.
 fn say(state: &mut State, job: JobId, kind: StatusKind, reason: Option<Reason>) {
+    // A replica is nobody's job: its service speaks.
+    if state.jobs[job.ix()].of.is_some() {
+        return;
+    }
     state.edit_job_quietly(job, |row| row.status_seq += 1);
     let (row, spec) = (&state.jobs[job.ix()], &state.specs[job.ix()]);
     let status = Status {
@@ -152,6 +171,7 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
         let lasted = job.resume_from + state.now.since(since);
         state.seen.completed(job.queue, &state.specs[id.ix()].gang, lasted);
     }
+    unload(state, id);
     vacate(state, id, true);
     let now = state.now;
     state.edit_job(id, |job| {
@@ -162,7 +182,24 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
         job.idle_reported = None;
         job.running_since = None;
         job.workers_done.clear();
+        job.hung = false;
     });
+}
+
+/// A replica that has run for so long has recovered: its failures count anew, as with a kubelet.
+const RECOVERED: Span = Span::mins(10);
+
+/// A replica is no longer loaded.
+fn unload(state: &mut State, id: JobId) {
+    let now = state.now;
+    let job = &state.jobs[id.ix()];
+    let (Some(service), Some(since)) = (job.of, job.running_since) else { return };
+    if let Some(row) = state.services.get_mut(&service) {
+        row.unload(now);
+    }
+    if now.since(since) >= RECOVERED {
+        state.edit_job_quietly(id, |job| job.failures = 0);
+    }
 }
 
 /// Whether a claim is up or coming up.

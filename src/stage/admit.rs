@@ -14,6 +14,9 @@ use crate::reason::Reason;
 use crate::state::{Shape, State};
 use crate::units::{MilliGpu, Millis};
 
+/// Replicas of one service at most: beyond it lies a slip of the pen, not a service.
+const MOST_REPLICAS: u32 = 10_000;
+
 /// Why a job can never run under the policy in force, if it cannot.
 pub(crate) fn impossible(engine: &Engine, id: JobId) -> Option<Reason> {
     let state = &engine.state;
@@ -31,6 +34,9 @@ pub(crate) fn impossible(engine: &Engine, id: JobId) -> Option<Reason> {
             || each.share > 1000
             || (each.share < 1000 && each.gpus != 1 && each.gpus != 0))
     {
+        return Some(Reason::Misconfigured);
+    }
+    if spec.service.is_some_and(|s| s.max == 0 || s.min > s.max || s.target == 0 || s.max > MOST_REPLICAS) {
         return Some(Reason::Misconfigured);
     }
     if matches!(&spec.gang, Gang::Spanning { gpus: 0, .. }) {

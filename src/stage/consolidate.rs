@@ -6,11 +6,13 @@
 //!          what the move saves over the time that the work is expected to go on  >=  worthIt x what the move costs
 //! ```
 //!
+//! A gang over several nodes that nobody else is on is left as one: its nodes' prices together against what the gang would cost.
+//!
 //! A node that has been of use for some time is expected to be for as long again (run times are heavy-tailed), counted up to an
 //! hour. It gets no new work; what is on it leaves as its protection ends. A move costs both nodes for a boot and a restart. Source of the rule: balanced consolidation in Karpenter, savings over disruption.
 //!
-//! Never: moves work that cannot save its progress or is protected, a gang over several nodes, or anything to capacity whose stock
-//! was last found wanting; never takes a node that a job has reserved; never goes below a pool's `keepReady`.
+//! Never: moves work that cannot save its progress or is protected, a gang over several nodes that shares one of them, or anything
+//! to capacity whose stock was last found wanting; never takes a node that a job has reserved; never goes below a pool's `keepReady`.
 
 use super::{idle, provision, settle};
 use crate::decision::{Decision, DrainWhy, StopCause};
@@ -21,6 +23,7 @@ use crate::policy::Consolidation;
 use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::nodes::{Node, NodePhase};
+use crate::state::places::nodes_of;
 use crate::units::{Rate, Span};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -78,10 +81,10 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
     }
 }
 
-/// A node whose work would cost less elsewhere.
+/// Nodes whose work would cost less elsewhere: one, or all of one gang.
 struct Move {
     saves: Rate,
-    node: NodeId,
+    nodes: Vec<NodeId>,
 }
 
 fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport) {
@@ -91,19 +94,36 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
     let mut moves: Vec<Move> = Vec::new();
     for node in state.nodes.values().filter(|n| n.phase == NodePhase::Ready) {
         ready += 1;
-        if node.open() && node.reserved.is_none() {
-            let saves = worth_leaving(state, node, rules, &mut elsewhere);
-            moves.extend(saves.map(|saves| Move { saves, node: node.id }));
+        let nodes = together(state, node);
+        let first = nodes.first() == Some(&node.id);
+        if first && nodes.iter().filter_map(|id| state.nodes.get(id)).all(|n| n.open() && n.reserved.is_none()) {
+            let saves = worth_leaving(state, &nodes, rules, &mut elsewhere);
+            moves.extend(saves.map(|saves| Move { saves, nodes }));
         }
     }
-    moves.sort_unstable_by_key(|m| (core::cmp::Reverse(m.saves), m.node));
+    moves.sort_unstable_by(|a, b| b.saves.cmp(&a.saves).then_with(|| a.nodes.cmp(&b.nodes)));
     // What an hour allows, spread over the looks in it.
     let hourly = ready * u64::from(rules.moves_per_hour) / 1000;
-    let budget = (hourly * rules.every.0 / crate::units::HOUR_MS).max(1);
-    for chosen in moves.into_iter().take(usize::try_from(budget).unwrap_or(usize::MAX)) {
-        report.drained += 1;
-        leave(engine, chosen.node, report);
+    let mut budget = (hourly * rules.every.0 / crate::units::HOUR_MS).max(1);
+    for (at, chosen) in moves.into_iter().enumerate() {
+        let takes = chosen.nodes.len() as u64;
+        // A gang larger than what one look allows would never be moved: it goes when it is worth the most, and alone.
+        if takes > budget && at > 0 {
+            continue;
+        }
+        budget = budget.saturating_sub(takes);
+        for node in chosen.nodes {
+            report.drained += 1;
+            leave(engine, node, report);
+        }
     }
+}
+
+/// The nodes that are left together with this one: those of its gang, where a gang over several nodes has it. In order.
+fn together(state: &State, node: &Node) -> Vec<NodeId> {
+    let spread =
+        holders(node).into_iter().map(|id| nodes_of(&state.jobs[id.ix()].places)).find(|nodes| nodes.len() > 1);
+    spread.unwrap_or_else(|| alloc::vec![node.id])
 }
 
 /// Takes a node out of placement, stops what can be moved off it now, and says when the rest is looked at.
@@ -138,8 +158,9 @@ pub(super) fn go_on_leaving(engine: &mut Engine, id: NodeId, report: &mut PlanRe
         return;
     };
     let leaving = |job: &JobId| matches!(engine.state.jobs[job.ix()].phase, Phase::Stopping { .. });
+    let nodes = together(&engine.state, node);
     let still =
-        node.holds.iter().all(leaving) || worth_leaving(&engine.state, node, rules, &mut Elsewhere::new()).is_some();
+        node.holds.iter().all(leaving) || worth_leaving(&engine.state, &nodes, rules, &mut Elsewhere::new()).is_some();
     if still {
         leave(engine, id, report);
     } else {
@@ -147,33 +168,45 @@ pub(super) fn go_on_leaving(engine: &mut Engine, id: NodeId, report: &mut PlanRe
     }
 }
 
-/// What leaving a node saves an hour, if that is worth it.
-fn worth_leaving(state: &State, node: &Node, rules: Consolidation, elsewhere: &mut Elsewhere) -> Option<Rate> {
-    if node.holds.is_empty() {
+/// What leaving nodes saves an hour, if that is worth it and all that is on them is on nothing else.
+fn worth_leaving(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut Elsewhere) -> Option<Rate> {
+    let rows = || nodes.iter().filter_map(|id| state.nodes.get(id));
+    let mut jobs: Vec<(JobId, PoolId)> = rows().flat_map(|n| holders(n).into_iter().map(|job| (job, n.pool))).collect();
+    jobs.sort_unstable();
+    jobs.dedup();
+    // On several nodes there is one gang, whole, and nothing beside it.
+    if jobs.is_empty() || (nodes.len() > 1 && jobs.len() > 1) || rows().any(|n| n.holds.is_empty() || !may_leave(n)) {
         return None;
     }
     let mut there = Rate(0);
     let mut restart = Span::ZERO;
-    for id in holders(node) {
+    for (id, pool) in jobs {
         let job = &state.jobs[id.ix()];
         let spec = &state.specs[id.ix()];
-        let here = job.places.iter().all(|p| p.node == node.id);
+        let here = job.places.iter().all(|p| nodes.contains(&p.node));
         if !here || spec.checkpoint.is_none() || job.phase == Phase::Booked {
             return None;
         }
-        let key = (job.class, node.pool);
+        let key = (job.class, pool);
         let price = *elsewhere.entry(key).or_insert_with(|| provision::cheapest_proven(state, key.0, key.1));
         there = there + price?;
         restart = restart.max(spec.restart);
     }
-    let saves = node.price - there;
-    // A node that has been of use for some time is expected to be for as long again.
-    let horizon = state.now.since(node.decided_at).min(LONGEST_HORIZON);
-    let boot = state.offerings[node.offering.ix()].offer.boot;
-    let cost = (node.price + there).over(boot + restart);
+    let here = rows().map(|n| n.price).fold(Rate(0), |a, b| a + b);
+    let saves = here - there;
+    // Nodes that have been of use for some time, the youngest of them, are expected to be for as long again.
+    let horizon = rows().map(|n| state.now.since(n.decided_at)).min()?.min(LONGEST_HORIZON);
+    let boot = rows().map(|n| state.offerings[n.offering.ix()].offer.boot).max()?;
+    let cost = (here + there).over(boot + restart);
     let gain = saves.over(horizon);
     let enough = gain.0.saturating_mul(1000) >= cost.0.saturating_mul(u128::from(rules.worth_it));
     (saves > Rate(0) && enough).then_some(saves)
+}
+
+/// Up, or being left already; neither condemned nor taken back by the cloud.
+fn may_leave(node: &Node) -> bool {
+    let being_left = matches!(node.phase, NodePhase::Draining { why: DrainWhy::Moved, .. });
+    (being_left || node.phase == NodePhase::Ready) && !node.condemned && node.reclaim_at.is_none()
 }
 
 /// The jobs with workers on a node, each once.

@@ -17,4 +17,5 @@ pub(crate) mod patience;
 pub(crate) mod place;
 pub(crate) mod preempt;
 pub(crate) mod provision;
+pub(crate) mod serve;
 pub(crate) mod settle;

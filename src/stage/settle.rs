@@ -8,7 +8,7 @@
 //!
 //! Never: looks for places or money. Own failures cost an attempt; reclaims, preemption and node faults never do.
 
-use super::admit;
+use super::{admit, serve};
 use crate::decision::{Decision, EffectOf, Outcome, StopCause};
 use crate::engine::{Engine, repeat_pause};
 use crate::ids::{JobId, NodeId};
@@ -44,6 +44,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         report.settled += 1;
         settle_job(engine, job);
     }
+    serve::run(engine, report);
 }
 
 fn due(engine: &Engine) -> Vec<EffectOf> {
@@ -93,6 +94,10 @@ fn due_job(engine: &mut Engine, id: JobId) {
         // Its request is not what it was: it is stopped further down, not asked for again.
         Phase::Starting | Phase::Running if job.broken.is_some() => {}
         Phase::BackingOff { .. } => engine.decide(Decision::Resume { job: id }),
+        Phase::Stopping { .. } if job.must_end_by <= now => {
+            engine.decide(Decision::GiveUp { job: id });
+            repeat(engine, EffectOf::Job(id));
+        }
         Phase::Starting if job.must_end_by <= now => stop(engine, id, StopCause::StartTimeout),
         Phase::Running if job.must_end_by <= now => stop(engine, id, StopCause::MaxRun),
         _ => repeat(engine, EffectOf::Job(id)),
@@ -106,7 +111,11 @@ pub(super) fn stop(engine: &mut Engine, id: JobId, cause: StopCause) {
     let (job, spec) = (&state.jobs[id.ix()], &state.specs[id.ix()]);
     let worth_saving = !matches!(
         cause,
-        StopCause::Completed | StopCause::Cancelled | StopCause::Failed { .. } | StopCause::StartTimeout
+        StopCause::Completed
+            | StopCause::Cancelled
+            | StopCause::Scaled
+            | StopCause::Failed { .. }
+            | StopCause::StartTimeout
     );
     // A gang that has lost a worker can save nothing.
     let whole = job.broken.is_none();
@@ -129,17 +138,21 @@ fn empty_node(engine: &mut Engine, id: NodeId) {
     let mut holds = node.holds.clone();
     holds.sort_unstable();
     holds.dedup();
-    if holds.is_empty() {
+    let hung = |job: &JobId| engine.state.jobs[job.ix()].hung;
+    let given_up = holds.iter().any(hung);
+    // Only what cannot be stopped is left on it, or nothing.
+    if holds.iter().all(hung) {
         return engine.decide(Decision::Terminate { node: id });
     }
     for job in holds {
         let phase = engine.state.jobs[job.ix()].phase;
         match phase {
             Phase::Booked => engine.decide(Decision::Unbook { job }),
-            Phase::Starting | Phase::Running if reclaimed => {
+            Phase::Starting | Phase::Running if reclaimed || given_up => {
                 // That its criterion is met, or that it has lost a worker already, comes first.
                 let broken = engine.state.jobs[job.ix()].broken;
-                stop(engine, job, broken.unwrap_or(StopCause::Reclaimed));
+                let cause = if reclaimed { StopCause::Reclaimed } else { StopCause::NodeHung };
+                stop(engine, job, broken.unwrap_or(cause));
             }
             // A quarantined node keeps what runs on it, and gets nothing new.
             _ => {}
@@ -178,7 +191,9 @@ fn cancel(engine: &mut Engine, id: JobId) {
 
 fn linger(engine: &mut Engine, id: JobId, idle: Span) {
     let rules = engine.state.lifecycle();
-    if idle >= rules.linger_after && rules.on_linger == OnLinger::Stop {
+    // A replica that nobody asks is its service's business.
+    let replica = engine.state.jobs[id.ix()].of.is_some();
+    if idle >= rules.linger_after && rules.on_linger == OnLinger::Stop && !replica {
         stop(engine, id, StopCause::Lingering { idle });
     } else {
         engine.decide(Decision::WarnLingering { job: id, idle });
@@ -189,6 +204,12 @@ fn linger(engine: &mut Engine, id: JobId, idle: Span) {
 fn after_run(engine: &mut Engine, id: JobId, how: Ending) {
     let cancelled = engine.state.jobs[id.ix()].cancel_asked;
     match how {
+        // A replica is not meant to end by itself.
+        Ending::Completed | Ending::Stopped { cause: StopCause::Completed }
+            if engine.state.jobs[id.ix()].of.is_some() =>
+        {
+            back_off(engine, id);
+        }
         Ending::Completed | Ending::Stopped { cause: StopCause::Completed } => {
             engine.decide(Decision::Finish { job: id, outcome: Outcome::Completed, reason: None });
         }
@@ -234,11 +255,16 @@ fn after_stop(engine: &mut Engine, id: JobId, cause: StopCause) {
 
 fn after_failure(engine: &mut Engine, id: JobId, code: i32) {
     let (job, spec) = (&engine.state.jobs[id.ix()], &engine.state.specs[id.ix()]);
-    let failures = job.failures + 1;
-    if failures >= spec.retry.attempts || spec.retry.never.contains(&code) {
+    if job.failures + 1 >= spec.retry.attempts || spec.retry.never.contains(&code) {
         return finish(engine, id, Outcome::Failed, Reason::ExitCode { code });
     }
-    let pause = spec.retry.backoff.doubled(failures - 1, LONGEST_BACKOFF);
+    back_off(engine, id);
+}
+
+/// Queued again after a pause that doubles with each failure.
+fn back_off(engine: &mut Engine, id: JobId) {
+    let (job, spec) = (&engine.state.jobs[id.ix()], &engine.state.specs[id.ix()]);
+    let pause = spec.retry.backoff.doubled(job.failures, LONGEST_BACKOFF);
     let not_before = engine.state.now + pause;
     engine.decide(Decision::Requeue { job: id, reason: Reason::BackOff { until: not_before }, not_before });
 }

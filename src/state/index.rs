@@ -77,6 +77,8 @@ pub struct Index {
     pub unheard: BTreeSet<JobId>,
     /// Those of them to whom the places of a run are promised, by its node.
     pub pledges: BTreeSet<(NodeId, JobId)>,
+    /// Replicas that are not over, by service.
+    pub replicas: BTreeMap<JobId, BTreeSet<JobId>>,
 }
 
 /// Free capacity of one offering in one pool.
@@ -97,7 +99,7 @@ impl Index {
         for job in &state.jobs {
             ix.job_in(job);
         }
-        for (job, spec) in state.jobs.iter().zip(&state.specs) {
+        for (job, spec) in state.jobs.iter().zip(&state.specs).filter(|(job, _)| job.of.is_none()) {
             // The latest job of an identity is the one that counts.
             ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), job.id);
         }
@@ -150,6 +152,9 @@ impl Index {
         }
         if !job.done() {
             self.open_jobs.insert(job.id);
+            if let Some(service) = job.of {
+                self.replicas.entry(service).or_default().insert(job.id);
+            }
         }
         if let Some(at) = job_due(job) {
             self.timers.insert((at, EffectOf::Job(job.id)));
@@ -180,6 +185,9 @@ impl Index {
         }
         self.unsettled.remove(&job.id);
         self.open_jobs.remove(&job.id);
+        if let Some(service) = job.of {
+            drop_from(&mut self.replicas, service, &job.id);
+        }
         if let Some(at) = job_due(job) {
             self.timers.remove(&(at, EffectOf::Job(job.id)));
         }
@@ -329,7 +337,7 @@ fn parts(node: &Node) -> impl Iterator<Item = (u8, u16)> + '_ {
 
 /// Whether settle has something to decide on a job.
 fn needs_settling(job: &Job) -> bool {
-    if job.done() {
+    if job.done() || job.phase == Phase::Serving {
         return false;
     }
     let stopping = matches!(job.phase, Phase::Stopping { .. });
@@ -351,8 +359,8 @@ fn job_due(job: &Job) -> Option<Millis> {
         Phase::BackingOff { until } => Some(until),
         Phase::Starting => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
         Phase::Running => Some(job.must_end_by),
-        Phase::Stopping { .. } => job.effect.map(|e| e.next_try),
         Phase::Queued => job.patience.map(|p| p.due()).filter(|at| *at != Millis::NEVER),
+        Phase::Stopping { .. } => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
         _ => None,
     }
 }

@@ -70,7 +70,7 @@ pub struct Job {
     pub idle_seen: Span,
     /// A run that must be stopped, and why: a worker of it is gone, or its criterion is met. Settle stops it.
     pub broken: Option<StopCause>,
-    /// While starting: given up then. While running: its longest run ends then.
+    /// While starting: given up then. While running: its longest run ends then. While stopping: it has hung then.
     pub must_end_by: Millis,
     /// GPU share of all its places.
     pub share: MilliGpu,
@@ -82,6 +82,10 @@ pub struct Job {
     pub reserved_until: Option<Millis>,
     /// Runs stopped before the job was done, for whatever reason but its own failure.
     pub interruptions: u32,
+    /// The service whose replica it is. Such a row has no identity, sends no messages and is in no count of jobs.
+    pub of: Option<JobId>,
+    /// Its stop has hung: its nodes are given up.
+    pub hung: bool,
     /// What its queue's start target lets it wait for. `None`: no target, or it has started before.
     pub patience: Option<Patience>,
 }
@@ -175,6 +179,8 @@ pub enum Phase {
         /// How the run ended.
         how: Ending,
     },
+    /// A service: its replicas hold what it holds.
+    Serving,
     /// Over.
     Done {
         /// How.

@@ -17,6 +17,7 @@ pub mod nodes;
 pub(crate) mod places;
 pub mod quota;
 pub mod seen;
+pub mod services;
 pub mod undo;
 
 use crate::catalog::CapacityType;
@@ -61,6 +62,8 @@ pub struct State {
     /// What was seen so far of durations, boots, reclaims and needs.
     pub(crate) seen: seen::Seen,
     pub(crate) stream: VecDeque<Status>,
+    /// Services that are not over.
+    pub(crate) services: BTreeMap<JobId, services::Serving>,
     /// Running work is looked at again then, to move it.
     pub(crate) consolidate_at: Millis,
     /// By position in the policy's list of offerings.
@@ -119,6 +122,10 @@ pub struct Counters {
     pub deadline_misses: u64,
     /// Jobs that got places above a budget which only warns.
     pub over_budget: u64,
+    /// Replicas of services so far. They are no jobs in any other count.
+    pub replicas: u64,
+    /// Of these, those that are over.
+    pub replicas_over: u64,
 }
 
 /// What is held against ceilings, over all and by pool.
@@ -251,13 +258,22 @@ impl State {
         self.ix.by_identity.get(&(String::from(tenant), String::from(subject))).copied()
     }
 
-    /// Jobs that are not over.
+    /// Jobs that are not over. A service is one, its replicas are none.
     #[must_use]
     pub fn open_jobs(&self) -> usize {
-        self.ix.open_jobs.len()
+        let replicas = self.counters.replicas - self.counters.replicas_over;
+        self.ix.open_jobs.len() - replicas as usize
     }
 
-    /// Jobs that are not over, by id.
+    /// Of these, those with a run that may be alive: services with a replica that is loaded count.
+    #[must_use]
+    pub fn running_jobs(&self) -> usize {
+        let runs = |id: &&JobId| self.jobs[id.ix()].of.is_none() && self.jobs[id.ix()].alive();
+        let loaded = self.services.values().filter(|row| row.loaded > 0).count();
+        self.ix.open_jobs.iter().filter(runs).count() + loaded
+    }
+
+    /// Rows that are not over, by id: jobs, services and their replicas.
     pub fn open_job_ids(&self) -> impl Iterator<Item = JobId> + '_ {
         self.ix.open_jobs.iter().copied()
     }

@@ -24,6 +24,7 @@ use forebay_engine::job::{Gang, JobSpec};
 use forebay_engine::journal::Batch;
 use forebay_engine::policy::{Ceiling, Policy};
 use forebay_engine::state::State;
+use forebay_engine::state::jobs::Job;
 use forebay_engine::units::{Millis, Rate};
 
 /// How long the world takes, in milliseconds.
@@ -100,6 +101,8 @@ pub struct Cluster {
     pub stock: BTreeMap<OfferingId, Stock>,
     /// What the world does not hear.
     pub deaf: Deaf,
+    /// Jobs whose runs never answer a stop.
+    pub hangs: BTreeSet<JobId>,
     /// How long the work of a subject takes in all. Absent: until told.
     pub work: BTreeMap<String, u64>,
     /// Seen so far.
@@ -140,6 +143,7 @@ impl Cluster {
             delays: Delays { launch: 2_000, start: 5_000, stop: 10_000, terminate: 3_000 },
             stock: BTreeMap::new(),
             deaf: Deaf::default(),
+            hangs: BTreeSet::new(),
             work: BTreeMap::new(),
             log: Log::default(),
             later: BTreeMap::new(),
@@ -160,9 +164,11 @@ impl Cluster {
         self.engine.state()
     }
 
-    /// The latest job of a subject.
+    /// The latest job of a subject, or the replica of that name.
     pub fn id(&self, subject: &str) -> Option<JobId> {
-        self.state().job_of("t", subject)
+        let replica = |(job, _): &(&Job, &JobSpec)| job.of.is_some();
+        let mut replicas = self.state().jobs().filter(replica).filter(|(_, spec)| spec.subject == subject);
+        self.state().job_of("t", subject).or_else(|| Some(replicas.next()?.0.id))
     }
 
     /// Submits a job.

@@ -7,7 +7,7 @@ use crate::words::{Words, number, time};
 use alloc::collections::BTreeMap;
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
-use forebay_engine::job::{Completion, Gang, JobSpec, WorkerAsk};
+use forebay_engine::job::{Completion, Gang, JobSpec, Service, WorkerAsk};
 use forebay_engine::policy::{
     Budget, Buys, Ceiling, Drain, Floor, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing,
     StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
@@ -202,15 +202,20 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             set("max-run", &mut rules.max_run);
             set("boot-timeout", &mut rules.boot_timeout);
             set("start-timeout", &mut rules.start_timeout);
+            set("hang-after", &mut rules.hang_after);
+            set("scale-down-after", &mut rules.scale_down_after);
+            // residency= (thousandths)
+            rules.max_residency_over_compute = w.number("residency").or(rules.max_residency_over_compute);
             if w.take("on-linger") == Some("stop") {
                 rules.on_linger = OnLinger::Stop;
             }
         }
-        // consolidate [worth=] (thousandths) [every=]
+        // consolidate [worth=] (thousandths) [every=] [hourly=] (thousandths)
         "consolidate" => {
             let rules = &mut policy.consolidation;
             rules.worth_it = w.number("worth").unwrap_or(2000);
             rules.every = w.time("every").map_or(rules.every, Span);
+            rules.moves_per_hour = w.number("hourly").unwrap_or(rules.moves_per_hour);
         }
         _ => panic!("no line of a policy opens with `{verb}`"),
     }
@@ -222,6 +227,13 @@ fn gang(word: &str, each: WorkerAsk) -> Gang {
     let (count, gpus) = word.split_once('x').expect("workers=COUNTxGPUS");
     let (min, max) = count.split_once("..").unwrap_or((count, count));
     Gang::Workers { min: number(min), max: number(max), each: WorkerAsk { gpus: number(gpus), ..each } }
+}
+
+/// `1..3/4`: one to three replicas, four requests at once each.
+fn service(word: &str) -> Service {
+    let (count, target) = word.split_once('/').expect("service=MIN..MAX/TARGET");
+    let (min, max) = count.split_once("..").expect("service=MIN..MAX/TARGET");
+    Service { min: number(min), max: number(max), target: number(target), spread: None }
 }
 
 /// A job as `submit` words it.
@@ -257,6 +269,8 @@ pub fn job(w: &mut Words) -> JobSpec {
     spec.retry.attempts = w.number("attempts").unwrap_or(3);
     spec.retry.backoff = w.time("backoff").map_or(spec.retry.backoff, Span);
     spec.retry.never = w.list("never").into_iter().map(number).collect();
+    // service=MIN..MAX/TARGET
+    spec.service = w.take("service").map(service);
     spec.completion = match w.take("completion") {
         Some("leader") => Completion::Leader,
         Some("any") => Completion::Any,

@@ -124,6 +124,11 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
             let progress = Span(w.time("progress").expect("progress="));
             Event::RunCheckpointed { job, attempt, progress }
         }
+        // demand NAME N: so many requests at once
+        "demand" => {
+            let (subject, concurrency) = (w.at(0).into(), number(w.at(1)));
+            Event::ServiceDemand { tenant: "t".into(), subject, concurrency }
+        }
         "idle" => {
             let (job, attempt) = run_of(world, w.at(0));
             let idle = Span(w.time("for").expect("for="));
@@ -171,6 +176,12 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
                 _ => world.deaf.terminate = on,
             }
             return;
+        }
+        // hangs NAME: its runs never answer a stop
+        "hangs" => {
+            let job = world.id(w.at(0)).unwrap_or_else(|| panic!("no job {}", w.at(0)));
+            world.hangs.insert(job);
+            return w.end();
         }
         // down UNTIL: nobody watches until then
         "down" => {

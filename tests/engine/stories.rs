@@ -50,10 +50,13 @@ stories! {
     final_exit_codes
     forbidden_submitter
     fractions_share_with_consent
+    gang_moved_to_cheaper
     gang_uses_what_is_free
     gang_whole_or_not
     idle_node_goes_when_needs_are_rare
     idle_node_stays_while_needs_are_dense
+    hung_cleanup_frees_its_gpu
+    hung_cleanup_spares_the_neighbour
     keep_ready
     keep_ready_after_stock_out
     keep_ready_in_office_hours
@@ -63,6 +66,7 @@ stories! {
     leader_done_while_being_stopped
     lingering_stopped
     lingering_warned
+    loaded_but_idle_scales_to_zero
     longest_run
     longest_run_while_others_wait
     min_share_goes_first
@@ -91,6 +95,13 @@ stories! {
     same_and_conflict_and_rerun
     scavenger_buys_nothing
     scavenger_stopped_first
+    service_cancelled
+    service_follows_demand
+    service_gives_back_slowly
+    service_never_on_spot_unless_told
+    service_replica_lost_is_replaced
+    service_scales_to_zero
+    service_waiting_goes_first
     spanning_fewest_nodes
     spanning_uses_small_rest
     spot_to_zone_to_on_demand

@@ -41,8 +41,6 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
             let of = |capacity| (ledger.account(capacity).bought.0 / 60_000_000).to_string();
             BTreeMap::from([("spot".into(), of(CapacityType::Spot)), ("on-demand".into(), of(CapacityType::OnDemand))])
         }
-        // counted over-budget=N
-        "counted" => BTreeMap::from([("over-budget".into(), world.state().counters().over_budget.to_string())]),
         // released start=N start-ids=N ...: effects so far, and how many different ones
         "released" => released(world),
         // decided book=N ...: decisions so far
@@ -69,6 +67,8 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
             let words: Vec<&str> = own.map(|s| s.kind.as_str()).collect();
             return assert_eq!(words, w.plain[1..]);
         }
+        // counted open= running= completed= failed= cancelled= rejected= over-budget= replicas= replicas-over=: replicas apart from jobs
+        "counted" => counted(world),
         // refused NAME CODE: the last submission never became a job
         "refused" => {
             let last = world.log.statuses.iter().rfind(|s| s.job.is_none());
@@ -76,7 +76,7 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
             let code = last.reason.map(|r| r.code());
             return assert_eq!((last.subject.as_str(), code), (w.at(0), Some(w.at(1))));
         }
-        // NAME PHASE [CODE] [attempt= failures= progress= workers= on= from= saved= share= ...]
+        // NAME PHASE [CODE] [replicas= loaded= attempt= failures= progress= workers= on= from= saved= share= ...]
         name => about(world, names, name, &w),
     };
     for (key, wanted) in w.rest() {
@@ -97,6 +97,23 @@ fn nodes(world: &Cluster, names: &[String]) -> BTreeMap<String, String> {
     let mut said: BTreeMap<String, String> = counts.into_iter().map(|(k, n)| (k, n.to_string())).collect();
     said.insert("spend".into(), money(world.state().totals().all.spend.0));
     said
+}
+
+fn counted(world: &Cluster) -> BTreeMap<String, String> {
+    let (state, counters) = (world.state(), world.state().counters());
+    let [completed, failed, cancelled, rejected] = counters.outcomes;
+    let counts = [
+        ("open", state.open_jobs() as u64),
+        ("running", state.running_jobs() as u64),
+        ("completed", completed),
+        ("failed", failed),
+        ("cancelled", cancelled),
+        ("rejected", rejected),
+        ("over-budget", counters.over_budget),
+        ("replicas", counters.replicas),
+        ("replicas-over", counters.replicas_over),
+    ];
+    counts.into_iter().map(|(k, n)| (k.to_owned(), n.to_string())).collect()
 }
 
 fn released(world: &Cluster) -> BTreeMap<String, String> {
@@ -145,6 +162,8 @@ fn about(world: &Cluster, names: &[String], name: &str, w: &Words) -> BTreeMap<S
         ("of", join(kinds.into_iter().map(String::from).collect())),
         ("gpus", join(places.collect())),
         ("share", row.share.to_string()),
+        ("replicas", world.state().replicas(id).count().to_string()),
+        ("loaded", world.state().service(id).map_or(0, |s| s.loaded).to_string()),
     ]);
     let eta = world.engine.why(id).and_then(|r| r.eta());
     said.insert("eta", eta.map_or("-".into(), |at| format!("{}s", at.0 / 1000)));

@@ -202,6 +202,15 @@ pub(super) async fn cancel(
     let (Some(tenant), Some(subject)) = (before.job.tenant.clone(), before.job.subject.clone()) else {
         return Err(ApiError::new(500, "NoIdentity", "the job has no identity", "report this with the journal"));
     };
+    if let Some(service) = &before.job.of {
+        let message = format!("{} is a replica of {service}", before.job.job);
+        return Err(ApiError::new(
+            409,
+            "Replica",
+            message,
+            "cancel the service; its demand says how many replicas it has",
+        ));
+    }
     if !before.terminal {
         let taken = api.handle.submit_async(vec![Event::JobCancelled { tenant, subject }]).await?;
         let after = look(&api, id).await?;

@@ -51,7 +51,8 @@ fn shown(engine: &Engine) -> Vec<JobView> {
     let open = state.open_job_ids().take(SHOWN).filter_map(|id| write::job(engine, id));
     let mut jobs: Vec<JobView> = open.collect();
     let room = SHOWN - jobs.len();
-    let latest = state.counters().outcomes.iter().sum::<u64>() as usize + state.open_jobs();
+    let latest =
+        state.counters().outcomes.iter().sum::<u64>() as usize + state.open_jobs() + state.counters().replicas as usize;
     let over = (0..latest as u64).rev().map(forebay_engine::ids::JobId).filter_map(|id| state.job(id));
     let over = over.filter(|(job, _)| job.done()).take(room);
     jobs.extend(over.map(|(job, spec)| write::job_view(engine, job, spec)));

@@ -18,6 +18,9 @@ pub enum JobEvent {
     /// A pipeline wants a job stopped for good.
     #[serde(rename = "job.cancelled")]
     Cancelled(CancelledEvent),
+    /// So many requests at once are a service's demand now.
+    #[serde(rename = "service.demand")]
+    Demand(DemandEvent),
 }
 
 /// A pipeline wants a job run.
@@ -73,6 +76,39 @@ pub struct CancelledEvent {
     pub data: Option<BTreeMap<String, Value>>,
 }
 
+/// So many requests at once are a service's demand now.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DemandEvent {
+    /// `1.0`, with `source` and `id`. Without it, a bare object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub specversion: Option<String>,
+    /// Such as `urn:forebay:service.demand:1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataschema: Option<String>,
+    /// Who sends it, such as `//gateway/prod`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Unique in its source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// When, as RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub time: Option<String>,
+    /// The service's name.
+    #[schemars(length(min = 1, max = 512))]
+    pub subject: String,
+    /// What is asked of it.
+    pub data: Demand,
+}
+
+/// What is asked of a service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Demand {
+    /// Requests at once: being served and waiting.
+    pub concurrency: u32,
+}
+
 /// What a job asks for.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -99,7 +135,10 @@ pub struct Submission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["exclusive", "shared"]))]
     pub sharing: Option<String>,
-    /// Whether it may run on spot where its tier would. Default: yes.
+    /// It serves: replicas of `gang` follow its demand, and it ends only when it is cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceShape>,
+    /// Whether it may run on spot where its tier would. Default: yes, and no for a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<bool>,
     /// Time lost at each start, such as `1m`.
@@ -130,6 +169,28 @@ pub struct Submission {
     /// A finished job of this subject runs again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rerun: Option<bool>,
+}
+
+/// What a service asks.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceShape {
+    /// Replicas at least. Default: 1. With 0 it has none while nothing is asked of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000))]
+    pub min: Option<u32>,
+    /// Replicas at most.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub max: u32,
+    /// Requests at once that one replica is to have.
+    #[schemars(range(min = 1))]
+    pub target: u32,
+    /// No two replicas in one `node`, `rack` or `zone` while there is another. Default: `node`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["node", "rack", "zone"]))]
+    pub spread: Option<String>,
+    /// Whether its replicas may run on spot. Default: no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spot: Option<bool>,
 }
 
 /// The workers of a job.

@@ -121,6 +121,8 @@ impl Loaded {
             Decision::Finish { job, reason, .. } => {
                 ("finish", Some(*job), vec![], None, reason.map(|r| r.code().to_owned()))
             }
+            Decision::Replicate { service } => ("replicate", Some(*service), vec![], None, None),
+            Decision::GiveUp { job } => ("give-up", Some(*job), self.places(*job), None, None),
             Decision::Repeat { .. } => ("repeat", None, vec![], None, None),
             Decision::Book { job, places, .. } => {
                 let nodes: BTreeSet<NodeId> = places.iter().map(|p| p.node).collect();
@@ -161,7 +163,9 @@ impl Loaded {
     fn pending(&self, started: &BTreeSet<JobId>) -> Vec<PendingJob> {
         let state = self.engine.state();
         let open = state.open_job_ids().filter_map(|id| state.job(id));
-        let waits = |phase: &Phase| !matches!(phase, Phase::Running | Phase::Stopping { .. } | Phase::Done { .. });
+        let waits = |phase: &Phase| {
+            !matches!(phase, Phase::Running | Phase::Stopping { .. } | Phase::Serving | Phase::Done { .. })
+        };
         open.filter(|(job, _)| waits(&job.phase) && !started.contains(&job.id))
             .map(|(job, _)| {
                 let reason = self.engine.why(job.id).or(job.reason).map(|r| ReasonView::of(r, state));

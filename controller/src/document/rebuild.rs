@@ -242,6 +242,9 @@ impl Building {
     }
 
     fn submit(&mut self, at: usize, view: &JobView, when: Millis) -> Result<(), Fault> {
+        if let Some(service) = &view.of {
+            return self.replicate(at, view, service, when);
+        }
         let engine = &mut self.loaded.engine;
         let spec = spec::of(at, view, engine.state().policy())?;
         let (tenant, subject) = (spec.tenant.clone(), spec.subject.clone());
@@ -260,6 +263,28 @@ impl Building {
         };
         self.jobs.insert(at, id);
         self.loaded.jobs.insert(id, view.job.clone());
+        if let (Some(service), JobPhase::Serving) = (&view.service, view.phase) {
+            tell(&mut self.loaded.engine, when, Vec::new(), vec![Decision::Resume { job: id }]);
+            let demand = Event::ServiceDemand { tenant, subject, concurrency: service.demand };
+            tell(&mut self.loaded.engine, when, vec![demand], Vec::new());
+        }
+        Ok(())
+    }
+
+    /// A replica of a service that stands before it.
+    fn replicate(&mut self, at: usize, view: &JobView, service: &str, when: Millis) -> Result<(), Fault> {
+        let found = self.loaded.jobs.iter().find(|(_, name)| *name == service).map(|(id, _)| *id);
+        let found = found.filter(|id| self.loaded.engine.state().service(*id).is_some());
+        let Some(service) = found else {
+            let message = format!("no service above is called `{service}`");
+            return Err(Fault::at(format!("jobs[{at}].of"), message, "name one, or leave `of` out"));
+        };
+        tell(&mut self.loaded.engine, when, Vec::new(), vec![Decision::Replicate { service }]);
+        let newest = self.loaded.engine.state().replicas(service).last();
+        if let Some(id) = newest {
+            self.jobs.insert(at, id);
+            self.loaded.jobs.insert(id, view.job.clone());
+        }
         Ok(())
     }
 
@@ -280,7 +305,10 @@ impl Building {
         let running = view.phase != JobPhase::Booked;
         let engine = &mut self.loaded.engine;
         let (pool, places) = places::find(engine.state(), at, job, &nodes, running)?;
-        let mut decisions = vec![Decision::Resume { job }, Decision::Book { job, pool, places }];
+        let mut decisions = vec![Decision::Book { job, pool, places }];
+        if view.of.is_none() {
+            decisions.insert(0, Decision::Resume { job });
+        }
         if running {
             decisions.push(Decision::Start { job });
         }

@@ -4,9 +4,9 @@
 
 use super::Fault;
 use super::state::DEFAULT_TENANT;
-use super::views::JobView;
+use super::views::{JobView, ServiceView};
 use super::write::rule_of;
-use forebay_engine::job::{Checkpointing, Gang, JobSpec, WorkerAsk};
+use forebay_engine::job::{Checkpointing, Gang, JobSpec, Level, Service, WorkerAsk};
 use forebay_engine::policy::Policy;
 use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
 
@@ -47,8 +47,17 @@ pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec,
         expected: view.expected_s.map(Span::from),
         deadline: view.deadline_s.map(Millis::from),
         digest: u128::from_le_bytes(low),
+        service: view.service.as_ref().map(|s| service(at, s)).transpose()?,
         ..JobSpec::default()
     })
+}
+
+fn service(at: usize, view: &ServiceView) -> Result<Service, Fault> {
+    let spread = view.spread.as_deref().map(|name| {
+        let path = format!("jobs[{at}].service.spread");
+        Level::named(name).ok_or_else(|| Fault::at(path, format!("`{name}` is not known"), "write node, rack or zone"))
+    });
+    Ok(Service { min: view.min, max: view.max, target: view.target, spread: spread.transpose()? })
 }
 
 fn gang(at: usize, view: &JobView) -> Result<Gang, Fault> {

@@ -28,6 +28,8 @@ pub enum JobPhase {
     Stopping,
     /// Its run is over; what follows is about to be decided.
     Ended,
+    /// A service: its replicas are jobs of their own, with `of`.
+    Serving,
     /// Done.
     Completed,
     /// Given up.
@@ -51,6 +53,7 @@ impl JobPhase {
             JobPhase::Running => "running",
             JobPhase::Stopping => "stopping",
             JobPhase::Ended => "ended",
+            JobPhase::Serving => "serving",
             JobPhase::Completed => "completed",
             JobPhase::Failed => "failed",
             JobPhase::Cancelled => "cancelled",
@@ -169,6 +172,36 @@ pub struct JobView {
     /// Why it is where it is. Written by Forebay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<ReasonView>,
+    /// What it serves: such a job has the phase `serving`, and `gpus` are those of one replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceView>,
+    /// The service whose replica it is, by its `job`, which stands before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+}
+
+/// A service.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ServiceView {
+    /// Replicas at least.
+    pub min: u32,
+    /// Replicas at most.
+    pub max: u32,
+    /// Requests at once that one replica is to have.
+    pub target: u32,
+    /// No two replicas in one of these while there is another: `node`, `rack` or `zone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<String>,
+    /// Requests at once, as last told.
+    #[serde(default)]
+    pub demand: u32,
+    /// Replicas that are not over. Written by Forebay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    /// Of these, those that are loaded. Written by Forebay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<u32>,
 }
 
 /// Where in its life a node is.

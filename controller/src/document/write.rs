@@ -4,12 +4,14 @@
 
 use super::reason::ReasonView;
 use super::seconds::Seconds;
-use super::views::{Capacity, JobPhase, JobView, NodePhaseView, NodeView, OfferingView, QueueView, QuotaView, Summary};
+use super::views::{
+    Capacity, JobPhase, JobView, NodePhaseView, NodeView, OfferingView, QueueView, QuotaView, ServiceView, Summary,
+};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::Outcome;
 use forebay_engine::engine::Engine;
 use forebay_engine::ids::{JobId, PoolId};
-use forebay_engine::job::{Gang, JobSpec, WorkerAsk};
+use forebay_engine::job::{Gang, JobSpec, Service, WorkerAsk};
 use forebay_engine::policy::{Policy, QueueRule, Undeclared};
 use forebay_engine::state::State;
 use forebay_engine::state::jobs::{Job, Phase};
@@ -31,6 +33,7 @@ impl From<&Phase> for JobPhase {
             Phase::Running => JobPhase::Running,
             Phase::Stopping { .. } => JobPhase::Stopping,
             Phase::Ended { .. } => JobPhase::Ended,
+            Phase::Serving => JobPhase::Serving,
             Phase::Done { outcome: Outcome::Completed } => JobPhase::Completed,
             Phase::Done { outcome: Outcome::Failed } => JobPhase::Failed,
             Phase::Done { outcome: Outcome::Cancelled } => JobPhase::Cancelled,
@@ -125,6 +128,21 @@ pub fn job_view(engine: &Engine, job: &Job, spec: &JobSpec) -> JobView {
         first_start_s: job.first_start.map(Seconds::from),
         ended_s: job.ended.map(Seconds::from),
         reason: reason.map(|r| ReasonView::of(r, state)),
+        service: spec.service.map(|rule| service_view(state, job.id, rule)),
+        of: job.of.map(|service| service.to_string()),
+    }
+}
+
+fn service_view(state: &State, id: JobId, rule: Service) -> ServiceView {
+    let row = state.service(id);
+    ServiceView {
+        min: rule.min,
+        max: rule.max,
+        target: rule.target,
+        spread: rule.spread.map(|level| level.as_str().to_owned()),
+        demand: row.map_or(0, |r| r.demand),
+        replicas: row.map(|_| state.replicas(id).count() as u32),
+        loaded: row.map(|r| r.loaded),
     }
 }
 
@@ -215,9 +233,13 @@ pub fn queues(state: &State) -> Vec<QueueView> {
     let mut counts: Vec<Count> = vec![Count::default(); state.queues().len()];
     for (job, spec) in state.jobs() {
         let Some(count) = counts.get_mut(job.queue.ix()) else { continue };
-        if job.done() {
+        // A replica is no job of its own: its service is one. What it waits for counts all the same.
+        if job.of.is_some() {
+            let waits = !job.done() && !job.alive();
+            count.milli_waiting += if waits { spec.gang.gpu_share().0 } else { 0 };
+        } else if job.done() {
             count.over += 1;
-        } else if job.alive() {
+        } else if job.alive() || job.phase == Phase::Serving {
             count.running += 1;
         } else {
             count.waiting += 1;
@@ -276,7 +298,7 @@ pub fn rule_of<'a>(policy: &'a Policy, path: &str) -> Option<&'a QueueRule> {
 #[must_use]
 pub fn summary(state: &State) -> Summary {
     let counters = state.counters();
-    let running = state.open_job_ids().filter_map(|id| state.job(id)).filter(|(job, _)| job.alive()).count() as u64;
+    let running = state.running_jobs() as u64;
     let mut summary = Summary {
         now_s: state.now().into(),
         policy: state.policy().map(|p| p.name.clone()).unwrap_or_default(),

@@ -380,6 +380,7 @@ impl Cycle {
         fed && self.exit_when_drained
             && state.open_jobs() > 0
             && state.purchases().next().is_none()
-            && !state.open_job_ids().any(|id| state.job(id).is_some_and(|(job, _)| job.alive()))
+            // A service runs for ever, unless the file cancels it.
+            && !state.open_job_ids().any(|id| state.job(id).is_some_and(|(job, _)| job.alive() && job.of.is_none()))
     }
 }

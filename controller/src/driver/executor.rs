@@ -25,8 +25,10 @@ impl Executor {
 
     /// The world that died with its process. What only it knew of the jobs is in what their specifications carry.
     pub fn recovered(options: WorldOptions, state: &State) -> Executor {
-        let known =
-            state.jobs().filter_map(|(_, spec)| Some(((spec.tenant.clone(), spec.subject.clone()), truth(spec)?)));
+        let known = state
+            .jobs()
+            .filter(|(job, _)| job.of.is_none())
+            .filter_map(|(_, spec)| Some(((spec.tenant.clone(), spec.subject.clone()), truth(spec)?)));
         let truths: Truths = known.collect();
         Executor { world: World::rebuild(options, state, truths) }
     }

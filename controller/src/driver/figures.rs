@@ -63,7 +63,7 @@ impl Figures {
     fn count(&self, engine: &Engine, feed: Option<&Feed>) -> Progress {
         let state = engine.state();
         let counters = state.counters();
-        let running = state.open_job_ids().filter(|id| state.job(*id).is_some_and(|(job, _)| job.alive())).count();
+        let running = state.running_jobs();
         let mut nodes = [0; 3];
         for node in state.nodes() {
             nodes[state.capacity_of(node) as usize] += 1;

@@ -4,6 +4,7 @@
 //! ```text
 //! bytes -> envelope (CloudEvents 1.0, structured, binary or bare) -> by type:
 //!     job.submitted -> submit -> route -> Event::JobSubmitted     job.cancelled -> Event::JobCancelled
+//!     service.demand -> Event::ServiceDemand
 //!     run.*         -> report (token checked)                     anything else -> Rejected
 //! ```
 //!
@@ -15,6 +16,7 @@ mod look;
 mod rejected;
 mod report;
 mod run;
+mod service;
 mod submit;
 #[cfg(test)]
 mod tests;
@@ -186,12 +188,12 @@ impl Intake<'_> {
             }
             kind if kind.starts_with("run.") => report::decode(kind, data, self.key)?,
             "service.demand" => {
-                let message = "services cannot be scaled by demand yet; submit the service as a job";
-                return Err(Rejected::new(RejectCode::UnknownType, "type", message));
+                let (tenant, subject) = (self.caller.tenant.clone(), envelope.subject()?.to_owned());
+                Event::ServiceDemand { tenant, subject, concurrency: service::concurrency(data)? }
             }
             kind => {
                 let message = format!(
-                    "`{}` is not known; send job.submitted, job.cancelled or run.{{progress,checkpointed,completed,failed}}",
+                    "`{}` is not known; send job.submitted, job.cancelled, service.demand or run.{{progress,checkpointed,completed,failed}}",
                     look::shown(kind)
                 );
                 return Err(Rejected::new(RejectCode::UnknownType, "type", message));

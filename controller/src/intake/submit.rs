@@ -9,7 +9,7 @@
 
 use super::envelope::Envelope;
 use super::look::At;
-use super::{Caller, Rejected, canonical, run};
+use super::{Caller, Rejected, canonical, run, service};
 use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
 use forebay_engine::units::{Mib, MilliCpu, Span};
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ const MOST_WORKERS: u32 = 100_000;
 const MOST_GPUS: u64 = 64;
 
 /// Fields of `data` that are read here. What else there is, is carried along.
-const READ: [&str; 14] = [
+const READ: [&str; 15] = [
     "queue",
     "gang",
     "sharing",
@@ -36,6 +36,7 @@ const READ: [&str; 14] = [
     "rerun",
     "spot",
     "restart",
+    "service",
 ];
 
 /// Fields that are known and only carried along.
@@ -59,6 +60,11 @@ pub(super) fn job(
     let gang_at = data.need("gang", "say what it needs, such as {\"workers\":1,\"each\":{\"gpus\":1}}")?;
     let (gang, models) = gang(&gang_at, warnings)?;
     let shared = sharing(&data, &gang)?;
+    let serves = service::read(&data)?;
+    let spot = match serves {
+        Some((_, spot)) => spot,
+        None => data.get("spot").map(|at| at.flag()).transpose()?.unwrap_or(true),
+    };
     let text = |name: &str, most: usize| data.get(name).map(|at| at.word(most).map(str::to_owned)).transpose();
     let span = |name: &str| data.get(name).map(|at| at.span()).transpose();
     if let Some(at) = data.get("run") {
@@ -79,7 +85,8 @@ pub(super) fn job(
         priority: priority.and_then(|n| i32::try_from(n).ok()).unwrap_or(0),
         gang,
         models,
-        spot: data.get("spot").map(|at| at.flag()).transpose()?.unwrap_or(true),
+        spot,
+        service: serves.map(|(rule, _)| rule),
         shares: shared,
         checkpoint: data.get("checkpoint").map(|at| checkpoint(&at)).transpose()?,
         restart: span("restart")?.unwrap_or(Span::ZERO),

@@ -2,7 +2,7 @@
 
 use super::*;
 use forebay_engine::ids::{Attempt, JobId};
-use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, WorkerAsk};
+use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Service, WorkerAsk};
 use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
 use serde_json::json;
 
@@ -168,7 +168,13 @@ fn envelopes_that_are_none_are_rejected() {
         (json!({"type": 3}), RejectCode::BadValue, "type"),
         (json!({"type": "job.deleted", "subject": "a"}), RejectCode::UnknownType, "type"),
         (json!({"type": "status.queued", "subject": "a"}), RejectCode::UnknownType, "type"),
-        (json!({"type": "service.demand", "subject": "a"}), RejectCode::UnknownType, "type"),
+        (json!({"type": "service.demand", "subject": "a"}), RejectCode::Missing, "data.concurrency"),
+        (
+            json!({"type": "service.demand", "subject": "a", "data": {"concurrency": -1}}),
+            RejectCode::BadValue,
+            "data.concurrency",
+        ),
+        (json!({"type": "service.demand", "data": {"concurrency": 1}}), RejectCode::Missing, "subject"),
         (json!({"type": "job.submitted", "data": gang}), RejectCode::Missing, "subject"),
         (json!({"type": "job.submitted", "subject": "", "data": gang}), RejectCode::BadValue, "subject"),
         (json!({"type": "job.submitted", "subject": "a\nb", "data": gang}), RejectCode::BadValue, "subject"),
@@ -189,6 +195,41 @@ fn envelopes_that_are_none_are_rejected() {
     let intake = Intake { caller: &caller, routes: &NoRoutes, key: None };
     assert_eq!(intake.decode(b"{\"type\":").unwrap_err().code, RejectCode::Malformed);
     assert_eq!(intake.decode(&vec![b' '; MOST_BYTES + 1]).unwrap_err().code, RejectCode::TooLarge);
+}
+
+#[test]
+fn services_and_their_demand() {
+    let gang = json!({"each": {"gpus": 1}});
+    let (spec, warnings) = submitted(json!({"gang": gang, "service": {"max": 4, "target": 8}})).unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    assert_eq!(spec.service, Some(Service { min: 1, max: 4, target: 8, spread: None }));
+    assert!(!spec.spot, "never on spot unless told");
+    let told = [
+        json!({"min": 0, "max": 4, "target": 8, "spread": "zone", "spot": true}),
+        json!({"max": 4, "target": 8, "spot": false}),
+    ];
+    let spots = told.map(|service| submitted(json!({"gang": gang, "spot": true, "service": service})).unwrap().0.spot);
+    assert_eq!(spots, [true, false]);
+    assert!(submitted(json!({"gang": gang, "spot": true, "service": {"max": 1, "target": 1}})).unwrap().0.spot);
+    let cases = [
+        (json!({"max": 4}), "data.service.target"),
+        (json!({"target": 4}), "data.service.max"),
+        (json!({"min": 3, "max": 2, "target": 1}), "data.service.max"),
+        (json!({"max": 0, "min": 0, "target": 1}), "data.service.max"),
+        (json!({"max": 10_001, "target": 1}), "data.service.max"),
+        (json!({"max": 1, "target": 0}), "data.service.target"),
+        (json!({"max": 1, "target": 1, "spread": "numa"}), "data.service.spread"),
+        (json!({"max": 1, "target": 1, "maximum": 3}), "data.service.maximum"),
+    ];
+    for (service, path) in cases {
+        let rejected = submitted(json!({"gang": gang, "service": service.clone()})).expect_err(&service.to_string());
+        assert_eq!(rejected.path, path, "{service}: {rejected}");
+    }
+    let ends = json!({"gang": gang, "deadline": "2026-11-22T06:00:00Z", "service": {"max": 1, "target": 1}});
+    assert_eq!(submitted(ends).unwrap_err().path, "data.deadline");
+    let demand = decode(&json!({"type": "service.demand", "subject": "a", "data": {"concurrency": 12}})).unwrap();
+    let (tenant, subject) = ("default".to_owned(), "a".to_owned());
+    assert_eq!(demand.event, Event::ServiceDemand { tenant, subject, concurrency: 12 });
 }
 
 #[test]

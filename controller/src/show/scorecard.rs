@@ -32,7 +32,7 @@ pub fn of(engine: &Engine, refused: u64) -> Scorecard {
     let counters = state.counters();
     let ledger = state.ledger_now();
     let all = ledger.total();
-    let rows = state.jobs().count() as u64;
+    let rows = state.jobs().filter(|(job, _)| job.of.is_none()).count() as u64;
     let over: u64 = counters.outcomes.iter().sum();
     Scorecard {
         policy: state.policy().map(|p| p.name.clone()).unwrap_or_default(),
@@ -74,7 +74,7 @@ fn times(engine: &Engine) -> Scorecard {
     let (mut waits, mut ends) = (Vec::new(), Vec::new());
     let mut by_queue: BTreeMap<String, Vec<_>> = BTreeMap::new();
     let (mut first, mut last) = (Millis::NEVER, Millis(0));
-    for (job, spec) in engine.state().jobs() {
+    for (job, spec) in engine.state().jobs().filter(|(job, _)| job.of.is_none()) {
         first = first.min(job.arrival);
         if let Some(start) = job.first_start {
             waits.push(start.since(job.arrival));

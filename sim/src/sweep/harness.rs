@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use forebay_engine::decision::Decision;
 use forebay_engine::effect::{Action, Effect, StatusKind};
 use forebay_engine::engine::{Engine, Released};
 use forebay_engine::event::{Event, Tick};
@@ -72,6 +73,7 @@ pub(super) struct Harness {
     list: Option<(Millis, Listing)>,
     resumed: bool,
     cancelled_all: bool,
+    hung: u64,
     report: SweepReport,
 }
 
@@ -117,6 +119,7 @@ impl Harness {
             list: None,
             resumed: false,
             cancelled_all: false,
+            hung: 0,
             report,
         }
     }
@@ -280,6 +283,8 @@ impl Harness {
             return Err(self.failure("the journal cannot be written".into()));
         }
         self.resumed = false;
+        let gives_up = |d: &&Decision| matches!(d, Decision::GiveUp { .. });
+        self.hung += unsaved.batch().decisions.iter().filter(gives_up).count() as u64;
         self.checks.batch(unsaved.batch(), self.engine.state(), promised);
         let released = unsaved.saved();
         self.acknowledge(&events);
@@ -322,7 +327,7 @@ impl Harness {
     /// What sources were not told is done comes again. What the world said is gone.
     fn send_again(&mut self, events: Vec<Event>) {
         for event in events.into_iter().rev() {
-            if matches!(event, Event::JobSubmitted(_) | Event::JobCancelled { .. }) {
+            if matches!(event, Event::JobSubmitted(_) | Event::JobCancelled { .. } | Event::ServiceDemand { .. }) {
                 self.inputs.push_front(Input { at: self.now, event });
             }
         }
@@ -481,7 +486,7 @@ impl Harness {
         self.judge()?;
         let state = self.engine.state();
         let mut wrong = Vec::new();
-        for (job, _) in state.jobs() {
+        for (job, _) in state.jobs().filter(|(job, _)| job.of.is_none()) {
             let end = self.checks.ended(job.id);
             let done = self.world.completions(job.id) + self.completions.get(&job.id).copied().unwrap_or_default();
             match end {
@@ -508,6 +513,8 @@ impl Harness {
         let counters = state.counters();
         let books = self.world.books(self.now);
         self.report.preemptions = counters.preemptions;
+        self.report.replicas = counters.replicas;
+        self.report.hung = self.hung;
         self.report.reclaims += books.reclaims;
         self.report.unwarned += books.unwarned;
         self.report.faults = self.channel.tally;

@@ -38,6 +38,10 @@ pub struct SweepReport {
     pub starved: u64,
     /// Runs stopped for others.
     pub preemptions: u64,
+    /// Replicas that services had.
+    pub replicas: u64,
+    /// Runs that hung, and ended with their nodes.
+    pub hung: u64,
     /// Nodes that the cloud took back.
     pub reclaims: u64,
     /// Of these, without a warning.
@@ -78,6 +82,8 @@ impl SweepReport {
             (&mut self.redone, other.redone),
             (&mut self.starved, other.starved),
             (&mut self.preemptions, other.preemptions),
+            (&mut self.replicas, other.replicas),
+            (&mut self.hung, other.hung),
             (&mut self.reclaims, other.reclaims),
             (&mut self.unwarned, other.unwarned),
             (&mut self.crashes, other.crashes),
@@ -120,7 +126,8 @@ impl fmt::Display for SweepReport {
         write!(f, "messages {lost} lost, {twice} doubled, {late} late, ")?;
         writeln!(f, "{} stale lists, {} found by a list", self.stale_lists, self.found_by_list)?;
         let (taken, unwarned) = (self.reclaims, self.unwarned);
-        write!(f, "stops    {} preemptions, {taken} reclaims ({unwarned} without warning)", self.preemptions)
+        write!(f, "stops    {} preemptions, {taken} reclaims ({unwarned} without warning), ", self.preemptions)?;
+        write!(f, "{} hung; services had {} replicas", self.hung, self.replicas)
     }
 }
 

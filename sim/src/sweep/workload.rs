@@ -3,7 +3,7 @@
 //! Never: a job that some policy could not reject; what becomes of it is the engine's business.
 
 use forebay_engine::event::Event;
-use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
+use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, Service, WorkerAsk};
 use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
 
 use crate::policies::QUEUES;
@@ -52,6 +52,9 @@ pub(super) fn random(seed: u64) -> Workload {
     for job in 0..count {
         one(&Dice { seed, job }, &mut workload);
     }
+    for job in 0..below(draw(seed, Draw::Made, 2, 2), 3) {
+        service(&Dice { seed, job: 10_000 + job }, &mut workload);
+    }
     workload.inputs.sort_by_key(|i| i.at);
     workload
 }
@@ -75,6 +78,29 @@ fn one(dice: &Dice, workload: &mut Workload) {
         send(at + Span(dice.roll(7, 2_400_000)), cancelled);
     }
     send(at, Event::JobSubmitted(Box::new(spec)));
+}
+
+/// A service: demand that comes and goes for some hours, and then its end.
+fn service(dice: &Dice, workload: &mut Workload) {
+    let small = |nth, bound| u32::try_from(dice.roll(nth, bound)).unwrap_or(0);
+    let min = small(80, 3);
+    let rule = Service { min, max: (min + small(81, 3)).max(1), target: 1 + small(82, 8), spread: None };
+    let spec = JobSpec { service: Some(rule), spot: dice.one_in(83, 2), deadline: None, ..spec(dice) };
+    let subject = spec.subject.clone();
+    let duration = if dice.one_in(84, 4) { Span(dice.roll(85, 2_400_000)) } else { Span(u64::MAX) };
+    workload.truths.push((subject.clone(), JobTruth { duration, linger: None, ..truth(dice) }));
+    let at = Millis(dice.roll(86, 3_600_000));
+    let ends = at + Span(dice.roll(87, 4 * 3_600_000));
+    for nth in 0..dice.roll(88, 12) {
+        let most = u64::from(rule.max * rule.target) + 3;
+        let concurrency = if dice.one_in(200 + nth, 3) { 0 } else { small(300 + nth, most) };
+        let event = Event::ServiceDemand { tenant: TENANT.into(), subject: subject.clone(), concurrency };
+        // Now and then before it is there, or after it is over.
+        let when = Millis(dice.roll(100 + nth, ends.0 + 600_000));
+        workload.inputs.push(Input { at: when, event });
+    }
+    workload.inputs.push(Input { at, event: Event::JobSubmitted(Box::new(spec)) });
+    workload.inputs.push(Input { at: ends, event: Event::JobCancelled { tenant: TENANT.into(), subject } });
 }
 
 fn spec(dice: &Dice) -> JobSpec {

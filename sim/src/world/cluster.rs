@@ -24,6 +24,8 @@ use super::{Agenda, Due, JobTruth, WorldOptions};
 
 /// A run's end is listed for this long.
 const LISTED: Span = Span::mins(120);
+/// What never ends by itself fails within this time, if it does.
+const LONGEST_TO_FAIL: Span = Span::mins(24 * 60 * 365);
 /// A lingering run reports its idleness this often.
 const IDLE_BEAT: Span = Span::mins(1);
 
@@ -128,6 +130,10 @@ impl Cluster {
         run.frozen = run.frozen.or(Some(now));
         let hangs = chance(draw(options.seed, Draw::Hang, run.whose, u64::from(key.1.0)), options.hang_permille);
         let killed = stop.deadline.max(now + Span(1));
+        let point = draw(options.seed, Draw::Hang, run.whose, u64::MAX - u64::from(key.1.0));
+        if chance(point, options.hang_for_ever_permille) {
+            return;
+        }
         agenda.at(if hangs { killed } else { (now + takes).min(killed) }, Due::Stopped(ix));
     }
 
@@ -172,7 +178,7 @@ impl Cluster {
                 books.lost_to_reclaims += run.share.over(progress - run.saved);
             }
             // A gang that is not up yet is reported when its start comes to nothing.
-            if !run.alive() && run.started {
+            if !run.alive() && (run.started || run.stopping) {
                 run.last_word = Some(stopped(run.key, None));
                 self.end(at, ix, RunStatus::Dead, books);
             }
@@ -237,6 +243,14 @@ impl Cluster {
             run.broken = true;
             run.frozen = Some(since);
         }
+    }
+
+    /// Marks a resumed run as one that was told to stop long ago, and never will have said that it has.
+    pub(super) fn hung(&mut self, key: (JobId, Attempt), since: Millis) {
+        let Some(&ix) = self.by_key.get(&key) else { return };
+        let run = &mut self.runs[ix];
+        run.stopping = true;
+        run.frozen = run.frozen.or(Some(since));
     }
 
     /// A job's durable progress, for a rebuilt world.
@@ -336,7 +350,10 @@ impl Cluster {
         let run = &self.runs[ix];
         if run.fails() {
             let point = below(draw(options.seed, Draw::FailPoint, run.whose, attempt), 1000);
-            agenda.at(run.work_from + Span(left.0.saturating_mul(point) / 1000), Due::Fails(ix));
+            agenda.at(run.work_from + Span(left.min(LONGEST_TO_FAIL).0.saturating_mul(point) / 1000), Due::Fails(ix));
+            return;
+        }
+        if finish == Millis::NEVER {
             return;
         }
         if run.completion == Completion::All || run.workers.len() < 2 {

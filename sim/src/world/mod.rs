@@ -64,6 +64,8 @@ pub struct WorldOptions {
     pub no_boot_permille: u16,
     /// Stops whose clean-up hangs until the deadline, in 1/1000.
     pub hang_permille: u16,
+    /// Stops whose clean-up hangs until its node is gone, in 1/1000.
+    pub hang_for_ever_permille: u16,
     /// On-demand is out of stock in these intervals.
     pub on_demand_out: Vec<(Millis, Millis)>,
     /// Runs save on the whole multiples of this, so that many reports share an instant.
@@ -99,6 +101,7 @@ impl WorldOptions {
             slow_boot_permille: 0,
             no_boot_permille: 0,
             hang_permille: 0,
+            hang_for_ever_permille: 0,
             on_demand_out: Vec::new(),
             beat: Span::mins(1),
         }
@@ -123,6 +126,12 @@ pub struct JobTruth {
 }
 
 impl JobTruth {
+    /// A replica of a service: it does not end by itself.
+    #[must_use]
+    pub fn endless() -> JobTruth {
+        JobTruth::lasting(Span(u64::MAX))
+    }
+
     /// A job that runs for so long and is done.
     #[must_use]
     pub fn lasting(duration: Span) -> JobTruth {
@@ -261,7 +270,7 @@ impl World {
             }
             Action::Terminate { instance, .. } => {
                 if let Some(at) = self.cloud.terminate(now, instance, &self.options, &mut self.agenda) {
-                    self.check_idle(at);
+                    self.check_idle(at, state);
                 }
             }
             Action::Start { job, attempt, workers, resume_from } => {
@@ -387,8 +396,7 @@ impl World {
 
     fn start(&mut self, now: Millis, order: &cluster::Order<'_>, state: &State) {
         let Some((_, spec)) = state.job(order.job) else { return };
-        let truth = self.truths.get(&(spec.tenant.clone(), spec.subject.clone())).copied();
-        let truth = truth.unwrap_or_else(|| JobTruth::lasting(spec.expected.unwrap_or(Span::mins(1))));
+        let truth = self.truth(order.job, state);
         let places = order.workers.iter().map(|w| {
             let instance = state.node(w.node).and_then(|n| n.instance.as_deref());
             (instance.and_then(|i| self.cloud.find(i)).filter(|ix| self.cloud.usable(*ix)), w)
@@ -399,8 +407,21 @@ impl World {
         self.violations.append(&mut self.cluster.violations);
     }
 
-    fn check_idle(&mut self, ix: usize) {
-        if let Some((job, attempt)) = self.cluster.working_on(ix) {
+    /// What is true of a job. A replica's is its service's, and without one it never ends.
+    fn truth(&self, job: JobId, state: &State) -> JobTruth {
+        let Some((row, spec)) = state.job(job) else { return JobTruth::endless() };
+        let whose = row.of.and_then(|service| state.job(service)).map_or(spec, |(_, service)| service);
+        let truth = self.truths.get(&(whose.tenant.clone(), whose.subject.clone())).copied();
+        truth.unwrap_or_else(|| match row.of {
+            Some(_) => JobTruth::endless(),
+            None => JobTruth::lasting(spec.expected.unwrap_or(Span::mins(1))),
+        })
+    }
+
+    fn check_idle(&mut self, ix: usize, state: &State) {
+        // One that has hung never heard of its stop, or never will have said so: its node's end is its own.
+        let hung = |job: JobId| state.job(job).is_some_and(|(row, _)| row.hung);
+        if let Some((job, attempt)) = self.cluster.working_on(ix).filter(|(job, _)| !hung(*job)) {
             self.violations.push(format!("terminated a node under {job} {attempt} while it was at work"));
         }
     }

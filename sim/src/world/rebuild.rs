@@ -5,11 +5,10 @@
 use forebay_engine::state::State;
 use forebay_engine::state::jobs::Phase;
 use forebay_engine::state::nodes::NodePhase;
-use forebay_engine::units::Span;
 
 use super::cloud::Instance;
 use super::run::Run;
-use super::{Due, JobTruth, World};
+use super::{Due, World};
 
 /// Instances that claims name: booting, ready or ending.
 pub(super) fn instances(world: &mut World, state: &State) {
@@ -38,8 +37,7 @@ pub(super) fn runs(world: &mut World, state: &State) {
         world.cluster.remember(id, job.progress);
         let stopping = matches!(job.phase, Phase::Stopping { .. });
         let Some(since) = job.running_since.filter(|_| stopping || job.phase == Phase::Running) else { continue };
-        let truth = world.truths.get(&(spec.tenant.clone(), spec.subject.clone())).copied();
-        let truth = truth.unwrap_or_else(|| JobTruth::lasting(spec.expected.unwrap_or(Span::mins(1))));
+        let truth = world.truth(id, state);
         let places = job.places.iter().map(|place| {
             let instance = state.node(place.node).and_then(|n| n.instance.as_deref());
             (instance.and_then(|i| world.cloud.find(i)), place)
@@ -50,6 +48,9 @@ pub(super) fn runs(world: &mut World, state: &State) {
         // Before the first save the restart counts; after it work went on at once.
         let from = if job.saved_at <= since { since + spec.restart } else { job.saved_at };
         world.cluster.resume(run, from, &world.options, &mut world.agenda);
+        if job.hung {
+            world.cluster.hung(key, job.since);
+        }
         for &worker in &job.workers_done {
             world.cluster.worker_done(key, worker);
         }

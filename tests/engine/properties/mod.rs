@@ -13,6 +13,7 @@ mod life;
 mod patience;
 mod placing;
 mod quota;
+mod serve;
 mod victims;
 
 use proptest::strategy::Strategy;
