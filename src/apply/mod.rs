@@ -11,6 +11,7 @@
 
 mod decided;
 mod facts;
+mod shrunk;
 
 pub(crate) use decided::decision;
 pub(crate) use facts::event;
@@ -107,6 +108,7 @@ fn vacate(state: &mut State, id: JobId, running: bool) {
     }
     state.edit_job(id, |job| {
         job.places.clear();
+        job.numbers.clear();
         job.pool = None;
         job.share = crate::units::MilliGpu(0);
     });
@@ -153,6 +155,8 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
         job.idle_reported = None;
         job.running_since = None;
         job.workers_done.clear();
+        job.left.clear();
+        job.leaving = None;
     });
 }
 

@@ -13,5 +13,7 @@ pub(crate) mod drain;
 pub(crate) mod order;
 pub(crate) mod place;
 pub(crate) mod preempt;
+mod reclaim;
+mod victims;
 pub(crate) mod provision;
 pub(crate) mod settle;

@@ -14,6 +14,7 @@ pub mod names;
 pub mod nodes;
 pub(crate) mod places;
 pub mod quota;
+pub(crate) mod shares;
 pub mod undo;
 
 use crate::catalog::CapacityType;
@@ -110,6 +111,8 @@ pub struct Counters {
     pub orphans: u64,
     /// Jobs that ended after their deadline, or not at all by then.
     pub deadline_misses: u64,
+    /// Times that workers of an elastic gang were asked to leave.
+    pub shrinks: u64,
 }
 
 /// What is held against ceilings, over all and by pool.

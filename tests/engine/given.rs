@@ -96,7 +96,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             pool.ceiling = ceiling(&mut w);
             policy.pools.push(pool);
         }
-        // tier NAME [priority=] [buys=] [by=a,b] [min-run=] [longest=]: a known one is changed
+        // tier NAME [priority=] [buys=] [by=a,b] [min-run=] [longest=] [share=] (thousandths): a known one is changed
         "tier" => {
             let at = policy.tier_named(w.at(0)).map_or(policy.tiers.len(), TierId::ix);
             if at == policy.tiers.len() {
@@ -110,13 +110,15 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             tier.stoppable_by = by.unwrap_or_else(|| tier.stoppable_by.clone());
             tier.min_run = w.time("min-run").map_or(tier.min_run, Span);
             tier.max_run_while_others_wait = w.time("longest").map(Span);
+            tier.min_share = w.number("share").unwrap_or(tier.min_share);
         }
-        // quota NAME [under=] POOL=nominal[/borrow[/lend]], `-` for without bound
+        // quota NAME [under=] [weight=] (thousandths) POOL=nominal[/borrow[/lend]], `-` for without bound
         "quota" => {
             let parent = w.take("under").map(|p| {
                 let at = policy.quotas.iter().position(|q| q.name == p);
                 QuotaId(at.expect("a quota told before") as u16)
             });
+            let weight = w.number("weight").unwrap_or(1000);
             let mut limits = BTreeMap::new();
             for (pool, value) in w.rest() {
                 let at = policy.pools.iter().position(|p| p.name == pool);
@@ -132,7 +134,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
                 let limit = QuotaLimit { nominal, borrow, lend };
                 limits.insert(PoolId(at.expect("a pool told before") as u16), limit);
             }
-            policy.quotas.push(QuotaNode { name: w.at(0).into(), parent, limits, ..QuotaNode::default() });
+            policy.quotas.push(QuotaNode { name: w.at(0).into(), parent, limits, weight, ..QuotaNode::default() });
         }
         "queue" => {
             let rule = queue_rule(policy, &mut w);

@@ -32,6 +32,12 @@ stories! {
     drains_to_zero
     effects_repeated
     elastic_gang
+    elastic_gang_shrinks_for_a_lender
+    elastic_gang_shrinks_instead_of_dying
+    elastic_gang_survives_a_lost_node
+    elastic_gang_survives_a_node_fault
+    elastic_victim_shrinks
+    fair_share_in_a_cohort_stops_the_greedier
     final_exit_codes
     forbidden_submitter
     fractions_share_with_consent
@@ -39,18 +45,24 @@ stories! {
     gang_whole_or_not
     keep_ready
     keep_ready_after_stock_out
+    kept_quota_survives_a_failed_launch
     late_completion_of_a_survivor
     leader_done_while_being_stopped
+    leader_is_never_let_go
+    lender_gets_its_quota_back
+    lender_takes_only_what_is_borrowed
     lingering_stopped
     lingering_warned
     longest_run
     longest_run_while_others_wait
+    min_share_is_left_alone
     moved_to_cheaper
     no_sharing_pool
     node_lost_under_a_gang
     one_model_a_gang
     order_tier_priority_arrival
     orphan_given_back
+    overdue_gives_way_to_any_higher_tier
     partial_launch
     partial_launch_of_a_line
     preempted_from_checkpoint
@@ -77,6 +89,7 @@ stories! {
     undeclared_share
     victims_dearest_back_first
     victims_tried_back
+    weight_counts_in_a_cohort
     why_waits_for_preemption
     why_while_stopping
     work_back_undrains
