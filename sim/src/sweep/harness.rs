@@ -508,6 +508,7 @@ impl Harness {
         let counters = state.counters();
         let books = self.world.books(self.now);
         self.report.preemptions = counters.preemptions;
+        self.report.shrinks = counters.shrinks;
         self.report.reclaims += books.reclaims;
         self.report.unwarned += books.unwarned;
         self.report.faults = self.channel.tally;

@@ -38,6 +38,8 @@ pub struct SweepReport {
     pub starved: u64,
     /// Runs stopped for others.
     pub preemptions: u64,
+    /// Times that a gang was asked to go on with fewer workers.
+    pub shrinks: u64,
     /// Nodes that the cloud took back.
     pub reclaims: u64,
     /// Of these, without a warning.
@@ -78,6 +80,7 @@ impl SweepReport {
             (&mut self.redone, other.redone),
             (&mut self.starved, other.starved),
             (&mut self.preemptions, other.preemptions),
+            (&mut self.shrinks, other.shrinks),
             (&mut self.reclaims, other.reclaims),
             (&mut self.unwarned, other.unwarned),
             (&mut self.crashes, other.crashes),
@@ -120,7 +123,8 @@ impl fmt::Display for SweepReport {
         write!(f, "messages {lost} lost, {twice} doubled, {late} late, ")?;
         writeln!(f, "{} stale lists, {} found by a list", self.stale_lists, self.found_by_list)?;
         let (taken, unwarned) = (self.reclaims, self.unwarned);
-        write!(f, "stops    {} preemptions, {taken} reclaims ({unwarned} without warning)", self.preemptions)
+        write!(f, "stops    {} preemptions, {} shrinks, ", self.preemptions, self.shrinks)?;
+        write!(f, "{taken} reclaims ({unwarned} without warning)")
     }
 }
 
