@@ -81,6 +81,8 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             | Decision::Defer { job, .. }
             | Decision::Due { job }
             | Decision::Late { job }
+            | Decision::Shrink { job, .. }
+            | Decision::Keep { job, .. }
             | Decision::WarnLingering { job, .. } => {
                 jobs.insert(*job);
             }
@@ -119,7 +121,7 @@ fn job_row(state: &State, job: &Job, found: &mut Vec<String>) {
     if holds != job.pool.is_some() {
         found.push(format!("{id} is {:?} but its quota is in {:?}", job.phase, job.pool));
     }
-    let out = matches!(job.phase, Phase::Starting | Phase::Stopping { .. });
+    let out = matches!(job.phase, Phase::Starting | Phase::Stopping { .. }) || job.leaving.is_some();
     if out != job.effect.is_some() {
         found.push(format!("{id} is {:?} and its effect is {:?}", job.phase, job.effect));
     }
@@ -135,6 +137,12 @@ fn job_row(state: &State, job: &Job, found: &mut Vec<String>) {
             }
             Some(_) => {}
         }
+    }
+    if job.alive() && job.numbers.len() != job.places.len() {
+        found.push(format!("{id} has places {:?} for the workers {:?}", job.places, job.numbers));
+    }
+    if job.leaving.is_some() && job.phase != Phase::Running {
+        found.push(format!("{id} is {:?} and workers are to leave it: {:?}", job.phase, job.leaving));
     }
     let whole = matches!(job.phase, Phase::Booked | Phase::Starting | Phase::Running) && job.broken.is_none();
     if whole && !gang_whole(state, job) {
@@ -417,9 +425,13 @@ fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
         (kept.by_identity != rebuilt.by_identity, "by_identity"),
         (kept.open_jobs != rebuilt.open_jobs, "open_jobs"),
         (kept.holding != rebuilt.holding, "holding"),
-        (kept.used != rebuilt.used, "used"),
         (kept.ageing != rebuilt.ageing, "ageing"),
         (kept.replicas != rebuilt.replicas, "replicas"),
+        (kept.guards != rebuilt.guards, "guards"),
+        (kept.running_in != rebuilt.running_in, "running_in"),
+        (kept.ending != rebuilt.ending, "ending"),
+        (kept.kept != rebuilt.kept, "kept"),
+        (kept.in_use != rebuilt.in_use, "in_use"),
     ];
     differs.iter().find(|d| d.0).map_or("nothing", |d| d.1)
 }

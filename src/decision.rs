@@ -6,6 +6,7 @@
 use crate::effect::{Terms, WorkerPlace};
 use crate::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::reason::Reason;
+use crate::state::jobs::Kept;
 use crate::units::{Millis, Span};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -124,6 +125,24 @@ pub enum Decision {
         /// Killed at the latest then.
         deadline: Millis,
     },
+    /// preempt, settle: workers leave an elastic gang; the rest goes on.
+    Shrink {
+        /// Which job.
+        job: JobId,
+        /// Why.
+        cause: StopCause,
+        /// Which of its workers, by their numbers.
+        leave: Vec<u32>,
+        /// Killed at the latest then.
+        deadline: Millis,
+    },
+    /// preempt: quota that others give back is kept for a job until it runs.
+    Keep {
+        /// For which job.
+        job: JobId,
+        /// How much, where.
+        kept: Kept,
+    },
     /// preempt: what these nodes free is kept for a job until then.
     Reserve {
         /// For which job.
@@ -188,7 +207,7 @@ pub enum Outcome {
 /// Which row an effect belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum EffectOf {
-    /// A start or a stop.
+    /// A start, a stop or a shrinking.
     Job(JobId),
     /// A termination.
     Node(NodeId),

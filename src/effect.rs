@@ -69,8 +69,8 @@ pub enum Action {
         job: JobId,
         /// Which run of it.
         attempt: Attempt,
-        /// Which of its workers, by their places.
-        leave: Vec<WorkerPlace>,
+        /// Which of its workers, by their numbers: their positions in the start.
+        leave: Vec<u32>,
         /// Killed at the latest then.
         deadline: Millis,
     },

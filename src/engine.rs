@@ -312,7 +312,7 @@ pub(crate) fn terminate(state: &State, id: crate::ids::NodeId) -> Option<Effect>
     Some(Effect { id: effect.id, action: Action::Terminate { node: id, instance } })
 }
 
-/// The start or stop of a job, if one is out.
+/// The start, stop or shrinking of a job, if one is out.
 pub(crate) fn start_or_stop(state: &State, id: JobId) -> Option<Effect> {
     let job = state.jobs.get(id.ix())?;
     let effect = job.effect?;
@@ -322,6 +322,11 @@ pub(crate) fn start_or_stop(state: &State, id: JobId) -> Option<Effect> {
         }
         Phase::Stopping { deadline, checkpoint, .. } => {
             Action::Stop { job: id, attempt: job.attempt, checkpoint, deadline }
+        }
+        Phase::Running => {
+            let leaving = job.leaving.clone()?;
+            let (leave, deadline) = (leaving.workers, leaving.deadline);
+            Action::Shrink { job: id, attempt: job.attempt, leave, deadline }
         }
         _ => return None,
     };

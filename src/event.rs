@@ -125,12 +125,16 @@ pub enum Event {
         /// For how long the idleness has been observed.
         idle: Span,
     },
-    /// A worker or more of an elastic gang have left on request; the rest goes on.
+    /// Workers of an elastic gang are gone, on request or because a node failed under them; the rest goes on.
     RunShrunk {
         /// Which job.
         job: JobId,
         /// Which run of it.
         attempt: Attempt,
+        /// All that have left this run so far, by their numbers: said again, it says the same.
+        left: Vec<u32>,
+        /// The node to blame, if nobody asked them to leave.
+        node_fault: Option<NodeId>,
     },
     /// So many requests at once are a service's demand now.
     ServiceDemand {

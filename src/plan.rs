@@ -2,6 +2,7 @@
 //!
 //! Never: a rule of its own. Each stage is a file in `stage/`.
 
+use crate::decision::StopCause;
 use crate::engine::{Engine, Parked};
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
@@ -221,11 +222,15 @@ fn book(
 }
 
 fn victims_of(engine: &Engine, job: JobId) -> u32 {
-    let stopping = |id: &JobId| {
-        let phase = engine.state.jobs[id.ix()].phase;
-        matches!(phase, Phase::Stopping { cause: crate::decision::StopCause::Preempted { by }, .. } if by == job)
+    let ends_for = |id: &&JobId| {
+        let row = &engine.state.jobs[id.ix()];
+        let cause = match row.phase {
+            Phase::Stopping { cause, .. } => Some(cause),
+            _ => row.leaving.as_ref().map(|l| l.cause),
+        };
+        matches!(cause, Some(StopCause::Preempted { by } | StopCause::QuotaReclaimed { by }) if by == job)
     };
-    engine.state.ix.open_jobs.iter().filter(|id| stopping(id)).count() as u32
+    engine.state.ix.ending.iter().filter(ends_for).count() as u32
 }
 
 /// Why a job is where it is.
@@ -252,7 +257,8 @@ fn why_serving(engine: &Engine, id: JobId) -> Option<Reason> {
 /// The head of a line has the line's reason; those behind it have their position.
 fn why_queued(engine: &Engine, id: JobId) -> Reason {
     let job = &engine.state.jobs[id.ix()];
-    if job.reserved_until.is_some_and(|until| until > engine.state.now) {
+    let victims = if job.kept.is_some() { victims_of(engine, id) } else { 0 };
+    if victims > 0 || job.reserved_until.is_some_and(|until| until > engine.state.now) {
         return Reason::WaitingForPreemption { victims: victims_of(engine, id) };
     }
     let key = crate::state::index::OrderKey::of(job, engine.state.ix.ageing);

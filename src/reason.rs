@@ -134,6 +134,11 @@ pub enum Reason {
     Reclaimed,
     /// It was moved to cheaper capacity.
     Moved,
+    /// It runs on with fewer workers than it started with.
+    Shrunk {
+        /// So many.
+        workers: u32,
+    },
     /// A queue within its quota took back what this one's had borrowed.
     QuotaReclaimed {
         /// The queue of the job for which.
@@ -250,6 +255,7 @@ impl Reason {
             Reason::PreemptedBy { .. } => "PreemptedBy",
             Reason::Reclaimed => "Reclaimed",
             Reason::Moved => "Moved",
+            Reason::Shrunk { .. } => "Shrunk",
             Reason::NodeLost => "NodeLost",
             Reason::StartTimeout => "StartTimeout",
             Reason::MaxRun { .. } => "MaxRun",
@@ -363,6 +369,7 @@ impl fmt::Display for Reason {
             Reason::Starting => f.write_str("its workers are being started"),
             Reason::PreemptedBy { .. } => f.write_str("stopped for a job of a higher tier"),
             Reason::Reclaimed => f.write_str("the cloud took back a node under it"),
+            Reason::Shrunk { workers } => write!(f, "workers were taken from it: it runs on with {workers}"),
             Reason::Moved => f.write_str("moved to cheaper capacity, from its checkpoint on"),
             Reason::NodeLost => f.write_str("a node under it failed"),
             Reason::StartTimeout => f.write_str("its workers did not start in time"),

@@ -184,6 +184,7 @@ fn tiers(pick: &dyn Fn(u64, u64) -> u64) -> Vec<Tier> {
     for (nth, tier) in (33u64..).zip(&mut tiers) {
         tier.min_run = Span::secs(60 * pick(nth, 5));
         tier.min_share = [0, 0, 100, 300][index(pick(570 + nth, 4))];
+        tier.max_run_while_others_wait = (pick(nth + 475, 4) == 0).then_some(Span::mins(10));
     }
     tiers
 }
@@ -193,12 +194,13 @@ fn quotas(pick: &dyn Fn(u64, u64) -> u64, pools: &[PoolId]) -> Vec<QuotaNode> {
     let mut nodes = vec![quota("org", None)];
     for (nth, name) in (0u64..).zip(["org/a", "org/b", "org/c"]) {
         let mut node = quota(name, Some(QuotaId(0)));
+        node.weight = [1000, 1000, 2000, 500][index(pick(480 + nth, 4))];
         for &pool in pools {
             let at = 40 + nth * 10 + u64::from(pool.0) * 100;
             node.limits.insert(
                 pool,
                 QuotaLimit {
-                    nominal: MilliGpu::whole(4 + pick(at, 12)),
+                    nominal: MilliGpu::whole(pick(at, 12)),
                     borrow: [Some(MilliGpu(0)), Some(MilliGpu::whole(4)), None][index(pick(at + 1, 3))],
                     lend: [None, Some(MilliGpu(0)), Some(MilliGpu::whole(2))][index(pick(at + 2, 3))],
                 },

@@ -10,7 +10,7 @@ use crate::engine::{launch, start_or_stop, terminate};
 use crate::ids::{Attempt, JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
 use crate::policy::WhenLate;
 use crate::reason::Reason;
-use crate::state::jobs::{Ending, OpenEffect, Phase, Wait};
+use crate::state::jobs::{Ending, Leaving, OpenEffect, Phase, Wait};
 use crate::state::nodes::{NodePhase, Purchase};
 use crate::state::places::{nodes_of, share_of};
 use crate::state::services::replica;
@@ -50,6 +50,10 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         Decision::Stop { job, cause, checkpoint, deadline } => {
             return stop(state, *job, *cause, (*checkpoint, *deadline), seq);
         }
+        Decision::Shrink { job, cause, leave, deadline } => {
+            return shrink(state, *job, *cause, (leave, *deadline), seq);
+        }
+        Decision::Keep { job, kept } => state.edit_job(*job, |row| row.kept = Some(*kept)),
         Decision::Reserve { job, nodes, until } => reserve(state, *job, nodes, *until),
         Decision::Release { node } => {
             state.edit_node(*node, |row| row.reserved = None);
@@ -148,6 +152,9 @@ fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason
     if state.jobs[job.ix()].reserved_until.is_some() {
         release_all(state, job);
     }
+    if state.jobs[job.ix()].kept.is_some() {
+        state.freed += 1;
+    }
     let now = state.now;
     state.edit_job(job, |row| {
         row.phase = Phase::Done { outcome };
@@ -155,6 +162,7 @@ fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason
         row.ended = Some(now);
         row.reason = reason;
         row.must_end_by = Millis::NEVER;
+        row.kept = None;
     });
     // What the executor needed is not needed any more; the identity and its digest stay.
     state.specs[job.ix()].run = Vec::new();
@@ -248,6 +256,10 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     if !said && state.jobs[job.ix()].first_start.is_none() {
         state.count_entry(queue, share);
     }
+    take_kept(state, job, pool);
+    if may_be_taken_back(state, job, pool) {
+        state.freed += 1;
+    }
     if state.jobs[job.ix()].reserved_until.is_some() {
         release_all(state, job);
     }
@@ -267,6 +279,28 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     }
 }
 
+/// What was kept for another job of the class goes to the one that is booked first: they ask the same.
+fn take_kept(state: &mut State, job: JobId, pool: PoolId) {
+    let (class, own) = (state.jobs[job.ix()].class, state.jobs[job.ix()].kept);
+    let same = |id: &JobId| {
+        let row = &state.jobs[id.ix()];
+        *id != job && row.class == class && row.kept.is_some_and(|k| k.pool == pool)
+    };
+    let other = if own.is_some() { None } else { state.ix.kept.iter().copied().find(same) };
+    let Some(other) = other else { return };
+    let kept = state.jobs[other.ix()].kept;
+    state.edit_job(other, |row| row.kept = None);
+    state.edit_job(job, |row| row.kept = kept);
+}
+
+/// Whether what a job takes makes somebody more stoppable than before: its queue borrows, or its tier has a share of its own.
+fn may_be_taken_back(state: &State, job: JobId, pool: PoolId) -> bool {
+    let row = &state.jobs[job.ix()];
+    let tier = state.policy.as_deref().and_then(|p| p.tiers.get(row.tier.ix()));
+    let rule = state.queues[row.queue.ix()].rule.as_ref();
+    tier.is_some_and(|t| t.min_share > 0) || rule.is_some_and(|r| state.quota.borrows(r.quota, pool))
+}
+
 fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
     let now = state.now;
     let timeout = state.lifecycle().start_timeout;
@@ -279,6 +313,7 @@ fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
         row.since = now;
         row.attempt = Attempt(row.attempt.0 + 1);
         row.workers = row.places.len() as u32;
+        row.numbers = (0..row.workers).collect();
         row.resume_from = row.progress;
         row.effect = Some(effect);
         row.must_end_by = now + timeout;
@@ -334,7 +369,10 @@ fn stop(
         // That its criterion is met is not forgotten, whatever it is stopped for.
         row.broken = row.broken.filter(|b| *b == StopCause::Completed);
         row.idle_reported = None;
+        row.leaving = None;
     });
+    // What is about to be free counts where quota is wanted back.
+    state.freed += 1;
     let for_another =
         matches!(cause, StopCause::Preempted { .. } | StopCause::QuotaReclaimed { .. } | StopCause::Overran { .. });
     state.counters.preemptions += u64::from(for_another);
@@ -342,6 +380,25 @@ fn stop(
     if cause.takes() {
         say(state, job, StatusKind::Preempting, reason);
     }
+    start_or_stop(state, job)
+}
+
+fn shrink(
+    state: &mut State,
+    job: JobId,
+    cause: StopCause,
+    (leave, deadline): (&[u32], Millis),
+    seq: Seq,
+) -> Option<Effect> {
+    let effect = out(state, seq);
+    let reason = why_stopped(state, job, cause);
+    state.edit_job(job, |row| {
+        row.leaving = Some(Leaving { workers: leave.to_vec(), cause, deadline });
+        row.effect = Some(effect);
+        row.reason = reason;
+    });
+    state.counters.shrinks += 1;
+    state.freed += 1;
     start_or_stop(state, job)
 }
 

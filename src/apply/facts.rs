@@ -2,6 +2,7 @@
 //!
 //! Never: trusts. Reports count only for the attempt that is alive; repeats and late ones change nothing.
 
+use super::shrunk::{drop_workers, shrunk};
 use super::{end_run, may_become_ready, say, say_refused, take_seq, unbook_all_on};
 use crate::catalog::CapacityType;
 use crate::decision::StopCause;
@@ -39,8 +40,9 @@ pub(crate) fn event(state: &mut State, event: &Event) {
         Event::RunStopped { job, attempt, progress } => stopped(state, *job, *attempt, *progress),
         Event::RunIdle { job, attempt, idle } => idle_run(state, *job, *attempt, *idle),
         Event::ServiceDemand { tenant, subject, concurrency } => demanded(state, tenant, subject, *concurrency),
-        // Nothing asks for these yet.
-        Event::RunShrunk { .. } | Event::NodePlaced { .. } => ignore(state),
+        Event::RunShrunk { job, attempt, left, node_fault } => shrunk(state, *job, *attempt, left, *node_fault),
+        // Nothing asks for it yet.
+        Event::NodePlaced { .. } => ignore(state),
         Event::PriceChanged { offering, price } => price_changed(state, *offering, *price),
     }
 }
@@ -61,7 +63,7 @@ fn demanded(state: &mut State, tenant: &str, subject: &str, concurrency: u32) {
     }
 }
 
-fn ignore(state: &mut State) {
+pub(super) fn ignore(state: &mut State) {
     state.counters.ignored_events += 1;
 }
 
@@ -150,6 +152,11 @@ pub(super) fn new_job(state: &State, id: JobId, class: ClassId, priority: i32) -
         patience: state.patience(shape.queue, state.now),
         of: None,
         hung: false,
+        numbers: Vec::new(),
+        left: Vec::new(),
+        leaving: None,
+        kept: None,
+        overdue_at: Millis::NEVER,
     }
 }
 
@@ -297,11 +304,16 @@ fn lose_workers(state: &mut State, job: JobId, node: NodeId, cause: StopCause) {
         return;
     }
     let others = row.places.iter().any(|p| p.node != node);
+    let gone = row.numbers_on(node);
+    if others && row.goes_on_without(&state.specs[job.ix()], &gone) {
+        return drop_workers(state, job, &gone);
+    }
     if others {
         // Its share and quota stay until the run has ended; its time since the last checkpoint is lost whatever follows.
         state.cost_out(job);
         state.edit_job(job, |job| {
             job.places.retain(|p| p.node != node);
+            job.numbers.retain(|n| !gone.contains(n));
             if job.broken.is_none() {
                 job.broken = Some(cause);
             }
@@ -401,6 +413,8 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) {
         job.patience = None;
         job.must_end_by = now + max_run;
         job.protected_until = now + protect;
+        job.overdue_at = if longest == Span(u64::MAX) { Millis::NEVER } else { now + longest };
+        job.kept = None;
     });
     loaded(state, id);
     if protect == Span::ZERO {
@@ -443,15 +457,19 @@ fn completed(state: &mut State, id: JobId, attempt: Attempt, worker: Option<u32>
         return end_run(state, id, Ending::Completed);
     };
     let (completion, workers) = (state.specs[id.ix()].completion, state.jobs[id.ix()].workers);
-    if worker >= workers {
+    // Who has left and had finished before still counts where anyone does.
+    let left = state.jobs[id.ix()].left.contains(&worker);
+    if worker >= workers || (left && completion != Completion::Any) {
         return ignore(state);
     }
     state.edit_job(id, |job| {
-        if let Err(at) = job.workers_done.binary_search(&worker) {
+        if let Err(at) = job.workers_done.binary_search(&worker)
+            && !left
+        {
             job.workers_done.insert(at, worker);
         }
         let met = match completion {
-            Completion::All => job.workers_done.len() as u32 >= workers,
+            Completion::All => job.all_finished(),
             Completion::Leader => job.workers_done.contains(&0),
             Completion::Any => true,
         };
@@ -460,7 +478,7 @@ fn completed(state: &mut State, id: JobId, attempt: Attempt, worker: Option<u32>
         }
     });
     // All that ever ran have finished: nobody is left to be stopped.
-    if state.jobs[id.ix()].workers_done.len() as u32 >= workers {
+    if state.jobs[id.ix()].all_finished() {
         end_run(state, id, Ending::Completed);
     }
 }
@@ -470,11 +488,7 @@ fn failed(state: &mut State, id: JobId, attempt: Attempt, code: i32, blame: Opti
         return ignore(state);
     }
     if let Some(node) = blame {
-        let limit = state.lifecycle().quarantine_after;
-        state.edit_node(node, |row| {
-            row.faults += 1;
-            row.condemned |= row.faults >= limit;
-        });
+        blamed(state, node);
     }
     let how = match (state.jobs[id.ix()].phase, blame) {
         (Phase::Stopping { cause, .. }, _) => Ending::Stopped { cause },
@@ -482,6 +496,15 @@ fn failed(state: &mut State, id: JobId, attempt: Attempt, code: i32, blame: Opti
         (_, None) => Ending::Failed { code },
     };
     end_run(state, id, how);
+}
+
+/// A fault of a node. So many quarantine it.
+pub(super) fn blamed(state: &mut State, node: NodeId) {
+    let limit = state.lifecycle().quarantine_after;
+    state.edit_node(node, |row| {
+        row.faults += 1;
+        row.condemned |= row.faults >= limit;
+    });
 }
 
 fn stopped(state: &mut State, id: JobId, attempt: Attempt, progress: Option<Span>) {
@@ -500,7 +523,7 @@ fn stopped(state: &mut State, id: JobId, attempt: Attempt, progress: Option<Span
     let how = match (job.phase, job.broken) {
         (_, Some(StopCause::Completed)) => Ending::Stopped { cause: StopCause::Completed },
         (Phase::Stopping { cause, .. }, _) | (_, Some(cause)) => Ending::Stopped { cause },
-        _ => Ending::Dropped,
+        _ => job.leaving.as_ref().map_or(Ending::Dropped, |l| Ending::Stopped { cause: l.cause }),
     };
     end_run(state, id, how);
 }

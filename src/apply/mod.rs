@@ -11,6 +11,7 @@
 
 mod decided;
 mod facts;
+mod shrunk;
 
 pub(crate) use decided::decision;
 pub(crate) use facts::event;
@@ -129,6 +130,7 @@ fn vacate(state: &mut State, id: JobId, running: bool) {
     }
     state.edit_job(id, |job| {
         job.places.clear();
+        job.numbers.clear();
         job.pool = None;
         job.share = crate::units::MilliGpu(0);
     });
@@ -183,6 +185,8 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
         job.running_since = None;
         job.workers_done.clear();
         job.hung = false;
+        job.left.clear();
+        job.leaving = None;
     });
 }
 

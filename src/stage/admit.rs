@@ -4,15 +4,17 @@
 //!
 //! Never: looks at what is free. That is place's.
 
-use super::{afford, place, provision};
+use super::{afford, place, provision, reclaim};
 use crate::catalog::CapacityType;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::job::Gang;
 use crate::policy::{Buys, WhenLate};
 use crate::reason::Reason;
+use crate::state::jobs::Kept;
 use crate::state::{Shape, State};
 use crate::units::{MilliGpu, Millis};
+use alloc::vec::Vec;
 
 /// Replicas of one service at most: beyond it lies a slip of the pen, not a service.
 const MOST_REPLICAS: u32 = 10_000;
@@ -100,8 +102,21 @@ pub(crate) fn share(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
 
 /// What quota leaves to a class in a pool. Nothing where its queue is not known.
 pub(crate) fn available(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
-    let rule = state.queues[state.classes[class.ix()].shape.queue.ix()].rule.as_ref();
-    rule.map_or(MilliGpu(0), |r| state.quota.available(r.quota, pool))
+    available_beside(state, class, pool, |_| true)
+}
+
+/// The same, beside only some of what is kept for others. Jobs of a class ask the same: what is kept for one is for all of them.
+fn available_beside(state: &State, class: ClassId, pool: PoolId, counts: impl Fn(&Kept) -> bool) -> MilliGpu {
+    let Some(rule) = state.queues[state.classes[class.ix()].shape.queue.ix()].rule.as_ref() else {
+        return MilliGpu(0);
+    };
+    let of = |id: &JobId| {
+        let job = &state.jobs[id.ix()];
+        let kept = job.kept.filter(|k| k.pool == pool && job.class != class && counts(k))?;
+        Some((state.queues[job.queue.ix()].rule.as_ref()?.quota, kept.share))
+    };
+    let kept: Vec<_> = state.ix.kept.iter().filter_map(of).collect();
+    state.quota.available_beside(rule.quota, pool, &kept)
 }
 
 /// What quota says to a gang of this share: `None` is yes.
@@ -110,7 +125,13 @@ pub(crate) fn quota_says(state: &State, class: ClassId, pool: PoolId, asked: Mil
         return Some(Reason::UnknownQueue);
     }
     let available = available(state, class, pool);
-    (asked > available).then_some(Reason::WaitingForQuota { asked, available })
+    if asked <= available {
+        return None;
+    }
+    // Whoever asks for its own goes before those for whom borrowed quota is kept.
+    let before = reclaim::is_own(state, class, pool, asked);
+    let no = !before || asked > available_beside(state, class, pool, |kept| kept.own);
+    no.then_some(Reason::WaitingForQuota { asked, available })
 }
 
 /// What its batch says to a job: as many of it hold places at once as its width allows. `None` is yes.

@@ -17,5 +17,7 @@ pub(crate) mod patience;
 pub(crate) mod place;
 pub(crate) mod preempt;
 pub(crate) mod provision;
+mod reclaim;
 pub(crate) mod serve;
 pub(crate) mod settle;
+mod victims;

@@ -1,45 +1,50 @@
-//! preempt: when neither places nor nodes can be had, runs of lower tiers are stopped, from their last checkpoint on.
+//! preempt: when neither places nor nodes can be had, runs of lower tiers lose workers or are stopped, from their last checkpoint on.
+//! When it is quota that is missing, see `reclaim`.
 //!
 //! ```text
 //! candidates = running, of a tier that this one may stop, past minRun and protection; cheapest loss first
-//! take one after the other on the undo log until the gang fits; then try each back, dearest first
+//! take one after the other on the undo log until the gang fits; then try each back, dearest first (victims.rs)
 //! ```
 //!
 //! Never: within a tier or upwards, so that no two jobs can stop each other in turn; never more than is needed (each victim is tried
-//! back); never twice for one job while the first victims are still stopping.
+//! back); never below a tier's `minShare`; never twice for one job while the first victims are still stopping.
 
 use super::order::{self, Head};
 use super::place::{self, Reach};
-use super::{admit, provision, settle};
+use super::victims::{self, Case, Taken};
+use super::{admit, provision, reclaim};
 use crate::decision::{Decision, StopCause};
 use crate::engine::Engine;
-use crate::ids::{ClassId, JobId, NodeId, PoolId, TierId};
+use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, TierId};
 use crate::plan::PlanReport;
+use crate::policy::{Policy, Tier};
 use crate::reason::Reason;
 use crate::state::State;
-use crate::state::nodes::NodePhase;
-use crate::units::{GpuTime, MilliGpu, Span};
+use crate::state::nodes::{Node, NodePhase};
+use crate::state::places::nodes_of;
+use crate::units::{GpuTime, MilliGpu, Millis, Span};
 use alloc::vec::Vec;
 
 /// Candidates looked at for one job: bounds a pass; beyond it lies nothing cheaper.
-const MOST_CANDIDATES: usize = 1024;
+const MOST_CANDIDATES: usize = 8192;
 /// What was freed is kept for the job for so long past the victims' grace.
 const RESERVE_FOR: Span = Span::mins(5);
 
 /// Looks at the heads that were told no in this pass, in their order.
 pub(crate) fn run(engine: &mut Engine, waiting: &[(Head, Reason)], report: &mut PlanReport) {
     for (head, reason) in waiting {
-        let helps = matches!(
+        let capacity = matches!(
             reason,
             Reason::Ceiling { .. } | Reason::Stockout { .. } | Reason::LaunchRefused { .. } | Reason::NothingIdle
         );
+        let helps = capacity || matches!(reason, Reason::WaitingForQuota { .. });
         if helps && head.line == order::Line::Queued {
-            stop_for(engine, head.key.job, head.class, report);
+            stop_for(engine, head.key.job, head.class, capacity, report);
         }
     }
 }
 
-fn stop_for(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanReport) {
+fn stop_for(engine: &mut Engine, job: JobId, class: ClassId, capacity: bool, report: &mut PlanReport) {
     let now = engine.state.now;
     if engine.state.jobs[job.ix()].reserved_until.is_some_and(|until| until > now) {
         return;
@@ -47,81 +52,92 @@ fn stop_for(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanRe
     let pools: Vec<PoolId> = engine.state.classes[class.ix()].fits.iter().map(|f| f.0).collect();
     for pool in pools {
         let asked = admit::share(&engine.state, class, pool);
-        if admit::quota_says(&engine.state, class, pool, asked).is_some() {
-            continue;
-        }
-        if let Some((victims, nodes)) = choose(engine, job, class, pool, asked) {
-            return stop(engine, job, &victims, nodes, report);
+        let stopped = match admit::quota_says(&engine.state, class, pool, asked) {
+            Some(_) => reclaim::run(engine, job, class, pool, report),
+            None => capacity && make_room(engine, job, class, pool, asked, report),
+        };
+        if stopped {
+            return;
         }
     }
 }
 
-fn stop(engine: &mut Engine, job: JobId, victims: &[JobId], nodes: Vec<NodeId>, report: &mut PlanReport) {
-    let mut until = engine.state.now;
-    for victim in victims {
-        report.stopped += 1;
-        settle::stop(engine, *victim, StopCause::Preempted { by: job });
-        if let crate::state::jobs::Phase::Stopping { deadline, .. } = engine.state.jobs[victim.ix()].phase {
-            until = until.max(deadline);
-        }
-    }
-    engine.decide(Decision::Reserve { job, nodes, until: until + RESERVE_FOR });
-}
-
-/// The victims and the nodes where the job would go without them.
-fn choose(
+/// Stops or shrinks runs of lower tiers for a job that has quota and no places. Whether it did.
+fn make_room(
     engine: &mut Engine,
     job: JobId,
     class: ClassId,
     pool: PoolId,
     asked: MilliGpu,
-) -> Option<(Vec<JobId>, Vec<NodeId>)> {
-    let candidates = candidates(&engine.state, class, pool);
-    if candidates.is_empty() {
-        return None;
+    report: &mut PlanReport,
+) -> bool {
+    let runs = candidates(&engine.state, class, pool);
+    if runs.is_empty() {
+        return false;
     }
-    let mark = engine.state.checkpoint();
-    let mut taken = Vec::new();
-    let mut places = None;
-    for victim in candidates {
-        lift(&mut engine.state, victim);
-        taken.push(victim);
-        places = place::find(engine, job, pool, Reach::Ready, asked);
-        if places.is_some() {
-            break;
-        }
-    }
-    if places.is_some() {
-        // Tried back, dearest first: whoever is not needed keeps running.
-        for at in (0..taken.len()).rev() {
-            let victim = taken[at];
-            put_down(&mut engine.state, victim);
-            match place::find(engine, job, pool, Reach::Ready, asked) {
-                Some(found) => {
-                    places = Some(found);
-                    taken.remove(at);
-                }
-                None => lift(&mut engine.state, victim),
-            }
-        }
-    }
-    engine.state.rollback(mark);
-    let nodes = crate::state::places::nodes_of(&places?);
-    (!taken.is_empty()).then_some((taken, nodes))
+    let room = room(&engine.state, class, pool);
+    let bounded = engine.state.policy.as_deref().is_some_and(|p| p.tiers.iter().any(|t| t.min_share > 0));
+    let Some(found) = victims::find(engine, &runs, &Room { job, pool, asked, room, bounded }) else { return false };
+    let until = victims::take(engine, &found.losses, StopCause::Preempted { by: job }, report);
+    reserve(engine, job, found.nodes, until);
+    true
 }
 
-/// Takes a run off its nodes, in a try.
-fn lift(state: &mut State, id: JobId) {
-    let job = &state.jobs[id.ix()];
-    let (class, places) = (job.class, job.places.clone());
-    state.let_go(id, class, &places, true);
+/// Keeps what victims free for the job for which they are stopped.
+pub(super) fn reserve(engine: &mut Engine, job: JobId, nodes: Vec<NodeId>, until: Millis) {
+    if !nodes.is_empty() {
+        engine.decide(Decision::Reserve { job, nodes, until: until + RESERVE_FOR });
+    }
 }
 
-/// Puts a run back where it was, in a try. It always fits: nobody took its place.
-fn put_down(state: &mut State, id: JobId) {
-    let job = &state.jobs[id.ix()];
-    let (class, places) = (job.class, job.places.clone());
-    state.hold(id, class, &places, true);
+/// Room that a gang lacks on nodes that are ready.
+struct Room {
+    job: JobId,
+    pool: PoolId,
+    asked: MilliGpu,
+    /// What is free there: without more than is missing no place needs to be looked for.
+    room: MilliGpu,
+    bounded: bool,
+}
+
+impl Case for Room {
+    fn prepare(&self, _: &mut State) {}
+
+    /// Its tier keeps its share of all that is in use.
+    fn allows(&self, state: &State, taken: &Taken, victim: JobId) -> bool {
+        let tier = state.jobs[victim.ix()].tier;
+        let rule = state.policy.as_deref().and_then(|p| p.tiers.get(tier.ix()));
+        let Some(least) = rule.map(|t| t.min_share).filter(|s| *s > 0) else { return true };
+        let all = state.ix.used_by_all().0;
+        let own = state.ix.in_use.get(&tier).map_or(MilliGpu(0), |held| held.staying);
+        let left = own - taken.of(state, |job| job.tier == tier);
+        u128::from(left.0) * 1000 >= u128::from(all) * u128::from(least)
+    }
+
+    fn enough(&self, engine: &mut Engine, taken: &Taken) -> Option<Vec<NodeId>> {
+        if self.asked > self.room + taken.share {
+            return None;
+        }
+        place::find(engine, self.job, self.pool, Reach::Ready, self.asked).map(|places| nodes_of(&places))
+    }
+
+    fn bounded(&self) -> bool {
+        self.bounded
+    }
+
+    fn quota(&self) -> bool {
+        false
+    }
+}
+
+/// GPU share that is free on the ready nodes that a class fits.
+fn room(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
+    let fits = provision::fits(state, class, pool);
+    let of_pool = (pool, OfferingId(0))..=(pool, OfferingId(u32::MAX));
+    let open = state.ix.free.range(of_pool).filter(|((_, id), _)| fits.binary_search(id).is_ok());
+    let nodes = open.flat_map(|(_, free)| &free.whole).filter_map(|(_, _, id)| state.nodes.get(id));
+    let free = |node: &Node| node.slots.iter().map(|s| u64::from(s.free)).sum::<u64>();
+    MilliGpu(nodes.map(free).sum())
 }
 
 /// Runs that may be stopped for a class, lowest tier first, then the least work lost.
@@ -133,14 +149,16 @@ fn candidates(state: &State, class: ClassId, pool: PoolId) -> Vec<JobId> {
     let fits = provision::fits(state, class, pool);
     let mut found: Vec<(i32, GpuTime, JobId)> = Vec::new();
     for (at, tier) in policy.tiers.iter().enumerate() {
-        if !tier.stoppable_by.contains(&by) {
+        let named = tier.stoppable_by.contains(&by);
+        if !named && !stoppable_when_overdue(policy, tier, by) {
             continue;
         }
         let running = state.ix.running.get(&TierId(at as u16));
         for id in running.into_iter().flatten() {
             let job = &state.jobs[id.ix()];
             let helps = job.places.iter().any(|p| useful(state, p.node, fits, pool));
-            if helps && may_be_stopped(state, *id) {
+            let due = named || job.overdue_at <= state.now;
+            if due && helps && may_be_stopped(state, *id) {
                 found.push((tier.priority, job.share.over(job.unsaved(state.now)), *id));
             }
         }
@@ -150,15 +168,20 @@ fn candidates(state: &State, class: ClassId, pool: PoolId) -> Vec<JobId> {
     found.into_iter().map(|f| f.2).collect()
 }
 
-fn useful(state: &State, node: NodeId, fits: &[crate::ids::OfferingId], pool: PoolId) -> bool {
-    let good = |n: &crate::state::nodes::Node| {
-        n.phase == NodePhase::Ready && n.open() && n.pool == pool && fits.contains(&n.offering)
-    };
+/// A run that has lasted as long as it may while others wait gives way to any higher tier.
+fn stoppable_when_overdue(policy: &Policy, tier: &Tier, by: TierId) -> bool {
+    let higher = policy.tiers.get(by.ix()).is_some_and(|t| t.priority > tier.priority);
+    tier.max_run_while_others_wait.is_some() && higher
+}
+
+fn useful(state: &State, node: NodeId, fits: &[OfferingId], pool: PoolId) -> bool {
+    let good = |n: &Node| n.phase == NodePhase::Ready && n.open() && n.pool == pool && fits.contains(&n.offering);
     state.nodes.get(&node).is_some_and(good)
 }
 
-/// Past its protection, which holds minRun, a restart's catching up, and ends at `maxRunWhileOthersWait` at the latest.
-fn may_be_stopped(state: &State, id: JobId) -> bool {
+/// Past its protection, which holds minRun, a restart's catching up, and ends at `maxRunWhileOthersWait` at the latest; and nothing
+/// is being taken from it already.
+pub(super) fn may_be_stopped(state: &State, id: JobId) -> bool {
     let job = &state.jobs[id.ix()];
-    job.broken.is_none() && job.running_since.is_some() && job.protected_until <= state.now
+    job.broken.is_none() && job.leaving.is_none() && job.running_since.is_some() && job.protected_until <= state.now
 }

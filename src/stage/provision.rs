@@ -100,6 +100,13 @@ pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Op
     cart.lines.iter().all(proven).then(|| cart.cost(state))
 }
 
+/// Whether what a gang has no free places for could be bought now.
+pub(super) fn can_be_had(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
+    let class = engine.state.jobs[job.ix()].class;
+    let carried = place::carried(engine, job, class, pool);
+    choose(&engine.state, class, pool, &carried).is_ok()
+}
+
 /// Offerings of a pool that can hold a worker of a class, sorted.
 pub(super) fn fits(state: &State, class: ClassId, pool: PoolId) -> &[OfferingId] {
     state.classes[class.ix()].fits.iter().find(|(p, _)| *p == pool).map_or(&[], |(_, f)| f)

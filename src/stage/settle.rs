@@ -148,6 +148,7 @@ fn empty_node(engine: &mut Engine, id: NodeId) {
         let phase = engine.state.jobs[job.ix()].phase;
         match phase {
             Phase::Booked => engine.decide(Decision::Unbook { job }),
+            Phase::Running if reclaimed && leave_node(engine, job, id) => {}
             Phase::Starting | Phase::Running if reclaimed || given_up => {
                 // That its criterion is met, or that it has lost a worker already, comes first.
                 let broken = engine.state.jobs[job.ix()].broken;
@@ -158,6 +159,33 @@ fn empty_node(engine: &mut Engine, id: NodeId) {
             _ => {}
         }
     }
+}
+
+/// Takes the workers of an elastic gang off a node that the cloud takes back, where the rest can go on. While others are leaving it
+/// waits for these: if it is too late then, the run goes on all the same when the node is gone.
+fn leave_node(engine: &mut Engine, id: JobId, node: NodeId) -> bool {
+    let state = &engine.state;
+    let (job, spec) = (&state.jobs[id.ix()], &state.specs[id.ix()]);
+    let leave = job.numbers_on(node);
+    if job.cancel_asked || !job.goes_on_without(spec, &leave) {
+        return false;
+    }
+    if job.leaving.is_none() {
+        shrink(engine, id, StopCause::Reclaimed, leave);
+    }
+    true
+}
+
+/// Asks workers of an elastic gang to leave, within its grace.
+pub(super) fn shrink(engine: &mut Engine, id: JobId, cause: StopCause, leave: Vec<u32>) -> Millis {
+    let state = &engine.state;
+    let (job, spec) = (&state.jobs[id.ix()], &state.specs[id.ix()]);
+    let grace = spec.checkpoint.map_or(state.lifecycle().grace, |c| c.grace);
+    let places = job.places.iter().zip(&job.numbers).filter(|(_, n)| leave.contains(n));
+    let taken = places.filter_map(|(p, _)| state.nodes.get(&p.node)?.reclaim_at).min();
+    let deadline = (state.now + grace).min(taken.unwrap_or(Millis::NEVER));
+    engine.decide(Decision::Shrink { job: id, cause, leave, deadline });
+    deadline
 }
 
 fn settle_job(engine: &mut Engine, id: JobId) {

@@ -7,7 +7,7 @@ use super::State;
 use super::jobs::{Job, Phase, Wait};
 use super::nodes::{Node, NodePhase, Purchase};
 use crate::decision::EffectOf;
-use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, TierId};
+use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, QueueId, TierId};
 use crate::units::{MilliGpu, Millis, Span};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -67,8 +67,6 @@ pub struct Index {
     pub open_jobs: BTreeSet<JobId>,
     /// Jobs that hold places, by class.
     pub holding: BTreeMap<ClassId, BTreeSet<JobId>>,
-    /// GPU share that the jobs of a tier hold.
-    pub used: BTreeMap<TierId, MilliGpu>,
     /// What a point of priority is worth in waiting, under the policy in force.
     pub ageing: Option<Span>,
     /// Waiting jobs that are not bought for yet, by class.
@@ -79,6 +77,23 @@ pub struct Index {
     pub pledges: BTreeSet<(NodeId, JobId)>,
     /// Replicas that are not over, by service.
     pub replicas: BTreeMap<JobId, BTreeSet<JobId>>,
+    /// Runs that could be stopped for others, by queue.
+    pub running_in: BTreeMap<QueueId, BTreeSet<JobId>>,
+    /// Runs that are being stopped, or of which workers are leaving.
+    pub ending: BTreeSet<JobId>,
+    /// Waiting jobs for which quota is kept.
+    pub kept: BTreeSet<JobId>,
+    /// What each tier holds: booked, running and stopping.
+    pub in_use: BTreeMap<TierId, InUse>,
+}
+
+/// GPU share that the jobs of a tier hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InUse {
+    /// All of it.
+    pub all: MilliGpu,
+    /// Without what is being stopped or is leaving.
+    pub staying: MilliGpu,
 }
 
 /// Free capacity of one offering in one pool.
@@ -116,13 +131,13 @@ impl Index {
     /// GPU share that the jobs of a tier hold, booked or running.
     #[must_use]
     pub fn used_by_tier(&self, tier: TierId) -> MilliGpu {
-        self.used.get(&tier).copied().unwrap_or_default()
+        self.in_use.get(&tier).copied().unwrap_or_default().all
     }
 
     /// GPU share that all jobs hold.
     #[must_use]
     pub fn used_by_all(&self) -> MilliGpu {
-        self.used.values().fold(MilliGpu(0), |all, one| all + *one)
+        self.in_use.values().fold(MilliGpu(0), |all, one| all + one.all)
     }
 
     pub(crate) fn job_in(&mut self, job: &Job) {
@@ -136,16 +151,16 @@ impl Index {
             }
             Phase::Running => {
                 self.running.entry(job.tier).or_default().insert(job.id);
+                self.running_in.entry(job.queue).or_default().insert(job.id);
                 self.guards.insert((job.protected_until, job.id));
+                if job.overdue_at != Millis::NEVER {
+                    self.guards.insert((job.overdue_at, job.id));
+                }
             }
             _ => {}
         }
         if !job.places.is_empty() {
             self.holding.entry(job.class).or_default().insert(job.id);
-        }
-        if job.share > MilliGpu(0) {
-            let used = self.used.entry(job.tier).or_default();
-            *used = *used + job.share;
         }
         if needs_settling(job) {
             self.unsettled.insert(job.id);
@@ -155,6 +170,16 @@ impl Index {
             if let Some(service) = job.of {
                 self.replicas.entry(service).or_default().insert(job.id);
             }
+        }
+        if ends(job) {
+            self.ending.insert(job.id);
+        }
+        if keeps(job) {
+            self.kept.insert(job.id);
+        }
+        if let Some(more) = in_use(job) {
+            let sum = self.in_use.entry(job.tier).or_default();
+            *sum = InUse { all: sum.all + more.all, staying: sum.staying + more.staying };
         }
         if let Some(at) = job_due(job) {
             self.timers.insert((at, EffectOf::Job(job.id)));
@@ -170,23 +195,28 @@ impl Index {
             Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job, self.ageing)),
             Phase::Running => {
                 drop_from(&mut self.running, job.tier, &job.id);
+                drop_from(&mut self.running_in, job.queue, &job.id);
                 self.guards.remove(&(job.protected_until, job.id));
+                self.guards.remove(&(job.overdue_at, job.id));
             }
             _ => {}
         }
         if !job.places.is_empty() {
             drop_from(&mut self.holding, job.class, &job.id);
         }
-        if let Some(used) = self.used.get_mut(&job.tier).filter(|_| job.share > MilliGpu(0)) {
-            *used = *used - job.share;
-            if *used == MilliGpu(0) {
-                self.used.remove(&job.tier);
-            }
-        }
         self.unsettled.remove(&job.id);
         self.open_jobs.remove(&job.id);
         if let Some(service) = job.of {
             drop_from(&mut self.replicas, service, &job.id);
+        }
+        self.ending.remove(&job.id);
+        self.kept.remove(&job.id);
+        if let Some(less) = in_use(job) {
+            let sum = self.in_use.entry(job.tier).or_default();
+            *sum = InUse { all: sum.all - less.all, staying: sum.staying - less.staying };
+            if *sum == InUse::default() {
+                self.in_use.remove(&job.tier);
+            }
         }
         if let Some(at) = job_due(job) {
             self.timers.remove(&(at, EffectOf::Job(job.id)));
@@ -326,6 +356,32 @@ fn drop_from<K: Ord + Copy, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: K, 
     }
 }
 
+/// Whether a run, or a part of it, is about to give back what it holds.
+fn ends(job: &Job) -> bool {
+    matches!(job.phase, Phase::Stopping { .. }) || job.leaving.is_some()
+}
+
+/// Whether quota is kept for a job beside what jobs hold.
+fn keeps(job: &Job) -> bool {
+    job.kept.is_some() && job.pool.is_none() && !job.done()
+}
+
+fn in_use(job: &Job) -> Option<InUse> {
+    if job.share == MilliGpu(0) {
+        return None;
+    }
+    let stays = |number: &u32| !job.leaving().contains(number);
+    let staying = match job.phase {
+        Phase::Stopping { .. } => MilliGpu(0),
+        _ if job.leaving.is_none() => job.share,
+        _ => {
+            let workers = job.places.iter().zip(&job.numbers).filter(|(_, number)| stays(number));
+            workers.fold(MilliGpu(0), |sum, (place, _)| sum + place.gpu_share())
+        }
+    };
+    Some(InUse { all: job.share, staying })
+}
+
 fn rank(node: &Node) -> u8 {
     u8::from(node.phase != NodePhase::Ready)
 }
@@ -358,7 +414,7 @@ fn job_due(job: &Job) -> Option<Millis> {
     match job.phase {
         Phase::BackingOff { until } => Some(until),
         Phase::Starting => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
-        Phase::Running => Some(job.must_end_by),
+        Phase::Running => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
         Phase::Queued => job.patience.map(|p| p.due()).filter(|at| *at != Millis::NEVER),
         Phase::Stopping { .. } => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
         _ => None,

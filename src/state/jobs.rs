@@ -5,6 +5,7 @@
 use crate::decision::{Outcome, StopCause};
 use crate::effect::WorkerPlace;
 use crate::ids::{Attempt, ClassId, JobId, NodeId, PoolId, QueueId, Seq, TierId};
+use crate::job::{Completion, Gang, JobSpec};
 use crate::policy::WhenLate;
 use crate::reason::Reason;
 use crate::units::{MilliGpu, Millis, Rate, Span};
@@ -88,6 +89,38 @@ pub struct Job {
     pub hung: bool,
     /// What its queue's start target lets it wait for. `None`: no target, or it has started before.
     pub patience: Option<Patience>,
+    /// The number of the worker at each of `places`, from the start on. Who stays keeps its number.
+    pub numbers: Vec<u32>,
+    /// Workers that have left the current run while it went on, sorted.
+    pub left: Vec<u32>,
+    /// Workers that were asked to leave the current run and are not known to be gone.
+    pub leaving: Option<Leaving>,
+    /// Quota that others gave back for it, until it runs.
+    pub kept: Option<Kept>,
+    /// While running: it may be stopped by any higher tier from then on.
+    pub overdue_at: Millis,
+}
+
+/// Workers that were asked to leave an elastic gang.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Leaving {
+    /// Which, by their numbers.
+    pub workers: Vec<u32>,
+    /// Why.
+    pub cause: StopCause,
+    /// Killed at the latest then.
+    pub deadline: Millis,
+}
+
+/// Quota that is kept for a waiting job: others see it as in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Kept {
+    /// In which pool.
+    pub pool: PoolId,
+    /// How much.
+    pub share: MilliGpu,
+    /// Whether it is its queue's own, which others had borrowed. If not, those who ask for their own go first.
+    pub own: bool,
 }
 
 /// What a start target means to a job that has never started.
@@ -220,6 +253,36 @@ impl Job {
     #[must_use]
     pub fn alive(&self) -> bool {
         matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping { .. })
+    }
+
+    /// Workers that were asked to leave, by their numbers.
+    #[must_use]
+    pub fn leaving(&self) -> &[u32] {
+        self.leaving.as_ref().map_or(&[], |l| &l.workers)
+    }
+
+    /// The numbers of its workers on a node.
+    #[must_use]
+    pub fn numbers_on(&self, node: NodeId) -> Vec<u32> {
+        let workers = self.places.iter().zip(&self.numbers);
+        workers.filter(|(place, _)| place.node == node).map(|(_, number)| *number).collect()
+    }
+
+    /// Whether a run can go on without these workers, on top of those that were asked to leave: enough are left, and nobody without
+    /// whom it could not be completed goes.
+    #[must_use]
+    pub fn goes_on_without(&self, spec: &JobSpec, gone: &[u32]) -> bool {
+        let Gang::Workers { min, .. } = spec.gang else { return false };
+        let leading = spec.completion == Completion::Leader && gone.contains(&0);
+        let stays = |n: &&u32| !gone.contains(n) && !self.leaving().contains(n);
+        let staying = self.numbers.iter().filter(stays).count() as u32;
+        self.phase == Phase::Running && self.broken.is_none() && !leading && staying >= min
+    }
+
+    /// Whether every worker that is left of the run has finished: nobody is alive.
+    #[must_use]
+    pub fn all_finished(&self) -> bool {
+        self.workers_done.len() + self.left.len() >= self.workers as usize
     }
 
     /// Work that would be lost if the run died at `now`: run time since the last verified checkpoint.

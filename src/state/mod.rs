@@ -18,6 +18,7 @@ pub(crate) mod places;
 pub mod quota;
 pub mod seen;
 pub mod services;
+pub(crate) mod shares;
 pub mod undo;
 
 use crate::catalog::CapacityType;
@@ -126,6 +127,8 @@ pub struct Counters {
     pub replicas: u64,
     /// Of these, those that are over.
     pub replicas_over: u64,
+    /// Times that workers of an elastic gang were asked to leave.
+    pub shrinks: u64,
 }
 
 /// What is held against ceilings, over all and by pool.

@@ -167,8 +167,13 @@ impl State {
         for purchase in self.purchases.values_mut() {
             purchase.pool = map(purchase.pool);
         }
-        for job in &mut self.jobs {
-            job.pool = job.pool.map(map);
+        for id in 0..self.jobs.len() {
+            let (pool, kept) = (self.jobs[id].pool.map(map), self.jobs[id].kept);
+            self.jobs[id].pool = pool;
+            // What was kept was kept by the rules of before.
+            if kept.is_some() {
+                self.edit_job(crate::ids::JobId(id as u64), |job| job.kept = None);
+            }
         }
     }
 

@@ -83,6 +83,26 @@ impl QuotaTree {
         self.available_given(quota, pool, &|_| MilliGpu(0))
     }
 
+    /// What a queue at `quota` may still take in `pool` beside what is kept there for others.
+    #[must_use]
+    pub fn available_beside(&self, quota: QuotaId, pool: PoolId, kept: &[(QuotaId, MilliGpu)]) -> MilliGpu {
+        if kept.is_empty() {
+            return self.available(quota, pool);
+        }
+        let mut used: BTreeMap<QuotaId, MilliGpu> = BTreeMap::new();
+        for (at, share) in kept {
+            let (mut at, mut more) = (Some(*at), *share);
+            while let Some(id) = at {
+                let sum = used.entry(id).or_insert_with(|| self.usage(id, pool));
+                let (before, local) = (*sum, self.cell(id, pool).local);
+                *sum = before + more;
+                more = (before + more - local) - (before - local);
+                at = self.parent(id);
+            }
+        }
+        self.available_given(quota, pool, &|id| used.get(&id).copied().unwrap_or_else(|| self.usage(id, pool)))
+    }
+
     fn available_given(&self, quota: QuotaId, pool: PoolId, used: &dyn Fn(QuotaId) -> MilliGpu) -> MilliGpu {
         let Some(node) = self.nodes.get(quota.ix()) else {
             return MilliGpu(0);
@@ -135,7 +155,7 @@ impl QuotaTree {
 
     /// What a node keeps to itself: use up to here does not rise.
     pub(crate) fn kept(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
-        self.nodes.get(quota.ix()).and_then(|n| n.cells.get(&pool)).map_or(MilliGpu(0), |c| c.local)
+        self.cell(quota, pool).local
     }
 
     /// What is in use at `quota` in `pool`, as it rose there.
@@ -154,6 +174,50 @@ impl QuotaTree {
     pub(crate) fn borrowed_with(&self, quota: QuotaId, pool: PoolId, more: MilliGpu) -> MilliGpu {
         let subtree = self.nodes.get(quota.ix()).and_then(|n| n.cells.get(&pool)).and_then(|c| c.subtree);
         self.usage(quota, pool) + more - subtree.unwrap_or_default()
+    }
+
+    /// Whether a queue at `quota`, or a cohort above it, uses more than its subtree's own quota.
+    #[must_use]
+    pub fn borrows(&self, quota: QuotaId, pool: PoolId) -> bool {
+        let mut at = Some(quota);
+        while let Some(id) = at {
+            let parent = self.parent(id);
+            if parent.is_some() && self.borrowed(id, pool) > MilliGpu(0) {
+                return true;
+            }
+            at = parent;
+        }
+        false
+    }
+
+    /// What a node's subtree owns. `None`: it has no bound.
+    pub(super) fn subtree(&self, quota: QuotaId, pool: PoolId) -> Option<MilliGpu> {
+        self.nodes.get(quota.ix())?.cells.get(&pool)?.subtree
+    }
+
+    /// Whether a node is `above`, or has it on its way up.
+    pub(crate) fn is_below(&self, quota: QuotaId, above: QuotaId) -> bool {
+        let mut at = Some(quota);
+        while let Some(id) = at.filter(|id| *id != above) {
+            at = self.parent(id);
+        }
+        at.is_some()
+    }
+
+    /// What would be in use at `at` if a queue at `quota` below it took `more`.
+    pub(crate) fn usage_with(&self, quota: QuotaId, pool: PoolId, more: MilliGpu, at: QuotaId) -> MilliGpu {
+        let (mut id, mut more) = (quota, more);
+        while id != at {
+            let (before, local) = (self.usage(id, pool), self.cell(id, pool).local);
+            more = (before + more - local) - (before - local);
+            let Some(parent) = self.parent(id) else { break };
+            id = parent;
+        }
+        self.usage(at, pool) + more
+    }
+
+    fn cell(&self, quota: QuotaId, pool: PoolId) -> Cell {
+        self.nodes.get(quota.ix()).and_then(|n| n.cells.get(&pool)).copied().unwrap_or_default()
     }
 
     /// All cells in use, for the audit.

@@ -69,6 +69,10 @@ pub struct Deaf {
 struct Run {
     attempt: Attempt,
     places: Vec<WorkerPlace>,
+    /// The number of the worker at each place.
+    numbers: Vec<u32>,
+    left: Vec<u32>,
+    leader: bool,
     gang: Gang,
     alive: bool,
     whole: bool,

@@ -129,6 +129,13 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
             let (subject, concurrency) = (w.at(0).into(), number(w.at(1)));
             Event::ServiceDemand { tenant: "t".into(), subject, concurrency }
         }
+        // shrunk NAME left=N,N [blame=NODE]: these workers are gone, the rest goes on
+        "shrunk" => {
+            let (job, attempt) = run_of(world, w.at(0));
+            let left = w.list("left").into_iter().map(number).collect();
+            let node_fault = w.take("blame").map(node_named);
+            Event::RunShrunk { job, attempt, left, node_fault }
+        }
         "idle" => {
             let (job, attempt) = run_of(world, w.at(0));
             let idle = Span(w.time("for").expect("for="));

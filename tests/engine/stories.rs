@@ -47,6 +47,12 @@ stories! {
     fair_share_in_a_cohort
     fair_share_of_cohorts
     expected_cost_prefers_on_demand_for_work_that_cannot_save
+    elastic_gang_shrinks_for_a_lender
+    elastic_gang_shrinks_instead_of_dying
+    elastic_gang_survives_a_lost_node
+    elastic_gang_survives_a_node_fault
+    elastic_victim_shrinks
+    fair_share_in_a_cohort_stops_the_greedier
     final_exit_codes
     forbidden_submitter
     fractions_share_with_consent
@@ -61,15 +67,20 @@ stories! {
     keep_ready_after_stock_out
     keep_ready_in_office_hours
     late_buys_on_demand
+    kept_quota_survives_a_failed_launch
     late_completion_of_a_survivor
     late_is_rejected
     leader_done_while_being_stopped
+    leader_is_never_let_go
+    lender_gets_its_quota_back
+    lender_takes_only_what_is_borrowed
     lingering_stopped
     lingering_warned
     loaded_but_idle_scales_to_zero
     longest_run
     longest_run_while_others_wait
     min_share_goes_first
+    min_share_is_left_alone
     moved_to_cheaper
     no_sharing_pool
     node_lost_under_a_gang
@@ -77,6 +88,7 @@ stories! {
     one_release_is_promised_once
     order_tier_priority_arrival
     orphan_given_back
+    overdue_gives_way_to_any_higher_tier
     partial_launch
     partial_launch_of_a_line
     past_use_counts
@@ -116,6 +128,7 @@ stories! {
     victims_tried_back
     weight_counts
     waits_for_a_release_by_design
+    weight_counts_in_a_cohort
     why_waits_for_preemption
     why_while_stopping
     work_back_undrains

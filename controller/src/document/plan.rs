@@ -140,6 +140,12 @@ impl Loaded {
                 let cause = cause.split([' ', '{', '(']).next().unwrap_or_default().to_owned();
                 ("stop", Some(*job), self.places(*job), None, Some(cause))
             }
+            Decision::Shrink { job, cause, .. } => {
+                let cause = format!("{cause:?}");
+                let cause = cause.split([' ', '{', '(']).next().unwrap_or_default().to_owned();
+                ("shrink", Some(*job), self.places(*job), None, Some(cause))
+            }
+            Decision::Keep { job, .. } => ("keep", Some(*job), vec![], None, None),
             Decision::Reserve { job, nodes, .. } => ("reserve", Some(*job), nodes.clone(), None, None),
             Decision::Release { node } => ("release", None, vec![*node], None, None),
             Decision::Drain { node, why, .. } => ("drain", None, vec![*node], None, Some(format!("{why:?}"))),

@@ -103,6 +103,10 @@ impl Observer {
             // Whoever was booked on a claim that went is named nowhere in the batch.
             jobs.extend(&self.booked);
         }
+        if batch.events.iter().any(|e| matches!(e, Event::NodeGone { .. })) {
+            // A run that goes on without what it had there is named nowhere either.
+            jobs.extend(self.holding.keys());
+        }
         for job in jobs {
             if let Some((quota, pool, share)) = self.holding.remove(&job) {
                 let sum = self.own.entry((quota, pool)).or_default();
@@ -266,6 +270,7 @@ fn job_of_event(event: &Event) -> Option<JobId> {
         Event::RunStarted { job, .. }
         | Event::RunCompleted { job, .. }
         | Event::RunFailed { job, .. }
+        | Event::RunShrunk { job, .. }
         | Event::RunStopped { job, .. } => Some(*job),
         _ => None,
     }

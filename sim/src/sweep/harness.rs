@@ -515,6 +515,7 @@ impl Harness {
         self.report.preemptions = counters.preemptions;
         self.report.replicas = counters.replicas;
         self.report.hung = self.hung;
+        self.report.shrinks = counters.shrinks;
         self.report.reclaims += books.reclaims;
         self.report.unwarned += books.unwarned;
         self.report.faults = self.channel.tally;

@@ -42,6 +42,8 @@ pub struct SweepReport {
     pub replicas: u64,
     /// Runs that hung, and ended with their nodes.
     pub hung: u64,
+    /// Times that a gang was asked to go on with fewer workers.
+    pub shrinks: u64,
     /// Nodes that the cloud took back.
     pub reclaims: u64,
     /// Of these, without a warning.
@@ -84,6 +86,7 @@ impl SweepReport {
             (&mut self.preemptions, other.preemptions),
             (&mut self.replicas, other.replicas),
             (&mut self.hung, other.hung),
+            (&mut self.shrinks, other.shrinks),
             (&mut self.reclaims, other.reclaims),
             (&mut self.unwarned, other.unwarned),
             (&mut self.crashes, other.crashes),
@@ -126,7 +129,8 @@ impl fmt::Display for SweepReport {
         write!(f, "messages {lost} lost, {twice} doubled, {late} late, ")?;
         writeln!(f, "{} stale lists, {} found by a list", self.stale_lists, self.found_by_list)?;
         let (taken, unwarned) = (self.reclaims, self.unwarned);
-        write!(f, "stops    {} preemptions, {taken} reclaims ({unwarned} without warning), ", self.preemptions)?;
+        write!(f, "stops    {} preemptions, {} shrinks, ", self.preemptions, self.shrinks)?;
+        write!(f, "{taken} reclaims ({unwarned} without warning), ")?;
         write!(f, "{} hung; services had {} replicas", self.hung, self.replicas)
     }
 }

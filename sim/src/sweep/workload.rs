@@ -166,15 +166,15 @@ fn gang(dice: &Dice) -> (Gang, bool) {
     };
     match dice.roll(43, 10) {
         0..4 => (Gang::Workers { min: 1, max: 1, each: ask(1, 1000) }, false),
-        4 | 5 => {
+        4 => {
             let share = [100, 250, 500][small(44, 3) as usize];
             (Gang::Workers { min: 1, max: 1, each: ask(1, share) }, true)
         }
         6 | 7 => (Gang::Spanning { gpus: 1 + small(45, 10), per_gpu: ask(1, 1000) }, false),
-        8 => {
+        5 | 8 => {
             let min = 1 + small(46, 3);
             let each = ask(1 + small(47, 3), 1000);
-            (Gang::Workers { min, max: min + small(48, 2), each }, false)
+            (Gang::Workers { min, max: min + small(48, 5), each }, false)
         }
         _ => (Gang::Workers { min: 1, max: 1, each: ask(0, 1000) }, false),
     }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! start -> (2 s) -> started -> restart -> work .. saves .. work -> completed | failed
-//!                                  |  node gone: its workers die, the rest stays until stopped
+//!                                  |  node gone: its workers die, the rest stays until stopped, or works on if enough are left
+//!                                  +- shrink -> workers leave, the rest works on -> shrunk
 //!                                  +- stop -> saves within grace, or is killed at the deadline -> stopped
 //! ```
 //!
@@ -15,11 +16,11 @@ use forebay_engine::event::{Event, GoneWhy};
 use forebay_engine::ids::{Attempt, JobId};
 use forebay_engine::job::{Completion, JobSpec};
 use forebay_engine::reconcile::{RunStatus, SETTLED, SeenRun};
-use forebay_engine::units::{GpuTime, Millis, Span};
+use forebay_engine::units::{GpuTime, MilliGpu, Millis, Span};
 
 use super::books::Books;
 use super::hash::{Draw, below, chance, draw};
-use super::run::{Phase, Run, stopped};
+use super::run::{Phase, Run, shrunk, stopped};
 use super::{Agenda, Due, JobTruth, WorldOptions};
 
 /// A run's end is listed for this long.
@@ -86,7 +87,7 @@ impl Cluster {
             self.check(order, gpus, places);
         } else {
             // A gang is started whole or not at all: nothing of this one will be.
-            run.workers.iter_mut().for_each(|w| (w.instance, w.alive) = (None, false));
+            run.workers.iter_mut().for_each(|w| (w.instance, w.alive, w.gone) = (None, false, true));
         }
         let ix = self.add(run);
         let takes = 1500 + below(draw(options.seed, Draw::Start, self.runs[ix].whose, u64::from(key.1.0)), 1000);
@@ -137,6 +138,33 @@ impl Cluster {
         agenda.at(if hangs { killed } else { (now + takes).min(killed) }, Due::Stopped(ix));
     }
 
+    /// Workers are asked to leave. A run that is not under way, or is being stopped, answers to something else.
+    pub(super) fn shrink(
+        &mut self,
+        now: Millis,
+        key: (JobId, Attempt),
+        leave: &[u32],
+        deadline: Millis,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+    ) {
+        let Some(&ix) = self.by_key.get(&key) else {
+            let stop = Stop { checkpoint: false, deadline };
+            return self.stop(now, key, stop, options, agenda);
+        };
+        let run = &self.runs[ix];
+        let left = run.left();
+        if matches!(run.phase, Phase::Ended(_)) {
+            self.say_again(now, ix, agenda);
+        } else if leave.iter().all(|n| left.contains(n)) {
+            agenda.say(now + Span::secs(1), shrunk(key, left, None));
+        } else if !run.stopping && !run.broken {
+            let takes = 1000 + below(draw(options.seed, Draw::Stop, run.whose, u64::from(key.1.0) + 1000), 10_000);
+            let killed = deadline.max(now + Span(1));
+            agenda.at((now + Span(takes)).min(killed), Due::Shrunk(ix, leave.to_vec()));
+        }
+    }
+
     /// Something is due for a run.
     pub(super) fn happen(
         &mut self,
@@ -151,10 +179,11 @@ impl Cluster {
             Due::Started(ix) => self.started(at, ix, options, agenda, books, events),
             Due::Saves(ix) => self.saves(at, ix, options, agenda, events),
             Due::Worked(ix, worker) => self.worked(at, ix, worker, agenda, books, events),
-            Due::Fails(ix) => self.fails(at, ix, books, events),
+            Due::Fails(ix) => self.fails(at, ix, options, agenda, books, events),
             Due::Idles(ix) => self.idles(at, ix, agenda, events),
             Due::Leaves(ix) if self.runs[ix].lingers() => self.complete(at, ix, books, events),
             Due::Stopped(ix) => self.stopped(at, ix, books, events),
+            Due::Shrunk(ix, leave) => self.shrunk(at, ix, &leave, books, events),
             _ => {}
         }
     }
@@ -164,10 +193,18 @@ impl Cluster {
         self.used.remove(&instance);
         for ix in self.on.remove(&instance).unwrap_or_default() {
             let run = &mut self.runs[ix];
+            let gone = run.on(instance);
+            if run.goes_on_without(&gone) {
+                self.lose(ix, &gone);
+                if self.runs[ix].alive() {
+                    continue;
+                }
+            }
+            let run = &mut self.runs[ix];
             let progress = run.progress(at);
             let first = !run.broken && !run.met;
             for worker in run.workers.iter_mut().filter(|w| w.instance == Some(instance)) {
-                worker.alive = false;
+                (worker.alive, worker.gone) = (false, true);
             }
             run.broken = true;
             run.will_save = None;
@@ -236,7 +273,7 @@ impl Cluster {
         run.phase = Phase::Working;
         run.started = true;
         run.work_from = since;
-        let whole = run.workers.iter().all(|w| w.alive);
+        let whole = run.workers.iter().all(|w| w.alive) || run.goes_on_without(&[]);
         if whole {
             self.schedule(ix, options, agenda);
         } else {
@@ -356,6 +393,14 @@ impl Cluster {
         if finish == Millis::NEVER {
             return;
         }
+        self.schedule_end(ix, options, agenda);
+    }
+
+    /// Puts the ends of its workers on the agenda.
+    fn schedule_end(&self, ix: usize, options: &WorldOptions, agenda: &mut Agenda) {
+        let run = &self.runs[ix];
+        let finish = run.finish();
+        let left = finish.since(run.work_from);
         if run.completion == Completion::All || run.workers.len() < 2 {
             agenda.at(finish, Due::Worked(ix, None));
             return;
@@ -451,13 +496,31 @@ impl Cluster {
         events.push(word);
     }
 
-    fn fails(&mut self, at: Millis, ix: usize, books: &mut Books, events: &mut Vec<Event>) {
+    fn fails(
+        &mut self,
+        at: Millis,
+        ix: usize,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+        books: &mut Books,
+        events: &mut Vec<Event>,
+    ) {
         let run = &mut self.runs[ix];
         if !run.working() {
             return;
         }
         let (job, attempt) = run.key;
-        let node_fault = run.workers.first().filter(|_| run.truth.fails_node).map(|w| w.node);
+        let blamed = run.workers.iter().find(|w| !w.gone).filter(|_| run.truth.fails_node);
+        let (node_fault, instance) = (blamed.map(|w| w.node), blamed.and_then(|w| w.instance));
+        let gone = instance.map_or(Vec::new(), |instance| run.on(instance));
+        if !gone.is_empty() && run.goes_on_without(&gone) {
+            // The node's fault takes its workers; the rest of an elastic gang goes on, and does not fail again.
+            let key = run.key;
+            self.lose(ix, &gone);
+            events.push(shrunk(key, self.runs[ix].left(), node_fault));
+            return self.schedule_end(ix, options, agenda);
+        }
+        let run = &mut self.runs[ix];
         let exit_code = run.truth.exit_code;
         let word = Event::RunFailed { job, attempt, exit_code, node_fault };
         run.last_word = Some(word.clone());
@@ -498,6 +561,36 @@ impl Cluster {
         let status = if run.met { RunStatus::Completed } else { RunStatus::Dead };
         run.last_word = Some(word);
         self.end(at, ix, status, books);
+    }
+
+    /// Workers leave; the rest goes on, or stops where too few are left by now.
+    fn shrunk(&mut self, at: Millis, ix: usize, leave: &[u32], books: &mut Books, events: &mut Vec<Event>) {
+        let run = &mut self.runs[ix];
+        let key = run.key;
+        if matches!(run.phase, Phase::Ended(_)) || run.stopping || run.broken {
+            return;
+        }
+        if run.goes_on_without(leave) {
+            self.lose(ix, leave);
+            events.push(shrunk(key, self.runs[ix].left(), None));
+            return;
+        }
+        run.last_word = Some(stopped(key, None));
+        let status = if run.met { RunStatus::Completed } else { RunStatus::Dead };
+        self.end(at, ix, status, books);
+        events.push(stopped(key, None));
+    }
+
+    /// Workers are no part of their gang any more. What it has done stays done.
+    fn lose(&mut self, ix: usize, gone: &[u32]) {
+        for &nth in gone {
+            self.worker_out(ix, nth as usize);
+            if let Some(worker) = self.runs[ix].workers.get_mut(nth as usize).filter(|w| !w.gone) {
+                worker.gone = true;
+                let share = MilliGpu(u64::from(worker.gpus.count_ones()) * u64::from(worker.share));
+                self.runs[ix].share = self.runs[ix].share - share;
+            }
+        }
     }
 
     fn say_again(&self, now: Millis, ix: usize, agenda: &mut Agenda) {

@@ -183,6 +183,8 @@ pub(crate) enum Due {
     Leaves(usize),
     /// A stop is through.
     Stopped(usize),
+    /// Workers leave a run, by their numbers.
+    Shrunk(usize, Vec<u32>),
 }
 
 /// What is due when, in a total order: time, then insertion.
@@ -281,10 +283,8 @@ impl World {
                 let stop = cluster::Stop { checkpoint: *checkpoint, deadline: *deadline };
                 self.cluster.stop(now, (*job, *attempt), stop, &self.options, &mut self.agenda);
             }
-            Action::Shrink { job, attempt, deadline, .. } => {
-                // Nothing asks for it yet; until it can shrink, a gang is stopped whole.
-                let stop = cluster::Stop { checkpoint: true, deadline: *deadline };
-                self.cluster.stop(now, (*job, *attempt), stop, &self.options, &mut self.agenda);
+            Action::Shrink { job, attempt, leave, deadline } => {
+                self.cluster.shrink(now, (*job, *attempt), leave, *deadline, &self.options, &mut self.agenda);
             }
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Never: knows more than the journal. An instance that no claim names, and a run that was not reported, never were.
 
+use forebay_engine::effect::WorkerPlace;
+use forebay_engine::ids::NodeId;
 use forebay_engine::state::State;
 use forebay_engine::state::jobs::Phase;
 use forebay_engine::state::nodes::NodePhase;
@@ -38,9 +40,12 @@ pub(super) fn runs(world: &mut World, state: &State) {
         let stopping = matches!(job.phase, Phase::Stopping { .. });
         let Some(since) = job.running_since.filter(|_| stopping || job.phase == Phase::Running) else { continue };
         let truth = world.truth(id, state);
-        let places = job.places.iter().map(|place| {
-            let instance = state.node(place.node).and_then(|n| n.instance.as_deref());
-            (instance.and_then(|i| world.cloud.find(i)), place)
+        let nowhere = WorkerPlace { node: NodeId(u64::MAX), gpus: 0, share: 0, slice: None };
+        // Every worker keeps its number, those that have left too.
+        let places = (0..job.workers).map(|nth| {
+            let place = job.numbers.iter().position(|n| *n == nth).and_then(|at| job.places.get(at));
+            let instance = place.and_then(|p| state.node(p.node)).and_then(|n| n.instance.as_deref());
+            (instance.and_then(|i| world.cloud.find(i)), place.unwrap_or(&nowhere))
         });
         let places: Vec<_> = places.collect();
         let key = (id, job.attempt);

@@ -5,7 +5,7 @@
 use forebay_engine::effect::WorkerPlace;
 use forebay_engine::event::Event;
 use forebay_engine::ids::{Attempt, JobId, NodeId};
-use forebay_engine::job::{Checkpointing, Completion, JobSpec};
+use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec};
 use forebay_engine::reconcile::RunStatus;
 use forebay_engine::units::{MilliGpu, Millis, Span};
 
@@ -20,6 +20,8 @@ pub(super) struct Worker {
     pub gpus: u64,
     pub share: u16,
     pub alive: bool,
+    /// It left the run, or its node did: it is no part of the gang any more.
+    pub gone: bool,
 }
 
 /// Where in its life a run is.
@@ -42,6 +44,8 @@ pub(super) struct Run {
     pub truth: JobTruth,
     pub checkpoint: Option<Checkpointing>,
     pub completion: Completion,
+    /// Workers that can do the work. `None`: all of them.
+    pub fewest: Option<u32>,
     pub restart: Span,
     /// Work done before this run.
     pub base: Span,
@@ -85,6 +89,27 @@ impl Run {
         self.phase == Phase::Working && self.frozen.is_none()
     }
 
+    /// Whether enough workers stay without these, the leader among them where it counts.
+    pub fn goes_on_without(&self, gone: &[u32]) -> bool {
+        let Some(fewest) = self.fewest else { return false };
+        let numbered = (0u32..).zip(&self.workers);
+        let staying = numbered.filter(|(nth, w)| !w.gone && !gone.contains(nth)).count();
+        let leading = self.workers.first().is_some_and(|w| w.gone) || gone.contains(&0);
+        let up = matches!(self.phase, Phase::Working | Phase::Lingering { .. }) && !self.broken && !self.stopping;
+        up && staying >= fewest as usize && !(leading && self.completion == Completion::Leader)
+    }
+
+    /// The numbers of all workers that are no part of the gang any more.
+    pub fn left(&self) -> Vec<u32> {
+        (0u32..).zip(&self.workers).filter(|(_, w)| w.gone).map(|(nth, _)| nth).collect()
+    }
+
+    /// The numbers of its workers on an instance.
+    pub fn on(&self, instance: usize) -> Vec<u32> {
+        let there = |(_, w): &(u32, &Worker)| w.instance == Some(instance) && !w.gone;
+        (0u32..).zip(&self.workers).filter(there).map(|(nth, _)| nth).collect()
+    }
+
     pub fn finish(&self) -> Millis {
         self.work_from + (self.truth.duration - self.base)
     }
@@ -109,6 +134,7 @@ impl Run {
             gpus: place.gpus,
             share: place.share,
             alive: instance.is_some(),
+            gone: instance.is_none(),
         });
         let share = places.iter().fold(MilliGpu(0), |sum, (_, place)| sum + place.gpu_share());
         Run {
@@ -120,6 +146,10 @@ impl Run {
             truth,
             checkpoint: spec.checkpoint,
             completion: spec.completion,
+            fewest: match &spec.gang {
+                Gang::Workers { min, .. } => Some(*min),
+                Gang::Spanning { .. } => None,
+            },
             restart: spec.restart,
             base,
             started: false,
@@ -146,6 +176,7 @@ impl Run {
             truth: JobTruth::lasting(Span::ZERO),
             checkpoint: None,
             completion: Completion::All,
+            fewest: None,
             restart: Span::ZERO,
             base: Span::ZERO,
             started: false,
@@ -165,4 +196,9 @@ impl Run {
 /// The proof that no worker of a run is alive.
 pub(super) fn stopped(key: (JobId, Attempt), progress: Option<Span>) -> Event {
     Event::RunStopped { job: key.0, attempt: key.1, progress }
+}
+
+/// These workers have left a run; the rest goes on.
+pub(super) fn shrunk(key: (JobId, Attempt), left: Vec<u32>, node_fault: Option<NodeId>) -> Event {
+    Event::RunShrunk { job: key.0, attempt: key.1, left, node_fault }
 }

@@ -7,7 +7,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use forebay_engine::effect::{Action, Effect, WorkerPlace};
 use forebay_engine::event::{Event, GoneWhy, LaunchError};
 use forebay_engine::ids::{Attempt, JobId, NodeId};
-use forebay_engine::job::Gang;
+use forebay_engine::job::{Completion, Gang};
 use forebay_engine::units::{Millis, Span};
 
 impl Cluster {
@@ -79,11 +79,16 @@ impl Cluster {
     }
 
     /// Workers leave; the rest goes on.
-    fn shrink(&mut self, job: JobId, attempt: Attempt, leave: &[WorkerPlace]) {
-        if let Some(run) = self.runs.get_mut(&job).filter(|run| run.attempt == attempt && run.alive) {
-            run.places.retain(|place| !leave.contains(place));
-            self.after(self.delays.stop, Event::RunShrunk { job, attempt });
-        }
+    fn shrink(&mut self, job: JobId, attempt: Attempt, leave: &[u32]) {
+        let Some(run) = self.runs.get(&job).filter(|run| run.attempt == attempt && run.whole) else { return };
+        let event = if run.goes_on_without(leave) {
+            let mut left = [leave, &run.left].concat();
+            left.sort_unstable();
+            Event::RunShrunk { job, attempt, left, node_fault: None }
+        } else {
+            Event::RunStopped { job, attempt, progress: None }
+        };
+        self.after(self.delays.stop, event);
     }
 
     fn start(&mut self, job: JobId, attempt: Attempt, places: Vec<WorkerPlace>, from: u64) {
@@ -106,6 +111,9 @@ impl Cluster {
             resumed_from: from,
             since: None,
             restart: spec.restart.0,
+            numbers: (0..count).collect(),
+            left: Vec::new(),
+            leader: spec.completion == Completion::Leader,
             places,
         };
         let model = |p: &WorkerPlace| {
@@ -185,7 +193,9 @@ impl Cluster {
             | Event::NodeGone { instance, .. }
             | Event::ReclaimNotice { instance, .. } => self.instances.contains_key(instance),
             Event::RunStarted { job, attempt } => lives(job, attempt),
-            Event::RunCompleted { job, attempt, .. } => lives(job, attempt) && self.runs[job].whole,
+            Event::RunShrunk { job, attempt, .. } | Event::RunCompleted { job, attempt, .. } => {
+                lives(job, attempt) && self.runs[job].whole
+            }
             _ => true,
         }
     }
@@ -210,6 +220,11 @@ impl Cluster {
                     self.after(restart + work.saturating_sub(from), completed);
                 }
             }
+            Event::RunShrunk { job, attempt, left, .. } => {
+                if let Some(run) = self.runs.get_mut(job).filter(|r| r.attempt == *attempt) {
+                    run.lose(left);
+                }
+            }
             Event::RunCompleted { job, attempt, worker: None }
             | Event::RunFailed { job, attempt, .. }
             | Event::RunStopped { job, attempt, .. } => {
@@ -227,11 +242,30 @@ impl Cluster {
             return;
         };
         for run in self.runs.values_mut() {
-            if run.places.iter().any(|p| p.node == node) {
-                run.places.retain(|p| p.node != node);
-                run.whole = false;
+            let there = run.places.iter().zip(&run.numbers).filter(|(p, _)| p.node == node);
+            let gone: Vec<u32> = there.map(|(_, number)| *number).collect();
+            if !gone.is_empty() {
+                run.whole &= run.since.is_some() && run.goes_on_without(&gone);
+                run.lose(&gone);
                 run.alive &= !run.places.is_empty();
             }
         }
+    }
+}
+
+impl Run {
+    /// Whether enough workers stay without these, the leader among them where it counts.
+    fn goes_on_without(&self, gone: &[u32]) -> bool {
+        let Gang::Workers { min, .. } = &self.gang else { return false };
+        let staying = self.numbers.iter().filter(|n| !gone.contains(n)).count();
+        staying >= *min as usize && !(self.leader && gone.contains(&0))
+    }
+
+    fn lose(&mut self, gone: &[u32]) {
+        let stays: Vec<bool> = self.numbers.iter().map(|n| !gone.contains(n)).collect();
+        let mut stays = stays.into_iter();
+        self.places.retain(|_| stays.next().unwrap_or(true));
+        self.left.extend(self.numbers.iter().filter(|n| gone.contains(n)));
+        self.numbers.retain(|n| !gone.contains(n));
     }
 }

@@ -1,0 +1,187 @@
+//! reclaim: quota that is missing because others have borrowed it, whatever can be bought.
+//!
+//! ```text
+//! where the ways up of the two queues meet:
+//!   its side stays within what it owns   -> it takes back, from any tier, only what the other side has borrowed
+//!   both sides borrow                    -> it takes if its side's share, with it, is at or below the other's without the loss
+//! ```
+//!
+//! What is given back is kept for the job until it runs. Elastic gangs shrink first; then the lowest tier, the side that borrows most,
+//! the least work lost.
+//!
+//! Never: takes what a queue owns; takes more than the job lacks, or anything if it could not run all the same; never twice for one
+//! wait of a job. Waiting and past use do not count.
+
+use super::place::{self, Reach};
+use super::victims::{self, Case, Taken};
+use super::{admit, preempt, provision};
+use crate::decision::{Decision, StopCause};
+use crate::engine::Engine;
+use crate::ids::{ClassId, JobId, NodeId, PoolId, QuotaId, TierId};
+use crate::plan::PlanReport;
+use crate::state::State;
+use crate::state::jobs::{Job, Kept};
+use crate::state::places::nodes_of;
+use crate::state::shares::{Meeting, Share};
+use crate::units::{GpuTime, MilliGpu};
+use alloc::vec::Vec;
+
+/// Takes quota for a job that has been told to wait for it. Whether anything was taken.
+pub(super) fn run(engine: &mut Engine, job: JobId, class: ClassId, pool: PoolId, report: &mut PlanReport) -> bool {
+    let state = &engine.state;
+    let asked = admit::share(state, class, pool);
+    let Some(quota) = quota_of(state, &state.jobs[job.ix()]) else { return false };
+    if state.jobs[job.ix()].kept.is_some() {
+        return false;
+    }
+    let lack = Lack { job, class, pool, asked, quota, tier: state.jobs[job.ix()].tier };
+    let runs = candidates(state, &lack);
+    if runs.is_empty() || suffices(engine, &lack) {
+        return false;
+    }
+    let Some(found) = victims::find(engine, &runs, &lack) else { return false };
+    let own = is_own(&engine.state, class, pool, asked);
+    let until = victims::take(engine, &found.losses, StopCause::QuotaReclaimed { by: job }, report);
+    engine.decide(Decision::Keep { job, kept: Kept { pool, share: asked, own } });
+    preempt::reserve(engine, job, found.nodes, until);
+    true
+}
+
+/// Whether a gang of a class would borrow nothing, at no level of the tree.
+pub(super) fn is_own(state: &State, class: ClassId, pool: PoolId, asked: MilliGpu) -> bool {
+    let rule = state.queues[state.classes[class.ix()].shape.queue.ix()].rule.as_ref();
+    let Some(quota) = rule.map(|r| r.quota) else { return false };
+    let mut at = quota;
+    while let Some(above) = state.quota.parent(at) {
+        let kept = kept_under(state, at, pool, |job| job.class != class);
+        let used = state.quota.usage_with(quota, pool, asked, at) + kept;
+        if !state.within_own(at, pool, used) {
+            return false;
+        }
+        at = above;
+    }
+    true
+}
+
+/// What a job lacks.
+struct Lack {
+    job: JobId,
+    class: ClassId,
+    pool: PoolId,
+    asked: MilliGpu,
+    quota: QuotaId,
+    tier: TierId,
+}
+
+impl Lack {
+    /// What its side of a meeting would use with it.
+    fn mine(&self, state: &State, meeting: &Meeting) -> MilliGpu {
+        let kept = kept_under(state, meeting.mine, self.pool, |job| job.id != self.job);
+        state.quota.usage_with(self.quota, self.pool, self.asked, meeting.mine) + kept
+    }
+
+    /// Whether its side stays within what it owns.
+    fn takes_back(&self, state: &State, meeting: &Meeting) -> bool {
+        state.within_own(meeting.mine, self.pool, self.mine(state, meeting))
+    }
+
+    /// Whether its side, with it, has no greater share than the other has now: over all pools, and in this one.
+    fn is_poorer(&self, state: &State, m: &Meeting) -> bool {
+        let (mine, theirs) = (self.mine(state, m), state.quota.usage(m.theirs, self.pool));
+        let in_all = |child, used| state.borrowed_share(child, m.at, (self.pool, used));
+        let in_one = |child, used| state.share_in(child, m.at, self.pool, used);
+        in_all(m.mine, mine).at_most(in_all(m.theirs, theirs)) && in_one(m.mine, mine).at_most(in_one(m.theirs, theirs))
+    }
+
+    fn may_stop(&self, state: &State, victim: &Job) -> bool {
+        let tier = state.policy.as_deref().and_then(|p| p.tiers.get(victim.tier.ix()));
+        victim.tier == self.tier || tier.is_some_and(|t| t.stoppable_by.contains(&self.tier))
+    }
+}
+
+impl Case for Lack {
+    fn prepare(&self, state: &mut State) {
+        victims::lift_ending(state, self.pool);
+    }
+
+    fn allows(&self, state: &State, _: &Taken, victim: JobId) -> bool {
+        let row = &state.jobs[victim.ix()];
+        let Some(quota) = quota_of(state, row) else { return false };
+        let Some(meeting) = state.meeting(self.quota, quota) else { return false };
+        state.owns_all(quota, meeting.theirs, self.pool)
+            && (self.takes_back(state, &meeting) || (self.may_stop(state, row) && self.is_poorer(state, &meeting)))
+    }
+
+    fn enough(&self, engine: &mut Engine, _: &Taken) -> Option<Vec<NodeId>> {
+        if admit::quota_says(&engine.state, self.class, self.pool, self.asked).is_some() {
+            return None;
+        }
+        if let Some(places) = place::find(engine, self.job, self.pool, Reach::Ready, self.asked) {
+            return Some(nodes_of(&places));
+        }
+        let in_flight = place::find(engine, self.job, self.pool, Reach::InFlight, self.asked).is_some();
+        (in_flight || provision::can_be_had(engine, self.job, self.pool)).then(Vec::new)
+    }
+
+    fn bounded(&self) -> bool {
+        true
+    }
+
+    fn quota(&self) -> bool {
+        true
+    }
+}
+
+/// Whether what is being stopped or is leaving already will be enough.
+fn suffices(engine: &mut Engine, lack: &Lack) -> bool {
+    let mark = engine.state.checkpoint();
+    lack.prepare(&mut engine.state);
+    let enough = lack.enough(engine, &Taken::default()).is_some();
+    engine.state.rollback(mark);
+    enough
+}
+
+/// Runs from which something may be taken, the cheapest first.
+fn candidates(state: &State, lack: &Lack) -> Vec<JobId> {
+    let mut sides: Vec<(Share, QuotaId, Vec<JobId>)> = Vec::new();
+    for (queue, runs) in &state.ix.running_in {
+        let Some(quota) = state.queues[queue.ix()].rule.as_ref().map(|r| r.quota) else { continue };
+        let Some(meeting) = state.meeting(lack.quota, quota) else { continue };
+        if state.quota.borrowed(meeting.theirs, lack.pool) == MilliGpu(0) {
+            continue;
+        }
+        let own = lack.takes_back(state, &meeting);
+        let may = |id: &&JobId| {
+            let job = &state.jobs[id.ix()];
+            job.pool == Some(lack.pool) && preempt::may_be_stopped(state, **id) && (own || lack.may_stop(state, job))
+        };
+        let runs: Vec<JobId> = runs.iter().filter(may).copied().collect();
+        let used = state.quota.usage(meeting.theirs, lack.pool);
+        sides.push((state.borrowed_share(meeting.theirs, meeting.at, (lack.pool, used)), quota, runs));
+    }
+    // The greatest share first.
+    sides.sort_by(|a, b| b.0.cmp(a.0).then(a.1.cmp(&b.1)));
+    let priority =
+        |tier: TierId| state.policy.as_deref().and_then(|p| p.tiers.get(tier.ix())).map_or(0, |t| t.priority);
+    let mut found: Vec<(i32, usize, GpuTime, JobId)> = Vec::new();
+    for (rank, (_, _, runs)) in sides.iter().enumerate() {
+        for id in runs {
+            let job = &state.jobs[id.ix()];
+            found.push((priority(job.tier), rank, job.share.over(job.unsaved(state.now)), *id));
+        }
+    }
+    found.sort_unstable();
+    found.into_iter().map(|f| f.3).collect()
+}
+
+/// What is kept in a pool for other jobs below a node of the tree: as good as in use there.
+fn kept_under(state: &State, node: QuotaId, pool: PoolId, counts: impl Fn(&Job) -> bool) -> MilliGpu {
+    let jobs = state.ix.kept.iter().map(|id| &state.jobs[id.ix()]).filter(|job| counts(job));
+    let below = |job: &&Job| quota_of(state, job).is_some_and(|quota| state.quota.is_below(quota, node));
+    let shares = jobs.filter(below).filter_map(|job| job.kept).filter(|k| k.pool == pool);
+    shares.fold(MilliGpu(0), |sum, kept| sum + kept.share)
+}
+
+fn quota_of(state: &State, job: &Job) -> Option<QuotaId> {
+    state.queues[job.queue.ix()].rule.as_ref().map(|r| r.quota)
+}
