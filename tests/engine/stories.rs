@@ -40,6 +40,7 @@ stories! {
     down_time_is_not_idle
     drain_auto_is_one_boot
     drains_to_zero
+    durations_are_learned
     effects_repeated
     elastic_gang
     entry_penalty

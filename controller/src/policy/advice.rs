@@ -208,7 +208,8 @@ impl Lints<'_> {
                 buys(&other.tier).is_some_and(|b| b != Buys::Nothing)
                     && other.pools.iter().flatten().any(|p| pools.contains(p))
             });
-            let kept = policy.pools.iter().any(|p| p.keep_ready > 0 && pools.contains(&p.name));
+            let keeps = |p: &forebay_engine::policy::Pool| p.keep_ready > 0 || !p.floors.is_empty();
+            let kept = policy.pools.iter().any(|p| keeps(p) && pools.contains(&p.name));
             let shared = matches!(policy.undeclared, forebay_engine::policy::Undeclared::Under { .. });
             if buys(&queue.tier) == Some(Buys::Nothing) && !kept {
                 let tier = queue.tier.as_deref().unwrap_or_default();

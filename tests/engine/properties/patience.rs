@@ -6,6 +6,7 @@
 use super::holds;
 use crate::cluster::Cluster;
 use crate::making::{self, ask, workers};
+use alloc::collections::BTreeSet;
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::Decision;
 use forebay_engine::policy::{Drain, StartTarget, WhenLate};
@@ -45,7 +46,7 @@ fn nothing_is_bought_early_and_nobody_starts_late() {
         }
         world.run_until(world.now + 4 * 3_600_000);
         let mut bought = 0;
-        let mut promised = std::collections::BTreeSet::new();
+        let mut promised = BTreeSet::new();
         for batch in &world.log.batches {
             for decision in &batch.decisions {
                 match decision {
