@@ -121,6 +121,9 @@ fn find_ready(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Resul
     let Some(places) = place::find(engine, job, pool, Reach::Ready, share) else {
         return Err(Reason::AwaitingNodes { eta: provision::eta(&engine.state, job) });
     };
+    if place::spare::stays(&engine.state, job, &places) {
+        return Err(Reason::AwaitingNodes { eta: provision::eta(&engine.state, job) });
+    }
     engine.decide(crate::decision::Decision::Unbook { job });
     book(engine, job, pool, places, report);
     Ok(())
@@ -155,10 +158,13 @@ fn serve_in(
     }
     let most = admit::available(&engine.state, class, pool);
     let mut places = place::find(engine, job, pool, Reach::Ready, most);
+    if let Some(other) = places.as_ref().and_then(|p| place::spare::elsewhere(engine, job, pool, most, p, report)) {
+        places = Some(other);
+    }
     if places.is_none() {
         places = place::find(engine, job, pool, Reach::InFlight, most);
     }
-    if places.is_none() && provision::keep_for(engine, job, pool) {
+    if places.is_none() && provision::keep_for(engine, job, pool, most) {
         places = place::find(engine, job, pool, Reach::Ready, most);
     }
     if places.is_none() {

@@ -202,7 +202,7 @@ fn buy(
     for _ in 0..count {
         let node = NodeId(state.counters.next_node);
         state.counters.next_node += 1;
-        let row = new_node(state, node, id, offering, pool);
+        let row = new_node(state, node, id, offering, pool, terms);
         state.add_node(row);
         nodes.push(node);
     }

@@ -4,13 +4,13 @@
 
 use super::{end_run, may_become_ready, say, say_refused, take_seq, unbook_all_on};
 use crate::decision::StopCause;
-use crate::effect::StatusKind;
+use crate::effect::{StatusKind, Terms};
 use crate::event::{Event, GoneWhy, LaunchError};
 use crate::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::{Completion, JobSpec};
 use crate::reason::Reason;
 use crate::state::jobs::{Ending, Job, Phase};
-use crate::state::nodes::{Node, NodePhase, Slot};
+use crate::state::nodes::{Node, NodePhase, Partition, Slot};
 use crate::state::{Hurry, Shape, State};
 use crate::units::{MilliGpu, Millis, Rate, Span};
 use alloc::string::String;
@@ -37,7 +37,8 @@ pub(crate) fn event(state: &mut State, event: &Event) {
         Event::RunStopped { job, attempt, progress } => stopped(state, *job, *attempt, *progress),
         Event::RunIdle { job, attempt, idle } => idle_run(state, *job, *attempt, *idle),
         // Nothing asks for these yet.
-        Event::RunShrunk { .. } | Event::ServiceDemand { .. } | Event::NodePlaced { .. } => ignore(state),
+        Event::RunShrunk { .. } | Event::ServiceDemand { .. } => ignore(state),
+        Event::NodePlaced { instance, rack } => placed(state, instance, rack),
         Event::PriceChanged { offering, price } => price_changed(state, *offering, *price),
     }
 }
@@ -76,6 +77,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         service: None,
         hurry: Hurry::Ordinary,
     };
+    state.mix_in(&shape);
     let class = state.class_id(shape);
     let job = Job {
         id,
@@ -214,6 +216,20 @@ fn node_ready(state: &mut State, instance: &str) {
     state.freed += 1;
 }
 
+/// Where a node stands may bring it together with others.
+fn placed(state: &mut State, instance: &str, rack: &str) {
+    let Some(node) = state.node_of(instance) else {
+        return ignore(state);
+    };
+    let (id, before) = (node.id, node.rack);
+    let rack = Some(state.rack_id(rack));
+    if rack == before {
+        return ignore(state);
+    }
+    state.edit_node(id, |node| node.rack = rack);
+    state.freed += 1;
+}
+
 fn reclaim_notice(state: &mut State, instance: &str, at: Millis) {
     let Some(node) = state.node_of(instance) else {
         return ignore(state);
@@ -278,7 +294,7 @@ fn orphan(state: &mut State, instance: &str, offering: OfferingId) {
     }
     let id = NodeId(state.counters.next_node);
     state.counters.next_node += 1;
-    let mut node = new_node(state, id, PurchaseId(u64::MAX), offering, crate::ids::PoolId(0));
+    let mut node = new_node(state, id, PurchaseId(u64::MAX), offering, crate::ids::PoolId(0), Terms::default());
     node.phase = NodePhase::Booting;
     node.instance = Some(instance.into());
     node.condemned = true;
@@ -294,9 +310,15 @@ pub(super) fn new_node(
     purchase: PurchaseId,
     offering: OfferingId,
     pool: crate::ids::PoolId,
+    terms: Terms,
 ) -> Node {
     let offer = &state.offerings[offering.ix()].offer;
-    let slot = Slot { free: 1000, mem_free: offer.gpu_mem, workers: 0 };
+    let partition = terms.layout.and_then(|at| {
+        let layout = state.policy.as_deref()?.pools.get(pool.ix())?.layouts.get(usize::from(at))?;
+        Partition::of(at, layout, offer.gpu_mem)
+    });
+    let slices = partition.as_ref().map_or(0, Partition::all_free);
+    let slot = Slot { free: 1000, mem_free: offer.gpu_mem, workers: 0, slices };
     Node {
         id,
         purchase,
@@ -307,6 +329,9 @@ pub(super) fn new_node(
         decided_at: state.now,
         instance: None,
         slots: alloc::vec![slot; usize::from(offer.gpus)],
+        partition,
+        rack: None,
+        cluster: terms.cluster,
         cpu_free: offer.cpu,
         mem_free: offer.mem,
         holds: Vec::new(),

@@ -31,7 +31,11 @@ pub(crate) fn run(engine: &mut Engine, waiting: &[(Head, Reason)], report: &mut 
     for (head, reason) in waiting {
         let helps = matches!(
             reason,
-            Reason::Ceiling { .. } | Reason::Stockout { .. } | Reason::LaunchRefused { .. } | Reason::NothingIdle
+            Reason::Ceiling { .. }
+                | Reason::Stockout { .. }
+                | Reason::LaunchRefused { .. }
+                | Reason::NothingIdle
+                | Reason::TopologyUnsatisfied { .. }
         );
         if helps && head.line == order::Line::Queued {
             stop_for(engine, head.key.job, head.class, report);

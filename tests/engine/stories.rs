@@ -31,23 +31,33 @@ stories! {
     drain_auto_is_one_boot
     drains_to_zero
     effects_repeated
+    eight_gpu_gang_prefers_one_nvlink_domain
     elastic_gang
     final_exit_codes
     forbidden_submitter
     fractions_share_with_consent
+    gang_of_four_prefers_one_nvlink_group
     gang_uses_what_is_free
     gang_whole_or_not
+    gang_within_a_rack
+    gang_within_a_zone
     keep_ready
     keep_ready_after_stock_out
+    last_empty_eight_gpu_node_is_not_split
     late_completion_of_a_survivor
     leader_done_while_being_stopped
     lingering_stopped
     lingering_warned
     longest_run
     longest_run_while_others_wait
+    memory_heavy_halves_never_share
+    mig_and_whole_do_not_mix
+    mig_layout_is_kept
+    mig_smallest_slice
     moved_to_cheaper
     no_sharing_pool
     node_lost_under_a_gang
+    numa_group_kept_whole
     one_model_a_gang
     order_tier_priority_arrival
     orphan_given_back
@@ -56,10 +66,12 @@ stories! {
     preempted_from_checkpoint
     preempted_only_past_min_run
     preempted_while_starting
+    preferred_topology_gives_way
     quarantine
     quota_waits_and_frees
     reclaim_with_warning
     reclaim_without_warning
+    required_topology_unsatisfied
     reserved_not_for_others
     retries_back_off
     same_and_conflict_and_rerun
