@@ -151,7 +151,10 @@ fn repeat(state: &mut State, of: EffectOf, next: Millis) -> Option<Effect> {
 fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     let (class, queue, now) = (state.jobs[job.ix()].class, state.jobs[job.ix()].queue, state.now);
     let share = share_of(places);
+    let splits = places.iter().any(|p| state.nodes.get(&p.node).is_some_and(|node| node.split_by(p.gpus)));
     state.hold(job, class, places, false);
+    // Whoever left that node whole has no reason to any more.
+    state.freed += u64::from(splits);
     state.take_quota(queue, pool, share);
     let said = state.jobs[job.ix()].admitted_said;
     if state.jobs[job.ix()].reserved_until.is_some() {

@@ -185,6 +185,17 @@ impl Node {
     }
 }
 
+/// GPUs from which on a node is worth keeping whole.
+pub(crate) const LARGE: u16 = 8;
+
+impl Node {
+    /// Whether these GPUs would leave a large node with nothing on its GPUs in two parts.
+    pub(crate) fn split_by(&self, gpus: u64) -> bool {
+        let (all, taken) = (self.slots.len(), gpus.count_ones() as usize);
+        all >= usize::from(LARGE) && taken > 0 && taken < all && usize::from(self.whole_free()) == all
+    }
+}
+
 /// A purchase whose outcome is not known yet. It holds its ceilings until it is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Purchase {

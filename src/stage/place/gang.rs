@@ -156,9 +156,10 @@ fn on_node<'a>(spot: &Spot<'a>, count: (u32, u32)) -> Option<Way<'a>> {
 
 fn in_groups<'a>(state: &State, spot: &Spot<'a>, ask: &Ask, level: Level, count: (u32, u32)) -> Vec<Way<'a>> {
     let offer = &state.offerings[spot.node.offering.ix()].offer;
-    let mut groups = topology::groups(offer, level);
-    if groups.is_empty() && u32::from(ask.each.gpus).saturating_mul(count.0) <= 1 {
-        groups.push(u64::MAX);
+    let groups = topology::groups(offer, level);
+    if groups.is_empty() && ask.each.gpus <= 1 && count.0 <= 1 {
+        // One GPU is a group of its own, and two are not known to be one.
+        return alloc::vec![whole_way(spot, u64::MAX, spot.units, 1)];
     }
     let way = |mask: u64| {
         let units = units(state, spot.node, ask, mask);

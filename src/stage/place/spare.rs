@@ -17,12 +17,9 @@ use crate::job::Gang;
 use crate::plan::PlanReport;
 use crate::stage::provision;
 use crate::state::State;
-use crate::state::nodes::Node;
+use crate::state::nodes::{LARGE, Node};
 use crate::units::{MilliGpu, Millis};
 use alloc::vec::Vec;
-
-/// GPUs from which on a node is worth keeping whole.
-const LARGE: u16 = 8;
 
 /// Whether an ask takes a small part of a large node.
 pub(super) fn large(gpus: u16, asks: u16) -> bool {

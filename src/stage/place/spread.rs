@@ -61,3 +61,89 @@ impl Around {
         self.zones.get(zone).copied().unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::catalog::{CapacityType, Offering};
+    use crate::decision::Decision;
+    use crate::effect::Terms;
+    use crate::engine::Engine;
+    use crate::event::{Event, Tick};
+    use crate::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId, QuotaId, TierId};
+    use crate::job::{JobSpec, Level, Service};
+    use crate::policy::{Policy, Pool, QueueRule, QuotaNode, Tier};
+    use crate::units::{Mib, MilliCpu, Millis, Rate, Span};
+    use alloc::boxed::Box;
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    fn offering(zone: &str) -> Offering {
+        Offering {
+            instance_type: "pod".into(),
+            zone: zone.into(),
+            capacity: CapacityType::OnDemand,
+            gpus: 4,
+            gpu_mem: Mib(40_960),
+            models: alloc::vec![String::from("h100")],
+            cpu: MilliCpu(64_000),
+            mem: Mib(65_536),
+            price: Rate(1_000_000),
+            max_price: Rate(1_000_000),
+            on_demand: Rate(1_000_000),
+            boot: Span::mins(1),
+            nvlink: 0,
+            numa: 0,
+        }
+    }
+
+    fn policy() -> Policy {
+        let rule = QueueRule {
+            quota: QuotaId(0),
+            tier: TierId(0),
+            pools: alloc::vec![PoolId(0)],
+            submitters: Vec::new(),
+            start: None,
+        };
+        Policy {
+            tiers: alloc::vec![Tier::default()],
+            quotas: alloc::vec![QuotaNode::default()],
+            queues: [(String::from("serving"), rule)].into(),
+            pools: alloc::vec![Pool { offerings: alloc::vec![0, 1], ..Pool::default() }],
+            offerings: alloc::vec![offering("a"), offering("b")],
+            ..Policy::default()
+        }
+    }
+
+    /// Two nodes in zone a, one in zone b, and so many replicas placed one after the other.
+    fn replicas(spread: Option<Level>, count: u64) -> Vec<NodeId> {
+        let mut engine = Engine::new();
+        engine.open(Tick { now: Millis(1), resumed: false, delivered: 0 });
+        engine.handle_event(Event::Configured(Box::new(policy())));
+        for (purchase, count) in [(0u64, 2u32), (1, 1)] {
+            let (offering, terms) = (OfferingId(purchase as u32), Terms::default());
+            let (purchase, pool) = (PurchaseId(purchase), PoolId(0));
+            engine.decide(Decision::Buy { purchase, pool, offering, count, at_least: 1, terms });
+            let instances: Vec<String> = (0..count).map(|n| format!("i-{purchase}-{n}")).collect();
+            engine.handle_event(Event::LaunchOutcome { purchase, instances: instances.clone(), error: None });
+            instances.into_iter().for_each(|instance| engine.handle_event(Event::NodeReady { instance }));
+        }
+        for n in 0..count {
+            let service = Some(Service { min: 1, max: 4, target: 1, spread });
+            let (subject, queue) = (format!("r{n}"), "serving".into());
+            engine.handle_event(Event::JobSubmitted(Box::new(JobSpec { subject, queue, service, ..JobSpec::default() })));
+            let class = engine.state.jobs[0].class;
+            engine.state.classes[class.ix()].shape.service = Some(JobId(0));
+            let _ = engine.plan();
+        }
+        let _ = engine.close();
+        engine.state.jobs.iter().map(|job| job.places[0].node).collect()
+    }
+
+    #[test]
+    fn replicas_go_to_other_nodes_and_then_to_other_zones() {
+        let on = |nodes: &[u64]| nodes.iter().map(|n| NodeId(*n)).collect::<Vec<_>>();
+        assert_eq!(replicas(None, 4), on(&[0, 2, 1, 2]));
+        assert_eq!(replicas(Some(Level::Zone), 5), on(&[0, 2, 1, 2, 0]));
+    }
+}
