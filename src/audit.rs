@@ -9,6 +9,7 @@
 
 use crate::catalog::CapacityType;
 use crate::decision::Decision;
+use crate::effect::WorkerPlace;
 use crate::ids::{JobId, NodeId, PoolId};
 use crate::job::Gang;
 use crate::journal::Batch;
@@ -161,7 +162,8 @@ fn node_row(state: &State, node: &Node, found: &mut Vec<String>) {
     let id = node.id;
     let offer = &state.offerings[node.offering.ix()].offer;
     let (mut booked, mut allocated) = (MilliGpu(0), MilliGpu(0));
-    let mut taken: Vec<(u64, u16)> = alloc::vec![(0, 0); node.slots.len()];
+    let all = node.partition.as_ref().map_or(0, |p| p.all_free());
+    let mut taken: Vec<(u64, u16, u8)> = alloc::vec![(0, 0, all); node.slots.len()];
     let (mut workers, mut cpu, mut mem) = (0, 0, 0);
     let mut holders: Vec<JobId> = node.holds.clone();
     holders.sort_unstable();
@@ -176,10 +178,15 @@ fn node_row(state: &State, node: &Node, found: &mut Vec<String>) {
             let needs = crate::state::places::Needs::of(&state.specs[holder.ix()].gang, place);
             cpu += needs.cpu.0;
             mem += needs.mem.0;
-            for (at, slot) in taken.iter_mut().enumerate().filter(|(at, _)| place.gpus & (1 << at) != 0) {
-                let _ = at;
+            slice_row(node, holder, place, found);
+            for (_, slot) in taken.iter_mut().enumerate().filter(|(at, _)| place.gpus & (1 << at) != 0) {
                 slot.0 += u64::from(place.share);
                 slot.1 += 1;
+                let slice = place.slice.map_or(0, |at| 1u8.checked_shl(u32::from(at)).unwrap_or(0));
+                if slot.2 & slice != slice {
+                    found.push(format!("{id}: a slice is given out twice, once to {holder} at {place:?}"));
+                }
+                slot.2 &= !slice;
             }
         }
     }
@@ -189,8 +196,8 @@ fn node_row(state: &State, node: &Node, found: &mut Vec<String>) {
     if (booked, allocated) != (node.booked, node.allocated) {
         found.push(format!("{id} counts {:?}, the jobs say {:?}", (node.booked, node.allocated), (booked, allocated)));
     }
-    for (at, (slot, (share, count))) in node.slots.iter().zip(&taken).enumerate() {
-        if u64::from(slot.free) + share != 1000 || slot.workers != *count {
+    for (at, (slot, (share, count, slices))) in node.slots.iter().zip(&taken).enumerate() {
+        if u64::from(slot.free) + share != 1000 || slot.workers != *count || slot.slices != *slices {
             found.push(format!("{id} GPU {at} has {slot:?}, the jobs take {share} in {count} workers"));
         }
     }
@@ -203,6 +210,22 @@ fn node_row(state: &State, node: &Node, found: &mut Vec<String>) {
     let idle = node.phase == NodePhase::Ready && node.holds.is_empty();
     if idle != node.idle_since.is_some() && !matches!(node.phase, NodePhase::Draining { .. }) {
         found.push(format!("{id} is {:?}, holds {}, idle since {:?}", node.phase, node.holds.len(), node.idle_since));
+    }
+}
+
+/// On a partitioned node a worker with a GPU holds one slice, whole; on any other none.
+fn slice_row(node: &Node, holder: JobId, place: &WorkerPlace, found: &mut Vec<String>) {
+    let cuts = node.partition.as_ref().map(|p| &p.slices);
+    let right = match (cuts, place.slice) {
+        (Some(cuts), Some(at)) => {
+            let cut = cuts.get(usize::from(at));
+            place.gpus.count_ones() == 1 && cut.is_some_and(|cut| cut.held == place.share)
+        }
+        (Some(_), None) => place.gpus == 0,
+        (None, at) => at.is_none(),
+    };
+    if !right {
+        found.push(format!("{}: {holder} has {place:?} of {:?}", node.id, node.partition));
     }
 }
 

@@ -62,6 +62,10 @@ id!(
     BatchId, u32, "batch-"
 );
 id!(
+    /// A rack by the cloud's name, interned.
+    RackId, u32, "rack-"
+);
+id!(
     /// An offering: instance type x zone x capacity type, interned.
     OfferingId, u32, "offering-"
 );

@@ -139,6 +139,9 @@ fn find_ready(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Resul
     let Some(places) = places else {
         return Err(Reason::AwaitingNodes { eta: provision::eta(&engine.state, job) });
     };
+    if place::spare::stays(&engine.state, job, &places) {
+        return Err(Reason::AwaitingNodes { eta: provision::eta(&engine.state, job) });
+    }
     engine.decide(crate::decision::Decision::Unbook { job });
     book(engine, job, pool, places, report);
     Ok(())
@@ -182,11 +185,19 @@ fn serve_in(
     let most = afford::most(&engine.state, class, pool);
     let waits = patience::waits(&engine.state, job);
     let mut places = place::find(engine, job, pool, Reach::Ready, most);
+    let whole = places.as_ref().is_some_and(|p| waits.is_some() && place::spare::leaves(&engine.state, job, p));
+    if whole {
+        // It may wait, and would split the last empty large node.
+        places = None;
+    }
+    if let Some(other) = places.as_ref().and_then(|p| place::spare::elsewhere(engine, job, pool, most, p, report)) {
+        places = Some(other);
+    }
     if places.is_none() && waits.is_none() {
         // One that may wait takes what is ready: what is on its way was bought for others.
         places = place::find(engine, job, pool, Reach::InFlight, most);
     }
-    if places.is_none() && provision::keep_for(engine, job, pool) {
+    if places.is_none() && provision::keep_for(engine, job, pool, most) {
         places = place::find(engine, job, pool, Reach::Ready, most);
     }
     if places.is_none()

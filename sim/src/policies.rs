@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::policy::{
-    Budget, Buys, Ceiling, Consolidation, Drain, Fairness, Floor, Lifecycle, OnLinger, Period, Policy, Pool, QueueRule,
-    QuotaLimit, QuotaNode, Sharing, StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
+    Budget, Buys, Ceiling, Consolidation, Drain, Fairness, Floor, Layout, Lifecycle, OnLinger, Period, Policy, Pool,
+    QueueRule, QuotaLimit, QuotaNode, Sharing, Slice, StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
 };
 use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Millis, Rate, Span};
 
@@ -115,6 +115,10 @@ pub fn random(seed: u64) -> Policy {
     if pools == 2 {
         all.extend(second);
     }
+    for offer in &mut all {
+        offer.nvlink = [0, 2, 4][index(pick(600, 3))].min(offer.gpus);
+        offer.numa = [0, 2, 4][index(pick(601, 3))].min(offer.gpus);
+    }
     let split = first.len();
     let pool = |nth: u64, from: usize, to: usize| Pool {
         name: format!("pool{nth}"),
@@ -128,6 +132,7 @@ pub fn random(seed: u64) -> Policy {
         drain: if pick(20 + nth, 2) == 0 { Drain::Auto } else { Drain::After(Span::secs(30 + pick(22 + nth, 300))) },
         floors: if pick(630 + nth, 4) == 0 { vec![floor(&pick)] } else { Vec::new() },
         sharing: (pick(24 + nth, 2) == 0).then_some(Sharing { time_slices: 4, smallest: 100 }),
+        layouts: if pick(24 + nth, 2) == 1 && pick(26 + nth, 3) == 0 { layouts(pick(28 + nth, 3)) } else { Vec::new() },
         ..Pool::default()
     };
     let mut made = vec![pool(0, 0, split)];
@@ -166,6 +171,18 @@ fn floor(pick: &dyn Fn(u64, u64) -> u64) -> Floor {
     let from = u16::try_from(pick(640, 60)).unwrap_or(0);
     let offsets = vec![(Millis(0), 0), (Millis(60_000 * (10 + pick(641, 60))), 600)];
     Floor { nodes: 1, days: 0x7f, from, to: from + 20 + u16::try_from(pick(642, 60)).unwrap_or(0), offsets }
+}
+
+/// Ways to partition a GPU: small ones, two sizes, and whole ones too.
+fn layouts(kind: u64) -> Vec<Layout> {
+    let slice = |share: u16| Slice { profile: format!("{share}"), share, mem: Mib(u64::from(share) * 14) };
+    let cut = |shares: &[u16]| Layout { slices: shares.iter().map(|s| slice(*s)).collect() };
+    let (small, two) = (cut(&[143; 7]), cut(&[429, 572]));
+    match kind {
+        0 => vec![small, cut(&[])],
+        1 => vec![two, small, cut(&[])],
+        _ => vec![small, two],
+    }
 }
 
 fn index(n: u64) -> usize {

@@ -251,7 +251,10 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
         let taken = nodes_of(places).iter().filter(|id| empty(id)).count() as u32;
         state.seen.needed(pool, taken, now);
     }
+    let splits = places.iter().any(|p| state.nodes.get(&p.node).is_some_and(|node| node.split_by(p.gpus)));
     state.hold(job, class, places, false);
+    // Whoever left that node whole has no reason to any more.
+    state.freed += u64::from(splits);
     state.take_quota(queue, pool, share);
     if !said && state.jobs[job.ix()].first_start.is_none() {
         state.count_entry(queue, share);
@@ -335,7 +338,7 @@ fn buy(
     for _ in 0..count {
         let node = NodeId(state.counters.next_node);
         state.counters.next_node += 1;
-        let row = new_node(state, node, id, offering, pool);
+        let row = new_node(state, node, id, offering, pool, terms);
         state.add_node(row);
         nodes.push(node);
     }

@@ -6,13 +6,13 @@ use super::shrunk::{drop_workers, shrunk};
 use super::{end_run, may_become_ready, say, say_refused, take_seq, unbook_all_on};
 use crate::catalog::CapacityType;
 use crate::decision::StopCause;
-use crate::effect::StatusKind;
+use crate::effect::{StatusKind, Terms};
 use crate::event::{Event, GoneWhy, LaunchError};
 use crate::ids::{Attempt, ClassId, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::{Completion, JobSpec};
 use crate::reason::Reason;
 use crate::state::jobs::{Ending, Job, Phase};
-use crate::state::nodes::{Node, NodePhase, Slot};
+use crate::state::nodes::{Node, NodePhase, Partition, Slot};
 use crate::state::services::Serving;
 use crate::state::{Hurry, Shape, State};
 use crate::units::{MilliGpu, Millis, Rate, Span};
@@ -41,8 +41,7 @@ pub(crate) fn event(state: &mut State, event: &Event) {
         Event::RunIdle { job, attempt, idle } => idle_run(state, *job, *attempt, *idle),
         Event::ServiceDemand { tenant, subject, concurrency } => demanded(state, tenant, subject, *concurrency),
         Event::RunShrunk { job, attempt, left, node_fault } => shrunk(state, *job, *attempt, left, *node_fault),
-        // Nothing asks for it yet.
-        Event::NodePlaced { .. } => ignore(state),
+        Event::NodePlaced { instance, rack } => placed(state, instance, rack),
         Event::PriceChanged { offering, price } => price_changed(state, *offering, *price),
     }
 }
@@ -100,6 +99,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         loses: spec.lost_at_a_reclaim(),
         late: false,
     };
+    state.mix_in(&shape);
     let class = state.class_id(shape);
     let job = new_job(state, id, class, spec.priority);
     state.ix.job_in(&job);
@@ -260,6 +260,20 @@ fn node_ready(state: &mut State, instance: &str) {
     state.freed += 1;
 }
 
+/// Where a node stands may bring it together with others.
+fn placed(state: &mut State, instance: &str, rack: &str) {
+    let Some(node) = state.node_of(instance) else {
+        return ignore(state);
+    };
+    let (id, before) = (node.id, node.rack);
+    let rack = Some(state.rack_id(rack));
+    if rack == before {
+        return ignore(state);
+    }
+    state.edit_node(id, |node| node.rack = rack);
+    state.freed += 1;
+}
+
 fn reclaim_notice(state: &mut State, instance: &str, at: Millis) {
     let Some(node) = state.node_of(instance) else {
         return ignore(state);
@@ -335,7 +349,7 @@ fn orphan(state: &mut State, instance: &str, offering: OfferingId) {
     }
     let id = NodeId(state.counters.next_node);
     state.counters.next_node += 1;
-    let mut node = new_node(state, id, PurchaseId(u64::MAX), offering, crate::ids::PoolId(0));
+    let mut node = new_node(state, id, PurchaseId(u64::MAX), offering, crate::ids::PoolId(0), Terms::default());
     node.phase = NodePhase::Booting;
     node.instance = Some(instance.into());
     node.condemned = true;
@@ -351,9 +365,15 @@ pub(super) fn new_node(
     purchase: PurchaseId,
     offering: OfferingId,
     pool: crate::ids::PoolId,
+    terms: Terms,
 ) -> Node {
     let offer = &state.offerings[offering.ix()].offer;
-    let slot = Slot { free: 1000, mem_free: offer.gpu_mem, workers: 0 };
+    let partition = terms.layout.and_then(|at| {
+        let layout = state.policy.as_deref()?.pools.get(pool.ix())?.layouts.get(usize::from(at))?;
+        Partition::of(at, layout, offer.gpu_mem)
+    });
+    let slices = partition.as_ref().map_or(0, Partition::all_free);
+    let slot = Slot { free: 1000, mem_free: offer.gpu_mem, workers: 0, slices };
     Node {
         id,
         purchase,
@@ -364,6 +384,9 @@ pub(super) fn new_node(
         decided_at: state.now,
         instance: None,
         slots: alloc::vec![slot; usize::from(offer.gpus)],
+        partition,
+        rack: None,
+        cluster: terms.cluster,
         cpu_free: offer.cpu,
         mem_free: offer.mem,
         holds: Vec::new(),

@@ -61,7 +61,9 @@ fn never_fits(state: &State, class: ClassId) -> Option<Reason> {
         if asked > most {
             best = best.max_progress(Reason::ExceedsMaxQuota { asked, most });
         } else if !provision::possible_on_empty(state, class, *pool) || afford::never(state, class, *pool) {
-            best = best.max_progress(Reason::ExceedsCeiling);
+            let apart = provision::only_apart(state, class, *pool);
+            let no = apart.map_or(Reason::ExceedsCeiling, |level| Reason::TopologyUnsatisfied { level });
+            best = best.max_progress(no);
         } else {
             return None;
         }

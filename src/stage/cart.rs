@@ -6,13 +6,15 @@
 //!            the fewest nodes are tried first
 //! ```
 //!
-//! Never: buys, and never asks what is in stock. That is provision's.
+//! A gang that requires one zone is bought there whole, with the part that is there; one that requires a rack or less in one
+//! purchase. Never: buys, and never asks what is in stock. That is provision's.
 
 use super::place;
+use super::place::{Carried, slices, topology};
 use crate::catalog::{CapacityType, Offering};
 use crate::demand;
-use crate::ids::{ClassId, ModelId, OfferingId, PoolId};
-use crate::job::{Gang, WorkerAsk};
+use crate::ids::{ClassId, OfferingId, PoolId};
+use crate::job::{Gang, Level, Within, WorkerAsk};
 use crate::policy::Ceiling;
 use crate::reason::Bound;
 use crate::state::places::slot_mem;
@@ -29,14 +31,15 @@ pub(crate) struct Cart {
     pub lines: Vec<(OfferingId, u32)>,
     /// The rest of the gang goes where there is room already.
     pub part: bool,
+    /// How the GPUs of its nodes are partitioned.
+    pub layout: Option<u8>,
+    /// Not as close together as the gang prefers.
+    pub apart: bool,
 }
-
-/// What free places of one model carry of a gang already: workers, or GPUs of a spanning one.
-pub(crate) type Carried = [(Option<ModelId>, u32)];
 
 impl Cart {
     pub(crate) fn of(offering: OfferingId, count: u32) -> Cart {
-        Cart { lines: alloc::vec![(offering, count)], part: false }
+        Cart { lines: alloc::vec![(offering, count)], part: false, layout: None, apart: false }
     }
 
     pub(crate) fn nodes(&self) -> u32 {
@@ -69,32 +72,67 @@ impl Cart {
     }
 
     /// The order in which carts are tried. Spanning gangs take the fewest nodes first; all others what costs least in the end.
-    pub(crate) fn rank(&self, state: &State, shape: &Shape) -> (bool, u32, Rate, Rate, Option<(OfferingId, u32)>) {
+    pub(crate) fn rank(&self, state: &State, shape: &Shape) -> (bool, bool, u32, Rate, Rate) {
         let spans = matches!(shape.gang, Gang::Spanning { .. });
         let fewest = if spans { self.nodes() } else { 0 };
         let expected = self.expected(state, shape.loses);
-        (spans && self.part, fewest, expected, self.cost(state), self.lines.first().copied())
+        (self.apart, spans && self.part, fewest, expected, self.cost(state))
     }
 }
 
-/// Every sensible cart for one gang of a class.
+/// Every sensible cart for one gang of a class, as close together as it requires.
 pub(crate) fn carts(
     state: &State,
     class: ClassId,
     pool: PoolId,
     offerings: &[OfferingId],
-    carried: &Carried,
+    carried: &[Carried],
 ) -> Vec<Cart> {
     let shape = &state.classes[class.ix()].shape;
+    let mut carts = match shape.within {
+        Some(Within { level, required: true }) => required(state, shape, pool, offerings, carried, level),
+        _ => anywhere(state, shape, pool, offerings, carried),
+    };
+    if let Some(within) = shape.within.filter(|w| !w.required) {
+        for cart in &mut carts {
+            cart.apart = !keeps(state, shape, pool, cart, within.level);
+        }
+    }
+    if let Some(layout) = layout_for(state, shape, pool) {
+        carts.iter_mut().for_each(|cart| cart.layout = Some(layout));
+    }
+    carts
+}
+
+/// Whether some cart would do if the gang did not have to stay together.
+pub(crate) fn only_apart(state: &State, class: ClassId, pool: PoolId, offerings: &[OfferingId]) -> Option<Level> {
+    let shape = &state.classes[class.ix()].shape;
+    let within = shape.within.filter(|w| w.required)?;
+    let none = carts(state, class, pool, offerings, &[]).is_empty();
+    (none && !anywhere(state, shape, pool, offerings, &[]).is_empty()).then_some(within.level)
+}
+
+fn layout_for(state: &State, shape: &Shape, pool: PoolId) -> Option<u8> {
     match &shape.gang {
-        Gang::Workers { min, each, .. } => {
-            let share = place::effective_share(state, shape, pool, each);
-            let slices = sharing_slices(state, pool);
+        Gang::Workers { each, .. } => slices::chosen(state, pool, shape, each).map(|c| c.layout),
+        Gang::Spanning { per_gpu, .. } => {
+            let one = WorkerAsk { gpus: 1, share: 1000, ..*per_gpu };
+            slices::chosen(state, pool, shape, &one).map(|c| c.layout)
+        }
+    }
+}
+
+fn anywhere(state: &State, shape: &Shape, pool: PoolId, offerings: &[OfferingId], carried: &[Carried]) -> Vec<Cart> {
+    match &shape.gang {
+        Gang::Workers { min, .. } => {
             let mut carts = Vec::new();
             for &id in offerings {
                 let row = &state.offerings[id.ix()];
-                let per_node = workers_a_node(&row.offer, each, share, slices);
-                let have = carried_by(carried, row.models.first().copied());
+                let per_node = units_a_node(state, shape, pool, &row.offer, row.offer.gpus);
+                let model = row.models.first().copied();
+                let zone = &row.offer.zone;
+                let beside = |c: &&Carried| c.model == model && c.zone.as_ref().is_none_or(|z| z == zone);
+                let have = carried.iter().find(beside).map_or(0, |c| c.count);
                 carts.extend(filled(id, *min, per_node, false));
                 if have > 0 && have < *min {
                     carts.extend(filled(id, min - have, per_node, true));
@@ -104,27 +142,88 @@ pub(crate) fn carts(
         }
         Gang::Spanning { gpus, per_gpu } => {
             let mut carts = spanning(state, offerings, *gpus, per_gpu, false);
-            for (model, have) in carried.iter().filter(|(_, have)| *have > 0 && have < gpus) {
-                let same = |id: &OfferingId| state.offerings[id.ix()].models.first().copied() == *model;
-                let group: Vec<OfferingId> = offerings.iter().copied().filter(same).collect();
-                carts.extend(spanning(state, &group, gpus - have, per_gpu, true));
+            for part in carried.iter().filter(|c| c.count > 0 && c.count < *gpus) {
+                let beside = |id: &OfferingId| {
+                    let row = &state.offerings[id.ix()];
+                    let there = part.zone.as_ref().is_none_or(|z| *z == row.offer.zone);
+                    there && row.models.first().copied() == part.model
+                };
+                let group: Vec<OfferingId> = offerings.iter().copied().filter(beside).collect();
+                carts.extend(spanning(state, &group, gpus - part.count, per_gpu, true));
             }
             carts
         }
     }
 }
 
-fn carried_by(carried: &Carried, model: Option<ModelId>) -> u32 {
-    carried.iter().find(|c| c.0 == model).map_or(0, |c| c.1)
+/// Carts that keep a gang as close together as it requires.
+fn required(
+    state: &State,
+    shape: &Shape,
+    pool: PoolId,
+    offerings: &[OfferingId],
+    carried: &[Carried],
+    level: Level,
+) -> Vec<Cart> {
+    if level == Level::Zone {
+        let zones = topology::by_zone(state, offerings);
+        return zones.iter().flat_map(|(_, own)| anywhere(state, shape, pool, own, carried)).collect();
+    }
+    let mut carts = anywhere(state, shape, pool, offerings, &[]);
+    carts.retain(|cart| keeps(state, shape, pool, cart, level));
+    carts
+}
+
+/// Whether a gang on the nodes of a cart is within one domain of a level.
+fn keeps(state: &State, shape: &Shape, pool: PoolId, cart: &Cart, level: Level) -> bool {
+    let (min, gpus) = match &shape.gang {
+        Gang::Workers { min, each, .. } => (*min, u32::from(each.gpus).saturating_mul(*min)),
+        Gang::Spanning { gpus, .. } => (*gpus, *gpus),
+    };
+    let offer = |id: OfferingId| &state.offerings[id.ix()].offer;
+    let Some(&(first, _)) = cart.lines.first() else { return false };
+    match level {
+        // Where the rest is, is not known.
+        Level::Zone => !cart.part && cart.lines.iter().all(|l| offer(l.0).zone == offer(first).zone),
+        // One purchase into one placement group.
+        Level::Rack => !cart.part && cart.lines.len() == 1,
+        Level::Node => !cart.part && cart.nodes() == 1,
+        Level::Numa | Level::Nvlink => {
+            let group = topology::groups(offer(first), level).first().map_or(0, |g| g.count_ones() as u16);
+            let held = if gpus <= 1 { min } else { units_a_node(state, shape, pool, offer(first), group) };
+            !cart.part && cart.nodes() == 1 && held >= min
+        }
+    }
+}
+
+/// How many workers, or GPUs of a gang that spans nodes, an empty node takes on so many of its GPUs.
+pub(crate) fn units_a_node(state: &State, shape: &Shape, pool: PoolId, offer: &Offering, gpus: u16) -> u32 {
+    match &shape.gang {
+        Gang::Workers { each, .. } => {
+            let share = place::effective_share(state, shape, pool, each);
+            let chosen = slices::chosen(state, pool, shape, each);
+            let cut = chosen.filter(|_| each.gpus > 0);
+            match cut.and_then(|c| slices::a_gpu(state, pool, shape, each, (c, offer.gpu_mem))) {
+                Some(a_gpu) => hosted(offer, each, u64::from(gpus) * u64::from(a_gpu)),
+                None => workers_a_node((offer, gpus), each, share, sharing_slices(state, pool)),
+            }
+        }
+        Gang::Spanning { per_gpu, .. } => gpus_a_node((offer, gpus), per_gpu),
+    }
 }
 
 fn filled(id: OfferingId, workers: u32, per_node: u32, part: bool) -> Option<Cart> {
     let nodes = workers.checked_div(per_node)? + u32::from(!workers.is_multiple_of(per_node));
-    (nodes <= MOST_NODES).then(|| Cart { lines: alloc::vec![(id, nodes)], part })
+    (nodes <= MOST_NODES).then(|| Cart { part, ..Cart::of(id, nodes) })
 }
 
 fn spanning(state: &State, offerings: &[OfferingId], gpus: u32, per_gpu: &WorkerAsk, part: bool) -> Vec<Cart> {
-    let size = |id: &OfferingId| (*id, gpus_a_node(&state.offerings[id.ix()].offer, per_gpu));
+    let size = |id: &OfferingId| {
+        (*id, {
+            let offer = &state.offerings[id.ix()].offer;
+            gpus_a_node((offer, offer.gpus), per_gpu)
+        })
+    };
     let sized: Vec<(OfferingId, u32)> = offerings.iter().map(size).filter(|(_, n)| *n > 0).collect();
     let mut carts = Vec::new();
     for &(big, size) in &sized {
@@ -133,7 +232,7 @@ fn spanning(state: &State, offerings: &[OfferingId], gpus: u32, per_gpu: &Worker
         let (full, rest) = (gpus / size, gpus % size);
         let small = if full > 0 && rest > 0 { cheapest_for(state, &sized, big, rest) } else { None };
         if let Some(small) = small.filter(|small| *small != big && full <= MOST_NODES) {
-            carts.push(Cart { lines: alloc::vec![(big, full), (small, 1)], part });
+            carts.push(Cart { lines: alloc::vec![(big, full), (small, 1)], part, ..Cart::of(big, full) });
         }
     }
     carts
@@ -153,27 +252,32 @@ pub(crate) fn sharing_slices(state: &State, pool: PoolId) -> u32 {
 }
 
 /// How many workers an empty node of an offering holds.
-pub(crate) fn workers_a_node(offer: &Offering, each: &WorkerAsk, share: u16, slices: u32) -> u32 {
+fn workers_a_node((offer, gpus): (&Offering, u16), each: &WorkerAsk, share: u16, slices: u32) -> u32 {
     let by_gpu = match each.gpus {
         0 => u64::MAX,
         1 if share < 1000 => {
             let mem = slot_mem(each.gpu_mem, share, offer.gpu_mem).0;
             let by_mem = offer.gpu_mem.0.checked_div(mem).unwrap_or(u64::MAX);
             let a_gpu = 1000u64.checked_div(u64::from(share)).unwrap_or(0);
-            u64::from(offer.gpus) * a_gpu.min(u64::from(slices)).min(by_mem)
+            u64::from(gpus) * a_gpu.min(u64::from(slices)).min(by_mem)
         }
-        n => u64::from(offer.gpus / n),
+        n => u64::from(gpus / n),
     };
+    hosted(offer, each, by_gpu)
+}
+
+/// As many workers as the GPUs carry, if CPU and memory do.
+fn hosted(offer: &Offering, each: &WorkerAsk, by_gpu: u64) -> u32 {
     let by_cpu = offer.cpu.0.checked_div(each.cpu.0).unwrap_or(u64::MAX);
     let by_mem = offer.mem.0.checked_div(each.mem.0).unwrap_or(u64::MAX);
     u32::try_from(by_gpu.min(by_cpu).min(by_mem)).unwrap_or(u32::MAX)
 }
 
 /// GPUs of a spanning gang that one node of an offering carries.
-pub(crate) fn gpus_a_node(offer: &Offering, per_gpu: &WorkerAsk) -> u32 {
+fn gpus_a_node((offer, gpus): (&Offering, u16), per_gpu: &WorkerAsk) -> u32 {
     let by_cpu = offer.cpu.0.checked_div(per_gpu.cpu.0).unwrap_or(u64::MAX);
     let by_mem = offer.mem.0.checked_div(per_gpu.mem.0).unwrap_or(u64::MAX);
-    u32::try_from(u64::from(offer.gpus).min(by_cpu).min(by_mem)).unwrap_or(u32::MAX)
+    u32::try_from(u64::from(gpus).min(by_cpu).min(by_mem)).unwrap_or(u32::MAX)
 }
 
 /// Which ceiling a cart would break on top of what is held over all and in its pool.

@@ -35,7 +35,11 @@ pub(crate) fn run(engine: &mut Engine, waiting: &[(Head, Reason)], report: &mut 
     for (head, reason) in waiting {
         let capacity = matches!(
             reason,
-            Reason::Ceiling { .. } | Reason::Stockout { .. } | Reason::LaunchRefused { .. } | Reason::NothingIdle
+            Reason::Ceiling { .. }
+                | Reason::Stockout { .. }
+                | Reason::LaunchRefused { .. }
+                | Reason::NothingIdle
+                | Reason::TopologyUnsatisfied { .. }
         );
         let helps = capacity || matches!(reason, Reason::WaitingForQuota { .. });
         if helps && head.line == order::Line::Queued {

@@ -10,7 +10,8 @@
 //! Never: above a ceiling, in flight included, spot at its maximum price. Never on unknown stock twice: what failed is left alone for
 //! a while, and tried again with one node, then two, then four. Throttling is not stock: the same is asked again, not something dearer.
 
-use super::cart::{self, Carried, Cart};
+use super::cart::{self, Cart};
+use super::place::Carried;
 use super::{admit, afford, place};
 use crate::catalog::CapacityType;
 use crate::decision::{Decision, DrainWhy};
@@ -18,13 +19,13 @@ use crate::effect::Terms;
 use crate::engine::Engine;
 use crate::event::LaunchError;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId};
-use crate::job::Gang;
+use crate::job::{Gang, Level};
 use crate::plan::PlanReport;
 use crate::policy::Buys;
 use crate::reason::Reason;
 use crate::state::nodes::{Node, NodePhase, OfferingRow};
 use crate::state::{Held, Shape, State};
-use crate::units::{Millis, Rate};
+use crate::units::{MilliGpu, Millis, Rate};
 use alloc::vec::Vec;
 
 /// Nodes that one purchase asks for at most on behalf of several jobs.
@@ -32,34 +33,48 @@ const MOST_AT_ONCE: u32 = 100;
 
 /// Buys for a job. `Ok`: the claims are in the table and the job will fit on them.
 pub(crate) fn buy_for(engine: &mut Engine, job: JobId, pool: PoolId, report: &mut PlanReport) -> Result<(), Reason> {
+    buy_of(engine, job, pool, &|_, _| true, report).map_err(|no| place::too_far(&engine.state, job, pool, no))
+}
+
+/// Buys for a job, of these offerings only.
+pub(crate) fn buy_of(
+    engine: &mut Engine,
+    job: JobId,
+    pool: PoolId,
+    these: &dyn Fn(&State, &OfferingId) -> bool,
+    report: &mut PlanReport,
+) -> Result<(), Reason> {
     let class = engine.state.jobs[job.ix()].class;
     let carried = place::carried(engine, job, class, pool);
-    let cart = choose(&engine.state, class, pool, &carried)?;
+    let cart = choose(&engine.state, class, pool, &carried, these)?;
+    let close = engine.state.classes[class.ix()].shape.within.is_some_and(|w| w.level == Level::Rack);
     let more = if cart.nodes() == 1 && !cart.part { worth_adding(engine, job, pool, cart.lines[0].0) } else { 0 };
     for (offering, count) in cart.lines {
         let at_least = if more > 0 { 1 } else { count };
-        buy(engine, pool, offering, (count + more, at_least), report);
+        buy(engine, pool, offering, (count + more, at_least), (close, cart.layout), report);
     }
     Ok(())
 }
 
+/// `close`: its nodes go into one placement group, whatever the pool says.
 fn buy(
     engine: &mut Engine,
     pool: PoolId,
     offering: OfferingId,
     (count, at_least): (u32, u32),
+    (close, layout): (bool, Option<u8>),
     report: &mut PlanReport,
 ) {
     let purchase = PurchaseId(engine.state.counters.next_purchase);
     report.bought += count;
     let network = engine.state.policy.as_deref().and_then(|p| p.pools.get(pool.ix())).map(|p| p.network);
     let network = network.unwrap_or_default();
-    let terms = Terms { cluster: network.cluster && at_least > 1, efa: network.efa, layout: None };
+    let terms = Terms { cluster: (network.cluster || close) && at_least > 1, efa: network.efa, layout };
     engine.decide(Decision::Buy { purchase, pool, offering, count, at_least, terms });
 }
 
 /// An empty node on its way out that would hold the whole gang: it stays instead.
-pub(crate) fn keep_for(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
+pub(crate) fn keep_for(engine: &mut Engine, job: JobId, pool: PoolId, most: MilliGpu) -> bool {
     let state = &engine.state;
     let class = state.jobs[job.ix()].class;
     let fits = fits(state, class, pool);
@@ -72,7 +87,7 @@ pub(crate) fn keep_for(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
             && node.holds.is_empty()
             && fits.binary_search(&node.offering).is_ok()
             && afford::affordable(state, job, class, pool, node.offering)
-            && holds_whole(state, class, pool, node.offering)
+            && place::would_hold(state, job, node, most)
     };
     let draining = state.ix.draining.iter().filter_map(|id| state.nodes.get(id));
     let best: Option<NodeId> = draining.filter(good).min_by_key(|n| (n.price, n.id)).map(|n| n.id);
@@ -82,10 +97,6 @@ pub(crate) fn keep_for(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
     best.is_some()
 }
 
-fn holds_whole(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> bool {
-    cart::carts(state, class, pool, &[offering], &[]).iter().any(|c| c.nodes() == 1)
-}
-
 /// Whether a gang of a class could be had with nothing else running.
 pub(crate) fn possible_on_empty(state: &State, class: ClassId, pool: PoolId) -> bool {
     let held = Held::default();
@@ -93,9 +104,14 @@ pub(crate) fn possible_on_empty(state: &State, class: ClassId, pool: PoolId) -> 
     carts.iter().any(|c| cart::bound_hit(state, pool, c, held, held).is_none())
 }
 
+/// The level at which a gang of a class would have to be split, if that alone keeps it from ever running.
+pub(crate) fn only_apart(state: &State, class: ClassId, pool: PoolId) -> Option<Level> {
+    cart::only_apart(state, class, pool, fits(state, class, pool))
+}
+
 /// What an hour of the cheapest capacity for one more gang of a class costs now, where its stock has last been found good.
 pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Option<Rate> {
-    let cart = choose(state, class, pool, &[]).ok()?;
+    let cart = choose(state, class, pool, &[], &|_, _| true).ok()?;
     let proven = |(id, _): &(OfferingId, u32)| state.offerings[id.ix()].failures == 0;
     cart.lines.iter().all(proven).then(|| cart.cost(state))
 }
@@ -104,7 +120,7 @@ pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Op
 pub(super) fn can_be_had(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
     let class = engine.state.jobs[job.ix()].class;
     let carried = place::carried(engine, job, class, pool);
-    choose(&engine.state, class, pool, &carried).is_ok()
+    choose(&engine.state, class, pool, &carried, &|_, _| true).is_ok()
 }
 
 /// Offerings of a pool that can hold a worker of a class, sorted.
@@ -117,7 +133,13 @@ fn held(state: &State, pool: PoolId) -> (Held, Held) {
 }
 
 /// The cheapest cart that can be had now.
-fn choose(state: &State, class: ClassId, pool: PoolId, carried: &Carried) -> Result<Cart, Reason> {
+fn choose(
+    state: &State,
+    class: ClassId,
+    pool: PoolId,
+    carried: &[Carried],
+    these: &dyn Fn(&State, &OfferingId) -> bool,
+) -> Result<Cart, Reason> {
     let shape = &state.classes[class.ix()].shape;
     if buys(state, shape) == Buys::Nothing && !admit::late(state, shape) {
         return Err(Reason::NothingIdle);
@@ -127,11 +149,17 @@ fn choose(state: &State, class: ClassId, pool: PoolId, carried: &Carried) -> Res
         return Err(Reason::Ceiling { bound });
     }
     let mut wanted = bought(state, class, pool);
-    wanted.retain(|id| afford::affordable_anew(state, class, pool, *id));
+    wanted.retain(|id| these(state, id) && afford::affordable_anew(state, class, pool, *id));
     let open: Vec<OfferingId> = wanted.iter().copied().filter(|id| in_stock(state, *id)).collect();
     let mut carts = cart::carts(state, class, pool, &open, carried);
     carts.retain(|c| within_window(state, c) && !(c.part && waits(state, c)));
-    carts.sort_by_cached_key(|c| c.rank(state, shape));
+    // Of equally dear ones, where the fewest replicas are.
+    let around = shape.service.map(|service| place::spread::Around::of(state, pool, service));
+    let near = |c: &Cart| {
+        let zone = |(id, _): &(OfferingId, u32)| state.offerings[id.ix()].offer.zone.as_str();
+        around.as_ref().map_or(0, |a| c.lines.iter().map(|l| a.in_zone(zone(l))).sum::<u32>())
+    };
+    carts.sort_by_cached_key(|c| (c.rank(state, shape), near(c), c.lines.first().copied()));
     let mut hit = None;
     for cart in carts {
         match cart::bound_hit(state, pool, &cart, all, own) {
@@ -225,11 +253,8 @@ fn worth_adding(engine: &Engine, job: JobId, pool: PoolId, offering: OfferingId)
     let shape = &state.classes[class.ix()].shape;
     let offer = &state.offerings[offering.ix()].offer;
     let per_node = match &shape.gang {
-        Gang::Workers { min: 1, each, .. } => {
-            let share = place::effective_share(state, shape, pool, each);
-            cart::workers_a_node(offer, each, share, cart::sharing_slices(state, pool))
-        }
-        Gang::Spanning { gpus, per_gpu } => cart::gpus_a_node(offer, per_gpu) / (*gpus).max(1),
+        Gang::Workers { min: 1, .. } => cart::units_a_node(state, shape, pool, offer, offer.gpus),
+        Gang::Spanning { gpus, .. } => cart::units_a_node(state, shape, pool, offer, offer.gpus) / (*gpus).max(1),
         Gang::Workers { .. } => return 0,
     };
     let waiting = state.ix.bought_for(class) as u64;
@@ -256,9 +281,12 @@ pub(crate) fn keep_ready(engine: &mut Engine, report: &mut PlanReport) {
     let floors: Vec<(PoolId, u32)> =
         pools.map(|(at, p)| (PoolId(at as u16), p.kept(engine.state.now))).filter(|f| f.1 > 0).collect();
     for (pool, floor) in floors {
+        // Of several layouts the one that is preferred.
+        let layouts = engine.state.policy.as_deref().and_then(|p| p.pools.get(pool.ix())).map(|p| p.layouts.len());
+        let layout = layouts.filter(|n| *n > 0).map(|_| 0);
         for _ in spare(&engine.state, pool)..floor {
             let Some(offering) = cheapest_for_floor(&engine.state, pool) else { break };
-            buy(engine, pool, offering, (1, 1), report);
+            buy(engine, pool, offering, (1, 1), (false, layout), report);
         }
     }
 }
@@ -283,9 +311,17 @@ fn cheapest_for_floor(state: &State, pool: PoolId) -> Option<OfferingId> {
     listed.filter(good).min_by_key(|id| (state.offerings[id.ix()].offer.price, *id))
 }
 
+/// When a node is expected to be ready.
+pub(crate) fn ready_at(state: &State, node: &Node) -> Millis {
+    if node.phase == NodePhase::Ready {
+        return state.now;
+    }
+    node.since + state.offerings[node.offering.ix()].offer.boot
+}
+
 /// When the nodes that a booked job waits for are expected.
 pub(crate) fn eta(state: &State, job: JobId) -> Millis {
-    let of = |node: &Node| node.since + state.offerings[node.offering.ix()].offer.boot;
+    let of = |node: &Node| ready_at(state, node);
     let nodes = state.jobs[job.ix()].places.iter().filter_map(|p| state.nodes.get(&p.node));
     nodes.filter(|n| n.phase != NodePhase::Ready).map(of).max().unwrap_or(state.now)
 }

@@ -8,7 +8,7 @@ use super::jobs::{Job, Phase, Wait};
 use super::nodes::{Node, NodePhase, Purchase};
 use crate::decision::EffectOf;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, QueueId, TierId};
-use crate::units::{MilliGpu, Millis, Span};
+use crate::units::{Mib, MilliGpu, Millis, Span};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
@@ -103,6 +103,8 @@ pub struct Free {
     pub whole: BTreeSet<(u8, u16, NodeId)>,
     /// (0 ready, 1 in flight; free share; node; GPU): GPUs in part taken.
     pub part: BTreeSet<(u8, u16, NodeId, u8)>,
+    /// (0 ready, 1 in flight; stated share; memory; node; GPU; slice): free slices of partitioned GPUs.
+    pub slices: BTreeSet<(u8, u16, Mib, NodeId, u8, u8)>,
 }
 
 impl Index {
@@ -281,6 +283,7 @@ impl Index {
             for (at, slot) in parts(node) {
                 free.part.insert((rank, slot, node.id, at));
             }
+            free.slices.extend(slices(node).map(|(share, mem, gpu, at)| (rank, share, mem, node.id, gpu, at)));
             if node.holds.is_empty() {
                 let list = if node.phase == NodePhase::Ready { &mut self.idle } else { &mut self.unbooked };
                 list.insert(node.id);
@@ -305,6 +308,9 @@ impl Index {
                 free.whole.remove(&(rank, node.whole_free(), node.id));
                 for (at, slot) in parts(node) {
                     free.part.remove(&(rank, slot, node.id, at));
+                }
+                for (share, mem, gpu, at) in slices(node) {
+                    free.slices.remove(&(rank, share, mem, node.id, gpu, at));
                 }
                 if free.whole.is_empty() && free.part.is_empty() {
                     self.free.remove(&key);
@@ -387,8 +393,18 @@ fn rank(node: &Node) -> u8 {
 }
 
 fn parts(node: &Node) -> impl Iterator<Item = (u8, u16)> + '_ {
-    let in_part = |s: &super::nodes::Slot| s.workers > 0 && s.free > 0;
+    let whole = node.partition.is_none();
+    let in_part = move |s: &super::nodes::Slot| whole && s.workers > 0 && s.free > 0;
     node.slots.iter().enumerate().filter(move |(_, s)| in_part(s)).map(|(at, s)| (at as u8, s.free))
+}
+
+/// Free slices: (stated share, memory, GPU, slice).
+fn slices(node: &Node) -> impl Iterator<Item = (u16, Mib, u8, u8)> + '_ {
+    let cuts = node.partition.as_ref().map_or(&[][..], |p| &p.slices);
+    node.slots.iter().enumerate().flat_map(move |(gpu, slot)| {
+        let free = cuts.iter().enumerate().filter(move |(at, _)| slot.slices & (1 << at) != 0);
+        free.map(move |(at, cut)| (cut.share, cut.mem, gpu as u8, at as u8))
+    })
 }
 
 /// Whether settle has something to decide on a job.

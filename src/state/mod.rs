@@ -12,6 +12,7 @@ pub mod fair;
 pub mod index;
 pub mod jobs;
 pub mod ledger;
+pub mod mix;
 pub mod names;
 pub mod nodes;
 pub(crate) mod places;
@@ -52,6 +53,10 @@ pub struct State {
     pub(crate) models: Vec<String>,
     /// Batch keys, each with its queue.
     pub(crate) batches: Vec<(QueueId, String)>,
+    /// Racks by the cloud's names.
+    pub(crate) racks: Vec<String>,
+    /// What has been asked for of late.
+    pub(crate) mix: mix::Mix,
     pub(crate) offerings: Vec<OfferingRow>,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
     pub(crate) purchases: BTreeMap<PurchaseId, Purchase>,
@@ -319,6 +324,12 @@ impl State {
     #[must_use]
     pub fn classes(&self) -> &[Class] {
         &self.classes
+    }
+
+    /// What has been asked for of late.
+    #[must_use]
+    pub fn mix(&self) -> &mix::Mix {
+        &self.mix
     }
 
     /// Quota and what is in use of it.

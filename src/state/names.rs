@@ -4,7 +4,7 @@
 
 use super::{Class, Queue, Shape, State};
 use crate::catalog::{CapacityType, Offering};
-use crate::ids::{BatchId, ClassId, ModelId, OfferingId, PoolId, QueueId};
+use crate::ids::{BatchId, ClassId, ModelId, OfferingId, PoolId, QueueId, RackId};
 use crate::job::{Gang, WorkerAsk};
 use crate::policy::{Policy, QueueRule, Undeclared};
 use crate::state::nodes::OfferingRow;
@@ -21,6 +21,7 @@ pub struct Names {
     queues: BTreeMap<String, QueueId>,
     models: BTreeMap<String, ModelId>,
     batches: BTreeMap<(QueueId, String), BatchId>,
+    racks: BTreeMap<String, RackId>,
     offerings: BTreeMap<(String, String, CapacityType), OfferingId>,
     classes: BTreeMap<Shape, ClassId>,
 }
@@ -36,6 +37,9 @@ impl Names {
         }
         for (at, batch) in state.batches.iter().enumerate() {
             names.batches.insert(batch.clone(), BatchId(at as u32));
+        }
+        for (at, rack) in state.racks.iter().enumerate() {
+            names.racks.insert(rack.clone(), RackId(at as u32));
         }
         for (at, row) in state.offerings.iter().enumerate() {
             names.offerings.insert(key(&row.offer), OfferingId(at as u32));
@@ -81,6 +85,16 @@ impl State {
         let id = BatchId(self.batches.len() as u32);
         self.batches.push(batch.clone());
         self.names.batches.insert(batch, id);
+        id
+    }
+
+    pub(crate) fn rack_id(&mut self, name: &str) -> RackId {
+        if let Some(id) = self.names.racks.get(name) {
+            return *id;
+        }
+        let id = RackId(self.racks.len() as u32);
+        self.racks.push(name.into());
+        self.names.racks.insert(name.into(), id);
         id
     }
 
@@ -214,7 +228,8 @@ impl State {
                 continue;
             };
             let listed = rules.offerings.iter().filter_map(|at| self.listed.get(*at as usize).copied());
-            let good = listed.filter(|id| self.holds_one(*id, shape, &ask)).collect();
+            let cut = crate::stage::place::slices::can_be_held(rules, shape, &ask);
+            let good = listed.filter(|id| cut && self.holds_one(*id, shape, &ask)).collect();
             fits.push((pool, good));
         }
         fits

@@ -7,7 +7,8 @@ use crate::catalog::Offering;
 use crate::decision::DrainWhy;
 use crate::effect::Terms;
 use crate::event::LaunchError;
-use crate::ids::{JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId};
+use crate::ids::{JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, RackId};
+use crate::policy::Layout;
 use crate::units::{Mib, MilliCpu, MilliGpu, Millis, Rate};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -34,6 +35,12 @@ pub struct Node {
     pub instance: Option<String>,
     /// What is free on each GPU.
     pub slots: Vec<Slot>,
+    /// How its GPUs are partitioned. `None`: they are whole.
+    pub partition: Option<Partition>,
+    /// Where it stands, once the cloud has said so.
+    pub rack: Option<RackId>,
+    /// Bought with the other nodes of its purchase into one placement group, which is as near as one rack.
+    pub cluster: bool,
     /// CPU not promised to workers.
     pub cpu_free: MilliCpu,
     /// Memory not promised to workers.
@@ -75,6 +82,54 @@ pub struct Slot {
     pub mem_free: Mib,
     /// Workers on it.
     pub workers: u16,
+    /// Free slices, a bit each by position. 0 where the GPU is whole.
+    pub slices: u8,
+}
+
+/// How the GPUs of a node are partitioned, from the purchase on until it is gone, whatever becomes of the policy.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Partition {
+    /// Which of the pool's layouts it was then.
+    pub layout: u8,
+    /// The slices of each GPU.
+    pub slices: Vec<Cut>,
+}
+
+/// One slice of a partitioned GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Cut {
+    /// Compute as its profile states it, rounded up: what an ask is compared with.
+    pub share: u16,
+    /// What a worker on it holds. Rounded down where the stated shares of a GPU add up to more than it has.
+    pub held: u16,
+    /// Its memory.
+    pub mem: Mib,
+}
+
+impl Partition {
+    /// A layout cut into GPUs of so much memory. `None`: the layout has no slices, so the GPUs are whole.
+    #[must_use]
+    pub fn of(at: u8, layout: &Layout, gpu_mem: Mib) -> Option<Partition> {
+        let stated: u32 = layout.slices.iter().map(|s| u32::from(s.share)).sum();
+        let over = u16::from(stated > 1000);
+        let (mut share_left, mut mem_left) = (1000u16, gpu_mem.0);
+        let mut slices = Vec::new();
+        for slice in layout.slices.iter().take(8) {
+            // Profiles round up: 7 x 143 is 1,001. The fraction is nobody's.
+            let held = slice.share.saturating_sub(over).min(share_left);
+            let mem = slice.mem.0.min(mem_left);
+            share_left -= held;
+            mem_left -= mem;
+            slices.push(Cut { share: slice.share, held, mem: Mib(mem) });
+        }
+        (!slices.is_empty()).then_some(Partition { layout: at, slices })
+    }
+
+    /// All slices free.
+    #[must_use]
+    pub fn all_free(&self) -> u8 {
+        self.slices.iter().enumerate().fold(0, |mask, (at, _)| mask | (1 << at))
+    }
 }
 
 /// Where in its life a claim is. A claim whose instance is gone leaves the table.
@@ -120,10 +175,24 @@ impl Node {
             && matches!(self.phase, NodePhase::Requested | NodePhase::Booting | NodePhase::Ready)
     }
 
-    /// GPUs with nothing on them.
+    /// GPUs with nothing on them that are not partitioned.
     #[must_use]
     pub fn whole_free(&self) -> u16 {
+        if self.partition.is_some() {
+            return 0;
+        }
         self.slots.iter().filter(|s| s.workers == 0).count() as u16
+    }
+}
+
+/// GPUs from which on a node is worth keeping whole.
+pub(crate) const LARGE: u16 = 8;
+
+impl Node {
+    /// Whether these GPUs would leave a large node with nothing on its GPUs in two parts.
+    pub(crate) fn split_by(&self, gpus: u64) -> bool {
+        let (all, taken) = (self.slots.len(), gpus.count_ones() as usize);
+        all >= usize::from(LARGE) && taken > 0 && taken < all && usize::from(self.whole_free()) == all
     }
 }
 

@@ -55,11 +55,12 @@ impl State {
             let needs = Needs::of(&self.classes[class.ix()].shape.gang, place);
             let gpu_mem = self.gpu_mem(place);
             self.edit_node(place.node, |node| {
-                let mem = slot_mem(needs.gpu_mem, place.share, gpu_mem);
+                let mem = taken_mem(node, place, needs.gpu_mem, gpu_mem);
                 for_slots(node, place.gpus, |slot| {
                     slot.free = slot.free.saturating_sub(place.share);
                     slot.mem_free = Mib(slot.mem_free.0.saturating_sub(mem.0));
                     slot.workers += 1;
+                    slot.slices &= !slice_bit(place);
                 });
                 node.cpu_free = MilliCpu(node.cpu_free.0.saturating_sub(needs.cpu.0));
                 node.mem_free = Mib(node.mem_free.0.saturating_sub(needs.mem.0));
@@ -82,11 +83,12 @@ impl State {
             let gpu_mem = self.gpu_mem(place);
             let due = now + self.idle_allowed(place.node);
             self.edit_node(place.node, |node| {
-                let mem = slot_mem(needs.gpu_mem, place.share, gpu_mem);
+                let mem = taken_mem(node, place, needs.gpu_mem, gpu_mem);
                 for_slots(node, place.gpus, |slot| {
                     slot.free += place.share;
                     slot.mem_free = Mib(slot.mem_free.0 + mem.0);
                     slot.workers = slot.workers.saturating_sub(1);
+                    slot.slices |= slice_bit(place);
                 });
                 node.cpu_free = MilliCpu(node.cpu_free.0 + needs.cpu.0);
                 node.mem_free = Mib(node.mem_free.0 + needs.mem.0);
@@ -131,6 +133,16 @@ impl State {
     fn gpu_mem(&self, place: &WorkerPlace) -> Mib {
         self.nodes.get(&place.node).map_or(Mib(0), |n| self.offerings[n.offering.ix()].offer.gpu_mem)
     }
+}
+
+/// Memory that a worker takes on its GPU: all of its slice, or what its share comes to.
+fn taken_mem(node: &Node, place: &WorkerPlace, stated: Mib, gpu_mem: Mib) -> Mib {
+    let slice = place.slice.and_then(|at| node.partition.as_ref()?.slices.get(usize::from(at)));
+    slice.map_or_else(|| slot_mem(stated, place.share, gpu_mem), |cut| cut.mem)
+}
+
+fn slice_bit(place: &WorkerPlace) -> u8 {
+    place.slice.map_or(0, |at| 1u8.checked_shl(u32::from(at)).unwrap_or(0))
 }
 
 /// GPU share of all places together.

@@ -7,10 +7,10 @@ use crate::words::{Words, number, time};
 use alloc::collections::BTreeMap;
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
-use forebay_engine::job::{Completion, Gang, JobSpec, Service, WorkerAsk};
+use forebay_engine::job::{Completion, Gang, JobSpec, Level, Service, Within, WorkerAsk};
 use forebay_engine::policy::{
-    Budget, Buys, Ceiling, Drain, Floor, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing,
-    StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
+    Budget, Buys, Ceiling, Drain, Floor, Layout, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing,
+    Slice, StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
 };
 use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
 
@@ -95,7 +95,7 @@ fn budget(word: &str) -> Budget {
 /// Given: one line of the policy.
 pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Words) {
     match verb {
-        // offering NAME [on-demand] gpus= price= max= model= boot= cpu= (cores) mem= (GiB) gpu-mem= (GiB)
+        // offering NAME [on-demand] gpus= price= max= model= zone= boot= cpu= (cores) mem= (GiB) nvlink= numa= (GPUs a group)
         "offering" => {
             let capacity = match w.plain.get(1) {
                 Some(&"on-demand") => CapacityType::OnDemand,
@@ -107,6 +107,9 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             let mut offer = making::offering(w.at(0), capacity, gpus, price);
             offer.max_price = w.number("max").map_or(offer.price, |n: u64| Rate(n * DOLLAR));
             offer.models = w.take("model").map_or(offer.models, |m| vec![m.into()]);
+            offer.zone = w.take("zone").map_or(offer.zone, String::from);
+            offer.nvlink = w.number("nvlink").unwrap_or(0);
+            offer.numa = w.number("numa").unwrap_or(0);
             offer.boot = w.time("boot").map_or(offer.boot, Span);
             offer.cpu = w.number("cpu").map_or(offer.cpu, |n: u64| MilliCpu(n * 1000));
             offer.mem = w.number("mem").map_or(offer.mem, |n: u64| Mib(n * 1024));
@@ -114,7 +117,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             policy.offerings.push(offer);
         }
         "limits" => policy.limits = ceiling(&mut w),
-        // pool NAME [offerings=a,b] [nodes= on-demand= gpus= spend=] [keep=] [floor=NODES@FROM-TO/DAYS] [drain=|auto] [slices= smallest=]
+        // pool NAME [offerings=a,b] [nodes= on-demand= gpus= spend=] [keep=] [floor=NODES@FROM-TO/DAYS] [drain=|auto] [slices= smallest=] [layouts=]
         "pool" => {
             let mut pool = making::pool(w.at(0), policy.offerings.len());
             let own = w.list("offerings");
@@ -132,6 +135,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             pool.sharing = w
                 .number("slices")
                 .map(|time_slices| Sharing { time_slices, smallest: w.number("smallest").unwrap_or(1) });
+            pool.layouts = w.list("layouts").into_iter().map(layout).collect();
             pool.ceiling = ceiling(&mut w);
             policy.pools.push(pool);
         }
@@ -222,6 +226,25 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
     w.end();
 }
 
+/// `7x143:5`: seven slices of 143/1000 and 5 GiB; `400:20+600:20`: two different ones; `whole`: none.
+pub fn layout(word: &str) -> Layout {
+    let slices = word.split('+').filter(|w| *w != "whole").flat_map(|w| {
+        let (count, slice) = w.split_once('x').unwrap_or(("1", w));
+        let (share, mem) = slice.split_once(':').expect("SHARE:GIB");
+        let slice = Slice { profile: slice.into(), share: number(share), mem: Mib(number::<u64>(mem) * 1024) };
+        vec![slice; number(count)]
+    });
+    Layout { slices: slices.collect() }
+}
+
+/// `within=zone`: required; `near=zone`: preferred.
+fn within(w: &mut Words) -> Option<Within> {
+    let level = |name: &str| Level::named(name).unwrap_or_else(|| panic!("`{name}` is no level"));
+    let required = w.take("within").map(|name| Within { level: level(name), required: true });
+    let preferred = w.take("near").map(|name| Within { level: level(name), required: false });
+    required.or(preferred)
+}
+
 /// `3x1`: three workers of one GPU; `2..4x1`: elastic; `2x0`: without GPUs.
 fn gang(word: &str, each: WorkerAsk) -> Gang {
     let (count, gpus) = word.split_once('x').expect("workers=COUNTxGPUS");
@@ -253,6 +276,7 @@ pub fn job(w: &mut Words) -> JobSpec {
     spec.principal = w.take("by").unwrap_or("p").into();
     spec.priority = w.number("priority").unwrap_or(0);
     spec.models = w.list("models").into_iter().map(String::from).collect();
+    spec.within = within(w);
     spec.spot = w.take("spot") != Some("no");
     spec.shares = w.take("shares") == Some("yes");
     spec.rerun = w.take("rerun") == Some("yes");

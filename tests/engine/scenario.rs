@@ -10,7 +10,7 @@
 //! docs of every verb: its arm below. Never: an expectation that the engine computed.
 
 use crate::cluster::Cluster;
-use crate::given::{given, job};
+use crate::given::{given, job, layout};
 use crate::making::{self, DOLLAR};
 use crate::then::then;
 use crate::words::{Words, number, time};
@@ -158,6 +158,15 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
         "price" => {
             let price = Rate(number::<u64>(w.at(1)) * DOLLAR);
             Event::PriceChanged { offering: offering_named(names, w.at(0)), price }
+        }
+        // placed NODE RACK: the cloud says where it stands
+        "placed" => Event::NodePlaced { instance: instance(world, w.at(0)), rack: w.at(1).into() },
+        // layouts POOL LAYOUT ...: from now on its nodes are partitioned so
+        "layouts" => {
+            let mut policy = world.state().policy().expect("a policy").clone();
+            let pool = policy.pools.iter_mut().find(|p| p.name == w.at(0)).expect("a pool");
+            pool.layouts = w.plain[1..].iter().map(|word| layout(word)).collect();
+            Event::Configured(Box::new(policy))
         }
         "stray" => return world.stray(w.at(0), offering_named(names, w.at(1))),
         // cloud OFFERING out-of-stock | throttled | refused | plenty | never-ready | left=N

@@ -42,33 +42,38 @@ stories! {
     drains_to_zero
     durations_are_learned
     effects_repeated
+    eight_gpu_gang_prefers_one_nvlink_domain
     elastic_gang
-    entry_penalty
-    fair_share_between_queues
-    fair_share_in_a_cohort
-    fair_share_of_cohorts
-    expected_cost_prefers_on_demand_for_work_that_cannot_save
     elastic_gang_shrinks_for_a_lender
     elastic_gang_shrinks_instead_of_dying
     elastic_gang_survives_a_lost_node
     elastic_gang_survives_a_node_fault
     elastic_victim_shrinks
+    entry_penalty
+    expected_cost_prefers_on_demand_for_work_that_cannot_save
+    fair_share_between_queues
+    fair_share_in_a_cohort
     fair_share_in_a_cohort_stops_the_greedier
+    fair_share_of_cohorts
     final_exit_codes
     forbidden_submitter
     fractions_share_with_consent
     gang_moved_to_cheaper
+    gang_of_four_prefers_one_nvlink_group
     gang_uses_what_is_free
     gang_whole_or_not
-    idle_node_goes_when_needs_are_rare
-    idle_node_stays_while_needs_are_dense
+    gang_within_a_rack
+    gang_within_a_zone
     hung_cleanup_frees_its_gpu
     hung_cleanup_spares_the_neighbour
+    idle_node_goes_when_needs_are_rare
+    idle_node_stays_while_needs_are_dense
     keep_ready
     keep_ready_after_stock_out
     keep_ready_in_office_hours
-    late_buys_on_demand
     kept_quota_survives_a_failed_launch
+    last_empty_eight_gpu_node_is_not_split
+    late_buys_on_demand
     late_completion_of_a_survivor
     late_is_rejected
     leader_done_while_being_stopped
@@ -80,11 +85,16 @@ stories! {
     loaded_but_idle_scales_to_zero
     longest_run
     longest_run_while_others_wait
+    memory_heavy_halves_never_share
+    mig_and_whole_do_not_mix
+    mig_layout_is_kept
+    mig_smallest_slice
     min_share_goes_first
     min_share_is_left_alone
     moved_to_cheaper
     no_sharing_pool
     node_lost_under_a_gang
+    numa_group_kept_whole
     one_model_a_gang
     one_release_is_promised_once
     order_tier_priority_arrival
@@ -97,12 +107,14 @@ stories! {
     preempted_from_checkpoint
     preempted_only_past_min_run
     preempted_while_starting
+    preferred_topology_gives_way
     priority_is_strict
     promise_broken_is_bought_for
     quarantine
     quota_waits_and_frees
     reclaim_with_warning
     reclaim_without_warning
+    required_topology_unsatisfied
     reserved_not_for_others
     retries_back_off
     same_and_conflict_and_rerun
@@ -127,8 +139,8 @@ stories! {
     undeclared_share
     victims_dearest_back_first
     victims_tried_back
-    weight_counts
     waits_for_a_release_by_design
+    weight_counts
     weight_counts_in_a_cohort
     why_waits_for_preemption
     why_while_stopping

@@ -150,6 +150,7 @@ fn about(world: &Cluster, names: &[String], name: &str, w: &Words) -> BTreeMap<S
     let of = |node: &NodeId| Some(names[world.state().node(*node)?.offering.ix()].as_str());
     let kinds: BTreeSet<&str> = on.iter().filter_map(of).collect();
     let join = |set: Vec<String>| set.join(",");
+    let slices = row.places.iter().filter_map(|p| Some(format!("{}:{}", p.node, p.slice?)));
     let places = row.places.iter().map(|p| format!("{}:{:b}", p.node, p.gpus));
     let mut said = BTreeMap::from([
         ("attempt", row.attempt.0.to_string()),
@@ -161,6 +162,7 @@ fn about(world: &Cluster, names: &[String], name: &str, w: &Words) -> BTreeMap<S
         ("on", join(on.iter().map(|n| n.to_string()).collect())),
         ("of", join(kinds.into_iter().map(String::from).collect())),
         ("gpus", join(places.collect())),
+        ("slices", join(slices.collect())),
         ("share", row.share.to_string()),
         ("replicas", world.state().replicas(id).count().to_string()),
         ("loaded", world.state().service(id).map_or(0, |s| s.loaded).to_string()),

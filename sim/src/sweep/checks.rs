@@ -10,6 +10,7 @@ use forebay_engine::decision::{Decision, StopCause};
 use forebay_engine::effect::{Action, Effect, Status, StatusKind, WorkerPlace};
 use forebay_engine::event::Event;
 use forebay_engine::ids::{JobId, QueueId, Seq};
+use forebay_engine::job::Level;
 use forebay_engine::journal::Batch;
 use forebay_engine::policy::WhenSpent;
 use forebay_engine::state::State;
@@ -137,7 +138,10 @@ impl Checks {
         }
         self.requests.insert(effect.id, effect.action.clone());
         // Asked for the first time: a repeated start keeps its frozen request whatever its run has reported since.
-        if let Action::Start { job, resume_from, .. } = &effect.action {
+        if let Action::Start { job, resume_from, workers, .. } = &effect.action {
+            if !close_enough(state, *job, workers) {
+                self.found.push(format!("{job} is not as close together as it requires: {workers:?}"));
+            }
             let known = self.progress.get(job).copied().unwrap_or_default();
             if *resume_from < known {
                 self.found.push(format!("{job} resumes from {resume_from}, {known} was reported as saved"));
@@ -235,4 +239,29 @@ fn gpu_cost(job: &Job, state: &State) -> u128 {
         (u128::from(node.price.0) * u128::from(place.gpu_share().0)).checked_div(1000 * gpus)
     };
     job.places.iter().filter_map(of).sum()
+}
+
+/// Whether the places of a gang are within one domain of the level that it requires.
+fn close_enough(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
+    let within = state.job(job).and_then(|(_, spec)| spec.within).filter(|w| w.required);
+    let nodes: Vec<_> = places.iter().filter_map(|p| state.node(p.node)).collect();
+    let (Some(within), Some(first)) = (within, nodes.first()) else { return true };
+    let one_node = nodes.iter().all(|n| n.id == first.id);
+    let offer = &state.offerings()[first.offering.ix()].offer;
+    let gpus = places.iter().fold(0, |all, p| all | p.gpus);
+    let grouped = |size: u16| {
+        let of = |gpu: u32| gpu.checked_div(u32::from(size));
+        let own = gpus == 0 || of(gpus.trailing_zeros()) == of(63 - gpus.leading_zeros());
+        one_node && (gpus.count_ones() <= 1 || (size > 0 && own))
+    };
+    match within.level {
+        Level::Numa => grouped(offer.numa),
+        Level::Nvlink => grouped(offer.nvlink),
+        Level::Node => one_node,
+        Level::Rack => {
+            let named = first.rack.is_some() && nodes.iter().all(|n| n.rack == first.rack);
+            one_node || named || (first.cluster && nodes.iter().all(|n| n.purchase == first.purchase))
+        }
+        Level::Zone => nodes.iter().all(|n| state.offerings()[n.offering.ix()].offer.zone == offer.zone),
+    }
 }

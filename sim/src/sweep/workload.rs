@@ -3,7 +3,7 @@
 //! Never: a job that some policy could not reject; what becomes of it is the engine's business.
 
 use forebay_engine::event::Event;
-use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, Service, WorkerAsk};
+use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Level, Retry, Service, Within, WorkerAsk};
 use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
 
 use crate::policies::QUEUES;
@@ -151,8 +151,15 @@ fn spec(dice: &Dice) -> JobSpec {
         rerun: false,
         run: vec![1, 2, 3],
         batch: dice.one_in(70, 4).then(|| format!("batch-{}", dice.roll(71, 2))),
+        within: within(dice),
         ..JobSpec::default()
     }
+}
+
+fn within(dice: &Dice) -> Option<Within> {
+    let levels = [Level::Numa, Level::Nvlink, Level::Node, Level::Rack, Level::Zone];
+    let level = levels[dice.roll(50, 5) as usize];
+    dice.one_in(51, 3).then(|| Within { level, required: dice.one_in(52, 2) })
 }
 
 fn gang(dice: &Dice) -> (Gang, bool) {

@@ -56,6 +56,8 @@ pub(super) struct Cluster {
     ended: BTreeSet<(Millis, usize)>,
     on: BTreeMap<usize, BTreeSet<usize>>,
     used: BTreeMap<usize, Vec<u32>>,
+    /// Slices in use: instance, GPU, slice.
+    cut: BTreeSet<(usize, u64, u8)>,
     completions: BTreeMap<JobId, u32>,
     saved: BTreeMap<JobId, Span>,
     /// Rules that were broken since the world last looked.
@@ -334,6 +336,9 @@ impl Cluster {
         for (instance, place) in places {
             let Some(instance) = *instance else { continue };
             let count = gpus(instance);
+            if place.slice.is_some_and(|slice| !self.cut.insert((instance, place.gpus, slice))) {
+                self.violations.push(format!("{job} {attempt}: a slice is given out twice: {place:?}"));
+            }
             let used = self.used.entry(instance).or_insert_with(|| vec![0; usize::from(count)]);
             for gpu in 0..64 {
                 if place.gpus >> gpu & 1 == 0 {
@@ -635,6 +640,9 @@ impl Cluster {
         let Some(worker) = self.runs[ix].workers.get_mut(worker) else { return };
         let (Some(instance), true) = (worker.instance, worker.alive) else { return };
         worker.alive = false;
+        if let Some(slice) = worker.slice {
+            self.cut.remove(&(instance, worker.gpus, slice));
+        }
         if let Some(used) = self.used.get_mut(&instance) {
             for (gpu, share) in used.iter_mut().enumerate() {
                 if worker.gpus >> gpu & 1 == 1 {

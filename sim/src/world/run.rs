@@ -19,6 +19,7 @@ pub(super) struct Worker {
     pub node: NodeId,
     pub gpus: u64,
     pub share: u16,
+    pub slice: Option<u8>,
     pub alive: bool,
     /// It left the run, or its node did: it is no part of the gang any more.
     pub gone: bool,
@@ -133,6 +134,7 @@ impl Run {
             node: place.node,
             gpus: place.gpus,
             share: place.share,
+            slice: place.slice,
             alive: instance.is_some(),
             gone: instance.is_none(),
         });

@@ -7,7 +7,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use forebay_engine::effect::{Action, Effect, WorkerPlace};
 use forebay_engine::event::{Event, GoneWhy, LaunchError};
 use forebay_engine::ids::{Attempt, JobId, NodeId};
-use forebay_engine::job::{Completion, Gang};
+use forebay_engine::job::{Completion, Gang, Level};
+use forebay_engine::state::nodes::Node;
 use forebay_engine::units::{Millis, Span};
 
 impl Cluster {
@@ -126,9 +127,57 @@ impl Cluster {
             let up = self.instances.get(&self.on(place)).copied();
             assert_eq!(up, Some(true), "{job} starts on a node that is up");
         }
+        self.close_enough(job, &run.places);
+        self.slices(&run);
         self.runs.insert(job, run);
         self.room();
         self.after(self.delays.start, Event::RunStarted { job, attempt });
+    }
+
+    /// All within one domain of the level that the job requires.
+    fn close_enough(&self, job: JobId, places: &[WorkerPlace]) {
+        let within = self.state().job(job).and_then(|(_, spec)| spec.within).filter(|w| w.required);
+        let Some(within) = within else { return };
+        let nodes: Vec<&Node> = places.iter().filter_map(|p| self.state().node(p.node)).collect();
+        let same = |of: &dyn Fn(&Node) -> String| nodes.iter().map(|n| of(n)).collect::<BTreeSet<_>>().len() == 1;
+        let offer = |n: &Node| &self.state().offerings()[n.offering.ix()].offer;
+        let groups = |size: u16| -> BTreeSet<(NodeId, usize)> {
+            let of = |p: &WorkerPlace| {
+                let (node, gpus) = (p.node, p.gpus);
+                let gpus = (0..64).filter(move |at| gpus & (1 << at) != 0);
+                gpus.map(move |at| (node, if size == 0 { at } else { at / usize::from(size) })).collect::<Vec<_>>()
+            };
+            places.iter().flat_map(of).collect()
+        };
+        let first = offer(nodes[0]);
+        let holds = match within.level {
+            Level::Numa => groups(first.numa).len() <= 1,
+            Level::Nvlink => groups(first.nvlink).len() <= 1,
+            Level::Node => same(&|n| n.id.to_string()),
+            Level::Rack => {
+                let named = nodes[0].rack.is_some() && same(&|n| format!("{:?}", n.rack));
+                let bought = nodes.iter().all(|n| n.cluster) && same(&|n| n.purchase.to_string());
+                named || bought || same(&|n| n.id.to_string())
+            }
+            Level::Zone => same(&|n| offer(n).zone.clone()),
+        };
+        assert!(holds, "{job} requires {within:?} and has {places:?}");
+    }
+
+    /// A worker of a partitioned node has a slice of its own that is large enough; nobody else has any.
+    fn slices(&self, starting: &Run) {
+        let others = self.runs.values().filter(|run| run.alive);
+        let taken: BTreeSet<_> = others.flat_map(|r| &r.places).map(|p| (p.node, p.gpus, p.slice)).collect();
+        for place in &starting.places {
+            let Some(node) = self.state().node(place.node) else { continue };
+            let cuts = node.partition.as_ref().filter(|_| place.gpus != 0).map(|p| &p.slices);
+            assert_eq!(cuts.is_some(), place.slice.is_some(), "{place:?}");
+            let (Some(cuts), Some(at)) = (cuts, place.slice) else { continue };
+            let Gang::Workers { each, .. } = &starting.gang else { panic!("whole GPUs on {place:?}") };
+            let cut = cuts[usize::from(at)];
+            assert!(cut.share >= each.share && cut.mem >= each.gpu_mem, "{place:?} is too small for {each:?}");
+            assert!(!taken.contains(&(place.node, place.gpus, place.slice)), "{place:?} is taken twice");
+        }
     }
 
     /// No GPU, core or byte is taken twice.

@@ -1,18 +1,23 @@
-//! Best fit of single workers against brute force over every node and GPU.
+//! Single workers against brute force over every node and GPU: the tightest fit, or with a mix that is known the one that leaves
+//! the least fragments. Gangs on random topologies and layouts: the world of `cluster` checks each start, here whoever waits is
+//! shown to have no domain that holds it.
 //!
-//! Never: the index. The oracle reads the rows.
+//! Never: the index. The oracles read the rows.
 
 use super::holds;
 use crate::cluster::{Cluster, Mode};
+use crate::given::layout;
 use crate::making::{self, ask, workers};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::Decision;
 use forebay_engine::event::Event;
 use forebay_engine::ids::NodeId;
-use forebay_engine::job::WorkerAsk;
+use forebay_engine::job::{Gang, JobSpec, Level, Within, WorkerAsk};
 use forebay_engine::policy::{Policy, Sharing};
 use forebay_engine::state::State;
-use forebay_engine::state::nodes::NodePhase;
+use forebay_engine::state::jobs::Phase;
+use forebay_engine::state::mix::Mix;
+use forebay_engine::state::nodes::{Node, NodePhase};
 use forebay_engine::units::{Mib, MilliCpu, Rate};
 use proptest::prelude::*;
 
@@ -123,6 +128,232 @@ fn one_worker_goes_where_it_fits_best() {
             (Some(fit), None) => prop_assert!(false, "fits at {fit:?} and is not booked"),
             (None, Some(place)) => prop_assert!(place.node.ix() >= had, "no room at {place:?}"),
             (None, None) => {}
+        }
+        Ok(())
+    });
+}
+
+/// Jobs that make the mix known, and are gone at once.
+fn make_known(world: &mut Cluster, kinds: &[(u16, u16)]) {
+    for n in 0..40 {
+        let (gpus, share) = kinds[n % kinds.len()];
+        let each = WorkerAsk { share: if gpus == 1 { share * 100 } else { 1000 }, ..ask(gpus) };
+        let mut spec = making::job(&format!("mix{n}"), workers(1, each));
+        spec.shares = true;
+        let (tenant, subject) = ("t".into(), spec.subject.clone());
+        let cancelled = Event::JobCancelled { tenant, subject };
+        world.step(vec![Event::JobSubmitted(Box::new(spec)), cancelled], false);
+    }
+}
+
+/// What the mix could not use of GPUs with so much free, by the definition.
+fn fragments(mix: &Mix, slots: &[i64]) -> i64 {
+    let all: i64 = slots.iter().sum();
+    let whole = slots.iter().filter(|s| **s == 1000).count();
+    let of = |gpus: u16, share: u16| -> i64 {
+        if share < 1000 {
+            slots.iter().filter(|s| **s < i64::from(share)).sum()
+        } else if whole < usize::from(gpus).min(slots.len()) {
+            all
+        } else {
+            slots.iter().filter(|s| **s < 1000).sum()
+        }
+    };
+    mix.kinds().iter().map(|(kind, count)| of(kind.gpus, kind.share) * i64::from(*count)).sum()
+}
+
+/// (in flight, fresh GPUs, a node opened, fragments, share left, price, node): the least is best.
+type Least = (bool, bool, bool, i64, u64, Rate, NodeId);
+
+fn least(state: &State, mix: &Mix, ask: &WorkerAsk) -> Option<Least> {
+    let mut found: Vec<Least> = Vec::new();
+    for node in state.nodes() {
+        let offer = &state.offerings()[node.offering.ix()].offer;
+        let flies = node.phase != NodePhase::Ready;
+        let open = matches!(node.phase, NodePhase::Requested | NodePhase::Booting | NodePhase::Ready);
+        if !open || node.cpu_free < ask.cpu || node.mem_free < ask.mem {
+            continue;
+        }
+        let slots: Vec<i64> = node.slots.iter().map(|s| i64::from(s.free)).collect();
+        let free: Vec<usize> = (0..slots.len()).filter(|at| node.slots[*at].workers == 0).collect();
+        let share = ask.share.max(SMALLEST).min(1000);
+        let mut fit = |taken: &[usize], fresh: bool, left: u64| {
+            let mut after = slots.clone();
+            taken.iter().for_each(|at| after[*at] -= if ask.gpus == 1 { i64::from(share) } else { 1000 });
+            let grows = if ask.gpus > 0 { fragments(mix, &after) - fragments(mix, &slots) } else { 0 };
+            let opens = fresh && ask.gpus > 0 && free.len() == slots.len() && usize::from(ask.gpus) < slots.len();
+            found.push((flies, fresh, opens, grows, left, offer.price, node.id));
+        };
+        if ask.gpus == 1 && share < 1000 {
+            let need = offer.gpu_mem.0 * u64::from(share) / 1000;
+            for (at, slot) in node.slots.iter().enumerate().filter(|(_, s)| s.workers > 0) {
+                if slot.workers < SLICES && slot.free >= share && slot.mem_free.0 >= need {
+                    fit(&[at], false, u64::from(slot.free - share));
+                }
+            }
+        }
+        if let Some(rest) = free.len().checked_sub(usize::from(ask.gpus)) {
+            fit(&free[..usize::from(ask.gpus)], true, rest as u64 * 1000 + 1000);
+        }
+    }
+    found.into_iter().min()
+}
+
+#[test]
+fn one_worker_leaves_the_least_fragments() {
+    let before = prop::collection::vec(asks(), 0..14);
+    let kinds = prop::collection::vec((1u16..5, 1u16..10), 1..6);
+    let inputs = (before, 0u64..100_000, asks(), kinds);
+    holds("one_worker_leaves", 600, &inputs, |(before, wait, last, kinds)| {
+        let mut policy = policy();
+        // Without large nodes: the last of those is a story of its own.
+        policy.pools[0].offerings.truncate(2);
+        let mut world = Cluster::new(policy);
+        world.mode = Mode::Quick;
+        make_known(&mut world, &kinds);
+        let plain = |asks| WorkerAsk { gpu_mem: Mib(0), ..worker(asks) };
+        for (n, asks) in before.iter().enumerate() {
+            let mut spec = making::job(&format!("j{n}"), workers(1, plain(*asks)));
+            spec.shares = true;
+            world.submit(spec);
+        }
+        world.run_until(wait);
+        for (n, asks) in before.iter().enumerate().filter(|(_, asks)| !asks.4) {
+            let _ = asks;
+            let (tenant, subject) = ("t".into(), format!("j{n}"));
+            world.step(vec![Event::JobCancelled { tenant, subject }], false);
+        }
+        world.run_until(wait + 11_000);
+        let rows = world.state().clone();
+        let mut spec = making::job("last", workers(1, plain(last)));
+        spec.shares = true;
+        spec.queue = "critical".into();
+        world.submit(spec);
+        let id = world.id("last").expect("accepted");
+        // The mix counts the last one too.
+        let wanted = least(&rows, world.state().mix(), &plain(last));
+        let batch = world.log.batches.last().expect("a batch");
+        let booked = batch.decisions.iter().find_map(|d| match d {
+            Decision::Book { job, places, .. } if *job == id => Some(places[0].clone()),
+            _ => None,
+        });
+        match (wanted, booked) {
+            (Some(fit), Some(place)) => prop_assert_eq!(fit.6, place.node, "{:?}", fit),
+            (Some(fit), None) => prop_assert!(false, "fits at {fit:?} and is not booked"),
+            (None, Some(place)) => prop_assert!(rows.node(place.node).is_none(), "no room at {place:?}"),
+            (None, None) => {}
+        }
+        Ok(())
+    });
+}
+
+/// Two zones, nodes of eight in groups, nodes of two; five nodes at most.
+fn places(groups: (u16, u16), cut: bool) -> Policy {
+    let mut offerings = vec![
+        making::offering("eight", CapacityType::OnDemand, 8, 9),
+        making::offering("two", CapacityType::OnDemand, 2, 3),
+        making::offering("other", CapacityType::OnDemand, 8, 9),
+    ];
+    offerings[2].zone = "b".into();
+    for offer in &mut offerings {
+        (offer.nvlink, offer.numa) = (groups.0.min(offer.gpus), groups.1.min(offer.gpus));
+    }
+    let mut policy = making::policy(offerings);
+    policy.limits.nodes = Some(5);
+    if cut {
+        policy.pools[0].layouts = ["7x143:5", "400:20+600:20", "whole"].map(layout).to_vec();
+    } else {
+        policy.pools[0].sharing = Some(Sharing { time_slices: SLICES, smallest: SMALLEST });
+    }
+    policy
+}
+
+/// Kind, workers, size, level, required or not; whether it ends.
+type Gangs = (u8, u32, u16, u8, bool, bool);
+
+fn gang_of(n: usize, (kind, count, size, level, required, _): Gangs) -> JobSpec {
+    let gang = match kind % 4 {
+        0 => Gang::Spanning { gpus: count * 3, per_gpu: ask(1) },
+        1 => workers(count, WorkerAsk { share: size * 100, ..ask(1) }),
+        2 => Gang::Workers { min: count, max: count + 2, each: ask(size % 3 + 1) },
+        _ => workers(count, ask(size % 4 + 1)),
+    };
+    let mut spec = making::job(&format!("j{n}"), gang);
+    let levels = [Level::Numa, Level::Nvlink, Level::Node, Level::Rack, Level::Zone];
+    spec.within = levels.get(usize::from(level)).map(|level| Within { level: *level, required });
+    spec.shares = true;
+    spec
+}
+
+/// Whether the ready nodes hold so many whole GPUs for each of `count` workers within one domain of a level, by brute force.
+fn held_by(state: &State, (count, each): (u32, u32), level: Option<Level>) -> bool {
+    let offer = |n: &Node| &state.offerings()[n.offering.ix()].offer;
+    let ready = |n: &&Node| n.phase == NodePhase::Ready && n.open() && n.partition.is_none();
+    let nodes: Vec<&Node> = state.nodes().filter(ready).collect();
+    let free = |n: &Node| (0..n.slots.len()).filter(|at| n.slots[*at].workers == 0).collect::<Vec<usize>>();
+    let most = |nodes: &[&&Node]| nodes.iter().map(|n| free(n).len() as u32 / each).sum::<u32>();
+    let within = |same: &dyn Fn(&Node, &Node) -> bool| {
+        nodes.iter().any(|a| most(&nodes.iter().filter(|b| same(a, b)).collect::<Vec<_>>()) >= count)
+    };
+    let grouped = |size: &dyn Fn(&Node) -> u16| {
+        let in_group = |n: &Node, group: usize| {
+            let own = free(n).into_iter().filter(|at| at.checked_div(usize::from(size(n))) == Some(group));
+            own.count() as u32 / each
+        };
+        let alone = count * each == 1 && nodes.iter().any(|n| !free(n).is_empty());
+        alone || nodes.iter().any(|n| (0..64).any(|group| in_group(n, group) >= count))
+    };
+    match level {
+        Some(Level::Numa) => grouped(&|n| offer(n).numa),
+        Some(Level::Nvlink) => grouped(&|n| offer(n).nvlink),
+        Some(Level::Node) => within(&|a, b| a.id == b.id),
+        Some(Level::Rack) => within(&|a, b| {
+            let named = a.rack.is_some() && a.rack == b.rack;
+            a.id == b.id || named || (a.cluster && b.cluster && a.purchase == b.purchase)
+        }),
+        Some(Level::Zone) => within(&|a, b| offer(a).zone == offer(b).zone),
+        None => within(&|_, _| true),
+    }
+}
+
+#[test]
+fn gangs_stay_within_what_they_require() {
+    let gangs = prop::collection::vec((any::<u8>(), 1u32..5, 1u16..10, 0u8..8, any::<bool>(), any::<bool>()), 1..14);
+    let inputs = (gangs, (0u16..5, 0u16..5), any::<bool>(), any::<u16>());
+    holds("gangs_stay_within", 250, &inputs, |(gangs, groups, cut, racks)| {
+        let mut world = Cluster::new(places(groups, cut));
+        world.mode = if racks % 4 == 0 { Mode::Plain } else { Mode::Quick };
+        for (n, gang) in gangs.iter().enumerate() {
+            world.submit(gang_of(n, *gang));
+            if n % 4 == 3 {
+                world.run_until(world.now + 70_000);
+                let up: Vec<_> = world.state().nodes().filter_map(|n| Some((n.id.0, n.instance.clone()?))).collect();
+                for (at, instance) in up {
+                    let rack = format!("r{}", racks >> (at % 8) & 1);
+                    world.step(vec![Event::NodePlaced { instance, rack }], false);
+                }
+            }
+            if gang.5 && n > 2 {
+                let (tenant, subject) = ("t".into(), format!("j{}", n - 2));
+                world.step(vec![Event::JobCancelled { tenant, subject }], false);
+            }
+        }
+        world.run_until(world.now + 200_000);
+        for (job, spec) in world.state().jobs().filter(|(job, _)| job.phase == Phase::Queued) {
+            let asks = match &spec.gang {
+                Gang::Workers { min, each, .. } if each.share == 1000 => (*min, u32::from(each.gpus)),
+                Gang::Spanning { gpus, .. } => (*gpus, 1),
+                Gang::Workers { .. } => continue,
+            };
+            let level = spec.within.filter(|w| w.required).map(|w| w.level);
+            let held = held_by(world.state(), asks, level);
+            prop_assert!(
+                !held,
+                "{} waits ({:?}) and there is room for {:?}",
+                job.id,
+                world.engine.why(job.id),
+                spec.gang
+            );
         }
         Ok(())
     });

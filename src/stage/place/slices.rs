@@ -1,0 +1,75 @@
+//! Partitioned GPUs (MIG): which layout a node is bought with, and which slice a worker goes to.
+//!
+//! ```text
+//! layouts   0: 7 x 1g.10gb    1: 3g.40gb + 4g.40gb    2: (no slices: a whole GPU)
+//! ask       share 300, 30 GiB       -> layout 1, its 3g.40gb: the smallest that holds it
+//! ```
+//!
+//! A pool with layouts has whole GPUs only where one of its layouts has no slices. Never: changes the layout of a node.
+
+use crate::ids::PoolId;
+use crate::job::WorkerAsk;
+use crate::policy::Pool;
+use crate::state::nodes::{Cut, Partition};
+use crate::state::{Shape, State};
+use crate::units::Mib;
+
+/// What a node for a worker is bought with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Chosen {
+    /// Position in the pool's layouts.
+    pub layout: u8,
+    /// What the worker holds there. `None`: whole GPUs.
+    pub held: Option<u16>,
+}
+
+/// The least slice that a worker may go to: its share and memory. `None`: it asks for whole GPUs, or does not consent to less.
+pub(super) fn wanted(shape: &Shape, ask: &WorkerAsk) -> Option<(u16, Mib)> {
+    (shape.shares && ask.gpus == 1 && ask.share < 1000).then_some((ask.share, ask.gpu_mem))
+}
+
+/// Whether a slice holds such a worker.
+pub(super) fn holds(cut: &Cut, (share, mem): (u16, Mib)) -> bool {
+    cut.share >= share && cut.mem >= mem && cut.held > 0
+}
+
+/// The layout with the smallest slice that holds a worker, the first of equal ones; one of whole GPUs where no slice does.
+/// `None`: the pool has no layouts, or none that holds it.
+pub(crate) fn chosen(state: &State, pool: PoolId, shape: &Shape, ask: &WorkerAsk) -> Option<Chosen> {
+    of_pool(state.policy.as_deref()?.pools.get(pool.ix())?, shape, ask)
+}
+
+fn of_pool(rules: &Pool, shape: &Shape, ask: &WorkerAsk) -> Option<Chosen> {
+    let layouts = || (0u8..).zip(&rules.layouts);
+    if ask.gpus == 0 {
+        return layouts().next().map(|(layout, _)| Chosen { layout, held: None });
+    }
+    let smallest = |(at, layout)| {
+        let cuts = Partition::of(at, layout, Mib(u64::MAX))?.slices;
+        let held = cuts.iter().filter(|c| wanted(shape, ask).is_some_and(|w| holds(c, w))).map(|c| c.held).min()?;
+        Some((held, at))
+    };
+    let slice = layouts().filter_map(smallest).min().map(|(held, layout)| Chosen { layout, held: Some(held) });
+    let whole = || layouts().find(|(_, l)| l.slices.is_empty()).map(|(layout, _)| Chosen { layout, held: None });
+    slice.or_else(whole)
+}
+
+/// Whether a pool's layouts, if it has any, can hold a worker.
+pub(crate) fn can_be_held(rules: &Pool, shape: &Shape, ask: &WorkerAsk) -> bool {
+    rules.layouts.is_empty() || of_pool(rules, shape, ask).is_some()
+}
+
+/// How many workers one GPU of an empty node holds, when it is bought with that layout. `None`: its GPUs are whole.
+pub(crate) fn a_gpu(
+    state: &State,
+    pool: PoolId,
+    shape: &Shape,
+    ask: &WorkerAsk,
+    (chosen, gpu_mem): (Chosen, Mib),
+) -> Option<u32> {
+    let layout = state.policy.as_deref()?.pools.get(pool.ix())?.layouts.get(usize::from(chosen.layout))?;
+    let cuts = Partition::of(chosen.layout, layout, gpu_mem)?.slices;
+    // A larger slice than the smallest that fits may be more than quota allows: it is not counted on.
+    let good = |c: &&Cut| chosen.held == Some(c.held) && wanted(shape, ask).is_some_and(|w| holds(c, w));
+    Some(cuts.iter().filter(good).count() as u32)
+}
