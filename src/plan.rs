@@ -55,8 +55,12 @@ pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
 fn round(engine: &mut Engine, report: &mut PlanReport) {
     settle::run(engine, report);
     start_woken(engine, report);
+    let before = engine.state.freed;
     let told_no = serve(engine, report);
-    preempt::run(engine, &told_no, report);
+    // Nothing is taken from anyone while there is still something to be given out.
+    if engine.state.freed == before {
+        preempt::run(engine, &told_no, report);
+    }
     provision::keep_ready(engine, report);
     consolidate::run(engine, report);
     drain::run(engine, report);
@@ -80,13 +84,17 @@ fn start_woken(engine: &mut Engine, report: &mut PlanReport) {
     }
 }
 
-/// Serves the heads of all lines in order: admit, place, provision. Returns those who were told no.
-fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
+/// A head that was told no, what it was told, and if it rests since: what had been freed by then.
+pub(crate) type ToldNo = (Head, Reason, Option<u64>);
+
+/// Serves the heads of all lines in order: admit, place, provision. Returns those who were told no, now or before.
+fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<ToldNo> {
     let mut heads = order::heads(engine);
     let mut waiting = Vec::new();
     let woke_at = engine.state.woke_at();
     while let Some(head) = heads.pop_first() {
-        if engine.memo.resting(&engine.state, &head, woke_at) {
+        if let Some(parked) = engine.memo.resting(&engine.state, &head, woke_at) {
+            waiting.push((head, parked.reason, Some(parked.freed)));
             continue;
         }
         let answer = match head.line {
@@ -97,7 +105,7 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
             Ok(()) => heads.extend(order::next(engine, &head)),
             Err(reason) => {
                 park(engine, &head, reason);
-                waiting.push((head, reason));
+                waiting.push((head, reason, None));
             }
         }
     }
