@@ -51,6 +51,8 @@ pub(crate) struct Memo {
     pub parked: BTreeMap<ClassId, Parked>,
     /// Classes of booked jobs for which no ready places were found.
     pub rebooked: BTreeMap<ClassId, Parked>,
+    /// What had been freed when victims were last looked for: who rests since then needs none to be looked for again.
+    pub preempted: Option<u64>,
     /// Switched off by the audit, to show that it changes nothing.
     pub off: bool,
 }

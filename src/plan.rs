@@ -56,8 +56,12 @@ fn round(engine: &mut Engine, report: &mut PlanReport) {
     settle::run(engine, report);
     start_woken(engine, report);
     patience::greet(engine);
+    let before = engine.state.freed;
     let told_no = serve(engine, report);
-    preempt::run(engine, &told_no, report);
+    // Nothing is taken from anyone while there is still something to be given out.
+    if engine.state.freed == before {
+        preempt::run(engine, &told_no, report);
+    }
     provision::keep_ready(engine, report);
     consolidate::run(engine, report);
     drain::run(engine, report);
@@ -87,13 +91,17 @@ fn start_woken(engine: &mut Engine, report: &mut PlanReport) {
     }
 }
 
-/// Serves the heads of all lines in order: admit, place, provision. Returns those who were told no.
-fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
+/// A head that was told no, what it was told, and if it rests since: what had been freed by then.
+pub(crate) type ToldNo = (Head, Reason, Option<u64>);
+
+/// Serves the heads of all lines in order: admit, place, provision. Returns those who were told no, now or before.
+fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<ToldNo> {
     let mut lines = LineUp::new(engine);
     let mut waiting = Vec::new();
     let woke_at = engine.state.woke_at();
     while let Some(head) = lines.next_head(engine) {
-        if engine.memo.resting(&engine.state, &head, woke_at) {
+        if let Some(parked) = engine.memo.resting(&engine.state, &head, woke_at) {
+            waiting.push((head, parked.reason, Some(parked.freed)));
             continue;
         }
         let answer = match head.line {
@@ -104,7 +112,7 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
             Ok(()) => lines.served(engine, &head),
             Err(reason) => {
                 park(engine, &head, reason);
-                waiting.push((head, reason));
+                waiting.push((head, reason, None));
                 if reason.by_design() {
                     // Those behind it that may wait no longer are not held up by it.
                     lines.pass_by(engine, &head);
@@ -113,7 +121,7 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
         }
     }
     // Fairness and ageing order what is free; for whom others are stopped goes by tier, priority and arrival.
-    waiting.sort_by_cached_key(|(head, _)| order::strictly(&engine.state, head));
+    waiting.sort_by_cached_key(|(head, ..)| order::strictly(&engine.state, head));
     waiting
 }
 

@@ -217,7 +217,7 @@ fn quotas(pick: &dyn Fn(u64, u64) -> u64, pools: &[PoolId]) -> Vec<QuotaNode> {
             node.limits.insert(
                 pool,
                 QuotaLimit {
-                    nominal: MilliGpu::whole(pick(at, 12)),
+                    nominal: MilliGpu::whole(2 + pick(at, 12)),
                     borrow: [Some(MilliGpu(0)), Some(MilliGpu::whole(4)), None][index(pick(at + 1, 3))],
                     lend: [None, Some(MilliGpu(0)), Some(MilliGpu::whole(2))][index(pick(at + 2, 3))],
                 },

@@ -348,16 +348,16 @@ fn use_of(state: &State, quota: QuotaId, own: bool) -> (MilliGpu, u128) {
 
 impl crate::engine::Memo {
     /// Whether this head was told no and nothing has happened since that could help. Its line rests with it.
-    pub(crate) fn resting(&self, state: &State, head: &Head, woke_at: Millis) -> bool {
+    pub(crate) fn resting(&self, state: &State, head: &Head, woke_at: Millis) -> Option<&Parked> {
         let parked = match head.line {
             Line::Booked => self.rebooked.get(&head.class),
             Line::Queued => self.parked.get(&head.class),
         };
-        let rests = |p: &Parked| {
+        let rests = |p: &&Parked| {
             let in_time = p.until.is_none_or(|at| at > state.now);
             p.head == head.key.job && p.freed == state.freed && p.at >= woke_at && in_time
         };
-        !self.off && parked.is_some_and(rests)
+        parked.filter(|_| !self.off).filter(rests)
     }
 
     /// When a class that waits by the clock is asked again.

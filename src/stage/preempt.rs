@@ -9,14 +9,14 @@
 //! Never: within a tier or upwards, so that no two jobs can stop each other in turn; never more than is needed (each victim is tried
 //! back); never below a tier's `minShare`; never twice for one job while the first victims are still stopping.
 
-use super::order::{self, Head};
+use super::order;
 use super::place::{self, Reach};
 use super::victims::{self, Case, Taken};
 use super::{admit, provision, reclaim};
 use crate::decision::{Decision, StopCause};
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, TierId};
-use crate::plan::PlanReport;
+use crate::plan::{PlanReport, ToldNo};
 use crate::policy::{Policy, Tier};
 use crate::reason::Reason;
 use crate::state::State;
@@ -30,9 +30,13 @@ const MOST_CANDIDATES: usize = 8192;
 /// What was freed is kept for the job for so long past the victims' grace.
 const RESERVE_FOR: Span = Span::mins(5);
 
-/// Looks at the heads that were told no in this pass, in their order.
-pub(crate) fn run(engine: &mut Engine, waiting: &[(Head, Reason)], report: &mut PlanReport) {
-    for (head, reason) in waiting {
+/// Looks at the heads that were told no, in their order. One that rests is looked at again when something is taken for one before it.
+pub(crate) fn run(engine: &mut Engine, waiting: &[ToldNo], report: &mut PlanReport) {
+    let (began, looked) = (engine.state.freed, engine.memo.preempted);
+    for (head, reason, rests) in waiting {
+        if rests.is_some_and(|freed| freed == engine.state.freed && looked == Some(freed)) {
+            continue;
+        }
         let capacity = matches!(
             reason,
             Reason::Ceiling { .. }
@@ -46,6 +50,7 @@ pub(crate) fn run(engine: &mut Engine, waiting: &[(Head, Reason)], report: &mut 
             stop_for(engine, head.key.job, head.class, capacity, report);
         }
     }
+    engine.memo.preempted = Some(began);
 }
 
 fn stop_for(engine: &mut Engine, job: JobId, class: ClassId, capacity: bool, report: &mut PlanReport) {

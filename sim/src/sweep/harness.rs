@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use forebay_engine::decision::Decision;
+use forebay_engine::decision::{Decision, StopCause};
 use forebay_engine::effect::{Action, Effect, StatusKind};
 use forebay_engine::engine::{Engine, Released};
 use forebay_engine::event::{Event, Tick};
@@ -261,6 +261,31 @@ impl Harness {
         self.report.batches += 1;
         if let Some(shadow) = shadow.filter(|shadow| shadow != unsaved.batch()) {
             let (with, without) = (&unsaved.batch().decisions, &shadow.decisions);
+            eprintln!("EVENTS {:?}\nWITH {with:#?}\nWITHOUT {without:#?}", unsaved.batch().events);
+            let st = self.engine.state();
+            for id in st.open_job_ids() {
+                let (j, s) = st.job(id).unwrap();
+                eprintln!(
+                    "{id} cl {:?} q {} tier {:?} {:?} pool {:?} share {} prot {} od {} places {:?} gang {:?} why {:?} reserved {:?} kept {:?}",
+                    j.class,
+                    s.queue,
+                    j.tier,
+                    j.phase,
+                    j.pool,
+                    j.share,
+                    j.protected_until.0,
+                    j.overdue_at.0,
+                    j.places,
+                    s.gang,
+                    self.engine.why(id),
+                    j.reserved_until,
+                    j.kept
+                );
+            }
+            eprintln!("inuse {:?}", st.index().in_use);
+            for (t) in &st.policy().unwrap().tiers {
+                eprintln!("{t:?}");
+            }
             let parts = with.iter().zip(without).position(|(a, b)| a != b).unwrap_or(with.len().min(without.len()));
             let (with, without) = (with.get(parts), without.get(parts));
             return Err(self.failure(format!("memos change decision {parts}: with {with:?}, without {without:?}")));
@@ -285,6 +310,7 @@ impl Harness {
         self.resumed = false;
         let gives_up = |d: &&Decision| matches!(d, Decision::GiveUp { .. });
         self.hung += unsaved.batch().decisions.iter().filter(gives_up).count() as u64;
+        self.report.taken_back += taken_back(unsaved.batch());
         self.checks.batch(unsaved.batch(), self.engine.state(), promised);
         let released = unsaved.saved();
         self.acknowledge(&events);
@@ -521,4 +547,15 @@ impl Harness {
         self.report.faults = self.channel.tally;
         if wrong.is_empty() { Ok(self.report) } else { Err(self.failure(wrong.join("; "))) }
     }
+}
+
+/// Runs from which a batch takes something because of quota.
+fn taken_back(batch: &Batch) -> u64 {
+    let takes = |d: &&Decision| match d {
+        Decision::Stop { cause, .. } | Decision::Shrink { cause, .. } => {
+            matches!(cause, StopCause::QuotaReclaimed { .. })
+        }
+        _ => false,
+    };
+    batch.decisions.iter().filter(takes).count() as u64
 }

@@ -44,6 +44,8 @@ pub struct SweepReport {
     pub hung: u64,
     /// Times that a gang was asked to go on with fewer workers.
     pub shrinks: u64,
+    /// Runs that were stopped or shrunk for queues that wanted quota back, or more of what their cohort lends.
+    pub taken_back: u64,
     /// Nodes that the cloud took back.
     pub reclaims: u64,
     /// Of these, without a warning.
@@ -87,6 +89,7 @@ impl SweepReport {
             (&mut self.replicas, other.replicas),
             (&mut self.hung, other.hung),
             (&mut self.shrinks, other.shrinks),
+            (&mut self.taken_back, other.taken_back),
             (&mut self.reclaims, other.reclaims),
             (&mut self.unwarned, other.unwarned),
             (&mut self.crashes, other.crashes),
@@ -129,7 +132,8 @@ impl fmt::Display for SweepReport {
         write!(f, "messages {lost} lost, {twice} doubled, {late} late, ")?;
         writeln!(f, "{} stale lists, {} found by a list", self.stale_lists, self.found_by_list)?;
         let (taken, unwarned) = (self.reclaims, self.unwarned);
-        write!(f, "stops    {} preemptions, {} shrinks, ", self.preemptions, self.shrinks)?;
+        let (stops, shrinks) = (self.preemptions, self.shrinks);
+        write!(f, "stops    {stops} preemptions, {shrinks} shrinks ({} of both for quota), ", self.taken_back)?;
         write!(f, "{taken} reclaims ({unwarned} without warning), ")?;
         write!(f, "{} hung; services had {} replicas", self.hung, self.replicas)
     }
