@@ -40,6 +40,7 @@ pub fn full(state: &State) -> Vec<String> {
     quota(state, &mut found);
     ledger(state, &mut found);
     counts(state, &mut found);
+    ahead(state, &mut found);
     stream(state, &mut found);
     let rebuilt = Index::rebuilt(state);
     if rebuilt != state.ix {
@@ -82,6 +83,12 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
                 jobs.insert(*job);
                 nodes.extend(places.iter().map(|p| p.node));
             }
+            Decision::ReserveAhead { ahead, .. } => {
+                jobs.insert(ahead.job);
+            }
+            Decision::Backfill { job, .. } => {
+                jobs.insert(*job);
+            }
             Decision::Reserve { job, nodes: kept, .. } => {
                 jobs.insert(*job);
                 nodes.extend(kept);
@@ -92,7 +99,10 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             | Decision::Terminate { node } => {
                 nodes.insert(*node);
             }
-            Decision::Repeat { .. } | Decision::Buy { .. } | Decision::Consolidated { .. } => {}
+            Decision::ReleaseAhead { .. }
+            | Decision::Repeat { .. }
+            | Decision::Buy { .. }
+            | Decision::Consolidated { .. } => {}
         }
     }
     (jobs, nodes)
@@ -295,6 +305,17 @@ fn counts(state: &State, found: &mut Vec<String>) {
     if done != outcomes || done + state.ix.open_jobs.len() as u64 != state.jobs.len() as u64 {
         let (all, open) = (state.jobs.len(), state.ix.open_jobs.len());
         found.push(format!("{all} jobs: {done} are over, {outcomes} outcomes, {open} open"));
+    }
+}
+
+/// What is kept ahead of time is kept for one job that waits.
+fn ahead(state: &State, found: &mut Vec<String>) {
+    let mut holders = BTreeSet::new();
+    for (pool, ahead) in &state.ahead {
+        let phase = state.jobs[ahead.job.ix()].phase;
+        if phase != Phase::Queued || !holders.insert(ahead.job) {
+            found.push(format!("{pool} is kept for {}, which is {phase:?} or has another", ahead.job));
+        }
     }
 }
 

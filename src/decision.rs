@@ -6,6 +6,7 @@
 use crate::effect::{Terms, WorkerPlace};
 use crate::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::reason::Reason;
+use crate::state::ahead::Ahead;
 use crate::units::{Millis, Span};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,25 @@ pub enum Decision {
     Release {
         /// Where.
         node: NodeId,
+    },
+    /// ahead: this is kept in a pool from a time on, instead of what was kept there.
+    ReserveAhead {
+        /// Where.
+        pool: PoolId,
+        /// What, and for which job.
+        ahead: Ahead,
+    },
+    /// ahead: nothing is kept in this pool any more.
+    ReleaseAhead {
+        /// Where.
+        pool: PoolId,
+    },
+    /// place: the job just booked was let in ahead of a reservation.
+    Backfill {
+        /// Which job.
+        job: JobId,
+        /// Ahead of which.
+        ahead_of: JobId,
     },
     /// consolidate: no new work on this node; look again later.
     Drain {

@@ -8,7 +8,6 @@ use crate::units::Span;
 
 /// How long a job's work is expected to go on at most, in nine cases of ten, given how long it has run. `None`: not known.
 #[must_use]
-#[allow(dead_code, reason = "the reservation and the release profile ask it")]
 pub(crate) fn remaining_p90(state: &State, job: JobId) -> Option<Span> {
     let (row, spec) = (&state.jobs[job.ix()], &state.specs[job.ix()]);
     let ran = row.running_since.map_or(Span::ZERO, |since| state.now.since(since));

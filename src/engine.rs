@@ -164,6 +164,7 @@ impl Engine {
         let row = self.state.ix.timers.range((after, crate::decision::EffectOf::Job(JobId(0)))..).next().map(|t| t.0);
         row.into_iter()
             .chain(self.state.wakes_at())
+            .chain(self.state.ahead_due())
             .chain(self.state.consolidation_due())
             .chain(self.memo.due(&self.state))
             .min()

@@ -7,7 +7,7 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
 use crate::stage::order::{self, Head, Line};
 use crate::stage::place::{self, Reach};
-use crate::stage::{admit, consolidate, drain, preempt, provision, settle};
+use crate::stage::{admit, ahead, consolidate, drain, preempt, provision, settle};
 use crate::state::jobs::Phase;
 use alloc::vec::Vec;
 
@@ -56,6 +56,7 @@ fn round(engine: &mut Engine, report: &mut PlanReport) {
     start_woken(engine, report);
     let told_no = serve(engine, report);
     preempt::run(engine, &told_no, report);
+    ahead::run(engine, report);
     provision::keep_ready(engine, report);
     consolidate::run(engine, report);
     drain::run(engine, report);
@@ -64,7 +65,11 @@ fn round(engine: &mut Engine, report: &mut PlanReport) {
 /// The classes that wait, with what their heads were told.
 fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
     let classes = engine.state.ix.queued.keys();
-    classes.filter_map(|class| Some((*class, engine.memo.parked.get(class)?.reason))).collect()
+    let told = |class: &ClassId| {
+        let parked = engine.memo.parked.get(class)?;
+        Some((*class, ahead::says(&engine.state, parked.head).unwrap_or(parked.reason)))
+    };
+    classes.filter_map(told).collect()
 }
 
 /// Starts booked gangs whose last node became ready.
@@ -182,6 +187,7 @@ fn book(
     let ready = place::all_ready(&engine.state, &places);
     report.booked += 1;
     engine.decide(crate::decision::Decision::Book { job, pool, places });
+    ahead::booked(engine, job);
     if ready {
         report.started += 1;
         engine.decide(crate::decision::Decision::Start { job });
@@ -215,10 +221,13 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
     if job.reserved_until.is_some_and(|until| until > engine.state.now) {
         return Reason::WaitingForPreemption { victims: victims_of(engine, id) };
     }
+    if let Some(kept) = ahead::says(&engine.state, id) {
+        return kept;
+    }
     let key = crate::state::index::OrderKey::of(job);
-    let ahead = engine.state.ix.queued.get(&job.class).map_or(0, |line| line.range(..key).count());
+    let in_front = engine.state.ix.queued.get(&job.class).map_or(0, |line| line.range(..key).count());
     match engine.memo.parked.get(&job.class) {
-        Some(parked) if ahead == 0 => parked.reason,
-        _ => Reason::BehindInQueue { position: ahead as u32 + 1 },
+        Some(parked) if in_front == 0 => parked.reason,
+        _ => Reason::BehindInQueue { position: in_front as u32 + 1 },
     }
 }

@@ -10,6 +10,7 @@ use crate::engine::{launch, start_or_stop, terminate};
 use crate::ids::{Attempt, JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
 use crate::reason::Reason;
 use crate::state::State;
+use crate::state::ahead::Ahead;
 use crate::state::jobs::{Ending, OpenEffect, Phase};
 use crate::state::nodes::{NodePhase, Purchase};
 use crate::state::places::share_of;
@@ -39,6 +40,14 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         Decision::Release { node } => {
             state.edit_node(*node, |row| row.reserved = None);
             state.freed += 1;
+        }
+        Decision::ReserveAhead { pool, ahead } => reserve_ahead(state, *pool, ahead),
+        Decision::ReleaseAhead { pool } => {
+            state.set_ahead(*pool, None);
+            state.freed += 1;
+        }
+        Decision::Backfill { job, ahead_of } => {
+            state.edit_job_quietly(*job, |row| row.backfill_for = Some(*ahead_of));
         }
         Decision::Drain { node, why, check_at } => {
             let (now, why, check_at) = (state.now, *why, *check_at);
@@ -104,6 +113,7 @@ fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason
     if state.jobs[job.ix()].reserved_until.is_some() {
         release_all(state, job);
     }
+    state.end_ahead(job);
     let now = state.now;
     state.edit_job(job, |row| {
         row.phase = Phase::Done { outcome };
@@ -157,6 +167,7 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     if state.jobs[job.ix()].reserved_until.is_some() {
         release_all(state, job);
     }
+    state.end_ahead(job);
     state.edit_job(job, |row| {
         row.phase = Phase::Booked;
         row.since = now;
@@ -285,6 +296,14 @@ fn reserve(state: &mut State, job: JobId, nodes: &[NodeId], until: Millis) {
         state.edit_node(*node, |row| row.reserved = Some((job, until)));
     }
     state.edit_job(job, |row| row.reserved_until = Some(until));
+}
+
+fn reserve_ahead(state: &mut State, pool: PoolId, ahead: &Ahead) {
+    let same = |was: &Ahead| Ahead { from: ahead.from, known: ahead.known, ..was.clone() } == *ahead;
+    // An earlier time only keeps more out. Anything else gives something up as well.
+    let narrower = state.ahead.get(&pool).is_some_and(|was| same(was) && ahead.from <= was.from);
+    state.freed += u64::from(!narrower);
+    state.set_ahead(pool, Some(ahead.clone()));
 }
 
 fn undrain(state: &mut State, node: NodeId) {

@@ -110,6 +110,9 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         share: MilliGpu(0),
         admitted_said: false,
         reserved_until: None,
+        backfill_for: None,
+        hasten_at: Millis::NEVER,
+        hopeless: false,
         interruptions: 0,
     };
     state.ix.job_in(&job);

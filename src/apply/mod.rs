@@ -109,6 +109,7 @@ fn vacate(state: &mut State, id: JobId, running: bool) {
         job.places.clear();
         job.pool = None;
         job.share = crate::units::MilliGpu(0);
+        job.backfill_for = None;
     });
 }
 

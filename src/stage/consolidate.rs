@@ -10,9 +10,10 @@
 //! hour. It gets no new work; what is on it leaves as its protection ends. A move costs both nodes for a boot and a restart. Source of the rule: balanced consolidation in Karpenter, savings over disruption.
 //!
 //! Never: moves work that cannot save its progress or is protected, a gang over several nodes, or anything to capacity whose stock
-//! was last found wanting; never takes a node that a job has reserved; never goes below a pool's `keepReady`.
+//! was last found wanting; never takes a node that a job has reserved; never goes below a pool's `keepReady`,
+//! but to make room that a gang has reserved.
 
-use super::{provision, settle};
+use super::{ahead, provision, settle};
 use crate::decision::{Decision, DrainWhy, StopCause};
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, PoolId};
@@ -53,7 +54,8 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
         let Some(node) = state.nodes.get(id) else {
             continue;
         };
-        if node.idle_since.is_some() && node.due <= now && node.reserved.is_none() {
+        let due = node.due <= now || ahead::vacates(state, node);
+        if node.idle_since.is_some() && due && node.reserved.is_none() && !ahead::keeps(state, node) {
             over.push((core::cmp::Reverse(node.price), *id, node.pool));
         }
     }
@@ -70,8 +72,9 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
     let mut leave: Vec<NodeId> = Vec::new();
     for (_, id, pool) in over {
         let left = spare.entry(pool).or_insert_with(|| provision::spare(state, pool));
-        if *left > floor(pool) {
-            *left -= 1;
+        let vacates = state.nodes.get(&id).is_some_and(|n| ahead::vacates(state, n));
+        if *left > floor(pool) || vacates {
+            *left = left.saturating_sub(1);
             leave.push(id);
         }
     }
@@ -94,7 +97,7 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
     let mut moves: Vec<Move> = Vec::new();
     for node in state.nodes.values().filter(|n| n.phase == NodePhase::Ready) {
         ready += 1;
-        if node.open() && node.reserved.is_none() {
+        if node.open() && node.reserved.is_none() && !ahead::keeps(state, node) {
             let saves = worth_leaving(state, node, rules, &mut elsewhere);
             moves.extend(saves.map(|saves| Move { saves, node: node.id }));
         }

@@ -1,12 +1,13 @@
 //! The stages, one file a verb, in the order in which a pass runs them.
 //!
 //! ```text
-//! settle -> (order -> admit -> place -> provision, job by job) -> preempt -> consolidate -> drain
+//! settle -> (order -> admit -> place -> provision, job by job) -> preempt -> ahead -> consolidate -> drain
 //! ```
 //!
 //! A stage reads the state and decides; `Engine::decide` applies at once. Never: changes a row in any other way.
 
 pub(crate) mod admit;
+pub(crate) mod ahead;
 pub(crate) mod cart;
 pub(crate) mod consolidate;
 pub(crate) mod drain;

@@ -9,7 +9,7 @@
 //!
 //! Never: puts work on a node that takes none, shares a GPU without consent of job and pool, or splits a gang over models.
 
-use super::{cart, provision};
+use super::{ahead, cart, provision};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, ModelId, NodeId, OfferingId, PoolId};
@@ -179,7 +179,7 @@ fn part_of_gpu(
             };
             let slices = cart::sharing_slices(state, node.pool);
             let slot = &node.slots[usize::from(*at)];
-            if slot.mem_free >= need && u32::from(slot.workers) < slices && takes(node, job, ask) {
+            if slot.mem_free >= need && u32::from(slot.workers) < slices && takes(state, node, job, ask) {
                 // A part of a GPU in use beats a fresh GPU: 0 whole GPUs are left behind.
                 return Some((rank, u32::from(left - share), price, *id, 1 << at));
             }
@@ -196,7 +196,7 @@ fn whole_gpus(state: &State, job: JobId, free: &Free, ask: &WorkerAsk, reach: Re
             let Some(node) = state.nodes.get(id) else {
                 continue;
             };
-            if takes(node, job, ask) {
+            if takes(state, node, job, ask) {
                 let left = u32::from(whole - ask.gpus) * 1000 + 1000;
                 return Some((rank, left, price, *id, first_free(node, ask.gpus)));
             }
@@ -210,9 +210,9 @@ fn ranks(reach: Reach) -> core::ops::RangeInclusive<u8> {
 }
 
 /// Whether a node takes a worker, GPUs apart.
-fn takes(node: &Node, job: JobId, ask: &WorkerAsk) -> bool {
+fn takes(state: &State, node: &Node, job: JobId, ask: &WorkerAsk) -> bool {
     let reserved = node.reserved.is_some_and(|(owner, _)| owner != job);
-    !reserved && node.cpu_free >= ask.cpu && node.mem_free >= ask.mem
+    !reserved && node.cpu_free >= ask.cpu && node.mem_free >= ask.mem && ahead::lets_in(state, node, job)
 }
 
 /// The first `n` GPUs with nothing on them, as a mask.
@@ -365,7 +365,7 @@ fn carries(state: &State, node: &Node, job: JobId, class: ClassId, n: u16) -> u1
     let Gang::Spanning { per_gpu, .. } = &state.classes[class.ix()].shape.gang else {
         return 0;
     };
-    if node.reserved.is_some_and(|(owner, _)| owner != job) {
+    if node.reserved.is_some_and(|(owner, _)| owner != job) || !ahead::lets_in(state, node, job) {
         return 0;
     }
     let by = |free: u64, each: u64| free.checked_div(each).map_or(u64::from(n), |k| k.min(u64::from(n)));

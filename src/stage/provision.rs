@@ -10,7 +10,7 @@
 //! a while, and tried again with one node, then two, then four. Throttling is not stock: the same is asked again, not something dearer.
 
 use super::cart::{self, Carried, Cart};
-use super::{admit, place};
+use super::{admit, ahead, place};
 use crate::decision::{Decision, DrainWhy};
 use crate::effect::Terms;
 use crate::engine::Engine;
@@ -32,7 +32,7 @@ const MOST_AT_ONCE: u32 = 100;
 pub(crate) fn buy_for(engine: &mut Engine, job: JobId, pool: PoolId, report: &mut PlanReport) -> Result<(), Reason> {
     let class = engine.state.jobs[job.ix()].class;
     let carried = place::carried(engine, job, class, pool);
-    let cart = choose(&engine.state, class, pool, &carried)?;
+    let cart = choose(&engine.state, Some(job), class, pool, &carried)?;
     let more = if cart.nodes() == 1 && !cart.part { worth_adding(engine, class, pool, cart.lines[0].0) } else { 0 };
     for (offering, count) in cart.lines {
         let at_least = if more > 0 { 1 } else { count };
@@ -64,6 +64,7 @@ pub(crate) fn keep_for(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
     let good = |node: &&Node| {
         let leaving = matches!(node.phase, NodePhase::Draining { why: DrainWhy::Idle, .. });
         leaving
+            && ahead::lets_in(state, node, job)
             && node.pool == pool
             && node.reclaim_at.is_none()
             && !node.condemned
@@ -92,7 +93,7 @@ pub(crate) fn possible_on_empty(state: &State, class: ClassId, pool: PoolId) -> 
 
 /// What an hour of the cheapest capacity for one more gang of a class costs now, where its stock has last been found good.
 pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Option<Rate> {
-    let cart = choose(state, class, pool, &[]).ok()?;
+    let cart = choose(state, None, class, pool, &[]).ok()?;
     let proven = |(id, _): &(OfferingId, u32)| state.offerings[id.ix()].failures == 0;
     cart.lines.iter().all(proven).then(|| cart.cost(state))
 }
@@ -102,18 +103,35 @@ pub(super) fn fits(state: &State, class: ClassId, pool: PoolId) -> &[OfferingId]
     state.classes[class.ix()].fits.iter().find(|(p, _)| *p == pool).map_or(&[], |(_, f)| f)
 }
 
-fn held(state: &State, pool: PoolId) -> (Held, Held) {
-    (state.totals.all, state.totals.pools.get(pool.ix()).copied().unwrap_or_default())
+/// Why nothing can be bought for the whole gang of a job now. `None`: it can.
+pub(super) fn refusal(state: &State, job: JobId, pool: PoolId) -> Option<Reason> {
+    choose(state, Some(job), state.jobs[job.ix()].class, pool, &[]).err()
 }
 
-/// The cheapest cart that can be had now.
-fn choose(state: &State, class: ClassId, pool: PoolId, carried: &Carried) -> Result<Cart, Reason> {
+/// Carts for a whole gang that stock has nothing against, as they are tried.
+pub(super) fn carts_in_stock(state: &State, class: ClassId, pool: PoolId) -> Vec<Cart> {
+    let wanted = |id: &OfferingId| admit::wanted(state, class, state.offerings[id.ix()].offer.capacity);
+    let open = fits(state, class, pool).iter().copied().filter(wanted).filter(|id| in_stock(state, *id));
+    let mut carts = cart::carts(state, class, pool, &open.collect::<Vec<_>>(), &[]);
+    carts.retain(|c| within_window(state, c));
+    carts.sort_by_cached_key(|c| c.rank(state, &state.classes[class.ix()].shape.gang));
+    carts
+}
+
+/// The cheapest cart that can be had now by a job, or by anyone.
+fn choose(
+    state: &State,
+    asker: Option<JobId>,
+    class: ClassId,
+    pool: PoolId,
+    carried: &Carried,
+) -> Result<Cart, Reason> {
     let shape = &state.classes[class.ix()].shape;
     let buys = state.policy.as_deref().and_then(|p| p.tiers.get(shape.tier.ix())).map_or(Buys::Nothing, |t| t.buys);
     if buys == Buys::Nothing {
         return Err(Reason::NothingIdle);
     }
-    let (all, own) = held(state, pool);
+    let (all, own) = ahead::held(state, pool, asker);
     if let Some(bound) = cart::no_room(state, pool, all, own) {
         return Err(Reason::Ceiling { bound });
     }
@@ -214,7 +232,7 @@ fn worth_adding(engine: &Engine, class: ClassId, pool: PoolId, offering: Offerin
     let row = &state.offerings[offering.ix()];
     let window = row.window.saturating_sub(row.in_flight);
     let mut count = u32::try_from(nodes).unwrap_or(u32::MAX).min(window).clamp(1, MOST_AT_ONCE);
-    let (all, own) = held(state, pool);
+    let (all, own) = ahead::held(state, pool, None);
     while count > 1 && cart::bound_hit(state, pool, &Cart::of(offering, count), all, own).is_some() {
         count /= 2;
     }
@@ -244,7 +262,7 @@ pub(crate) fn spare(state: &State, pool: PoolId) -> u32 {
 fn cheapest_for_floor(state: &State, pool: PoolId) -> Option<OfferingId> {
     let rules = state.policy.as_deref()?.pools.get(pool.ix())?;
     let listed = rules.offerings.iter().filter_map(|at| state.listed.get(*at as usize).copied());
-    let (all, own) = held(state, pool);
+    let (all, own) = ahead::held(state, pool, None);
     let good = |id: &OfferingId| {
         let row = &state.offerings[id.ix()];
         row.offer.gpus > 0

@@ -7,6 +7,7 @@
 //!
 //! Never: decides. Never changed from outside the engine.
 
+pub mod ahead;
 pub mod index;
 pub mod jobs;
 pub mod ledger;
@@ -58,6 +59,8 @@ pub struct State {
     pub(crate) consolidate_at: Millis,
     /// By position in the policy's list of offerings.
     pub(crate) listed: Vec<OfferingId>,
+    /// What is kept ahead of time, by pool.
+    pub(crate) ahead: BTreeMap<PoolId, ahead::Ahead>,
     #[serde(skip)]
     pub(crate) ix: Index,
     #[serde(skip)]

@@ -145,6 +145,8 @@ impl State {
             self.ix.node_in(&node);
             self.nodes.insert(id, node);
         }
+        let known = |pool: PoolId| policy.pools.iter().any(|p| old.get(pool.ix()) == Some(&p.name));
+        self.carry_ahead(|pool| known(pool).then(|| map(pool)));
         for purchase in self.purchases.values_mut() {
             purchase.pool = map(purchase.pool);
         }

@@ -8,6 +8,7 @@
 //!
 //! Never: partial. Rows, quota, ledger, totals and counters all come back byte for byte; a property test says so.
 
+use super::ahead::Ahead;
 use super::jobs::Job;
 use super::ledger::Ledger;
 use super::nodes::{Node, OfferingRow, Purchase};
@@ -26,6 +27,7 @@ pub(crate) enum Was {
     Offering(OfferingId, Box<OfferingRow>),
     QuotaTaken(QuotaId, PoolId, MilliGpu),
     QuotaGiven(QuotaId, PoolId, MilliGpu),
+    Ahead(PoolId, Option<Box<Ahead>>),
 }
 
 /// The small things that change with nearly every edit: kept whole at each checkpoint.
@@ -128,6 +130,10 @@ impl State {
             Was::Offering(id, row) => self.offerings[id.ix()] = *row,
             Was::QuotaTaken(quota, pool, amount) => self.quota.give_back(quota, pool, amount),
             Was::QuotaGiven(quota, pool, amount) => self.quota.take(quota, pool, amount),
+            Was::Ahead(pool, was) => {
+                self.ahead.remove(&pool);
+                self.ahead.extend(was.map(|was| (pool, *was)));
+            }
         }
     }
 }
