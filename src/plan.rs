@@ -56,10 +56,11 @@ fn round(engine: &mut Engine, report: &mut PlanReport) {
     start_woken(engine, report);
     let told_no = serve(engine, report);
     preempt::run(engine, &told_no, report);
-    ahead::run(engine, report);
     provision::keep_ready(engine, report);
     consolidate::run(engine, report);
     drain::run(engine, report);
+    // Last, for what the others take away it has to make anew.
+    ahead::run(engine, report);
 }
 
 /// The classes that wait, with what their heads were told.

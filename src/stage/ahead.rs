@@ -106,6 +106,11 @@ pub(crate) fn vacates(state: &State, node: &Node) -> bool {
     state.ahead.get(&node.pool).is_some_and(of)
 }
 
+/// Whether nodes of a pool are given back so that a gang finds room.
+pub(crate) fn makes_room(state: &State, pool: PoolId) -> bool {
+    state.ahead.get(&pool).is_some_and(|a| !a.room.is_empty())
+}
+
 /// A job was just booked: whether it was let in ahead of a reservation, or took what was kept for one behind it.
 pub(crate) fn booked(engine: &mut Engine, job: JobId) {
     if engine.state.ahead.is_empty() {
@@ -413,6 +418,11 @@ fn ends(state: &State, id: JobId) -> (Millis, bool) {
     let ran = row.running_since.map_or(Span::ZERO, |since| now.since(since));
     let estimate = demand::remaining_p90(state, id);
     let left = estimate.unwrap_or(UNKNOWN - ran);
-    let at = if left > Span::ZERO { begins + left } else { again(ran) };
+    let at = match row.backfill_for {
+        _ if left > Span::ZERO => begins + left,
+        // It is stopped the moment it may be.
+        Some(_) if row.protected_until > now => row.protected_until,
+        _ => again(ran),
+    };
     (at, estimate.is_some())
 }

@@ -1,7 +1,7 @@
 //! The stages, one file a verb, in the order in which a pass runs them.
 //!
 //! ```text
-//! settle -> (order -> admit -> place -> provision, job by job) -> preempt -> ahead -> consolidate -> drain
+//! settle -> (order -> admit -> place -> provision, job by job) -> preempt -> consolidate -> drain -> ahead
 //! ```
 //!
 //! A stage reads the state and decides; `Engine::decide` applies at once. Never: changes a row in any other way.

@@ -245,7 +245,11 @@ pub(crate) fn keep_ready(engine: &mut Engine, report: &mut PlanReport) {
     let pools = policy.pools.iter().enumerate();
     let floors: Vec<(PoolId, u32)> =
         pools.map(|(at, p)| (PoolId(at as u16), p.keep_ready)).filter(|f| f.1 > 0).collect();
+    // A floor is filled again when a gang that needs the room has started.
     for (pool, floor) in floors {
+        if ahead::makes_room(&engine.state, pool) {
+            continue;
+        }
         for _ in spare(&engine.state, pool)..floor {
             let Some(offering) = cheapest_for_floor(&engine.state, pool) else { break };
             buy(engine, pool, offering, (1, 1), report);

@@ -11,7 +11,7 @@ use forebay_engine::job::{Completion, Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::{
     Buys, Ceiling, Drain, OnLinger, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing, Tier, Undeclared,
 };
-use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
+use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Millis, Rate, Span};
 
 fn gpus(word: &str) -> MilliGpu {
     MilliGpu::whole(number(word))
@@ -198,6 +198,8 @@ pub fn job(w: &mut Words) -> JobSpec {
     spec.digest = w.number("digest").unwrap_or(1);
     spec.restart = Span(w.time("restart").unwrap_or(0));
     spec.max_run = w.time("max-run").map(Span);
+    spec.expected = w.time("expected").map(Span);
+    spec.deadline = w.time("deadline").map(Millis);
     // saves=EVERY/GRACE
     spec.checkpoint = w.take("saves").and_then(|word| {
         let (every, grace) = word.split_once('/').expect("saves=EVERY/GRACE");

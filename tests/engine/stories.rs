@@ -16,6 +16,11 @@ macro_rules! stories {
 
 stories! {
     absurd_sizes
+    backfill_ends_before_the_reservation
+    backfill_keeps_its_min_run
+    backfill_of_unknown_length_waits
+    backfill_overrunner_does_not_delay_the_gang
+    big_gang_does_not_starve
     booked_starts_sooner
     boot_never_ends
     borrowing_in_a_cohort
@@ -51,6 +56,7 @@ stories! {
     one_model_a_gang
     order_tier_priority_arrival
     orphan_given_back
+    overrunner_that_may_not_be_stopped_delays
     partial_launch
     partial_launch_of_a_line
     preempted_from_checkpoint
@@ -60,6 +66,9 @@ stories! {
     quota_waits_and_frees
     reclaim_with_warning
     reclaim_without_warning
+    reservation_given_back_on_cancel
+    reservation_gives_way_to_a_higher_tier
+    reservation_of_room
     reserved_not_for_others
     retries_back_off
     same_and_conflict_and_rerun
