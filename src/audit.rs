@@ -74,6 +74,7 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             | Decision::Requeue { job, .. }
             | Decision::Finish { job, .. }
             | Decision::Unbook { job }
+            | Decision::Hasten { job, .. }
             | Decision::Start { job }
             | Decision::Stop { job, .. }
             | Decision::WarnLingering { job, .. } => {
@@ -343,6 +344,7 @@ fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
         (kept.unbooked != rebuilt.unbooked, "unbooked"),
         (kept.draining != rebuilt.draining, "draining"),
         (kept.timers != rebuilt.timers, "timers"),
+        (kept.hasten != rebuilt.hasten, "hasten"),
         (kept.by_instance != rebuilt.by_instance, "by_instance"),
         (kept.by_identity != rebuilt.by_identity, "by_identity"),
         (kept.open_jobs != rebuilt.open_jobs, "open_jobs"),

@@ -6,6 +6,7 @@
 use crate::effect::{Terms, WorkerPlace};
 use crate::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::reason::Reason;
+use crate::state::Hurry;
 use crate::state::ahead::Ahead;
 use crate::units::{Millis, Span};
 use alloc::vec::Vec;
@@ -50,6 +51,17 @@ pub enum Decision {
         of: EffectOf,
         /// Not again before then.
         next: Millis,
+    },
+    /// deadline: what a job may run on from here on, by how its deadline stands.
+    Hasten {
+        /// Which job.
+        job: JobId,
+        /// How it stands.
+        hurry: Hurry,
+        /// Looked at again then, without any other occasion.
+        again: Millis,
+        /// It cannot be met: the job would end then.
+        late: Option<Millis>,
     },
     /// admit + place: the job holds quota in a pool and these places. It starts when all of them are ready.
     Book {

@@ -165,6 +165,7 @@ impl Engine {
         row.into_iter()
             .chain(self.state.wakes_at())
             .chain(self.state.ahead_due())
+            .chain(self.state.ix.hasten.range((after, JobId(0))..).next().map(|h| h.0))
             .chain(self.state.consolidation_due())
             .chain(self.memo.due(&self.state))
             .min()
@@ -249,6 +250,7 @@ impl Engine {
         !ix.queued.is_empty()
             || self.state.floor_short()
             || self.state.consolidation_due().is_some_and(|at| at <= self.state.now)
+            || ix.hasten.first().is_some_and(|h| h.0 <= self.state.now)
             || ix.timers.first().is_some_and(|t| t.0 <= self.state.now)
     }
 }

@@ -7,7 +7,7 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
 use crate::stage::order::{self, Head, Line};
 use crate::stage::place::{self, Reach};
-use crate::stage::{admit, ahead, consolidate, drain, preempt, provision, settle};
+use crate::stage::{admit, ahead, consolidate, deadline, drain, preempt, provision, settle};
 use crate::state::jobs::Phase;
 use alloc::vec::Vec;
 
@@ -53,6 +53,7 @@ pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
 /// All stages once. What one job gave up may be what one before it waits for, so rounds are made until none gives anything up.
 fn round(engine: &mut Engine, report: &mut PlanReport) {
     settle::run(engine, report);
+    deadline::run(engine, report);
     start_woken(engine, report);
     let told_no = serve(engine, report);
     preempt::run(engine, &told_no, report);

@@ -9,11 +9,11 @@ use crate::effect::{Effect, StatusKind, Terms, WorkerPlace};
 use crate::engine::{launch, start_or_stop, terminate};
 use crate::ids::{Attempt, JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
 use crate::reason::Reason;
-use crate::state::State;
 use crate::state::ahead::Ahead;
 use crate::state::jobs::{Ending, OpenEffect, Phase};
 use crate::state::nodes::{NodePhase, Purchase};
 use crate::state::places::share_of;
+use crate::state::{Hurry, Shape, State};
 use crate::units::Millis;
 use alloc::vec::Vec;
 
@@ -27,6 +27,7 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         Decision::Requeue { job, reason, not_before } => requeue(state, *job, *reason, *not_before),
         Decision::Finish { job, outcome, reason } => finish(state, *job, *outcome, *reason),
         Decision::Repeat { of, next } => return repeat(state, *of, *next),
+        Decision::Hasten { job, hurry, again, late } => hasten(state, *job, *hurry, *again, *late),
         Decision::Book { job, pool, places } => book(state, *job, *pool, places),
         Decision::Unbook { job } => unbook(state, *job),
         Decision::Start { job } => return start(state, *job, seq),
@@ -158,6 +159,19 @@ fn repeat(state: &mut State, of: EffectOf, next: Millis) -> Option<Effect> {
     }
 }
 
+fn hasten(state: &mut State, job: JobId, hurry: Hurry, again: Millis, late: Option<Millis>) {
+    let was = state.jobs[job.ix()].class;
+    let shape = state.classes[was.ix()].shape.clone();
+    let class = if shape.hurry == hurry { was } else { state.class_id(Shape { hurry, ..shape }) };
+    state.edit_job(job, |row| {
+        row.class = class;
+        row.hasten_at = again;
+        row.hopeless |= late.is_some();
+        row.reason = late.map(|eta| Reason::DeadlineUnreachable { eta }).or(row.reason);
+    });
+    state.freed += u64::from(class != was);
+}
+
 fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     let (class, queue, now) = (state.jobs[job.ix()].class, state.jobs[job.ix()].queue, state.now);
     let share = share_of(places);
@@ -178,7 +192,8 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
         row.reserved_until = None;
     });
     if !said {
-        say(state, job, StatusKind::Admitted, None);
+        let reason = state.jobs[job.ix()].reason.filter(out_of_reach);
+        say(state, job, StatusKind::Admitted, reason);
     }
 }
 
@@ -196,9 +211,14 @@ fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
         row.resume_from = row.progress;
         row.effect = Some(effect);
         row.must_end_by = now + timeout;
-        row.reason = None;
+        row.reason = row.reason.filter(out_of_reach);
     });
     start_or_stop(state, job)
+}
+
+/// The one thing that is still worth saying of a job that runs.
+fn out_of_reach(reason: &Reason) -> bool {
+    matches!(reason, Reason::DeadlineUnreachable { .. })
 }
 
 fn buy(

@@ -111,7 +111,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         admitted_said: false,
         reserved_until: None,
         backfill_for: None,
-        hasten_at: Millis::NEVER,
+        hasten_at: hastens(spec, state.now),
         hopeless: false,
         interruptions: 0,
     };
@@ -119,6 +119,11 @@ fn submitted(state: &mut State, spec: &JobSpec) {
     state.ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), id);
     state.specs.push(spec.clone());
     state.jobs.push(job);
+}
+
+/// When the deadline of a job is looked at, if it has one that can be reckoned with.
+pub(super) fn hastens(spec: &JobSpec, now: Millis) -> Millis {
+    if spec.deadline.is_some() && spec.expected.is_some() && spec.service.is_none() { now } else { Millis::NEVER }
 }
 
 /// The tier that the job names, if the policy has it; else its queue's.
@@ -348,8 +353,10 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) {
     let again = spec.restart + spec.checkpoint.map_or(Span::ZERO, |c| c.every);
     let protect = if attempt.0 > 1 { Span(min_run.0.max(again.0)) } else { min_run };
     let protect = protect.min(longest);
+    let hasten = hastens(spec, now);
     state.edit_job(id, |job| {
         job.phase = Phase::Running;
+        job.hasten_at = hasten;
         job.since = now;
         job.running_since = Some(now);
         job.idle_seen = Span::ZERO;
@@ -371,9 +378,11 @@ fn checkpointed(state: &mut State, id: JobId, attempt: Attempt, progress: Span) 
         return ignore(state);
     }
     let now = state.now;
-    state.edit_job_quietly(id, |job| {
+    let hasten = hastens(&state.specs[id.ix()], now);
+    state.edit_job(id, |job| {
         job.progress = progress;
         job.saved_at = now;
+        job.hasten_at = hasten;
     });
     say(state, id, StatusKind::Checkpointed, None);
 }

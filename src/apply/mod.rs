@@ -146,7 +146,9 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
     }
     vacate(state, id, true);
     let now = state.now;
+    let hasten = facts::hastens(&state.specs[id.ix()], now);
     state.edit_job(id, |job| {
+        job.hasten_at = hasten;
         job.phase = Phase::Ended { how };
         job.since = now;
         job.effect = None;

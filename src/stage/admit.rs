@@ -11,7 +11,7 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::job::Gang;
 use crate::policy::Buys;
 use crate::reason::Reason;
-use crate::state::State;
+use crate::state::{Hurry, State};
 use crate::units::MilliGpu;
 
 /// Why a job can never run under the policy in force, if it cannot.
@@ -68,6 +68,8 @@ pub(crate) fn wanted(state: &State, class: ClassId, capacity: CapacityType) -> b
     match (buys, capacity) {
         (_, CapacityType::Reserved) | (Buys::Nothing, _) => true,
         (Buys::OnDemand, c) => c == CapacityType::OnDemand,
+        (Buys::SpotThenOnDemand, c) if shape.hurry == Hurry::Relaxed => c == CapacityType::Spot && shape.spot,
+        (Buys::SpotThenOnDemand, c) if shape.hurry == Hurry::Urgent => c == CapacityType::OnDemand,
         (Buys::SpotThenOnDemand, c) => c == CapacityType::OnDemand || shape.spot,
         (Buys::Spot, c) => c == CapacityType::Spot && shape.spot,
     }

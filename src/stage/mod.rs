@@ -1,7 +1,7 @@
 //! The stages, one file a verb, in the order in which a pass runs them.
 //!
 //! ```text
-//! settle -> (order -> admit -> place -> provision, job by job) -> preempt -> consolidate -> drain -> ahead
+//! settle -> deadline -> (order -> admit -> place -> provision, job by job) -> preempt -> consolidate -> drain -> ahead
 //! ```
 //!
 //! A stage reads the state and decides; `Engine::decide` applies at once. Never: changes a row in any other way.
@@ -10,6 +10,7 @@ pub(crate) mod admit;
 pub(crate) mod ahead;
 pub(crate) mod cart;
 pub(crate) mod consolidate;
+pub(crate) mod deadline;
 pub(crate) mod drain;
 pub(crate) mod order;
 pub(crate) mod place;

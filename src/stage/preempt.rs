@@ -16,8 +16,8 @@ use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, PoolId, TierId};
 use crate::plan::PlanReport;
 use crate::reason::Reason;
-use crate::state::State;
 use crate::state::nodes::NodePhase;
+use crate::state::{Hurry, State};
 use crate::units::{GpuTime, MilliGpu, Span};
 use alloc::vec::Vec;
 
@@ -33,7 +33,9 @@ pub(crate) fn run(engine: &mut Engine, waiting: &[(Head, Reason)], report: &mut 
             reason,
             Reason::Ceiling { .. } | Reason::Stockout { .. } | Reason::LaunchRefused { .. } | Reason::NothingIdle
         );
-        if helps && head.line == order::Line::Queued {
+        // A job that is ahead of its deadline waits for cheap capacity because it can: nobody is stopped for it.
+        let can_wait = engine.state.classes[head.class.ix()].shape.hurry == Hurry::Relaxed;
+        if helps && !can_wait && head.line == order::Line::Queued {
             stop_for(engine, head.key.job, head.class, report);
         }
     }

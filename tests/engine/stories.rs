@@ -32,6 +32,13 @@ stories! {
     cheapest_under_ceilings
     completion_all_leader_any
     cpu_only
+    deadline_behind_the_line_takes_on_demand
+    deadline_met_at_least_cost
+    deadline_of_a_spot_tier_buys_no_more
+    deadline_progress_gives_time_back
+    deadline_run_moves_off_spot_when_slack_is_gone
+    deadline_unreachable_is_ordinary
+    deadline_without_checkpoints_stays
     down_time_is_not_idle
     drain_auto_is_one_boot
     drains_to_zero

@@ -139,6 +139,7 @@ impl Loaded {
                 ("stop", Some(*job), self.places(*job), None, Some(cause))
             }
             Decision::Reserve { job, nodes, .. } => ("reserve", Some(*job), nodes.clone(), None, None),
+            Decision::Hasten { job, hurry, .. } => ("hasten", Some(*job), vec![], None, Some(format!("{hurry:?}"))),
             Decision::ReserveAhead { ahead, .. } => ("reserve-ahead", Some(ahead.job), ahead.nodes.clone(), None, None),
             Decision::ReleaseAhead { .. } => ("release-ahead", None, vec![], None, None),
             Decision::Backfill { job, .. } => ("backfill", Some(*job), vec![], None, None),
