@@ -7,6 +7,7 @@
 //!
 //! Never: a failure without the command that replays it.
 
+mod ahead;
 mod garbage;
 mod life;
 mod placing;
