@@ -70,7 +70,8 @@ fn victims_are_enough_and_none_too_many() {
             })
             .collect();
         // What is kept for a gang before it is nothing to it.
-        let kept = |id: &NodeId| normal && before.ahead().values().any(|a| a.nodes.contains(id));
+        let in_front = |job: JobId| normal && before.job(job).is_some_and(|(job, _)| job.tier.ix() < 2);
+        let kept = |id: &NodeId| before.ahead().values().any(|a| in_front(a.job) && a.nodes.contains(id));
         let free_without = |gone: &BTreeSet<JobId>| {
             let mut free = free_without(&before, gone);
             free.retain(|id, _| !kept(id));
