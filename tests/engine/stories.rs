@@ -38,6 +38,7 @@ stories! {
     deadline_progress_gives_time_back
     deadline_run_moves_off_spot_when_slack_is_gone
     deadline_unreachable_is_ordinary
+    deadline_urgent_is_not_moved_to_spot
     deadline_without_checkpoints_stays
     down_time_is_not_idle
     drain_auto_is_one_boot
