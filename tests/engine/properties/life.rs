@@ -77,7 +77,7 @@ fn spec(n: usize, a: u8, b: u16) -> JobSpec {
     spec.restart = Span::secs(u64::from(b / 256 % 3) * 10);
     spec.completion = [Completion::All, Completion::Leader, Completion::Any][usize::from(b % 3)];
     // It works for five times `b` milliseconds: true to its word, or a third of that.
-    spec.expected = (b % 5 < 3).then(|| Span(u64::from(b) * 5 / if b % 5 == 0 { 3 } else { 1 }));
+    spec.expected = (b % 5 < 3).then(|| Span(u64::from(b) * 5 / if b.is_multiple_of(5) { 3 } else { 1 }));
     spec.deadline = (b % 7 < 3).then(|| Millis(u64::from(b) * 40));
     if a / 64 == 3 {
         spec.models = vec!["a10g".into()];

@@ -92,10 +92,10 @@ fn victims_are_enough_and_none_too_many() {
             let full = before.nodes().count() == 3;
             prop_assert!(!(waits && helps && full), "stopping would help, nobody is stopped");
         } else {
-            prop_assert!(fits(&free_without(&&victims), count, gpus), "not enough");
+            prop_assert!(fits(&free_without(&victims), count, gpus), "not enough");
             for spared in &victims {
                 let rest = victims.iter().copied().filter(|v| v != spared).collect();
-                let enough = fits(&free_without(&&rest), count, gpus);
+                let enough = fits(&free_without(&rest), count, gpus);
                 prop_assert!(!enough, "{spared} could have been spared of {victims:?}");
             }
         }
