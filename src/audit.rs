@@ -44,6 +44,7 @@ pub fn full(state: &State) -> Vec<String> {
     ledger(state, &mut found);
     counts(state, &mut found);
     services(state, &mut found);
+    ahead(state, &mut found);
     stream(state, &mut found);
     let rebuilt = Index::rebuilt(state);
     if rebuilt != state.ix {
@@ -77,6 +78,7 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             | Decision::Requeue { job, .. }
             | Decision::Finish { job, .. }
             | Decision::Unbook { job }
+            | Decision::Hasten { job, .. }
             | Decision::Start { job }
             | Decision::Stop { job, .. }
             | Decision::Defer { job, .. }
@@ -90,6 +92,12 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             Decision::Book { job, places, .. } => {
                 jobs.insert(*job);
                 nodes.extend(places.iter().map(|p| p.node));
+            }
+            Decision::ReserveAhead { ahead, .. } => {
+                jobs.insert(ahead.job);
+            }
+            Decision::Backfill { job, .. } => {
+                jobs.insert(*job);
             }
             Decision::Reserve { job, nodes: kept, .. } => {
                 jobs.insert(*job);
@@ -107,7 +115,10 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             Decision::Replicate { service } => {
                 jobs.insert(*service);
             }
-            Decision::Repeat { .. } | Decision::Buy { .. } | Decision::Consolidated { .. } => {}
+            Decision::ReleaseAhead { .. }
+            | Decision::Repeat { .. }
+            | Decision::Buy { .. }
+            | Decision::Consolidated { .. } => {}
         }
     }
     (jobs, nodes)
@@ -420,6 +431,17 @@ fn services(state: &State, found: &mut Vec<String>) {
     }
 }
 
+/// What is kept ahead of time is kept for one job that waits.
+fn ahead(state: &State, found: &mut Vec<String>) {
+    let mut holders = BTreeSet::new();
+    for (pool, ahead) in &state.ahead {
+        let phase = state.jobs[ahead.job.ix()].phase;
+        if phase != Phase::Queued || !holders.insert(ahead.job) {
+            found.push(format!("{pool} is kept for {}, which is {phase:?} or has another", ahead.job));
+        }
+    }
+}
+
 fn stream(state: &State, found: &mut Vec<String>) {
     let mut expected = state.counters.statuses;
     for status in state.stream.iter().rev() {
@@ -444,6 +466,7 @@ fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
         (kept.unbooked != rebuilt.unbooked, "unbooked"),
         (kept.draining != rebuilt.draining, "draining"),
         (kept.timers != rebuilt.timers, "timers"),
+        (kept.hasten != rebuilt.hasten, "hasten"),
         (kept.by_instance != rebuilt.by_instance, "by_instance"),
         (kept.by_identity != rebuilt.by_identity, "by_identity"),
         (kept.open_jobs != rebuilt.open_jobs, "open_jobs"),

@@ -6,6 +6,8 @@
 use crate::effect::{Terms, WorkerPlace};
 use crate::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::reason::Reason;
+use crate::state::Hurry;
+use crate::state::ahead::Ahead;
 use crate::state::jobs::Kept;
 use crate::units::{Millis, Span};
 use alloc::vec::Vec;
@@ -60,6 +62,17 @@ pub enum Decision {
         of: EffectOf,
         /// Not again before then.
         next: Millis,
+    },
+    /// deadline: what a job may run on from here on, by how its deadline stands.
+    Hasten {
+        /// Which job.
+        job: JobId,
+        /// How it stands.
+        hurry: Hurry,
+        /// Looked at again then, without any other occasion.
+        again: Millis,
+        /// It cannot be met: the job would end then.
+        late: Option<Millis>,
     },
     /// admit + place: the job holds quota in a pool and these places. It starts when all of them are ready.
     Book {
@@ -156,6 +169,25 @@ pub enum Decision {
     Release {
         /// Where.
         node: NodeId,
+    },
+    /// ahead: this is kept in a pool from a time on, instead of what was kept there.
+    ReserveAhead {
+        /// Where.
+        pool: PoolId,
+        /// What, and for which job.
+        ahead: Ahead,
+    },
+    /// ahead: nothing is kept in this pool any more.
+    ReleaseAhead {
+        /// Where.
+        pool: PoolId,
+    },
+    /// place: the job just booked was let in ahead of a reservation.
+    Backfill {
+        /// Which job.
+        job: JobId,
+        /// Ahead of which.
+        ahead_of: JobId,
     },
     /// consolidate: no new work on this node; look again later.
     Drain {

@@ -169,6 +169,8 @@ impl Engine {
         let row = self.state.ix.timers.range((after, crate::decision::EffectOf::Job(JobId(0)))..).next().map(|t| t.0);
         row.into_iter()
             .chain(self.state.wakes_at())
+            .chain(self.state.ahead_due())
+            .chain(self.state.ix.hasten.range((after, JobId(0))..).next().map(|h| h.0))
             .chain(self.state.consolidation_due())
             .chain(self.state.scales_at())
             .chain(self.memo.due(&self.state))
@@ -257,6 +259,7 @@ impl Engine {
             || self.state.floor_short()
             || serve::due(&self.state)
             || self.state.consolidation_due().is_some_and(|at| at <= self.state.now)
+            || ix.hasten.first().is_some_and(|h| h.0 <= self.state.now)
             || ix.timers.first().is_some_and(|t| t.0 <= self.state.now)
             || idle::leaving(&self.state).iter().any(|(at, _)| *at <= self.state.now)
     }

@@ -8,7 +8,7 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
 use crate::stage::order::{self, Head, Line, LineUp};
 use crate::stage::place::{self, Reach};
-use crate::stage::{admit, afford, consolidate, drain, patience, preempt, provision, settle};
+use crate::stage::{admit, afford, ahead, consolidate, deadline, drain, patience, preempt, provision, settle};
 use crate::state::jobs::Phase;
 use alloc::vec::Vec;
 
@@ -54,6 +54,7 @@ pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
 /// All stages once. What one job gave up may be what one before it waits for, so rounds are made until none gives anything up.
 fn round(engine: &mut Engine, report: &mut PlanReport) {
     settle::run(engine, report);
+    deadline::run(engine, report);
     start_woken(engine, report);
     patience::greet(engine);
     let before = engine.state.freed;
@@ -66,6 +67,8 @@ fn round(engine: &mut Engine, report: &mut PlanReport) {
     consolidate::run(engine, report);
     drain::run(engine, report);
     patience::look(engine, report);
+    // Last, for what the others take away it has to make anew.
+    ahead::run(engine, report);
 }
 
 /// The classes that wait, with what their heads were told.
@@ -74,7 +77,7 @@ fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
     let told = |class: &ClassId| {
         let parked = engine.memo.parked.get(class)?;
         let waits = patience::waits(&engine.state, parked.head).filter(|_| parked.reason.by_design());
-        Some((*class, waits.unwrap_or(parked.reason)))
+        Some((*class, waits.or_else(|| ahead::says(&engine.state, parked.head)).unwrap_or(parked.reason)))
     };
     classes.filter_map(told).collect()
 }
@@ -234,6 +237,7 @@ fn book(
     let ready = place::all_ready(&engine.state, &places);
     report.booked += 1;
     engine.decide(crate::decision::Decision::Book { job, pool, places });
+    ahead::booked(engine, job);
     if ready {
         report.started += 1;
         engine.decide(crate::decision::Decision::Start { job });
@@ -280,13 +284,17 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
     if victims > 0 || job.reserved_until.is_some_and(|until| until > engine.state.now) {
         return Reason::WaitingForPreemption { victims: victims_of(engine, id) };
     }
+    let waits = patience::waits(&engine.state, id);
+    if let Some(kept) = ahead::says(&engine.state, id).filter(|_| waits.is_none()) {
+        return kept;
+    }
     let key = crate::state::index::OrderKey::of(job, engine.state.ix.ageing);
-    let ahead = engine.state.ix.queued.get(&job.class).map_or(0, |line| line.range(..key).count());
-    let told = engine.memo.parked.get(&job.class).filter(|_| ahead == 0);
-    match (told, patience::waits(&engine.state, id)) {
+    let in_front = engine.state.ix.queued.get(&job.class).map_or(0, |line| line.range(..key).count());
+    let told = engine.memo.parked.get(&job.class).filter(|_| in_front == 0);
+    match (told, waits) {
         (Some(parked), None) => parked.reason,
         (Some(parked), Some(_)) if parked.head == id && !parked.reason.by_design() => parked.reason,
         (_, Some(waits)) => waits,
-        (None, None) => Reason::BehindInQueue { position: ahead as u32 + 1 },
+        (None, None) => Reason::BehindInQueue { position: in_front as u32 + 1 },
     }
 }

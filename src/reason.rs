@@ -289,7 +289,9 @@ impl Reason {
     #[must_use]
     pub fn eta(self) -> Option<Millis> {
         match self {
-            Reason::AwaitingNodes { eta } | Reason::Reserved { from: eta } => Some(eta),
+            Reason::AwaitingNodes { eta } | Reason::Reserved { from: eta } | Reason::DeadlineUnreachable { eta } => {
+                Some(eta)
+            }
             Reason::Budget { until }
             | Reason::WaitingByDesign { until }
             | Reason::BurstIsNoise { until }

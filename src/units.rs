@@ -68,6 +68,12 @@ impl Span {
         Span::secs(n.saturating_mul(60))
     }
 
+    /// `self` x `n`.
+    #[must_use]
+    pub fn times(self, n: u64) -> Span {
+        Span(self.0.saturating_mul(n))
+    }
+
     /// `self` doubled `n` times, at most `cap`.
     #[must_use]
     pub fn doubled(self, n: u32, cap: Span) -> Span {

@@ -10,11 +10,12 @@ use crate::engine::{launch, start_or_stop, terminate};
 use crate::ids::{Attempt, JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
 use crate::policy::WhenLate;
 use crate::reason::Reason;
+use crate::state::ahead::Ahead;
 use crate::state::jobs::{Ending, Leaving, OpenEffect, Phase, Wait};
 use crate::state::nodes::{NodePhase, Purchase};
 use crate::state::places::{nodes_of, share_of};
 use crate::state::services::replica;
-use crate::state::{Shape, State};
+use crate::state::{Hurry, Shape, State};
 use crate::units::Millis;
 use alloc::vec::Vec;
 
@@ -41,6 +42,7 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
             state.freed += 1;
         }
         Decision::Late { job } => late(state, *job),
+        Decision::Hasten { job, hurry, again, late } => hasten(state, *job, *hurry, *again, *late),
         Decision::Book { job, pool, places } => book(state, *job, *pool, places),
         Decision::Unbook { job } => unbook(state, *job),
         Decision::Start { job } => return start(state, *job, seq),
@@ -58,6 +60,14 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         Decision::Release { node } => {
             state.edit_node(*node, |row| row.reserved = None);
             state.freed += 1;
+        }
+        Decision::ReserveAhead { pool, ahead } => reserve_ahead(state, *pool, ahead),
+        Decision::ReleaseAhead { pool } => {
+            state.set_ahead(*pool, None);
+            state.freed += 1;
+        }
+        Decision::Backfill { job, ahead_of } => {
+            state.edit_job_quietly(*job, |row| row.backfill_for = Some(*ahead_of));
         }
         Decision::Drain { node, why, check_at } => {
             let (now, why, check_at) = (state.now, *why, *check_at);
@@ -155,6 +165,7 @@ fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason
     if state.jobs[job.ix()].kept.is_some() {
         state.freed += 1;
     }
+    state.end_ahead(job);
     let now = state.now;
     state.edit_job(job, |row| {
         row.phase = Phase::Done { outcome };
@@ -192,7 +203,7 @@ fn replicate(state: &mut State, service: JobId) {
     let id = JobId(state.jobs.len() as u64);
     let spec = replica(&state.specs[service.ix()], number);
     let class = state.jobs[service.ix()].class;
-    let mut job = new_job(state, id, class, spec.priority);
+    let mut job = new_job(state, id, class, &spec);
     job.phase = Phase::Queued;
     job.of = Some(service);
     state.counters.replicas += 1;
@@ -241,6 +252,19 @@ fn repeat(state: &mut State, of: EffectOf, next: Millis) -> Option<Effect> {
     }
 }
 
+fn hasten(state: &mut State, job: JobId, hurry: Hurry, again: Millis, late: Option<Millis>) {
+    let was = state.jobs[job.ix()].class;
+    let shape = state.classes[was.ix()].shape.clone();
+    let class = if shape.hurry == hurry { was } else { state.class_id(Shape { hurry, ..shape }) };
+    state.edit_job(job, |row| {
+        row.class = class;
+        row.hasten_at = again;
+        row.hopeless |= late.is_some();
+        row.reason = late.map(|eta| Reason::DeadlineUnreachable { eta }).or(row.reason);
+    });
+    state.freed += u64::from(class != was);
+}
+
 fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     let (class, queue, now) = (state.jobs[job.ix()].class, state.jobs[job.ix()].queue, state.now);
     let share = share_of(places);
@@ -266,6 +290,7 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     if state.jobs[job.ix()].reserved_until.is_some() {
         release_all(state, job);
     }
+    state.end_ahead(job);
     state.edit_job(job, |row| {
         row.phase = Phase::Booked;
         row.since = now;
@@ -278,7 +303,8 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     state.cost_in(job);
     state.count_over_budget(job);
     if !said {
-        say(state, job, StatusKind::Admitted, None);
+        let reason = state.jobs[job.ix()].reason.filter(out_of_reach);
+        say(state, job, StatusKind::Admitted, reason);
     }
 }
 
@@ -320,10 +346,15 @@ fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
         row.resume_from = row.progress;
         row.effect = Some(effect);
         row.must_end_by = now + timeout;
-        row.reason = None;
+        row.reason = row.reason.filter(out_of_reach);
     });
     state.cost_in(job);
     start_or_stop(state, job)
+}
+
+/// The one thing that is still worth saying of a job that runs.
+fn out_of_reach(reason: &Reason) -> bool {
+    matches!(reason, Reason::DeadlineUnreachable { .. })
 }
 
 fn buy(
@@ -445,6 +476,14 @@ fn reserve(state: &mut State, job: JobId, nodes: &[NodeId], until: Millis) {
         state.edit_node(*node, |row| row.reserved = Some((job, until)));
     }
     state.edit_job(job, |row| row.reserved_until = Some(until));
+}
+
+fn reserve_ahead(state: &mut State, pool: PoolId, ahead: &Ahead) {
+    let same = |was: &Ahead| Ahead { from: ahead.from, known: ahead.known, ..was.clone() } == *ahead;
+    // An earlier time only keeps more out. Anything else gives something up as well.
+    let narrower = state.ahead.get(&pool).is_some_and(|was| same(was) && ahead.from <= was.from);
+    state.freed += u64::from(!narrower);
+    state.set_ahead(pool, Some(ahead.clone()));
 }
 
 fn undrain(state: &mut State, node: NodeId) {

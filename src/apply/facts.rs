@@ -101,7 +101,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
     };
     state.mix_in(&shape);
     let class = state.class_id(shape);
-    let job = new_job(state, id, class, spec.priority);
+    let job = new_job(state, id, class, spec);
     state.ix.job_in(&job);
     state.ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), id);
     if let Some(rule) = spec.service {
@@ -112,14 +112,14 @@ fn submitted(state: &mut State, spec: &JobSpec) {
 }
 
 /// A job that was just accepted.
-pub(super) fn new_job(state: &State, id: JobId, class: ClassId, priority: i32) -> Job {
+pub(super) fn new_job(state: &State, id: JobId, class: ClassId, spec: &JobSpec) -> Job {
     let shape = &state.classes[class.ix()].shape;
     Job {
         id,
         class,
         queue: shape.queue,
         tier: shape.tier,
-        priority,
+        priority: spec.priority,
         arrival: state.now,
         phase: Phase::New,
         since: state.now,
@@ -148,6 +148,9 @@ pub(super) fn new_job(state: &State, id: JobId, class: ClassId, priority: i32) -
         rate: Rate(0),
         admitted_said: false,
         reserved_until: None,
+        backfill_for: None,
+        hasten_at: hastens(spec, state.now),
+        hopeless: false,
         interruptions: 0,
         patience: state.patience(shape.queue, state.now),
         of: None,
@@ -158,6 +161,11 @@ pub(super) fn new_job(state: &State, id: JobId, class: ClassId, priority: i32) -
         kept: None,
         overdue_at: Millis::NEVER,
     }
+}
+
+/// When the deadline of a job is looked at, if it has one that can be reckoned with.
+pub(super) fn hastens(spec: &JobSpec, now: Millis) -> Millis {
+    if spec.deadline.is_some() && spec.expected.is_some() && spec.service.is_none() { now } else { Millis::NEVER }
 }
 
 /// The tier that the job names, if the policy has it; else its queue's.
@@ -425,8 +433,10 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) {
     let again = spec.restart + spec.checkpoint.map_or(Span::ZERO, |c| c.every);
     let protect = if attempt.0 > 1 { Span(min_run.0.max(again.0)) } else { min_run };
     let protect = protect.min(longest);
+    let hasten = hastens(spec, now);
     state.edit_job(id, |job| {
         job.phase = Phase::Running;
+        job.hasten_at = hasten;
         job.since = now;
         job.running_since = Some(now);
         job.idle_seen = Span::ZERO;
@@ -465,9 +475,11 @@ fn checkpointed(state: &mut State, id: JobId, attempt: Attempt, progress: Span) 
         return ignore(state);
     }
     let now = state.now;
-    state.edit_job_quietly(id, |job| {
+    let hasten = hastens(&state.specs[id.ix()], now);
+    state.edit_job(id, |job| {
         job.progress = progress;
         job.saved_at = now;
+        job.hasten_at = hasten;
     });
     say(state, id, StatusKind::Checkpointed, None);
 }

@@ -133,6 +133,7 @@ fn vacate(state: &mut State, id: JobId, running: bool) {
         job.numbers.clear();
         job.pool = None;
         job.share = crate::units::MilliGpu(0);
+        job.backfill_for = None;
     });
 }
 
@@ -176,7 +177,9 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
     unload(state, id);
     vacate(state, id, true);
     let now = state.now;
+    let hasten = facts::hastens(&state.specs[id.ix()], now);
     state.edit_job(id, |job| {
+        job.hasten_at = hasten;
         job.phase = Phase::Ended { how };
         job.since = now;
         job.effect = None;

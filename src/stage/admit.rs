@@ -12,7 +12,7 @@ use crate::job::Gang;
 use crate::policy::{Buys, WhenLate};
 use crate::reason::Reason;
 use crate::state::jobs::Kept;
-use crate::state::{Shape, State};
+use crate::state::{Hurry, Shape, State};
 use crate::units::{MilliGpu, Millis};
 use alloc::vec::Vec;
 
@@ -79,6 +79,8 @@ pub(crate) fn wanted(state: &State, class: ClassId, capacity: CapacityType) -> b
         (_, CapacityType::OnDemand) if late(state, shape) => true,
         (_, CapacityType::Reserved) | (Buys::Nothing, _) => true,
         (Buys::OnDemand, c) => c == CapacityType::OnDemand,
+        (Buys::SpotThenOnDemand, c) if shape.hurry == Hurry::Relaxed => c == CapacityType::Spot && shape.spot,
+        (Buys::SpotThenOnDemand, c) if shape.hurry == Hurry::Urgent => c == CapacityType::OnDemand,
         (Buys::SpotThenOnDemand, c) => c == CapacityType::OnDemand || shape.spot,
         (Buys::Spot, c) => c == CapacityType::Spot && shape.spot,
     }

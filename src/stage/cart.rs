@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 const MOST_NODES: u32 = 4096;
 
 /// Nodes for one gang: so many of each offering.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Cart {
     pub lines: Vec<(OfferingId, u32)>,
     /// The rest of the gang goes where there is room already.
@@ -39,7 +39,7 @@ pub(crate) struct Cart {
 
 impl Cart {
     pub(crate) fn of(offering: OfferingId, count: u32) -> Cart {
-        Cart { lines: alloc::vec![(offering, count)], part: false, layout: None, apart: false }
+        Cart { lines: alloc::vec![(offering, count)], ..Cart::default() }
     }
 
     pub(crate) fn nodes(&self) -> u32 {

@@ -12,9 +12,10 @@
 //! hour. It gets no new work; what is on it leaves as its protection ends. A move costs both nodes for a boot and a restart. Source of the rule: balanced consolidation in Karpenter, savings over disruption.
 //!
 //! Never: moves work that cannot save its progress or is protected, a gang over several nodes that shares one of them, or anything
-//! to capacity whose stock was last found wanting; never takes a node that a job has reserved; never goes below a pool's `keepReady`.
+//! to capacity whose stock was last found wanting; never takes a node that a job has reserved; never goes below a pool's `keepReady`,
+//! but to make room that a gang has reserved.
 
-use super::{idle, provision, settle};
+use super::{ahead, idle, provision, settle};
 use crate::decision::{Decision, DrainWhy, StopCause};
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, PoolId};
@@ -70,8 +71,9 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
     let mut leave: Vec<NodeId> = Vec::new();
     for (_, id, pool) in over {
         let left = spare.entry(pool).or_insert_with(|| provision::spare(state, pool));
-        if *left > floor(pool) {
-            *left -= 1;
+        let vacates = state.nodes.get(&id).is_some_and(|n| ahead::vacates(state, n));
+        if *left > floor(pool) || vacates {
+            *left = left.saturating_sub(1);
             leave.push(id);
         }
     }
@@ -96,7 +98,8 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
         ready += 1;
         let nodes = together(state, node);
         let first = nodes.first() == Some(&node.id);
-        if first && nodes.iter().filter_map(|id| state.nodes.get(id)).all(|n| n.open() && n.reserved.is_none()) {
+        let free = |n: &Node| n.open() && n.reserved.is_none() && !ahead::keeps(state, n);
+        if first && nodes.iter().filter_map(|id| state.nodes.get(id)).all(free) {
             let saves = worth_leaving(state, &nodes, rules, &mut elsewhere);
             moves.extend(saves.map(|saves| Move { saves, nodes }));
         }

@@ -14,6 +14,7 @@
 use crate::demand;
 use crate::ids::{NodeId, PoolId};
 use crate::policy::Drain;
+use crate::stage::ahead;
 use crate::state::State;
 use crate::state::nodes::Node;
 use crate::units::Millis;
@@ -24,7 +25,7 @@ use alloc::vec::Vec;
 pub(crate) fn leaving(state: &State) -> Vec<(Millis, NodeId)> {
     let mut pools: BTreeMap<PoolId, Vec<&Node>> = BTreeMap::new();
     for node in state.ix.idle.iter().filter_map(|id| state.nodes.get(id)) {
-        if node.idle_since.is_some() && node.reserved.is_none() {
+        if node.idle_since.is_some() && node.reserved.is_none() && !ahead::keeps(state, node) {
             pools.entry(node.pool).or_default().push(node);
         }
     }
@@ -42,6 +43,9 @@ pub(crate) fn next(state: &State) -> Option<Millis> {
 }
 
 fn leaves(state: &State, pool: PoolId, node: &Node, nth: u64) -> Millis {
+    if ahead::vacates(state, node) {
+        return node.idle_since.unwrap_or(state.now);
+    }
     let rule = state.policy.as_deref().and_then(|p| p.pools.get(pool.ix())).map_or(Drain::Auto, |p| p.drain);
     let Some(needs) = demand::needs(state, pool).filter(|_| rule == Drain::Auto) else {
         return node.due;

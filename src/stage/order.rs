@@ -23,6 +23,7 @@ use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::units::{MilliGpu, Millis};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::ops::Bound::{Excluded, Unbounded};
 
@@ -123,7 +124,7 @@ impl LineUp {
             }
         }
         for tournament in lineup.groups.values_mut() {
-            let leaves: alloc::vec::Vec<QuotaId> = tournament.lines.keys().copied().collect();
+            let leaves: Vec<QuotaId> = tournament.lines.keys().copied().collect();
             leaves.into_iter().for_each(|leaf| tournament.play(state, leaf));
         }
         lineup
@@ -180,6 +181,16 @@ fn behind(state: &State, head: &Head) -> Option<Head> {
     };
     let key = lines.get(&head.class)?.range((Excluded(head.key), Unbounded)).next()?;
     Some(Head { key: *key, ..*head })
+}
+
+/// The heads of all waiting lines as those come first for whom others are stopped.
+pub(crate) fn strict_heads(state: &State) -> Vec<Head> {
+    let first = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
+        Some(Head { key: *jobs.first()?, line: Line::Queued, class: *class })
+    };
+    let mut heads: Vec<Head> = state.ix.queued.iter().filter_map(first).collect();
+    heads.sort_by_cached_key(|head| strictly(state, head));
+    heads
 }
 
 /// For whom others are stopped: by tier, priority and arrival alone. Neither use nor waiting counts here.

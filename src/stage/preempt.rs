@@ -19,9 +19,9 @@ use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, TierId};
 use crate::plan::{PlanReport, ToldNo};
 use crate::policy::{Policy, Tier};
 use crate::reason::Reason;
-use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
 use crate::state::places::nodes_of;
+use crate::state::{Hurry, State};
 use crate::units::{GpuTime, MilliGpu, Millis, Span};
 use alloc::vec::Vec;
 
@@ -46,7 +46,9 @@ pub(crate) fn run(engine: &mut Engine, waiting: &[ToldNo], report: &mut PlanRepo
                 | Reason::TopologyUnsatisfied { .. }
         );
         let helps = capacity || matches!(reason, Reason::WaitingForQuota { .. });
-        if helps && head.line == order::Line::Queued {
+        // A job that is ahead of its deadline waits for cheap capacity because it can: nobody is stopped for it.
+        let can_wait = engine.state.classes[head.class.ix()].shape.hurry == Hurry::Relaxed;
+        if helps && !can_wait && head.line == order::Line::Queued {
             stop_for(engine, head.key.job, head.class, capacity, report);
         }
     }

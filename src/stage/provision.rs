@@ -12,7 +12,7 @@
 
 use super::cart::{self, Cart};
 use super::place::Carried;
-use super::{admit, afford, place};
+use super::{admit, afford, ahead, place};
 use crate::catalog::CapacityType;
 use crate::decision::{Decision, DrainWhy};
 use crate::effect::Terms;
@@ -33,7 +33,7 @@ const MOST_AT_ONCE: u32 = 100;
 
 /// Buys for a job. `Ok`: the claims are in the table and the job will fit on them.
 pub(crate) fn buy_for(engine: &mut Engine, job: JobId, pool: PoolId, report: &mut PlanReport) -> Result<(), Reason> {
-    buy_of(engine, job, pool, &|_, _| true, report).map_err(|no| place::too_far(&engine.state, job, pool, no))
+    buy_of(engine, job, pool, ANY, report).map_err(|no| place::too_far(&engine.state, job, pool, no))
 }
 
 /// Buys for a job, of these offerings only.
@@ -41,12 +41,12 @@ pub(crate) fn buy_of(
     engine: &mut Engine,
     job: JobId,
     pool: PoolId,
-    these: &dyn Fn(&State, &OfferingId) -> bool,
+    these: These<'_>,
     report: &mut PlanReport,
 ) -> Result<(), Reason> {
     let class = engine.state.jobs[job.ix()].class;
     let carried = place::carried(engine, job, class, pool);
-    let cart = choose(&engine.state, class, pool, &carried, these)?;
+    let cart = choose(&engine.state, Some(job), class, pool, &carried, these)?;
     let close = engine.state.classes[class.ix()].shape.within.is_some_and(|w| w.level == Level::Rack);
     let more = if cart.nodes() == 1 && !cart.part { worth_adding(engine, job, pool, cart.lines[0].0) } else { 0 };
     for (offering, count) in cart.lines {
@@ -81,6 +81,7 @@ pub(crate) fn keep_for(engine: &mut Engine, job: JobId, pool: PoolId, most: Mill
     let good = |node: &&Node| {
         let leaving = matches!(node.phase, NodePhase::Draining { why: DrainWhy::Idle, .. });
         leaving
+            && ahead::lets_in(state, node, job)
             && node.pool == pool
             && node.reclaim_at.is_none()
             && !node.condemned
@@ -111,7 +112,7 @@ pub(crate) fn only_apart(state: &State, class: ClassId, pool: PoolId) -> Option<
 
 /// What an hour of the cheapest capacity for one more gang of a class costs now, where its stock has last been found good.
 pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Option<Rate> {
-    let cart = choose(state, class, pool, &[], &|_, _| true).ok()?;
+    let cart = choose(state, None, class, pool, &[], ANY).ok()?;
     let proven = |(id, _): &(OfferingId, u32)| state.offerings[id.ix()].failures == 0;
     cart.lines.iter().all(proven).then(|| cart.cost(state))
 }
@@ -120,7 +121,7 @@ pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Op
 pub(super) fn can_be_had(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
     let class = engine.state.jobs[job.ix()].class;
     let carried = place::carried(engine, job, class, pool);
-    choose(&engine.state, class, pool, &carried, &|_, _| true).is_ok()
+    choose(&engine.state, Some(job), class, pool, &carried, ANY).is_ok()
 }
 
 /// Offerings of a pool that can hold a worker of a class, sorted.
@@ -128,23 +129,42 @@ pub(super) fn fits(state: &State, class: ClassId, pool: PoolId) -> &[OfferingId]
     state.classes[class.ix()].fits.iter().find(|(p, _)| *p == pool).map_or(&[], |(_, f)| f)
 }
 
-fn held(state: &State, pool: PoolId) -> (Held, Held) {
-    (state.totals.all, state.totals.pools.get(pool.ix()).copied().unwrap_or_default())
+/// Why nothing can be bought for the whole gang of a job now. `None`: it can.
+pub(super) fn refusal(state: &State, job: JobId, pool: PoolId) -> Option<Reason> {
+    choose(state, Some(job), state.jobs[job.ix()].class, pool, &[], ANY).err()
 }
 
-/// The cheapest cart that can be had now.
+/// Carts for a whole gang that stock has nothing against, as they are tried.
+pub(super) fn carts_in_stock(state: &State, class: ClassId, pool: PoolId) -> Vec<Cart> {
+    let shape = &state.classes[class.ix()].shape;
+    let mut open = bought(state, class, pool);
+    open.retain(|id| afford::affordable_anew(state, class, pool, *id) && in_stock(state, *id));
+    let mut carts = cart::carts(state, class, pool, &open, &[]);
+    carts.retain(|c| within_window(state, c));
+    carts.sort_by_cached_key(|c| (c.rank(state, shape), c.lines.first().copied()));
+    carts
+}
+
+/// Which offerings may be bought.
+type These<'a> = &'a dyn Fn(&State, &OfferingId) -> bool;
+
+/// All of them.
+const ANY: These<'static> = &|_, _| true;
+
+/// The cheapest cart that can be had now by a job, or by anyone.
 fn choose(
     state: &State,
+    asker: Option<JobId>,
     class: ClassId,
     pool: PoolId,
     carried: &[Carried],
-    these: &dyn Fn(&State, &OfferingId) -> bool,
+    these: These<'_>,
 ) -> Result<Cart, Reason> {
     let shape = &state.classes[class.ix()].shape;
     if buys(state, shape) == Buys::Nothing && !admit::late(state, shape) {
         return Err(Reason::NothingIdle);
     }
-    let (all, own) = held(state, pool);
+    let (all, own) = ahead::held(state, pool, asker);
     if let Some(bound) = cart::no_room(state, pool, all, own) {
         return Err(Reason::Ceiling { bound });
     }
@@ -267,7 +287,7 @@ fn worth_adding(engine: &Engine, job: JobId, pool: PoolId, offering: OfferingId)
     let row = &state.offerings[offering.ix()];
     let window = row.window.saturating_sub(row.in_flight);
     let mut count = u32::try_from(nodes).unwrap_or(u32::MAX).min(window).clamp(1, MOST_AT_ONCE);
-    let (all, own) = held(state, pool);
+    let (all, own) = ahead::held(state, pool, None);
     while count > 1 && cart::bound_hit(state, pool, &Cart::of(offering, count), all, own).is_some() {
         count /= 2;
     }
@@ -281,6 +301,10 @@ pub(crate) fn keep_ready(engine: &mut Engine, report: &mut PlanReport) {
     let floors: Vec<(PoolId, u32)> =
         pools.map(|(at, p)| (PoolId(at as u16), p.kept(engine.state.now))).filter(|f| f.1 > 0).collect();
     for (pool, floor) in floors {
+        // A floor is filled again when a gang that needs the room has started.
+        if ahead::makes_room(&engine.state, pool) {
+            continue;
+        }
         // Of several layouts the one that is preferred.
         let layouts = engine.state.policy.as_deref().and_then(|p| p.pools.get(pool.ix())).map(|p| p.layouts.len());
         let layout = layouts.filter(|n| *n > 0).map(|_| 0);
@@ -300,7 +324,7 @@ pub(crate) fn spare(state: &State, pool: PoolId) -> u32 {
 fn cheapest_for_floor(state: &State, pool: PoolId) -> Option<OfferingId> {
     let rules = state.policy.as_deref()?.pools.get(pool.ix())?;
     let listed = rules.offerings.iter().filter_map(|at| state.listed.get(*at as usize).copied());
-    let (all, own) = held(state, pool);
+    let (all, own) = ahead::held(state, pool, None);
     let good = |id: &OfferingId| {
         let row = &state.offerings[id.ix()];
         row.offer.gpus > 0

@@ -57,6 +57,8 @@ pub struct Index {
     pub unbooked: BTreeSet<NodeId>,
     /// When to look at which row again.
     pub timers: BTreeSet<(Millis, EffectOf)>,
+    /// When the deadline of which job is looked at again.
+    pub hasten: BTreeSet<(Millis, JobId)>,
     /// Claims by the cloud's id.
     pub by_instance: BTreeMap<String, NodeId>,
     /// Jobs by identity: (tenant, subject).
@@ -186,6 +188,9 @@ impl Index {
         if let Some(at) = job_due(job) {
             self.timers.insert((at, EffectOf::Job(job.id)));
         }
+        if hastens(job) {
+            self.hasten.insert((job.hasten_at, job.id));
+        }
     }
 
     pub(super) fn job_out(&mut self, job: &Job) {
@@ -223,6 +228,7 @@ impl Index {
         if let Some(at) = job_due(job) {
             self.timers.remove(&(at, EffectOf::Job(job.id)));
         }
+        self.hasten.remove(&(job.hasten_at, job.id));
     }
 
     fn wait_in(&mut self, job: &Job) {
@@ -423,6 +429,12 @@ fn needs_settling(job: &Job) -> bool {
 fn node_needs_settling(node: &Node) -> bool {
     let alive = matches!(node.phase, NodePhase::Booting | NodePhase::Ready);
     alive && (node.reclaim_at.is_some() || node.condemned)
+}
+
+/// Whether a job's deadline bears on where it goes, or on where it is.
+fn hastens(job: &Job) -> bool {
+    let waits = matches!(job.phase, Phase::Queued | Phase::BackingOff { .. });
+    job.hasten_at != Millis::NEVER && (waits || matches!(job.phase, Phase::Booked | Phase::Starting | Phase::Running))
 }
 
 /// When a job has to be looked at again. The bounds that need the policy are in the row already.

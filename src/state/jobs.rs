@@ -81,6 +81,12 @@ pub struct Job {
     pub admitted_said: bool,
     /// Runs are being stopped for it: nothing more is stopped for it before then.
     pub reserved_until: Option<Millis>,
+    /// It was let in ahead of a reservation, for this job: it is to end in time.
+    pub backfill_for: Option<JobId>,
+    /// Its deadline is looked at again then.
+    pub hasten_at: Millis,
+    /// Its deadline was found to be out of reach.
+    pub hopeless: bool,
     /// Runs stopped before the job was done, for whatever reason but its own failure.
     pub interruptions: u32,
     /// The service whose replica it is. Such a row has no identity, sends no messages and is in no count of jobs.

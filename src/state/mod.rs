@@ -7,6 +7,7 @@
 //!
 //! Never: decides. Never changed from outside the engine.
 
+pub mod ahead;
 pub mod budget;
 pub mod fair;
 pub mod index;
@@ -74,6 +75,8 @@ pub struct State {
     pub(crate) consolidate_at: Millis,
     /// By position in the policy's list of offerings.
     pub(crate) listed: Vec<OfferingId>,
+    /// What is kept ahead of time, by pool.
+    pub(crate) ahead: BTreeMap<PoolId, ahead::Ahead>,
     #[serde(skip)]
     pub(crate) ix: Index,
     #[serde(skip)]

@@ -178,6 +178,8 @@ impl State {
             self.ix.node_in(&node);
             self.nodes.insert(id, node);
         }
+        let known = |pool: PoolId| policy.pools.iter().any(|p| old.get(pool.ix()) == Some(&p.name));
+        self.carry_ahead(|pool| known(pool).then(|| map(pool)));
         for purchase in self.purchases.values_mut() {
             purchase.pool = map(purchase.pool);
         }
@@ -244,13 +246,15 @@ impl State {
         model && gpus && capacity && ask.cpu <= offer.cpu && ask.mem <= offer.mem
     }
 
-    /// Whether jobs of a shape may run on spot: the job and its tier both say so.
+    /// Whether jobs of a shape may run on spot: the job and its tier both say so, and its deadline leaves the time.
     pub(crate) fn may_use_spot(&self, shape: &Shape) -> bool {
         let Some(policy) = &self.policy else {
             return false;
         };
         let tier = policy.tiers.get(shape.tier.ix());
-        shape.spot && tier.is_some_and(|t| t.buys != crate::policy::Buys::OnDemand)
+        shape.spot
+            && shape.hurry != super::Hurry::Urgent
+            && tier.is_some_and(|t| t.buys != crate::policy::Buys::OnDemand)
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! Never: partial. Rows, quota, ledger, totals and counters all come back byte for byte; a property test says so.
 
+use super::ahead::Ahead;
 use super::fair::Past;
 use super::jobs::Job;
 use super::ledger::Ledger;
@@ -28,6 +29,7 @@ pub(crate) enum Was {
     QuotaTaken(QuotaId, PoolId, MilliGpu),
     QuotaGiven(QuotaId, PoolId, MilliGpu),
     Past(QuotaId, Past),
+    Ahead(PoolId, Option<Box<Ahead>>),
 }
 
 /// The small things that change with nearly every edit: kept whole at each checkpoint.
@@ -131,6 +133,10 @@ impl State {
             Was::QuotaTaken(quota, pool, amount) => self.quota.give_back(quota, pool, amount),
             Was::QuotaGiven(quota, pool, amount) => self.quota.take(quota, pool, amount),
             Was::Past(quota, past) => self.put_past_back(quota, past),
+            Was::Ahead(pool, was) => {
+                self.ahead.remove(&pool);
+                self.ahead.extend(was.map(|was| (pool, *was)));
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use forebay_engine::policy::{
     Budget, Buys, Ceiling, Drain, Floor, Layout, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing,
     Slice, StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
 };
-use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
+use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Millis, Rate, Span};
 
 fn gpus(word: &str) -> MilliGpu {
     MilliGpu::whole(number(word))
@@ -285,6 +285,7 @@ pub fn job(w: &mut Words) -> JobSpec {
     spec.max_run = w.time("max-run").map(Span);
     spec.batch = w.take("batch").map(String::from);
     spec.expected = w.time("expected").map(Span);
+    spec.deadline = w.time("deadline").map(Millis);
     // saves=EVERY/GRACE
     spec.checkpoint = w.take("saves").and_then(|word| {
         let (every, grace) = word.split_once('/').expect("saves=EVERY/GRACE");

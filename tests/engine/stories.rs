@@ -17,9 +17,14 @@ macro_rules! stories {
 stories! {
     absurd_sizes
     ageing_lifts_the_old
+    backfill_ends_before_the_reservation
+    backfill_keeps_its_min_run
+    backfill_of_unknown_length_waits
+    backfill_overrunner_does_not_delay_the_gang
     batch_follows_one
     batch_shares_one_gpu
     batch_uses_fewer_gpu_hours
+    big_gang_does_not_starve
     booked_starts_sooner
     boot_never_ends
     borrowing_in_a_cohort
@@ -37,6 +42,14 @@ stories! {
     cheapest_under_ceilings
     completion_all_leader_any
     cpu_only
+    deadline_behind_the_line_takes_on_demand
+    deadline_met_at_least_cost
+    deadline_of_a_spot_tier_buys_no_more
+    deadline_progress_gives_time_back
+    deadline_run_moves_off_spot_when_slack_is_gone
+    deadline_unreachable_is_ordinary
+    deadline_urgent_is_not_moved_to_spot
+    deadline_without_checkpoints_stays
     down_time_is_not_idle
     drain_auto_is_one_boot
     drains_to_zero
@@ -100,6 +113,7 @@ stories! {
     order_tier_priority_arrival
     orphan_given_back
     overdue_gives_way_to_any_higher_tier
+    overrunner_that_may_not_be_stopped_delays
     partial_launch
     partial_launch_of_a_line
     past_use_counts
@@ -115,6 +129,9 @@ stories! {
     reclaim_with_warning
     reclaim_without_warning
     required_topology_unsatisfied
+    reservation_given_back_on_cancel
+    reservation_gives_way_to_a_higher_tier
+    reservation_of_room
     reserved_not_for_others
     retries_back_off
     same_and_conflict_and_rerun

@@ -147,6 +147,10 @@ impl Loaded {
             }
             Decision::Keep { job, .. } => ("keep", Some(*job), vec![], None, None),
             Decision::Reserve { job, nodes, .. } => ("reserve", Some(*job), nodes.clone(), None, None),
+            Decision::Hasten { job, hurry, .. } => ("hasten", Some(*job), vec![], None, Some(format!("{hurry:?}"))),
+            Decision::ReserveAhead { ahead, .. } => ("reserve-ahead", Some(ahead.job), ahead.nodes.clone(), None, None),
+            Decision::ReleaseAhead { .. } => ("release-ahead", None, vec![], None, None),
+            Decision::Backfill { job, .. } => ("backfill", Some(*job), vec![], None, None),
             Decision::Release { node } => ("release", None, vec![*node], None, None),
             Decision::Drain { node, why, .. } => ("drain", None, vec![*node], None, Some(format!("{why:?}"))),
             Decision::Consolidated { .. } => ("consolidated", None, vec![], None, None),

@@ -144,9 +144,10 @@ fn spec(dice: &Dice) -> JobSpec {
             backoff: Span::secs(5 + dice.roll(22, 60)),
             never: if dice.one_in(23, 4) { vec![42] } else { Vec::new() },
         },
-        expected: dice.one_in(24, 2).then(|| Span::secs(60 + dice.roll(25, 1800))),
+        // A deadline says little without it, and what is let in ahead of a reservation needs it.
+        expected: (dice.one_in(24, 2) || dice.one_in(28, 4)).then(|| Span::secs(60 + dice.roll(25, 1800))),
         max_run: dice.one_in(26, 15).then(|| Span::secs(120 + dice.roll(27, 900))),
-        deadline: dice.one_in(28, 6).then(|| Millis(dice.roll(29, 10_800_000))),
+        deadline: dice.one_in(28, 4).then(|| Millis(dice.roll(29, 10_800_000))),
         digest: u128::from(dice.job) * 10,
         rerun: false,
         run: vec![1, 2, 3],

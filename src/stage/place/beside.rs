@@ -31,7 +31,7 @@ pub(crate) fn beside(state: &State, job: JobId, class: ClassId) -> Option<(PoolI
         let may = admit::quota_says(state, class, pool, admit::share(state, class, pool)).is_none()
             && provision::fits(state, class, pool).binary_search(&offering).is_ok()
             && afford::affordable(state, job, class, pool, offering);
-        (room && may && takes(node, &ask)).then(|| (pool, WorkerPlace { share, ..place.clone() }))
+        (room && may && takes(state, node, &ask)).then(|| (pool, WorkerPlace { share, ..place.clone() }))
     };
     others
         .filter_map(free)

@@ -85,7 +85,7 @@ impl Best<'_> {
         let Some((share, mem)) = self.ask.slice else { return };
         let least = (shelf.rank, share, Mib(0), NodeId(0), 0, 0);
         for (_, share, _, id, gpu, at) in shelf.free.slices.range(least..(shelf.rank + 1, 0, Mib(0), NodeId(0), 0, 0)) {
-            let Some(node) = self.state.nodes.get(id).filter(|n| takes(n, self.ask)) else {
+            let Some(node) = self.state.nodes.get(id).filter(|n| takes(self.state, n, self.ask)) else {
                 continue;
             };
             let cut = node.partition.as_ref().and_then(|p| p.slices.get(usize::from(*at)));
@@ -108,7 +108,7 @@ impl Best<'_> {
         loop {
             let mut next = None;
             for &(rank, left, id, at) in shelf.free.part.range(from..end) {
-                let Some(node) = self.state.nodes.get(&id).filter(|n| takes(n, self.ask)) else {
+                let Some(node) = self.state.nodes.get(&id).filter(|n| takes(self.state, n, self.ask)) else {
                     continue;
                 };
                 let slot = &node.slots[usize::from(at)];
@@ -154,7 +154,7 @@ impl Best<'_> {
             let of_size = shelf.free.whole.range((shelf.rank, free, NodeId(0))..(shelf.rank, free + 1, NodeId(0)));
             let mut first = true;
             for (_, _, id) in of_size {
-                let Some(node) = self.state.nodes.get(id).filter(|n| takes(n, self.ask)) else {
+                let Some(node) = self.state.nodes.get(id).filter(|n| takes(self.state, n, self.ask)) else {
                     continue;
                 };
                 let mask = room::whole(node);

@@ -4,6 +4,7 @@
 
 use super::{Ask, slices, topology};
 use crate::effect::WorkerPlace;
+use crate::stage::ahead;
 use crate::state::State;
 use crate::state::nodes::{Node, Slot};
 use crate::state::places::slot_mem;
@@ -11,9 +12,10 @@ use crate::units::Mib;
 use alloc::vec::Vec;
 
 /// Whether a node takes a worker, GPUs apart.
-pub(super) fn takes(node: &Node, ask: &Ask) -> bool {
+pub(super) fn takes(state: &State, node: &Node, ask: &Ask) -> bool {
     let reserved = node.reserved.is_some_and(|(owner, _)| owner != ask.job);
-    !reserved && node.cpu_free >= ask.each.cpu && node.mem_free >= ask.each.mem
+    let room = node.cpu_free >= ask.each.cpu && node.mem_free >= ask.each.mem;
+    !reserved && room && ahead::lets_in(state, node, ask.job)
 }
 
 /// GPUs with nothing on them that are not partitioned, as a mask.
@@ -30,7 +32,7 @@ fn mask_of(slots: &[Slot]) -> u64 {
 
 /// How many workers a node takes on these of its GPUs.
 pub(super) fn units(state: &State, node: &Node, ask: &Ask, mask: u64) -> u32 {
-    if !takes(node, ask) {
+    if !takes(state, node, ask) {
         return 0;
     }
     let by_cpu = node.cpu_free.0.checked_div(ask.each.cpu.0).unwrap_or(u64::MAX);

@@ -7,6 +7,7 @@
 //!
 //! Never: a failure without the command that replays it.
 
+mod ahead;
 mod fair;
 mod garbage;
 mod life;

@@ -1,0 +1,138 @@
+//! Reservations ahead and deadlines against plain bounds: a big gang in a random stream of small jobs starts in time, whatever comes;
+//! a deadline that could be met is met, whatever spot does.
+//!
+//! Never: the engine's own estimates. A bound is reckoned from the true lengths alone.
+
+use super::holds;
+use crate::cluster::{Cluster, Mode};
+use crate::making::{self, ask, workers};
+use forebay_engine::catalog::CapacityType;
+use forebay_engine::decision::Decision;
+use forebay_engine::event::{Event, GoneWhy, LaunchError};
+use forebay_engine::ids::OfferingId;
+use forebay_engine::job::JobSpec;
+use forebay_engine::state::nodes::NodePhase;
+use forebay_engine::units::{Millis, Span};
+use proptest::prelude::*;
+
+/// A small job: comes so long after the one before, works so long, and says so or nothing.
+type Small = (u64, u64, bool);
+
+fn small(n: usize, (_, work, says): Small) -> JobSpec {
+    let mut spec = making::job(&format!("s{n}"), workers(1, ask(1)));
+    spec.expected = says.then_some(Span::secs(work));
+    spec
+}
+
+#[test]
+fn a_big_gang_starts_in_a_stream_of_small_jobs() {
+    let stream = prop::collection::vec((1u64..90, 20u64..500, any::<bool>()), 20..60);
+    holds("a_big_gang_starts", 150, &(stream, 2u32..5, 0usize..12), |(stream, nodes, after)| {
+        let mut policy = making::policy(vec![making::offering("spot", CapacityType::Spot, 1, 1)]);
+        policy.limits.nodes = Some(nodes);
+        let mut world = Cluster::new(policy);
+        world.mode = Mode::Careful;
+        let (mut came, mut longest) = (0, 0);
+        for (n, job) in stream.iter().enumerate() {
+            world.run_until(world.now + job.0 * 1000);
+            if n == after {
+                let mut big = making::job("big", workers(nodes, ask(1)));
+                big.expected = Some(Span::secs(60));
+                came = world.now;
+                // All that are in front of it, one after the other on one node each.
+                let before = stream[..n].iter().map(|s| s.1).sum::<u64>();
+                longest = before + stream.iter().map(|s| s.1).max().unwrap_or(0);
+                world.work.insert("big".into(), 60_000);
+                world.submit(big);
+            }
+            let spec = small(n, *job);
+            world.work.insert(spec.subject.clone(), job.1 * 1000);
+            world.submit(spec);
+        }
+        world.run_until(world.now + 3 * 3_600_000);
+        let big = world.id("big").expect("accepted");
+        let started = world.state().job(big).expect("a row").0.first_start;
+        // A boot, a launch and the start of each of those in front, and its own.
+        let by = came + longest * 1000 + (after as u64 + 2) * 70_000;
+        prop_assert!(started.is_some_and(|at| at.0 <= by), "started {started:?}, by {by}");
+        Ok(())
+    });
+}
+
+/// Without anyone who would reserve, nothing is reserved.
+#[test]
+fn single_gpus_reserve_nothing() {
+    let stream = prop::collection::vec((1u64..90, 20u64..500, any::<bool>()), 1..40);
+    holds("single_gpus_reserve_nothing", 60, &stream, |stream| {
+        let mut policy = making::policy(vec![making::offering("spot", CapacityType::Spot, 2, 1)]);
+        policy.limits.nodes = Some(2);
+        let mut world = Cluster::new(policy);
+        world.mode = Mode::Quick;
+        for (n, job) in stream.iter().enumerate() {
+            world.run_until(world.now + job.0 * 1000);
+            world.work.insert(format!("s{n}"), job.1 * 1000);
+            world.submit(small(n, *job));
+        }
+        let ahead = |d: &&Decision| matches!(d, Decision::ReserveAhead { .. } | Decision::Backfill { .. });
+        let made = world.log.batches.iter().flat_map(|b| &b.decisions).filter(ahead).count();
+        prop_assert_eq!(made, 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_deadline_in_reach_is_met_whatever_spot_does() {
+    // What befalls spot: so long after the last, and what.
+    let fates = prop::collection::vec((1u64..400, 0u8..5), 0..40);
+    let inputs = (fates, 60u64..2000, 0u64..4000, 0u64..60, any::<bool>());
+    holds("a_deadline_in_reach", 400, &inputs, |(fates, work, slack, restart, saves)| {
+        let offerings = vec![
+            making::offering("spot", CapacityType::Spot, 1, 1),
+            making::offering("dear", CapacityType::OnDemand, 1, 5),
+        ];
+        let mut world = Cluster::new(making::policy(offerings));
+        world.mode = Mode::Careful;
+        let mut spec = making::job("job", workers(1, ask(1)));
+        // Twice a boot, a restart and a grace of 30 s; launches, starts and stops of the world take 17 s in all.
+        let least = work + 2 * (60 + restart + 30) + restart + 17;
+        let deadline = (least + slack) * 1000;
+        spec.expected = Some(Span::secs(work));
+        spec.deadline = Some(Millis(deadline));
+        spec.restart = Span::secs(restart);
+        spec.checkpoint = making::saves(Span::mins(10), Span::secs(30));
+        world.work.insert("job".into(), work * 1000);
+        world.submit(spec);
+        for (wait, fate) in fates {
+            world.run_until(world.now + wait * 1000);
+            befall(&mut world, fate, saves);
+        }
+        world.run_until(deadline + 3_600_000);
+        let row = world.state().job(world.id("job").expect("accepted")).expect("a row").0;
+        let ended = row.ended.map(|at| at.0);
+        prop_assert!(ended.is_some_and(|at| at <= deadline), "ended {ended:?}, deadline {deadline}");
+        Ok(())
+    });
+}
+
+/// Stock of spot goes or comes, or the cloud takes back what it has sold of it, with or without a warning.
+fn befall(world: &mut Cluster, fate: u8, warned: bool) {
+    let spot = OfferingId(0);
+    match fate {
+        0 => world.stock.entry(spot).or_default().refuses = Some(LaunchError::Capacity),
+        1 => world.stock.entry(spot).or_default().refuses = None,
+        _ => {
+            let up = |n: &&forebay_engine::state::nodes::Node| n.offering == spot && n.phase == NodePhase::Ready;
+            let Some(instance) = world.state().nodes().find(up).and_then(|n| n.instance.clone()) else {
+                return;
+            };
+            let why = GoneWhy::Reclaimed;
+            if warned {
+                let at = Millis(world.now + 120_000);
+                world.soon(120_000, Event::NodeGone { instance: instance.clone(), why });
+                world.happens(Event::ReclaimNotice { instance, at });
+            } else {
+                world.happens(Event::NodeGone { instance, why });
+            }
+        }
+    }
+}
