@@ -81,9 +81,12 @@ fn start_woken(engine: &mut Engine, report: &mut PlanReport) {
 
 /// Serves the heads of all lines in order: admit, place, provision. Returns those who were told no.
 fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<(Head, Reason)> {
-    let mut lines = LineUp::new(engine);
-    let mut waiting = Vec::new();
     let woke_at = engine.state.woke_at();
+    let mut waiting = Vec::new();
+    if order::all_rest(engine, woke_at) {
+        return waiting;
+    }
+    let mut lines = LineUp::new(engine);
     while let Some(head) = lines.next_head(engine) {
         if engine.memo.resting(&engine.state, &head, woke_at) {
             continue;
