@@ -99,9 +99,12 @@ pub(crate) type ToldNo = (Head, Reason, Option<u64>);
 
 /// Serves the heads of all lines in order: admit, place, provision. Returns those who were told no, now or before.
 fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<ToldNo> {
-    let mut lines = LineUp::new(engine);
-    let mut waiting = Vec::new();
     let woke_at = engine.state.woke_at();
+    if order::all_rest(engine, woke_at) {
+        return told_before(engine);
+    }
+    let mut waiting = Vec::new();
+    let mut lines = LineUp::new(engine);
     while let Some(head) = lines.next_head(engine) {
         if let Some(parked) = engine.memo.resting(&engine.state, &head, woke_at) {
             waiting.push((head, parked.reason, Some(parked.freed)));
@@ -126,6 +129,15 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) -> Vec<ToldNo> {
     // Fairness and ageing order what is free; for whom others are stopped goes by tier, priority and arrival.
     waiting.sort_by_cached_key(|(head, ..)| order::strictly(&engine.state, head));
     waiting
+}
+
+/// Everybody rests: what each head was told before.
+fn told_before(engine: &Engine) -> Vec<ToldNo> {
+    let told = |head: Head| {
+        let parked = engine.memo.parked.get(&head.class)?;
+        Some((head, parked.reason, Some(parked.freed)))
+    };
+    order::strict_heads(&engine.state).into_iter().filter_map(told).collect()
 }
 
 fn park(engine: &mut Engine, head: &Head, reason: Reason) {

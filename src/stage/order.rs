@@ -114,14 +114,9 @@ impl LineUp {
     pub(crate) fn new(engine: &Engine) -> LineUp {
         let state = &engine.state;
         let mut lineup = LineUp { groups: BTreeMap::new() };
-        for (line, classes) in [(Line::Booked, &state.ix.booked), (Line::Queued, &state.ix.queued)] {
-            for (class, jobs) in classes {
-                if let Some(key) = jobs.first() {
-                    let head = Head { key: *key, line, class: *class };
-                    let tournament = lineup.groups.entry(group(state, *class)).or_default();
-                    tournament.lines.entry(leaf(state, *class)).or_default().insert(head);
-                }
-            }
+        for head in heads(state) {
+            let tournament = lineup.groups.entry(group(state, head.class)).or_default();
+            tournament.lines.entry(leaf(state, head.class)).or_default().insert(head);
         }
         for tournament in lineup.groups.values_mut() {
             let leaves: Vec<QuotaId> = tournament.lines.keys().copied().collect();
@@ -171,6 +166,18 @@ impl LineUp {
         tournament.lines.entry(leaf).or_default().insert(head);
         tournament.play(state, leaf);
     }
+}
+
+/// Whether all heads were told no and nothing has happened that could help one of them: then their order is nobody's business.
+pub(crate) fn all_rest(engine: &Engine, woke_at: Millis) -> bool {
+    heads(&engine.state).all(|head| engine.memo.resting(&engine.state, &head, woke_at))
+}
+
+fn heads(state: &State) -> impl Iterator<Item = Head> + '_ {
+    let lines = [(Line::Booked, &state.ix.booked), (Line::Queued, &state.ix.queued)];
+    lines.into_iter().flat_map(|(line, classes)| {
+        classes.iter().filter_map(move |(class, jobs)| Some(Head { key: *jobs.first()?, line, class: *class }))
+    })
 }
 
 /// The head of the same line behind this one.

@@ -76,7 +76,9 @@ fn fairness(policy: &mut Policy, variant: u16) {
     policy.fairness.half_life = Span::mins(1);
     policy.tiers[2].min_share = if on(32) { 300 } else { 0 };
     let budget = |dollars, per| Budget { amount: dollars * making::DOLLAR, per, when_spent: WhenSpent::Hold };
-    policy.quotas[0].budget = on(64).then(|| budget(5, Period::Hour));
+    // A day's budget opens from moment to moment in the last hour of the day.
+    let day = on(1024).then(|| budget(3, Period::Day));
+    policy.quotas[0].budget = if on(64) { Some(budget(5, Period::Hour)) } else { day };
     policy.quotas[1].budget = on(128).then(|| budget(3, Period::Day));
     if let Some(rule) = policy.queues.get_mut("scavenger") {
         rule.quota = QuotaId(1);
@@ -204,6 +206,9 @@ fn live(ops: &[Op], mode: Mode) -> Cluster {
     let variant = ops.first().map_or(0, |op| op.2 / 7);
     let mut world = Cluster::new(policy(variant));
     world.mode = mode;
+    if variant & 512 != 0 {
+        world.run_until(23 * 3_600_000);
+    }
     for (n, op) in ops.iter().enumerate() {
         happen(&mut world, n, *op);
     }
@@ -217,6 +222,9 @@ fn heal(world: &mut Cluster) {
     let mut policy = world.state().policy().expect("a policy").clone();
     policy.pools[0].keep_ready = 0;
     policy.pools[0].floors.clear();
+    for node in &mut policy.quotas {
+        node.budget = None;
+    }
     world.step(vec![Event::Configured(Box::new(policy))], false);
     world.run_until(world.now + 8 * 3_600_000);
     for job in alive(world) {
