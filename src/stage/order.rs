@@ -170,7 +170,7 @@ impl LineUp {
 
 /// Whether all heads were told no and nothing has happened that could help one of them: then their order is nobody's business.
 pub(crate) fn all_rest(engine: &Engine, woke_at: Millis) -> bool {
-    heads(&engine.state).all(|head| engine.memo.resting(&engine.state, &head, woke_at))
+    heads(&engine.state).all(|head| engine.memo.resting(&engine.state, &head, woke_at).is_some())
 }
 
 fn heads(state: &State) -> impl Iterator<Item = Head> + '_ {

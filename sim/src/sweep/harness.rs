@@ -261,31 +261,6 @@ impl Harness {
         self.report.batches += 1;
         if let Some(shadow) = shadow.filter(|shadow| shadow != unsaved.batch()) {
             let (with, without) = (&unsaved.batch().decisions, &shadow.decisions);
-            eprintln!("EVENTS {:?}\nWITH {with:#?}\nWITHOUT {without:#?}", unsaved.batch().events);
-            let st = self.engine.state();
-            for id in st.open_job_ids() {
-                let (j, s) = st.job(id).unwrap();
-                eprintln!(
-                    "{id} cl {:?} q {} tier {:?} {:?} pool {:?} share {} prot {} od {} places {:?} gang {:?} why {:?} reserved {:?} kept {:?}",
-                    j.class,
-                    s.queue,
-                    j.tier,
-                    j.phase,
-                    j.pool,
-                    j.share,
-                    j.protected_until.0,
-                    j.overdue_at.0,
-                    j.places,
-                    s.gang,
-                    self.engine.why(id),
-                    j.reserved_until,
-                    j.kept
-                );
-            }
-            eprintln!("inuse {:?}", st.index().in_use);
-            for (t) in &st.policy().unwrap().tiers {
-                eprintln!("{t:?}");
-            }
             let parts = with.iter().zip(without).position(|(a, b)| a != b).unwrap_or(with.len().min(without.len()));
             let (with, without) = (with.get(parts), without.get(parts));
             return Err(self.failure(format!("memos change decision {parts}: with {with:?}, without {without:?}")));
