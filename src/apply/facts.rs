@@ -65,7 +65,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
     let tier = tier_of(state, spec, queue);
     let models = spec.models.iter().map(|m| state.model_id(m)).collect();
     let batch = spec.batch.as_deref().map(|key| state.batch_id(queue, key));
-    let shape = Shape {
+    let shape = state.mix_in(Shape {
         queue,
         tier,
         gang: spec.gang.clone(),
@@ -76,8 +76,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         batch,
         service: None,
         hurry: Hurry::Ordinary,
-    };
-    state.mix_in(&shape);
+    });
     let class = state.class_id(shape);
     let job = Job {
         id,

@@ -131,7 +131,12 @@ mod tests {
         for n in 0..count {
             let service = Some(Service { min: 1, max: 4, target: 1, spread });
             let (subject, queue) = (format!("r{n}"), "serving".into());
-            engine.handle_event(Event::JobSubmitted(Box::new(JobSpec { subject, queue, service, ..JobSpec::default() })));
+            engine.handle_event(Event::JobSubmitted(Box::new(JobSpec {
+                subject,
+                queue,
+                service,
+                ..JobSpec::default()
+            })));
             let class = engine.state.jobs[0].class;
             engine.state.classes[class.ix()].shape.service = Some(JobId(0));
             let _ = engine.plan();
