@@ -85,7 +85,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
     let models = spec.models.iter().map(|m| state.model_id(m)).collect();
     // What serves does not follow one after the other.
     let batch = spec.batch.as_deref().filter(|_| spec.service.is_none()).map(|key| state.batch_id(queue, key));
-    let shape = Shape {
+    let shape = state.mix_in(Shape {
         queue,
         tier,
         gang: spec.gang.clone(),
@@ -98,8 +98,7 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         hurry: Hurry::Ordinary,
         loses: spec.lost_at_a_reclaim(),
         late: false,
-    };
-    state.mix_in(&shape);
+    });
     let class = state.class_id(shape);
     let job = new_job(state, id, class, spec);
     state.ix.job_in(&job);

@@ -97,15 +97,17 @@ impl Kind {
 }
 
 impl State {
-    /// Counts a submission.
-    pub(crate) fn mix_in(&mut self, shape: &Shape) {
-        let Some(kind) = Kind::of(shape) else { return };
+    /// Counts a submission of a shape.
+    pub(crate) fn mix_in(&mut self, shape: Shape) -> Shape {
         let before = self.mix.has_big();
-        self.mix.add(kind);
+        if let Some(kind) = Kind::of(&shape) {
+            self.mix.add(kind);
+        }
         if before != self.mix.has_big() {
             // What is kept whole for big gangs may be had now, or the other way round.
             self.freed += 1;
         }
+        shape
     }
 }
 

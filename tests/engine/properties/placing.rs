@@ -178,7 +178,7 @@ fn least(state: &State, mix: &Mix, ask: &WorkerAsk) -> Option<Least> {
         }
         let slots: Vec<i64> = node.slots.iter().map(|s| i64::from(s.free)).collect();
         let free: Vec<usize> = (0..slots.len()).filter(|at| node.slots[*at].workers == 0).collect();
-        let share = ask.share.max(SMALLEST).min(1000);
+        let share = ask.share.clamp(SMALLEST, 1000);
         let mut fit = |taken: &[usize], fresh: bool, left: u64| {
             let mut after = slots.clone();
             taken.iter().for_each(|at| after[*at] -= if ask.gpus == 1 { i64::from(share) } else { 1000 });
@@ -220,8 +220,7 @@ fn one_worker_leaves_the_least_fragments() {
             world.submit(spec);
         }
         world.run_until(wait);
-        for (n, asks) in before.iter().enumerate().filter(|(_, asks)| !asks.4) {
-            let _ = asks;
+        for (n, _) in before.iter().enumerate().filter(|(_, asks)| !asks.4) {
             let (tenant, subject) = ("t".into(), format!("j{n}"));
             world.step(vec![Event::JobCancelled { tenant, subject }], false);
         }
