@@ -25,7 +25,7 @@ pub struct Advice {
 }
 
 /// Paths that are read and checked, but not acted on by this version. `*` is any one step.
-const NOT_ENFORCED: [&[&str]; 11] = [
+const NOT_ENFORCED: [&[&str]; 10] = [
     &["tiers", "*", "minShare"],
     &["queues", "*", "weight"],
     &["queues", "*", "budget"],
@@ -36,7 +36,6 @@ const NOT_ENFORCED: [&[&str]; 11] = [
     &["pools", "*", "keepReady", "*", "when"],
     &["pools", "*", "keepReady", "*", "zone"],
     &["fairness", "halfLife"],
-    &["lifecycle", "maxResidencyOverCompute"],
 ];
 
 /// Values that say what happens anyway, so there is nothing to warn about.

@@ -339,7 +339,8 @@ fn lifecycle(filled: &Written) -> Lifecycle {
         grace: or(w.grace, base.grace),
         protect: or(w.protect, base.protect),
         quarantine_after: w.quarantine_after.unwrap_or(base.quarantine_after),
+        hang_after: or(w.hang_after, base.hang_after),
+        scale_down_after: or(w.scale_down_after, base.scale_down_after),
         max_residency_over_compute: w.max_residency_over_compute.map(|f| u32::try_from(f.0).unwrap_or(u32::MAX)),
-        ..base
     }
 }

@@ -142,6 +142,8 @@ fn fill_lifecycle(lifecycle: &mut Lifecycle) {
     fill(&mut lifecycle.start_timeout, engine.start_timeout);
     fill(&mut lifecycle.drain_settle, engine.drain_settle);
     fill(&mut lifecycle.grace, engine.grace);
+    fill(&mut lifecycle.scale_down_after, engine.scale_down_after);
+    fill(&mut lifecycle.hang_after, engine.hang_after);
     fill(&mut lifecycle.protect, engine.protect);
     lifecycle.on_linger.get_or_insert(match engine.on_linger {
         EngineOnLinger::Warn => OnLinger::Warn,

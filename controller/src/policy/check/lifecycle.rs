@@ -17,6 +17,7 @@ impl Check<'_> {
             ("maxRun", written.max_run, second),
             ("launchRetry", written.launch_retry, second),
             ("startTimeout", written.start_timeout, second),
+            ("hangAfter", written.hang_after, second),
         ] {
             self.at_least(&["lifecycle", field], time, least);
         }

@@ -315,6 +315,12 @@ pub struct Lifecycle {
     /// A service whose model is loaded this many times longer than it computes is scaled to zero. Default: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_residency_over_compute: Option<Factor>,
+    /// A service gives replicas back when it has needed fewer for so long. Default: `5m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_down_after: Option<Time>,
+    /// A run that is not known to be dead so long after it was to be killed has hung: its nodes are given up. Default: `5m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hang_after: Option<Time>,
     /// A launch without an outcome is asked about again after this time. Default: `30s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch_retry: Option<Time>,
