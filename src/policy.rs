@@ -316,7 +316,7 @@ pub struct Layout {
 pub struct Slice {
     /// The profile, such as `1g.10gb`.
     pub profile: String,
-    /// Compute in thousandths of the GPU, rounded up.
+    /// Compute in thousandths of the GPU, rounded down: a partition never adds up to more than the GPU.
     pub share: u16,
     /// Its memory.
     pub mem: Mib,

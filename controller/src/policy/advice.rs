@@ -6,9 +6,8 @@
 use super::check::Stock;
 use super::fault::listed;
 use super::tree::{Node, Value};
-use super::units::Gpus;
-use super::words::KeepReady;
-use super::written::{Buys, Written};
+use super::units::{Gpus, Time};
+use super::written::{Buys, Queue, WhenLate, Written};
 use super::{Compiled, check};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::policy::{Policy, Pool};
@@ -58,6 +57,8 @@ pub(super) fn advise(
     lints.unbounded(written);
     lints.pools(filled, policy, stock);
     lints.queues(filled, policy);
+    lints.tiers(filled);
+    lints.starts(filled, policy, stock);
     lints.out.sort_by_key(|a| a.line);
     lints.out
 }
@@ -140,21 +141,18 @@ impl Lints<'_> {
                 );
                 self.say(&["pools", name, "spot", "maxPrice"], text);
             }
-            if let Some(sharing) = written.sharing
-                && let Some(smallest) = sharing.smallest
-                && u32::from(sharing.time_slices) * u32::from(smallest.0) > 1000
+            if let Some(sharing) = &written.sharing
+                && let (Some(slices), Some(smallest)) = (sharing.time_slices, sharing.smallest)
+                && u32::from(slices) * u32::from(smallest.0) > 1000
             {
                 let fit = 1000 / u32::from(smallest.0.max(1));
-                let text = format!(
-                    "pool `{name}` allows {} jobs a GPU, but shares of {smallest} leave room for {fit}",
-                    sharing.time_slices
-                );
+                let text =
+                    format!("pool `{name}` allows {slices} jobs a GPU, but shares of {smallest} leave room for {fit}");
                 self.say(&["pools", name, "sharing"], text);
             }
-            if let Some(KeepReady::Always(nodes)) = written.keep_ready.as_ref().filter(|k| **k != KeepReady::Always(0))
-            {
-                let text =
-                    format!("pool `{name}` keeps {} for ever: it never drains to zero", count(*nodes as usize, "node"));
+            if pool.keep_ready > 0 {
+                let kept = count(pool.keep_ready as usize, "node");
+                let text = format!("pool `{name}` keeps {kept} for ever: it never drains to zero");
                 self.say(&["pools", name, "keepReady"], text);
             }
             if pool.ceiling.nodes == Some(0) {
@@ -208,7 +206,7 @@ impl Lints<'_> {
                 buys(&other.tier).is_some_and(|b| b != Buys::Nothing)
                     && other.pools.iter().flatten().any(|p| pools.contains(p))
             });
-            let kept = policy.pools.iter().any(|p| p.keep_ready > 0 && pools.contains(&p.name));
+            let kept = policy.pools.iter().any(|p| keeps(p) && pools.contains(&p.name));
             let shared = matches!(policy.undeclared, forebay_engine::policy::Undeclared::Under { .. });
             if buys(&queue.tier) == Some(Buys::Nothing) && !kept {
                 let tier = queue.tier.as_deref().unwrap_or_default();
@@ -241,6 +239,70 @@ impl Lints<'_> {
             }
         }
     }
+
+    /// A share that nothing is bought for.
+    fn tiers(&mut self, filled: &Written) {
+        for (name, tier) in filled.tiers.iter().flatten() {
+            if let Some(share) = tier.min_share.filter(|s| s.0 > 0 && tier.buys == Some(Buys::Nothing)) {
+                let text = format!(
+                    "tier `{name}` is promised {share} of the GPUs in use, but nothing is bought for it: it gets that part of what others leave idle only"
+                );
+                self.say(&["tiers", name, "minShare"], text);
+            }
+        }
+    }
+
+    /// Start targets that nothing can meet, and what is to happen then but cannot.
+    fn starts(&mut self, filled: &Written, policy: &Policy, stock: &[Stock]) {
+        for (path, queue) in
+            filled.queues.iter().flatten().filter(|(path, _)| self.tree.has(&["queues", path, "start"]))
+        {
+            let Some(start) = queue.start else { continue };
+            let buys = queue.tier.as_ref().and_then(|t| filled.tiers.as_ref()?.get(t)?.buys);
+            if let Some(boot) = quickest_boot(filled, queue, policy, stock).filter(|boot| *boot > start.within) {
+                let text = format!(
+                    "queue `{path}` wants starts within {}, but no node of its pools boots in less than {boot}: only what is there already can be in time; `keepReady` keeps nodes",
+                    start.within
+                );
+                self.say(&["queues", path, "start"], text);
+            }
+            if buys == Some(Buys::Spot) && start.when_late == Some(WhenLate::Reject) {
+                let text = format!(
+                    "queue `{path}` rejects its jobs after {} and its tier buys spot only: a spell without spot rejects them all",
+                    start.within
+                );
+                self.say(&["queues", path, "start"], text);
+            }
+            let pools = filled.pools.iter().flatten().zip(stock);
+            let mut own = pools.filter(|((name, _), _)| queue.pools.iter().flatten().any(|p| p == *name));
+            let rescues = start.when_late == Some(WhenLate::BuyOnDemand);
+            if rescues && !own.any(|((_, pool), stock)| check::can_hold_on_demand(pool, filled.limits, stock)) {
+                let text =
+                    format!("queue `{path}` is to get on-demand nodes when late, but none of its pools may hold one");
+                self.say(&["queues", path, "start"], text);
+            }
+        }
+    }
+}
+
+/// How soon a node of a queue's pools can be there; `None` where one may be there already, or none ever is.
+fn quickest_boot(filled: &Written, queue: &Queue, policy: &Policy, stock: &[Stock]) -> Option<Time> {
+    let pools = filled.pools.iter().flatten().zip(&policy.pools).zip(stock);
+    let own = pools.filter(|(((name, _), _), _)| queue.pools.iter().flatten().any(|p| p == *name));
+    let mut quickest = None;
+    for ((_, pool), stock) in own {
+        if keeps(pool) {
+            return None;
+        }
+        let boot = stock.offerings.iter().map(|o| o.boot).min();
+        quickest = quickest.into_iter().chain(boot).min();
+    }
+    quickest.map(Time)
+}
+
+/// Whether a pool keeps nodes ready, always or at times.
+fn keeps(pool: &Pool) -> bool {
+    pool.keep_ready > 0 || pool.floors.iter().any(|f| f.nodes > 0)
 }
 
 /// Whether a queue or one below it may use the pool.

@@ -18,6 +18,7 @@ mod decode;
 mod defaults;
 mod explain;
 mod fault;
+pub mod mig;
 mod routes;
 mod schema;
 mod tree;
