@@ -47,6 +47,8 @@ pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec,
         expected: view.expected_s.map(Span::from),
         deadline: view.deadline_s.map(Millis::from),
         digest: u128::from_le_bytes(low),
+        batch: view.batch_key.clone(),
+        within: view.within.map(|w| w.0),
         ..JobSpec::default()
     })
 }

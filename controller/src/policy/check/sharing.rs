@@ -115,11 +115,10 @@ fn gpus(stock: &Stock) -> impl Iterator<Item = &Offering> {
     stock.offerings.iter().filter(|o| o.gpus > 0)
 }
 
-/// A pool's partitions for the engine: each slice with the least that any of the pool's models gives it.
+/// A pool's partitions for the engine: each slice with the least that any of the pool's models gives it; without any it is a whole GPU.
 #[must_use]
 pub fn partitions(layouts: &[Layout], stock: &Stock) -> Vec<Partition> {
     let (models, _) = models_of(stock);
-    let whole = gpus(stock).map(|o| o.gpu_mem).min().unwrap_or_default();
     let slice = |name: &String| {
         let of_models = models.iter().filter_map(|m| m.profile(name).map(|p| (m.share(p), p.mem)));
         let least = of_models.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
@@ -127,7 +126,7 @@ pub fn partitions(layouts: &[Layout], stock: &Stock) -> Vec<Partition> {
         Slice { profile: name.clone(), share, mem }
     };
     let partition = |layout: &Layout| match layout {
-        Layout::Whole => vec![Slice { profile: "whole".to_owned(), share: 1000, mem: whole }],
+        Layout::Whole => Vec::new(),
         Layout::Slices(slices) => slices.iter().map(slice).collect(),
     };
     layouts.iter().map(|layout| Partition { slices: partition(layout) }).collect()

@@ -23,7 +23,7 @@ impl Check<'_> {
             {
                 let least = PerHour(Rate(least));
                 let what = format!(
-                    "queue `{}` may spend {} an hour, but the cheapest GPU that it may use costs {least}",
+                    "queue `{}` may spend {} an hour, but the least that it may use costs {least}",
                     shown(path),
                     budget.amount
                 );

@@ -41,11 +41,11 @@ impl FromStr for Layout {
                 Some((count, profile)) => (count.trim().parse::<usize>().ok(), profile.trim()),
                 None => (Some(1), part),
             };
-            let Some(count) = count.filter(|_| is_profile(profile)) else {
+            let Some(count) = count.filter(|n| *n > 0 && is_profile(profile)) else {
                 return wrong(format!("`{}` is not a partition of a GPU", shown(text)), remedy);
             };
-            if count == 0 || slices.len().saturating_add(count) > MOST_SLICES {
-                return wrong(format!("`{}` has no or more than {MOST_SLICES} slices", shown(text)), remedy);
+            if slices.len().saturating_add(count) > MOST_SLICES {
+                return wrong(format!("`{}` has more than {MOST_SLICES} slices", shown(text)), remedy);
             }
             slices.extend(std::iter::repeat_n(profile.to_owned(), count));
         }
