@@ -60,7 +60,12 @@ impl Page<'_> {
             let at = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             let value = self.value(&at, field);
             let (meaning, default) = meaning(text(field, "description"));
-            let default = if needed.contains(&name.as_str()) { "required".to_owned() } else { default };
+            let default = match default {
+                _ if needed.contains(&name.as_str()) => "required".to_owned(),
+                Some(default) => default,
+                None if value.starts_with("a map") => "that of its fields".to_owned(),
+                None => "none".to_owned(),
+            };
             out.push_str(&format!("| `{name}` | {} | {} | {} |\n", cell(&value), cell(&default), cell(&meaning)));
         }
     }
@@ -123,6 +128,8 @@ impl Page<'_> {
             && options.iter().all(|o| o.get("const").is_some())
         {
             let said = |o: &Value| match text(o, "description") {
+                // The only word that there is needs no meaning.
+                _ if options.len() == 1 => format!("`{}`", text(o, "const")),
                 "" => format!("`{}`", text(o, "const")),
                 what => format!("`{}`: {}", text(o, "const"), what.trim_end_matches('.')),
             };
@@ -137,10 +144,10 @@ impl Page<'_> {
 }
 
 /// `What it is. Default: x.` in two.
-fn meaning(description: &str) -> (String, String) {
+fn meaning(description: &str) -> (String, Option<String>) {
     match description.split_once("Default: ") {
-        Some((what, default)) => (what.trim().to_owned(), default.trim().trim_end_matches('.').to_owned()),
-        None => (description.to_owned(), "none".to_owned()),
+        Some((what, default)) => (what.trim().to_owned(), Some(default.trim().trim_end_matches('.').to_owned())),
+        None => (description.to_owned(), None),
     }
 }
 
@@ -185,13 +192,13 @@ mod tests {
         let page = render(&schema).unwrap();
         let fields = page.split_once("\n## The file\n").unwrap().1;
         for line in [
-            "| `kind` | `Policy`: A policy | required | Always `Policy`. |",
-            "| `limits` | a map, [`limits`](#limits) | none | Hard bounds. |",
+            "| `kind` | `Policy` | required | Always `Policy`. |",
+            "| `limits` | a map, [`limits`](#limits) | that of its fields | Hard bounds. |",
             "| `pools` | by name: a map, [`pools.*`](#pools) | one | What can be bought. |",
             "## `limits`\n\nA bound.",
             "| `nodes` | a whole number | none | Nodes \\| all. |",
             "## `pools.*`\n\nA pool.",
-            "| `ceiling` | a map, [`limits`](#limits) | none | Its own. |",
+            "| `ceiling` | a map, [`limits`](#limits) | that of its fields | Its own. |",
             "| `types` | a list: text | `any` | Names. |",
         ] {
             assert!(fields.contains(line), "{line}\nis not in\n{page}");

@@ -51,6 +51,7 @@ pub enum Drain {
     After(Time),
 }
 
+/// A time idle, after which a node is given back.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "`auto`, or a map such as `{after: 5m}`")]
 struct After {
