@@ -1,11 +1,10 @@
-//! Advice: what a policy says that this version does not enforce, and what is allowed but unwise.
+//! Advice: what is allowed but unwise.
 //!
-//! Nothing is dropped silently: a field that parses and is not acted on has its line in [`NOT_ENFORCED`].
 //! Never: refuses; what cannot be is a fault and belongs to `check`.
 
 use super::check::Stock;
 use super::fault::listed;
-use super::tree::{Node, Value};
+use super::tree::Node;
 use super::units::{Gpus, Time};
 use super::written::{Buys, Queue, WhenLate, Written};
 use super::{Compiled, check};
@@ -23,25 +22,6 @@ pub struct Advice {
     pub text: String,
 }
 
-/// Paths that are read and checked, but not acted on by this version. `*` is any one step.
-const NOT_ENFORCED: [&[&str]; 11] = [
-    &["tiers", "*", "minShare"],
-    &["queues", "*", "weight"],
-    &["queues", "*", "budget"],
-    &["queues", "*", "start", "within"],
-    &["queues", "*", "start", "whenLate"],
-    &["pools", "*", "network", "efa"],
-    &["pools", "*", "network", "placement"],
-    &["pools", "*", "keepReady", "*", "when"],
-    &["pools", "*", "keepReady", "*", "zone"],
-    &["fairness", "halfLife"],
-    &["lifecycle", "maxResidencyOverCompute"],
-];
-
-/// Values that say what happens anyway, so there is nothing to warn about.
-const HOLDS_ANYWAY: [(&str, &str); 4] =
-    [("weight", "1"), ("whenLate", "wait"), ("efa", "false"), ("placement", "none")];
-
 /// All advice about a policy that compiled, in the order of the file.
 pub(super) fn advise(
     tree: &Node,
@@ -51,9 +31,6 @@ pub(super) fn advise(
     stock: &[Stock],
 ) -> Vec<Advice> {
     let mut lints = Lints { tree, out: Vec::new() };
-    for path in NOT_ENFORCED {
-        lints.not_enforced(tree, path, &mut Vec::new());
-    }
     lints.unbounded(written);
     lints.pools(filled, policy, stock);
     lints.queues(filled, policy);
@@ -61,15 +38,6 @@ pub(super) fn advise(
     lints.starts(filled, policy, stock);
     lints.out.sort_by_key(|a| a.line);
     lints.out
-}
-
-/// Whether the value at this path, or one that it is a part of, is read but not acted on, and says something else than what happens anyway.
-pub(super) fn is_idle(path: &[&str], node: &Node) -> bool {
-    let same =
-        |pattern: &&[&str]| pattern.len() <= path.len() && pattern.iter().zip(path).all(|(p, s)| *p == "*" || p == s);
-    let last = path.last().copied().unwrap_or_default();
-    let anyway = matches!(&node.value, Value::Scalar { text, .. } if HOLDS_ANYWAY.contains(&(last, text)));
-    NOT_ENFORCED.iter().any(same) && !anyway && node.value != Value::Null
 }
 
 struct Lints<'a> {
@@ -80,37 +48,6 @@ struct Lints<'a> {
 impl Lints<'_> {
     fn say(&mut self, path: &[&str], text: String) {
         self.out.push(Advice { line: self.tree.key_pos(path).line, text });
-    }
-
-    fn not_enforced<'t>(&mut self, node: &'t Node, pattern: &[&str], path: &mut Vec<&'t str>) {
-        let Some((step, rest)) = pattern.split_first() else {
-            if is_idle(path, node) {
-                self.say(path, format!("`{}` is accepted but not enforced by this version", path.join(".")));
-            }
-            return;
-        };
-        match &node.value {
-            Value::Map(entries) => {
-                for entry in entries.iter().filter(|e| *step == "*" || e.key == *step) {
-                    path.push(&entry.key);
-                    self.not_enforced(&entry.value, rest, path);
-                    path.pop();
-                }
-            }
-            // A schedule's lines are told once each, under the list's own name.
-            Value::List(items) if *step == "*" => {
-                items.iter().filter_map(|i| Some((i, rest.first()?))).for_each(|(item, field)| {
-                    if let Some((_, pos)) = item.child(field) {
-                        let text = format!(
-                            "`{}[].{field}` is accepted but not enforced by this version: the line is not in force",
-                            path.join(".")
-                        );
-                        self.out.push(Advice { line: pos.line, text });
-                    }
-                })
-            }
-            _ => {}
-        }
     }
 
     fn unbounded(&mut self, written: &Written) {
