@@ -307,7 +307,7 @@ pub struct Floor {
 /// One way to partition a GPU (MIG). It is chosen when a node is bought and stays while the node is there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Layout {
-    /// Its slices, at most 8.
+    /// Its slices, at most 8. Empty: the GPU is in one piece.
     pub slices: Vec<Slice>,
 }
 
@@ -316,7 +316,7 @@ pub struct Layout {
 pub struct Slice {
     /// The profile, such as `1g.10gb`.
     pub profile: String,
-    /// Compute in thousandths of the GPU, rounded up.
+    /// Compute in thousandths of the GPU, rounded down: a partition never adds up to more than the GPU.
     pub share: u16,
     /// Its memory.
     pub mem: Mib,

@@ -5,6 +5,7 @@ use forebay::document::seconds::Seconds;
 use forebay::document::state::StateDocument;
 use forebay::document::views::{JobPhase, NodePhaseView};
 use forebay::policy::{Catalogue, compile};
+use forebay_engine::job::{Level, Within};
 use forebay_engine::policy::Policy;
 use serde_json::{Value, json};
 
@@ -23,7 +24,8 @@ fn written() -> Value {
             { "job": "gang", "queue": "vision/batch", "gpus": 8, "workers": 2, "phase": "running", "nodes": ["a", "b"],
               "submit_s": 5, "since_s": 100, "progress_s": 60 },
             { "job": "coming", "queue": "vision/batch", "gpus": 4, "workers": 1, "phase": "booked", "nodes": ["c"], "submit_s": 900 },
-            { "job": "big", "queue": "vision/batch", "gpus": 16, "workers": 2, "phase": "queued", "submit_s": 10 },
+            { "job": "big", "queue": "vision/batch", "gpus": 16, "workers": 2, "phase": "queued", "submit_s": 10,
+              "batchKey": "resnet", "within": {"prefer": "rack"} },
             { "job": "impossible", "queue": "vision/batch", "gpus": 60, "workers": 1, "phase": "queued" },
             { "job": "old", "queue": "vision/batch", "gpus": 1, "phase": "completed" },
         ],
@@ -55,6 +57,8 @@ fn what_is_written_by_hand_becomes_that_state() {
     assert_eq!((of("gang").submit_s, of("gang").since_s), (Some(Seconds(5_000)), Some(Seconds(100_000))));
     assert_eq!(of("gang").progress_s, Some(Seconds(60_000)));
     assert_eq!(of("coming").phase, JobPhase::Booked);
+    let near = Within { level: Level::Rack, required: false };
+    assert_eq!((of("big").batch_key.as_deref(), of("big").within.map(|w| w.0)), (Some("resnet"), Some(near)));
     assert!(!state.jobs.iter().any(|j| j.subject.as_deref() == Some("old")), "jobs that are over are left out");
     let phases: Vec<_> = state.nodes.iter().map(|n| n.phase).collect();
     assert_eq!(phases.iter().filter(|p| **p == NodePhaseView::Ready).count(), 2);

@@ -6,15 +6,17 @@ use std::sync::LazyLock;
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
 
-const SEEDS: [&str; 4] = [
+const SEEDS: [&str; 6] = [
     include_str!("../../policies/spot-first.yaml"),
     include_str!("../../policies/on-demand-only.yaml"),
     include_str!("../../policies/teams.yaml"),
+    include_str!("../../policies/mig.yaml"),
+    include_str!("../../policies/notebooks.yaml"),
     include_str!("data/everything.yaml"),
 ];
 
 /// Pieces that break parsers and sums.
-const PIECES: [&str; 36] = [
+const PIECES: [&str; 40] = [
     "",
     "\n",
     "\t",
@@ -51,6 +53,10 @@ const PIECES: [&str; 36] = [
     "\u{feff}",
     "é",
     "job.x((((",
+    "7 x 1g.10gb",
+    "whole",
+    "Fri-Mon 22:00-06:00",
+    "Europe/Berlin",
 ];
 
 /// One change to a text.

@@ -9,7 +9,15 @@ use forebay_engine::units::MilliGpu;
 
 /// Not a ready-made one: it has every field once.
 const EVERYTHING: &str = "../controller/tests/data/everything.yaml";
-const READY: [&str; 3] = ["spot-first.yaml", "on-demand-only.yaml", "teams.yaml"];
+const READY: [&str; 7] = [
+    "spot-first.yaml",
+    "on-demand-only.yaml",
+    "teams.yaml",
+    "deadline.yaml",
+    "inference.yaml",
+    "mig.yaml",
+    "notebooks.yaml",
+];
 
 fn text(name: &str) -> String {
     std::fs::read_to_string(format!("{}/../policies/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()

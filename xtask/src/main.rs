@@ -6,6 +6,7 @@
 mod bench;
 mod command;
 mod needs;
+mod page;
 mod schema;
 mod sweep;
 mod test;

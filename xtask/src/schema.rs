@@ -1,4 +1,5 @@
-//! The JSON Schemas under policies/schema: written by `forebay schema`, committed for editors and reviewers.
+//! The JSON Schemas under policies/schema, written by `forebay schema`, and the page that comes from the policy's; committed for
+//! editors and reviewers.
 //!
 //! Never written by hand. A change to a type changes its schema, and `--check` says so.
 
@@ -6,6 +7,7 @@ use std::fs;
 
 use crate::Failure;
 use crate::command::{capture, cargo, run as run_command, shown};
+use crate::page;
 use crate::workspace::Workspace;
 
 /// Where the schemas live, from the root.
@@ -25,30 +27,39 @@ pub struct Args {
 /// Builds `forebay`, asks it for each schema, and writes or compares the files.
 pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay"]))?;
-    let folder = workspace.root().join(FOLDER);
     let mut stale = Vec::new();
     for kind in KINDS {
         let mut ask = std::process::Command::new(workspace.forebay_binary());
         ask.args(["schema", kind]).current_dir(workspace.root());
         eprintln!("$ {}", shown(&ask));
         let fresh = normal(&capture(&mut ask)?, kind)?;
-        let path = folder.join(format!("{kind}.json"));
-        let committed = fs::read_to_string(&path).ok();
-        if committed.as_deref() == Some(fresh.as_str()) {
-            continue;
+        if kind == "policy" {
+            let page = serde_json::from_str(&fresh).ok().and_then(|schema| page::render(&schema));
+            let page = page.ok_or_else(|| Failure::new(format!("{}: the schema has no `$defs`", page::PATH)))?;
+            stale.extend(keep(workspace, page::PATH, &page, args.check)?);
         }
-        if args.check {
-            stale.push(format!("{FOLDER}/{kind}.json: {}", difference(committed.as_deref(), &fresh)));
-            continue;
-        }
-        let write = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, fresh));
-        write.map_err(|e| Failure::new(format!("{FOLDER}/{kind}.json: {e}")))?;
-        eprintln!("wrote {FOLDER}/{kind}.json");
+        stale.extend(keep(workspace, &format!("{FOLDER}/{kind}.json"), &fresh, args.check)?);
     }
     if stale.is_empty() {
         return Ok(());
     }
     Err(Failure::new(format!("{}\nmend: cargo xtask schema, then read the difference and commit it", stale.join("\n"))))
+}
+
+/// Writes a file where it differs, or says how it does.
+fn keep(workspace: &Workspace, name: &str, fresh: &str, check: bool) -> Result<Option<String>, Failure> {
+    let path = workspace.root().join(name);
+    let committed = fs::read_to_string(&path).ok();
+    if committed.as_deref() == Some(fresh) {
+        return Ok(None);
+    }
+    if check {
+        return Ok(Some(format!("{name}: {}", difference(committed.as_deref(), fresh))));
+    }
+    let write = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, fresh));
+    write.map_err(|e| Failure::new(format!("{name}: {e}")))?;
+    eprintln!("wrote {name}");
+    Ok(None)
 }
 
 /// Checks that it is JSON, and ends it with exactly one line end.

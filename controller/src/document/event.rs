@@ -2,6 +2,7 @@
 //!
 //! Never: used to read one. Tests hold it against what intake takes.
 
+use super::within::WithinView;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -144,6 +145,10 @@ pub struct Submission {
     /// Time lost at each start, such as `1m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
+    /// Jobs of one queue and shape with the same key are a batch: one after the other on the same capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub batch_key: Option<String>,
     /// What the simulated cluster runs, such as `{"durationS": 600}`. Real clusters do not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulation: Option<BTreeMap<String, Value>>,
@@ -206,9 +211,9 @@ pub struct GangShape {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub gpus: Option<u32>,
-    /// How near to each other, such as `zone`.
+    /// How close together its workers go: `zone`, `rack`, `node`, `nvlink` or `numa` (or not at all), or `{"prefer": "rack"}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub within: Option<String>,
+    pub within: Option<WithinView>,
 }
 
 /// What one worker needs on its node.
@@ -219,6 +224,9 @@ pub struct EachShape {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 64))]
     pub gpus: Option<f64>,
+    /// Instead of `gpus`: one slice of a partitioned GPU, such as `3g.40gb`. It is isolated from the others on that GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig: Option<String>,
     /// GPU models that will do, such as `H100`. Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,

@@ -16,6 +16,7 @@ pub mod seconds;
 mod spec;
 pub mod state;
 pub mod views;
+pub mod within;
 pub mod write;
 
 use std::fmt;

@@ -128,6 +128,9 @@ impl Loaded {
                 let nodes: BTreeSet<NodeId> = places.iter().map(|p| p.node).collect();
                 ("book", Some(*job), nodes.into_iter().collect(), None, None)
             }
+            Decision::Defer { job, .. } => ("defer", Some(*job), vec![], None, None),
+            Decision::Due { job } => ("due", Some(*job), vec![], None, None),
+            Decision::Late { job } => ("late", Some(*job), vec![], None, None),
             Decision::Unbook { job } => ("unbook", Some(*job), vec![], None, None),
             Decision::Start { job } => ("start", Some(*job), self.places(*job), None, None),
             Decision::Buy { offering, count, .. } => {

@@ -59,6 +59,7 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
             json!({ "asked_gpus": gpus(asked.0), "available_gpus": gpus(available.0) })
         }
         Reason::StartTooLate { within } => json!({ "within_s": Seconds::from(within) }),
+        Reason::Shrunk { workers } => json!({ "workers": workers }),
         Reason::Batched { running, until } => {
             json!({ "running": running, "until_s": until.map(Seconds::from) })
         }

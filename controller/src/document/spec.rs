@@ -48,6 +48,8 @@ pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec,
         deadline: view.deadline_s.map(Millis::from),
         digest: u128::from_le_bytes(low),
         service: view.service.as_ref().map(|s| service(at, s)).transpose()?,
+        batch: view.batch_key.clone(),
+        within: view.within.map(|w| w.0),
         ..JobSpec::default()
     })
 }

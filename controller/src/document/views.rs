@@ -5,6 +5,7 @@
 
 use super::reason::ReasonView;
 use super::seconds::Seconds;
+use super::within::WithinView;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -121,6 +122,12 @@ pub struct JobView {
     /// GPU models that will do. Empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
+    /// How close together its workers go, such as `rack`, or `{"prefer": "rack"}`. Default: as they fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<WithinView>,
+    /// Jobs of one queue and shape with the same key run one after the other on the same capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_key: Option<String>,
     /// Whether it may run on spot. Default: yes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<bool>,

@@ -7,6 +7,7 @@ use super::seconds::Seconds;
 use super::views::{
     Capacity, JobPhase, JobView, NodePhaseView, NodeView, OfferingView, QueueView, QuotaView, ServiceView, Summary,
 };
+use super::within::WithinView;
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::Outcome;
 use forebay_engine::engine::Engine;
@@ -111,6 +112,8 @@ pub fn job_view(engine: &Engine, job: &Job, spec: &JobSpec) -> JobView {
         cpu_milli: above_zero(each.cpu.0),
         mem_mib: above_zero(each.mem.0),
         models: spec.models.clone(),
+        within: spec.within.map(WithinView),
+        batch_key: spec.batch.clone(),
         spot: (!spec.spot).then_some(false),
         shares: Some(spec.shares),
         checkpoint_every_s: spec.checkpoint.map(|c| c.every.into()),

@@ -4,6 +4,7 @@
 
 use super::envelope::unix_ms;
 use super::{RejectCode, Rejected};
+use crate::policy::units::{Time, UnitError};
 use forebay_engine::units::{Mib, Millis, Span};
 use serde_json::{Map, Value};
 
@@ -12,9 +13,6 @@ pub(super) struct At<'a> {
     pub value: &'a Value,
     path: String,
 }
-
-/// The longest span that is taken: a hundred years, so that sums stay far from overflow.
-const MOST_SPAN_MS: u64 = 100 * 366 * 86_400_000;
 
 /// A piece of what was sent, escaped and cut.
 pub(super) fn shown(text: &str) -> String {
@@ -118,11 +116,14 @@ impl<'a> At<'a> {
         whole.checked_add(format!("{part:0<3}").parse().map_err(|_| wrong())?).ok_or_else(wrong)
     }
 
-    /// A length of time such as `10m`, `1h30m`, `90s`.
+    /// A length of time such as `10m`, `1h30m`, `90s`: as in a policy.
     pub fn span(&self) -> Result<Span, Rejected> {
-        let remedy = "write a time with its unit, such as 90s, 15m, 9h or 7d";
-        let text = self.value.as_str().ok_or_else(|| self.bad("has no unit of time", remedy))?;
-        span(text).ok_or_else(|| self.bad("is not a length of time", remedy))
+        let text = self.value.as_str().ok_or_else(|| {
+            self.bad("has no unit of time", "write a time with its unit, such as `90s`, `15m`, `8h` or `7d`")
+        })?;
+        let time: Time =
+            text.parse().map_err(|e: UnitError| Rejected::new(RejectCode::BadValue, self.path(), e.to_string()))?;
+        Ok(time.0)
     }
 
     /// Memory such as `900GiB`.
@@ -146,32 +147,6 @@ impl<'a> At<'a> {
         let fields = self.value.as_object().into_iter().flatten();
         fields.filter(|(name, _)| !known.contains(&name.as_str())).map(|(name, _)| self.join(name)).collect()
     }
-}
-
-fn span(text: &str) -> Option<Span> {
-    let mut rest = text.trim();
-    let mut total = 0u64;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
-        let n: u64 = rest[..digits].parse().ok()?;
-        let tail = rest[digits..].trim_start();
-        let end = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
-        let unit = match &tail[..end] {
-            "ms" => 1,
-            "s" => 1000,
-            "m" | "min" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            "w" => 7 * 86_400_000,
-            _ => return None,
-        };
-        total = total.checked_add(n.checked_mul(unit)?)?;
-        rest = tail[end..].trim_start();
-    }
-    (total <= MOST_SPAN_MS).then_some(Span(total))
 }
 
 fn mib(text: &str) -> Option<Mib> {

@@ -10,7 +10,9 @@
 use super::envelope::Envelope;
 use super::look::At;
 use super::{Caller, Rejected, canonical, run, service};
-use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
+use crate::document::within::known;
+use crate::policy::mig;
+use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Level, Retry, Within, WorkerAsk};
 use forebay_engine::units::{Mib, MilliCpu, Span};
 use serde_json::{Map, Value};
 
@@ -21,7 +23,7 @@ const MOST_WORKERS: u32 = 100_000;
 const MOST_GPUS: u64 = 64;
 
 /// Fields of `data` that are read here. What else there is, is carried along.
-const READ: [&str; 15] = [
+const READ: [&str; 16] = [
     "queue",
     "gang",
     "sharing",
@@ -37,10 +39,11 @@ const READ: [&str; 15] = [
     "spot",
     "restart",
     "service",
+    "batchKey",
 ];
 
 /// Fields that are known and only carried along.
-const CARRIED: [&str; 6] = ["run", "labels", "batchKey", "simulation", "kind", "user"];
+const CARRIED: [&str; 5] = ["run", "labels", "simulation", "kind", "user"];
 
 /// The queue of a job that names none and that no route sends anywhere.
 pub(super) const DEFAULT_QUEUE: &str = "default";
@@ -59,6 +62,7 @@ pub(super) fn job(
     }
     let gang_at = data.need("gang", "say what it needs, such as {\"workers\":1,\"each\":{\"gpus\":1}}")?;
     let (gang, models) = gang(&gang_at, warnings)?;
+    let within = gang_at.get("within").map(|at| within(&at)).transpose()?;
     let shared = sharing(&data, &gang)?;
     let serves = service::read(&data)?;
     let spot = match serves {
@@ -98,6 +102,8 @@ pub(super) fn job(
         digest: canonical::digest(fields, &["simulation", "rerun"]),
         rerun: data.get("rerun").map(|at| at.flag()).transpose()?.unwrap_or(false),
         run: carried(fields),
+        batch: text("batchKey", 253)?,
+        within,
         ..JobSpec::default()
     })
 }
@@ -121,6 +127,9 @@ fn gang(at: &At<'_>, warnings: &mut Vec<String>) -> Result<(Gang, Vec<String>), 
     };
     let (each, models) = each(&each_at, warnings)?;
     if let Some(gpus) = at.get("gpus") {
+        if let Some(slice) = each_at.get("mig") {
+            return Err(slice.bad("is part of a GPU, but `gang.gpus` asks for whole ones", "give `workers` instead"));
+        }
         if at.get("workers").is_some() {
             return Err(gpus.bad(
                 "and `workers` exclude each other",
@@ -145,17 +154,32 @@ fn gang(at: &At<'_>, warnings: &mut Vec<String>) -> Result<(Gang, Vec<String>), 
     Ok((Gang::Workers { min, max, each }, models))
 }
 
+/// How close together the workers go: a level, or one that is preferred.
+fn within(at: &At<'_>) -> Result<Within, Rejected> {
+    let (word, required) = if at.value.is_object() {
+        (at.need("prefer", &known())?, false)
+    } else {
+        (At::under(at.value, at.path()), true)
+    };
+    let level = word.value.as_str().and_then(Level::named);
+    level.map(|level| Within { level, required }).ok_or_else(|| word.bad("is not a level of the topology", &known()))
+}
+
 fn each(at: &At<'_>, warnings: &mut Vec<String>) -> Result<(WorkerAsk, Vec<String>), Rejected> {
-    for path in at.unknown(&["gpus", "share", "gpuMilli", "models", "cpu", "memory", "gpuMemory"]) {
+    for path in at.unknown(&["gpus", "share", "gpuMilli", "mig", "models", "cpu", "memory", "gpuMemory"]) {
         warnings.push(format!("`{path}` is not a field that is known here; it is carried along and has no effect"));
     }
-    let (gpus, share) = gpus(at)?;
+    let slice = slice(at)?;
+    let (gpus, share) = match slice {
+        Some((share, _)) => (1, share),
+        None => gpus(at)?,
+    };
     let cpu = at.get("cpu").map(|c| c.thousandths()).transpose()?.unwrap_or(0);
     let memory = |name: &str| at.get(name).map(|m| m.memory()).transpose();
     let ask = WorkerAsk {
         gpus,
         share,
-        gpu_mem: memory("gpuMemory")?.unwrap_or(Mib(0)),
+        gpu_mem: slice.map(|(_, mem)| mem).or(memory("gpuMemory")?).unwrap_or(Mib(0)),
         cpu: MilliCpu(cpu),
         mem: memory("memory")?.unwrap_or(Mib(0)),
     };
@@ -170,6 +194,22 @@ fn each(at: &At<'_>, warnings: &mut Vec<String>) -> Result<(WorkerAsk, Vec<Strin
         }
     }
     Ok((ask, models))
+}
+
+/// One slice of a partitioned GPU, `mig: 3g.40gb`: its share of the GPU and the memory that it has on any model.
+fn slice(at: &At<'_>) -> Result<Option<(u16, Mib)>, Rejected> {
+    let Some(field) = at.get("mig") else { return Ok(None) };
+    let least = field.value.as_str().and_then(mig::least).ok_or_else(|| {
+        field.bad("is not a MIG profile that is known", &format!("write one of {}", mig::all_profiles().join(", ")))
+    })?;
+    let whole = |gpus: &At<'_>| gpus.thousandths().is_ok_and(|n| n == 1000);
+    let other = ["gpus", "share", "gpuMilli", "gpuMemory"].into_iter().filter_map(|name| at.get(name));
+    match other.into_iter().find(|o| !(o.path().ends_with(".gpus") && whole(o))) {
+        Some(other) => {
+            Err(other.bad("and `mig` say the same", "write one of them: a profile names its share and memory"))
+        }
+        None => Ok(Some(least)),
+    }
 }
 
 /// GPUs and the share of each: `gpus: 8`, `gpus: 0.25`, or `gpus: 1` with `share: 0.25` or `gpuMilli: 250`.
@@ -206,7 +246,8 @@ fn gpus(at: &At<'_>) -> Result<(u16, u16), Rejected> {
 
 /// Whether it shares GPUs. A share of a GPU is a consent in itself, unless the job says otherwise.
 fn sharing(data: &At<'_>, gang: &Gang) -> Result<bool, Rejected> {
-    let part = matches!(gang, Gang::Workers { each, .. } if each.share < 1000);
+    let slice = data.get("gang").and_then(|g| g.get("each")).is_some_and(|each| each.get("mig").is_some());
+    let part = slice || matches!(gang, Gang::Workers { each, .. } if each.share < 1000);
     let Some(at) = data.get("sharing") else { return Ok(part) };
     match at.text()? {
         "shared" => Ok(true),
@@ -266,10 +307,8 @@ fn positive(at: &At<'_>) -> Result<Span, Rejected> {
 fn carried(fields: &Map<String, Value>) -> Vec<u8> {
     let mut kept: Map<String, Value> =
         fields.iter().filter(|(name, _)| !READ.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
-    for (field, part) in [("checkpoint", "uri"), ("gang", "within")] {
-        if let Some(value) = fields.get(field).and_then(|f| f.get(part)) {
-            kept.insert(format!("{field}.{part}"), value.clone());
-        }
+    if let Some(uri) = fields.get("checkpoint").and_then(|f| f.get("uri")) {
+        kept.insert("checkpoint.uri".to_owned(), uri.clone());
     }
     if kept.is_empty() { Vec::new() } else { canonical::text(&Value::Object(kept)).into_bytes() }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use forebay_engine::ids::{Attempt, JobId};
-use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Service, WorkerAsk};
+use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Level, Service, Within, WorkerAsk};
 use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
 use serde_json::json;
 
@@ -49,6 +49,8 @@ fn the_designs_example_is_taken_in_full() {
     assert_eq!((spec.expected, spec.max_run), (Some(Span::mins(540)), Some(Span::mins(1200))));
     assert_eq!(spec.deadline, Some(Millis(1_795_327_200_000)));
     assert_eq!((spec.spot, spec.shares, spec.rerun), (true, false, false));
+    assert_eq!(spec.batch.as_deref(), Some("resnet"));
+    assert_eq!(spec.within, Some(Within { level: Level::Zone, required: true }));
     let carried: Value = serde_json::from_slice(&spec.run).unwrap();
     assert_eq!((&carried["run"]["image"], &carried["labels"]["team"]), (&json!("reg/r@sha256:ab"), &json!("vision")));
     assert_eq!(carried["checkpoint.uri"], "s3://ckpt/resnet-0412/");
@@ -86,6 +88,13 @@ fn gangs_can_be_written_in_several_ways() {
         gang(json!({"workers": {"min": 3}, "each": {"gpus": 1}})).gang,
         Gang::Workers { min: 3, max: 3, .. }
     ));
+    let slice = gang(json!({"each": {"mig": "3g.40gb"}}));
+    assert_eq!(share(&slice), (1, 428, true));
+    // What any GPU with that profile has for it, which is a little less than its name says.
+    assert!(matches!(slice.gang, Gang::Workers { each, .. } if each.gpu_mem == Mib(40_192)));
+    assert_eq!(share(&gang(json!({"each": {"mig": "7g.80gb", "gpus": 1}}))), (1, 1000, true));
+    let near = gang(json!({"workers": 2, "each": {"gpus": 4}, "within": {"prefer": "rack"}}));
+    assert_eq!(near.within, Some(Within { level: Level::Rack, required: false }));
     let memory = gang(json!({"each": {"gpus": 1, "gpuMemory": "16GiB", "memory": "1.5GiB"}})).gang;
     assert!(matches!(memory, Gang::Workers { each, .. } if each.gpu_mem == Mib(16 << 10) && each.mem == Mib(1536)));
 }
@@ -94,7 +103,7 @@ fn gangs_can_be_written_in_several_ways() {
 fn what_is_wrong_is_said_with_its_path_and_a_remedy() {
     use RejectCode::{BadValue, Inline, Missing};
     let ok = json!({"workers": 1, "each": {"gpus": 1}});
-    let cases: [(Value, RejectCode, &str, &str); 34] = [
+    let cases: [(Value, RejectCode, &str, &str); 46] = [
         (json!({}), Missing, "data.gang", "say what it needs"),
         (json!({"gang": 3}), BadValue, "data.gang", "not an object"),
         (json!({"gang": {"workers": 0, "each": {"gpus": 1}}}), BadValue, "data.gang.workers", "from 1 to"),
@@ -129,8 +138,40 @@ fn what_is_wrong_is_said_with_its_path_and_a_remedy() {
             "data.checkpoint.every",
             "longer",
         ),
-        (json!({"gang": ok, "expectedRun": 9}), BadValue, "data.expectedRun", "9h"),
-        (json!({"gang": ok, "maxRun": "9 parsecs"}), BadValue, "data.maxRun", "9h"),
+        (json!({"gang": ok, "expectedRun": 9}), BadValue, "data.expectedRun", "`8h`"),
+        (json!({"gang": ok, "maxRun": "9 parsecs"}), BadValue, "data.maxRun", "the unit `parsecs` is not known"),
+        (json!({"gang": ok, "maxRun": "9"}), BadValue, "data.maxRun", "write `9s`, `9m` or `9h`"),
+        (json!({"gang": ok, "batchKey": ""}), BadValue, "data.batchKey", "write a name"),
+        (
+            json!({"gang": {"each": {"gpus": 1}, "within": "shelf"}}),
+            BadValue,
+            "data.gang.within",
+            "zone, rack, node, nvlink, numa",
+        ),
+        (json!({"gang": {"each": {"gpus": 1}, "within": 3}}), BadValue, "data.gang.within", "zone, rack"),
+        (
+            json!({"gang": {"each": {"gpus": 1}, "within": {"prefer": "aisle"}}}),
+            BadValue,
+            "data.gang.within.prefer",
+            "zone, rack",
+        ),
+        (json!({"gang": {"each": {"gpus": 1}, "within": {}}}), Missing, "data.gang.within.prefer", "zone, rack"),
+        (json!({"gang": {"each": {"mig": "5g.5gb"}}}), BadValue, "data.gang.each.mig", "1g.5gb"),
+        (json!({"gang": {"each": {"mig": "1g.5gb", "gpus": 2}}}), BadValue, "data.gang.each.gpus", "one of them"),
+        (json!({"gang": {"each": {"mig": "1g.5gb", "share": 0.5}}}), BadValue, "data.gang.each.share", "one of them"),
+        (
+            json!({"gang": {"each": {"mig": "1g.5gb", "gpuMemory": "5GiB"}}}),
+            BadValue,
+            "data.gang.each.gpuMemory",
+            "one of them",
+        ),
+        (json!({"gang": {"gpus": 4, "each": {"mig": "1g.5gb"}}}), BadValue, "data.gang.each.mig", "give `workers`"),
+        (
+            json!({"gang": {"each": {"mig": "1g.5gb"}}, "sharing": "exclusive"}),
+            BadValue,
+            "data.sharing",
+            "write shared",
+        ),
         (json!({"gang": ok, "deadline": "tomorrow"}), BadValue, "data.deadline", "RFC 3339"),
         (json!({"gang": ok, "queue": "a//b"}), BadValue, "data.queue", "research/vision"),
         (json!({"gang": ok, "priority": 1e9}), BadValue, "data.priority", "whole number"),

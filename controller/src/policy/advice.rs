@@ -1,14 +1,12 @@
-//! Advice: what a policy says that this version does not enforce, and what is allowed but unwise.
+//! Advice: what is allowed but unwise.
 //!
-//! Nothing is dropped silently: a field that parses and is not acted on has its line in [`NOT_ENFORCED`].
 //! Never: refuses; what cannot be is a fault and belongs to `check`.
 
 use super::check::Stock;
 use super::fault::listed;
-use super::tree::{Node, Value};
-use super::units::Gpus;
-use super::words::KeepReady;
-use super::written::{Buys, Written};
+use super::tree::Node;
+use super::units::{Gpus, Time};
+use super::written::{Buys, Queue, WhenLate, Written};
 use super::{Compiled, check};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::policy::{Policy, Pool};
@@ -24,24 +22,6 @@ pub struct Advice {
     pub text: String,
 }
 
-/// Paths that are read and checked, but not acted on by this version. `*` is any one step.
-const NOT_ENFORCED: [&[&str]; 10] = [
-    &["tiers", "*", "minShare"],
-    &["queues", "*", "weight"],
-    &["queues", "*", "budget"],
-    &["queues", "*", "start", "within"],
-    &["queues", "*", "start", "whenLate"],
-    &["pools", "*", "network", "efa"],
-    &["pools", "*", "network", "placement"],
-    &["pools", "*", "keepReady", "*", "when"],
-    &["pools", "*", "keepReady", "*", "zone"],
-    &["fairness", "halfLife"],
-];
-
-/// Values that say what happens anyway, so there is nothing to warn about.
-const HOLDS_ANYWAY: [(&str, &str); 4] =
-    [("weight", "1"), ("whenLate", "wait"), ("efa", "false"), ("placement", "none")];
-
 /// All advice about a policy that compiled, in the order of the file.
 pub(super) fn advise(
     tree: &Node,
@@ -51,23 +31,13 @@ pub(super) fn advise(
     stock: &[Stock],
 ) -> Vec<Advice> {
     let mut lints = Lints { tree, out: Vec::new() };
-    for path in NOT_ENFORCED {
-        lints.not_enforced(tree, path, &mut Vec::new());
-    }
     lints.unbounded(written);
     lints.pools(filled, policy, stock);
     lints.queues(filled, policy);
+    lints.tiers(filled);
+    lints.starts(filled, policy, stock);
     lints.out.sort_by_key(|a| a.line);
     lints.out
-}
-
-/// Whether the value at this path, or one that it is a part of, is read but not acted on, and says something else than what happens anyway.
-pub(super) fn is_idle(path: &[&str], node: &Node) -> bool {
-    let same =
-        |pattern: &&[&str]| pattern.len() <= path.len() && pattern.iter().zip(path).all(|(p, s)| *p == "*" || p == s);
-    let last = path.last().copied().unwrap_or_default();
-    let anyway = matches!(&node.value, Value::Scalar { text, .. } if HOLDS_ANYWAY.contains(&(last, text)));
-    NOT_ENFORCED.iter().any(same) && !anyway && node.value != Value::Null
 }
 
 struct Lints<'a> {
@@ -78,37 +48,6 @@ struct Lints<'a> {
 impl Lints<'_> {
     fn say(&mut self, path: &[&str], text: String) {
         self.out.push(Advice { line: self.tree.key_pos(path).line, text });
-    }
-
-    fn not_enforced<'t>(&mut self, node: &'t Node, pattern: &[&str], path: &mut Vec<&'t str>) {
-        let Some((step, rest)) = pattern.split_first() else {
-            if is_idle(path, node) {
-                self.say(path, format!("`{}` is accepted but not enforced by this version", path.join(".")));
-            }
-            return;
-        };
-        match &node.value {
-            Value::Map(entries) => {
-                for entry in entries.iter().filter(|e| *step == "*" || e.key == *step) {
-                    path.push(&entry.key);
-                    self.not_enforced(&entry.value, rest, path);
-                    path.pop();
-                }
-            }
-            // A schedule's lines are told once each, under the list's own name.
-            Value::List(items) if *step == "*" => {
-                items.iter().filter_map(|i| Some((i, rest.first()?))).for_each(|(item, field)| {
-                    if let Some((_, pos)) = item.child(field) {
-                        let text = format!(
-                            "`{}[].{field}` is accepted but not enforced by this version: the line is not in force",
-                            path.join(".")
-                        );
-                        self.out.push(Advice { line: pos.line, text });
-                    }
-                })
-            }
-            _ => {}
-        }
     }
 
     fn unbounded(&mut self, written: &Written) {
@@ -139,21 +78,18 @@ impl Lints<'_> {
                 );
                 self.say(&["pools", name, "spot", "maxPrice"], text);
             }
-            if let Some(sharing) = written.sharing
-                && let Some(smallest) = sharing.smallest
-                && u32::from(sharing.time_slices) * u32::from(smallest.0) > 1000
+            if let Some(sharing) = &written.sharing
+                && let (Some(slices), Some(smallest)) = (sharing.time_slices, sharing.smallest)
+                && u32::from(slices) * u32::from(smallest.0) > 1000
             {
                 let fit = 1000 / u32::from(smallest.0.max(1));
-                let text = format!(
-                    "pool `{name}` allows {} jobs a GPU, but shares of {smallest} leave room for {fit}",
-                    sharing.time_slices
-                );
+                let text =
+                    format!("pool `{name}` allows {slices} jobs a GPU, but shares of {smallest} leave room for {fit}");
                 self.say(&["pools", name, "sharing"], text);
             }
-            if let Some(KeepReady::Always(nodes)) = written.keep_ready.as_ref().filter(|k| **k != KeepReady::Always(0))
-            {
-                let text =
-                    format!("pool `{name}` keeps {} for ever: it never drains to zero", count(*nodes as usize, "node"));
+            if pool.keep_ready > 0 {
+                let kept = count(pool.keep_ready as usize, "node");
+                let text = format!("pool `{name}` keeps {kept} for ever: it never drains to zero");
                 self.say(&["pools", name, "keepReady"], text);
             }
             if pool.ceiling.nodes == Some(0) {
@@ -241,6 +177,70 @@ impl Lints<'_> {
             }
         }
     }
+
+    /// A share that nothing is bought for.
+    fn tiers(&mut self, filled: &Written) {
+        for (name, tier) in filled.tiers.iter().flatten() {
+            if let Some(share) = tier.min_share.filter(|s| s.0 > 0 && tier.buys == Some(Buys::Nothing)) {
+                let text = format!(
+                    "tier `{name}` is promised {share} of the GPUs in use, but nothing is bought for it: it gets that part of what others leave idle only"
+                );
+                self.say(&["tiers", name, "minShare"], text);
+            }
+        }
+    }
+
+    /// Start targets that nothing can meet, and what is to happen then but cannot.
+    fn starts(&mut self, filled: &Written, policy: &Policy, stock: &[Stock]) {
+        for (path, queue) in
+            filled.queues.iter().flatten().filter(|(path, _)| self.tree.has(&["queues", path, "start"]))
+        {
+            let Some(start) = queue.start else { continue };
+            let buys = queue.tier.as_ref().and_then(|t| filled.tiers.as_ref()?.get(t)?.buys);
+            if let Some(boot) = quickest_boot(filled, queue, policy, stock).filter(|boot| *boot > start.within) {
+                let text = format!(
+                    "queue `{path}` wants starts within {}, but no node of its pools boots in less than {boot}: only what is there already can be in time; `keepReady` keeps nodes",
+                    start.within
+                );
+                self.say(&["queues", path, "start"], text);
+            }
+            if buys == Some(Buys::Spot) && start.when_late == Some(WhenLate::Reject) {
+                let text = format!(
+                    "queue `{path}` rejects its jobs after {} and its tier buys spot only: a spell without spot rejects them all",
+                    start.within
+                );
+                self.say(&["queues", path, "start"], text);
+            }
+            let pools = filled.pools.iter().flatten().zip(stock);
+            let mut own = pools.filter(|((name, _), _)| queue.pools.iter().flatten().any(|p| p == *name));
+            let rescues = start.when_late == Some(WhenLate::BuyOnDemand);
+            if rescues && !own.any(|((_, pool), stock)| check::can_hold_on_demand(pool, filled.limits, stock)) {
+                let text =
+                    format!("queue `{path}` is to get on-demand nodes when late, but none of its pools may hold one");
+                self.say(&["queues", path, "start"], text);
+            }
+        }
+    }
+}
+
+/// How soon a node of a queue's pools can be there; `None` where one may be there already, or none ever is.
+fn quickest_boot(filled: &Written, queue: &Queue, policy: &Policy, stock: &[Stock]) -> Option<Time> {
+    let pools = filled.pools.iter().flatten().zip(&policy.pools).zip(stock);
+    let own = pools.filter(|(((name, _), _), _)| queue.pools.iter().flatten().any(|p| p == *name));
+    let mut quickest = None;
+    for ((_, pool), stock) in own {
+        if keeps(pool) {
+            return None;
+        }
+        let boot = stock.offerings.iter().map(|o| o.boot).min();
+        quickest = quickest.into_iter().chain(boot).min();
+    }
+    quickest.map(Time)
+}
+
+/// Whether a pool keeps nodes ready, always or at times.
+fn keeps(pool: &Pool) -> bool {
+    pool.keep_ready > 0 || pool.floors.iter().any(|f| f.nodes > 0)
 }
 
 /// Whether a queue or one below it may use the pool.

@@ -2,16 +2,16 @@
 //!
 //! Never: refuses anything. What cannot be compiled was refused by `check`.
 
-use super::check::{Stock, total};
+use super::check::{Stock, partitions, total};
 use super::defaults::{default_tier, parent};
 use super::units::{Bound, Gpus};
-use super::words::{Drain, KeepReady, UndeclaredQueues, Under};
+use super::words::{Drain, KeepReady, Ready, TimeZone, UndeclaredQueues, Under};
 use super::written::{self, Written};
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::policy::{
-    self as engine, Buys, Ceiling, Consolidation, Fairness, Lifecycle, Network, Policy, Pool, QueueRule, QuotaLimit,
-    QuotaNode, Sharing, Tier, Undeclared,
+    self as engine, Buys, Ceiling, Consolidation, Fairness, Floor, Lifecycle, Network, Policy, Pool, QueueRule,
+    QuotaLimit, QuotaNode, Sharing, Tier, Undeclared,
 };
 use forebay_engine::units::{MilliGpu, Span};
 use indexmap::IndexMap;
@@ -42,8 +42,8 @@ pub fn build(filled: &Written, stock: &[Stock]) -> Policy {
             .pools
             .iter()
             .flatten()
-            .zip(of_pool)
-            .map(|((name, pool), offerings)| compiled_pool(name, pool, offerings))
+            .zip(of_pool.into_iter().zip(stock))
+            .map(|((name, pool), (offerings, stock))| compiled_pool(name, pool, offerings, stock))
             .collect(),
         offerings,
         consolidation: consolidation(filled),
@@ -246,8 +246,12 @@ fn budget(written: written::Budget) -> engine::Budget {
 
 fn fairness(filled: &Written) -> Fairness {
     let base = Fairness::default();
-    let half_life = filled.fairness.and_then(|f| f.half_life).map_or(base.half_life, |t| t.0);
-    Fairness { half_life, ..base }
+    let written = filled.fairness.unwrap_or_default();
+    Fairness {
+        half_life: written.half_life.map_or(base.half_life, |t| t.0),
+        ageing: written.ageing.map(|t| t.0),
+        ..base
+    }
 }
 
 fn ceiling(written: Option<written::Ceiling>) -> Ceiling {
@@ -275,30 +279,36 @@ fn offerings(stock: &[Stock]) -> (Vec<Offering>, Vec<Vec<u32>>) {
     (all, of_pool)
 }
 
-fn compiled_pool(name: &str, pool: &written::Pool, offerings: Vec<u32>) -> Pool {
-    // Lines of a schedule with hours are not in force in this version, and `advice` says so.
-    let keep_ready = match &pool.keep_ready {
-        None => 0,
-        Some(KeepReady::Always(nodes)) => *nodes,
-        Some(KeepReady::Scheduled(lines)) => {
-            lines.iter().filter(|l| l.when.is_none()).map(|l| l.nodes).max().unwrap_or(0)
-        }
+fn compiled_pool(name: &str, pool: &written::Pool, offerings: Vec<u32>, stock: &Stock) -> Pool {
+    let lines = match &pool.keep_ready {
+        Some(KeepReady::Scheduled(lines)) => lines.as_slice(),
+        _ => &[],
     };
+    let always = lines.iter().filter(|l| l.when.is_none()).map(|l| l.nodes).max().unwrap_or(0);
+    let sharing = pool.sharing.clone().unwrap_or_default();
     Pool {
         name: name.to_owned(),
         offerings,
         ceiling: ceiling(pool.ceiling),
-        keep_ready,
+        keep_ready: if let Some(KeepReady::Always(nodes)) = pool.keep_ready { nodes } else { always },
+        floors: lines.iter().filter_map(floor).collect(),
         drain: match pool.drain {
             Some(Drain::After(time)) => engine::Drain::After(time.0),
             Some(Drain::Auto) | None => engine::Drain::Auto,
         },
-        sharing: pool
-            .sharing
-            .map(|s| Sharing { time_slices: s.time_slices, smallest: s.smallest.map_or(1000, |p| p.0) }),
+        sharing: sharing
+            .time_slices
+            .map(|time_slices| Sharing { time_slices, smallest: sharing.smallest.map_or(1000, |p| p.0) }),
+        layouts: partitions(sharing.mig.as_deref().unwrap_or_default(), stock),
         network: network(pool.network),
-        ..Pool::default()
     }
+}
+
+/// A line with hours. Lines without any hold always, and are a number.
+fn floor(line: &Ready) -> Option<Floor> {
+    let hours = line.when.as_ref()?;
+    let offsets = line.zone.as_ref().map(TimeZone::offsets).unwrap_or_default();
+    Some(Floor { nodes: line.nodes, days: hours.days, from: hours.from, to: hours.to, offsets })
 }
 
 fn network(written: Option<written::Network>) -> Network {

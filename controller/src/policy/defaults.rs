@@ -6,7 +6,8 @@ use super::units::{Bound, Factor, Percent, Time};
 use super::words::{Drain, InstanceTypes, KeepReady, UndeclaredQueues};
 use super::written::*;
 use forebay_engine::policy::{
-    Consolidation as EngineConsolidation, Lifecycle as EngineLifecycle, OnLinger as EngineOnLinger,
+    Consolidation as EngineConsolidation, Fairness as EngineFairness, Lifecycle as EngineLifecycle,
+    OnLinger as EngineOnLinger,
 };
 use forebay_engine::units::{MilliGpu, Span};
 use indexmap::IndexMap;
@@ -65,7 +66,7 @@ pub fn filled(written: &Written) -> Written {
     let moves = u16::try_from(engine.moves_per_hour).unwrap_or(1000);
     consolidation.moves_per_hour.get_or_insert(Percent(moves));
     consolidation.every.get_or_insert(Time(engine.every));
-    out.fairness.get_or_insert_default().half_life.get_or_insert(Time(Span::mins(7 * 24 * 60)));
+    out.fairness.get_or_insert_default().half_life.get_or_insert(Time(EngineFairness::default().half_life));
     fill_lifecycle(out.lifecycle.get_or_insert_default());
     out
 }
@@ -123,9 +124,11 @@ fn fill_pool(pool: &mut Pool) {
     pool.keep_ready.get_or_insert(KeepReady::Always(0));
     pool.drain.get_or_insert(Drain::Auto);
     pool.spot.get_or_insert_default().max_price.get_or_insert(Percent(1000));
-    if let Some(sharing) = &mut pool.sharing {
+    if let Some(sharing) = &mut pool.sharing
+        && let Some(slices) = sharing.time_slices
+    {
         // An even slice, rounded up to a whole thousandth; none when there are no slices, which `check` refuses.
-        let even = 1000u16.checked_div(sharing.time_slices).map_or(0, |_| 1000u16.div_ceil(sharing.time_slices));
+        let even = 1000u16.checked_div(slices).map_or(0, |_| 1000u16.div_ceil(slices));
         sharing.smallest.get_or_insert(Percent(even));
     }
 }

@@ -34,7 +34,7 @@ pub fn explain(filled: &Written, source: &Node) -> String {
     out
 }
 
-/// Notes by line: for each scalar or list whose path the source does not have, or that this version does not act on.
+/// Notes by line: for each scalar or list whose path the source does not have.
 fn annotate<'t>(node: &'t Node, source: &Node, path: &mut Vec<&'t str>, notes: &mut BTreeMap<usize, String>) {
     let Value::Map(entries) = &node.value else {
         return;
@@ -44,13 +44,9 @@ fn annotate<'t>(node: &'t Node, source: &Node, path: &mut Vec<&'t str>, notes: &
         match &entry.value.value {
             Value::Map(inner) if !inner.is_empty() => annotate(&entry.value, source, path, notes),
             _ => {
-                let said = if source.has(path) { None } else { Some(note(source, path)) };
-                let idle =
-                    super::advice::is_idle(path, &entry.value).then(|| "not enforced by this version".to_owned());
-                let notes_here: Vec<String> = said.into_iter().chain(idle).collect();
-                if !notes_here.is_empty() {
+                if !source.has(path) {
                     let line = usize::try_from(entry.key_pos.line).unwrap_or(0);
-                    notes.insert(line, notes_here.join("; "));
+                    notes.insert(line, note(source, path));
                 }
             }
         }

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Every error names file, line and column, shows the line and says what to do; as many as can be found come at once.
-//! Never: reads a file, asks a cloud, panics on any bytes, or drops a field silently: what parses but is not enforced by
-//! this version becomes an [`Advice`].
+//! Never: reads a file, asks a cloud, panics on any bytes, or reads a field that nothing acts on.
 
 mod advice;
 mod catalogue;
@@ -18,6 +17,7 @@ mod decode;
 mod defaults;
 mod explain;
 mod fault;
+pub mod mig;
 mod routes;
 mod schema;
 mod tree;
@@ -42,7 +42,7 @@ pub struct Compiled {
     pub policy: Policy,
     /// Which queue a job goes to, asked at intake.
     pub routes: Routes,
-    /// What is accepted but not enforced, or allowed but unwise, in the order of the file.
+    /// What is allowed but unwise, in the order of the file.
     pub advice: Vec<Advice>,
     /// As written.
     pub written: Written,

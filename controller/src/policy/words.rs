@@ -6,6 +6,7 @@
 use super::fault::shown;
 use super::units::Time;
 use super::written::Quota;
+use forebay_engine::units::Millis;
 use indexmap::IndexMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -50,6 +51,7 @@ pub enum Drain {
     After(Time),
 }
 
+/// A time idle, after which a node is given back.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "`auto`, or a map such as `{after: 5m}`")]
 struct After {
@@ -93,11 +95,17 @@ pub struct Ready {
     pub zone: Option<TimeZone>,
 }
 
-/// Days and hours of a week, such as `Mon-Fri 09:00-18:00`.
+/// Days and hours of a week, such as `Mon-Fri 09:00-18:00`. Hours that end before they begin end on the next day.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hours {
     /// As written.
     text: String,
+    /// Bit 0 is Monday.
+    pub days: u8,
+    /// From this minute of the day.
+    pub from: u16,
+    /// Up to this minute; at or before `from`: of the next day.
+    pub to: u16,
 }
 
 /// An IANA time zone.
@@ -148,28 +156,84 @@ two_shapes!(InstanceTypes, "`any`, or a list such as `[g5.xlarge, g6.*]`",
     word: |w| (w == "any").then_some(InstanceTypes::Any), list: String => InstanceTypes::Listed);
 two_shapes!(KeepReady, "a number of nodes, or a list such as `[{nodes: 2, when: Mon-Fri 09:00-18:00}]`",
     word: |w| w.parse().ok().map(KeepReady::Always), list: Ready => KeepReady::Scheduled);
-two_shapes!(Hours, "days and hours such as `Mon-Fri 09:00-18:00`", word: |w| is_hours(w).then(|| Hours { text: w.to_owned() }));
+two_shapes!(Hours, "days and hours such as `Mon-Fri 09:00-18:00`", word: hours);
 two_shapes!(TimeZone, "an IANA time zone such as `Europe/Berlin`", word: |w| {
-    jiff::tz::TimeZone::get(w).is_ok().then(|| TimeZone(w.to_owned()))
+    zones().get(w).is_ok().then(|| TimeZone(w.to_owned()))
 });
 
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// `Mon-Fri 09:00-18:00`, `Sat,Sun 10:00-12:00`, `22:00-06:00`, `Mon-Fri`.
-fn is_hours(text: &str) -> bool {
-    let day = |d: &str| DAYS.contains(&d);
-    let days =
-        |t: &str| t.split(',').all(|part| part.split_once('-').map_or_else(|| day(part), |(a, b)| day(a) && day(b)));
-    let time = |t: &str| {
-        let number = |n: &str, below: u8| n.len() == 2 && n.parse::<u8>().is_ok_and(|n| n < below);
-        t == "24:00" || t.split_once(':').is_some_and(|(h, m)| number(h, 24) && number(m, 60))
-    };
-    let hours = |t: &str| t.split_once('-').is_some_and(|(a, b)| a != b && a != "24:00" && time(a) && time(b));
+/// `Mon-Fri 09:00-18:00`, `Sat,Sun 10:00-12:00`, `22:00-06:00`, `Mon-Fri`, `Fri-Mon`.
+fn hours(text: &str) -> Option<Hours> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    match words[..] {
-        [one] => days(one) || hours(one),
-        [first, second] => days(first) && hours(second),
-        _ => false,
+    let (days, (from, to)) = match words[..] {
+        [one] => match days(one) {
+            Some(days) => (days, (0, MINUTES)),
+            None => (EVERY_DAY, minutes(one)?),
+        },
+        [first, second] => (days(first)?, minutes(second)?),
+        _ => return None,
+    };
+    Some(Hours { text: text.to_owned(), days, from, to })
+}
+
+/// Minutes of a day.
+const MINUTES: u16 = 24 * 60;
+const EVERY_DAY: u8 = 0b111_1111;
+
+/// Days and ranges of days with commas between them, as bits. A range may go round the week.
+fn days(text: &str) -> Option<u8> {
+    let day = |name: &str| DAYS.iter().position(|d| *d == name);
+    let mut bits = 0u8;
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (day(first)?, day(last)?);
+        let length = (last + 7 - first) % 7;
+        (0..=length).for_each(|n| bits |= 1 << ((first + n) % 7));
+    }
+    Some(bits)
+}
+
+/// `09:00-18:00` in minutes. The same time twice is neither nothing nor a day, so it is refused.
+fn minutes(text: &str) -> Option<(u16, u16)> {
+    let number = |n: &str, below: u16| n.parse::<u16>().ok().filter(|v| n.len() == 2 && *v < below);
+    let time = |t: &str| match t.split_once(':')? {
+        ("24", "00") => Some(MINUTES),
+        (hours, minutes) => Some(number(hours, 24)? * 60 + number(minutes, 60)?),
+    };
+    let (from, to) = text.split_once('-')?;
+    let (from, to) = (time(from)?, time(to)?);
+    (from != to && from < MINUTES).then_some((from, to))
+}
+
+/// The time zones that come with the program: the same on every machine, whatever its own files say.
+fn zones() -> &'static jiff::tz::TimeZoneDatabase {
+    static ZONES: std::sync::LazyLock<jiff::tz::TimeZoneDatabase> =
+        std::sync::LazyLock::new(jiff::tz::TimeZoneDatabase::bundled);
+    &ZONES
+}
+
+impl TimeZone {
+    /// Local time less UTC in seconds, each from its instant on: from 1970 to the end of 2060. Empty where it is always UTC.
+    ///
+    /// The last one holds ever after. A table, because the engine knows no time zones and must agree with itself on every machine.
+    #[must_use]
+    pub fn offsets(&self) -> Vec<(Millis, i32)> {
+        /// 2061-01-01 in seconds since 1970.
+        const LAST: i64 = 2_871_763_200;
+        let Ok(zone) = zones().get(&self.0) else {
+            return Vec::new();
+        };
+        let epoch = jiff::Timestamp::UNIX_EPOCH;
+        let mut out = vec![(Millis(0), zone.to_offset(epoch).seconds())];
+        for change in zone.following(epoch).take_while(|t| t.timestamp().as_second() < LAST) {
+            let seconds = change.offset().seconds();
+            let at = Millis(u64::try_from(change.timestamp().as_millisecond()).unwrap_or(0));
+            if out.last().is_some_and(|(_, before)| *before != seconds) {
+                out.push((at, seconds));
+            }
+        }
+        if out == [(Millis(0), 0)] { Vec::new() } else { out }
     }
 }
 
@@ -257,3 +321,39 @@ schema!(
     "TimeZone",
     |_g| json_schema!({"type": "string", "description": "an IANA time zone, such as `Europe/Berlin`"})
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_and_hours_are_bits_and_minutes() {
+        let read = |text: &str| hours(text).map(|h| (h.days, h.from, h.to));
+        assert_eq!(read("Mon-Fri 09:00-18:00"), Some((0b001_1111, 540, 1080)));
+        assert_eq!(read("Sat,Sun 10:00-24:00"), Some((0b110_0000, 600, 1440)));
+        assert_eq!(read("22:00-06:30"), Some((0b111_1111, 1320, 390)));
+        assert_eq!(read("Sun"), Some((0b100_0000, 0, 1440)));
+        assert_eq!(read("Fri-Mon,Wed"), Some((0b111_0101, 0, 1440)));
+        for wrong in
+            ["", "weekdays", "Mon 9:00-18:00", "09:00-09:00", "24:00-06:00", "Mon-", "Mon 09:00-18:60", "Mon Tue 1"]
+        {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    /// Known changes of the clock: summer time in Europe since 1980, at 01:00 UTC on the last Sundays of March and October since 1996.
+    #[test]
+    fn offsets_follow_the_zones_clock() {
+        let berlin = TimeZone("Europe/Berlin".to_owned()).offsets();
+        assert_eq!(berlin.first(), Some(&(Millis(0), 3600)));
+        assert!(berlin.is_sorted_by_key(|(at, _)| *at));
+        let at = |ms: u64| berlin.iter().rev().find(|(from, _)| from.0 <= ms).map(|(_, s)| *s);
+        let march = 1_774_746_000_000; // 2026-03-29T01:00Z
+        let october = 1_792_890_000_000; // 2026-10-25T01:00Z
+        assert_eq!((at(march - 1), at(march)), (Some(3600), Some(7200)));
+        assert_eq!((at(october - 1), at(october)), (Some(7200), Some(3600)));
+        assert_eq!(berlin.len(), 1 + 2 * 81, "two changes a year, 1980 to 2060");
+        assert_eq!(TimeZone("UTC".to_owned()).offsets(), []);
+        assert_eq!(TimeZone("Asia/Kolkata".to_owned()).offsets(), [(Millis(0), 19_800)]);
+    }
+}

@@ -1,8 +1,10 @@
-//! What is written is found: every file in docs/ is linked, every link leads somewhere, every policy is introduced.
+//! What is written is found: every file in docs/ is linked, every link leads somewhere, every policy is introduced, and the page of the
+//! policy's fields says what the schema says.
 
 use std::collections::BTreeSet;
 
 use super::{File, Finding, extension};
+use crate::page;
 
 /// Checks the Markdown files and the ready-made policies against each other.
 pub fn check(files: &[File]) -> Vec<Finding> {
@@ -36,7 +38,22 @@ pub fn check(files: &[File]) -> Vec<Finding> {
         }
     }
     findings.extend(policies_without_introduction(files));
+    findings.extend(stale_page(files));
     findings
+}
+
+/// The page of the policy's fields against the committed schema.
+fn stale_page(files: &[File]) -> Option<Finding> {
+    let schema = files.iter().find(|file| file.path == "policies/schema/policy.json")?;
+    let fresh = serde_json::from_str(&schema.text).ok().and_then(|schema| page::render(&schema))?;
+    match files.iter().find(|file| file.path == page::PATH) {
+        Some(page) if page.text == fresh => None,
+        Some(page) => {
+            let same = page.text.lines().zip(fresh.lines()).take_while(|(old, new)| old == new).count();
+            Some(Finding::new(page, same + 1, "differs from the policy's schema; run `cargo xtask schema`"))
+        }
+        None => Some(Finding::new(schema, 0, format!("has no page {}; run `cargo xtask schema`", page::PATH))),
+    }
 }
 
 fn policies_without_introduction(files: &[File]) -> Vec<Finding> {
@@ -131,5 +148,14 @@ mod tests {
             shown(&check(&files)),
             ["policies/README.md: does not name `teams.yaml`; say in a line whom it is for"]
         );
+    }
+    #[test]
+    fn the_page_of_the_fields_is_the_schemas() {
+        let schema = || file("policies/schema/policy.json", r#"{"$defs":{},"description":"d"}"#);
+        let page = page::render(&serde_json::from_str(&schema().text).unwrap()).unwrap();
+        assert!(stale_page(&[schema(), file(page::PATH, &page)]).is_none());
+        let stale = stale_page(&[schema(), file(page::PATH, "# The policy, field by field\nold\n")]).unwrap();
+        assert_eq!(stale.to_string(), "docs/POLICY.md:2: differs from the policy's schema; run `cargo xtask schema`");
+        assert!(stale_page(&[schema()]).unwrap().to_string().contains("has no page"));
     }
 }

@@ -34,6 +34,12 @@ impl Check<'_> {
         self.at_least(&["consolidation", "every"], every, Span::mins(1));
         let half_life = self.written.fairness.and_then(|f| f.half_life);
         self.at_least(&["fairness", "halfLife"], half_life, Span::mins(1));
+        let ageing = self.written.fairness.and_then(|f| f.ageing);
+        self.at_least(&["fairness", "ageing"], ageing, Span::mins(1));
+        if written.max_residency_over_compute.is_some_and(|f| f.0 == 0) {
+            let what = "a service would be scaled to zero as soon as its model is loaded";
+            self.at(&["lifecycle", "maxResidencyOverCompute"], what, "write 1 or more, or leave it out for never");
+        }
         for (path, queue) in self.written.queues.iter().flatten() {
             let within = queue.start.map(|s| s.within);
             self.at_least(&["queues", path, "start", "within"], within, second);

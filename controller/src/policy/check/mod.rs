@@ -1,7 +1,7 @@
 //! What a policy means, and whether that can be: every rule beyond the type of a single field, with the place of each fault.
 //!
 //! ```text
-//! names -> tiers -> pools -> lifecycle -> queues -> quota tree -> undeclared queues -> routes -> reach (can each queue start anything?)
+//! names -> tiers -> pools -> lifecycle -> queues -> budgets -> quota tree -> undeclared queues -> routes -> reach (can each queue start anything?)
 //! ```
 //!
 //! Never: advises (that is `advice`), compiles, or stops at the first fault.
@@ -11,6 +11,8 @@ mod pools;
 mod queues;
 mod quota;
 mod reach;
+mod sharing;
+mod targets;
 mod tiers;
 
 use super::catalogue::Catalogue;
@@ -21,6 +23,8 @@ use cel::Program;
 
 pub use pools::Stock;
 pub use quota::total;
+pub use sharing::partitions;
+pub use targets::can_hold_on_demand;
 
 /// Longest name of a tier or pool, and of one segment of a queue's path: they become metric labels and pod names.
 const MAX_NAME: usize = 63;
@@ -49,6 +53,7 @@ pub fn check(tree: &Node, written: &Written, filled: &Written, catalogue: &Catal
     let stock = check.pools();
     check.lifecycle(&stock);
     check.queues();
+    check.budgets(&stock);
     check.quota_tree();
     check.undeclared();
     let routes = check.routes();

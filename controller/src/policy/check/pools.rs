@@ -1,4 +1,4 @@
-//! Pools: types and zones that exist, ceilings above floors, sharing that adds up, one bid for one offering.
+//! Pools: types and zones that exist, ceilings above floors, schedules that say something, one bid for one offering.
 //!
 //! Never: looks at queues.
 
@@ -6,7 +6,7 @@ use super::super::catalogue::offering;
 use super::super::fault::{meant, nearest, shown};
 use super::super::units::PerHour;
 use super::super::words::{InstanceTypes, KeepReady};
-use super::super::written::{Buys, Ceiling, Pool};
+use super::super::written::{Buys, Ceiling, Pool, WhenLate};
 use super::{Check, MAX_POOLS, NAME_RULE, is_name};
 use forebay_engine::catalog::{CapacityType, Offering};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +22,6 @@ pub struct Stock {
 
 /// GPUs on a node at most; the engine's bound.
 const MAX_NODE_GPUS: u32 = 64;
-/// Slices of a GPU at most: an NVIDIA device plugin's `replicas` beyond this only thrash.
-const MAX_SLICES: u16 = 64;
 
 impl Check<'_> {
     pub(super) fn pools(&mut self) -> Vec<Stock> {
@@ -62,12 +60,13 @@ impl Check<'_> {
         }
         self.instance_types(name, pool);
         self.zones(name, pool);
-        self.sharing(name, pool);
         if pool.spot.and_then(|s| s.max_price).is_some_and(|p| p.0 == 0) {
             let what = format!("pool `{name}` bids 0 % for spot and can never get any");
             self.at(&["pools", name, "spot", "maxPrice"], what, "raise it, or use tiers that buy on-demand");
         }
+        self.schedule(name, pool);
         let stock = self.stock(pool);
+        self.sharing(name, pool, &stock);
         self.floor_fits(name, pool, &stock);
         stock
     }
@@ -128,27 +127,15 @@ impl Check<'_> {
         }
     }
 
-    fn sharing(&mut self, name: &str, pool: &Pool) {
-        let Some(sharing) = pool.sharing else { return };
-        if sharing.time_slices == 0 || sharing.time_slices > MAX_SLICES {
-            let what = format!("{} jobs on one GPU cannot be", sharing.time_slices);
-            self.at(&["pools", name, "sharing", "timeSlices"], what, format!("write a number from 1 to {MAX_SLICES}"));
-        } else if sharing.smallest.is_some_and(|s| s.0 == 0) {
-            self.at(
-                &["pools", name, "sharing", "smallest"],
-                "a share of 0 % is no share",
-                "write the smallest useful share, such as `10 %`",
-            );
-        }
-    }
-
     /// All offerings of a pool. What no tier would ever buy is left out.
     fn stock(&self, pool: &Pool) -> Stock {
         let buys = |wanted: &[Buys]| {
             self.filled.tiers.as_ref().into_iter().flatten().any(|(_, t)| t.buys.is_some_and(|b| wanted.contains(&b)))
         };
         let spot = buys(&[Buys::Spot, Buys::SpotThenOnDemand]);
-        let on_demand = buys(&[Buys::OnDemand, Buys::SpotThenOnDemand]);
+        let late = self.filled.queues.iter().flatten().filter_map(|(_, q)| q.start?.when_late);
+        let rescues = late.into_iter().any(|w| w == WhenLate::BuyOnDemand);
+        let on_demand = rescues || buys(&[Buys::OnDemand, Buys::SpotThenOnDemand]);
         let bid = pool.spot.and_then(|s| s.max_price).map_or(1000, |p| p.0);
         let types = pool.instance_types.clone().unwrap_or(InstanceTypes::Any);
         let zones = pool.zones.as_deref().unwrap_or(self.catalogue.zones());
@@ -168,6 +155,16 @@ impl Check<'_> {
             }
         }
         stock
+    }
+
+    /// A time zone without hours says nothing.
+    fn schedule(&mut self, name: &str, pool: &Pool) {
+        let Some(KeepReady::Scheduled(lines)) = &pool.keep_ready else { return };
+        for (at, _) in lines.iter().enumerate().filter(|(_, l)| l.zone.is_some() && l.when.is_none()) {
+            let what = format!("pool `{name}` names a time zone, but no hours in it");
+            let place = at.to_string();
+            self.at(&["pools", name, "keepReady", &place, "zone"], what, "add `when:`, such as `Mon-Fri 09:00-18:00`");
+        }
     }
 
     fn floor_fits(&mut self, name: &str, pool: &Pool, stock: &Stock) {

@@ -78,6 +78,10 @@ impl Check<'_> {
                 "name who may submit, or leave `submitters` out for anyone who may submit at all",
             );
         }
+        if queue.weight.is_some_and(|w| w.0 == 0) {
+            let what = format!("queue `{}` has a weight of 0: it would get nothing of what is free", shown(path));
+            self.at(&["queues", path, "weight"], what, "write more than 0, such as `0.1`");
+        }
         if let Some(quota) = &queue.quota {
             self.quotas(quota, &["queues", path, "quota"], path, parent(path).is_some());
         }

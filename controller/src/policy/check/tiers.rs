@@ -1,8 +1,9 @@
-//! Tiers: priorities, who may stop whom, run times.
+//! Tiers: priorities, who may stop whom, run times, shares that they are promised.
 //!
 //! Never: looks at queues.
 
 use super::super::fault::{meant, shown};
+use super::super::units::Percent;
 use super::{Check, MAX_TIERS, NAME_RULE, is_name};
 
 impl Check<'_> {
@@ -24,6 +25,7 @@ impl Check<'_> {
                 "merge some of them",
             );
         }
+        self.min_shares();
         for (name, tier) in tiers {
             if !is_name(name) {
                 self.at_key(&["tiers", name], format!("`{}` cannot be a tier's name", shown(name)), NAME_RULE);
@@ -59,5 +61,17 @@ impl Check<'_> {
                 self.at(&["tiers", name, "maxRunWhileOthersWait"], what, "make it at least as long as minRun");
             }
         }
+    }
+
+    /// What tiers are promised of all GPUs cannot be more than there are.
+    fn min_shares(&mut self) {
+        let shares = self.written.tiers.iter().flatten().filter_map(|(name, t)| Some((name, t.min_share?)));
+        let promised: Vec<(&String, Percent)> = shares.filter(|(_, share)| share.0 > 0).collect();
+        let sum = promised.iter().fold(0u64, |sum, (_, share)| sum + u64::from(share.0));
+        let Some((last, _)) = promised.last().filter(|_| sum > 1000) else { return };
+        let parts: Vec<String> = promised.iter().map(|(name, share)| format!("`{}` {share}", shown(name))).collect();
+        let what =
+            format!("the tiers are promised {}.{} % of all GPUs together ({})", sum / 10, sum % 10, parts.join(", "));
+        self.at(&["tiers", last, "minShare"], what, "lower some of them: together they may be 100 % at most");
     }
 }

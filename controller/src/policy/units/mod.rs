@@ -4,10 +4,12 @@
 //! Never: floats, a bare number where a unit is needed. A fault is "what is wrong; what to write instead".
 
 mod amounts;
+mod layout;
 mod money;
 mod time;
 
 pub use amounts::{Bound, Factor, Gpus, Memory, Percent};
+pub use layout::Layout;
 pub use money::{Money, PerHour};
 pub use time::Time;
 
@@ -154,6 +156,12 @@ mod tests {
         reads::<Gpus>(&[("64", "64"), ("0.5", "0.5"), ("0.125", "0.125")]);
         reads::<Bound>(&[("all", "all"), ("16", "16"), ("0.5", "0.5")]);
         reads::<Factor>(&[("2", "2"), ("1.5", "1.5"), ("0", "0")]);
+        reads::<Layout>(&[
+            ("7 x 1g.10gb", "7 x 1g.10gb"),
+            ("3g.40gb+3g.40gb", "2 x 3g.40gb"),
+            ("3g.40gb + 2x2g.20gb", "3g.40gb + 2 x 2g.20gb"),
+            (" whole ", "whole"),
+        ]);
     }
 
     #[test]
@@ -175,5 +183,17 @@ mod tests {
         refuses::<Gpus>(&["", "-1", "0.0005", "1.", ".5", "all", "1e3", "999999999999"]);
         refuses::<Bound>(&["none", "-1"]);
         refuses::<Factor>(&["", "-1", "two", "1.23456", "9999999999"]);
+        refuses::<Layout>(&[
+            "",
+            "half",
+            "1g",
+            "1g.10gb+me",
+            "0 x 1g.10gb",
+            "9 x 1g.5gb",
+            "x 1g.5gb",
+            "1g.5gb +",
+            "7",
+            "1g.5GB",
+        ]);
     }
 }

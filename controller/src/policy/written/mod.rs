@@ -49,7 +49,7 @@ pub struct Written {
     /// When running work is moved to save money.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consolidation: Option<Consolidation>,
-    /// How past use counts between queues.
+    /// How waiting and past use count in the order. They order free capacity; nothing is stopped for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fairness: Option<Fairness>,
     /// When runs are warned, stopped, given up.
@@ -286,13 +286,16 @@ pub struct Consolidation {
     pub every: Option<Time>,
 }
 
-/// How past use counts between queues.
+/// How waiting and past use count in the order. They order free capacity; nothing is stopped for them.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{halfLife: 7d}`")]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{halfLife: 7d, ageing: 1h}`")]
 pub struct Fairness {
     /// After this time past use counts half. Default: `7d`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub half_life: Option<Time>,
+    /// Within a queue, waiting for so long counts as one point of priority. Default: never, priority is strict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ageing: Option<Time>,
 }
 
 /// When runs are warned, stopped, given up.

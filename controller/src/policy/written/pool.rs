@@ -3,7 +3,7 @@
 //! Never: checks that a type or a zone exists (that is `check`).
 
 use super::Ceiling;
-use crate::policy::units::Percent;
+use crate::policy::units::{Layout, Percent};
 use crate::policy::words::{Drain, InstanceTypes, KeepReady};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub struct Pool {
     /// When an idle node is given back: `auto` (as long as buying it back would take), or `{after: 5m}`. Default: `auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drain>,
-    /// GPU sharing. Default: one job a GPU.
+    /// GPU sharing, by time slices or by partitions (MIG). Default: one job a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
     /// How spot is bought.
@@ -42,19 +42,24 @@ pub struct Pool {
     pub network: Option<Network>,
 }
 
-/// GPU sharing by time slices; jobs must consent to it too.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+/// GPU sharing: either by time slices or by partitions. Jobs must consent to it too.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(
     rename_all = "camelCase",
     deny_unknown_fields,
-    expecting = "sharing rules such as `{timeSlices: 4, smallest: 25 %}`"
+    expecting = "sharing rules such as `{timeSlices: 4, smallest: 25 %}` or `{mig: [7 x 1g.10gb]}`"
 )]
 pub struct Sharing {
-    /// Jobs on one GPU at most.
-    pub time_slices: u16,
-    /// The smallest share; smaller asks are rounded up to it. Default: an even slice.
+    /// Time slices: jobs on one GPU at most. They share its memory and are not isolated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_slices: Option<u16>,
+    /// The smallest share by time slices; smaller asks are rounded up to it. Default: an even slice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smallest: Option<Percent>,
+    /// Partitions (MIG), instead of time slices: isolated slices, one worker in each. In order of preference; a node gets one of
+    /// them when it is bought and keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig: Option<Vec<Layout>>,
 }
 
 /// How spot is bought.

@@ -1,0 +1,208 @@
+//! docs/POLICY.md: every field of a policy with its default, from the JSON Schema, which comes from the comments of the fields.
+//!
+//! ```text
+//! written/*.rs (comments) -> forebay schema policy -> policies/schema/policy.json -> docs/POLICY.md
+//! ```
+//!
+//! Never written by hand, and never stale: `cargo xtask schema` writes it, tidy compares it.
+
+use std::collections::VecDeque;
+
+use serde_json::{Map, Value};
+
+/// Where the page lies, from the root.
+pub const PATH: &str = "docs/POLICY.md";
+
+/// What stands above the fields.
+const HEAD: &str = "\
+# The policy, field by field
+
+Start from one of the [ready-made policies](../policies/README.md), which explain themselves; this page is for looking things up.
+`forebay check P.yaml --explain` prints a policy with every default filled in. This page is made from the schema by
+`cargo xtask schema`: to change a line, change the comment of the field in `controller/src/policy/written/`.
+
+`*` in a path stands for a name of your own, `[]` for each line of a list. Values carry their unit: `15m`, `2500 USD/h`, `25 %`.
+";
+
+/// The page for a schema. `None` where it is not a policy's.
+#[must_use]
+pub fn render(schema: &Value) -> Option<String> {
+    let defs = schema.get("$defs")?.as_object()?;
+    let mut page = Page { defs, open: VecDeque::new(), seen: Vec::new() };
+    let mut out = HEAD.to_owned();
+    page.section("", schema, &mut out);
+    while let Some((path, name)) = page.open.pop_front() {
+        page.section(&path, defs.get(&name)?, &mut out);
+    }
+    Some(out)
+}
+
+struct Page<'a> {
+    defs: &'a Map<String, Value>,
+    /// Maps that are still to be told: where they stand first, and their names in the schema.
+    open: VecDeque<(String, String)>,
+    /// All that have a place on the page.
+    seen: Vec<(String, String)>,
+}
+
+impl Page<'_> {
+    /// One map with its fields.
+    fn section(&mut self, path: &str, schema: &Value, out: &mut String) {
+        let title = if path.is_empty() { "The file".to_owned() } else { format!("`{path}`") };
+        let what = text(schema, "description");
+        out.push_str(&format!(
+            "\n## {title}\n\n{what}\n\n| field | value | default | meaning |\n| --- | --- | --- | --- |\n"
+        ));
+        let needed: Vec<&str> =
+            schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let fields = schema.get("properties").and_then(Value::as_object);
+        for (name, field) in fields.into_iter().flatten() {
+            let at = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            let value = self.value(&at, field);
+            let (meaning, default) = meaning(text(field, "description"));
+            let default = match default {
+                _ if needed.contains(&name.as_str()) => "required".to_owned(),
+                Some(default) => default,
+                None if value.starts_with("a map") => "that of its fields".to_owned(),
+                None => "none".to_owned(),
+            };
+            out.push_str(&format!("| `{name}` | {} | {} | {} |\n", cell(&value), cell(&default), cell(&meaning)));
+        }
+    }
+
+    /// What may stand in a field, in words. Maps are put on the list of what is to be told.
+    fn value(&mut self, path: &str, schema: &Value) -> String {
+        if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next()) {
+            return self.named(path, name);
+        }
+        for choice in ["anyOf", "oneOf"] {
+            if let Some(options) = schema.get(choice).and_then(Value::as_array) {
+                let some = options.iter().filter(|o| text(o, "type") != "null");
+                let words: Vec<String> = some.map(|o| self.value(path, o)).collect();
+                return words.join(" or ");
+            }
+        }
+        if let Some(only) = schema.get("const").and_then(Value::as_str) {
+            return format!("`{only}`");
+        }
+        if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+            let words: Vec<String> = words.iter().filter_map(Value::as_str).map(|w| format!("`{w}`")).collect();
+            return words.join(" or ");
+        }
+        let types = schema.get("type");
+        let is = |kind: &str| match types {
+            Some(Value::Array(several)) => several.iter().any(|t| t == kind),
+            Some(one) => one == kind,
+            None => false,
+        };
+        if let Some(items) = schema.get("items").filter(|_| is("array")) {
+            return format!("a list: {}", self.value(&format!("{path}[]"), items));
+        }
+        if let Some(entries) = schema.get("additionalProperties").filter(|a| is("object") && a.is_object()) {
+            return format!("by name: {}", self.value(&format!("{path}.*"), entries));
+        }
+        let word = if is("integer") {
+            "a whole number"
+        } else if is("boolean") {
+            "`true` or `false`"
+        } else {
+            "text"
+        };
+        word.to_owned()
+    }
+
+    fn named(&mut self, path: &str, name: &str) -> String {
+        let Some(def) = self.defs.get(name) else { return "text".to_owned() };
+        if def.get("properties").is_some() {
+            let first = match self.seen.iter().find(|(_, n)| n == name) {
+                Some((first, _)) => first.clone(),
+                None => {
+                    self.seen.push((path.to_owned(), name.to_owned()));
+                    self.open.push_back((path.to_owned(), name.to_owned()));
+                    path.to_owned()
+                }
+            };
+            return format!("a map, [`{first}`](#{})", anchor(&first));
+        }
+        if let Some(options) = def.get("oneOf").and_then(Value::as_array)
+            && options.iter().all(|o| o.get("const").is_some())
+        {
+            let said = |o: &Value| match text(o, "description") {
+                // The only word that there is needs no meaning.
+                _ if options.len() == 1 => format!("`{}`", text(o, "const")),
+                "" => format!("`{}`", text(o, "const")),
+                what => format!("`{}`: {}", text(o, "const"), what.trim_end_matches('.')),
+            };
+            return options.iter().map(said).collect::<Vec<_>>().join("<br>");
+        }
+        // A text with a unit says best itself what it is.
+        if def.get("type").is_some() && def.get("enum").is_none() {
+            return text(def, "description").to_owned();
+        }
+        self.value(path, def)
+    }
+}
+
+/// `What it is. Default: x.` in two.
+fn meaning(description: &str) -> (String, Option<String>) {
+    match description.split_once("Default: ") {
+        Some((what, default)) => (what.trim().to_owned(), Some(default.trim().trim_end_matches('.').to_owned())),
+        None => (description.to_owned(), None),
+    }
+}
+
+fn text<'a>(schema: &'a Value, key: &str) -> &'a str {
+    schema.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A table's cell: one line, no bar that is not the table's own.
+fn cell(text: &str) -> String {
+    text.replace('\n', " ").replace('|', "\\|")
+}
+
+/// The anchor that Markdown gives a heading of this path.
+fn anchor(path: &str) -> String {
+    path.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect::<String>().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_map_is_told_once_with_its_fields_and_defaults() {
+        let schema = json!({
+            "description": "A policy.",
+            "properties": {
+                "kind": {"$ref": "#/$defs/Kind", "description": "Always `Policy`."},
+                "limits": {"anyOf": [{"$ref": "#/$defs/Ceiling"}, {"type": "null"}], "description": "Hard bounds."},
+                "pools": {"type": ["object", "null"], "additionalProperties": {"$ref": "#/$defs/Pool"}, "description": "What can be bought. Default: one."}
+            },
+            "required": ["kind"],
+            "$defs": {
+                "Kind": {"oneOf": [{"const": "Policy", "type": "string", "description": "A policy."}]},
+                "Ceiling": {"description": "A bound.", "properties": {"nodes": {"type": ["integer", "null"], "description": "Nodes | all."}}},
+                "Pool": {"description": "A pool.", "properties": {
+                    "ceiling": {"$ref": "#/$defs/Ceiling", "description": "Its own."},
+                    "types": {"type": "array", "items": {"type": "string"}, "description": "Names. Default: `any`."}
+                }}
+            }
+        });
+        let page = render(&schema).unwrap();
+        let fields = page.split_once("\n## The file\n").unwrap().1;
+        for line in [
+            "| `kind` | `Policy` | required | Always `Policy`. |",
+            "| `limits` | a map, [`limits`](#limits) | that of its fields | Hard bounds. |",
+            "| `pools` | by name: a map, [`pools.*`](#pools) | one | What can be bought. |",
+            "## `limits`\n\nA bound.",
+            "| `nodes` | a whole number | none | Nodes \\| all. |",
+            "## `pools.*`\n\nA pool.",
+            "| `ceiling` | a map, [`limits`](#limits) | that of its fields | Its own. |",
+            "| `types` | a list: text | `any` | Names. |",
+        ] {
+            assert!(fields.contains(line), "{line}\nis not in\n{page}");
+        }
+        assert_eq!(page.matches("## `limits`").count(), 1);
+    }
+}
