@@ -3,6 +3,8 @@
 //!
 //! Never: read from a file.
 
+pub(crate) mod features;
+
 use std::collections::BTreeMap;
 
 use forebay_engine::catalog::{CapacityType, Offering};
@@ -101,12 +103,12 @@ fn rule(quota: QuotaId, tier: TierId, pools: Vec<PoolId>) -> QueueRule {
 /// The queues of a random policy. A workload may also name others, which it declares or rejects.
 pub const QUEUES: [&str; 4] = ["org/a", "org/b", "org/c", "low"];
 
-/// A small random policy: two or three tiers, a cohort with quotas that lend and borrow, one or two pools with tight
-/// ceilings, sharing now and then.
+/// A small random policy: three tiers, a cohort with quotas that lend and borrow, one or two pools with tight ceilings, and
+/// each feature that a policy can name in one of ten at least.
 #[must_use]
 pub fn random(seed: u64) -> Policy {
     let pick = |nth: u64, bound: u64| below(draw(seed, Draw::Made, 1, nth), bound);
-    let zones: &[&str] = if pick(0, 2) == 0 { &["za"] } else { &["za", "zb"] };
+    let zones: &[&str] = [&["za"][..], &["za", "zb"], &["za", "zb", "zc"]][index(pick(0, 3))];
     let kinds: [&[&str]; 3] = [&["g4dn.xlarge"], &["g4dn.12xlarge"], &["g4dn.xlarge", "g4dn.metal"]];
     let first = offerings(kinds[index(pick(1, 3))], zones);
     let second = offerings(&["g5.xlarge", "g5.12xlarge"], zones);
@@ -134,7 +136,7 @@ pub fn random(seed: u64) -> Policy {
         made.push(pool(1, split, all.len()));
     }
     let ids: Vec<PoolId> = (0..made.len()).map(|i| PoolId(u16::try_from(i).unwrap_or(0))).collect();
-    Policy {
+    let mut policy = Policy {
         name: format!("random-{seed}"),
         limits: Ceiling { nodes: Some(u32::try_from(3 + pick(3, 10)).unwrap_or(3)), ..Ceiling::default() },
         tiers: tiers(&pick),
@@ -153,7 +155,9 @@ pub fn random(seed: u64) -> Policy {
             every: Span::mins(1 + pick(501, 15)),
         },
         ..Policy::default()
-    }
+    };
+    features::add(&mut policy, seed);
+    policy
 }
 
 fn index(n: u64) -> usize {
@@ -233,6 +237,15 @@ mod tests {
                 assert!(rule.quota.ix() < policy.quotas.len() && rule.tier.ix() < policy.tiers.len());
                 assert!(!rule.pools.is_empty() && rule.pools.iter().all(|p| p.ix() < policy.pools.len()));
             }
+        }
+    }
+
+    #[test]
+    fn each_feature_is_in_one_random_policy_of_ten_at_least() {
+        let policies: Vec<_> = (0..200).map(random).collect();
+        for (name, named) in super::features::NAMED {
+            let count = policies.iter().filter(|policy| named(policy)).count();
+            assert!(count >= 20, "{name}: {count} of 200");
         }
     }
 

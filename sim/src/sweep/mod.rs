@@ -9,14 +9,16 @@
 
 mod checks;
 mod harness;
+mod tally;
 mod workload;
 
 use std::fmt;
 
 use crate::faults::FaultTally;
+pub use tally::Tally;
 
 /// What one seed, or many, went through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Seeds.
     pub seeds: u64,
@@ -62,6 +64,8 @@ pub struct SweepReport {
     pub found_by_list: u64,
     /// What went wrong on the way.
     pub faults: FaultTally,
+    /// Which features were named, and what of them was seen.
+    pub tally: Tally,
 }
 
 impl SweepReport {
@@ -99,6 +103,7 @@ impl SweepReport {
         for (sum, more) in fields {
             *sum += more;
         }
+        self.tally.add(&other.tally);
     }
 }
 
@@ -120,7 +125,8 @@ impl fmt::Display for SweepReport {
         write!(f, "messages {lost} lost, {twice} doubled, {late} late, ")?;
         writeln!(f, "{} stale lists, {} found by a list", self.stale_lists, self.found_by_list)?;
         let (taken, unwarned) = (self.reclaims, self.unwarned);
-        write!(f, "stops    {} preemptions, {taken} reclaims ({unwarned} without warning)", self.preemptions)
+        writeln!(f, "taken    {} preemptions, {taken} reclaims ({unwarned} without warning)", self.preemptions)?;
+        write!(f, "{}", self.tally)
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Never: a job that some policy could not reject; what becomes of it is the engine's business.
 
+pub(super) mod features;
+
 use forebay_engine::event::Event;
 use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
 use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
@@ -24,6 +26,16 @@ pub(super) struct Workload {
     pub inputs: Vec<Input>,
     /// The truth of each job, by subject.
     pub truths: Vec<(String, JobTruth)>,
+}
+
+impl Workload {
+    /// What is submitted.
+    pub fn specs(&self) -> impl Iterator<Item = &JobSpec> {
+        self.inputs.iter().filter_map(|input| match &input.event {
+            Event::JobSubmitted(spec) => Some(&**spec),
+            _ => None,
+        })
+    }
 }
 
 /// The tenant of all jobs.
@@ -59,8 +71,10 @@ pub(super) fn random(seed: u64) -> Workload {
 fn one(dice: &Dice, workload: &mut Workload) {
     let burst = dice.one_in(0, 3);
     let at = Millis(if burst { 1_800_000 + dice.roll(1, 5000) } else { dice.roll(1, 5_400_000) });
-    let spec = spec(dice);
-    workload.truths.push((spec.subject.clone(), truth(dice)));
+    let (mut spec, mut truth) = (spec(dice), truth(dice));
+    features::add(dice, at, &mut spec, &mut truth);
+    workload.truths.push((spec.subject.clone(), truth));
+    features::demand(dice, at, &spec, &mut |input| workload.inputs.push(input));
     let mut send = |at, event| workload.inputs.push(Input { at, event });
     if dice.one_in(2, 20) {
         let again = at + Span(dice.roll(3, 1_200_000));
@@ -172,6 +186,16 @@ fn truth(dice: &Dice) -> JobTruth {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_feature_is_in_one_workload_of_ten_at_least() {
+        let workloads: Vec<Workload> = (0..200).map(random).collect();
+        for (name, named) in features::NAMED {
+            let names = |workload: &&Workload| workload.specs().any(named);
+            let count = workloads.iter().filter(names).count();
+            assert!(count >= 20, "{name}: {count} of 200");
+        }
+    }
 
     #[test]
     fn workloads_are_in_order_and_come_again() {
