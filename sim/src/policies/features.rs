@@ -7,7 +7,6 @@
 //!
 //! Never: a floor that holds for ever, or a budget so large that it never matters.
 
-use forebay_engine::ids::QuotaId;
 use forebay_engine::policy::{
     Budget, Fairness, Floor, Layout, Lifecycle, Period, Policy, Pool, Slice, StartTarget, WhenLate, WhenSpent,
 };
@@ -235,9 +234,4 @@ fn late(policy: &Policy, when: WhenLate) -> bool {
 fn zones(policy: &Policy) -> usize {
     let zones: std::collections::BTreeSet<&str> = policy.offerings.iter().map(|o| o.zone.as_str()).collect();
     zones.len()
-}
-
-/// The nodes of the quota tree above one, itself first.
-pub(crate) fn upwards(policy: &Policy, from: QuotaId) -> impl Iterator<Item = QuotaId> + '_ {
-    std::iter::successors(Some(from), |id| policy.quotas.get(id.ix()).and_then(|q| q.parent))
 }
