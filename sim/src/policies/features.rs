@@ -8,7 +8,7 @@
 //! Never: a floor that holds for ever, or a budget so large that it never matters.
 
 use forebay_engine::policy::{
-    Budget, Fairness, Floor, Layout, Lifecycle, Period, Policy, Pool, Slice, StartTarget, WhenLate, WhenSpent,
+    Budget, Buys, Fairness, Floor, Layout, Lifecycle, Period, Policy, Pool, Slice, StartTarget, WhenLate, WhenSpent,
 };
 use forebay_engine::units::{Mib, Millis, Span};
 
@@ -51,8 +51,11 @@ fn fairness(policy: &mut Policy, pick: Pick<'_>) {
     }
 }
 
-/// A part for the lower tiers, and a longest run.
+/// A part for the lower tiers, a longest run, and a lowest tier that buys nothing.
 fn shares(policy: &mut Policy, pick: Pick<'_>) {
+    if let Some(lowest) = policy.tiers.last_mut().filter(|_| pick(5, 6) == 0) {
+        lowest.buys = Buys::Nothing;
+    }
     let share = |nth: u64| [100, 200, 300][index(pick(nth, 3))];
     for (nth, tier) in (0..).zip(&mut policy.tiers).skip(1) {
         if pick(10 * nth, 5) == 0 {
@@ -123,13 +126,14 @@ fn layouts(pool: &mut Pool, pick: Pick<'_>) {
     let slice = |profile: &str, share: u16, mem: u64| Slice { profile: profile.to_owned(), share, mem: Mib(mem) };
     let sevenths = Layout { slices: vec![slice("1g.2gb", 143, 2048); 7] };
     let halves = Layout { slices: vec![slice("3g.8gb", 500, 8192); 2] };
+    let whole = Layout { slices: Vec::new() };
     let mixed =
         Layout { slices: vec![slice("3g.8gb", 500, 8192), slice("2g.4gb", 286, 4096), slice("1g.2gb", 143, 2048)] };
     pool.sharing = None;
     pool.layouts = match pick(1, 4) {
         0 => vec![sevenths],
         1 => vec![halves, sevenths],
-        2 => vec![mixed],
+        2 => vec![mixed, whole],
         _ => vec![mixed, halves],
     };
 }
@@ -181,7 +185,8 @@ pub(crate) fn without_floors(policy: &Policy) -> Option<Policy> {
 pub(crate) type Named = (&'static str, fn(&Policy) -> bool);
 
 /// Every feature that a policy can name.
-pub(crate) const NAMED: [Named; 31] = [
+pub(crate) const NAMED: [Named; 32] = [
+    ("a tier that buys nothing", |p| p.tiers.iter().any(|t| t.buys == Buys::Nothing)),
     ("weights", |p| p.quotas.iter().any(|q| q.weight != 1000)),
     ("ageing", |p| p.fairness.ageing.is_some()),
     ("half-life", |p| p.fairness.half_life != Fairness::default().half_life),

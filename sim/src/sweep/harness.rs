@@ -292,7 +292,7 @@ impl Harness {
         }
         self.resumed = false;
         self.report.tally.batch(unsaved.batch(), &report);
-        self.checks.batch(unsaved.batch(), self.engine.state(), promised);
+        self.checks.batch(unsaved.batch(), &report, self.engine.state(), promised);
         let released = unsaved.saved();
         self.acknowledge(&events);
         if crash == Some(Crash::Unreleased) {

@@ -9,6 +9,7 @@
 
 mod checks;
 mod harness;
+mod promises;
 mod tally;
 mod workload;
 

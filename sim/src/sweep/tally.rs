@@ -120,12 +120,6 @@ impl Tally {
             }
         }
     }
-
-    /// In how many seeds a feature was named.
-    #[must_use]
-    pub fn seeds_naming(&self, feature: &str) -> u64 {
-        self.named.get(feature).copied().unwrap_or_default()
-    }
 }
 
 fn stop(cause: StopCause) -> &'static str {
