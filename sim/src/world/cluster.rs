@@ -53,6 +53,8 @@ pub(super) struct Cluster {
     ended: BTreeSet<(Millis, usize)>,
     on: BTreeMap<usize, BTreeSet<usize>>,
     used: BTreeMap<usize, Vec<Gpu>>,
+    /// Slices in use: instance, GPU, slice.
+    cut: BTreeSet<(usize, u64, u8)>,
     completions: BTreeMap<JobId, u32>,
     saved: BTreeMap<JobId, Span>,
     /// Rules that were broken since the world last looked.
@@ -66,6 +68,11 @@ pub(super) struct Cluster {
 struct Gpu {
     share: u32,
     mem: Mib,
+}
+
+/// What counts against the whole GPU. Shares of slices are rounded up, and may come to more than it has: each is held once instead.
+fn share_of(share: u16, slice: Option<u8>) -> u32 {
+    if slice.is_some() { 0 } else { u32::from(share) }
 }
 
 impl Cluster {
@@ -298,13 +305,16 @@ impl Cluster {
         for (instance, place) in places {
             let Some(instance) = *instance else { continue };
             let (count, size) = gpus(instance);
+            if place.slice.is_some_and(|slice| !self.cut.insert((instance, place.gpus, slice))) {
+                self.violations.push(format!("{job} {attempt}: a slice is given out twice: {place:?}"));
+            }
             let used = self.used.entry(instance).or_insert_with(|| vec![Gpu::default(); usize::from(count)]);
             for nth in (0..64).filter(|nth| place.gpus >> nth & 1 == 1) {
                 let Some(gpu) = used.get_mut(nth) else {
                     self.violations.push(format!("{job} {attempt}: {} has no GPU {nth}", place.node));
                     continue;
                 };
-                gpu.share += u32::from(place.share);
+                gpu.share += share_of(place.share, place.slice);
                 gpu.mem = Mib(gpu.mem.0.saturating_add(mem.0));
                 if gpu.share > 1000 {
                     self.violations.push(format!("{job} {attempt}: GPU {nth} of {} is given out twice", place.node));
@@ -549,7 +559,10 @@ impl Cluster {
         let Some(worker) = self.runs[ix].workers.get_mut(worker) else { return };
         let (Some(instance), true) = (worker.instance, worker.alive) else { return };
         worker.alive = false;
-        let (gpus, share) = (worker.gpus, u32::from(worker.share));
+        let (gpus, share) = (worker.gpus, share_of(worker.share, worker.slice));
+        if let Some(slice) = worker.slice {
+            self.cut.remove(&(instance, worker.gpus, slice));
+        }
         let run = &self.runs[ix];
         if let Some(used) = self.used.get_mut(&instance) {
             for (_, gpu) in used.iter_mut().enumerate().filter(|(nth, _)| gpus >> nth & 1 == 1) {

@@ -19,6 +19,7 @@ pub(super) struct Worker {
     pub node: NodeId,
     pub gpus: u64,
     pub share: u16,
+    pub slice: Option<u8>,
     pub alive: bool,
 }
 
@@ -113,6 +114,7 @@ impl Run {
             node: place.node,
             gpus: place.gpus,
             share: place.share,
+            slice: place.slice,
             alive: instance.is_some(),
         });
         let share = places.iter().fold(MilliGpu(0), |sum, (_, place)| sum + place.gpu_share());
