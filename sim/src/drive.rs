@@ -32,6 +32,8 @@ pub use interface::{Audit, Options, Outcome, Progress, SimError};
 const BEAT: Span = Span::mins(5);
 /// Batches between two snapshots of the memory journal.
 const SNAPSHOT_EVERY: usize = 4096;
+/// Full audits look at so many jobs for each batch at most, on average: they take a part of the time, not most of it.
+const AUDITED_JOBS_A_BATCH: u64 = 8;
 /// Batches without a job's end, after which the run counts as stuck: more than any trace of a million jobs needs between two.
 const MOST_PASSES_WITHOUT_AN_END: u64 = 2_000_000;
 /// Beats with nothing but beats and prices, while no run is under way: a week of them. Jobs that are open then wait for ever.
@@ -80,6 +82,7 @@ struct Tally {
     batches_at_end: u64,
     last_end: Millis,
     idle_beats: u64,
+    batches_at_audit: u64,
 }
 
 impl<'a> Drive<'a> {
@@ -264,13 +267,15 @@ impl<'a> Drive<'a> {
         self.batch(now, missing)
     }
 
-    fn audit(&self, now: Millis) -> Result<(), SimError> {
-        match self.options.audit {
-            Audit::Every(n) if self.tally.batches.is_multiple_of(n.max(1)) => {
-                stop_at(self.engine.audit(), self.tally.batches, now)
-            }
-            _ => Ok(()),
+    /// The full audit looks at every job that ever was: the more there are, the longer it is until the next one.
+    fn audit(&mut self, now: Millis) -> Result<(), SimError> {
+        let Audit::Every(n) = self.options.audit else { return Ok(()) };
+        let since = self.tally.batches - self.tally.batches_at_audit;
+        if since < n.max(1) || since < self.next_row as u64 / AUDITED_JOBS_A_BATCH {
+            return Ok(());
         }
+        self.tally.batches_at_audit = self.tally.batches;
+        stop_at(self.engine.audit(), self.tally.batches, now)
     }
 
     fn report(&mut self, now: Millis) {

@@ -3,15 +3,17 @@
 //!
 //! Never: read from a file.
 
+pub(crate) mod features;
+
 use std::collections::BTreeMap;
 
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
 use forebay_engine::policy::{
-    Budget, Buys, Ceiling, Consolidation, Drain, Fairness, Floor, Layout, Lifecycle, OnLinger, Period, Policy, Pool,
-    QueueRule, QuotaLimit, QuotaNode, Sharing, Slice, StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
+    Buys, Ceiling, Consolidation, Drain, Lifecycle, OnLinger, Policy, Pool, QueueRule, QuotaLimit, QuotaNode, Sharing,
+    Tier, Undeclared,
 };
-use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Millis, Rate, Span};
+use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
 
 use crate::prices::{self, PriceRow};
 use crate::world::hash::{Draw, below, draw};
@@ -101,12 +103,12 @@ fn rule(quota: QuotaId, tier: TierId, pools: Vec<PoolId>) -> QueueRule {
 /// The queues of a random policy. A workload may also name others, which it declares or rejects.
 pub const QUEUES: [&str; 4] = ["org/a", "org/b", "org/c", "low"];
 
-/// A small random policy: two or three tiers, a cohort with quotas that lend and borrow, one or two pools with tight
-/// ceilings, sharing now and then.
+/// A small random policy: three tiers, a cohort with quotas that lend and borrow, one or two pools with tight ceilings, and
+/// each feature that a policy can name in one of ten at least.
 #[must_use]
 pub fn random(seed: u64) -> Policy {
     let pick = |nth: u64, bound: u64| below(draw(seed, Draw::Made, 1, nth), bound);
-    let zones: &[&str] = if pick(0, 2) == 0 { &["za"] } else { &["za", "zb"] };
+    let zones: &[&str] = [&["za"][..], &["za", "zb"], &["za", "zb", "zc"]][index(pick(0, 3))];
     let kinds: [&[&str]; 3] = [&["g4dn.xlarge"], &["g4dn.12xlarge"], &["g4dn.xlarge", "g4dn.metal"]];
     let first = offerings(kinds[index(pick(1, 3))], zones);
     let second = offerings(&["g5.xlarge", "g5.12xlarge"], zones);
@@ -114,10 +116,6 @@ pub fn random(seed: u64) -> Policy {
     let mut all = first.clone();
     if pools == 2 {
         all.extend(second);
-    }
-    for offer in &mut all {
-        offer.nvlink = [0, 2, 4][index(pick(600, 3))].min(offer.gpus);
-        offer.numa = [0, 2, 4][index(pick(601, 3))].min(offer.gpus);
     }
     let split = first.len();
     let pool = |nth: u64, from: usize, to: usize| Pool {
@@ -130,9 +128,7 @@ pub fn random(seed: u64) -> Policy {
             spend: (pick(18 + nth, 4) == 0).then_some(Rate(40_000_000)),
         },
         drain: if pick(20 + nth, 2) == 0 { Drain::Auto } else { Drain::After(Span::secs(30 + pick(22 + nth, 300))) },
-        floors: if pick(630 + nth, 4) == 0 { vec![floor(&pick)] } else { Vec::new() },
         sharing: (pick(24 + nth, 2) == 0).then_some(Sharing { time_slices: 4, smallest: 100 }),
-        layouts: if pick(24 + nth, 2) == 1 && pick(26 + nth, 3) == 0 { layouts(pick(28 + nth, 3)) } else { Vec::new() },
         ..Pool::default()
     };
     let mut made = vec![pool(0, 0, split)];
@@ -140,7 +136,7 @@ pub fn random(seed: u64) -> Policy {
         made.push(pool(1, split, all.len()));
     }
     let ids: Vec<PoolId> = (0..made.len()).map(|i| PoolId(u16::try_from(i).unwrap_or(0))).collect();
-    Policy {
+    let mut policy = Policy {
         name: format!("random-{seed}"),
         limits: Ceiling { nodes: Some(u32::try_from(3 + pick(3, 10)).unwrap_or(3)), ..Ceiling::default() },
         tiers: tiers(&pick),
@@ -158,31 +154,10 @@ pub fn random(seed: u64) -> Policy {
             moves_per_hour: 1000,
             every: Span::mins(1 + pick(501, 15)),
         },
-        fairness: Fairness {
-            half_life: Span::mins(1 + pick(600, 300)),
-            ageing: (pick(601, 2) == 0).then(|| Span::secs(10 + pick(602, 600))),
-            entry: Span::mins(pick(603, 20)),
-        },
-    }
-}
-
-/// A node for some of the first hours, the clocks going forward on the way.
-fn floor(pick: &dyn Fn(u64, u64) -> u64) -> Floor {
-    let from = u16::try_from(pick(640, 60)).unwrap_or(0);
-    let offsets = vec![(Millis(0), 0), (Millis(60_000 * (10 + pick(641, 60))), 600)];
-    Floor { nodes: 1, days: 0x7f, from, to: from + 20 + u16::try_from(pick(642, 60)).unwrap_or(0), offsets }
-}
-
-/// Ways to partition a GPU: small ones, two sizes, and whole ones too.
-fn layouts(kind: u64) -> Vec<Layout> {
-    let slice = |share: u16| Slice { profile: format!("{share}"), share, mem: Mib(u64::from(share) * 14) };
-    let cut = |shares: &[u16]| Layout { slices: shares.iter().map(|s| slice(*s)).collect() };
-    let (small, two) = (cut(&[143; 7]), cut(&[429, 572]));
-    match kind {
-        0 => vec![small, cut(&[])],
-        1 => vec![two, small, cut(&[])],
-        _ => vec![small, two],
-    }
+        ..Policy::default()
+    };
+    features::add(&mut policy, seed);
+    policy
 }
 
 fn index(n: u64) -> usize {
@@ -200,8 +175,6 @@ fn tiers(pick: &dyn Fn(u64, u64) -> u64) -> Vec<Tier> {
     ];
     for (nth, tier) in (33u64..).zip(&mut tiers) {
         tier.min_run = Span::secs(60 * pick(nth, 5));
-        tier.min_share = [0, 0, 100, 300][index(pick(570 + nth, 4))];
-        tier.max_run_while_others_wait = (pick(nth + 475, 4) == 0).then_some(Span::mins(10));
     }
     tiers
 }
@@ -211,13 +184,12 @@ fn quotas(pick: &dyn Fn(u64, u64) -> u64, pools: &[PoolId]) -> Vec<QuotaNode> {
     let mut nodes = vec![quota("org", None)];
     for (nth, name) in (0u64..).zip(["org/a", "org/b", "org/c"]) {
         let mut node = quota(name, Some(QuotaId(0)));
-        node.weight = [1000, 1000, 2000, 500][index(pick(480 + nth, 4))];
         for &pool in pools {
             let at = 40 + nth * 10 + u64::from(pool.0) * 100;
             node.limits.insert(
                 pool,
                 QuotaLimit {
-                    nominal: MilliGpu::whole(2 + pick(at, 12)),
+                    nominal: MilliGpu::whole(4 + pick(at, 12)),
                     borrow: [Some(MilliGpu(0)), Some(MilliGpu::whole(4)), None][index(pick(at + 1, 3))],
                     lend: [None, Some(MilliGpu(0)), Some(MilliGpu::whole(2))][index(pick(at + 2, 3))],
                 },
@@ -226,22 +198,7 @@ fn quotas(pick: &dyn Fn(u64, u64) -> u64, pools: &[PoolId]) -> Vec<QuotaNode> {
         nodes.push(node);
     }
     nodes.push(quota("low", None));
-    for (nth, node) in (0u64..).zip(&mut nodes) {
-        node.weight = [500, 1000, 1000, 3000][index(pick(610 + nth, 4))];
-        node.budget = (pick(620 + nth, 4) == 0).then(|| budget(pick, nth));
-    }
     nodes
-}
-
-/// From what holds nearly everything to what holds next to nothing.
-fn budget(pick: &dyn Fn(u64, u64) -> u64, nth: u64) -> Budget {
-    let per = [Period::Hour, Period::Day][index(pick(630 + nth, 2))];
-    let most = if per == Period::Hour { 20 } else { 60 };
-    Budget {
-        amount: 1_000_000 * (1 + pick(640 + nth, most)),
-        per,
-        when_spent: if pick(650 + nth, 4) == 0 { WhenSpent::Warn } else { WhenSpent::Hold },
-    }
 }
 
 fn queues(pick: &dyn Fn(u64, u64) -> u64, pools: &[PoolId]) -> BTreeMap<String, QueueRule> {
@@ -249,12 +206,7 @@ fn queues(pick: &dyn Fn(u64, u64) -> u64, pools: &[PoolId]) -> BTreeMap<String, 
     let made = places.into_iter().map(|(name, quota, tier)| {
         let only = pools.get(index(pick(300 + quota, 2) % pools.len() as u64)).copied();
         let allowed = if pick(310 + quota, 2) == 0 { pools.to_vec() } else { only.into_iter().collect() };
-        let start = (pick(600 + quota, 3) == 0).then(|| StartTarget {
-            within: Span::secs(30 + pick(610 + quota, 1200)),
-            when_late: [WhenLate::Wait, WhenLate::BuyOnDemand, WhenLate::Reject][index(pick(620 + quota, 3))],
-        });
-        let made = rule(QuotaId(u16::try_from(quota).unwrap_or(0)), TierId(tier), allowed);
-        (name.to_owned(), QueueRule { start, ..made })
+        (name.to_owned(), rule(QuotaId(u16::try_from(quota).unwrap_or(0)), TierId(tier), allowed))
     });
     made.collect()
 }
@@ -265,9 +217,6 @@ fn lifecycle(pick: &dyn Fn(u64, u64) -> u64) -> Lifecycle {
         on_linger: [OnLinger::Warn, OnLinger::Stop][index(pick(401, 2))],
         max_run: if pick(402, 6) == 0 { Span::mins(30) } else { Span::mins(60 * 24 * 365) },
         boot_timeout: Span::mins(8 + pick(403, 10)),
-        hang_after: Span::secs(60 + pick(410, 600)),
-        scale_down_after: Span::secs(pick(411, 900)),
-        max_residency_over_compute: (pick(412, 2) == 0).then(|| u32::try_from(1000 + pick(413, 4000)).unwrap_or(0)),
         ..Lifecycle::default()
     }
 }
@@ -288,6 +237,15 @@ mod tests {
                 assert!(rule.quota.ix() < policy.quotas.len() && rule.tier.ix() < policy.tiers.len());
                 assert!(!rule.pools.is_empty() && rule.pools.iter().all(|p| p.ix() < policy.pools.len()));
             }
+        }
+    }
+
+    #[test]
+    fn each_feature_is_in_one_random_policy_of_ten_at_least() {
+        let policies: Vec<_> = (0..200).map(random).collect();
+        for (name, named) in super::features::NAMED {
+            let count = policies.iter().filter(|policy| named(policy)).count();
+            assert!(count >= 20, "{name}: {count} of 200");
         }
     }
 

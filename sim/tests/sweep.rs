@@ -10,8 +10,8 @@ fn seeds_hold_and_come_again() {
     let mut crashes = 0;
     for seed in 0..SEEDS {
         let report = run(seed).unwrap_or_else(|failure| panic!("{failure}"));
-        assert_eq!(run(seed), Ok(report), "seed {seed} twice");
         crashes += report.crashes;
+        assert_eq!(run(seed), Ok(report), "seed {seed} twice");
     }
     assert!(crashes > SEEDS, "only {crashes} crashes");
 }

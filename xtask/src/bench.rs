@@ -1,4 +1,8 @@
-//! The benches of the workspace, all or one by name.
+//! The benches of the workspace, all or one by name: those that cargo knows, and those that compare simulations (`sharing`).
+
+mod sharing;
+
+use std::path::PathBuf;
 
 use crate::Failure;
 use crate::command::{cargo, run as run_command};
@@ -9,40 +13,31 @@ use crate::workspace::Workspace;
 pub struct Args {
     /// Which bench; all of them where it is not given
     name: Option<String>,
+    /// The seed of a bench that generates its input
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Where a bench that compares figures writes them as a list
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// Passed to the bench as it is
     #[arg(last = true)]
     extra: Vec<String>,
 }
 
+/// Its inputs, policies and figures are in `bench/sharing.rs`.
+const SHARING: &str = "sharing";
+
 /// Runs the benches that match. Fails where there is none, with the list of those that are there.
 pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     let all = workspace.targets("bench");
     let chosen: Vec<_> = all.iter().filter(|(_, bench)| args.name.as_ref().is_none_or(|name| name == bench)).collect();
-    if chosen.is_empty() {
-        let names: Vec<&str> = all.iter().map(|(_, bench)| bench.as_str()).collect();
-        return Err(Failure::new(nothing_to_run(args.name.as_deref(), &names)));
+    let sharing = args.name.as_ref().is_none_or(|name| name == SHARING);
+    if let Some(name) = args.name.as_ref().filter(|_| chosen.is_empty() && !sharing) {
+        let names: Vec<&str> = all.iter().map(|(_, bench)| bench.as_str()).chain([SHARING]).collect();
+        return Err(Failure::new(format!("no bench named {name}; there are: {}", names.join(", "))));
     }
     for (package, bench) in chosen {
         run_command(cargo(workspace.root()).args(["bench", "-p", package, "--bench", bench, "--"]).args(&args.extra))?;
     }
-    Ok(())
-}
-
-fn nothing_to_run(name: Option<&str>, there: &[&str]) -> String {
-    let list = if there.is_empty() { "none yet".to_owned() } else { there.join(", ") };
-    match name {
-        Some(name) => format!("no bench named {name}; there are: {list}"),
-        None => format!("no bench to run; there are: {list}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wrong_name_lists_the_right_ones() {
-        assert_eq!(nothing_to_run(Some("plam"), &["plan", "replay"]), "no bench named plam; there are: plan, replay");
-        assert_eq!(nothing_to_run(Some("plan"), &[]), "no bench named plan; there are: none yet");
-    }
+    if sharing { sharing::run(workspace, args.seed, args.json.as_deref()) } else { Ok(()) }
 }

@@ -36,6 +36,11 @@ impl Workspace {
         &self.root
     }
 
+    /// Where cargo puts what it builds, and chores what they make.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
     /// Where `cargo build --release -p forebay` puts the binary.
     pub fn forebay_binary(&self) -> PathBuf {
         self.target.join("release").join(format!("forebay{}", std::env::consts::EXE_SUFFIX))

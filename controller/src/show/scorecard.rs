@@ -13,10 +13,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What a run cannot know of itself.
-const UNKNOWN: [&str; 9] = [
+const UNKNOWN: [&str; 11] = [
     "gpu_hours_requested",
     "gpu_hours_busy",
     "busy_over_allocated",
+    "utilization",
+    "gpu_memory_violations",
     "cost_lower_bound_usd",
     "reclaims_without_warning",
     "work_lost_to_reclaims_gpu_hours",

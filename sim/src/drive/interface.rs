@@ -16,7 +16,7 @@ use crate::trace::TraceNode;
 pub enum Audit {
     /// At crashes and at the end only.
     AtEnd,
-    /// And after every so many batches.
+    /// And after every so many batches; where there are more than eight times as many jobs, after an eighth as many batches as jobs.
     Every(u64),
 }
 

@@ -96,6 +96,8 @@ pub struct Scorecard {
     pub gpu_hours_wasted: Wasted,
     /// Busy of allocated GPU-hours.
     pub busy_over_allocated: Option<f64>,
+    /// Busy of bought GPU-hours: what people mean by GPU utilization.
+    pub utilization: Option<f64>,
     /// Node-hours of ready nodes with nothing on them.
     pub idle_node_hours: f64,
     /// Spot of all bought GPU-hours.
@@ -129,6 +131,8 @@ pub struct Scorecard {
     pub quota_violations: u64,
     /// Starts of a gang that was not whole.
     pub gang_violations: u64,
+    /// Starts after which the jobs on a GPU needed more memory than it has.
+    pub gpu_memory_violations: u64,
     /// Seconds inside the engine.
     pub engine_s: f64,
     /// Events that entered.
@@ -188,6 +192,7 @@ impl Sources<'_> {
                 booked: gpu_hours(all.booked),
             },
             busy_over_allocated: busy.then(|| ratio(books.busy.0, all.allocated.0)),
+            utilization: busy.then(|| ratio(books.busy.0, bill.gpu_time.0)),
             idle_node_hours: hours(all.idle_nodes),
             spot_ratio: ratio(books.of(CapacityType::Spot).gpu_time.0, bill.gpu_time.0),
             cost_usd: dollars(bill.cost),
@@ -200,6 +205,7 @@ impl Sources<'_> {
             ceiling_violations: self.observer.ceilings,
             quota_violations: self.observer.quotas,
             gang_violations: self.observer.gangs,
+            gpu_memory_violations: books.out_of_memory,
             ..self.times()
         }
     }
@@ -241,7 +247,8 @@ impl Scorecard {
     /// Whether the run broke nothing, lost nothing and left nothing.
     #[must_use]
     pub fn sound(&self) -> bool {
-        let broken = self.ceiling_violations + self.quota_violations + self.gang_violations;
+        let broken =
+            self.ceiling_violations + self.quota_violations + self.gang_violations + self.gpu_memory_violations;
         broken + self.lost + self.open + self.nodes_at_end == 0
     }
 

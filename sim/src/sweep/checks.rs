@@ -12,17 +12,20 @@ use forebay_engine::event::Event;
 use forebay_engine::ids::{JobId, QueueId, Seq};
 use forebay_engine::job::Level;
 use forebay_engine::journal::Batch;
+use forebay_engine::plan::PlanReport;
 use forebay_engine::policy::WhenSpent;
 use forebay_engine::state::State;
 use forebay_engine::state::jobs::Job;
 use forebay_engine::units::{Millis, Span};
 
+use super::promises::Promises;
 use crate::score::observer::Observer;
 
 /// All checks and what they remember.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
     pub observer: Observer,
+    promises: Promises,
     stream: Vec<Status>,
     seqs: BTreeMap<JobId, u32>,
     ends: BTreeMap<JobId, StatusKind>,
@@ -40,6 +43,7 @@ impl Checks {
     /// Takes what was found.
     pub fn found(&mut self) -> Vec<String> {
         self.found.append(&mut self.observer.messages);
+        self.found.append(&mut self.promises.found);
         std::mem::take(&mut self.found)
     }
 
@@ -98,8 +102,9 @@ impl Checks {
     }
 
     /// A batch is durable and applied.
-    pub fn batch(&mut self, batch: &Batch, state: &State, promised: Vec<(JobId, Span)>) {
+    pub fn batch(&mut self, batch: &Batch, report: &PlanReport, state: &State, promised: Vec<(JobId, Span)>) {
         self.observer.batch(batch, state);
+        self.promises.batch(batch, report, state);
         for (job, progress) in promised {
             let known = self.progress.entry(job).or_default();
             *known = progress.max(*known);
@@ -137,6 +142,7 @@ impl Checks {
             return;
         }
         self.requests.insert(effect.id, effect.action.clone());
+        self.promises.effect(effect, state);
         // Asked for the first time: a repeated start keeps its frozen request whatever its run has reported since.
         if let Action::Start { job, resume_from, workers, .. } = &effect.action {
             if !close_enough(state, *job, workers) {

@@ -24,7 +24,7 @@ use crate::drive::difference;
 use crate::faults::{Channel, FaultPlan};
 use crate::market::Market;
 use crate::memory::MemoryJournal;
-use crate::policies;
+use crate::policies::{self, features::without_floors};
 use crate::world::{Truths, World, WorldOptions, spot_pairs};
 
 /// Nothing goes wrong after this.
@@ -86,6 +86,8 @@ impl Harness {
             _ => Market::seeded(seed, &pairs, 24 * 3_600_000),
         };
         let work = workload::random(seed);
+        let mut report = SweepReport { seeds: 1, jobs: work.truths.len() as u64, ..SweepReport::default() };
+        report.tally.named(&policy, &work);
         let mut engine = Engine::new();
         let mut journal = MemoryJournal::new();
         engine.open(Tick { now: Millis(0), resumed: false, delivered: 0 });
@@ -101,7 +103,6 @@ impl Harness {
         for ((tenant, subject), truth) in &truths {
             world.learn(tenant, subject, *truth);
         }
-        let report = SweepReport { seeds: 1, jobs: work.truths.len() as u64, ..SweepReport::default() };
         Harness {
             seed,
             sabotage,
@@ -171,6 +172,7 @@ impl Harness {
         events.extend(self.channel.arrived_events(self.now));
         self.take_list(&mut events);
         self.cancel_all(&mut events);
+        self.lift_floors(&mut events);
         let timeout = self.engine.poll_timeout().is_some_and(|t| t <= self.now);
         if events.is_empty() && !timeout && !self.resumed {
             return Ok(());
@@ -240,6 +242,15 @@ impl Harness {
         }
     }
 
+    /// When all work is over, a policy that keeps nodes is replaced by the same one without: then they go back to zero too.
+    fn lift_floors(&mut self, events: &mut Vec<Event>) {
+        let state = self.engine.state();
+        if self.inputs.is_empty() && events.is_empty() && state.open_jobs() == 0 {
+            let without = state.policy().and_then(without_floors);
+            events.extend(without.map(|policy| Event::Configured(Box::new(policy))));
+        }
+    }
+
     fn batch(&mut self, events: Vec<Event>) -> Result<(), SweepFailure> {
         let plan = self.channel.plan();
         let crash = self.channel.happens(self.now, plan.crash).then(|| match self.channel.pick(4) {
@@ -256,7 +267,7 @@ impl Harness {
             promised.extend(Checks::promised(event, self.engine.state()));
             self.engine.handle_event(event.clone());
         }
-        let _ = self.engine.plan();
+        let report = self.engine.plan();
         let unsaved = self.engine.close();
         self.report.batches += 1;
         if let Some(shadow) = shadow.filter(|shadow| shadow != unsaved.batch()) {
@@ -286,7 +297,8 @@ impl Harness {
         let gives_up = |d: &&Decision| matches!(d, Decision::GiveUp { .. });
         self.hung += unsaved.batch().decisions.iter().filter(gives_up).count() as u64;
         self.report.taken_back += taken_back(unsaved.batch());
-        self.checks.batch(unsaved.batch(), self.engine.state(), promised);
+        self.report.tally.batch(unsaved.batch(), &report);
+        self.checks.batch(unsaved.batch(), &report, self.engine.state(), promised);
         let released = unsaved.saved();
         self.acknowledge(&events);
         if crash == Some(Crash::Unreleased) {
@@ -356,6 +368,7 @@ impl Harness {
             self.sabotage = None;
             return;
         }
+        self.report.tally.says(status);
         self.checks.status(status);
     }
 

@@ -9,14 +9,17 @@
 
 mod checks;
 mod harness;
+mod promises;
+mod tally;
 mod workload;
 
 use std::fmt;
 
 use crate::faults::FaultTally;
+pub use tally::Tally;
 
 /// What one seed, or many, went through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Seeds.
     pub seeds: u64,
@@ -70,6 +73,8 @@ pub struct SweepReport {
     pub found_by_list: u64,
     /// What went wrong on the way.
     pub faults: FaultTally,
+    /// Which features were named, and what of them was seen.
+    pub tally: Tally,
 }
 
 impl SweepReport {
@@ -111,6 +116,7 @@ impl SweepReport {
         for (sum, more) in fields {
             *sum += more;
         }
+        self.tally.add(&other.tally);
     }
 }
 
@@ -133,9 +139,10 @@ impl fmt::Display for SweepReport {
         writeln!(f, "{} stale lists, {} found by a list", self.stale_lists, self.found_by_list)?;
         let (taken, unwarned) = (self.reclaims, self.unwarned);
         let (stops, shrinks) = (self.preemptions, self.shrinks);
-        write!(f, "stops    {stops} preemptions, {shrinks} shrinks ({} of both for quota), ", self.taken_back)?;
+        write!(f, "taken    {stops} preemptions, {shrinks} shrinks ({} of both for quota), ", self.taken_back)?;
         write!(f, "{taken} reclaims ({unwarned} without warning), ")?;
-        write!(f, "{} hung; services had {} replicas", self.hung, self.replicas)
+        writeln!(f, "{} hung; services had {} replicas", self.hung, self.replicas)?;
+        write!(f, "{}", self.tally)
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! Never: a job that some policy could not reject; what becomes of it is the engine's business.
 
+pub(super) mod features;
+
 use forebay_engine::event::Event;
-use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Level, Retry, Service, Within, WorkerAsk};
+use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
 use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
 
 use crate::policies::QUEUES;
@@ -24,6 +26,16 @@ pub(super) struct Workload {
     pub inputs: Vec<Input>,
     /// The truth of each job, by subject.
     pub truths: Vec<(String, JobTruth)>,
+}
+
+impl Workload {
+    /// What is submitted.
+    pub fn specs(&self) -> impl Iterator<Item = &JobSpec> {
+        self.inputs.iter().filter_map(|input| match &input.event {
+            Event::JobSubmitted(spec) => Some(&**spec),
+            _ => None,
+        })
+    }
 }
 
 /// The tenant of all jobs.
@@ -52,9 +64,6 @@ pub(super) fn random(seed: u64) -> Workload {
     for job in 0..count {
         one(&Dice { seed, job }, &mut workload);
     }
-    for job in 0..below(draw(seed, Draw::Made, 2, 2), 3) {
-        service(&Dice { seed, job: 10_000 + job }, &mut workload);
-    }
     workload.inputs.sort_by_key(|i| i.at);
     workload
 }
@@ -62,8 +71,10 @@ pub(super) fn random(seed: u64) -> Workload {
 fn one(dice: &Dice, workload: &mut Workload) {
     let burst = dice.one_in(0, 3);
     let at = Millis(if burst { 1_800_000 + dice.roll(1, 5000) } else { dice.roll(1, 5_400_000) });
-    let spec = spec(dice);
-    workload.truths.push((spec.subject.clone(), truth(dice)));
+    let (mut spec, mut truth) = (spec(dice), truth(dice));
+    features::add(dice, at, &mut spec, &mut truth);
+    workload.truths.push((spec.subject.clone(), truth));
+    features::demand(dice, at, &spec, &mut |input| workload.inputs.push(input));
     let mut send = |at, event| workload.inputs.push(Input { at, event });
     if dice.one_in(2, 20) {
         let again = at + Span(dice.roll(3, 1_200_000));
@@ -78,29 +89,6 @@ fn one(dice: &Dice, workload: &mut Workload) {
         send(at + Span(dice.roll(7, 2_400_000)), cancelled);
     }
     send(at, Event::JobSubmitted(Box::new(spec)));
-}
-
-/// A service: demand that comes and goes for some hours, and then its end.
-fn service(dice: &Dice, workload: &mut Workload) {
-    let small = |nth, bound| u32::try_from(dice.roll(nth, bound)).unwrap_or(0);
-    let min = small(80, 3);
-    let rule = Service { min, max: (min + small(81, 3)).max(1), target: 1 + small(82, 8), spread: None };
-    let spec = JobSpec { service: Some(rule), spot: dice.one_in(83, 2), deadline: None, ..spec(dice) };
-    let subject = spec.subject.clone();
-    let duration = if dice.one_in(84, 4) { Span(dice.roll(85, 2_400_000)) } else { Span(u64::MAX) };
-    workload.truths.push((subject.clone(), JobTruth { duration, linger: None, ..truth(dice) }));
-    let at = Millis(dice.roll(86, 3_600_000));
-    let ends = at + Span(dice.roll(87, 4 * 3_600_000));
-    for nth in 0..dice.roll(88, 12) {
-        let most = u64::from(rule.max * rule.target) + 3;
-        let concurrency = if dice.one_in(200 + nth, 3) { 0 } else { small(300 + nth, most) };
-        let event = Event::ServiceDemand { tenant: TENANT.into(), subject: subject.clone(), concurrency };
-        // Now and then before it is there, or after it is over.
-        let when = Millis(dice.roll(100 + nth, ends.0 + 600_000));
-        workload.inputs.push(Input { at: when, event });
-    }
-    workload.inputs.push(Input { at, event: Event::JobSubmitted(Box::new(spec)) });
-    workload.inputs.push(Input { at: ends, event: Event::JobCancelled { tenant: TENANT.into(), subject } });
 }
 
 fn spec(dice: &Dice) -> JobSpec {
@@ -144,23 +132,14 @@ fn spec(dice: &Dice) -> JobSpec {
             backoff: Span::secs(5 + dice.roll(22, 60)),
             never: if dice.one_in(23, 4) { vec![42] } else { Vec::new() },
         },
-        // A deadline says little without it, and what is let in ahead of a reservation needs it.
-        expected: (dice.one_in(24, 2) || dice.one_in(28, 4)).then(|| Span::secs(60 + dice.roll(25, 1800))),
+        expected: dice.one_in(24, 2).then(|| Span::secs(60 + dice.roll(25, 1800))),
         max_run: dice.one_in(26, 15).then(|| Span::secs(120 + dice.roll(27, 900))),
-        deadline: dice.one_in(28, 4).then(|| Millis(dice.roll(29, 10_800_000))),
+        deadline: dice.one_in(28, 6).then(|| Millis(dice.roll(29, 10_800_000))),
         digest: u128::from(dice.job) * 10,
         rerun: false,
         run: vec![1, 2, 3],
-        batch: dice.one_in(70, 4).then(|| format!("batch-{}", dice.roll(71, 2))),
-        within: within(dice),
         ..JobSpec::default()
     }
-}
-
-fn within(dice: &Dice) -> Option<Within> {
-    let levels = [Level::Numa, Level::Nvlink, Level::Node, Level::Rack, Level::Zone];
-    let level = levels[dice.roll(50, 5) as usize];
-    dice.one_in(51, 3).then(|| Within { level, required: dice.one_in(52, 2) })
 }
 
 fn gang(dice: &Dice) -> (Gang, bool) {
@@ -207,6 +186,16 @@ fn truth(dice: &Dice) -> JobTruth {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_feature_is_in_one_workload_of_ten_at_least() {
+        let workloads: Vec<Workload> = (0..200).map(random).collect();
+        for (name, named) in features::NAMED {
+            let names = |workload: &&Workload| workload.specs().any(named);
+            let count = workloads.iter().filter(names).count();
+            assert!(count >= 20, "{name}: {count} of 200");
+        }
+    }
 
     #[test]
     fn workloads_are_in_order_and_come_again() {

@@ -19,15 +19,17 @@ mod parser;
 mod philly;
 mod rng;
 pub(crate) mod rows;
+mod written;
 
 use std::path::Path;
 use std::str::FromStr;
 
 pub use error::{SHOWN_CHARS, TraceError, shown};
 pub use events::{Replay, ReplayLine, read_events};
-pub use generate::{DAY_SEED, DAY_START, generate_day, generate_trace};
+pub use generate::{DAY_SEED, DAY_START, generate_day, generate_sharing, generate_trace};
 pub use nodes::{TraceNode, read_nodes};
 pub use rng::SplitMix64;
+pub use written::as_csv;
 
 /// The most jobs that one trace may hold; the largest public one has three million.
 pub const MAX_JOBS: usize = 10_000_000;
@@ -75,7 +77,7 @@ pub struct TraceJob {
     pub preemptible: Option<bool>,
     /// The longest acceptable wait for its start, in ms.
     pub max_wait_ms: Option<u64>,
-    /// How busy it keeps its GPUs, in 1/1000.
+    /// How busy it keeps what it asks for of its GPUs, in 1/1000: a job of `gpu_milli` 100 that never pauses has 1000.
     pub gpu_util_permille: Option<u32>,
     /// The line that it begins on.
     pub line: u64,

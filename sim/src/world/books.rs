@@ -55,6 +55,8 @@ pub struct Books {
     pub lost_to_reclaims: GpuTime,
     /// True GPU activity of runs whose truth states it.
     pub busy: GpuTime,
+    /// Times that the jobs on a GPU needed more memory than it has.
+    pub out_of_memory: u64,
     /// GPU time held by runs whose work was done.
     pub lingering: GpuTime,
     /// Runs that were started.

@@ -13,7 +13,7 @@ use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::event::{Event, GoneWhy, LaunchError};
 use forebay_engine::ids::{OfferingId, PurchaseId};
 use forebay_engine::state::State;
-use forebay_engine::units::{HOUR_MS, Millis, Rate, Span};
+use forebay_engine::units::{HOUR_MS, Mib, Millis, Rate, Span};
 
 use super::books::Books;
 use super::hash::{Draw, below, chance, draw, name};
@@ -290,9 +290,9 @@ impl Cloud {
         self.instances.get(ix).is_some_and(|i| i.ready && i.gone.is_none() && !i.ending)
     }
 
-    /// Whole GPUs of an instance.
-    pub(super) fn gpus(&self, ix: usize) -> u16 {
-        self.sold_of(ix).map_or(0, |s| s.offer.gpus)
+    /// Whole GPUs of an instance, and the memory of each.
+    pub(super) fn gpus(&self, ix: usize) -> (u16, Mib) {
+        self.sold_of(ix).map_or((0, Mib(0)), |s| (s.offer.gpus, s.offer.gpu_mem))
     }
 
     /// Instances that exist, by launch.

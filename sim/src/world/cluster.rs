@@ -16,7 +16,7 @@ use forebay_engine::event::{Event, GoneWhy};
 use forebay_engine::ids::{Attempt, JobId};
 use forebay_engine::job::{Completion, JobSpec};
 use forebay_engine::reconcile::{RunStatus, SETTLED, SeenRun};
-use forebay_engine::units::{GpuTime, MilliGpu, Millis, Span};
+use forebay_engine::units::{GpuTime, Mib, MilliGpu, Millis, Span};
 
 use super::books::Books;
 use super::hash::{Draw, below, chance, draw};
@@ -55,13 +55,27 @@ pub(super) struct Cluster {
     alive: BTreeSet<(JobId, usize)>,
     ended: BTreeSet<(Millis, usize)>,
     on: BTreeMap<usize, BTreeSet<usize>>,
-    used: BTreeMap<usize, Vec<u32>>,
+    used: BTreeMap<usize, Vec<Gpu>>,
     /// Slices in use: instance, GPU, slice.
     cut: BTreeSet<(usize, u64, u8)>,
     completions: BTreeMap<JobId, u32>,
     saved: BTreeMap<JobId, Span>,
     /// Rules that were broken since the world last looked.
     pub(super) violations: Vec<String>,
+    /// Times that the jobs on a GPU needed more memory than it has.
+    pub(super) out_of_memory: u64,
+}
+
+/// What the jobs on one GPU use of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gpu {
+    share: u32,
+    mem: Mib,
+}
+
+/// What counts against the whole GPU. Shares of slices are rounded up, and may come to more than it has: each is held once instead.
+fn share_of(share: u16, slice: Option<u8>) -> u32 {
+    if slice.is_some() { 0 } else { u32::from(share) }
 }
 
 impl Cluster {
@@ -76,7 +90,7 @@ impl Cluster {
         truth: JobTruth,
         options: &WorldOptions,
         agenda: &mut Agenda,
-        gpus: &dyn Fn(usize) -> u16,
+        gpus: &dyn Fn(usize) -> (u16, Mib),
     ) {
         let key = (order.job, order.attempt);
         if let Some(&ix) = self.by_key.get(&key) {
@@ -86,7 +100,7 @@ impl Cluster {
         let whole = places.iter().all(|(instance, _)| instance.is_some());
         let mut run = Run::new(key, spec, truth, order.resume_from, places);
         if whole {
-            self.check(order, gpus, places);
+            self.check(order, gpus, places, run.gpu_mem);
         } else {
             // A gang is started whole or not at all: nothing of this one will be.
             run.workers.iter_mut().for_each(|w| (w.instance, w.alive, w.gone) = (None, false, true));
@@ -322,7 +336,13 @@ impl Cluster {
     }
 
     /// The rules that a start must keep.
-    fn check(&mut self, order: &Order<'_>, gpus: &dyn Fn(usize) -> u16, places: &[(Option<usize>, &WorkerPlace)]) {
+    fn check(
+        &mut self,
+        order: &Order<'_>,
+        gpus: &dyn Fn(usize) -> (u16, Mib),
+        places: &[(Option<usize>, &WorkerPlace)],
+        mem: Mib,
+    ) {
         let (job, attempt) = (order.job, order.attempt);
         let mut others = self.alive.range((job, 0)..=(job, usize::MAX));
         if let Some((_, ix)) = others.find(|(_, ix)| self.runs[*ix].alive()) {
@@ -335,21 +355,29 @@ impl Cluster {
         }
         for (instance, place) in places {
             let Some(instance) = *instance else { continue };
-            let count = gpus(instance);
+            let (count, size) = gpus(instance);
             if place.slice.is_some_and(|slice| !self.cut.insert((instance, place.gpus, slice))) {
                 self.violations.push(format!("{job} {attempt}: a slice is given out twice: {place:?}"));
             }
-            let used = self.used.entry(instance).or_insert_with(|| vec![0; usize::from(count)]);
-            for gpu in 0..64 {
-                if place.gpus >> gpu & 1 == 0 {
+            let used = self.used.entry(instance).or_insert_with(|| vec![Gpu::default(); usize::from(count)]);
+            for nth in (0..64).filter(|nth| place.gpus >> nth & 1 == 1) {
+                let Some(gpu) = used.get_mut(nth) else {
+                    self.violations.push(format!("{job} {attempt}: {} has no GPU {nth}", place.node));
                     continue;
+                };
+                gpu.share += share_of(place.share, place.slice);
+                gpu.mem = Mib(gpu.mem.0.saturating_add(mem.0));
+                if gpu.share > 1000 {
+                    self.violations.push(format!("{job} {attempt}: GPU {nth} of {} is given out twice", place.node));
                 }
-                match used.get_mut(gpu) {
-                    Some(share) if *share + u32::from(place.share) <= 1000 => *share += u32::from(place.share),
-                    Some(_) => {
-                        self.violations.push(format!("{job} {attempt}: GPU {gpu} of {} is given out twice", place.node))
-                    }
-                    None => self.violations.push(format!("{job} {attempt}: {} has no GPU {gpu}", place.node)),
+                if gpu.mem > size {
+                    self.out_of_memory += 1;
+                    let node = place.node;
+                    let what = format!(
+                        "{job} {attempt}: GPU {nth} of {node} is out of memory: {} of {} MiB",
+                        gpu.mem.0, size.0
+                    );
+                    self.violations.push(what);
                 }
             }
         }
@@ -623,7 +651,8 @@ impl Cluster {
             books.lingering += run.share.over(at.since(since));
         }
         if let Some(util) = run.truth.gpu_util_permille {
-            let busy = run.share.over(progress - run.base);
+            // What it asked for, whatever more it was given.
+            let busy = run.asked.over(progress - run.base);
             books.busy += GpuTime(busy.0 * u128::from(util) / 1000);
         }
         if !run.met {
@@ -640,17 +669,17 @@ impl Cluster {
         let Some(worker) = self.runs[ix].workers.get_mut(worker) else { return };
         let (Some(instance), true) = (worker.instance, worker.alive) else { return };
         worker.alive = false;
+        let (gpus, share) = (worker.gpus, share_of(worker.share, worker.slice));
         if let Some(slice) = worker.slice {
             self.cut.remove(&(instance, worker.gpus, slice));
         }
+        let run = &self.runs[ix];
         if let Some(used) = self.used.get_mut(&instance) {
-            for (gpu, share) in used.iter_mut().enumerate() {
-                if worker.gpus >> gpu & 1 == 1 {
-                    *share = share.saturating_sub(u32::from(worker.share));
-                }
+            for (_, gpu) in used.iter_mut().enumerate().filter(|(nth, _)| gpus >> nth & 1 == 1) {
+                gpu.share = gpu.share.saturating_sub(share);
+                gpu.mem = Mib(gpu.mem.0.saturating_sub(run.gpu_mem.0));
             }
         }
-        let run = &self.runs[ix];
         let others = run.workers.iter().any(|w| w.alive && w.instance == Some(instance));
         if let Some(runs) = self.on.get_mut(&instance).filter(|_| !others) {
             runs.remove(&ix);

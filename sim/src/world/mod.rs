@@ -119,7 +119,7 @@ pub struct JobTruth {
     pub exit_code: i32,
     /// Its failures are the node's fault, and are reported so.
     pub fails_node: bool,
-    /// How busy it keeps its GPUs, in 1/1000.
+    /// How busy it keeps what it asks for of its GPUs, in 1/1000.
     pub gpu_util_permille: Option<u32>,
     /// Its process stays for so long after its work is done.
     pub linger: Option<Span>,
@@ -321,6 +321,7 @@ impl World {
     #[must_use]
     pub fn books(&self, now: Millis) -> Books {
         let mut books = self.books.clone();
+        books.out_of_memory = self.cluster.out_of_memory;
         for instance in self.cloud.existing() {
             books.bill(instance.offering, instance.launched, now);
         }

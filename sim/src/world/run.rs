@@ -7,7 +7,7 @@ use forebay_engine::event::Event;
 use forebay_engine::ids::{Attempt, JobId, NodeId};
 use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec};
 use forebay_engine::reconcile::RunStatus;
-use forebay_engine::units::{MilliGpu, Millis, Span};
+use forebay_engine::units::{Mib, MilliGpu, Millis, Span};
 
 use super::JobTruth;
 use super::hash::name;
@@ -40,7 +40,12 @@ pub(super) struct Run {
     pub key: (JobId, Attempt),
     pub whose: u64,
     pub workers: Vec<Worker>,
+    /// What it holds.
     pub share: MilliGpu,
+    /// What it asked for, and so the most that it can make use of: a whole GPU for a tenth of one is nine tenths idle.
+    pub asked: MilliGpu,
+    /// Memory that each worker uses on each of its GPUs.
+    pub gpu_mem: Mib,
     pub phase: Phase,
     pub truth: JobTruth,
     pub checkpoint: Option<Checkpointing>,
@@ -139,11 +144,19 @@ impl Run {
             gone: instance.is_none(),
         });
         let share = places.iter().fold(MilliGpu(0), |sum, (_, place)| sum + place.gpu_share());
+        let (each, gpu_mem) = match &spec.gang {
+            Gang::Workers { each, .. } => (each.share, each.gpu_mem),
+            Gang::Spanning { per_gpu, .. } => (1000, per_gpu.gpu_mem),
+        };
+        let asked = places.iter().map(|(_, place)| WorkerPlace { share: place.share.min(each), ..(*place).clone() });
+        let asked = asked.fold(MilliGpu(0), |sum, place| sum + place.gpu_share());
         Run {
             key,
             whose: name(&[&spec.tenant, &spec.subject]),
             workers: workers.collect(),
             share,
+            asked,
+            gpu_mem,
             phase: Phase::Starting,
             truth,
             checkpoint: spec.checkpoint,
@@ -174,6 +187,8 @@ impl Run {
             whose: 0,
             workers: Vec::new(),
             share: MilliGpu(0),
+            asked: MilliGpu(0),
+            gpu_mem: Mib(0),
             phase: Phase::Ended(RunStatus::Dead),
             truth: JobTruth::lasting(Span::ZERO),
             checkpoint: None,

@@ -1,0 +1,134 @@
+//! What policies and jobs are promised, checked from outside: from journaled batches, reports, effects and the rows after them.
+//!
+//! ```text
+//! Reject StartTooLate    only by a queue that rejects, past its target, before the first start
+//! Requeue not_before     no start before then
+//! Reserve                kept for a job for hours on end without a start: starved
+//! waits until            lies ahead, and a wait by design ends by the target
+//! Start                  not on spot where job or tier will not have it
+//! Shrink                 leaves a gang that can do the work
+//! ```
+//!
+//! Never: asks the engine why. A promise is what was said, whoever said it.
+
+use std::collections::BTreeMap;
+
+use forebay_engine::catalog::CapacityType;
+use forebay_engine::decision::Decision;
+use forebay_engine::effect::{Action, Effect, WorkerPlace};
+use forebay_engine::ids::JobId;
+use forebay_engine::job::Gang;
+use forebay_engine::journal::Batch;
+use forebay_engine::plan::PlanReport;
+use forebay_engine::policy::{Buys, QueueRule, WhenLate};
+use forebay_engine::reason::Reason;
+use forebay_engine::state::State;
+use forebay_engine::state::jobs::Job;
+use forebay_engine::units::{Millis, Span};
+
+/// The longest run of a workload takes 40 minutes and may be begun again a few times. Whatever a reservation waits for is over by then.
+const LONGEST_RESERVED: Span = Span::mins(12 * 60);
+
+/// What was promised.
+#[derive(Debug, Default)]
+pub(super) struct Promises {
+    /// Not to be started before then.
+    not_before: BTreeMap<JobId, Millis>,
+    /// Places are kept for it from then, and at the longest until then.
+    reserved: BTreeMap<JobId, (Millis, Millis)>,
+    pub found: Vec<String>,
+}
+
+impl Promises {
+    /// A batch is durable and applied.
+    pub fn batch(&mut self, batch: &Batch, report: &PlanReport, state: &State) {
+        let now = state.now();
+        for decision in &batch.decisions {
+            match decision {
+                Decision::Reject { job, reason: Reason::StartTooLate { within } } => {
+                    self.too_late(*job, *within, state)
+                }
+                Decision::Requeue { job, not_before, .. } => {
+                    self.not_before.insert(*job, *not_before);
+                }
+                Decision::Reserve { job, until, .. } => self.reserved(*job, now, *until),
+                Decision::Start { job } => self.starts(*job, now),
+                _ => {}
+            }
+        }
+        for (_, reason) in &report.waiting {
+            self.waits(*reason, state);
+        }
+    }
+
+    /// An effect leaves for the first time.
+    pub fn effect(&mut self, effect: &Effect, state: &State) {
+        match &effect.action {
+            Action::Start { job, workers, .. } => self.capacity(*job, workers, state),
+            Action::Shrink { job, leave, .. } => self.shrinks(*job, leave.len(), state),
+            _ => {}
+        }
+    }
+
+    fn too_late(&mut self, id: JobId, within: Span, state: &State) {
+        let Some((job, _)) = state.job(id) else { return };
+        let target = rule(state, job).and_then(|rule| rule.start);
+        let rejects = target.is_some_and(|t| t.when_late == WhenLate::Reject && t.within == within);
+        let late = state.now() >= job.arrival + within;
+        if !rejects || !late || job.first_start.is_some() {
+            self.found.push(format!("{id} is rejected as late at {}: {target:?}, {job:?}", state.now().0));
+        }
+    }
+
+    fn reserved(&mut self, job: JobId, now: Millis, until: Millis) {
+        let kept = self.reserved.entry(job).or_insert((now, until));
+        // After a pause it is another reservation.
+        *kept = if kept.1 < now { (now, until) } else { (kept.0, until.max(kept.1)) };
+        if now.since(kept.0) > LONGEST_RESERVED {
+            let from = kept.0.0;
+            self.found.push(format!("{job} has had places kept for it since {from} and has not started"));
+        }
+    }
+
+    fn starts(&mut self, job: JobId, now: Millis) {
+        self.reserved.remove(&job);
+        if let Some(not_before) = self.not_before.remove(&job).filter(|at| *at > now) {
+            self.found.push(format!("{job} starts at {}, not before {} was said", now.0, not_before.0));
+        }
+    }
+
+    fn waits(&mut self, reason: Reason, state: &State) {
+        if reason.ask_again_at().is_some_and(|at| at <= state.now()) {
+            self.found.push(format!("at {}: a class waits for what is past: {reason:?}", state.now().0));
+        }
+    }
+
+    /// Spot takes the will of both.
+    fn capacity(&mut self, id: JobId, workers: &[WorkerPlace], state: &State) {
+        let (Some((job, spec)), Some(policy)) = (state.job(id), state.policy()) else { return };
+        let never = !spec.spot || policy.tiers.get(job.tier.ix()).is_some_and(|t| t.buys == Buys::OnDemand);
+        let spot = |place: &&WorkerPlace| {
+            state.node(place.node).is_some_and(|node| state.capacity_of(node) == CapacityType::Spot)
+        };
+        if let Some(place) = workers.iter().find(spot).filter(|_| never) {
+            self.found.push(format!("{id} starts on spot, on {}", place.node));
+        }
+    }
+
+    fn shrinks(&mut self, id: JobId, leave: usize, state: &State) {
+        let Some((job, spec)) = state.job(id) else { return };
+        let least = match &spec.gang {
+            Gang::Workers { min, .. } => *min,
+            Gang::Spanning { .. } => u32::MAX,
+        };
+        let leave = u32::try_from(leave).unwrap_or(u32::MAX);
+        if leave == 0 || job.workers.saturating_sub(leave) < least {
+            self.found.push(format!("{leave} of {} workers of {id} are to leave, {least} at least stay", job.workers));
+        }
+    }
+}
+
+/// The rule of a job's queue.
+pub(super) fn rule<'a>(state: &'a State, job: &Job) -> Option<&'a QueueRule> {
+    state.queues().get(job.queue.ix())?.rule.as_ref()
+}

@@ -1,0 +1,208 @@
+//! What the seeds of a sweep exercised: which features their policies and jobs named, and what of it was seen to happen.
+//!
+//! ```text
+//! named     a seed's policy or one of its jobs names the feature                  counted in seeds
+//! waits     a class was told so by a plan pass       (the reasons' codes)         counted in passes
+//! says      a status message carries the reason      (the reasons' codes)         counted in messages
+//! stops     runs were stopped, by cause                                           counted in decisions
+//! decides   other decisions                                                       counted in decisions
+//! ```
+//!
+//! Never: looks into the engine. Batches, reports and messages are what everybody sees.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use forebay_engine::decision::{Decision, StopCause};
+use forebay_engine::effect::{Status, WorkerPlace};
+use forebay_engine::event::Event;
+use forebay_engine::journal::Batch;
+use forebay_engine::plan::PlanReport;
+use forebay_engine::policy::Policy;
+
+use super::workload::{self, Workload};
+use crate::policies::features;
+
+/// Counts by name.
+type Counts = BTreeMap<&'static str, u64>;
+
+/// What was named, and what was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    named: Counts,
+    waits: Counts,
+    says: Counts,
+    stops: Counts,
+    decides: Counts,
+}
+
+/// Reasons that a sweep of a few thousand seeds should meet, waiting or said.
+const REASONS: [&str; 29] = [
+    "AwaitingNodes",
+    "BackOff",
+    "Batched",
+    "Budget",
+    "BurstIsNoise",
+    "Ceiling",
+    "DeadlineUnreachable",
+    "ExceedsCeiling",
+    "ExceedsMaxQuota",
+    "ExitCode",
+    "Hurried",
+    "LaunchRefused",
+    "Lingering",
+    "MaxRun",
+    "Moved",
+    "NodeHung",
+    "NodeLost",
+    "NothingIdle",
+    "Overran",
+    "PreemptedBy",
+    "QuotaReclaimed",
+    "Reclaimed",
+    "ReservationDelayed",
+    "Reserved",
+    "StartTooLate",
+    "Stockout",
+    "TopologyUnsatisfied",
+    "WaitingByDesign",
+    "WaitingForQuota",
+];
+
+impl Tally {
+    /// What a seed's policy and workload name.
+    pub(super) fn named(&mut self, policy: &Policy, work: &Workload) {
+        for (name, named) in features::NAMED {
+            *self.named.entry(name).or_default() += u64::from(named(policy));
+        }
+        for (name, named) in workload::features::NAMED {
+            *self.named.entry(name).or_default() += u64::from(work.specs().any(named));
+        }
+    }
+
+    /// A batch that was planned and written.
+    pub(super) fn batch(&mut self, batch: &Batch, report: &PlanReport) {
+        for (_, reason) in &report.waiting {
+            *self.waits.entry(reason.code()).or_default() += 1;
+        }
+        for decision in &batch.decisions {
+            if let Decision::Stop { cause, .. } = decision {
+                *self.stops.entry(stop(*cause)).or_default() += 1;
+            } else {
+                for name in decides(decision).into_iter().flatten() {
+                    *self.decides.entry(name).or_default() += 1;
+                }
+            }
+        }
+        let demands = batch.events.iter().filter(|e| matches!(e, Event::ServiceDemand { .. })).count();
+        *self.decides.entry("demand heard").or_default() += demands as u64;
+    }
+
+    /// A message to whoever submitted a job.
+    pub(super) fn says(&mut self, status: &Status) {
+        if let Some(reason) = status.reason {
+            *self.says.entry(reason.code()).or_default() += 1;
+        }
+    }
+
+    /// Adds another tally to this one.
+    pub(super) fn add(&mut self, other: &Tally) {
+        let sums = [
+            (&mut self.named, &other.named),
+            (&mut self.waits, &other.waits),
+            (&mut self.says, &other.says),
+            (&mut self.stops, &other.stops),
+            (&mut self.decides, &other.decides),
+        ];
+        for (sum, more) in sums {
+            for (name, count) in more {
+                *sum.entry(name).or_default() += count;
+            }
+        }
+    }
+}
+
+fn stop(cause: StopCause) -> &'static str {
+    match cause {
+        StopCause::Preempted { .. } => "preempted",
+        StopCause::Reclaimed => "reclaimed",
+        StopCause::Moved => "moved",
+        StopCause::QuotaReclaimed { .. } => "quota reclaimed",
+        StopCause::Overran { .. } => "overran",
+        StopCause::Hurried => "hurried",
+        StopCause::NodeHung => "node hung",
+        StopCause::Scaled => "scaled",
+        StopCause::NodeLost => "node lost",
+        StopCause::StartTimeout => "start timed out",
+        StopCause::Failed { .. } => "failed",
+        StopCause::Completed => "completed",
+        StopCause::Cancelled => "cancelled",
+        StopCause::MaxRun => "ran too long",
+        StopCause::Lingering { .. } => "lingered",
+    }
+}
+
+/// What a decision shows, as far as it shows a feature.
+fn decides(decision: &Decision) -> [Option<&'static str>; 3] {
+    let some = |yes: bool, name: &'static str| yes.then_some(name);
+    match decision {
+        Decision::Book { places, .. } => {
+            let part = |p: &WorkerPlace| p.gpus != 0 && p.share < 1000 && p.slice.is_none();
+            [
+                Some("books"),
+                some(places.iter().any(part), "parts of GPUs"),
+                some(places.iter().any(|p| p.slice.is_some()), "slices"),
+            ]
+        }
+        Decision::Buy { terms, .. } => [
+            some(terms.layout.is_some(), "buys with a layout"),
+            some(terms.cluster, "buys into a placement group"),
+            some(terms.efa, "buys with efa"),
+        ],
+        Decision::Unbook { .. } => [Some("better places"), None, None],
+        Decision::Reserve { .. } => [Some("reservations"), None, None],
+        Decision::Release { .. } => [Some("reservations over"), None, None],
+        Decision::Undrain { .. } => [Some("nodes kept after all"), None, None],
+        Decision::WarnLingering { .. } => [Some("lingering warned"), None, None],
+        Decision::Repeat { .. } => [Some("effects repeated"), None, None],
+        _ => [None, None, None],
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lists = [
+            ("named", &self.named),
+            ("waits", &self.waits),
+            ("says", &self.says),
+            ("stops", &self.stops),
+            ("decides", &self.decides),
+        ];
+        for (title, counts) in lists {
+            wrapped(f, title, counts.iter().map(|(name, count)| format!("{name} {count}")))?;
+        }
+        let unseen = REASONS.iter().filter(|r| !self.waits.contains_key(*r) && !self.says.contains_key(*r));
+        wrapped(f, "not met", unseen.map(|r| (*r).to_owned()))
+    }
+}
+
+/// A list under its title, broken where a line is full.
+fn wrapped(f: &mut fmt::Formatter<'_>, title: &str, items: impl Iterator<Item = String>) -> fmt::Result {
+    let mut line = format!("{title:<8} ");
+    let mut first = true;
+    for item in items {
+        if !first {
+            line.push_str(", ");
+        }
+        if line.len() + item.len() > 118 {
+            writeln!(f, "{}", line.trim_end())?;
+            line = " ".repeat(9);
+        }
+        line.push_str(&item);
+        first = false;
+    }
+    if first {
+        line.push_str("nothing");
+    }
+    writeln!(f, "{}", line.trim_end())
+}
