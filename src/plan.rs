@@ -220,7 +220,7 @@ fn serve_in(
         // One that may wait takes what is ready: what is on its way was bought for others.
         places = place::find(engine, job, pool, Reach::InFlight, most);
     }
-    if places.is_none() && provision::keep_for(engine, job, pool, most) {
+    if places.is_none() && provision::keep_for(engine, job, pool, most, waits.is_some()) {
         places = place::find(engine, job, pool, Reach::Ready, most);
     }
     if places.is_none()

@@ -206,6 +206,10 @@ fn replicate(state: &mut State, service: JobId) {
     let mut job = new_job(state, id, class, &spec);
     job.phase = Phase::Queued;
     job.of = Some(service);
+    if let Some(patience) = job.patience.as_mut().filter(|p| p.when_late == WhenLate::Reject) {
+        // One that is late is not replaced by another that is.
+        patience.when_late = WhenLate::Wait;
+    }
     state.counters.replicas += 1;
     state.ix.job_in(&job);
     state.specs.push(spec);

@@ -134,7 +134,8 @@ pub(crate) fn booked(engine: &mut Engine, job: JobId) {
 
 /// What a job for which something is kept is told. Where nothing is known of the time, what it was told before tells more.
 pub(crate) fn says(state: &State, job: JobId) -> Option<Reason> {
-    let ahead = state.ahead.values().find(|a| a.job == job)?;
+    // Once that time has come there is nothing to say of it: the job is about to start, or is estimated anew.
+    let ahead = state.ahead.values().find(|a| a.job == job && a.from > state.now)?;
     let (from, until) = (ahead.from, ahead.from);
     match (ahead.delayed, ahead.known) {
         (true, _) => Some(Reason::ReservationDelayed { until }),

@@ -73,8 +73,8 @@ fn buy(
     engine.decide(Decision::Buy { purchase, pool, offering, count, at_least, terms });
 }
 
-/// An empty node on its way out that would hold the whole gang: it stays instead.
-pub(crate) fn keep_for(engine: &mut Engine, job: JobId, pool: PoolId, most: MilliGpu) -> bool {
+/// An empty node on its way out that would hold the whole gang: it stays instead. Not for one that may wait and would split it.
+pub(crate) fn keep_for(engine: &mut Engine, job: JobId, pool: PoolId, most: MilliGpu, waits: bool) -> bool {
     let state = &engine.state;
     let class = state.jobs[job.ix()].class;
     let fits = fits(state, class, pool);
@@ -89,6 +89,7 @@ pub(crate) fn keep_for(engine: &mut Engine, job: JobId, pool: PoolId, most: Mill
             && fits.binary_search(&node.offering).is_ok()
             && afford::affordable(state, job, class, pool, node.offering)
             && place::would_hold(state, job, node, most)
+            && !(waits && place::spare::would_split(state, job, node))
     };
     let draining = state.ix.draining.iter().filter_map(|id| state.nodes.get(id));
     let best: Option<NodeId> = draining.filter(good).min_by_key(|n| (n.price, n.id)).map(|n| n.id);

@@ -98,6 +98,16 @@ pub(crate) fn leaves(state: &State, job: JobId, places: &[WorkerPlace]) -> bool 
     split(state, job, places).is_some() && may_wait(state, job, None)
 }
 
+/// Whether a gang of one would take a small part of a large node with nothing on it.
+pub(crate) fn would_split(state: &State, job: JobId, node: &Node) -> bool {
+    let asks = match &state.classes[state.jobs[job.ix()].class.ix()].shape.gang {
+        Gang::Workers { max: 1, each, .. } => each.gpus,
+        Gang::Spanning { gpus: 1, .. } => 1,
+        _ => return false,
+    };
+    large(node.slots.len() as u16, asks)
+}
+
 /// Whether a booked job that waits for a node stays with it rather than split the last empty large one.
 pub(crate) fn stays(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
     let Some(node) = split(state, job, places) else { return false };
