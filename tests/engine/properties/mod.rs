@@ -11,6 +11,7 @@ mod garbage;
 mod life;
 mod placing;
 mod quota;
+mod reclaim;
 mod victims;
 
 use proptest::strategy::Strategy;
