@@ -2,8 +2,8 @@
 //!
 //! Never: trusts. Reports count only for the attempt that is alive; repeats and late ones change nothing.
 
-use super::{end_run, may_become_ready, say, say_refused, take_seq, unbook_all_on};
 use super::shrunk::{drop_workers, shrunk};
+use super::{end_run, may_become_ready, say, say_refused, take_seq, unbook_all_on};
 use crate::decision::StopCause;
 use crate::effect::StatusKind;
 use crate::event::{Event, GoneWhy, LaunchError};

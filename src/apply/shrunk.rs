@@ -19,9 +19,8 @@ use alloc::vec::Vec;
 /// Workers have left a run. Said again, or after the run has ended, it says nothing new.
 pub(super) fn shrunk(state: &mut State, id: JobId, attempt: Attempt, left: &[u32], blame: Option<NodeId>) {
     let known = state.jobs.get(id.ix()).filter(|job| job.attempt == attempt && job.phase == Phase::Running);
-    let gone: Vec<u32> = known.map_or(Vec::new(), |job| {
-        job.numbers.iter().copied().filter(|n| left.contains(n)).collect()
-    });
+    let gone: Vec<u32> =
+        known.map_or(Vec::new(), |job| job.numbers.iter().copied().filter(|n| left.contains(n)).collect());
     if gone.is_empty() {
         return facts::ignore(state);
     }

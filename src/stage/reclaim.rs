@@ -27,13 +27,7 @@ use crate::units::{GpuTime, MilliGpu};
 use alloc::vec::Vec;
 
 /// Takes quota for a job that has been told to wait for it. Whether anything was taken.
-pub(super) fn run(
-    engine: &mut Engine,
-    job: JobId,
-    class: ClassId,
-    pool: PoolId,
-    report: &mut PlanReport,
-) -> bool {
+pub(super) fn run(engine: &mut Engine, job: JobId, class: ClassId, pool: PoolId, report: &mut PlanReport) -> bool {
     let state = &engine.state;
     let asked = admit::share(state, class, pool);
     let Some(quota) = quota_of(state, &state.jobs[job.ix()]) else { return false };
@@ -179,7 +173,8 @@ fn candidates(state: &State, lack: &Lack) -> Vec<JobId> {
     }
     // The greatest share first.
     sides.sort_by(|a, b| b.0.cmp(a.0).then(a.1.cmp(&b.1)));
-    let priority = |tier: TierId| state.policy.as_deref().and_then(|p| p.tiers.get(tier.ix())).map_or(0, |t| t.priority);
+    let priority =
+        |tier: TierId| state.policy.as_deref().and_then(|p| p.tiers.get(tier.ix())).map_or(0, |t| t.priority);
     let mut found: Vec<(i32, usize, GpuTime, JobId)> = Vec::new();
     for (rank, (_, _, runs)) in sides.iter().enumerate() {
         for id in runs {

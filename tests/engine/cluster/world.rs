@@ -178,7 +178,9 @@ impl Cluster {
             | Event::NodeGone { instance, .. }
             | Event::ReclaimNotice { instance, .. } => self.instances.contains_key(instance),
             Event::RunStarted { job, attempt } => lives(job, attempt),
-            Event::RunShrunk { job, attempt, .. } | Event::RunCompleted { job, attempt, .. } => lives(job, attempt) && self.runs[job].whole,
+            Event::RunShrunk { job, attempt, .. } | Event::RunCompleted { job, attempt, .. } => {
+                lives(job, attempt) && self.runs[job].whole
+            }
             _ => true,
         }
     }
