@@ -81,14 +81,16 @@ fn a_lender_takes_what_it_lacks_and_no_more() {
             own.queue = "q0".into();
             own
         });
-        let asked = u64::from(asked);
+        let (asked, submitted) = (u64::from(asked), jobs.len() as u64);
         // Two nodes of four GPUs: what can be bought and what is free is the same for single GPUs.
         let fits = |freed: u64| in_use + asked <= all + freed && in_use + asked <= 8 + freed;
         let mut lost: Vec<(JobId, u64)> = Vec::new();
         for decision in &world.log.batches.last().expect("a batch").decisions {
             match decision {
-                Decision::Stop { job, cause: StopCause::QuotaReclaimed { .. }, .. } => lost.push((*job, held[job])),
-                Decision::Shrink { job, cause: StopCause::QuotaReclaimed { .. }, leave, .. } => {
+                Decision::Stop { job, cause: StopCause::QuotaReclaimed { by }, .. } if by.0 == submitted => {
+                    lost.push((*job, held[job]))
+                }
+                Decision::Shrink { job, cause: StopCause::QuotaReclaimed { by }, leave, .. } if by.0 == submitted => {
                     lost.extend(leave.iter().map(|_| (*job, 1)));
                 }
                 _ => {}
@@ -210,7 +212,6 @@ fn job(dice: &mut Dice, n: u64) -> JobSpec {
     let mut spec = making::job(&format!("j{n}"), Gang::Workers { min, max: count, each: ask(1 + dice.roll(2) as u16) });
     spec.queue = format!("q{}", dice.roll(3));
     spec.tier = [None, None, Some("critical"), Some("scavenger")][dice.roll(4) as usize].map(String::from);
-    spec.priority = dice.roll(2) as i32;
     spec.checkpoint = (dice.roll(2) == 0).then(|| making::saves(Span::secs(60), Span::secs(5))).flatten();
     spec
 }
