@@ -82,7 +82,8 @@ fn make_room(
     asked: MilliGpu,
     report: &mut PlanReport,
 ) -> bool {
-    let runs = candidates(&engine.state, class, pool);
+    let mut runs = candidates(&engine.state, class, pool);
+    reclaim::leave_owners(&engine.state, job, pool, asked, &mut runs);
     if runs.is_empty() {
         return false;
     }

@@ -47,6 +47,18 @@ pub(super) fn run(engine: &mut Engine, job: JobId, class: ClassId, pool: PoolId,
     true
 }
 
+/// Leaves out the runs of those who own what they use, where the job would borrow: they would take it back, and so on.
+pub(super) fn leave_owners(state: &State, job: JobId, pool: PoolId, asked: MilliGpu, runs: &mut Vec<JobId>) {
+    let row = &state.jobs[job.ix()];
+    let Some(quota) = quota_of(state, row) else { return };
+    let lack = Lack { job, class: row.class, pool, asked, quota, tier: row.tier };
+    runs.retain(|id| {
+        let theirs = quota_of(state, &state.jobs[id.ix()]);
+        let meeting = theirs.and_then(|theirs| state.meeting(quota, theirs));
+        meeting.is_none_or(|m| lack.takes_back(state, &m) || state.quota.borrowed(m.theirs, pool) > MilliGpu(0))
+    });
+}
+
 /// Whether a gang of a class would borrow nothing, at no level of the tree.
 pub(super) fn is_own(state: &State, class: ClassId, pool: PoolId, asked: MilliGpu) -> bool {
     let rule = state.queues[state.classes[class.ix()].shape.queue.ix()].rule.as_ref();

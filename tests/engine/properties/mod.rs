@@ -14,6 +14,7 @@ mod life;
 mod patience;
 mod placing;
 mod quota;
+mod reclaim;
 mod serve;
 mod victims;
 
