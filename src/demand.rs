@@ -59,6 +59,14 @@ pub(crate) fn reclaims_per_hour(state: &State, offering: OfferingId) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
+/// Reclaims of an offering that come without a warning, in millionths of all. Before anything was seen: all.
+#[must_use]
+pub(crate) fn unannounced(state: &State, offering: OfferingId) -> u64 {
+    let lives = state.seen.lives(offering);
+    let silent = lives.reclaims.saturating_sub(lives.announced).saturating_add(PRIOR_RECLAIMS);
+    silent.saturating_mul(1_000_000) / (lives.reclaims + PRIOR_RECLAIMS)
+}
+
 /// How often work takes an empty node of a pool. `None`: too seldom so far to say.
 #[must_use]
 pub(crate) fn needs(state: &State, pool: PoolId) -> Option<Needs> {

@@ -50,7 +50,10 @@ impl Cart {
 
     /// What an hour of it is expected to cost: its price, and for each reclaim the time of the whole cart that is lost with it: the
     /// work since the last checkpoint, the restart and the boot of another node. What is reserved is paid for already.
-    pub(crate) fn expected(&self, state: &State, loses: Option<Span>) -> Rate {
+    ///
+    /// A gang over nodes of one offering counts one reclaim, not one a node: what is short of stock takes its nodes back together.
+    /// Work that can save has saved when the reclaim was announced.
+    pub(crate) fn expected(&self, state: &State, shape: &Shape) -> Rate {
         let (mut paid, mut lost) = (Rate(0), 0u128);
         for &(id, n) in &self.lines {
             let offer = &state.offerings[id.ix()].offer;
@@ -58,9 +61,11 @@ impl Cart {
                 paid = paid + offer.price.times(u64::from(n));
             }
             if offer.capacity == CapacityType::Spot {
-                let each = loses.unwrap_or(Span::ZERO) + demand::boot_p90(state, id);
-                let reclaims = u128::from(demand::reclaims_per_hour(state, id)) * u128::from(n);
-                lost = lost.saturating_add(reclaims.saturating_mul(u128::from(each.0)));
+                let work = u128::from(shape.loses.unwrap_or(Span::ZERO).0);
+                let silent = if shape.saves { demand::unannounced(state, id) } else { 1_000_000 };
+                let each = work * u128::from(silent) / 1_000_000 + u128::from(demand::boot_p90(state, id).0);
+                let reclaims = u128::from(demand::reclaims_per_hour(state, id));
+                lost = lost.saturating_add(reclaims.saturating_mul(each));
             }
         }
         // Reclaims an hour in millionths x milliseconds: the part of each hour that is lost, rounded down.
@@ -72,7 +77,7 @@ impl Cart {
     pub(crate) fn rank(&self, state: &State, shape: &Shape) -> (bool, u32, Rate, Rate, Option<(OfferingId, u32)>) {
         let spans = matches!(shape.gang, Gang::Spanning { .. });
         let fewest = if spans { self.nodes() } else { 0 };
-        let expected = self.expected(state, shape.loses);
+        let expected = self.expected(state, shape);
         (spans && self.part, fewest, expected, self.cost(state), self.lines.first().copied())
     }
 }

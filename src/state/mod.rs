@@ -171,6 +171,8 @@ pub struct Shape {
     pub hurry: Hurry,
     /// What a reclaim would cost it on average, coarsely. `None`: it does not run on what can be taken back.
     pub loses: Option<Span>,
+    /// Whether it can save when it is told that it will be stopped.
+    pub saves: bool,
     /// It has not started by its queue's target, and may be bought on-demand for that.
     pub late: bool,
 }
