@@ -77,7 +77,6 @@ fn submitted(state: &mut State, spec: &JobSpec) {
         service: None,
         hurry: Hurry::Ordinary,
         loses: spec.lost_at_a_reclaim(),
-        saves: spec.checkpoint.is_some(),
         late: false,
     };
     let class = state.class_id(shape);
@@ -245,9 +244,8 @@ fn node_gone(state: &mut State, instance: &str, why: GoneWhy) {
     };
     let cause = if why == GoneWhy::Reclaimed { StopCause::Reclaimed } else { StopCause::NodeLost };
     if state.capacity_of(&node) == CapacityType::Spot {
-        let announced = node.reclaim_at.is_some();
-        let reclaimed = why == GoneWhy::Reclaimed || announced;
-        state.seen.lived(node.offering, state.now.since(node.decided_at), (reclaimed, announced));
+        let reclaimed = why == GoneWhy::Reclaimed || node.reclaim_at.is_some();
+        state.seen.lived(node.offering, state.now.since(node.decided_at), reclaimed);
     }
     // An announced one is counted already.
     state.counters.reclaims += u64::from(why == GoneWhy::Reclaimed && node.reclaim_at.is_none());

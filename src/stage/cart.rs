@@ -48,11 +48,11 @@ impl Cart {
         self.lines.iter().map(of).fold(Rate(0), |a, b| a + b)
     }
 
-    /// What an hour of it is expected to cost: its price, and for each reclaim the time of the whole cart that is lost with it: the
-    /// work since the last checkpoint, the restart and the boot of another node. What is reserved is paid for already.
+    /// What an hour of it is expected to cost: its price, and for each reclaim the time of the whole cart that is lost with it: half of
+    /// the work, the restart and the boot of another node. What is reserved is paid for already.
     ///
-    /// A gang over nodes of one offering counts one reclaim, not one a node: what is short of stock takes its nodes back together.
-    /// Work that can save has saved when the reclaim was announced.
+    /// Work that can save loses little when it is told to go, and is ranked by price. A gang over nodes of one offering counts one
+    /// reclaim, not one a node: what is short of stock takes its nodes back together.
     pub(crate) fn expected(&self, state: &State, shape: &Shape) -> Rate {
         let (mut paid, mut lost) = (Rate(0), 0u128);
         for &(id, n) in &self.lines {
@@ -60,12 +60,9 @@ impl Cart {
             if offer.capacity != CapacityType::Reserved {
                 paid = paid + offer.price.times(u64::from(n));
             }
-            if offer.capacity == CapacityType::Spot {
-                let work = u128::from(shape.loses.unwrap_or(Span::ZERO).0);
-                let silent = if shape.saves { demand::unannounced(state, id) } else { 1_000_000 };
-                let each = work * u128::from(silent) / 1_000_000 + u128::from(demand::boot_p90(state, id).0);
-                let reclaims = u128::from(demand::reclaims_per_hour(state, id));
-                lost = lost.saturating_add(reclaims.saturating_mul(each));
+            if let Some(work) = shape.loses.filter(|_| offer.capacity == CapacityType::Spot) {
+                let each = work + demand::boot_p90(state, id);
+                lost += u128::from(demand::reclaims_per_hour(state, id)) * u128::from(each.0);
             }
         }
         // Reclaims an hour in millionths x milliseconds: the part of each hour that is lost, rounded down.

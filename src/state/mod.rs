@@ -169,10 +169,8 @@ pub struct Shape {
     pub service: Option<JobId>,
     /// How its deadline bears on what it may run on.
     pub hurry: Hurry,
-    /// What a reclaim would cost it on average, coarsely. `None`: it does not run on what can be taken back.
+    /// What a reclaim would cost it on average, coarsely. `None`: it can save, or does not run on what can be taken back.
     pub loses: Option<Span>,
-    /// Whether it can save when it is told that it will be stopped.
-    pub saves: bool,
     /// It has not started by its queue's target, and may be bought on-demand for that.
     pub late: bool,
 }

@@ -47,8 +47,6 @@ pub struct Lives {
     pub time: Span,
     /// Taken back.
     pub reclaims: u64,
-    /// Of these, announced: what could save had the time to.
-    pub announced: u64,
 }
 
 /// How often work takes a node with nothing on it.
@@ -78,11 +76,10 @@ impl Seen {
     }
 
     /// A spot node is gone.
-    pub(crate) fn lived(&mut self, offering: OfferingId, time: Span, (reclaimed, announced): (bool, bool)) {
+    pub(crate) fn lived(&mut self, offering: OfferingId, time: Span, reclaimed: bool) {
         let lives = self.lives.entry(offering).or_default();
         lives.time += time;
         lives.reclaims += u64::from(reclaimed);
-        lives.announced += u64::from(announced);
     }
 
     /// Work took so many nodes with nothing on them.
