@@ -17,7 +17,7 @@ use crate::policy::Ceiling;
 use crate::reason::Bound;
 use crate::state::places::slot_mem;
 use crate::state::{Held, Shape, State};
-use crate::units::{HOUR_MS, Rate, Span};
+use crate::units::{HOUR_MS, Rate};
 use alloc::vec::Vec;
 
 /// Nodes that one gang may take at most: beyond it lies a slip of the pen, not a job.
