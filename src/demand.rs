@@ -23,6 +23,9 @@ const ENOUGH_BOOTS: usize = 4;
 /// (up to and above 20 % a month) and what Bamboo (NSDI 2023) replays for GPU nodes on EC2 (10 to 33 % an hour).
 const PRIOR_RECLAIMS: u64 = 1;
 const PRIOR_TIME: Span = Span::mins(20 * 60);
+/// Once an hour. Nodes that die within minutes are seen first, those that live long are counted when they are gone: more than this is
+/// a drought, and that is what the memory of stock is for.
+const MOST_RECLAIMS: u64 = 1_000_000;
 
 /// How long a job's work is expected to go on at most, in nine cases of ten, given how long it has run. `None`: not known.
 #[must_use]
@@ -56,7 +59,7 @@ pub(crate) fn reclaims_per_hour(state: &State, offering: OfferingId) -> u64 {
     let lives = state.seen.lives(offering);
     let count = u128::from(lives.reclaims + PRIOR_RECLAIMS) * 1_000_000 * u128::from(HOUR_MS);
     let rate = count / u128::from((lives.time + PRIOR_TIME).0);
-    u64::try_from(rate).unwrap_or(u64::MAX)
+    u64::try_from(rate).unwrap_or(u64::MAX).min(MOST_RECLAIMS)
 }
 
 /// How often work takes an empty node of a pool. `None`: too seldom so far to say.

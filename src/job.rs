@@ -90,13 +90,12 @@ impl Default for JobSpec {
 }
 
 impl JobSpec {
-    /// Run time that a reclaim costs on average: half of what lies between two checkpoints, or half of the run, or an hour where
-    /// neither is known; and the restart. Rounded up to a power of two of minutes, at most 1024, so that there are few.
+    /// Run time that a reclaim costs on average where nothing can be saved: half of the run, or an hour where that is not stated; and
+    /// the restart. Rounded up to a power of two of minutes, at most 1024, so that there are few.
     pub(crate) fn lost_at_a_reclaim(&self) -> Option<Span> {
-        let stated = self.checkpoint.map(|c| c.every).or(self.expected);
-        let lost = stated.map_or(Span::mins(60), |span| Span(span.0 / 2)) + self.restart;
+        let lost = self.expected.map_or(Span::mins(60), |span| Span(span.0 / 2)) + self.restart;
         let minutes = lost.0.div_ceil(60_000).clamp(1, 1024).next_power_of_two();
-        self.spot.then(|| Span::mins(minutes))
+        (self.spot && self.checkpoint.is_none()).then(|| Span::mins(minutes))
     }
 }
 

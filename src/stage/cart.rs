@@ -19,7 +19,7 @@ use crate::policy::Ceiling;
 use crate::reason::Bound;
 use crate::state::places::slot_mem;
 use crate::state::{Held, Shape, State};
-use crate::units::{HOUR_MS, Rate, Span};
+use crate::units::{HOUR_MS, Rate};
 use alloc::vec::Vec;
 
 /// Nodes that one gang may take at most: beyond it lies a slip of the pen, not a job.
@@ -51,19 +51,21 @@ impl Cart {
         self.lines.iter().map(of).fold(Rate(0), |a, b| a + b)
     }
 
-    /// What an hour of it is expected to cost: its price, and for each reclaim the time of the whole cart that is lost with it: the
-    /// work since the last checkpoint, the restart and the boot of another node. What is reserved is paid for already.
-    pub(crate) fn expected(&self, state: &State, loses: Option<Span>) -> Rate {
+    /// What an hour of it is expected to cost: its price, and for each reclaim the time of the whole cart that is lost with it: half of
+    /// the work, the restart and the boot of another node. What is reserved is paid for already.
+    ///
+    /// Work that can save loses little when it is told to go, and is ranked by price. A gang over nodes of one offering counts one
+    /// reclaim, not one a node: what is short of stock takes its nodes back together.
+    pub(crate) fn expected(&self, state: &State, shape: &Shape) -> Rate {
         let (mut paid, mut lost) = (Rate(0), 0u128);
         for &(id, n) in &self.lines {
             let offer = &state.offerings[id.ix()].offer;
             if offer.capacity != CapacityType::Reserved {
                 paid = paid + offer.price.times(u64::from(n));
             }
-            if offer.capacity == CapacityType::Spot {
-                let each = loses.unwrap_or(Span::ZERO) + demand::boot_p90(state, id);
-                let reclaims = u128::from(demand::reclaims_per_hour(state, id)) * u128::from(n);
-                lost = lost.saturating_add(reclaims.saturating_mul(u128::from(each.0)));
+            if let Some(work) = shape.loses.filter(|_| offer.capacity == CapacityType::Spot) {
+                let each = work + demand::boot_p90(state, id);
+                lost += u128::from(demand::reclaims_per_hour(state, id)) * u128::from(each.0);
             }
         }
         // Reclaims an hour in millionths x milliseconds: the part of each hour that is lost, rounded down.
@@ -75,7 +77,7 @@ impl Cart {
     pub(crate) fn rank(&self, state: &State, shape: &Shape) -> (bool, bool, u32, Rate, Rate) {
         let spans = matches!(shape.gang, Gang::Spanning { .. });
         let fewest = if spans { self.nodes() } else { 0 };
-        let expected = self.expected(state, shape.loses);
+        let expected = self.expected(state, shape);
         (self.apart, spans && self.part, fewest, expected, self.cost(state))
     }
 }

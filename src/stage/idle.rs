@@ -4,6 +4,7 @@
 //! the j-th idle node of a pool, cheapest first, waits for the j-th next need
 //! it stays while  j x gap <= one boot,  gap = the usual gap between needs, or the time since the last one if that is longer
 //! and never longer than one boot: having it back costs no more
+//! a spot node stays for one boot whatever the forecast is: to have it back may cost the on-demand price instead
 //! ```
 //!
 //! All of it is known beforehand, so each node has its instant to leave; nothing is polled. `drain: {after: ..}` is taken at its word.
@@ -11,6 +12,7 @@
 //!
 //! Never: goes below a floor, which is consolidate's to keep; never guesses from fewer than eight needs.
 
+use crate::catalog::CapacityType;
 use crate::demand;
 use crate::ids::{NodeId, PoolId};
 use crate::policy::Drain;
@@ -47,7 +49,8 @@ fn leaves(state: &State, pool: PoolId, node: &Node, nth: u64) -> Millis {
         return node.idle_since.unwrap_or(state.now);
     }
     let rule = state.policy.as_deref().and_then(|p| p.pools.get(pool.ix())).map_or(Drain::Auto, |p| p.drain);
-    let Some(needs) = demand::needs(state, pool).filter(|_| rule == Drain::Auto) else {
+    let sure = rule == Drain::Auto && state.capacity_of(node) != CapacityType::Spot;
+    let Some(needs) = demand::needs(state, pool).filter(|_| sure) else {
         return node.due;
     };
     let boot = state.offerings[node.offering.ix()].offer.boot;

@@ -193,7 +193,7 @@ pub struct Shape {
     pub service: Option<JobId>,
     /// How its deadline bears on what it may run on.
     pub hurry: Hurry,
-    /// What a reclaim would cost it on average, coarsely. `None`: it does not run on what can be taken back.
+    /// What a reclaim would cost it on average, coarsely. `None`: it can save, or does not run on what can be taken back.
     pub loses: Option<Span>,
     /// It has not started by its queue's target, and may be bought on-demand for that.
     pub late: bool,
