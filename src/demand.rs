@@ -2,7 +2,7 @@
 //! was seen.
 //!
 //! ```text
-//! remaining_p90     the job's own word and a tenth more, while it holds; else what work of its queue and size was seen to last
+//! remaining_p90     the job's own word, while it holds; else what work of its queue and size was seen to last
 //! boot_p90          the last 16 boots of an offering, from the decision to buy on; else what its catalogue says
 //! reclaims          of an offering, per node and hour in millionths
 //! needs             how often work takes an empty node of a pool
@@ -27,7 +27,8 @@ const PRIOR_TIME: Span = Span::mins(20 * 60);
 /// a drought, and that is what the memory of stock is for.
 const MOST_RECLAIMS: u64 = 1_000_000;
 
-/// How long a job's work is expected to go on at most, in nine cases of ten, given how long it has run. `None`: not known.
+/// How long a job's work is expected to go on at most, in nine cases of ten, given how long it has run. Zero: it said how long, that is
+/// over, and nothing else is known. `None`: nothing is known.
 #[must_use]
 pub(crate) fn remaining_p90(state: &State, job: JobId) -> Option<Span> {
     let (row, spec) = (&state.jobs[job.ix()], &state.specs[job.ix()]);
@@ -36,12 +37,12 @@ pub(crate) fn remaining_p90(state: &State, job: JobId) -> Option<Span> {
         None => (row.progress, Span::ZERO),
     };
     let done = before + ran;
-    let stated = spec.expected.map(|expected| Span(expected.0.saturating_add(expected.0 / 10)) + spec.restart);
+    let stated = spec.expected.map(|expected| expected + spec.restart);
     if let Some(stated) = stated.filter(|stated| *stated > done) {
         return Some(stated - done);
     }
-    let seen = state.seen.durations(row.queue, &spec.gang)?;
-    if seen.total() < ENOUGH { None } else { seen.residual(done, 900) }
+    let seen = state.seen.durations(row.queue, &spec.gang).filter(|seen| seen.total() >= ENOUGH);
+    seen.and_then(|seen| seen.residual(done, 900)).or(stated.map(|_| Span::ZERO))
 }
 
 /// How long an offering takes from the decision to buy until it is ready, in nine cases of ten.

@@ -128,6 +128,7 @@ stories! {
     quota_waits_and_frees
     reclaim_with_warning
     reclaim_without_warning
+    replicas_spread
     required_topology_unsatisfied
     reservation_given_back_on_cancel
     reservation_gives_way_to_a_higher_tier
