@@ -104,7 +104,6 @@ pub(super) fn job(
         run: carried(fields),
         batch: text("batchKey", 253)?,
         within,
-        ..JobSpec::default()
     })
 }
 

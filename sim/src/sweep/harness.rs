@@ -272,48 +272,6 @@ impl Harness {
         self.report.batches += 1;
         if let Some(shadow) = shadow.filter(|shadow| shadow != unsaved.batch()) {
             let (with, without) = (&unsaved.batch().decisions, &shadow.decisions);
-            if std::env::var("DBG").is_ok() {
-                eprintln!("EVENTS {:?}\nWITH {with:#?}\nWITHOUT {without:#?}", unsaved.batch().events);
-                let st = self.engine.state();
-                for id in st.open_job_ids() {
-                    let (j, s) = st.job(id).unwrap();
-                    eprintln!(
-                        "{id} cl {:?} q {} tier {:?} {:?} arr {} pool {:?} share {} places {:?} gang {:?} why {:?} patience {:?} bf {:?} hurry {:?} batch {:?} within {:?} of {:?} dl {:?} prot {}",
-                        j.class,
-                        s.queue,
-                        j.tier,
-                        j.phase,
-                        j.arrival.0,
-                        j.pool,
-                        j.share,
-                        j.places,
-                        s.gang,
-                        self.engine.why(id),
-                        j.patience,
-                        j.backfill_for,
-                        st.classes()[j.class.ix()].shape.hurry,
-                        s.batch,
-                        s.within,
-                        j.of,
-                        s.deadline,
-                        j.protected_until.0
-                    );
-                }
-                for n in st.nodes() {
-                    eprintln!(
-                        "{} {:?} {:?} {:?} due {:?} idle {:?} holds {:?} res {:?} part {:?}",
-                        n.id,
-                        st.offerings()[n.offering.ix()].offer.to_string(),
-                        n.pool,
-                        n.phase,
-                        n.due,
-                        n.idle_since,
-                        n.holds,
-                        n.reserved,
-                        n.partition.is_some()
-                    );
-                }
-            }
             let parts = with.iter().zip(without).position(|(a, b)| a != b).unwrap_or(with.len().min(without.len()));
             let (with, without) = (with.get(parts), without.get(parts));
             return Err(self.failure(format!("memos change decision {parts}: with {with:?}, without {without:?}")));
