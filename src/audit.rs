@@ -78,6 +78,7 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             | Decision::Requeue { job, .. }
             | Decision::Finish { job, .. }
             | Decision::Unbook { job }
+            | Decision::Unreserve { job }
             | Decision::Hasten { job, .. }
             | Decision::Start { job }
             | Decision::Stop { job, .. }

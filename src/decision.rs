@@ -165,6 +165,11 @@ pub enum Decision {
         /// At the longest until then.
         until: Millis,
     },
+    /// settle: what was kept for a job has been kept for long enough.
+    Unreserve {
+        /// Which job.
+        job: JobId,
+    },
     /// settle: a reservation is over.
     Release {
         /// Where.

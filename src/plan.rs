@@ -9,7 +9,9 @@ use crate::reason::Reason;
 use crate::stage::order::{self, Head, Line, LineUp};
 use crate::stage::place::{self, Reach};
 use crate::stage::{admit, afford, ahead, consolidate, deadline, drain, patience, preempt, provision, settle};
+use crate::state::index::OrderKey;
 use crate::state::jobs::Phase;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// What one pass did and what it waits for.
@@ -71,15 +73,18 @@ fn round(engine: &mut Engine, report: &mut PlanReport) {
     ahead::run(engine, report);
 }
 
-/// The classes that wait, with what their heads were told.
+/// The classes that wait, with what their heads were told. One that came forward since and may wait has a word of its own.
 fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
-    let classes = engine.state.ix.queued.keys();
-    let told = |class: &ClassId| {
-        let parked = engine.memo.parked.get(class)?;
-        let waits = patience::waits(&engine.state, parked.head).filter(|_| parked.reason.by_design());
-        Some((*class, waits.or_else(|| ahead::says(&engine.state, parked.head)).unwrap_or(parked.reason)))
+    let told = |(class, line): (&ClassId, &BTreeSet<OrderKey>)| {
+        let (parked, head) = (engine.memo.parked.get(class)?, line.first()?.job);
+        let says = match patience::waits(&engine.state, head) {
+            Some(waits) if parked.reason.by_design() => waits,
+            None if parked.reason.by_design() => return None,
+            _ => ahead::says(&engine.state, head).unwrap_or(parked.reason),
+        };
+        Some((*class, says))
     };
-    classes.filter_map(told).collect()
+    engine.state.ix.queued.iter().filter_map(told).collect()
 }
 
 /// Starts booked gangs whose last node became ready.
@@ -208,10 +213,8 @@ fn serve_in(
     let most = afford::most(&engine.state, class, pool);
     let waits = patience::waits(&engine.state, job);
     let mut places = place::find(engine, job, pool, Reach::Ready, most);
-    let whole = places.as_ref().is_some_and(|p| waits.is_some() && place::spare::leaves(&engine.state, job, p));
-    if whole {
-        // It may wait, and would split the last empty large node.
-        places = None;
+    if waits.is_some() {
+        places = places.and_then(|p| place::spare::or_wait(&engine.state, job, pool, most, p));
     }
     if let Some(other) = places.as_ref().and_then(|p| place::spare::elsewhere(engine, job, pool, most, p, report)) {
         places = Some(other);
@@ -300,7 +303,7 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
     if let Some(kept) = ahead::says(&engine.state, id).filter(|_| waits.is_none()) {
         return kept;
     }
-    let key = crate::state::index::OrderKey::of(job, engine.state.ix.ageing);
+    let key = OrderKey::of(job, engine.state.ix.ageing);
     let in_front = engine.state.ix.queued.get(&job.class).map_or(0, |line| line.range(..key).count());
     let told = engine.memo.parked.get(&job.class).filter(|_| in_front == 0);
     match (told, waits) {

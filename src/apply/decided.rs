@@ -57,6 +57,7 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         }
         Decision::Keep { job, kept } => state.edit_job(*job, |row| row.kept = Some(*kept)),
         Decision::Reserve { job, nodes, until } => reserve(state, *job, nodes, *until),
+        Decision::Unreserve { job } => release_all(state, *job),
         Decision::Release { node } => {
             state.edit_node(*node, |row| row.reserved = None);
             state.freed += 1;
@@ -464,14 +465,14 @@ fn why_stopped(state: &State, job: JobId, cause: StopCause) -> Option<Reason> {
     })
 }
 
-/// What was kept for a job is free for all: it has places now.
+/// What was kept for a job is free for all: it has places now, or has waited for long enough.
 fn release_all(state: &mut State, job: JobId) {
     let kept = |n: &&crate::state::nodes::Node| n.reserved.is_some_and(|(owner, _)| owner == job);
     let nodes: Vec<NodeId> = state.nodes.values().filter(kept).map(|n| n.id).collect();
     for node in nodes {
         state.edit_node(node, |row| row.reserved = None);
     }
-    state.edit_job_quietly(job, |row| row.reserved_until = None);
+    state.edit_job(job, |row| row.reserved_until = None);
     state.freed += 1;
 }
 

@@ -94,6 +94,9 @@ fn due_job(engine: &mut Engine, id: JobId) {
         // Its request is not what it was: it is stopped further down, not asked for again.
         Phase::Starting | Phase::Running if job.broken.is_some() => {}
         Phase::BackingOff { .. } => engine.decide(Decision::Resume { job: id }),
+        Phase::Queued if job.reserved_until.is_some_and(|until| until <= now) => {
+            engine.decide(Decision::Unreserve { job: id });
+        }
         Phase::Stopping { .. } if job.must_end_by <= now => {
             engine.decide(Decision::GiveUp { job: id });
             repeat(engine, EffectOf::Job(id));

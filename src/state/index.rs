@@ -443,7 +443,10 @@ fn job_due(job: &Job) -> Option<Millis> {
         Phase::BackingOff { until } => Some(until),
         Phase::Starting => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
         Phase::Running => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
-        Phase::Queued => job.patience.map(|p| p.due()).filter(|at| *at != Millis::NEVER),
+        Phase::Queued => {
+            let waits = job.patience.map(|p| p.due()).filter(|at| *at != Millis::NEVER);
+            waits.into_iter().chain(job.reserved_until).min()
+        }
         Phase::Stopping { .. } => Some(job.must_end_by.min(job.effect.map_or(Millis::NEVER, |e| e.next_try))),
         _ => None,
     }

@@ -154,6 +154,7 @@ impl Loaded {
             Decision::ReserveAhead { ahead, .. } => ("reserve-ahead", Some(ahead.job), ahead.nodes.clone(), None, None),
             Decision::ReleaseAhead { .. } => ("release-ahead", None, vec![], None, None),
             Decision::Backfill { job, .. } => ("backfill", Some(*job), vec![], None, None),
+            Decision::Unreserve { job } => ("unreserve", Some(*job), vec![], None, None),
             Decision::Release { node } => ("release", None, vec![*node], None, None),
             Decision::Drain { node, why, .. } => ("drain", None, vec![*node], None, Some(format!("{why:?}"))),
             Decision::Consolidated { .. } => ("consolidated", None, vec![], None, None),

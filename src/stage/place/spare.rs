@@ -93,9 +93,20 @@ pub(crate) fn elsewhere(
     other(&engine.state)
 }
 
-/// Whether a job that may wait all the same leaves the last empty large node whole.
-pub(crate) fn leaves(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
-    split(state, job, places).is_some() && may_wait(state, job, None)
+/// A place that is ready for a job that may wait by design: it does not split the last empty large node.
+pub(crate) fn or_wait(
+    state: &State,
+    job: JobId,
+    pool: PoolId,
+    most: MilliGpu,
+    places: Vec<WorkerPlace>,
+) -> Option<Vec<WorkerPlace>> {
+    if split(state, job, &places).is_none() {
+        return Some(places);
+    }
+    let class = state.jobs[job.ix()].class;
+    let ask = Ask { spares: true, ..Ask::of(state, job, class, pool, Reach::Ready, most) };
+    search(state, class, state.classes[class.ix()].shape.within, ask, most)
 }
 
 /// Whether a gang of one would take a small part of a large node with nothing on it.

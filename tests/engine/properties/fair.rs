@@ -169,9 +169,9 @@ fn starts_are_in_the_order_of_fair_share() {
         // Parts of a GPU, one to each: nobody that asks so little reserves ahead.
         policy.pools[0].sharing = Some(Sharing { time_slices: 1, smallest: 1 });
         for limit in policy.quotas.iter_mut().flat_map(|q| q.limits.values_mut()) {
-            let scale = |gpus: MilliGpu| MilliGpu(gpus.0 / 1000 * UNIT);
-            limit.nominal = scale(limit.nominal);
-            (limit.borrow, limit.lend) = (limit.borrow.map(scale), limit.lend.map(scale));
+            for gpus in [Some(&mut limit.nominal), limit.borrow.as_mut(), limit.lend.as_mut()].into_iter().flatten() {
+                *gpus = MilliGpu(gpus.0 / 1000 * UNIT);
+            }
         }
         policy.fairness = Fairness { half_life: NO_DECAY, ageing: ageing.map(Span), entry: Span(entry) };
         for (node, weight) in policy.quotas.iter_mut().zip(&weights) {
