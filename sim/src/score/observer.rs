@@ -98,7 +98,7 @@ impl Observer {
         let mut jobs: BTreeSet<JobId> = jobs.collect();
         let claims =
             |e: &Event| matches!(e, Event::NodeGone { .. } | Event::ReclaimNotice { .. } | Event::LaunchOutcome { .. });
-        let gives_back = |d: &Decision| matches!(d, Decision::Terminate { .. });
+        let gives_back = |d: &Decision| matches!(d, Decision::Terminate { .. } | Decision::GiveUp { .. });
         if batch.events.iter().any(claims) || batch.decisions.iter().any(gives_back) {
             // Whoever was booked on a claim that went is named nowhere in the batch.
             jobs.extend(&self.booked);
