@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rows(batch)   after every pass: the rows that the batch touched, ceilings, ledger
-//! full          every 1,024th pass, at crashes and at the end: everything, and the index against a rebuilt one
+//! full          every so often, at crashes and at the end: everything, and the index against a rebuilt one
 //! ```
 //!
 //! Never: repairs. A finding is a bug; it is reported in words with the row's id.

@@ -18,8 +18,8 @@ fn outcome(policy: &str) -> String {
 
 #[test]
 fn each_mistake_is_told_with_its_place_and_its_remedy() {
-    let path = format!("{}/tests/data/broken_policies.txt", env!("CARGO_MANIFEST_DIR"));
-    let stories = std::fs::read_to_string(&path).unwrap();
+    let path = "tests/data/broken_policies.txt";
+    let stories = std::fs::read_to_string(path).unwrap();
     let mut blessed = String::new();
     let mut wrong = Vec::new();
     let mut count = 0;
@@ -36,7 +36,7 @@ fn each_mistake_is_told_with_its_place_and_its_remedy() {
         count += 1;
     }
     if std::env::var_os("FOREBAY_BLESS").is_some() {
-        std::fs::write(&path, blessed.trim_end().to_owned() + "\n").unwrap();
+        std::fs::write(path, blessed.trim_end().to_owned() + "\n").unwrap();
         return;
     }
     assert!(

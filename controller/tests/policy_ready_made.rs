@@ -20,7 +20,7 @@ const READY: [&str; 7] = [
 ];
 
 fn text(name: &str) -> String {
-    std::fs::read_to_string(format!("{}/../policies/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    std::fs::read_to_string(format!("../policies/{name}")).unwrap()
 }
 
 fn ready(name: &str) -> Compiled {

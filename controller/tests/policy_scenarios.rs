@@ -20,7 +20,7 @@ const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
 
 fn policy(name: &str) -> Policy {
-    let path = format!("{}/../policies/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("../policies/{name}");
     let text = std::fs::read_to_string(&path).unwrap();
     compile(name, &text, &Catalogue::builtin()).unwrap_or_else(|e| panic!("{e}")).policy
 }

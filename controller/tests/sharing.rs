@@ -20,7 +20,7 @@ fn two_weeks() -> Trace {
 }
 
 fn card(policy: &str, trace: &Trace) -> Scorecard {
-    let path = format!("{}/../benches/sharing/{policy}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("../benches/sharing/{policy}.yaml");
     let text = std::fs::read_to_string(&path).unwrap();
     let compiled = compile(&path, &text, &Catalogue::builtin()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(compiled.advice, [], "{policy}");

@@ -87,6 +87,7 @@ impl FaultPlan {
             no_boot_permille: rate(8, 150),
             hang_permille: rate(9, 500),
             hang_for_ever_permille: rate(11, 200),
+            racks: u64::from(rate(12, 4)),
             on_demand_out: match number(10, 2) {
                 0 => vec![(Millis(out), Millis(out + number(21, 2 * 3_600_000)))],
                 _ => Vec::new(),

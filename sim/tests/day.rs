@@ -11,7 +11,7 @@ use serde_json::Value;
 use workloads::file;
 
 fn committed() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples/day.jsonl")
+    PathBuf::from("../examples/day.jsonl")
 }
 
 #[test]

@@ -285,15 +285,7 @@ fn gpus_a_node((offer, gpus): (&Offering, u16), per_gpu: &WorkerAsk) -> u32 {
 /// Which ceiling a cart would break on top of what is held over all and in its pool.
 pub(crate) fn bound_hit(state: &State, pool: PoolId, cart: &Cart, all: Held, own: Held) -> Option<Bound> {
     let policy = state.policy.as_deref()?;
-    let mut add = Held::default();
-    for &(id, n) in &cart.lines {
-        let offer = &state.offerings[id.ix()].offer;
-        let on_demand = if offer.capacity == CapacityType::OnDemand { n } else { 0 };
-        add.nodes = add.nodes.saturating_add(n);
-        add.on_demand_nodes = add.on_demand_nodes.saturating_add(on_demand);
-        add.gpus = add.gpus.saturating_add(n.saturating_mul(u32::from(offer.gpus)));
-        add.spend = add.spend + offer.max_price.times(u64::from(n));
-    }
+    let add = state.held_by(&cart.lines);
     let own_ceiling = policy.pools.get(pool.ix()).map_or(Ceiling::default(), |p| p.ceiling);
     let overall = broken(&policy.limits, all, add, [Bound::Nodes, Bound::OnDemandNodes, Bound::Gpus, Bound::Spend]);
     let pools = [Bound::PoolNodes, Bound::OnDemandNodes, Bound::PoolGpus, Bound::PoolSpend];

@@ -324,21 +324,12 @@ fn share(state: &State, seat: Seat, head: &Head, weight: u128) -> Part {
 
 /// How much of what a head asks of a pool would reach this seat: what a queue keeps for itself does not rise.
 fn asked_at(state: &State, seat: Seat, head: &Head, pool: PoolId) -> MilliGpu {
-    let (Some(asked), mut amount) = ask(state, head) else {
-        return MilliGpu(0);
-    };
-    if asked != pool {
+    let (asked, amount) = ask(state, head);
+    if asked != Some(pool) {
         return MilliGpu(0);
     }
-    let mut at = leaf(state, head.class);
-    while seat != Seat::Own(at) && seat != Seat::Subtree(at) {
-        amount = state.quota.rises(at, pool, amount);
-        match state.quota.parent(at) {
-            Some(above) => at = above,
-            None => break,
-        }
-    }
-    amount
+    let (Seat::Own(at) | Seat::Subtree(at)) = seat;
+    state.quota.usage_with(leaf(state, head.class), pool, amount, at) - state.quota.usage(at, pool)
 }
 
 /// What the jobs that stand at an inner node itself use.

@@ -147,12 +147,6 @@ impl QuotaTree {
         behind.filter(move |(_, n)| n.parent == Some(quota)).map(|(at, _)| QuotaId(at as u16))
     }
 
-    /// How much of `amount` more at `quota` would rise to the node above it.
-    pub(crate) fn rises(&self, quota: QuotaId, pool: PoolId, amount: MilliGpu) -> MilliGpu {
-        let (kept, usage) = (self.kept(quota, pool), self.usage(quota, pool));
-        (usage + amount - kept) - (usage - kept)
-    }
-
     /// What a node keeps to itself: use up to here does not rise.
     pub(crate) fn kept(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
         self.cell(quota, pool).local

@@ -21,7 +21,7 @@ use forebay_engine::units::{Millis, Rate, Span};
 
 /// Tells one story and panics with its line where it does not come out.
 pub fn tell(name: &str) {
-    let path = format!("{}/tests/engine/scenarios/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("tests/engine/scenarios/{name}.txt");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
     assert!(text.starts_with("# "), "{name}.txt opens with what it shows");
     let mut story = Story::default();

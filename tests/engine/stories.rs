@@ -167,7 +167,7 @@ stories! {
 
 #[test]
 fn every_story_is_listed() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/engine/scenarios");
+    let folder = "tests/engine/scenarios";
     let files = std::fs::read_dir(folder).expect("the folder of stories");
     for file in files.flatten() {
         let name = file.file_name().to_string_lossy().replace(".txt", "");

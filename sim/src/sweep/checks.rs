@@ -15,7 +15,7 @@ use forebay_engine::journal::Batch;
 use forebay_engine::plan::PlanReport;
 use forebay_engine::policy::WhenSpent;
 use forebay_engine::state::State;
-use forebay_engine::state::jobs::Job;
+use forebay_engine::state::jobs::{Job, Phase};
 use forebay_engine::units::{Millis, Span};
 
 use super::promises::Promises;
@@ -126,6 +126,9 @@ impl Checks {
                     self.one_of_a_batch(*job, state);
                 }
             }
+            if let Decision::Replicate { service } = decision {
+                self.bounded(*service, state);
+            }
         }
         self.ledger(state);
     }
@@ -222,6 +225,16 @@ impl Checks {
         let jobs = state.jobs().filter(|(j, _)| j.class == job.class && !j.places.is_empty()).count();
         if places.len() > 1 || (jobs > 1 && !(shared && spec.shares)) {
             self.found.push(format!("{id} is booked as one of {jobs} of its batch, on {places:?}"));
+        }
+    }
+
+    /// A service has no more replicas that are to stay than it may.
+    fn bounded(&mut self, id: JobId, state: &State) {
+        let Some(rule) = state.job(id).and_then(|(_, spec)| spec.service) else { return };
+        let stays = |job: &Job| !matches!(job.phase, Phase::Done { .. } | Phase::Stopping { .. } | Phase::Ended { .. });
+        let count = state.jobs().filter(|(job, _)| job.of == Some(id) && stays(job)).count();
+        if count > rule.max as usize {
+            self.found.push(format!("{id} has {count} replicas, at most {} were asked for", rule.max));
         }
     }
 

@@ -164,6 +164,14 @@ impl Cloud {
     }
 
     /// An instance joins the cluster, unless it is going already.
+    /// Where an instance that takes work stands, if the cloud tells.
+    pub(super) fn stands(&self, ix: usize, options: &WorldOptions) -> Option<Event> {
+        let instance = self.instances.get(ix).filter(|i| i.ready && i.gone.is_none() && options.racks > 0)?;
+        let zone = &self.sold_of(ix)?.offer.zone;
+        let nth = below(draw(options.seed, Draw::Rack, instance.purchase.0, 0), options.racks);
+        Some(Event::NodePlaced { instance: instance.name.clone(), rack: format!("{zone}/{nth}") })
+    }
+
     pub(super) fn ready(&mut self, ix: usize) -> Option<Event> {
         let instance = self.instances.get_mut(ix)?;
         if instance.gone.is_some() || instance.ending || instance.ready {

@@ -37,6 +37,8 @@ pub(crate) enum Draw {
     Throttle = 14,
     /// Whether the cloud fails by its own fault.
     ServerError = 15,
+    /// In which rack a purchase stands.
+    Rack = 18,
     /// Faults between driver and world.
     Fault = 16,
     /// What random policies and workloads are made of.

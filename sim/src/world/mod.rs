@@ -66,6 +66,8 @@ pub struct WorldOptions {
     pub hang_permille: u16,
     /// Stops whose clean-up hangs until its node is gone, in 1/1000.
     pub hang_for_ever_permille: u16,
+    /// Racks in a zone: the nodes of one purchase stand in one of them, and it is told when they are ready. 0: nothing is told.
+    pub racks: u64,
     /// On-demand is out of stock in these intervals.
     pub on_demand_out: Vec<(Millis, Millis)>,
     /// Runs save on the whole multiples of this, so that many reports share an instant.
@@ -102,6 +104,7 @@ impl WorldOptions {
             no_boot_permille: 0,
             hang_permille: 0,
             hang_for_ever_permille: 0,
+            racks: 0,
             on_demand_out: Vec::new(),
             beat: Span::mins(1),
         }
@@ -376,7 +379,10 @@ impl World {
             Due::Answer(purchase) => {
                 self.cloud.answer(at, purchase, &self.options, &mut self.agenda, &mut self.books, events);
             }
-            Due::Ready(ix) => events.extend(self.cloud.ready(ix)),
+            Due::Ready(ix) => {
+                events.extend(self.cloud.ready(ix));
+                events.extend(self.cloud.stands(ix, &self.options));
+            }
             Due::Reclaimed(ix) => self.gone(at, ix, cloud::reclaimed(), events),
             Due::Terminated(ix) => self.gone(at, ix, cloud::terminated(), events),
             Due::Market(pair) => self.cloud.market(at, pair, &self.options, &mut self.agenda, events),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// The path of a real trace, if the folder is there.
 #[allow(dead_code, reason = "each test file uses its part of this module")]
 pub fn real(name: &str) -> Option<PathBuf> {
-    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let here = std::env::current_dir().unwrap_or_default();
     let found = here.ancestors().map(|up| up.join("shared/traces").join(name)).find(|p| p.is_file());
     match &found {
         Some(path) => println!("real data: {}", path.display()),
