@@ -280,6 +280,9 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
         let taken = nodes_of(places).iter().filter(|id| empty(id)).count() as u32;
         state.seen.needed(pool, taken, now);
     }
+    for owner in owners(state, job, places) {
+        release_all(state, owner);
+    }
     let splits = places.iter().any(|p| state.nodes.get(&p.node).is_some_and(|node| node.split_by(p.gpus)));
     state.hold(job, class, places, false);
     // Whoever left that node whole has no reason to any more.
@@ -463,6 +466,15 @@ fn why_stopped(state: &State, job: JobId, cause: StopCause) -> Option<Reason> {
         }
         StopCause::Completed => return None,
     })
+}
+
+/// Others of its class for whom these places were kept.
+fn owners(state: &State, job: JobId, places: &[WorkerPlace]) -> Vec<JobId> {
+    let owner = |place: &WorkerPlace| state.nodes.get(&place.node)?.reserved.map(|(owner, _)| owner);
+    let mut owners: Vec<JobId> = places.iter().filter_map(owner).filter(|owner| *owner != job).collect();
+    owners.sort_unstable();
+    owners.dedup();
+    owners
 }
 
 /// What was kept for a job is free for all: it has places now, or has waited for long enough.

@@ -15,17 +15,20 @@
 //! to capacity whose stock was last found wanting; never takes a node that a job has reserved; never goes below a pool's `keepReady`,
 //! but to make room that a gang has reserved.
 
+use super::cart::Cart;
 use super::{ahead, idle, provision, settle};
+use crate::catalog::CapacityType;
 use crate::decision::{Decision, DrainWhy, StopCause};
+use crate::demand;
 use crate::engine::Engine;
-use crate::ids::{ClassId, JobId, NodeId, PoolId};
+use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
 use crate::plan::PlanReport;
 use crate::policy::Consolidation;
 use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::nodes::{Node, NodePhase};
 use crate::state::places::nodes_of;
-use crate::units::{Rate, Span};
+use crate::units::{HOUR_MS, Rate, Span};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -33,7 +36,7 @@ use alloc::vec::Vec;
 const LONGEST_HORIZON: Span = Span::mins(60);
 
 /// What work of a class would cost elsewhere, looked up once a look.
-type Elsewhere = BTreeMap<(ClassId, PoolId), Option<Rate>>;
+type Elsewhere = BTreeMap<(ClassId, PoolId), Option<Cart>>;
 
 /// Runs the stage.
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
@@ -86,35 +89,38 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
 /// Nodes whose work would cost less elsewhere: one, or all of one gang.
 struct Move {
     saves: Rate,
+    pool: PoolId,
     nodes: Vec<NodeId>,
 }
 
 fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport) {
     let state = &engine.state;
     let mut elsewhere = Elsewhere::new();
-    let mut ready = 0u64;
+    let mut ready: BTreeMap<PoolId, u64> = BTreeMap::new();
     let mut moves: Vec<Move> = Vec::new();
     for node in state.nodes.values().filter(|n| n.phase == NodePhase::Ready) {
-        ready += 1;
+        *ready.entry(node.pool).or_default() += 1;
         let nodes = together(state, node);
         let first = nodes.first() == Some(&node.id);
         let free = |n: &Node| n.open() && n.reserved.is_none() && !ahead::keeps(state, n);
         if first && nodes.iter().filter_map(|id| state.nodes.get(id)).all(free) {
             let saves = worth_leaving(state, &nodes, rules, &mut elsewhere);
-            moves.extend(saves.map(|saves| Move { saves, nodes }));
+            moves.extend(saves.map(|saves| Move { saves, pool: node.pool, nodes }));
         }
     }
     moves.sort_unstable_by(|a, b| b.saves.cmp(&a.saves).then_with(|| a.nodes.cmp(&b.nodes)));
-    // What an hour allows, spread over the looks in it.
-    let hourly = ready * u64::from(rules.moves_per_hour) / 1000;
-    let mut budget = (hourly * rules.every.0 / crate::units::HOUR_MS).max(1);
-    for (at, chosen) in moves.into_iter().enumerate() {
+    // What an hour allows in each pool, spread over the looks in it.
+    let looks = |nodes: u64| (nodes * u64::from(rules.moves_per_hour) / 1000 * rules.every.0 / HOUR_MS).max(1);
+    let mut budgets: BTreeMap<PoolId, (u64, bool)> =
+        ready.into_iter().map(|(pool, n)| (pool, (looks(n), true))).collect();
+    for chosen in moves {
         let takes = chosen.nodes.len() as u64;
+        let Some((budget, first)) = budgets.get_mut(&chosen.pool) else { continue };
         // A gang larger than what one look allows would never be moved: it goes when it is worth the most, and alone.
-        if takes > budget && at > 0 {
+        if takes > *budget && !*first {
             continue;
         }
-        budget = budget.saturating_sub(takes);
+        (*budget, *first) = (budget.saturating_sub(takes), false);
         for node in chosen.nodes {
             report.drained += 1;
             leave(engine, node, report);
@@ -183,6 +189,7 @@ fn worth_leaving(state: &State, nodes: &[NodeId], rules: Consolidation, elsewher
     }
     let mut there = Rate(0);
     let mut restart = Span::ZERO;
+    let mut risk = 0u128;
     for (id, pool) in jobs {
         let job = &state.jobs[id.ix()];
         let spec = &state.specs[id.ix()];
@@ -191,12 +198,16 @@ fn worth_leaving(state: &State, nodes: &[NodeId], rules: Consolidation, elsewher
             return None;
         }
         let key = (job.class, pool);
-        let price = *elsewhere.entry(key).or_insert_with(|| provision::cheapest_proven(state, key.0, key.1));
-        there = there + price?;
+        let cart = elsewhere.entry(key).or_insert_with(|| provision::cheapest_proven(state, key.0, key.1));
+        let cart = cart.as_ref()?;
+        there = there + cart.cost(state);
+        risk += cart.lines.iter().map(|(id, n)| at_risk(state, *id, spec.restart) * u128::from(*n)).sum::<u128>();
         restart = restart.max(spec.restart);
     }
     let here = rows().map(|n| n.price).fold(Rate(0), |a, b| a + b);
-    let saves = here - there;
+    let risk_here = rows().map(|n| at_risk(state, n.offering, restart)).sum::<u128>();
+    let hourly = |price: Rate, risk: u128| Rate(price.0.saturating_add(u64::try_from(risk).unwrap_or(u64::MAX)));
+    let saves = hourly(here, risk_here) - hourly(there, risk);
     // Nodes that have been of use for some time, the youngest of them, are expected to be for as long again.
     let horizon = rows().map(|n| state.now.since(n.decided_at)).min()?.min(LONGEST_HORIZON);
     let boot = rows().map(|n| state.offerings[n.offering.ix()].offer.boot).max()?;
@@ -210,6 +221,16 @@ fn worth_leaving(state: &State, nodes: &[NodeId], rules: Consolidation, elsewher
 fn may_leave(node: &Node) -> bool {
     let being_left = matches!(node.phase, NodePhase::Draining { why: DrainWhy::Moved, .. });
     (being_left || node.phase == NodePhase::Ready) && !node.condemned && node.reclaim_at.is_none()
+}
+
+/// What reclaims of one node of an offering are expected to cost an hour, in micro-dollars: a boot and a restart each, at its price.
+fn at_risk(state: &State, id: OfferingId, restart: Span) -> u128 {
+    let offer = &state.offerings[id.ix()].offer;
+    if offer.capacity != CapacityType::Spot {
+        return 0;
+    }
+    let lost = offer.price.over(offer.boot + restart).0 / u128::from(HOUR_MS);
+    lost.saturating_mul(u128::from(demand::reclaims_per_hour(state, id))) / 1_000_000
 }
 
 /// The jobs with workers on a node, each once.

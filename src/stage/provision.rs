@@ -25,7 +25,7 @@ use crate::policy::Buys;
 use crate::reason::Reason;
 use crate::state::nodes::{Node, NodePhase, OfferingRow};
 use crate::state::{Held, Shape, State};
-use crate::units::{MilliGpu, Millis, Rate};
+use crate::units::{MilliGpu, Millis};
 use alloc::vec::Vec;
 
 /// Nodes that one purchase asks for at most on behalf of several jobs.
@@ -111,11 +111,11 @@ pub(crate) fn only_apart(state: &State, class: ClassId, pool: PoolId) -> Option<
     cart::only_apart(state, class, pool, fits(state, class, pool))
 }
 
-/// What an hour of the cheapest capacity for one more gang of a class costs now, where its stock has last been found good.
-pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Option<Rate> {
+/// The cheapest capacity for one more gang of a class now, where its stock has last been found good.
+pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Option<Cart> {
     let cart = choose(state, None, class, pool, &[], ANY).ok()?;
     let proven = |(id, _): &(OfferingId, u32)| state.offerings[id.ix()].failures == 0;
-    cart.lines.iter().all(proven).then(|| cart.cost(state))
+    cart.lines.iter().all(proven).then_some(cart)
 }
 
 /// Whether what a gang has no free places for could be bought now.

@@ -133,6 +133,7 @@ stories! {
     reservation_given_back_on_cancel
     reservation_gives_way_to_a_higher_tier
     reservation_of_room
+    reserved_for_its_class
     reserved_not_for_others
     retries_back_off
     same_and_conflict_and_rerun

@@ -4,6 +4,7 @@
 
 use super::{Ask, slices, topology};
 use crate::effect::WorkerPlace;
+use crate::ids::JobId;
 use crate::stage::ahead;
 use crate::state::State;
 use crate::state::nodes::{Node, Slot};
@@ -13,7 +14,9 @@ use alloc::vec::Vec;
 
 /// Whether a node takes a worker, GPUs apart.
 pub(super) fn takes(state: &State, node: &Node, ask: &Ask) -> bool {
-    let reserved = node.reserved.is_some_and(|(owner, _)| owner != ask.job);
+    // Kept for one is kept for its class: who comes first in its line goes first.
+    let class = |job: JobId| state.jobs[job.ix()].class;
+    let reserved = node.reserved.is_some_and(|(owner, _)| owner != ask.job && class(owner) != class(ask.job));
     let room = node.cpu_free >= ask.each.cpu && node.mem_free >= ask.each.mem;
     !reserved && room && ahead::lets_in(state, node, ask.job)
 }
