@@ -24,13 +24,13 @@ pub enum JobEvent {
     Demand(DemandEvent),
 }
 
-/// A pipeline wants a job run.
+/// What every event says of itself, in CloudEvents' words.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct SubmittedEvent {
+pub struct Envelope {
     /// `1.0`, with `source` and `id`. Without it, a bare object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub specversion: Option<String>,
-    /// Such as `urn:forebay:job.submitted:1`.
+    /// `urn:forebay:`, its type and its version, such as `urn:forebay:job.submitted:1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataschema: Option<String>,
     /// Who sends it, such as `//airflow/prod`.
@@ -43,9 +43,17 @@ pub struct SubmittedEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub time: Option<String>,
-    /// The job's name; it is the job's identity.
+    /// Name of the job or the service; it is its identity.
     #[schemars(length(min = 1, max = 512))]
     pub subject: String,
+}
+
+/// A pipeline wants a job run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SubmittedEvent {
+    /// What every event says of itself.
+    #[serde(flatten)]
+    pub envelope: Envelope,
     /// What the job asks for.
     pub data: Submission,
 }
@@ -53,25 +61,9 @@ pub struct SubmittedEvent {
 /// A pipeline wants a job stopped for good.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CancelledEvent {
-    /// `1.0`, with `source` and `id`. Without it, a bare object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub specversion: Option<String>,
-    /// Such as `urn:forebay:job.cancelled:1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dataschema: Option<String>,
-    /// Who sends it, such as `//airflow/prod`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// Unique in its source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// When, as RFC 3339.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("format" = "date-time"))]
-    pub time: Option<String>,
-    /// The job's name; it is the job's identity.
-    #[schemars(length(min = 1, max = 512))]
-    pub subject: String,
+    /// What every event says of itself.
+    #[serde(flatten)]
+    pub envelope: Envelope,
     /// Free; nothing reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<BTreeMap<String, Value>>,
@@ -80,25 +72,9 @@ pub struct CancelledEvent {
 /// So many requests at once are a service's demand now.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DemandEvent {
-    /// `1.0`, with `source` and `id`. Without it, a bare object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub specversion: Option<String>,
-    /// Such as `urn:forebay:service.demand:1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dataschema: Option<String>,
-    /// Who sends it, such as `//gateway/prod`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// Unique in its source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// When, as RFC 3339.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("format" = "date-time"))]
-    pub time: Option<String>,
-    /// The service's name.
-    #[schemars(length(min = 1, max = 512))]
-    pub subject: String,
+    /// What every event says of itself.
+    #[serde(flatten)]
+    pub envelope: Envelope,
     /// What is asked of it.
     pub data: Demand,
 }
