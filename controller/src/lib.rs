@@ -9,4 +9,5 @@ pub mod intake;
 pub mod journal;
 pub mod policy;
 pub mod show;
+pub mod sources;
 pub mod status;

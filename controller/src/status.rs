@@ -231,7 +231,7 @@ pub(crate) fn whole_lines(
 }
 
 /// Where the `lines`-th line ends.
-fn line_end(file: &mut File, lines: u64) -> std::io::Result<u64> {
+pub(crate) fn line_end(file: &mut File, lines: u64) -> std::io::Result<u64> {
     file.rewind()?;
     let mut reader = BufReader::with_capacity(1 << 18, file);
     let (mut line, mut end) = (Vec::new(), 0);

@@ -253,7 +253,7 @@ impl State {
     }
 
     /// All jobs, in order of acceptance, with their specifications.
-    pub fn jobs(&self) -> impl Iterator<Item = (&Job, &JobSpec)> + '_ {
+    pub fn jobs(&self) -> impl DoubleEndedIterator<Item = (&Job, &JobSpec)> + '_ {
         self.jobs.iter().zip(&self.specs)
     }
 

@@ -9,6 +9,7 @@
 use super::error::ApiError;
 use super::{Api, MOST_BYTES};
 use crate::driver::{MOST_EVENTS, Outcome};
+use crate::intake::rejected::refused_path;
 use crate::intake::{Decoded, Intake, Rejected, from_headers};
 use axum::Json;
 use axum::body::Body;
@@ -158,8 +159,8 @@ async fn submit(api: &Api, events: &[Result<Value, Rejected>]) -> Result<(Taken,
     if decoded.is_empty() {
         return Ok((taken, true));
     }
-    let batch = decoded.iter().map(|(_, one)| one.event.clone()).collect();
-    let durable = api.handle.submit_async(batch).await?;
+    let batch = decoded.iter().map(|(_, one)| (one.event.clone(), one.id)).collect();
+    let durable = api.handle.submit_known(batch).await?;
     for ((index, one), outcome) in decoded.into_iter().zip(durable.outcomes) {
         answer(&mut taken, index, one, outcome);
     }
@@ -178,8 +179,9 @@ fn answer(taken: &mut Taken, index: usize, one: Decoded, outcome: Outcome) {
     let (job, new) = match outcome {
         Outcome::Job(id) => (Some(id.to_string()), true),
         Outcome::Known(id) => (Some(id.to_string()), false),
+        Outcome::Seen(id) => (id.map(|id| id.to_string()), false),
         Outcome::Taken => (None, true),
-        Outcome::Ignored => (None, false),
+        Outcome::Ignored | Outcome::Unreadable => (None, false),
         Outcome::Rejected(id, reason) => return taken.rejected.push(refused(index, subject, Some(id), reason)),
         Outcome::Refused(reason) => return taken.rejected.push(refused(index, subject, None, reason)),
     };
@@ -187,11 +189,7 @@ fn answer(taken: &mut Taken, index: usize, one: Decoded, outcome: Outcome) {
 }
 
 fn refused(index: usize, subject: Option<String>, job: Option<JobId>, reason: Reason) -> RefusedEvent {
-    let path = match reason {
-        Reason::UnknownQueue | Reason::ForbiddenQueue => "data.queue",
-        Reason::Conflict => "subject",
-        _ => "data",
-    };
+    let path = refused_path(reason);
     let (code, message) = (reason.code().to_owned(), reason.to_string());
     RefusedEvent { index, subject, job: job.map(|id| id.to_string()), code, path: path.to_owned(), message }
 }

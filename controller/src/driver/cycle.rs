@@ -15,20 +15,19 @@ use super::error::DriverError;
 use super::executor::Executor;
 use super::feed::{Feed, FeedIntake, SOURCE};
 use super::figures::Figures;
-use super::handle::{Accepted, Context, Outcome};
-use super::mailbox::{Answer, Mailbox};
+use super::handle::{Context, Outcome};
+use super::mailbox::Mailbox;
+use super::post::Post;
+use super::reception::Reception;
 use super::stream::Tail;
 use crate::journal::{Entry, Positions, SqliteJournal};
 use crate::status::StatusFile;
-use forebay_engine::decision::Outcome as Ended;
 use forebay_engine::effect::Status;
 use forebay_engine::engine::Engine;
 use forebay_engine::event::{Event, Tick};
-use forebay_engine::ids::Seq;
 use forebay_engine::journal::{Batch, Journal};
-use forebay_engine::reason::Reason;
-use forebay_engine::state::jobs::Phase;
 use forebay_engine::units::{Millis, Span};
+use forebay_source::Durable;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +58,8 @@ pub(super) struct Cycle {
     pub status: StatusFile,
     pub feed: Option<Feed>,
     pub intake: Option<FeedIntake>,
+    pub reception: Reception,
+    pub durable: Durable,
     pub exit_when_drained: bool,
     pub mailbox: Arc<Mailbox>,
     pub tail: Arc<Tail>,
@@ -72,7 +73,7 @@ pub(super) struct Cycle {
     /// When something was last decided or said.
     pub active_at: Millis,
     /// Batches that are applied and not durable yet, and the statuses that wait for them.
-    pub unsaved: Vec<(Batch, Positions)>,
+    pub unsaved: Vec<Pending>,
     pub held: Vec<Status>,
     /// Batches to go before the process dies, in tests.
     pub dies_in: Option<u64>,
@@ -89,7 +90,18 @@ pub enum End {
     Died,
 }
 
-type Submission = (Vec<Event>, Answer);
+/// A batch that is applied and not durable yet, with what is kept beside it.
+pub(super) struct Pending {
+    batch: Batch,
+    positions: Positions,
+    seen: Vec<u128>,
+}
+
+impl Pending {
+    fn entry(&self) -> Entry<'_> {
+        Entry { batch: &self.batch, positions: &self.positions, policy: None, seen: &self.seen }
+    }
+}
 
 impl Cycle {
     /// Turns until the end.
@@ -127,11 +139,12 @@ impl Cycle {
         for question in taken.queries {
             question(&self.engine, &self.context);
         }
-        if taken.stopping && taken.submissions.is_empty() {
+        if taken.stopping && taken.posts.is_empty() {
             return Ok(Some(End::Stopped));
         }
+        let noted = self.reception.note(taken.cursors);
         let last = self.engine.state().now();
-        let reach = due.filter(|_| taken.submissions.is_empty() && self.arrived.is_empty());
+        let reach = due.filter(|_| taken.posts.is_empty() && self.arrived.is_empty());
         let now = self.time.now(last, reach);
         self.look_outside(now);
         if now.since(self.active_at) > MOST_QUIET && self.is_stalled() {
@@ -140,10 +153,11 @@ impl Cycle {
         }
         let engine_due = self.engine.poll_timeout().is_some_and(|at| at <= now);
         let fed = self.feed.as_ref().and_then(Feed::next).is_some_and(|at| at <= now);
-        if self.arrived.is_empty() && taken.submissions.is_empty() && !engine_due && !fed && !self.resumed {
+        let nothing = self.arrived.is_empty() && taken.posts.is_empty() && !noted;
+        if nothing && !engine_due && !fed && !self.resumed {
             return Ok(None);
         }
-        self.batch(now, taken.submissions)
+        self.batch(now, taken.posts)
     }
 
     /// When something is due next, from whichever side.
@@ -164,7 +178,7 @@ impl Cycle {
         }
     }
 
-    fn batch(&mut self, now: Millis, submissions: Vec<Submission>) -> Result<Option<End>, DriverError> {
+    fn batch(&mut self, now: Millis, mut posts: Vec<Post>) -> Result<Option<End>, DriverError> {
         let resumed = std::mem::take(&mut self.resumed);
         self.engine.open(Tick { now, resumed, delivered: self.status.delivered() });
         let mut room = MOST_BATCH;
@@ -175,23 +189,27 @@ impl Cycle {
                 break;
             }
         }
-        self.take_from_feed(now, room)?;
-        let outcomes: Vec<Vec<Outcome>> =
-            submissions.iter().map(|(events, _)| events.iter().map(|e| self.take_in(e.clone())).collect()).collect();
+        self.take_from_feed(now, room);
+        let mut outcomes: Vec<Vec<Outcome>> = posts.iter_mut().map(|post| self.receive(post)).collect();
         let report = self.engine.plan();
         if report != Default::default() {
             self.context.report = report;
         }
         let unsaved = self.engine.close();
+        for (post, outcomes) in posts.iter_mut().zip(&mut outcomes) {
+            self.judge(post, outcomes);
+        }
+        self.keep_rejected()?;
         if self.dies_in == Some(0) {
             return Ok(Some(End::Died));
         }
         if let Some(left) = self.dies_in.as_mut() {
             *left -= 1;
         }
-        self.unsaved.push((unsaved.batch().clone(), self.positions()));
         let (seq, busy) = (unsaved.batch().first_seq, !unsaved.batch().decisions.is_empty());
-        let must_save = !submissions.is_empty() || resumed || self.unsaved.len() >= MOST_UNSAVED;
+        let (positions, seen) = self.reception.moved();
+        self.unsaved.push(Pending { batch: unsaved.batch().clone(), positions, seen });
+        let must_save = !posts.is_empty() || resumed || self.unsaved.len() >= MOST_UNSAVED;
         if must_save || self.executor.outlives_us() {
             self.save_batches()?;
         }
@@ -200,7 +218,10 @@ impl Cycle {
             self.active_at = self.engine.state().now();
         }
         self.executor.release(&released.effects, self.engine.state());
-        self.answer(seq, submissions, outcomes, &released.statuses);
+        let at = self.engine.state().now();
+        for (post, outcomes) in posts.into_iter().zip(outcomes) {
+            post.answer(seq, at, outcomes);
+        }
         self.held.extend(released.statuses);
         if self.unsaved.is_empty() { self.saved().map(|()| None) } else { Ok(None) }
     }
@@ -219,57 +240,51 @@ impl Cycle {
         Ok(())
     }
 
-    fn positions(&self) -> Positions {
-        self.feed.iter().map(|feed| (SOURCE.to_owned(), feed.position())).collect()
-    }
-
     /// Feeds what is due, as far as there is room.
-    fn take_from_feed(&mut self, now: Millis, room: usize) -> Result<(), DriverError> {
+    fn take_from_feed(&mut self, now: Millis, room: usize) {
         for _ in 0..room {
-            let (Some(feed), Some(intake)) = (&mut self.feed, &mut self.intake) else { return Ok(()) };
-            let Some(item) = feed.pop(now) else { return Ok(()) };
-            let at = (feed.name(), feed.position());
-            let event = intake.event(item, at, self.engine.state().policy());
-            let io = |source| DriverError::Io { path: intake.rejected.path().to_owned(), source };
-            if let Some(event) = event.map_err(io)? {
-                self.take_in(event);
+            let (Some(feed), Some(intake)) = (&mut self.feed, &mut self.intake) else { return };
+            let Some(item) = feed.pop(now) else { return };
+            let event = intake.event(item, (feed.name(), feed.position()), self.engine.state().policy());
+            self.reception.reached(SOURCE, feed.position());
+            match event {
+                Ok(Some(event)) => drop(self.take_in(event)),
+                Ok(None) => {}
+                Err(rejection) => self.reception.reject(rejection),
             }
-        }
-        Ok(())
-    }
-
-    /// Takes an event from outside into the open batch, and tells what became of it.
-    fn take_in(&mut self, event: Event) -> Outcome {
-        let before = *self.engine.state().counters();
-        let spec = if let Event::JobSubmitted(spec) = &event { Some(spec.clone()) } else { None };
-        self.engine.handle_event(event);
-        let after = *self.engine.state().counters();
-        let ignored = after.ignored_events > before.ignored_events;
-        let Some(spec) = spec else {
-            return if ignored { Outcome::Ignored } else { Outcome::Taken };
-        };
-        let job = self.engine.state().job_of(&spec.tenant, &spec.subject);
-        match job {
-            _ if after.refused > before.refused => Outcome::Refused(Reason::Conflict),
-            Some(job) if ignored => Outcome::Known(job),
-            Some(job) => {
-                self.executor.learn(&spec);
-                Outcome::Job(job)
-            }
-            None => Outcome::Ignored,
         }
     }
 
-    /// Makes the batches durable. A full disk is waited out: nothing is received meanwhile, and nothing has left.
+    /// What could not be taken is in its file before the batch that counts it is in the journal.
+    fn keep_rejected(&mut self) -> Result<(), DriverError> {
+        let at = self.engine.state().now();
+        self.until_room(|cycle| cycle.reception.write_rejected(at))
+    }
+
+    /// Makes the batches durable.
     fn save_batches(&mut self) -> Result<(), DriverError> {
         if self.unsaved.is_empty() {
             return Ok(());
         }
+        self.until_room(|cycle| {
+            cycle.reception.sync_rejected()?;
+            let entries: Vec<Entry<'_>> = cycle.unsaved.iter().map(Pending::entry).collect();
+            Ok(cycle.journal.append_many(&entries)?)
+        })?;
+        for pending in self.unsaved.drain(..) {
+            self.durable.put(&pending.positions);
+        }
+        Ok(())
+    }
+
+    /// Tries until the disk has room: nothing is received meanwhile, and nothing has left.
+    fn until_room(
+        &mut self,
+        mut attempt: impl FnMut(&mut Cycle) -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
         let mut paused = false;
         loop {
-            let entries = self.unsaved.iter().map(|(batch, positions)| Entry { batch, positions, policy: None });
-            let entries: Vec<Entry<'_>> = entries.collect();
-            match self.journal.append_many(&entries) {
+            match attempt(self) {
                 Ok(()) => break,
                 Err(e) if e.is_full() => {
                     if !paused {
@@ -282,46 +297,17 @@ impl Cycle {
                         question(&self.engine, &self.context);
                     }
                     if taken.stopping {
-                        return Err(e.into());
+                        return Err(e);
                     }
                 }
-                Err(e) => return Err(e.into()),
+                Err(e) => return Err(e),
             }
         }
-        self.unsaved.clear();
         if paused {
             tracing::info!("there is room again: receiving");
             self.figures.pause(None);
         }
         Ok(())
-    }
-
-    fn answer(&self, seq: Seq, submissions: Vec<Submission>, outcomes: Vec<Vec<Outcome>>, statuses: &[Status]) {
-        let at = self.engine.state().now();
-        for ((events, answer), mut outcomes) in submissions.into_iter().zip(outcomes) {
-            for (event, outcome) in events.iter().zip(&mut outcomes) {
-                *outcome = self.final_outcome(event, *outcome, statuses);
-            }
-            // Whoever sent it may have gone; that is their business.
-            let _ = answer.send(Ok(Accepted { seq, at, outcomes }));
-        }
-    }
-
-    /// What the pass made of it: a job that can never run is rejected in the pass that sees it first.
-    fn final_outcome(&self, event: &Event, outcome: Outcome, statuses: &[Status]) -> Outcome {
-        match (outcome, event) {
-            (Outcome::Job(id), _) => match self.engine.state().job(id) {
-                Some((job, _)) if matches!(job.phase, Phase::Done { outcome: Ended::Rejected }) => {
-                    Outcome::Rejected(id, job.reason.unwrap_or(Reason::Misconfigured))
-                }
-                _ => outcome,
-            },
-            (Outcome::Refused(_), Event::JobSubmitted(spec)) => {
-                let mine = |s: &&Status| s.job.is_none() && s.tenant == spec.tenant && s.subject == spec.subject;
-                statuses.iter().find(mine).and_then(|s| s.reason).map_or(outcome, Outcome::Refused)
-            }
-            _ => outcome,
-        }
     }
 
     /// Statuses to their file and to whoever follows. A full disk leaves them in the engine until there is room.

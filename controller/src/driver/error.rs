@@ -67,6 +67,17 @@ pub enum DriverError {
 }
 
 impl DriverError {
+    /// Whether it goes away when there is room on the disk.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            DriverError::Journal(e) => e.is_full(),
+            DriverError::Status(e) => e.is_full(),
+            DriverError::Io { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
+            _ => false,
+        }
+    }
+
     /// The exit code that the command line ends with: 2 for what the caller can mend, 1 for the rest.
     #[must_use]
     pub fn exit_code(&self) -> u8 {

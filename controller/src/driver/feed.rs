@@ -6,7 +6,8 @@
 //!
 //! Never: skips an item, or lets a bad one stop the stream.
 
-use crate::intake::{Caller, Intake, Rejected, RejectedFile, Router};
+use super::post::Original;
+use crate::intake::{Caller, Intake, Rejection, Router};
 use forebay_engine::event::Event;
 use forebay_engine::job::JobSpec;
 use forebay_engine::policy::{Policy, Undeclared};
@@ -134,14 +135,16 @@ impl Feed {
 pub(super) struct FeedIntake {
     pub caller: Caller,
     pub routes: Arc<dyn Router>,
-    pub rejected: RejectedFile,
-    /// Positions up to here are in `rejected.jsonl` where they belong there.
-    pub rejected_to: u64,
 }
 
 impl FeedIntake {
-    /// The event of an item. `None`: it went to `rejected.jsonl`, or means nothing to the engine.
-    pub fn event(&mut self, item: Item, at: (&str, u64), policy: Option<&Policy>) -> std::io::Result<Option<Event>> {
+    /// The event of an item. `None`: it means nothing to the engine.
+    pub fn event(
+        &self,
+        item: Item,
+        (name, position): (&str, u64),
+        policy: Option<&Policy>,
+    ) -> Result<Option<Event>, Rejection> {
         let value = match item.what {
             What::Job(spec) => return Ok(Some(Event::JobSubmitted(spec))),
             What::Event(value) => value,
@@ -154,21 +157,17 @@ impl FeedIntake {
         match intake.decode_value(&value) {
             Ok(decoded) => {
                 for warning in decoded.warnings {
-                    tracing::debug!(line = at.1, "{warning}");
+                    tracing::debug!(line = position, "{warning}");
                 }
                 Ok(Some(as_submitter(decoded.event, policy)))
             }
-            Err(why) => self.reject(at, &value, &why).map(|()| None),
+            Err(why) => {
+                tracing::warn!(position, code = why.code.as_str(), "rejected: {why}");
+                let bytes = value.to_string().into_bytes();
+                let original = Original { source: name.into(), position, bytes, ..Original::default() };
+                Err(Rejection::unreadable(original, why))
+            }
         }
-    }
-
-    fn reject(&mut self, (name, position): (&str, u64), value: &Value, why: &Rejected) -> std::io::Result<()> {
-        tracing::warn!(position, code = why.code.as_str(), "rejected: {why}");
-        if position <= self.rejected_to {
-            return Ok(());
-        }
-        self.rejected_to = position;
-        self.rejected.write(name, position, value.to_string().as_bytes(), why)
     }
 }
 

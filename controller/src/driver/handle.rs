@@ -9,13 +9,16 @@
 //! Never: touches the engine itself, or keeps anything that is not bounded.
 
 use super::mailbox::Mailbox;
+use super::post::{Answer, Content, Item, Post};
 use super::stream::{StatusStream, Tail};
+use crate::intake::EventId;
 use forebay_engine::engine::Engine;
 use forebay_engine::event::Event;
 use forebay_engine::ids::{JobId, Seq};
 use forebay_engine::plan::PlanReport;
 use forebay_engine::reason::Reason;
 use forebay_engine::units::Millis;
+use forebay_source::{Desk, Durable, Incoming};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +33,7 @@ pub struct Handle {
     pub(super) tail: Arc<Tail>,
     pub(super) journal: Uuid,
     pub(super) folder: Arc<PathBuf>,
+    pub(super) durable: Durable,
 }
 
 /// A submission that is durable.
@@ -54,6 +58,10 @@ pub enum Outcome {
     Rejected(JobId, Reason),
     /// A submission was refused and is no job; a status `rejected` says so too.
     Refused(Reason),
+    /// The same event came before; this is its job, where it is about one.
+    Seen(Option<JobId>),
+    /// What was sent is no event; the sender is told elsewhere.
+    Unreadable,
     /// Any other event, taken.
     Taken,
     /// Any other event that said nothing new: a cancellation of a job that is over or unknown, a report of a run that is not current.
@@ -150,12 +158,39 @@ impl std::fmt::Debug for Handle {
 impl Handle {
     /// Takes events into one batch and returns when that batch is durable. Blocks; not for async code.
     pub fn submit(&self, events: Vec<Event>) -> Result<Accepted, Busy> {
-        self.post(events)?.blocking_recv().map_err(|_| Stopped)?
+        self.send(events.into_iter().map(|event| (event, None)))?.blocking_recv().map_err(|_| Stopped)?
     }
 
     /// [`Handle::submit`] for async code.
     pub async fn submit_async(&self, events: Vec<Event>) -> Result<Accepted, Busy> {
-        self.post(events)?.await.map_err(|_| Stopped)?
+        self.submit_known(events.into_iter().map(|event| (event, None)).collect()).await
+    }
+
+    /// Takes events with the ids by which they are known when they come again.
+    pub async fn submit_known(&self, events: Vec<(Event, Option<EventId>)>) -> Result<Accepted, Busy> {
+        self.send(events.into_iter())?.await.map_err(|_| Stopped)?
+    }
+
+    /// Takes what a source handed in. Its slot is held, and its answer told, when it is durable.
+    pub fn post(&self, post: Post) -> Result<(), Stopped> {
+        self.mailbox.post(post)
+    }
+
+    /// A desk for a source, over the mailbox's room and the journal's positions, and its other side.
+    #[must_use]
+    pub fn desk(&self) -> (Desk, Incoming) {
+        forebay_source::desk(Arc::clone(&self.mailbox.room), self.durable.clone())
+    }
+
+    /// How far sources have been read and sinks have come, as the journal has it.
+    #[must_use]
+    pub fn durable(&self) -> &Durable {
+        &self.durable
+    }
+
+    /// Notes how far a sink has come; it is in the journal with the next batch.
+    pub fn note(&self, sink: &str, number: u64) {
+        self.mailbox.note(sink, number);
     }
 
     /// Runs `ask` on the driver's thread between two batches. Blocks; not for async code.
@@ -205,9 +240,13 @@ impl Handle {
         self.mailbox.stop();
     }
 
-    fn post(&self, events: Vec<Event>) -> Result<oneshot::Receiver<Result<Accepted, Busy>>, Busy> {
+    fn send(
+        &self,
+        events: impl Iterator<Item = (Event, Option<EventId>)>,
+    ) -> Result<oneshot::Receiver<Result<Accepted, Busy>>, Busy> {
         let (answer, answered) = oneshot::channel();
-        self.mailbox.submit(events, answer)?;
+        let items = events.map(|(event, id)| Item { content: Content::Event(event), id, ..Item::default() });
+        self.mailbox.submit(items.collect(), Answer::Client(answer))?;
         Ok(answered)
     }
 

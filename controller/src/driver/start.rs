@@ -14,8 +14,10 @@ use super::executor::Executor;
 use super::feed::{Feed, FeedIntake, SOURCE};
 use super::figures::Figures;
 use super::handle::{Context, Handle, Progress};
+use super::mailbox::Mailbox;
+use super::reception::{REJECTED, Reception};
 use super::stream::Tail;
-use crate::intake::{Caller, NoRoutes, RejectedFile, Router};
+use crate::intake::{Caller, NoRoutes, RejectedFile, Router, rejected};
 use crate::journal::{Cut, Entry, Piece, Positions, Recovery, SqliteJournal};
 use crate::status::StatusFile;
 use forebay_engine::engine::Engine;
@@ -24,6 +26,7 @@ use forebay_engine::plan::PlanReport;
 use forebay_engine::policy::Policy;
 use forebay_engine::units::Millis;
 use forebay_sim::world::{World, WorldOptions};
+use forebay_source::Durable;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -101,7 +104,7 @@ pub struct Finished {
     pub progress: Progress,
     /// What the audit found. Empty is what it should be.
     pub audit: Vec<String>,
-    /// Events of the feed that were rejected.
+    /// Events of the feed and of sources that were rejected, in all the journal's life.
     pub rejected: u64,
     /// The journal's folder and UUID.
     pub folder: PathBuf,
@@ -176,6 +179,10 @@ pub(super) fn assemble(
     let Settings { policy, routes, world, clock, mut feed, exit_when_drained, .. } = settings;
     let (folder, meta) = (journal.folder().to_owned(), journal.meta());
     let intake = feed.as_mut().map(|feed| position(feed, &journal, &folder, routes)).transpose()?;
+    let counted = journal.positions().get(REJECTED).copied().unwrap_or(0);
+    let io = |source| DriverError::Io { path: folder.join(rejected::FILE), source };
+    let rejected = RejectedFile::open(&folder, counted).map_err(io)?;
+    let reception = Reception::new(journal.positions().clone(), journal.seen()?, rejected);
     let known = engine.state().counters().statuses;
     let mut status = StatusFile::open(&folder, meta.uuid, known)?;
     let (origin, last) = (Millis(meta.created_ms), engine.state().now());
@@ -207,7 +214,10 @@ pub(super) fn assemble(
     };
     let (to, progress) = watch::channel(Progress::default());
     let tail = Arc::new(Tail::new(engine.state().counters().statuses));
-    let handle = Handle { mailbox: Arc::default(), progress, tail, journal: meta.uuid, folder: Arc::new(folder) };
+    let durable = Durable::default();
+    durable.put(journal.positions());
+    let mailbox = Arc::new(Mailbox::default());
+    let handle = Handle { mailbox, progress, tail, journal: meta.uuid, folder: Arc::new(folder), durable };
     let cycle = Cycle {
         engine,
         journal,
@@ -215,6 +225,8 @@ pub(super) fn assemble(
         status,
         feed,
         intake,
+        reception,
+        durable: handle.durable.clone(),
         exit_when_drained,
         mailbox: Arc::clone(&handle.mailbox),
         tail: Arc::clone(&handle.tail),
@@ -237,7 +249,7 @@ fn in_force(journal: &SqliteJournal, text: &str) -> bool {
     journal.policy_source().is_ok_and(|source| source.as_deref() == Some(text))
 }
 
-/// Finds where in the feed the journal is, and opens what takes the rejected.
+/// Finds where in the feed the journal is.
 fn position(
     feed: &mut Feed,
     journal: &SqliteJournal,
@@ -250,10 +262,7 @@ fn position(
         return Err(DriverError::OtherFile { file, items, position, folder: folder.to_owned() });
     }
     feed.skip_to(position);
-    let io = |source| DriverError::Io { path: folder.join("rejected.jsonl"), source };
-    let rejected = RejectedFile::open(folder).map_err(io)?;
-    let rejected_to = rejected.last_position;
-    Ok(FeedIntake { caller: Caller::local(), routes, rejected, rejected_to })
+    Ok(FeedIntake { caller: Caller::local(), routes })
 }
 
 /// A batch of its own puts a policy in force. Its effects are among the open ones afterwards.
@@ -268,7 +277,7 @@ fn configure(
     engine.handle_event(Event::Configured(Box::new(policy)));
     let _ = engine.plan();
     let unsaved = engine.close();
-    let entry = Entry { batch: unsaved.batch(), positions: &Positions::new(), policy: Some(text) };
+    let entry = Entry { batch: unsaved.batch(), positions: &Positions::new(), policy: Some(text), seen: &[] };
     journal.append_entry(entry)?;
     let _ = unsaved.saved();
     Ok(())
@@ -282,13 +291,13 @@ pub(super) fn run(mut cycle: Cycle) -> Result<Finished, DriverError> {
     cycle.tail.end();
     let progress = cycle.figures.stopped(&cycle.engine, cycle.feed.as_ref());
     let end = ended.inspect_err(|e| tracing::error!("the controller ends: {e}"))?;
-    let Cycle { engine, journal, executor, intake, .. } = cycle;
+    let Cycle { engine, journal, executor, reception, .. } = cycle;
     Ok(Finished {
         end,
         audit: engine.audit(),
         world: executor.into_world(),
         progress,
-        rejected: intake.map_or(0, |i| i.rejected.lines),
+        rejected: reception.rejections(),
         folder: journal.folder().to_owned(),
         journal: journal.meta().uuid,
         engine,

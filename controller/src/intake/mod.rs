@@ -12,8 +12,9 @@
 
 mod canonical;
 mod envelope;
+mod event_id;
 mod look;
-mod rejected;
+pub mod rejected;
 mod report;
 mod run;
 mod service;
@@ -22,7 +23,8 @@ mod submit;
 mod tests;
 
 pub use envelope::{Envelope, from_headers};
-pub use rejected::{RejectedFile, RejectedLine};
+pub use event_id::EventId;
+pub use rejected::{RejectedFile, RejectedLine, Rejection};
 pub use report::token;
 
 use forebay_engine::event::Event;
@@ -94,6 +96,8 @@ pub struct Decoded {
     pub envelope: Envelope,
     /// What was not understood and is carried along, a sentence each.
     pub warnings: Vec<String>,
+    /// By which it is known when it comes again. `None`: it has no id of its own.
+    pub id: Option<EventId>,
 }
 
 /// Why an event was not taken.
@@ -199,6 +203,7 @@ impl Intake<'_> {
                 return Err(Rejected::new(RejectCode::UnknownType, "type", message));
             }
         };
-        Ok(Decoded { event, envelope, warnings })
+        let id = EventId::of(self.caller, &envelope, &event);
+        Ok(Decoded { event, envelope, warnings, id })
     }
 }

@@ -116,6 +116,8 @@ pub enum Place {
     Frame(u64),
     /// A policy's source text.
     Source(u64),
+    /// The ids of the events of a batch.
+    Seen(u64),
 }
 
 impl std::fmt::Display for Place {
@@ -126,6 +128,7 @@ impl std::fmt::Display for Place {
             Place::Batch { seq, row } => write!(f, "position #{seq} (table batches, row {row} of those read)"),
             Place::Frame(n) => write!(f, "frame {n} of the write-ahead log"),
             Place::Source(seq) => write!(f, "the policy text of position #{seq}"),
+            Place::Seen(seq) => write!(f, "the event ids of the batch at position #{seq} (table seen)"),
         }
     }
 }

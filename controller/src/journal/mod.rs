@@ -39,7 +39,13 @@ pub struct Entry<'a> {
     pub positions: &'a Positions,
     /// The text of the policy that a `Configured` in this batch was compiled from.
     pub policy: Option<&'a str>,
+    /// The ids of the events in this batch that have one, so that they are known when they come again.
+    pub seen: &'a [u128],
 }
+
+/// So many events' ids are remembered: the horizon of de-duplication. At 50,000 events a second it is 20 s, at a busy day's million a
+/// day; 16 bytes each on disk, some 40 in memory. Submissions are told apart by their jobs' identity for ever, whatever their ids.
+pub const MOST_SEEN: usize = 1 << 20;
 
 /// A journal that this process writes.
 #[derive(Debug)]
@@ -113,6 +119,9 @@ impl SqliteJournal {
                 if moved.is_empty() { Vec::new() } else { postcard::to_allocvec(&moved).unwrap_or_default() };
             let at = (end.seq, batch.next_seq().0, batch.tick.now.0);
             end.chain = store::insert_batch(&all, &end.chain, at, &payload, &positions).map_err(fail)?;
+            if !entry.seen.is_empty() {
+                store::insert_seen(&all, batch.first_seq.0, entry.seen).map_err(fail)?;
+            }
             if let (Some(text), Some(seq)) = (entry.policy, configured_at(batch)) {
                 store::insert_source(&all, seq, text).map_err(fail)?;
             }
@@ -163,6 +172,12 @@ impl SqliteJournal {
         &self.end.positions
     }
 
+    /// The ids of the last [`MOST_SEEN`] events that have one, oldest first.
+    pub fn seen(&self) -> Result<Vec<u128>, JournalError> {
+        let read = store::seen(&self.db, MOST_SEEN).map_err(|e| JournalError::sqlite(&self.path, e))?;
+        read.map_err(|seq| JournalError::damaged(&self.path, Place::Seen(seq), "its checksum does not agree"))
+    }
+
     /// The text of the policy in force.
     pub fn policy_source(&self) -> Result<Option<String>, JournalError> {
         match store::last_source(&self.db).map_err(|e| JournalError::sqlite(&self.path, e))? {
@@ -190,7 +205,7 @@ impl Journal for SqliteJournal {
     type Error = JournalError;
 
     fn append(&mut self, batch: &Batch) -> Result<(), JournalError> {
-        self.append_entry(Entry { batch, positions: &Positions::new(), policy: None })
+        self.append_entry(Entry { batch, positions: &Positions::new(), policy: None, seen: &[] })
     }
 
     fn snapshot(&mut self, state: &[u8]) -> Result<(), JournalError> {
@@ -198,6 +213,7 @@ impl Journal for SqliteJournal {
         let positions = postcard::to_allocvec(&self.end.positions.iter().collect::<Vec<_>>()).unwrap_or_default();
         let all = self.db.transaction().map_err(fail)?;
         store::insert_snapshot(&all, self.end.seq, state, &positions, &self.end.chain).map_err(fail)?;
+        store::forget_seen(&all, MOST_SEEN).map_err(fail)?;
         all.commit().map_err(fail)?;
         (self.since_snapshot, self.snapshot_bytes) = (0, state.len() as u64);
         Ok(())

@@ -82,6 +82,7 @@ pub(super) type Take<'a> = dyn FnMut(Piece<'_>) -> Result<(), String> + 'a;
 pub(super) fn open(folder: &Path, take: &mut Take<'_>) -> Result<(SqliteJournal, Recovery), JournalError> {
     let (folder, mut db, meta) = enter(folder)?;
     let path = folder.database();
+    store::complete_tables(&db).map_err(|e| JournalError::sqlite(&path, e))?;
     let mut recovery = Recovery { snapshot: None, bad_snapshots: 0, batches: 0, cut: None };
     let (mut end, snapshot_bytes) = begin(&db, &path, &meta, take, &mut recovery)?;
     let (tail, since_snapshot) = follow(&db, &path, &mut end, take, &mut recovery.batches)?;

@@ -27,6 +27,11 @@ const TABLES: &str = "
     CREATE TABLE sources (seq INTEGER PRIMARY KEY, text TEXT NOT NULL, crc32c INTEGER NOT NULL) STRICT;
 ";
 
+/// The ids of events, a row a batch: written in order and read from the end.
+const SEEN: &str = "
+    CREATE TABLE IF NOT EXISTS seen (seq INTEGER PRIMARY KEY, ids BLOB NOT NULL, crc32c INTEGER NOT NULL) STRICT;
+";
+
 /// How far each source has been read: by name, what that source counts in.
 pub type Positions = BTreeMap<String, u64>;
 
@@ -89,6 +94,7 @@ pub fn connect(path: &Path, create: bool) -> Result<Connection, JournalError> {
 /// Makes the tables of a new journal.
 pub fn create_tables(db: &Connection, meta: Meta) -> rusqlite::Result<()> {
     db.execute_batch(TABLES)?;
+    complete_tables(db)?;
     let numbers = [i64::from(meta.format), i64::from(meta.apply), signed(meta.created_ms)];
     let crc = chain::crc(&numbers, &[meta.uuid.as_bytes()]);
     db.execute(
@@ -96,6 +102,11 @@ pub fn create_tables(db: &Connection, meta: Meta) -> rusqlite::Result<()> {
         params![meta.format, meta.apply, &meta.uuid.as_bytes()[..], numbers[2], crc],
     )?;
     Ok(())
+}
+
+/// Adds what journals of earlier builds lack.
+pub fn complete_tables(db: &Connection) -> rusqlite::Result<()> {
+    db.execute_batch(SEEN)
 }
 
 /// Reads who the journal is, and refuses versions from the future and damage.
@@ -212,12 +223,58 @@ pub fn last_source(db: &Connection) -> rusqlite::Result<Option<(u64, String, boo
     .optional()
 }
 
+/// Writes the ids of a batch's events.
+pub fn insert_seen(db: &Connection, seq: u64, ids: &[u128]) -> rusqlite::Result<()> {
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    let crc = chain::crc(&[signed(seq)], &[&bytes]);
+    db.prepare_cached("INSERT INTO seen VALUES (?1, ?2, ?3)")?.execute(params![signed(seq), bytes, crc])?;
+    Ok(())
+}
+
+/// The last `most` ids, oldest first; the position of a row that is damaged.
+pub fn seen(db: &Connection, most: usize) -> rusqlite::Result<Result<Vec<u128>, u64>> {
+    let mut select = db.prepare("SELECT seq, ids, crc32c FROM seen ORDER BY seq DESC")?;
+    let mut rows = select.query([])?;
+    let mut newest_first = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (seq, bytes, crc): (i64, Vec<u8>, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        if i64::from(chain::crc(&[seq], &[&bytes])) != crc {
+            return Ok(Err(seq.unsigned_abs()));
+        }
+        let (ids, _) = bytes.as_chunks::<16>();
+        newest_first.extend(ids.iter().rev().map(|id| u128::from_le_bytes(*id)));
+        if newest_first.len() >= most {
+            break;
+        }
+    }
+    newest_first.truncate(most);
+    newest_first.reverse();
+    Ok(Ok(newest_first))
+}
+
+/// Forgets whole rows that lie beyond the last `most` ids.
+pub fn forget_seen(db: &Connection, most: usize) -> rusqlite::Result<()> {
+    let mut select = db.prepare_cached("SELECT seq, length(ids) / 16 FROM seen ORDER BY seq DESC")?;
+    let mut rows = select.query([])?;
+    let mut left = i64::try_from(most).unwrap_or(i64::MAX);
+    while let Some(row) = rows.next()? {
+        let (seq, ids): (i64, i64) = (row.get(0)?, row.get(1)?);
+        if left <= 0 {
+            db.execute("DELETE FROM seen WHERE seq <= ?1", [seq])?;
+            return Ok(());
+        }
+        left -= ids;
+    }
+    Ok(())
+}
+
 /// Takes out everything from `seq` on.
 pub fn cut(db: &mut Connection, seq: u64) -> rusqlite::Result<()> {
     let all = db.transaction()?;
     all.execute("DELETE FROM batches WHERE seq >= ?1", [signed(seq)])?;
     all.execute("DELETE FROM snapshots WHERE after_seq > ?1", [signed(seq)])?;
     all.execute("DELETE FROM sources WHERE seq >= ?1", [signed(seq)])?;
+    all.execute("DELETE FROM seen WHERE seq >= ?1", [signed(seq)])?;
     all.commit()
 }
 

@@ -22,6 +22,12 @@ pub struct Slot {
     permit: OwnedSemaphorePermit,
 }
 
+impl From<OwnedSemaphorePermit> for Slot {
+    fn from(permit: OwnedSemaphorePermit) -> Slot {
+        Slot { permit }
+    }
+}
+
 impl Slot {
     /// Letters that fit.
     #[must_use]

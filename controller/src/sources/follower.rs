@@ -1,0 +1,194 @@
+//! A follower of statuses or rejected events: sends them to one sink, in order, however long that takes, and notes how far it has come.
+//!
+//! ```text
+//! file -> notes -> sink (acknowledged) -> cursor, journaled with the next batch
+//! a crash between the last two sends some again, under the ids that they had
+//! ```
+//!
+//! Never: holds the controller back, or goes past what was not acknowledged.
+
+use super::lines::{Kind, Lines};
+use crate::driver::{Handle, REJECTED};
+use forebay_source::{Backlog, Condition, Health, Note, Sink, SinkError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Notes that are sent together at most, and their bytes: a second's statuses at 1,000 jobs a second.
+const AT_ONCE: (usize, usize) = (2_000, 4 << 20);
+
+/// A cursor is journaled so often at most.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+
+/// The first pause after a failure, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+/// After the controller's end what is left is sent for so long.
+const LAST: Duration = Duration::from_secs(10);
+
+/// One sink and what is sent there.
+pub struct Follower {
+    kind: Kind,
+    sink: Box<dyn Sink>,
+    handle: Handle,
+    health: Health,
+    lines: Lines,
+    cursor: String,
+    sent: u64,
+    noted: (u64, Instant),
+}
+
+/// The key in the journal's positions of a sink's cursor.
+#[must_use]
+pub fn cursor(kind: Kind, sink: &str) -> String {
+    format!("out:{}:{sink}", kind.as_str())
+}
+
+impl Follower {
+    /// From where the journal has the sink's cursor.
+    #[must_use]
+    pub fn new(kind: Kind, sink: Box<dyn Sink>, handle: Handle, health: Health) -> Follower {
+        let cursor = cursor(kind, sink.name());
+        let sent = handle.durable().of(&cursor).unwrap_or(0);
+        let lines = Lines::new(kind, handle.folder(), handle.journal(), sent);
+        Follower { kind, sink, handle, health, lines, cursor, sent, noted: (sent, Instant::now()) }
+    }
+
+    /// Sends until the controller has stopped and nothing is left, or cannot be sent in time.
+    pub fn follow(mut self, runtime: &tokio::runtime::Handle) {
+        let mut progress = self.handle.watch();
+        let mut end: Option<Instant> = None;
+        let mut pause = PAUSES.0;
+        loop {
+            let stopped = progress.borrow_and_update().stopped;
+            if stopped {
+                end.get_or_insert_with(|| Instant::now() + LAST);
+            }
+            let over = end.is_some_and(|end| Instant::now() >= end);
+            match self.send_next() {
+                Ok(true) => pause = PAUSES.0,
+                Ok(false) if stopped => break,
+                Ok(false) => {
+                    self.note();
+                    // Woken by the next batch; after a second for the cursor's sake.
+                    let changed = async { tokio::time::timeout(NOTE_EVERY, progress.changed()).await };
+                    if matches!(runtime.block_on(changed), Ok(Err(_))) {
+                        break;
+                    }
+                }
+                Err(_) if over => break,
+                Err(why) => {
+                    self.failing(&why);
+                    let ended = async {
+                        tokio::time::timeout(pause, progress.wait_for(|p| p.stopped && !stopped)).await.is_ok()
+                    };
+                    runtime.block_on(ended);
+                    pause = (pause * 2).min(PAUSES.1);
+                }
+            }
+        }
+        self.health.is(Condition::Stopped);
+    }
+
+    /// The last number that may be sent: what the journal has.
+    fn upto(&self) -> u64 {
+        match self.kind {
+            Kind::Statuses => u64::MAX,
+            Kind::Rejected => self.handle.durable().of(REJECTED).unwrap_or(0),
+        }
+    }
+
+    /// Sends what is there next. False: there is nothing.
+    fn send_next(&mut self) -> Result<bool, String> {
+        let read = self.lines.next(self.upto(), AT_ONCE.0, AT_ONCE.1);
+        let notes = match read {
+            Ok(notes) => notes,
+            Err(e) => {
+                return self.again(format!("{}: {e}; check the folder and the disk under it", self.kind.as_str()));
+            }
+        };
+        let Some(last) = notes.last().map(|note| note.number) else {
+            self.health.is(Condition::Working);
+            self.backlog(self.sent);
+            return Ok(false);
+        };
+        let most = self.sink.most_bytes();
+        let notes: Vec<Note> = notes.into_iter().filter_map(|note| self.fitting(note, most)).collect();
+        match self.sink.send(&notes) {
+            Ok(()) => {}
+            Err(SinkError::Passing { why }) => return self.again(why),
+            Err(SinkError::Refused { number, why }) => self.one_by_one(&notes, number, &why)?,
+        }
+        self.health.is(Condition::Working);
+        self.sent = last;
+        self.backlog(last);
+        self.note();
+        Ok(true)
+    }
+
+    /// Reads from the last one that was acknowledged again.
+    fn again<T>(&mut self, why: String) -> Result<T, String> {
+        self.lines = Lines::new(self.kind, self.handle.folder(), self.handle.journal(), self.sent);
+        Err(why)
+    }
+
+    /// A note that the sink has room for. `None`: there is none; it stays in its file.
+    fn fitting(&self, note: Note, most: usize) -> Option<Note> {
+        if note.bytes.len() <= most {
+            return Some(note);
+        }
+        let smaller = self.lines.smaller(&note, most);
+        if smaller.is_none() {
+            self.left_out(note.number, &format!("{} bytes; {most} may be sent", note.bytes.len()));
+        }
+        smaller
+    }
+
+    fn left_out(&self, number: u64, why: &str) {
+        let text = format!("{} number {number} is not sent: {why}; it is in its file", self.kind.as_str());
+        tracing::error!(sink = self.sink.name(), "{text}");
+        self.health.remark(now_ms(), text);
+    }
+
+    /// All but the one that is refused.
+    fn one_by_one(&mut self, notes: &[Note], refused: u64, why: &str) -> Result<(), String> {
+        let most = notes.iter().find(|n| n.number == refused).map_or(0, |n| n.bytes.len() / 2);
+        for note in notes {
+            let smaller = if note.number == refused { self.lines.smaller(note, most) } else { Some(note.clone()) };
+            let sent = match &smaller {
+                Some(note) => self.sink.send(std::slice::from_ref(note)),
+                None => Err(SinkError::Refused { number: note.number, why: why.to_owned() }),
+            };
+            match sent {
+                Ok(()) => {}
+                Err(SinkError::Refused { number, why }) => self.left_out(number, &why),
+                Err(SinkError::Passing { why }) => return self.again(why),
+            }
+            self.sent = note.number;
+        }
+        Ok(())
+    }
+
+    fn backlog(&self, sent: u64) {
+        let all = match self.kind {
+            Kind::Statuses => self.handle.watch().borrow().statuses,
+            Kind::Rejected => self.upto(),
+        };
+        self.health.backlog(self.kind.as_str(), Backlog::Known(all.saturating_sub(sent)));
+    }
+
+    fn note(&mut self) {
+        if self.sent > self.noted.0 && self.noted.1.elapsed() >= NOTE_EVERY {
+            self.handle.note(&self.cursor, self.sent);
+            self.noted = (self.sent, Instant::now());
+        }
+    }
+
+    fn failing(&self, why: &str) {
+        if self.health.is(Condition::Failing { why: why.to_owned() }) {
+            tracing::warn!(sink = self.sink.name(), "{} is not sent: {why}; it is tried again", self.kind.as_str());
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis() as u64)
+}
