@@ -212,7 +212,9 @@ pub(super) async fn cancel(
         ));
     }
     if !before.terminal {
-        let taken = api.handle.submit_async(vec![Event::JobCancelled { tenant, subject }]).await?;
+        // Without a time: it is for the job that was just looked at.
+        let cancel = Event::JobCancelled { tenant, subject, by: api.caller.asks_as(), sent: None };
+        let taken = api.handle.submit_async(vec![cancel]).await?;
         let after = look(&api, id).await?;
         if taken.outcomes.first() != Some(&Outcome::Ignored) || after.job.phase == JobPhase::Cancelled {
             return Ok((StatusCode::ACCEPTED, Json(after)));

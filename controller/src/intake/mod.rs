@@ -28,6 +28,7 @@ pub use rejected::{RejectedFile, RejectedLine, Rejection};
 pub use report::token;
 
 use forebay_engine::event::Event;
+use forebay_engine::units::Millis;
 use serde_json::Value;
 
 /// The largest event that is taken. A job is about 1 KiB; the journal keeps every byte for ever.
@@ -43,13 +44,21 @@ pub struct Caller {
     pub tenant: String,
     /// Who it is; queues list whom they take jobs from.
     pub principal: String,
+    /// It may act on every job of its tenant, whatever queues list.
+    pub operator: bool,
 }
 
 impl Caller {
-    /// Whoever can reach a controller that asks for no token: the loopback, and files given on the command line.
+    /// Whoever can reach a controller that asks for no token: the loopback, and files given on the command line. It is an operator.
     #[must_use]
     pub fn local() -> Caller {
-        Caller { tenant: "default".to_owned(), principal: "local".to_owned() }
+        Caller { tenant: "default".to_owned(), principal: "local".to_owned(), operator: true }
+    }
+
+    /// As whom it asks for a cancel or tells demand: its principal. `None`: as an operator, who always may.
+    #[must_use]
+    pub fn asks_as(&self) -> Option<String> {
+        (!self.operator).then(|| self.principal.clone())
     }
 }
 
@@ -187,13 +196,15 @@ impl Intake<'_> {
                 Event::JobSubmitted(Box::new(spec))
             }
             "job.cancelled" => {
-                let subject = envelope.subject()?.to_owned();
-                Event::JobCancelled { tenant: self.caller.tenant.clone(), subject }
+                let (tenant, subject) = (self.caller.tenant.clone(), envelope.subject()?.to_owned());
+                let sent = envelope.time_ms.map(Millis);
+                Event::JobCancelled { tenant, subject, by: self.caller.asks_as(), sent }
             }
             kind if kind.starts_with("run.") => report::decode(kind, data, self.key)?,
             "service.demand" => {
                 let (tenant, subject) = (self.caller.tenant.clone(), envelope.subject()?.to_owned());
-                Event::ServiceDemand { tenant, subject, concurrency: service::concurrency(data)? }
+                let by = self.caller.asks_as();
+                Event::ServiceDemand { tenant, subject, by, concurrency: service::concurrency(data)? }
             }
             kind => {
                 let message = format!(
