@@ -129,12 +129,27 @@ impl Cycle {
                 return Outcome::Unreadable;
             }
         };
-        let outcome = self.take_in(event);
+        let outcome = match self.forbidden(&event) {
+            Some(reason) => Outcome::Refused(reason),
+            None => self.take_in(event),
+        };
         // What is refused may be sent again once the refusal's reason is gone.
         if !matches!(outcome, Outcome::Refused(_)) {
             self.reception.seen.remember(item.id);
         }
         outcome
+    }
+
+    /// Who may not submit to a job's queue may not speak about the job either. The engine would ignore it; its sender is told.
+    fn forbidden(&self, event: &Event) -> Option<Reason> {
+        let (tenant, subject, by) = match event {
+            Event::JobCancelled { tenant, subject, by: Some(by), .. } => (tenant, subject, by),
+            Event::ServiceDemand { tenant, subject, by: Some(by), .. } => (tenant, subject, by),
+            _ => return None,
+        };
+        let state = self.engine.state();
+        let job = state.job_of(tenant, subject)?;
+        (!state.may_act(by, job)).then_some(Reason::ForbiddenQueue)
     }
 
     fn job_about(&self, content: &Content) -> Option<forebay_engine::ids::JobId> {

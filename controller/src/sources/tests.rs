@@ -44,7 +44,7 @@ impl Bench {
         let figures = Arc::new(SourceFigures::default());
         let channel = |name: &str| Channel {
             name: format!("kafka:jobs-{name}").into(),
-            caller: Caller { tenant: "default".into(), principal: name.into() },
+            caller: Caller { tenant: "default".into(), principal: name.into(), operator: false },
         };
         let clerk = Clerk {
             handle: running.handle.clone(),
@@ -144,14 +144,17 @@ fn what_cannot_be_taken_is_kept_with_its_bytes_and_the_next_goes_on() {
     assert_eq!(counts(bench.log(0, &bodies)), [2, 0, 3]);
     let by_b = vec![Letter { bytes: job("5", "mine", queue), ..Letter::default() }];
     assert_eq!(counts(bench.hand_in(1, None, by_b)), [0, 0, 1], "b is no submitter of that queue");
+    let cancel = json!({"type": "job.cancelled", "subject": "x"}).to_string().into_bytes();
+    let by_b = vec![Letter { bytes: cancel, ..Letter::default() }];
+    assert_eq!(counts(bench.hand_in(1, None, by_b)), [0, 0, 1], "nor may it cancel what a submitted there");
     let text = std::fs::read_to_string(folder.path().join("rejected.jsonl")).unwrap();
     let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let codes: Vec<&str> = lines.iter().map(|l| l["code"].as_str().unwrap()).collect();
-    assert_eq!(codes, ["Malformed", "Conflict", "BadValue", "ForbiddenQueue"]);
+    assert_eq!(codes, ["Malformed", "Conflict", "BadValue", "ForbiddenQueue", "ForbiddenQueue"]);
     assert_eq!((&lines[0]["eventBase64"], &lines[0]["source"]), (&"/3s=".into(), &KEY.into()));
     assert_eq!(lines[1]["event"].as_str().unwrap().as_bytes(), bodies[2]);
     let counted = bench.figures.counted();
-    assert_eq!((counted.taken, counted.rejected.values().sum::<u64>(), counted.latency_ms.is_some()), (2, 4, true));
+    assert_eq!((counted.taken, counted.rejected.values().sum::<u64>(), counted.latency_ms.is_some()), (2, 5, true));
     bench.stop();
 }
 
