@@ -47,7 +47,13 @@ impl Caller {
     /// Whoever can reach a controller that asks for no token: the loopback, and files given on the command line.
     #[must_use]
     pub fn local() -> Caller {
-        Caller { tenant: "default".to_owned(), principal: "local".to_owned() }
+        Caller::named("default", "local", true)
+    }
+
+    /// Whoever holds a token, or a source's messages come from. An operator may act on every job.
+    #[must_use]
+    pub fn named(tenant: &str, principal: &str, _operator: bool) -> Caller {
+        Caller { tenant: tenant.to_owned(), principal: principal.to_owned() }
     }
 }
 

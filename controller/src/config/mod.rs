@@ -1,11 +1,16 @@
-//! `forebay.yaml`: where `forebay run` listens, keeps its journal, and which policy it follows. These comments are its documentation.
+//! `forebay.yaml`: where `forebay run` listens, who may call it, where its journal is, and which policy it follows. These comments
+//! are its documentation.
 //!
-//! Never: a key that is not known here; a misspelt one is told with its place.
+//! Never: a key that is not known here (a misspelt one is told with its place), nor a secret's value, written or in a message.
+
+pub mod secret;
+pub mod tokens;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tokens::Token;
 
 /// The configuration of `forebay run`. Flags on the command line go before it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -16,7 +21,7 @@ pub struct Config {
     pub api_version: ConfigVersion,
     /// Always `Config`.
     pub kind: ConfigKind,
-    /// Where the API and the page listen, such as `127.0.0.1:8080`. There are no tokens yet: listen on loopback.
+    /// Where the API and the page listen, such as `127.0.0.1:8080`. Beyond loopback only with `tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub listen: Option<SocketAddr>,
@@ -26,6 +31,9 @@ pub struct Config {
     /// The policy's file, from this file's folder on. Default: the built-in `policies/teams.yaml`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PathBuf>,
+    /// Who may call the HTTP API. None: whoever reaches it, which then is on loopback only, may do everything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<Token>,
 }
 
 /// The version of the configuration's format.
@@ -60,11 +68,15 @@ impl Config {
     /// What is wrong, with its line.
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         let refused = |problem: String| ConfigError { path: path.display().to_string(), problem };
-        let mut config: Config = serde_saphyr::from_str(text).map_err(|e| refused(e.to_string()))?;
+        // Without a piece of the file in the message: a secret that was written here by mistake must not go from there into a log.
+        let options = serde_saphyr::options! { with_snippet: false };
+        let parsed: Result<Config, _> = serde_saphyr::from_str_with_options(text, options);
+        let mut config = parsed.map_err(|e| refused(e.to_string()))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for place in [&mut config.data, &mut config.policy].into_iter().flatten() {
             *place = folder.join(&*place);
         }
+        config.tokens.iter_mut().for_each(|token| token.secret.from_folder(folder));
         Ok(config)
     }
 }
@@ -81,6 +93,44 @@ mod tests {
         assert_eq!(config.listen.map(|l| l.port()), Some(9090));
         let error = Config::parse(Path::new("f.yaml"), "apiVersion: forebay/v1\nkind: Config\nlisen: 1.2.3.4:80\n");
         let text = error.expect_err("a fault").to_string();
-        assert!(text.contains("lisen") && text.contains("f.yaml"), "{text}");
+        assert!(text.contains("lisen") && text.contains("f.yaml") && text.contains("line 3"), "{text}");
+    }
+
+    const TOKENS: &str =
+        "apiVersion: forebay/v1\nkind: Config\ntokens:\n  - name: a\n    roles: [submit, read]\n    secret: ";
+
+    #[test]
+    fn a_token_refers_to_its_secret() {
+        for (written, secret) in [
+            ("{file: a.token}", secret::Secret::File("etc/a.token".into())),
+            ("{file: /run/a}", secret::Secret::File("/run/a".into())),
+            ("{env: A_TOKEN}", secret::Secret::Env("A_TOKEN".into())),
+        ] {
+            let config = Config::parse(Path::new("etc/forebay.yaml"), &format!("{TOKENS}{written}\n")).expect(written);
+            let token = &config.tokens[0];
+            assert_eq!((token.tenant.as_str(), &token.secret), ("default", &secret));
+        }
+    }
+
+    #[test]
+    fn a_secret_in_the_file_is_refused_and_not_repeated() {
+        for written in [
+            "hunter2-hunter2-hunter2",
+            "'hunter2'",
+            "{value: hunter2}",
+            "{file: a, env: hunter2}",
+            "{}",
+            "[hunter2]",
+            "17",
+            "",
+        ] {
+            let error =
+                Config::parse(Path::new("f.yaml"), &format!("{TOKENS}{written}\n")).expect_err(written).to_string();
+            assert!(error.contains("line 6") && error.contains("{file: PATH}"), "{written}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        let near = format!("{TOKENS}hunter2\n    rolls: []\n");
+        let error = Config::parse(Path::new("f.yaml"), &near).expect_err("a fault").to_string();
+        assert!(!error.contains("hunter2"), "{error}");
     }
 }
