@@ -14,6 +14,7 @@ use crate::ids::{JobId, NodeId, PoolId};
 use crate::job::Gang;
 use crate::journal::Batch;
 use crate::policy::Ceiling;
+use crate::state::early::{EARLY_HORIZON, MOST_EARLY};
 use crate::state::index::Index;
 use crate::state::jobs::{Job, Phase};
 use crate::state::nodes::{Node, NodePhase};
@@ -44,6 +45,7 @@ pub fn full(state: &State) -> Vec<String> {
     ledger(state, &mut found);
     counts(state, &mut found);
     services(state, &mut found);
+    early(state, &mut found);
     ahead(state, &mut found);
     stream(state, &mut found);
     let rebuilt = Index::rebuilt(state);
@@ -432,6 +434,21 @@ fn services(state: &State, found: &mut Vec<String>) {
     }
 }
 
+/// Cancels are kept within their bounds, and one without a time only while nothing is known of its identity.
+fn early(state: &State, found: &mut Vec<String>) {
+    if state.early_cancels.len() > MOST_EARLY {
+        found.push(format!("{} cancels are kept, more than {MOST_EARLY}", state.early_cancels.len()));
+    }
+    for (key, row) in &state.early_cancels {
+        if state.now.since(row.seen) > EARLY_HORIZON {
+            found.push(format!("a cancel of {} is kept past its horizon: {row:?}", key.subject));
+        }
+        if key.timed != row.sent.is_some() || (!key.timed && state.job_of(&key.tenant, &key.subject).is_some()) {
+            found.push(format!("a cancel of {} is kept for nothing: {key:?} {row:?}", key.subject));
+        }
+    }
+}
+
 /// What is kept ahead of time is kept for one job that waits.
 fn ahead(state: &State, found: &mut Vec<String>) {
     let mut holders = BTreeSet::new();
@@ -469,6 +486,7 @@ fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
         (kept.timers != rebuilt.timers, "timers"),
         (kept.hasten != rebuilt.hasten, "hasten"),
         (kept.by_instance != rebuilt.by_instance, "by_instance"),
+        (kept.early != rebuilt.early, "early"),
         (kept.by_identity != rebuilt.by_identity, "by_identity"),
         (kept.open_jobs != rebuilt.open_jobs, "open_jobs"),
         (kept.holding != rebuilt.holding, "holding"),

@@ -29,12 +29,16 @@ pub enum Event {
     Configured(Box<Policy>),
     /// A pipeline wants a job run.
     JobSubmitted(Box<JobSpec>),
-    /// A pipeline wants a job stopped for good.
+    /// A pipeline wants a job stopped for good. One that comes before its job is kept for it: see `state::early`.
     JobCancelled {
         /// Whose job.
         tenant: String,
         /// Which.
         subject: String,
+        /// Who asks. `None`: an operator, who always may.
+        by: Option<String>,
+        /// When it was sent, by its sender: it is for what was asked before that. `None`: for what is there.
+        sent: Option<Millis>,
     },
     /// The cloud answered a purchase.
     LaunchOutcome {
@@ -142,6 +146,8 @@ pub enum Event {
         tenant: String,
         /// Which.
         subject: String,
+        /// Who says so. `None`: an operator, who always may.
+        by: Option<String>,
         /// Requests at once: being served and waiting.
         concurrency: u32,
     },

@@ -56,6 +56,9 @@ pub struct JobSpec {
     pub within: Option<Within>,
     /// It serves: replicas of `gang` follow its demand, and it ends only when it is cancelled. `None`: finite work.
     pub service: Option<Service>,
+    /// When it was asked for, by its sender's clock: cancels that were sent before that are not about it. Not part of the digest.
+    /// `None`: not known.
+    pub sent: Option<Millis>,
 }
 
 impl Default for JobSpec {
@@ -85,6 +88,7 @@ impl Default for JobSpec {
             batch: None,
             within: None,
             service: None,
+            sent: None,
         }
     }
 }

@@ -209,7 +209,7 @@ pub struct QueueRule {
     pub tier: TierId,
     /// Pools that its jobs may use, in order of preference.
     pub pools: Vec<PoolId>,
-    /// Principals that may submit. Empty: anyone who may submit at all.
+    /// Principals that may submit, cancel and read. Empty: anyone who may at all. See [`Policy::may_act`].
     pub submitters: Vec<String>,
     /// When its jobs should start. `None`: as soon as may be.
     pub start: Option<StartTarget>,
@@ -432,5 +432,17 @@ impl Policy {
     pub fn tier_named(&self, name: &str) -> Option<TierId> {
         let at = self.tiers.iter().position(|t| t.name == name)?;
         u16::try_from(at).ok().map(TierId)
+    }
+
+    /// Whether a principal may act on jobs of a queue: submit, cancel and read them, and tell their demand. The queue's own rule says
+    /// it, or the one that undeclared queues share; an empty list of `submitters` is anybody. Nobody may where there is no rule.
+    #[must_use]
+    pub fn may_act(&self, principal: &str, queue: &str) -> bool {
+        let shared = match &self.undeclared {
+            Undeclared::Under { rule, .. } => Some(rule),
+            Undeclared::Reject => None,
+        };
+        let rule = self.queues.get(queue).or(shared);
+        rule.is_some_and(|rule| rule.submitters.is_empty() || rule.submitters.iter().any(|s| s == principal))
     }
 }

@@ -218,7 +218,8 @@ fn replicas_follow_demand_within_their_band_on_nodes_that_stay() {
     };
     live.tell(Event::JobSubmitted(Box::new(service)), HOUR);
     assert_eq!(live.busy().len(), 1, "the fewest that it may have");
-    let demand = |concurrency| Event::ServiceDemand { tenant: "shop".into(), subject: "chat".into(), concurrency };
+    let demand =
+        |concurrency| Event::ServiceDemand { tenant: "shop".into(), subject: "chat".into(), by: None, concurrency };
     for (n, (concurrency, replicas)) in (2u64..).zip([(10, 1), (11, 2), (35, 4), (500, 4), (20, 2), (0, 1)]) {
         live.tell(demand(concurrency), n * HOUR);
         let busy = live.busy();

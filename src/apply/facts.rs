@@ -3,18 +3,16 @@
 //! Never: trusts. Reports count only for the attempt that is alive; repeats and late ones change nothing.
 
 use super::shrunk::{drop_workers, shrunk};
-use super::{end_run, may_become_ready, say, say_refused, take_seq, unbook_all_on};
+use super::{asked, end_run, may_become_ready, say, take_seq, unbook_all_on};
 use crate::catalog::CapacityType;
 use crate::decision::StopCause;
 use crate::effect::{StatusKind, Terms};
 use crate::event::{Event, GoneWhy, LaunchError};
 use crate::ids::{Attempt, ClassId, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::{Completion, JobSpec};
-use crate::reason::Reason;
+use crate::state::State;
 use crate::state::jobs::{Ending, Job, Phase};
 use crate::state::nodes::{Node, NodePhase, Partition, Slot};
-use crate::state::services::Serving;
-use crate::state::{Hurry, Shape, State};
 use crate::units::{MilliGpu, Millis, Rate, Span};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,8 +22,10 @@ pub(crate) fn event(state: &mut State, event: &Event) {
     let _ = take_seq(state);
     match event {
         Event::Configured(policy) => configured(state, policy),
-        Event::JobSubmitted(spec) => submitted(state, spec),
-        Event::JobCancelled { tenant, subject } => cancelled(state, tenant, subject),
+        Event::JobSubmitted(spec) => asked::submitted(state, spec),
+        Event::JobCancelled { tenant, subject, by, sent } => {
+            asked::cancelled(state, (tenant, subject), by.as_deref(), *sent);
+        }
         Event::LaunchOutcome { purchase, instances, error } => launched(state, *purchase, instances, *error),
         Event::NodeReady { instance } => node_ready(state, instance),
         Event::ReclaimNotice { instance, at } => reclaim_notice(state, instance, *at),
@@ -39,7 +39,9 @@ pub(crate) fn event(state: &mut State, event: &Event) {
         }
         Event::RunStopped { job, attempt, progress } => stopped(state, *job, *attempt, *progress),
         Event::RunIdle { job, attempt, idle } => idle_run(state, *job, *attempt, *idle),
-        Event::ServiceDemand { tenant, subject, concurrency } => demanded(state, tenant, subject, *concurrency),
+        Event::ServiceDemand { tenant, subject, by, concurrency } => {
+            asked::demanded(state, (tenant, subject), by.as_deref(), *concurrency);
+        }
         Event::RunShrunk { job, attempt, left, node_fault } => shrunk(state, *job, *attempt, left, *node_fault),
         Event::NodePlaced { instance, rack } => placed(state, instance, rack),
         Event::PriceChanged { offering, price } => price_changed(state, *offering, *price),
@@ -53,61 +55,8 @@ fn configured(state: &mut State, policy: &crate::policy::Policy) {
     state.configure(policy);
 }
 
-fn demanded(state: &mut State, tenant: &str, subject: &str, concurrency: u32) {
-    let (keep, now) = (state.lifecycle().scale_down_after, state.now);
-    let row = state.job_of(tenant, subject).and_then(|id| state.services.get_mut(&id));
-    match row {
-        Some(row) => row.asked(concurrency, keep, now),
-        None => ignore(state),
-    }
-}
-
 pub(super) fn ignore(state: &mut State) {
     state.counters.ignored_events += 1;
-}
-
-fn submitted(state: &mut State, spec: &JobSpec) {
-    if let Some(id) = state.job_of(&spec.tenant, &spec.subject) {
-        let done = state.jobs[id.ix()].done();
-        let same = state.specs[id.ix()].digest == spec.digest;
-        match (done && spec.rerun, same) {
-            (true, _) => {}
-            (false, true) => return ignore(state),
-            (false, false) => {
-                state.counters.refused += 1;
-                return say_refused(state, spec, Reason::Conflict);
-            }
-        }
-    }
-    let id = JobId(state.jobs.len() as u64);
-    let queue = state.queue_id(&spec.queue);
-    let tier = tier_of(state, spec, queue);
-    let models = spec.models.iter().map(|m| state.model_id(m)).collect();
-    // What serves does not follow one after the other.
-    let batch = spec.batch.as_deref().filter(|_| spec.service.is_none()).map(|key| state.batch_id(queue, key));
-    let shape = state.mix_in(Shape {
-        queue,
-        tier,
-        gang: spec.gang.clone(),
-        models,
-        spot: spec.spot,
-        shares: spec.shares,
-        within: spec.within,
-        batch,
-        service: spec.service.map(|_| id),
-        hurry: Hurry::Ordinary,
-        loses: spec.lost_at_a_reclaim(),
-        late: false,
-    });
-    let class = state.class_id(shape);
-    let job = new_job(state, id, class, spec);
-    state.ix.job_in(&job);
-    state.ix.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), id);
-    if let Some(rule) = spec.service {
-        state.services.insert(id, Serving::new(rule, state.now));
-    }
-    state.specs.push(spec.clone());
-    state.jobs.push(job);
 }
 
 /// A job that was just accepted.
@@ -165,20 +114,6 @@ pub(super) fn new_job(state: &State, id: JobId, class: ClassId, spec: &JobSpec) 
 /// When the deadline of a job is looked at, if it has one that can be reckoned with.
 pub(super) fn hastens(spec: &JobSpec, now: Millis) -> Millis {
     if spec.deadline.is_some() && spec.expected.is_some() && spec.service.is_none() { now } else { Millis::NEVER }
-}
-
-/// The tier that the job names, if the policy has it; else its queue's.
-fn tier_of(state: &State, spec: &JobSpec, queue: crate::ids::QueueId) -> crate::ids::TierId {
-    let named = spec.tier.as_deref().and_then(|name| state.policy.as_deref()?.tier_named(name));
-    let own = state.queues[queue.ix()].rule.as_ref().map(|rule| rule.tier);
-    named.or(own).unwrap_or_default()
-}
-
-fn cancelled(state: &mut State, tenant: &str, subject: &str) {
-    match state.job_of(tenant, subject) {
-        Some(id) if !state.jobs[id.ix()].done() => state.edit_job(id, |job| job.cancel_asked = true),
-        _ => ignore(state),
-    }
 }
 
 fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Option<LaunchError>) {

@@ -3,12 +3,14 @@
 //! ```text
 //! tick     -> time, delivered statuses
 //! event    -> facts.rs     what happened outside
+//!             asked.rs     what pipelines ask of a job
 //! decision -> decided.rs   what a stage decided, and the effect that it frees
 //! ```
 //!
 //! Never: fails, and never decides. What does not fit the state (a report of an old attempt, an unknown instance) is counted and
 //! ignored. The meaning of a record is frozen: see `journal::APPLY_VERSION`.
 
+mod asked;
 mod decided;
 mod facts;
 mod shrunk;
@@ -39,7 +41,9 @@ pub(crate) fn tick(state: &mut State, tick: Tick) {
     if tick.resumed {
         restart_idle_clocks(state);
         restart_patience(state, before);
+        state.unobserved_cancels(state.now.since(before));
     }
+    state.forget_old_cancels();
 }
 
 /// Idle clocks count observations: down time never reads as idle.

@@ -23,10 +23,11 @@ const MOST_REPLICAS: u32 = 10_000;
 pub(crate) fn impossible(engine: &Engine, id: JobId) -> Option<Reason> {
     let state = &engine.state;
     let (job, spec) = (&state.jobs[id.ix()], &state.specs[id.ix()]);
-    let Some(rule) = &state.queues[job.queue.ix()].rule else {
+    let queue = &state.queues[job.queue.ix()];
+    if queue.rule.is_none() {
         return Some(Reason::UnknownQueue);
-    };
-    if !rule.submitters.is_empty() && !rule.submitters.contains(&spec.principal) {
+    }
+    if !state.policy().is_some_and(|policy| policy.may_act(&spec.principal, &queue.path)) {
         return Some(Reason::ForbiddenQueue);
     }
     if let Gang::Workers { min, max, each } = &spec.gang

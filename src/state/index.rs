@@ -4,6 +4,7 @@
 //! Never: holds anything that the rows do not say.
 
 use super::State;
+use super::early::EarlyKey;
 use super::jobs::{Job, Phase, Wait};
 use super::nodes::{Node, NodePhase, Purchase};
 use crate::decision::EffectOf;
@@ -87,6 +88,8 @@ pub struct Index {
     pub kept: BTreeSet<JobId>,
     /// What each tier holds: booked, running and stopping.
     pub in_use: BTreeMap<TierId, InUse>,
+    /// Cancels that are kept, oldest first.
+    pub early: BTreeSet<(Millis, EarlyKey)>,
 }
 
 /// GPU share that the jobs of a tier hold.
@@ -114,7 +117,7 @@ impl Index {
     #[must_use]
     pub fn rebuilt(state: &State) -> Index {
         let ageing = state.policy.as_deref().and_then(|p| p.fairness.ageing);
-        let mut ix = Index { ageing, ..Index::default() };
+        let mut ix = Index { ageing, early: state.early_by_age(), ..Index::default() };
         for job in &state.jobs {
             ix.job_in(job);
         }

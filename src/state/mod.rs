@@ -9,6 +9,7 @@
 
 pub mod ahead;
 pub mod budget;
+pub mod early;
 pub mod fair;
 pub mod index;
 pub mod jobs;
@@ -71,6 +72,8 @@ pub struct State {
     pub(crate) stream: VecDeque<Status>,
     /// Services that are not over.
     pub(crate) services: BTreeMap<JobId, services::Serving>,
+    /// Cancels kept for submissions that may still come.
+    pub(crate) early_cancels: BTreeMap<early::EarlyKey, early::EarlyCancel>,
     /// Running work is looked at again then, to move it.
     pub(crate) consolidate_at: Millis,
     /// By position in the policy's list of offerings.
@@ -267,6 +270,15 @@ impl State {
     #[must_use]
     pub fn job_of(&self, tenant: &str, subject: &str) -> Option<JobId> {
         self.ix.by_identity.get(&(String::from(tenant), String::from(subject))).copied()
+    }
+
+    /// Whether a principal may cancel, read or steer a job: its own submitter always, else whom its queue lists in the policy in force.
+    /// Nobody else may where there is no such job or its queue is not known.
+    #[must_use]
+    pub fn may_act(&self, principal: &str, job: JobId) -> bool {
+        let Some((job, spec)) = self.job(job) else { return false };
+        let path = &self.queues[job.queue.ix()].path;
+        spec.principal == principal || self.policy.as_deref().is_some_and(|p| p.may_act(principal, path))
     }
 
     /// Jobs that are not over. A service is one, its replicas are none.

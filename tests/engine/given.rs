@@ -296,6 +296,8 @@ pub fn job(w: &mut Words) -> JobSpec {
     spec.retry.never = w.list("never").into_iter().map(number).collect();
     // service=MIN..MAX/TARGET
     spec.service = w.take("service").map(service);
+    // sent=TIME: by its sender's clock
+    spec.sent = w.time("sent").map(Millis);
     spec.completion = match w.take("completion") {
         Some("leader") => Completion::Leader,
         Some("any") => Completion::Any,

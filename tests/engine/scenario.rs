@@ -91,9 +91,18 @@ fn instance(world: &Cluster, word: &str) -> String {
     world.instance(node_named(word)).unwrap_or_else(|| panic!("{word} is no instance"))
 }
 
-fn run_of(world: &Cluster, name: &str) -> (JobId, Attempt) {
-    let job = world.id(name).unwrap_or_else(|| panic!("no job {name}"));
-    (job, world.state().job(job).expect("a row").0.attempt)
+/// NAME [attempt=N]: the run that is alive, or the one that is named; `job-99` may be a job that there never was.
+fn run_of(world: &Cluster, w: &mut Words) -> (JobId, Attempt) {
+    let name = w.at(0);
+    let by_number = || name.strip_prefix("job-").map(|n| JobId(number(n)));
+    let job = world.id(name).or_else(by_number).unwrap_or_else(|| panic!("no job {name}"));
+    let current = world.state().job(job).map_or(Attempt(1), |(row, _)| row.attempt);
+    (job, w.number("attempt").map_or(current, Attempt))
+}
+
+/// Whether somebody asks, or an operator.
+fn by(w: &mut Words) -> Option<String> {
+    w.take("by").map(String::from)
 }
 
 /// When: something happens.
@@ -106,44 +115,47 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
             }
             Event::JobSubmitted(Box::new(job(&mut w)))
         }
-        "cancel" => Event::JobCancelled { tenant: "t".into(), subject: w.at(0).into() },
-        // complete NAME [worker=N] [attempt=N]
+        // cancel NAME [by=PRINCIPAL] [sent=TIME]: without `by` an operator's
+        "cancel" => {
+            let (by, sent) = (by(&mut w), w.time("sent").map(Millis));
+            Event::JobCancelled { tenant: "t".into(), subject: w.at(0).into(), by, sent }
+        }
+        // complete NAME [worker=N] [attempt=N]; an attempt may be named in all reports
         "complete" => {
-            let (job, attempt) = run_of(world, w.at(0));
-            let attempt = w.number("attempt").map_or(attempt, Attempt);
+            let (job, attempt) = run_of(world, &mut w);
             Event::RunCompleted { job, attempt, worker: w.number("worker") }
         }
         "fail" => {
-            let (job, attempt) = run_of(world, w.at(0));
+            let (job, attempt) = run_of(world, &mut w);
             let exit_code = w.number("code").unwrap_or(1);
             let node_fault = w.take("blame").map(node_named);
             Event::RunFailed { job, attempt, exit_code, node_fault }
         }
         "checkpoint" => {
-            let (job, attempt) = run_of(world, w.at(0));
+            let (job, attempt) = run_of(world, &mut w);
             let progress = Span(w.time("progress").expect("progress="));
             Event::RunCheckpointed { job, attempt, progress }
         }
-        // demand NAME N: so many requests at once
+        // demand NAME N [by=PRINCIPAL]: so many requests at once
         "demand" => {
             let (subject, concurrency) = (w.at(0).into(), number(w.at(1)));
-            Event::ServiceDemand { tenant: "t".into(), subject, concurrency }
+            Event::ServiceDemand { tenant: "t".into(), subject, by: by(&mut w), concurrency }
         }
         // shrunk NAME left=N,N [blame=NODE]: these workers are gone, the rest goes on
         "shrunk" => {
-            let (job, attempt) = run_of(world, w.at(0));
+            let (job, attempt) = run_of(world, &mut w);
             let left = w.list("left").into_iter().map(number).collect();
             let node_fault = w.take("blame").map(node_named);
             Event::RunShrunk { job, attempt, left, node_fault }
         }
         "idle" => {
-            let (job, attempt) = run_of(world, w.at(0));
+            let (job, attempt) = run_of(world, &mut w);
             let idle = Span(w.time("for").expect("for="));
             Event::RunIdle { job, attempt, idle }
         }
         // the run is dead without having finished
         "drop" => {
-            let (job, attempt) = run_of(world, w.at(0));
+            let (job, attempt) = run_of(world, &mut w);
             Event::RunStopped { job, attempt, progress: None }
         }
         "lose" => Event::NodeGone { instance: instance(world, w.at(0)), why: GoneWhy::Lost },
@@ -166,6 +178,13 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
             let mut policy = world.state().policy().expect("a policy").clone();
             let pool = policy.pools.iter_mut().find(|p| p.name == w.at(0)).expect("a pool");
             pool.layouts = w.plain[1..].iter().map(|word| layout(word)).collect();
+            Event::Configured(Box::new(policy))
+        }
+        // submitters QUEUE NAME ...: from now on it takes jobs from these alone
+        "submitters" => {
+            let mut policy = world.state().policy().expect("a policy").clone();
+            let rule = policy.queues.get_mut(w.at(0)).expect("a queue");
+            rule.submitters = w.plain[1..].iter().map(|word| String::from(*word)).collect();
             Event::Configured(Box::new(policy))
         }
         "stray" => return world.stray(w.at(0), offering_named(names, w.at(1))),

@@ -34,7 +34,13 @@ stories! {
     budget_takes_what_it_can_afford
     budget_warns
     burst_shorter_than_a_boot_buys_nothing_before_its_target
+    cancel_before_its_submit
+    cancel_by_who_may_not
+    cancel_doubled_after_a_rerun
     cancel_in_each_phase
+    cancel_is_for_what_was_asked_before_it
+    cancel_is_forgotten_after_ten_minutes
+    cancel_overtakes_a_rerun
     cannot_be_had
     ceiling_gpus
     ceiling_on_demand_nodes
@@ -50,6 +56,7 @@ stories! {
     deadline_unreachable_is_ordinary
     deadline_urgent_is_not_moved_to_spot
     deadline_without_checkpoints_stays
+    demand_by_who_may_not
     down_time_is_not_idle
     drain_auto_is_one_boot
     drains_to_zero
@@ -129,6 +136,7 @@ stories! {
     reclaim_with_warning
     reclaim_without_warning
     replicas_spread
+    reports_of_an_old_attempt
     required_topology_unsatisfied
     reservation_given_back_on_cancel
     reservation_gives_way_to_a_higher_tier

@@ -67,7 +67,8 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
             let words: Vec<&str> = own.map(|s| s.kind.as_str()).collect();
             return assert_eq!(words, w.plain[1..]);
         }
-        // counted open= running= completed= failed= cancelled= rejected= over-budget= replicas= replicas-over=: replicas apart from jobs
+        // counted open= running= completed= failed= cancelled= rejected= over-budget= replicas= replicas-over= ignored= early=:
+        // replicas apart from jobs; events that changed nothing; cancels that are kept
         "counted" => counted(world),
         // refused NAME CODE: the last submission never became a job
         "refused" => {
@@ -112,6 +113,8 @@ fn counted(world: &Cluster) -> BTreeMap<String, String> {
         ("over-budget", counters.over_budget),
         ("replicas", counters.replicas),
         ("replicas-over", counters.replicas_over),
+        ("ignored", counters.ignored_events),
+        ("early", state.early_cancels().count() as u64),
     ];
     counts.into_iter().map(|(k, n)| (k.to_owned(), n.to_string())).collect()
 }

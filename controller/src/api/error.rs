@@ -98,3 +98,21 @@ impl IntoResponse for ApiError {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_says_when_to_come_back_and_who_is_unknown_how() {
+        let full = ApiError::disk_full("no space left").into_response();
+        assert_eq!((full.status().as_u16(), &full.headers()[header::RETRY_AFTER]), (503, &HeaderValue::from(10)));
+        let busy = ApiError::from(Busy::Full { retry_after: std::time::Duration::from_millis(20) }).into_response();
+        assert_eq!((busy.status().as_u16(), &busy.headers()[header::RETRY_AFTER]), (429, &HeaderValue::from(1)));
+        let unknown = ApiError::new(401, "NoToken", "m", "r").authenticate("Bearer").into_response();
+        assert_eq!(
+            (unknown.status().as_u16(), &unknown.headers()[header::WWW_AUTHENTICATE]),
+            (401, &"Bearer".parse().unwrap())
+        );
+    }
+}

@@ -163,8 +163,12 @@ async fn permitted(
                 kept.1.push(event);
                 continue;
             }
-            // As for one that nobody knows.
-            Some(Refusal::NotThere) => {
+            // As for one that nobody knows: a cancel is taken, for it may come before its job; demand means nothing.
+            Some(Refusal::NoJob) => {
+                answer(taken, asked, Outcome::Taken);
+                continue;
+            }
+            Some(Refusal::NoService) => {
                 answer(taken, asked, Outcome::Ignored);
                 continue;
             }
@@ -250,4 +254,31 @@ fn refused(index: usize, subject: Option<String>, job: Option<JobId>, reason: Re
     };
     let (code, message) = (reason.code().to_owned(), reason.to_string());
     RefusedEvent { index, subject, job: job.map(|id| id.to_string()), code, path: path.to_owned(), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_waits_hears_that_the_disk_is_full() {
+        let (to, mut progress) = watch::channel(Progress::default());
+        let why = Some("the disk is full".to_owned());
+        let tell = async { to.send_modify(|p| p.paused.clone_from(&why)) };
+        let (heard, ()) = tokio::join!(paused(&mut progress), tell);
+        assert_eq!(Some(heard), why);
+    }
+
+    #[test]
+    fn warnings_are_told_up_to_a_number_over_all_events() {
+        let mut taken = Taken::default();
+        for index in 0..3 {
+            let warnings = (0..60).map(|n| format!("{n} {}", "w".repeat(1_000))).collect();
+            answer(&mut taken, Asked { index, subject: None, warnings }, Outcome::Taken);
+        }
+        let counts: Vec<usize> = taken.accepted.iter().map(|t| t.warnings.len()).collect();
+        assert_eq!(counts, [60, 40, 0]);
+        assert_eq!(taken.accepted[1].warnings[39], "21 warnings more are left out");
+        assert!(taken.accepted.iter().flat_map(|t| &t.warnings).all(|w| w.chars().count() <= MOST_WARNING));
+    }
 }

@@ -78,9 +78,9 @@ impl Sending {
         }
         loop {
             let mut stream = self.api.handle.statuses(self.number);
-            match self.from_memory(&mut stream).await {
+            match self.send_kept(&mut stream).await {
                 Flow::End => return,
-                Flow::Missed { before } => match self.from_file(before).await {
+                Flow::Missed { before } => match self.send_past(before).await {
                     Some(read) => self = read,
                     None => return,
                 },
@@ -99,7 +99,7 @@ impl Sending {
         None
     }
 
-    async fn from_memory(&mut self, stream: &mut StatusStream) -> Flow {
+    async fn send_kept(&mut self, stream: &mut StatusStream) -> Flow {
         let (mut next, mut turn) = (stream.try_next(), 0);
         loop {
             match next {
@@ -139,7 +139,7 @@ impl Sending {
     }
 
     /// Sends what the file has of the job up to what is in memory. `None`: nothing is to follow.
-    async fn from_file(mut self, before: u64) -> Option<Sending> {
+    async fn send_past(mut self, before: u64) -> Option<Sending> {
         let read = tokio::task::spawn_blocking(move || {
             let mut over = false;
             let mut take = |had: &mut u64, past: &Past<'_>| {

@@ -111,7 +111,7 @@ pub(super) async fn list(
             .filter(|(job, spec)| {
                 asked.queue.as_ref().is_none_or(|q| *q == spec.queue)
                     && asked.open.is_none_or(|o| o != job.done())
-                    && visible::sees(state, &who, spec)
+                    && visible::sees(state, &who, job.id)
             })
             .map(|(job, spec)| write::job_view(engine, job, spec));
         let mut jobs: Vec<JobView> = wanted.filter(fits).take(limit + 1).collect();
@@ -230,7 +230,9 @@ pub(super) async fn cancel(
         ));
     }
     if !before.terminal {
-        let taken = durable(&api, vec![Event::JobCancelled { tenant, subject }]).await?;
+        // Without a time: it is for the job that was just looked at.
+        let cancel = Event::JobCancelled { tenant, subject, by: who.caller.asks_as(), sent: None };
+        let taken = durable(&api, vec![cancel]).await?;
         let after = look(&api, id).await?;
         if taken.outcomes.first() != Some(&Outcome::Ignored) || after.job.phase == JobPhase::Cancelled {
             return Ok((StatusCode::ACCEPTED, Json(after)));

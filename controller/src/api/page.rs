@@ -52,14 +52,14 @@ pub(super) async fn page(State(api): State<Api>, Browser(who): Browser) -> Resul
 
 fn shown(engine: &Engine, who: &Who) -> Vec<JobView> {
     let state = engine.state();
-    let open = state.open_job_ids().filter(|id| visible::sees_job(state, who, *id)).take(SHOWN);
+    let open = state.open_job_ids().filter(|id| visible::sees(state, who, *id)).take(SHOWN);
     let open = open.filter_map(|id| write::job(engine, id));
     let mut jobs: Vec<JobView> = open.collect();
     let room = SHOWN - jobs.len();
     let latest =
         state.counters().outcomes.iter().sum::<u64>() as usize + state.open_jobs() + state.counters().replicas as usize;
     let over = (0..latest as u64).rev().map(forebay_engine::ids::JobId).filter_map(|id| state.job(id));
-    let over = over.filter(|(job, spec)| job.done() && visible::sees(state, who, spec)).take(room);
+    let over = over.filter(|(job, _)| job.done() && visible::sees(state, who, job.id)).take(room);
     jobs.extend(over.map(|(job, spec)| write::job_view(engine, job, spec)));
     jobs
 }

@@ -56,7 +56,7 @@ pub(super) async fn nodes(State(api): State<Api>, Reader(who): Reader) -> Result
         let state = engine.state();
         let sees = |name: &String| {
             let number = name.strip_prefix("job-").and_then(|n| n.parse().ok()).map(JobId);
-            number.is_some_and(|id| visible::sees_job(state, &who, id))
+            number.is_some_and(|id| visible::sees(state, &who, id))
         };
         let mut nodes = write::nodes(state);
         for node in nodes.iter_mut().filter(|_| !who.operates()) {
@@ -79,7 +79,7 @@ pub(super) fn summary_for(state: &EngineState, who: &Who) -> Summary {
         return all;
     }
     let mut own = Summary { jobs: 0, queued: 0, running: 0, completed: 0, failed: 0, cancelled: 0, rejected: 0, ..all };
-    for (job, _) in state.jobs().filter(|(job, spec)| job.of.is_none() && visible::sees(state, who, spec)) {
+    for (job, _) in state.jobs().filter(|(job, _)| job.of.is_none() && visible::sees(state, who, job.id)) {
         own.jobs += 1;
         let count = match JobPhase::from(&job.phase) {
             JobPhase::Completed => &mut own.completed,

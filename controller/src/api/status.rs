@@ -169,7 +169,7 @@ async fn seen(api: &Api, who: &Arc<Who>, mut batch: Vec<Arc<Status>>) -> Result<
     let ask = move |engine: &Engine, _: &_| {
         let state = engine.state();
         let job = |status: &Status| status.job.or_else(|| state.job_of(&status.tenant, &status.subject));
-        batch.retain(|status| job(status).is_some_and(|id| visible::sees_job(state, &who, id)));
+        batch.retain(|status| job(status).is_some_and(|id| visible::sees(state, &who, id)));
         batch
     };
     Ok(api.handle.query_async(ask).await?)

@@ -1,7 +1,7 @@
 //! What a caller may act on: jobs of its own tenant that are its own, or whose queue takes jobs from it. Operators: everything.
 //!
 //! ```text
-//! cancel, read, list, stream -> sees(state, who, spec)      subject or number -> find: in the caller's own tenant
+//! cancel, read, list, stream -> sees(state, who, job)      subject or number -> find: in the caller's own tenant
 //! submit, demand             -> refusal(state, who, event)
 //! ```
 //!
@@ -11,31 +11,23 @@ use crate::config::tokens::Who;
 use crate::document::write;
 use forebay_engine::event::Event;
 use forebay_engine::ids::JobId;
-use forebay_engine::job::JobSpec;
 use forebay_engine::state::State;
 
-/// Whether a queue takes jobs from a caller. A queue without `submitters` takes them from everybody, one that is not known from nobody.
+/// Whether a queue takes jobs from a caller.
 pub(super) fn queue_takes(state: &State, who: &Who, queue: &str) -> bool {
-    let rule = state.policy().and_then(|policy| write::rule_of(policy, queue));
-    let listed = |submitters: &[String]| submitters.is_empty() || submitters.contains(&who.caller.principal);
-    who.operates() || rule.is_some_and(|rule| listed(&rule.submitters))
+    who.operates() || state.policy().is_some_and(|policy| policy.may_act(&who.caller.principal, queue))
 }
 
 /// Whether a caller may see a job, and cancel it.
-pub(super) fn sees(state: &State, who: &Who, spec: &JobSpec) -> bool {
-    let own = spec.principal == who.caller.principal;
-    who.operates() || spec.tenant == who.caller.tenant && (own || queue_takes(state, who, &spec.queue))
-}
-
-/// Whether a caller may see a job by its number.
-pub(super) fn sees_job(state: &State, who: &Who, job: JobId) -> bool {
-    state.job(job).is_some_and(|(_, spec)| sees(state, who, spec))
+pub(super) fn sees(state: &State, who: &Who, job: JobId) -> bool {
+    let own_tenant = || state.job(job).is_some_and(|(_, spec)| spec.tenant == who.caller.tenant);
+    who.operates() || own_tenant() && state.may_act(&who.caller.principal, job)
 }
 
 /// A job by `job-17`, or by its subject in the caller's tenant; an operator's subject may be of any tenant.
 pub(super) fn find(state: &State, who: &Who, name: &str) -> Option<JobId> {
     let number = name.strip_prefix("job-").and_then(|n| n.parse().ok()).map(JobId);
-    let seen = |id: &JobId| sees_job(state, who, *id);
+    let seen = |id: &JobId| state.job(*id).is_some() && sees(state, who, *id);
     let own = number.filter(seen).or_else(|| state.job_of(&who.caller.tenant, name).filter(seen));
     own.or_else(|| write::find_job(state, name).filter(|_| who.operates()))
 }
@@ -47,14 +39,15 @@ pub(super) enum Refusal {
     Queue,
     /// Its subject names a job that is not the caller's.
     Subject,
-    /// It is about a job that is not there for the caller.
-    NotThere,
+    /// It cancels a job that is not there for the caller.
+    NoJob,
+    /// It is about a service that is not there for the caller.
+    NoService,
 }
 
 /// Why an event is not for the engine. `None`: it is.
 pub(super) fn refusal(state: &State, who: &Who, event: &Event) -> Option<Refusal> {
-    let hidden =
-        |tenant: &str, subject: &str| state.job_of(tenant, subject).is_some_and(|id| !sees_job(state, who, id));
+    let hidden = |tenant: &str, subject: &str| state.job_of(tenant, subject).is_some_and(|id| !sees(state, who, id));
     match event {
         Event::JobSubmitted(spec) => {
             let known = state.policy().is_some_and(|policy| write::rule_of(policy, &spec.queue).is_some());
@@ -64,9 +57,8 @@ pub(super) fn refusal(state: &State, who: &Who, event: &Event) -> Option<Refusal
             }
             hidden(&spec.tenant, &spec.subject).then_some(Refusal::Subject)
         }
-        Event::JobCancelled { tenant, subject, .. } | Event::ServiceDemand { tenant, subject, .. } => {
-            hidden(tenant, subject).then_some(Refusal::NotThere)
-        }
+        Event::JobCancelled { tenant, subject, .. } => hidden(tenant, subject).then_some(Refusal::NoJob),
+        Event::ServiceDemand { tenant, subject, .. } => hidden(tenant, subject).then_some(Refusal::NoService),
         _ => None,
     }
 }

@@ -14,7 +14,11 @@ use crate::policy::{Catalogue, Compiled, Routes, compile};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// So long open answers may take to end when the driver has: streams end at once, the rest is on its way to who reads it.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// A driver and what goes with it.
 pub(super) struct Live {
@@ -117,7 +121,14 @@ impl Live {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::outside)?;
         let Live { running, routes, listener, tokens } = self;
         let handle = running.handle.clone();
-        let key = crate::key::load_or_create(handle.folder()).map_err(Failure::outside)?;
+        let key = match crate::key::load_or_create(handle.folder()) {
+            Ok(key) => key,
+            Err(e) => {
+                handle.stop();
+                running.join()?;
+                return Err(Failure::outside(e));
+            }
+        };
         let serving = Serving { handle: handle.clone(), routes, key: Some(key), tokens };
         runtime.block_on(follow(handle, serving, listener, show))?;
         Ok(running.join()?)
@@ -153,9 +164,11 @@ async fn follow(
     }
     // Whoever still listens is let go; the driver has stopped.
     let _ = end.send(true);
-    match server {
-        Some(server) => server.await.map_err(Failure::outside)?.map_err(Failure::outside),
-        None => Ok(()),
+    let Some(server) = server else { return Ok(()) };
+    match tokio::time::timeout(LAST_WORDS, server).await {
+        Ok(served) => served.map_err(Failure::outside)?.map_err(Failure::outside),
+        // Somebody does not read their answer. They are cut off when this process ends.
+        Err(_) => Ok(()),
     }
 }
 

@@ -76,7 +76,7 @@ impl Config {
         for place in [&mut config.data, &mut config.policy].into_iter().flatten() {
             *place = folder.join(&*place);
         }
-        config.tokens.iter_mut().for_each(|token| token.secret.from_folder(folder));
+        config.tokens.iter_mut().for_each(|token| token.secret.start_at(folder));
         Ok(config)
     }
 }

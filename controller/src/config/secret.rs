@@ -55,7 +55,7 @@ impl SecretText {
 
 impl Secret {
     /// Lets a relative path start at `folder`.
-    pub fn from_folder(&mut self, folder: &Path) {
+    pub fn start_at(&mut self, folder: &Path) {
         if let Secret::File(path) = self {
             *path = folder.join(&*path);
         }
@@ -200,7 +200,7 @@ mod tests {
         {
             std::fs::write(folder.path().join("t"), written).unwrap();
             let mut secret = Secret::File("t".into());
-            secret.from_folder(folder.path());
+            secret.start_at(folder.path());
             let text = read(&secret).0.unwrap();
             assert_eq!(text.reveal(), kept);
             assert_eq!(format!("{text:?}"), "SecretText(..)");

@@ -265,7 +265,7 @@ impl Building {
         self.loaded.jobs.insert(id, view.job.clone());
         if let (Some(service), JobPhase::Serving) = (&view.service, view.phase) {
             tell(&mut self.loaded.engine, when, Vec::new(), vec![Decision::Resume { job: id }]);
-            let demand = Event::ServiceDemand { tenant, subject, concurrency: service.demand };
+            let demand = Event::ServiceDemand { tenant, subject, by: None, concurrency: service.demand };
             tell(&mut self.loaded.engine, when, vec![demand], Vec::new());
         }
         Ok(())

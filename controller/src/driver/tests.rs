@@ -169,16 +169,12 @@ fn a_submission_is_durable_when_it_is_answered() {
     let folder = tempfile::tempdir().unwrap();
     let running = live(folder.path(), Clock::Max);
     let handle = running.handle.clone();
-    let cancel = |subject: &str| Event::JobCancelled { tenant: "default".into(), subject: subject.into() };
-    let events = vec![job("a", 1), job("a", 1), job("a", 2), job("huge", 64), cancel("nobody")];
+    let cancel =
+        |subject: &str| Event::JobCancelled { tenant: "default".into(), subject: subject.into(), by: None, sent: None };
+    let events = vec![job("a", 1), job("a", 1), job("a", 2), job("huge", 64), cancel("a job to come")];
     let accepted = handle.submit(events).unwrap();
-    let [
-        Outcome::Job(a),
-        Outcome::Known(same),
-        Outcome::Refused(conflict),
-        Outcome::Rejected(_, why),
-        Outcome::Ignored,
-    ] = accepted.outcomes[..]
+    let [Outcome::Job(a), Outcome::Known(same), Outcome::Refused(conflict), Outcome::Rejected(_, why), Outcome::Taken] =
+        accepted.outcomes[..]
     else {
         panic!("{accepted:?}")
     };
@@ -210,7 +206,8 @@ fn a_submission_is_durable_when_it_is_answered() {
 fn more_events_than_the_mailbox_holds_are_refused_whole() {
     let folder = tempfile::tempdir().unwrap();
     let running = live(folder.path(), Clock::Max);
-    let events = vec![Event::JobCancelled { tenant: "t".into(), subject: "s".into() }; MOST_EVENTS + 1];
+    let events =
+        vec![Event::JobCancelled { tenant: "t".into(), subject: "s".into(), by: None, sent: None }; MOST_EVENTS + 1];
     let busy = running.handle.submit(events).unwrap_err();
     assert_eq!(busy, Busy::TooMany { events: MOST_EVENTS + 1, most: MOST_EVENTS });
     running.handle.stop();

@@ -26,6 +26,7 @@ pub use rejected::{RejectedFile, RejectedLine};
 pub use report::token;
 
 use forebay_engine::event::Event;
+use forebay_engine::units::Millis;
 use serde_json::Value;
 
 /// The largest event that is taken. A job is about 1 KiB; the journal keeps every byte for ever.
@@ -41,19 +42,27 @@ pub struct Caller {
     pub tenant: String,
     /// Who it is; queues list whom they take jobs from.
     pub principal: String,
+    /// It may act on every job of its tenant, whatever queues list.
+    pub operator: bool,
 }
 
 impl Caller {
-    /// Whoever can reach a controller that asks for no token: the loopback, and files given on the command line.
+    /// Whoever can reach a controller that asks for no token: the loopback, and files given on the command line. It is an operator.
     #[must_use]
     pub fn local() -> Caller {
         Caller::named("default", "local", true)
     }
 
-    /// Whoever holds a token, or a source's messages come from. An operator may act on every job.
+    /// Whoever holds a token, or whose messages a source brings.
     #[must_use]
-    pub fn named(tenant: &str, principal: &str, _operator: bool) -> Caller {
-        Caller { tenant: tenant.to_owned(), principal: principal.to_owned() }
+    pub fn named(tenant: &str, principal: &str, operator: bool) -> Caller {
+        Caller { tenant: tenant.to_owned(), principal: principal.to_owned(), operator }
+    }
+
+    /// As whom it asks for a cancel or tells demand: its principal. `None`: as an operator, who always may.
+    #[must_use]
+    pub fn asks_as(&self) -> Option<String> {
+        (!self.operator).then(|| self.principal.clone())
     }
 }
 
@@ -189,13 +198,15 @@ impl Intake<'_> {
                 Event::JobSubmitted(Box::new(spec))
             }
             "job.cancelled" => {
-                let subject = envelope.subject()?.to_owned();
-                Event::JobCancelled { tenant: self.caller.tenant.clone(), subject }
+                let (tenant, subject) = (self.caller.tenant.clone(), envelope.subject()?.to_owned());
+                let sent = envelope.time_ms.map(Millis);
+                Event::JobCancelled { tenant, subject, by: self.caller.asks_as(), sent }
             }
             kind if kind.starts_with("run.") => report::decode(kind, data, self.key)?,
             "service.demand" => {
                 let (tenant, subject) = (self.caller.tenant.clone(), envelope.subject()?.to_owned());
-                Event::ServiceDemand { tenant, subject, concurrency: service::concurrency(data)? }
+                let by = self.caller.asks_as();
+                Event::ServiceDemand { tenant, subject, by, concurrency: service::concurrency(data)? }
             }
             kind => {
                 let message = format!(

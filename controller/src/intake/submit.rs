@@ -13,7 +13,7 @@ use super::{Caller, Rejected, canonical, run, service};
 use crate::document::within::known;
 use crate::policy::mig;
 use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Level, Retry, Within, WorkerAsk};
-use forebay_engine::units::{Mib, MilliCpu, Span};
+use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
 use serde_json::{Map, Value};
 
 /// Most workers of a gang: ten times the largest cluster that one controller holds.
@@ -104,6 +104,7 @@ pub(super) fn job(
         run: carried(fields),
         batch: text("batchKey", 253)?,
         within,
+        sent: envelope.time_ms.map(Millis),
     })
 }
 

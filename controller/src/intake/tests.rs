@@ -270,7 +270,7 @@ fn services_and_their_demand() {
     assert_eq!(submitted(ends).unwrap_err().path, "data.deadline");
     let demand = decode(&json!({"type": "service.demand", "subject": "a", "data": {"concurrency": 12}})).unwrap();
     let (tenant, subject) = ("default".to_owned(), "a".to_owned());
-    assert_eq!(demand.event, Event::ServiceDemand { tenant, subject, concurrency: 12 });
+    assert_eq!(demand.event, Event::ServiceDemand { tenant, subject, by: None, concurrency: 12 });
 }
 
 #[test]
@@ -279,6 +279,35 @@ fn unknown_fields_are_carried_and_warned_of() {
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].contains("`data.colour`") && warnings[1].contains("`data.gang.each.rdma`"), "{warnings:?}");
     assert_eq!(serde_json::from_slice::<Value>(&spec.run).unwrap(), json!({"colour": "red"}));
+}
+
+#[test]
+fn who_asks_and_when_it_was_sent_is_taken_along() {
+    let as_caller = |operator: bool, event: Value| {
+        let caller = Caller { tenant: "t".to_owned(), principal: "airflow".to_owned(), operator };
+        Intake { caller: &caller, routes: &NoRoutes, key: None }.decode_value(&event).unwrap().event
+    };
+    let (tenant, subject) = ("t".to_owned(), "a".to_owned());
+    let cancel = json!({"type": "job.cancelled", "subject": "a", "time": "1970-01-01T00:00:07Z"});
+    let (by, sent) = (Some("airflow".to_owned()), Some(Millis(7_000)));
+    let said = Event::JobCancelled { tenant: tenant.clone(), subject: subject.clone(), by: by.clone(), sent };
+    assert_eq!(as_caller(false, cancel.clone()), said);
+    let said = Event::JobCancelled { tenant: tenant.clone(), subject: subject.clone(), by: None, sent };
+    assert_eq!(as_caller(true, cancel), said);
+    let untimed = json!({"type": "job.cancelled", "subject": "a"});
+    let said = Event::JobCancelled { tenant: tenant.clone(), subject: subject.clone(), by: by.clone(), sent: None };
+    assert_eq!(as_caller(false, untimed), said);
+    let demand = json!({"type": "service.demand", "subject": "a", "data": {"concurrency": 3}});
+    assert_eq!(as_caller(false, demand), Event::ServiceDemand { tenant, subject, by, concurrency: 3 });
+    let gang = json!({"each": {"gpus": 1}});
+    let event = |time: Value| json!({"type": "job.submitted", "subject": "a", "time": time, "data": {"gang": gang}});
+    let spec = |time: Value| match as_caller(true, event(time)) {
+        Event::JobSubmitted(spec) => *spec,
+        other => panic!("{other:?}"),
+    };
+    let (early, late) = (spec(json!("1970-01-01T00:00:07Z")), spec(Value::Null));
+    assert_eq!((early.sent, late.sent, early.principal.as_str()), (Some(Millis(7_000)), None, "airflow"));
+    assert_eq!(early.digest, late.digest, "when it was sent is not what was asked");
 }
 
 #[test]

@@ -27,6 +27,8 @@ fn batch(first_seq: u64, number: u64) -> Batch {
     let event = |i: u64| Event::JobCancelled {
         tenant: format!("tenant-{number}"),
         subject: "x".repeat((i * 37 % 200) as usize),
+        by: None,
+        sent: None,
     };
     let tick = Tick { now: Millis(1_000 * number), resumed: false, delivered: number };
     Batch { first_seq: Seq(first_seq), tick, events: (0..number % 5).map(event).collect(), decisions: Vec::new() }

@@ -237,7 +237,7 @@ impl Harness {
         for id in state.open_job_ids() {
             if let Some((_, spec)) = state.job(id) {
                 let (tenant, subject) = (spec.tenant.clone(), spec.subject.clone());
-                events.push(Event::JobCancelled { tenant, subject });
+                events.push(Event::JobCancelled { tenant, subject, by: None, sent: None });
             }
         }
     }

@@ -85,7 +85,8 @@ fn one(dice: &Dice, workload: &mut Workload) {
         send(at + Span(1 + dice.roll(5, 1_200_000)), Event::JobSubmitted(Box::new(other)));
     }
     if dice.one_in(6, 12) {
-        let cancelled = Event::JobCancelled { tenant: TENANT.into(), subject: spec.subject.clone() };
+        let cancelled =
+            Event::JobCancelled { tenant: TENANT.into(), subject: spec.subject.clone(), by: None, sent: None };
         send(at + Span(dice.roll(7, 2_400_000)), cancelled);
     }
     send(at, Event::JobSubmitted(Box::new(spec)));

@@ -58,9 +58,15 @@ fn event((kind, a, b, c): Wild, base: u64, fresh: usize) -> Event {
         11 if base == 0 => {
             Event::OrphanSeen { instance: format!("stray-{}", a % 4), offering: OfferingId(u32::from(b % 3)) }
         }
+        // A cancel of nobody is kept for who may still come: that is not nothing.
+        _ if base > 0 => {
+            Event::ServiceDemand { tenant: "t".into(), subject: "nobody".into(), by: None, concurrency: c }
+        }
         _ => Event::JobCancelled {
             tenant: "t".into(),
-            subject: if base == 0 { format!("j{}", a % 6) } else { "nobody".into() },
+            subject: format!("j{}", a % 6),
+            by: [None, Some("p".into()), Some("mallory".into())][usize::from(b % 3)].clone(),
+            sent: (b & 64 != 0).then_some(Millis(u64::from(c % 1000))),
         },
     }
 }
@@ -75,6 +81,7 @@ fn submit((_, a, b, c): Wild) -> Event {
     spec.queue = ["normal", "critical", "scavenger", "none"][usize::from(c as u8 % 4)].into();
     spec.rerun = c & 256 != 0;
     spec.digest = u128::from(c & 512);
+    spec.sent = (a & 32 != 0).then_some(Millis(u64::from(c % 1000)));
     spec.retry.attempts = c % 3;
     Event::JobSubmitted(Box::new(spec))
 }

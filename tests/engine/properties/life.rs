@@ -150,7 +150,12 @@ fn happen(world: &mut Cluster, n: usize, (kind, a, b): Op) {
             world.work.insert(spec.subject.clone(), u64::from(b) * 5);
             Some(Event::JobSubmitted(Box::new(spec)))
         }
-        8 => Some(Event::JobCancelled { tenant: "t".into(), subject: format!("j{}", usize::from(a) % (n + 1)) }),
+        8 => {
+            // Some come before their job.
+            let subject = format!("j{}", usize::from(a) % (n + 4));
+            let sent = (b % 2 == 0).then_some(Millis(world.now));
+            Some(Event::JobCancelled { tenant: "t".into(), subject, by: None, sent })
+        }
         9 => run.map(|(job, attempt)| Event::RunFailed { job, attempt, exit_code: 1, node_fault: None }),
         10 => run.map(|(job, attempt)| {
             let places = &world.state().job(job).expect("a row").0.places;

@@ -8,6 +8,7 @@
 //! Never: a failure without the command that replays it.
 
 mod ahead;
+mod asked;
 mod fair;
 mod garbage;
 mod life;

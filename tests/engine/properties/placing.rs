@@ -107,7 +107,7 @@ fn one_worker_goes_where_it_fits_best() {
         for (n, asks) in before.iter().enumerate() {
             if !asks.4 {
                 let (tenant, subject) = ("t".into(), format!("j{n}"));
-                world.step(vec![Event::JobCancelled { tenant, subject }], false);
+                world.step(vec![Event::JobCancelled { tenant, subject, by: None, sent: None }], false);
             }
         }
         world.run_until(wait + 11_000);
@@ -143,7 +143,7 @@ fn make_known(world: &mut Cluster, kinds: &[(u16, u16)]) {
         let mut spec = making::job(&format!("mix{n}"), workers(1, each));
         spec.shares = true;
         let (tenant, subject) = ("t".into(), spec.subject.clone());
-        let cancelled = Event::JobCancelled { tenant, subject };
+        let cancelled = Event::JobCancelled { tenant, subject, by: None, sent: None };
         world.step(vec![Event::JobSubmitted(Box::new(spec)), cancelled], false);
     }
 }
@@ -222,7 +222,7 @@ fn one_worker_leaves_the_least_fragments() {
         world.run_until(wait);
         for (n, _) in before.iter().enumerate().filter(|(_, asks)| !asks.4) {
             let (tenant, subject) = ("t".into(), format!("j{n}"));
-            world.step(vec![Event::JobCancelled { tenant, subject }], false);
+            world.step(vec![Event::JobCancelled { tenant, subject, by: None, sent: None }], false);
         }
         world.run_until(wait + 11_000);
         let rows = world.state().clone();
@@ -339,7 +339,7 @@ fn gangs_stay_within_what_they_require() {
             }
             if gang.5 && n > 2 {
                 let (tenant, subject) = ("t".into(), format!("j{}", n - 2));
-                world.step(vec![Event::JobCancelled { tenant, subject }], false);
+                world.step(vec![Event::JobCancelled { tenant, subject, by: None, sent: None }], false);
             }
         }
         world.run_until(world.now + 200_000);

@@ -140,7 +140,7 @@ fn quota_is_what_the_limits_mean() {
             } else {
                 let subject = format!("j{}", at.index(n));
                 let tenant = "t".into();
-                world.step(vec![Event::JobCancelled { tenant, subject }], false);
+                world.step(vec![Event::JobCancelled { tenant, subject, by: None, sent: None }], false);
             }
             let mut held = vec![0; tree.len()];
             let mut waiting: BTreeMap<usize, u64> = BTreeMap::new();
@@ -164,7 +164,7 @@ fn quota_is_what_the_limits_mean() {
         }
         for n in 0..25 {
             let (tenant, subject) = ("t".into(), format!("j{n}"));
-            world.step(vec![Event::JobCancelled { tenant, subject }], false);
+            world.step(vec![Event::JobCancelled { tenant, subject, by: None, sent: None }], false);
         }
         prop_assert_eq!(world.state().quota().in_use().count(), 0, "all is given back");
         Ok(())

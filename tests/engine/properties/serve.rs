@@ -67,7 +67,7 @@ fn happens(world: &mut Cluster, service: JobId, step: &Step) {
     let runs: Vec<JobId> = standing(world, service).into_iter().filter(|id| world.alive(*id).is_some()).collect();
     let event = match step {
         Step::Asked(concurrency) => {
-            Event::ServiceDemand { tenant: "t".into(), subject: "svc".into(), concurrency: *concurrency }
+            Event::ServiceDemand { tenant: "t".into(), subject: "svc".into(), by: None, concurrency: *concurrency }
         }
         Step::Fails(which) if !runs.is_empty() => {
             let job = *which.get(&runs);
@@ -114,7 +114,8 @@ fn replicas_are_what_the_last_demand_takes() {
         let counters = *world.state().counters();
         prop_assert_eq!(world.state().open_jobs(), 1);
         prop_assert_eq!(counters.outcomes, [0; 4]);
-        world.step(vec![Event::JobCancelled { tenant: "t".into(), subject: "svc".into() }], false);
+        world
+            .step(vec![Event::JobCancelled { tenant: "t".into(), subject: "svc".into(), by: None, sent: None }], false);
         world.run_until((now + 3600) * 1000);
         prop_assert_eq!(world.state().counters().outcomes, [0, 0, 1, 0]);
         prop_assert_eq!(world.state().open_jobs() + world.state().nodes().count(), 0);

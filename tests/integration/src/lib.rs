@@ -3,6 +3,8 @@
 //! The binary is `$FOREBAY_BIN`, else `<target>/release/forebay`, which is built when it is not there.
 //! Never: sleeps to wait. A server says where it listens; answers are waited for where they come from.
 
+pub mod teams;
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -73,10 +73,10 @@ pub(super) fn demand(dice: &Dice, at: Millis, spec: &JobSpec, send: &mut dyn FnM
         let (tenant, subject) = (TENANT.to_owned(), spec.subject.clone());
         let concurrency =
             u32::try_from(dice.roll(200 + 2 * nth, 40)).unwrap_or(0) * u32::from(dice.roll(300 + nth, 4) > 0);
-        let event = Event::ServiceDemand { tenant, subject, concurrency };
+        let event = Event::ServiceDemand { tenant, subject, by: None, concurrency };
         send(Input { at: at + Span(dice.roll(201 + 2 * nth, 3_600_000)), event });
     }
-    let event = Event::JobCancelled { tenant: TENANT.to_owned(), subject: spec.subject.clone() };
+    let event = Event::JobCancelled { tenant: TENANT.to_owned(), subject: spec.subject.clone(), by: None, sent: None };
     send(Input { at: at + Span(600_000 + dice.roll(121, 5_400_000)), event });
 }
 
