@@ -37,6 +37,7 @@ stories! {
     cancel_before_its_submit
     cancel_by_who_may_not
     cancel_doubled_after_a_rerun
+    cancel_in_an_undeclared_queue
     cancel_in_each_phase
     cancel_is_for_what_was_asked_before_it
     cancel_is_forgotten_after_ten_minutes

@@ -72,6 +72,7 @@ fn one(dice: &Dice, workload: &mut Workload) {
     let burst = dice.one_in(0, 3);
     let at = Millis(if burst { 1_800_000 + dice.roll(1, 5000) } else { dice.roll(1, 5_400_000) });
     let (mut spec, mut truth) = (spec(dice), truth(dice));
+    spec.sent = dice.one_in(93, 2).then_some(at);
     features::add(dice, at, &mut spec, &mut truth);
     workload.truths.push((spec.subject.clone(), truth));
     features::demand(dice, at, &spec, &mut |input| workload.inputs.push(input));
@@ -84,10 +85,18 @@ fn one(dice: &Dice, workload: &mut Workload) {
         let other = JobSpec { digest: spec.digest + 1, priority: 7, ..spec.clone() };
         send(at + Span(1 + dice.roll(5, 1_200_000)), Event::JobSubmitted(Box::new(other)));
     }
+    let cancelled = |sent: Option<Millis>| {
+        let (tenant, subject) = (TENANT.to_owned(), spec.subject.clone());
+        Event::JobCancelled { tenant, subject, by: None, sent }
+    };
     if dice.one_in(6, 12) {
-        let cancelled =
-            Event::JobCancelled { tenant: TENANT.into(), subject: spec.subject.clone(), by: None, sent: None };
-        send(at + Span(dice.roll(7, 2_400_000)), cancelled);
+        let then = at + Span(dice.roll(7, 2_400_000));
+        send(then, cancelled(dice.one_in(8, 2).then_some(then)));
+    }
+    if dice.one_in(9, 40) {
+        // It overtakes its job, by less than it is kept for or by more.
+        let ahead = Span(dice.roll(91, 900_000));
+        send(at - ahead, cancelled(dice.one_in(92, 2).then_some(at + Span(1))));
     }
     send(at, Event::JobSubmitted(Box::new(spec)));
 }
