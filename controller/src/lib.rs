@@ -7,6 +7,7 @@ pub mod document;
 pub mod driver;
 pub mod intake;
 pub mod journal;
+pub mod key;
 pub mod policy;
 pub mod show;
 pub mod sources;

@@ -1,6 +1,7 @@
 //! The small client of the HTTP API, for the commands that ask a running Forebay.
 //!
-//! Never: retries what may have been done. Only waiting goes on after a lost connection, because it changes nothing.
+//! Never: retries what may have been done, beyond what is the same when it is done twice. An answer that says "later" (429, 503) is
+//! asked again, a few times and with growing pauses; only waiting goes on after a lost connection.
 
 use super::error::ErrorBody;
 use super::events::Taken;
@@ -11,14 +12,24 @@ use serde::de::DeserializeOwned;
 use std::fmt;
 use std::io::Read;
 use std::time::Duration;
-use ureq::http::{Response, StatusCode};
-use ureq::{Agent, Body};
+use ureq::Agent;
+use ureq::http::{Request, StatusCode};
 
 /// A controller, by its address.
 pub struct Client {
     agent: Agent,
     base: String,
+    /// `Bearer TOKEN`.
+    authorization: Option<String>,
+    /// Says that it waits to ask again.
+    on_retry: fn(&str),
 }
+
+/// Tries of one request in all: with pauses of 1, 2, 4, 8 and 16 s by the client's own measure, half a minute.
+const TRIES: u32 = 6;
+
+/// The longest pause that a server is followed in.
+const MOST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +38,8 @@ pub enum ClientError {
     Refused {
         /// The HTTP status.
         status: u16,
+        /// When to ask again, where it says so.
+        retry_after: Option<Duration>,
         /// In its words.
         body: ErrorBody,
     },
@@ -52,6 +65,36 @@ impl fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
+impl ClientError {
+    /// Whether the server said "later".
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self, ClientError::Refused { status: 429 | 503, .. })
+    }
+
+    /// When it said to ask again.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            ClientError::Refused { retry_after, .. } => *retry_after,
+            ClientError::Unreachable { .. } => None,
+        }
+    }
+}
+
+/// An answer, whatever it says.
+struct Answer {
+    status: StatusCode,
+    retry_after: Option<Duration>,
+    text: String,
+}
+
+/// Up to a tenth of a pause more, so that those who were turned away together do not come back together.
+fn jitter(pause: Duration) -> Duration {
+    let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
+    pause * (nanos % 1_000) / 10_000
+}
+
 #[derive(Deserialize)]
 struct Refusal {
     error: ErrorBody,
@@ -71,7 +114,26 @@ impl Client {
             .timeout_recv_response(Some(super::jobs::LONGEST_WAIT + Duration::from_secs(30)))
             .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
             .build();
-        Client { agent: config.into(), base: base.trim_end_matches('/').to_owned() }
+        Client {
+            agent: config.into(),
+            base: base.trim_end_matches('/').to_owned(),
+            authorization: None,
+            on_retry: |_| {},
+        }
+    }
+
+    /// The same, with a token.
+    #[must_use]
+    pub fn with_token(mut self, token: &str) -> Client {
+        self.authorization = Some(format!("Bearer {token}"));
+        self
+    }
+
+    /// The same, saying when it waits to ask again.
+    #[must_use]
+    pub fn on_retry(mut self, say: fn(&str)) -> Client {
+        self.on_retry = say;
+        self
     }
 
     /// Jobs, all pages.
@@ -85,10 +147,16 @@ impl Client {
         Ok(all)
     }
 
-    /// One job; `wait`: as it is when it is over, or after so long.
-    pub fn job(&self, name: &str, wait: Option<Duration>) -> Result<OneJob, ClientError> {
-        let wait = wait.map(|w| format!("?waitFor=terminal&timeout={}s", w.as_secs())).unwrap_or_default();
-        self.get(&format!("/v1/jobs/{}{wait}", encoded(name)))
+    /// One job as it is now.
+    pub fn job(&self, name: &str) -> Result<OneJob, ClientError> {
+        self.get(&format!("/v1/jobs/{}", encoded(name)))
+    }
+
+    /// One job as it is when it is over, or after so long. Asks once: whoever waits tries again by itself.
+    pub fn job_over(&self, name: &str, wait: Duration) -> Result<OneJob, ClientError> {
+        let path = format!("/v1/jobs/{}?waitFor=terminal&timeout={}s", encoded(name), wait.as_secs());
+        let text = self.success(self.send("GET", &path, None)?)?;
+        self.read_json(&text)
     }
 
     /// Why a job is where it is.
@@ -96,11 +164,11 @@ impl Client {
         self.get(&format!("/v1/jobs/{}/why", encoded(name)))
     }
 
-    /// Asks for a job's end.
+    /// Asks for a job's end. Asked twice, it says the same.
     pub fn cancel(&self, name: &str) -> Result<OneJob, ClientError> {
         let path = format!("/v1/jobs/{}/cancel", encoded(name));
-        let sent = self.agent.post(self.url(&path)).send_empty();
-        self.answer(sent)
+        let text = self.patiently(|| self.success(self.send("POST", &path, None)?))?;
+        self.read_json(&text)
     }
 
     /// Queues.
@@ -115,58 +183,78 @@ impl Client {
 
     /// The state document, as text.
     pub fn state(&self) -> Result<String, ClientError> {
-        let sent = self.agent.get(self.url("/v1/state")).call();
-        self.text(sent)
+        self.patiently(|| self.success(self.send("GET", "/v1/state", None)?))
     }
 
-    /// Sends events as they are. An answer that takes none of them is an answer too.
+    /// Sends events as they are. An answer that takes none of them is an answer too. A job that is sent again is the same job.
     pub fn events(&self, content_type: &str, body: &[u8]) -> Result<Taken, ClientError> {
-        let sent = self.agent.post(self.url("/v1/events")).header("content-type", content_type).send(body);
-        let (status, text) = self.read(sent)?;
-        let taken = serde_json::from_str::<Taken>(&text);
-        match taken {
-            Ok(taken) if !taken.rejected.is_empty() => Ok(taken),
-            taken => {
-                self.success(status, text)?;
-                taken.map_err(|e| self.unreachable(format!("an answer of another version: {e}")))
+        self.patiently(|| {
+            let answer = self.send("POST", "/v1/events", Some((content_type, body)))?;
+            let taken = serde_json::from_str::<Taken>(&answer.text);
+            match taken {
+                Ok(taken) if !taken.rejected.is_empty() => Ok(taken),
+                taken => {
+                    self.success(answer)?;
+                    taken.map_err(|e| self.unreachable(format!("an answer of another version: {e}")))
+                }
             }
-        }
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base)
+        })
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let sent = self.agent.get(self.url(path)).call();
-        self.answer(sent)
+        let text = self.patiently(|| self.success(self.send("GET", path, None)?))?;
+        self.read_json(&text)
     }
 
-    fn answer<T: DeserializeOwned>(&self, sent: Result<Response<Body>, ureq::Error>) -> Result<T, ClientError> {
-        let text = self.text(sent)?;
-        serde_json::from_str(&text).map_err(|e| self.unreachable(format!("an answer of another version: {e}")))
+    fn read_json<T: DeserializeOwned>(&self, text: &str) -> Result<T, ClientError> {
+        serde_json::from_str(text).map_err(|e| self.unreachable(format!("an answer of another version: {e}")))
     }
 
-    fn text(&self, sent: Result<Response<Body>, ureq::Error>) -> Result<String, ClientError> {
-        let (status, text) = self.read(sent)?;
-        self.success(status, text)
+    /// Asks again while the server says "later", at its pace or with growing pauses of its own.
+    fn patiently<T>(&self, mut ask: impl FnMut() -> Result<T, ClientError>) -> Result<T, ClientError> {
+        let mut tries = 1;
+        loop {
+            let error = match ask() {
+                Err(error) if tries < TRIES && error.is_passing() => error,
+                answer => return answer,
+            };
+            let own = Duration::from_secs(1 << (tries - 1));
+            let pause = error.retry_after().map_or(own, |told| told.max(own)).min(MOST_PAUSE);
+            (self.on_retry)(&format!("{error}; asking again in {} s ({tries} of {})", pause.as_secs(), TRIES - 1));
+            std::thread::sleep(pause + jitter(pause));
+            tries += 1;
+        }
     }
 
-    fn read(&self, sent: Result<Response<Body>, ureq::Error>) -> Result<(StatusCode, String), ClientError> {
+    fn send(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> Result<Answer, ClientError> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        if let Some((content_type, _)) = body {
+            request = request.header("content-type", content_type);
+        }
+        let sent = match body {
+            Some((_, bytes)) => request.body(bytes).map_err(ureq::Error::from).and_then(|r| self.agent.run(r)),
+            None if method == "GET" => request.body(()).map_err(ureq::Error::from).and_then(|r| self.agent.run(r)),
+            None => request.body(&b""[..]).map_err(ureq::Error::from).and_then(|r| self.agent.run(r)),
+        };
         let response = sent.map_err(|e| self.unreachable(e.to_string()))?;
-        let status = response.status();
-        let mut text = String::new();
-        let read = response.into_body().into_reader().take(MOST_ANSWER).read_to_string(&mut text);
+        let after = response.headers().get("retry-after").and_then(|v| v.to_str().ok()?.parse().ok());
+        let mut answer =
+            Answer { status: response.status(), retry_after: after.map(Duration::from_secs), text: String::new() };
+        let read = response.into_body().into_reader().take(MOST_ANSWER).read_to_string(&mut answer.text);
         read.map_err(|e| self.unreachable(e.to_string()))?;
-        Ok((status, text))
+        Ok(answer)
     }
 
-    fn success(&self, status: StatusCode, text: String) -> Result<String, ClientError> {
+    fn success(&self, answer: Answer) -> Result<String, ClientError> {
+        let Answer { status, retry_after, text } = answer;
         if status.is_success() {
             return Ok(text);
         }
         match serde_json::from_str(&text) {
-            Ok(Refusal { error }) => Err(ClientError::Refused { status: status.as_u16(), body: error }),
+            Ok(Refusal { error }) => Err(ClientError::Refused { status: status.as_u16(), retry_after, body: error }),
             Err(_) => Err(self.unreachable(format!("it answered {status}, which is no Forebay's answer"))),
         }
     }

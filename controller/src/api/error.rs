@@ -13,6 +13,7 @@ use serde_json::json;
 pub struct ApiError {
     status: StatusCode,
     retry_after_s: Option<u64>,
+    authenticate: Option<&'static str>,
     body: ErrorBody,
 }
 
@@ -32,7 +33,7 @@ impl ApiError {
     pub fn new(status: u16, code: &str, message: impl Into<String>, remedy: impl Into<String>) -> ApiError {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = ErrorBody { code: code.to_owned(), message: message.into(), remedy: remedy.into() };
-        ApiError { status, retry_after_s: None, body }
+        ApiError { status, retry_after_s: None, authenticate: None, body }
     }
 
     /// 400.
@@ -50,6 +51,20 @@ impl ApiError {
     pub fn retry_after(mut self, seconds: u64) -> ApiError {
         self.retry_after_s = Some(seconds.max(1));
         self
+    }
+
+    /// The same, to be tried again by somebody who says who it is in one of these ways.
+    #[must_use]
+    pub fn authenticate(mut self, ways: &'static str) -> ApiError {
+        self.authenticate = Some(ways);
+        self
+    }
+
+    /// 503: the journal's disk is full.
+    #[must_use]
+    pub fn disk_full(why: &str) -> ApiError {
+        let remedy = "make room on the journal's disk; send it again after the time in Retry-After: what was taken already is known then";
+        ApiError::new(503, "DiskFull", format!("nothing is received: {why}"), remedy).retry_after(10)
     }
 }
 
@@ -77,6 +92,27 @@ impl IntoResponse for ApiError {
         if let Some(seconds) = self.retry_after_s {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if let Some(ways) = self.authenticate {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(ways));
+        }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_says_when_to_come_back_and_who_is_unknown_how() {
+        let full = ApiError::disk_full("no space left").into_response();
+        assert_eq!((full.status().as_u16(), &full.headers()[header::RETRY_AFTER]), (503, &HeaderValue::from(10)));
+        let busy = ApiError::from(Busy::Full { retry_after: std::time::Duration::from_millis(20) }).into_response();
+        assert_eq!((busy.status().as_u16(), &busy.headers()[header::RETRY_AFTER]), (429, &HeaderValue::from(1)));
+        let unknown = ApiError::new(401, "NoToken", "m", "r").authenticate("Bearer").into_response();
+        assert_eq!(
+            (unknown.status().as_u16(), &unknown.headers()[header::WWW_AUTHENTICATE]),
+            (401, &"Bearer".parse().unwrap())
+        );
     }
 }

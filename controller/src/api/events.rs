@@ -1,16 +1,21 @@
-//! `POST /v1/events`: CloudEvents over HTTP, structured, batch and binary, and bare JSON objects with a `type`.
+//! `POST /v1/events`: CloudEvents over HTTP, structured, batch and binary, bare JSON objects with a `type`, and one of them a line.
 //!
 //! ```text
-//! body -> events -> intake, each for itself -> one submission -> durable -> 202 {"accepted", "rejected"}
+//! body -> events -> intake, each for itself -> may this caller? -> one submission -> durable -> 202 {"accepted", "rejected"}
 //! ```
 //!
-//! Never: answers 202 before the write is durable; lets one bad event stop the others.
+//! Never: answers 202 before the write is durable; lets one bad event stop the others; repeats what a stranger sent without bound.
 
+use super::Api;
+use super::auth::Submitter;
+use super::body::{Sent, gather, split};
 use super::error::ApiError;
-use super::{Api, MOST_BYTES};
-use crate::driver::{MOST_EVENTS, Outcome};
+use super::visible::{Refusal, refusal};
+use crate::config::tokens::Who;
+use crate::driver::{Accepted, MOST_EVENTS, Outcome, Progress};
 use crate::intake::rejected::refused_path;
-use crate::intake::{Decoded, Intake, Rejected, from_headers};
+use crate::intake::{Decoded, EventId, Intake, MOST_SUBJECT, Rejected};
+use crate::show::figures::short;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -20,11 +25,13 @@ use forebay_engine::event::Event;
 use forebay_engine::ids::JobId;
 use forebay_engine::reason::Reason;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use tokio_stream::StreamExt;
+use std::borrow::Cow;
+use std::sync::Arc;
+use tokio::sync::watch;
 
-/// So much of a body that is too large is read before it is refused.
-const READ_AWAY: usize = 16 * MOST_BYTES;
+/// Warnings in an answer, over all of its events, and characters of each: somebody reads them.
+const MOST_WARNINGS: usize = 100;
+const MOST_WARNING: usize = 300;
 
 /// What became of the events of one request.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -67,17 +74,26 @@ pub struct RefusedEvent {
     pub message: String,
 }
 
-pub(super) async fn post(State(api): State<Api>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
+pub(super) async fn post(
+    State(api): State<Api>,
+    Submitter(who): Submitter,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    if let Some(why) = &api.handle.watch().borrow().paused {
+        return Err(ApiError::disk_full(why));
+    }
+    let said = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
+    let _room = api.room.body(said)?;
     let body = gather(body).await?;
     let events = split(&headers, &body)?;
     if events.len() > MOST_EVENTS {
         let message = format!("{} events at once are too many", events.len());
         return Err(ApiError::new(413, "TooMany", message, format!("send at most {MOST_EVENTS} events at once")));
     }
-    let (taken, all_bad) = submit(&api, &events).await?;
-    let status = if all_bad { StatusCode::BAD_REQUEST } else { StatusCode::ACCEPTED };
-    if !all_bad {
-        return Ok((status, Json(taken)).into_response());
+    let taken = submit(&api, &who, events).await?;
+    if !taken.accepted.is_empty() {
+        return Ok((StatusCode::ACCEPTED, Json(taken)).into_response());
     }
     // All bad: the usual error, with every rejection beside it.
     let first = taken.rejected.first().map(|r| (r.code.clone(), format!("{}: {}", r.path, r.message)));
@@ -85,97 +101,119 @@ pub(super) async fn post(State(api): State<Api>, headers: HeaderMap, body: Body)
     let remedy = "mend the event; `forebay schema event` says what it may hold";
     let error = serde_json::json!({ "code": code, "message": message, "remedy": remedy });
     let body = serde_json::json!({ "error": error, "accepted": [], "rejected": taken.rejected });
-    Ok((status, Json(body)).into_response())
+    Ok((StatusCode::BAD_REQUEST, Json(body)).into_response())
 }
 
-/// The whole body. One that is too large is read away first, to a point: a client that still writes would not see the answer.
-async fn gather(body: Body) -> Result<Vec<u8>, ApiError> {
-    let (mut kept, mut read) = (Vec::new(), 0);
-    let mut parts = body.into_data_stream();
-    while let Some(part) = parts.next().await {
-        let part = part.map_err(|_| ApiError::bad("Unreadable", "the body could not be read", "send it again"))?;
-        read += part.len();
-        if read <= MOST_BYTES {
-            kept.extend_from_slice(&part);
-        } else if read > READ_AWAY {
-            break;
+/// An event, and by what it is known when it comes again.
+pub(super) type Known = (Event, Option<EventId>);
+
+/// An event that was decoded: what its answer needs.
+struct Asked {
+    index: usize,
+    subject: Option<String>,
+    warnings: Vec<String>,
+}
+
+async fn submit(api: &Api, who: &Arc<Who>, sent: Vec<Sent<'_>>) -> Result<Taken, ApiError> {
+    let intake = Intake { caller: &who.caller, routes: api.routes.as_ref(), key: api.key.as_deref() };
+    let mut taken = Taken::default();
+    let (mut asked, mut events) = (Vec::new(), Vec::new());
+    for (index, one) in sent.into_iter().enumerate() {
+        let (decoded, bytes) = match one {
+            Sent::Bytes(bytes) => (intake.decode(bytes), bytes),
+            Sent::Binary(event) => (event.and_then(|e| intake.decode_value(&e)), &b""[..]),
+        };
+        match decoded {
+            Ok(Decoded { event, envelope, warnings, id }) => {
+                asked.push(Asked { index, subject: subject_of(&event).or(envelope.subject), warnings });
+                events.push((event, id));
+            }
+            Err(why) => taken.rejected.push(rejected(index, bytes, &why)),
         }
     }
-    if read > MOST_BYTES {
-        let remedy = "send less at once, and refer to large things by their address";
-        return Err(ApiError::new(413, "TooLarge", format!("a request may have {MOST_BYTES} bytes"), remedy));
+    let (asked, events) = permitted(api, who, asked, events, &mut taken).await?;
+    if !events.is_empty() {
+        let durable = durable(api, events).await?;
+        for (asked, outcome) in asked.into_iter().zip(durable.outcomes) {
+            answer(&mut taken, asked, outcome);
+        }
+    }
+    taken.rejected.sort_by_key(|r| r.index);
+    Ok(taken)
+}
+
+/// Leaves out what this caller may not ask for, and answers it.
+async fn permitted(
+    api: &Api,
+    who: &Arc<Who>,
+    asked: Vec<Asked>,
+    events: Vec<Known>,
+    taken: &mut Taken,
+) -> Result<(Vec<Asked>, Vec<Known>), ApiError> {
+    if who.operates() || events.is_empty() {
+        return Ok((asked, events));
+    }
+    let judge = Arc::clone(who);
+    let ask = move |engine: &forebay_engine::engine::Engine, _: &_| {
+        let judged: Vec<_> = events.iter().map(|(event, _)| refusal(engine.state(), &judge, event)).collect();
+        (events, judged)
+    };
+    let (events, judged) = api.handle.query_async(ask).await?;
+    let mut kept = (Vec::new(), Vec::new());
+    for ((asked, event), refusal) in asked.into_iter().zip(events).zip(judged) {
+        let reason = match refusal {
+            None => {
+                kept.0.push(asked);
+                kept.1.push(event);
+                continue;
+            }
+            // As for one that nobody knows: a cancel is taken, for it may come before its job; demand means nothing.
+            Some(Refusal::NoJob) => {
+                answer(taken, asked, Outcome::Taken);
+                continue;
+            }
+            Some(Refusal::NoService) => {
+                answer(taken, asked, Outcome::Ignored);
+                continue;
+            }
+            Some(Refusal::Queue) => Reason::ForbiddenQueue,
+            Some(Refusal::Subject) => Reason::Conflict,
+        };
+        taken.rejected.push(refused(asked.index, asked.subject, None, reason));
     }
     Ok(kept)
 }
 
-/// The events of a request by its content type.
-fn split(headers: &HeaderMap, body: &[u8]) -> Result<Vec<Result<Value, Rejected>>, ApiError> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let json = |body| -> Result<Value, ApiError> {
-        let remedy = "send one CloudEvent as a JSON object, or an array of them as application/cloudevents-batch+json";
-        serde_json::from_slice(body).map_err(|e| ApiError::bad("Malformed", format!("not JSON: {e}"), remedy))
-    };
-    match kind.as_str() {
-        "application/cloudevents+json" => Ok(vec![Ok(json(body)?)]),
-        "application/cloudevents-batch+json" => match json(body)? {
-            Value::Array(events) => Ok(events.into_iter().map(Ok).collect()),
-            _ => Err(ApiError::bad("Malformed", "a batch is a JSON array", "send an array of CloudEvents")),
-        },
-        // Forms and plain text are what a foreign page can make a browser send without asking.
-        "application/json" if headers.contains_key("ce-type") => {
-            let attributes = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
-            Ok(vec![from_headers(attributes, body)])
-        }
-        "application/json" => match json(body)? {
-            Value::Array(events) => Ok(events.into_iter().map(Ok).collect()),
-            event => Ok(vec![Ok(event)]),
-        },
-        _ => {
-            let remedy = "send application/cloudevents+json, application/cloudevents-batch+json or application/json";
-            Err(ApiError::new(415, "ContentType", "events are not taken as this content type", remedy))
-        }
+/// Waits until events are durable, or until it is known that they cannot be for now.
+pub(super) async fn durable(api: &Api, events: Vec<Known>) -> Result<Accepted, ApiError> {
+    let mut progress = api.handle.watch();
+    tokio::select! {
+        taken = api.handle.submit_known(events) => Ok(taken?),
+        why = paused(&mut progress) => Err(ApiError::disk_full(&why)),
     }
 }
 
-async fn submit(api: &Api, events: &[Result<Value, Rejected>]) -> Result<(Taken, bool), ApiError> {
-    let intake = Intake { caller: &api.caller, routes: api.routes.as_ref(), key: api.key.as_deref() };
-    let mut taken = Taken::default();
-    let mut decoded: Vec<(usize, Decoded)> = Vec::new();
-    for (index, event) in events.iter().enumerate() {
-        let subject = event.as_ref().ok().and_then(|e| e.get("subject")).and_then(Value::as_str).map(str::to_owned);
-        match event.as_ref().map_err(Clone::clone).and_then(|e| intake.decode_value(e)) {
-            Ok(one) => decoded.push((index, one)),
-            Err(why) => taken.rejected.push(RefusedEvent {
-                index,
-                subject,
-                job: None,
-                code: why.code.as_str().to_owned(),
-                path: why.path,
-                message: why.message,
-            }),
-        }
+/// Resolves when nothing is received any more, with why.
+async fn paused(progress: &mut watch::Receiver<Progress>) -> String {
+    let paused = progress.wait_for(|p| p.paused.is_some()).await.ok().and_then(|p| p.paused.clone());
+    match paused {
+        Some(why) => why,
+        // The driver has gone: whoever waits for it is told by its mailbox.
+        None => std::future::pending().await,
     }
-    if decoded.is_empty() {
-        return Ok((taken, true));
+}
+
+fn subject_of(event: &Event) -> Option<String> {
+    match event {
+        Event::JobSubmitted(spec) => Some(spec.subject.clone()),
+        Event::JobCancelled { subject, .. } => Some(subject.clone()),
+        _ => None,
     }
-    let batch = decoded.iter().map(|(_, one)| (one.event.clone(), one.id)).collect();
-    let durable = api.handle.submit_known(batch).await?;
-    for ((index, one), outcome) in decoded.into_iter().zip(durable.outcomes) {
-        answer(&mut taken, index, one, outcome);
-    }
-    taken.rejected.sort_by_key(|r| r.index);
-    let all_bad = taken.accepted.is_empty();
-    Ok((taken, all_bad))
 }
 
 /// What became of one event that was decoded.
-fn answer(taken: &mut Taken, index: usize, one: Decoded, outcome: Outcome) {
-    let subject = match &one.event {
-        Event::JobSubmitted(spec) => Some(spec.subject.clone()),
-        Event::JobCancelled { subject, .. } => Some(subject.clone()),
-        _ => one.envelope.subject.clone(),
-    };
+fn answer(taken: &mut Taken, asked: Asked, outcome: Outcome) {
+    let Asked { index, subject, warnings } = asked;
     let (job, new) = match outcome {
         Outcome::Job(id) => (Some(id.to_string()), true),
         Outcome::Known(id) => (Some(id.to_string()), false),
@@ -185,11 +223,63 @@ fn answer(taken: &mut Taken, index: usize, one: Decoded, outcome: Outcome) {
         Outcome::Rejected(id, reason) => return taken.rejected.push(refused(index, subject, Some(id), reason)),
         Outcome::Refused(reason) => return taken.rejected.push(refused(index, subject, None, reason)),
     };
-    taken.accepted.push(TakenEvent { job, subject, new, warnings: one.warnings });
+    let room = MOST_WARNINGS - taken.accepted.iter().map(|t| t.warnings.len()).sum::<usize>().min(MOST_WARNINGS);
+    let more = warnings.len().saturating_sub(room);
+    let mut told: Vec<String> = warnings.iter().take(room).map(|w| short(w, MOST_WARNING)).collect();
+    if let Some(last) = told.last_mut().filter(|_| more > 0) {
+        *last = format!("{} warnings more are left out", more + 1);
+    }
+    taken.accepted.push(TakenEvent { job, subject, new, warnings: told });
+}
+
+/// An event that intake did not take. Its own words are cut: it may be anything.
+fn rejected(index: usize, bytes: &[u8], why: &Rejected) -> RefusedEvent {
+    #[derive(Deserialize)]
+    struct Named<'a> {
+        #[serde(borrow)]
+        subject: Option<Cow<'a, str>>,
+    }
+    let bytes = if bytes.len() > crate::intake::MOST_BYTES { b"" } else { bytes };
+    let subject = serde_json::from_slice::<Named<'_>>(bytes).ok().and_then(|named| named.subject);
+    RefusedEvent {
+        index,
+        subject: subject.map(|s| short(&s, MOST_SUBJECT)),
+        job: None,
+        code: why.code.as_str().to_owned(),
+        path: short(&why.path, MOST_WARNING),
+        message: why.message.clone(),
+    }
 }
 
 fn refused(index: usize, subject: Option<String>, job: Option<JobId>, reason: Reason) -> RefusedEvent {
     let path = refused_path(reason);
     let (code, message) = (reason.code().to_owned(), reason.to_string());
     RefusedEvent { index, subject, job: job.map(|id| id.to_string()), code, path: path.to_owned(), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_waits_hears_that_the_disk_is_full() {
+        let (to, mut progress) = watch::channel(Progress::default());
+        let why = Some("the disk is full".to_owned());
+        let tell = async { to.send_modify(|p| p.paused.clone_from(&why)) };
+        let (heard, ()) = tokio::join!(paused(&mut progress), tell);
+        assert_eq!(Some(heard), why);
+    }
+
+    #[test]
+    fn warnings_are_told_up_to_a_number_over_all_events() {
+        let mut taken = Taken::default();
+        for index in 0..3 {
+            let warnings = (0..60).map(|n| format!("{n} {}", "w".repeat(1_000))).collect();
+            answer(&mut taken, Asked { index, subject: None, warnings }, Outcome::Taken);
+        }
+        let counts: Vec<usize> = taken.accepted.iter().map(|t| t.warnings.len()).collect();
+        assert_eq!(counts, [60, 40, 0]);
+        assert_eq!(taken.accepted[1].warnings[39], "21 warnings more are left out");
+        assert!(taken.accepted.iter().flat_map(|t| &t.warnings).all(|w| w.chars().count() <= MOST_WARNING));
+    }
 }

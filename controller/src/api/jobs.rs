@@ -1,9 +1,13 @@
 //! Jobs: the list, one of them (now or when it is over), why it waits, and its cancellation.
 //!
-//! Never: the whole list at once; it comes in pages.
+//! Never: the whole list at once (it comes in pages), nor a job that the caller may not see.
 
 use super::Api;
+use super::auth::{Reader, Submitter};
 use super::error::ApiError;
+use super::events::durable;
+use super::visible;
+use crate::config::tokens::Who;
 use crate::document::reason::ReasonView;
 use crate::document::seconds::Seconds;
 use crate::document::views::{JobPhase, JobView};
@@ -17,6 +21,7 @@ use forebay_engine::engine::Engine;
 use forebay_engine::event::Event;
 use forebay_engine::ids::JobId;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Jobs a page unless asked for another number.
@@ -82,7 +87,7 @@ pub(super) struct OneQuery {
     timeout: Option<String>,
 }
 
-fn query<T>(found: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
+pub(super) fn query<T>(found: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
     let refused =
         |e: QueryRejection| ApiError::bad("BadQuery", e.body_text(), "see docs/API.md for the parameters of this path");
     found.map(|Query(q)| q).map_err(refused)
@@ -90,6 +95,7 @@ fn query<T>(found: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
 
 pub(super) async fn list(
     State(api): State<Api>,
+    Reader(who): Reader,
     asked: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Jobs>, ApiError> {
     let asked = query(asked)?;
@@ -103,7 +109,9 @@ pub(super) async fn list(
             .jobs()
             .skip(usize::try_from(from).unwrap_or(usize::MAX))
             .filter(|(job, spec)| {
-                asked.queue.as_ref().is_none_or(|q| *q == spec.queue) && asked.open.is_none_or(|o| o != job.done())
+                asked.queue.as_ref().is_none_or(|q| *q == spec.queue)
+                    && asked.open.is_none_or(|o| o != job.done())
+                    && visible::sees(state, &who, job.id)
             })
             .map(|(job, spec)| write::job_view(engine, job, spec));
         let mut jobs: Vec<JobView> = wanted.filter(fits).take(limit + 1).collect();
@@ -124,6 +132,7 @@ fn number(name: &str) -> Result<JobId, ApiError> {
 
 pub(super) async fn one(
     State(api): State<Api>,
+    Reader(who): Reader,
     Path(name): Path<String>,
     asked: Result<Query<OneQuery>, QueryRejection>,
 ) -> Result<Json<OneJob>, ApiError> {
@@ -133,7 +142,7 @@ pub(super) async fn one(
         Some("terminal") => asked.timeout.as_deref().map_or(Ok(Duration::from_secs(30)), span)?.min(LONGEST_WAIT),
         Some(_) => return Err(ApiError::bad("BadQuery", "`waitFor` knows `terminal` only", "write waitFor=terminal")),
     };
-    let id = find(&api, &name).await?;
+    let id = find(&api, &who, &name).await?;
     let end = tokio::time::Instant::now() + wait;
     loop {
         let over = if wait.is_zero() { None } else { Some(register(&api, id)?) };
@@ -164,9 +173,10 @@ fn span(text: &str) -> Result<Duration, ApiError> {
     parsed.ok_or_else(|| ApiError::bad("BadQuery", "`timeout` is not a length of time", "write it as 30s or 10m"))
 }
 
-async fn find(api: &Api, name: &str) -> Result<JobId, ApiError> {
-    let asked = name.to_owned();
-    let id = api.handle.query_async(move |engine, _| write::find_job(engine.state(), &asked)).await?;
+/// A job by its number or subject, where this caller may see it.
+pub(super) async fn find(api: &Api, who: &Arc<Who>, name: &str) -> Result<JobId, ApiError> {
+    let (asked, who) = (name.to_owned(), Arc::clone(who));
+    let id = api.handle.query_async(move |engine, _| visible::find(engine.state(), &who, &asked)).await?;
     id.ok_or_else(|| {
         let shown = crate::show::figures::short(name, 80);
         ApiError::not_found(
@@ -187,17 +197,25 @@ async fn look(api: &Api, id: JobId) -> Result<OneJob, ApiError> {
     Ok(OneJob { now_s: now.into(), terminal: job.phase.terminal(), job })
 }
 
-pub(super) async fn why(State(api): State<Api>, Path(name): Path<String>) -> Result<Json<Why>, ApiError> {
-    let id = find(&api, &name).await?;
+pub(super) async fn why(
+    State(api): State<Api>,
+    Reader(who): Reader,
+    Path(name): Path<String>,
+) -> Result<Json<Why>, ApiError> {
+    let id = find(&api, &who, &name).await?;
     let OneJob { now_s, job, .. } = look(&api, id).await?;
     Ok(Json(Why { now_s, job: job.job, subject: job.subject, phase: job.phase, reason: job.reason }))
 }
 
 pub(super) async fn cancel(
     State(api): State<Api>,
+    Submitter(who): Submitter,
     Path(name): Path<String>,
 ) -> Result<(StatusCode, Json<OneJob>), ApiError> {
-    let id = find(&api, &name).await?;
+    let id = find(&api, &who, &name).await?;
+    if let Some(why) = &api.handle.watch().borrow().paused {
+        return Err(ApiError::disk_full(why));
+    }
     let before = look(&api, id).await?;
     let (Some(tenant), Some(subject)) = (before.job.tenant.clone(), before.job.subject.clone()) else {
         return Err(ApiError::new(500, "NoIdentity", "the job has no identity", "report this with the journal"));
@@ -213,8 +231,8 @@ pub(super) async fn cancel(
     }
     if !before.terminal {
         // Without a time: it is for the job that was just looked at.
-        let cancel = Event::JobCancelled { tenant, subject, by: api.caller.asks_as(), sent: None };
-        let taken = api.handle.submit_async(vec![cancel]).await?;
+        let cancel = Event::JobCancelled { tenant, subject, by: who.caller.asks_as(), sent: None };
+        let taken = durable(&api, vec![(cancel, None)]).await?;
         let after = look(&api, id).await?;
         if taken.outcomes.first() != Some(&Outcome::Ignored) || after.job.phase == JobPhase::Cancelled {
             return Ok((StatusCode::ACCEPTED, Json(after)));

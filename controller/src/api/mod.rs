@@ -1,27 +1,37 @@
 //! The HTTP API and its small client: events in, jobs, nodes, queues, state and statuses out, and one page for people.
 //!
 //! ```text
-//! request -> guard (host, origin) -> handler -> driver::Handle -> answer (for events: after they are durable)
+//! request -> guard (host, origin) -> auth (token, role) -> handler -> driver::Handle -> answer (for events: after they are durable)
+//!                                                             |
+//!                                              visible: what this caller may act on
 //! ```
 //!
 //! Never: keeps state of its own beyond who waits for which job, answers before a write is durable, or buffers without bound.
 
+mod auth;
+mod body;
 pub mod client;
 pub mod error;
 pub mod events;
 mod guard;
+mod history;
+mod job_events;
 pub mod jobs;
 mod page;
 pub mod reads;
+mod room;
 mod status;
+mod visible;
 mod waiters;
 
+use crate::config::tokens::{Tokens, Who};
 use crate::driver::Handle;
-use crate::intake::{Caller, Router as Routes};
+use crate::intake::Router as Routes;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use error::ApiError;
+use room::{Bounded, Room};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -36,8 +46,12 @@ pub const MOST_BYTES: usize = 4 * 1024 * 1024;
 struct Api {
     pub handle: Handle,
     pub waiters: Arc<Waiters>,
-    /// Who everybody is while nobody is asked for a token.
-    pub caller: Arc<Caller>,
+    /// Who is known. `None`: nobody is asked for a token.
+    pub tokens: Option<Arc<Tokens>>,
+    /// Who everybody is then.
+    pub local: Arc<Who>,
+    /// How much is served at once.
+    pub room: Room,
     /// The policy's routes.
     pub routes: Arc<dyn Routes>,
     /// The key of attempt tokens.
@@ -54,6 +68,8 @@ pub struct Serving {
     pub routes: Arc<dyn Routes>,
     /// The key of attempt tokens. `None`: reports of runs are not taken here.
     pub key: Option<[u8; 32]>,
+    /// Who may call. None: everybody, who is local then.
+    pub tokens: Tokens,
 }
 
 /// Serves until `ending` becomes true; open streams end then.
@@ -64,12 +80,14 @@ pub async fn serve(listener: TcpListener, serving: Serving, ending: watch::Recei
     let api = Api {
         handle: serving.handle,
         waiters,
-        caller: Arc::new(Caller::local()),
+        tokens: Some(serving.tokens).filter(|t| !t.is_empty()).map(Arc::new),
+        local: Arc::new(Who::local()),
+        room: Room::default(),
         routes: serving.routes,
         key: serving.key.map(Arc::new),
         ending: ending.clone(),
     };
-    let served = axum::serve(listener, router(api, address)).with_graceful_shutdown(ended(ending)).await;
+    let served = axum::serve(Bounded::new(listener), router(api, address)).with_graceful_shutdown(ended(ending)).await;
     woken.abort();
     served
 }
@@ -80,6 +98,7 @@ async fn ended(mut ending: watch::Receiver<bool>) {
 }
 
 fn router(api: Api, address: SocketAddr) -> Router {
+    let open = api.tokens.is_none();
     Router::new()
         .route("/", get(page::page))
         .route("/v1/events", post(events::post))
@@ -87,6 +106,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/jobs/{id}", get(jobs::one))
         .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
         .route("/v1/jobs/{id}/why", get(jobs::why))
+        .route("/v1/jobs/{id}/events", get(job_events::stream))
         .route("/v1/queues", get(reads::queues))
         .route("/v1/nodes", get(reads::nodes))
         .route("/v1/state", get(reads::state))
@@ -97,7 +117,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(MOST_BYTES))
-        .layer(axum::middleware::from_fn(move |request, next| guard::check(address, request, next)))
+        .layer(axum::middleware::from_fn(move |request, next| guard::check(address, open, request, next)))
         .with_state(api)
 }
 

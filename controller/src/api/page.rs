@@ -1,9 +1,13 @@
 //! The page for people: what is queued, running, bought and spent, and the jobs. No JavaScript; it loads itself again.
 //!
-//! Never: a name from outside unescaped. Every text goes through [`escaped`].
+//! Never: a name from outside unescaped (every text goes through [`escaped`]), nor a job that its reader may not see.
 
 use super::Api;
+use super::auth::Browser;
 use super::error::ApiError;
+use super::reads::summary_for;
+use super::visible;
+use crate::config::tokens::Who;
 use crate::document::views::{JobView, Summary};
 use crate::document::write;
 use crate::show::figures::{count, gpus, number, seconds, short, usd};
@@ -34,8 +38,8 @@ th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px soli
 td.n, th.n { text-align: right; } .failed, .rejected { color: #c0392b; } .running, .completed { color: #1e8449; }
 ";
 
-pub(super) async fn page(State(api): State<Api>) -> Result<Response, ApiError> {
-    let ask = |engine: &Engine, _: &_| (write::summary(engine.state()), shown(engine));
+pub(super) async fn page(State(api): State<Api>, Browser(who): Browser) -> Result<Response, ApiError> {
+    let ask = move |engine: &Engine, _: &_| (summary_for(engine.state(), &who), shown(engine, &who));
     let (summary, jobs) = api.handle.query_async(ask).await?;
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
@@ -46,15 +50,16 @@ pub(super) async fn page(State(api): State<Api>) -> Result<Response, ApiError> {
     Ok((headers, html(&summary, &jobs)).into_response())
 }
 
-fn shown(engine: &Engine) -> Vec<JobView> {
+fn shown(engine: &Engine, who: &Who) -> Vec<JobView> {
     let state = engine.state();
-    let open = state.open_job_ids().take(SHOWN).filter_map(|id| write::job(engine, id));
+    let open = state.open_job_ids().filter(|id| visible::sees(state, who, *id)).take(SHOWN);
+    let open = open.filter_map(|id| write::job(engine, id));
     let mut jobs: Vec<JobView> = open.collect();
     let room = SHOWN - jobs.len();
     let latest =
         state.counters().outcomes.iter().sum::<u64>() as usize + state.open_jobs() + state.counters().replicas as usize;
     let over = (0..latest as u64).rev().map(forebay_engine::ids::JobId).filter_map(|id| state.job(id));
-    let over = over.filter(|(job, _)| job.done()).take(room);
+    let over = over.filter(|(job, _)| job.done() && visible::sees(state, who, job.id)).take(room);
     jobs.extend(over.map(|(job, spec)| write::job_view(engine, job, spec)));
     jobs
 }

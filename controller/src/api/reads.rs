@@ -1,18 +1,24 @@
 //! Queues, nodes, the summary, the state, and whether the controller is well.
 //!
-//! Never: long work on the driver's thread. The state is taken as bytes and written out elsewhere.
+//! Never: long work on the driver's thread (the state is taken as bytes and written out elsewhere), nor another's job to who is no
+//! operator.
 
 use super::Api;
+use super::auth::{Operator, Reader};
 use super::error::ApiError;
+use super::visible;
+use crate::config::tokens::Who;
 use crate::document::seconds::Seconds;
 use crate::document::state::StateDocument;
-use crate::document::views::{NodeView, QueueView, Summary};
+use crate::document::views::{JobPhase, NodeView, QueueView, Summary};
 use crate::document::write;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use forebay_engine::engine::Engine;
+use forebay_engine::ids::JobId;
+use forebay_engine::state::State as EngineState;
 use serde::{Deserialize, Serialize};
 
 /// All queues.
@@ -33,23 +39,62 @@ pub struct Nodes {
     pub nodes: Vec<NodeView>,
 }
 
-pub(super) async fn queues(State(api): State<Api>) -> Result<Json<Queues>, ApiError> {
-    let ask =
-        |engine: &Engine, _: &_| Queues { now_s: engine.state().now().into(), queues: write::queues(engine.state()) };
+/// The queues that a caller may submit to.
+pub(super) async fn queues(State(api): State<Api>, Reader(who): Reader) -> Result<Json<Queues>, ApiError> {
+    let ask = move |engine: &Engine, _: &_| {
+        let state = engine.state();
+        let mut queues = write::queues(state);
+        queues.retain(|view| visible::queue_takes(state, &who, &view.queue));
+        Queues { now_s: state.now().into(), queues }
+    };
     Ok(Json(api.handle.query_async(ask).await?))
 }
 
-pub(super) async fn nodes(State(api): State<Api>) -> Result<Json<Nodes>, ApiError> {
-    let ask =
-        |engine: &Engine, _: &_| Nodes { now_s: engine.state().now().into(), nodes: write::nodes(engine.state()) };
+/// All nodes. Of the jobs on them, those that a caller may see.
+pub(super) async fn nodes(State(api): State<Api>, Reader(who): Reader) -> Result<Json<Nodes>, ApiError> {
+    let ask = move |engine: &Engine, _: &_| {
+        let state = engine.state();
+        let sees = |name: &String| {
+            let number = name.strip_prefix("job-").and_then(|n| n.parse().ok()).map(JobId);
+            number.is_some_and(|id| visible::sees(state, &who, id))
+        };
+        let mut nodes = write::nodes(state);
+        for node in nodes.iter_mut().filter(|_| !who.operates()) {
+            node.jobs.iter_mut().for_each(|jobs| jobs.retain(sees));
+            node.reserved_for.take_if(|job| !sees(job));
+        }
+        Nodes { now_s: state.now().into(), nodes }
+    };
     Ok(Json(api.handle.query_async(ask).await?))
 }
 
-pub(super) async fn summary(State(api): State<Api>) -> Result<Json<Summary>, ApiError> {
-    Ok(Json(api.handle.query_async(|engine, _| write::summary(engine.state())).await?))
+pub(super) async fn summary(State(api): State<Api>, Reader(who): Reader) -> Result<Json<Summary>, ApiError> {
+    Ok(Json(api.handle.query_async(move |engine, _| summary_for(engine.state(), &who)).await?))
 }
 
-pub(super) async fn state(State(api): State<Api>) -> Result<Response, ApiError> {
+/// The figures that matter: nodes and money of the whole cluster, and of the jobs those that a caller may see.
+pub(super) fn summary_for(state: &EngineState, who: &Who) -> Summary {
+    let all = write::summary(state);
+    if who.operates() {
+        return all;
+    }
+    let mut own = Summary { jobs: 0, queued: 0, running: 0, completed: 0, failed: 0, cancelled: 0, rejected: 0, ..all };
+    for (job, _) in state.jobs().filter(|(job, _)| job.of.is_none() && visible::sees(state, who, job.id)) {
+        own.jobs += 1;
+        let count = match JobPhase::from(&job.phase) {
+            JobPhase::Completed => &mut own.completed,
+            JobPhase::Failed => &mut own.failed,
+            JobPhase::Cancelled => &mut own.cancelled,
+            JobPhase::Rejected => &mut own.rejected,
+            JobPhase::Starting | JobPhase::Running | JobPhase::Stopping | JobPhase::Serving => &mut own.running,
+            _ => &mut own.queued,
+        };
+        *count += 1;
+    }
+    own
+}
+
+pub(super) async fn state(State(api): State<Api>, _: Operator) -> Result<Response, ApiError> {
     let bytes = api.handle.query_async(|engine, _| engine.snapshot()).await?;
     let written = tokio::task::spawn_blocking(move || {
         let engine = Engine::restore(&bytes).map_err(|e| e.to_string())?;

@@ -13,9 +13,9 @@ Exit codes:
   0  done
   1  the run found violations or lost work
   2  bad input: what, where and how to mend it is on stderr
-  3  wait: the job failed or was rejected
-  4  wait: the job was cancelled
-  5  wait: the job was not over in time
+  3  wait, submit --wait: a job failed or was rejected
+  4  wait, submit --wait: a job was cancelled, and none failed
+  5  wait, submit --wait: a job was not over in time
   6  something outside failed: no answer from the server, a full disk, a port in use
 
 Examples:
@@ -91,7 +91,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   forebay submit job.json
-  cat jobs.jsonl | forebay submit -")]
+  cat jobs.jsonl | forebay submit -
+  forebay submit job.json --wait --timeout 2h      # exits like `wait`
+  forebay submit job.json --server http://forebay:8080 --token-file /run/secrets/forebay")]
     Submit(SubmitArgs),
     /// Wait until a job is over: exits 0 completed, 3 failed or rejected, 4 cancelled, 5 timed out.
     #[command(after_help = "\
@@ -99,9 +101,9 @@ Examples:
   forebay wait resnet-0412 --timeout 2h
   forebay wait job-17 && echo done")]
     Wait(WaitArgs),
-    /// Stop a job for good.
-    #[command(after_help = "Example:\n  forebay cancel resnet-0412")]
-    Cancel(JobArgs),
+    /// Stop jobs for good.
+    #[command(after_help = "Examples:\n  forebay cancel resnet-0412\n  forebay cancel job-17 job-18")]
+    Cancel(CancelArgs),
     /// Say why a job is where it is, and until when.
     #[command(after_help = "Example:\n  forebay why job-17")]
     Why(JobArgs),
@@ -292,6 +294,9 @@ pub struct ServerArgs {
     /// The running Forebay.
     #[arg(long, env = "FOREBAY_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
     pub server: String,
+    /// File with the token for it. Default: the variable FOREBAY_TOKEN, else none.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// JSON on stdout.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
@@ -302,6 +307,17 @@ pub struct ServerArgs {
 pub struct JobArgs {
     /// Its subject, or its number such as job-17.
     pub job: String,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay cancel`.
+#[derive(Debug, Args)]
+pub struct CancelArgs {
+    /// Their subjects, or their numbers such as job-17.
+    #[arg(required = true, value_name = "JOB")]
+    pub jobs: Vec<String>,
     /// Whom to ask.
     #[command(flatten)]
     pub server: ServerArgs,
@@ -325,6 +341,12 @@ pub struct WaitArgs {
 pub struct SubmitArgs {
     /// Events as JSON: one object, an array, or one a line. `-` is stdin.
     pub file: PathBuf,
+    /// Wait until all submitted jobs are over, and exit like `wait`: 3 if one failed, else 4 if one was cancelled, 5 if time is up.
+    #[arg(long)]
+    pub wait: bool,
+    /// With --wait: give up after this time. Default: never.
+    #[arg(long, value_name = "TIME", value_parser = span, requires = "wait")]
+    pub timeout: Option<Duration>,
     /// Whom to send to.
     #[command(flatten)]
     pub server: ServerArgs,

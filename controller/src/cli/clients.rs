@@ -3,9 +3,10 @@
 //! Never: computes what the server should say.
 
 use super::Output;
-use super::args::{JobArgs, JobsArgs, ListArgs};
+use super::args::{CancelArgs, JobArgs, JobsArgs, ListArgs};
 use super::outcome::{Exit, Failure, print, print_json};
-use crate::api::client::{Client, encoded};
+use crate::api::client::encoded;
+use crate::api::jobs::OneJob;
 use crate::document::views::JobPhase;
 use crate::show::lists;
 
@@ -26,7 +27,7 @@ pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
     if let Some(queue) = &args.queue {
         filter.push_str(&format!("&queue={}", encoded(queue)));
     }
-    let found = Client::new(&args.server.server).jobs(&filter)?;
+    let found = args.server.client()?.jobs(&filter)?;
     if args.server.json {
         print_json(&found)?;
     } else if found.jobs.is_empty() {
@@ -42,7 +43,7 @@ pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
 }
 
 pub(super) fn nodes(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
-    let found = Client::new(&args.server.server).nodes()?;
+    let found = args.server.client()?.nodes()?;
     if args.server.json {
         print_json(&found)?;
     } else if found.nodes.is_empty() {
@@ -54,7 +55,7 @@ pub(super) fn nodes(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
 }
 
 pub(super) fn queues(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
-    let found = Client::new(&args.server.server).queues()?;
+    let found = args.server.client()?.queues()?;
     if args.server.json {
         print_json(&found)?;
     } else if found.queues.is_empty() {
@@ -66,28 +67,46 @@ pub(super) fn queues(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
 }
 
 pub(super) fn why(args: &JobArgs, out: Output) -> Result<Exit, Failure> {
-    let client = Client::new(&args.server.server);
+    let client = args.server.client()?;
     if args.server.json {
         print_json(&client.why(&args.job)?)?;
     } else {
-        let found = client.job(&args.job, None)?;
+        let found = client.job(&args.job)?;
         print(&format!("{}\n", lists::why(&found.job, found.now_s, out.paint)))?;
     }
     Ok(Exit::Done)
 }
 
-pub(super) fn cancel(args: &JobArgs, out: Output) -> Result<Exit, Failure> {
-    let found = Client::new(&args.server.server).cancel(&args.job)?;
-    if args.server.json {
-        print_json(&found)?;
-    } else {
-        let word = if found.job.phase == JobPhase::Cancelled { "cancelled" } else { "is being cancelled" };
-        let subject = found.job.subject.as_deref().unwrap_or("-");
-        print(&format!(
-            "{} ({}) {word}\n",
-            out.paint.strong(&found.job.job),
-            crate::show::figures::short(subject, 60)
-        ))?;
+/// Asks for the end of each. One that cannot be cancelled does not keep the others running.
+pub(super) fn cancel(args: &CancelArgs, out: Output) -> Result<Exit, Failure> {
+    let client = args.server.client()?;
+    let (mut cancelled, mut last) = (Vec::new(), None);
+    for job in &args.jobs {
+        match client.cancel(job) {
+            Ok(found) => {
+                if !args.server.json {
+                    print(&cancelled_line(&found, out))?;
+                }
+                cancelled.push(found);
+            }
+            Err(error) => {
+                // The last one is said by whoever ends the command.
+                if let Some(before) = last.replace(Failure::from(error)) {
+                    before.print(out.err);
+                }
+            }
+        }
     }
-    Ok(Exit::Done)
+    match (args.server.json, cancelled.as_slice()) {
+        (true, [one]) if args.jobs.len() == 1 => print_json(one)?,
+        (true, all) if args.jobs.len() > 1 => print_json(&all)?,
+        _ => {}
+    }
+    last.map_or(Ok(Exit::Done), Err)
+}
+
+fn cancelled_line(found: &OneJob, out: Output) -> String {
+    let word = if found.job.phase == JobPhase::Cancelled { "cancelled" } else { "is being cancelled" };
+    let subject = found.job.subject.as_deref().unwrap_or("-");
+    format!("{} ({}) {word}\n", out.paint.strong(&found.job.job), crate::show::figures::short(subject, 60))
 }

@@ -6,13 +6,19 @@ use super::Output;
 use super::check::{BUILT_IN, BUILT_IN_NAME, compile_file};
 use super::outcome::{Exit, Failure};
 use crate::api::{self, Serving};
+use crate::config::Config;
+use crate::config::tokens::Tokens;
 use crate::driver::{DriverError, Finished, Handle, Progress, Running};
 use crate::journal::{FILE, SqliteJournal};
 use crate::policy::{Catalogue, Compiled, Routes, compile};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// So long open answers may take to end when the driver has: streams end at once, the rest is on its way to who reads it.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// A driver and what goes with it.
 pub(super) struct Live {
@@ -22,6 +28,8 @@ pub(super) struct Live {
     pub routes: Arc<Routes>,
     /// Where the API listens. `None`: nowhere.
     pub listener: Option<TcpListener>,
+    /// Who may call it.
+    pub tokens: Tokens,
 }
 
 impl From<DriverError> for Failure {
@@ -58,11 +66,32 @@ pub(super) fn policy(path: Option<&Path>, journal: Option<&Path>) -> Result<(Str
 }
 
 /// Takes an address before anything is begun.
-pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     let taken = TcpListener::bind(address).and_then(|l| l.set_nonblocking(true).map(|()| l));
     taken.map_err(|e| {
         Failure::outside(format_args!("cannot listen on {address}: {e}: choose another with --listen, port 0 is any"))
     })
+}
+
+/// The tokens of a configuration, with their secrets. What is unwise is said.
+pub(super) fn tokens(config: &Config, out: Output) -> Result<Tokens, Failure> {
+    let mut warnings = Vec::new();
+    let tokens = Tokens::read(&config.tokens, &mut warnings).map_err(Failure::input)?;
+    for warning in warnings {
+        eprintln!("{} {warning}", out.err.warn("warning:"));
+    }
+    Ok(tokens)
+}
+
+/// Takes an address for the API. Without tokens everybody who reaches it may do everything: on loopback only.
+pub(super) fn listen_for(address: SocketAddr, tokens: &Tokens) -> Result<TcpListener, Failure> {
+    if tokens.is_empty() && !address.ip().is_loopback() {
+        return Err(Failure::input(format_args!(
+            "{address} can be reached from other machines, and there are no tokens: everybody there could submit and cancel. \
+             List `tokens` in forebay.yaml (see docs/API.md), or listen on 127.0.0.1"
+        )));
+    }
+    listen(address)
 }
 
 /// Says what a journal's recovery found, where that matters.
@@ -90,16 +119,25 @@ impl Live {
     /// Serves and shows until the driver ends or a signal asks for it.
     pub fn until_stopped(self, show: impl FnMut(&Progress)) -> Result<Finished, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::outside)?;
-        let Live { running, routes, listener } = self;
+        let Live { running, routes, listener, tokens } = self;
         let handle = running.handle.clone();
-        runtime.block_on(follow(handle, routes, listener, show))?;
+        let key = match crate::key::load_or_create(handle.folder()) {
+            Ok(key) => key,
+            Err(e) => {
+                handle.stop();
+                running.join()?;
+                return Err(Failure::outside(e));
+            }
+        };
+        let serving = Serving { handle: handle.clone(), routes, key: Some(key), tokens };
+        runtime.block_on(follow(handle, serving, listener, show))?;
         Ok(running.join()?)
     }
 }
 
 async fn follow(
     handle: Handle,
-    routes: Arc<Routes>,
+    serving: Serving,
     listener: Option<TcpListener>,
     mut show: impl FnMut(&Progress),
 ) -> Result<(), Failure> {
@@ -107,7 +145,6 @@ async fn follow(
     let server = match listener {
         Some(listener) => {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(Failure::outside)?;
-            let serving = Serving { handle: handle.clone(), routes, key: None };
             Some(tokio::spawn(api::serve(listener, serving, ending)))
         }
         None => None,
@@ -127,9 +164,11 @@ async fn follow(
     }
     // Whoever still listens is let go; the driver has stopped.
     let _ = end.send(true);
-    match server {
-        Some(server) => server.await.map_err(Failure::outside)?.map_err(Failure::outside),
-        None => Ok(()),
+    let Some(server) = server else { return Ok(()) };
+    match tokio::time::timeout(LAST_WORDS, server).await {
+        Ok(served) => served.map_err(Failure::outside)?.map_err(Failure::outside),
+        // Somebody does not read their answer. They are cut off when this process ends.
+        Err(_) => Ok(()),
     }
 }
 

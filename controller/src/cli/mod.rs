@@ -12,6 +12,7 @@ mod plan;
 mod replay;
 mod run;
 mod schema;
+mod server;
 mod simulate;
 mod state;
 mod submit;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Failure> {
     let config = configured(args)?;
+    let tokens = live::tokens(&config, out)?;
     let resume = args.resume.is_some();
     let folder = match args.resume.clone().or_else(|| config.data.clone()) {
         Some(folder) => folder,
@@ -39,7 +40,8 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder.as_path()))?;
     let format = args.trace_format.as_deref().map(str::parse::<TraceFormat>).transpose().map_err(Failure::input)?;
     let loaded = load(file, format, &compiled.policy)?;
-    let listener = config.listen.filter(|_| args.listen.is_some()).map(live::listen).transpose()?;
+    let listener =
+        config.listen.filter(|_| args.listen.is_some()).map(|at| live::listen_for(at, &tokens)).transpose()?;
     let world = WorldFile::settle(&folder, resume, &Choice { seed: args.seed, market: find_beside(file) })?;
     world.check(&compiled.policy)?;
     world.save(&folder)?;
@@ -65,7 +67,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     }
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let bar = Bar::new(to_stdout);
-    let live = Live { running, routes, listener };
+    let live = Live { running, routes, listener, tokens };
     let finished = live.until_stopped(|p| bar.show(&moment(p, begin.0)));
     bar.finish();
     close(args, file, &finished?, &loaded.notes, (&world, to_stdout), out)

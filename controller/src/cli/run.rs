@@ -1,6 +1,6 @@
 //! `forebay run`: the controller with an embedded journal and the simulated cloud, its API and page, until it is told to stop.
 //!
-//! Never: listens beyond loopback unless told to; there are no tokens yet.
+//! Never: listens beyond loopback without tokens.
 
 use super::Output;
 use super::args::RunArgs;
@@ -33,11 +33,12 @@ pub(super) fn configured(args: &RunArgs) -> Result<Config, Failure> {
 
 pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
     let config = configured(args)?;
+    let tokens = live::tokens(&config, out)?;
     let folder = config.data.clone().unwrap_or_else(|| PathBuf::from(DATA));
     let resume = live::has_journal(&folder);
     let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder.as_path()))?;
     let world = WorldFile::settle(&folder, resume, &Choice { seed: args.seed, market: None })?;
-    let listener = live::listen(config.listen.unwrap_or(LISTEN))?;
+    let listener = live::listen_for(config.listen.unwrap_or(LISTEN), &tokens)?;
     let routes = Arc::new(compiled.routes);
     world.save(&folder)?;
     let running = start(Settings {
@@ -51,13 +52,7 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
     eprintln!("journal   {}", running.handle.folder().display());
     eprintln!("cloud     simulated; {}", world.words());
     eprintln!("listening http://{address}  (API and page; Ctrl-C stops)");
-    if !address.ip().is_loopback() {
-        eprintln!(
-            "{} everybody who reaches {address} may submit and cancel: there are no tokens yet",
-            out.err.warn("warning:")
-        );
-    }
-    let live = Live { running, routes, listener: Some(listener) };
+    let live = Live { running, routes, listener: Some(listener), tokens };
     let finished = live.until_stopped(|_| {})?;
     for finding in &finished.audit {
         eprintln!("{} {finding}", out.err.bad("violation:"));

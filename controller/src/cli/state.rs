@@ -4,11 +4,10 @@
 
 use super::args::ExportArgs;
 use super::outcome::{Exit, Failure, print, write};
-use crate::api::client::Client;
 use crate::document::state::StateDocument;
 
 pub(super) fn export(args: &ExportArgs) -> Result<Exit, Failure> {
-    let text = Client::new(&args.server.server).state()?;
+    let text = args.server.client()?.state()?;
     let document = StateDocument::parse(&text).map_err(Failure::outside)?;
     let text = serde_json::to_string_pretty(&document).map_err(Failure::outside)?;
     match &args.out {

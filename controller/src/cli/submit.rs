@@ -1,21 +1,24 @@
-//! `forebay submit`: sends events to a running Forebay, as they are.
+//! `forebay submit`: sends events to a running Forebay, as they are, and waits for their jobs where it is asked to.
 //!
 //! Never: judges them. The server's intake does, the same for every way in.
 
 use super::Output;
 use super::args::SubmitArgs;
 use super::outcome::{Exit, Failure, print, print_json, read};
+use super::wait::{exit_of, say_late, until_over};
 use crate::api::client::Client;
 use crate::api::events::Taken;
 use crate::show::figures::short;
 use serde_json::Value;
+use std::time::Instant;
 
 /// Events a request: well below the server's bound of bytes at a usual size.
 const AT_ONCE: usize = 2_000;
 
 pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     let events = events(&args.file.display().to_string(), &read(&args.file)?)?;
-    let client = Client::new(&args.server.server);
+    let client = args.server.client()?;
+    let end = args.timeout.and_then(|t| Instant::now().checked_add(t));
     let mut all = Taken::default();
     for (part, chunk) in events.chunks(AT_ONCE).enumerate() {
         let body = serde_json::to_vec(chunk).map_err(Failure::outside)?;
@@ -32,8 +35,38 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
             event
         }));
     }
-    say(args, &all, out)?;
-    Ok(if all.rejected.is_empty() { Exit::Done } else { Exit::BadInput })
+    // With --wait, what becomes of them is the JSON.
+    if !(args.wait && args.server.json) {
+        say(args, &all, out)?;
+    }
+    let over = if args.wait { wait(args, &client, &all, end, out)? } else { Exit::Done };
+    Ok(if all.rejected.is_empty() { over } else { Exit::BadInput })
+}
+
+/// Waits for every job that was taken: the worst end of them: failed, then cancelled, then late.
+fn wait(args: &SubmitArgs, client: &Client, taken: &Taken, end: Option<Instant>, out: Output) -> Result<Exit, Failure> {
+    let mut jobs: Vec<&String> = taken.accepted.iter().filter_map(|event| event.job.as_ref()).collect();
+    jobs.sort_unstable();
+    jobs.dedup();
+    let (mut ends, mut found) = (Vec::new(), Vec::new());
+    for job in jobs {
+        let one = until_over(client, job, end)?;
+        let exit = exit_of(&one);
+        ends.push(exit);
+        if exit == Exit::TimedOut {
+            say_late(&one, out);
+        }
+        if !args.server.json {
+            let subject = short(one.job.subject.as_deref().unwrap_or("-"), 80);
+            print(&format!("{}  {subject}  {}\n", out.paint.strong(&one.job.job), one.job.phase.as_str()))?;
+        }
+        found.push(one);
+    }
+    if args.server.json {
+        print_json(&serde_json::json!({ "accepted": taken.accepted, "rejected": taken.rejected, "jobs": found }))?;
+    }
+    let worst = [Exit::JobFailed, Exit::JobCancelled, Exit::TimedOut].into_iter().find(|exit| ends.contains(exit));
+    Ok(worst.unwrap_or(Exit::Done))
 }
 
 fn say(args: &SubmitArgs, taken: &Taken, out: Output) -> Result<(), Failure> {

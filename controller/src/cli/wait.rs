@@ -17,19 +17,32 @@ const ONE_WAIT: Duration = Duration::from_secs(50);
 const TRIES: u32 = 15;
 
 pub(super) fn run(args: &WaitArgs, out: Output) -> Result<Exit, Failure> {
-    let client = Client::new(&args.server.server);
+    let client = args.server.client()?;
     let end = args.timeout.and_then(|t| Instant::now().checked_add(t));
+    let found = until_over(&client, &args.job, end)?;
+    if args.server.json {
+        print_json(&found)?;
+    } else {
+        print(&format!("{}\n", lists::why(&found.job, found.now_s, out.paint)))?;
+    }
+    if !found.terminal {
+        say_late(&found, out);
+    }
+    Ok(exit_of(&found))
+}
+
+/// The job when it is over, or as it is at `end`. `None`: waits for ever.
+pub(super) fn until_over(client: &Client, job: &str, end: Option<Instant>) -> Result<OneJob, Failure> {
     let (mut lost, mut answered) = (0, false);
     loop {
         let left = end.map(|e| e.saturating_duration_since(Instant::now()));
         // Whole seconds, rounded up: the last request must not ask for no wait at all.
         let wait = left.map_or(ONE_WAIT, |l| l.min(ONE_WAIT));
         let wait = Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
-        match client.job(&args.job, Some(wait)) {
-            Ok(found) if found.terminal => return over(args, &found, out),
-            Ok(found) if left.is_some_and(|l| l <= wait) => return late(args, &found, out),
+        match client.job_over(job, wait) {
+            Ok(found) if found.terminal || left.is_some_and(|l| l <= wait) => return Ok(found),
             Ok(_) => (lost, answered) = (0, true),
-            Err(error) if answered => pause(error, &mut lost, left)?,
+            Err(error) if answered || error.is_passing() => pause(error, &mut lost, left)?,
             Err(error) => return Err(error.into()),
         }
     }
@@ -37,10 +50,7 @@ pub(super) fn run(args: &WaitArgs, out: Output) -> Result<Exit, Failure> {
 
 /// Waits before another try, or gives up.
 fn pause(error: ClientError, lost: &mut u32, left: Option<Duration>) -> Result<(), Failure> {
-    let passing = match &error {
-        ClientError::Unreachable { .. } => true,
-        ClientError::Refused { status, .. } => *status == 429 || *status == 503,
-    };
+    let passing = error.is_passing() || matches!(error, ClientError::Unreachable { .. });
     *lost += 1;
     if !passing || *lost > TRIES || left.is_some_and(|l| l.is_zero()) {
         return Err(error.into());
@@ -50,29 +60,21 @@ fn pause(error: ClientError, lost: &mut u32, left: Option<Duration>) -> Result<(
     Ok(())
 }
 
-fn over(args: &WaitArgs, found: &OneJob, out: Output) -> Result<Exit, Failure> {
-    show(args, found, out)?;
-    Ok(match found.job.phase {
+/// How `wait` ends with a job.
+pub(super) fn exit_of(found: &OneJob) -> Exit {
+    match found.job.phase {
         JobPhase::Completed => Exit::Done,
         JobPhase::Cancelled => Exit::JobCancelled,
-        _ => Exit::JobFailed,
-    })
+        JobPhase::Failed | JobPhase::Rejected => Exit::JobFailed,
+        _ => Exit::TimedOut,
+    }
 }
 
-fn late(args: &WaitArgs, found: &OneJob, out: Output) -> Result<Exit, Failure> {
-    show(args, found, out)?;
+/// Says that a job was not over in time.
+pub(super) fn say_late(found: &OneJob, out: Output) {
     eprintln!(
         "{} not over in time; it goes on: `forebay cancel {}` would stop it",
         out.err.warn("timed out:"),
         found.job.job
     );
-    Ok(Exit::TimedOut)
-}
-
-fn show(args: &WaitArgs, found: &OneJob, out: Output) -> Result<(), Failure> {
-    if args.server.json {
-        print_json(found)
-    } else {
-        print(&format!("{}\n", lists::why(&found.job, found.now_s, out.paint)))
-    }
 }

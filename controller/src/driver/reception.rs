@@ -140,16 +140,20 @@ impl Cycle {
         outcome
     }
 
-    /// Who may not submit to a job's queue may not speak about the job either. The engine would ignore it; its sender is told.
+    /// Who may not act on a job may neither cancel it, nor speak of its demand, nor run its subject again. The engine ignores the first
+    /// two itself; here their sender is told.
     fn forbidden(&self, event: &Event) -> Option<Reason> {
-        let (tenant, subject, by) = match event {
-            Event::JobCancelled { tenant, subject, by: Some(by), .. } => (tenant, subject, by),
-            Event::ServiceDemand { tenant, subject, by: Some(by), .. } => (tenant, subject, by),
+        let (tenant, subject, by, reason) = match event {
+            Event::JobCancelled { tenant, subject, by: Some(by), .. }
+            | Event::ServiceDemand { tenant, subject, by: Some(by), .. } => {
+                (tenant, subject, by, Reason::ForbiddenQueue)
+            }
+            Event::JobSubmitted(spec) => (&spec.tenant, &spec.subject, &spec.principal, Reason::Conflict),
             _ => return None,
         };
         let state = self.engine.state();
         let job = state.job_of(tenant, subject)?;
-        (!state.may_act(by, job)).then_some(Reason::ForbiddenQueue)
+        (!state.may_act(by, job)).then_some(reason)
     }
 
     fn job_about(&self, content: &Content) -> Option<forebay_engine::ids::JobId> {

@@ -52,7 +52,13 @@ impl Caller {
     /// Whoever can reach a controller that asks for no token: the loopback, and files given on the command line. It is an operator.
     #[must_use]
     pub fn local() -> Caller {
-        Caller { tenant: "default".to_owned(), principal: "local".to_owned(), operator: true }
+        Caller::named("default", "local", true)
+    }
+
+    /// Whoever holds a token, or whose messages a source brings.
+    #[must_use]
+    pub fn named(tenant: &str, principal: &str, operator: bool) -> Caller {
+        Caller { tenant: tenant.to_owned(), principal: principal.to_owned(), operator }
     }
 
     /// As whom it asks for a cancel or tells demand: its principal. `None`: as an operator, who always may.

@@ -44,7 +44,7 @@ impl Bench {
         let figures = Arc::new(SourceFigures::default());
         let channel = |name: &str| Channel {
             name: format!("kafka:jobs-{name}").into(),
-            caller: Caller { tenant: "default".into(), principal: name.into(), operator: false },
+            caller: Caller::named("default", name, false),
         };
         let clerk = Clerk {
             handle: running.handle.clone(),

@@ -3,11 +3,13 @@
 //! The binary is `$FOREBAY_BIN`, else `<target>/release/forebay`, which is built when it is not there.
 //! Never: sleeps to wait. A server says where it listens; answers are waited for where they come from.
 
+pub mod teams;
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The project's root: tests run in their package's folder. Not as it was when they were built, for builds are shared by clones.
 #[must_use]
@@ -41,7 +43,8 @@ pub fn binary() -> &'static Path {
 #[must_use]
 pub fn forebay(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
-    command.current_dir(folder).args(args).env_remove("FOREBAY_SERVER").env("NO_COLOR", "1").stdin(Stdio::null());
+    command.current_dir(folder).args(args).env("NO_COLOR", "1").stdin(Stdio::null());
+    command.env_remove("FOREBAY_SERVER").env_remove("FOREBAY_TOKEN").env_remove("FOREBAY_LOG");
     command
 }
 
@@ -92,6 +95,8 @@ pub struct Server {
     pub url: String,
     /// What it said on stderr before it listened.
     pub said: Vec<String>,
+    /// What it says from then on.
+    log: Arc<Mutex<String>>,
 }
 
 impl Server {
@@ -101,8 +106,19 @@ impl Server {
     /// When it ends instead of listening.
     #[must_use]
     pub fn start(folder: &Path, args: &[&str]) -> Server {
+        Server::start_with(folder, args, &[])
+    }
+
+    /// The same, with these variables in its environment.
+    ///
+    /// # Panics
+    /// When it ends instead of listening.
+    #[must_use]
+    pub fn start_with(folder: &Path, args: &[&str], variables: &[(&str, &str)]) -> Server {
         let all: Vec<&str> = ["run", "--listen", "127.0.0.1:0"].iter().chain(args).copied().collect();
-        let started = forebay(folder, &all).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut command = forebay(folder, &all);
+        command.envs(variables.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let started = command.spawn();
         let mut child = started.unwrap_or_else(|e| panic!("{}: {e}", binary().display()));
         let mut lines = BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines();
         let mut said = Vec::new();
@@ -117,11 +133,26 @@ impl Server {
             let url = line.split_whitespace().find(|w| w.starts_with("http://")).map(str::to_owned);
             said.push(line);
             if let Some(url) = url {
-                // Its further lines are read away, so that it never waits for a full pipe.
-                std::thread::spawn(move || lines.for_each(drop));
-                return Server { child, url, said };
+                // Its further lines are read as they come, so that it never waits for a full pipe.
+                let log = Arc::new(Mutex::new(String::new()));
+                let kept = Arc::clone(&log);
+                std::thread::spawn(move || {
+                    for line in lines.map_while(Result::ok) {
+                        if let Ok(mut kept) = kept.lock() {
+                            kept.push_str(&line);
+                            kept.push('\n');
+                        }
+                    }
+                });
+                return Server { child, url, said, log };
             }
         }
+    }
+
+    /// What it has said on stderr since it listens.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.log.lock().map(|log| log.clone()).unwrap_or_default()
     }
 
     /// A client command against this server.

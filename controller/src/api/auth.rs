@@ -1,0 +1,137 @@
+//! Who asks: the token of a request, and the role that a path needs. A handler names its role by the extractor that it takes.
+//!
+//! ```text
+//! no tokens configured: everybody is local, an operator (the listener is on loopback then)
+//! Authorization: Bearer TOKEN -> who it is -> has it the role? -> handler
+//!     none, unknown: 401 WWW-Authenticate      role missing: 403 names it
+//! ```
+//!
+//! Never: a token in an address, a cookie, an answer or a log.
+
+use super::Api;
+use super::error::ApiError;
+use crate::config::tokens::{Role, Who};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use base64::Engine as _;
+use std::sync::Arc;
+
+/// May read what it may see.
+pub(super) struct Reader(pub Arc<Who>);
+
+/// May send events and cancel.
+pub(super) struct Submitter(pub Arc<Who>);
+
+/// May do everything.
+pub(super) struct Operator;
+
+/// May read, and is maybe a browser: that one asks its user for a name and a password, and the password is the token.
+pub(super) struct Browser(pub Arc<Who>);
+
+/// How a token may come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Bearer,
+    BearerOrBasic,
+}
+
+impl FromRequestParts<Api> for Reader {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Reader, ApiError> {
+        identify(api, &parts.headers, By::Bearer, Role::Read).map(Reader)
+    }
+}
+
+impl FromRequestParts<Api> for Submitter {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Submitter, ApiError> {
+        identify(api, &parts.headers, By::Bearer, Role::Submit).map(Submitter)
+    }
+}
+
+impl FromRequestParts<Api> for Operator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Operator, ApiError> {
+        identify(api, &parts.headers, By::Bearer, Role::Operate).map(|_| Operator)
+    }
+}
+
+impl FromRequestParts<Api> for Browser {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Browser, ApiError> {
+        identify(api, &parts.headers, By::BearerOrBasic, Role::Read).map(Browser)
+    }
+}
+
+fn identify(api: &Api, headers: &HeaderMap, by: By, role: Role) -> Result<Arc<Who>, ApiError> {
+    let who = match &api.tokens {
+        None => Arc::clone(&api.local),
+        Some(tokens) => {
+            let sent = sent(headers, by).ok_or_else(|| unknown("NoToken", "this needs a token", by))?;
+            tokens.find(&sent).ok_or_else(|| unknown("UnknownToken", "this token is not known here", by))?
+        }
+    };
+    if who.may(role) {
+        return Ok(who);
+    }
+    let (name, role) = (crate::show::figures::short(&who.caller.principal, 60), role.as_str());
+    let remedy =
+        format!("use a token with the role, or give it to this one under `tokens` in forebay.yaml: roles: [{role}]");
+    Err(ApiError::new(403, "RoleMissing", format!("the token `{name}` has not the role `{role}`"), remedy))
+}
+
+fn unknown(code: &str, message: &str, by: By) -> ApiError {
+    let remedy =
+        "send `Authorization: Bearer TOKEN`; forebay's commands take it from --token-file FILE or FOREBAY_TOKEN";
+    let ways = match by {
+        By::Bearer => "Bearer realm=\"forebay\"",
+        By::BearerOrBasic => "Basic realm=\"forebay: the password is a token\", charset=\"UTF-8\"",
+    };
+    ApiError::new(401, code, message, remedy).authenticate(ways)
+}
+
+/// The token of a request.
+fn sent(headers: &HeaderMap, by: By) -> Option<String> {
+    let (scheme, value) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let value = value.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(value.to_owned());
+    }
+    if by == By::Bearer || !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = base64::engine::general_purpose::STANDARD.decode(value).ok()?;
+    let pair = String::from_utf8(pair).ok()?;
+    pair.split_once(':').map(|(_, password)| password.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_comes_as_bearer_and_to_the_page_as_a_password() {
+        let cases = [
+            ("Bearer abc", By::Bearer, Some("abc")),
+            ("bearer  abc ", By::Bearer, Some("abc")),
+            ("Bearer", By::Bearer, None),
+            ("abc", By::Bearer, None),
+            ("Basic dXNlcjphOmI=", By::Bearer, None),
+            ("Basic dXNlcjphOmI=", By::BearerOrBasic, Some("a:b")),
+            ("basic OmFiYw==", By::BearerOrBasic, Some("abc")),
+            ("Basic !!!", By::BearerOrBasic, None),
+            ("Digest x", By::BearerOrBasic, None),
+        ];
+        for (text, by, token) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, text.parse().unwrap());
+            assert_eq!(sent(&headers, by).as_deref(), token, "{text}");
+        }
+        assert_eq!(sent(&HeaderMap::new(), By::BearerOrBasic), None);
+    }
+}

@@ -1,0 +1,168 @@
+//! `GET /v1/jobs/{id}/events`: the statuses of one job from its first on, until it is over.
+//!
+//! ```text
+//! status.jsonl up to what is in memory -> memory -> as they become durable -> the terminal one -> end
+//! ```
+//!
+//! Never: a status of another job; the file where memory has them all; a second time what the reader says it had.
+
+use super::Api;
+use super::auth::Reader;
+use super::error::ApiError;
+use super::history::{History, Past};
+use super::jobs::{find, query};
+use super::status::{Asked, Line, Sender};
+use crate::driver::{StatusStream, StreamEnd};
+use crate::status::cloud_event;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use forebay_engine::effect::Status;
+use forebay_engine::ids::JobId;
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Statuses of memory that are looked at before others on this thread have their turn.
+const A_TURN: u32 = 4_096;
+
+pub(super) async fn stream(
+    State(api): State<Api>,
+    Reader(who): Reader,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let line = Line::asked(&query(asked)?, &headers);
+    let job = find(&api, &who, &name).await?;
+    let place = api.room.stream()?;
+    let look = move |engine: &forebay_engine::engine::Engine, _: &_| {
+        engine.state().job(job).map_or((true, 0), |(row, _)| (row.done(), u64::from(row.status_seq)))
+    };
+    let (over, said) = api.handle.query_async(look).await?;
+    let (to, answer) = line.answer();
+    let sending = Sending { api, job, line, to, over, had: line.after, number: 0, history: None };
+    tokio::spawn(sending.run(said, place));
+    Ok(answer)
+}
+
+/// A stream on its way.
+struct Sending {
+    api: Api,
+    job: JobId,
+    line: Line,
+    to: Sender,
+    /// The job was over when the stream began.
+    over: bool,
+    /// The last `seq` that the reader has.
+    had: u64,
+    /// All statuses up to this number have been looked at.
+    number: u64,
+    history: Option<History>,
+}
+
+/// Why a piece of a stream is over.
+enum Flow {
+    /// It is all over.
+    End,
+    /// What follows is not in memory; what is, begins there.
+    Missed { before: u64 },
+}
+
+impl Sending {
+    /// `said`: how many statuses the job has so far.
+    async fn run(mut self, said: u64, _place: OwnedSemaphorePermit) {
+        if let Err(StreamEnd::Missed { before }) = self.api.handle.statuses(0).try_next() {
+            let all_there = said <= self.had || self.first_in_memory(before).is_some_and(|seq| seq <= self.had + 1);
+            self.number = if all_there { before.saturating_sub(1) } else { 0 };
+        }
+        loop {
+            let mut stream = self.api.handle.statuses(self.number);
+            match self.send_kept(&mut stream).await {
+                Flow::End => return,
+                Flow::Missed { before } => match self.send_past(before).await {
+                    Some(read) => self = read,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// The first status of the job that is in memory.
+    fn first_in_memory(&self, from: u64) -> Option<u64> {
+        let mut stream = self.api.handle.statuses(from.saturating_sub(1));
+        while let Ok(Some(status)) = stream.try_next() {
+            if status.job == Some(self.job) {
+                return Some(u64::from(status.seq));
+            }
+        }
+        None
+    }
+
+    async fn send_kept(&mut self, stream: &mut StatusStream) -> Flow {
+        let (mut next, mut turn) = (stream.try_next(), 0);
+        loop {
+            match next {
+                Ok(Some(status)) => {
+                    self.number = status.number;
+                    if self.send(&status).await.is_none() {
+                        return Flow::End;
+                    }
+                    turn += 1;
+                    if turn % A_TURN == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                    next = stream.try_next();
+                }
+                Ok(None) if self.over || !self.line.follow => return Flow::End,
+                Ok(None) => match self.line.wait(&self.api, stream, &self.to).await {
+                    Some(found) => next = found,
+                    None => return Flow::End,
+                },
+                Err(StreamEnd::Missed { before }) => return Flow::Missed { before },
+                Err(StreamEnd::Stopped) => return Flow::End,
+            }
+        }
+    }
+
+    /// Sends a status, if it is one of this job that the reader has not had. `None`: nothing is to follow.
+    async fn send(&mut self, status: &Arc<Status>) -> Option<()> {
+        let seq = u64::from(status.seq);
+        if status.job != Some(self.job) || seq <= self.had {
+            return Some(());
+        }
+        self.had = seq;
+        let kind = format!("status.{}", status.kind.as_str());
+        let event = cloud_event(status, self.api.handle.journal()).to_string();
+        self.to.send(Ok(self.line.text(seq, &kind, &event))).await.ok()?;
+        (!status.kind.terminal()).then_some(())
+    }
+
+    /// Sends what the file has of the job up to what is in memory. `None`: nothing is to follow.
+    async fn send_past(mut self, before: u64) -> Option<Sending> {
+        let read = tokio::task::spawn_blocking(move || {
+            let mut over = false;
+            let mut take = |had: &mut u64, past: &Past<'_>| {
+                if past.seq <= *had {
+                    return true;
+                }
+                *had = past.seq;
+                let sent = self.to.blocking_send(Ok(self.line.text(past.seq, &past.kind, past.event)));
+                over = past.terminal || sent.is_err();
+                !over
+            };
+            if self.history.is_none() {
+                self.history = History::open(self.api.handle.folder()).ok();
+            }
+            let had = &mut self.had;
+            let read = self.history.as_mut()?.read(self.job, before, |past| take(had, &past));
+            if let Err(e) = read {
+                tracing::warn!("a stream of {} ends: status.jsonl: {e}", self.job);
+                return None;
+            }
+            self.number = before.saturating_sub(1);
+            (!over).then_some(self)
+        });
+        read.await.ok().flatten()
+    }
+}

@@ -1,0 +1,64 @@
+//! What a caller may act on: jobs of its own tenant that are its own, or whose queue takes jobs from it. Operators: everything.
+//!
+//! ```text
+//! cancel, read, list, stream -> sees(state, who, job)      subject or number -> find: in the caller's own tenant
+//! submit, demand             -> refusal(state, who, event)
+//! ```
+//!
+//! Never: a difference that can be told between a job that may not be seen and one that is not there.
+
+use crate::config::tokens::Who;
+use crate::document::write;
+use forebay_engine::event::Event;
+use forebay_engine::ids::JobId;
+use forebay_engine::state::State;
+
+/// Whether a queue takes jobs from a caller.
+pub(super) fn queue_takes(state: &State, who: &Who, queue: &str) -> bool {
+    who.operates() || state.policy().is_some_and(|policy| policy.may_act(&who.caller.principal, queue))
+}
+
+/// Whether a caller may see a job, and cancel it.
+pub(super) fn sees(state: &State, who: &Who, job: JobId) -> bool {
+    let own_tenant = || state.job(job).is_some_and(|(_, spec)| spec.tenant == who.caller.tenant);
+    who.operates() || own_tenant() && state.may_act(&who.caller.principal, job)
+}
+
+/// A job by `job-17`, or by its subject in the caller's tenant; an operator's subject may be of any tenant.
+pub(super) fn find(state: &State, who: &Who, name: &str) -> Option<JobId> {
+    let number = name.strip_prefix("job-").and_then(|n| n.parse().ok()).map(JobId);
+    let seen = |id: &JobId| state.job(*id).is_some() && sees(state, who, *id);
+    let own = number.filter(seen).or_else(|| state.job_of(&who.caller.tenant, name).filter(seen));
+    own.or_else(|| write::find_job(state, name).filter(|_| who.operates()))
+}
+
+/// Why an event of a caller is not for the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Its queue does not take jobs from the caller.
+    Queue,
+    /// Its subject names a job that is not the caller's.
+    Subject,
+    /// It cancels a job that is not there for the caller.
+    NoJob,
+    /// It is about a service that is not there for the caller.
+    NoService,
+}
+
+/// Why an event is not for the engine. `None`: it is.
+pub(super) fn refusal(state: &State, who: &Who, event: &Event) -> Option<Refusal> {
+    let hidden = |tenant: &str, subject: &str| state.job_of(tenant, subject).is_some_and(|id| !sees(state, who, id));
+    match event {
+        Event::JobSubmitted(spec) => {
+            let known = state.policy().is_some_and(|policy| write::rule_of(policy, &spec.queue).is_some());
+            // A queue that is not known is the engine's to refuse: it says which there are.
+            if known && !queue_takes(state, who, &spec.queue) {
+                return Some(Refusal::Queue);
+            }
+            hidden(&spec.tenant, &spec.subject).then_some(Refusal::Subject)
+        }
+        Event::JobCancelled { tenant, subject, .. } => hidden(tenant, subject).then_some(Refusal::NoJob),
+        Event::ServiceDemand { tenant, subject, .. } => hidden(tenant, subject).then_some(Refusal::NoService),
+        _ => None,
+    }
+}

@@ -1,0 +1,180 @@
+//! `forebay.yaml`: where `forebay run` listens, who may call it, where its journal is, and which policy it follows. These comments
+//! are its documentation.
+//!
+//! Never: a key that is not known here (a misspelt one is told with its place), nor a secret's value, written or in a message.
+
+mod channel;
+pub mod kafka;
+pub mod secret;
+pub mod sqs;
+pub mod tokens;
+
+use kafka::KafkaConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sqs::SqsConfig;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use tokens::Token;
+
+/// The configuration of `forebay run`. Flags on the command line go before it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(title = "Forebay configuration")]
+pub struct Config {
+    /// Always `forebay/v1`.
+    pub api_version: ConfigVersion,
+    /// Always `Config`.
+    pub kind: ConfigKind,
+    /// Where the API and the page listen, such as `127.0.0.1:8080`. Beyond loopback only with `tokens`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub listen: Option<SocketAddr>,
+    /// Folder of the journal, from this file's folder on. Default: `./forebay-data`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<PathBuf>,
+    /// The policy's file, from this file's folder on. Default: the built-in `policies/teams.yaml`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PathBuf>,
+    /// Who may call the HTTP API. None: whoever reaches it, which then is on loopback only, may do everything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<Token>,
+    /// Kafka clusters that job events come from and statuses go to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kafka: Vec<KafkaConfig>,
+    /// SQS queues that job events come from and statuses go to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sqs: Vec<SqsConfig>,
+    /// Wait while another process holds the journal's folder, and take over when it ends. Default: end with an error then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub standby: bool,
+}
+
+/// The version of the configuration's format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub enum ConfigVersion {
+    /// The first.
+    #[default]
+    #[serde(rename = "forebay/v1")]
+    V1,
+}
+
+/// What kind of document this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub enum ConfigKind {
+    /// A configuration.
+    #[default]
+    Config,
+}
+
+/// Why a configuration cannot be used: what the reader said, with the line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {problem}\n  = help: `forebay schema config` says what may stand here")]
+pub struct ConfigError {
+    path: String,
+    problem: String,
+}
+
+impl Config {
+    /// Reads a configuration; its paths are taken from the folder of `path`.
+    ///
+    /// # Errors
+    /// What is wrong, with its line.
+    pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+        let refused = |problem: String| ConfigError { path: path.display().to_string(), problem };
+        // Without a piece of the file in the message: a secret that was written here by mistake must not go from there into a log.
+        let options = serde_saphyr::options! { with_snippet: false };
+        let parsed: Result<Config, _> = serde_saphyr::from_str_with_options(text, options);
+        let mut config = parsed.map_err(|e| refused(e.to_string()))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for place in [&mut config.data, &mut config.policy].into_iter().flatten() {
+            *place = folder.join(&*place);
+        }
+        config.tokens.iter_mut().for_each(|token| token.secret.start_at(folder));
+        config.kafka.iter_mut().for_each(|kafka| kafka.start_at(folder));
+        config.sqs.iter_mut().for_each(|sqs| sqs.start_at(folder));
+        let channels = config.kafka.iter().flat_map(KafkaConfig::channels);
+        channel::check(channels.chain(config.sqs.iter().flat_map(SqsConfig::channels))).map_err(refused)?;
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_start_at_the_file_and_unknown_keys_are_told() {
+        let good = "apiVersion: forebay/v1\nkind: Config\nlisten: 127.0.0.1:9090\npolicy: p.yaml\n";
+        let config = Config::parse(Path::new("etc/forebay.yaml"), good).expect("reads");
+        assert_eq!(config.policy.as_deref(), Some(Path::new("etc/p.yaml")));
+        assert_eq!(config.listen.map(|l| l.port()), Some(9090));
+        let error = Config::parse(Path::new("f.yaml"), "apiVersion: forebay/v1\nkind: Config\nlisen: 1.2.3.4:80\n");
+        let text = error.expect_err("a fault").to_string();
+        assert!(text.contains("lisen") && text.contains("f.yaml") && text.contains("line 3"), "{text}");
+    }
+
+    #[test]
+    fn each_topic_and_queue_is_named_once_and_has_an_owner() {
+        let head = "apiVersion: forebay/v1\nkind: Config\n";
+        let kafka = |topics: &str| {
+            format!("{head}kafka:\n  - brokers: ['127.0.0.1:9092']\n    topics: [{topics}]\n    status: out\n")
+        };
+        let read = |text: &str| Config::parse(Path::new("etc/forebay.yaml"), text);
+        let good = read(&kafka("{name: a, principal: x}, {name: b, principal: y, tenant: t}")).expect("reads");
+        assert_eq!((good.kafka[0].group.as_str(), good.kafka[0].topics[0].tenant.as_str()), ("forebay", "default"));
+        let both = format!(
+            "{}sqs:\n  - queues: [{{name: 'https://sqs.eu-west-1.amazonaws.com/1/a', principal: x}}]\n",
+            kafka("")
+        );
+        assert_eq!(read(&both).expect("reads").sqs[0].receivers, 2);
+        for (topics, part) in [
+            ("{name: a, principal: x}, {name: a, principal: y}", "`a` is named twice"),
+            ("{name: out, principal: x}", "`out` is named twice"),
+            ("{name: a, principal: ''}", "principal of kafka `a` is no name"),
+            ("{name: a}", "principal"),
+            ("{name: a, principal: x, tennant: y}", "tennant"),
+        ] {
+            let error = read(&kafka(topics)).expect_err(topics).to_string();
+            assert!(error.contains(part) && error.contains("forebay.yaml"), "{error}");
+        }
+    }
+
+    const TOKENS: &str =
+        "apiVersion: forebay/v1\nkind: Config\ntokens:\n  - name: a\n    roles: [submit, read]\n    secret: ";
+
+    #[test]
+    fn a_token_refers_to_its_secret() {
+        for (written, secret) in [
+            ("{file: a.token}", secret::Secret::File("etc/a.token".into())),
+            ("{file: /run/a}", secret::Secret::File("/run/a".into())),
+            ("{env: A_TOKEN}", secret::Secret::Env("A_TOKEN".into())),
+        ] {
+            let config = Config::parse(Path::new("etc/forebay.yaml"), &format!("{TOKENS}{written}\n")).expect(written);
+            let token = &config.tokens[0];
+            assert_eq!((token.tenant.as_str(), &token.secret), ("default", &secret));
+        }
+    }
+
+    #[test]
+    fn a_secret_in_the_file_is_refused_and_not_repeated() {
+        for written in [
+            "hunter2-hunter2-hunter2",
+            "'hunter2'",
+            "{value: hunter2}",
+            "{file: a, env: hunter2}",
+            "{}",
+            "[hunter2]",
+            "17",
+            "",
+        ] {
+            let error =
+                Config::parse(Path::new("f.yaml"), &format!("{TOKENS}{written}\n")).expect_err(written).to_string();
+            assert!(error.contains("line 6") && error.contains("{file: PATH}"), "{written}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        let near = format!("{TOKENS}hunter2\n    rolls: []\n");
+        let error = Config::parse(Path::new("f.yaml"), &near).expect_err("a fault").to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}

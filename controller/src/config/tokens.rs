@@ -1,0 +1,231 @@
+//! Tokens of the HTTP API: who holds one, in which tenant, and what it may do.
+//!
+//! Never: keeps a token's text. What is kept is its BLAKE3 hash, and hashes are compared in constant time.
+
+use super::secret::{Secret, SecretError};
+use crate::intake::Caller;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The shortest token: 16 characters of 6 bits are 96 bits, out of reach of guessing over a network.
+const LEAST_CHARS: usize = 16;
+
+/// The longest token that fits the headers of every usual proxy.
+const MOST_CHARS: usize = 4096;
+
+/// The longest name of a token or tenant, as a queue's path.
+const MOST_NAME: usize = 253;
+
+/// Who may call the HTTP API.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Token {
+    /// Who holds it: the principal that queues name in their `submitters`.
+    pub name: String,
+    /// Whose namespace of subjects it works in. Jobs of other tenants are not there for it.
+    #[serde(default = "default_tenant")]
+    pub tenant: String,
+    /// What it may do.
+    pub roles: Vec<Role>,
+    /// Where the token is: at least 16 characters, such as from `openssl rand -hex 32`.
+    pub secret: Secret,
+}
+
+fn default_tenant() -> String {
+    crate::document::state::DEFAULT_TENANT.to_owned()
+}
+
+/// What a token allows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Role {
+    /// Send events, and cancel the jobs that it may act on.
+    Submit,
+    /// Read the jobs that it may act on, and figures that name nobody else's.
+    Read,
+    /// Everything, in every tenant.
+    Operate,
+}
+
+impl Role {
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Submit => "submit",
+            Role::Read => "read",
+            Role::Operate => "operate",
+        }
+    }
+}
+
+/// Who called, and what that allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// For intake.
+    pub caller: Caller,
+    roles: Vec<Role>,
+}
+
+impl Who {
+    /// Everybody, where nobody is asked for a token: an operator.
+    #[must_use]
+    pub fn local() -> Who {
+        Who { caller: Caller::local(), roles: vec![Role::Operate] }
+    }
+
+    /// Whether it may act in this role. An operator may in each.
+    #[must_use]
+    pub fn may(&self, role: Role) -> bool {
+        self.roles.contains(&role) || self.operates()
+    }
+
+    /// Whether it is an operator.
+    #[must_use]
+    pub fn operates(&self) -> bool {
+        self.roles.contains(&Role::Operate)
+    }
+}
+
+/// The tokens that are known. None: nobody is asked for one.
+#[derive(Clone, Debug, Default)]
+pub struct Tokens {
+    known: Vec<(blake3::Hash, Arc<Who>)>,
+}
+
+/// Why tokens cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// No secret.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// Something else about one of them.
+    #[error("token `{name}`: {problem}")]
+    Unfit {
+        /// Which.
+        name: String,
+        /// What is wrong with it and what to do.
+        problem: String,
+    },
+}
+
+impl Tokens {
+    /// Reads the secrets of all tokens. What is unwise goes to `warnings`.
+    ///
+    /// # Errors
+    /// The first token that cannot be used, by its name, and what to do.
+    pub fn read(written: &[Token], warnings: &mut Vec<String>) -> Result<Tokens, TokenError> {
+        let mut tokens = Tokens::default();
+        for token in written {
+            let shown = crate::show::figures::short(&token.name, 60);
+            let unfit = |problem: &str| TokenError::Unfit { name: shown.clone(), problem: problem.to_owned() };
+            for (what, name) in [("name", &token.name), ("tenant", &token.tenant)] {
+                if name.is_empty() || name.len() > MOST_NAME || name.chars().any(char::is_control) {
+                    let problem = format!("its {what} is no name: write 1 to {MOST_NAME} printable characters");
+                    return Err(unfit(&problem));
+                }
+            }
+            if token.roles.is_empty() {
+                return Err(unfit("it has no role: give it at least one of submit, read, operate"));
+            }
+            let secret = token.secret.read(&format!("token `{shown}`"), warnings)?;
+            let text = secret.reveal();
+            if !text.bytes().all(|b| b.is_ascii_graphic()) {
+                return Err(unfit(
+                    "its secret has other than printable ASCII characters: make one with `openssl rand -hex 32`",
+                ));
+            }
+            if !(LEAST_CHARS..=MOST_CHARS).contains(&text.len()) {
+                let problem = format!(
+                    "its secret has {} characters, {LEAST_CHARS} to {MOST_CHARS} are needed: make one with `openssl rand -hex 32`",
+                    text.len()
+                );
+                return Err(unfit(&problem));
+            }
+            tokens.add(token, text).map_err(|problem| unfit(&problem))?;
+        }
+        Ok(tokens)
+    }
+
+    fn add(&mut self, token: &Token, text: &str) -> Result<(), String> {
+        let hash = blake3::hash(text.as_bytes());
+        for (other, who) in &self.known {
+            let named = &who.caller.principal;
+            if *named == token.name {
+                return Err("there are two of this name: give each its own".to_owned());
+            }
+            if *other == hash {
+                let named = crate::show::figures::short(named, 60);
+                return Err(format!("it has the same secret as token `{named}`: give each its own"));
+            }
+        }
+        let operator = token.roles.contains(&Role::Operate);
+        let caller = Caller::named(&token.tenant, &token.name, operator);
+        self.known.push((hash, Arc::new(Who { caller, roles: token.roles.clone() })));
+        Ok(())
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Who holds a token. Takes as long for each, whatever was sent: every hash is compared, each in constant time.
+    #[must_use]
+    pub fn find(&self, sent: &str) -> Option<Arc<Who>> {
+        let hash = blake3::hash(sent.as_bytes());
+        self.known.iter().fold(None, |found, (known, who)| if *known == hash { Some(Arc::clone(who)) } else { found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(folder: &std::path::Path, name: &str, secret: &str, roles: &[Role]) -> Token {
+        let path = folder.join(format!("{name}.token"));
+        std::fs::write(&path, secret).unwrap();
+        Token { name: name.into(), tenant: default_tenant(), roles: roles.to_vec(), secret: Secret::File(path) }
+    }
+
+    #[test]
+    fn a_token_is_found_by_its_text_and_shown_by_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = [
+            token(folder.path(), "a", "aaaaaaaaaaaaaaaa\n", &[Role::Submit]),
+            token(folder.path(), "b", "bbbbbbbbbbbbbbbb", &[Role::Operate]),
+        ];
+        let tokens = Tokens::read(&written, &mut Vec::new()).unwrap();
+        let a = tokens.find("aaaaaaaaaaaaaaaa").unwrap();
+        assert_eq!((a.caller.principal.as_str(), a.may(Role::Submit), a.may(Role::Read)), ("a", true, false));
+        assert!(tokens.find("bbbbbbbbbbbbbbbb").is_some_and(|b| b.may(Role::Read) && b.operates()));
+        for other in ["", "aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaa\n", "AAAAAAAAAAAAAAAA"] {
+            assert!(tokens.find(other).is_none(), "{other:?}");
+        }
+        assert!(!format!("{tokens:?}").contains("aaaa"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_token_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let token = |name: &str, secret: &str, roles: &[Role]| token(folder.path(), name, secret, roles);
+        let good = token("good", "0123456789abcdef", &[Role::Read]);
+        let twin = Token { name: "twin".into(), ..good.clone() };
+        let cases = [
+            (vec![token("short", "0123456789abcde", &[Role::Read])], "token `short`: its secret has 15"),
+            (vec![token("odd", "0123456789 abcdef", &[Role::Read])], "token `odd`: its secret has other"),
+            (vec![token("none", "0123456789abcdef", &[])], "token `none`: it has no role"),
+            (vec![token("empty", "", &[Role::Read])], "the secret of token `empty` is empty"),
+            (vec![Token { name: "a\nb".into(), ..good.clone() }], "its name is no name"),
+            (vec![Token { tenant: String::new(), ..good.clone() }], "its tenant is no name"),
+            (vec![good.clone(), good.clone()], "two of this name"),
+            (vec![good.clone(), twin], "token `twin`: it has the same secret as token `good`"),
+        ];
+        for (written, part) in cases {
+            let error = Tokens::read(&written, &mut Vec::new()).unwrap_err().to_string();
+            assert!(error.contains(part) && !error.contains("0123456789"), "{error}");
+        }
+    }
+}
