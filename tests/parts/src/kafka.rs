@@ -22,7 +22,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::install::{self, Recipe, install, run};
-use crate::leash::{Leashed, leashed};
+use crate::leash::{Leashed, leashed, leashed_in};
 use crate::ports::{self, STARTS};
 use crate::wait::{tail, until};
 use crate::{PartError, cache, random, tools};
@@ -146,7 +146,7 @@ impl Kafka {
         kafka.write("log4j2.properties", LOG4J)?;
         // Libraries that Java unpacks for itself go with the folder.
         fs::create_dir(kafka.at("tmp")).map_err(PartError::file(&kafka.at("tmp")))?;
-        let mut format = kafka.java(None, &["-Xmx128m", "-XX:TieredStopAtLevel=1"]);
+        let mut format = kafka.java(leashed(&kafka.java), "tools.log", &["-Xmx128m", "-XX:TieredStopAtLevel=1"]);
         format.args(["kafka.tools.StorageTool", "format", "--cluster-id", &cluster_id()?]);
         format.arg("--config").arg(kafka.at("server.properties"));
         run("kafka.tools.StorageTool format", &mut format, &kafka.at("format.log"), FORMAT_LIMIT)?;
@@ -160,7 +160,8 @@ impl Kafka {
         let out = self.at("out.log");
         let outputs =
             File::create(&out).and_then(|file| Ok((file.try_clone()?, file))).map_err(PartError::file(&out))?;
-        let mut command = self.java(None, &["-Xmx512m", "-XX:+ExitOnOutOfMemoryError"]);
+        let leash = leashed_in(self.folder.path(), &self.java);
+        let mut command = self.java(leash, "server.log", &["-Xmx512m", "-XX:+ExitOnOutOfMemoryError"]);
         command.arg("kafka.Kafka").arg(self.at("server.properties"));
         command.stdout(Stdio::from(outputs.0)).stderr(Stdio::from(outputs.1));
         let running = self.running.insert(Leashed::start(PART, &mut command)?);
@@ -211,6 +212,12 @@ impl Kafka {
         self.at("server.log")
     }
 
+    /// The last lines of its log, at most forty.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        tail(&self.log_path())
+    }
+
     /// Whether its process is there.
     pub fn is_running(&mut self) -> bool {
         self.running.as_mut().is_some_and(|running| matches!(running.ended(), Ok(None)))
@@ -245,22 +252,13 @@ impl Kafka {
         self.run()
     }
 
-    /// Java with Kafka's classes, its log and its temporary files, reading a file or nothing; the class comes next.
-    fn java(&self, input: Option<&Path>, flags: &[&str]) -> Command {
-        let mut command = match input {
-            None => leashed(&self.java),
-            Some(file) => {
-                let mut shell = leashed("/bin/sh");
-                shell.args(["-c", r#"exec "$@" <"$0""#]).arg(file).arg(&self.java);
-                shell
-            }
-        };
-        command.args(flags).args(["-XX:+UseSerialGC", "-XX:+PerfDisableSharedMem"]);
-        let log = if input.is_none() { "server.log" } else { "tools.log" };
-        command.arg(option("-Dforebay.log=", &self.at(log)));
-        command.arg(option("-Dlog4j2.configurationFile=", &self.at("log4j2.properties")));
-        command.arg(option("-Djava.io.tmpdir=", &self.at("tmp"))).arg("-cp").arg(self.libs.join("*"));
-        command
+    /// Java with Kafka's classes, its temporary files and a log, on a leash of the caller's; the class comes next.
+    fn java(&self, mut leash: Command, log: &str, flags: &[&str]) -> Command {
+        leash.args(flags).args(["-XX:+UseSerialGC", "-XX:+PerfDisableSharedMem"]);
+        leash.arg(option("-Dforebay.log=", &self.at(log)));
+        leash.arg(option("-Dlog4j2.configurationFile=", &self.at("log4j2.properties")));
+        leash.arg(option("-Djava.io.tmpdir=", &self.at("tmp"))).arg("-cp").arg(self.libs.join("*"));
+        leash
     }
 
     fn at(&self, name: &str) -> PathBuf {

@@ -11,6 +11,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -20,9 +21,13 @@ use crate::PartError;
 use crate::wait::until;
 
 /// `$$` is the id that the program will have, and that of its group. The watcher is of the group as well, so no other
-/// process can get that id while it watches.
+/// process can get that id while it watches. A program that is still there when the pipe closes has lost its starter, and
+/// with it whoever would have removed its folder (`$1`, or nothing).
 const SCRIPT: &str = r#"exec 3<&0 </dev/null
-(trap '' HUP INT TERM; cat <&3; kill -s KILL -- -$$) >/dev/null 2>&1 &
+folder=$1; shift
+(trap '' HUP INT TERM; cat <&3
+ kill -s KILL -- $$ && test -n "$folder" && rm -rf -- "$folder"
+ kill -s KILL -- -$$) >/dev/null 2>&1 &
 exec "$@" 3<&-"#;
 
 /// How long the kernel may take to end a process that it was told to kill.
@@ -30,8 +35,17 @@ const KILL_LIMIT: Duration = Duration::from_secs(20);
 
 /// A command for [`Leashed::start`]; arguments, environment and outputs may be added, its input may not be changed.
 pub(crate) fn leashed(program: impl AsRef<OsStr>) -> Command {
+    with_folder(OsStr::new(""), program)
+}
+
+/// As [`leashed`], with a folder that is the program's own and goes with a starter that cannot remove it any more.
+pub(crate) fn leashed_in(folder: &Path, program: impl AsRef<OsStr>) -> Command {
+    with_folder(folder.as_os_str(), program)
+}
+
+fn with_folder(folder: &OsStr, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", SCRIPT, "sh"]).arg(program).stdin(Stdio::piped()).process_group(0);
+    command.args(["-c", SCRIPT, "sh"]).arg(folder).arg(program).stdin(Stdio::piped()).process_group(0);
     command
 }
 
@@ -128,7 +142,7 @@ mod tests {
     fn gone(pid: Pid) -> bool {
         let pid = pid.as_raw_pid().to_string();
         // Linux has the state behind the name, which is in brackets; elsewhere there is `ps`.
-        let state = if std::path::Path::new("/proc/self/stat").exists() {
+        let state = if Path::new("/proc/self/stat").exists() {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.rsplit(')').next().unwrap_or_default().trim().to_owned()
         } else {
@@ -168,6 +182,25 @@ mod tests {
         drop(running.leash.take());
         assert!(all_gone(&pids), "{pids:?}");
         assert!(running.wait(Duration::from_secs(10)).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_folder_goes_with_the_starter_and_stays_when_the_program_was_ended() {
+        let parent = tempfile::tempdir().unwrap();
+        let [stays, goes] = ["a stays", "goes"].map(|name| parent.path().join(name));
+        let start = |folder: &Path| {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join("data"), "x").unwrap();
+            Leashed::start("sleep", leashed_in(folder, "sleep").arg("600")).unwrap()
+        };
+        let ended = start(&stays);
+        let pid = ended.pid();
+        ended.stop(Duration::from_secs(10)).unwrap();
+        assert!(all_gone(&[pid]));
+        let mut orphan = start(&goes);
+        drop(orphan.leash.take());
+        let gone = until(Duration::from_secs(10), || Ok((!goes.exists()).then_some(())));
+        assert!(gone.unwrap().is_some() && stays.join("data").exists());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::install::{self, Recipe, install, run};
-use crate::leash::{Leashed, leashed};
+use crate::leash::{Leashed, leashed, leashed_in};
 use crate::ports::{self, STARTS};
 use crate::wait::{tail, until};
 use crate::{PartError, cache, tools};
@@ -117,7 +117,7 @@ impl LocalStack {
         let log = self.log_path();
         let outputs =
             File::create(&log).and_then(|file| Ok((file.try_clone()?, file))).map_err(PartError::file(&log))?;
-        let mut command = leashed(&self.python);
+        let mut command = leashed_in(self.folder.path(), &self.python);
         command.args(["-m", "localstack.runtime.main"]).current_dir(&data).env_clear();
         // Nothing of the caller's settings for Python, AWS or LocalStack reaches it; what it writes stays in its folder.
         command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));
@@ -159,6 +159,12 @@ impl LocalStack {
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.folder.path().join("localstack.log")
+    }
+
+    /// The last lines of its log, at most forty.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        tail(&self.log_path())
     }
 
     /// Whether its process is there.

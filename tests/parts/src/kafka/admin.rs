@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Kafka, PART};
 use crate::PartError;
-use crate::leash::Leashed;
+use crate::leash::{Leashed, leashed};
 use crate::wait::tail;
 
 /// Many times what a tool takes on a busy machine.
@@ -114,7 +114,9 @@ impl Kafka {
         let [read, out, err] = ["in", "out", "err"].map(|name| folder.path().join(name));
         fs::write(&read, input).map_err(PartError::file(&read))?;
         // It runs for a second: what makes Java faster later only makes it slower here.
-        let mut command = self.java(Some(&read), &["-Xmx128m", "-XX:TieredStopAtLevel=1"]);
+        let mut leash = leashed("/bin/sh");
+        leash.args(["-c", r#"exec "$@" <"$0""#]).arg(&read).arg(&self.java);
+        let mut command = self.java(leash, "tools.log", &["-Xmx128m", "-XX:TieredStopAtLevel=1"]);
         command.arg(format!("org.apache.kafka.tools.{class}")).args(args);
         command.stdout(Stdio::from(File::create(&out).map_err(PartError::file(&out))?));
         command.stderr(Stdio::from(File::create(&err).map_err(PartError::file(&err))?));
