@@ -130,13 +130,13 @@ const NEEDS: [Need; 10] = [
         how: "Debian, Ubuntu: apt-get install maven; Fedora: dnf install maven; macOS: brew install maven",
     },
     Need {
-        name: "Python 3.12 or 3.13",
-        why: "LocalStack runs on these two",
+        name: "Python 3.13",
+        why: "LocalStack runs on it",
         scope: Scope::Parts,
-        probe: Probe::Tool("python3.13 or python3.12, on the path or in pyenv", || tools::python().is_ok()),
+        probe: Probe::Tool("python3.13, on the path or in pyenv", || tools::python().is_ok()),
         // Where Debian's own is another version, this changes nothing and the words below say what does.
         debian: &["python3-venv"],
-        how: "Debian 13, Ubuntu 24.04: apt-get install python3-venv; elsewhere: pyenv install 3.13; \
+        how: "Debian 13: apt-get install python3-venv; Fedora: dnf install python3.13; elsewhere: pyenv install 3.13; \
               macOS: brew install python@3.13",
     },
 ];
@@ -147,7 +147,10 @@ pub fn check(scope: Scope) -> Result<(), Failure> {
     let mut missing: Vec<&Need> = NEEDS.iter().filter(|need| need.scope <= scope && !is_there(need)).collect();
     let packages = packages(&missing);
     if !packages.is_empty() && may_install() {
-        install(&packages)?;
+        if let Err(error) = install(&packages) {
+            // What is still missing is told below, with how to get it.
+            eprintln!("{}", error.message);
+        }
         missing.retain(|need| !is_there(need));
     }
     if missing.is_empty() {

@@ -60,13 +60,13 @@ impl LocalStack {
         let recipe = Recipe {
             what: "LocalStack 4.14.0",
             from: "pip, 120 packages, 500 MB on disk",
-            name: format!("localstack-4.14.0-py3.{}", base.minor),
+            name: "localstack-4.14.0".to_owned(),
             pins: REQUIREMENTS,
             proof: "bin/python",
         };
         let folder = install(&cache()?, &recipe, |new| {
             let log = new.join("install.log");
-            let mut make = leashed(&base.path);
+            let mut make = leashed(&base);
             install::step("python -m venv", make.args(["-m", "venv", "."]).current_dir(new), &log)?;
             fs::write(new.join("requirements.txt"), REQUIREMENTS).map_err(PartError::file(new))?;
             let mut fetch = leashed(new.join("bin/python"));

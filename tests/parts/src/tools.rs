@@ -63,30 +63,19 @@ pub fn openssl() -> Result<PathBuf, PartError> {
     })
 }
 
-/// A Python that LocalStack runs on, 3.13 before 3.12, with what makes an environment: from the path, else from pyenv.
+/// A Python 3.13 with what makes an environment: from the path, else from pyenv. The program itself, not one that looks
+/// for it. LocalStack 4.14.0 imports what 3.12 does not have.
 ///
 /// # Errors
 /// When there is none.
-pub fn python() -> Result<Python, PartError> {
-    let mut candidates: Vec<OsString> = ["python3.13", "python3.12", "python3"].map(OsString::from).into();
-    candidates.extend(pyenv_pythons());
-    let mut found: Vec<Python> = candidates.into_iter().filter_map(ask_python).collect();
-    found.sort_by_key(|python| std::cmp::Reverse(python.minor));
-    found.into_iter().next().ok_or(PartError::Missing {
-        what: "Python 3.12 or 3.13 with venv",
-        why: "LocalStack runs on these two",
-        how: "Debian 13: apt-get install python3-venv; Ubuntu 24.04: apt-get install python3-venv; \
-              elsewhere: pyenv install 3.13; macOS: brew install python@3.13",
+pub fn python() -> Result<PathBuf, PartError> {
+    let on_path = ["python3.13", "python3"].map(OsString::from);
+    on_path.into_iter().chain(pyenv_pythons()).find_map(ask_python).ok_or(PartError::Missing {
+        what: "Python 3.13 with venv",
+        why: "LocalStack runs on it",
+        how: "Debian 13: apt-get install python3-venv; Fedora: dnf install python3.13; elsewhere: pyenv install 3.13; \
+              macOS: brew install python@3.13",
     })
-}
-
-/// A Python 3 that can make environments.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Python {
-    /// The program itself, not one that looks for it.
-    pub path: PathBuf,
-    /// The number behind `3.`: 12 or 13.
-    pub minor: u32,
 }
 
 fn pyenv_pythons() -> Vec<OsString> {
@@ -96,19 +85,14 @@ fn pyenv_pythons() -> Vec<OsString> {
         return Vec::new();
     };
     let versions = versions.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    let wanted = versions.filter(|path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("3.13") || name.starts_with("3.12")
-    });
+    let wanted = versions.filter(|path| path.file_name().unwrap_or_default().to_string_lossy().starts_with("3.13"));
     wanted.map(|path| path.join("bin/python").into_os_string()).collect()
 }
 
-fn ask_python(candidate: OsString) -> Option<Python> {
-    let question = "import ensurepip, sys, venv; print(sys.version_info.minor, sys.executable)";
+fn ask_python(candidate: OsString) -> Option<PathBuf> {
+    let question = "import ensurepip, sys, venv; print(*sys.version_info[:2], sys.executable)";
     let said = said(Command::new(candidate).args(["-c", question]))?;
-    let (minor, path) = said.lines().next()?.split_once(' ')?;
-    let minor = minor.parse().ok().filter(|minor| [12, 13].contains(minor))?;
-    Some(Python { path: PathBuf::from(path), minor })
+    said.lines().next()?.strip_prefix("3 13 ").map(PathBuf::from)
 }
 
 /// What a command said, both outputs, where it exits with 0.

@@ -50,9 +50,10 @@ group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 # A topic is trimmed when a test says so, not while it looks.
 log.retention.hours=168
-# After a kill the node waits until it has forgotten its former self: 9 s by default.
-broker.session.timeout.ms=3000
-broker.heartbeat.interval.ms=500
+# After a kill the node may have to wait until it has forgotten its former self: 9 s by default. Shorter than this, a
+# busy machine would take a node for dead that is only slow.
+broker.session.timeout.ms=6000
+broker.heartbeat.interval.ms=1000
 ";
 
 /// The whole file.
