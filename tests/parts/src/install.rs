@@ -2,12 +2,15 @@
 //!
 //! A part's folder is named by its version and by what pins its files, so a changed pin makes a new folder. The cache may be
 //! deleted at any time while nothing runs from it.
-//! Never: a file outside the cache, a half-made folder under a part's name.
+//! Never: a file of an installation outside the cache, a half-made folder under a part's name.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use tempfile::TempDir;
 
 use crate::PartError;
 use crate::leash::Leashed;
@@ -82,6 +85,13 @@ pub(crate) fn install(
     fs::rename(&new, &folder).map_err(PartError::file(&folder))?;
     eprintln!("installed {}", recipe.what);
     Ok(folder)
+}
+
+/// A temporary folder for a server's settings, data and log; nobody else may look, for there may be a password in it.
+pub(crate) fn temporary(prefix: &str) -> Result<TempDir, PartError> {
+    let parent = std::env::temp_dir();
+    let made = tempfile::Builder::new().prefix(prefix).permissions(Permissions::from_mode(0o700)).tempdir_in(&parent);
+    made.map_err(PartError::file(&parent))
 }
 
 /// Held until it is dropped, or until this process ends in whatever way.
@@ -190,6 +200,12 @@ mod tests {
         assert!(folder.join("it").exists());
         let left = fs::read_dir(cache.path()).unwrap().count();
         assert_eq!(left, 2, "the folder and its lock");
+    }
+
+    #[test]
+    fn nobody_else_looks_into_a_servers_folder() {
+        let folder = temporary("forebay-test-").unwrap();
+        assert_eq!(folder.path().metadata().unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]

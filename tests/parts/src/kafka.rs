@@ -127,9 +127,7 @@ impl Kafka {
 
     /// Writes its settings and formats its folder, all that is done once.
     fn prepare(options: &KafkaOptions, java: PathBuf, libs: PathBuf) -> Result<Self, PartError> {
-        let parent = std::env::temp_dir();
-        let made = tempfile::Builder::new().prefix("forebay-kafka-").tempdir_in(&parent);
-        let folder = made.map_err(PartError::file(&parent))?;
+        let folder = install::temporary("forebay-kafka-")?;
         let listeners = Listeners::free(options.port)?;
         let secure = if options.secure { Some(Secure::make(folder.path())?) } else { None };
         let kafka = Self {

@@ -17,7 +17,8 @@
 //! # Ok::<(), forebay_parts::PartError>(())
 //! ```
 //!
-//! Every wait has a limit. Never: a server that outlives its starter, a container engine, an address beyond loopback, a
+//! Every wait has a limit. A part may stand in a static that is never dropped: it goes with the process, and its folder too.
+//! Never: a server that outlives its starter, a container engine, an address beyond loopback, a
 //! stand-in that passes for the real thing.
 
 mod error;

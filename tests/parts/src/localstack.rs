@@ -91,9 +91,7 @@ impl LocalStack {
         let mut starts = 0;
         loop {
             starts += 1;
-            let parent = std::env::temp_dir();
-            let made = tempfile::Builder::new().prefix("forebay-localstack-").tempdir_in(&parent);
-            let folder = made.map_err(PartError::file(&parent))?;
+            let folder = install::temporary("forebay-localstack-")?;
             let port = ports::free(1, options.port)?.first().copied().ok_or(PartError::NoPort { tried: 1 })?;
             let endpoint = format!("http://127.0.0.1:{port}");
             let mut new = Self { python: python.clone(), port, endpoint, running: None, folder };
