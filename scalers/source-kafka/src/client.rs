@@ -11,6 +11,9 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
 use std::time::{Duration, Instant};
 
+/// Why a connection was refused is known by then.
+const REASON_WITHIN: Duration = Duration::from_millis(500);
+
 /// A topic's answer to a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
@@ -44,16 +47,24 @@ impl Client {
         }
     }
 
-    /// What is wrong, in words. Prefers what the client said last to a bare time-out.
+    /// What is wrong, in words. Prefers what the client says to a bare time-out.
     pub(crate) fn why(&self, error: &rdkafka::error::KafkaError) -> String {
-        self.serve();
         let code = code_of(error);
-        let said = self.consumer.context().said.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        match said {
-            Some((why, words)) if matches!(code, Code::OperationTimedOut | Code::BrokerTransportFailure) => {
-                explain(why, &words, &self.brokers)
+        if !matches!(code, Code::OperationTimedOut | Code::BrokerTransportFailure) {
+            return explain(code, "", &self.brokers);
+        }
+        // The reason of a refused connection comes a moment after the refusal.
+        let end = Instant::now() + REASON_WITHIN;
+        loop {
+            drop(self.consumer.poll(Duration::from_millis(10)));
+            let said = self.consumer.context().said.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+            match said {
+                Some((why, words)) if why != Code::AllBrokersDown || Instant::now() >= end => {
+                    return explain(why, &words, &self.brokers);
+                }
+                None if Instant::now() >= end => return explain(code, "", &self.brokers),
+                _ => {}
             }
-            _ => explain(code, "", &self.brokers),
         }
     }
 
@@ -67,6 +78,8 @@ impl Client {
     /// Whether a topic is there, and with which partitions.
     pub(crate) fn topic(&self, topic: &str, limit: Duration) -> Result<Topic, String> {
         let answer = self.consumer.fetch_metadata(Some(topic), limit).map_err(|e| self.why(&e))?;
+        // What was wrong before no longer is.
+        *self.consumer.context().said.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
         let Some(found) = answer.topics().iter().find(|one| one.name() == topic) else {
             return Ok(Topic::Missing);
         };

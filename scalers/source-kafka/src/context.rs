@@ -57,7 +57,9 @@ impl ClientContext for Context {
         let code = crate::error::code_of(&error);
         match code {
             // Told of one connection; others may do. All brokers down is told as such.
-            Code::BrokerTransportFailure | Code::OperationTimedOut => tracing::debug!(%error, reason, "a connection broke"),
+            Code::BrokerTransportFailure | Code::OperationTimedOut => {
+                tracing::debug!(%error, reason, "a connection broke")
+            }
             // The reader and the watch find these themselves.
             Code::PartitionEOF | Code::AutoOffsetReset | Code::UnknownTopicOrPartition | Code::UnknownTopic => {
                 tracing::debug!(%error, reason, "a partition's error");

@@ -56,7 +56,9 @@ pub(crate) fn explain(code: Code, said: &str, brokers: &str) -> String {
         ),
         Code::Resolve => format!("a broker's name is not known ({said}): check `brokers` ({brokers}) and the DNS"),
         Code::AllBrokersDown | Code::BrokerTransportFailure | Code::OperationTimedOut | Code::RequestTimedOut => {
-            format!("no answer from {brokers} ({said}): check that the brokers run, and their address, port and protocol")
+            format!(
+                "no answer from {brokers} ({said}): check that the brokers run, and their address, port and protocol"
+            )
         }
         Code::TopicAuthorizationFailed => {
             format!("no right to a topic ({said}): grant the user Describe and Read (Write for a sink) on it")

@@ -21,11 +21,13 @@ mod settings;
 mod shared;
 mod sink;
 mod source;
+#[cfg(test)]
+mod tests;
 mod wait;
 mod watch;
 
 pub use error::KafkaError;
-//PROBE
+pub use probe::probe;
 pub use settings::{Protocol, Security, Settings};
-//SINK
+pub use sink::KafkaSink;
 pub use source::Kafka;

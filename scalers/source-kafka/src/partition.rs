@@ -184,7 +184,8 @@ impl Partition {
     /// Hands in as many letters as the slot has room for.
     pub(crate) fn hand_in(&mut self, mut slot: Slot, desk: &Desk) -> Result<(), Closed> {
         let count = slot.letters().min(self.letters.len());
-        let (Some(last), Some(mark)) = (self.letters.get(count.wrapping_sub(1)), self.marks.get(count.wrapping_sub(1))) else {
+        let (Some(last), Some(mark)) = (self.letters.get(count.wrapping_sub(1)), self.marks.get(count.wrapping_sub(1)))
+        else {
             return Ok(());
         };
         let (next, mark) = (last.offset + 1, *mark);

@@ -74,7 +74,8 @@ impl Reader {
         // `debug` needs it; lines of that level leave as trace events.
         config.set_log_level(rdkafka::config::RDKafkaLogLevel::Debug);
         let context = Context { shared: Arc::clone(&shared), brokers: settings.brokers.clone() };
-        let consumer: BaseConsumer<Context> = config.create_with_context(context).map_err(|e| KafkaError::client(&e))?;
+        let consumer: BaseConsumer<Context> =
+            config.create_with_context(context).map_err(|e| KafkaError::client(&e))?;
         let topics: Vec<&str> = settings.topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(|e| KafkaError::client(&e))?;
         let now = Instant::now();
@@ -183,7 +184,8 @@ impl Reader {
 
     /// Gives librdkafka the whole list, each partition at our offset.
     fn reassign(&mut self) -> Result<(), End> {
-        let failed = |error| End::Failed(format!("partitions could not be assigned ({error}); the consumer is made anew"));
+        let failed =
+            |error| End::Failed(format!("partitions could not be assigned ({error}); the consumer is made anew"));
         let mut list = TopicPartitionList::new();
         for one in self.inside.partitions.values().filter(|one| !matches!(one.state, State::Unplaced { .. })) {
             let offset = Offset::Offset(i64::try_from(one.at).unwrap_or(i64::MAX));
@@ -211,6 +213,8 @@ impl Reader {
             match self.consumer.poll(wait) {
                 None => return,
                 Some(Err(error)) => return self.trouble(&error),
+                #[cfg(test)]
+                Some(Ok(_)) if self.inside.shared.frozen.load(Ordering::Relaxed) => return,
                 // Of before the change, maybe: all is asked for again with the new list.
                 Some(Ok(_)) if self.inside.shared.is_dirty() => {
                     self.reassign = true;

@@ -201,7 +201,10 @@ impl Settings {
         if security.protocol.has_sasl() {
             let needed = |name: &str, value: &Option<String>| match value {
                 Some(value) if !value.is_empty() => Ok(value.clone()),
-                _ => Err(KafkaError::setting(name, "is needed with a SASL protocol; write it, or choose ssl or plaintext")),
+                _ => Err(KafkaError::setting(
+                    name,
+                    "is needed with a SASL protocol; write it, or choose ssl or plaintext",
+                )),
             };
             let mechanism = needed("mechanism", &security.mechanism)?;
             if !["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"].contains(&mechanism.as_str()) {
@@ -349,7 +352,8 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_work_say_what_to_write() {
-        let cases: [(fn(&mut Settings), &str); 7] = [
+        type Spoil = fn(&mut Settings);
+        let cases: [(Spoil, &str); 7] = [
             (|s| s.brokers.clear(), "brokers"),
             (|s| s.topics.clear(), "at least one"),
             (|s| s.topics.push("jobs".to_owned()), "there twice"),

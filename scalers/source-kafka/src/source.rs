@@ -114,7 +114,11 @@ impl Drop for Kafka {
     fn drop(&mut self) {
         self.tell_to_stop();
         // Nobody waits, but nothing is handed in from now on.
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).abandoned.store(self.supervisor.is_some(), Ordering::Release);
+        self.current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .abandoned
+            .store(self.supervisor.is_some(), Ordering::Release);
     }
 }
 
@@ -242,7 +246,9 @@ fn again(why: String) -> Next {
 }
 
 fn panicked() -> End {
-    End::Failed("the reader panicked; it is started again. Its message is on standard error: please report it".to_owned())
+    End::Failed(
+        "the reader panicked; it is started again. Its message is on standard error: please report it".to_owned(),
+    )
 }
 
 /// Tells the supervisor how a reader ended, whichever way its thread ends.

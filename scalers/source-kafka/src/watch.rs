@@ -182,7 +182,10 @@ impl Watch {
         let ours = {
             let views = shared.views();
             let is_ours = |channel: usize, number: &i32| views.contains_key(&(channel, *number));
-            self.seen.iter().map(|(channel, numbers)| numbers.iter().filter(|n| is_ours(*channel, n)).count()).sum::<usize>()
+            self.seen
+                .iter()
+                .map(|(channel, numbers)| numbers.iter().filter(|n| is_ours(*channel, n)).count())
+                .sum::<usize>()
         };
         if ours == all {
             self.unread = None;
