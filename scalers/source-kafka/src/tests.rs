@@ -1,0 +1,164 @@
+//! The source against brokers in this process: what needs a hook into the reader, or an error that a real broker will not give.
+//!
+//! Never: what a real broker can show; that is in tests/kafka.
+
+#[path = "../tests/kafka/controller.rs"]
+mod controller;
+
+use crate::{Kafka, Settings};
+use controller::{Controller, wait_until};
+use forebay_source::{Backlog, Condition, Health, Source};
+use rdkafka::ClientConfig;
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+type Cluster = MockCluster<'static, DefaultProducerContext>;
+
+fn cluster() -> Cluster {
+    let cluster = MockCluster::new(1).expect("brokers in this process");
+    cluster.create_topic("jobs", 2, 1).expect("a topic");
+    cluster
+}
+
+fn settings(cluster: &Cluster) -> Settings {
+    Settings {
+        brokers: cluster.bootstrap_servers(),
+        topics: vec!["jobs".to_owned()],
+        stall: Duration::from_millis(600),
+        watch: Duration::from_millis(200),
+        ..Settings::default()
+    }
+}
+
+fn send(cluster: &Cluster, bodies: std::ops::Range<usize>) {
+    let producer: BaseProducer =
+        ClientConfig::new().set("bootstrap.servers", cluster.bootstrap_servers()).create().expect("a producer");
+    for n in bodies {
+        let body = format!("{n:06}");
+        let record = BaseRecord::<str, str>::to("jobs").payload(&body).partition(i32::from(n % 2 == 1));
+        producer.send(record).expect("queued");
+    }
+    producer.flush(Duration::from_secs(10)).expect("sent");
+}
+
+fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
+    range.map(|n| format!("{n:06}")).collect()
+}
+
+fn wait_for(health: &Health, condition: &Condition) {
+    wait_until(&format!("{condition:?}"), || {
+        let seen = health.seen();
+        (seen.condition == *condition).then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
+}
+
+#[test]
+fn letters_come_with_their_offsets_and_the_backlog_goes_to_zero() {
+    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
+    let source = Kafka::start(settings(&cluster), controller.desk.clone(), health.clone()).expect("started");
+    send(&cluster, 0..1_000);
+    controller.wait_for(1_000);
+    let journal = controller.journal.lock().unwrap();
+    assert_eq!(journal.all(), numbers(0..1_000));
+    let offsets: Vec<u64> = journal.letters["kafka:jobs/1/0"].iter().map(|letter| letter.offset).collect();
+    assert_eq!(offsets, (0..500).collect::<Vec<_>>());
+    drop(journal);
+    wait_until("no backlog", || {
+        let seen = health.seen();
+        let none = ["jobs/0", "jobs/1"].map(|one| seen.backlog.get(one) == Some(&Backlog::Known(0)));
+        (none == [true, true]).then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
+    wait_for(&health, &Condition::Working);
+    Box::new(source).stop();
+    assert_eq!(health.seen().condition, Condition::Stopped);
+    assert_eq!(health.seen().restarts, 0);
+}
+
+#[test]
+fn a_consumer_that_stands_still_is_made_anew() {
+    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
+    let source = Kafka::start(settings(&cluster), controller.desk.clone(), health.clone()).expect("started");
+    send(&cluster, 0..100);
+    controller.wait_for(100);
+    source.shared().frozen.store(true, Ordering::Relaxed);
+    send(&cluster, 100..300);
+    controller.wait_for(300);
+    assert_eq!(controller.journal.lock().unwrap().all(), numbers(0..300));
+    let seen = health.seen();
+    assert!(seen.restarts >= 1, "{seen:?}");
+    assert!(seen.remarks.iter().any(|(_, text)| text.contains("it is made anew")), "{seen:?}");
+    Box::new(source).stop();
+}
+
+#[test]
+fn a_reader_that_panics_is_started_again() {
+    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
+    let source = Kafka::start(settings(&cluster), controller.desk.clone(), health.clone()).expect("started");
+    send(&cluster, 0..100);
+    controller.wait_for(100);
+    source.shared().panics.store(true, Ordering::Relaxed);
+    wait_until("a restart", || {
+        let seen = health.seen();
+        let said = seen.remarks.iter().any(|(_, text)| text.contains("panicked"));
+        (said && seen.restarts == 1).then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
+    send(&cluster, 100..200);
+    controller.wait_for(200);
+    assert_eq!(controller.journal.lock().unwrap().all(), numbers(0..200));
+    assert_eq!(health.seen().restarts, 1);
+    Box::new(source).stop();
+}
+
+#[test]
+fn a_reader_that_is_idle_is_left_alone() {
+    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
+    let source = Kafka::start(settings(&cluster), controller.desk.clone(), health.clone()).expect("started");
+    send(&cluster, 0..10);
+    controller.wait_for(10);
+    // Ten rounds of the watch and three times the stall.
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end {
+        std::thread::park_timeout(Duration::from_millis(100));
+        assert_eq!(health.seen().restarts, 0, "{:?}", health.seen());
+    }
+    send(&cluster, 10..20);
+    controller.wait_for(20);
+    Box::new(source).stop();
+}
+
+#[test]
+fn brokers_that_do_not_answer_are_unknown_and_not_zero_and_a_stop_does_not_wait_for_them() {
+    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
+    let source = Kafka::start(settings(&cluster), controller.desk.clone(), health.clone()).expect("started");
+    send(&cluster, 0..10);
+    controller.wait_for(10);
+    cluster.broker_down(-1).expect("down");
+    wait_until("an unknown backlog", || {
+        let seen = health.seen();
+        let unknown = matches!(seen.backlog.get("jobs/0"), Some(Backlog::Unknown { .. }));
+        let failing =
+            matches!(&seen.condition, Condition::Failing { why } if why.contains("check that the brokers run"));
+        (unknown && failing).then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
+    cluster.broker_up(-1).expect("up");
+    wait_for(&health, &Condition::Working);
+    send(&cluster, 10..20);
+    controller.wait_for(20);
+    cluster.broker_down(-1).expect("down");
+    let began = Instant::now();
+    Box::new(source).stop();
+    assert!(began.elapsed() < Duration::from_secs(10), "stopping took {:?}", began.elapsed());
+}
+
+#[test]
+fn a_controller_that_stops_ends_the_source() {
+    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
+    let source = Kafka::start(settings(&cluster), controller.desk.clone(), health.clone()).expect("started");
+    send(&cluster, 0..10);
+    controller.wait_for(10);
+    drop(controller);
+    wait_for(&health, &Condition::Stopped);
+    Box::new(source).stop();
+}

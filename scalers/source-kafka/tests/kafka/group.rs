@@ -1,0 +1,105 @@
+//! The group: back-pressure keeps the membership, a second start takes over, another member is reported.
+//!
+//! Never: more than one controller to a group without a word about it.
+
+use crate::broker::{create, numbers, send, settings, shared, unique};
+use crate::controller::{Controller, wait_until};
+use forebay_source::{Condition, Durable, Health, Source};
+use forebay_source_kafka::Kafka;
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[test]
+fn without_room_it_waits_within_the_group_and_loses_nothing() {
+    let topic = unique("pressure");
+    create(shared(), &topic, 2);
+    let (durable, journal, health) = (Durable::default(), Arc::default(), Health::default());
+    let controller = Controller::start(500, &durable, &journal);
+    let mut settings = settings(&topic);
+    // One that does not poll is thrown out after this.
+    settings.extra.insert("max.poll.interval.ms".to_owned(), "9000".to_owned());
+    settings.stall = Duration::from_secs(2);
+    let source = Kafka::start(settings, controller.desk.clone(), health.clone()).expect("started");
+    send(shared(), &topic, 2, 0..100);
+    controller.wait_for(100);
+    controller.stick(true);
+    send(shared(), &topic, 2, 100..20_000);
+    let end = Instant::now() + Duration::from_secs(11);
+    wait_until("held back", || {
+        let seen = health.seen();
+        (seen.condition == Condition::HeldBack).then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
+    while Instant::now() < end {
+        assert_eq!(health.seen().condition, Condition::HeldBack);
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    controller.stick(false);
+    controller.wait_for(20_000);
+    assert_eq!(controller.journal.lock().unwrap().all(), numbers(0..20_000));
+    let seen = health.seen();
+    assert_eq!(seen.restarts, 0, "{seen:?}");
+    Box::new(source).stop();
+}
+
+#[test]
+fn a_second_start_with_the_same_journal_takes_over_at_once_and_the_first_says_that_it_was_shut_out() {
+    let topic = unique("fenced");
+    create(shared(), &topic, 2);
+    send(shared(), &topic, 2, 0..100);
+    let (durable, journal) = (Durable::default(), Arc::default());
+    let (first, one) = (Controller::start(1_000, &durable, &journal), Health::default());
+    let zombie = Kafka::start(settings(&topic), first.desk.clone(), one.clone()).expect("started");
+    first.wait_for(100);
+    let (second, two) = (Controller::start(1_000, &durable, &journal), Health::default());
+    let began = Instant::now();
+    let leader = Kafka::start(settings(&topic), second.desk.clone(), two.clone()).expect("started");
+    wait_until("working", || {
+        let seen = two.seen();
+        (seen.condition == Condition::Working).then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
+    assert!(began.elapsed() < Duration::from_secs(6), "less than a session: {:?}", began.elapsed());
+    wait_until("the first to stop", || {
+        let seen = one.seen();
+        let said = seen.remarks.iter().any(|(_, text)| text.contains("another controller with this journal"));
+        (said && seen.condition == Condition::Stopped).then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
+    send(shared(), &topic, 2, 100..200);
+    second.wait_for(200);
+    assert_eq!(second.journal.lock().unwrap().all(), numbers(0..200));
+    assert_eq!(two.seen().restarts, 0);
+    Box::new(leader).stop();
+    Box::new(zombie).stop();
+}
+
+#[test]
+fn another_member_of_the_group_is_reported() {
+    let topic = unique("shared");
+    create(shared(), &topic, 4);
+    let (controller, health) = (Controller::new(), Health::default());
+    let settings = settings(&topic);
+    let stranger: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", shared())
+        .set("group.id", &settings.group)
+        .set("client.id", "stranger")
+        .create()
+        .expect("a consumer");
+    stranger.subscribe(&[&topic]).expect("subscribed");
+    let source = Kafka::start(settings, controller.desk.clone(), health.clone()).expect("started");
+    wait_until("a report", || {
+        drop(stranger.poll(Duration::from_millis(50)));
+        let seen = health.seen();
+        let said = matches!(&seen.condition, Condition::Failing { why }
+            if why.contains("holds 2 of 4 partitions") && why.contains("stranger") && why.contains("its own group"));
+        said.then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
+    drop(stranger);
+    send(shared(), &topic, 4, 0..40);
+    controller.wait_for(40);
+    wait_until("working", || {
+        let seen = health.seen();
+        (seen.condition == Condition::Working).then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
+    Box::new(source).stop();
+}
