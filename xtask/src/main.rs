@@ -1,7 +1,8 @@
 //! Every chore of the project, one subcommand each. `cargo xtask --help` is the map.
 //!
-//! A chore prints each command that it runs, so that a reader can run it alone. No chore installs anything, and none
-//! reaches the network beyond what cargo itself fetches.
+//! A chore prints each command that it runs, so that a reader can run it alone. Two of them install, and say so: `up` the
+//! real servers, pinned, into a cache folder (`$FOREBAY_CACHE/parts`, else `~/.cache/forebay/parts`); `test` the same, and
+//! what apt-get brings where it runs as root. The others reach no network beyond what cargo itself fetches.
 
 mod bench;
 mod command;
@@ -11,6 +12,7 @@ mod schema;
 mod sweep;
 mod test;
 mod tidy;
+mod up;
 mod workspace;
 
 use std::process::ExitCode;
@@ -43,6 +45,8 @@ enum Chore {
     Schema(schema::Args),
     /// Run the benches, or the one that is named
     Bench(bench::Args),
+    /// Start Kafka or LocalStack on this machine and say how Forebay is pointed at it; Ctrl-C ends it
+    Up(up::Args),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Chore::Sweep(args) => sweep::run(&workspace, &args),
         Chore::Schema(args) => schema::run(&workspace, &args),
         Chore::Bench(args) => bench::run(&workspace, &args),
+        Chore::Up(args) => up::run(&args),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,48 +1,213 @@
 //! What the tests need beyond cargo and the network: a short table, each row with a probe and how to get it.
 //!
-//! It names what is missing; it installs nothing.
+//! As root on a system with apt-get it installs what is missing, and prints the command; elsewhere it names it.
+//! Never: `sudo`, or a need that the sections which run do not have.
+
+use std::process::Command;
+
+use forebay_parts::tools;
 
 use crate::Failure;
-use crate::command::answers;
+use crate::command::{answers, run as run_command};
+
+/// What a section builds and starts. Each has the needs of those above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Our own code and its lints.
+    Rust,
+    /// The controller with its sources, and the C and C++ that these bring.
+    Controller,
+    /// Real servers.
+    Parts,
+}
 
 struct Need {
     name: &'static str,
     why: &'static str,
-    /// Succeeds where the thing is there.
-    probe: &'static [&'static str],
+    scope: Scope,
+    probe: Probe,
+    /// Debian's packages that bring it; none where it is not Debian's to bring.
+    debian: &'static [&'static str],
     how: &'static str,
 }
 
-const NEEDS: [Need; 3] = [
+enum Probe {
+    /// Exits with 0 where the thing is there.
+    Command(&'static [&'static str]),
+    /// A program with a version of its own to check; the words say which.
+    Tool(&'static str, fn() -> bool),
+}
+
+impl Probe {
+    fn finds(&self) -> bool {
+        match self {
+            Probe::Command(words) => answers(words),
+            Probe::Tool(_, finds) => finds(),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Probe::Command(words) => words.join(" "),
+            Probe::Tool(words, _) => (*words).to_owned(),
+        }
+    }
+}
+
+const NEEDS: [Need; 10] = [
     Need {
         name: "C compiler (cc)",
         why: "the journal builds its own SQLite",
-        probe: &["cc", "--version"],
+        scope: Scope::Rust,
+        probe: Probe::Command(&["cc", "--version"]),
+        debian: &["gcc", "libc6-dev"],
         how: "Debian, Ubuntu: apt-get install gcc libc6-dev; Fedora: dnf install gcc; macOS: xcode-select --install",
     },
     Need {
         name: "rustfmt",
         why: "tidy checks the format",
-        probe: &["cargo", "fmt", "--version"],
+        scope: Scope::Rust,
+        probe: Probe::Command(&["cargo", "fmt", "--version"]),
+        debian: &[],
         how: "rustup component add rustfmt",
     },
     Need {
         name: "clippy",
         why: "it holds the purity rules",
-        probe: &["cargo", "clippy", "--version"],
+        scope: Scope::Rust,
+        probe: Probe::Command(&["cargo", "clippy", "--version"]),
+        debian: &[],
         how: "rustup component add clippy",
+    },
+    Need {
+        name: "C++ compiler (c++)",
+        why: "the Kafka source builds its own librdkafka",
+        scope: Scope::Controller,
+        probe: Probe::Command(&["c++", "--version"]),
+        debian: &["g++"],
+        how: "Debian, Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install",
+    },
+    Need {
+        name: "make",
+        why: "librdkafka's build is a makefile",
+        scope: Scope::Controller,
+        probe: Probe::Command(&["make", "--version"]),
+        debian: &["make"],
+        how: "Debian, Ubuntu: apt-get install make; Fedora: dnf install make; macOS: xcode-select --install",
+    },
+    Need {
+        name: "OpenSSL's headers",
+        why: "librdkafka speaks TLS with them",
+        scope: Scope::Controller,
+        probe: Probe::Command(&["pkg-config", "--exists", "openssl"]),
+        debian: &["libssl-dev", "pkg-config"],
+        how: "Debian, Ubuntu: apt-get install libssl-dev pkg-config; Fedora: dnf install openssl-devel pkgconf; \
+              macOS: brew install openssl pkgconf",
+    },
+    Need {
+        name: "OpenSSL (openssl)",
+        why: "it makes the certificates that Kafka's TLS is tested with",
+        scope: Scope::Parts,
+        probe: Probe::Tool("openssl version", || tools::openssl().is_ok()),
+        debian: &["openssl"],
+        how: "Debian, Ubuntu: apt-get install openssl; Fedora: dnf install openssl; macOS: brew install openssl",
+    },
+    Need {
+        name: "Java 17 or newer",
+        why: "Kafka runs on it",
+        scope: Scope::Parts,
+        probe: Probe::Tool("java -version", || tools::java().is_ok()),
+        debian: &["default-jre-headless"],
+        how: "Debian, Ubuntu: apt-get install default-jre-headless; Fedora: dnf install java-21-openjdk-headless; \
+              macOS: brew install openjdk, and set JAVA_HOME",
+    },
+    Need {
+        name: "Maven",
+        why: "it fetches Kafka's files",
+        scope: Scope::Parts,
+        probe: Probe::Tool("mvn --version", || tools::maven().is_ok()),
+        debian: &["maven"],
+        how: "Debian, Ubuntu: apt-get install maven; Fedora: dnf install maven; macOS: brew install maven",
+    },
+    Need {
+        name: "Python 3.13",
+        why: "LocalStack runs on it",
+        scope: Scope::Parts,
+        probe: Probe::Tool("python3.13, on the path or in pyenv", || tools::python().is_ok()),
+        // Where Debian's own is another version, this changes nothing and the words below say what does.
+        debian: &["python3-venv"],
+        how: "Debian 13: apt-get install python3-venv; Fedora: dnf install python3.13; elsewhere: pyenv install 3.13; \
+              macOS: brew install python@3.13",
     },
 ];
 
-/// Probes each need. Fails with every one that is missing, why it is needed, and how to get it.
-pub fn check() -> Result<(), Failure> {
-    let mut missing = String::new();
-    for need in &NEEDS {
-        let there = answers(need.probe);
-        eprintln!("need: {} ({}): {}", need.name, need.probe.join(" "), if there { "there" } else { "missing" });
-        if !there {
-            missing.push_str(&format!("\n  {}: {}\n    get it: {}", need.name, need.why, need.how));
+/// Probes each need of the scope and installs what it can. Fails with every one that is missing then, why it is needed,
+/// and how to get it.
+pub fn check(scope: Scope) -> Result<(), Failure> {
+    let mut missing: Vec<&Need> = NEEDS.iter().filter(|need| need.scope <= scope && !is_there(need)).collect();
+    let packages = packages(&missing);
+    if !packages.is_empty() && may_install() {
+        if let Err(error) = install(&packages) {
+            // What is still missing is told below, with how to get it.
+            eprintln!("{}", error.message);
+        }
+        missing.retain(|need| !is_there(need));
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let rows = missing.iter().map(|need| format!("\n  {}: {}\n    get it: {}", need.name, need.why, need.how));
+    Err(Failure::new(format!("the tests need what is not here:{}", rows.collect::<String>())))
+}
+
+fn is_there(need: &Need) -> bool {
+    let there = need.probe.finds();
+    eprintln!("need: {} ({}): {}", need.name, need.probe.words(), if there { "there" } else { "missing" });
+    there
+}
+
+fn packages(missing: &[&Need]) -> Vec<&'static str> {
+    missing.iter().flat_map(|need| need.debian.iter().copied()).collect()
+}
+
+/// Only where nobody has to be asked: root, and apt-get there.
+fn may_install() -> bool {
+    answers(&["apt-get", "--version"]) && answers(&["sh", "-c", "test \"$(id -u)\" = 0"])
+}
+
+fn install(packages: &[&str]) -> Result<(), Failure> {
+    run_command(Command::new("apt-get").arg("update"))?;
+    let mut install = Command::new("apt-get");
+    // Nobody is there to answer what a package asks.
+    install.env("DEBIAN_FRONTEND", "noninteractive").args(["install", "-y", "--no-install-recommends"]);
+    run_command(install.args(packages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_has_the_needs_of_those_above_it() {
+        let named = |scope| NEEDS.iter().filter(|need| need.scope <= scope).map(|need| need.name).collect::<Vec<_>>();
+        assert_eq!(named(Scope::Rust), ["C compiler (cc)", "rustfmt", "clippy"]);
+        assert!(named(Scope::Controller).contains(&"make") && !named(Scope::Controller).contains(&"Maven"));
+        assert_eq!(named(Scope::Parts).len(), NEEDS.len());
+    }
+
+    #[test]
+    fn what_debian_brings_is_asked_for_at_once() {
+        let all: Vec<&Need> = NEEDS.iter().collect();
+        assert!(packages(&all).contains(&"libssl-dev") && packages(&all).contains(&"maven"));
+        let rustup: Vec<&Need> = NEEDS.iter().filter(|need| need.name == "clippy").collect();
+        assert!(packages(&rustup).is_empty(), "rustup's are not Debian's to bring");
+    }
+
+    #[test]
+    fn each_need_says_how_to_get_it() {
+        for need in &NEEDS {
+            assert!(need.debian.iter().all(|package| need.how.contains(package)), "{}", need.name);
+            assert!(!need.how.is_empty() && !need.why.is_empty(), "{}", need.name);
         }
     }
-    if missing.is_empty() { Ok(()) } else { Err(Failure::new(format!("the tests need what is not here:{missing}"))) }
 }

@@ -12,10 +12,12 @@
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use forebay_parts::{Kafka, LocalStack};
 
 use crate::command::{cargo, quoted, run as run_command, run_reading};
+use crate::needs::{self, Scope};
 use crate::workspace::Workspace;
-use crate::{Failure, needs, schema, sweep, tidy};
+use crate::{Failure, schema, sweep, tidy};
 
 /// Enough seeds to catch a broken recovery within a minute; `cargo xtask sweep --seeds 2000` is the long run.
 const SWEEP_SEEDS: u64 = 100;
@@ -66,6 +68,15 @@ impl Which {
         !matches!(self, Which::Clippy | Which::Schema | Which::Sweep)
     }
 
+    /// What it builds and starts.
+    fn scope(self) -> Scope {
+        match self {
+            Which::Tidy | Which::Engine | Which::Sim | Which::Sweep => Scope::Rust,
+            Which::Clippy | Which::Controller | Which::Schema => Scope::Controller,
+            Which::All | Which::Integration => Scope::Parts,
+        }
+    }
+
     fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
@@ -74,7 +85,7 @@ impl Which {
 /// Runs the section, or all of them in order.
 pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     let start = Instant::now();
-    if let Err(error) = needs::check() {
+    if let Err(error) = needs::check(args.section.scope()) {
         eprintln!("\n{}", error.message);
         let tally = Tally { failed: 1, ..Tally::default() };
         let needs = Done { name: "needs".to_owned(), tests: false, tally, took: start.elapsed(), failed: true };
@@ -126,6 +137,10 @@ fn run_section(workspace: &Workspace, section: Which, extra: &[String], tally: &
         Which::Controller => test_package(workspace, "forebay", extra, tally),
         Which::Integration => {
             run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay"]))?;
+            // Here, where it is seen: a test's own output is not, and its time would count as the test's.
+            Kafka::install().and_then(|_| LocalStack::install()).map_err(|e| Failure::new(e.to_string()))?;
+            test_package(workspace, "forebay-parts", extra, tally)?;
+            test_package(workspace, "forebay-source-sqs", extra, tally)?;
             test_package(workspace, "forebay-integration", extra, tally)
         }
         Which::Schema => schema::run(workspace, &schema::Args { check: true }),

@@ -4,21 +4,14 @@ use crate::support::{Admin, bodies, durable, settings, start, texts, until};
 use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName};
 use forebay_source::{Backlog, Condition, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-
-/// One for all tests: each has queues of its own.
-pub fn endpoint() -> &'static str {
-    static ONE: OnceLock<String> = OnceLock::new();
-    ONE.get_or_init(|| std::env::var("FOREBAY_SQS_ENDPOINT").expect("an endpoint"))
-}
 
 #[test]
 fn every_message_is_handed_in_once_and_deleted_after_its_receipt() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("once", &[]);
     admin.send(&url, &texts("m", 40));
-    let mut running = start(settings(endpoint(), &["once"]), 100);
+    let mut running = start(settings(admin.endpoint(), &["once"]), 100);
     let mut waiting = Vec::new();
     let mut seen = BTreeMap::new();
     while seen.len() < 40 {
@@ -46,10 +39,10 @@ fn every_message_is_handed_in_once_and_deleted_after_its_receipt() {
 
 #[test]
 fn after_a_crash_before_the_delete_the_same_id_comes_again() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("crash", &[(QueueAttributeName::VisibilityTimeout, "2")]);
     admin.send(&url, &texts("m", 3));
-    let mut first = start(settings(endpoint(), &["crash"]), 100);
+    let mut first = start(settings(admin.endpoint(), &["crash"]), 100);
     let mut before = BTreeSet::new();
     let mut held = Vec::new();
     while before.len() < 3 {
@@ -58,7 +51,7 @@ fn after_a_crash_before_the_delete_the_same_id_comes_again() {
         held.push(posted);
     }
     first.crash();
-    let mut second = start(settings(endpoint(), &["crash"]), 100);
+    let mut second = start(settings(admin.endpoint(), &["crash"]), 100);
     let again: BTreeSet<_> = second.take(3).into_iter().collect();
     assert_eq!(again, before, "by their ids they are known");
     until("deleted now", || admin.count(&url) == (0, 0));
@@ -66,10 +59,10 @@ fn after_a_crash_before_the_delete_the_same_id_comes_again() {
 
 #[test]
 fn what_waits_longer_than_the_visibility_timeout_is_not_received_twice() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let (url, dead) = admin.create_with_dead_letters("patient", 1, 2);
     admin.send(&url, &texts("m", 5));
-    let mut running = start(settings(endpoint(), &["patient"]), 40);
+    let mut running = start(settings(admin.endpoint(), &["patient"]), 40);
     let mut held = Vec::new();
     while held.iter().map(|posted: &forebay_source::Posted| posted.parcel.letters.len()).sum::<usize>() < 5 {
         held.push(running.next());
@@ -85,10 +78,10 @@ fn what_waits_longer_than_the_visibility_timeout_is_not_received_twice() {
 
 #[test]
 fn at_its_end_a_source_gives_back_what_is_not_durable() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let (url, dead) = admin.create_with_dead_letters("back", 9, 600);
     admin.send(&url, &texts("m", 10));
-    let mut running = start(settings(endpoint(), &["back"]), 100);
+    let mut running = start(settings(admin.endpoint(), &["back"]), 100);
     let mut held = Vec::new();
     while held.iter().map(|posted: &forebay_source::Posted| posted.parcel.letters.len()).sum::<usize>() < 10 {
         held.push(running.next());
@@ -106,12 +99,12 @@ fn at_its_end_a_source_gives_back_what_is_not_durable() {
 
 #[test]
 fn a_fifo_queue_keeps_the_order_of_each_group() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("order.fifo", &[]);
     let messages: Vec<_> =
         (0..60).map(|n| (format!("{}-{:02}", n % 3, n / 3), Some(format!("group-{}", n % 3)))).collect();
     admin.send(&url, &messages);
-    let mut running = start(settings(endpoint(), &["order.fifo"]), 100);
+    let mut running = start(settings(admin.endpoint(), &["order.fifo"]), 100);
     let taken: Vec<String> = running.take(60).into_iter().map(|(body, _)| body).collect();
     for group in 0..3 {
         let prefix = format!("{group}-");
@@ -124,9 +117,9 @@ fn a_fifo_queue_keeps_the_order_of_each_group() {
 
 #[test]
 fn a_queue_that_is_deleted_and_made_again_is_found_again() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("reborn", &[]);
-    let mut running = start(settings(endpoint(), &["reborn"]), 100);
+    let mut running = start(settings(admin.endpoint(), &["reborn"]), 100);
     admin.send(&url, &texts("old", 1));
     assert_eq!(running.take(1)[0].0, "old-0");
     admin.runtime.block_on(admin.client.delete_queue().queue_url(&url).send()).expect("deleted");
@@ -145,7 +138,7 @@ fn a_queue_that_is_deleted_and_made_again_is_found_again() {
 
 #[test]
 fn events_in_binary_mode_come_with_their_attributes() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("binary", &[]);
     let mut call = admin.client.send_message().queue_url(&url).message_body("{\"queue\":\"a\"}");
     for (name, value) in
@@ -155,7 +148,7 @@ fn events_in_binary_mode_come_with_their_attributes() {
         call = call.message_attributes(name, value);
     }
     admin.runtime.block_on(call.send()).expect("sent");
-    let mut running = start(settings(endpoint(), &["binary"]), 100);
+    let mut running = start(settings(admin.endpoint(), &["binary"]), 100);
     let posted = running.next();
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let wanted = [pair("ce_id", "7"), pair("ce_type", "job.submitted"), pair("content-type", "application/json")];
@@ -165,13 +158,13 @@ fn events_in_binary_mode_come_with_their_attributes() {
 
 #[test]
 fn each_queue_is_a_channel_and_room_is_never_exceeded() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let urls = [admin.create("one", &[]), admin.create("two", &[])];
     for (url, name) in urls.iter().zip(["one", "two"]) {
         admin.send(url, &texts(name, 30));
     }
     // Two receivers a queue need room for 40 to poll at once; here only one of them has room at a time.
-    let mut running = start(settings(endpoint(), &["one", &urls[1]]), 15);
+    let mut running = start(settings(admin.endpoint(), &["one", &urls[1]]), 15);
     let mut taken = [0, 0];
     while taken != [30, 30] {
         let posted = running.next();
@@ -187,10 +180,10 @@ fn each_queue_is_a_channel_and_room_is_never_exceeded() {
 
 #[test]
 fn without_room_nothing_is_received() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("full", &[]);
     admin.send(&url, &texts("m", 5));
-    let mut running = start(settings(endpoint(), &["full"]), 9);
+    let mut running = start(settings(admin.endpoint(), &["full"]), 9);
     running.says("it is held back", |condition| *condition == Condition::HeldBack);
     assert_eq!(admin.count(&url), (5, 0), "still where they were");
     until("the backlog says so", || running.health.seen().backlog.get("full") == Some(&Backlog::Known(5)));
@@ -201,10 +194,10 @@ fn without_room_nothing_is_received() {
 
 #[test]
 fn the_doctor_sees_queues_as_they_are() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     admin.create_with_dead_letters("frail", 2, 5);
     admin.create("sound.fifo", &[(QueueAttributeName::VisibilityTimeout, "60")]);
-    let settings = settings(endpoint(), &["frail", "sound.fifo", "nowhere"]);
+    let settings = settings(admin.endpoint(), &["frail", "sound.fifo", "nowhere"]);
     let began = Instant::now();
     let findings = forebay_source_sqs::probe(&settings, Some("absent-status"), None, admin.runtime.handle());
     assert!(began.elapsed() < Duration::from_secs(20));
@@ -229,10 +222,10 @@ fn the_doctor_sees_queues_as_they_are() {
 
 #[test]
 fn a_controller_that_lets_go_ends_the_source() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("let-go", &[(QueueAttributeName::VisibilityTimeout, "600")]);
     admin.send(&url, &texts("m", 2));
-    let mut running = start(settings(endpoint(), &["let-go"]), 100);
+    let mut running = start(settings(admin.endpoint(), &["let-go"]), 100);
     let posted = running.next();
     drop(posted);
     running.says("it has ended", |condition| *condition == Condition::Stopped);

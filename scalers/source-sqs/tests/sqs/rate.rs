@@ -1,6 +1,5 @@
 //! How fast messages come through LocalStack. Its Python is the bound, not the source: the figure is printed, and a floor checked.
 
-use crate::localstack::endpoint;
 use crate::support::{Admin, settings, start, texts, until};
 use std::time::Instant;
 
@@ -10,11 +9,11 @@ const FLOOR: f64 = 30.0;
 
 #[test]
 fn four_receivers_keep_up() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("rate", &[]);
     admin.send(&url, &texts("m", MESSAGES));
     let began = Instant::now();
-    let mut settings = settings(endpoint(), &["rate"]);
+    let mut settings = settings(admin.endpoint(), &["rate"]);
     settings.receivers = 4;
     let mut running = start(settings, 1000);
     let mut ids: Vec<String> = running.take(MESSAGES).into_iter().map(|(_, id)| id).collect();

@@ -1,6 +1,5 @@
 //! Sending to a real LocalStack.
 
-use crate::localstack::endpoint;
 use crate::support::{Admin, settings};
 use aws_sdk_sqs::types::{MessageSystemAttributeName, QueueAttributeName};
 use forebay_source::{Note, Sink, SinkError};
@@ -12,7 +11,7 @@ pub fn note(number: u64, key: &str, text: &str) -> Note {
 }
 
 fn sink(admin: &Admin, queue: &str) -> SqsSink {
-    SqsSink::new(settings(endpoint(), &[]), queue, admin.runtime.handle().clone()).expect("settings that can be")
+    SqsSink::new(settings(admin.endpoint(), &[]), queue, admin.runtime.handle().clone()).expect("settings that can be")
 }
 
 fn number_of(body: &str) -> u64 {
@@ -22,7 +21,7 @@ fn number_of(body: &str) -> u64 {
 
 #[test]
 fn a_fifo_queue_has_each_note_once_and_in_the_order_of_its_key() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("status.fifo", &[]);
     let notes: Vec<Note> = (1..=30).map(|n| note(n, &format!("tenant/job {}", n % 3), "x")).collect();
     let mut sink = sink(&admin, "status.fifo");
@@ -45,7 +44,7 @@ fn a_fifo_queue_has_each_note_once_and_in_the_order_of_its_key() {
 
 #[test]
 fn batches_of_mixed_sizes_arrive_and_say_what_they_are() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("status", &[]);
     let sizes = [1, 100_000, 200_000, 5, 250_000, 1, 1, 1, 120_000, 120_000, 120_000, 7, 9, 11];
     let notes: Vec<Note> = (1..).zip(sizes).map(|(n, size)| note(n, "a", &"x".repeat(size))).collect();
@@ -64,7 +63,7 @@ fn batches_of_mixed_sizes_arrive_and_say_what_they_are() {
 
 #[test]
 fn a_text_with_odd_characters_arrives_as_it_was() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("odd", &[]);
     let text = "\u{0}\u{1}\u{8}\t\u{b}\u{1f}\u{7f}\u{e9}\u{fffe}\u{ffff}\u{1f600}\u{10ffff}";
     sink(&admin, "odd").send(&[note(1, "a", text)]).expect("sent");
@@ -75,7 +74,7 @@ fn a_text_with_odd_characters_arrives_as_it_was() {
 
 #[test]
 fn what_the_queue_does_not_take_is_told_by_its_number() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let url = admin.create("small", &[(QueueAttributeName::MaximumMessageSize, "2048")]);
     let mut sink = sink(&admin, "small");
     let notes = [note(4, "a", "x"), note(5, "a", &"x".repeat(2048)), note(6, "a", "x")];
@@ -91,7 +90,7 @@ fn what_the_queue_does_not_take_is_told_by_its_number() {
 
 #[test]
 fn a_queue_that_is_not_there_is_waited_for() {
-    let admin = Admin::new(endpoint());
+    let admin = Admin::new();
     let mut sink = sink(&admin, "later");
     let error = sink.send(&[note(1, "a", "x")]).expect_err("not there");
     assert!(matches!(&error, SinkError::Passing { why } if why.contains("make the queue")), "{error}");

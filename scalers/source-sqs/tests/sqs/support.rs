@@ -3,9 +3,10 @@
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName, SendMessageBatchRequestEntry};
+use forebay_parts::{LocalStack, LocalStackOptions};
 use forebay_source::{Condition, Durable, Health, Incoming, Posted, Receipt, Source, desk};
 use forebay_source_sqs::{Keys, Pace, Settings, Sqs};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -123,21 +124,40 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Somebody who may do everything with the queues.
+/// One LocalStack for all tests that run at once, each with queues of its own. The last one ends it: what is in a static would never
+/// remove its folder.
+fn shared() -> Arc<LocalStack> {
+    static RUNNING: Mutex<Weak<LocalStack>> = Mutex::new(Weak::new());
+    // A test that failed in here did not get one; the next may.
+    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    running.upgrade().unwrap_or_else(|| {
+        let new = Arc::new(LocalStack::start(LocalStackOptions::default()).expect("a LocalStack"));
+        *running = Arc::downgrade(&new);
+        new
+    })
+}
+
+/// Somebody who may do everything with the queues of a LocalStack.
 pub struct Admin {
+    localstack: Arc<LocalStack>,
     pub client: Client,
     pub runtime: Runtime,
 }
 
 impl Admin {
-    pub fn new(endpoint: &str) -> Admin {
+    pub fn new() -> Admin {
+        let localstack = shared();
         let config = aws_sdk_sqs::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .http_client(aws_smithy_http_client::Builder::new().build_http())
             .region(Region::new("us-east-1"))
             .credentials_provider(Credentials::new("test", "test", None, None, "test"))
-            .endpoint_url(endpoint);
-        Admin { client: Client::from_conf(config.build()), runtime: runtime() }
+            .endpoint_url(localstack.endpoint());
+        Admin { client: Client::from_conf(config.build()), runtime: runtime(), localstack }
+    }
+
+    pub fn endpoint(&self) -> &str {
+        self.localstack.endpoint()
     }
 
     /// Makes a queue and gives its URL.

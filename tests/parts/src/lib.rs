@@ -1,0 +1,36 @@
+//! The real servers that tests run against: Apache Kafka and LocalStack. Installed once into a cache, started on free
+//! loopback ports, restarted where they were, and ended with whoever started them.
+//!
+//! ```text
+//! pins (pom.xml, requirements.txt) -> install -> cache folder -> start -> a port on 127.0.0.1 -> stop | kill | restart
+//!                                     once, under a lock          a data folder of its own, removed at the end
+//! ```
+//!
+//! ```no_run
+//! use forebay_parts::{Kafka, KafkaOptions};
+//!
+//! let mut kafka = Kafka::start(KafkaOptions::default())?;
+//! kafka.create_topic("jobs", 4)?;
+//! println!("{}", kafka.bootstrap());
+//! kafka.kill()?;
+//! kafka.restart()?; // the same address, and the topic is there
+//! # Ok::<(), forebay_parts::PartError>(())
+//! ```
+//!
+//! Every wait has a limit. Never: a server that outlives its starter, a container engine, an address beyond loopback, a
+//! stand-in that passes for the real thing.
+
+mod error;
+mod install;
+mod kafka;
+mod leash;
+mod localstack;
+mod ports;
+mod random;
+pub mod tools;
+mod wait;
+
+pub use error::PartError;
+pub use install::cache;
+pub use kafka::{Edge, Kafka, KafkaOptions};
+pub use localstack::{LocalStack, LocalStackOptions};

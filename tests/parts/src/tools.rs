@@ -1,0 +1,126 @@
+//! The programs that parts need and that no chore installs into the cache: Java, Maven, Python, OpenSSL.
+//!
+//! Never: a version that was not asked for its number.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::PartError;
+
+/// The Java that Kafka runs on: `$JAVA_HOME`'s, else the one on the path; 17 or newer.
+///
+/// # Errors
+/// When there is none.
+pub fn java() -> Result<PathBuf, PartError> {
+    let home = std::env::var_os("JAVA_HOME").map(|home| PathBuf::from(home).join("bin/java"));
+    let candidates = home.into_iter().chain([PathBuf::from("java")]);
+    let found = candidates.into_iter().find(|java| {
+        let said = said(Command::new(java).arg("-version"));
+        said.as_deref().and_then(java_version).is_some_and(|version| version >= 17)
+    });
+    found.ok_or(PartError::Missing {
+        what: "Java 17 or newer (java)",
+        why: "Kafka runs on it",
+        how: "Debian, Ubuntu: apt-get install default-jre-headless; Fedora: dnf install java-21-openjdk-headless; \
+              macOS: brew install openjdk, and set JAVA_HOME",
+    })
+}
+
+/// The number behind `version "`: `17.0.15` is 17, `1.8.0_392` is 8, `21-ea` is 21.
+fn java_version(said: &str) -> Option<u32> {
+    let (_, rest) = said.split_once("version \"")?;
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
+    match numbers.next()? {
+        1 => numbers.next(),
+        version => Some(version),
+    }
+}
+
+/// Maven, which fetches Kafka's files.
+///
+/// # Errors
+/// When there is none.
+pub fn maven() -> Result<PathBuf, PartError> {
+    let there = said(Command::new("mvn").arg("--version")).is_some();
+    there.then(|| PathBuf::from("mvn")).ok_or(PartError::Missing {
+        what: "Maven (mvn)",
+        why: "it fetches Kafka's files",
+        how: "Debian, Ubuntu: apt-get install maven; Fedora: dnf install maven; macOS: brew install maven",
+    })
+}
+
+/// OpenSSL's command, which makes the certificates of a Kafka that asks for a password.
+///
+/// # Errors
+/// When there is none.
+pub fn openssl() -> Result<PathBuf, PartError> {
+    let there = said(Command::new("openssl").arg("version")).is_some();
+    there.then(|| PathBuf::from("openssl")).ok_or(PartError::Missing {
+        what: "OpenSSL (openssl)",
+        why: "it makes the certificates that Kafka's TLS is tested with",
+        how: "Debian, Ubuntu: apt-get install openssl; Fedora: dnf install openssl; macOS: brew install openssl",
+    })
+}
+
+/// A Python 3.13 with what makes an environment: from the path, else from pyenv. The program itself, not one that looks
+/// for it. LocalStack 4.14.0 imports what 3.12 does not have.
+///
+/// # Errors
+/// When there is none.
+pub fn python() -> Result<PathBuf, PartError> {
+    let on_path = ["python3.13", "python3"].map(OsString::from);
+    on_path.into_iter().chain(pyenv_pythons()).find_map(ask_python).ok_or(PartError::Missing {
+        what: "Python 3.13 with venv",
+        why: "LocalStack runs on it",
+        how: "Debian 13: apt-get install python3-venv; Fedora: dnf install python3.13; elsewhere: pyenv install 3.13; \
+              macOS: brew install python@3.13",
+    })
+}
+
+fn pyenv_pythons() -> Vec<OsString> {
+    let root = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let root = root.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".pyenv")));
+    let Some(versions) = root.and_then(|root| std::fs::read_dir(root.join("versions")).ok()) else {
+        return Vec::new();
+    };
+    let versions = versions.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let wanted = versions.filter(|path| path.file_name().unwrap_or_default().to_string_lossy().starts_with("3.13"));
+    wanted.map(|path| path.join("bin/python").into_os_string()).collect()
+}
+
+fn ask_python(candidate: OsString) -> Option<PathBuf> {
+    let question = "import ensurepip, sys, venv; print(*sys.version_info[:2], sys.executable)";
+    let said = said(Command::new(candidate).args(["-c", question]))?;
+    said.lines().next()?.strip_prefix("3 13 ").map(PathBuf::from)
+}
+
+/// What a command said, both outputs, where it exits with 0.
+fn said(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn java_says_its_version_in_many_ways() {
+        for (said, version) in [
+            ("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK Runtime", Some(17)),
+            ("java version \"1.8.0_392\"", Some(8)),
+            ("Picked up JAVA_TOOL_OPTIONS: -Dx=1\nopenjdk version \"21-ea\"", Some(21)),
+            ("openjdk version \"25\"", Some(25)),
+            ("command not found", None),
+        ] {
+            assert_eq!(java_version(said), version, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_python_that_is_none_is_not_found() {
+        assert_eq!(ask_python("true".into()), None);
+        assert_eq!(ask_python("no-such-python".into()), None);
+    }
+}

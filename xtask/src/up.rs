@@ -1,0 +1,121 @@
+//! Starts one real server in the foreground, for people: Kafka or LocalStack, as the tests have them.
+//!
+//! It says what it installs, where the server listens and how Forebay is pointed at it; Ctrl-C ends it.
+//! Never: a server in the background, or one that listens beyond 127.0.0.1.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use forebay_parts::{Kafka, KafkaOptions, LocalStack, LocalStackOptions, PartError};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::Failure;
+
+/// What `cargo xtask up` takes.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which server
+    #[arg(value_enum)]
+    part: Part,
+    /// Where it listens on 127.0.0.1; a free port where it is not given
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Apache Kafka, one node
+    Kafka,
+    /// SQS, EC2 and S3
+    Localstack,
+}
+
+/// How long Ctrl-C waits at most before it is seen.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Starts the server and holds it until Ctrl-C.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    match args.part {
+        Part::Kafka => {
+            // By hand, a topic that comes into being when it is named saves a command; tests have none that they did not create.
+            let options = KafkaOptions { auto_create_topics: true, port: args.port, ..KafkaOptions::default() };
+            let mut kafka = Kafka::start(options).map_err(failure)?;
+            println!("{}", about_kafka(kafka.bootstrap()));
+            if hold(|| kafka.is_running())? == End::ByItself {
+                return Err(gone("Kafka", &kafka.log_tail()));
+            }
+            kafka.stop().map_err(failure)
+        }
+        Part::Localstack => {
+            let mut localstack = LocalStack::start(LocalStackOptions { port: args.port }).map_err(failure)?;
+            println!("{}", about_localstack(localstack.endpoint()));
+            if hold(|| localstack.is_running())? == End::ByItself {
+                return Err(gone("LocalStack", &localstack.log_tail()));
+            }
+            localstack.stop().map_err(failure)
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Asked,
+    ByItself,
+}
+
+/// Waits for Ctrl-C, or for the server's own end.
+fn hold(mut is_running: impl FnMut() -> bool) -> Result<End, Failure> {
+    let signals = Signals::new([SIGINT, SIGTERM]);
+    let mut signals = signals.map_err(|e| Failure::new(format!("Ctrl-C cannot be waited for: {e}")))?;
+    while signals.pending().next().is_none() {
+        if !is_running() {
+            return Ok(End::ByItself);
+        }
+        std::thread::park_timeout(LOOK);
+    }
+    eprintln!("ending it");
+    Ok(End::Asked)
+}
+
+fn about_kafka(bootstrap: &str) -> String {
+    format!(
+        "\
+Kafka listens at {bootstrap}, without a password; a topic comes into being when it is first named.
+In forebay.yaml:
+
+  kafka:
+    - brokers: {bootstrap}
+      topic: jobs
+
+Ctrl-C ends it, and what it holds is gone."
+    )
+}
+
+fn about_localstack(endpoint: &str) -> String {
+    format!(
+        "\
+LocalStack (SQS, EC2, S3) listens at {endpoint}; any key id and secret will do.
+Make its queues and its bucket:
+
+  AWS_ENDPOINT_URL={endpoint} python3 localstack/seed.py
+
+In forebay.yaml:
+
+  sqs:
+    - queue: {endpoint}/queue/us-east-1/000000000000/jobs
+      endpoint: {endpoint}
+      region: us-east-1
+
+In the environment of `forebay run`: AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
+Ctrl-C ends it, and what it holds is gone. More: localstack/README.md"
+    )
+}
+
+fn gone(part: &str, tail: &str) -> Failure {
+    Failure::new(format!("{part} ended by itself; the last lines of its log:\n{tail}\nstart it again"))
+}
+
+fn failure(error: PartError) -> Failure {
+    Failure::new(error.to_string())
+}
