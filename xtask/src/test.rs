@@ -140,6 +140,7 @@ fn run_section(workspace: &Workspace, section: Which, extra: &[String], tally: &
             // Here, where it is seen: a test's own output is not, and its time would count as the test's.
             Kafka::install().and_then(|_| LocalStack::install()).map_err(|e| Failure::new(e.to_string()))?;
             test_package(workspace, "forebay-parts", extra, tally)?;
+            test_package(workspace, "forebay-source-sqs", extra, tally)?;
             test_package(workspace, "forebay-integration", extra, tally)
         }
         Which::Schema => schema::run(workspace, &schema::Args { check: true }),

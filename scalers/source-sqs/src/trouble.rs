@@ -1,0 +1,244 @@
+//! What went wrong with a call, sorted by what helps: waiting, or somebody.
+//!
+//! Never: a credential in a message, or a pause without an end.
+
+use crate::settings::Pace;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_sqs::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+
+/// What helps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Waiting: network, the service's own failures, throttling.
+    Passing,
+    /// Somebody who gives a permission.
+    Denied,
+    /// Somebody who gives credentials.
+    Credentials,
+    /// Somebody who makes the queue, or mends its name.
+    Missing,
+    /// Nothing: what was sent is not taken.
+    Refused,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct Trouble {
+    /// What helps.
+    pub kind: Kind,
+    /// What and where, and what to do.
+    pub why: String,
+}
+
+impl Trouble {
+    pub fn new(kind: Kind, why: impl Into<String>) -> Trouble {
+        Trouble { kind, why: why.into() }
+    }
+
+    /// Whether trying soon is in vain.
+    pub fn needs_somebody(&self) -> bool {
+        matches!(self.kind, Kind::Denied | Kind::Credentials | Kind::Missing)
+    }
+}
+
+/// Awaits a call for so long.
+pub(crate) async fn within<T, E>(
+    limit: Duration,
+    action: &str,
+    queue: &str,
+    call: impl Future<Output = Result<T, SdkError<E>>>,
+) -> Result<T, Trouble>
+where
+    E: ProvideErrorMetadata + Error + 'static,
+{
+    match tokio::time::timeout(limit, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(sorted(action, queue, &error)),
+        Err(_) => Err(Trouble::new(
+            Kind::Passing,
+            format!("sqs queue `{queue}`: no answer to {action} within {limit:?}; check the endpoint and the network"),
+        )),
+    }
+}
+
+/// The failure of a call, sorted.
+pub(crate) fn sorted<E>(action: &str, queue: &str, error: &SdkError<E>) -> Trouble
+where
+    E: ProvideErrorMetadata + Error + 'static,
+{
+    let at = format!("sqs queue `{queue}`: {action}");
+    if let SdkError::ServiceError(service) = error {
+        let code = service.err().code().unwrap_or("without a code");
+        let status = service.raw().status().as_u16();
+        let said = format!("{code}: {}", service.err().message().unwrap_or("without a message"));
+        let kind = kind_of(code, status);
+        return Trouble::new(kind, format!("{at}: {said}; {}", remedy(kind, code, action)));
+    }
+    if caused_by_credentials(error) {
+        let why = DisplayErrorContext(error).to_string();
+        let remedy = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role of the \
+                      container or the machine, or the keys in the configuration";
+        return Trouble::new(Kind::Credentials, format!("{at}: {remedy} ({})", cut(&why)));
+    }
+    let why = DisplayErrorContext(error).to_string();
+    Trouble::new(Kind::Passing, format!("{at}: {}; check the endpoint and the network", cut(&why)))
+}
+
+/// What an error code asks for. SQS tells its older codes (`AWS.SimpleQueueService.NonExistentQueue`) and its newer ones.
+pub(crate) fn kind_of(code: &str, status: u16) -> Kind {
+    let bare = code.rsplit(['.', '#']).next().unwrap_or(code);
+    match bare {
+        "AccessDenied"
+        | "AccessDeniedException"
+        | "KmsAccessDenied"
+        | "KmsDisabled"
+        | "KmsNotFound"
+        | "OptInRequired"
+        | "KmsOptInRequired"
+        | "AuthorizationError"
+        | "UnauthorizedOperation" => Kind::Denied,
+        "QueueDoesNotExist" | "NonExistentQueue" | "QueueDeletedRecently" | "InvalidAddress" => Kind::Missing,
+        "InvalidClientTokenId"
+        | "UnrecognizedClientException"
+        | "SignatureDoesNotMatch"
+        | "InvalidSecurity"
+        | "MissingAuthenticationToken"
+        | "IncompleteSignature"
+        | "InvalidAccessKeyId" => Kind::Credentials,
+        "InvalidMessageContents"
+        | "BatchRequestTooLong"
+        | "InvalidParameterValue"
+        | "InvalidParameterValueException"
+        | "InvalidAttributeValue"
+        | "MissingParameter"
+        | "UnsupportedOperation" => Kind::Refused,
+        _ if status == 403 && !bare.starts_with("Expired") && !bare.starts_with("RequestTime") => Kind::Denied,
+        _ => Kind::Passing,
+    }
+}
+
+fn remedy(kind: Kind, code: &str, action: &str) -> String {
+    match kind {
+        Kind::Denied if code.to_ascii_lowercase().contains("kms") => {
+            "allow kms:Decrypt and kms:GenerateDataKey on the queue's key to these credentials".to_owned()
+        }
+        Kind::Denied => format!("allow sqs:{} on the queue to these credentials", permission(action)),
+        Kind::Credentials => "the credentials are not accepted: mend the access key, its secret or the role".to_owned(),
+        Kind::Missing => {
+            "make the queue, or mend its name, its region and its account (a queue of another account is named \
+                          by its URL)"
+                .to_owned()
+        }
+        Kind::Refused => "what was sent is not taken as it is".to_owned(),
+        Kind::Passing if code.contains("Expired") => {
+            "fresh credentials are taken as soon as the chain has them; explicit \
+                                                      keys have to be renewed in the configuration"
+                .to_owned()
+        }
+        Kind::Passing => "tried again after a pause".to_owned(),
+    }
+}
+
+/// The permission that a call needs: that of a batch is the single call's.
+fn permission(action: &str) -> &str {
+    action.strip_suffix("Batch").unwrap_or(action)
+}
+
+fn caused_by_credentials(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<CredentialsError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Enough to mend it by, and no page of it.
+fn cut(why: &str) -> String {
+    why.chars().take(400).collect()
+}
+
+/// Pauses that double, with jitter so that receivers do not come back all at once.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    tries: u32,
+}
+
+impl Backoff {
+    /// Failures since the last success.
+    pub fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    /// It went well.
+    pub fn reset(&mut self) {
+        self.tries = 0;
+    }
+
+    /// How long to wait now: between half of the step and all of it.
+    pub fn next(&mut self, pace: &Pace) -> Duration {
+        let step = pace.first_pause.saturating_mul(1 << self.tries.min(16)).min(pace.longest_pause);
+        self.tries = self.tries.saturating_add(1);
+        let half = u64::try_from(step.as_millis() / 2).unwrap_or(u64::MAX / 4);
+        Duration::from_millis(half + fastrand::u64(0..=half))
+    }
+
+    /// How long to wait after this trouble.
+    pub fn after(&mut self, trouble: &Trouble, pace: &Pace) -> Duration {
+        let pause = self.next(pace);
+        if trouble.needs_somebody() { pace.slow_pause } else { pause }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_sorted_by_what_helps() {
+        for (code, status, kind) in [
+            ("AccessDenied", 403, Kind::Denied),
+            ("AccessDeniedException", 400, Kind::Denied),
+            ("KMS.AccessDeniedException", 400, Kind::Denied),
+            ("AWS.SimpleQueueService.NonExistentQueue", 400, Kind::Missing),
+            ("com.amazonaws.sqs#QueueDoesNotExist", 400, Kind::Missing),
+            ("AWS.SimpleQueueService.QueueDeletedRecently", 400, Kind::Missing),
+            ("InvalidClientTokenId", 403, Kind::Credentials),
+            ("SignatureDoesNotMatch", 403, Kind::Credentials),
+            ("ExpiredToken", 403, Kind::Passing),
+            ("RequestThrottled", 400, Kind::Passing),
+            ("ThrottlingException", 400, Kind::Passing),
+            ("InternalError", 500, Kind::Passing),
+            ("NewlyInvented", 403, Kind::Denied),
+            ("InvalidMessageContents", 400, Kind::Refused),
+        ] {
+            assert_eq!(kind_of(code, status), kind, "{code} {status}");
+        }
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_are_never_the_same() {
+        let pace = Pace::default();
+        let mut backoff = Backoff::default();
+        let pauses: Vec<u128> = (0..12).map(|_| backoff.next(&pace).as_millis()).collect();
+        for (at, pause) in pauses.iter().enumerate() {
+            let step = (200_u128 << at).min(20_000);
+            assert!((step / 2..=step).contains(pause), "pause {at} is {pause} ms");
+        }
+        backoff.reset();
+        assert!(backoff.next(&pace) <= pace.first_pause);
+        let denied = Trouble::new(Kind::Denied, "");
+        assert_eq!(backoff.after(&denied, &pace), pace.slow_pause);
+    }
+
+    #[test]
+    fn a_batch_needs_the_permission_of_the_single_call() {
+        assert_eq!(permission("DeleteMessageBatch"), "DeleteMessage");
+        assert_eq!(permission("ReceiveMessage"), "ReceiveMessage");
+    }
+}

@@ -1,0 +1,233 @@
+//! Receiving from a real LocalStack.
+
+use crate::support::{Admin, bodies, durable, settings, start, texts, until};
+use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName};
+use forebay_source::{Backlog, Condition, Outcome};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+#[test]
+fn every_message_is_handed_in_once_and_deleted_after_its_receipt() {
+    let admin = Admin::new();
+    let url = admin.create("once", &[]);
+    admin.send(&url, &texts("m", 40));
+    let mut running = start(settings(admin.endpoint(), &["once"]), 100);
+    let mut waiting = Vec::new();
+    let mut seen = BTreeMap::new();
+    while seen.len() < 40 {
+        let posted = running.next();
+        assert_eq!((posted.parcel.channel, posted.parcel.stream.is_none()), (0, true));
+        for (body, id) in bodies(&posted) {
+            assert!(id.starts_with("once/"), "{id}");
+            assert_eq!(seen.insert(body, id), None, "handed in once");
+        }
+        assert!(posted.parcel.letters.iter().all(|letter| letter.sent_ms.is_some_and(|ms| ms > 1_600_000_000_000)));
+        waiting.push(posted);
+    }
+    let (visible, hidden) = admin.count(&url);
+    assert_eq!(visible + hidden, 40, "nothing is deleted before its receipt");
+    until("the backlog is without what is here", || {
+        running.health.seen().backlog.get("once") == Some(&Backlog::Known(0))
+    });
+    waiting.into_iter().for_each(durable);
+    until("all are deleted", || admin.count(&url) == (0, 0));
+    assert_eq!(running.health.seen().condition, Condition::Working);
+    running.stop();
+    assert_eq!(running.health.seen().condition, Condition::Stopped);
+    assert_eq!(running.room.available_permits(), 100, "all room is given back");
+}
+
+#[test]
+fn after_a_crash_before_the_delete_the_same_id_comes_again() {
+    let admin = Admin::new();
+    let url = admin.create("crash", &[(QueueAttributeName::VisibilityTimeout, "2")]);
+    admin.send(&url, &texts("m", 3));
+    let mut first = start(settings(admin.endpoint(), &["crash"]), 100);
+    let mut before = BTreeSet::new();
+    let mut held = Vec::new();
+    while before.len() < 3 {
+        let posted = first.next();
+        before.extend(bodies(&posted));
+        held.push(posted);
+    }
+    first.crash();
+    let mut second = start(settings(admin.endpoint(), &["crash"]), 100);
+    let again: BTreeSet<_> = second.take(3).into_iter().collect();
+    assert_eq!(again, before, "by their ids they are known");
+    until("deleted now", || admin.count(&url) == (0, 0));
+}
+
+#[test]
+fn what_waits_longer_than_the_visibility_timeout_is_not_received_twice() {
+    let admin = Admin::new();
+    let (url, dead) = admin.create_with_dead_letters("patient", 1, 2);
+    admin.send(&url, &texts("m", 5));
+    let mut running = start(settings(admin.endpoint(), &["patient"]), 40);
+    let mut held = Vec::new();
+    while held.iter().map(|posted: &forebay_source::Posted| posted.parcel.letters.len()).sum::<usize>() < 5 {
+        held.push(running.next());
+    }
+    // Three and a half timeouts; whatever became visible would be received again, or end among the dead letters.
+    assert!(running.next_within(Duration::from_secs(7)).is_none(), "received twice");
+    assert_eq!((admin.count(&url), admin.count(&dead)), ((0, 5), (0, 0)));
+    held.into_iter().for_each(durable);
+    until("deleted", || admin.count(&url) == (0, 0));
+    assert_eq!(admin.count(&dead), (0, 0));
+    assert!(running.health.seen().remarks.is_empty(), "{:?}", running.health.seen());
+}
+
+#[test]
+fn at_its_end_a_source_gives_back_what_is_not_durable() {
+    let admin = Admin::new();
+    let (url, dead) = admin.create_with_dead_letters("back", 9, 600);
+    admin.send(&url, &texts("m", 10));
+    let mut running = start(settings(admin.endpoint(), &["back"]), 100);
+    let mut held = Vec::new();
+    while held.iter().map(|posted: &forebay_source::Posted| posted.parcel.letters.len()).sum::<usize>() < 10 {
+        held.push(running.next());
+    }
+    let took = running.stop();
+    assert!(took < Duration::from_secs(9), "{took:?}");
+    assert_eq!(admin.count(&url), (10, 0), "visible at once, long before the timeout of ten minutes");
+    let counts = admin.receive(&url).into_iter().map(|message| {
+        message.attributes.expect("some")[&aws_sdk_sqs::types::MessageSystemAttributeName::ApproximateReceiveCount]
+            .clone()
+    });
+    assert!(counts.into_iter().all(|count| count == "2"), "received once by the source, once here");
+    assert_eq!(admin.count(&dead), (0, 0));
+}
+
+#[test]
+fn a_fifo_queue_keeps_the_order_of_each_group() {
+    let admin = Admin::new();
+    let url = admin.create("order.fifo", &[]);
+    let messages: Vec<_> =
+        (0..60).map(|n| (format!("{}-{:02}", n % 3, n / 3), Some(format!("group-{}", n % 3)))).collect();
+    admin.send(&url, &messages);
+    let mut running = start(settings(admin.endpoint(), &["order.fifo"]), 100);
+    let taken: Vec<String> = running.take(60).into_iter().map(|(body, _)| body).collect();
+    for group in 0..3 {
+        let prefix = format!("{group}-");
+        let of_group: Vec<_> = taken.iter().filter(|body| body.starts_with(&prefix)).cloned().collect();
+        let wanted: Vec<_> = (0..20).map(|n| format!("{group}-{n:02}")).collect();
+        assert_eq!(of_group, wanted);
+    }
+    until("deleted", || admin.count(&url) == (0, 0));
+}
+
+#[test]
+fn a_queue_that_is_deleted_and_made_again_is_found_again() {
+    let admin = Admin::new();
+    let url = admin.create("reborn", &[]);
+    let mut running = start(settings(admin.endpoint(), &["reborn"]), 100);
+    admin.send(&url, &texts("old", 1));
+    assert_eq!(running.take(1)[0].0, "old-0");
+    admin.runtime.block_on(admin.client.delete_queue().queue_url(&url).send()).expect("deleted");
+    running.says("the queue is gone", |condition| {
+        matches!(condition, Condition::Failing { why } if why.contains("`reborn`") && why.contains("make the queue"))
+    });
+    until(
+        "the backlog is not known",
+        || matches!(running.health.seen().backlog.get("reborn"), Some(Backlog::Unknown { why }) if why.contains("reborn")),
+    );
+    let url = admin.create("reborn", &[]);
+    admin.send(&url, &texts("new", 1));
+    assert_eq!(running.take(1)[0].0, "new-0");
+    running.says("it works", |condition| *condition == Condition::Working);
+}
+
+#[test]
+fn events_in_binary_mode_come_with_their_attributes() {
+    let admin = Admin::new();
+    let url = admin.create("binary", &[]);
+    let mut call = admin.client.send_message().queue_url(&url).message_body("{\"queue\":\"a\"}");
+    for (name, value) in
+        [("ce_type", "job.submitted"), ("ce_id", "7"), ("content-type", "application/json"), ("x", "y")]
+    {
+        let value = MessageAttributeValue::builder().data_type("String").string_value(value).build().expect("a value");
+        call = call.message_attributes(name, value);
+    }
+    admin.runtime.block_on(call.send()).expect("sent");
+    let mut running = start(settings(admin.endpoint(), &["binary"]), 100);
+    let posted = running.next();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let wanted = [pair("ce_id", "7"), pair("ce_type", "job.submitted"), pair("content-type", "application/json")];
+    assert_eq!(posted.parcel.letters[0].attributes, wanted);
+    durable(posted);
+}
+
+#[test]
+fn each_queue_is_a_channel_and_room_is_never_exceeded() {
+    let admin = Admin::new();
+    let urls = [admin.create("one", &[]), admin.create("two", &[])];
+    for (url, name) in urls.iter().zip(["one", "two"]) {
+        admin.send(url, &texts(name, 30));
+    }
+    // Two receivers a queue need room for 40 to poll at once; here only one of them has room at a time.
+    let mut running = start(settings(admin.endpoint(), &["one", &urls[1]]), 15);
+    let mut taken = [0, 0];
+    while taken != [30, 30] {
+        let posted = running.next();
+        assert!(posted.slot.letters() <= 15 && posted.slot.letters() >= posted.parcel.letters.len());
+        for (body, _) in bodies(&posted) {
+            assert!(body.starts_with(["one", "two"][posted.parcel.channel]), "{body}");
+            taken[posted.parcel.channel] += 1;
+        }
+        durable(posted);
+    }
+    until("deleted", || urls.iter().all(|url| admin.count(url) == (0, 0)));
+}
+
+#[test]
+fn without_room_nothing_is_received() {
+    let admin = Admin::new();
+    let url = admin.create("full", &[]);
+    admin.send(&url, &texts("m", 5));
+    let mut running = start(settings(admin.endpoint(), &["full"]), 9);
+    running.says("it is held back", |condition| *condition == Condition::HeldBack);
+    assert_eq!(admin.count(&url), (5, 0), "still where they were");
+    until("the backlog says so", || running.health.seen().backlog.get("full") == Some(&Backlog::Known(5)));
+    running.room.add_permits(20);
+    assert_eq!(running.take(5).len(), 5);
+    running.says("it works", |condition| *condition == Condition::Working);
+}
+
+#[test]
+fn the_doctor_sees_queues_as_they_are() {
+    let admin = Admin::new();
+    admin.create_with_dead_letters("frail", 2, 5);
+    admin.create("sound.fifo", &[(QueueAttributeName::VisibilityTimeout, "60")]);
+    let settings = settings(admin.endpoint(), &["frail", "sound.fifo", "nowhere"]);
+    let began = Instant::now();
+    let findings = forebay_source_sqs::probe(&settings, Some("absent-status"), None, admin.runtime.handle());
+    assert!(began.elapsed() < Duration::from_secs(20));
+    let of = |queue: &str| {
+        let all = findings.iter().filter(|finding| finding.what.ends_with(queue));
+        all.map(|finding| (finding.outcome, finding.said.as_str())).collect::<Vec<_>>()
+    };
+    assert!(matches!(of("credentials")[..], [(Outcome::Fine, said)] if said.contains("configuration")), "{findings:?}");
+    let frail = of("queue frail");
+    assert!(frail.iter().any(|(o, said)| *o == Outcome::Warning && said.contains("maxReceiveCount to 5")), "{frail:?}");
+    assert!(
+        frail.iter().any(|(o, said)| *o == Outcome::Warning && said.contains("visibility timeout is 5 s")),
+        "{frail:?}"
+    );
+    let sound = of("queue sound.fifo");
+    assert!(sound.iter().all(|(outcome, _)| *outcome == Outcome::Fine), "{sound:?}");
+    assert!(sound[0].1.starts_with("FIFO, 0 messages wait"), "{sound:?}");
+    for absent in ["queue nowhere", "queue absent-status"] {
+        assert!(matches!(of(absent)[..], [(Outcome::Bad, said)] if said.contains("make the queue")), "{findings:?}");
+    }
+}
+
+#[test]
+fn a_controller_that_lets_go_ends_the_source() {
+    let admin = Admin::new();
+    let url = admin.create("let-go", &[(QueueAttributeName::VisibilityTimeout, "600")]);
+    admin.send(&url, &texts("m", 2));
+    let mut running = start(settings(admin.endpoint(), &["let-go"]), 100);
+    let posted = running.next();
+    drop(posted);
+    running.says("it has ended", |condition| *condition == Condition::Stopped);
+    until("all are given back", || admin.count(&url) == (2, 0));
+}

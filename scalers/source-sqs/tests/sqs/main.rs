@@ -1,0 +1,12 @@
+//! The source and the sink against a real LocalStack, and against an endpoint of their own that fails in ways that LocalStack does not.
+//!
+//! Never: a sleep to wait for something; each wait looks for its condition and has a deadline.
+
+mod chain;
+mod failing;
+mod localstack;
+mod rate;
+mod sending;
+mod sending_failing;
+mod stub;
+mod support;

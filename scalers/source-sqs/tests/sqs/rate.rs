@@ -1,0 +1,31 @@
+//! How fast messages come through LocalStack. Its Python is the bound, not the source: the figure is printed, and a floor checked.
+
+use crate::support::{Admin, settings, start, texts, until};
+use std::time::Instant;
+
+const MESSAGES: usize = 2000;
+/// A tenth of what two busy cores reached; below it something waits that should not.
+const FLOOR: f64 = 30.0;
+
+#[test]
+fn four_receivers_keep_up() {
+    let admin = Admin::new();
+    let url = admin.create("rate", &[]);
+    admin.send(&url, &texts("m", MESSAGES));
+    let began = Instant::now();
+    let mut settings = settings(admin.endpoint(), &["rate"]);
+    settings.receivers = 4;
+    let mut running = start(settings, 1000);
+    let mut ids: Vec<String> = running.take(MESSAGES).into_iter().map(|(_, id)| id).collect();
+    let handed_in = began.elapsed();
+    until("all are deleted", || admin.count(&url) == (0, 0));
+    let took = began.elapsed();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), MESSAGES, "each once");
+    let rate = MESSAGES as f64 / handed_in.as_secs_f64();
+    eprintln!(
+        "sqs: {MESSAGES} messages, 4 receivers: handed in within {handed_in:.1?} ({rate:.0}/s), deleted within {took:.1?}"
+    );
+    assert!(rate > FLOOR, "{rate:.0} messages/s");
+}

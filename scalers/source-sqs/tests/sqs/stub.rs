@@ -1,0 +1,150 @@
+//! An endpoint that speaks SQS's JSON protocol as far as the source and the sink do, and fails as a test wants.
+
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// What is answered to a call.
+pub enum Answer {
+    /// 200 with this.
+    Good(Value),
+    /// A status, a code and a message.
+    Bad(u16, &'static str, &'static str),
+    /// Nothing, ever.
+    Hang,
+}
+
+type Handler = Box<dyn FnMut(&str, &Value) -> Option<Answer> + Send>;
+
+struct Inside {
+    handler: Handler,
+    calls: Vec<(String, Value)>,
+    messages: VecDeque<Value>,
+}
+
+/// A running endpoint. Its thread ends with the process.
+#[derive(Clone)]
+pub struct Stub {
+    pub endpoint: String,
+    inside: Arc<Mutex<Inside>>,
+}
+
+impl Stub {
+    /// The handler sees every call first; where it gives nothing, all goes well.
+    pub fn start(handler: impl FnMut(&str, &Value) -> Option<Answer> + Send + 'static) -> Stub {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let inside = Inside { handler: Box::new(handler), calls: Vec::new(), messages: VecDeque::new() };
+        let stub = Stub { endpoint, inside: Arc::new(Mutex::new(inside)) };
+        let served = stub.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let served = served.clone();
+                std::thread::spawn(move || served.serve(stream));
+            }
+        });
+        stub
+    }
+
+    /// Puts messages into the one queue that there is.
+    pub fn put(&self, bodies: &[&str]) {
+        let mut inside = self.inside.lock().expect("whole");
+        for body in bodies {
+            inside
+                .messages
+                .push_back(json!({ "MessageId": format!("id-{body}"), "ReceiptHandle": format!("handle-{body}"),
+                "Body": body, "Attributes": { "SentTimestamp": "1700000000000" } }));
+        }
+    }
+
+    /// The calls of an action so far.
+    pub fn calls(&self, action: &str) -> Vec<Value> {
+        let inside = self.inside.lock().expect("whole");
+        inside.calls.iter().filter(|(of, _)| of == action).map(|(_, body)| body.clone()).collect()
+    }
+
+    fn serve(&self, stream: TcpStream) -> Option<()> {
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        loop {
+            let (action, body) = request(&mut reader)?;
+            match self.answer(&action, &body) {
+                Answer::Good(value) => respond(&stream, 200, "", &value)?,
+                Answer::Bad(status, code, message) => {
+                    let value = json!({ "__type": format!("com.amazonaws.sqs#{code}"), "message": message });
+                    respond(&stream, status, &format!("x-amzn-query-error: {code};Sender\r\n"), &value)?;
+                }
+                // Until the other side gives up.
+                Answer::Hang => drop(reader.read(&mut [0; 1])),
+            }
+        }
+    }
+
+    fn answer(&self, action: &str, body: &Value) -> Answer {
+        let mut inside = self.inside.lock().expect("whole");
+        inside.calls.push((action.to_owned(), body.clone()));
+        if let Some(answer) = (inside.handler)(action, body) {
+            return answer;
+        }
+        Answer::Good(match action {
+            "GetQueueUrl" => {
+                json!({ "QueueUrl": format!("{}/1/{}", self.endpoint, body["QueueName"].as_str().unwrap_or("")) })
+            }
+            "GetQueueAttributes" => json!({ "Attributes": { "VisibilityTimeout": "2", "MaximumMessageSize": "262144",
+                "ApproximateNumberOfMessages": "0", "ApproximateNumberOfMessagesNotVisible": "0" } }),
+            "ReceiveMessage" => {
+                let most = inside.messages.len().min(10);
+                json!({ "Messages": inside.messages.drain(..most).collect::<Vec<_>>() })
+            }
+            _ => batch(body, |_| None),
+        })
+    }
+}
+
+/// The answer to a batch: what the function names fails with (sender's fault, code).
+pub fn batch(body: &Value, fails: impl Fn(&Value) -> Option<(bool, &'static str)>) -> Value {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for entry in body["Entries"].as_array().into_iter().flatten() {
+        match fails(entry) {
+            None => good.push(json!({ "Id": entry["Id"], "MessageId": "m", "MD5OfMessageBody": "0" })),
+            Some((fault, code)) => {
+                bad.push(json!({ "Id": entry["Id"], "SenderFault": fault, "Code": code, "Message": "as told" }))
+            }
+        }
+    }
+    json!({ "Successful": good, "Failed": bad })
+}
+
+fn request(reader: &mut impl BufRead) -> Option<(String, Value)> {
+    let (mut action, mut length, mut line) = (String::new(), 0, String::new());
+    loop {
+        line.clear();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let Some((name, value)) = line.trim_end().split_once(": ") else {
+            if line.trim_end().is_empty() {
+                break;
+            }
+            continue;
+        };
+        match name.to_ascii_lowercase().as_str() {
+            "x-amz-target" => action = value.rsplit('.').next()?.to_owned(),
+            "content-length" => length = value.parse().ok()?,
+            _ => {}
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some((action, serde_json::from_slice(&body).ok()?))
+}
+
+fn respond(mut stream: &TcpStream, status: u16, header: &str, body: &Value) -> Option<()> {
+    let body = body.to_string();
+    let head = format!(
+        "HTTP/1.1 {status} x\r\ncontent-type: application/x-amz-json-1.0\r\n{header}content-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes()).ok()
+}
