@@ -27,6 +27,7 @@ mod waiters;
 use crate::config::tokens::{Tokens, Who};
 use crate::driver::Handle;
 use crate::intake::Router as Routes;
+use crate::sources::board::Board;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
@@ -54,6 +55,8 @@ struct Api {
     pub room: Room,
     /// The policy's routes.
     pub routes: Arc<dyn Routes>,
+    /// Sources and sinks.
+    pub sources: Board,
     /// The key of attempt tokens.
     pub key: Option<Arc<[u8; 32]>>,
     /// Becomes true when the server is to end, so that open streams and waits end too.
@@ -70,6 +73,8 @@ pub struct Serving {
     pub key: Option<[u8; 32]>,
     /// Who may call. None: everybody, who is local then.
     pub tokens: Tokens,
+    /// Sources and sinks.
+    pub sources: Board,
 }
 
 /// Serves until `ending` becomes true; open streams end then.
@@ -84,6 +89,7 @@ pub async fn serve(listener: TcpListener, serving: Serving, ending: watch::Recei
         local: Arc::new(Who::local()),
         room: Room::default(),
         routes: serving.routes,
+        sources: serving.sources,
         key: serving.key.map(Arc::new),
         ending: ending.clone(),
     };
@@ -109,6 +115,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/jobs/{id}/events", get(job_events::stream))
         .route("/v1/queues", get(reads::queues))
         .route("/v1/nodes", get(reads::nodes))
+        .route("/v1/sources", get(reads::sources))
         .route("/v1/state", get(reads::state))
         .route("/v1/summary", get(reads::summary))
         .route("/v1/status", get(status::stream))

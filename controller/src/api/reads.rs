@@ -12,6 +12,7 @@ use crate::document::seconds::Seconds;
 use crate::document::state::StateDocument;
 use crate::document::views::{JobPhase, NodeView, QueueView, Summary};
 use crate::document::write;
+use crate::sources::board::SourcesView;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header;
@@ -66,6 +67,11 @@ pub(super) async fn nodes(State(api): State<Api>, Reader(who): Reader) -> Result
         Nodes { now_s: state.now().into(), nodes }
     };
     Ok(Json(api.handle.query_async(ask).await?))
+}
+
+/// Sources and sinks: names of topics and queues and their backlogs, for operators.
+pub(super) async fn sources(State(api): State<Api>, _: Operator) -> Json<SourcesView> {
+    Json(api.sources.view(api.handle.durable()))
 }
 
 pub(super) async fn summary(State(api): State<Api>, Reader(who): Reader) -> Result<Json<Summary>, ApiError> {

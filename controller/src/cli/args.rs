@@ -151,6 +151,9 @@ pub struct RunArgs {
     /// Folder of the journal. Default: ./forebay-data; a new one with --replay.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// While another process holds the folder: wait, and take over when it ends. Default: end with an error.
+    #[arg(long, conflicts_with = "replay")]
+    pub standby: bool,
     /// Feed the controller from a file instead: CloudEvents, one a line, or a trace.
     #[arg(long, value_name = "FILE", help_heading = "Replay")]
     pub replay: Option<PathBuf>,

@@ -11,10 +11,12 @@ use crate::config::tokens::Tokens;
 use crate::driver::{DriverError, Finished, Handle, Progress, Running};
 use crate::journal::{FILE, SqliteJournal};
 use crate::policy::{Catalogue, Compiled, Routes, compile};
+use crate::sources::{Sources, Start};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 /// So long open answers may take to end when the driver has: streams end at once, the rest is on its way to who reads it.
@@ -30,6 +32,8 @@ pub(super) struct Live {
     pub listener: Option<TcpListener>,
     /// Who may call it.
     pub tokens: Tokens,
+    /// What job events come from and statuses go to, beside the API.
+    pub config: Config,
 }
 
 impl From<DriverError> for Failure {
@@ -119,26 +123,46 @@ impl Live {
     /// Serves and shows until the driver ends or a signal asks for it.
     pub fn until_stopped(self, show: impl FnMut(&Progress)) -> Result<Finished, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::outside)?;
-        let Live { running, routes, listener, tokens } = self;
+        let Live { running, routes, listener, tokens, config } = self;
         let handle = running.handle.clone();
-        let key = match crate::key::load_or_create(handle.folder()) {
-            Ok(key) => key,
-            Err(e) => {
-                handle.stop();
-                running.join()?;
-                return Err(Failure::outside(e));
-            }
-        };
-        let serving = Serving { handle: handle.clone(), routes, key: Some(key), tokens };
-        runtime.block_on(follow(handle, serving, listener, show))?;
-        Ok(running.join()?)
+        let served = serve(&runtime, &handle, routes, &config, (listener, tokens), show);
+        // Whatever it was, the driver ends, and what it has said is sent.
+        handle.stop();
+        let finished = running.join();
+        served?.finish();
+        Ok(finished?)
     }
 }
 
+/// Starts sources, sinks and the API, and serves. The sources that it returns receive nothing any more; their sinks may still send.
+fn serve(
+    runtime: &Runtime,
+    handle: &Handle,
+    routes: Arc<Routes>,
+    config: &Config,
+    (listener, tokens): (Option<TcpListener>, Tokens),
+    show: impl FnMut(&Progress),
+) -> Result<Sources, Failure> {
+    let key = crate::key::load_or_create(handle.folder()).map_err(Failure::outside)?;
+    let start = Start {
+        config,
+        handle: handle.clone(),
+        routes: Arc::clone(&routes) as _,
+        key: Some(key),
+        runtime: runtime.handle().clone(),
+    };
+    let mut sources = Sources::start(&start).map_err(Failure::input)?;
+    let serving = Serving { handle: handle.clone(), routes, key: Some(key), tokens, sources: sources.board().clone() };
+    let followed = runtime.block_on(follow(handle, serving, listener, &mut sources, show));
+    sources.stop_receiving();
+    followed.map(|()| sources)
+}
+
 async fn follow(
-    handle: Handle,
+    handle: &Handle,
     serving: Serving,
     listener: Option<TcpListener>,
+    sources: &mut Sources,
     mut show: impl FnMut(&Progress),
 ) -> Result<(), Failure> {
     let (end, ending) = watch::channel(false);
@@ -159,7 +183,11 @@ async fn follow(
         }
         tokio::select! {
             changed = progress.changed() => if changed.is_err() { break },
-            () = signals.next() => handle.stop(),
+            () = signals.next() => {
+                // What was received becomes durable, or goes back to where it was, before the driver ends.
+                tokio::task::block_in_place(|| sources.stop_receiving());
+                handle.stop();
+            }
         }
     }
     // Whoever still listens is let go; the driver has stopped.

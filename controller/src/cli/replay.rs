@@ -8,6 +8,7 @@ use super::live::{self, Live};
 use super::outcome::{Exit, Failure, print, write};
 use super::run::configured;
 use super::world::{Choice, WorldFile};
+use crate::config::Config;
 use crate::driver::{Clock, End, Finished, Progress, Settings, load, new_folder, start};
 use crate::show::closing::Closing;
 use crate::show::progress::{Bar, Moment};
@@ -67,7 +68,8 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     }
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let bar = Bar::new(to_stdout);
-    let live = Live { running, routes, listener, tokens };
+    // A replay has one source: its file.
+    let live = Live { running, routes, listener, tokens, config: Config::default() };
     let finished = live.until_stopped(|p| bar.show(&moment(p, begin.0)));
     bar.finish();
     close(args, file, &finished?, &loaded.notes, (&world, to_stdout), out)

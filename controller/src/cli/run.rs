@@ -8,9 +8,10 @@ use super::live::{self, Live};
 use super::outcome::{Exit, Failure, read};
 use super::world::{Choice, WorldFile};
 use crate::config::Config;
-use crate::driver::{Settings, start};
+use crate::driver::{DriverError, Settings, start};
+use crate::journal::Folder;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where it listens when nothing is said.
@@ -31,32 +32,60 @@ pub(super) fn configured(args: &RunArgs) -> Result<Config, Failure> {
     Ok(config)
 }
 
+/// Waits until no other process holds the journal's folder.
+fn stand_by(folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|e| Failure::outside(format_args!("{}: {e}", folder.display())))?;
+    while let Some(holder) = Folder::holder(folder) {
+        eprintln!("standby   {} is led by {holder}; waiting to take over", folder.display());
+        Folder::wait_for(folder).map_err(DriverError::from)?;
+        eprintln!("standby   taking over");
+    }
+    Ok(())
+}
+
 pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
     let config = configured(args)?;
-    let tokens = live::tokens(&config, out)?;
     let folder = config.data.clone().unwrap_or_else(|| PathBuf::from(DATA));
-    let resume = live::has_journal(&folder);
-    let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder.as_path()))?;
-    let world = WorldFile::settle(&folder, resume, &Choice { seed: args.seed, market: None })?;
-    let listener = live::listen_for(config.listen.unwrap_or(LISTEN), &tokens)?;
-    let routes = Arc::new(compiled.routes);
-    world.save(&folder)?;
-    let running = start(Settings {
-        resume,
-        policy: Some((text, compiled.policy)),
-        routes: Arc::clone(&routes) as _,
-        ..Settings::new(folder, world.maker())
-    })?;
-    live::say_recovery(&running, out);
-    let address = listener.local_addr().map_err(Failure::outside)?;
-    eprintln!("journal   {}", running.handle.folder().display());
+    let standby = config.standby || args.standby;
+    let (live, world) = loop {
+        if standby {
+            stand_by(&folder)?;
+        }
+        match begin(args, &config, &folder, out) {
+            // Another one that stood by was first.
+            Err(_) if standby && Folder::holder(&folder).is_some() => {}
+            begun => break begun?,
+        }
+    };
+    eprintln!("journal   {}", live.running.handle.folder().display());
     eprintln!("cloud     simulated; {}", world.words());
-    eprintln!("listening http://{address}  (API and page; Ctrl-C stops)");
-    let live = Live { running, routes, listener: Some(listener), tokens };
+    if let Some(listener) = &live.listener {
+        let address = listener.local_addr().map_err(Failure::outside)?;
+        eprintln!("listening http://{address}  (API and page; Ctrl-C stops)");
+    }
     let finished = live.until_stopped(|_| {})?;
     for finding in &finished.audit {
         eprintln!("{} {finding}", out.err.bad("violation:"));
     }
     eprintln!("stopped; {} goes on from here", out.err.strong("forebay run"));
     Ok(if finished.audit.is_empty() { Exit::Done } else { Exit::Violations })
+}
+
+/// Takes the address and the journal, and starts the driver.
+fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<(Live, WorldFile), Failure> {
+    let tokens = live::tokens(config, out)?;
+    let resume = live::has_journal(folder);
+    let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder))?;
+    let world = WorldFile::settle(folder, resume, &Choice { seed: args.seed, market: None })?;
+    let listener = live::listen_for(config.listen.unwrap_or(LISTEN), &tokens)?;
+    let routes = Arc::new(compiled.routes);
+    world.save(folder)?;
+    let running = start(Settings {
+        resume,
+        policy: Some((text, compiled.policy)),
+        routes: Arc::clone(&routes) as _,
+        ..Settings::new(folder.to_owned(), world.maker())
+    })?;
+    live::say_recovery(&running, out);
+    Ok((Live { running, routes, listener: Some(listener), tokens, config: config.clone() }, world))
 }

@@ -1,6 +1,6 @@
 //! The journal's folder: its files, and the lock that keeps a second process out.
 //!
-//! Never: waits for the lock. Who comes second is told who is there.
+//! Never: waits for the lock unless asked to. Who comes second is told who is there.
 
 use super::error::JournalError;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -41,6 +41,26 @@ impl Folder {
         // Who holds it is for messages only: a full disk must not keep a reader out.
         let _ = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{}", std::process::id()));
         Ok(Folder { path: path.to_owned(), lock })
+    }
+
+    /// Who holds a folder now. `None`: nobody, or there is no such folder.
+    #[must_use]
+    pub fn holder(path: &Path) -> Option<String> {
+        match Folder::take(path) {
+            Err(JournalError::InUse { holder, .. }) => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// Waits until nobody holds a folder, and leaves it to whoever takes it first.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn wait_for(path: &Path) -> Result<(), JournalError> {
+        let at = path.join(LOCK);
+        let lock = File::open(&at).map_err(|e| JournalError::io(&at, e))?;
+        // The system wakes whoever waits when the holder ends, in whatever way.
+        lock.lock().and_then(|()| lock.unlock()).map_err(|e| JournalError::io(&at, e))
     }
 
     /// The folder.
