@@ -134,7 +134,10 @@ fn run_section(workspace: &Workspace, section: Which, extra: &[String], tally: &
         ])),
         Which::Engine => test_package(workspace, "forebay-engine", extra, tally),
         Which::Sim => test_package(workspace, "forebay-sim", extra, tally),
-        Which::Controller => test_package(workspace, "forebay", extra, tally),
+        Which::Controller => {
+            test_package(workspace, "forebay", extra, tally)?;
+            test_package(workspace, "forebay-fuzz", extra, tally)
+        }
         Which::Integration => {
             run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay"]))?;
             // Here, where it is seen: a test's own output is not, and its time would count as the test's.

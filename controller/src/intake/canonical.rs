@@ -4,49 +4,69 @@
 
 use serde_json::{Map, Value};
 
-/// The canonical text of a value.
-pub(super) fn text(value: &Value) -> String {
-    let mut out = String::new();
-    write(value, &mut out);
+/// The canonical text of an object of these fields.
+pub(super) fn text<'a>(fields: impl Iterator<Item = (&'a str, &'a Value)>) -> Vec<u8> {
+    let mut out = Vec::new();
+    object(fields, &mut out);
     out
 }
 
-fn write(value: &Value, out: &mut String) {
+fn write(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::Object(fields) => object(fields, out),
+        Value::Object(fields) => object(named(fields), out),
         Value::Array(items) => {
-            out.push('[');
+            out.push(b'[');
             for (at, item) in items.iter().enumerate() {
                 if at > 0 {
-                    out.push(',');
+                    out.push(b',');
                 }
                 write(item, out);
             }
-            out.push(']');
+            out.push(b']');
         }
-        plain => out.push_str(&plain.to_string()),
+        Value::String(text) => quoted(text, out),
+        // Writing to memory does not fail, and neither do numbers, booleans and null.
+        plain => drop(serde_json::to_writer(out, plain)),
     }
 }
 
-fn object(fields: &Map<String, Value>, out: &mut String) {
-    let mut sorted: Vec<_> = fields.iter().collect();
-    sorted.sort_by_key(|(name, _)| *name);
-    out.push('{');
+/// The fields of an object.
+pub(super) fn named(fields: &Map<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
+    fields.iter().map(|(name, value)| (name.as_str(), value))
+}
+
+fn object<'a>(fields: impl Iterator<Item = (&'a str, &'a Value)>, out: &mut Vec<u8>) {
+    let mut sorted: Vec<_> = fields.collect();
+    // A map of `serde_json` is sorted, unless some crate of the build asks for the order of insertion.
+    if !sorted.is_sorted_by(|a, b| a.0 <= b.0) {
+        sorted.sort_by_key(|(name, _)| *name);
+    }
+    out.push(b'{');
     for (at, (name, value)) in sorted.into_iter().enumerate() {
         if at > 0 {
-            out.push(',');
+            out.push(b',');
         }
-        out.push_str(&Value::from(name.as_str()).to_string());
-        out.push(':');
+        quoted(name, out);
+        out.push(b':');
         write(value, out);
     }
-    out.push('}');
+    out.push(b'}');
+}
+
+/// A text as JSON writes it. Most hold nothing that is escaped.
+fn quoted(text: &str, out: &mut Vec<u8>) {
+    if text.bytes().all(|b| b >= b' ' && b != b'"' && b != b'\\') {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    } else {
+        // Writing to memory does not fail.
+        drop(serde_json::to_writer(out, text));
+    }
 }
 
 /// The first 16 bytes of the BLAKE3 hash of `data` without the fields in `but`.
 pub(super) fn digest(data: &Map<String, Value>, but: &[&str]) -> u128 {
-    let kept: Map<_, _> =
-        data.iter().filter(|(name, _)| !but.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
-    let hash = blake3::hash(text(&Value::Object(kept)).as_bytes());
+    let hash = blake3::hash(&text(named(data).filter(|(name, _)| !but.contains(name))));
     hash.as_bytes().iter().take(16).fold(0, |n, byte| n << 8 | u128::from(*byte))
 }

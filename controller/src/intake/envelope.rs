@@ -3,7 +3,7 @@
 //! Never: judges `data`.
 
 use super::look::{At, shown};
-use super::{MOST_SUBJECT, RejectCode, Rejected};
+use super::{MOST_SUBJECT, RejectCode, Rejected, json};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -32,10 +32,16 @@ impl Envelope {
         let root = At::root(event);
         let kind = root.need("type", "such as job.submitted")?.text()?.to_owned();
         let structured = fields.contains_key("specversion");
-        if let Some(version) = root.get("specversion")
-            && version.text()? != "1.0"
-        {
-            return Err(version.bad("is not supported", "send specversion 1.0"));
+        if let Some(version) = root.get("specversion") {
+            match version.text()? {
+                "1.0" => {}
+                later if is_later(later) => {
+                    return Err(
+                        version.future("is a later version of CloudEvents than is known here", "send specversion 1.0")
+                    );
+                }
+                _ => return Err(version.bad("is not supported", "send specversion 1.0")),
+            }
         }
         let word = |name: &str| -> Result<String, Rejected> {
             match root.get(name) {
@@ -51,6 +57,27 @@ impl Envelope {
         Ok(Envelope { kind, source, id, subject, time_ms })
     }
 
+    /// Checks `dataschema`: absent, or of this type and a version that is known. Another address than Forebay's is carried along.
+    pub(super) fn schema(&self, event: &Value, warnings: &mut Vec<String>) -> Result<(), Rejected> {
+        let Some(at) = At::root(event).get("dataschema") else { return Ok(()) };
+        let text = at.word(MOST_SCHEMA)?;
+        let Some(name) = text.strip_prefix("urn:forebay:") else {
+            warnings.push(format!("`dataschema`: `{}` is not a schema of Forebay's; it has no effect", shown(text)));
+            return Ok(());
+        };
+        let remedy = format!("write urn:forebay:{}:{SCHEMA_VERSION}, or leave it out", shown(&self.kind));
+        let (kind, version) = name.rsplit_once(':').unwrap_or((name, ""));
+        let whole = !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) && !version.starts_with('0');
+        if kind != self.kind || !whole {
+            return Err(at.bad("is not a schema of this event's type", &remedy));
+        }
+        // A version too long for a number is a later one.
+        if version.parse().is_ok_and(|n: u32| n <= SCHEMA_VERSION) {
+            return Ok(());
+        }
+        Err(at.future("is a later version of the schema than is known here", &remedy))
+    }
+
     /// The subject, which is there and not empty.
     pub(super) fn subject(&self) -> Result<&str, Rejected> {
         self.subject.as_deref().ok_or_else(|| {
@@ -59,19 +86,33 @@ impl Envelope {
     }
 }
 
+/// The version of the events' schemas that is read here.
+const SCHEMA_VERSION: u32 = 1;
+
+/// The longest `dataschema`, in bytes.
+const MOST_SCHEMA: usize = 2048;
+
+/// Whether a text is a version after 1.0: `1.1`, `2.0`.
+fn is_later(version: &str) -> bool {
+    let (major, minor) = version.split_once('.').unwrap_or((version, "0"));
+    let number = |part: &str| part.parse::<u32>().ok().filter(|_| part.bytes().all(|b| b.is_ascii_digit()));
+    number(major).zip(number(minor)).is_some_and(|version| version > (1, 0))
+}
+
 /// Puts a binary-mode event (`ce-*` headers, the data in the body) into structured form.
 pub fn from_headers<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>, body: &[u8]) -> Result<Value, Rejected> {
     let mut event = Map::new();
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
-        if let Some(attribute) = name.strip_prefix("ce-").or_else(|| name.strip_prefix("ce_")) {
-            event.insert(attribute.to_owned(), Value::from(value));
+        if let Some(attribute) = name.strip_prefix("ce-").or_else(|| name.strip_prefix("ce_"))
+            && event.insert(attribute.to_owned(), Value::from(value)).is_some()
+        {
+            let message = format!("the header `{}` is given twice; give each once", shown(&name));
+            return Err(Rejected::new(RejectCode::Malformed, "$", message));
         }
     }
     if !body.iter().all(u8::is_ascii_whitespace) {
-        let data = serde_json::from_slice(body).map_err(|e| {
-            Rejected::new(RejectCode::Malformed, "data", format!("not JSON: {e}; send the data as JSON"))
-        })?;
+        let data = json::parse(body, "data")?;
         event.insert("data".to_owned(), data);
     }
     Ok(Value::Object(event))

@@ -8,52 +8,113 @@ use crate::policy::units::{Time, UnitError};
 use forebay_engine::units::{Mib, Millis, Span};
 use serde_json::{Map, Value};
 
-/// A value and where it is.
+/// A value and where it is. The path is kept in pieces and put together only where something is wrong.
+#[derive(Clone, Copy)]
 pub(super) struct At<'a> {
     pub value: &'a Value,
-    path: String,
+    names: [&'a str; DEEPEST],
+    depth: usize,
+    item: Option<usize>,
+    /// What is here may be a secret: it is not repeated.
+    veiled: bool,
 }
+
+/// The most names of a path: `data.gang.workers.max` has four. What lies deeper is said to be here.
+const DEEPEST: usize = 5;
+
+/// The longest text of one name, and of a piece of what was sent, in bytes.
+const MOST_SHOWN: usize = 120;
+
+/// Fields that nobody knows are told one by one up to here, then counted: a megabyte of them is one mistake.
+const MOST_UNKNOWN: usize = 8;
 
 /// A piece of what was sent, escaped and cut.
 pub(super) fn shown(text: &str) -> String {
-    forebay_sim::trace::shown(text)
+    cut(forebay_sim::trace::shown(text), MOST_SHOWN)
+}
+
+/// A text of at most `most` bytes, and `...` where there was more.
+pub(super) fn cut(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        text.push_str("...");
+    }
+    text
+}
+
+/// What cannot be seen, or turns the text around it: control characters, line and paragraph separators, marks of direction.
+pub(super) fn unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 impl<'a> At<'a> {
     pub fn root(value: &'a Value) -> At<'a> {
-        At { value, path: String::new() }
+        At { value, names: [""; DEEPEST], depth: 0, item: None, veiled: false }
     }
 
-    pub fn under(value: &'a Value, path: &str) -> At<'a> {
-        At { value, path: path.to_owned() }
+    pub fn under(value: &'a Value, path: &'a str) -> At<'a> {
+        At::root(value).field(path, value)
     }
 
-    pub fn path(&self) -> &str {
-        if self.path.is_empty() { "$" } else { &self.path }
+    /// The same place, whose content is never repeated.
+    pub fn veiled(self) -> At<'a> {
+        At { veiled: true, ..self }
     }
 
-    fn join(&self, name: &str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    pub fn path(&self) -> String {
+        let mut path = String::new();
+        for name in self.names.iter().take(self.depth) {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(&shown(name));
+        }
+        if path.is_empty() {
+            path.push('$');
+        }
+        self.item.map_or_else(|| path.clone(), |n| format!("{path}[{n}]"))
+    }
+
+    /// A field of this object.
+    pub fn field(&self, name: &'a str, value: &'a Value) -> At<'a> {
+        let mut at = At { value, ..*self };
+        if let Some(next) = at.names.get_mut(at.depth) {
+            *next = name;
+            at.depth += 1;
+        }
+        at
     }
 
     /// A field, where it is there and not null.
-    pub fn get(&self, name: &str) -> Option<At<'a>> {
+    pub fn get(&self, name: &'a str) -> Option<At<'a>> {
         let value = self.value.get(name).filter(|v| !v.is_null())?;
-        Some(At { value, path: self.join(name) })
+        Some(self.field(name, value))
     }
 
     /// A field that must be there.
-    pub fn need(&self, name: &str, remedy: &str) -> Result<At<'a>, Rejected> {
+    pub fn need(&self, name: &'a str, remedy: &str) -> Result<At<'a>, Rejected> {
         self.get(name).ok_or_else(|| self.missing(name, remedy))
     }
 
     pub fn missing(&self, name: &str, remedy: &str) -> Rejected {
-        Rejected::new(RejectCode::Missing, &self.join(name), format!("is missing; {remedy}"))
+        let path = self.field(name, self.value).path();
+        Rejected::new(RejectCode::Missing, &path, format!("is missing; {remedy}"))
+    }
+
+    /// Bad because it is newer than this controller.
+    pub fn future(&self, what: &str, remedy: &str) -> Rejected {
+        let bad = self.bad(what, &format!("{remedy}, or upgrade the controller"));
+        Rejected { code: RejectCode::FutureVersion, ..bad }
     }
 
     pub fn bad(&self, what: &str, remedy: &str) -> Rejected {
-        let written = self.value.as_str().map_or_else(|| self.value.to_string(), str::to_owned);
-        Rejected::new(RejectCode::BadValue, self.path(), format!("`{}` {what}; {remedy}", shown(&written)))
+        let message = match self.value {
+            _ if self.veiled => format!("what was sent (not repeated, it may be a secret) {what}; {remedy}"),
+            Value::String(text) => format!("`{}` {what}; {remedy}", shown(text)),
+            other => format!("`{}` {what}; {remedy}", shown(&other.to_string())),
+        };
+        Rejected::new(RejectCode::BadValue, &self.path(), message)
     }
 
     pub fn object(&self) -> Result<&'a Map<String, Value>, Rejected> {
@@ -62,7 +123,16 @@ impl<'a> At<'a> {
 
     pub fn list(&self) -> Result<Vec<At<'a>>, Rejected> {
         let items = self.value.as_array().ok_or_else(|| self.bad("is not a list", "write [...]"))?;
-        Ok(items.iter().enumerate().map(|(n, value)| At { value, path: format!("{}[{n}]", self.path()) }).collect())
+        Ok(items.iter().enumerate().map(|(n, value)| At { value, item: Some(n), ..*self }).collect())
+    }
+
+    /// A list that is not longer than it has use to be.
+    pub fn at_most(&self, most: usize) -> Result<Vec<At<'a>>, Rejected> {
+        let items = self.list()?;
+        if items.len() > most {
+            return Err(self.bad(&format!("has {} items", items.len()), &format!("list at most {most}")));
+        }
+        Ok(items)
     }
 
     pub fn text(&self) -> Result<&'a str, Rejected> {
@@ -78,8 +148,8 @@ impl<'a> At<'a> {
         if text.len() > most {
             return Err(self.bad(&format!("has {} bytes", text.len()), &format!("write at most {most}")));
         }
-        if text.chars().any(char::is_control) {
-            return Err(self.bad("has control characters", "write printable characters"));
+        if text.chars().any(unseen) {
+            return Err(self.bad("has characters that cannot be seen", "write printable characters"));
         }
         Ok(text)
     }
@@ -122,7 +192,7 @@ impl<'a> At<'a> {
             self.bad("has no unit of time", "write a time with its unit, such as `90s`, `15m`, `8h` or `7d`")
         })?;
         let time: Time =
-            text.parse().map_err(|e: UnitError| Rejected::new(RejectCode::BadValue, self.path(), e.to_string()))?;
+            text.parse().map_err(|e: UnitError| Rejected::new(RejectCode::BadValue, &self.path(), e.to_string()))?;
         Ok(time.0)
     }
 
@@ -135,7 +205,7 @@ impl<'a> At<'a> {
 
     /// RFC 3339 as ms since 1970.
     pub fn time(&self) -> Result<u64, Rejected> {
-        unix_ms(self.text()?).map_err(|e| Rejected::new(RejectCode::BadValue, self.path(), e))
+        unix_ms(self.text()?).map_err(|e| Rejected::new(RejectCode::BadValue, &self.path(), e))
     }
 
     pub fn instant(&self) -> Result<Millis, Rejected> {
@@ -143,9 +213,28 @@ impl<'a> At<'a> {
     }
 
     /// Fields that nobody reads, by their paths.
-    pub fn unknown(&self, known: &[&str]) -> Vec<String> {
+    pub fn unknown(&self, known: &[&[&str]]) -> impl Iterator<Item = At<'a>> {
         let fields = self.value.as_object().into_iter().flatten();
-        fields.filter(|(name, _)| !known.contains(&name.as_str())).map(|(name, _)| self.join(name)).collect()
+        fields
+            .filter(|(name, _)| !known.iter().any(|some| some.contains(&name.as_str())))
+            .map(|(name, value)| self.field(name, value))
+    }
+
+    /// Says of each field that nobody reads that it has no effect.
+    pub fn warn_unknown(&self, known: &[&[&str]], warnings: &mut Vec<String>) {
+        let mut more = 0;
+        for field in self.unknown(known) {
+            if warnings.len() < MOST_UNKNOWN {
+                let path = field.path();
+                warnings
+                    .push(format!("`{path}` is not a field that is known here; it is carried along and has no effect"));
+            } else {
+                more += 1;
+            }
+        }
+        if more > 0 {
+            warnings.push(format!("{more} more fields of `{}` are not known here and have no effect", self.path()));
+        }
     }
 }
 

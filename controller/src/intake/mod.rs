@@ -13,6 +13,7 @@
 mod canonical;
 mod envelope;
 mod event_id;
+mod json;
 mod look;
 pub mod rejected;
 mod report;
@@ -24,7 +25,7 @@ mod tests;
 
 pub use envelope::{Envelope, from_headers};
 pub use event_id::EventId;
-pub use rejected::{RejectedFile, RejectedLine, Rejection};
+pub use rejected::{FILE as REJECTED_FILE, RejectedFile, RejectedLine, Rejection};
 pub use report::token;
 
 use forebay_engine::event::Event;
@@ -33,6 +34,12 @@ use serde_json::Value;
 
 /// The largest event that is taken. A job is about 1 KiB; the journal keeps every byte for ever.
 pub const MOST_BYTES: usize = 1 << 20;
+
+/// The longest message of a rejection, in bytes. What was sent is repeated in it in small pieces only.
+pub const MOST_MESSAGE: usize = 1000;
+
+/// The remedy for what is too large.
+const BY_ADDRESS: &str = "refer to large things by their address";
 
 /// The longest subject.
 pub const MOST_SUBJECT: usize = 512;
@@ -138,6 +145,8 @@ pub enum RejectCode {
     Missing,
     /// A value cannot be what its field is for.
     BadValue,
+    /// A version of CloudEvents or of the event's schema that this controller does not know yet.
+    FutureVersion,
     /// An event type that is not known, or not taken here.
     UnknownType,
     /// A pod specification or the value of a secret.
@@ -157,6 +166,7 @@ impl RejectCode {
             RejectCode::Malformed => "Malformed",
             RejectCode::Missing => "Missing",
             RejectCode::BadValue => "BadValue",
+            RejectCode::FutureVersion => "FutureVersion",
             RejectCode::UnknownType => "UnknownType",
             RejectCode::Inline => "Inline",
             RejectCode::Route => "Route",
@@ -166,25 +176,25 @@ impl RejectCode {
 }
 
 impl Rejected {
+    fn too_large(path: &str, bytes: usize) -> Rejected {
+        let message = format!("{bytes} bytes; an event may have {MOST_BYTES}: {BY_ADDRESS}");
+        Rejected::new(RejectCode::TooLarge, path, message)
+    }
+
     fn new(code: RejectCode, path: &str, message: impl Into<String>) -> Rejected {
-        Rejected { code, path: path.to_owned(), message: message.into() }
+        let mut message = message.into();
+        // Errors of routes and of units may repeat what they were read from.
+        if message.contains(look::unseen) {
+            message = message.chars().map(|c| if look::unseen(c) { ' ' } else { c }).collect();
+        }
+        Rejected { code, path: path.to_owned(), message: look::cut(message, MOST_MESSAGE) }
     }
 }
 
 impl Intake<'_> {
     /// Decodes the bytes of one structured or bare event.
     pub fn decode(&self, bytes: &[u8]) -> Result<Decoded, Rejected> {
-        if bytes.len() > MOST_BYTES {
-            let message = format!(
-                "{} bytes; an event may have {MOST_BYTES}: refer to large things by their address",
-                bytes.len()
-            );
-            return Err(Rejected::new(RejectCode::TooLarge, "$", message));
-        }
-        let event = serde_json::from_slice(bytes).map_err(|e| {
-            Rejected::new(RejectCode::Malformed, "$", format!("not JSON: {e}; send one CloudEvent as a JSON object"))
-        })?;
-        self.decode_value(&event)
+        self.decode_value(&json::parse(bytes, "$")?)
     }
 
     /// Decodes one event that is JSON already. Its size is whoever read it's to bound.
@@ -192,6 +202,8 @@ impl Intake<'_> {
         let envelope = Envelope::read(event)?;
         let data = event.get("data").unwrap_or(&Value::Null);
         let mut warnings = Vec::new();
+        envelope.schema(event, &mut warnings)?;
+        run::no_keys(data)?;
         let event = match envelope.kind.as_str() {
             "job.submitted" => {
                 let mut spec = submit::job(self.caller, &envelope, data, &mut warnings)?;

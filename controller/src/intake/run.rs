@@ -3,7 +3,7 @@
 //!
 //! Never: reads what a name stands for.
 
-use super::look::At;
+use super::look::{At, shown};
 use super::{RejectCode, Rejected};
 use serde_json::Value;
 
@@ -28,12 +28,12 @@ const TEMPLATE: &str = "name a template that the operator keeps in `run.template
 
 /// Checks it.
 pub(super) fn check(run: &At<'_>) -> Result<(), Rejected> {
+    let run = run.veiled();
     for (name, value) in run.object()? {
         if POD.contains(&name.as_str()) {
             let message = format!("pod specifications are not taken: {TEMPLATE}");
-            return Err(Rejected::new(RejectCode::Inline, &format!("{}.{name}", run.path()), message));
+            return Err(Rejected::new(RejectCode::Inline, &run.field(name, value).path(), message));
         }
-        no_secret(value, &format!("{}.{name}", run.path()))?;
     }
     for name in ["template", "image"] {
         run.get(name).map(|at| at.word(1024).map(drop)).transpose()?;
@@ -60,41 +60,91 @@ fn name_only(item: &At<'_>) -> Result<(), Rejected> {
     }
     // What was sent may be the secret itself: it is not repeated.
     let message = "not a name; give the name of a secret or volume that the template allows, never its content";
-    Err(Rejected::new(RejectCode::Inline, item.path(), message))
+    Err(Rejected::new(RejectCode::Inline, &item.path(), message))
 }
 
 fn environment(env: &At<'_>) -> Result<(), Rejected> {
     for (name, value) in env.object()? {
-        let path = format!("{}.{name}", env.path());
-        let upper = name.to_ascii_uppercase();
-        if SECRET.iter().any(|end| upper.ends_with(end)) {
+        let at = env.field(name, value);
+        if SECRET.iter().any(|end| ends_with(name, end)) {
             let message = "looks like a secret: name it in `run.secrets` instead, the journal keeps every byte";
-            return Err(Rejected::new(RejectCode::Inline, &path, message));
+            return Err(Rejected::new(RejectCode::Inline, &at.path(), message));
         }
-        At::under(value, &path).text()?;
+        at.text()?;
     }
     Ok(())
 }
 
-/// Texts that are keys whatever they are called.
-fn no_secret(value: &Value, path: &str) -> Result<(), Rejected> {
-    match value {
-        Value::String(text) if text.contains("-----BEGIN ") || aws_key(text) => {
-            let message = "holds a key: name it in `run.secrets` instead, the journal keeps every byte";
-            Err(Rejected::new(RejectCode::Inline, path, message))
+/// Whether a name ends so, in capitals or not.
+fn ends_with(name: &str, end: &str) -> bool {
+    let tail = name.len().checked_sub(end.len()).and_then(|from| name.as_bytes().get(from..));
+    tail.is_some_and(|tail| tail.eq_ignore_ascii_case(end.as_bytes()))
+}
+
+/// Checks that no text and no field's name in `data` is a key, whatever it is called: all of it is journaled, or said in an error.
+pub(super) fn no_keys(data: &Value) -> Result<(), Rejected> {
+    let mut steps = Vec::new();
+    if !finds_key(data, &mut steps) {
+        return Ok(());
+    }
+    let mut path = "data".to_owned();
+    for step in steps.iter().rev().take(MOST_STEPS) {
+        match step {
+            Step::Field(name) => path.push_str(&format!(".{}", shown(name))),
+            Step::Item(n) => path.push_str(&format!("[{n}]")),
         }
-        Value::Array(items) => items.iter().enumerate().try_for_each(|(n, v)| no_secret(v, &format!("{path}[{n}]"))),
-        Value::Object(fields) => fields.iter().try_for_each(|(name, v)| no_secret(v, &format!("{path}.{name}"))),
-        _ => Ok(()),
+    }
+    let message = "holds a key: name it in `run.secrets` instead, the journal keeps every byte";
+    Err(Rejected::new(RejectCode::Inline, &path, message))
+}
+
+/// So much of the way to a key is said.
+const MOST_STEPS: usize = 5;
+
+/// One step on the way to a value.
+enum Step<'a> {
+    Field(&'a str),
+    Item(usize),
+}
+
+/// Whether there is a key in a value, and the way to it, its last step first. A field that has one for a name is not on it.
+fn finds_key<'a>(value: &'a Value, steps: &mut Vec<Step<'a>>) -> bool {
+    match value {
+        Value::String(text) => is_key(text),
+        Value::Array(items) => items.iter().enumerate().any(|(n, item)| {
+            let found = finds_key(item, steps);
+            if found {
+                steps.push(Step::Item(n));
+            }
+            found
+        }),
+        Value::Object(fields) => fields.iter().any(|(name, field)| {
+            let named = is_key(name);
+            let found = named || finds_key(field, steps);
+            if found && !named {
+                steps.push(Step::Field(name));
+            }
+            found
+        }),
+        _ => false,
     }
 }
 
-/// `AKIA` or `ASIA` and 16 more capitals or digits, as AWS access keys are.
-fn aws_key(text: &str) -> bool {
-    let key = |at: usize| {
-        text.as_bytes()
-            .get(at + 4..at + 20)
-            .is_some_and(|tail| tail.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit()))
-    };
-    ["AKIA", "ASIA"].iter().any(|start| text.match_indices(start).any(|(at, _)| key(at)))
+/// Whether a text holds a key in PEM, or one of AWS: `AKIA` or `ASIA` and 16 more capitals or digits.
+fn is_key(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    // Neither is shorter than a PEM header's beginning; most texts are.
+    if bytes.len() < PEM.len() {
+        return false;
+    }
+    bytes.iter().enumerate().any(|(at, byte)| match byte {
+        b'-' => bytes.get(at..).is_some_and(|rest| rest.starts_with(PEM)),
+        b'A' => bytes.get(at..at + 20).is_some_and(|key| {
+            let (start, tail) = key.split_at(4);
+            (start == b"AKIA" || start == b"ASIA") && tail.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit())
+        }),
+        _ => false,
+    })
 }
+
+const PEM: &[u8] = b"-----BEGIN ";

@@ -19,9 +19,9 @@ pub(super) fn read(data: &At<'_>) -> Result<Option<(Service, bool)>, Rejected> {
             return Err(end.bad("is for jobs that end, and a service does not", "leave it out"));
         }
     }
-    if let Some(path) = at.unknown(&["min", "max", "target", "spread", "spot"]).first() {
+    if let Some(field) = at.unknown(&[&["min", "max", "target", "spread", "spot"]]).next() {
         let message = "is not a field of a service; write min, max, target, spread or spot";
-        return Err(Rejected::new(RejectCode::BadValue, path, message));
+        return Err(Rejected::new(RejectCode::BadValue, &field.path(), message));
     }
     let min = at.get("min").map(|n| n.count(0, MOST_REPLICAS)).transpose()?.unwrap_or(1);
     let max = at.need("max", "say how many replicas it may have at most")?.count(min.max(1), MOST_REPLICAS)?;

@@ -9,7 +9,7 @@
 
 use super::envelope::Envelope;
 use super::look::At;
-use super::{Caller, Rejected, canonical, run, service};
+use super::{Caller, MOST_BYTES, Rejected, canonical, run, service};
 use crate::document::within::known;
 use crate::policy::mig;
 use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Level, Retry, Within, WorkerAsk};
@@ -21,6 +21,12 @@ const MOST_WORKERS: u32 = 100_000;
 
 /// Most GPUs of one worker: a node's GPUs are bits of 64.
 const MOST_GPUS: u64 = 64;
+
+/// Most models that a gang lists: more than any cloud has. Each is compared with each.
+const MOST_MODELS: usize = 64;
+
+/// Most exit codes that are never retried: there are 256.
+const MOST_CODES: usize = 256;
 
 /// Fields of `data` that are read here. What else there is, is carried along.
 const READ: [&str; 16] = [
@@ -45,6 +51,9 @@ const READ: [&str; 16] = [
 /// Fields that are known and only carried along.
 const CARRIED: [&str; 5] = ["run", "labels", "simulation", "kind", "user"];
 
+/// Where the checkpoint's address is carried.
+const CHECKPOINT_URI: &str = "checkpoint.uri";
+
 /// The queue of a job that names none and that no route sends anywhere.
 pub(super) const DEFAULT_QUEUE: &str = "default";
 
@@ -57,9 +66,7 @@ pub(super) fn job(
 ) -> Result<JobSpec, Rejected> {
     let data = At::under(data, "data");
     let fields = data.object()?;
-    for path in data.unknown(&[&READ[..], &CARRIED[..]].concat()) {
-        warnings.push(format!("`{path}` is not a field that is known here; it is carried along and has no effect"));
-    }
+    data.warn_unknown(&[&READ, &CARRIED], warnings);
     let gang_at = data.need("gang", "say what it needs, such as {\"workers\":1,\"each\":{\"gpus\":1}}")?;
     let (gang, models) = gang(&gang_at, warnings)?;
     let within = gang_at.get("within").map(|at| within(&at)).transpose()?;
@@ -76,7 +83,7 @@ pub(super) fn job(
     }
     if let Some(at) = data.get("labels") {
         for (name, value) in at.object()? {
-            At::under(value, &format!("data.labels.{name}")).text()?;
+            at.field(name, value).text()?;
         }
     }
     let priority = data.get("priority").map(|at| at.whole(-1_000_000, 1_000_000)).transpose()?;
@@ -101,7 +108,7 @@ pub(super) fn job(
         deadline: data.get("deadline").map(|at| at.instant()).transpose()?,
         digest: canonical::digest(fields, &["simulation", "rerun"]),
         rerun: data.get("rerun").map(|at| at.flag()).transpose()?.unwrap_or(false),
-        run: carried(fields),
+        run: carried(fields)?,
         batch: text("batchKey", 253)?,
         within,
         sent: envelope.time_ms.map(Millis),
@@ -117,9 +124,7 @@ fn queue(at: &At<'_>) -> Result<String, Rejected> {
 /// The gang, and the models that its workers accept.
 fn gang(at: &At<'_>, warnings: &mut Vec<String>) -> Result<(Gang, Vec<String>), Rejected> {
     at.object()?;
-    for path in at.unknown(&["workers", "each", "within", "gpus"]) {
-        warnings.push(format!("`{path}` is not a field that is known here; it is carried along and has no effect"));
-    }
+    at.warn_unknown(&[&["workers", "each", "within", "gpus"]], warnings);
     let each_at = match at.get("each") {
         Some(each) => each,
         None if at.get("gpus").is_some() => At::under(&Value::Null, "data.gang.each"),
@@ -156,19 +161,13 @@ fn gang(at: &At<'_>, warnings: &mut Vec<String>) -> Result<(Gang, Vec<String>), 
 
 /// How close together the workers go: a level, or one that is preferred.
 fn within(at: &At<'_>) -> Result<Within, Rejected> {
-    let (word, required) = if at.value.is_object() {
-        (at.need("prefer", &known())?, false)
-    } else {
-        (At::under(at.value, at.path()), true)
-    };
+    let (word, required) = if at.value.is_object() { (at.need("prefer", &known())?, false) } else { (*at, true) };
     let level = word.value.as_str().and_then(Level::named);
     level.map(|level| Within { level, required }).ok_or_else(|| word.bad("is not a level of the topology", &known()))
 }
 
 fn each(at: &At<'_>, warnings: &mut Vec<String>) -> Result<(WorkerAsk, Vec<String>), Rejected> {
-    for path in at.unknown(&["gpus", "share", "gpuMilli", "mig", "models", "cpu", "memory", "gpuMemory"]) {
-        warnings.push(format!("`{path}` is not a field that is known here; it is carried along and has no effect"));
-    }
+    at.warn_unknown(&[&["gpus", "share", "gpuMilli", "mig", "models", "cpu", "memory", "gpuMemory"]], warnings);
     let slice = slice(at)?;
     let (gpus, share) = match slice {
         Some((share, _)) => (1, share),
@@ -187,7 +186,7 @@ fn each(at: &At<'_>, warnings: &mut Vec<String>) -> Result<(WorkerAsk, Vec<Strin
         return Err(at.bad("asks for nothing", "say what one worker needs, such as {\"gpus\":1}"));
     }
     let mut models = Vec::new();
-    for model in at.get("models").map(|m| m.list()).transpose()?.unwrap_or_default() {
+    for model in at.get("models").map(|m| m.at_most(MOST_MODELS)).transpose()?.unwrap_or_default() {
         let name = model.word(64)?.to_lowercase();
         if !models.contains(&name) {
             models.push(name);
@@ -203,9 +202,10 @@ fn slice(at: &At<'_>) -> Result<Option<(u16, Mib)>, Rejected> {
         field.bad("is not a MIG profile that is known", &format!("write one of {}", mig::all_profiles().join(", ")))
     })?;
     let whole = |gpus: &At<'_>| gpus.thousandths().is_ok_and(|n| n == 1000);
-    let other = ["gpus", "share", "gpuMilli", "gpuMemory"].into_iter().filter_map(|name| at.get(name));
-    match other.into_iter().find(|o| !(o.path().ends_with(".gpus") && whole(o))) {
-        Some(other) => {
+    let mut others =
+        ["gpus", "share", "gpuMilli", "gpuMemory"].into_iter().filter_map(|name| Some((name, at.get(name)?)));
+    match others.find(|(name, other)| !(*name == "gpus" && whole(other))) {
+        Some((_, other)) => {
             Err(other.bad("and `mig` say the same", "write one of them: a profile names its share and memory"))
         }
         None => Ok(Some(least)),
@@ -276,7 +276,7 @@ fn retry(at: &At<'_>) -> Result<Retry, Rejected> {
     at.object()?;
     let usual = Retry::default();
     let mut never = Vec::new();
-    for code in at.get("never").map(|n| n.list()).transpose()?.unwrap_or_default() {
+    for code in at.get("never").map(|n| n.at_most(MOST_CODES)).transpose()?.unwrap_or_default() {
         let n = code.whole(i64::from(i32::MIN), i64::from(i32::MAX))?;
         never.push(i32::try_from(n).unwrap_or(i32::MAX));
     }
@@ -304,11 +304,17 @@ fn positive(at: &At<'_>) -> Result<Span, Rejected> {
 /// What the executor needs and the engine never reads: everything but the fields that are read here.
 ///
 /// `simulation` is among it: to the simulated cluster it is what there is to run.
-fn carried(fields: &Map<String, Value>) -> Vec<u8> {
-    let mut kept: Map<String, Value> =
-        fields.iter().filter(|(name, _)| !READ.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
-    if let Some(uri) = fields.get("checkpoint").and_then(|f| f.get("uri")) {
-        kept.insert("checkpoint.uri".to_owned(), uri.clone());
+fn carried(fields: &Map<String, Value>) -> Result<Vec<u8>, Rejected> {
+    let uri = fields.get("checkpoint").and_then(|f| f.get("uri"));
+    // A field that is called like what is put there is none of theirs to give.
+    let kept = canonical::named(fields).filter(|(name, _)| !READ.contains(name) && *name != CHECKPOINT_URI);
+    let mut kept = kept.chain(uri.map(|uri| (CHECKPOINT_URI, uri))).peekable();
+    if kept.peek().is_none() {
+        return Ok(Vec::new());
     }
-    if kept.is_empty() { Vec::new() } else { canonical::text(&Value::Object(kept)).into_bytes() }
+    let text = canonical::text(kept);
+    if text.len() > MOST_BYTES {
+        return Err(Rejected::too_large("data", text.len()));
+    }
+    Ok(text)
 }

@@ -48,7 +48,7 @@ impl FromStr for Time {
                 "" => {
                     return wrong(
                         format!("`{}` has no unit of time", shown(text)),
-                        format!("write `{number}s`, `{number}m` or `{number}h`"),
+                        format!("write `{0}s`, `{0}m` or `{0}h`", shown(number)),
                     );
                 }
                 _ => {

@@ -1,0 +1,234 @@
+//! A run: inputs over threads, each caught where it panics and watched where it hangs, and what came of all of them.
+//!
+//! ```text
+//! threads: take the next thousand -> make, check, count        watch: one input for over a second? say which, end the process
+//! ```
+//!
+//! Never: goes on after a finding. The first one is mended first.
+
+use crate::input::Maker;
+use crate::sizes::{MOST_GROWTH_KIB, peak_kib};
+use crate::targets::{Broken, Outcome, Target};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// An input that takes longer hangs: the largest takes some 20 ms in a build with checks.
+const HANGS: Duration = Duration::from_secs(1);
+
+/// Inputs that a thread takes at once.
+const AT_ONCE: u64 = 1000;
+
+/// After so many inputs the process has what it keeps: buffers and the allocator's pools, at the size of the largest inputs.
+const WARM: u64 = 50_000;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The first input.
+    pub from: u64,
+    /// How many.
+    pub inputs: u64,
+    /// On how many threads.
+    pub threads: usize,
+}
+
+/// An input that broke something.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Which input.
+    pub n: u64,
+    /// Of which target.
+    pub target: &'static str,
+    /// What it broke.
+    pub what: String,
+    /// The input.
+    pub bytes: Vec<u8>,
+}
+
+/// What came of the inputs.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Inputs that were decoded.
+    pub inputs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// By target and outcome: `accepted`, or the code of the rejection.
+    pub outcomes: BTreeMap<(&'static str, &'static str), u64>,
+    /// How long it took.
+    pub took: Duration,
+    /// The most memory that the process has had, in KiB.
+    pub peak_kib: Option<u64>,
+    /// By how much that grew after the process was warm, in KiB.
+    pub growth_kib: Option<u64>,
+    /// The first input that broke something.
+    pub finding: Option<Finding>,
+}
+
+/// What the threads share.
+struct Shared<'a> {
+    maker: &'a Maker,
+    plan: Plan,
+    next: AtomicU64,
+    done: AtomicU64,
+    stop: AtomicBool,
+    warm_kib: Mutex<Option<u64>>,
+    figures: Mutex<Figures>,
+    /// What each thread is at: the input's number and 1, or 0 between inputs.
+    at: Vec<AtomicU64>,
+}
+
+/// Runs it. `progress` is told the inputs that are done, about ten times a second; `hangs` is told of one that does not end, and is
+/// not to return: a thread cannot be stopped.
+pub fn run(maker: &Maker, plan: Plan, progress: &mut dyn FnMut(u64), hangs: fn(u64) -> !) -> std::io::Result<Figures> {
+    let start = Instant::now();
+    let shared = Shared {
+        maker,
+        plan,
+        next: AtomicU64::new(plan.from),
+        done: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        warm_kib: Mutex::new(peak_kib()),
+        figures: Mutex::default(),
+        at: (0..plan.threads.max(1)).map(|_| AtomicU64::new(0)).collect(),
+    };
+    let folders: Vec<_> = shared.at.iter().map(|_| tempfile::tempdir()).collect::<Result<_, _>>()?;
+    let quiet = Quiet::begin();
+    std::thread::scope(|scope| {
+        let (ended, watch) = channel::<()>();
+        for (folder, at) in folders.iter().zip(&shared.at) {
+            let (shared, ended) = (&shared, ended.clone());
+            scope.spawn(move || {
+                work(shared, at, folder.path());
+                drop(ended);
+            });
+        }
+        drop(ended);
+        watch_over(&shared, &watch, progress, hangs);
+    });
+    drop(quiet);
+    let warm = shared.warm_kib.into_inner().unwrap_or_default();
+    let mut figures = shared.figures.into_inner().unwrap_or_default();
+    figures.took = start.elapsed();
+    figures.peak_kib = peak_kib();
+    figures.growth_kib = figures.peak_kib.zip(warm).map(|(peak, warm)| peak.saturating_sub(warm));
+    Ok(figures)
+}
+
+impl Figures {
+    /// Inputs that were accepted.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.outcomes.iter().filter(|((_, outcome), _)| *outcome == ACCEPTED).map(|(_, n)| n).sum()
+    }
+
+    /// What is wrong with the run as a whole.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        if let Some(found) = &self.finding {
+            return Some(format!("input {} of target {}: {}", found.n, found.target, found.what));
+        }
+        let grown = self.growth_kib.filter(|grown| *grown > MOST_GROWTH_KIB)?;
+        Some(format!(
+            "memory grew by {} MiB after the first {WARM} inputs; {} are allowed",
+            grown >> 10,
+            MOST_GROWTH_KIB >> 10
+        ))
+    }
+}
+
+/// How an accepted input is counted.
+pub const ACCEPTED: &str = "accepted";
+
+fn work(shared: &Shared<'_>, at: &AtomicU64, folder: &Path) {
+    let end = shared.plan.from.saturating_add(shared.plan.inputs);
+    let (mut own, mut bytes) = (Figures::default(), Vec::new());
+    while !shared.stop.load(Ordering::Relaxed) {
+        let first = shared.next.fetch_add(AT_ONCE, Ordering::Relaxed);
+        if first >= end {
+            break;
+        }
+        for n in first..end.min(first.saturating_add(AT_ONCE)) {
+            at.store(n + 1, Ordering::Relaxed);
+            let target = shared.maker.make(n, &mut bytes);
+            let outcome = caught(target, &bytes, folder);
+            own.inputs += 1;
+            own.bytes += bytes.len() as u64;
+            let outcome = match outcome {
+                Ok(Outcome::Accepted) => ACCEPTED,
+                Ok(Outcome::Rejected(code, _)) => code,
+                Err(what) => {
+                    own.finding = Some(Finding { n, target: target.name, what, bytes: bytes.clone() });
+                    shared.stop.store(true, Ordering::Relaxed);
+                    break;
+                }
+            };
+            *own.outcomes.entry((target.name, outcome)).or_default() += 1;
+        }
+        at.store(0, Ordering::Relaxed);
+        let done = shared.done.fetch_add(AT_ONCE, Ordering::Relaxed);
+        if (WARM..WARM + AT_ONCE).contains(&done)
+            && let Ok(mut warm) = shared.warm_kib.lock()
+        {
+            *warm = peak_kib();
+        }
+    }
+    if let Ok(mut all) = shared.figures.lock() {
+        all.inputs += own.inputs;
+        all.bytes += own.bytes;
+        for (outcome, n) in own.outcomes {
+            *all.outcomes.entry(outcome).or_default() += n;
+        }
+        let first = all.finding.as_ref().is_none_or(|found| own.finding.as_ref().is_some_and(|own| own.n < found.n));
+        if first {
+            all.finding = own.finding;
+        }
+    }
+}
+
+fn caught(target: &Target, bytes: &[u8], folder: &Path) -> Result<Outcome, Broken> {
+    catch_unwind(AssertUnwindSafe(|| (target.check)(bytes, folder)))
+        .unwrap_or_else(|_| Err(SAID.take().unwrap_or_else(|| "it panicked".to_owned())))
+}
+
+/// Until all threads have ended: tells how far they are, and looks whether one stays with its input.
+fn watch_over(shared: &Shared<'_>, ended: &Receiver<()>, progress: &mut dyn FnMut(u64), hangs: fn(u64) -> !) {
+    let mut seen: Vec<_> = shared.at.iter().map(|_| (0, Instant::now())).collect();
+    while ended.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
+        for (at, (last, since)) in shared.at.iter().zip(&mut seen) {
+            let now = at.load(Ordering::Relaxed);
+            if now != *last {
+                (*last, *since) = (now, Instant::now());
+            } else if now > 0 && since.elapsed() > HANGS {
+                hangs(now - 1);
+            }
+        }
+        progress(shared.done.load(Ordering::Relaxed).min(shared.plan.inputs));
+    }
+}
+
+thread_local! {
+    /// What the last panic of this thread said, and where.
+    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// While it lives, a panic is remembered and not printed.
+struct Quiet;
+
+impl Quiet {
+    fn begin() -> Quiet {
+        std::panic::set_hook(Box::new(|panic| SAID.set(Some(panic.to_string()))));
+        Quiet
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        drop(std::panic::take_hook());
+    }
+}
