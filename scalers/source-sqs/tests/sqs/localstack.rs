@@ -2,6 +2,7 @@
 
 use crate::support::{Admin, bodies, durable, settings, start, texts, until};
 use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName};
+use forebay_parts::{LocalStack, LocalStackOptions};
 use forebay_source::{Backlog, Condition, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -230,4 +231,27 @@ fn a_controller_that_lets_go_ends_the_source() {
     drop(posted);
     running.says("it has ended", |condition| *condition == Condition::Stopped);
     until("all are given back", || admin.count(&url) == (2, 0));
+}
+
+#[test]
+fn a_service_that_dies_is_told_and_waited_for() {
+    let mut own = LocalStack::start(LocalStackOptions::default()).expect("a LocalStack");
+    let admin = Admin::at(own.endpoint());
+    let url = admin.create("mortal", &[]);
+    admin.send(&url, &texts("before", 1));
+    let mut running = start(settings(admin.endpoint(), &["mortal"]), 100);
+    let posted = running.next();
+    own.kill().expect("killed");
+    running.says("nobody is there", |c| matches!(c, Condition::Failing { why } if why.contains("check the endpoint")));
+    // Its receipt comes while nobody can be told to delete.
+    durable(posted);
+    until("it says what became of it", || {
+        running.health.seen().remarks.iter().any(|(_, text)| text.contains("are durable and could not be deleted"))
+    });
+    own.restart().expect("again");
+    let url = admin.create("mortal", &[]);
+    admin.send(&url, &texts("after", 1));
+    assert_eq!(running.take(1)[0].0, "after-0");
+    running.says("it works", |condition| *condition == Condition::Working);
+    running.stop();
 }
