@@ -125,16 +125,14 @@ impl Held {
 
     /// Keeps the messages hidden for a whole timeout more, or tries again soon.
     async fn extend(&mut self) {
-        let left = MOST_VISIBILITY.saturating_sub(self.since.elapsed() + MARGIN);
-        let hidden = self.place.queue.visibility().min(left);
-        if hidden < Duration::from_secs(1) {
+        let Some(hidden) = next_hold(self.place.queue.visibility(), self.since.elapsed()) else {
             self.spent = true;
             let (n, name) = (self.handles.len(), &self.place.queue.name);
             self.context.board.remark(format!(
                 "sqs queue `{name}`: {n} messages waited 12 h to become durable; SQS hides them no longer, so they come again"
             ));
             return;
-        }
+        };
         let limit = self.context.settings.pace.patience.min(hidden);
         let asked = change_visibility(&self.place, &self.handles, hidden, limit).await;
         let soon = (self.place.queue.visibility() / 8).clamp(Duration::from_millis(100), Duration::from_secs(5));
@@ -172,6 +170,8 @@ impl Held {
                 trouble.needs_somebody() && trouble.kind != Kind::Missing && !self.spent && !self.context.ends();
             let most = if self.context.ends() { DELETES_AT_END } else { DELETES };
             if waits {
+                // Not one of the tries: a short outage after a long wait must not give up at once.
+                backoff.reset();
                 self.context.board.is(&self.part, Condition::Failing { why: trouble.why.clone() });
             } else if trouble.kind == Kind::Missing || backoff.tries() >= most {
                 let (n, name) = (self.handles.len(), &self.place.queue.name);
@@ -232,6 +232,13 @@ impl Held {
     }
 }
 
+/// How long to hide messages now that were received so long ago: a whole timeout, or what is left of the 12 hours. `None`: nothing is.
+fn next_hold(visibility: Duration, age: Duration) -> Option<Duration> {
+    let left = MOST_VISIBILITY.saturating_sub(age + MARGIN);
+    let hidden = visibility.min(left);
+    (hidden >= Duration::from_secs(1)).then_some(hidden)
+}
+
 async fn change_visibility(
     place: &Place,
     handles: &[String],
@@ -256,4 +263,26 @@ fn denied(failed: &BatchResultErrorEntry) -> bool {
 
 fn said(failed: &BatchResultErrorEntry, action: &str) -> String {
     format!("{action}: {}: {}", failed.code, failed.message.as_deref().unwrap_or("without a message"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_asked_to_be_hidden_beyond_twelve_hours() {
+        const H: u64 = 3600;
+        for (visibility, age, hold) in [
+            (30, 0, Some(30)),
+            (30, 11 * H, Some(30)),
+            (2 * H, 11 * H, Some(H - 30)),
+            (12 * H, 0, Some(12 * H - 30)),
+            (30, 12 * H - 40, Some(10)),
+            (30, 12 * H - 30, None),
+            (30, 13 * H, None),
+        ] {
+            let held = next_hold(Duration::from_secs(visibility), Duration::from_secs(age));
+            assert_eq!(held, hold.map(Duration::from_secs), "{visibility} s after {age} s");
+        }
+    }
 }

@@ -21,8 +21,11 @@ const AT_ONCE: u32 = 10;
 /// Parcels of one receiver that wait for their receipts. Four hide a journal's write behind the polls and keep what a crash hands
 /// out again at 40 messages.
 const IN_FLIGHT: usize = 4;
-/// A poll that ends as soon as this is awaited when the source ends: what it receives would stay hidden otherwise.
-const LAST_POLL: Duration = Duration::from_secs(2);
+/// A poll that ends this soon is awaited when the source ends. One that is dropped goes on at the other side: what it receives there,
+/// even what this source gives back, stays hidden and counts as received.
+const LAST_POLL: Duration = Duration::from_secs(5);
+/// For the way of its answer.
+const ON_ITS_WAY: Duration = Duration::from_millis(500);
 
 /// One receiver of one queue.
 #[derive(Clone, Debug)]
@@ -109,7 +112,7 @@ impl Receiver {
             Ok(answer) => answer,
             // What it still receives is handed in, finds the end and is given back.
             Err(Ending) if began.elapsed() + LAST_POLL >= wait => {
-                tokio::time::timeout(LAST_POLL, call).await.map_err(|_| Ending)?
+                tokio::time::timeout(LAST_POLL + ON_ITS_WAY, call).await.map_err(|_| Ending)?
             }
             Err(Ending) => return Err(Ending),
         };

@@ -52,7 +52,8 @@ impl fmt::Debug for Keys {
 /// Waits and time limits. The defaults are for production; tests shorten them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// How long a poll waits for messages: at most 20 s by SQS, which also costs the fewest calls.
+    /// How long a poll waits for messages, at most 20 s by SQS. Up to 5 s the end of the source waits for it; a longer one is dropped
+    /// then, and what SQS still gives it stays hidden for a visibility timeout. Two receivers with 5 s make a million calls a month.
     pub wait: Duration,
     /// How long an answer may take beyond that.
     pub patience: Duration,
@@ -69,7 +70,7 @@ pub struct Pace {
 impl Default for Pace {
     fn default() -> Self {
         Pace {
-            wait: Duration::from_secs(20),
+            wait: Duration::from_secs(5),
             patience: Duration::from_secs(10),
             first_pause: Duration::from_millis(200),
             longest_pause: Duration::from_secs(20),

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::{Id, JoinHandle, JoinSet};
 
 /// For all of the end: a poll's rest, what is given back, deletions that are under way.
-const END: Duration = Duration::from_secs(8);
+const END: Duration = Duration::from_secs(9);
 /// Before a broken task is started again: a fault that repeats must not use up the processor.
 const RESTART: Duration = Duration::from_secs(1);
 
@@ -47,13 +47,14 @@ impl Sqs {
 }
 
 impl Source for Sqs {
-    /// Blocks for at most 8 s. Not to be called from a task of the runtime.
+    /// Blocks for at most 9 s, in most cases for the rest of a poll. Not to be called from a task of the runtime.
     fn stop(mut self: Box<Self>) {
         self.context.end();
         if let Some(mut task) = self.task.take() {
             let ended = self.runtime.block_on(async { tokio::time::timeout(END, &mut task).await });
             if ended.is_err() {
                 task.abort();
+                self.context.end_held();
             }
         }
         self.context.board.stopped();

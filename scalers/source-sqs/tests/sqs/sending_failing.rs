@@ -41,7 +41,9 @@ fn on_a_standard_queue_only_the_failed_ones_are_sent_again() {
     let tries = AtomicU32::new(0);
     let stub = Stub::start(move |action, body| {
         let first = action == "SendMessageBatch" && tries.fetch_add(1, Ordering::Relaxed) == 0;
-        first.then(|| Answer::Good(batch(body, |entry| (number(entry) % 4 == 0).then_some((false, "InternalError")))))
+        first.then(|| {
+            Answer::Good(batch(body, |entry| number(entry).is_multiple_of(4).then_some((false, "InternalError"))))
+        })
     });
     let runtime = runtime();
     let mut sink = SqsSink::new(settings(&stub.endpoint, &[]), "out", runtime.handle().clone()).expect("a sink");

@@ -37,11 +37,11 @@ pub fn settings(endpoint: &str, queues: &[&str]) -> Settings {
 
 /// A source that runs, and the other side of its desk.
 pub struct Running {
-    pub sqs: Option<Sqs>,
+    sqs: Option<Sqs>,
     pub incoming: Incoming,
     pub health: Health,
     pub room: Arc<Semaphore>,
-    pub runtime: Option<Runtime>,
+    runtime: Option<Runtime>,
 }
 
 pub fn runtime() -> Runtime {
@@ -139,25 +139,38 @@ fn shared() -> Arc<LocalStack> {
 
 /// Somebody who may do everything with the queues of a LocalStack.
 pub struct Admin {
-    localstack: Arc<LocalStack>,
+    endpoint: String,
+    _localstack: Option<Arc<LocalStack>>,
     pub client: Client,
     pub runtime: Runtime,
 }
 
 impl Admin {
+    /// Of the one that all tests share.
     pub fn new() -> Admin {
         let localstack = shared();
+        let endpoint = localstack.endpoint().to_owned();
+        Admin { _localstack: Some(localstack), ..Admin::at(&endpoint) }
+    }
+
+    /// Of another one.
+    pub fn at(endpoint: &str) -> Admin {
         let config = aws_sdk_sqs::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .http_client(aws_smithy_http_client::Builder::new().build_http())
             .region(Region::new("us-east-1"))
             .credentials_provider(Credentials::new("test", "test", None, None, "test"))
-            .endpoint_url(localstack.endpoint());
-        Admin { client: Client::from_conf(config.build()), runtime: runtime(), localstack }
+            .endpoint_url(endpoint);
+        Admin {
+            client: Client::from_conf(config.build()),
+            runtime: runtime(),
+            endpoint: endpoint.to_owned(),
+            _localstack: None,
+        }
     }
 
     pub fn endpoint(&self) -> &str {
-        self.localstack.endpoint()
+        &self.endpoint
     }
 
     /// Makes a queue and gives its URL.
