@@ -126,6 +126,7 @@ fn run_section(workspace: &Workspace, section: Which, extra: &[String], tally: &
         Which::Controller => test_package(workspace, "forebay", extra, tally),
         Which::Integration => {
             run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay"]))?;
+            test_package(workspace, "forebay-source-kafka", extra, tally)?;
             test_package(workspace, "forebay-integration", extra, tally)
         }
         Which::Schema => schema::run(workspace, &schema::Args { check: true }),
