@@ -28,6 +28,9 @@ pub struct Args {
     /// Which section to run
     #[arg(value_enum, default_value_t = Which::All)]
     section: Which,
+    /// Of integration: one of its files, such as `sources`, with the figures that it prints
+    #[arg(requires = "section")]
+    part: Option<String>,
     /// Passed to each test binary as it is: a part of a test's name, --nocapture
     #[arg(last = true)]
     extra: Vec<String>,
@@ -85,6 +88,9 @@ impl Which {
 /// Runs the section, or all of them in order.
 pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     let start = Instant::now();
+    if args.part.is_some() && args.section != Which::Integration {
+        return Err(Failure::new("only `integration` has parts: cargo xtask test integration sources"));
+    }
     if let Err(error) = needs::check(args.section.scope()) {
         eprintln!("\n{}", error.message);
         let tally = Tally { failed: 1, ..Tally::default() };
@@ -98,7 +104,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
         eprintln!("\n== {} ==", section.name());
         let start = Instant::now();
         let mut tally = Tally::default();
-        let outcome = run_section(workspace, section, &args.extra, &mut tally);
+        let outcome = run_section(workspace, section, args.part.as_deref(), &args.extra, &mut tally);
         if outcome.is_err() && tally.failed == 0 {
             tally.failed = 1;
         }
@@ -111,13 +117,27 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     }
     if let Some((section, error)) = &failure {
         eprintln!("\nfailed in {}: {}", section.name(), error.message);
-        eprintln!("repeat: {}", repeat(*section, &args.extra));
+        eprintln!("repeat: {}", repeat(*section, args.part.as_deref(), &args.extra));
     }
     print!("\n{}", table(&done));
     if failure.is_none() { Ok(()) } else { Err(Failure::already_said()) }
 }
 
-fn run_section(workspace: &Workspace, section: Which, extra: &[String], tally: &mut Tally) -> Result<(), Failure> {
+/// Adapters against real servers, and the binary from outside.
+const PARTS: [&str; 4] = ["forebay-parts", "forebay-source-kafka", "forebay-source-sqs", "forebay-integration"];
+
+/// A part that is asked for by name shows its figures.
+fn shown(extra: &[String]) -> Vec<String> {
+    extra.iter().cloned().chain(["--nocapture".to_owned()]).collect()
+}
+
+fn run_section(
+    workspace: &Workspace,
+    section: Which,
+    part: Option<&str>,
+    extra: &[String],
+    tally: &mut Tally,
+) -> Result<(), Failure> {
     match section {
         Which::All => Ok(()),
         Which::Tidy => {
@@ -134,17 +154,17 @@ fn run_section(workspace: &Workspace, section: Which, extra: &[String], tally: &
         ])),
         Which::Engine => test_package(workspace, "forebay-engine", extra, tally),
         Which::Sim => test_package(workspace, "forebay-sim", extra, tally),
-        Which::Controller => {
-            test_package(workspace, "forebay", extra, tally)?;
-            test_package(workspace, "forebay-fuzz", extra, tally)
-        }
+        Which::Controller => test_packages(workspace, &["forebay", "forebay-fuzz"], &[], extra, tally),
         Which::Integration => {
             run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay"]))?;
             // Here, where it is seen: a test's own output is not, and its time would count as the test's.
             Kafka::install().and_then(|_| LocalStack::install()).map_err(|e| Failure::new(e.to_string()))?;
-            test_package(workspace, "forebay-parts", extra, tally)?;
-            test_package(workspace, "forebay-source-sqs", extra, tally)?;
-            test_package(workspace, "forebay-integration", extra, tally)
+            run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay-fuzz"]))?;
+            if let Some(part) = part {
+                return test_packages(workspace, &["forebay-integration"], &["--test", part], &shown(extra), tally);
+            }
+            // Together: each alone would build what they share with other features, again.
+            test_packages(workspace, &PARTS, &[], extra, tally)
         }
         Which::Schema => schema::run(workspace, &schema::Args { check: true }),
         Which::Sweep => sweep::run(workspace, &sweep::Args { seeds: SWEEP_SEEDS, from: 0, jobs: None }),
@@ -152,9 +172,21 @@ fn run_section(workspace: &Workspace, section: Which, extra: &[String], tally: &
 }
 
 fn test_package(workspace: &Workspace, package: &str, extra: &[String], tally: &mut Tally) -> Result<(), Failure> {
+    test_packages(workspace, &[package], &[], extra, tally)
+}
+
+fn test_packages(
+    workspace: &Workspace,
+    packages: &[&str],
+    targets: &[&str],
+    extra: &[String],
+    tally: &mut Tally,
+) -> Result<(), Failure> {
     let mut command = cargo(workspace.root());
-    command.args(["test", "--no-fail-fast", "-p", package]);
-    if package == "forebay-integration" {
+    command.args(["test", "--no-fail-fast"]);
+    packages.iter().for_each(|package| drop(command.args(["-p", package])));
+    command.args(targets);
+    if packages.contains(&"forebay-integration") {
         command.env("FOREBAY_BIN", workspace.forebay_binary());
     }
     if !extra.is_empty() {
@@ -163,8 +195,9 @@ fn test_package(workspace: &Workspace, package: &str, extra: &[String], tally: &
     run_reading(&mut command, |line| tally.read(line))
 }
 
-fn repeat(section: Which, extra: &[String]) -> String {
+fn repeat(section: Which, part: Option<&str>, extra: &[String]) -> String {
     let mut words = vec!["cargo xtask test".to_owned(), section.name()];
+    words.extend(part.map(str::to_owned));
     if !extra.is_empty() {
         words.push("--".to_owned());
         words.extend(extra.iter().map(|word| quoted(word)));

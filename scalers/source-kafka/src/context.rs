@@ -11,7 +11,6 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Of a reader.
 pub(crate) struct Context {
@@ -22,7 +21,7 @@ pub(crate) struct Context {
 impl Context {
     /// Durable offsets to the broker, for whoever looks from outside. Not waited for: they are sent before anything that follows on the
     /// coordinator's connection, and nothing of ours is read back from them.
-    pub(crate) fn commit(&self, consumer: &BaseConsumer<Self>) -> bool {
+    pub(crate) fn commit(&self, consumer: &BaseConsumer<Self>) {
         let mut list = TopicPartitionList::new();
         for ((topic, partition), offset) in std::mem::take(&mut *self.shared.commits()) {
             if let Err(error) = list.add_partition_offset(&topic, partition, Offset::Offset(offset)) {
@@ -30,15 +29,10 @@ impl Context {
             }
         }
         if list.count() == 0 {
-            return false;
+            return;
         }
-        self.shared.committed.store(false, Ordering::Release);
-        match consumer.commit(&list, CommitMode::Async) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::debug!(%error, "offsets were not committed; the next time will");
-                false
-            }
+        if let Err(error) = consumer.commit(&list, CommitMode::Async) {
+            tracing::debug!(%error, "offsets were not committed; the next time will");
         }
     }
 }
@@ -61,7 +55,12 @@ impl ClientContext for Context {
                 tracing::debug!(%error, reason, "a connection broke")
             }
             // The reader and the watch find these themselves.
-            Code::PartitionEOF | Code::AutoOffsetReset | Code::UnknownTopicOrPartition | Code::UnknownTopic => {
+            Code::FencedInstanceId
+            | Code::Fatal
+            | Code::PartitionEOF
+            | Code::AutoOffsetReset
+            | Code::UnknownTopicOrPartition
+            | Code::UnknownTopic => {
                 tracing::debug!(%error, reason, "a partition's error");
             }
             _ => {
@@ -93,7 +92,6 @@ impl ConsumerContext for Context {
         if let Err(error) = result {
             tracing::debug!(%error, "offsets were not committed; the next time will");
         }
-        self.shared.committed.store(true, Ordering::Release);
     }
 }
 
@@ -125,6 +123,8 @@ impl ConsumerContext for Looking {}
 /// librdkafka's log lines as events. They hold no secrets: it never logs a property's value that is one.
 pub(crate) fn pass_on(level: RDKafkaLogLevel, fac: &str, message: &str) {
     match level {
+        // A line for each try of each connection, while a broker is away: that it is away is told once, as a condition.
+        _ if fac == "FAIL" => tracing::debug!(fac, "librdkafka: {message}"),
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
             tracing::error!(fac, "librdkafka: {message}");
         }

@@ -170,7 +170,10 @@ impl Intake {
             Condition::Starting
         };
         if self.told.as_ref() != Some(&condition) {
-            tracing::debug!(?condition, "condition");
+            match &condition {
+                Condition::Failing { why } => tracing::warn!("kafka: {why}"),
+                other => tracing::info!("kafka: {other:?}"),
+            }
             self.health.is(condition.clone());
             self.told = Some(condition);
         }

@@ -34,8 +34,6 @@ const PAUSE_AFTER: Duration = Duration::from_secs(1);
 const PLACE_EVERY: Duration = Duration::from_millis(500);
 /// A broker has that long to name a log's ends.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// The last commit may take so long.
-const LAST_COMMIT: Duration = Duration::from_secs(2);
 
 /// Why a reader ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +42,7 @@ pub(crate) enum End {
     Stopped,
     /// The controller takes nothing more.
     Closed,
-    /// Another member has our instance's name.
+    /// The broker says that another member has our instance's name; in its words.
     Fenced(String),
     /// It is to be started again.
     Failed(String),
@@ -271,27 +269,18 @@ impl Reader {
         Ok(())
     }
 
-    /// What has become durable, committed as far as the broker answers in time.
+    /// Commits what has become durable. The consumer's end waits for it, where the broker answers.
     fn last_commit(&mut self) {
         // Where the controller has stopped there are no more answers; what became durable before counts.
         let _ = self.inside.settle();
-        if !self.consumer.context().commit(&self.consumer) {
-            return;
-        }
-        let end = Instant::now() + LAST_COMMIT;
-        while !self.inside.shared.committed.load(Ordering::Acquire) && Instant::now() < end {
-            // Messages are no longer of interest.
-            drop(self.consumer.poll(Duration::from_millis(20)));
-        }
+        self.consumer.context().commit(&self.consumer);
     }
 }
 
 /// What librdkafka will not get over.
 fn fatal(code: Code, said: &str) -> End {
     match code {
-        Code::FencedInstanceId => End::Fenced(format!(
-            "another controller with this journal has joined the group and this one was shut out ({said}): two must not run with              one journal; stop one of them"
-        )),
+        Code::FencedInstanceId => End::Fenced(said.to_owned()),
         _ => End::Failed(format!("the consumer cannot go on ({code}: {said}); it is made anew")),
     }
 }

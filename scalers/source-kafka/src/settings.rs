@@ -282,6 +282,8 @@ impl Settings {
             .set("acks", "all")
             .set("compression.type", "zstd")
             .set("linger.ms", "5")
+            // A topic that is not there is said sooner than a time-out would.
+            .set("topic.metadata.propagation.max.ms", "2000")
             // Less than a send waits, so that each message's outcome is known by then.
             .set("message.timeout.ms", "8000")
             .set("message.max.bytes", most.clamp(1_000, 1_000_000_000).to_string())

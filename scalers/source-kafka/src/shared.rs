@@ -52,8 +52,6 @@ pub(crate) struct Shared {
     partial: Mutex<Option<String>>,
     /// Durable offsets that are not committed yet, by topic and partition.
     commits: Mutex<BTreeMap<(String, i32), i64>>,
-    /// Whether a commit's answer has come since it was last asked.
-    pub(crate) committed: AtomicBool,
     views: Mutex<BTreeMap<Which, View>>,
     /// When the reader last was held back, or got its partitions.
     excused: Mutex<Option<Instant>>,

@@ -1,7 +1,7 @@
 //! The source: starts readers, watches them, starts another when one ends or stands still.
 //!
 //! ```text
-//! supervisor thread --starts--> reader thread --Ended--> supervisor: stopped, closed, fenced: over; else again after 0.5 s .. 30 s
+//! supervisor thread --starts--> reader thread --Ended--> supervisor: stopped, closed: over; else again after 0.5 s .. 30 s
 //!        '-- every few seconds: Watch::round --Stalled--> the reader is given up, another begins
 //! ```
 //!
@@ -139,6 +139,8 @@ enum Next {
     Over,
     /// Another, after at least so long.
     Again { why: String, at_least: Duration },
+    /// Another only if nobody else is in the group: what the broker said.
+    Fenced(String),
 }
 
 impl Supervisor {
@@ -150,26 +152,73 @@ impl Supervisor {
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
-            match next {
+            let (why, at_least) = match next {
                 Next::Over => return,
-                Next::Again { why, at_least } => {
-                    if began.elapsed() >= RAN_WELL {
-                        pause = FIRST_PAUSE;
-                    }
-                    tracing::warn!(pause_ms = pause.as_millis(), "kafka: {why}");
-                    self.health.restarted();
-                    self.health.remark(now_ms(), why.clone());
-                    self.health.is(Condition::Failing { why });
-                    // Words of readers that are no more may come; only the flag counts.
-                    let end = Instant::now() + pause.max(at_least);
-                    while !self.stop.load(Ordering::Acquire) && !self.desk.is_closed() && Instant::now() < end {
-                        let left = end.saturating_duration_since(Instant::now()).min(self.settings.watch);
-                        let _ = self.from.recv_timeout(left);
-                    }
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                Next::Again { why, at_least } => (why, at_least),
+                Next::Fenced(said) => match self.after_fence(&said) {
+                    Some(why) => (why, Duration::ZERO),
+                    None => return,
+                },
+            };
+            if began.elapsed() >= RAN_WELL {
+                pause = FIRST_PAUSE;
+            }
+            tracing::warn!(pause_ms = pause.as_millis(), "kafka: {why}");
+            self.health.restarted();
+            self.health.remark(now_ms(), why.clone());
+            self.health.is(Condition::Failing { why });
+            self.pause(pause.max(at_least));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Waits, unless it is told to stop.
+    fn pause(&self, pause: Duration) {
+        let end = Instant::now() + pause;
+        while !self.is_over() && Instant::now() < end {
+            let left = end.saturating_duration_since(Instant::now()).min(self.settings.watch);
+            // Words of readers that are no more may come; only the flag counts.
+            let _ = self.from.recv_timeout(left);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Acquire) || self.desk.is_closed()
+    }
+
+    /// Whether we were shut out for good. A broker that crashed may take us for our own former membership and say the same: that one is
+    /// forgotten after a session, while another controller stays. `Some`: begin again, and why.
+    fn after_fence(&self, said: &str) -> Option<String> {
+        let why = format!(
+            "shut out of group {}, as when another controller with this journal has joined it ({said}): nothing is read until it is \
+             clear whether there is one, for some 11 s",
+            self.settings.group
+        );
+        tracing::warn!("kafka: {why}");
+        self.health.is(Condition::Failing { why });
+        self.pause(Duration::from_millis(SESSION_MS + 2_000));
+        while !self.is_over() {
+            match self.watch.has_member() {
+                Some(false) => {
+                    return Some(format!(
+                        "shut out of group {}, and nobody else is in it: joined anew",
+                        self.settings.group
+                    ));
                 }
+                Some(true) => {
+                    let why = format!(
+                        "another controller with this journal has joined group {} and this one was shut out ({said}): two must not \
+                         run with one journal; stop one of them",
+                        self.settings.group
+                    );
+                    tracing::error!("kafka: {why}");
+                    self.health.remark(now_ms(), why);
+                    return None;
+                }
+                None => self.pause(self.settings.watch),
             }
         }
+        None
     }
 
     /// Runs one reader to its end.
@@ -231,11 +280,7 @@ impl Supervisor {
         match end {
             End::Stopped if !self.stop.load(Ordering::Acquire) => None, // of one that was given up
             End::Stopped | End::Closed => Some(Next::Over),
-            End::Fenced(why) => {
-                tracing::error!("kafka: {why}");
-                self.health.remark(now_ms(), why);
-                Some(Next::Over)
-            }
+            End::Fenced(said) => Some(Next::Fenced(said)),
             End::Failed(why) => Some(again(why)),
         }
     }

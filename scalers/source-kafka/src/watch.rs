@@ -90,6 +90,17 @@ impl Watch {
         if verdict == Verdict::Fine { self.dealt(shared) } else { verdict }
     }
 
+    /// Whether the group has a member. `None`: no broker says so in time.
+    pub(crate) fn has_member(&self) -> Option<bool> {
+        match self.client.members(&self.group, ANSWERS_WITHIN) {
+            Ok((_, members)) => Some(!members.is_empty()),
+            Err(why) => {
+                tracing::debug!(why, "the group's members are not known");
+                None
+            }
+        }
+    }
+
     /// One topic's partitions.
     fn topic(&mut self, channel: usize, shared: &Shared, stop: &AtomicBool) -> Result<Verdict, String> {
         let topic = self.topics[channel].clone();

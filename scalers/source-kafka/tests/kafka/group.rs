@@ -74,6 +74,33 @@ fn a_second_start_with_the_same_journal_takes_over_at_once_and_the_first_says_th
 }
 
 #[test]
+fn one_that_was_shut_out_joins_anew_when_nobody_else_is_there() {
+    let topic = unique("unfenced");
+    create(shared(), &topic, 1);
+    let (durable, journal) = (Durable::default(), Arc::default());
+    let (controller, health) = (Controller::start(1_000, &durable, &journal), Health::default());
+    let source = Kafka::start(settings(&topic), controller.desk.clone(), health.clone()).expect("started");
+    send(shared(), &topic, 1, 0..10);
+    controller.wait_for(10);
+    // A member of the same name that goes again: what a broker that lost track leaves behind looks the same.
+    let (other, its) = (Controller::start(1_000, &durable, &journal), Health::default());
+    let ghost = Kafka::start(settings(&topic), other.desk.clone(), its.clone()).expect("started");
+    wait_until("shut out", || {
+        let seen = health.seen();
+        let said = matches!(&seen.condition, Condition::Failing { why } if why.contains("shut out of group"));
+        said.then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
+    Box::new(ghost).stop();
+    send(shared(), &topic, 1, 10..20);
+    controller.wait_for(20);
+    assert_eq!(controller.journal.lock().unwrap().all(), numbers(0..20));
+    let seen = health.seen();
+    assert_eq!(seen.restarts, 1, "{seen:?}");
+    assert!(seen.remarks.iter().any(|(_, text)| text.contains("nobody else is in it")), "{seen:?}");
+    Box::new(source).stop();
+}
+
+#[test]
 fn another_member_of_the_group_is_reported() {
     let topic = unique("shared");
     create(shared(), &topic, 4);

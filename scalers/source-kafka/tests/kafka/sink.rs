@@ -87,12 +87,18 @@ fn a_note_that_the_topic_never_takes_is_refused_by_its_number_and_the_others_may
 }
 
 #[test]
-fn a_topic_that_is_not_there_and_a_broker_that_does_not_answer_pass() {
-    let mut sink = KafkaSink::new(settings(), "nowhere").expect("a sink");
+fn a_topic_that_is_not_there_passes() {
+    let mut sink = KafkaSink::new(settings(), "nowhere-yet").expect("a sink");
     match sink.send(&[note(1, "job")]) {
-        Err(SinkError::Passing { why }) => assert!(why.contains("nowhere"), "{why}"),
+        Err(SinkError::Passing { why }) => assert!(why.contains("nowhere-yet") && why.contains("create it"), "{why}"),
         other => panic!("{other:?}"),
     }
+    create(shared(), "nowhere-yet", 1);
+    crate::controller::wait_until("the topic to be found", || sink.send(&[note(1, "job")]).map_err(|e| e.to_string()));
+}
+
+#[test]
+fn a_broker_that_does_not_answer_passes() {
     let away = Settings { brokers: "127.0.0.1:1".to_owned(), ..Settings::default() };
     let mut sink = KafkaSink::new(away, "status").expect("a sink");
     let began = Instant::now();
