@@ -184,7 +184,7 @@ fn test_packages(
 ) -> Result<(), Failure> {
     let mut command = cargo(workspace.root());
     command.args(["test", "--no-fail-fast"]);
-    packages.iter().for_each(|package| drop(command.args(["-p", package])));
+    command.args(packages.iter().flat_map(|package| ["-p", package]));
     command.args(targets);
     if packages.contains(&"forebay-integration") {
         command.env("FOREBAY_BIN", workspace.forebay_binary());
