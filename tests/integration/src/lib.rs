@@ -3,6 +3,8 @@
 //! The binary is `$FOREBAY_BIN`, else `<target>/release/forebay`, which is built when it is not there.
 //! Never: sleeps to wait. A server says where it listens; answers are waited for where they come from.
 
+pub mod kafka;
+pub mod sqs;
 pub mod teams;
 
 use serde_json::Value;
@@ -10,6 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 /// The project's root: tests run in their package's folder. Not as it was when they were built, for builds are shared by clones.
 #[must_use]
@@ -149,6 +152,35 @@ impl Server {
         }
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it as by `kill -9`.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Lets it work until then.
+    ///
+    /// # Panics
+    /// When it ends by itself before.
+    pub fn lives_until(&mut self, then: Instant) {
+        while Instant::now() < then {
+            let ended = self.child.try_wait().expect("it can be waited for");
+            assert!(ended.is_none(), "it ended by itself with {ended:?}: {}", self.log());
+            std::thread::sleep(then.saturating_duration_since(Instant::now()).min(PAUSE));
+        }
+    }
+
     /// What it has said on stderr since it listens.
     #[must_use]
     pub fn log(&self) -> String {
@@ -180,6 +212,15 @@ impl Server {
         (response.status().as_u16(), text)
     }
 
+    /// The same, where there may be no answer.
+    #[must_use]
+    pub fn try_get(&self, path: &str) -> Option<(u16, Value)> {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build();
+        let mut answer = ureq::Agent::from(config).get(format!("{}{path}", self.url)).call().ok()?;
+        let text = answer.body_mut().read_to_string().ok()?;
+        Some((answer.status().as_u16(), serde_json::from_str(&text).ok()?))
+    }
+
     /// A JSON answer with its status.
     ///
     /// # Panics
@@ -204,8 +245,24 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
+    }
+}
+
+/// Between two looks at something that takes a while: short beside it, long beside the look.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Looks until it holds, and fails with the last look when it does not in time.
+///
+/// # Panics
+/// When it does not hold within that time.
+pub fn until(what: &str, within: Duration, mut holds: impl FnMut() -> Result<(), String>) {
+    let deadline = Instant::now() + within;
+    loop {
+        match holds() {
+            Ok(()) => return,
+            Err(why) => assert!(Instant::now() < deadline, "not within {within:?}: {what}: {why}"),
+        }
+        std::thread::sleep(PAUSE);
     }
 }
