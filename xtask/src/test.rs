@@ -189,6 +189,11 @@ fn test_packages(
     if packages.contains(&"forebay-integration") {
         command.env("FOREBAY_BIN", workspace.forebay_binary());
     }
+    let mut extra = extra.to_vec();
+    // They wait for a broker more than they work: by themselves they run as many at a time as there are cores.
+    if package == "forebay-source-kafka" && !extra.iter().any(|word| word.starts_with("--test-threads")) {
+        extra.push("--test-threads=8".to_owned());
+    }
     if !extra.is_empty() {
         command.arg("--").args(extra);
     }
