@@ -37,7 +37,7 @@ tiers:
 queues:
   bulk: {tier: normal, quota: {big: {gpus: 24000}}, submitters: [by-kafka, by-sqs]}
 pools:
-  big: {instanceTypes: [g4dn.metal]}
+  big: {instanceTypes: [g5.48xlarge]}
 ";
 
 /// SplitMix64.
