@@ -27,19 +27,23 @@ pub fn root() -> PathBuf {
 #[must_use]
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        if let Some(path) = std::env::var_os("FOREBAY_BIN") {
-            return PathBuf::from(path);
-        }
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-        let path = target.join("release").join(format!("forebay{}", std::env::consts::EXE_SUFFIX));
-        if !path.exists() {
-            let built =
-                Command::new(env!("CARGO")).args(["build", "--release", "-p", "forebay"]).current_dir(root()).status();
-            assert!(built.is_ok_and(|s| s.success()), "`cargo build --release -p forebay` failed");
-        }
-        path
-    })
+    BINARY.get_or_init(|| std::env::var_os("FOREBAY_BIN").map_or_else(|| release("forebay"), PathBuf::from))
+}
+
+/// A binary of the workspace as it is built for release, built when it is not there.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn release(package: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let path = target.join("release").join(format!("{package}{}", std::env::consts::EXE_SUFFIX));
+    if !path.exists() {
+        let built =
+            Command::new(env!("CARGO")).args(["build", "--release", "-p", package]).current_dir(root()).status();
+        assert!(built.is_ok_and(|s| s.success()), "`cargo build --release -p {package}` failed");
+    }
+    path
 }
 
 /// The binary with arguments, in a folder, without colours.
