@@ -16,7 +16,7 @@ use super::executor::Executor;
 use super::feed::{Feed, FeedIntake, SOURCE};
 use super::figures::Figures;
 use super::handle::{Context, Outcome};
-use super::mailbox::Mailbox;
+use super::mailbox::{Mailbox, Taken};
 use super::post::Post;
 use super::reception::Reception;
 use super::stream::Tail;
@@ -43,6 +43,9 @@ const BEAT: Span = Span::mins(5);
 
 /// Statuses that are written between two syncs of their file. Counted and not timed, so that replays agree.
 const SYNC_EVERY: u64 = 256;
+
+/// Nothing has come for so long: there is time for what is not urgent.
+const CALM: Duration = Duration::from_millis(200);
 
 /// The pause before a full disk is tried again.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
@@ -130,9 +133,8 @@ impl Cycle {
         self.figures.tell(&self.engine, self.feed.as_ref(), idle);
         if idle {
             self.save()?;
-            self.sync_statuses(true)?;
         }
-        let taken = self.mailbox.take(wait, MOST_BATCH);
+        let taken = if idle { self.take_in_peace(wait)? } else { self.mailbox.take(wait, MOST_BATCH) };
         if !taken.queries.is_empty() {
             self.save()?;
         }
@@ -158,6 +160,22 @@ impl Cycle {
             return Ok(None);
         }
         self.batch(now, taken.posts)
+    }
+
+    /// Takes what comes, and uses the time to make statuses durable. On the wall's clock only once nothing has come for a while: a sync
+    /// at each pause would stand between two batches.
+    fn take_in_peace(&mut self, wait: Option<Duration>) -> Result<Taken, DriverError> {
+        let pending = self.status.last() > self.status.delivered();
+        let calm = wait.map_or(CALM, |wait| wait.min(CALM));
+        if pending && !self.time.is_virtual() {
+            let taken = self.mailbox.take(Some(calm), MOST_BATCH);
+            if !taken.is_empty() || wait == Some(calm) {
+                return Ok(taken);
+            }
+        }
+        self.sync_statuses(true)?;
+        let left = wait.map(|wait| if pending { wait.saturating_sub(calm) } else { wait });
+        Ok(self.mailbox.take(left, MOST_BATCH))
     }
 
     /// When something is due next, from whichever side.

@@ -50,6 +50,13 @@ pub(super) struct Taken {
     pub stopping: bool,
 }
 
+impl Taken {
+    /// Whether there was nothing.
+    pub fn is_empty(&self) -> bool {
+        self.posts.is_empty() && self.queries.is_empty() && self.cursors.is_empty() && !self.stopping
+    }
+}
+
 impl Default for Mailbox {
     fn default() -> Mailbox {
         Mailbox { room: Arc::new(Semaphore::new(MOST_EVENTS)), inside: Mutex::default(), arrived: Condvar::default() }
