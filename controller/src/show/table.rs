@@ -51,6 +51,35 @@ pub fn figures(sections: &[Vec<(&str, String)>]) -> String {
     parts.collect::<Vec<_>>().join("\n\n")
 }
 
+/// How wide the terminal is that stdout goes to. `None`: it goes elsewhere.
+#[must_use]
+pub fn terminal_width() -> Option<usize> {
+    Table::new().width().map(usize::from)
+}
+
+/// A line in parts of at most so many characters, broken between words; one that is longer stays whole. `None`: as it is.
+#[must_use]
+pub fn wrapped(line: &str, most: Option<usize>) -> Vec<String> {
+    let (Some(most), true) = (most, most.is_some_and(|most| line.chars().count() > most)) else {
+        return vec![line.to_owned()];
+    };
+    let (mut parts, mut part, mut length) = (Vec::new(), String::new(), 0);
+    for word in line.split(' ') {
+        let more = word.chars().count();
+        if length > 0 && length + 1 + more > most {
+            parts.push(std::mem::take(&mut part));
+            length = 0;
+        } else if length > 0 {
+            part.push(' ');
+            length += 1;
+        }
+        part.push_str(word);
+        length += more;
+    }
+    parts.push(part);
+    parts
+}
+
 fn trimmed(text: &str) -> String {
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
