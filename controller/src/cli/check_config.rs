@@ -52,11 +52,7 @@ pub(super) fn run(args: &CheckArgs, text: &str, out: Output) -> Result<Exit, Fai
     }
     let mut text = format!("{name}: configuration: {}\n", summary(&config));
     for warning in found.iter().filter(|finding| finding.outcome == Outcome::Warning) {
-        let said = match warning.said.strip_prefix("the secret of ") {
-            Some(_) => warning.said.clone(),
-            None => format!("{}: {}", warning.what, warning.said),
-        };
-        text.push_str(&format!("{} {said}\n", out.paint.warn("warning:")));
+        text.push_str(&format!("{} {}: {}\n", out.paint.warn("warning:"), warning.what, warning.said));
     }
     print(&text).map(|()| Exit::Done)
 }

@@ -137,15 +137,18 @@ pub(in crate::cli) fn secrets(config: &Config, missing: Outcome) -> Vec<Checked>
     let (mut resolved, mut open) = (0_usize, Vec::new());
     for (whose, secret) in config.secrets() {
         let what = format!("secret of {whose}");
+        // What was tried says whose it is.
+        let prefix = format!("the {what} ");
+        let without = |said: String| said.strip_prefix(&prefix).map(str::to_owned).unwrap_or(said);
         let mut warnings = Vec::new();
         match secret.read(&whose, &mut warnings) {
             Ok(_) => resolved += 1,
             Err(error) => {
                 complete = false;
-                found.push(Finding { what: what.clone(), outcome: missing, said: error.to_string() });
+                found.push(Finding { what: what.clone(), outcome: missing, said: without(error.to_string()) });
             }
         }
-        open.extend(warnings.into_iter().map(|warning| Finding::warning(what.clone(), warning)));
+        open.extend(warnings.into_iter().map(|warning| Finding::warning(what.clone(), without(warning))));
     }
     // A token's secret may be there and not do: too short, or another's.
     if complete && let Err(error) = Tokens::read(&config.tokens, &mut Vec::new()) {

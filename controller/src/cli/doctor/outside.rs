@@ -30,14 +30,17 @@ pub(super) fn start(config: &Arc<Config>, runtime: &Handle) -> Result<Vec<Task>,
     named.into_iter().enumerate().map(task).collect()
 }
 
+fn settings(group: &str, said: String) -> Checked {
+    Checked { label: "settings".to_owned(), ..Checked::new(group, Ground::Files, Finding::bad(group, said)) }
+}
+
 fn probe(one: &dyn Open, group: &str, runtime: &Handle) -> Vec<Checked> {
     if let Err(error) = one.check() {
-        return vec![Checked::new(group, Ground::Files, Finding::bad(group, error.to_string()))];
+        return vec![settings(group, error.to_string())];
     }
     let missing = one.secrets().into_iter().find(|(whose, secret)| secret.read(whose, &mut Vec::new()).is_err());
     if let Some((whose, _)) = missing {
-        let said = format!("not tried: the secret of {whose} is not there");
-        return vec![Checked::new(group, Ground::Files, Finding::bad(group, said))];
+        return vec![settings(group, format!("not tried: the secret of {whose} is not there"))];
     }
     let labelled = |finding: Finding| {
         let label = finding.what.split_once(": ").map_or("connection", |(_, rest)| rest).to_owned();
