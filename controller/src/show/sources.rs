@@ -11,6 +11,9 @@ use Side::{Left, Right};
 /// Remarks shown of each; `--json` and `GET /v1/sources` have the last 32.
 const MOST_REMARKS: usize = 3;
 
+/// How a word is coloured.
+type Colour = fn(Paint, &str) -> String;
+
 /// All of them. `width`: of the terminal; `None`: nothing is wrapped.
 #[must_use]
 pub fn table(found: &SourcesView, width: Option<usize>, paint: Paint) -> String {
@@ -27,8 +30,7 @@ pub fn table(found: &SourcesView, width: Option<usize>, paint: Paint) -> String 
         Column("RESTARTS", Right),
         Column("MISSED", Right),
     ];
-    let mut out = rows(&columns, found.sources.iter().map(line), Paint::PLAIN);
-    out = painted(&out, &found.sources, paint);
+    let mut out = rows(&columns, found.sources.iter().map(|one| line(one, paint)), paint);
     let below: Vec<String> = found.sources.iter().flat_map(|one| below(one, width, paint)).collect();
     if !below.is_empty() {
         out.push_str("\n\n");
@@ -37,14 +39,14 @@ pub fn table(found: &SourcesView, width: Option<usize>, paint: Paint) -> String 
     out
 }
 
-fn line(one: &SourceView) -> Vec<String> {
+fn line(one: &SourceView, paint: Paint) -> Vec<String> {
     let figure = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), count);
     let letters = one.letters.as_ref();
     let latency = letters.and_then(|letters| letters.latency_ms);
     vec![
         short(&one.name, 36),
         short(&one.direction, 10),
-        short(&one.condition, 10),
+        condition(&one.condition, paint),
         one.backlog.map_or_else(|| "?".to_owned(), count),
         figure(letters.map(|letters| letters.taken)),
         figure(letters.map(|letters| letters.seen)),
@@ -56,58 +58,48 @@ fn line(one: &SourceView) -> Vec<String> {
     ]
 }
 
-/// Colours the heading and each condition where it stands: after the columns were measured.
-fn painted(plain: &str, sources: &[SourceView], paint: Paint) -> String {
-    let mut lines = plain.lines();
-    let heading = lines.next().map(|heading| paint.strong(heading));
-    let paint_line = |(line, one): (&str, &SourceView)| {
-        let condition = short(&one.condition, 10);
-        let colour = match one.condition.as_str() {
-            "failing" => paint.bad(&condition),
-            "working" => paint.good(&condition),
-            "stopped" => paint.faint(&condition),
-            _ => paint.warn(&condition),
-        };
-        // The name and the direction come before it, and may hold the same word.
-        let name = short(&one.name, 36).len();
-        let (before, after) = line.split_at(line.len().min(name));
-        format!("{before}{}", after.replacen(&format!(" {condition}"), &format!(" {colour}"), 1))
-    };
-    heading.into_iter().chain(lines.zip(sources).map(paint_line)).collect::<Vec<_>>().join("\n")
+fn condition(condition: &str, paint: Paint) -> String {
+    let word = short(condition, 10);
+    match condition {
+        "failing" => paint.bad(&word),
+        "working" => paint.good(&word),
+        "stopped" => paint.faint(&word),
+        _ => paint.warn(&word),
+    }
 }
 
 /// Why it fails or what is not known, what it was rejected for, and its last remarks.
 fn below(one: &SourceView, width: Option<usize>, paint: Paint) -> Vec<String> {
     let name = short(&one.name, 60);
     let head = if one.direction == "in" { name } else { format!("{} to {name}", short(&one.direction, 10)) };
-    let mut lines = Vec::new();
+    let mut items: Vec<(String, Colour, String)> = Vec::new();
     if let Some(why) = &one.why {
-        let colour = |text: &str| if one.condition == "failing" { paint.bad(text) } else { paint.warn(text) };
-        lines.extend(item(&one.condition, why, width, colour));
+        // Of one that works, what is not known is said here.
+        let (word, colour): (_, Colour) =
+            if one.condition == "failing" { ("failing", Paint::bad) } else { ("backlog ?", Paint::warn) };
+        items.push((word.to_owned(), colour, why.clone()));
     }
     let codes = one.letters.iter().flat_map(|letters| &letters.rejected);
     let codes: Vec<String> = codes.map(|(code, n)| format!("{} {}", short(code, 40), count(*n))).collect();
     if !codes.is_empty() {
-        lines.extend(item("rejected", &codes.join(", "), width, |text| paint.warn(text)));
+        items.push(("rejected".to_owned(), Paint::warn, codes.join(", ")));
     }
     let skipped = one.remarks.len().saturating_sub(MOST_REMARKS);
-    for RemarkView { at_s, text } in one.remarks.iter().skip(skipped) {
-        lines.extend(item(&at(at_s.0), text, width, |text| paint.faint(text)));
+    let remarks = one.remarks.iter().skip(skipped);
+    items.extend(remarks.map(|RemarkView { at_s, text }| (at(at_s.0), Paint::faint as Colour, text.clone())));
+    let lead = items.iter().map(|(word, ..)| word.chars().count()).max().unwrap_or(0);
+    let mut lines: Vec<String> = Vec::new();
+    for (word, colour, text) in items {
+        let word = colour(paint, &format!("{word:lead$}"));
+        let room = width.map(|width| width.saturating_sub(lead + 4).max(30));
+        let mut parts = wrapped(&short(&text, 2_000), room).into_iter();
+        lines.push(format!("  {word}  {}", parts.next().unwrap_or_default()));
+        lines.extend(parts.map(|part| format!("{}{part}", " ".repeat(lead + 4))));
     }
     if !lines.is_empty() {
         lines.insert(0, paint.strong(&head));
     }
     lines
-}
-
-/// A word and what is said of it, wrapped under itself.
-fn item(word: &str, text: &str, width: Option<usize>, colour: impl Fn(&str) -> String) -> Vec<String> {
-    let lead = short(word, 20);
-    let indent = 2 + lead.chars().count() + 2;
-    let room = width.map(|width| width.saturating_sub(indent).max(30));
-    let mut parts = wrapped(&short(text, 2_000), room).into_iter();
-    let first = format!("  {}  {}", colour(&lead), parts.next().unwrap_or_default());
-    std::iter::once(first).chain(parts.map(|part| format!("{}{part}", " ".repeat(indent)))).collect()
 }
 
 /// A time of the day in UTC, for people.
@@ -144,7 +136,10 @@ mod tests {
             ["kafka:127.0.0.1:9092", "in", "failing", "?", "12,345", "2", "4", "7", "31", "2", "7"]
         );
         assert_eq!(lines[4], "kafka:127.0.0.1:9092");
-        assert!(lines[5].contains("failing  no answer from") && lines[6].contains("Conflict 1, Malformed 3"), "{text}");
+        assert!(
+            lines[5].contains("failing          no answer from") && lines[6].contains("Conflict 1, Malformed 3"),
+            "{text}"
+        );
         assert!(
             !text.contains("one") && text.contains("two") && text.contains("four") && !text.contains('\u{1b}'),
             "{text}"
