@@ -38,8 +38,8 @@ pub(in crate::cli) fn summary(config: &Config) -> String {
     let mut parts = vec![
         format!("listens on {}", config.listen.unwrap_or(DEFAULT_LISTEN)),
         some(config.tokens.len(), "token"),
-        format!("{} with {} that are read", some(config.kafka.len(), "kafka cluster"), some(topics, "topic")),
-        format!("{} with {} that are read", some(config.sqs.len(), "sqs account"), some(queues, "queue")),
+        format!("{} ({} read)", some(config.kafka.len(), "kafka cluster"), some(topics, "topic")),
+        format!("{} ({} read)", some(config.sqs.len(), "sqs account"), some(queues, "queue")),
     ];
     if config.kafka.is_empty() {
         parts[2] = "no kafka".to_owned();

@@ -29,8 +29,8 @@ const SAYS_WITHIN: Duration = Duration::from_secs(3);
 /// The journal's folder: whether it can be used, room, who has it, what is in it.
 pub(super) fn data(config: &Config) -> Vec<Checked> {
     let folder = folder(config);
-    let files = |finding| Checked::new(DATA, Ground::Files, finding);
-    let outside = |finding| Checked::new(DATA, Ground::Outside, finding);
+    let files = |finding| Checked::within(DATA, Ground::Files, finding);
+    let outside = |finding| Checked::within(DATA, Ground::Outside, finding);
     let shown = folder.display();
     let Some(base) = folder.ancestors().map(or_here).find(|path| path.symlink_metadata().is_ok()) else {
         return vec![files(Finding::bad("folder", format!("{shown}: no part of this path is there: correct `data`")))];
@@ -127,8 +127,8 @@ fn room_line(free: u64) -> Finding {
 pub(super) fn listen(config: &Config) -> Vec<Checked> {
     let address = config.listen.unwrap_or(DEFAULT_LISTEN);
     let what = address.to_string();
-    let files = |finding| Checked::new(LISTEN, Ground::Files, finding);
-    let outside = |finding| Checked::new(LISTEN, Ground::Outside, finding);
+    let files = |finding| Checked::within(LISTEN, Ground::Files, finding);
+    let outside = |finding| Checked::within(LISTEN, Ground::Outside, finding);
     let mut found = vec![match (address.ip().is_loopback(), config.tokens.is_empty()) {
         (true, true) => {
             files(Finding::fine("callers", "whoever is on this machine may do everything; there are no tokens"))

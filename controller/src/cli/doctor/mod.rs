@@ -53,6 +53,13 @@ impl Checked {
     pub(super) fn new(group: &str, ground: Ground, finding: Finding) -> Checked {
         Checked { group: group.to_owned(), label: finding.what.clone(), ground, finding }
     }
+
+    /// The same of a thing whose name says little without its group's.
+    fn within(group: &str, ground: Ground, mut finding: Finding) -> Checked {
+        let label = std::mem::take(&mut finding.what);
+        finding.what = format!("{group}: {label}");
+        Checked { group: group.to_owned(), label, ground, finding }
+    }
 }
 
 /// What machines get.
