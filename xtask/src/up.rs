@@ -84,10 +84,15 @@ fn about_kafka(bootstrap: &str) -> String {
 Kafka listens at {bootstrap}, without a password; a topic comes into being when it is first named.
 In forebay.yaml:
 
+  apiVersion: forebay/v1
+  kind: Config
   kafka:
-    - brokers: {bootstrap}
-      topic: jobs
+    - brokers: ['{bootstrap}']
+      topics: [{{name: jobs, principal: me}}]
+      status: jobs-status
+      rejected: jobs-rejected
 
+Then: forebay doctor --config forebay.yaml, forebay run --config forebay.yaml, forebay sources
 Ctrl-C ends it, and what it holds is gone."
     )
 }
@@ -102,12 +107,16 @@ Make its queues and its bucket:
 
 In forebay.yaml:
 
+  apiVersion: forebay/v1
+  kind: Config
   sqs:
-    - queue: {endpoint}/queue/us-east-1/000000000000/jobs
-      endpoint: {endpoint}
+    - endpoint: {endpoint}
       region: us-east-1
+      queues: [{{name: jobs, principal: me}}]
+      status: jobs-status
+      rejected: jobs-rejected
 
-In the environment of `forebay run`: AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
+In the environment of `forebay doctor` and `forebay run`: AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
 Ctrl-C ends it, and what it holds is gone. More: localstack/README.md"
     )
 }

@@ -7,6 +7,7 @@ use super::error::ErrorBody;
 use super::events::Taken;
 use super::jobs::{Jobs, OneJob, Why};
 use super::reads::{Nodes, Queues};
+use crate::sources::board::SourcesView;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -179,6 +180,11 @@ impl Client {
     /// Nodes.
     pub fn nodes(&self) -> Result<Nodes, ClientError> {
         self.get("/v1/nodes")
+    }
+
+    /// Sources and sinks.
+    pub fn sources(&self) -> Result<SourcesView, ClientError> {
+        self.get("/v1/sources")
     }
 
     /// The state document, as text.

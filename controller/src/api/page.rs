@@ -1,4 +1,4 @@
-//! The page for people: what is queued, running, bought and spent, and the jobs. No JavaScript; it loads itself again.
+//! The page for people: what is queued, running, bought and spent, the jobs, and for operators sources and sinks. No JavaScript; it loads itself again.
 //!
 //! Never: a name from outside unescaped (every text goes through [`escaped`]), nor a job that its reader may not see.
 
@@ -11,6 +11,7 @@ use crate::config::tokens::Who;
 use crate::document::views::{JobView, Summary};
 use crate::document::write;
 use crate::show::figures::{count, gpus, number, seconds, short, usd};
+use crate::sources::board::SourcesView;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -35,10 +36,11 @@ dd small { font-size: .8rem; opacity: .7; display: block; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 caption { text-align: left; padding: .4rem 0; opacity: .7; }
 th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8884; vertical-align: top; }
-td.n, th.n { text-align: right; } .failed, .rejected { color: #c0392b; } .running, .completed { color: #1e8449; }
+td.n, th.n { text-align: right; } .failed, .rejected, .failing { color: #c0392b; } .running, .completed, .working { color: #1e8449; }
 ";
 
 pub(super) async fn page(State(api): State<Api>, Browser(who): Browser) -> Result<Response, ApiError> {
+    let sources = if who.operates() { api.sources.view(api.handle.durable()) } else { SourcesView::default() };
     let ask = move |engine: &Engine, _: &_| (summary_for(engine.state(), &who), shown(engine, &who));
     let (summary, jobs) = api.handle.query_async(ask).await?;
     let headers = [
@@ -47,7 +49,7 @@ pub(super) async fn page(State(api): State<Api>, Browser(who): Browser) -> Resul
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::CACHE_CONTROL, "no-store"),
     ];
-    Ok((headers, html(&summary, &jobs)).into_response())
+    Ok((headers, html(&summary, &sources, &jobs)).into_response())
 }
 
 fn shown(engine: &Engine, who: &Who) -> Vec<JobView> {
@@ -83,7 +85,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-fn html(summary: &Summary, jobs: &[JobView]) -> String {
+fn html(summary: &Summary, sources: &SourcesView, jobs: &[JobView]) -> String {
     let mut out = String::with_capacity(16 * 1024);
     let policy = escaped(&summary.policy);
     let _ = write!(
@@ -114,6 +116,9 @@ fn html(summary: &Summary, jobs: &[JobView]) -> String {
             write!(out, "<div><dt>{name}</dt><dd>{}<small>{}</small></dd></div>", escaped(&value), escaped(&detail));
     }
     out.push_str("</dl>");
+    if !sources.sources.is_empty() {
+        sources_table(&mut out, sources);
+    }
     table(&mut out, summary, jobs);
     out.push_str("</body></html>\n");
     out
@@ -150,6 +155,35 @@ fn table(out: &mut String, summary: &Summary, jobs: &[JobView]) {
     out.push_str("</tbody></table>");
 }
 
+/// What events come from and statuses go to. Only operators have any here.
+fn sources_table(out: &mut String, found: &SourcesView) {
+    out.push_str(
+        "<table><caption>Sources and sinks; `?`: nobody can say</caption><thead><tr><th>Name</th><th>Direction</th><th>Condition</th>\
+         <th class=\"n\">Backlog</th><th class=\"n\">Taken</th><th class=\"n\">Rejected</th><th class=\"n\">P99 ms</th>\
+         <th class=\"n\">Missed</th><th>Why</th></tr></thead><tbody>",
+    );
+    let figure = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), count);
+    for one in &found.sources {
+        let letters = one.letters.as_ref();
+        let _ = write!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td class=\"{}\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+            escaped(&short(&one.name, 60)),
+            escaped(&one.direction),
+            escaped(&one.condition),
+            escaped(&one.condition),
+            one.backlog.map_or_else(|| "?".to_owned(), count),
+            figure(letters.map(|letters| letters.taken)),
+            figure(letters.map(|letters| letters.rejected.values().sum())),
+            figure(letters.and_then(|letters| letters.latency_ms).map(|latency| latency.p99)),
+            count(one.missed),
+            escaped(&short(one.why.as_deref().unwrap_or_default(), 300)),
+        );
+    }
+    out.push_str("</tbody></table>");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,10 +194,15 @@ mod tests {
             "queue": "\"><img src=x onerror=alert(1)>\u{202e}", "tier": "a&b" });
         let job: JobView = serde_json::from_value(job).expect("a job");
         let summary = Summary { policy: "<b>".into(), ..Summary::default() };
-        let page = html(&summary, &[job]);
+        let source = serde_json::json!({ "sources": [{ "name": "kafka:<b>", "direction": "in", "channels": [], "condition": "failing\"><img",
+            "why": "topic <script>", "backlog": null, "backlogs": {}, "restarts": 0, "missed": 0, "remarks": [] }] });
+        let sources: SourcesView = serde_json::from_value(source).expect("a source");
+        let page = html(&summary, &sources, &[job]);
         for bad in ["<script", "<img", "<b>", "\u{202e}", "a&b"] {
             assert!(!page.contains(bad), "{bad} in {page}");
         }
+        assert!(page.contains("topic &lt;script&gt;") && page.contains("<td class=\"n\">?</td>"), "{page}");
+        assert!(!html(&summary, &SourcesView::default(), &[]).contains("Backlog"), "who is no operator has none");
         assert!(page.contains("&lt;script&gt;alert(&#39;x&#39;)"));
     }
 }

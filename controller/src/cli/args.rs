@@ -70,12 +70,26 @@ Examples:
 
 The state is an export, or written by hand: `forebay schema state` says how.")]
     Plan(PlanArgs),
-    /// Check a policy: errors with line, column and remedy.
+    /// Check a policy or a configuration: errors with line, column and remedy.
     #[command(after_help = "\
 Examples:
   forebay check policies/teams.yaml
-  forebay check policies/teams.yaml --explain     # every default filled in")]
+  forebay check policies/teams.yaml --explain     # every default filled in
+  forebay check forebay.yaml                      # by `kind: Config`; a secret that is not there yet is a warning")]
     Check(CheckArgs),
+    /// Try every connection and permission that a configuration needs, and change nothing.
+    #[command(after_help = "\
+Exit codes:
+  0  nothing is bad
+  2  something is bad in the files: configuration, policy, secrets
+  6  the files are good, and something outside is bad: it does not answer, refuses, or is not there
+
+Examples:
+  forebay doctor --config forebay.yaml
+  forebay doctor --config forebay.yaml --json | jq '.findings[] | select(.outcome != \"ok\")'
+
+It reads only: nothing is received, sent or deleted, no group is joined, no journal is opened. It ends within some 20 s.")]
+    Doctor(DoctorArgs),
     /// Print a JSON Schema.
     #[command(after_help = "\
 Examples:
@@ -120,6 +134,12 @@ Examples:
     /// List queues with their quota and its use.
     #[command(after_help = "Example:\n  forebay queues")]
     Queues(ListArgs),
+    /// List what events come from and statuses go to: Kafka, SQS.
+    #[command(after_help = "\
+Examples:
+  forebay sources                       # backlog `?`: nobody can say
+  forebay sources --json | jq '.sources[] | select(.condition == \"failing\") | .why'")]
+    Sources(ListArgs),
     /// The whole state of a running Forebay.
     State {
         /// What to do with it.
@@ -241,12 +261,23 @@ pub struct PlanArgs {
     pub json: bool,
 }
 
+/// `forebay doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Configuration. Default: none, and with that the defaults of `forebay run`.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// JSON on stdout: {"findings":[{"what","outcome","said"}],"bad","warnings"}; outcome is ok, warning or bad.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
 /// `forebay check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Policy. `-` is stdin.
-    #[arg(value_name = "P.yaml")]
-    pub policy: PathBuf,
+    /// Policy or configuration. `-` is stdin.
+    #[arg(value_name = "FILE.yaml")]
+    pub file: PathBuf,
     /// Print it with every default filled in.
     #[arg(long)]
     pub explain: bool,
@@ -372,7 +403,7 @@ pub struct JobsArgs {
     pub server: ServerArgs,
 }
 
-/// `forebay nodes`, `forebay queues`.
+/// `forebay nodes`, `forebay queues`, `forebay sources`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Whom to ask.

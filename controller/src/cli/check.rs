@@ -1,9 +1,10 @@
-//! `forebay check`: a policy's faults with line and column, or what it means.
+//! `forebay check`: a policy's faults with line and column, or what it means; a configuration's in [`super::check_config`].
 //!
 //! Never: stricter or laxer than `run`: it is the same compiler.
 
 use super::Output;
 use super::args::CheckArgs;
+use super::check_config;
 use super::outcome::{Exit, Failure, print};
 use crate::policy::{Catalogue, Compiled, compile_bytes};
 use std::path::Path;
@@ -14,12 +15,17 @@ pub(super) const BUILT_IN: &str = include_str!("../../../policies/teams.yaml");
 /// Its name in messages.
 pub(super) const BUILT_IN_NAME: &str = "policies/teams.yaml (built in)";
 
-pub(super) fn run(args: &CheckArgs, _: Output) -> Result<Exit, Failure> {
-    let compiled = compile_file(&args.policy, &Catalogue::builtin())?.1;
+pub(super) fn run(args: &CheckArgs, out: Output) -> Result<Exit, Failure> {
+    let bytes = super::outcome::read_bytes(&args.file)?;
+    if let Some(text) = check_config::text_of(&bytes) {
+        return check_config::run(args, text, out);
+    }
+    let compiled = compile_bytes(&args.file.display().to_string(), &bytes, &Catalogue::builtin());
+    let compiled = compiled.map_err(Failure::input)?;
     if args.explain {
         print(&compiled.explain())?;
     } else {
-        print(&format!("{}\n", compiled.report(&args.policy.display().to_string()).trim_end()))?;
+        print(&format!("{}\n", compiled.report(&args.file.display().to_string()).trim_end()))?;
     }
     Ok(Exit::Done)
 }

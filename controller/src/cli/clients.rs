@@ -1,4 +1,4 @@
-//! `jobs`, `nodes`, `queues`, `why`, `cancel`: ask a running Forebay and show its answer.
+//! `jobs`, `nodes`, `queues`, `sources`, `why`, `cancel`: ask a running Forebay and show its answer.
 //!
 //! Never: computes what the server should say.
 
@@ -62,6 +62,18 @@ pub(super) fn queues(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
         print("no queues yet; the policy declares none and no job has come\n")?;
     } else {
         print(&format!("{}\n", lists::queues(&found.queues, out.paint)))?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) fn sources(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
+    let found = args.server.client()?.sources()?;
+    if args.server.json {
+        print_json(&found)?;
+    } else if found.sources.is_empty() {
+        print("no sources; events come by HTTP alone (forebay.yaml names others, see docs/SOURCES.md)\n")?;
+    } else {
+        print(&format!("{}\n", crate::show::sources::table(&found, crate::show::table::terminal_width(), out.paint)))?;
     }
     Ok(Exit::Done)
 }

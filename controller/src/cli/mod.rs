@@ -4,7 +4,9 @@
 
 pub mod args;
 mod check;
+mod check_config;
 mod clients;
+mod doctor;
 mod journal;
 mod live;
 pub mod outcome;
@@ -59,11 +61,13 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Simulate(args) => simulate::run(&args, out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Check(args) => check::run(&args, out),
+        Command::Doctor(args) => doctor::run(&args, out),
         Command::Schema(args) => schema::run(args.of),
         Command::Journal(args) => journal::run(&args.what),
         Command::Jobs(args) => clients::jobs(&args, out),
         Command::Nodes(args) => clients::nodes(&args, out),
         Command::Queues(args) => clients::queues(&args, out),
+        Command::Sources(args) => clients::sources(&args, out),
         Command::Why(args) => clients::why(&args, out),
         Command::Cancel(args) => clients::cancel(&args, out),
         Command::Wait(args) => wait::run(&args, out),

@@ -5,27 +5,17 @@
 use super::Output;
 use super::args::RunArgs;
 use super::live::{self, Live};
-use super::outcome::{Exit, Failure, read};
+use super::outcome::{Exit, Failure};
 use super::world::{Choice, WorldFile};
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
 use crate::driver::{DriverError, Settings, start};
 use crate::journal::Folder;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where it listens when nothing is said.
-const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
-
-/// Where the journal is when nothing is said.
-const DATA: &str = "forebay-data";
-
 /// Flags before configuration.
 pub(super) fn configured(args: &RunArgs) -> Result<Config, Failure> {
-    let mut config = match &args.config {
-        Some(path) => Config::parse(path, &read(path)?).map_err(Failure::input)?,
-        None => Config::default(),
-    };
+    let mut config = super::doctor::configuration(args.config.as_deref())?;
     config.listen = args.listen.or(config.listen);
     config.data = args.data.clone().or(config.data);
     config.policy = args.policy.clone().or(config.policy);
@@ -45,7 +35,7 @@ fn stand_by(folder: &Path) -> Result<(), Failure> {
 
 pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
     let config = configured(args)?;
-    let folder = config.data.clone().unwrap_or_else(|| PathBuf::from(DATA));
+    let folder = config.data.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
     let standby = config.standby || args.standby;
     let (live, world) = loop {
         if standby {
@@ -77,7 +67,7 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     let resume = live::has_journal(folder);
     let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder))?;
     let world = WorldFile::settle(folder, resume, &Choice { seed: args.seed, market: None })?;
-    let listener = live::listen_for(config.listen.unwrap_or(LISTEN), &tokens)?;
+    let listener = live::listen_for(config.listen.unwrap_or(DEFAULT_LISTEN), &tokens)?;
     let routes = Arc::new(compiled.routes);
     world.save(folder)?;
     let running = start(Settings {

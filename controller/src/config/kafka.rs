@@ -107,6 +107,23 @@ fn default_group() -> String {
 }
 
 impl KafkaConfig {
+    /// Writes the defaults of its security down.
+    pub(super) fn fill(&mut self) {
+        let plain = KafkaSecurity {
+            protocol: KafkaProtocol::Plaintext,
+            mechanism: None,
+            username: None,
+            password: None,
+            ca: None,
+            certificate: None,
+            key: None,
+        };
+        let security = self.security.get_or_insert(plain);
+        if matches!(security.protocol, KafkaProtocol::SaslPlaintext | KafkaProtocol::SaslSsl) {
+            security.mechanism.get_or_insert(KafkaMechanism::ScramSha512);
+        }
+    }
+
     /// Lets relative paths start at `folder`.
     pub(super) fn start_at(&mut self, folder: &Path) {
         let Some(security) = &mut self.security else { return };
@@ -114,6 +131,15 @@ impl KafkaConfig {
             *path = folder.join(&*path);
         }
         security.password.iter_mut().for_each(|secret| secret.start_at(folder));
+    }
+
+    /// Passwords, each with whose it is.
+    pub fn secrets(&self) -> impl Iterator<Item = (String, &Secret)> {
+        let password = self.security.as_ref().and_then(|security| security.password.as_ref());
+        let user = self.security.as_ref().and_then(|security| security.username.as_deref()).unwrap_or_default();
+        password
+            .map(|secret| (format!("the kafka user `{}`", crate::show::figures::short(user, 60)), secret))
+            .into_iter()
     }
 
     /// What is read, and what is written, by name.

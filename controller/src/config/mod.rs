@@ -11,11 +11,18 @@ pub mod tokens;
 
 use kafka::KafkaConfig;
 use schemars::JsonSchema;
+use secret::Secret;
 use serde::{Deserialize, Serialize};
 use sqs::SqsConfig;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use tokens::Token;
+use tokens::{Role, Token};
+
+/// Where `forebay run` listens when nothing is said.
+pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+
+/// Where its journal is when nothing is said, from the current folder on.
+pub const DEFAULT_DATA: &str = "forebay-data";
 
 /// The configuration of `forebay run`. Flags on the command line go before it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -96,6 +103,36 @@ impl Config {
         let channels = config.kafka.iter().flat_map(KafkaConfig::channels);
         channel::check(channels.chain(config.sqs.iter().flat_map(SqsConfig::channels))).map_err(refused)?;
         Ok(config)
+    }
+
+    /// Writes defaults of parts down, and makes paths whole.
+    pub fn fill(&mut self) {
+        let whole = |path: &mut PathBuf| *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
+        [&mut self.data, &mut self.policy].into_iter().flatten().for_each(whole);
+        // A relative path that starts at a folder is whole where the folder is.
+        let here = std::env::current_dir().unwrap_or_default();
+        self.tokens.iter_mut().for_each(|token| token.secret.start_at(&here));
+        for kafka in &mut self.kafka {
+            kafka.fill();
+            kafka.start_at(&here);
+        }
+        self.sqs.iter_mut().for_each(|sqs| sqs.start_at(&here));
+    }
+
+    /// Every secret that is referred to, with whose it is.
+    pub fn secrets(&self) -> impl Iterator<Item = (String, &Secret)> {
+        let tokens = self.tokens.iter().map(|token| (token.whose(), &token.secret));
+        let kafka = self.kafka.iter().flat_map(KafkaConfig::secrets);
+        tokens.chain(kafka).chain(self.sqs.iter().flat_map(SqsConfig::secrets))
+    }
+
+    /// Who events may come from beside operators: topics' and queues' principals, and tokens that may submit.
+    pub fn principals(&self) -> impl Iterator<Item = &str> {
+        let topics = self.kafka.iter().flat_map(|kafka| &kafka.topics).map(|topic| &topic.principal);
+        let queues = self.sqs.iter().flat_map(|sqs| &sqs.queues).map(|queue| &queue.principal);
+        let submits = |token: &&Token| token.roles.contains(&Role::Submit) && !token.roles.contains(&Role::Operate);
+        let tokens = self.tokens.iter().filter(submits).map(|token| &token.name);
+        topics.chain(queues).chain(tokens).map(String::as_str)
     }
 }
 

@@ -71,6 +71,12 @@ impl SqsConfig {
         keys.secret.start_at(folder);
     }
 
+    /// Keys, each with whose it is.
+    pub fn secrets(&self) -> impl Iterator<Item = (String, &Secret)> {
+        let keys = self.keys.iter();
+        keys.flat_map(|keys| [("sqs `keys.id`".to_owned(), &keys.id), ("sqs `keys.secret`".to_owned(), &keys.secret)])
+    }
+
     /// What is read, and what is written, by name.
     pub(super) fn channels(&self) -> impl Iterator<Item = Channel<'_>> {
         let read = self.queues.iter().map(|q| Channel::read("sqs", short(&q.name), &q.principal, &q.tenant));

@@ -6,6 +6,7 @@ use super::secret::{Secret, SecretError};
 use crate::intake::Caller;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The shortest token: 16 characters of 6 bits are 96 bits, out of reach of guessing over a network.
@@ -30,6 +31,14 @@ pub struct Token {
     pub roles: Vec<Role>,
     /// Where the token is: at least 16 characters, such as from `openssl rand -hex 32`.
     pub secret: Secret,
+}
+
+impl Token {
+    /// Whose its secret is, for messages.
+    #[must_use]
+    pub fn whose(&self) -> String {
+        format!("token `{}`", crate::show::figures::short(&self.name, 60))
+    }
 }
 
 fn default_tenant() -> String {
@@ -111,12 +120,12 @@ pub enum TokenError {
 }
 
 impl Tokens {
-    /// Reads the secrets of all tokens. What is unwise goes to `warnings`.
+    /// Whether they can be used, as far as that can be told without their secrets.
     ///
     /// # Errors
-    /// The first token that cannot be used, by its name, and what to do.
-    pub fn read(written: &[Token], warnings: &mut Vec<String>) -> Result<Tokens, TokenError> {
-        let mut tokens = Tokens::default();
+    /// The first that cannot, by its name, and what to do.
+    pub fn check(written: &[Token]) -> Result<(), TokenError> {
+        let mut names = BTreeSet::new();
         for token in written {
             let shown = crate::show::figures::short(&token.name, 60);
             let unfit = |problem: &str| TokenError::Unfit { name: shown.clone(), problem: problem.to_owned() };
@@ -129,7 +138,24 @@ impl Tokens {
             if token.roles.is_empty() {
                 return Err(unfit("it has no role: give it at least one of submit, read, operate"));
             }
-            let secret = token.secret.read(&format!("token `{shown}`"), warnings)?;
+            if !names.insert(&token.name) {
+                return Err(unfit("there are two of this name: give each its own"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the secrets of all tokens. What is unwise goes to `warnings`.
+    ///
+    /// # Errors
+    /// The first token that cannot be used, by its name, and what to do.
+    pub fn read(written: &[Token], warnings: &mut Vec<String>) -> Result<Tokens, TokenError> {
+        Tokens::check(written)?;
+        let mut tokens = Tokens::default();
+        for token in written {
+            let shown = crate::show::figures::short(&token.name, 60);
+            let unfit = |problem: &str| TokenError::Unfit { name: shown.clone(), problem: problem.to_owned() };
+            let secret = token.secret.read(&token.whose(), warnings)?;
             let text = secret.reveal();
             if !text.bytes().all(|b| b.is_ascii_graphic()) {
                 return Err(unfit(
@@ -152,9 +178,6 @@ impl Tokens {
         let hash = blake3::hash(text.as_bytes());
         for (other, who) in &self.known {
             let named = &who.caller.principal;
-            if *named == token.name {
-                return Err("there are two of this name: give each its own".to_owned());
-            }
             if *other == hash {
                 let named = crate::show::figures::short(named, 60);
                 return Err(format!("it has the same secret as token `{named}`: give each its own"));

@@ -28,13 +28,7 @@ impl Folder {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                let _ = lock.read_to_string(&mut pid);
-                let holder = match pid.trim() {
-                    "" => "another process".to_owned(),
-                    pid => format!("process {pid}"),
-                };
-                return Err(JournalError::InUse { folder: path.to_owned(), holder });
+                return Err(JournalError::InUse { folder: path.to_owned(), holder: named(&mut lock) });
             }
             Err(TryLockError::Error(e)) => return Err(JournalError::io(&at, e)),
         }
@@ -43,11 +37,13 @@ impl Folder {
         Ok(Folder { path: path.to_owned(), lock })
     }
 
-    /// Who holds a folder now. `None`: nobody, or there is no such folder.
+    /// Who holds a folder now. `None`: nobody, or there is no such folder. Nothing is written there.
     #[must_use]
     pub fn holder(path: &Path) -> Option<String> {
-        match Folder::take(path) {
-            Err(JournalError::InUse { holder, .. }) => Some(holder),
+        let mut lock = File::open(path.join(LOCK)).ok()?;
+        // Shared, so that two who ask do not take each other for a holder.
+        match lock.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Some(named(&mut lock)),
             _ => None,
         }
     }
@@ -79,6 +75,16 @@ impl Folder {
     pub fn sync(&self) -> Result<(), JournalError> {
         let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
         synced.map_err(|e| JournalError::io(&self.path, e))
+    }
+}
+
+/// Who wrote its number into the lock's file.
+fn named(lock: &mut File) -> String {
+    let mut pid = String::new();
+    let _ = lock.read_to_string(&mut pid);
+    match pid.trim() {
+        "" => "another process".to_owned(),
+        pid => format!("process {pid}"),
     }
 }
 

@@ -4,10 +4,12 @@
 
 pub mod closing;
 pub mod colour;
+pub mod doctor;
 pub mod figures;
 pub mod lists;
 pub mod progress;
 pub mod scorecard;
+pub mod sources;
 pub mod table;
 
 pub use colour::{ColourChoice, Paint};

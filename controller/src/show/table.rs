@@ -3,7 +3,7 @@
 //! Never: wider than it needs. A pipe gets the same as a terminal, without colours.
 
 use super::colour::Paint;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use unicode_width::UnicodeWidthStr;
 
 /// A column: its heading, and whether figures stand in it.
 pub struct Column(pub &'static str, pub Side);
@@ -20,20 +20,27 @@ pub enum Side {
 /// Rows under headings.
 #[must_use]
 pub fn rows(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>, paint: Paint) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(columns.iter().map(|c| Cell::new(paint.strong(c.0))));
-    for row in rows {
-        table.add_row(row);
-    }
-    for (at, column) in columns.iter().enumerate() {
-        if let Some(found) = table.column_mut(at) {
-            let last = at + 1 == columns.len();
-            found.set_padding((0, if last { 0 } else { 2 }));
-            found.set_cell_alignment(if column.1 == Side::Right { CellAlignment::Right } else { CellAlignment::Left });
-        }
-    }
-    trimmed(&table.to_string())
+    let heading = columns.iter().map(|column| paint.strong(column.0)).collect();
+    let lines: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
+    let widest = |at: usize| lines.iter().filter_map(|line| line.get(at)).map(|cell| shown_width(cell)).max();
+    let widths: Vec<usize> = (0..columns.len()).map(|at| widest(at).unwrap_or(0)).collect();
+    let cell = |((text, width), column): ((&String, &usize), &Column)| {
+        let pad = " ".repeat(width.saturating_sub(shown_width(text)));
+        if column.1 == Side::Right { format!("{pad}{text}") } else { format!("{text}{pad}") }
+    };
+    let line = |line: &Vec<String>| {
+        let cells: Vec<String> = line.iter().zip(&widths).zip(columns).map(cell).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    lines.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Columns of the terminal that a text takes: colours take none, some letters take two.
+fn shown_width(text: &str) -> usize {
+    let mut parts = text.split('\u{1b}');
+    let first = parts.next().map_or(0, UnicodeWidthStr::width);
+    // A colour ends with its `m`.
+    first + parts.map(|part| part.split_once('m').map_or(0, |(_, rest)| rest.width())).sum::<usize>()
 }
 
 /// Names and figures, in sections with a line between.
@@ -51,8 +58,37 @@ pub fn figures(sections: &[Vec<(&str, String)>]) -> String {
     parts.collect::<Vec<_>>().join("\n\n")
 }
 
-fn trimmed(text: &str) -> String {
-    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+/// How wide the terminal is that stdout goes to. `None`: it goes elsewhere.
+#[must_use]
+pub fn terminal_width() -> Option<usize> {
+    #[cfg(unix)]
+    if let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout()) {
+        return Some(usize::from(size.ws_col)).filter(|columns| *columns > 0);
+    }
+    None
+}
+
+/// A line in parts of at most so many characters, broken between words; one that is longer stays whole. `None`: as it is.
+#[must_use]
+pub fn wrapped(line: &str, most: Option<usize>) -> Vec<String> {
+    let (Some(most), true) = (most, most.is_some_and(|most| line.chars().count() > most)) else {
+        return vec![line.to_owned()];
+    };
+    let (mut parts, mut part, mut length) = (Vec::new(), String::new(), 0);
+    for word in line.split(' ') {
+        let more = word.chars().count();
+        if length > 0 && length + 1 + more > most {
+            parts.push(std::mem::take(&mut part));
+            length = 0;
+        } else if length > 0 {
+            part.push(' ');
+            length += 1;
+        }
+        part.push_str(word);
+        length += more;
+    }
+    parts.push(part);
+    parts
 }
 
 #[cfg(test)]
@@ -65,5 +101,23 @@ mod tests {
         let made =
             rows(&columns, [vec!["job-1".into(), "8".into()], vec!["job-22".into(), "128".into()]], Paint::PLAIN);
         assert_eq!(made, "JOB     GPUS\njob-1      8\njob-22   128");
+    }
+
+    #[test]
+    fn colours_take_no_room_and_wide_letters_two() {
+        let paint = crate::show::ColourChoice::Always.stdout();
+        let columns = [Column("A", Side::Left), Column("B", Side::Right)];
+        let made =
+            rows(&columns, [vec![paint.bad("bad"), "1".into()], vec!["\u{6f22}\u{5b57}".into(), "22".into()]], paint);
+        let bare = [("\u{1b}[0m", ""), ("\u{1b}[1m", ""), ("\u{1b}[31m", ""), ("\u{1b}[39m", "")];
+        let bare = bare.iter().fold(made, |text, (from, to)| text.replace(from, to));
+        assert_eq!(bare, "A      B\nbad    1\n\u{6f22}\u{5b57}  22");
+    }
+
+    #[test]
+    fn a_line_is_broken_between_words_only() {
+        assert_eq!(wrapped("one two three", Some(7)), ["one two", "three"]);
+        assert_eq!(wrapped("a-word-beyond-it and", Some(7)), ["a-word-beyond-it", "and"]);
+        assert_eq!(wrapped("  kept as it is", None), ["  kept as it is"]);
     }
 }

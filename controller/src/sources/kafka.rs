@@ -4,7 +4,7 @@
 
 use super::open::{Open, OpenError, Opened};
 use crate::config::kafka::{KafkaConfig, KafkaMechanism, KafkaProtocol, KafkaSecurity};
-use crate::config::secret::SecretError;
+use crate::config::secret::{Secret, SecretError};
 use crate::intake::Caller;
 use forebay_source::{Finding, Sink, Source};
 use forebay_source_kafka::{Kafka, KafkaSink, Protocol, Security, Settings, probe};
@@ -19,6 +19,17 @@ impl Open for KafkaConfig {
             (format!("kafka:{}", t.name), Caller::named(&t.tenant, &t.principal, false))
         };
         self.topics.iter().map(channel).collect()
+    }
+
+    fn secrets(&self) -> Vec<(String, &Secret)> {
+        KafkaConfig::secrets(self).collect()
+    }
+
+    fn check(&self) -> Result<(), OpenError> {
+        // A password's text matters to nobody here, only that one is named.
+        let named = self.security.as_ref().and_then(|s| s.password.as_ref()).map(|_| "named".to_owned());
+        let written = [&self.status, &self.rejected].into_iter().flatten().map(String::as_str);
+        Ok(settings_with(self, named).check(written)?)
     }
 
     fn source(&self, opened: Opened) -> Result<Box<dyn Source>, OpenError> {
@@ -43,27 +54,31 @@ impl Open for KafkaConfig {
 }
 
 fn settings(config: &KafkaConfig) -> Result<Settings, SecretError> {
-    Ok(Settings {
+    let password = match config.secrets().next() {
+        Some((whose, secret)) => Some(super::open::read(secret, &whose)?.reveal().to_owned()),
+        None => None,
+    };
+    Ok(settings_with(config, password))
+}
+
+fn settings_with(config: &KafkaConfig, password: Option<String>) -> Settings {
+    Settings {
         brokers: config.brokers.join(","),
         group: config.group.clone(),
-        security: config.security.as_ref().map(security).transpose()?.unwrap_or_default(),
+        security: config.security.as_ref().map(|s| security(s, password)).unwrap_or_default(),
         topics: config.topics.iter().map(|t| t.name.clone()).collect(),
         extra: config.properties.clone(),
         ..Settings::default()
-    })
+    }
 }
 
-fn security(config: &KafkaSecurity) -> Result<Security, SecretError> {
-    let password = match &config.password {
-        Some(secret) => Some(super::open::read(secret, "the kafka user")?),
-        None => None,
-    };
+fn security(config: &KafkaSecurity, password: Option<String>) -> Security {
     let mechanism = match config.mechanism.unwrap_or(KafkaMechanism::ScramSha512) {
         KafkaMechanism::Plain => "PLAIN",
         KafkaMechanism::ScramSha256 => "SCRAM-SHA-256",
         KafkaMechanism::ScramSha512 => "SCRAM-SHA-512",
     };
-    Ok(Security {
+    Security {
         protocol: match config.protocol {
             KafkaProtocol::Plaintext => Protocol::Plaintext,
             KafkaProtocol::Ssl => Protocol::Ssl,
@@ -72,9 +87,9 @@ fn security(config: &KafkaSecurity) -> Result<Security, SecretError> {
         },
         mechanism: Some(mechanism.to_owned()),
         username: config.username.clone(),
-        password: password.map(|text| text.reveal().to_owned()),
+        password,
         ca: config.ca.clone(),
         certificate: config.certificate.clone(),
         key: config.key.clone(),
-    })
+    }
 }

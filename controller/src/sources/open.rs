@@ -59,6 +59,15 @@ pub trait Open {
     /// What is read and whose it is, in the order of the settings. None: nothing is read.
     fn channels(&self) -> Vec<(String, Caller)>;
 
+    /// Passwords and keys, each with whose it is.
+    fn secrets(&self) -> Vec<(String, &Secret)>;
+
+    /// Whether it can work, as far as that can be told without a secret or a network.
+    ///
+    /// # Errors
+    /// The first setting that cannot be, and what to write.
+    fn check(&self) -> Result<(), OpenError>;
+
     /// Starts to read.
     ///
     /// # Errors

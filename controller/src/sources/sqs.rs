@@ -3,7 +3,7 @@
 //! Never: a key outside the adapter's settings.
 
 use super::open::{Open, OpenError, Opened};
-use crate::config::secret::SecretError;
+use crate::config::secret::{Secret, SecretError};
 use crate::config::sqs::{SqsConfig, short};
 use crate::intake::Caller;
 use forebay_source::{Finding, Sink, Source};
@@ -19,6 +19,15 @@ impl Open for SqsConfig {
             (format!("sqs:{}", short(&q.name)), Caller::named(&q.tenant, &q.principal, false))
         };
         self.queues.iter().map(channel).collect()
+    }
+
+    fn secrets(&self) -> Vec<(String, &Secret)> {
+        SqsConfig::secrets(self).collect()
+    }
+
+    fn check(&self) -> Result<(), OpenError> {
+        let written = [&self.status, &self.rejected].into_iter().flatten().map(String::as_str);
+        Ok(settings_with(self, None).check_with(written)?)
     }
 
     fn source(&self, opened: Opened) -> Result<Box<dyn Source>, OpenError> {
@@ -50,12 +59,16 @@ fn settings(config: &SqsConfig) -> Result<Settings, SecretError> {
         }),
         None => None,
     };
-    Ok(Settings {
+    Ok(settings_with(config, keys))
+}
+
+fn settings_with(config: &SqsConfig, keys: Option<Keys>) -> Settings {
+    Settings {
         region: config.region.clone(),
         endpoint: config.endpoint.clone(),
         queues: config.queues.iter().map(|q| q.name.clone()).collect(),
         receivers: config.receivers,
         keys,
         ..Settings::default()
-    })
+    }
 }

@@ -173,6 +173,17 @@ impl fmt::Debug for Settings {
 }
 
 impl Settings {
+    /// Whether it can work, as far as that can be told without a broker: names, what is needed with what, properties. `written`: topics
+    /// that sinks write to.
+    ///
+    /// # Errors
+    /// The first setting that cannot be, and what to write. A certificate that is not there is told by the source and the probe.
+    pub fn check<'a>(&self, written: impl IntoIterator<Item = &'a str>) -> Result<(), KafkaError> {
+        let config = if self.topics.is_empty() { self.tuned(self.looking()?) } else { self.reading()? };
+        config.create_native_config().map_err(|e| KafkaError::client(&e))?;
+        written.into_iter().try_for_each(check_topic)
+    }
+
     /// What every client is told.
     pub(crate) fn common(&self) -> Result<ClientConfig, KafkaError> {
         if self.brokers.trim().is_empty() {

@@ -6,11 +6,11 @@
 use crate::client::{self, Way};
 use crate::queue::Queue;
 use crate::settings::Settings;
-use crate::trouble::within;
+use crate::trouble::{chain, within};
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::ProvideCredentials;
 use aws_sdk_sqs::types::QueueAttributeName;
-use forebay_source::Finding;
+use forebay_source::{Finding, Outcome};
 use std::collections::BTreeMap;
 use tokio::runtime::Handle;
 
@@ -42,6 +42,10 @@ async fn probe_all(settings: &Settings, sinks: impl Iterator<Item = &str>) -> Ve
     let at = settings.endpoint.as_deref().unwrap_or("AWS");
     let place = format!("sqs {at} ({})", way.region);
     let mut findings = vec![credentials(&way, &place).await];
+    if findings.iter().any(|finding| finding.outcome == Outcome::Bad) {
+        findings.push(Finding::bad(format!("{place}: queues"), "not tried: there are no credentials"));
+        return findings;
+    }
     for (received, queue) in named {
         let what = format!("{place}: queue {queue}");
         match Queue::one(queue) {
@@ -63,7 +67,7 @@ async fn credentials(way: &Way, place: &str) -> Finding {
             Finding::fine(what, format!("found, {kind}, {lasting}"))
         }
         Ok(Err(error)) => {
-            let why = aws_sdk_sqs::error::DisplayErrorContext(&error).to_string();
+            let why = chain(&error);
             Finding::bad(
                 what,
                 format!(

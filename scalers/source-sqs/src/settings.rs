@@ -151,6 +151,19 @@ pub(crate) fn checked_name(queue: &str) -> Result<String, SqsError> {
 }
 
 impl Settings {
+    /// Whether it can work, as far as that can be told without a network. `written`: queues that sinks write to.
+    ///
+    /// # Errors
+    /// The first setting that cannot be, and what to write.
+    pub fn check_with<'a>(&self, written: impl IntoIterator<Item = &'a str>) -> Result<(), SqsError> {
+        if self.queues.is_empty() {
+            self.check_place()?
+        } else {
+            self.check().map(drop)?
+        }
+        written.into_iter().try_for_each(|queue| checked_name(queue).map(drop))
+    }
+
     /// What holds for a source and a sink.
     pub(crate) fn check_place(&self) -> Result<(), SqsError> {
         if let Some(endpoint) = &self.endpoint {

@@ -4,7 +4,7 @@
 
 use crate::settings::Pace;
 use aws_credential_types::provider::error::CredentialsError;
-use aws_sdk_sqs::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
@@ -78,12 +78,12 @@ where
         return Trouble::new(kind, format!("{at}: {said}; {}", remedy(kind, code, action)));
     }
     if caused_by_credentials(error) {
-        let why = DisplayErrorContext(error).to_string();
+        let why = chain(error);
         let remedy = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role of the \
                       container or the machine, or the keys in the configuration";
         return Trouble::new(Kind::Credentials, format!("{at}: {remedy} ({})", cut(&why)));
     }
-    let why = DisplayErrorContext(error).to_string();
+    let why = chain(error);
     Trouble::new(Kind::Passing, format!("{at}: {}; check the endpoint and the network", cut(&why)))
 }
 
@@ -156,6 +156,22 @@ fn caused_by_credentials(error: &(dyn Error + 'static)) -> bool {
         cause = error.source();
     }
     false
+}
+
+/// An error and what caused it, in words. Not as Debug, which prints whole answers with their headers.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut all = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        // Some repeat the next one in their own words.
+        if !all.ends_with(&words) {
+            all.push_str(": ");
+            all.push_str(&words);
+        }
+        cause = error.source();
+    }
+    all
 }
 
 /// Enough to mend it by, and no page of it.

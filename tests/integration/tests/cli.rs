@@ -275,6 +275,70 @@ fn a_plan_on_a_written_state_has_a_reason_for_every_pending_job() {
 }
 
 #[test]
+fn the_example_configuration_is_good_and_its_secrets_are_warnings() {
+    let example = root().join("examples/forebay.yaml").display().to_string();
+    let folder = folder();
+    let said = run(folder.path(), &["check", &example]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(said.out.matches("warning: ").count(), 3, "three secrets are not there: {}", said.out);
+    assert!(
+        said.out.contains("2 topics") && said.out.contains("secret of token `airflow`: cannot be read from"),
+        "{}",
+        said.out
+    );
+    let explained = run(folder.path(), &["check", &example, "--explain"]);
+    assert_eq!(explained.code, 0, "{explained:?}");
+    write(folder.path(), "explained.yaml", &explained.out);
+    let again = run(folder.path(), &["check", "explained.yaml", "--explain"]);
+    assert_eq!((again.code, &again.out), (0, &explained.out), "an explained configuration is the same configuration");
+}
+
+#[test]
+fn bad_configurations_are_refused_with_place_and_remedy() {
+    let head = "apiVersion: forebay/v1\nkind: Config\n";
+    let topics = |topics: &str| format!("{head}kafka:\n  - brokers: ['h:1']\n    topics: [{topics}]\n");
+    let cases: [(&str, String, &[&str]); 8] = [
+        ("key.yaml", format!("{head}lisen: 127.0.0.1:1\n"), &["key.yaml", "line 3", "lisen"]),
+        ("cut.yaml", format!("{head}kafka: [{{brokers:"), &["cut.yaml", "line"]),
+        (
+            "twice.yaml",
+            topics("{name: a, principal: x}, {name: a, principal: y}"),
+            &["twice.yaml", "`a` is named twice"],
+        ),
+        ("name.yaml", topics("{name: 'a b', principal: x}"), &["name.yaml", "`a b` is no topic's name"]),
+        (
+            "user.yaml",
+            format!("{head}kafka:\n  - brokers: ['h:1']\n    security: {{protocol: sasl-ssl, username: u}}\n"),
+            &["user.yaml", "password", "is needed"],
+        ),
+        (
+            "tuned.yaml",
+            format!("{head}kafka:\n  - brokers: ['h:1']\n    properties: {{fetch.wait.max.sm: '1'}}\n"),
+            &["tuned.yaml", "fetch.wait.max.sm"],
+        ),
+        (
+            "queue.yaml",
+            format!("{head}sqs:\n  - queues: [{{name: 'a b', principal: x}}]\n"),
+            &["queue.yaml", "`a b` is no queue"],
+        ),
+        (
+            "roles.yaml",
+            format!("{head}tokens: [{{name: a, roles: [], secret: {{env: A}}}}]\n"),
+            &["roles.yaml", "token `a`", "no role"],
+        ),
+    ];
+    let folder = folder();
+    for (name, text, parts) in cases {
+        write(folder.path(), name, text);
+        let said = run(folder.path(), &["check", name]);
+        assert_eq!(said.code, 2, "{name}: {said:?}");
+        for part in parts {
+            assert!(said.err.contains(part), "{name}: no `{part}` in: {}", said.err);
+        }
+    }
+}
+
+#[test]
 fn schemas_and_explanations_come_out() {
     let folder = folder();
     for of in ["policy", "event", "state", "config"] {

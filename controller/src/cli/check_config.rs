@@ -1,0 +1,112 @@
+//! `forebay check` of a configuration: everything about it that can be found without a network.
+//!
+//! Never: a secret's text. One that is not there is a warning here: files are often checked where they are written, not where they run.
+
+use super::Output;
+use super::args::CheckArgs;
+use super::check::compile_file;
+use super::doctor::{secrets, submitters, summary};
+use super::outcome::{Exit, Failure, print};
+use crate::config::tokens::Tokens;
+use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
+use crate::policy::Catalogue;
+use crate::sources::open;
+use forebay_source::{Finding, Outcome};
+use std::path::PathBuf;
+
+/// The text, if it is a configuration's. A file that cannot be read as YAML is one if a line says so.
+pub(super) fn text_of(bytes: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let is_kind = |line: &str| {
+        let value = line.strip_prefix("kind:").or_else(|| line.strip_prefix("\"kind\":"))?;
+        Some(value.split('#').next()?.trim().trim_matches(['"', '\'', ',']) == "Config")
+    };
+    text.lines().find_map(is_kind)?.then_some(text)
+}
+
+pub(super) fn run(args: &CheckArgs, text: &str, out: Output) -> Result<Exit, Failure> {
+    let name = args.file.display();
+    let config = Config::parse(&args.file, text).map_err(Failure::input)?;
+    let refused = |error: &dyn std::fmt::Display| Failure::input(format_args!("{name}: {error}"));
+    Tokens::check(&config.tokens).map_err(|e| refused(&e))?;
+    for one in open::all(&config).map_err(|e| refused(&e))? {
+        one.check().map_err(|e| refused(&e))?;
+    }
+    let listen = config.listen.unwrap_or(DEFAULT_LISTEN);
+    if config.tokens.is_empty() && !listen.ip().is_loopback() {
+        return Err(refused(&format_args!(
+            "listen: {listen} can be reached from other machines, and there are no tokens: list `tokens`, or listen on 127.0.0.1"
+        )));
+    }
+    let mut found: Vec<Finding> = Vec::new();
+    if let Some(path) = &config.policy {
+        found.extend(submitters(&config, &compile_file(path, &Catalogue::builtin())?.1));
+    }
+    found.extend(secrets(&config, Outcome::Warning).into_iter().map(|one| one.finding));
+    let is_bad = |finding: &&Finding| finding.outcome == Outcome::Bad;
+    if let Some(bad) = found.iter().find(is_bad) {
+        return Err(refused(&bad.said));
+    }
+    if args.explain {
+        return print(&explained(&config)?).map(|()| Exit::Done);
+    }
+    let mut text = format!("{name}: configuration: {}\n", summary(&config));
+    for warning in found.iter().filter(|finding| finding.outcome == Outcome::Warning) {
+        text.push_str(&format!("{} {}: {}\n", out.paint.warn("warning:"), warning.what, warning.said));
+    }
+    print(&text).map(|()| Exit::Done)
+}
+
+/// The configuration with every default filled in, as YAML. It is read as the same configuration, from whatever folder.
+fn explained(config: &Config) -> Result<String, Failure> {
+    let mut filled = config.clone();
+    filled.listen.get_or_insert(DEFAULT_LISTEN);
+    filled.data.get_or_insert_with(|| PathBuf::from(DEFAULT_DATA));
+    filled.fill();
+    let mut value = serde_json::to_value(&filled).map_err(Failure::outside)?;
+    value["standby"] = config.standby.into();
+    let text = serde_saphyr::to_string(&value).map_err(Failure::outside)?;
+    let mut out = String::from("# Every default is filled in, and paths are whole. Secrets stay where they are.\n");
+    if config.policy.is_none() {
+        out.push_str("# policy: the built-in policies/teams.yaml, or that of the journal where there is one\n");
+    }
+    Ok(out + &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_configuration_is_known_by_its_kind() {
+        for (text, is) in [
+            ("apiVersion: forebay/v1\nkind: Config\n", true),
+            ("kind: 'Config' # here\nlisten: [", true),
+            ("apiVersion: forebay/v1\nkind: Policy\n", false),
+            ("metadata:\n  kind: Config\n", false),
+            ("", false),
+        ] {
+            assert_eq!(text_of(text.as_bytes()).is_some(), is, "{text}");
+        }
+        assert_eq!(text_of(b"kind: Config\n\xff"), None);
+    }
+
+    #[test]
+    fn what_is_explained_is_the_same_configuration() {
+        let text = "apiVersion: forebay/v1\nkind: Config\npolicy: p.yaml\ntokens: [{name: a, roles: [read], secret: {file: a.token}}]\n\
+                    kafka: [{brokers: ['h:1'], security: {protocol: sasl-ssl, username: u, password: {env: P}}, topics: [{name: t, principal: \
+                    a}]}]\nsqs: [{queues: [{name: q, principal: b}]}]\n";
+        let config = Config::parse(Path::new("/etc/forebay.yaml"), text).unwrap();
+        let explained = explained(&config).unwrap();
+        for part in
+            ["SCRAM-SHA-512", "group: forebay", "receivers: 2", "tenant: default", "standby: false", "127.0.0.1:8080"]
+        {
+            assert!(explained.contains(part), "no `{part}` in {explained}");
+        }
+        let again = Config::parse(Path::new("/elsewhere/f.yaml"), &explained).unwrap();
+        assert_eq!((&again.tokens, &again.sqs, &again.policy), (&config.tokens, &config.sqs, &config.policy));
+        assert_eq!(again.kafka[0].topics, config.kafka[0].topics);
+        assert_eq!(super::explained(&again).unwrap(), explained);
+    }
+}

@@ -1,0 +1,110 @@
+//! What `forebay doctor` found: a heading for each group, under it what was tried, how it is, and what was seen.
+//!
+//! Never: a word that is cut; long ones go on in the next line of their column.
+
+use super::colour::Paint;
+use super::table::wrapped;
+use forebay_source::Outcome;
+
+/// The widest that what was tried may make its column; longer names have a line of their own.
+const WIDEST_LABEL: usize = 44;
+
+/// The narrowest that what was seen is wrapped to.
+const NARROWEST: usize = 30;
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Its heading.
+    pub group: String,
+    /// What was tried.
+    pub label: String,
+    /// How it is.
+    pub outcome: Outcome,
+    /// What was seen and what to do.
+    pub said: String,
+}
+
+/// An outcome as it is written.
+#[must_use]
+pub fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Fine => "ok",
+        Outcome::Warning => "warning",
+        Outcome::Bad => "bad",
+    }
+}
+
+/// All rows, and a line that counts them. `width`: of the terminal; `None`: nothing is wrapped, for pipes.
+#[must_use]
+pub fn table(rows: &[Row], width: Option<usize>, paint: Paint) -> String {
+    let length = |row: &Row| row.label.chars().count();
+    let label = rows.iter().map(length).filter(|n| *n <= WIDEST_LABEL).max().unwrap_or(0);
+    let indent = 2 + label + 2 + "warning".len() + 2;
+    let room = width.map(|width| width.saturating_sub(indent).max(NARROWEST));
+    let mut lines: Vec<String> = Vec::new();
+    let mut group: Option<&str> = None;
+    for row in rows {
+        if group != Some(&row.group) {
+            if group.is_some() {
+                lines.push(String::new());
+            }
+            lines.push(paint.strong(&row.group));
+            group = Some(&row.group);
+        }
+        let mut name = row.label.clone();
+        if length(row) > label {
+            lines.push(format!("  {name}"));
+            name.clear();
+        }
+        let word = format!("{:7}", word(row.outcome));
+        let word = match row.outcome {
+            Outcome::Fine => paint.good(&word),
+            Outcome::Warning => paint.warn(&word),
+            Outcome::Bad => paint.bad(&word),
+        };
+        let mut said = row.said.lines().flat_map(|line| wrapped(line, room));
+        let pad = " ".repeat(label - name.chars().count());
+        lines.push(format!("  {name}{pad}  {word}  {}", said.next().unwrap_or_default()));
+        lines.extend(said.map(|line| format!("{}{line}", " ".repeat(indent)).trim_end().to_owned()));
+    }
+    lines.push(String::new());
+    lines.push(closing(rows, paint));
+    lines.join("\n")
+}
+
+fn closing(rows: &[Row], paint: Paint) -> String {
+    let count = |outcome| rows.iter().filter(|row| row.outcome == outcome).count();
+    let (bad, warnings, fine) = (count(Outcome::Bad), count(Outcome::Warning), count(Outcome::Fine));
+    let plural = if warnings == 1 { "warning" } else { "warnings" };
+    let bad_words = format!("{bad} bad");
+    let bad_words = if bad > 0 { paint.bad(&bad_words) } else { bad_words };
+    format!("{bad_words}, {warnings} {plural}, {fine} ok")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(group: &str, label: &str, outcome: Outcome, said: &str) -> Row {
+        Row { group: group.into(), label: label.into(), outcome, said: said.into() }
+    }
+
+    #[test]
+    fn it_reads_in_groups_and_wraps_under_its_column() {
+        let rows = [
+            row("files", "policy", Outcome::Fine, "compiles"),
+            row("kafka:b:9092", "topic jobs", Outcome::Bad, "is not there: create it, or take it out of the settings"),
+            row("kafka:b:9092", &"x".repeat(50), Outcome::Warning, "one\n  two"),
+        ];
+        let long = "x".repeat(50);
+        let wide = format!(
+            "files\n  policy      ok       compiles\n\nkafka:b:9092\n  topic jobs  bad      is not there: create it, or take it out of \
+             the settings\n  {long}\n              warning  one\n                         two\n\n1 bad, 1 warning, 1 ok"
+        );
+        assert_eq!(table(&rows, None, Paint::PLAIN), wide);
+        let narrow = table(&rows, Some(60), Paint::PLAIN);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+        assert!(narrow.contains("or take it\n                       out of the settings\n"), "{narrow}");
+    }
+}

@@ -1,0 +1,161 @@
+//! The table of `forebay sources`: a line for each source and sink; below it why one fails, and the last that each remarked.
+//!
+//! Never: a zero for what is not known.
+
+use super::colour::Paint;
+use super::figures::{count, short};
+use super::table::{Column, Side, rows, wrapped};
+use crate::sources::board::{RemarkView, SourceView, SourcesView};
+use Side::{Left, Right};
+
+/// Remarks shown of each; `--json` and `GET /v1/sources` have the last 32.
+const MOST_REMARKS: usize = 3;
+
+/// How a word is coloured.
+type Colour = fn(Paint, &str) -> String;
+
+/// All of them. `width`: of the terminal; `None`: nothing is wrapped.
+#[must_use]
+pub fn table(found: &SourcesView, width: Option<usize>, paint: Paint) -> String {
+    let columns = [
+        Column("NAME", Left),
+        Column("DIR", Left),
+        Column("CONDITION", Left),
+        Column("BACKLOG", Right),
+        Column("TAKEN", Right),
+        Column("SEEN", Right),
+        Column("REJECTED", Right),
+        Column("P50 MS", Right),
+        Column("P99 MS", Right),
+        Column("RESTARTS", Right),
+        Column("MISSED", Right),
+    ];
+    let mut out = rows(&columns, found.sources.iter().map(|one| line(one, paint)), paint);
+    let below: Vec<String> = found.sources.iter().flat_map(|one| below(one, width, paint)).collect();
+    if !below.is_empty() {
+        out.push_str("\n\n");
+        out.push_str(&below.join("\n"));
+    }
+    out
+}
+
+fn line(one: &SourceView, paint: Paint) -> Vec<String> {
+    let figure = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), count);
+    let letters = one.letters.as_ref();
+    let latency = letters.and_then(|letters| letters.latency_ms);
+    vec![
+        short(&one.name, 36),
+        short(&one.direction, 10),
+        condition(&one.condition, paint),
+        one.backlog.map_or_else(|| "?".to_owned(), count),
+        figure(letters.map(|letters| letters.taken)),
+        figure(letters.map(|letters| letters.seen)),
+        figure(letters.map(|letters| letters.rejected.values().sum())),
+        figure(latency.map(|latency| latency.p50)),
+        figure(latency.map(|latency| latency.p99)),
+        count(one.restarts),
+        count(one.missed),
+    ]
+}
+
+fn condition(condition: &str, paint: Paint) -> String {
+    let word = short(condition, 10);
+    match condition {
+        "failing" => paint.bad(&word),
+        "working" => paint.good(&word),
+        "stopped" => paint.faint(&word),
+        _ => paint.warn(&word),
+    }
+}
+
+/// Why it fails or what is not known, what it was rejected for, and its last remarks.
+fn below(one: &SourceView, width: Option<usize>, paint: Paint) -> Vec<String> {
+    let name = short(&one.name, 60);
+    let head = if one.direction == "in" { name } else { format!("{} to {name}", short(&one.direction, 10)) };
+    let mut items: Vec<(String, Colour, String)> = Vec::new();
+    if let Some(why) = &one.why {
+        // Of one that works, what is not known is said here.
+        let (word, colour): (_, Colour) =
+            if one.condition == "failing" { ("failing", Paint::bad) } else { ("backlog ?", Paint::warn) };
+        items.push((word.to_owned(), colour, why.clone()));
+    }
+    let codes = one.letters.iter().flat_map(|letters| &letters.rejected);
+    let codes: Vec<String> = codes.map(|(code, n)| format!("{} {}", short(code, 40), count(*n))).collect();
+    if !codes.is_empty() {
+        items.push(("rejected".to_owned(), Paint::warn, codes.join(", ")));
+    }
+    let skipped = one.remarks.len().saturating_sub(MOST_REMARKS);
+    let remarks = one.remarks.iter().skip(skipped);
+    items.extend(remarks.map(|RemarkView { at_s, text }| (at(at_s.0), Paint::faint as Colour, text.clone())));
+    let lead = items.iter().map(|(word, ..)| word.chars().count()).max().unwrap_or(0);
+    let mut lines: Vec<String> = Vec::new();
+    for (word, colour, text) in items {
+        let word = colour(paint, &format!("{word:lead$}"));
+        let room = width.map(|width| width.saturating_sub(lead + 4).max(30));
+        let mut parts = wrapped(&short(&text, 2_000), room).into_iter();
+        lines.push(format!("  {word}  {}", parts.next().unwrap_or_default()));
+        lines.extend(parts.map(|part| format!("{}{part}", " ".repeat(lead + 4))));
+    }
+    if !lines.is_empty() {
+        lines.insert(0, paint.strong(&head));
+    }
+    lines
+}
+
+/// A time of the day in UTC, for people.
+fn at(ms: u64) -> String {
+    let at = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(|| "-".to_owned(), |at| at.strftime("%m-%d %H:%M:%SZ").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view() -> SourcesView {
+        let view = serde_json::json!({ "sources": [
+            { "name": "kafka:status", "direction": "status", "channels": ["kafka:status"], "condition": "working", "why": null,
+              "backlog": 0, "backlogs": {"status": 0}, "restarts": 0, "missed": 0, "acknowledged": 12, "remarks": [] },
+            { "name": "kafka:127.0.0.1:9092", "direction": "in", "channels": ["kafka:jobs"], "condition": "failing",
+              "why": "no answer from 127.0.0.1:9092: check that the brokers run", "backlog": null, "backlogs": {"jobs/0": null},
+              "restarts": 2, "missed": 7, "letters": { "taken": 12345, "seen": 2, "rejected": {"Malformed": 3, "Conflict": 1},
+              "warnings": 0, "latency_ms": {"p50": 7, "p95": 20, "p99": 31} },
+              "remarks": [{ "at_s": 1793000000.5, "text": "one" }, { "at_s": 1793000001, "text": "two" },
+                          { "at_s": 1793000002, "text": "three" }, { "at_s": 1793000003, "text": "four\u{1b}[2J" }] } ] });
+        serde_json::from_value(view).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_known_is_a_question_and_what_fails_says_why() {
+        let text = table(&view(), None, Paint::PLAIN);
+        let lines: Vec<&str> = text.lines().collect();
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(lines[1]), ["kafka:status", "status", "working", "0", "-", "-", "-", "-", "-", "0", "0"]);
+        assert_eq!(
+            words(lines[2]),
+            ["kafka:127.0.0.1:9092", "in", "failing", "?", "12,345", "2", "4", "7", "31", "2", "7"]
+        );
+        assert_eq!(lines[4], "kafka:127.0.0.1:9092");
+        assert!(
+            lines[5].contains("failing          no answer from") && lines[6].contains("Conflict 1, Malformed 3"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("one") && text.contains("two") && text.contains("four") && !text.contains('\u{1b}'),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 10);
+    }
+
+    #[test]
+    fn colours_change_no_column() {
+        let plain = table(&view(), Some(100), Paint::PLAIN);
+        let coloured = table(&view(), Some(100), crate::show::ColourChoice::Always.stdout());
+        assert_ne!(plain, coloured);
+        let mut bare = String::new();
+        for (at, part) in coloured.split('\u{1b}').enumerate() {
+            bare.push_str(if at == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) });
+        }
+        assert_eq!(bare, plain);
+    }
+}
