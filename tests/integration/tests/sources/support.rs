@@ -265,6 +265,6 @@ pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) ->
 pub fn run_token(data: &Path, job: &str, attempt: u64) -> String {
     let key = std::fs::read_to_string(data.join("attempt.key")).expect("the controller's key");
     let key = blake3::Hash::from_hex(key.trim_end()).expect("64 digits");
-    let hash = blake3::keyed_hash(key.as_bytes(), format!("{job}/{attempt}").as_bytes());
+    let hash = blake3::keyed_hash(key.as_bytes(), format!("{job}/attempt-{attempt}").as_bytes());
     hash.to_hex().chars().take(32).collect()
 }
