@@ -6,7 +6,7 @@
 
 mod bad_input;
 mod broker;
-// mod full_disk;
+mod full_disk;
 mod isolation;
 mod queue;
 mod standby;
