@@ -62,14 +62,17 @@ impl Disk {
 
     /// Fills it up to so many bytes.
     pub fn leave(&self, room: u64) {
-        let mut ballast = File::create(self.ballast()).expect("a file");
-        let chunk = vec![0_u8; 256 << 10];
-        let end = loop {
-            if let Err(error) = ballast.write_all(&chunk) {
-                break error;
-            }
-        };
-        assert_eq!(end.kind(), ErrorKind::StorageFull, "{end}");
+        let mut ballast = File::options().append(true).create(true).open(self.ballast()).expect("a file");
+        // Large pieces first, then what is smaller than a page.
+        for piece in [256 << 10, 4 << 10, 1] {
+            let zeros = vec![0_u8; piece];
+            let end = loop {
+                if let Err(error) = ballast.write_all(&zeros) {
+                    break error;
+                }
+            };
+            assert_eq!(end.kind(), ErrorKind::StorageFull, "{end}");
+        }
         let size = ballast.metadata().expect("a size").len();
         assert!(size > room, "{} has {size} bytes free: it is too small", self.path.display());
         ballast.set_len(size - room).and_then(|()| ballast.sync_all()).expect("made smaller");
