@@ -45,11 +45,9 @@ impl Places {
         let out_names = ["statuses", "rejected"].map(unique);
         let out_queues = [0, 1].map(|n| queue::create(&out_names[n]));
         let [status, rejected] = out.clone();
-        let kafka =
-            Wire { read: vec![In::of(&topic, "team-a")], status: Some(status), rejected: Some(rejected) };
+        let kafka = Wire { read: vec![In::of(&topic, "team-a")], status: Some(status), rejected: Some(rejected) };
         let [status, rejected] = out_names;
-        let sqs =
-            Wire { read: vec![In::of(&queue.1, "team-a")], status: Some(status), rejected: Some(rejected) };
+        let sqs = Wire { read: vec![In::of(&queue.1, "team-a")], status: Some(status), rejected: Some(rejected) };
         Places { stage: Stage::new(&kafka, &sqs), topic, queue, out, out_queues }
     }
 
@@ -121,11 +119,19 @@ fn check_way(lines: &[Value], way: &str, sent: &[&Round]) {
     }
     for (n, (found, expected)) in found.iter().zip(&expected).enumerate() {
         let shown = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
-        assert!(found == expected, "{way} {n}: {} {} is not {} {}", found.0, shown(&found.1), expected.0, shown(&expected.1));
+        assert!(
+            found == expected,
+            "{way} {n}: {} {} is not {} {}",
+            found.0,
+            shown(&found.1),
+            expected.0,
+            shown(&expected.1)
+        );
     }
     assert_eq!(found.len(), expected.len(), "{way}");
     // Where it came from says which it was: nothing is there twice.
-    let place = |line: &&Value| (line["source"].clone().to_string(), line["position"].as_u64(), line["messageId"].to_string());
+    let place =
+        |line: &&Value| (line["source"].clone().to_string(), line["position"].as_u64(), line["messageId"].to_string());
     let places: BTreeSet<_> = of.iter().map(place).collect();
     assert_eq!(places.len(), of.len(), "{way}: one of them twice");
 }
@@ -278,15 +284,21 @@ fn a_report_counts_with_its_own_attempts_token_only() {
         wait_until(&format!("attempt {attempt}"), || {
             let said = stage.statuses();
             let is = |s: &&Value| {
-                s["subject"] == "twice" && s["type"] == "status.started" && s["data"]["attempt"].as_u64() == Some(attempt)
+                s["subject"] == "twice"
+                    && s["type"] == "status.started"
+                    && s["data"]["attempt"].as_u64() == Some(attempt)
             };
-            said.iter().find(is).map(|s| s["data"]["job"].as_str().unwrap_or_default().to_owned()).ok_or_else(|| format!("{said:?} {:?}", stage.rejected()))
+            said.iter()
+                .find(is)
+                .map(|s| s["data"]["job"].as_str().unwrap_or_default().to_owned())
+                .ok_or_else(|| format!("{said:?} {:?}", stage.rejected()))
         })
     };
     let number = started(1);
     let report = |kind: &str, attempt: u64, of: u64| {
         let token = run_token(&stage.data, &number, of);
-        let event = json!({ "type": kind, "data": { "job": number, "attempt": attempt, "exitCode": 1, "token": token } });
+        let event =
+            json!({ "type": kind, "data": { "job": number, "attempt": attempt, "exitCode": 1, "token": token } });
         broker::send(&topic, &[Sent::body(event.to_string())]);
     };
     report("run.failed", 1, 1);
@@ -302,5 +314,7 @@ fn a_report_counts_with_its_own_attempts_token_only() {
     assert_eq!(ended(&stage.statuses())["twice"], "completed");
     let letters = &source(&server, "in", "kafka:")["letters"];
     assert_eq!((&letters["taken"], &letters["rejected"]), (&json!(4), &json!({ "Token": 1 })), "{letters}");
-    println!("bad input: the first attempt's report after its end changed nothing, a forged one was rejected, the true one ended the job");
+    println!(
+        "bad input: the first attempt's report after its end changed nothing, a forged one was rejected, the true one ended the job"
+    );
 }

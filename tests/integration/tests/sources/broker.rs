@@ -73,9 +73,8 @@ pub fn put(producer: &BaseProducer, topic: &str, sent: &Sent) {
         record = record.key(key);
     }
     if !sent.headers.is_empty() {
-        let with = |all: OwnedHeaders, (name, value): &(String, String)| {
-            all.insert(Header { key: name, value: Some(value) })
-        };
+        let with =
+            |all: OwnedHeaders, (name, value): &(String, String)| all.insert(Header { key: name, value: Some(value) });
         record = record.headers(sent.headers.iter().fold(OwnedHeaders::new(), with));
     }
     loop {

@@ -107,7 +107,8 @@ impl Publisher {
     /// Ends it: what else was acknowledged.
     fn end(self, taken: &mut BTreeSet<String>) {
         self.stop.store(true, Ordering::Release);
-        taken.extend(self.met.iter().filter_map(|met| if let Met::Taken(subject) = met { Some(subject) } else { None }));
+        taken
+            .extend(self.met.iter().filter_map(|met| if let Met::Taken(subject) = met { Some(subject) } else { None }));
     }
 }
 
@@ -174,8 +175,7 @@ fn before(half: &str) -> i64 {
 /// What comes of a start on a disk that is full: it serves, says so and waits for room, or it ends. Asked to end, it does so with a code
 /// of its own. The code, whether it had waited, and what it said.
 fn start_on_full(stage: &Stage) -> (i32, bool, String) {
-    let mut command =
-        forebay(stage.folder.path(), &["run", "--config", "forebay.yaml", "--listen", "127.0.0.1:0"]);
+    let mut command = forebay(stage.folder.path(), &["run", "--config", "forebay.yaml", "--listen", "127.0.0.1:0"]);
     let log = stage.folder.path().join("full.log");
     command.envs(stage.variables()).stdout(Stdio::null()).stderr(File::create(&log).expect("a log"));
     let mut child = command.spawn().expect("it starts");

@@ -183,9 +183,7 @@ fn check_reads(teams: &Teams) {
         let subject = format!("b-{way}-{kind}");
         let number = teams.look(&subject)["job"].as_str().expect("B sees it").to_owned();
         for name in [&subject, &number] {
-            for (method, path) in
-                [("GET", ""), ("GET", "/why"), ("GET", "/events?follow=false"), ("POST", "/cancel")]
-            {
+            for (method, path) in [("GET", ""), ("GET", "/why"), ("GET", "/events?follow=false"), ("POST", "/cancel")] {
                 let (status, text) = ask(&teams.server, "team-a", method, &format!("/v1/jobs/{name}{path}"), None);
                 assert_eq!(status, 404, "{method} {name}{path}: {text}");
             }
@@ -242,8 +240,10 @@ fn a_team_can_neither_touch_nor_see_what_is_anothers_by_any_way() {
     let mut ends = ended(&teams.stage.statuses());
     // Those that A submitted to B's queue ended at once, and nothing else is A's.
     ends.retain(|subject, end| !(subject.starts_with("intruder-") && end == "rejected"));
-    assert!(ends.iter().map(|(s, end)| (s.as_str(), end.as_str())).eq(expected.iter().map(|(s, e)| (s.as_str(), *e))),
-        "{ends:?}");
+    assert!(
+        ends.iter().map(|(s, end)| (s.as_str(), end.as_str())).eq(expected.iter().map(|(s, e)| (s.as_str(), *e))),
+        "{ends:?}"
+    );
     assert_eq!(teams.stage.rejected().len(), attempts.len());
     println!(
         "isolation: {} attempts of team A by Kafka and SQS in rejected.jsonl with code and bytes, {} over HTTP answered; \

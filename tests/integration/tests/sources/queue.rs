@@ -45,16 +45,16 @@ pub fn create(name: &str) -> String {
 
 /// The same, with attributes.
 pub fn create_with(name: &str, pairs: &[(&str, &str)]) -> String {
-    let attributes: Value = pairs.iter().map(|(n, v)| ((*n).to_owned(), json!(v))).collect::<serde_json::Map<_, _>>().into();
+    let attributes: Value =
+        pairs.iter().map(|(n, v)| ((*n).to_owned(), json!(v))).collect::<serde_json::Map<_, _>>().into();
     let made = done("CreateQueue", &json!({ "QueueName": name, "Attributes": attributes }));
     made["QueueUrl"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned()
 }
 
 /// Attributes of a message as SQS writes them.
 fn attributes(pairs: &[(&str, &str)]) -> Value {
-    let one = |(name, value): &(&str, &str)| {
-        ((*name).to_owned(), json!({ "DataType": "String", "StringValue": value }))
-    };
+    let one =
+        |(name, value): &(&str, &str)| ((*name).to_owned(), json!({ "DataType": "String", "StringValue": value }));
     Value::Object(pairs.iter().map(one).collect())
 }
 

@@ -108,7 +108,9 @@ fn finish(stage: &Stage, out: &str, server: &Server, took: Duration) {
         .filter_map(|sent| serde_json::from_slice::<serde_json::Value>(sent.body.as_deref()?).ok())
         .filter_map(|event| event["id"].as_str().map(str::to_owned))
         .collect();
-    assert!(statuses.iter().all(|s| s["id"].as_str().is_some_and(|id| ids.contains(id))) && ids.len() == statuses.len());
+    assert!(
+        statuses.iter().all(|s| s["id"].as_str().is_some_and(|id| ids.contains(id))) && ids.len() == statuses.len()
+    );
     let letters = &source(server, "in", "kafka:")["letters"];
     println!(
         "standby: took over {} ms after kill -9; {EVENTS} events are {} jobs, {} statuses, {} of them published again; \

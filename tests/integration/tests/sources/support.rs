@@ -35,11 +35,8 @@ pools:
 ";
 
 /// Who has a token: name, tenant, roles.
-const TOKENS: [(&str, &str, &str); 3] = [
-    ("team-a", "default", "[submit, read]"),
-    ("team-b", "default", "[submit, read]"),
-    ("ops", "default", "[operate]"),
-];
+const TOKENS: [(&str, &str, &str); 3] =
+    [("team-a", "default", "[submit, read]"), ("team-b", "default", "[submit, read]"), ("ops", "default", "[operate]")];
 
 /// Something that is read: its name, and whose it is.
 pub struct In {
@@ -64,9 +61,10 @@ pub struct Wire {
 
 impl Wire {
     fn text(&self, list: &str, more: &str) -> String {
-        let read = self.read.iter().map(|one| {
-            format!("{{name: {}, principal: {}, tenant: {}}}", one.name, one.principal, one.tenant)
-        });
+        let read = self
+            .read
+            .iter()
+            .map(|one| format!("{{name: {}, principal: {}, tenant: {}}}", one.name, one.principal, one.tenant));
         let mut text = format!("{more}    {list}: [{}]\n", read.collect::<Vec<_>>().join(", "));
         for (key, name) in [("status", &self.status), ("rejected", &self.rejected)] {
             text.extend(name.iter().map(|name| format!("    {key}: {name}\n")));

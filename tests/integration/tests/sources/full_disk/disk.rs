@@ -113,6 +113,13 @@ fn ended(command: &mut Command) -> Result<(), String> {
     let name = Path::new(command.get_program()).display().to_string();
     let output = command.output().map_err(|e| format!("{name}: {e}"))?;
     // The figures of a test that ran again; its result is this one's.
-    String::from_utf8_lossy(&output.stdout).lines().filter(|l| l.starts_with("full disk:")).for_each(|l| println!("{l}"));
-    if output.status.success() { Ok(()) } else { Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim())) }
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|l| l.starts_with("full disk:"))
+        .for_each(|l| println!("{l}"));
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    }
 }
