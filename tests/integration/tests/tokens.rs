@@ -6,7 +6,7 @@ use forebay_integration::{Server, root, run};
 use serde_json::json;
 
 /// Every path of the API, and what it takes.
-const PATHS: [(&str, &str); 14] = [
+const PATHS: [(&str, &str); 15] = [
     ("GET", "/"),
     ("POST", "/v1/events"),
     ("GET", "/v1/jobs"),
@@ -16,6 +16,7 @@ const PATHS: [(&str, &str); 14] = [
     ("GET", "/v1/jobs/{id}/events"),
     ("GET", "/v1/queues"),
     ("GET", "/v1/nodes"),
+    ("GET", "/v1/sources"),
     ("GET", "/v1/state"),
     ("GET", "/v1/summary"),
     ("GET", "/v1/status"),
@@ -48,7 +49,7 @@ fn every_path_asks_for_a_token_and_its_role() {
         let needs = match (method, path.as_str()) {
             (_, "/healthz" | "/readyz") => continue,
             ("POST", _) => "submit",
-            (_, "/v1/state") => "operate",
+            (_, "/v1/state" | "/v1/sources") => "operate",
             _ => "read",
         };
         for (name, roles) in [("pusher", "submit"), ("watcher", "read"), ("ops", needs)] {
