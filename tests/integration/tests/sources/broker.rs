@@ -47,11 +47,17 @@ impl Sent {
 
 /// Creates a topic.
 pub fn create(topic: &str, partitions: i32) {
+    create_with(topic, partitions, &[]);
+}
+
+/// The same, with settings.
+pub fn create_with(topic: &str, partitions: i32, settings: &[(&str, &str)]) {
     let client: AdminClient<DefaultClientContext> =
         ClientConfig::new().set("bootstrap.servers", shared()).create().expect("an admin client");
     let options = AdminOptions::new().operation_timeout(Some(LIMIT)).request_timeout(Some(LIMIT));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
+    let new = settings.iter().fold(new, |new, (name, value)| new.set(name, value));
     let made = runtime.block_on(client.create_topics([&new], &options)).expect("the broker takes it");
     made[0].clone().unwrap_or_else(|(name, code)| panic!("topic {name}: {code}"));
 }
