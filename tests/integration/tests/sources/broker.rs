@@ -146,7 +146,9 @@ pub fn read(topic: &str, partitions: i32) -> Vec<Sent> {
 /// What a group has committed of each partition; `None` where it has nothing yet.
 pub fn committed(group: &str, topic: &str, partitions: i32) -> Vec<Option<i64>> {
     let mut list = TopicPartitionList::new();
-    (0..partitions).for_each(|partition| drop(list.add_partition(topic, partition)));
+    for partition in 0..partitions {
+        list.add_partition(topic, partition);
+    }
     let found = consumer(group).committed_offsets(list, LIMIT).expect("an answer");
     let offset = |offset: Offset| if let Offset::Offset(at) = offset { Some(at) } else { None };
     found.elements().iter().map(|one| offset(one.offset())).collect()
