@@ -250,7 +250,7 @@ impl Cycle {
             match event {
                 Ok(Some(event)) => drop(self.take_in(event)),
                 Ok(None) => {}
-                Err(rejection) => self.reception.reject(rejection),
+                Err(rejection) => self.reception.reject(*rejection),
             }
         }
     }
