@@ -38,7 +38,11 @@ pub(super) struct Live {
 
 impl From<DriverError> for Failure {
     fn from(error: DriverError) -> Failure {
-        let exit = if error.exit_code() == 2 { Exit::BadInput } else { Exit::Violations };
+        let exit = match error.exit_code() {
+            _ if error.is_full() => Exit::Outside,
+            2 => Exit::BadInput,
+            _ => Exit::Violations,
+        };
         Failure { exit, text: error.to_string() }
     }
 }

@@ -52,13 +52,17 @@ impl WorldFile {
         }
     }
 
-    /// Keeps it beside the journal, whose folder is made. To be called when nothing else can be wrong with the input.
+    /// Keeps it beside the journal, whose folder is made. To be called when nothing else can be wrong with the input. What is there
+    /// already is left alone: a full disk must not stop a start here, where nobody can say what to do about it.
     pub fn save(&self, folder: &Path) -> Result<(), Failure> {
         std::fs::create_dir_all(folder).map_err(|e| {
             Failure::input(format_args!("{}: {e}: give a folder that can be made and written to", folder.display()))
         })?;
-        let text = serde_json::to_string(self).map_err(Failure::outside)?;
-        write(&folder.join(FILE), &format!("{text}\n"))
+        let (path, text) = (folder.join(FILE), serde_json::to_string(self).map_err(Failure::outside)? + "\n");
+        if std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+            return Ok(());
+        }
+        write(&path, &text)
     }
 
     /// The seed.

@@ -341,5 +341,5 @@ pub fn find_job(state: &State, name: &str) -> Option<JobId> {
     // The usual tenant has an index; the others are looked through.
     state
         .job_of(super::state::DEFAULT_TENANT, name)
-        .or_else(|| state.jobs().filter(|(_, spec)| spec.subject == name).map(|(job, _)| job.id).last())
+        .or_else(|| state.jobs().filter(|(_, spec)| spec.subject == name).map(|(job, _)| job.id).next_back())
 }

@@ -271,7 +271,7 @@ impl Cycle {
                     self.take_in(event, known);
                 }
                 Ok(None) => {}
-                Err(rejection) => self.reception.reject(rejection),
+                Err(rejection) => self.reception.reject(*rejection),
             }
         }
     }

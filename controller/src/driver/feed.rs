@@ -144,7 +144,7 @@ impl FeedIntake {
         item: Item,
         (name, position): (&str, u64),
         policy: Option<&Policy>,
-    ) -> Result<Option<Event>, Rejection> {
+    ) -> Result<Option<Event>, Box<Rejection>> {
         let value = match item.what {
             What::Job(spec) => return Ok(Some(Event::JobSubmitted(spec))),
             What::Event(value) => value,
@@ -165,7 +165,7 @@ impl FeedIntake {
                 tracing::warn!(position, code = why.code.as_str(), "rejected: {why}");
                 let bytes = value.to_string().into_bytes();
                 let original = Original { source: name.into(), position, bytes, ..Original::default() };
-                Err(Rejection::unreadable(original, why))
+                Err(Box::new(Rejection::unreadable(original, why)))
             }
         }
     }

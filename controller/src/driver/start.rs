@@ -195,7 +195,11 @@ pub(super) fn assemble(
         configure(&mut engine, &mut journal, tick, &text, policy)?;
         resumed = false;
     }
-    status.write(engine.state().undelivered())?;
+    match status.write(engine.state().undelivered()) {
+        // They stay in the engine until there is room; the loop says what to do about it.
+        Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
+        written => written?,
+    }
     status.sync()?;
     let Some(policy) = engine.state().policy() else { return Err(DriverError::NoPolicy) };
     let mut options = world(policy, origin);

@@ -58,7 +58,7 @@ pub struct StatusStream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamEnd {
     /// Older ones than are kept in memory were asked for.
-    #[error("statuses up to {before} are not in memory any more: read status.jsonl, then follow from there")]
+    #[error("statuses before number {before} are not in memory any more: read status.jsonl, then follow from there")]
     Missed {
         /// The oldest one in memory.
         before: u64,

@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -122,38 +123,13 @@ impl Server {
     /// When it ends instead of listening.
     #[must_use]
     pub fn start_with(folder: &Path, args: &[&str], variables: &[(&str, &str)]) -> Server {
-        let all: Vec<&str> = ["run", "--listen", "127.0.0.1:0"].iter().chain(args).copied().collect();
-        let mut command = forebay(folder, &all);
-        command.envs(variables.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let started = command.spawn();
-        let mut child = started.unwrap_or_else(|e| panic!("{}: {e}", binary().display()));
-        let mut lines = BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines();
-        let mut said = Vec::new();
-        loop {
-            let line = match lines.next() {
-                Some(Ok(line)) => line,
-                _ => {
-                    let ended = child.kill().and_then(|()| child.wait());
-                    panic!("`forebay {}` did not listen ({ended:?}): {said:?}", all.join(" "))
-                }
-            };
-            let url = line.split_whitespace().find(|w| w.starts_with("http://")).map(str::to_owned);
-            said.push(line);
-            if let Some(url) = url {
-                // Its further lines are read as they come, so that it never waits for a full pipe.
-                let log = Arc::new(Mutex::new(String::new()));
-                let kept = Arc::clone(&log);
-                std::thread::spawn(move || {
-                    for line in lines.map_while(Result::ok) {
-                        if let Ok(mut kept) = kept.lock() {
-                            kept.push_str(&line);
-                            kept.push('\n');
-                        }
-                    }
-                });
-                return Server { child, url, said, log };
-            }
-        }
+        Starting::new(folder, &[&["--listen", "127.0.0.1:0"], args].concat(), variables).listens()
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Its process.
@@ -268,5 +244,84 @@ pub fn until(what: &str, within: Duration, mut holds: impl FnMut() -> Result<(),
             Err(why) => assert!(Instant::now() < deadline, "not within {within:?}: {what}: {why}"),
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// How long a process may take until it says what is waited for: many times what anything takes on a busy machine.
+const SAYS: Duration = Duration::from_secs(120);
+
+/// A `forebay run` that does not listen yet, ended when dropped.
+#[derive(Debug)]
+pub struct Starting {
+    /// `None`: it has become a server.
+    child: Option<Child>,
+    lines: Receiver<String>,
+    said: Vec<String>,
+}
+
+impl Starting {
+    /// Starts `forebay run` with these arguments and variables.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn new(folder: &Path, args: &[&str], variables: &[(&str, &str)]) -> Starting {
+        let mut command = forebay(folder, &[&["run"], args].concat());
+        command.envs(variables.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{}: {e}", binary().display()));
+        let stderr = BufReader::new(child.stderr.take().expect("stderr is a pipe"));
+        let (to, lines) = channel();
+        // Read as they come, so that it never waits for a full pipe.
+        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| to.send(line)));
+        Starting { child: Some(child), lines, said: Vec::new() }
+    }
+
+    /// Waits for a line with this in it.
+    ///
+    /// # Panics
+    /// When it ends instead, or takes too long.
+    pub fn wait_for(&mut self, part: &str) -> String {
+        let end = Instant::now() + SAYS;
+        while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            self.said.push(line.clone());
+            if line.contains(part) {
+                return line;
+            }
+        }
+        let ended = self.child.as_mut().map(|child| child.kill().and_then(|()| child.wait()));
+        panic!("it did not say `{part}` ({ended:?}): {:?}", self.said)
+    }
+
+    /// Waits until it listens.
+    ///
+    /// # Panics
+    /// When it ends instead, or takes too long.
+    #[must_use]
+    pub fn listens(mut self) -> Server {
+        let line = self.wait_for("listening http://");
+        let url = line.split_whitespace().find(|w| w.starts_with("http://")).unwrap_or_default().to_owned();
+        let lines = std::mem::replace(&mut self.lines, channel().1);
+        let log = Arc::new(Mutex::new(String::new()));
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines {
+                if let Ok(mut kept) = kept.lock() {
+                    kept.push_str(&line);
+                    kept.push('\n');
+                }
+            }
+        });
+        let child = self.child.take().expect("it has not become a server before");
+        Server { child, url, said: std::mem::take(&mut self.said), log }
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }

@@ -1,5 +1,15 @@
-//! Sources of job events against real servers: Apache Kafka, and LocalStack for SQS. One file a story.
+//! The whole binary with a real Apache Kafka and LocalStack: what must hold of job events whatever comes in and whatever breaks.
+//! Each test prints its figures in one line.
 //!
-//! Never: a test that another one's topics, queues or broker could disturb.
+//! `cargo xtask test integration sources` runs them all; `cargo test -p forebay-integration --test sources -- NAME --nocapture` one.
+//! Never: a fixed sleep. What is waited for is looked at, with a limit.
 
+mod bad_input;
+mod broker;
+mod full_disk;
+mod fuzzed;
+mod isolation;
 mod killed;
+mod queue;
+mod standby;
+mod support;
