@@ -132,12 +132,6 @@ impl Server {
         self.child.id()
     }
 
-    /// Its process.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Ends it as by `kill -9`.
     pub fn kill(mut self) {
         self.end();
