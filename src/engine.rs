@@ -26,6 +26,7 @@ use crate::state::nodes::NodePhase;
 use crate::units::{Millis, Span};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// The engine.
@@ -76,7 +77,7 @@ pub(crate) struct Parked {
 #[derive(Debug)]
 #[must_use = "journal the batch, then call saved() for its effects"]
 pub struct Unsaved {
-    batch: Batch,
+    batch: Arc<Batch>,
     released: Released,
 }
 
@@ -94,6 +95,12 @@ impl Unsaved {
     #[must_use]
     pub fn batch(&self) -> &Batch {
         &self.batch
+    }
+
+    /// The same, to be kept until it is durable.
+    #[must_use]
+    pub fn share(&self) -> Arc<Batch> {
+        Arc::clone(&self.batch)
     }
 
     /// To be called when the batch is durable, and only then.
@@ -155,11 +162,11 @@ impl Engine {
                 events: Vec::new(),
                 decisions: Vec::new(),
             };
-            return Unsaved { batch, released: Released::default() };
+            return Unsaved { batch: Arc::new(batch), released: Released::default() };
         };
         let first = open.first_status;
         let statuses = self.state.stream.iter().filter(|s| s.number >= first).cloned().collect();
-        Unsaved { batch: open.batch, released: Released { effects: open.effects, statuses } }
+        Unsaved { batch: Arc::new(open.batch), released: Released { effects: open.effects, statuses } }
     }
 
     /// When `open` must be called at the latest. `None`: nothing is due until something enters.

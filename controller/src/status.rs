@@ -9,9 +9,11 @@
 //! one journal's stream from another's.
 
 use forebay_engine::effect::Status;
+use forebay_engine::ids::JobId;
+use forebay_engine::reason::Reason;
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize, Serializer};
+use std::fmt::{Arguments, Display};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -81,7 +83,7 @@ pub struct StatusFile {
 }
 
 #[derive(Deserialize)]
-struct Id {
+struct Known {
     id: String,
 }
 
@@ -97,7 +99,7 @@ impl StatusFile {
         let prefix = format!("{journal}-");
         whole_lines(&mut file, |line| {
             // A machine's crash may leave a hole: from there on everything is written again.
-            let id = serde_json::from_slice(line).map(|Id { id }| id).unwrap_or_default();
+            let id = serde_json::from_slice(line).map(|Known { id }| id).unwrap_or_default();
             let number = id.strip_prefix(&prefix).and_then(|n| n.parse::<u64>().ok());
             if number.is_none() && !id.is_empty() {
                 stranger.get_or_insert(id);
@@ -133,7 +135,7 @@ impl StatusFile {
             if status.number != last + 1 && last != 0 {
                 return Err(StatusError::Gap { path: self.path.clone(), last, first: status.number });
             }
-            out.extend(serde_json::to_vec(&cloud_event(status, self.journal)).unwrap_or_default());
+            write_event(&mut out, status, self.journal);
             out.push(b'\n');
             last = status.number;
         }
@@ -184,30 +186,81 @@ impl StatusFile {
     }
 }
 
-/// A status as it is sent.
+/// A status as it is sent: a CloudEvent.
+#[derive(Serialize)]
+struct Line<'a> {
+    specversion: &'a str,
+    #[serde(rename = "type")]
+    kind: Text<Arguments<'a>>,
+    source: &'a str,
+    id: Text<Arguments<'a>>,
+    time: Option<Text<Timestamp>>,
+    subject: &'a str,
+    dataschema: Text<Arguments<'a>>,
+    datacontenttype: &'a str,
+    data: Data<'a>,
+}
+
+#[derive(Serialize)]
+struct Data<'a> {
+    number: u64,
+    tenant: &'a str,
+    job: Option<Text<JobId>>,
+    attempt: u32,
+    seq: u32,
+    terminal: bool,
+    reason: Option<Why>,
+}
+
+#[derive(Serialize)]
+struct Why {
+    code: &'static str,
+    text: Text<Reason>,
+}
+
+/// Text that is put together as it is written.
+struct Text<T>(T);
+
+impl<T: Display> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&self.0)
+    }
+}
+
+/// A status as it is sent, as JSON text.
 #[must_use]
-pub fn cloud_event(status: &Status, journal: Uuid) -> Value {
-    let at = i64::try_from(status.at.0).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    let reason = status.reason.map(|r| json!({"code": r.code(), "text": r.to_string()}));
-    json!({
-        "specversion": "1.0",
-        "type": format!("status.{}", status.kind.as_str()),
-        "source": "//forebay",
-        "id": format!("{journal}-{}", status.number),
-        "time": at.map(|t| t.to_string()),
-        "subject": status.subject,
-        "dataschema": format!("urn:forebay:status.{}:1", status.kind.as_str()),
-        "datacontenttype": "application/json",
-        "data": {
-            "number": status.number,
-            "tenant": status.tenant,
-            "job": status.job.map(|j| j.to_string()),
-            "attempt": status.attempt.0,
-            "seq": status.seq,
-            "terminal": status.kind.terminal(),
-            "reason": reason,
+pub fn cloud_event(status: &Status, journal: Uuid) -> String {
+    let mut out = Vec::new();
+    write_event(&mut out, status, journal);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+fn write_event(out: &mut Vec<u8>, status: &Status, journal: Uuid) {
+    let kind = format_args!("status.{}", status.kind.as_str());
+    let id = format_args!("{journal}-{}", status.number);
+    let dataschema = format_args!("urn:forebay:status.{}:1", status.kind.as_str());
+    let time = i64::try_from(status.at.0).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let line = Line {
+        specversion: "1.0",
+        kind: Text(kind),
+        source: "//forebay",
+        id: Text(id),
+        time: time.map(Text),
+        subject: &status.subject,
+        dataschema: Text(dataschema),
+        datacontenttype: "application/json",
+        data: Data {
+            number: status.number,
+            tenant: &status.tenant,
+            job: status.job.map(Text),
+            attempt: status.attempt.0,
+            seq: status.seq,
+            terminal: status.kind.terminal(),
+            reason: status.reason.map(|reason| Why { code: reason.code(), text: Text(reason) }),
         },
-    })
+    };
+    // Into memory, from texts and numbers: nothing there can fail.
+    let _ = serde_json::to_writer(out, &line);
 }
 
 /// Hands each whole line to `take`, without its line break. Returns where the last one ends, and how many there are.
@@ -246,9 +299,9 @@ pub(crate) fn line_end(file: &mut File, lines: u64) -> std::io::Result<u64> {
 mod tests {
     use super::*;
     use forebay_engine::effect::StatusKind;
-    use forebay_engine::ids::{Attempt, JobId};
-    use forebay_engine::reason::Reason;
+    use forebay_engine::ids::Attempt;
     use forebay_engine::units::Millis;
+    use serde_json::{Value, json};
 
     fn status(number: u64) -> Status {
         Status {
@@ -271,13 +324,14 @@ mod tests {
 
     #[test]
     fn a_line_says_everything_and_stays_one_line() {
-        let event = cloud_event(&status(7), Uuid::nil());
+        let text = cloud_event(&status(7), Uuid::nil());
+        let event: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(event["id"], "00000000-0000-0000-0000-000000000000-7");
         assert_eq!(event["type"], "status.failed");
         assert_eq!(event["time"], "2026-10-26T07:33:20.007Z");
         assert_eq!(event["data"]["reason"], json!({"code": "ExitCode", "text": "exit code 2, no retries left"}));
         assert_eq!((&event["data"]["terminal"], &event["data"]["seq"]), (&json!(true), &json!(3)));
-        assert!(!event.to_string().contains('\n'));
+        assert!(!text.contains('\n'));
     }
 
     #[test]

@@ -293,7 +293,8 @@ impl State {
     pub fn running_jobs(&self) -> usize {
         let runs = |id: &&JobId| self.jobs[id.ix()].of.is_none() && self.jobs[id.ix()].alive();
         let loaded = self.services.values().filter(|row| row.loaded > 0).count();
-        self.ix.open_jobs.iter().filter(runs).count() + loaded
+        // Whoever is alive holds places, and a million that wait do not.
+        self.ix.holding.values().flatten().filter(runs).count() + loaded
     }
 
     /// Rows that are not over, by id: jobs, services and their replicas.

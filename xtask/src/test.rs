@@ -123,8 +123,11 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     if failure.is_none() { Ok(()) } else { Err(Failure::already_said()) }
 }
 
-/// Adapters against real servers, and the binary from outside.
-const PARTS: [&str; 4] = ["forebay-parts", "forebay-source-kafka", "forebay-source-sqs", "forebay-integration"];
+/// What runs against real servers without the binary. Their tests wait for a broker more than they work.
+const ADAPTERS: [&str; 3] = ["forebay-parts", "forebay-source-kafka", "forebay-source-sqs"];
+
+/// Tests of an adapter at a time; by themselves they run as many as there are cores.
+const WAITING: &str = "8";
 
 /// A part that is asked for by name shows its figures.
 fn shown(extra: &[String]) -> Vec<String> {
@@ -163,8 +166,8 @@ fn run_section(
             if let Some(part) = part {
                 return test_packages(workspace, &["forebay-integration"], &["--test", part], &shown(extra), tally);
             }
-            // Together: each alone would build what they share with other features, again.
-            test_packages(workspace, &PARTS, &[], extra, tally)
+            test_packages(workspace, &ADAPTERS, &[], extra, tally)?;
+            test_package(workspace, "forebay-integration", extra, tally)
         }
         Which::Schema => schema::run(workspace, &schema::Args { check: true }),
         Which::Sweep => sweep::run(workspace, &sweep::Args { seeds: SWEEP_SEEDS, from: 0, jobs: None }),
@@ -188,6 +191,9 @@ fn test_packages(
     command.args(targets);
     if packages.contains(&"forebay-integration") {
         command.env("FOREBAY_BIN", workspace.forebay_binary());
+    }
+    if packages == ADAPTERS {
+        command.env("RUST_TEST_THREADS", WAITING);
     }
     if !extra.is_empty() {
         command.arg("--").args(extra);

@@ -133,7 +133,7 @@ impl Sending {
         }
         self.had = seq;
         let kind = format!("status.{}", status.kind.as_str());
-        let event = cloud_event(status, self.api.handle.journal()).to_string();
+        let event = cloud_event(status, self.api.handle.journal());
         self.to.send(Ok(self.line.text(seq, &kind, &event))).await.ok()?;
         (!status.kind.terminal()).then_some(())
     }

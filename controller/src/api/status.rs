@@ -138,7 +138,7 @@ async fn send(
         let Ok(batch) = seen(&api, &who, batch).await else { return };
         for status in batch {
             let kind = format!("status.{}", status.kind.as_str());
-            let text = line.text(status.number, &kind, &cloud_event(&status, journal).to_string());
+            let text = line.text(status.number, &kind, &cloud_event(&status, journal));
             if to.send(Ok(text)).await.is_err() {
                 return;
             }

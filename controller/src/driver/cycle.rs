@@ -92,7 +92,7 @@ pub enum End {
 
 /// A batch that is applied and not durable yet, with what is kept beside it.
 pub(super) struct Pending {
-    batch: Batch,
+    batch: Arc<Batch>,
     positions: Positions,
     seen: Vec<u128>,
 }
@@ -208,7 +208,7 @@ impl Cycle {
         }
         let (seq, busy) = (unsaved.batch().first_seq, !unsaved.batch().decisions.is_empty());
         let (positions, seen) = self.reception.moved();
-        self.unsaved.push(Pending { batch: unsaved.batch().clone(), positions, seen });
+        self.unsaved.push(Pending { batch: unsaved.share(), positions, seen });
         let must_save = !posts.is_empty() || resumed || self.unsaved.len() >= MOST_UNSAVED;
         if must_save || self.executor.outlives_us() {
             self.save_batches()?;
@@ -248,7 +248,10 @@ impl Cycle {
             let event = intake.event(item, (feed.name(), feed.position()), self.engine.state().policy());
             self.reception.reached(SOURCE, feed.position());
             match event {
-                Ok(Some(event)) => drop(self.take_in(event)),
+                Ok(Some(event)) => {
+                    let known = self.job_about(&event);
+                    self.take_in(event, known);
+                }
                 Ok(None) => {}
                 Err(rejection) => self.reception.reject(*rejection),
             }

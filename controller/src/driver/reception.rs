@@ -17,7 +17,7 @@ use crate::intake::{RejectedFile, Rejection};
 use crate::journal::Positions;
 use forebay_engine::decision::Outcome as Ended;
 use forebay_engine::event::Event;
-use forebay_engine::ids::Seq;
+use forebay_engine::ids::{JobId, Seq};
 use forebay_engine::reason::Reason;
 use forebay_engine::state::jobs::Phase;
 use forebay_engine::units::Millis;
@@ -119,7 +119,8 @@ impl Cycle {
 
     fn receive_item(&mut self, item: &mut Item) -> Outcome {
         if self.reception.seen.knows(item.transport_id) || self.reception.seen.knows(item.id) {
-            return Outcome::Seen(self.job_about(&item.content));
+            let Content::Event(event) = &item.content else { return Outcome::Seen(None) };
+            return Outcome::Seen(self.job_about(event));
         }
         self.reception.seen.remember(item.transport_id);
         let event = match std::mem::take(&mut item.content) {
@@ -129,9 +130,10 @@ impl Cycle {
                 return Outcome::Unreadable;
             }
         };
-        let outcome = match self.forbidden(&event) {
+        let job = self.job_about(&event);
+        let outcome = match self.forbidden(&event, job) {
             Some(reason) => Outcome::Refused(reason),
-            None => self.take_in(event),
+            None => self.take_in(event, job),
         };
         // What is refused may be sent again once the refusal's reason is gone.
         if !matches!(outcome, Outcome::Refused(_)) {
@@ -140,43 +142,45 @@ impl Cycle {
         outcome
     }
 
-    /// Who may not act on a job may neither cancel it, nor speak of its demand, nor run its subject again. The engine ignores the first
-    /// two itself; here their sender is told.
-    fn forbidden(&self, event: &Event) -> Option<Reason> {
-        let (tenant, subject, by, reason) = match event {
-            Event::JobCancelled { tenant, subject, by: Some(by), .. }
-            | Event::ServiceDemand { tenant, subject, by: Some(by), .. } => {
-                (tenant, subject, by, Reason::ForbiddenQueue)
+    /// The job that an event names by its subject, if there is one.
+    pub(super) fn job_about(&self, event: &Event) -> Option<JobId> {
+        let (tenant, subject) = match event {
+            Event::JobSubmitted(spec) => (&spec.tenant, &spec.subject),
+            Event::JobCancelled { tenant, subject, .. } | Event::ServiceDemand { tenant, subject, .. } => {
+                (tenant, subject)
             }
-            Event::JobSubmitted(spec) => (&spec.tenant, &spec.subject, &spec.principal, Reason::Conflict),
             _ => return None,
         };
-        let state = self.engine.state();
-        let job = state.job_of(tenant, subject)?;
-        (!state.may_act(by, job)).then_some(reason)
+        self.engine.state().job_of(tenant, subject)
     }
 
-    fn job_about(&self, content: &Content) -> Option<forebay_engine::ids::JobId> {
-        let Content::Event(Event::JobSubmitted(spec)) = content else { return None };
-        self.engine.state().job_of(&spec.tenant, &spec.subject)
-    }
-
-    /// Takes an event from outside into the open batch, and tells what became of it.
-    pub(super) fn take_in(&mut self, event: Event) -> Outcome {
-        let known = match &event {
-            Event::JobSubmitted(spec) => Some(self.engine.state().job_of(&spec.tenant, &spec.subject)),
-            _ => None,
+    /// Who may not act on a job may neither cancel it, nor speak of its demand, nor run its subject again. The engine ignores the first
+    /// two itself; here their sender is told.
+    fn forbidden(&self, event: &Event, job: Option<JobId>) -> Option<Reason> {
+        let (by, reason) = match event {
+            Event::JobCancelled { by: Some(by), .. } | Event::ServiceDemand { by: Some(by), .. } => {
+                (by, Reason::ForbiddenQueue)
+            }
+            Event::JobSubmitted(spec) => (&spec.principal, Reason::Conflict),
+            _ => return None,
         };
+        (!self.engine.state().may_act(by, job?)).then_some(reason)
+    }
+
+    /// Takes an event from outside into the open batch, and tells what became of it. `known`: the job that it names.
+    pub(super) fn take_in(&mut self, event: Event, known: Option<JobId>) -> Outcome {
+        let submission = matches!(event, Event::JobSubmitted(_));
         let before = *self.engine.state().counters();
         self.engine.handle_event(event);
         let state = self.engine.state();
         let ignored = state.counters().ignored_events > before.ignored_events;
+        if !submission {
+            return if ignored { Outcome::Ignored } else { Outcome::Taken };
+        }
         match known {
-            None if ignored => Outcome::Ignored,
-            None => Outcome::Taken,
-            Some(_) if state.counters().refused > before.refused => Outcome::Refused(Reason::Conflict),
-            Some(known) if ignored => known.map_or(Outcome::Ignored, Outcome::Known),
-            Some(_) => match state.jobs().next_back() {
+            _ if state.counters().refused > before.refused => Outcome::Refused(Reason::Conflict),
+            Some(known) if ignored => Outcome::Known(known),
+            _ => match state.jobs().next_back().filter(|_| !ignored) {
                 Some((job, spec)) => {
                     self.executor.learn(spec);
                     Outcome::Job(job.id)

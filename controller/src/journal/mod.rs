@@ -9,6 +9,7 @@
 //! Never: repairs, skips, or guesses.
 
 mod chain;
+mod checkpoint;
 mod error;
 mod folder;
 mod recover;
@@ -23,6 +24,7 @@ pub use recover::{Cut, Piece, Recovery, Verified, verify};
 pub use store::{FORMAT_VERSION, Meta, Positions};
 
 use chain::Chain;
+use checkpoint::Checkpointer;
 use forebay_engine::event::Event;
 use forebay_engine::ids::Seq;
 use forebay_engine::journal::{APPLY_VERSION, Batch, Journal};
@@ -50,14 +52,16 @@ pub const MOST_SEEN: usize = 1 << 20;
 /// A journal that this process writes.
 #[derive(Debug)]
 pub struct SqliteJournal {
+    /// Dropped first: fields go in the order in which they stand, and the folder's lock goes last of all.
+    checkpointer: Checkpointer,
     db: Connection,
     path: PathBuf,
-    folder: Folder,
     meta: Meta,
     end: End,
     /// Bytes of payload since the last snapshot, and the size of that one.
     since_snapshot: u64,
     snapshot_bytes: u64,
+    folder: Folder,
 }
 
 /// Where a journal ends.
@@ -90,7 +94,8 @@ impl SqliteJournal {
         folder.sync()?;
         let db = store::connect(&path, false)?;
         let end = End { seq: 0, chain: chain::first(meta.uuid), positions: Positions::new() };
-        Ok(SqliteJournal { db, path, folder, meta, end, since_snapshot: 0, snapshot_bytes: 0 })
+        let checkpointer = Checkpointer::start(&path, &db)?;
+        Ok(SqliteJournal { checkpointer, db, path, meta, end, since_snapshot: 0, snapshot_bytes: 0, folder })
     }
 
     /// Opens a journal and hands everything from the newest sound snapshot on to `take`, verified. See [`Piece`].
@@ -133,6 +138,7 @@ impl SqliteJournal {
         all.commit().map_err(fail)?;
         self.end = end;
         self.since_snapshot += written;
+        self.checkpointer.wrote(written, &self.db);
         Ok(())
     }
 
@@ -216,6 +222,7 @@ impl Journal for SqliteJournal {
         store::forget_seen(&all, MOST_SEEN).map_err(fail)?;
         all.commit().map_err(fail)?;
         (self.since_snapshot, self.snapshot_bytes) = (0, state.len() as u64);
+        self.checkpointer.wrote(state.len() as u64, &self.db);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@
 //! Never: changes anything before it knows that the whole is one or the other.
 
 use super::chain::{self, Chain};
+use super::checkpoint::Checkpointer;
 use super::error::{JournalError, Place};
 use super::folder::Folder;
 use super::store::{self, BatchRow, Meta, Positions};
@@ -90,7 +91,8 @@ pub(super) fn open(folder: &Path, take: &mut Take<'_>) -> Result<(SqliteJournal,
         store::cut(&mut db, end.seq).map_err(|e| JournalError::sqlite(&path, e))?;
         recovery.cut = Some(cut);
     }
-    let journal = SqliteJournal { db, path, folder, meta, end, since_snapshot, snapshot_bytes };
+    let checkpointer = Checkpointer::start(&path, &db)?;
+    let journal = SqliteJournal { checkpointer, db, path, meta, end, since_snapshot, snapshot_bytes, folder };
     Ok((journal, recovery))
 }
 

@@ -22,6 +22,10 @@ impl Context {
     /// Durable offsets to the broker, for whoever looks from outside. Not waited for: they are sent before anything that follows on the
     /// coordinator's connection, and nothing of ours is read back from them.
     pub(crate) fn commit(&self, consumer: &BaseConsumer<Self>) {
+        // One that cannot be sent would keep the consumer from ending.
+        if self.shared.is_out_of_reach() {
+            return;
+        }
         let mut list = TopicPartitionList::new();
         for ((topic, partition), offset) in std::mem::take(&mut *self.shared.commits()) {
             if let Err(error) = list.add_partition_offset(&topic, partition, Offset::Offset(offset)) {

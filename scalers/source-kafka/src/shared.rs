@@ -116,6 +116,11 @@ impl Shared {
         }
     }
 
+    /// Whether brokers cannot be reached now.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        open(&self.trouble).as_ref().is_some_and(|trouble| trouble.of_reach)
+    }
+
     /// Others hold partitions; `None`: nobody does. True: that is news.
     pub(crate) fn shares(&self, partial: Option<String>) -> bool {
         let mut old = open(&self.partial);

@@ -49,6 +49,8 @@ pub(crate) struct Watch {
     empty: BTreeMap<Which, (u64, u64)>,
     /// Since when partitions are there that are not ours.
     unread: Option<Instant>,
+    /// Since when brokers answer. A reader is not blamed for the time before.
+    reached: Option<Instant>,
 }
 
 impl Watch {
@@ -64,6 +66,7 @@ impl Watch {
             seen: BTreeMap::new(),
             empty: BTreeMap::new(),
             unread: None,
+            reached: None,
         })
     }
 
@@ -81,6 +84,8 @@ impl Watch {
                 Err(why) => {
                     // One broker that does not answer costs a time limit, not one a topic.
                     self.nobody_knows(&why);
+                    self.reached = None;
+                    self.unread = None;
                     shared.fails(why, true);
                     return Verdict::Fine;
                 }
@@ -168,7 +173,8 @@ impl Watch {
     /// Why the reader of this partition is to be made anew, if it is.
     fn stalled(&mut self, topic: &str, which: Which, view: &View, high: u64, shared: &Shared) -> Option<String> {
         let unread = high.saturating_sub(self.beyond_empty(which, view.next));
-        let since = shared.excused().map_or(view.moved, |excused| excused.max(view.moved));
+        let reached = *self.reached.get_or_insert_with(Instant::now);
+        let since = shared.excused().map_or(view.moved, |excused| excused.max(view.moved)).max(reached);
         if unread == 0 || since.elapsed() < self.stall {
             return None;
         }

@@ -3,6 +3,8 @@
 //! The binary is `$FOREBAY_BIN`, else `<target>/release/forebay`, which is built when it is not there.
 //! Never: sleeps to wait. A server says where it listens; answers are waited for where they come from.
 
+pub mod kafka;
+pub mod sqs;
 pub mod teams;
 
 use serde_json::Value;
@@ -26,19 +28,23 @@ pub fn root() -> PathBuf {
 #[must_use]
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        if let Some(path) = std::env::var_os("FOREBAY_BIN") {
-            return PathBuf::from(path);
-        }
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-        let path = target.join("release").join(format!("forebay{}", std::env::consts::EXE_SUFFIX));
-        if !path.exists() {
-            let built =
-                Command::new(env!("CARGO")).args(["build", "--release", "-p", "forebay"]).current_dir(root()).status();
-            assert!(built.is_ok_and(|s| s.success()), "`cargo build --release -p forebay` failed");
-        }
-        path
-    })
+    BINARY.get_or_init(|| std::env::var_os("FOREBAY_BIN").map_or_else(|| release("forebay"), PathBuf::from))
+}
+
+/// A binary of the workspace as it is built for release, built when it is not there.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn release(package: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let path = target.join("release").join(format!("{package}{}", std::env::consts::EXE_SUFFIX));
+    if !path.exists() {
+        let built =
+            Command::new(env!("CARGO")).args(["build", "--release", "-p", package]).current_dir(root()).status();
+        assert!(built.is_ok_and(|s| s.success()), "`cargo build --release -p {package}` failed");
+    }
+    path
 }
 
 /// The binary with arguments, in a folder, without colours.
@@ -126,6 +132,29 @@ impl Server {
         self.child.id()
     }
 
+    /// Ends it as by `kill -9`.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Lets it work until then.
+    ///
+    /// # Panics
+    /// When it ends by itself before.
+    pub fn lives_until(&mut self, then: Instant) {
+        while Instant::now() < then {
+            let ended = self.child.try_wait().expect("it can be waited for");
+            assert!(ended.is_none(), "it ended by itself with {ended:?}: {}", self.log());
+            std::thread::sleep(then.saturating_duration_since(Instant::now()).min(PAUSE));
+        }
+    }
+
     /// What it has said on stderr since it listens.
     #[must_use]
     pub fn log(&self) -> String {
@@ -157,6 +186,15 @@ impl Server {
         (response.status().as_u16(), text)
     }
 
+    /// The same, where there may be no answer.
+    #[must_use]
+    pub fn try_get(&self, path: &str) -> Option<(u16, Value)> {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build();
+        let mut answer = ureq::Agent::from(config).get(format!("{}{path}", self.url)).call().ok()?;
+        let text = answer.body_mut().read_to_string().ok()?;
+        Some((answer.status().as_u16(), serde_json::from_str(&text).ok()?))
+    }
+
     /// A JSON answer with its status.
     ///
     /// # Panics
@@ -181,9 +219,25 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
+    }
+}
+
+/// Between two looks at something that takes a while: short beside it, long beside the look.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Looks until it holds, and fails with the last look when it does not in time.
+///
+/// # Panics
+/// When it does not hold within that time.
+pub fn until(what: &str, within: Duration, mut holds: impl FnMut() -> Result<(), String>) {
+    let deadline = Instant::now() + within;
+    loop {
+        match holds() {
+            Ok(()) => return,
+            Err(why) => assert!(Instant::now() < deadline, "not within {within:?}: {what}: {why}"),
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 

@@ -7,7 +7,9 @@
 mod bad_input;
 mod broker;
 mod full_disk;
+mod fuzzed;
 mod isolation;
+mod killed;
 mod queue;
 mod standby;
 mod support;
