@@ -66,7 +66,7 @@ fn sustained(broker: &Kafka, pipeline: &Pipeline, events: u64) -> f64 {
     while samples.last().is_none_or(|(_, taken)| *taken < events) {
         let letters = letters(&server);
         samples.push((Instant::now(), letters["taken"].as_u64().unwrap_or(0)));
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::park_timeout(Duration::from_millis(100));
     }
     // From the first that was taken to the last: starting and joining the group is not intake.
     let first = samples.iter().rposition(|(_, taken)| *taken == 0).unwrap_or(0);
@@ -88,7 +88,7 @@ fn paced(broker: &Kafka, pipeline: &Pipeline) -> u64 {
     // One ahead, so that joining the group is over before the rest comes.
     pipeline.send("paced", "first", event(PACED).as_bytes());
     while letters(&server)["taken"].as_u64() != Some(1) {
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::park_timeout(Duration::from_millis(50));
     }
     let (begun, mut sent) = (Instant::now(), 0);
     while sent < PACED {
@@ -97,7 +97,7 @@ fn paced(broker: &Kafka, pipeline: &Pipeline) -> u64 {
             pipeline.send("paced", &format!("train-{n}"), event(n).as_bytes());
         }
         sent = sent.max(due);
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::park_timeout(Duration::from_millis(1));
     }
     pipeline.flush();
     loop {
@@ -109,7 +109,7 @@ fn paced(broker: &Kafka, pipeline: &Pipeline) -> u64 {
             );
             return p99;
         }
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::park_timeout(Duration::from_millis(100));
     }
 }
 

@@ -151,7 +151,7 @@ impl Server {
         while Instant::now() < then {
             let ended = self.child.try_wait().expect("it can be waited for");
             assert!(ended.is_none(), "it ended by itself with {ended:?}: {}", self.log());
-            std::thread::sleep(then.saturating_duration_since(Instant::now()).min(PAUSE));
+            std::thread::park_timeout(then.saturating_duration_since(Instant::now()).min(PAUSE));
         }
     }
 
@@ -237,7 +237,7 @@ pub fn until(what: &str, within: Duration, mut holds: impl FnMut() -> Result<(),
             Ok(()) => return,
             Err(why) => assert!(Instant::now() < deadline, "not within {within:?}: {what}: {why}"),
         }
-        std::thread::sleep(PAUSE);
+        std::thread::park_timeout(PAUSE);
     }
 }
 
