@@ -24,6 +24,9 @@ pub struct Args {
     extra: Vec<String>,
 }
 
+/// Its benches start the binary.
+const FROM_OUTSIDE: &str = "forebay-integration";
+
 /// Its inputs, policies and figures are in `bench/sharing.rs`.
 const SHARING: &str = "sharing";
 
@@ -37,7 +40,13 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
         return Err(Failure::new(format!("no bench named {name}; there are: {}", names.join(", "))));
     }
     for (package, bench) in chosen {
-        run_command(cargo(workspace.root()).args(["bench", "-p", package, "--bench", bench, "--"]).args(&args.extra))?;
+        let mut command = cargo(workspace.root());
+        // It runs the binary, which must be that of now.
+        if package == FROM_OUTSIDE {
+            run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay"]))?;
+            command.env("FOREBAY_BIN", workspace.forebay_binary());
+        }
+        run_command(command.args(["bench", "-p", package, "--bench", bench, "--"]).args(&args.extra))?;
     }
     if sharing { sharing::run(workspace, args.seed, args.json.as_deref()) } else { Ok(()) }
 }
