@@ -46,6 +46,12 @@ impl ApiError {
         ApiError::new(404, code, message, remedy)
     }
 
+    /// Its code.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        &self.body.code
+    }
+
     /// The same, to be tried again after so many seconds.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> ApiError {

@@ -85,12 +85,9 @@ pub(super) async fn post(
     }
     let said = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
     let _room = api.room.body(said)?;
-    let body = gather(body).await?;
-    let events = split(&headers, &body)?;
-    if events.len() > MOST_EVENTS {
-        let message = format!("{} events at once are too many", events.len());
-        return Err(ApiError::new(413, "TooMany", message, format!("send at most {MOST_EVENTS} events at once")));
-    }
+    let counted = |error: &ApiError| api.sources.http().rejected(error.code());
+    let body = gather(body).await.inspect_err(counted)?;
+    let events = split(&headers, &body).and_then(few).inspect_err(counted)?;
     let taken = submit(&api, &who, events).await?;
     if !taken.accepted.is_empty() {
         return Ok((StatusCode::ACCEPTED, Json(taken)).into_response());
@@ -102,6 +99,15 @@ pub(super) async fn post(
     let error = serde_json::json!({ "code": code, "message": message, "remedy": remedy });
     let body = serde_json::json!({ "error": error, "accepted": [], "rejected": taken.rejected });
     Ok((StatusCode::BAD_REQUEST, Json(body)).into_response())
+}
+
+/// No more events than a batch takes.
+fn few(events: Vec<Sent<'_>>) -> Result<Vec<Sent<'_>>, ApiError> {
+    if events.len() <= MOST_EVENTS {
+        return Ok(events);
+    }
+    let message = format!("{} events at once are too many", events.len());
+    Err(ApiError::new(413, "TooMany", message, format!("send at most {MOST_EVENTS} events at once")))
 }
 
 /// An event, and by what it is known when it comes again.
@@ -139,7 +145,18 @@ async fn submit(api: &Api, who: &Arc<Who>, sent: Vec<Sent<'_>>) -> Result<Taken,
         }
     }
     taken.rejected.sort_by_key(|r| r.index);
+    count(api, &taken);
     Ok(taken)
+}
+
+/// The figures of HTTP, beside those of the sources.
+fn count(api: &Api, taken: &Taken) {
+    let figures = api.sources.http();
+    let new = taken.accepted.iter().filter(|event| event.new).count();
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    figures.durable(number(new), number(taken.accepted.len() - new));
+    figures.warned(taken.accepted.iter().map(|event| event.warnings.len()).sum());
+    taken.rejected.iter().for_each(|event| figures.rejected(&event.code));
 }
 
 /// Leaves out what this caller may not ask for, and answers it.
@@ -223,6 +240,9 @@ fn answer(taken: &mut Taken, asked: Asked, outcome: Outcome) {
         Outcome::Rejected(id, reason) => return taken.rejected.push(refused(index, subject, Some(id), reason)),
         Outcome::Refused(reason) => return taken.rejected.push(refused(index, subject, None, reason)),
     };
+    if warnings.is_empty() {
+        return taken.accepted.push(TakenEvent { job, subject, new, warnings });
+    }
     let room = MOST_WARNINGS - taken.accepted.iter().map(|t| t.warnings.len()).sum::<usize>().min(MOST_WARNINGS);
     let more = warnings.len().saturating_sub(room);
     let mut told: Vec<String> = warnings.iter().take(room).map(|w| short(w, MOST_WARNING)).collect();

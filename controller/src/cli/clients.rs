@@ -75,6 +75,11 @@ pub(super) fn sources(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
     } else {
         print(&format!("{}\n", crate::show::sources::table(&found, crate::show::table::terminal_width(), out.paint)))?;
     }
+    if !args.server.json {
+        let rejected: u64 = found.http.rejected.values().sum();
+        let line = format!("http: {} taken, {} seen before, {rejected} rejected", found.http.taken, found.http.seen);
+        print(&format!("{}\n", out.paint.faint(&line)))?;
+    }
     Ok(Exit::Done)
 }
 

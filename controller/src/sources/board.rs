@@ -44,6 +44,7 @@ impl Listed {
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     listed: Arc<Vec<Listed>>,
+    http: Arc<SourceFigures>,
 }
 
 /// The sources and sinks at one moment.
@@ -51,6 +52,9 @@ pub struct Board {
 pub struct SourcesView {
     /// In the order of the configuration: sinks, then sources.
     pub sources: Vec<SourceView>,
+    /// What came by HTTP. Its rejected are in the answers, and nowhere else.
+    #[serde(default)]
+    pub http: LettersView,
 }
 
 /// One source or sink.
@@ -85,7 +89,7 @@ pub struct SourceView {
 }
 
 /// A source's letters since this process started.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct LettersView {
     /// They said something new.
     pub taken: u64,
@@ -123,13 +127,19 @@ impl Board {
     /// Of these.
     #[must_use]
     pub fn new(listed: Vec<Listed>) -> Board {
-        Board { listed: Arc::new(listed) }
+        Board { listed: Arc::new(listed), http: Arc::default() }
     }
 
     /// As they are now.
     #[must_use]
     pub fn view(&self, durable: &Durable) -> SourcesView {
-        SourcesView { sources: self.listed.iter().map(|one| view(one, durable)).collect() }
+        SourcesView { sources: self.listed.iter().map(|one| view(one, durable)).collect(), http: letters(&self.http) }
+    }
+
+    /// Where events that come by HTTP are counted.
+    #[must_use]
+    pub fn http(&self) -> &SourceFigures {
+        &self.http
     }
 }
 
@@ -177,7 +187,7 @@ fn letters(figures: &SourceFigures) -> LettersView {
     LettersView {
         taken: counted.taken,
         seen: counted.seen,
-        rejected: counted.rejected.iter().map(|(code, n)| ((*code).to_owned(), *n)).collect(),
+        rejected: counted.rejected,
         warnings: counted.warnings,
         latency_ms: counted.latency_ms.map(|[p50, p95, p99]| LatencyView { p50, p95, p99 }),
     }

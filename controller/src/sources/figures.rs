@@ -14,7 +14,7 @@ const BUCKETS: usize = 256;
 pub struct SourceFigures {
     taken: AtomicU64,
     seen: AtomicU64,
-    rejected: Mutex<BTreeMap<&'static str, u64>>,
+    rejected: Mutex<BTreeMap<String, u64>>,
     warnings: AtomicU64,
     latency: [AtomicU64; BUCKETS],
 }
@@ -39,7 +39,7 @@ pub struct Counted {
     /// Letters that had been seen before.
     pub seen: u64,
     /// Letters that were not taken, by code.
-    pub rejected: BTreeMap<&'static str, u64>,
+    pub rejected: BTreeMap<String, u64>,
     /// Warnings about fields that are not known.
     pub warnings: u64,
     /// From the broker to the durable decision, in ms, rounded up: half, 95 and 99 of 100 took at most so long. `None`: not known.
@@ -54,8 +54,12 @@ impl SourceFigures {
     }
 
     /// A letter that was not taken.
-    pub(crate) fn rejected(&self, code: &'static str) {
-        *self.rejected.lock().unwrap_or_else(PoisonError::into_inner).entry(code).or_default() += 1;
+    pub(crate) fn rejected(&self, code: &str) {
+        let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
+        match rejected.get_mut(code) {
+            Some(count) => *count += 1,
+            None => drop(rejected.insert(code.to_owned(), 1)),
+        }
     }
 
     /// Fields that are not known.

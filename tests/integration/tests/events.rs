@@ -195,7 +195,13 @@ fn a_bad_event_has_its_code_and_the_next_one_goes_on() {
     (0..5_000).for_each(|n| many["data"][format!("field{n}")] = json!(n));
     let (status, answer) = ask_json(&server, "team-a", "POST", "/v1/events", Some(&many));
     let warnings = answer["accepted"][0]["warnings"].as_array().cloned().expect("warnings");
-    assert_eq!((status, warnings.len()), (202, 100), "{warnings:?}");
+    assert_eq!((status, warnings.len()), (202, 9), "{warnings:?}");
     assert!(warnings[0].as_str().is_some_and(|w| w.contains("carried along")), "{warnings:?}");
-    assert!(warnings[99].as_str().is_some_and(|w| w.contains("4901 warnings more")), "{:?}", warnings[99]);
+    assert!(warnings[8].as_str().is_some_and(|w| w.contains("4992 more fields")), "{:?}", warnings[8]);
+    // Each of them is counted: the bad ones twice, the body that is too large, and what is no JSON, alone and among lines.
+    let (_, sources) = ask_json(&server, "ops", "GET", "/v1/sources", None);
+    let rejected = sources["http"]["rejected"].as_object().expect("by code");
+    let all: u64 = rejected.values().filter_map(Value::as_u64).sum();
+    assert_eq!(all, 2 * bad_events().len() as u64 + 1 + 3 + 3, "{rejected:?}");
+    assert_eq!((&rejected["TooLarge"], &sources["http"]["warnings"]), (&json!(1), &json!(9)), "{sources}");
 }
