@@ -52,7 +52,7 @@ struct Output {
 fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
     match command {
         Command::Run(args) => {
-            log();
+            log(out);
             match &args.replay {
                 Some(file) => replay::run(&args, file, out),
                 None => run::run(&args, out),
@@ -77,9 +77,10 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
 }
 
 /// Warnings of the controller go to stderr; `FOREBAY_LOG=debug` says more.
-fn log() {
+fn log(out: Output) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| "warn".into());
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let logs = logs.with_ansi(out.err.is_on());
     // A second start in one process (tests) keeps the first one's log.
     let _ = logs.try_init();
 }

@@ -53,6 +53,12 @@ impl Paint {
     /// No colours.
     pub const PLAIN: Paint = Paint { on: false };
 
+    /// Whether there are colours.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        self.on
+    }
+
     /// Something is wrong.
     #[must_use]
     pub fn bad(self, text: &str) -> String {

@@ -68,7 +68,8 @@ impl ClientContext for Context {
                 tracing::debug!(%error, reason, "a partition's error");
             }
             _ => {
-                tracing::warn!(%error, reason, "the client reports an error");
+                // Many a second while a broker is away: what it means is told once, as a condition.
+                tracing::debug!(%error, reason, "the client reports an error");
                 self.shared.fails(explain(code, reason, &self.brokers), is_unreachable(code));
             }
         }
