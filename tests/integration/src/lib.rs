@@ -3,6 +3,7 @@
 //! The binary is `$FOREBAY_BIN`, else `<target>/release/forebay`, which is built when it is not there.
 //! Never: sleeps to wait. A server says where it listens; answers are waited for where they come from.
 
+pub mod dice;
 pub mod kafka;
 pub mod sqs;
 pub mod teams;

@@ -4,6 +4,7 @@
 //! The moments come from a seed: `FOREBAY_SEED=n cargo test -p forebay-integration --test kill9` meets the same ones again, as far as
 //! the machine is as fast. A killed replay is waited for on its own pipes; nothing here sleeps.
 
+use forebay_integration::dice::Dice;
 use forebay_integration::{forebay, root, run};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,18 +19,6 @@ const KILLS: u32 = 50;
 
 /// 20 minutes of the day a second: with kills some 0.6 s apart the day is not over before the last.
 const SPEED: &str = "1200";
-
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
 
 fn day() -> String {
     root().join("examples/day.jsonl").display().to_string()

@@ -4,6 +4,7 @@
 //!
 //! `FOREBAY_SEED=n cargo xtask test integration sources -- killed` meets the same moments again, as far as the machine is as fast.
 
+use forebay_integration::dice::Dice;
 use forebay_integration::kafka::{Pipeline, read_all};
 use forebay_integration::sqs::Queues;
 use forebay_integration::{Server, until};
@@ -39,18 +40,6 @@ queues:
 pools:
   big: {instanceTypes: [g5.48xlarge]}
 ";
-
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
 
 fn event(id: &str, subject: &str) -> String {
     let data = json!({"queue": "bulk", "gang": {"workers": 1, "each": {"gpus": 1}}, "simulation": {"durationS": 1}});
