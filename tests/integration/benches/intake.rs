@@ -1,8 +1,8 @@
 //! Durable intake from a real Kafka into one `forebay run`: how many submissions a second, and how long one takes from the broker to
 //! the durable decision at 1,000 a second.
 //!
-//! `cargo xtask bench intake [-- EVENTS]`: by default 1,000,000 submissions of some 500 bytes in 4 partitions, then 20,000 at 1,000 a
-//! second into a new controller. The broker stamps each message when it takes it; the controller counts from there to the journal.
+//! `cargo xtask bench intake [-- EVENTS]`: 20,000 submissions of some 500 bytes in 4 partitions at 1,000 a second, then by default
+//! 1,000,000 at once into a new controller. The broker stamps each message when it takes it; the controller counts from there to the journal.
 //! Never: a simulated broker, or a journal that is not synced.
 
 use forebay_integration::Server;
@@ -39,8 +39,9 @@ fn main() {
     let stamped = ("log.message.timestamp.type".to_owned(), "LogAppendTime".to_owned());
     let broker = Kafka::start(KafkaOptions { properties: vec![stamped], ..KafkaOptions::default() }).expect("a broker");
     let pipeline = Pipeline::to(broker.bootstrap());
-    let rate = sustained(&broker, &pipeline, events);
+    // First, while the disk has nothing else to write: a gigabyte of the other's log and journal is still on its way there afterwards.
     let p99 = paced(&broker, &pipeline);
+    let rate = sustained(&broker, &pipeline, events);
     let reached = rate >= LEAST && p99 <= MOST_MS;
     println!("{}", if reached { "reached" } else { "NOT REACHED: 50,000 events/s and p99 of 20 ms are asked for" });
     std::process::exit(i32::from(!reached));
