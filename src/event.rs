@@ -183,6 +183,8 @@ pub enum LaunchError {
     Config,
     /// The cloud's own fault.
     Server,
+    /// Another controller buys under the same name: nothing is bought until one of them stops.
+    Contested,
 }
 
 impl LaunchError {
@@ -196,6 +198,9 @@ impl LaunchError {
             LaunchError::Auth => "credentials or permissions are missing: run `forebay doctor`",
             LaunchError::Config => "the request is not valid there: check instance types, zones and network",
             LaunchError::Server => "the cloud's own fault; it is tried again",
+            LaunchError::Contested => {
+                "another controller buys under the same name: stop one, or give each a name of its own"
+            }
         }
     }
 }

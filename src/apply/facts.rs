@@ -170,7 +170,9 @@ fn blocked(row: &mut crate::state::nodes::OfferingRow, error: LaunchError, at_le
     let (first, cap) = match error {
         LaunchError::Capacity => (Span::mins(1), Span::mins(10)),
         LaunchError::Throttled | LaunchError::Server => (Span::secs(5), Span::mins(2)),
-        LaunchError::Quota | LaunchError::Auth | LaunchError::Config => (Span::mins(5), Span::mins(30)),
+        LaunchError::Quota | LaunchError::Auth | LaunchError::Config | LaunchError::Contested => {
+            (Span::mins(5), Span::mins(30))
+        }
     };
     row.blocked_until = now + first.doubled(row.failures - 1, cap);
     if error == LaunchError::Capacity {

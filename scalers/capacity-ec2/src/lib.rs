@@ -1,3 +1,22 @@
 //! Nodes bought from and given back to EC2; prices, stock and interruptions in.
 //!
+//! ```text
+//! effect -> Request (frozen, journaled) -> Desk -> Call -> wire -> EC2
+//! engine events <- look::events, outcomes <- Desk <- Answer <-+
+//! ```
+//!
 //! Never: decides what to buy. That is the engine's.
+
+pub mod call;
+pub mod desk;
+pub mod look;
+pub mod pace;
+pub mod request;
+pub mod settings;
+pub mod trouble;
+pub mod wire;
+
+pub use call::{Answer, Call, InstanceState, Seen};
+pub use desk::{Desk, Look, Report};
+pub use request::{Order, Request};
+pub use settings::{Launch, Reservation, Settings};

@@ -1,0 +1,260 @@
+//! Purchases at the desk: asked, asked again under the same token, settled.
+//!
+//! Never: a second token for one purchase, or a new purchase while it is not known what became of an older one that it could double.
+
+use super::{ASK_FOR, Desk, Errand, Look, MOST_LAUNCHES, TOKEN_LASTS};
+use crate::call::{Answer, Call};
+use crate::request::{Request, TAG_JOURNAL, TAG_PURCHASE};
+use crate::trouble::{Class, Refusal, launch_error, of_fleet};
+use forebay_engine::event::LaunchError;
+use forebay_engine::ids::PurchaseId;
+use forebay_engine::reconcile::SETTLED;
+use forebay_engine::units::{Millis, Span};
+
+/// The first pause after a lost answer, and the longest.
+const PAUSE: (Span, Span) = (Span::secs(1), Span::secs(30));
+
+/// What is said when launches are refused for a reason that somebody has to mend.
+const LAUNCHING: &str = "launch instances";
+
+/// A purchase without an outcome.
+#[derive(Clone, Debug)]
+pub(super) struct Purchase {
+    request: Request,
+    /// It may have been made before this desk was set up.
+    recovered: bool,
+    stage: Stage,
+    tries: u32,
+    /// Since when its outcome has been unknown.
+    unknown_since: Option<Millis>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// To be asked.
+    Waits,
+    /// A call is under way.
+    UnderWay,
+    /// The answer was lost: asked again then.
+    Unknown { again: Millis },
+    /// Not asked any more: a look that is begun after this says what there is.
+    Settles { after: Millis, error: LaunchError },
+}
+
+impl Purchase {
+    pub fn new(request: Request, recovered: bool) -> Purchase {
+        Purchase { request, recovered, stage: Stage::Waits, tries: 0, unknown_since: None }
+    }
+
+    fn unsettled(&self) -> bool {
+        self.recovered || self.unknown_since.is_some()
+    }
+
+    fn due(&self, now: Millis) -> bool {
+        match self.stage {
+            Stage::Waits => true,
+            Stage::Unknown { again } => again <= now,
+            Stage::UnderWay | Stage::Settles { .. } => false,
+        }
+    }
+}
+
+impl Desk {
+    pub(super) fn poll_purchases(&mut self, now: Millis, calls: &mut Vec<(u64, Call)>) {
+        self.refuse_contested();
+        for id in self.ready_purchases(now) {
+            let under_way = self.under_way.values().filter(|(_, e)| matches!(e, Errand::Launch(_))).count();
+            if under_way >= MOST_LAUNCHES {
+                return;
+            }
+            let Some(purchase) = self.purchases.get(&id) else { continue };
+            if now.since(Millis(purchase.request.decided_at_ms)) >= TOKEN_LASTS {
+                self.settle(id, now, LaunchError::Server);
+                continue;
+            }
+            let request = purchase.request.clone();
+            if !self.group_is_there(&request, now, calls) {
+                continue;
+            }
+            let call = Call::Launch(Box::new(request));
+            if !self.pace.take(call.rate(), now) {
+                continue;
+            }
+            if let Some(purchase) = self.purchases.get_mut(&id) {
+                purchase.stage = Stage::UnderWay;
+                purchase.tries += 1;
+            }
+            self.call(call, Errand::Launch(id), calls);
+        }
+    }
+
+    /// What may be asked now: first what may have been made already, and new ones only when nothing of the kind is left of them.
+    fn ready_purchases(&self, now: Millis) -> Vec<PurchaseId> {
+        let due = |(_, p): &(&PurchaseId, &Purchase)| p.due(now);
+        let id = |(id, _): (&PurchaseId, &Purchase)| *id;
+        let unsettled = self.purchases.iter().filter(|(_, p)| p.unsettled());
+        let mut ready: Vec<PurchaseId> = unsettled.filter(due).map(id).collect();
+        let recovering = self.purchases.values().any(|p| p.recovered);
+        if recovering || !self.looks.has_looked() {
+            return ready;
+        }
+        let held_back = |p: &Purchase| {
+            let same = |other: &&Purchase| other.unsettled() && other.request.market() == p.request.market();
+            self.purchases.values().any(|other| same(&other))
+        };
+        ready.extend(self.purchases.iter().filter(|(_, p)| !p.unsettled() && !held_back(p)).filter(due).map(id));
+        ready
+    }
+
+    /// Nothing is bought while somebody else buys under our name.
+    fn refuse_contested(&mut self) {
+        if self.contested.is_empty() {
+            return;
+        }
+        let new = self.purchases.iter().filter(|(_, p)| !p.unsettled() && p.stage == Stage::Waits);
+        let new: Vec<PurchaseId> = new.map(|(id, _)| *id).collect();
+        for id in new {
+            self.outcome(id, Vec::new(), Some(LaunchError::Contested));
+        }
+    }
+
+    /// Whether a purchase's placement group is there; makes it if not.
+    fn group_is_there(&mut self, request: &Request, now: Millis, calls: &mut Vec<(u64, Call)>) -> bool {
+        let Some(group) = request.group.as_ref().filter(|g| !self.groups.contains(*g)) else { return true };
+        let making = self.under_way.values().any(|(_, e)| *e == Errand::Group(group.clone()));
+        let call = Call::MakeGroup(group.clone());
+        if !making && self.pace.take(call.rate(), now) {
+            self.call(call, Errand::Group(group.clone()), calls);
+        }
+        false
+    }
+
+    pub(super) fn grouped(&mut self, now: Millis, group: String, answer: Answer) {
+        match answer {
+            Answer::Done => drop(self.groups.insert(group)),
+            Answer::Refused(Refusal { class: Class::Exists, .. }) => drop(self.groups.insert(group)),
+            Answer::Refused(refusal) if refusal.class != Class::Throttled && refusal.class != Class::Server => {
+                // Without it nothing was launched: those that wait for it are over.
+                let waits = |p: &Purchase| p.request.group.as_ref() == Some(&group) && p.stage == Stage::Waits;
+                let over = self.purchases.iter().filter(|(_, p)| waits(p) && !p.unsettled()).map(|(id, _)| *id);
+                let error = launch_error(refusal.class).unwrap_or(LaunchError::Config);
+                for id in over.collect::<Vec<_>>() {
+                    self.outcome(id, Vec::new(), Some(error));
+                }
+                self.trouble(LAUNCHING, refusal);
+            }
+            // Made or not: it is made again, and found to be there then.
+            _ => self.pace.throttled(crate::call::RateClass::Mutate, now),
+        }
+    }
+
+    pub(super) fn launched(&mut self, now: Millis, id: PurchaseId, answer: Answer) {
+        let Some(purchase) = self.purchases.get(&id) else { return };
+        let count = purchase.request.count as usize;
+        match answer {
+            Answer::Launched { instances, errors } => {
+                let missing = instances.len() < count;
+                let error = missing.then(|| of_fleet(&errors));
+                if !missing {
+                    self.over(LAUNCHING);
+                }
+                if let Some((code, message)) = errors.first().filter(|_| missing) {
+                    self.tell(error, Refusal::new(code, message, 400));
+                }
+                self.outcome(id, instances, error);
+            }
+            Answer::Refused(refusal) => match (launch_error(refusal.class), refusal.class) {
+                // An older call of it may have gone through: a refusal of this one says nothing of that.
+                (Some(LaunchError::Throttled), _) if purchase.unsettled() => self.unknown(now, id),
+                (Some(error), _) if purchase.unsettled() && error != LaunchError::Capacity => {
+                    self.tell(Some(error), refusal);
+                    self.settle(id, now, error);
+                }
+                (Some(error), _) => {
+                    self.tell(Some(error), refusal);
+                    self.outcome(id, Vec::new(), Some(error));
+                }
+                (None, Class::Mismatch) => self.settle(id, now, LaunchError::Config),
+                (None, _) => self.unknown(now, id),
+            },
+            Answer::Lost(_) | Answer::Done | Answer::Seen { .. } => self.unknown(now, id),
+        }
+    }
+
+    /// What somebody has to mend is said. Stock and rates mend themselves.
+    fn tell(&mut self, error: Option<LaunchError>, why: Refusal) {
+        if matches!(error, Some(LaunchError::Auth | LaunchError::Config | LaunchError::Quota)) {
+            self.trouble(LAUNCHING, why);
+        }
+    }
+
+    /// Nobody knows whether it was made.
+    fn unknown(&mut self, now: Millis, id: PurchaseId) {
+        let Some(purchase) = self.purchases.get_mut(&id) else { return };
+        let since = *purchase.unknown_since.get_or_insert(now);
+        let tries = purchase.tries;
+        if now.since(since) >= ASK_FOR {
+            return self.settle(id, now, LaunchError::Server);
+        }
+        let again = now + self.pace.pause(PAUSE.0, tries, PAUSE.1);
+        if let Some(purchase) = self.purchases.get_mut(&id) {
+            purchase.stage = Stage::Unknown { again };
+        }
+    }
+
+    fn settle(&mut self, id: PurchaseId, now: Millis, error: LaunchError) {
+        if let Some(purchase) = self.purchases.get_mut(&id) {
+            purchase.unknown_since.get_or_insert(now);
+            // By then every list has what the last call made.
+            purchase.stage = Stage::Settles { after: now + SETTLED, error };
+        }
+    }
+
+    /// A complete list settles what was not known.
+    pub(super) fn settle_by(&mut self, look: &Look) {
+        let unsettled = self.purchases.iter().filter(|(_, p)| p.unsettled() && p.stage != Stage::UnderWay);
+        let mut settled = Vec::new();
+        for (&id, purchase) in unsettled {
+            let tag = id.0.to_string();
+            let ours = |s: &&crate::call::Seen| {
+                s.tag(TAG_PURCHASE) == Some(&tag) && s.tag(TAG_JOURNAL) == Some(&self.settings.journal)
+            };
+            let found: Vec<String> =
+                look.instances.iter().filter(|s| s.exists()).filter(ours).map(|s| s.instance.clone()).collect();
+            let all = found.len() >= purchase.request.count as usize;
+            match purchase.stage {
+                Stage::Settles { after, error } if all || look.at >= after => {
+                    settled.push((id, found, (!all).then_some(error)));
+                }
+                // Every one of them is there: nothing is left to ask.
+                Stage::Unknown { .. } if all => settled.push((id, found, None)),
+                _ => {}
+            }
+        }
+        for (id, found, error) in settled {
+            self.outcome(id, found, error);
+        }
+    }
+
+    /// Whether some purchase waits for a look.
+    pub(super) fn waits_for_look(&self) -> bool {
+        self.purchases.values().any(|p| p.unsettled())
+    }
+
+    pub(super) fn next_purchase(&mut self, now: Millis) -> Millis {
+        let mut next = Millis::NEVER;
+        for id in self.purchases.keys().copied().collect::<Vec<_>>() {
+            let Some(purchase) = self.purchases.get(&id) else { continue };
+            let at = match purchase.stage {
+                Stage::Unknown { again } => again,
+                // Held back by others, by the first look or by the number under way: their answers wake it.
+                Stage::Waits if !self.ready_purchases(now).contains(&id) => continue,
+                Stage::Waits => now,
+                Stage::UnderWay | Stage::Settles { .. } => continue,
+            };
+            let rate = Call::Launch(Box::new(purchase.request.clone())).rate();
+            next = next.min(at.max(self.pace.opens(rate, now)));
+        }
+        next
+    }
+}

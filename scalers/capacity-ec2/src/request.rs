@@ -1,0 +1,195 @@
+//! A purchase as it is asked of EC2: everything that the call says, frozen when it is decided. Asked again, it is the same byte for byte.
+//!
+//! ```text
+//! decision + offering + pool's settings -> Request -> the journal, with the decision -> CreateFleet or RunInstances
+//! ```
+//!
+//! Never: changed after it was journaled, whatever becomes of the configuration.
+
+use crate::settings::Settings;
+use forebay_engine::catalog::{CapacityType, Offering};
+use forebay_engine::effect::Terms;
+use forebay_engine::ids::{PurchaseId, Seq};
+use forebay_engine::units::{Millis, Rate};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The tag with the name under which an instance was bought.
+pub const TAG_CLUSTER: &str = "forebay:cluster";
+/// The tag with the journal that decided on it.
+pub const TAG_JOURNAL: &str = "forebay:journal";
+/// The tag with the purchase that it belongs to.
+pub const TAG_PURCHASE: &str = "forebay:purchase";
+/// The tag with the pool that it was bought for.
+pub const TAG_POOL: &str = "forebay:pool";
+
+/// What is decided, before the configuration is added.
+#[derive(Clone, Debug)]
+pub struct Order<'a> {
+    /// The deciding record.
+    pub effect: Seq,
+    /// Which purchase.
+    pub purchase: PurchaseId,
+    /// When it was decided.
+    pub decided_at: Millis,
+    /// Into which pool.
+    pub pool: &'a str,
+    /// Of what.
+    pub offering: &'a Offering,
+    /// How many.
+    pub count: u32,
+    /// Fewer than this: launch nothing.
+    pub at_least: u32,
+    /// How.
+    pub terms: Terms,
+}
+
+/// A purchase as it is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The client token: the journal and the deciding record.
+    pub token: String,
+    /// Which purchase.
+    pub purchase: u64,
+    /// When it was decided, in ms since 1970: EC2 forgets tokens after a day.
+    pub decided_at_ms: u64,
+    /// By which call.
+    pub via: Via,
+    /// Of what.
+    pub instance_type: String,
+    /// Where.
+    pub zone: String,
+    /// How it is paid for.
+    pub capacity: CapacityType,
+    /// How many.
+    pub count: u32,
+    /// Fewer than this: launch nothing.
+    pub at_least: u32,
+    /// Spot: the most that an hour may cost, in USD.
+    pub max_price: Option<String>,
+    /// The placement group.
+    pub group: Option<String>,
+    /// With an Elastic Fabric Adapter each.
+    pub efa: bool,
+    /// The capacity reservation, and whether it is a block.
+    pub reservation: Option<(String, bool)>,
+    /// The launch template.
+    pub template: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// The image.
+    pub image: Option<String>,
+    /// The subnet.
+    pub subnet: Option<String>,
+    /// Security groups.
+    pub security_groups: Vec<String>,
+    /// The instance profile.
+    pub instance_profile: Option<String>,
+    /// The first boot's script.
+    pub user_data: Option<String>,
+    /// Every tag.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// By which call a purchase is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Via {
+    /// `CreateFleet`, type `instant`. It needs a launch template, and has the larger rate.
+    Fleet,
+    /// `RunInstances`: without a template, with network interfaces of one's own, and into reservations.
+    Run,
+}
+
+/// `MinTargetCapacity` is at most this.
+const MOST_IN_A_FLEET: u32 = 1000;
+
+impl Request {
+    /// Freezes an order.
+    #[must_use]
+    pub fn freeze(settings: &Settings, order: &Order<'_>) -> Request {
+        let launch = settings.launch(order.pool);
+        let offer = order.offering;
+        let reserved = settings.reservations.iter().find(|r| {
+            offer.capacity == CapacityType::Reserved && r.instance_type == offer.instance_type && r.zone == offer.zone
+        });
+        let by_fleet = launch.template.is_some()
+            && !order.terms.efa
+            && offer.capacity != CapacityType::Reserved
+            && order.at_least <= MOST_IN_A_FLEET;
+        let mut tags = launch.tags.clone();
+        let own = [
+            ("Name", format!("forebay-{}-{}", settings.cluster, order.pool)),
+            (TAG_CLUSTER, settings.cluster.clone()),
+            (TAG_JOURNAL, settings.journal.clone()),
+            (TAG_PURCHASE, order.purchase.0.to_string()),
+            (TAG_POOL, order.pool.to_owned()),
+        ];
+        tags.extend(own.map(|(key, value)| (key.to_owned(), value)));
+        Request {
+            token: token(&settings.journal, order.effect),
+            purchase: order.purchase.0,
+            decided_at_ms: order.decided_at.0,
+            via: if by_fleet { Via::Fleet } else { Via::Run },
+            instance_type: offer.instance_type.clone(),
+            zone: offer.zone.clone(),
+            capacity: offer.capacity,
+            count: order.count,
+            at_least: order.at_least.max(1),
+            max_price: (offer.capacity == CapacityType::Spot).then(|| dollars(offer.max_price)),
+            group: order.terms.cluster.then(|| group(&settings.cluster, order.pool, &offer.zone)),
+            efa: order.terms.efa,
+            reservation: reserved.map(|r| (r.id.clone(), r.block)),
+            template: launch.template.clone(),
+            version: launch.version.clone(),
+            image: launch.image.clone(),
+            subnet: launch.subnets.get(&offer.zone).cloned(),
+            security_groups: launch.security_groups.clone(),
+            instance_profile: launch.instance_profile.clone(),
+            user_data: launch.user_data.clone(),
+            tags,
+        }
+    }
+
+    /// As it is journaled.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// The bytes are not those of a request.
+    pub fn decode(bytes: &[u8]) -> Result<Request, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    /// Which purchase it is.
+    #[must_use]
+    pub fn id(&self) -> PurchaseId {
+        PurchaseId(self.purchase)
+    }
+
+    /// What its stock is counted by.
+    #[must_use]
+    pub fn market(&self) -> (&str, &str, CapacityType) {
+        (&self.instance_type, &self.zone, self.capacity)
+    }
+}
+
+/// The client token of a deciding record: 57 characters at most, EC2 takes 64.
+#[must_use]
+pub fn token(journal: &str, effect: Seq) -> String {
+    format!("{journal}-{}", effect.0)
+}
+
+/// A cluster placement group lies in one zone, so each pool has one a zone. It costs nothing and is left there.
+fn group(cluster: &str, pool: &str, zone: &str) -> String {
+    format!("forebay-{cluster}-{pool}-{zone}")
+}
+
+/// A price as EC2 takes it: dollars with all six decimals of a micro-dollar.
+fn dollars(rate: Rate) -> String {
+    format!("{}.{:06}", rate.0 / 1_000_000, rate.0 % 1_000_000)
+}

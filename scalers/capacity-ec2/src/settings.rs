@@ -1,0 +1,87 @@
+//! What an adapter is told once: under which name it buys, and how each pool's instances are launched.
+//!
+//! Never: a credential.
+
+use forebay_engine::units::{Millis, Span};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who buys, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The name under which instances are bought: tag `forebay:cluster`. One controller a name.
+    pub cluster: String,
+    /// The journal that decides: tag `forebay:journal`.
+    pub journal: String,
+    /// Journals that are no more, whose instances are ended as orphans.
+    pub predecessors: BTreeSet<String>,
+    /// How instances of each pool are launched.
+    pub pools: BTreeMap<String, Launch>,
+    /// For pools that `pools` does not name.
+    pub other: Launch,
+    /// Capacity that is paid for already.
+    pub reservations: Vec<Reservation>,
+    /// Whether an instance takes work as soon as EC2 calls it running. Else something else has to say so.
+    pub ready_when_running: bool,
+}
+
+/// How instances are launched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// The launch template, by id (`lt-...`) or name. Without one, `image`.
+    pub template: Option<String>,
+    /// Its version. `None`: the default one at the time of the launch.
+    pub version: Option<String>,
+    /// The image, where no template names one.
+    pub image: Option<String>,
+    /// A subnet a zone. A zone without one is left to the template or to the default network.
+    pub subnets: BTreeMap<String, String>,
+    /// Security groups by id, where no template names them.
+    pub security_groups: Vec<String>,
+    /// The instance profile by name, where no template names one.
+    pub instance_profile: Option<String>,
+    /// The first boot's script, where no template has one.
+    pub user_data: Option<String>,
+    /// Tags beside Forebay's own.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// Capacity that is paid for already: an On-Demand Capacity Reservation or a Capacity Block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// `cr-...`.
+    pub id: String,
+    /// Of what.
+    pub instance_type: String,
+    /// Where.
+    pub zone: String,
+    /// Whether it is a Capacity Block: bought for a time, and ended by EC2.
+    pub block: bool,
+    /// When it ends, if it does.
+    pub ends: Option<Millis>,
+}
+
+/// EC2 begins to end the instances of a Capacity Block so long before its end.
+pub const BLOCK_CLEARS: Span = Span::mins(30);
+
+impl Settings {
+    /// For a journal that buys under a name, with one way to launch.
+    #[must_use]
+    pub fn new(cluster: &str, journal: &str, other: Launch) -> Settings {
+        Settings {
+            cluster: cluster.to_owned(),
+            journal: journal.to_owned(),
+            predecessors: BTreeSet::new(),
+            pools: BTreeMap::new(),
+            other,
+            reservations: Vec::new(),
+            ready_when_running: true,
+        }
+    }
+
+    /// How instances of a pool are launched.
+    #[must_use]
+    pub fn launch(&self, pool: &str) -> &Launch {
+        self.pools.get(pool).unwrap_or(&self.other)
+    }
+}
