@@ -103,6 +103,11 @@ impl Unsaved {
         Arc::clone(&self.batch)
     }
 
+    /// What is going to leave, for whoever has something to write down with the batch. Not to be carried out yet.
+    pub fn pending(&self) -> impl Iterator<Item = &Effect> + '_ {
+        self.released.effects.iter()
+    }
+
     /// To be called when the batch is durable, and only then.
     #[must_use]
     pub fn saved(self) -> Released {

@@ -25,10 +25,11 @@ use crate::status::StatusFile;
 use forebay_engine::effect::Status;
 use forebay_engine::engine::Engine;
 use forebay_engine::event::{Event, Tick};
+use forebay_engine::ids::Seq;
 use forebay_engine::journal::{Batch, Journal};
 use forebay_engine::units::{Millis, Span};
 use forebay_source::Durable;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +74,8 @@ pub(super) struct Cycle {
     pub arrived: VecDeque<Event>,
     pub resumed: bool,
     pub next_beat: Millis,
+    /// When frozen requests that are settled are forgotten next.
+    pub forget_at: Millis,
     /// When something was last decided or said.
     pub active_at: Millis,
     /// Batches that are applied and not durable yet, and the statuses that wait for them.
@@ -98,11 +101,18 @@ pub(super) struct Pending {
     batch: Arc<Batch>,
     positions: Positions,
     seen: Vec<u128>,
+    requests: Vec<(Seq, Vec<u8>)>,
 }
 
 impl Pending {
     fn entry(&self) -> Entry<'_> {
-        Entry { batch: &self.batch, positions: &self.positions, policy: None, seen: &self.seen }
+        Entry {
+            batch: &self.batch,
+            positions: &self.positions,
+            policy: None,
+            seen: &self.seen,
+            requests: &self.requests,
+        }
     }
 }
 
@@ -226,7 +236,8 @@ impl Cycle {
         }
         let (seq, busy) = (unsaved.batch().first_seq, !unsaved.batch().decisions.is_empty());
         let (positions, seen) = self.reception.moved();
-        self.unsaved.push(Pending { batch: unsaved.share(), positions, seen });
+        let requests = self.executor.freeze(unsaved.pending(), self.engine.state());
+        self.unsaved.push(Pending { batch: unsaved.share(), positions, seen, requests });
         let must_save = !posts.is_empty() || resumed || self.unsaved.len() >= MOST_UNSAVED;
         if must_save || self.executor.outlives_us() {
             self.save_batches()?;
@@ -255,6 +266,7 @@ impl Cycle {
         let statuses = std::mem::take(&mut self.held);
         self.say(statuses)?;
         self.snapshot_if_due();
+        self.forget_requests_if_due();
         Ok(())
     }
 
@@ -365,6 +377,19 @@ impl Cycle {
             && let Err(e) = self.journal.snapshot(&self.engine.snapshot())
         {
             tracing::warn!("no snapshot: {e}");
+        }
+    }
+
+    /// Frozen requests whose outcome is known are of no more use.
+    fn forget_requests_if_due(&mut self) {
+        if !self.executor.has_requests() || self.engine.state().now() < self.forget_at {
+            return;
+        }
+        self.forget_at = self.engine.state().now() + BEAT;
+        let open: BTreeSet<u64> = self.engine.open_effects().iter().map(|effect| effect.id.0).collect();
+        self.executor.forget_requests(&open);
+        if let Err(e) = self.journal.forget_requests(&open) {
+            tracing::warn!("requests that are settled stay in the journal: {e}");
         }
     }
 

@@ -1,36 +1,55 @@
-//! The executor: carries effects out into the embedded world and brings back what happens there.
+//! The executor: carries effects out, into the embedded world or by the hands that reach outside, and brings back what happens in the
+//! embedded one.
+//!
+//! With a real cloud and an embedded cluster the instances are real and what runs on them is not: a way to try out a policy's buying.
 //!
 //! Never: lets an effect reach anything that outlives this process before it is durable; see [`Executor::outlives_us`].
 
-use forebay_engine::effect::Effect;
+use super::hands::{Act, Outside};
+use forebay_engine::effect::{Action, Effect};
 use forebay_engine::event::Event;
+use forebay_engine::ids::{OfferingId, PurchaseId, Seq};
 use forebay_engine::job::JobSpec;
-use forebay_engine::reconcile;
+use forebay_engine::reconcile::{self, Listing, SeenInstance};
 use forebay_engine::state::State;
 use forebay_engine::units::{Millis, Span};
 use forebay_sim::world::{JobTruth, Truths, World, WorldOptions};
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use uuid::Uuid;
 
 /// The way to the outside.
 #[derive(Debug)]
 pub(super) struct Executor {
     world: World,
+    outside: Outside,
+    /// Real instances that the embedded cluster has been told of.
+    hosted: BTreeSet<String>,
 }
 
 impl Executor {
     /// A world in which nothing of ours exists yet.
-    pub fn new(options: WorldOptions, state: &State) -> Executor {
-        Executor { world: World::new(options, state) }
+    pub fn new(options: WorldOptions, state: &State, outside: Outside) -> Executor {
+        Executor { world: World::new(options, state), outside, hosted: BTreeSet::new() }
     }
 
     /// The world that died with its process. What only it knew of the jobs is in what their specifications carry.
-    pub fn recovered(options: WorldOptions, state: &State) -> Executor {
+    pub fn recovered(options: WorldOptions, state: &State, outside: Outside) -> Executor {
         let known = state
             .jobs()
             .filter(|(job, _)| job.of.is_none())
             .filter_map(|(_, spec)| Some(((spec.tenant.clone(), spec.subject.clone()), truth(spec)?)));
         let truths: Truths = known.collect();
-        Executor { world: World::rebuild(options, state, truths) }
+        Executor { world: World::rebuild(options, state, truths), outside, hosted: BTreeSet::new() }
+    }
+
+    /// Tells the hands outside who we are, and releases what has no outcome yet.
+    pub fn begin(&mut self, journal: Uuid, frozen: BTreeMap<u64, Vec<u8>>, open: &[Effect], state: &State) {
+        self.outside.frozen = frozen;
+        for hands in [&mut self.outside.cloud, &mut self.outside.cluster].into_iter().flatten() {
+            hands.begin(journal, state);
+        }
+        self.carry_out(open, state, true);
     }
 
     /// Tells it what there is to run.
@@ -43,13 +62,70 @@ impl Executor {
     /// Whether what it has carried out is still there when this process is not: then an effect waits for its batch. The embedded
     /// world is not.
     pub fn outlives_us(&self) -> bool {
-        false
+        self.outside.cloud.is_some() || self.outside.cluster.is_some()
+    }
+
+    /// The requests of effects that are about to be durable, to be journaled with them.
+    pub fn freeze<'a>(&mut self, effects: impl Iterator<Item = &'a Effect>, state: &State) -> Vec<(Seq, Vec<u8>)> {
+        let mut frozen = Vec::new();
+        for effect in effects {
+            if self.outside.frozen.contains_key(&effect.id.0) {
+                continue;
+            }
+            let body = self.outside.hands(&effect.action).and_then(|hands| hands.freeze(effect, state));
+            if let Some(body) = body {
+                self.outside.frozen.insert(effect.id.0, body.clone());
+                frozen.push((effect.id, body));
+            }
+        }
+        frozen
+    }
+
+    /// Forgets the requests of effects that are settled.
+    pub fn forget_requests(&mut self, open: &BTreeSet<u64>) {
+        self.outside.frozen.retain(|effect, _| open.contains(effect));
+    }
+
+    /// Whether it holds frozen requests.
+    pub fn has_requests(&self) -> bool {
+        !self.outside.frozen.is_empty()
     }
 
     /// Carries effects out.
     pub fn release(&mut self, effects: &[Effect], state: &State) {
+        self.carry_out(effects, state, false);
+    }
+
+    fn carry_out(&mut self, effects: &[Effect], state: &State, recovered: bool) {
+        let real_nodes = self.outside.cloud.is_some();
+        if real_nodes && self.outside.cluster.is_none() {
+            self.host(state);
+        }
         for effect in effects {
-            self.world.act(state.now(), effect, state);
+            let frozen = self.outside.frozen.get(&effect.id.0).cloned();
+            match self.outside.hands(&effect.action) {
+                Some(hands) => hands.act(Act { effect, frozen: frozen.as_deref(), recovered, state }),
+                None => self.world.act(state.now(), effect, state),
+            }
+            if let (Action::Terminate { instance, .. }, true) = (&effect.action, real_nodes) {
+                self.hosted.remove(instance);
+                self.world.take_away(state.now(), instance);
+            }
+        }
+    }
+
+    /// The embedded cluster works on the real instances: as many as the engine knows, and no others.
+    fn host(&mut self, state: &State) {
+        let gone: Vec<String> = self.hosted.iter().filter(|i| state.node_of(i).is_none()).cloned().collect();
+        for instance in gone {
+            self.hosted.remove(&instance);
+            self.world.take_away(state.now(), &instance);
+        }
+        for node in state.nodes() {
+            if let Some(instance) = node.instance.as_ref().filter(|i| !self.hosted.contains(*i)) {
+                self.world.host(state.now(), instance, node.purchase, node.offering, state);
+                self.hosted.insert(instance.clone());
+            }
         }
     }
 
@@ -60,18 +136,51 @@ impl Executor {
 
     /// What has happened.
     pub fn take_until(&mut self, now: Millis) -> Vec<Event> {
-        self.world.take_until(now)
+        let mut events = self.world.take_until(now);
+        if self.outside.cloud.is_some() {
+            // The embedded cloud has nothing to say of real instances.
+            events.retain(|event| !of_cloud(event));
+        }
+        events
     }
 
-    /// What the state does not know of what is there.
+    /// What the state does not know of what is there. Hands outside find it out by themselves.
     pub fn differences(&self, state: &State) -> Vec<Event> {
-        reconcile::differences(state, &self.world.list(state.now()))
+        let world = self.world.list(state.now());
+        let runs = if self.outside.cluster.is_some() { Vec::new() } else { world.runs };
+        let instances = if self.outside.cloud.is_some() { as_known(state) } else { world.instances };
+        reconcile::differences(state, &Listing { seen_at: world.seen_at, instances, runs })
     }
 
     /// The world, at the end.
     pub fn into_world(self) -> World {
         self.world
     }
+}
+
+/// Instances as the state has them: no difference.
+fn as_known(state: &State) -> Vec<SeenInstance> {
+    let seen = |instance: &String, purchase: PurchaseId, offering: OfferingId| SeenInstance {
+        instance: instance.clone(),
+        purchase,
+        offering,
+        ready: false,
+    };
+    state.nodes().filter_map(|n| Some(seen(n.instance.as_ref()?, n.purchase, n.offering))).collect()
+}
+
+/// Whether an event is a cloud's.
+fn of_cloud(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::LaunchOutcome { .. }
+            | Event::NodeReady { .. }
+            | Event::ReclaimNotice { .. }
+            | Event::NodeGone { .. }
+            | Event::OrphanSeen { .. }
+            | Event::NodePlaced { .. }
+            | Event::PriceChanged { .. }
+    )
 }
 
 /// What is to be run, as far as the simulated cluster has to know: `simulation` in what the specification carries.

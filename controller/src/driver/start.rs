@@ -14,6 +14,7 @@ use super::executor::Executor;
 use super::feed::{Feed, FeedIntake, SOURCE};
 use super::figures::Figures;
 use super::handle::{Context, Handle, Progress};
+use super::hands::Outside;
 use super::mailbox::Mailbox;
 use super::reception::{REJECTED, Reception};
 use super::stream::Tail;
@@ -50,6 +51,8 @@ pub struct Settings {
     pub routes: Arc<dyn Router>,
     /// How the embedded world behaves.
     pub world: WorldMaker,
+    /// What is not embedded: a real cloud, a real cluster.
+    pub outside: Outside,
     /// Whose time it is.
     pub clock: Clock,
     /// What to replay.
@@ -71,6 +74,7 @@ impl Settings {
             policy: None,
             routes: Arc::new(NoRoutes),
             world,
+            outside: Outside::default(),
             clock: Clock::Wall,
             feed: None,
             exit_when_drained: false,
@@ -176,7 +180,7 @@ pub(super) fn assemble(
     mut engine: Engine,
     recovered: bool,
 ) -> Result<(Cycle, Handle), DriverError> {
-    let Settings { policy, routes, world, clock, mut feed, exit_when_drained, .. } = settings;
+    let Settings { policy, routes, world, outside, clock, mut feed, exit_when_drained, .. } = settings;
     let (folder, meta) = (journal.folder().to_owned(), journal.meta());
     let intake = feed.as_mut().map(|feed| position(feed, &journal, &folder, routes)).transpose()?;
     let counted = journal.positions().get(REJECTED).copied().unwrap_or(0);
@@ -206,9 +210,15 @@ pub(super) fn assemble(
     if let Some(feed) = &feed {
         options.market = feed.dry(options.market);
     }
-    let mut executor =
-        if had_policy { Executor::recovered(options, engine.state()) } else { Executor::new(options, engine.state()) };
-    executor.release(&engine.open_effects(), engine.state());
+    let mut executor = if had_policy {
+        Executor::recovered(options, engine.state(), outside)
+    } else {
+        Executor::new(options, engine.state(), outside)
+    };
+    let open = engine.open_effects();
+    let mut frozen = journal.requests()?;
+    frozen.retain(|id, _| open.iter().any(|effect| effect.id.0 == *id));
+    executor.begin(meta.uuid, frozen, &open, engine.state());
     let context = Context {
         journal: meta.uuid,
         folder: folder.clone(),
@@ -240,6 +250,7 @@ pub(super) fn assemble(
         arrived: VecDeque::new(),
         resumed,
         next_beat: last.max(start),
+        forget_at: last.max(start),
         active_at: last.max(start),
         unsaved: Vec::new(),
         held: Vec::new(),
@@ -281,7 +292,8 @@ fn configure(
     engine.handle_event(Event::Configured(Box::new(policy)));
     let _ = engine.plan();
     let unsaved = engine.close();
-    let entry = Entry { batch: unsaved.batch(), positions: &Positions::new(), policy: Some(text), seen: &[] };
+    let entry =
+        Entry { batch: unsaved.batch(), positions: &Positions::new(), policy: Some(text), seen: &[], requests: &[] };
     journal.append_entry(entry)?;
     let _ = unsaved.saved();
     Ok(())

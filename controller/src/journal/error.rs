@@ -118,6 +118,8 @@ pub enum Place {
     Source(u64),
     /// The ids of the events of a batch.
     Seen(u64),
+    /// The frozen request of an effect.
+    Request(u64),
 }
 
 impl std::fmt::Display for Place {
@@ -129,6 +131,7 @@ impl std::fmt::Display for Place {
             Place::Frame(n) => write!(f, "frame {n} of the write-ahead log"),
             Place::Source(seq) => write!(f, "the policy text of position #{seq}"),
             Place::Seen(seq) => write!(f, "the event ids of the batch at position #{seq} (table seen)"),
+            Place::Request(effect) => write!(f, "the request of effect #{effect} (table requests)"),
         }
     }
 }

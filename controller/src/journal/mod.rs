@@ -29,6 +29,7 @@ use forebay_engine::event::Event;
 use forebay_engine::ids::Seq;
 use forebay_engine::journal::{APPLY_VERSION, Batch, Journal};
 use rusqlite::Connection;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -43,6 +44,8 @@ pub struct Entry<'a> {
     pub policy: Option<&'a str>,
     /// The ids of the events in this batch that have one, so that they are known when they come again.
     pub seen: &'a [u128],
+    /// Requests to the cloud that this batch decided on, frozen, by their effects' ids.
+    pub requests: &'a [(Seq, Vec<u8>)],
 }
 
 /// So many events' ids are remembered: the horizon of de-duplication. At 50,000 events a second it is 20 s, at a busy day's million a
@@ -127,6 +130,9 @@ impl SqliteJournal {
             if !entry.seen.is_empty() {
                 store::insert_seen(&all, batch.first_seq.0, entry.seen).map_err(fail)?;
             }
+            for (effect, body) in entry.requests {
+                store::insert_request(&all, effect.0, body).map_err(fail)?;
+            }
             if let (Some(text), Some(seq)) = (entry.policy, configured_at(batch)) {
                 store::insert_source(&all, seq, text).map_err(fail)?;
             }
@@ -184,6 +190,19 @@ impl SqliteJournal {
         read.map_err(|seq| JournalError::damaged(&self.path, Place::Seen(seq), "its checksum does not agree"))
     }
 
+    /// The frozen requests that have no outcome yet, and some that have.
+    pub fn requests(&self) -> Result<BTreeMap<u64, Vec<u8>>, JournalError> {
+        let read = store::requests(&self.db).map_err(|e| JournalError::sqlite(&self.path, e))?;
+        read.map_err(|effect| JournalError::damaged(&self.path, Place::Request(effect), "its checksum does not agree"))
+    }
+
+    /// Forgets the frozen requests of effects that are not open any more.
+    pub fn forget_requests(&mut self, open: &BTreeSet<u64>) -> Result<(), JournalError> {
+        let all = self.db.transaction().map_err(|e| JournalError::sqlite(&self.path, e))?;
+        store::forget_requests(&all, self.end.seq, open).map_err(|e| JournalError::sqlite(&self.path, e))?;
+        all.commit().map_err(|e| JournalError::sqlite(&self.path, e))
+    }
+
     /// The text of the policy in force.
     pub fn policy_source(&self) -> Result<Option<String>, JournalError> {
         match store::last_source(&self.db).map_err(|e| JournalError::sqlite(&self.path, e))? {
@@ -211,7 +230,7 @@ impl Journal for SqliteJournal {
     type Error = JournalError;
 
     fn append(&mut self, batch: &Batch) -> Result<(), JournalError> {
-        self.append_entry(Entry { batch, positions: &Positions::new(), policy: None, seen: &[] })
+        self.append_entry(Entry { batch, positions: &Positions::new(), policy: None, seen: &[], requests: &[] })
     }
 
     fn snapshot(&mut self, state: &[u8]) -> Result<(), JournalError> {

@@ -6,7 +6,7 @@ use super::chain::{self, Chain};
 use super::error::{JournalError, Place};
 use forebay_engine::journal::APPLY_VERSION;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 use uuid::Uuid;
@@ -30,6 +30,11 @@ const TABLES: &str = "
 /// The ids of events, a row a batch: written in order and read from the end.
 const SEEN: &str = "
     CREATE TABLE IF NOT EXISTS seen (seq INTEGER PRIMARY KEY, ids BLOB NOT NULL, crc32c INTEGER NOT NULL) STRICT;
+";
+
+/// Requests to the cloud, frozen with the decision and kept until their outcome is known.
+const REQUESTS: &str = "
+    CREATE TABLE IF NOT EXISTS requests (effect INTEGER PRIMARY KEY, body BLOB NOT NULL, crc32c INTEGER NOT NULL) STRICT;
 ";
 
 /// How far each source has been read: by name, what that source counts in.
@@ -106,7 +111,8 @@ pub fn create_tables(db: &Connection, meta: Meta) -> rusqlite::Result<()> {
 
 /// Adds what journals of earlier builds lack.
 pub fn complete_tables(db: &Connection) -> rusqlite::Result<()> {
-    db.execute_batch(SEEN)
+    db.execute_batch(SEEN)?;
+    db.execute_batch(REQUESTS)
 }
 
 /// Reads who the journal is, and refuses versions from the future and damage.
@@ -268,6 +274,39 @@ pub fn forget_seen(db: &Connection, most: usize) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Writes a frozen request beside the batch that decided on it.
+pub fn insert_request(db: &Connection, effect: u64, body: &[u8]) -> rusqlite::Result<()> {
+    let crc = chain::crc(&[signed(effect)], &[body]);
+    db.prepare_cached("INSERT INTO requests VALUES (?1, ?2, ?3)")?.execute(params![signed(effect), body, crc])?;
+    Ok(())
+}
+
+/// The frozen requests, and the position of one that is damaged.
+pub fn requests(db: &Connection) -> rusqlite::Result<Result<BTreeMap<u64, Vec<u8>>, u64>> {
+    let mut select = db.prepare("SELECT effect, body, crc32c FROM requests ORDER BY effect")?;
+    let mut rows = select.query([])?;
+    let mut requests = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let (effect, body, crc): (i64, Vec<u8>, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        if i64::from(chain::crc(&[effect], &[&body])) != crc {
+            return Ok(Err(effect.unsigned_abs()));
+        }
+        requests.insert(effect.unsigned_abs(), body);
+    }
+    Ok(Ok(requests))
+}
+
+/// Forgets requests before `effect` but those of `open`, which have no outcome yet.
+pub fn forget_requests(db: &Connection, before: u64, open: &BTreeSet<u64>) -> rusqlite::Result<()> {
+    let mut select = db.prepare_cached("SELECT effect FROM requests WHERE effect < ?1")?;
+    let known: Vec<i64> = select.query_map([signed(before)], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let mut delete = db.prepare_cached("DELETE FROM requests WHERE effect = ?1")?;
+    for effect in known.into_iter().filter(|effect| !open.contains(&effect.unsigned_abs())) {
+        delete.execute([effect])?;
+    }
+    Ok(())
+}
+
 /// Takes out everything from `seq` on.
 pub fn cut(db: &mut Connection, seq: u64) -> rusqlite::Result<()> {
     let all = db.transaction()?;
@@ -275,6 +314,7 @@ pub fn cut(db: &mut Connection, seq: u64) -> rusqlite::Result<()> {
     all.execute("DELETE FROM snapshots WHERE after_seq > ?1", [signed(seq)])?;
     all.execute("DELETE FROM sources WHERE seq >= ?1", [signed(seq)])?;
     all.execute("DELETE FROM seen WHERE seq >= ?1", [signed(seq)])?;
+    all.execute("DELETE FROM requests WHERE effect >= ?1", [signed(seq)])?;
     all.commit()
 }
 

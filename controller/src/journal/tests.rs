@@ -54,7 +54,9 @@ fn journal(n: u64, snapshots: &[u64]) -> (TempDir, SqliteJournal) {
     let folder = tempfile::tempdir().unwrap();
     let mut journal = SqliteJournal::create(folder.path(), 7).unwrap();
     for (batch, number) in batches(n).iter().zip(1..) {
-        journal.append_entry(Entry { batch, positions: &positions(number), policy: None, seen: &[] }).unwrap();
+        journal
+            .append_entry(Entry { batch, positions: &positions(number), policy: None, seen: &[], requests: &[] })
+            .unwrap();
         if snapshots.contains(&number) {
             journal.snapshot(&number.to_le_bytes()).unwrap();
         }
@@ -111,7 +113,8 @@ fn what_was_appended_comes_back_with_its_positions_and_policy() {
     assert_eq!(recovery, Recovery { snapshot: None, bad_snapshots: 0, batches: 0, cut: None });
     let all = batches(10);
     let at = positions(3);
-    let entries: Vec<_> = all.iter().map(|batch| Entry { batch, positions: &at, policy: None, seen: &[] }).collect();
+    let entries: Vec<_> =
+        all.iter().map(|batch| Entry { batch, positions: &at, policy: None, seen: &[], requests: &[] }).collect();
     journal.append_many(&entries).unwrap();
     drop(journal);
     let (got, journal, recovery) = read(folder.path()).unwrap();

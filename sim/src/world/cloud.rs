@@ -321,6 +321,23 @@ impl Cloud {
         ix
     }
 
+    /// An instance of another cloud, as it is there: it takes work.
+    pub(super) fn host(
+        &mut self,
+        now: Millis,
+        instance: &str,
+        purchase: PurchaseId,
+        offering: OfferingId,
+        books: &mut Books,
+    ) {
+        let known = self.find(instance);
+        let ix =
+            known.unwrap_or_else(|| self.adopt(Instance::new(instance.to_owned(), purchase, offering, now), books));
+        if let Some(row) = self.instances.get_mut(ix) {
+            row.ready = true;
+        }
+    }
+
     fn create(
         &mut self,
         at: Millis,

@@ -292,6 +292,20 @@ impl World {
         }
     }
 
+    /// An instance of another cloud than this world's: runs may be started on it. For a real cloud with an embedded cluster.
+    pub fn host(&mut self, now: Millis, instance: &str, purchase: PurchaseId, offering: OfferingId, state: &State) {
+        self.cloud.know(&self.options, state, &mut self.agenda, &mut self.books);
+        self.cloud.host(now, instance, purchase, offering, &mut self.books);
+    }
+
+    /// A hosted instance is no more, and so is every worker on it. Nothing is said of it: its own cloud does.
+    pub fn take_away(&mut self, now: Millis, instance: &str) {
+        if let Some(ix) = self.cloud.find(instance) {
+            let mut untold = Vec::new();
+            self.gone(now, ix, cloud::terminated(), &mut untold);
+        }
+    }
+
     /// When something is due next.
     #[must_use]
     pub fn next_event(&self) -> Option<Millis> {
