@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod cli;
+pub mod cloud;
 pub mod config;
 pub mod document;
 pub mod driver;

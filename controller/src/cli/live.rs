@@ -6,11 +6,13 @@ use super::Output;
 use super::check::{BUILT_IN, BUILT_IN_NAME, compile_file};
 use super::outcome::{Exit, Failure};
 use crate::api::{self, Serving};
+use crate::cloud::Cloud;
 use crate::config::Config;
 use crate::config::tokens::Tokens;
 use crate::driver::{DriverError, Finished, Handle, Progress, Running};
 use crate::journal::{FILE, SqliteJournal};
 use crate::policy::{Catalogue, Compiled, Routes, compile};
+use crate::sources::board::Listed;
 use crate::sources::{Sources, Start};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -34,6 +36,8 @@ pub(super) struct Live {
     pub tokens: Tokens,
     /// What job events come from and statuses go to, beside the API.
     pub config: Config,
+    /// The real cloud, where there is one.
+    pub cloud: Option<Cloud>,
 }
 
 impl From<DriverError> for Failure {
@@ -53,10 +57,13 @@ pub(super) fn has_journal(folder: &Path) -> bool {
 }
 
 /// The policy to run under: the one that is named, else the journal's own, else the built-in one.
-pub(super) fn policy(path: Option<&Path>, journal: Option<&Path>) -> Result<(String, Compiled), Failure> {
-    let catalogue = Catalogue::builtin();
+pub(super) fn policy(
+    path: Option<&Path>,
+    journal: Option<&Path>,
+    catalogue: &Catalogue,
+) -> Result<(String, Compiled), Failure> {
     if let Some(path) = path {
-        return compile_file(path, &catalogue);
+        return compile_file(path, catalogue);
     }
     let journaled = match journal {
         Some(folder) => {
@@ -69,7 +76,7 @@ pub(super) fn policy(path: Option<&Path>, journal: Option<&Path>) -> Result<(Str
         None => None,
     };
     let (text, name) = journaled.unwrap_or_else(|| (BUILT_IN.to_owned(), BUILT_IN_NAME.to_owned()));
-    let compiled = compile(&name, &text, &catalogue).map_err(Failure::input)?;
+    let compiled = compile(&name, &text, catalogue).map_err(Failure::input)?;
     Ok((text, compiled))
 }
 
@@ -127,12 +134,21 @@ impl Live {
     /// Serves and shows until the driver ends or a signal asks for it.
     pub fn until_stopped(self, show: impl FnMut(&Progress)) -> Result<Finished, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::outside)?;
-        let Live { running, routes, listener, tokens, config } = self;
+        let Live { running, routes, listener, tokens, config, cloud } = self;
         let handle = running.handle.clone();
-        let served = serve(&runtime, &handle, routes, &config, (listener, tokens), show);
+        let listed = cloud.as_ref().map(|cloud| Listed::cloud(cloud.name.clone(), cloud.health.clone()));
+        let buying = cloud.map(|cloud| cloud.start(handle.clone())).transpose();
+        let served = match &buying {
+            Ok(_) => serve(&runtime, &handle, routes, (&config, listed), (listener, tokens), show),
+            Err(e) => Err(Failure::outside(e)),
+        };
         // Whatever it was, the driver ends, and what it has said is sent.
         handle.stop();
         let finished = running.join();
+        if let Ok(Some(thread)) = buying {
+            // It sees that the driver has ended. What it did not hand on it finds again at the next start.
+            let _ = thread.join();
+        }
         served?.finish();
         Ok(finished?)
     }
@@ -143,7 +159,7 @@ fn serve(
     runtime: &Runtime,
     handle: &Handle,
     routes: Arc<Routes>,
-    config: &Config,
+    (config, cloud): (&Config, Option<Listed>),
     (listener, tokens): (Option<TcpListener>, Tokens),
     show: impl FnMut(&Progress),
 ) -> Result<Sources, Failure> {
@@ -155,7 +171,7 @@ fn serve(
         key: Some(key),
         runtime: runtime.handle().clone(),
     };
-    let mut sources = Sources::start(&start).map_err(Failure::input)?;
+    let mut sources = Sources::start(&start, cloud).map_err(Failure::input)?;
     let serving = Serving { handle: handle.clone(), routes, key: Some(key), tokens, sources: sources.board().clone() };
     let followed = runtime.block_on(follow(handle, serving, listener, &mut sources, show));
     sources.stop_receiving();

@@ -10,6 +10,7 @@ use super::run::configured;
 use super::world::{Choice, WorldFile};
 use crate::config::Config;
 use crate::driver::{Clock, End, Finished, Progress, Settings, load, new_folder, start};
+use crate::policy::Catalogue;
 use crate::show::closing::Closing;
 use crate::show::progress::{Bar, Moment};
 use crate::show::scorecard;
@@ -38,7 +39,8 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
             folder.display()
         )));
     }
-    let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder.as_path()))?;
+    let (text, compiled) =
+        live::policy(config.policy.as_deref(), resume.then_some(folder.as_path()), &Catalogue::builtin())?;
     let format = args.trace_format.as_deref().map(str::parse::<TraceFormat>).transpose().map_err(Failure::input)?;
     let loaded = load(file, format, &compiled.policy)?;
     let listener =
@@ -69,7 +71,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let bar = Bar::new(to_stdout);
     // A replay has one source: its file.
-    let live = Live { running, routes, listener, tokens, config: Config::default() };
+    let live = Live { running, routes, listener, tokens, config: Config::default(), cloud: None };
     let finished = live.until_stopped(|p| bar.show(&moment(p, begin.0)));
     bar.finish();
     close(args, file, &finished?, &loaded.notes, (&world, to_stdout), out)

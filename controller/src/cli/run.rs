@@ -8,7 +8,7 @@ use super::live::{self, Live};
 use super::outcome::{Exit, Failure};
 use super::world::{Choice, WorldFile};
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
-use crate::driver::{DriverError, Settings, start};
+use crate::driver::{DriverError, Outside, Settings, start};
 use crate::journal::Folder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,7 +48,13 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
         }
     };
     eprintln!("journal   {}", live.running.handle.folder().display());
-    eprintln!("cloud     simulated; {}", world.words());
+    match &live.cloud {
+        Some(cloud) => {
+            eprintln!("cloud     {}", cloud.name);
+            eprintln!("cluster   simulated: {} nothing runs on the nodes that are bought", out.err.warn("warning:"));
+        }
+        None => eprintln!("cloud     simulated; {}", world.words()),
+    }
     if let Some(listener) = &live.listener {
         let address = listener.local_addr().map_err(Failure::outside)?;
         eprintln!("listening http://{address}  (API and page; Ctrl-C stops)");
@@ -65,7 +71,14 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
 fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<(Live, WorldFile), Failure> {
     let tokens = live::tokens(config, out)?;
     let resume = live::has_journal(folder);
-    let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder))?;
+    let opened = crate::cloud::open(config).map_err(Failure::input)?;
+    let catalogue = crate::cloud::catalogue(config).map_err(Failure::input)?;
+    let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder), &catalogue)?;
+    if opened.is_some() {
+        crate::cloud::check_limits(&compiled.policy).map_err(Failure::input)?;
+    }
+    let (cloud, hands) = opened.unzip();
+    let real = hands.is_some();
     let world = WorldFile::settle(folder, resume, &Choice { seed: args.seed, market: None })?;
     let listener = live::listen_for(config.listen.unwrap_or(DEFAULT_LISTEN), &tokens)?;
     let routes = Arc::new(compiled.routes);
@@ -74,8 +87,9 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
         resume,
         policy: Some((text, compiled.policy)),
         routes: Arc::clone(&routes) as _,
-        ..Settings::new(folder.to_owned(), world.maker())
+        outside: Outside { cloud: hands, ..Outside::default() },
+        ..Settings::new(folder.to_owned(), if real { WorldFile::calm() } else { world.maker() })
     })?;
     live::say_recovery(&running, out);
-    Ok((Live { running, routes, listener: Some(listener), tokens, config: config.clone() }, world))
+    Ok((Live { running, routes, listener: Some(listener), tokens, config: config.clone(), cloud }, world))
 }

@@ -90,6 +90,11 @@ impl WorldFile {
         }
     }
 
+    /// For a driver with a real cloud: what is embedded sells nothing and takes nothing back.
+    pub fn calm() -> WorldMaker {
+        Box::new(|_, origin| WorldOptions { origin, ..WorldOptions::new(1, Market::calm(&[])) })
+    }
+
     /// For the driver, which adds what a file says of its market.
     pub fn maker(&self) -> WorldMaker {
         let file = self.clone();

@@ -4,11 +4,13 @@
 //! Never: a key that is not known here (a misspelt one is told with its place), nor a secret's value, written or in a message.
 
 mod channel;
+pub mod ec2;
 pub mod kafka;
 pub mod secret;
 pub mod sqs;
 pub mod tokens;
 
+use ec2::{ClusterConfig, Ec2Config};
 use kafka::KafkaConfig;
 use schemars::JsonSchema;
 use secret::Secret;
@@ -23,6 +25,10 @@ pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCA
 
 /// Where its journal is when nothing is said, from the current folder on.
 pub const DEFAULT_DATA: &str = "forebay-data";
+
+/// Real nodes with nothing to run on them are an expensive slip of the pen.
+const NO_CLUSTER: &str = "`ec2` buys real nodes, and nothing says what runs on them: write `cluster: simulated` to try out what a policy \
+                          buys (jobs are only played through)";
 
 /// The configuration of `forebay run`. Flags on the command line go before it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -52,6 +58,12 @@ pub struct Config {
     /// SQS queues that job events come from and statuses go to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sqs: Vec<SqsConfig>,
+    /// The real cloud that nodes are bought in. Default: a simulated one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ec2: Option<Ec2Config>,
+    /// What runs on the nodes. To be given where `ec2` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterConfig>,
     /// Wait while another process holds the journal's folder, and take over when it ends. Default: end with an error then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub standby: bool,
@@ -100,6 +112,13 @@ impl Config {
         config.tokens.iter_mut().for_each(|token| token.secret.start_at(folder));
         config.kafka.iter_mut().for_each(|kafka| kafka.start_at(folder));
         config.sqs.iter_mut().for_each(|sqs| sqs.start_at(folder));
+        if let Some(ec2) = &mut config.ec2 {
+            ec2.start_at(folder);
+            ec2.check().map_err(refused)?;
+            if config.cluster.is_none() {
+                return Err(refused(NO_CLUSTER.to_owned()));
+            }
+        }
         let channels = config.kafka.iter().flat_map(KafkaConfig::channels);
         channel::check(channels.chain(config.sqs.iter().flat_map(SqsConfig::channels))).map_err(refused)?;
         Ok(config)
@@ -117,13 +136,15 @@ impl Config {
             kafka.start_at(&here);
         }
         self.sqs.iter_mut().for_each(|sqs| sqs.start_at(&here));
+        self.ec2.iter_mut().for_each(|ec2| ec2.start_at(&here));
     }
 
     /// Every secret that is referred to, with whose it is.
     pub fn secrets(&self) -> impl Iterator<Item = (String, &Secret)> {
         let tokens = self.tokens.iter().map(|token| (token.whose(), &token.secret));
         let kafka = self.kafka.iter().flat_map(KafkaConfig::secrets);
-        tokens.chain(kafka).chain(self.sqs.iter().flat_map(SqsConfig::secrets))
+        let ec2 = self.ec2.iter().flat_map(Ec2Config::secrets);
+        tokens.chain(kafka).chain(self.sqs.iter().flat_map(SqsConfig::secrets)).chain(ec2)
     }
 
     /// Who events may come from beside operators: topics' and queues' principals, and tokens that may submit.

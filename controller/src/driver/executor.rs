@@ -23,6 +23,8 @@ use uuid::Uuid;
 pub(super) struct Executor {
     world: World,
     outside: Outside,
+    /// Requests that are frozen, until their effects are settled.
+    frozen: BTreeMap<u64, Vec<u8>>,
     /// Real instances that the embedded cluster has been told of.
     hosted: BTreeSet<String>,
 }
@@ -30,7 +32,7 @@ pub(super) struct Executor {
 impl Executor {
     /// A world in which nothing of ours exists yet.
     pub fn new(options: WorldOptions, state: &State, outside: Outside) -> Executor {
-        Executor { world: World::new(options, state), outside, hosted: BTreeSet::new() }
+        Executor { world: World::new(options, state), outside, frozen: BTreeMap::new(), hosted: BTreeSet::new() }
     }
 
     /// The world that died with its process. What only it knew of the jobs is in what their specifications carry.
@@ -40,12 +42,17 @@ impl Executor {
             .filter(|(job, _)| job.of.is_none())
             .filter_map(|(_, spec)| Some(((spec.tenant.clone(), spec.subject.clone()), truth(spec)?)));
         let truths: Truths = known.collect();
-        Executor { world: World::rebuild(options, state, truths), outside, hosted: BTreeSet::new() }
+        Executor {
+            world: World::rebuild(options, state, truths),
+            outside,
+            frozen: BTreeMap::new(),
+            hosted: BTreeSet::new(),
+        }
     }
 
     /// Tells the hands outside who we are, and releases what has no outcome yet.
     pub fn begin(&mut self, journal: Uuid, frozen: BTreeMap<u64, Vec<u8>>, open: &[Effect], state: &State) {
-        self.outside.frozen = frozen;
+        self.frozen = frozen;
         for hands in [&mut self.outside.cloud, &mut self.outside.cluster].into_iter().flatten() {
             hands.begin(journal, state);
         }
@@ -69,12 +76,12 @@ impl Executor {
     pub fn freeze<'a>(&mut self, effects: impl Iterator<Item = &'a Effect>, state: &State) -> Vec<(Seq, Vec<u8>)> {
         let mut frozen = Vec::new();
         for effect in effects {
-            if self.outside.frozen.contains_key(&effect.id.0) {
+            if self.frozen.contains_key(&effect.id.0) {
                 continue;
             }
             let body = self.outside.hands(&effect.action).and_then(|hands| hands.freeze(effect, state));
             if let Some(body) = body {
-                self.outside.frozen.insert(effect.id.0, body.clone());
+                self.frozen.insert(effect.id.0, body.clone());
                 frozen.push((effect.id, body));
             }
         }
@@ -83,12 +90,12 @@ impl Executor {
 
     /// Forgets the requests of effects that are settled.
     pub fn forget_requests(&mut self, open: &BTreeSet<u64>) {
-        self.outside.frozen.retain(|effect, _| open.contains(effect));
+        self.frozen.retain(|effect, _| open.contains(effect));
     }
 
     /// Whether it holds frozen requests.
     pub fn has_requests(&self) -> bool {
-        !self.outside.frozen.is_empty()
+        !self.frozen.is_empty()
     }
 
     /// Carries effects out.
@@ -102,7 +109,7 @@ impl Executor {
             self.host(state);
         }
         for effect in effects {
-            let frozen = self.outside.frozen.get(&effect.id.0).cloned();
+            let frozen = self.frozen.get(&effect.id.0).cloned();
             match self.outside.hands(&effect.action) {
                 Some(hands) => hands.act(Act { effect, frozen: frozen.as_deref(), recovered, state }),
                 None => self.world.act(state.now(), effect, state),

@@ -9,7 +9,6 @@
 
 use forebay_engine::effect::{Action, Effect};
 use forebay_engine::state::State;
-use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// Something outside that effects are carried out by.
@@ -47,8 +46,6 @@ pub struct Outside {
     pub cloud: Option<Box<dyn Hands>>,
     /// Starts, stops and shrinkings.
     pub cluster: Option<Box<dyn Hands>>,
-    /// Requests that are frozen, until their effects are settled.
-    pub(super) frozen: BTreeMap<u64, Vec<u8>>,
 }
 
 impl std::fmt::Debug for Outside {

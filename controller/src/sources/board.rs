@@ -24,6 +24,7 @@ pub struct Listed {
 enum What {
     Source(Arc<SourceFigures>),
     Sink(Kind, String),
+    Cloud,
 }
 
 impl Listed {
@@ -31,6 +32,12 @@ impl Listed {
     #[must_use]
     pub fn source(name: String, channels: Vec<String>, health: Health, figures: Arc<SourceFigures>) -> Listed {
         Listed { name, channels, health, what: What::Source(figures) }
+    }
+
+    /// Where nodes are bought.
+    #[must_use]
+    pub fn cloud(name: String, health: Health) -> Listed {
+        Listed { channels: Vec::new(), name, health, what: What::Cloud }
     }
 
     /// Something that is written to.
@@ -62,7 +69,7 @@ pub struct SourcesView {
 pub struct SourceView {
     /// Its name, such as `kafka:127.0.0.1:9092`.
     pub name: String,
-    /// `in`: job events. `status`, `rejected`: what goes out.
+    /// `in`: job events. `status`, `rejected`: what goes out. `cloud`: where nodes are bought.
     pub direction: String,
     /// Its topics or queues.
     pub channels: Vec<String>,
@@ -165,6 +172,7 @@ fn view(one: &Listed, durable: &Durable) -> SourceView {
     let (direction, letters, acknowledged) = match &one.what {
         What::Source(figures) => ("in", Some(letters(figures)), None),
         What::Sink(kind, cursor) => (kind.as_str(), None, Some(durable.of(cursor).unwrap_or(0))),
+        What::Cloud => ("cloud", None, None),
     };
     SourceView {
         name: one.name.clone(),

@@ -56,12 +56,12 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Starts everything that is named: sinks first, so that statuses find their way.
+    /// Starts everything that is named: sinks first, so that statuses find their way. The cloud that nodes are bought in is listed with them.
     ///
     /// # Errors
     /// A setting that cannot be. What does not answer yet is no error: it is tried again.
-    pub fn start(start: &Start<'_>) -> Result<Sources, OpenError> {
-        let (mut sources, mut listed) = (Sources::default(), Vec::new());
+    pub fn start(start: &Start<'_>, cloud: Option<Listed>) -> Result<Sources, OpenError> {
+        let (mut sources, mut listed) = (Sources::default(), Vec::from_iter(cloud));
         let all = open::all(start.config)?;
         for one in &all {
             for (kind, sink) in [Kind::Statuses, Kind::Rejected].into_iter().zip(one.sinks(&start.runtime)?) {

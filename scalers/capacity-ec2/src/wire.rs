@@ -5,7 +5,7 @@
 use crate::call::{Answer, Call, InstanceState, Seen};
 use crate::request::{Request, TAG_CLUSTER, Via};
 use crate::trouble::{Class, Refusal};
-use aws_sdk_ec2::Client;
+pub use aws_sdk_ec2::Client;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_ec2::types::{
     CapacityReservationSpecification, CapacityReservationTarget, DefaultTargetCapacityType, Filter,
@@ -16,7 +16,7 @@ use aws_sdk_ec2::types::{
     SpotOptionsRequest, Tag, TagSpecification, TargetCapacitySpecificationRequest,
 };
 use aws_smithy_types::base64;
-use forebay_aws::Answer as Said;
+use forebay_aws::{Answer as Said, NoRegion, Place};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::units::Millis;
 use std::error::Error;
@@ -28,6 +28,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Instances of one page: the most that EC2 gives.
 const PAGE: i32 = 1000;
+
+/// The way to EC2.
+///
+/// # Errors
+/// Nobody says which region.
+pub async fn connect(place: &Place) -> Result<Client, NoRegion> {
+    let way = forebay_aws::find(place).await?;
+    let mut config = aws_sdk_ec2::config::Builder::from(&way.shared);
+    config.set_endpoint_url(way.endpoint.clone());
+    Ok(Client::from_conf(config.build()))
+}
 
 /// Makes a call.
 pub async fn make(client: &Client, call: &Call) -> Answer {

@@ -172,6 +172,13 @@ impl Desk {
         }
     }
 
+    /// Nobody knows any more which calls are under way: none of them will be answered.
+    pub fn lost_all(&mut self, now: Millis) {
+        for number in self.under_way.keys().copied().collect::<Vec<_>>() {
+            self.answer(now, number, Answer::Lost("its call ended without an answer".to_owned()));
+        }
+    }
+
     /// What there is to say, in order.
     pub fn reports(&mut self) -> Vec<Report> {
         std::mem::take(&mut self.reports)
@@ -195,6 +202,12 @@ impl Desk {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.purchases.is_empty() && self.endings.is_empty()
+    }
+
+    /// Whether it is known what there is.
+    #[must_use]
+    pub fn has_looked(&self) -> bool {
+        self.looks.has_looked()
     }
 
     /// Who else buys under our name.

@@ -1,0 +1,169 @@
+//! EC2 as the configuration names it: settings for the adapter, the driver's hands, and the task that drives the adapter's desk.
+//!
+//! Never: a key outside the adapter's settings.
+
+mod task;
+
+use super::{Cloud, CloudError};
+use crate::config::ec2::{Ec2Config, LaunchConfig, Ready};
+use crate::config::secret::{Secret, SecretText};
+use crate::driver::{Act, Hands};
+use forebay_aws::{Keys, Place};
+use forebay_capacity_ec2::{Launch, Order, Request, Reservation, Settings};
+use forebay_engine::effect::{Action, Effect};
+use forebay_engine::ids::PurchaseId;
+use forebay_engine::state::State;
+use forebay_engine::units::Millis;
+use forebay_source::Health;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use uuid::Uuid;
+
+/// What the driver asks of the task. As many may wait as the engine has claims: its ceilings bound them.
+enum Ordered {
+    /// The driver is about to start.
+    Begin { settings: Arc<Settings>, claims: BTreeSet<String>, now: Millis },
+    /// Buy.
+    Launch { request: Box<Request>, recovered: bool },
+    /// Give back.
+    Terminate { instance: String },
+}
+
+/// The driver's side.
+struct Ec2Hands {
+    settings: Arc<Settings>,
+    orders: UnboundedSender<Ordered>,
+}
+
+/// Opens the way: everything that can be wrong with the settings is found here.
+pub(super) fn open(config: &Ec2Config) -> Result<(Cloud, Box<dyn Hands>), CloudError> {
+    let settings = Arc::new(settings(config)?);
+    let place = place(config)?;
+    let health = Health::default();
+    let name = format!("ec2:{}", config.name);
+    let (orders, ordered) = unbounded_channel();
+    let hands = Ec2Hands { settings, orders };
+    let kept = health.clone();
+    let task = Box::new(move |handle| {
+        let work = move || task::run(place, ordered, handle, kept);
+        std::thread::Builder::new().name("ec2".to_owned()).spawn(work)
+    });
+    Ok((Cloud { health, name, task }, Box::new(hands)))
+}
+
+fn place(config: &Ec2Config) -> Result<Place, CloudError> {
+    let read = |secret: &Secret, whose: &str| -> Result<SecretText, CloudError> {
+        secret.read(whose, &mut Vec::new()).map_err(|e| CloudError::Setting(e.to_string()))
+    };
+    let keys = match &config.keys {
+        Some(keys) => Some(Keys {
+            access_key_id: read(&keys.id, "ec2 `keys.id`")?.reveal().to_owned(),
+            secret_access_key: read(&keys.secret, "ec2 `keys.secret`")?.reveal().to_owned(),
+            session_token: None,
+        }),
+        None => None,
+    };
+    if let Some(endpoint) = config.endpoint.as_deref().filter(|e| !forebay_aws::is_endpoint(e)) {
+        let shown = forebay_aws::shown(endpoint);
+        return Err(CloudError::Setting(format!("endpoint `{shown}` is none: write http://HOST:PORT or https://HOST")));
+    }
+    Ok(Place { region: config.region.clone(), endpoint: config.endpoint.clone(), keys })
+}
+
+fn settings(config: &Ec2Config) -> Result<Settings, CloudError> {
+    let mut pools = BTreeMap::new();
+    for pool in config.pools.keys() {
+        pools.insert(pool.clone(), launch(&config.launch_of(pool))?);
+    }
+    let reservation = |r: &crate::config::ec2::ReservationConfig| Reservation {
+        id: r.id.clone(),
+        instance_type: r.instance_type.clone(),
+        zone: r.zone.clone(),
+        block: r.block,
+        ends: r.ends.and_then(|at| u64::try_from(at.as_millisecond()).ok()).map(Millis),
+    };
+    Ok(Settings {
+        predecessors: config.predecessors.iter().cloned().collect(),
+        pools,
+        reservations: config.reservations.iter().map(reservation).collect(),
+        ready_when_running: config.ready == Ready::Running,
+        // The journal is not known yet.
+        ..Settings::new(&config.name, "", launch(&config.launch)?)
+    })
+}
+
+fn launch(config: &LaunchConfig) -> Result<Launch, CloudError> {
+    let read = |path: &std::path::PathBuf| {
+        let wrong = |e| CloudError::Setting(format!("userData {}: {e}", path.display()));
+        std::fs::read_to_string(path).map_err(wrong)
+    };
+    Ok(Launch {
+        template: config.template.clone(),
+        version: config.version.clone(),
+        image: config.image.clone(),
+        subnets: config.subnets.clone(),
+        security_groups: config.security_groups.clone(),
+        instance_profile: config.instance_profile.clone(),
+        user_data: config.user_data.as_ref().map(read).transpose()?,
+        tags: config.tags.clone(),
+    })
+}
+
+impl Ec2Hands {
+    /// Everything that a launch will say.
+    fn request(&self, effect: &Effect, state: &State) -> Option<Request> {
+        let Action::Launch { purchase, offering, count, at_least, terms } = &effect.action else { return None };
+        let row = state.purchases().find(|p| p.id == *purchase)?;
+        let pool = state.policy().and_then(|p| p.pools.get(row.pool.ix())).map_or("", |p| p.name.as_str());
+        let order = Order {
+            effect: effect.id,
+            purchase: PurchaseId(purchase.0),
+            decided_at: row.decided_at,
+            pool,
+            offering: &state.offerings().get(offering.ix())?.offer,
+            count: *count,
+            at_least: *at_least,
+            terms: *terms,
+        };
+        Some(Request::freeze(&self.settings, &order))
+    }
+
+    fn order(&self, order: Ordered) {
+        // The task is gone only when the process is about to be; the journal knows what was asked.
+        let _ = self.orders.send(order);
+    }
+}
+
+impl Hands for Ec2Hands {
+    fn begin(&mut self, journal: Uuid, state: &State) {
+        let settings = Settings { journal: journal.to_string(), ..Settings::clone(&self.settings) };
+        self.settings = Arc::new(settings);
+        let claims = held(state);
+        self.order(Ordered::Begin { settings: Arc::clone(&self.settings), claims, now: state.now() });
+    }
+
+    fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {
+        self.request(effect, state).map(|request| request.encode())
+    }
+
+    fn act(&mut self, act: Act<'_>) {
+        match &act.effect.action {
+            Action::Launch { .. } => {
+                // Without what was frozen EC2 itself tells whether this asks for the same.
+                let frozen = act.frozen.and_then(|bytes| Request::decode(bytes).ok());
+                let request = frozen.or_else(|| self.request(act.effect, act.state));
+                if let Some(request) = request {
+                    self.order(Ordered::Launch { request: Box::new(request), recovered: act.recovered });
+                }
+            }
+            Action::Terminate { instance, .. } => self.order(Ordered::Terminate { instance: instance.clone() }),
+            Action::Start { .. } | Action::Stop { .. } | Action::Shrink { .. } => {}
+        }
+    }
+}
+
+/// Instances that claims name.
+fn held(state: &State) -> BTreeSet<String> {
+    state.nodes().filter_map(|node| node.instance.clone()).collect()
+}

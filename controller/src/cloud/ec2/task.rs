@@ -1,0 +1,265 @@
+//! The task that drives the desk: makes its calls, hands its reports to the driver, and keeps how it is.
+//!
+//! ```text
+//! orders, answers, time -> desk -> calls (side by side)
+//!                           '----> reports -> outbox -> driver, durable, in order
+//! ```
+//!
+//! Never: drops an event. What the driver has no room for waits, and with it whatever the next look would say.
+
+use super::{Ordered, held};
+use crate::driver::{Busy, Handle};
+use forebay_aws::Place;
+use forebay_capacity_ec2::wire::Client;
+use forebay_capacity_ec2::{Answer, Call, Desk, Look, Report, look, wire};
+use forebay_engine::event::Event;
+use forebay_engine::units::Millis;
+use forebay_source::{Condition, Health};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
+
+/// The pause before a full mailbox is tried again.
+const FULL: Duration = Duration::from_millis(200);
+/// The pause before credentials or a region are looked for again.
+const NO_WAY: Duration = Duration::from_secs(10);
+/// The longest wait in one go.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Works until the driver ends.
+pub(super) fn run(place: Place, ordered: UnboundedReceiver<Ordered>, handle: Handle, health: Health) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            tracing::error!("ec2: no runtime: {e}: nothing is bought");
+            return;
+        }
+    };
+    runtime.block_on(work(place, ordered, handle, &health));
+    health.is(Condition::Stopped);
+}
+
+async fn work(place: Place, mut ordered: UnboundedReceiver<Ordered>, handle: Handle, health: &Health) {
+    let Some(Ordered::Begin { settings, claims, now }) = ordered.recv().await else { return };
+    let Some(client) = client(&place, &handle, health).await else { return };
+    let clock = Clock { base: now.max(wall()), since: Instant::now() };
+    // Jitter alone comes from it: controllers that start together must not come back together.
+    let seed = seed_of(&settings.journal);
+    let desk = Desk::new((*settings).clone(), claims, seed);
+    let task = Task {
+        desk,
+        client,
+        clock,
+        handle,
+        health,
+        calls: JoinSet::new(),
+        outbox: Vec::new(),
+        troubles: BTreeMap::new(),
+        strangers: BTreeSet::new(),
+    };
+    task.run(ordered).await;
+}
+
+/// A number of its own for each journal.
+fn seed_of(journal: &str) -> u64 {
+    let hash = blake3::hash(journal.as_bytes());
+    u64::from_le_bytes(hash.as_bytes().first_chunk().copied().unwrap_or_default())
+}
+
+/// The way to EC2, as soon as there is one.
+async fn client(place: &Place, handle: &Handle, health: &Health) -> Option<Client> {
+    let mut stopped = handle.watch();
+    loop {
+        match wire::connect(place).await {
+            Ok(client) => return Some(client),
+            Err(e) => {
+                if health.is(Condition::Failing { why: format!("ec2: {e}") }) {
+                    tracing::error!("ec2: {e}; nothing is bought");
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(NO_WAY) => {}
+            ended = stopped.wait_for(|p| p.stopped) => { let _ = ended; return None }
+        }
+    }
+}
+
+/// The driver's time: its own at the start, monotonic from there.
+#[derive(Clone, Copy)]
+struct Clock {
+    base: Millis,
+    since: Instant,
+}
+
+impl Clock {
+    fn now(&self) -> Millis {
+        Millis(self.base.0 + u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+fn wall() -> Millis {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+struct Task<'a> {
+    desk: Desk,
+    client: Client,
+    clock: Clock,
+    handle: Handle,
+    health: &'a Health,
+    calls: JoinSet<(u64, Answer)>,
+    /// What the driver has not taken yet, in order.
+    outbox: Vec<Event>,
+    /// What does not work, and why.
+    troubles: BTreeMap<&'static str, String>,
+    /// Instances that were told of as nobody can place them.
+    strangers: BTreeSet<String>,
+}
+
+impl Task<'_> {
+    async fn run(mut self, mut ordered: UnboundedReceiver<Ordered>) {
+        let mut progress = self.handle.watch();
+        loop {
+            for (number, call) in self.desk.poll(self.clock.now()) {
+                self.make(number, call);
+            }
+            if !self.deliver().await || progress.borrow_and_update().stopped {
+                return;
+            }
+            let now = self.clock.now();
+            let wait = Duration::from_millis(self.desk.next(now).since(now).0).min(LONGEST);
+            tokio::select! {
+                order = ordered.recv() => match order {
+                    Some(order) => self.take(order),
+                    // The driver's hands are gone, and so is the driver.
+                    None => return,
+                },
+                Some(done) = self.calls.join_next() => {
+                    match done {
+                        Ok((number, answer)) => self.desk.answer(self.clock.now(), number, answer),
+                        Err(e) => {
+                            tracing::error!("ec2: a call ended by a fault of this program: {e}");
+                            self.calls.abort_all();
+                            self.desk.lost_all(self.clock.now());
+                        }
+                    }
+                }
+                () = tokio::time::sleep(wait) => {}
+                changed = progress.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    fn take(&mut self, order: Ordered) {
+        match order {
+            Ordered::Begin { .. } => {}
+            Ordered::Launch { request, recovered } => self.desk.launch(*request, recovered),
+            Ordered::Terminate { instance } => self.desk.terminate(self.clock.now(), instance),
+        }
+    }
+
+    fn make(&mut self, number: u64, call: Call) {
+        let client = self.client.clone();
+        self.calls.spawn(async move { (number, wire::make(&client, &call).await) });
+    }
+
+    /// Hands on what the desk has to say. False: the driver has ended.
+    async fn deliver(&mut self) -> bool {
+        for report in self.desk.reports() {
+            match report {
+                Report::Outcome(event) => self.outbox.push(event),
+                Report::Look(look) => {
+                    if !self.send().await || !self.compare(look).await {
+                        return false;
+                    }
+                }
+                Report::Trouble { what, why } => {
+                    tracing::error!("ec2: cannot {what}: {why}");
+                    self.troubles.insert(what, why.to_string());
+                }
+                Report::Over { what } => {
+                    tracing::info!("ec2: can {what} again");
+                    self.troubles.remove(what);
+                }
+                Report::Contested(others) => self.contested(&others),
+            }
+        }
+        self.tell();
+        self.send().await
+    }
+
+    /// The state and what there is, compared on the driver's thread.
+    async fn compare(&mut self, look: Look) -> bool {
+        let settings = self.desk.settings().clone();
+        let compared = self.handle.query_async(move |engine, _| {
+            let state = engine.state();
+            let strange = look::strangers(state, &settings, &look).iter().map(|s| s.instance.clone()).collect();
+            (look::events(state, &settings, &look), held(state), strange)
+        });
+        match compared.await {
+            Ok((events, held, strange)) => {
+                self.desk.claims(&held);
+                self.outbox.extend(events);
+                self.strange(strange);
+                true
+            }
+            // The next look says the same.
+            Err(Busy::Full { .. } | Busy::TooMany { .. }) => true,
+            Err(Busy::Stopped(_)) => false,
+        }
+    }
+
+    fn strange(&mut self, strange: BTreeSet<String>) {
+        for instance in strange.difference(&self.strangers) {
+            tracing::warn!(
+                "ec2: {instance} carries our name and is of a type or zone that no policy of this journal had: end it by hand"
+            );
+            self.health.remark(
+                self.clock.now().0,
+                format!("{instance} is of a type or zone that no policy had: end it by hand"),
+            );
+        }
+        self.strangers = strange;
+    }
+
+    /// Events to the driver, durable when this returns.
+    async fn send(&mut self) -> bool {
+        while !self.outbox.is_empty() {
+            match self.handle.submit_async(self.outbox.clone()).await {
+                Ok(_) => self.outbox.clear(),
+                Err(Busy::Full { .. } | Busy::TooMany { .. }) => tokio::time::sleep(FULL).await,
+                Err(Busy::Stopped(_)) => return false,
+            }
+        }
+        true
+    }
+
+    fn contested(&mut self, others: &BTreeMap<String, usize>) {
+        const WHAT: &str = "buy";
+        if others.is_empty() {
+            tracing::info!("ec2: no other controller buys under this name any more");
+            self.troubles.remove(WHAT);
+            return;
+        }
+        let named: Vec<String> = others.iter().map(|(journal, n)| format!("{n} of journal {journal}")).collect();
+        let why = format!(
+            "other instances carry this name ({}): stop that controller, or give each a name of its own; if it is no more, list its journal \
+             under `predecessors` and its instances are ended",
+            named.join(", ")
+        );
+        tracing::error!("ec2: nothing is bought: {why}");
+        self.troubles.insert(WHAT, why);
+    }
+
+    fn tell(&self) {
+        let condition = match self.troubles.iter().next() {
+            Some((what, why)) => Condition::Failing { why: format!("cannot {what}: {why}") },
+            None if self.desk.has_looked() => Condition::Working,
+            None => Condition::Starting,
+        };
+        self.health.is(condition);
+    }
+}

@@ -1,0 +1,99 @@
+//! The real cloud: what the configuration says of it, the hands that the driver buys with, and the task that talks to it.
+//!
+//! ```text
+//! driver --Hands--> orders --> task: desk, calls, looks --Handle--> driver: outcomes, boots, ends, interruptions
+//! ```
+//!
+//! Never: buys on a policy without limits.
+
+#[cfg(feature = "ec2")]
+mod ec2;
+
+use crate::config::Config;
+use crate::driver::{Handle, Hands};
+use crate::policy::Catalogue;
+use forebay_engine::policy::Policy;
+use forebay_source::Health;
+use std::thread::JoinHandle;
+
+/// Why the cloud cannot be had as it is configured.
+#[derive(Debug, thiserror::Error)]
+pub enum CloudError {
+    /// This build has no adapter for it.
+    #[error("`ec2` is configured and this build has no EC2: build it with the feature `ec2`, or leave it out")]
+    NotBuilt,
+    /// The policy would let it cost anything.
+    #[error(
+        "the policy has no `limits`: a real cloud bills whatever is bought. Write at least one of `limits: {{nodes: 20, gpus: 160, spend: \
+         500 USD/h}}`"
+    )]
+    NoLimits,
+    /// A file or a secret of its settings.
+    #[error("ec2: {0}")]
+    Setting(String),
+    /// There is no thread for it.
+    #[error("ec2: no thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A cloud that is about to be bought from.
+pub struct Cloud {
+    /// How it is, for whoever asks.
+    pub health: Health,
+    /// Its name: `ec2:research`.
+    pub name: String,
+    task: Box<dyn FnOnce(Handle) -> std::io::Result<JoinHandle<()>> + Send>,
+}
+
+impl std::fmt::Debug for Cloud {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cloud").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Cloud {
+    /// Begins to carry out what the driver asks, and to tell it what happens. Ends with the driver.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub fn start(self, handle: Handle) -> Result<JoinHandle<()>, CloudError> {
+        (self.task)(handle).map_err(CloudError::Thread)
+    }
+}
+
+/// What can be bought: the real cloud's, where one is configured, else what the simulated one has.
+///
+/// # Errors
+/// The price file cannot be read.
+pub fn catalogue(config: &Config) -> Result<Catalogue, CloudError> {
+    let Some(ec2) = &config.ec2 else { return Ok(Catalogue::builtin()) };
+    let rows = match &ec2.prices {
+        Some(path) => forebay_sim::prices::read(path).map_err(|e| CloudError::Setting(e.to_string()))?,
+        None => forebay_sim::prices::builtin().into_iter().filter(|row| row.provider == "aws").collect(),
+    };
+    Ok(Catalogue::new(rows, ec2.all_zones()))
+}
+
+/// A policy for a real cloud bounds what it may cost.
+///
+/// # Errors
+/// It does not.
+pub fn check_limits(policy: &Policy) -> Result<(), CloudError> {
+    let limits = &policy.limits;
+    let bounded = limits.nodes.is_some() || limits.gpus.is_some() || limits.spend.is_some();
+    if bounded { Ok(()) } else { Err(CloudError::NoLimits) }
+}
+
+/// The configured cloud, and the hands for the driver. `None`: it is simulated.
+///
+/// # Errors
+/// Settings that cannot be.
+pub fn open(config: &Config) -> Result<Option<(Cloud, Box<dyn Hands>)>, CloudError> {
+    match &config.ec2 {
+        None => Ok(None),
+        #[cfg(feature = "ec2")]
+        Some(ec2) => ec2::open(ec2).map(Some),
+        #[cfg(not(feature = "ec2"))]
+        Some(_) => Err(CloudError::NotBuilt),
+    }
+}

@@ -1,0 +1,228 @@
+//! `ec2:` in `forebay.yaml`: the account and region that nodes are bought in, how they are launched, and where EC2's warnings come from.
+//!
+//! Never: a connection, a key in the file, or what may be bought and for how much; that is the policy's.
+
+use super::secret::Secret;
+use super::sqs::SqsKeys;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A real cloud: EC2 in one account and region.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Ec2Config {
+    /// The name under which instances are bought, 1 to 40 letters, digits and hyphens. It is a tag of each. One controller a name.
+    pub name: String,
+    /// The region, such as `us-east-1`. Default: that of the environment, the profile or the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Another endpoint than AWS's, such as `http://127.0.0.1:4599`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Keys, where the usual chain (environment, profile, container, machine) is not wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<SqsKeys>,
+    /// Zones to buy in, beside those that have a subnet below.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<String>,
+    /// How instances are launched, whatever their pool.
+    #[serde(default)]
+    pub launch: LaunchConfig,
+    /// How instances of single pools are launched, by the pool's name: what is given here goes before `launch`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<String, LaunchConfig>,
+    /// Capacity that is paid for already. It is used first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reservations: Vec<ReservationConfig>,
+    /// When an instance takes work. Default: `running`.
+    #[serde(default)]
+    pub ready: Ready,
+    /// Queues with EventBridge's warnings of interruptions, by name or URL: `deploy/aws` makes one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interruptions: Vec<String>,
+    /// Journals of controllers that are no more, by UUID: their instances are ended. Only where nothing of theirs still works.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub predecessors: Vec<String>,
+    /// Instance types with prices, as CSV. Default: the built-in catalogue (`sim/data/README.md` has its columns).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<PathBuf>,
+}
+
+/// How instances are launched.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LaunchConfig {
+    /// The launch template, by id (`lt-...`) or name. It or `image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// Its version. Default: the template's default version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The image, `ami-...`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// A subnet a zone. Default: what the template says, or the zone's default subnet.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub subnets: BTreeMap<String, String>,
+    /// Security groups, `sg-...`. Default: what the template says, or the network's default one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub security_groups: Vec<String>,
+    /// The instance profile, by name. Default: what the template says, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_profile: Option<String>,
+    /// A file with the first boot's script, from this file's folder on. Default: what the template says, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data: Option<PathBuf>,
+    /// Tags of the instances beside Forebay's own, for cost allocation.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+}
+
+/// Capacity that is paid for already.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReservationConfig {
+    /// `cr-...`.
+    pub id: String,
+    /// Of what.
+    pub instance_type: String,
+    /// Where.
+    pub zone: String,
+    /// A Capacity Block: bought for a time, its instances are ended 30 minutes before its end. Default: an On-Demand Capacity
+    /// Reservation.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub block: bool,
+    /// When it ends, such as `2026-12-01T11:30:00Z`. Needed for a block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub ends: Option<jiff::Timestamp>,
+}
+
+/// When an instance takes work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ready {
+    /// When EC2 calls it running.
+    #[default]
+    Running,
+    /// When the agent on it says so.
+    Agent,
+}
+
+/// What runs on the nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClusterConfig {
+    /// Nothing: jobs are played through for as long as they say. With a real cloud it costs real money, and tries out its buying.
+    Simulated,
+}
+
+impl Ec2Config {
+    /// Lets relative paths start at `folder`.
+    pub(super) fn start_at(&mut self, folder: &Path) {
+        if let Some(keys) = &mut self.keys {
+            keys.id.start_at(folder);
+            keys.secret.start_at(folder);
+        }
+        let launches = std::iter::once(&mut self.launch).chain(self.pools.values_mut());
+        for path in launches.filter_map(|l| l.user_data.as_mut()).chain(self.prices.as_mut()) {
+            *path = folder.join(&*path);
+        }
+    }
+
+    /// Keys, each with whose it is.
+    pub fn secrets(&self) -> impl Iterator<Item = (String, &Secret)> {
+        let keys = self.keys.iter();
+        keys.flat_map(|keys| [("ec2 `keys.id`".to_owned(), &keys.id), ("ec2 `keys.secret`".to_owned(), &keys.secret)])
+    }
+
+    /// The zones that may be bought in.
+    #[must_use]
+    pub fn all_zones(&self) -> Vec<String> {
+        let launches = std::iter::once(&self.launch).chain(self.pools.values());
+        let subnets = launches.flat_map(|l| l.subnets.keys());
+        let zones: BTreeSet<&String> = self.zones.iter().chain(subnets).collect();
+        zones.into_iter().cloned().collect()
+    }
+
+    /// How instances of a pool are launched: its own settings before those of all.
+    #[must_use]
+    pub fn launch_of(&self, pool: &str) -> LaunchConfig {
+        let Some(own) = self.pools.get(pool) else { return self.launch.clone() };
+        let all = &self.launch;
+        let or = |own: &Option<String>, all: &Option<String>| own.clone().or_else(|| all.clone());
+        let joined = |own: &BTreeMap<String, String>, all: &BTreeMap<String, String>| {
+            all.iter().chain(own).map(|(k, v)| (k.clone(), v.clone())).collect()
+        };
+        // A pool with a template or an image of its own does not mix it with the other's.
+        let own_start = own.template.is_some() || own.image.is_some();
+        LaunchConfig {
+            template: if own_start { own.template.clone() } else { all.template.clone() },
+            version: if own_start { own.version.clone() } else { or(&own.version, &all.version) },
+            image: if own_start { own.image.clone() } else { all.image.clone() },
+            subnets: joined(&own.subnets, &all.subnets),
+            security_groups: if own.security_groups.is_empty() {
+                all.security_groups.clone()
+            } else {
+                own.security_groups.clone()
+            },
+            instance_profile: or(&own.instance_profile, &all.instance_profile),
+            user_data: own.user_data.clone().or_else(|| all.user_data.clone()),
+            tags: joined(&own.tags, &all.tags),
+        }
+    }
+
+    /// Everything that can be told without a look outside.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if self.name.is_empty() || self.name.len() > 40 || !self.name.chars().all(plain) {
+            return Err("ec2: `name` is no name: write 1 to 40 letters, digits and hyphens".to_owned());
+        }
+        if self.all_zones().is_empty() {
+            return Err("ec2: no zone to buy in: list `zones`, or `launch.subnets` by zone".to_owned());
+        }
+        let names = std::iter::once(None).chain(self.pools.keys().map(Some));
+        for name in names.skip(usize::from(!self.pools.is_empty())) {
+            let launch = name.map_or_else(|| self.launch.clone(), |name| self.launch_of(name));
+            let at = name.map_or_else(|| "ec2.launch".to_owned(), |name| format!("ec2.pools.{name}"));
+            launch.check(&at)?;
+        }
+        for reservation in &self.reservations {
+            if reservation.block && reservation.ends.is_none() {
+                return Err(format!(
+                    "ec2: the Capacity Block `{}` has no end: give `ends`, its instances are ended 30 minutes before it",
+                    reservation.id
+                ));
+            }
+        }
+        for journal in &self.predecessors {
+            if uuid::Uuid::parse_str(journal).is_err() {
+                return Err(format!(
+                    "ec2: the predecessor `{}` is no journal's UUID",
+                    crate::show::figures::short(journal, 60)
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LaunchConfig {
+    fn check(&self, at: &str) -> Result<(), String> {
+        if self.template.is_none() && self.image.is_none() {
+            return Err(format!("{at}: nothing says what to launch: give `template` or `image`"));
+        }
+        // EC2 takes 50 tags; Forebay's own are five.
+        if self.tags.len() > 40 {
+            return Err(format!("{at}: {} tags are too many: at most 40", self.tags.len()));
+        }
+        let own =
+            |key: &&String| key.starts_with("forebay:") || key.starts_with("aws:") || key.is_empty() || key.len() > 127;
+        match self.tags.keys().find(own) {
+            Some(key) => Err(format!("{at}: the tag `{}` is not yours to give", crate::show::figures::short(key, 60))),
+            None => Ok(()),
+        }
+    }
+}
