@@ -6,7 +6,7 @@
 /// What is drawn. The number is part of the hash, so that two kinds never share a draw.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
-pub(crate) enum Draw {
+pub enum Draw {
     /// How long the cloud takes to answer a launch.
     Answer = 1,
     /// The cloud's id of an instance.
@@ -43,6 +43,16 @@ pub(crate) enum Draw {
     Fault = 16,
     /// What random policies and workloads are made of.
     Made = 17,
+    /// How old what a describe shows is.
+    Stale = 19,
+    /// Whether a call is lost before anything is done.
+    LostBefore = 20,
+    /// Whether an answer is lost.
+    LostAfter = 21,
+    /// Whether a reclaim comes with a rebalance recommendation.
+    Rebalance = 22,
+    /// Names that only have to differ: of calls, messages, fleets, launches.
+    Id = 23,
 }
 
 /// SplitMix64's finaliser: every bit of the input moves about half of the output's.
@@ -54,23 +64,27 @@ fn finish(z: u64) -> u64 {
 }
 
 /// 64 bits for (seed, kind, a, b).
-pub(crate) fn draw(seed: u64, kind: Draw, a: u64, b: u64) -> u64 {
+#[must_use]
+pub fn draw(seed: u64, kind: Draw, a: u64, b: u64) -> u64 {
     finish(finish(finish(finish(seed) ^ kind as u64) ^ a) ^ b)
 }
 
 /// A number from 0 to `bound` - 1; 0 where `bound` is 0.
-pub(crate) fn below(hash: u64, bound: u64) -> u64 {
+#[must_use]
+pub fn below(hash: u64, bound: u64) -> u64 {
     let wide = u128::from(hash) * u128::from(bound);
     u64::try_from(wide >> 64).unwrap_or(0)
 }
 
 /// True in `permille` of 1000 cases.
-pub(crate) fn chance(hash: u64, permille: u16) -> bool {
+#[must_use]
+pub fn chance(hash: u64, permille: u16) -> bool {
     below(hash, 1000) < u64::from(permille)
 }
 
 /// A name as a number (FNV-1a).
-pub(crate) fn name(parts: &[&str]) -> u64 {
+#[must_use]
+pub fn name(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|p| p.bytes().chain([0xff]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }

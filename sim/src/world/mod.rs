@@ -13,7 +13,7 @@
 pub(crate) mod books;
 mod cloud;
 mod cluster;
-pub(crate) mod hash;
+pub mod hash;
 mod rebuild;
 mod run;
 #[cfg(test)]

@@ -1,0 +1,121 @@
+//! What there is to be had, and at what price: the market's spot, fixed counts, arrivals, addresses, reservations, quotas.
+//!
+//! Never: a change of anything. Each figure is a look-up.
+
+use forebay_engine::catalog::CapacityType;
+use forebay_engine::units::{Millis, Span};
+use forebay_sim::market::MarketState;
+use forebay_sim::world::DEFAULT_DEPTH;
+
+use super::{Region, before};
+use crate::options::{Reservation, ReservationKind};
+
+/// What is bounded together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pool {
+    pub instance_type: String,
+    pub zone: String,
+    pub capacity: CapacityType,
+}
+
+impl Pool {
+    pub(crate) fn new(instance_type: &str, zone: &str, capacity: CapacityType) -> Pool {
+        Pool { instance_type: instance_type.to_owned(), zone: zone.to_owned(), capacity }
+    }
+}
+
+impl Region {
+    /// How many more instances of a pool there are to be had; `None` for as many as one likes.
+    pub(crate) fn left(&self, pool: &Pool) -> Option<u32> {
+        let bound = self.market_bound(pool).into_iter().chain(self.fixed_bound(pool)).min()?;
+        Some(bound.saturating_sub(self.existing.get(pool).copied().unwrap_or(0)))
+    }
+
+    /// The most of a pool that the market lets exist.
+    pub(super) fn market_bound(&self, pool: &Pool) -> Option<u32> {
+        if pool.capacity != CapacityType::Spot {
+            return None;
+        }
+        let permille = self.market_state(&pool.instance_type, &pool.zone).available_permille;
+        if permille >= 1000 && self.options.depth.is_none() {
+            return None;
+        }
+        let depth = self.options.depth.unwrap_or(DEFAULT_DEPTH);
+        Some(u32::try_from(u64::from(depth) * u64::from(permille) / 1000).unwrap_or(u32::MAX))
+    }
+
+    fn fixed_bound(&self, pool: &Pool) -> Option<u32> {
+        if let Some(by_hand) = self.set_by_hand.get(pool) {
+            return *by_hand;
+        }
+        let same = |t: &str, z: &str, c| pool.instance_type == t && pool.zone == z && pool.capacity == c;
+        let fixed = self.options.stock.iter().find(|s| same(&s.instance_type, &s.zone, s.capacity));
+        let mut arrivals =
+            self.options.arrivals.iter().filter(|a| same(&a.instance_type, &a.zone, a.capacity)).peekable();
+        if fixed.is_none() && arrivals.peek().is_none() {
+            return None;
+        }
+        let arrived = arrivals.filter(|a| a.at <= self.now).map(|a| a.count);
+        Some(arrived.fold(fixed.map_or(0, |s| s.count), u32::saturating_add))
+    }
+
+    /// The spot price of a (type, zone) at a moment, in micro-dollars an hour: the mean times what the market says, rounded up, and
+    /// at most the on-demand price. 0 for a type that there is not.
+    #[must_use]
+    pub fn spot_price(&self, instance_type: &str, zone: &str) -> u64 {
+        let Some(row) = self.types.get(instance_type) else { return 0 };
+        let permille = u64::from(self.market_state(instance_type, zone).price_permille);
+        let moved = row.spot_micros_per_hour().saturating_mul(permille).div_ceil(1000);
+        moved.min(row.on_demand_micros_per_hour)
+    }
+
+    fn market_state(&self, instance_type: &str, zone: &str) -> MarketState {
+        let pair = self.pair(instance_type, zone);
+        pair.map_or(MarketState::CALM, |ix| self.options.market.state_at(ix, self.now.since(self.options.origin).0))
+    }
+
+    pub(super) fn pair(&self, instance_type: &str, zone: &str) -> Option<usize> {
+        // A pair of owned names is what the map is searched by.
+        self.pairs.get(&(instance_type.to_owned(), zone.to_owned())).copied()
+    }
+
+    /// When the pair's state changes next.
+    pub(super) fn market_changes(&self, pair: usize) -> Option<Millis> {
+        let next = self.options.market.next_change_after(pair, self.now.since(self.options.origin).0)?;
+        Some(self.options.origin + Span(next)).filter(|at| *at > self.now)
+    }
+
+    /// vCPUs that the account may still have of this kind; `None` for no limit.
+    pub(super) fn quota_left(&self, capacity: CapacityType) -> Option<u64> {
+        let used = |kind| self.vcpus.get(&kind).copied().unwrap_or(0);
+        let quotas = self.options.quotas;
+        match capacity {
+            CapacityType::Spot => quotas.spot.map(|most| most.saturating_sub(used(CapacityType::Spot))),
+            CapacityType::OnDemand | CapacityType::Reserved => {
+                let both = used(CapacityType::OnDemand).saturating_add(used(CapacityType::Reserved));
+                quotas.on_demand.map(|most| most.saturating_sub(both))
+            }
+        }
+    }
+
+    /// Addresses that nobody has.
+    pub(crate) fn free_addresses(&self, subnet: &str) -> Option<u32> {
+        let free = self.options.subnets.iter().find(|s| s.id == subnet)?.free;
+        Some(free.saturating_sub(self.addresses.get(subnet).copied().unwrap_or(0)))
+    }
+
+    /// Instances that a reservation still has room for. A block takes none once its end is near.
+    pub(crate) fn reservation_left(&self, reservation: &Reservation) -> u32 {
+        if matches!(reservation.kind, ReservationKind::Block { ends } if self.now >= before(ends, super::reclaim::BLOCK_CLEARS))
+        {
+            return 0;
+        }
+        reservation.count.saturating_sub(self.in_reservation.get(&reservation.id).copied().unwrap_or(0))
+    }
+
+    /// Sets how many instances of a pool may exist from now on, whatever the options say; `None` takes the bound away. What exists
+    /// stays.
+    pub fn set_stock(&mut self, instance_type: &str, zone: &str, capacity: CapacityType, most: Option<u32>) {
+        self.set_by_hand.insert(Pool::new(instance_type, zone, capacity), most);
+    }
+}
