@@ -7,6 +7,12 @@
 pub struct Dice(pub u64);
 
 impl Dice {
+    /// Of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
     /// From 0 on, below `n`, which is more than 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,0 +1,391 @@
+//! A stand: the engine, its journal, the adapter's desk and wire format, a cluster, and the loopback EC2's region, in virtual time.
+//! Everything that a controller does between a decision and its outcome happens here one step at a time, so that it can die at each.
+//!
+//! ```text
+//! events -> batch -> freeze -> [dies] -> journal -> [dies] -> desk -> [dies] -> call made -> [dies] -> answer -> report -> events
+//! ```
+//!
+//! Never: helps. What a crash lost has to be found out as in life: by tokens, tags and looks.
+
+pub mod cluster;
+pub mod wire;
+
+use cluster::Cluster;
+use forebay_capacity_ec2::wire::{Client, make};
+use forebay_capacity_ec2::{Answer, Call, Desk, Launch, Order, Report, Request, Settings, look};
+use forebay_engine::catalog::CapacityType;
+use forebay_engine::effect::{Action, Effect};
+use forebay_engine::engine::Engine;
+use forebay_engine::event::{Event, LaunchError, Tick};
+use forebay_engine::journal::Journal;
+use forebay_engine::policy::Policy;
+use forebay_engine::state::State;
+use forebay_engine::units::{Millis, Rate, Span};
+use forebay_integration::dice::Dice;
+use forebay_loopback_ec2::{InstanceState, Region, RegionOptions};
+use forebay_sim::memory::MemoryJournal;
+use std::collections::{BTreeMap, BTreeSet};
+use wire::Shared;
+
+/// The journal's UUID.
+pub const JOURNAL: &str = "6f1c1a52-5a3e-4f0e-9a43-1d2c7b1e9a10";
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// One crash in so many steps at which one can happen. 0: none.
+    pub crash_one_in: u64,
+    /// Until then; after it everything has to come out.
+    pub until: Millis,
+}
+
+pub struct Stand {
+    pub engine: Engine,
+    pub region: Shared,
+    pub now: Millis,
+    pub desk: Desk,
+    pub inputs: BTreeMap<(Millis, u64), Event>,
+    pub crashes: BTreeMap<&'static str, u64>,
+    /// Errors of launches as they came, with how often.
+    pub errors: BTreeMap<LaunchError, u64>,
+    /// Calls made, by name.
+    pub made: BTreeMap<&'static str, u64>,
+    journal: MemoryJournal,
+    /// As the journal keeps them.
+    requests: BTreeMap<u64, Request>,
+    settings: Settings,
+    client: Client,
+    runtime: tokio::runtime::Runtime,
+    answers: BTreeMap<(Millis, u64), (u64, Answer)>,
+    cluster: Cluster,
+    faults: Faults,
+    dice: Dice,
+    /// The most that each purchase asked for, and the least of use.
+    asked: BTreeMap<String, (u32, u32)>,
+    /// Instances ever launched, by purchase.
+    launched: BTreeMap<String, BTreeSet<String>>,
+    launch_times: Vec<Millis>,
+    found: Vec<String>,
+    numbered: u64,
+    resumed: bool,
+}
+
+/// Settings of the stand's adapter.
+pub fn settings() -> Settings {
+    let launch = Launch { template: Some(forebay_loopback_ec2::DEFAULT_TEMPLATE.to_owned()), ..Launch::default() };
+    Settings::new("stand", JOURNAL, launch)
+}
+
+impl Stand {
+    pub fn new(policy: Policy, options: RegionOptions, faults: Faults, seed: u64) -> Stand {
+        let now = Millis(options.origin.0 + 1000);
+        let region = Shared::new(Region::new(options));
+        let client = region.client();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut stand = Stand {
+            engine: Engine::new(),
+            region,
+            now,
+            desk: Desk::new(settings(), BTreeSet::new(), seed),
+            inputs: BTreeMap::new(),
+            crashes: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            made: BTreeMap::new(),
+            journal: MemoryJournal::new(),
+            requests: BTreeMap::new(),
+            settings: settings(),
+            client,
+            runtime,
+            answers: BTreeMap::new(),
+            cluster: Cluster::default(),
+            faults,
+            dice: Dice::new(seed),
+            asked: BTreeMap::new(),
+            launched: BTreeMap::new(),
+            launch_times: Vec::new(),
+            found: Vec::new(),
+            numbered: 0,
+            resumed: false,
+        };
+        stand.batch(vec![Event::Configured(Box::new(policy))]);
+        stand
+    }
+
+    /// Something happens then.
+    pub fn input(&mut self, at: Millis, event: Event) {
+        self.numbered += 1;
+        self.inputs.insert((at, self.numbered), event);
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbered += 1;
+        self.numbered
+    }
+
+    /// Every job works for so long.
+    pub fn works_for(&mut self, span: Span) {
+        self.cluster.works = Some(span);
+    }
+
+    /// Launches asked for in that time.
+    pub fn launches_between(&self, from: Millis, to: Millis) -> usize {
+        self.launch_times.iter().filter(|at| (from..to).contains(at)).count()
+    }
+
+    /// One step: to the next moment at which anything happens. `until` at the latest.
+    pub fn step(&mut self, until: Millis) {
+        let next = [
+            Some(self.desk.next(self.now)),
+            self.answers.first_key_value().map(|((at, _), _)| *at),
+            self.engine.poll_timeout(),
+            self.region.with(|r| r.next_event()),
+            self.cluster.next(),
+            self.inputs.first_key_value().map(|((at, _), _)| *at),
+            self.resumed.then_some(self.now),
+        ];
+        let due = next.into_iter().flatten().min().unwrap_or(until).min(until);
+        self.now = self.now.max(due);
+        self.region.at(self.now);
+        let now = self.now;
+        self.region.with(|r| r.advance(now));
+        while let Some(entry) = self.answers.first_entry().filter(|e| e.key().0 <= now) {
+            let (number, answer) = entry.remove();
+            self.desk.answer(now, number, answer);
+        }
+        self.calls();
+        let mut events = self.reports();
+        while let Some(entry) = self.inputs.first_entry().filter(|e| e.key().0 <= now) {
+            events.push(entry.remove());
+        }
+        events.extend(self.cluster.take(now, self.engine.state()));
+        let timeout = self.engine.poll_timeout().is_some_and(|at| at <= now);
+        if !events.is_empty() || timeout || self.resumed {
+            self.batch(events);
+        }
+        self.check_truth();
+    }
+
+    /// Steps until then.
+    pub fn run_until(&mut self, until: Millis) {
+        while self.now < until {
+            self.step(until);
+        }
+    }
+
+    /// Makes what the desk wants made now; the answers come a little later, or never.
+    fn calls(&mut self) {
+        for (number, call) in self.desk.poll(self.now) {
+            if self.dies("before a call") {
+                return;
+            }
+            *self.made.entry(name(&call)).or_default() += 1;
+            let answer = self.runtime.block_on(make(&self.client, &call));
+            if let Call::Launch(request) = &call {
+                self.launch_times.push(self.now);
+                self.asked.insert(request.purchase.to_string(), (request.count, request.at_least));
+            }
+            if self.dies("before an answer") {
+                return;
+            }
+            let takes = Span(50 + self.dice.below(if matches!(call, Call::Launch(_)) { 3000 } else { 300 }));
+            let at = (self.now + takes, self.number());
+            self.answers.insert(at, (number, answer));
+        }
+    }
+
+    fn reports(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for report in self.desk.reports() {
+            match report {
+                Report::Outcome(event) => {
+                    if let Event::LaunchOutcome { error: Some(error), .. } = &event {
+                        *self.errors.entry(*error).or_default() += 1;
+                    }
+                    events.push(event);
+                }
+                Report::Look(seen) => {
+                    let state = self.engine.state();
+                    events.extend(look::events(state, &self.settings, &seen));
+                    let held = state.nodes().filter_map(|n| n.instance.clone()).collect();
+                    self.desk.claims(&held);
+                }
+                Report::Trouble { .. } | Report::Over { .. } | Report::Contested(_) => {}
+            }
+        }
+        events
+    }
+
+    fn batch(&mut self, events: Vec<Event>) {
+        let resumed = std::mem::take(&mut self.resumed);
+        self.engine.open(Tick { now: self.now, resumed, delivered: u64::MAX });
+        for event in events {
+            self.engine.handle_event(event);
+        }
+        let _ = self.engine.plan();
+        let unsaved = self.engine.close();
+        let frozen: Vec<(u64, Request)> = unsaved.pending().filter_map(|e| Some((e.id.0, self.freeze(e)?))).collect();
+        if self.dies("before the journal") {
+            return;
+        }
+        self.journal.append(unsaved.batch()).unwrap();
+        self.requests.extend(frozen);
+        self.found.extend(self.engine.audit_rows(unsaved.batch()));
+        if self.dies("before effects leave") {
+            return;
+        }
+        self.release(&unsaved.saved().effects, false);
+    }
+
+    fn freeze(&self, effect: &Effect) -> Option<Request> {
+        let state = self.engine.state();
+        let Action::Launch { purchase, offering, count, at_least, terms } = &effect.action else { return None };
+        let row = state.purchases().find(|p| p.id == *purchase)?;
+        let order = Order {
+            effect: effect.id,
+            purchase: *purchase,
+            decided_at: row.decided_at,
+            pool: &state.policy()?.pools[row.pool.ix()].name,
+            offering: &state.offerings()[offering.ix()].offer,
+            count: *count,
+            at_least: *at_least,
+            terms: *terms,
+        };
+        Some(Request::freeze(&self.settings, &order))
+    }
+
+    fn release(&mut self, effects: &[Effect], recovered: bool) {
+        for effect in effects {
+            match &effect.action {
+                Action::Launch { .. } => {
+                    let request = self.requests.get(&effect.id.0).cloned();
+                    self.desk.launch(request.expect("its request is in the journal"), recovered);
+                }
+                Action::Terminate { instance, .. } => self.desk.terminate(self.now, instance.clone()),
+                _ => self.cluster.act(self.now, effect),
+            }
+        }
+    }
+
+    /// Whether the controller dies here. It is there again after a while, with what its journal has.
+    fn dies(&mut self, place: &'static str) -> bool {
+        let one_in = self.faults.crash_one_in;
+        if one_in == 0 || self.now >= self.faults.until || self.dice.below(one_in) != 0 {
+            return false;
+        }
+        *self.crashes.entry(place).or_default() += 1;
+        self.restart();
+        true
+    }
+
+    /// Dies and comes back.
+    pub fn restart(&mut self) {
+        self.engine = self.journal.recover().unwrap().engine;
+        self.answers.clear();
+        if self.dice.below(4) == 0 {
+            self.now = self.now + Span(self.dice.below(600_000));
+        }
+        let state = self.engine.state();
+        self.now = self.now.max(state.now());
+        let claims = state.nodes().filter_map(|n| n.instance.clone()).collect();
+        let seed = self.dice.below(u64::MAX);
+        self.desk = Desk::new(self.settings.clone(), claims, seed);
+        self.resumed = true;
+        let open = self.engine.open_effects();
+        self.release(&open, true);
+    }
+
+    /// What EC2 really has, against what was allowed.
+    fn check_truth(&mut self) {
+        let own: Vec<_> = self.region.with(|r| {
+            let own = r.instances().filter(|i| i.tags.get("forebay:journal").is_some_and(|j| j == JOURNAL));
+            own.map(|i| {
+                let purchase = i.tags.get("forebay:purchase").cloned().unwrap_or_default();
+                (i.id.clone(), i.instance_type.clone(), i.zone.clone(), i.capacity, i.state, purchase)
+            })
+            .collect()
+        });
+        let state = self.engine.state();
+        let (mut nodes, mut gpus, mut spend) = (0u32, 0u32, Rate(0));
+        for (id, instance_type, zone, capacity, life, purchase) in &own {
+            self.launched.entry(purchase.clone()).or_default().insert(id.clone());
+            if *life == InstanceState::Terminated {
+                continue;
+            }
+            let key = (instance_type.as_str(), zone.as_str(), *capacity);
+            let offer = state.offerings().iter().find(|o| o.offer.key() == key).map(|o| &o.offer);
+            nodes += 1;
+            gpus += offer.map_or(0, |o| u32::from(o.gpus));
+            spend = spend + offer.map_or(Rate(0), |o| o.max_price);
+        }
+        let Some(limits) = state.policy().map(|p| p.limits) else { return };
+        let over = |what: &str, most: Option<u64>, is: u64| {
+            most.filter(|most| is > *most).map(|most| format!("{is} {what} exist, {most} are allowed"))
+        };
+        self.found.extend(over("nodes", limits.nodes.map(u64::from), u64::from(nodes)));
+        self.found.extend(over("GPUs", limits.gpus.map(u64::from), u64::from(gpus)));
+        self.found.extend(over("micro-dollars an hour", limits.spend.map(|r| r.0), spend.0));
+        for (purchase, made) in &self.launched {
+            let Some((count, at_least)) = self.asked.get(purchase) else { continue };
+            let made = made.len() as u32;
+            if made > *count {
+                self.found.push(format!("purchase {purchase} asked for {count} and has {made}: it was made twice"));
+            }
+            if made > 0 && made < *at_least {
+                self.found.push(format!("purchase {purchase} is a gang of {at_least} and has {made}"));
+            }
+        }
+    }
+
+    /// Instances of ours that exist and that neither a claim nor an open purchase accounts for.
+    pub fn unaccounted(&self) -> Vec<String> {
+        let state = self.engine.state();
+        let open: BTreeSet<String> = state.purchases().map(|p| p.id.0.to_string()).collect();
+        self.region.with(|r| {
+            let existing = r.instances().filter(|i| i.state != InstanceState::Terminated);
+            let own = existing.filter(|i| i.tags.get("forebay:journal").is_some_and(|j| j == JOURNAL));
+            let unknown = own.filter(|i| {
+                let awaited = i.tags.get("forebay:purchase").is_some_and(|p| open.contains(p));
+                state.node_of(&i.id).is_none() && !awaited
+            });
+            unknown.map(|i| i.id.clone()).collect()
+        })
+    }
+
+    /// Nodes of ours that exist.
+    pub fn existing(&self) -> usize {
+        self.region.with(|r| r.instances().filter(|i| i.state != InstanceState::Terminated).count())
+    }
+
+    /// What did not hold so far.
+    pub fn found(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.found)
+    }
+
+    /// The state.
+    pub fn state(&self) -> &State {
+        self.engine.state()
+    }
+
+    /// Whether everything is over: no open job, no claim, no purchase, no instance.
+    pub fn is_over(&self) -> bool {
+        let state = self.state();
+        self.inputs.is_empty()
+            && state.open_jobs() == 0
+            && state.nodes().next().is_none()
+            && state.purchases().next().is_none()
+            && self.existing() == 0
+            && self.desk.is_idle()
+    }
+}
+
+fn name(call: &Call) -> &'static str {
+    match call {
+        Call::Launch(_) => "launch",
+        Call::MakeGroup(_) => "make group",
+        Call::Terminate(_) => "terminate",
+        Call::List { .. } | Call::Describe(_) => "describe",
+    }
+}
+
+/// The capacity types that a stand sells.
+pub const CAPACITIES: [CapacityType; 2] = [CapacityType::Spot, CapacityType::OnDemand];
