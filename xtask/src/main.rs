@@ -45,7 +45,7 @@ enum Chore {
     Schema(schema::Args),
     /// Run the benches, or the one that is named
     Bench(bench::Args),
-    /// Start Kafka or LocalStack on this machine and say how Forebay is pointed at it; Ctrl-C ends it
+    /// Start Kafka, LocalStack or the loopback EC2 on this machine and say how Forebay is pointed at it; Ctrl-C ends it
     Up(up::Args),
 }
 
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         Chore::Sweep(args) => sweep::run(&workspace, &args),
         Chore::Schema(args) => schema::run(&workspace, &args),
         Chore::Bench(args) => bench::run(&workspace, &args),
-        Chore::Up(args) => up::run(&args),
+        Chore::Up(args) => up::run(&workspace, &args),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,8 +1,9 @@
-//! Starts one real server in the foreground, for people: Kafka or LocalStack, as the tests have them.
+//! Starts one server in the foreground, for people: Kafka, LocalStack or the loopback EC2, as the tests have them.
 //!
 //! It says what it installs, where the server listens and how Forebay is pointed at it; Ctrl-C ends it.
 //! Never: a server in the background, or one that listens beyond 127.0.0.1.
 
+use std::process::Command;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -11,6 +12,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::Failure;
+use crate::command::{cargo, run as run_command};
+use crate::workspace::Workspace;
 
 /// What `cargo xtask up` takes.
 #[derive(clap::Args)]
@@ -29,13 +32,15 @@ enum Part {
     Kafka,
     /// SQS, EC2 and S3
     Localstack,
+    /// EC2 with stock-outs, prices that move, and reclaims
+    Ec2,
 }
 
 /// How long Ctrl-C waits at most before it is seen.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Starts the server and holds it until Ctrl-C.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     match args.part {
         Part::Kafka => {
             // By hand, a topic that comes into being when it is named saves a command; tests have none that they did not create.
@@ -55,7 +60,37 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             }
             localstack.stop().map_err(failure)
         }
+        Part::Ec2 => ec2(workspace, args.port),
     }
+}
+
+/// Builds and runs the loopback EC2; it says itself how it is used, and a Ctrl-C reaches it as well.
+fn ec2(workspace: &Workspace, port: Option<u16>) -> Result<(), Failure> {
+    let mut build = cargo(workspace.root());
+    run_command(build.args(["build", "--release", "-p", "forebay-loopback-ec2"]))?;
+    let name = format!("forebay-loopback-ec2{}", std::env::consts::EXE_SUFFIX);
+    let mut server = Command::new(workspace.target().join("release").join(name));
+    if let Some(port) = port {
+        server.args(["--port", &port.to_string()]);
+    }
+    let mut server = server.spawn().map_err(|e| Failure::new(format!("the loopback EC2 does not start: {e}")))?;
+    let mut ended = None;
+    let end = hold(|| {
+        ended = server.try_wait().ok().flatten();
+        ended.is_none()
+    })?;
+    if end == End::Asked {
+        // It may be gone already, by the same Ctrl-C.
+        let _ = server.kill();
+        let _ = server.wait();
+        return Ok(());
+    }
+    // What was wrong stands above: it says so itself.
+    Err(if ended.is_some_and(|status| !status.success()) {
+        Failure::already_said()
+    } else {
+        gone("the loopback EC2", "")
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

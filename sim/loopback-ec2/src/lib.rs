@@ -24,12 +24,15 @@
 //! Never: an address other than loopback's, an answer that EC2 would not give, a figure that is not a whole number.
 
 mod calls;
+mod desk;
 mod options;
 mod params;
 mod refusal;
 mod region;
+mod server;
 mod xml;
 
+pub use desk::{Desk, Outcome, Request, Response};
 pub use options::{
     Arrival, DEFAULT_TEMPLATE, LaunchTemplate, Quotas, RegionOptions, Reservation, ReservationKind, Subnet,
     builtin_types,
@@ -37,3 +40,4 @@ pub use options::{
 pub use params::Params;
 pub use refusal::Refusal;
 pub use region::{CallCount, Instance, InstanceState, Message, Region, Reply, Why};
+pub use server::{Clock, Loopback, RegionGuard, StartError, VirtualClock};

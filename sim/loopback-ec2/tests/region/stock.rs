@@ -1,0 +1,184 @@
+//! What can be had and at what price: counts, arrivals, quotas, addresses, strategies, gangs.
+//!
+//! Never: more launched than there is.
+
+use std::collections::BTreeMap;
+
+use forebay_engine::catalog::CapacityType;
+use forebay_engine::units::{Millis, Span};
+use forebay_loopback_ec2::{Arrival, Params, Quotas, RegionOptions, Subnet};
+
+use super::{A, B, C, Stage, fleet, leaves, run, spot, stock};
+
+/// How many instances there are of each (type, zone).
+fn held(stage: &Stage) -> BTreeMap<(String, String), usize> {
+    let mut held = BTreeMap::new();
+    for i in stage.region.instances() {
+        *held.entry((i.instance_type.clone(), i.zone.clone())).or_default() += 1;
+    }
+    held
+}
+
+fn of(rows: &[(&str, &str, usize)]) -> BTreeMap<(String, String), usize> {
+    rows.iter().map(|(t, z, n)| (((*t).to_owned(), (*z).to_owned()), *n)).collect()
+}
+
+#[test]
+fn strategies_fill_in_their_order() {
+    let overrides = [("g5.xlarge", A), ("g4dn.xlarge", B), ("g6.xlarge", C)];
+    // Spot prices: g4dn 0.17358, g6 0.297776, g5 0.36216.
+    let cases = [
+        ("lowest-price", vec![("g4dn.xlarge", B, 2), ("g6.xlarge", C, 3), ("g5.xlarge", A, 1)]),
+        ("capacity-optimized", vec![("g5.xlarge", A, 6)]),
+        ("price-capacity-optimized", vec![("g5.xlarge", A, 6)]),
+        ("diversified", vec![("g4dn.xlarge", B, 2), ("g6.xlarge", C, 2), ("g5.xlarge", A, 2)]),
+        ("capacity-optimized-prioritized", vec![("g6.xlarge", C, 3), ("g4dn.xlarge", B, 2), ("g5.xlarge", A, 1)]),
+    ];
+    for (strategy, expected) in cases {
+        let stock = vec![
+            stock("g5.xlarge", A, CapacityType::Spot, 9),
+            stock("g4dn.xlarge", B, CapacityType::Spot, 2),
+            stock("g6.xlarge", C, CapacityType::Spot, 3),
+        ];
+        let mut stage = Stage::new(RegionOptions { stock, ..RegionOptions::default() });
+        let asked = fleet(6, &overrides)
+            .with("SpotOptions.AllocationStrategy", strategy)
+            .with("LaunchTemplateConfigs.1.Overrides.3.Priority", "0.5")
+            .with("LaunchTemplateConfigs.1.Overrides.2.Priority", "1.0");
+        assert_eq!(stage.launch(&asked).len(), 6, "{strategy}");
+        assert_eq!(held(&stage), of(&expected), "{strategy}");
+    }
+}
+
+#[test]
+fn a_gang_takes_one_type_in_one_zone_or_nothing() {
+    let overrides = [("g4dn.xlarge", A), ("g4dn.xlarge", B), ("g5.xlarge", B), ("g5.xlarge", C)];
+    let counts = vec![
+        stock("g4dn.xlarge", A, CapacityType::Spot, 2),
+        stock("g4dn.xlarge", B, CapacityType::Spot, 2),
+        stock("g5.xlarge", B, CapacityType::Spot, 2),
+        stock("g5.xlarge", C, CapacityType::Spot, 3),
+    ];
+    let cases = [
+        // One type: both zones of the cheaper one together.
+        (true, false, 4, 4, Some(vec![("g4dn.xlarge", A, 2), ("g4dn.xlarge", B, 2)])),
+        // One zone: both types of it.
+        (false, true, 4, 4, Some(vec![("g4dn.xlarge", B, 2), ("g5.xlarge", B, 2)])),
+        // Both: only one pool has three.
+        (true, true, 3, 3, Some(vec![("g5.xlarge", C, 3)])),
+        (true, true, 4, 4, None),
+        // Above the minimum, below the target: what comes nearest.
+        (true, true, 5, 3, Some(vec![("g5.xlarge", C, 3)])),
+        (true, false, 6, 5, Some(vec![("g5.xlarge", B, 2), ("g5.xlarge", C, 3)])),
+    ];
+    for (one_type, one_zone, target, least, expected) in cases {
+        let mut stage = Stage::new(RegionOptions { stock: counts.clone(), ..RegionOptions::default() });
+        let asked = fleet(target, &overrides)
+            .with("SpotOptions.SingleInstanceType", one_type.to_string())
+            .with("SpotOptions.SingleAvailabilityZone", one_zone.to_string())
+            .with("SpotOptions.MinTargetCapacity", least.to_string());
+        let body = stage.call(&asked).unwrap();
+        assert_eq!(held(&stage), of(&expected.clone().unwrap_or_default()), "{one_type} {one_zone} {target} {least}");
+        let codes = leaves(&body, "errorCode");
+        let whole = held(&stage).values().sum::<usize>() == target as usize;
+        assert!(whole || !codes.is_empty(), "what is missing has a reason");
+        assert_eq!(expected.is_none(), codes.contains(&"UnfulfillableCapacity"), "{codes:?}");
+    }
+}
+
+#[test]
+fn a_run_takes_what_there_is_down_to_its_minimum() {
+    let options =
+        || RegionOptions { stock: vec![stock("g5.xlarge", A, CapacityType::OnDemand, 3)], ..RegionOptions::default() };
+    for (least, most, expected) in [(1, 2, Ok(2)), (1, 5, Ok(3)), (3, 5, Ok(3)), (4, 5, Err(500))] {
+        let mut stage = Stage::new(options());
+        let made = stage.call(&run("g5.xlarge", A, least, most)).map(|body| leaves(&body, "instanceId").len());
+        assert_eq!(made.map_err(|(status, _)| status), expected, "{least} {most}");
+    }
+    // A zone that is not named is one that has room.
+    let mut stage = Stage::new(options());
+    let anywhere = Params::new("RunInstances").with("InstanceType", "g5.xlarge").with("ImageId", "ami-1");
+    stage.launch(&anywhere.with("MinCount", "4").with("MaxCount", "4"));
+    assert_eq!(held(&stage), of(&[("g5.xlarge", B, 4)]));
+}
+
+#[test]
+fn what_ends_can_be_had_again_and_what_arrives_too() {
+    let origin = RegionOptions::default().origin;
+    let mut stage = Stage::new(RegionOptions {
+        stock: vec![stock("g5.xlarge", A, CapacityType::Spot, 1)],
+        arrivals: vec![Arrival {
+            at: origin + Span::mins(10),
+            instance_type: "g5.xlarge".to_owned(),
+            zone: A.to_owned(),
+            capacity: CapacityType::Spot,
+            count: 2,
+        }],
+        ..RegionOptions::default()
+    });
+    let one = spot(run("g5.xlarge", A, 1, 1));
+    let id = stage.launch(&one)[0].clone();
+    assert_eq!(stage.code(&one), "InsufficientInstanceCapacity");
+    assert!(stage.region.end_by_hand(stage.now, &id));
+    assert_eq!(stage.code(&one), "InsufficientInstanceCapacity", "not before it is gone");
+    stage.pass(Span::secs(15));
+    stage.launch(&one);
+    assert_eq!(stage.code(&one), "InsufficientInstanceCapacity");
+    stage.pass(Span::mins(10));
+    assert_eq!(stage.launch(&spot(run("g5.xlarge", A, 1, 9))).len(), 2);
+}
+
+#[test]
+fn quotas_and_addresses_bound_and_say_so() {
+    let mut stage = Stage::new(RegionOptions {
+        quotas: Quotas { on_demand: Some(10), spot: Some(8) },
+        subnets: vec![Subnet { id: "subnet-00000000000000001".to_owned(), zone: A.to_owned(), free: 1 }],
+        ..RegionOptions::default()
+    });
+    // 4 vCPUs each.
+    assert_eq!(stage.launch(&run("g5.xlarge", A, 1, 9)).len(), 2);
+    assert_eq!(stage.code(&run("g5.xlarge", A, 1, 1)), "VcpuLimitExceeded");
+    let body = stage.call(&fleet(5, &[("g5.xlarge", A), ("g4dn.xlarge", B)])).unwrap();
+    assert_eq!(super::fleet_ids(&body).len(), 2);
+    assert!(leaves(&body, "errorCode").iter().all(|code| *code == "MaxSpotInstanceCountExceeded"), "{body}");
+    let mut stage = Stage::new(stage.region.options().clone());
+    let in_subnet = spot(run("g5.xlarge", A, 2, 2)).with("SubnetId", "subnet-00000000000000001");
+    assert_eq!(stage.code(&in_subnet), "InsufficientFreeAddressesInSubnet");
+    assert_eq!(stage.launch(&in_subnet.clone().with("MinCount", "1")).len(), 1);
+    assert_eq!(stage.code(&in_subnet.with("MinCount", "1")), "InsufficientFreeAddressesInSubnet");
+}
+
+#[test]
+fn two_overrides_of_one_pool_share_its_stock() {
+    let mut stage = Stage::new(RegionOptions {
+        stock: vec![stock("g5.xlarge", A, CapacityType::Spot, 3)],
+        ..RegionOptions::default()
+    });
+    assert_eq!(stage.launch(&fleet(6, &[("g5.xlarge", A), ("g5.xlarge", A)])).len(), 3);
+}
+
+#[test]
+fn a_price_cap_keeps_a_pool_out_of_a_fleet() {
+    let mut stage = Stage::calm();
+    let asked = fleet(2, &[("g5.xlarge", A), ("g6.xlarge", B)])
+        .with("LaunchTemplateConfigs.1.Overrides.1.MaxPrice", "0.36")
+        .with("LaunchTemplateConfigs.1.Overrides.2.MaxPrice", "0.29");
+    let body = stage.call(&asked).unwrap();
+    assert_eq!(leaves(&body, "errorCode"), ["SpotMaxPriceTooLow", "SpotMaxPriceTooLow"]);
+    assert_eq!(leaves(&body, "maxPrice"), ["0.360000", "0.290000"]);
+    let enough = asked.with("LaunchTemplateConfigs.1.Overrides.2.MaxPrice", "0.297776");
+    assert_eq!(stage.launch(&enough).len(), 2);
+    assert_eq!(held(&stage), of(&[("g6.xlarge", B, 2)]));
+}
+
+#[test]
+fn one_fleet_buys_both_kinds() {
+    let mut stage = Stage::calm();
+    let asked = fleet(5, &[("g5.xlarge", A)]).with("TargetCapacitySpecification.OnDemandTargetCapacity", "2");
+    let body = stage.call(&asked).unwrap();
+    assert_eq!(leaves(&body, "lifecycle"), ["on-demand", "spot"]);
+    let spot = stage.region.instances().filter(|i| i.capacity == CapacityType::Spot).count();
+    assert_eq!((spot, stage.living()), (3, 5));
+    assert!(stage.region.instances().all(|i| i.tags.contains_key("aws:ec2:fleet-id")));
+    assert_eq!(stage.now, Millis(1_767_225_600_000));
+}
