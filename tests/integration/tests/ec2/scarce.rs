@@ -86,7 +86,7 @@ fn six_hundred_nodes_in_a_market_of_thirty_are_asked_for_quietly() {
     println!("from the first half hour on: {:.2} CreateFleet a minute", steady as f64 / (60.0 * HOURS as f64 - 30.0));
     // Six offerings: a burst of windows at first, then a probe of each in ten minutes.
     assert!(most("CreateFleet") <= 60, "{}", most("CreateFleet"));
-    assert!(steady <= (60 * HOURS - 30) * 2, "{steady} launches");
+    assert!(steady <= (60 * HOURS as usize - 30) * 2, "{steady} launches");
     assert!(most("DescribeInstances") <= 20, "{}", most("DescribeInstances"));
     println!("engine's snapshot and desk in bytes, by the hour: {sizes:?}");
     let (first, last) = (sizes[0], sizes[sizes.len() - 1]);

@@ -4,7 +4,7 @@ use crate::stand::{Faults, Stand};
 use forebay_engine::event::Event;
 use forebay_engine::job::{Checkpointing, Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::{Network, Policy};
-use forebay_engine::units::{Mib, MilliCpu, Millis, Rate, Span};
+use forebay_engine::units::{Mib, MilliCpu, Rate, Span};
 use forebay_integration::dice::Dice;
 use forebay_loopback_ec2::{Arrival, Quotas, RegionOptions, Subnet};
 use forebay_sim::market::Market;
