@@ -3,3 +3,4 @@
 //! Never: decides what to buy. That is the engine's.
 
 pub mod notice;
+pub mod queue;
