@@ -131,7 +131,7 @@ const NEEDS: [Need; 10] = [
     },
     Need {
         name: "Python 3.13",
-        why: "LocalStack runs on it",
+        why: "LocalStack and cfn-lint run on it",
         scope: Scope::Parts,
         probe: Probe::Tool("python3.13, on the path or in pyenv", || tools::python().is_ok()),
         // Where Debian's own is another version, this changes nothing and the words below say what does.

@@ -26,6 +26,9 @@ pub(super) struct Submitter(pub Arc<Who>);
 /// May do everything.
 pub(super) struct Operator;
 
+/// May say what the cloud does to a node.
+pub(super) struct NodeAgent;
+
 /// May read, and is maybe a browser: that one asks its user for a name and a password, and the password is the token.
 pub(super) struct Browser(pub Arc<Who>);
 
@@ -57,6 +60,14 @@ impl FromRequestParts<Api> for Operator {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Operator, ApiError> {
         identify(api, &parts.headers, By::Bearer, Role::Operate).map(|_| Operator)
+    }
+}
+
+impl FromRequestParts<Api> for NodeAgent {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<NodeAgent, ApiError> {
+        identify(api, &parts.headers, By::Bearer, Role::Agent).map(|_| NodeAgent)
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! Never: keeps state of its own beyond who waits for which job, answers before a write is durable, or buffers without bound.
 
+mod agent;
 mod auth;
 mod body;
 pub mod client;
@@ -119,6 +120,8 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/state", get(reads::state))
         .route("/v1/summary", get(reads::summary))
         .route("/v1/status", get(status::stream))
+        .route("/v1/agent/hello", post(agent::hello))
+        .route("/v1/agent/notices", post(agent::notice))
         .route("/healthz", get(reads::healthz))
         .route("/readyz", get(reads::readyz))
         .fallback(nowhere)

@@ -101,6 +101,14 @@ Examples:
 Examples:
   forebay journal verify forebay-data/2026-11-02     # reads all of it, changes nothing")]
     Journal(JournalArgs),
+    /// On a node: tell the controller what the cloud says about it, such as that a spot instance is taken back.
+    #[command(after_help = "\
+Example:
+  forebay agent --controller http://forebay:8080 --token-file /etc/forebay/agent.token
+
+It asks the instance's metadata (IMDSv2) every 2 s, and runs until it is ended. It needs no GPU, and no rights in the
+cloud. The token has the role `agent` in forebay.yaml.")]
+    Agent(AgentArgs),
     /// Send events to a running Forebay: one JSON object, an array of them, or one a line.
     #[command(after_help = "\
 Examples:
@@ -334,6 +342,20 @@ pub struct ServerArgs {
     /// JSON on stdout.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+}
+
+/// `forebay agent`.
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// The controller.
+    #[arg(long, env = "FOREBAY_SERVER", value_name = "URL")]
+    pub controller: String,
+    /// The instance's metadata.
+    #[arg(long, default_value = "http://169.254.169.254", value_name = "URL")]
+    pub metadata: String,
+    /// File with the token for the controller. Default: the variable FOREBAY_TOKEN, else none.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// A command about one job.

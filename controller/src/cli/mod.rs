@@ -2,6 +2,7 @@
 //!
 //! Never: a figure of its own. Commands call the driver, the simulator, the policy compiler or a server, and show what they say.
 
+mod agent;
 pub mod args;
 mod check;
 mod check_config;
@@ -64,6 +65,7 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Doctor(args) => doctor::run(&args, out),
         Command::Schema(args) => schema::run(args.of),
         Command::Journal(args) => journal::run(&args.what),
+        Command::Agent(args) => agent::run(&args),
         Command::Jobs(args) => clients::jobs(&args, out),
         Command::Nodes(args) => clients::nodes(&args, out),
         Command::Queues(args) => clients::queues(&args, out),

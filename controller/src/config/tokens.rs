@@ -55,6 +55,8 @@ pub enum Role {
     Read,
     /// Everything, in every tenant.
     Operate,
+    /// Say that a node is there, and that the cloud takes it back: for the agents on the nodes, and nothing else.
+    Agent,
 }
 
 impl Role {
@@ -65,6 +67,7 @@ impl Role {
             Role::Submit => "submit",
             Role::Read => "read",
             Role::Operate => "operate",
+            Role::Agent => "agent",
         }
     }
 }
@@ -136,7 +139,7 @@ impl Tokens {
                 }
             }
             if token.roles.is_empty() {
-                return Err(unfit("it has no role: give it at least one of submit, read, operate"));
+                return Err(unfit("it has no role: give it at least one of submit, read, operate, agent"));
             }
             if !names.insert(&token.name) {
                 return Err(unfit("there are two of this name: give each its own"));
@@ -219,11 +222,15 @@ mod tests {
         let written = [
             token(folder.path(), "a", "aaaaaaaaaaaaaaaa\n", &[Role::Submit]),
             token(folder.path(), "b", "bbbbbbbbbbbbbbbb", &[Role::Operate]),
+            token(folder.path(), "c", "cccccccccccccccc", &[Role::Agent]),
         ];
         let tokens = Tokens::read(&written, &mut Vec::new()).unwrap();
         let a = tokens.find("aaaaaaaaaaaaaaaa").unwrap();
         assert_eq!((a.caller.principal.as_str(), a.may(Role::Submit), a.may(Role::Read)), ("a", true, false));
         assert!(tokens.find("bbbbbbbbbbbbbbbb").is_some_and(|b| b.may(Role::Read) && b.operates()));
+        let agent = tokens.find("cccccccccccccccc").unwrap();
+        let may = [Role::Agent, Role::Submit, Role::Read, Role::Operate].map(|role| agent.may(role));
+        assert_eq!((may, a.may(Role::Agent)), ([true, false, false, false], false));
         for other in ["", "aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaa\n", "AAAAAAAAAAAAAAAA"] {
             assert!(tokens.find(other).is_none(), "{other:?}");
         }

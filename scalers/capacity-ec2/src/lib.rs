@@ -3,6 +3,7 @@
 //! ```text
 //! effect -> Request (frozen, journaled) -> Desk -> Call -> wire -> EC2
 //! engine events <- look::events, outcomes <- Desk <- Answer <-+
+//! engine events <- notice::events <- queue of EventBridge's messages
 //! ```
 //!
 //! Never: decides what to buy. That is the engine's.
@@ -10,7 +11,9 @@
 pub mod call;
 pub mod desk;
 pub mod look;
+pub mod notice;
 pub mod pace;
+pub mod queue;
 pub mod request;
 pub mod settings;
 pub mod trouble;

@@ -6,7 +6,7 @@ use forebay_integration::{Server, root, run};
 use serde_json::json;
 
 /// Every path of the API, and what it takes.
-const PATHS: [(&str, &str); 15] = [
+const PATHS: [(&str, &str); 17] = [
     ("GET", "/"),
     ("POST", "/v1/events"),
     ("GET", "/v1/jobs"),
@@ -20,6 +20,8 @@ const PATHS: [(&str, &str); 15] = [
     ("GET", "/v1/state"),
     ("GET", "/v1/summary"),
     ("GET", "/v1/status"),
+    ("POST", "/v1/agent/hello"),
+    ("POST", "/v1/agent/notices"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
 ];
@@ -48,14 +50,20 @@ fn every_path_asks_for_a_token_and_its_role() {
         }
         let needs = match (method, path.as_str()) {
             (_, "/healthz" | "/readyz") => continue,
+            (_, "/v1/agent/hello" | "/v1/agent/notices") => "agent",
             ("POST", _) => "submit",
             (_, "/v1/state" | "/v1/sources") => "operate",
             _ => "read",
         };
-        for (name, roles) in [("pusher", "submit"), ("watcher", "read"), ("ops", needs)] {
-            let body = (path.starts_with("/v1/events")).then(|| submission("y", "open", 36_000));
+        for (name, roles) in [("pusher", "submit"), ("watcher", "read"), ("node", "agent"), ("ops", needs)] {
+            let body = match needs {
+                "agent" => Some(json!({ "instance": "i-0", "kind": "interruption" })),
+                _ => (path.starts_with("/v1/events")).then(|| submission("y", "open", 36_000)),
+            };
             let (status, text) = ask(&server, name, method, &path, body.as_ref());
-            if roles == needs {
+            if roles == needs && needs == "agent" {
+                assert!(status == 404 && text.contains("UnknownInstance"), "{name}: {method} {path}: {status} {text}");
+            } else if roles == needs {
                 assert!((200..300).contains(&status), "{name}: {method} {path}: {status} {text}");
             } else {
                 assert_eq!(status, 403, "{name}: {method} {path}: {text}");

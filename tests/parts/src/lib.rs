@@ -1,5 +1,5 @@
 //! The real servers that tests run against: Apache Kafka and LocalStack. Installed once into a cache, started on free
-//! loopback ports, restarted where they were, and ended with whoever started them.
+//! loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint, which is a command.
 //!
 //! ```text
 //! pins (pom.xml, requirements.txt) -> install -> cache folder -> start -> a port on 127.0.0.1 -> stop | kill | restart
@@ -21,6 +21,7 @@
 //! Never: a server that outlives its starter, a container engine, an address beyond loopback, a
 //! stand-in that passes for the real thing.
 
+mod cfn_lint;
 mod error;
 mod install;
 mod kafka;
@@ -29,8 +30,10 @@ mod localstack;
 mod ports;
 mod random;
 pub mod tools;
+mod venv;
 mod wait;
 
+pub use cfn_lint::CfnLint;
 pub use error::PartError;
 pub use install::cache;
 pub use kafka::{Edge, Kafka, KafkaOptions};

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::install::{self, Recipe, install, run};
+use crate::PartError;
+use crate::install::{self, Recipe, run};
 use crate::leash::{Leashed, leashed, leashed_in};
 use crate::ports::{self, STARTS};
+use crate::venv::environment;
 use crate::wait::{tail, until};
-use crate::{PartError, cache, tools};
 
 const PART: &str = "LocalStack";
 
@@ -56,7 +57,6 @@ impl LocalStack {
     /// # Errors
     /// When there is no Python that it runs on, or its packages cannot be fetched.
     pub fn install() -> Result<PathBuf, PartError> {
-        let base = tools::python()?;
         let recipe = Recipe {
             what: "LocalStack 4.14.0",
             from: "pip, 120 packages, 500 MB on disk",
@@ -64,20 +64,7 @@ impl LocalStack {
             pins: REQUIREMENTS,
             proof: "bin/python",
         };
-        let folder = install(&cache()?, &recipe, |new| {
-            let log = new.join("install.log");
-            let mut make = leashed(&base);
-            install::step("python -m venv", make.args(["-m", "venv", "."]).current_dir(new), &log)?;
-            fs::write(new.join("requirements.txt"), REQUIREMENTS).map_err(PartError::file(new))?;
-            let mut fetch = leashed(new.join("bin/python"));
-            // All of them are pinned; what is not listed is not wanted.
-            fetch.args(["-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "--no-cache-dir"]);
-            let tmp = new.join("tmp");
-            fs::create_dir(&tmp).map_err(PartError::file(&tmp))?;
-            fetch.args(["-r", "requirements.txt"]).current_dir(new).env("TMPDIR", &tmp);
-            install::step("pip install", &mut fetch, &log)?;
-            fs::remove_dir_all(&tmp).map_err(PartError::file(&tmp))
-        })?;
+        let folder = environment(&recipe)?;
         Ok(folder.join("bin/python"))
     }
 

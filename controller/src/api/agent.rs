@@ -1,0 +1,142 @@
+//! `POST /v1/agent/hello` and `/v1/agent/notices`: what the agents on the nodes say, as engine events.
+//!
+//! ```text
+//! hello        -> NodeReady                      a node that is ready already stays so (`new` is false)
+//! interruption -> ReclaimNotice, at its time     the second warning of a node says nothing new
+//! rebalance    -> nothing: it is only a risk, and most are followed by no interruption
+//! ```
+//!
+//! Never: answers 202 before the event is durable; adds a node that no purchase brought; takes a time that is far away.
+
+use super::Api;
+use super::auth::NodeAgent;
+use super::body::gather;
+use super::error::ApiError;
+use super::events::durable;
+use crate::driver::Outcome;
+use crate::show::figures::short;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use forebay_engine::event::Event;
+use forebay_engine::units::{Millis, Span};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The largest body: an agent's have 120 bytes.
+const MOST_BYTES: usize = 4096;
+/// The longest id of an instance.
+const MOST_INSTANCE: usize = 64;
+/// A warning is for something that is near: spot's is two minutes, a Capacity Block's is forty.
+const FARTHEST: Span = Span::mins(60);
+/// For an interruption that does not say when: the most that a spot instance has.
+const USUAL: Span = Span::mins(2);
+
+/// A node's agent has started.
+#[derive(Deserialize)]
+pub(super) struct Hello {
+    instance: String,
+}
+
+/// What the cloud has told a node.
+#[derive(Deserialize)]
+pub(super) struct Notice {
+    instance: String,
+    kind: Kind,
+    at: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Interruption,
+    Rebalance,
+}
+
+/// What became of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Heard {
+    /// Whether it said anything new.
+    pub new: bool,
+}
+
+type Answer = Result<(StatusCode, Json<Heard>), ApiError>;
+
+pub(super) async fn hello(State(api): State<Api>, _: NodeAgent, headers: HeaderMap, body: Body) -> Answer {
+    let hello: Hello = read(&api, &headers, body).await?;
+    known(&api, &hello.instance).await?;
+    take(&api, Event::NodeReady { instance: hello.instance }).await
+}
+
+pub(super) async fn notice(State(api): State<Api>, _: NodeAgent, headers: HeaderMap, body: Body) -> Answer {
+    let notice: Notice = read(&api, &headers, body).await?;
+    let now = known(&api, &notice.instance).await?;
+    let at = when(notice.at.as_deref(), now)?;
+    match notice.kind {
+        Kind::Interruption => take(&api, Event::ReclaimNotice { instance: notice.instance, at }).await,
+        Kind::Rebalance => Ok((StatusCode::ACCEPTED, Json(Heard { new: false }))),
+    }
+}
+
+/// When the cloud acts.
+fn when(at: Option<&str>, now: Millis) -> Result<Millis, ApiError> {
+    let Some(text) = at else {
+        return Ok(now + USUAL);
+    };
+    let Ok(at) = text.parse::<jiff::Timestamp>() else {
+        let message = format!("`at` is no time: `{}`", short(text, 40));
+        return Err(ApiError::bad("BadValue", message, "write it as 2026-11-21T20:30:00Z, or leave it out"));
+    };
+    let at = Millis(u64::try_from(at.as_millisecond()).unwrap_or_default());
+    if at > now + FARTHEST {
+        let message = format!("`at` is more than an hour ahead: `{}`", short(text, 40));
+        return Err(ApiError::bad("BadValue", message, "set the clocks of the node and of the controller by NTP"));
+    }
+    Ok(at)
+}
+
+/// A body of JSON within its bounds.
+async fn read<T: DeserializeOwned>(api: &Api, headers: &HeaderMap, body: Body) -> Result<T, ApiError> {
+    if let Some(why) = &api.handle.watch().borrow().paused {
+        return Err(ApiError::disk_full(why));
+    }
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
+        return Err(ApiError::new(415, "ContentType", "reports of agents are JSON", "send application/json"));
+    }
+    let said = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
+    let _room = api.room.body(said)?;
+    let body = gather(body).await?;
+    if body.len() > MOST_BYTES {
+        let message = format!("a report has at most {MOST_BYTES} bytes");
+        return Err(ApiError::new(413, "TooLarge", message, "use the agent of this version: `forebay agent`"));
+    }
+    serde_json::from_slice(&body).map_err(|error| {
+        let message = format!("no report of an agent: {}", short(&error.to_string(), 200));
+        ApiError::bad("Malformed", message, "use the agent of this version: `forebay agent`")
+    })
+}
+
+/// The engine's time, where an instance is known.
+async fn known(api: &Api, instance: &str) -> Result<Millis, ApiError> {
+    let fits = instance.len() <= MOST_INSTANCE;
+    let asked = instance.to_owned();
+    let found = api.handle.query_async(move |engine, _| {
+        let state = engine.state();
+        (fits && state.node_of(&asked).is_some()).then_some(state.now())
+    });
+    found.await?.ok_or_else(|| {
+        let message = format!("no node of this cluster is the instance `{}`", short(instance, MOST_INSTANCE));
+        let remedy = "a node that was bought a moment ago is known as soon as its purchase is settled: send it again; an instance that \
+                      this controller did not buy needs no agent";
+        ApiError::not_found("UnknownInstance", message, remedy)
+    })
+}
+
+/// Takes an event, and answers when it is durable.
+async fn take(api: &Api, event: Event) -> Answer {
+    let taken = durable(api, vec![(event, None)]).await?;
+    let new = taken.outcomes.first() == Some(&Outcome::Taken);
+    Ok((StatusCode::ACCEPTED, Json(Heard { new })))
+}

@@ -1,0 +1,64 @@
+//! cfn-lint: reads a CloudFormation template as CloudFormation does, with the schemas of every resource.
+//!
+//! Never: a call to AWS; the schemas come with it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::PartError;
+use crate::install::Recipe;
+use crate::venv::environment;
+
+const REQUIREMENTS: &str = include_str!("../../../deploy/aws/requirements.txt");
+
+/// Decodes a template, short forms such as `!Sub` written out, to JSON.
+const TO_JSON: &str =
+    "import json, sys; from cfnlint.decode import cfn_yaml; print(json.dumps(cfn_yaml.load(sys.argv[1])))";
+
+/// A cfn-lint that is installed.
+#[derive(Clone, Debug)]
+pub struct CfnLint {
+    folder: PathBuf,
+}
+
+impl CfnLint {
+    /// Installs it into an environment of its own in the cache where it is not there yet, and says so.
+    ///
+    /// # Errors
+    /// When there is no Python that it runs on, or its packages cannot be fetched.
+    pub fn install() -> Result<Self, PartError> {
+        let recipe = Recipe {
+            what: "cfn-lint 1.58.0",
+            from: "pip, 9 packages, 150 MB on disk",
+            name: "cfn-lint-1.58.0".to_owned(),
+            pins: REQUIREMENTS,
+            proof: "bin/cfn-lint",
+        };
+        Ok(Self { folder: environment(&recipe)? })
+    }
+
+    /// What it says about a template, down to its hints. Its exit code is 0 when it says nothing.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn lint(&self, template: &Path) -> Result<Output, PartError> {
+        // Its script's own first line has the folder's name of the time when it was installed.
+        let script = self.folder.join("bin/cfn-lint");
+        self.python(&[script.as_os_str(), "--include-checks".as_ref(), "I".as_ref(), "--template".as_ref()], template)
+    }
+
+    /// A template as JSON, with its short forms written out.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn to_json(&self, template: &Path) -> Result<Output, PartError> {
+        self.python(&["-c".as_ref(), TO_JSON.as_ref()], template)
+    }
+
+    fn python(&self, args: &[&OsStr], template: &Path) -> Result<Output, PartError> {
+        let mut command = Command::new(self.folder.join("bin/python"));
+        let output = command.args(args).arg(template).stdin(Stdio::null()).output();
+        output.map_err(|source| PartError::Process { what: "cfn-lint".to_owned(), source })
+    }
+}
