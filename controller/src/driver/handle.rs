@@ -171,6 +171,13 @@ impl Handle {
         self.send(events.into_iter())?.await.map_err(|_| Stopped)?
     }
 
+    /// Takes what came from outside by another way than a source's: events, and what was sent instead of one with its bytes.
+    pub async fn submit_items(&self, items: Vec<Item>) -> Result<Accepted, Busy> {
+        let (answer, answered) = oneshot::channel();
+        self.mailbox.submit(items, Answer::Client(answer))?;
+        answered.await.map_err(|_| Stopped)?
+    }
+
     /// Takes what a source handed in. Its slot is held, and its answer told, when it is durable.
     pub fn post(&self, post: Post) -> Result<(), Stopped> {
         self.mailbox.post(post)

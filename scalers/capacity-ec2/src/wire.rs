@@ -6,6 +6,7 @@ use crate::call::{Answer, Call, InstanceState, Seen};
 use crate::request::{Request, TAG_CLUSTER, Via};
 use crate::trouble::{Class, Refusal};
 pub use aws_sdk_ec2::Client;
+pub use aws_sdk_sqs::Client as SqsClient;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_ec2::types::{
     CapacityReservationSpecification, CapacityReservationTarget, DefaultTargetCapacityType, Filter,
@@ -29,15 +30,26 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Instances of one page: the most that EC2 gives.
 const PAGE: i32 = 1000;
 
-/// The way to EC2.
+/// The ways to EC2, and to the queues with its messages.
+#[derive(Clone, Debug)]
+pub struct Ways {
+    /// EC2.
+    pub ec2: Client,
+    /// SQS.
+    pub sqs: SqsClient,
+}
+
+/// Finds them.
 ///
 /// # Errors
 /// Nobody says which region.
-pub async fn connect(place: &Place) -> Result<Client, NoRegion> {
+pub async fn connect(place: &Place) -> Result<Ways, NoRegion> {
     let way = forebay_aws::find(place).await?;
-    let mut config = aws_sdk_ec2::config::Builder::from(&way.shared);
-    config.set_endpoint_url(way.endpoint.clone());
-    Ok(Client::from_conf(config.build()))
+    let mut ec2 = aws_sdk_ec2::config::Builder::from(&way.shared);
+    ec2.set_endpoint_url(way.endpoint.clone());
+    let mut sqs = aws_sdk_sqs::config::Builder::from(&way.shared);
+    sqs.set_endpoint_url(way.endpoint.clone());
+    Ok(Ways { ec2: Client::from_conf(ec2.build()), sqs: SqsClient::from_conf(sqs.build()) })
 }
 
 /// Makes a call.

@@ -2,6 +2,7 @@
 //!
 //! Never: a key outside the adapter's settings.
 
+mod notices;
 mod task;
 
 use super::{Cloud, CloudError};
@@ -39,7 +40,7 @@ struct Ec2Hands {
 /// Opens the way: everything that can be wrong with the settings is found here.
 pub(super) fn open(config: &Ec2Config) -> Result<(Cloud, Box<dyn Hands>), CloudError> {
     let settings = Arc::new(settings(config)?);
-    let place = place(config)?;
+    let place = (place(config)?, config.interruptions.clone());
     let health = Health::default();
     let name = format!("ec2:{}", config.name);
     let (orders, ordered) = unbounded_channel();

@@ -7,10 +7,11 @@
 //!
 //! Never: drops an event. What the driver has no room for waits, and with it whatever the next look would say.
 
+use super::notices::Notices;
 use super::{Ordered, held};
 use crate::driver::{Busy, Handle};
 use forebay_aws::Place;
-use forebay_capacity_ec2::wire::Client;
+use forebay_capacity_ec2::wire::{Client, Ways};
 use forebay_capacity_ec2::{Answer, Call, Desk, Look, Report, look, wire};
 use forebay_engine::event::Event;
 use forebay_engine::units::Millis;
@@ -28,7 +29,7 @@ const NO_WAY: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Works until the driver ends.
-pub(super) fn run(place: Place, ordered: UnboundedReceiver<Ordered>, handle: Handle, health: Health) {
+pub(super) fn run(place: (Place, Vec<String>), ordered: UnboundedReceiver<Ordered>, handle: Handle, health: Health) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
@@ -40,16 +41,24 @@ pub(super) fn run(place: Place, ordered: UnboundedReceiver<Ordered>, handle: Han
     health.is(Condition::Stopped);
 }
 
-async fn work(place: Place, mut ordered: UnboundedReceiver<Ordered>, handle: Handle, health: &Health) {
+async fn work(
+    (place, queues): (Place, Vec<String>),
+    mut ordered: UnboundedReceiver<Ordered>,
+    handle: Handle,
+    health: &Health,
+) {
     let Some(Ordered::Begin { settings, claims, now }) = ordered.recv().await else { return };
-    let Some(client) = client(&place, &handle, health).await else { return };
+    let Some(ways) = ways(&place, &handle, health).await else { return };
+    let notices = Notices::start(&ways.sqs, &queues, health);
     let clock = Clock { base: now.max(wall()), since: Instant::now() };
     // Jitter alone comes from it: controllers that start together must not come back together.
     let seed = seed_of(&settings.journal);
     let desk = Desk::new((*settings).clone(), claims, seed);
     let task = Task {
         desk,
-        client,
+        client: ways.ec2,
+        notices,
+        reservations: BTreeMap::new(),
         clock,
         handle,
         health,
@@ -68,11 +77,11 @@ fn seed_of(journal: &str) -> u64 {
 }
 
 /// The way to EC2, as soon as there is one.
-async fn client(place: &Place, handle: &Handle, health: &Health) -> Option<Client> {
+async fn ways(place: &Place, handle: &Handle, health: &Health) -> Option<Ways> {
     let mut stopped = handle.watch();
     loop {
         match wire::connect(place).await {
-            Ok(client) => return Some(client),
+            Ok(ways) => return Some(ways),
             Err(e) => {
                 if health.is(Condition::Failing { why: format!("ec2: {e}") }) {
                     tracing::error!("ec2: {e}; nothing is bought");
@@ -115,6 +124,9 @@ struct Task<'a> {
     outbox: Vec<Event>,
     /// What does not work, and why.
     troubles: BTreeMap<&'static str, String>,
+    notices: Notices,
+    /// Which instances ran in a reservation at the last look.
+    reservations: BTreeMap<String, BTreeSet<String>>,
     /// Instances that were told of as nobody can place them.
     strangers: BTreeSet<String>,
 }
@@ -145,6 +157,11 @@ impl Task<'_> {
                             self.calls.abort_all();
                             self.desk.lost_all(self.clock.now());
                         }
+                    }
+                }
+                batch = self.notices.next() => {
+                    if !self.notices.take(batch, &self.handle, &self.reservations, self.clock.now()).await {
+                        return;
                     }
                 }
                 () = tokio::time::sleep(wait) => {}
@@ -193,6 +210,12 @@ impl Task<'_> {
 
     /// The state and what there is, compared on the driver's thread.
     async fn compare(&mut self, look: Look) -> bool {
+        self.reservations = BTreeMap::new();
+        for seen in look.instances.iter().filter(|s| s.exists()) {
+            if let Some(reservation) = &seen.reservation {
+                self.reservations.entry(reservation.clone()).or_default().insert(seen.instance.clone());
+            }
+        }
         let settings = self.desk.settings().clone();
         let compared = self.handle.query_async(move |engine, _| {
             let state = engine.state();
@@ -255,10 +278,11 @@ impl Task<'_> {
     }
 
     fn tell(&self) {
-        let condition = match self.troubles.iter().next() {
-            Some((what, why)) => Condition::Failing { why: format!("cannot {what}: {why}") },
-            None if self.desk.has_looked() => Condition::Working,
-            None => Condition::Starting,
+        let condition = match (self.troubles.iter().next(), self.notices.failing()) {
+            (Some((what, why)), _) => Condition::Failing { why: format!("cannot {what}: {why}") },
+            (None, Some(why)) => Condition::Failing { why },
+            _ if self.desk.has_looked() => Condition::Working,
+            _ => Condition::Starting,
         };
         self.health.is(condition);
     }
