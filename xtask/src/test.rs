@@ -124,7 +124,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
 }
 
 /// What runs against real servers without the binary. Their tests wait for a broker more than they work.
-const ADAPTERS: [&str; 3] = ["forebay-parts", "forebay-source-kafka", "forebay-source-sqs"];
+const ADAPTERS: [&str; 4] = ["forebay-node-agent", "forebay-parts", "forebay-source-kafka", "forebay-source-sqs"];
 
 /// Tests of an adapter at a time; by themselves they run as many as there are cores.
 const WAITING: &str = "8";

@@ -280,7 +280,7 @@ fn the_example_configuration_is_good_and_its_secrets_are_warnings() {
     let folder = folder();
     let said = run(folder.path(), &["check", &example]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(said.out.matches("warning: ").count(), 3, "three secrets are not there: {}", said.out);
+    assert_eq!(said.out.matches("warning: ").count(), 4, "four secrets are not there: {}", said.out);
     assert!(
         said.out.contains("2 topics") && said.out.contains("secret of token `airflow`: cannot be read from"),
         "{}",

@@ -128,7 +128,8 @@ impl Reader {
         self.seen.iter().map(|(queue, seen)| (queue.clone(), seen.borrow().clone())).collect()
     }
 
-    /// Ends the reading, and waits up to 5 s for receipts that are on their way and the deletions after them. What has none comes again.
+    /// Ends the reading, and waits up to 5 s for receipts that are on their way and the deletions after them. What has none comes again,
+    /// and so does what SQS hands to the poll that is dropped here.
     pub async fn stop(mut self) {
         self.ending.send_replace(true);
         let all = async { while self.tasks.join_next().await.is_some() {} };
