@@ -67,9 +67,9 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
 /// Builds and runs the loopback EC2; it says itself how it is used, and a Ctrl-C reaches it as well.
 fn ec2(workspace: &Workspace, port: Option<u16>) -> Result<(), Failure> {
     let mut build = cargo(workspace.root());
-    run_command(build.args(["build", "--release", "-p", "forebay-loopback-ec2"]))?;
+    run_command(build.args(["build", "--package", "forebay-loopback-ec2"]))?;
     let name = format!("forebay-loopback-ec2{}", std::env::consts::EXE_SUFFIX);
-    let mut server = Command::new(workspace.target().join("release").join(name));
+    let mut server = Command::new(workspace.target().join("debug").join(name));
     if let Some(port) = port {
         server.args(["--port", &port.to_string()]);
     }

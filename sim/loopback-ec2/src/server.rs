@@ -18,7 +18,7 @@ use forebay_engine::units::{Millis, Span};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 
@@ -251,9 +251,8 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     // Answers are small, and waiting to fill a packet would cost more than all the rest.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| respond(request, Arc::clone(&shared)));
-    let served = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), service);
+    // Without a timer no connection is closed for being idle: a client's pool never finds one gone.
+    let served = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     // An error is a client that left, or an answer that was to be lost.
     let _ = served.await;
 }

@@ -105,9 +105,9 @@ impl Region {
             "detail": detail,
         });
         if self.outbox.len() == MOST_MESSAGES {
-            self.outbox.remove(0);
+            self.outbox.pop_front();
         }
-        self.outbox.push(Message { at: self.now, id, body: body.to_string() });
+        self.outbox.push_back(Message { at: self.now, id, body: body.to_string() });
     }
 }
 

@@ -16,7 +16,7 @@ mod metadata;
 mod reclaim;
 mod stock;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::units::{Millis, Span};
@@ -101,7 +101,7 @@ pub struct Region {
     /// Pairs of the market whose next change is on the agenda.
     watched: BTreeSet<usize>,
     log: CallLog,
-    outbox: Vec<Message>,
+    outbox: VecDeque<Message>,
     /// Every call has a number; what is drawn for a call is drawn for its number.
     calls: u64,
     ids: u64,
@@ -140,7 +140,7 @@ impl Region {
             token_order: BTreeMap::new(),
             watched: BTreeSet::new(),
             log: CallLog::new(options.origin),
-            outbox: Vec::new(),
+            outbox: VecDeque::new(),
             calls: 0,
             ids: 0,
             options,
@@ -175,7 +175,7 @@ impl Region {
     /// Lets everything happen that is due up to `now`, and hands out the messages that it and the calls since made, in order.
     pub fn advance(&mut self, now: Millis) -> Vec<Message> {
         self.settle(now);
-        std::mem::take(&mut self.outbox)
+        std::mem::take(&mut self.outbox).into()
     }
 
     /// The latest time that it has heard of.
