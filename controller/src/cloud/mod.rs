@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::driver::{Handle, Hands};
 use crate::policy::Catalogue;
 use forebay_engine::policy::Policy;
-use forebay_source::Health;
+use forebay_source::{Finding, Health};
 use std::thread::JoinHandle;
 
 /// Why the cloud cannot be had as it is configured.
@@ -82,6 +82,21 @@ pub fn check_limits(policy: &Policy) -> Result<(), CloudError> {
     let limits = &policy.limits;
     let bounded = limits.nodes.is_some() || limits.gpus.is_some() || limits.spend.is_some();
     if bounded { Ok(()) } else { Err(CloudError::NoLimits) }
+}
+
+/// What `forebay doctor` finds of the cloud. Changes nothing.
+#[must_use]
+pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Finding> {
+    match &config.ec2 {
+        None => Vec::new(),
+        #[cfg(feature = "ec2")]
+        Some(ec2) => ec2::probe(ec2, runtime),
+        #[cfg(not(feature = "ec2"))]
+        Some(_) => {
+            let _ = runtime;
+            vec![Finding::bad("ec2", CloudError::NotBuilt.to_string())]
+        }
+    }
 }
 
 /// The configured cloud, and the hands for the driver. `None`: it is simulated.
