@@ -25,7 +25,8 @@ mod source;
 mod trouble;
 mod wire;
 
+pub use forebay_aws::Keys;
 pub use probe::probe;
-pub use settings::{Keys, Pace, Settings, SqsError};
+pub use settings::{Pace, Settings, SqsError};
 pub use sink::SqsSink;
 pub use source::Sqs;

@@ -6,9 +6,7 @@
 use crate::client::{self, Way};
 use crate::queue::Queue;
 use crate::settings::Settings;
-use crate::trouble::{chain, within};
-use aws_credential_types::credential_feature::AwsCredentialFeature;
-use aws_credential_types::provider::ProvideCredentials;
+use crate::trouble::within;
 use aws_sdk_sqs::types::QueueAttributeName;
 use forebay_source::{Finding, Outcome};
 use std::collections::BTreeMap;
@@ -40,7 +38,7 @@ async fn probe_all(settings: &Settings, sinks: impl Iterator<Item = &str>) -> Ve
         Err(trouble) => return vec![Finding::bad("sqs", trouble.why)],
     };
     let at = settings.endpoint.as_deref().unwrap_or("AWS");
-    let place = format!("sqs {at} ({})", way.region);
+    let place = format!("sqs {at} ({})", way.aws.region);
     let mut findings = vec![credentials(&way, &place).await];
     if findings.iter().any(|finding| finding.outcome == Outcome::Bad) {
         findings.push(Finding::bad(format!("{place}: queues"), "not tried: there are no credentials"));
@@ -58,43 +56,9 @@ async fn probe_all(settings: &Settings, sinks: impl Iterator<Item = &str>) -> Ve
 
 async fn credentials(way: &Way, place: &str) -> Finding {
     let what = format!("{place}: credentials");
-    let looked = tokio::time::timeout(std::time::Duration::from_secs(10), way.credentials.provide_credentials()).await;
-    match looked {
-        Ok(Ok(found)) => {
-            let kind = found.get_property::<Vec<AwsCredentialFeature>>().and_then(|all| all.last().map(kind));
-            let kind = kind.unwrap_or("from the configuration or the usual chain");
-            let lasting = if found.expiry().is_some() { "temporary, renewed by the chain" } else { "without an end" };
-            Finding::fine(what, format!("found, {kind}, {lasting}"))
-        }
-        Ok(Err(error)) => {
-            let why = chain(&error);
-            Finding::bad(
-                what,
-                format!(
-                    "none were found ({why}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role, or the keys in the configuration"
-                ),
-            )
-        }
-        Err(_) => Finding::bad(what, "none were found within 10 s; check the network to the place that gives them"),
-    }
-}
-
-fn kind(feature: &AwsCredentialFeature) -> &'static str {
-    match feature {
-        AwsCredentialFeature::CredentialsEnvVars => "from the environment",
-        AwsCredentialFeature::CredentialsImds => "from the machine's role",
-        AwsCredentialFeature::CredentialsHttp => "from the container's role",
-        AwsCredentialFeature::CredentialsStsAssumeRoleWebId | AwsCredentialFeature::CredentialsEnvVarsStsWebIdToken => {
-            "from a web identity"
-        }
-        AwsCredentialFeature::CredentialsStsAssumeRole => "from an assumed role",
-        AwsCredentialFeature::CredentialsProfile | AwsCredentialFeature::CredentialsProfileSourceProfile => {
-            "from a profile"
-        }
-        AwsCredentialFeature::CredentialsProcess | AwsCredentialFeature::CredentialsProfileProcess => {
-            "from a profile's process"
-        }
-        _ => "from the usual chain",
+    match forebay_aws::describe(&way.aws).await {
+        Ok(said) => Finding::fine(what, said),
+        Err(said) => Finding::bad(what, said),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Never: a secret in its `Debug`, or a look at the network.
 
-use std::fmt;
+use forebay_aws::{Keys, is_endpoint, shown};
 use std::time::Duration;
 
 /// Receivers that a queue may have: each holds room for ten letters while it polls.
@@ -29,23 +29,6 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings { region: None, endpoint: None, queues: Vec::new(), receivers: 2, keys: None, pace: Pace::default() }
-    }
-}
-
-/// Explicit credentials. `Debug` shows neither the secret nor the token.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Keys {
-    /// The access key's id.
-    pub access_key_id: String,
-    /// The secret access key.
-    pub secret_access_key: String,
-    /// The token of temporary credentials.
-    pub session_token: Option<String>,
-}
-
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").field("access_key_id", &self.access_key_id).finish_non_exhaustive()
     }
 }
 
@@ -140,11 +123,6 @@ pub(crate) fn region_of(queue: &str) -> Option<&str> {
     domain.starts_with("amazonaws.com").then_some(region)
 }
 
-/// What is shown of something that may be hostile: 100 characters, without control characters.
-fn shown(text: &str) -> String {
-    text.chars().take(100).flat_map(char::escape_debug).collect()
-}
-
 /// A queue's name, or why it has none.
 pub(crate) fn checked_name(queue: &str) -> Result<String, SqsError> {
     name_of(queue).map(str::to_owned).ok_or_else(|| SqsError::BadQueue { queue: shown(queue) })
@@ -166,12 +144,8 @@ impl Settings {
 
     /// What holds for a source and a sink.
     pub(crate) fn check_place(&self) -> Result<(), SqsError> {
-        if let Some(endpoint) = &self.endpoint {
-            let host = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
-            if !host.is_some_and(|host| !host.is_empty() && !host.chars().any(|c| c.is_whitespace() || c.is_control()))
-            {
-                return Err(SqsError::BadEndpoint { endpoint: shown(endpoint) });
-            }
+        if let Some(endpoint) = self.endpoint.as_ref().filter(|endpoint| !is_endpoint(endpoint)) {
+            return Err(SqsError::BadEndpoint { endpoint: shown(endpoint) });
         }
         if self.pace.wait > Duration::from_secs(20) {
             return Err(SqsError::Wait { wait: self.pace.wait });

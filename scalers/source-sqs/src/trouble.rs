@@ -3,26 +3,12 @@
 //! Never: a credential in a message, or a pause without an end.
 
 use crate::settings::Pace;
-use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
+use forebay_aws::Answer;
+pub(crate) use forebay_aws::Kind;
 use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
-
-/// What helps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Waiting: network, the service's own failures, throttling.
-    Passing,
-    /// Somebody who gives a permission.
-    Denied,
-    /// Somebody who gives credentials.
-    Credentials,
-    /// Somebody who makes the queue, or mends its name.
-    Missing,
-    /// Nothing: what was sent is not taken.
-    Refused,
-}
 
 /// What went wrong.
 #[derive(Clone, Debug)]
@@ -70,53 +56,29 @@ where
     E: ProvideErrorMetadata + Error + 'static,
 {
     let at = format!("sqs queue `{queue}`: {action}");
-    if let SdkError::ServiceError(service) = error {
-        let code = service.err().code().unwrap_or("without a code");
-        let status = service.raw().status().as_u16();
-        let said = format!("{code}: {}", service.err().message().unwrap_or("without a message"));
-        let kind = kind_of(code, status);
-        return Trouble::new(kind, format!("{at}: {said}; {}", remedy(kind, code, action)));
+    match Answer::of(error) {
+        Answer::Service { code, message, status } => {
+            let kind = kind_of(&code, status);
+            Trouble::new(kind, format!("{at}: {code}: {message}; {}", remedy(kind, &code, action)))
+        }
+        Answer::NoCredentials(why) => {
+            let remedy = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role of the \
+                          container or the machine, or the keys in the configuration";
+            Trouble::new(Kind::Credentials, format!("{at}: {remedy} ({why})"))
+        }
+        Answer::NoAnswer(why) => {
+            Trouble::new(Kind::Passing, format!("{at}: {why}; check the endpoint and the network"))
+        }
     }
-    if caused_by_credentials(error) {
-        let why = chain(error);
-        let remedy = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role of the \
-                      container or the machine, or the keys in the configuration";
-        return Trouble::new(Kind::Credentials, format!("{at}: {remedy} ({})", cut(&why)));
-    }
-    let why = chain(error);
-    Trouble::new(Kind::Passing, format!("{at}: {}; check the endpoint and the network", cut(&why)))
 }
 
 /// What an error code asks for. SQS tells its older codes (`AWS.SimpleQueueService.NonExistentQueue`) and its newer ones.
 pub(crate) fn kind_of(code: &str, status: u16) -> Kind {
     let bare = code.rsplit(['.', '#']).next().unwrap_or(code);
     match bare {
-        "AccessDenied"
-        | "AccessDeniedException"
-        | "KmsAccessDenied"
-        | "KmsDisabled"
-        | "KmsNotFound"
-        | "OptInRequired"
-        | "KmsOptInRequired"
-        | "AuthorizationError"
-        | "UnauthorizedOperation" => Kind::Denied,
         "QueueDoesNotExist" | "NonExistentQueue" | "QueueDeletedRecently" | "InvalidAddress" => Kind::Missing,
-        "InvalidClientTokenId"
-        | "UnrecognizedClientException"
-        | "SignatureDoesNotMatch"
-        | "InvalidSecurity"
-        | "MissingAuthenticationToken"
-        | "IncompleteSignature"
-        | "InvalidAccessKeyId" => Kind::Credentials,
-        "InvalidMessageContents"
-        | "BatchRequestTooLong"
-        | "InvalidParameterValue"
-        | "InvalidParameterValueException"
-        | "InvalidAttributeValue"
-        | "MissingParameter"
-        | "UnsupportedOperation" => Kind::Refused,
-        _ if status == 403 && !bare.starts_with("Expired") && !bare.starts_with("RequestTime") => Kind::Denied,
-        _ => Kind::Passing,
+        "InvalidMessageContents" | "BatchRequestTooLong" | "InvalidAttributeValue" => Kind::Refused,
+        _ => forebay_aws::kind_of(code, status),
     }
 }
 
@@ -145,38 +107,6 @@ fn remedy(kind: Kind, code: &str, action: &str) -> String {
 /// The permission that a call needs: that of a batch is the single call's.
 fn permission(action: &str) -> &str {
     action.strip_suffix("Batch").unwrap_or(action)
-}
-
-fn caused_by_credentials(error: &(dyn Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.is::<CredentialsError>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-/// An error and what caused it, in words. Not as Debug, which prints whole answers with their headers.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut all = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        // Some repeat the next one in their own words.
-        if !all.ends_with(&words) {
-            all.push_str(": ");
-            all.push_str(&words);
-        }
-        cause = error.source();
-    }
-    all
-}
-
-/// Enough to mend it by, and no page of it.
-fn cut(why: &str) -> String {
-    why.chars().take(400).collect()
 }
 
 /// Pauses that double, with jitter so that receivers do not come back all at once.
