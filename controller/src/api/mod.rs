@@ -10,6 +10,7 @@
 
 mod auth;
 mod body;
+mod checked;
 pub mod client;
 pub mod error;
 pub mod events;
@@ -24,6 +25,7 @@ mod status;
 mod visible;
 mod waiters;
 
+use crate::checkpoints::Checkpoints;
 use crate::config::tokens::{Tokens, Who};
 use crate::driver::Handle;
 use crate::intake::Router as Routes;
@@ -57,6 +59,8 @@ struct Api {
     pub routes: Arc<dyn Routes>,
     /// Sources and sinks.
     pub sources: Board,
+    /// Looks at checkpoints that are reported.
+    pub checkpoints: Checkpoints,
     /// The key of attempt tokens.
     pub key: Option<Arc<[u8; 32]>>,
     /// Becomes true when the server is to end, so that open streams and waits end too.
@@ -75,6 +79,8 @@ pub struct Serving {
     pub tokens: Tokens,
     /// Sources and sinks.
     pub sources: Board,
+    /// Looks at checkpoints that are reported.
+    pub checkpoints: Checkpoints,
 }
 
 /// Serves until `ending` becomes true; open streams end then.
@@ -90,6 +96,7 @@ pub async fn serve(listener: TcpListener, serving: Serving, ending: watch::Recei
         room: Room::default(),
         routes: serving.routes,
         sources: serving.sources,
+        checkpoints: serving.checkpoints,
         key: serving.key.map(Arc::new),
         ending: ending.clone(),
     };

@@ -3,12 +3,15 @@
 //!
 //! Never: a key that is not known here (a misspelt one is told with its place), nor a secret's value, written or in a message.
 
+pub mod aws;
 mod channel;
+pub mod checkpoints;
 pub mod kafka;
 pub mod secret;
 pub mod sqs;
 pub mod tokens;
 
+use checkpoints::CheckpointsConfig;
 use kafka::KafkaConfig;
 use schemars::JsonSchema;
 use secret::Secret;
@@ -52,6 +55,9 @@ pub struct Config {
     /// SQS queues that job events come from and statuses go to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sqs: Vec<SqsConfig>,
+    /// Where checkpoints are looked at. Default: nowhere; what runs report of them is believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoints: Option<CheckpointsConfig>,
     /// Wait while another process holds the journal's folder, and take over when it ends. Default: end with an error then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub standby: bool,
@@ -100,6 +106,7 @@ impl Config {
         config.tokens.iter_mut().for_each(|token| token.secret.start_at(folder));
         config.kafka.iter_mut().for_each(|kafka| kafka.start_at(folder));
         config.sqs.iter_mut().for_each(|sqs| sqs.start_at(folder));
+        config.checkpoints.iter_mut().for_each(|checkpoints| checkpoints.start_at(folder));
         let channels = config.kafka.iter().flat_map(KafkaConfig::channels);
         channel::check(channels.chain(config.sqs.iter().flat_map(SqsConfig::channels))).map_err(refused)?;
         Ok(config)
@@ -117,13 +124,15 @@ impl Config {
             kafka.start_at(&here);
         }
         self.sqs.iter_mut().for_each(|sqs| sqs.start_at(&here));
+        self.checkpoints.iter_mut().for_each(|checkpoints| checkpoints.start_at(&here));
     }
 
     /// Every secret that is referred to, with whose it is.
     pub fn secrets(&self) -> impl Iterator<Item = (String, &Secret)> {
         let tokens = self.tokens.iter().map(|token| (token.whose(), &token.secret));
         let kafka = self.kafka.iter().flat_map(KafkaConfig::secrets);
-        tokens.chain(kafka).chain(self.sqs.iter().flat_map(SqsConfig::secrets))
+        let sqs = self.sqs.iter().flat_map(SqsConfig::secrets);
+        tokens.chain(kafka).chain(sqs).chain(self.checkpoints.iter().flat_map(CheckpointsConfig::secrets))
     }
 
     /// Who events may come from beside operators: topics' and queues' principals, and tokens that may submit.
