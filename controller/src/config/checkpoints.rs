@@ -5,6 +5,7 @@
 use super::aws::AwsKeys;
 use super::secret::Secret;
 use crate::policy::units::Memory;
+use forebay_engine::units::Mib;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -50,6 +51,11 @@ impl CheckpointsConfig {
         if let Some(keys) = self.s3.as_mut().and_then(|s3| s3.keys.as_mut()) {
             keys.start_at(folder);
         }
+    }
+
+    /// Writes defaults down.
+    pub(super) fn fill(&mut self) {
+        self.read_at_most.get_or_insert(Memory(Mib(64)));
     }
 
     /// Keys, each with whose it is.

@@ -124,7 +124,10 @@ impl Config {
             kafka.start_at(&here);
         }
         self.sqs.iter_mut().for_each(|sqs| sqs.start_at(&here));
-        self.checkpoints.iter_mut().for_each(|checkpoints| checkpoints.start_at(&here));
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.fill();
+            checkpoints.start_at(&here);
+        }
     }
 
     /// Every secret that is referred to, with whose it is.
@@ -184,6 +187,35 @@ mod tests {
             let error = read(&kafka(topics)).expect_err(topics).to_string();
             assert!(error.contains(part) && error.contains("forebay.yaml"), "{error}");
         }
+    }
+
+    #[test]
+    fn checkpoints_are_looked_at_where_it_says() {
+        let head = "apiVersion: forebay/v1\nkind: Config\ncheckpoints: ";
+        let read = |text: &str| Config::parse(Path::new("etc/forebay.yaml"), &format!("{head}{text}\n"));
+        let keys = "{id: {env: ID}, secret: {file: aws.key}}";
+        let good = read(&format!(
+            "{{s3: {{region: eu-central-1, keys: {keys}, buckets: [b, a]}}, files: true, readAtMost: 1GiB}}"
+        ));
+        let config = good.expect("reads");
+        let secrets: Vec<_> = config.secrets().map(|(whose, secret)| (whose, secret.clone())).collect();
+        assert_eq!(
+            secrets[1],
+            ("checkpoints `s3` `keys.secret`".to_owned(), secret::Secret::File("etc/aws.key".into()))
+        );
+        let checkpoints = config.checkpoints.expect("it is there");
+        assert_eq!(
+            (checkpoints.files, checkpoints.read_at_most.map(|m| m.to_string())),
+            (true, Some("1GiB".to_owned()))
+        );
+        for (text, part) in
+            [("{s3: {bucket: a}}", "bucket"), ("{files: 1}", "files"), ("{readAtMost: 5}", "readAtMost")]
+        {
+            assert!(read(text).expect_err(text).to_string().contains(part), "{text}");
+        }
+        assert!(
+            !read("{s3: {keys: {id: hunter2, secret: hunter2}}}").expect_err("refused").to_string().contains("hunter2")
+        );
     }
 
     const TOKENS: &str =

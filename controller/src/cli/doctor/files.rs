@@ -47,6 +47,9 @@ pub(in crate::cli) fn summary(config: &Config) -> String {
     if config.sqs.is_empty() {
         parts[3] = "no sqs".to_owned();
     }
+    if config.checkpoints.is_some() {
+        parts.push("looks at checkpoints".to_owned());
+    }
     if config.standby {
         parts.push("stands by".to_owned());
     }
