@@ -6,3 +6,4 @@ mod failing;
 mod files;
 mod s3;
 mod support;
+mod workload;
