@@ -208,6 +208,42 @@ fn what_a_source_brings_waits_for_the_store_and_holds_nothing_up() {
 }
 
 #[test]
+fn a_clerk_keeps_reports_aside_and_its_letters_are_acknowledged_at_once() {
+    use crate::sources::clerk::{Channel, Clerk};
+    use forebay_source::{Letter as Sent, Parcel};
+    let bench = Bench::new();
+    let (desk, incoming) = bench.running.handle.desk();
+    let (figures, key) = (Arc::<SourceFigures>::default(), [7; 32]);
+    let clerk = Clerk {
+        handle: bench.running.handle.clone(),
+        channels: vec![Channel { name: "sqs:jobs".into(), caller: Caller::named("default", "a", false) }],
+        routes: Arc::new(NoRoutes),
+        key: Some(key),
+        checkpoints: bench.checkpoints.clone(),
+        figures: Arc::clone(&figures),
+    };
+    let works = std::thread::spawn(move || clerk.work(incoming));
+    let report = |manifest: &str| {
+        let token = crate::intake::token(&key, bench.job, bench.attempt);
+        let data = json!({"job": bench.job.to_string(), "attempt": bench.attempt.0, "token": token, "progress": "1s", "manifest": manifest});
+        Sent { bytes: json!({"type": "run.checkpointed", "data": data}).to_string().into_bytes(), ..Sent::default() }
+    };
+    let away = bench.folder.path().join("away");
+    let good = bench.save(1, 900_000.0, "weights");
+    std::fs::rename(bench.saved(), &away).unwrap();
+    let letters = vec![report(&good), Sent { bytes: b"nonsense".to_vec(), ..Sent::default() }];
+    let slot = desk.room_now(2).unwrap();
+    let receipt = desk.hand_in(Parcel { channel: 0, stream: None, letters }, slot).unwrap().blocking_recv().unwrap();
+    assert_eq!((receipt.taken, receipt.rejected), (0, 1), "the report waits, and nothing waits for it");
+    std::fs::rename(&away, bench.saved()).unwrap();
+    bench.until("it counts", || (bench.progress() == Span::secs(900_000)).then_some(()));
+    bench.until("it is counted", || (figures.counted().taken == 1).then_some(()));
+    drop(desk);
+    works.join().unwrap();
+    bench.stop();
+}
+
+#[test]
 fn a_start_looks_at_what_runs_and_an_end_at_what_was_saved_last() {
     let bench = Bench::new();
     bench.save(1, 900_000.0, "weights");

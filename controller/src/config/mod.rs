@@ -209,7 +209,7 @@ mod tests {
             (true, Some("1GiB".to_owned()))
         );
         for (text, part) in
-            [("{s3: {bucket: a}}", "bucket"), ("{files: 1}", "files"), ("{readAtMost: 5}", "readAtMost")]
+            [("{s3: {bucket: a}}", "bucket"), ("{files: 1}", "line 3"), ("{readAtMost: 5}", "readAtMost")]
         {
             assert!(read(text).expect_err(text).to_string().contains(part), "{text}");
         }
