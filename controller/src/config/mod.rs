@@ -229,9 +229,7 @@ mod tests {
             (checkpoints.files, checkpoints.read_at_most.map(|m| m.to_string())),
             (true, Some("1GiB".to_owned()))
         );
-        for (text, part) in
-            [("{s3: {bucket: a}}", "bucket"), ("{files: 1}", "line 3"), ("{readAtMost: 5}", "readAtMost")]
-        {
+        for (text, part) in [("{s3: {bucket: a}}", "bucket"), ("{files: 1}", "line 3"), ("{readAtMost: 5}", "line 3")] {
             assert!(read(text).expect_err(text).to_string().contains(part), "{text}");
         }
         assert!(

@@ -46,8 +46,8 @@ impl Folder {
         let limit = self.pace.read + Duration::from_secs(size / (20 << 20));
         self.with(key, limit, move |file| {
             let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 18]);
-            // One that has grown since it was looked at is cut: then its hash is another one in any case, or what was stated.
-            let mut part = file.take(size);
+            // One that has grown since it was looked at is read a little further, and has another hash for that.
+            let mut part = file.take(size.saturating_add(1));
             loop {
                 match part.read(&mut buffer) {
                     Ok(0) => return Ok(hash.finalize().into()),

@@ -115,12 +115,12 @@ impl Bucket {
         let place = self.place(key);
         let work = async {
             let Some(answer) = self.get(key, &place).await? else { return Ok(Look::Absent(NOT_THERE)) };
-            let (mut hash, mut left) = (Sha256::new(), size);
-            // One that has grown since it was looked at has another hash in any case.
+            let (mut hash, mut seen) = (Sha256::new(), 0);
+            // One that has grown since it was looked at is read a little further, and has another hash for that.
             self.each(&place, answer, |part| {
                 hash.update(part);
-                left = left.saturating_sub(part.len() as u64);
-                left > 0
+                seen += part.len() as u64;
+                seen <= size
             })
             .await?;
             Ok::<_, CheckError>(Look::There(hash.finalize().into()))
