@@ -6,7 +6,7 @@ use forebay_integration::{Server, root, run};
 use serde_json::json;
 
 /// Every path of the API, and what it takes.
-const PATHS: [(&str, &str); 17] = [
+const PATHS: [(&str, &str); 18] = [
     ("GET", "/"),
     ("POST", "/v1/events"),
     ("GET", "/v1/jobs"),
@@ -22,6 +22,7 @@ const PATHS: [(&str, &str); 17] = [
     ("GET", "/v1/status"),
     ("POST", "/v1/agent/hello"),
     ("POST", "/v1/agent/notices"),
+    ("GET", "/metrics"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
 ];
