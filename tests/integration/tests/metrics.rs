@@ -139,11 +139,11 @@ fn every_metric_is_in_the_docs_and_the_docs_have_no_other() {
 }
 
 #[test]
-fn a_reader_sees_its_own_queues_and_no_sources_and_an_operator_everything() {
+fn a_reader_sees_its_own_queues_and_no_sources_and_monitoring_everything() {
     let folder = prepared();
     let server = start(folder.path(), &[]);
     submit(&server, "team-a", &submission("x", "a", 36_000));
-    let all = metrics_of(&server, "ops");
+    let all = metrics_of(&server, "scraper");
     for family in ["forebay_jobs", "forebay_statuses", "forebay_source_up", "forebay_events", "forebay_nodes"] {
         let own = metrics_of(&server, "team-a");
         assert!(all.families.contains_key(family), "{family}");
@@ -193,6 +193,7 @@ fn of_preemptions_each_sees_its_queues_and_the_jobs_that_it_may_see() {
     let [a, open] = jobs.map(|job| Some((1.0, Some(job))));
     let both = || if shown("ops") == [a.clone(), open.clone()] { Ok(()) } else { Err(format!("{:?}", shown("ops"))) };
     until("both are counted", SOON, both);
+    assert_eq!(shown("scraper"), [a.clone(), open.clone()]);
     assert_eq!(shown("team-a"), [a, open.clone()]);
     assert_eq!(shown("team-b"), [None, open]);
     assert_eq!(shown("stranger"), [None, Some((1.0, None))], "the job is of another tenant");
