@@ -77,7 +77,7 @@ fn add(to: &mut LettersView, more: &LettersView) {
 fn conditions(entries: &BTreeMap<(String, String), Entry>) -> [Family; 4] {
     let mut up = Family::gauge(
         "source_up",
-        "1 while a source (`in`), a sink (`status`, `rejected`) or the cloud works or is held back, 0 while it starts, fails or has stopped.",
+        "1 while a source, a sink or the cloud works or is held back, 0 while it starts, fails or has stopped.",
     );
     let mut backlog =
         Family::gauge("source_backlog_messages", "Messages that wait, in all. Left out while it is not known.");
