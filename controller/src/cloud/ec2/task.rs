@@ -25,6 +25,8 @@ use tokio::task::JoinSet;
 const FULL: Duration = Duration::from_millis(200);
 /// The pause before credentials or a region are looked for again.
 const NO_WAY: Duration = Duration::from_secs(10);
+/// Events in one submission: well below what the mailbox holds.
+const MOST_AT_ONCE: usize = 1024;
 /// The longest wait in one go.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -251,8 +253,9 @@ impl Task<'_> {
     /// Events to the driver, durable when this returns.
     async fn send(&mut self) -> bool {
         while !self.outbox.is_empty() {
-            match self.handle.submit_async(self.outbox.clone()).await {
-                Ok(_) => self.outbox.clear(),
+            let share = self.outbox.len().min(MOST_AT_ONCE);
+            match self.handle.submit_async(self.outbox[..share].to_vec()).await {
+                Ok(_) => drop(self.outbox.drain(..share)),
                 Err(Busy::Full { .. } | Busy::TooMany { .. }) => tokio::time::sleep(FULL).await,
                 Err(Busy::Stopped(_)) => return false,
             }

@@ -6,6 +6,7 @@
 
 mod ceiling;
 mod contested;
+mod killed;
 mod reclaim;
 mod scarce;
 mod stand;
