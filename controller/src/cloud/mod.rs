@@ -36,6 +36,9 @@ pub enum CloudError {
     Thread(std::io::Error),
 }
 
+/// A cloud, and the hands that the driver buys with.
+pub type Opened = (Cloud, Box<dyn Hands>);
+
 /// A cloud that is about to be bought from.
 pub struct Cloud {
     /// How it is, for whoever asks.
@@ -110,7 +113,7 @@ pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Finding> 
 ///
 /// # Errors
 /// Settings that cannot be.
-pub fn open(config: &Config) -> Result<Option<(Cloud, Box<dyn Hands>)>, CloudError> {
+pub fn open(config: &Config) -> Result<Option<Opened>, CloudError> {
     match &config.ec2 {
         None => Ok(None),
         #[cfg(feature = "ec2")]

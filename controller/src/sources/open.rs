@@ -89,22 +89,28 @@ pub trait Open {
 /// # Errors
 /// This binary lacks what is named.
 pub fn all(config: &Config) -> Result<Vec<&dyn Open>, OpenError> {
-    let mut all: Vec<&dyn Open> = Vec::new();
     #[cfg(feature = "kafka")]
-    all.extend(config.kafka.iter().map(|kafka| kafka as &dyn Open));
+    let kafka = config.kafka.iter().map(|kafka| kafka as &dyn Open);
+    #[cfg(not(feature = "kafka"))]
+    let kafka = std::iter::empty::<&dyn Open>();
     #[cfg(feature = "sqs")]
-    all.extend(config.sqs.iter().map(|sqs| sqs as &dyn Open));
+    let sqs = config.sqs.iter().map(|sqs| sqs as &dyn Open);
+    #[cfg(not(feature = "sqs"))]
+    let sqs = std::iter::empty::<&dyn Open>();
     if cfg!(not(feature = "kafka")) && !config.kafka.is_empty() {
         return Err(OpenError::NotBuilt { name: "kafka" });
     }
     if cfg!(not(feature = "sqs")) && !config.sqs.is_empty() {
         return Err(OpenError::NotBuilt { name: "sqs" });
     }
-    Ok(all)
+    Ok(kafka.chain(sqs).collect())
 }
 
 /// Reads a secret; what is unwise about it is logged.
-pub(crate) fn read(secret: &Secret, whose: &str) -> Result<SecretText, SecretError> {
+///
+/// # Errors
+/// There is none.
+pub fn read(secret: &Secret, whose: &str) -> Result<SecretText, SecretError> {
     let mut warnings = Vec::new();
     let text = secret.read(whose, &mut warnings);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));

@@ -82,7 +82,7 @@ pub(super) fn probe(config: &Ec2Config, runtime: &tokio::runtime::Handle) -> Vec
 
 fn place(config: &Ec2Config) -> Result<Place, CloudError> {
     let read = |secret: &Secret, whose: &str| -> Result<SecretText, CloudError> {
-        secret.read(whose, &mut Vec::new()).map_err(|e| CloudError::Setting(e.to_string()))
+        crate::sources::open::read(secret, whose).map_err(|e| CloudError::Setting(e.to_string()))
     };
     let keys = match &config.keys {
         Some(keys) => Some(Keys {

@@ -6,6 +6,7 @@
 
 mod ceiling;
 mod contested;
+mod doctor;
 mod killed;
 mod reclaim;
 mod scarce;
