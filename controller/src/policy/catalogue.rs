@@ -64,14 +64,25 @@ impl Catalogue {
         self.zones.iter().any(|z| z == zone) || (self.everywhere && shaped)
     }
 
-    /// The rows that a pool has, in the catalogue's order.
+    /// The rows that a pool has, in the catalogue's order. Parts of a GPU are had by name only.
     #[must_use]
     pub fn rows_of(&self, types: &InstanceTypes) -> Vec<&PriceRow> {
-        let chosen = |name: &str| match types {
-            InstanceTypes::Any => true,
-            InstanceTypes::Listed(globs) => globs.iter().any(|g| matches_glob(g, name)),
+        let named = |row: &PriceRow, glob: &str| {
+            let name = row.instance_type.as_str();
+            if row.is_fractional() { glob == name } else { matches_glob(glob, name) }
         };
-        self.rows.iter().filter(|r| chosen(&r.instance_type)).collect()
+        let chosen = |row: &PriceRow| match types {
+            InstanceTypes::Any => !row.is_fractional(),
+            InstanceTypes::Listed(globs) => globs.iter().any(|g| named(row, g)),
+        };
+        self.rows.iter().filter(|r| chosen(r)).collect()
+    }
+
+    /// The first type with parts of a GPU that a glob would match, were they not had by name only.
+    #[must_use]
+    pub fn fraction_like(&self, glob: &str) -> Option<&str> {
+        let matched = |r: &&PriceRow| r.is_fractional() && matches_glob(glob, &r.instance_type);
+        self.rows.iter().find(matched).map(|r| r.instance_type.as_str())
     }
 }
 
