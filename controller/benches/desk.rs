@@ -3,6 +3,7 @@
 //! `cargo bench -p forebay --bench desk [-- JOBS]` prints jobs a second, and where a letter's time goes: decoding, then all of it.
 //! Never: a figure of its own that matters alone; `cargo xtask bench intake` measures the whole with a real broker.
 
+use forebay::checkpoints::Checkpoints;
 use forebay::driver::{Settings, start};
 use forebay::intake::{Caller, Intake, NoRoutes};
 use forebay::policy::{Catalogue, compile};
@@ -61,6 +62,7 @@ fn whole(letters: Vec<Letter>) {
         channels: vec![Channel { name: "kafka:jobs".into(), caller: Caller::local() }],
         routes: Arc::new(NoRoutes),
         key: None,
+        checkpoints: Checkpoints::believing(&running.handle),
         figures: Arc::new(SourceFigures::default()),
     };
     std::thread::spawn(move || clerk.work(incoming));

@@ -1,6 +1,7 @@
 //! The controller: the binary's library. The command line, the HTTP API, the live driver, its journal, intake and the policy as written.
 
 pub mod api;
+pub mod checkpoints;
 pub mod cli;
 pub mod cloud;
 pub mod config;

@@ -124,7 +124,18 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
 }
 
 /// What runs against real servers without the binary. Their tests wait for a broker more than they work.
-const ADAPTERS: [&str; 4] = ["forebay-node-agent", "forebay-parts", "forebay-source-kafka", "forebay-source-sqs"];
+const ADAPTERS: [&str; 7] = [
+    "forebay-capacity-ec2",
+    "forebay-checkpoint-s3",
+    "forebay-loopback-ec2",
+    "forebay-node-agent",
+    "forebay-parts",
+    "forebay-source-kafka",
+    "forebay-source-sqs",
+];
+
+/// Those whose tests belong to a part that is asked for by name.
+const EC2: [&str; 3] = ["forebay-capacity-ec2", "forebay-checkpoint-s3", "forebay-loopback-ec2"];
 
 /// Tests of an adapter at a time; by themselves they run as many as there are cores.
 const WAITING: &str = "8";
@@ -163,6 +174,9 @@ fn run_section(
             // Here, where it is seen: a test's own output is not, and its time would count as the test's.
             Kafka::install().and_then(|_| LocalStack::install()).map_err(|e| Failure::new(e.to_string()))?;
             run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay-fuzz"]))?;
+            if part == Some("ec2") {
+                test_packages(workspace, &EC2, &[], &shown(extra), tally)?;
+            }
             if let Some(part) = part {
                 return test_packages(workspace, &["forebay-integration"], &["--test", part], &shown(extra), tally);
             }
@@ -192,7 +206,7 @@ fn test_packages(
     if packages.contains(&"forebay-integration") {
         command.env("FOREBAY_BIN", workspace.forebay_binary());
     }
-    if packages == ADAPTERS {
+    if packages == ADAPTERS || packages == EC2 {
         command.env("RUST_TEST_THREADS", WAITING);
     }
     if !extra.is_empty() {

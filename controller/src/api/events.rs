@@ -9,6 +9,7 @@
 use super::Api;
 use super::auth::Submitter;
 use super::body::{Sent, gather, split};
+use super::checked::checked;
 use super::error::ApiError;
 use super::visible::{Refusal, refusal};
 use crate::config::tokens::Who;
@@ -114,10 +115,12 @@ fn few(events: Vec<Sent<'_>>) -> Result<Vec<Sent<'_>>, ApiError> {
 pub(super) type Known = (Event, Option<EventId>);
 
 /// An event that was decoded: what its answer needs.
-struct Asked {
-    index: usize,
-    subject: Option<String>,
-    warnings: Vec<String>,
+pub(super) struct Asked {
+    pub index: usize,
+    pub subject: Option<String>,
+    pub warnings: Vec<String>,
+    /// The manifest that a report of a checkpoint names.
+    pub manifest: Option<String>,
 }
 
 async fn submit(api: &Api, who: &Arc<Who>, sent: Vec<Sent<'_>>) -> Result<Taken, ApiError> {
@@ -130,14 +133,15 @@ async fn submit(api: &Api, who: &Arc<Who>, sent: Vec<Sent<'_>>) -> Result<Taken,
             Sent::Binary(event) => (event.and_then(|e| intake.decode_value(&e)), &b""[..]),
         };
         match decoded {
-            Ok(Decoded { event, envelope, warnings, id }) => {
-                asked.push(Asked { index, subject: subject_of(&event).or(envelope.subject), warnings });
+            Ok(Decoded { event, envelope, warnings, id, manifest }) => {
+                asked.push(Asked { index, subject: subject_of(&event).or(envelope.subject), warnings, manifest });
                 events.push((event, id));
             }
             Err(why) => taken.rejected.push(rejected(index, bytes, &why)),
         }
     }
     let (asked, events) = permitted(api, who, asked, events, &mut taken).await?;
+    let (asked, events) = checked(api, asked, events, &mut taken).await?;
     if !events.is_empty() {
         let durable = durable(api, events).await?;
         for (asked, outcome) in asked.into_iter().zip(durable.outcomes) {
@@ -230,7 +234,7 @@ fn subject_of(event: &Event) -> Option<String> {
 
 /// What became of one event that was decoded.
 fn answer(taken: &mut Taken, asked: Asked, outcome: Outcome) {
-    let Asked { index, subject, warnings } = asked;
+    let Asked { index, subject, warnings, .. } = asked;
     let (job, new) = match outcome {
         Outcome::Job(id) => (Some(id.to_string()), true),
         Outcome::Known(id) => (Some(id.to_string()), false),
@@ -295,7 +299,7 @@ mod tests {
         let mut taken = Taken::default();
         for index in 0..3 {
             let warnings = (0..60).map(|n| format!("{n} {}", "w".repeat(1_000))).collect();
-            answer(&mut taken, Asked { index, subject: None, warnings }, Outcome::Taken);
+            answer(&mut taken, Asked { index, subject: None, warnings, manifest: None }, Outcome::Taken);
         }
         let counts: Vec<usize> = taken.accepted.iter().map(|t| t.warnings.len()).collect();
         assert_eq!(counts, [60, 40, 0]);

@@ -11,6 +11,7 @@
 mod agent;
 mod auth;
 mod body;
+mod checked;
 pub mod client;
 pub mod error;
 pub mod events;
@@ -25,6 +26,7 @@ mod status;
 mod visible;
 mod waiters;
 
+use crate::checkpoints::Checkpoints;
 use crate::config::tokens::{Tokens, Who};
 use crate::driver::Handle;
 use crate::intake::Router as Routes;
@@ -58,6 +60,8 @@ struct Api {
     pub routes: Arc<dyn Routes>,
     /// Sources and sinks.
     pub sources: Board,
+    /// Looks at checkpoints that are reported.
+    pub checkpoints: Checkpoints,
     /// The key of attempt tokens.
     pub key: Option<Arc<[u8; 32]>>,
     /// Becomes true when the server is to end, so that open streams and waits end too.
@@ -76,6 +80,8 @@ pub struct Serving {
     pub tokens: Tokens,
     /// Sources and sinks.
     pub sources: Board,
+    /// Looks at checkpoints that are reported.
+    pub checkpoints: Checkpoints,
 }
 
 /// Serves until `ending` becomes true; open streams end then.
@@ -91,6 +97,7 @@ pub async fn serve(listener: TcpListener, serving: Serving, ending: watch::Recei
         room: Room::default(),
         routes: serving.routes,
         sources: serving.sources,
+        checkpoints: serving.checkpoints,
         key: serving.key.map(Arc::new),
         ending: ending.clone(),
     };

@@ -9,7 +9,6 @@ use super::doctor::{secrets, submitters, summary};
 use super::outcome::{Exit, Failure, print};
 use crate::config::tokens::Tokens;
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
-use crate::policy::Catalogue;
 use crate::sources::open;
 use forebay_source::{Finding, Outcome};
 use std::path::PathBuf;
@@ -32,6 +31,9 @@ pub(super) fn run(args: &CheckArgs, text: &str, out: Output) -> Result<Exit, Fai
     for one in open::all(&config).map_err(|e| refused(&e))? {
         one.check().map_err(|e| refused(&e))?;
     }
+    if let Some(checkpoints) = &config.checkpoints {
+        crate::checkpoints::check(checkpoints).map_err(|e| refused(&e))?;
+    }
     let listen = config.listen.unwrap_or(DEFAULT_LISTEN);
     if config.tokens.is_empty() && !listen.ip().is_loopback() {
         return Err(refused(&format_args!(
@@ -40,7 +42,10 @@ pub(super) fn run(args: &CheckArgs, text: &str, out: Output) -> Result<Exit, Fai
     }
     let mut found: Vec<Finding> = Vec::new();
     if let Some(path) = &config.policy {
-        found.extend(submitters(&config, &compile_file(path, &Catalogue::builtin())?.1));
+        let catalogue = crate::cloud::catalogue(&config).map_err(|e| refused(&e))?;
+        let compiled = compile_file(path, &catalogue)?.1;
+        crate::cloud::check_policy(&config, &compiled.policy).map_err(|e| refused(&e))?;
+        found.extend(submitters(&config, &compiled));
     }
     found.extend(secrets(&config, Outcome::Warning).into_iter().map(|one| one.finding));
     let is_bad = |finding: &&Finding| finding.outcome == Outcome::Bad;
@@ -96,12 +101,19 @@ mod tests {
     fn what_is_explained_is_the_same_configuration() {
         let text = "apiVersion: forebay/v1\nkind: Config\npolicy: p.yaml\ntokens: [{name: a, roles: [read], secret: {file: a.token}}]\n\
                     kafka: [{brokers: ['h:1'], security: {protocol: sasl-ssl, username: u, password: {env: P}}, topics: [{name: t, principal: \
-                    a}]}]\nsqs: [{queues: [{name: q, principal: b}]}]\n";
+                    a}]}]\nsqs: [{queues: [{name: q, principal: b}]}]\n\
+                    checkpoints: {s3: {region: eu-central-1}}\n";
         let config = Config::parse(Path::new("/etc/forebay.yaml"), text).unwrap();
         let explained = explained(&config).unwrap();
-        for part in
-            ["SCRAM-SHA-512", "group: forebay", "receivers: 2", "tenant: default", "standby: false", "127.0.0.1:8080"]
-        {
+        for part in [
+            "SCRAM-SHA-512",
+            "group: forebay",
+            "receivers: 2",
+            "tenant: default",
+            "standby: false",
+            "127.0.0.1:8080",
+            "readAtMost: 64MiB",
+        ] {
             assert!(explained.contains(part), "no `{part}` in {explained}");
         }
         let again = Config::parse(Path::new("/elsewhere/f.yaml"), &explained).unwrap();

@@ -6,6 +6,7 @@ use super::Output;
 use super::check::{BUILT_IN, BUILT_IN_NAME, compile_file};
 use super::outcome::{Exit, Failure};
 use crate::api::{self, Serving};
+use crate::checkpoints::Checkpoints;
 use crate::cloud::Cloud;
 use crate::config::Config;
 use crate::config::tokens::Tokens;
@@ -164,15 +165,18 @@ fn serve(
     show: impl FnMut(&Progress),
 ) -> Result<Sources, Failure> {
     let key = crate::key::load_or_create(handle.folder()).map_err(Failure::outside)?;
+    let checkpoints = Checkpoints::start(config, handle, runtime.handle()).map_err(Failure::input)?;
     let start = Start {
         config,
         handle: handle.clone(),
         routes: Arc::clone(&routes) as _,
         key: Some(key),
+        checkpoints: checkpoints.clone(),
         runtime: runtime.handle().clone(),
     };
     let mut sources = Sources::start(&start, cloud).map_err(Failure::input)?;
-    let serving = Serving { handle: handle.clone(), routes, key: Some(key), tokens, sources: sources.board().clone() };
+    let board = sources.board().clone();
+    let serving = Serving { handle: handle.clone(), routes, key: Some(key), tokens, sources: board, checkpoints };
     let followed = runtime.block_on(follow(handle, serving, listener, &mut sources, show));
     sources.stop_receiving();
     followed.map(|()| sources)

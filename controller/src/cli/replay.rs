@@ -70,8 +70,9 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     }
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let bar = Bar::new(to_stdout);
-    // A replay has one source: its file.
-    let live = Live { running, routes, listener, tokens, config: Config::default(), cloud: None };
+    // A replay has one source: its file. What is reported to it beside counts as anywhere.
+    let config = Config { checkpoints: config.checkpoints, ..Config::default() };
+    let live = Live { running, routes, listener, tokens, config, cloud: None };
     let finished = live.until_stopped(|p| bar.show(&moment(p, begin.0)));
     bar.finish();
     close(args, file, &finished?, &loaded.notes, (&world, to_stdout), out)

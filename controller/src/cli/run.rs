@@ -74,9 +74,7 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     let opened = crate::cloud::open(config).map_err(Failure::input)?;
     let catalogue = crate::cloud::catalogue(config).map_err(Failure::input)?;
     let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder), &catalogue)?;
-    if opened.is_some() {
-        crate::cloud::check_limits(&compiled.policy).map_err(Failure::input)?;
-    }
+    crate::cloud::check_policy(config, &compiled.policy).map_err(Failure::input)?;
     let (cloud, hands) = opened.unzip();
     let real = hands.is_some();
     let world = WorldFile::settle(folder, resume, &Choice { seed: args.seed, market: None })?;

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::driver::{Handle, Hands};
 use crate::policy::Catalogue;
 use forebay_engine::policy::Policy;
-use forebay_source::Health;
+use forebay_source::{Finding, Health};
 use std::thread::JoinHandle;
 
 /// Why the cloud cannot be had as it is configured.
@@ -74,14 +74,36 @@ pub fn catalogue(config: &Config) -> Result<Catalogue, CloudError> {
     Ok(Catalogue::new(rows, ec2.all_zones()))
 }
 
-/// A policy for a real cloud bounds what it may cost.
+/// A policy for a real cloud bounds what it may cost, and has the pools that the cloud's settings name.
 ///
 /// # Errors
-/// It does not.
-pub fn check_limits(policy: &Policy) -> Result<(), CloudError> {
+/// It does not, or has not.
+pub fn check_policy(config: &Config, policy: &Policy) -> Result<(), CloudError> {
+    let Some(ec2) = &config.ec2 else { return Ok(()) };
+    let has = |name: &String| policy.pools.iter().any(|pool| pool.name == *name);
+    if let Some(stray) = ec2.pools.keys().find(|name| !has(name)) {
+        let pools: Vec<&str> = policy.pools.iter().map(|pool| pool.name.as_str()).collect();
+        let shown = crate::show::figures::short(stray, 60);
+        return Err(CloudError::Setting(format!("`pools` names `{shown}`, and the policy has {}", pools.join(", "))));
+    }
     let limits = &policy.limits;
     let bounded = limits.nodes.is_some() || limits.gpus.is_some() || limits.spend.is_some();
     if bounded { Ok(()) } else { Err(CloudError::NoLimits) }
+}
+
+/// What `forebay doctor` finds of the cloud. Changes nothing.
+#[must_use]
+pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Finding> {
+    match &config.ec2 {
+        None => Vec::new(),
+        #[cfg(feature = "ec2")]
+        Some(ec2) => ec2::probe(ec2, runtime),
+        #[cfg(not(feature = "ec2"))]
+        Some(_) => {
+            let _ = runtime;
+            vec![Finding::bad("ec2", CloudError::NotBuilt.to_string())]
+        }
+    }
 }
 
 /// The configured cloud, and the hands for the driver. `None`: it is simulated.

@@ -2,8 +2,8 @@
 //!
 //! Never: a connection, a key in the file, or what may be bought and for how much; that is the policy's.
 
+use super::aws::AwsKeys;
 use super::secret::Secret;
-use super::sqs::SqsKeys;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ pub struct Ec2Config {
     pub endpoint: Option<String>,
     /// Keys, where the usual chain (environment, profile, container, machine) is not wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keys: Option<SqsKeys>,
+    pub keys: Option<AwsKeys>,
     /// Zones to buy in, beside those that have a subnet below.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<String>,
@@ -122,10 +122,7 @@ pub enum ClusterConfig {
 impl Ec2Config {
     /// Lets relative paths start at `folder`.
     pub(super) fn start_at(&mut self, folder: &Path) {
-        if let Some(keys) = &mut self.keys {
-            keys.id.start_at(folder);
-            keys.secret.start_at(folder);
-        }
+        self.keys.iter_mut().for_each(|keys| keys.start_at(folder));
         let launches = std::iter::once(&mut self.launch).chain(self.pools.values_mut());
         for path in launches.filter_map(|l| l.user_data.as_mut()).chain(self.prices.as_mut()) {
             *path = folder.join(&*path);
@@ -134,8 +131,7 @@ impl Ec2Config {
 
     /// Keys, each with whose it is.
     pub fn secrets(&self) -> impl Iterator<Item = (String, &Secret)> {
-        let keys = self.keys.iter();
-        keys.flat_map(|keys| [("ec2 `keys.id`".to_owned(), &keys.id), ("ec2 `keys.secret`".to_owned(), &keys.secret)])
+        self.keys.iter().flat_map(|keys| keys.secrets("ec2"))
     }
 
     /// The zones that may be bought in.

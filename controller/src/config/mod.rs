@@ -3,13 +3,16 @@
 //!
 //! Never: a key that is not known here (a misspelt one is told with its place), nor a secret's value, written or in a message.
 
+pub mod aws;
 mod channel;
+pub mod checkpoints;
 pub mod ec2;
 pub mod kafka;
 pub mod secret;
 pub mod sqs;
 pub mod tokens;
 
+use checkpoints::CheckpointsConfig;
 use ec2::{ClusterConfig, Ec2Config};
 use kafka::KafkaConfig;
 use schemars::JsonSchema;
@@ -64,6 +67,9 @@ pub struct Config {
     /// What runs on the nodes. To be given where `ec2` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterConfig>,
+    /// Where checkpoints are looked at. Default: nowhere; what runs report of them is believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoints: Option<CheckpointsConfig>,
     /// Wait while another process holds the journal's folder, and take over when it ends. Default: end with an error then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub standby: bool,
@@ -119,6 +125,7 @@ impl Config {
                 return Err(refused(NO_CLUSTER.to_owned()));
             }
         }
+        config.checkpoints.iter_mut().for_each(|checkpoints| checkpoints.start_at(folder));
         let channels = config.kafka.iter().flat_map(KafkaConfig::channels);
         channel::check(channels.chain(config.sqs.iter().flat_map(SqsConfig::channels))).map_err(refused)?;
         Ok(config)
@@ -137,14 +144,19 @@ impl Config {
         }
         self.sqs.iter_mut().for_each(|sqs| sqs.start_at(&here));
         self.ec2.iter_mut().for_each(|ec2| ec2.start_at(&here));
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.fill();
+            checkpoints.start_at(&here);
+        }
     }
 
     /// Every secret that is referred to, with whose it is.
     pub fn secrets(&self) -> impl Iterator<Item = (String, &Secret)> {
         let tokens = self.tokens.iter().map(|token| (token.whose(), &token.secret));
         let kafka = self.kafka.iter().flat_map(KafkaConfig::secrets);
+        let sqs = self.sqs.iter().flat_map(SqsConfig::secrets);
         let ec2 = self.ec2.iter().flat_map(Ec2Config::secrets);
-        tokens.chain(kafka).chain(self.sqs.iter().flat_map(SqsConfig::secrets)).chain(ec2)
+        tokens.chain(kafka).chain(sqs).chain(ec2).chain(self.checkpoints.iter().flat_map(CheckpointsConfig::secrets))
     }
 
     /// Who events may come from beside operators: topics' and queues' principals, and tokens that may submit.
@@ -196,6 +208,33 @@ mod tests {
             let error = read(&kafka(topics)).expect_err(topics).to_string();
             assert!(error.contains(part) && error.contains("forebay.yaml"), "{error}");
         }
+    }
+
+    #[test]
+    fn checkpoints_are_looked_at_where_it_says() {
+        let head = "apiVersion: forebay/v1\nkind: Config\ncheckpoints: ";
+        let read = |text: &str| Config::parse(Path::new("etc/forebay.yaml"), &format!("{head}{text}\n"));
+        let keys = "{id: {env: ID}, secret: {file: aws.key}}";
+        let good = read(&format!(
+            "{{s3: {{region: eu-central-1, keys: {keys}, buckets: [b, a]}}, files: true, readAtMost: 1GiB}}"
+        ));
+        let config = good.expect("reads");
+        let secrets: Vec<_> = config.secrets().map(|(whose, secret)| (whose, secret.clone())).collect();
+        assert_eq!(
+            secrets[1],
+            ("checkpoints `s3` `keys.secret`".to_owned(), secret::Secret::File("etc/aws.key".into()))
+        );
+        let checkpoints = config.checkpoints.expect("it is there");
+        assert_eq!(
+            (checkpoints.files, checkpoints.read_at_most.map(|m| m.to_string())),
+            (true, Some("1GiB".to_owned()))
+        );
+        for (text, part) in [("{s3: {bucket: a}}", "bucket"), ("{files: 1}", "line 3"), ("{readAtMost: 5}", "line 3")] {
+            assert!(read(text).expect_err(text).to_string().contains(part), "{text}");
+        }
+        assert!(
+            !read("{s3: {keys: {id: hunter2, secret: hunter2}}}").expect_err("refused").to_string().contains("hunter2")
+        );
     }
 
     const TOKENS: &str =

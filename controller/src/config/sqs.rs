@@ -2,6 +2,7 @@
 //!
 //! Never: a connection, or a key in the file.
 
+use super::aws::AwsKeys;
 use super::channel::{Channel, default_tenant};
 use super::secret::Secret;
 use schemars::JsonSchema;
@@ -20,7 +21,7 @@ pub struct SqsConfig {
     pub endpoint: Option<String>,
     /// Keys, where the usual chain (environment, profile, container, machine) is not wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keys: Option<SqsKeys>,
+    pub keys: Option<AwsKeys>,
     /// Queues with job events, standard or FIFO.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<SqsQueue>,
@@ -49,16 +50,6 @@ pub struct SqsQueue {
     pub tenant: String,
 }
 
-/// An access key.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SqsKeys {
-    /// Where the access key's id is.
-    pub id: Secret,
-    /// Where its secret is.
-    pub secret: Secret,
-}
-
 fn default_receivers() -> usize {
     2
 }
@@ -66,15 +57,14 @@ fn default_receivers() -> usize {
 impl SqsConfig {
     /// Lets relative paths start at `folder`.
     pub(super) fn start_at(&mut self, folder: &Path) {
-        let Some(keys) = &mut self.keys else { return };
-        keys.id.start_at(folder);
-        keys.secret.start_at(folder);
+        if let Some(keys) = &mut self.keys {
+            keys.start_at(folder);
+        }
     }
 
     /// Keys, each with whose it is.
     pub fn secrets(&self) -> impl Iterator<Item = (String, &Secret)> {
-        let keys = self.keys.iter();
-        keys.flat_map(|keys| [("sqs `keys.id`".to_owned(), &keys.id), ("sqs `keys.secret`".to_owned(), &keys.secret)])
+        self.keys.iter().flat_map(|keys| keys.secrets("sqs"))
     }
 
     /// What is read, and what is written, by name.

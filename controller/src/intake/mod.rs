@@ -27,6 +27,7 @@ pub use envelope::{Envelope, from_headers};
 pub use event_id::EventId;
 pub use rejected::{FILE as REJECTED_FILE, RejectedFile, RejectedLine, Rejection};
 pub use report::token;
+pub use submit::checkpoint_uri;
 
 use forebay_engine::event::Event;
 use forebay_engine::units::Millis;
@@ -120,6 +121,8 @@ pub struct Decoded {
     pub warnings: Vec<String>,
     /// By which it is known when it comes again. `None`: it has no id of its own.
     pub id: Option<EventId>,
+    /// The manifest that a report of a checkpoint names, from the job's `checkpoint.uri` on.
+    pub manifest: Option<String>,
 }
 
 /// Why an event was not taken.
@@ -155,6 +158,8 @@ pub enum RejectCode {
     Route,
     /// The token is not this attempt's.
     Token,
+    /// A checkpoint that was reported is not there, or not what its manifest says.
+    Unverified,
 }
 
 impl RejectCode {
@@ -171,6 +176,7 @@ impl RejectCode {
             RejectCode::Inline => "Inline",
             RejectCode::Route => "Route",
             RejectCode::Token => "Token",
+            RejectCode::Unverified => "Unverified",
         }
     }
 }
@@ -181,7 +187,7 @@ impl Rejected {
         Rejected::new(RejectCode::TooLarge, path, message)
     }
 
-    fn new(code: RejectCode, path: &str, message: impl Into<String>) -> Rejected {
+    pub(crate) fn new(code: RejectCode, path: &str, message: impl Into<String>) -> Rejected {
         let mut message = message.into();
         // Errors of routes and of units may repeat what they were read from.
         if message.contains(look::unseen) {
@@ -204,6 +210,7 @@ impl Intake<'_> {
         let mut warnings = Vec::new();
         envelope.schema(event, &mut warnings)?;
         run::no_keys(data)?;
+        let manifest = report::manifest(&envelope.kind, data)?;
         let event = match envelope.kind.as_str() {
             "job.submitted" => {
                 let mut spec = submit::job(self.caller, &envelope, data, &mut warnings)?;
@@ -233,6 +240,6 @@ impl Intake<'_> {
             }
         };
         let id = EventId::of(self.caller, &envelope, &event);
-        Ok(Decoded { event, envelope, warnings, id })
+        Ok(Decoded { event, envelope, warnings, id, manifest })
     }
 }

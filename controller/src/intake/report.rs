@@ -15,6 +15,18 @@ pub fn token(key: &[u8; 32], job: JobId, attempt: Attempt) -> String {
     hash.to_hex().chars().take(32).collect()
 }
 
+/// The longest key of a manifest: `manifests/` and two numbers of ten digits have 36 bytes.
+const MOST_MANIFEST: usize = 64;
+
+/// The manifest that a report of a checkpoint names. Whether it is one is for whoever looks at it.
+pub(super) fn manifest(kind: &str, data: &Value) -> Result<Option<String>, Rejected> {
+    if kind != "run.checkpointed" {
+        return Ok(None);
+    }
+    let named = At::under(data, "data").get("manifest").map(|at| at.word(MOST_MANIFEST).map(str::to_owned));
+    named.transpose()
+}
+
 /// Decodes a report.
 pub(super) fn decode(kind: &str, data: &Value, key: Option<&[u8; 32]>) -> Result<Event, Rejected> {
     let Some(key) = key else {

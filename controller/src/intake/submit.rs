@@ -318,3 +318,14 @@ fn carried(fields: &Map<String, Value>) -> Result<Vec<u8>, Rejected> {
     }
     Ok(text)
 }
+
+/// The address of a job's checkpoints, from what its specification carries.
+#[must_use]
+pub fn checkpoint_uri(run: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Carried {
+        #[serde(rename = "checkpoint.uri")]
+        uri: Option<String>,
+    }
+    serde_json::from_slice::<Carried>(run).ok()?.uri
+}

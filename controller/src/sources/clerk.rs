@@ -1,10 +1,13 @@
-//! The clerk behind a source's desk: decodes what was handed in, on a thread of its own, and posts it to the driver.
+//! The clerk behind a source's desk: decodes what was handed in, on a thread of its own, and posts it to the driver. A report of a
+//! checkpoint is kept aside until the store has been asked, so that nothing waits behind it.
 //!
 //! Never: drops a letter. What cannot be decoded goes on as such, with its bytes, and the driver keeps it among the rejected.
 
 use super::figures::SourceFigures;
+use crate::checkpoints::{Checkpoints, Letter as KeptLetter, Report};
 use crate::driver::{Answer, Content, Handle, Original, Post, PostItem};
 use crate::intake::{Caller, Decoded, EventId, Intake, MOST_BYTES, Rejected, Router, from_headers};
+use forebay_engine::event::Event;
 use forebay_source::{Incoming, Letter, Parcel, Posted};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,6 +34,8 @@ pub struct Clerk {
     pub routes: Arc<dyn Router>,
     /// The key of attempt tokens.
     pub key: Option<[u8; 32]>,
+    /// Looks at checkpoints that are reported.
+    pub checkpoints: Checkpoints,
     /// What is counted.
     pub figures: Arc<SourceFigures>,
 }
@@ -46,7 +51,8 @@ impl Clerk {
                 continue;
             };
             let place = stream.as_ref().map_or(&channel.name, |stream| &stream.key);
-            let items = letters.into_iter().map(|letter| self.item(channel, place, letter, &mut warned)).collect();
+            let items =
+                letters.into_iter().filter_map(|letter| self.item(channel, place, letter, &mut warned)).collect();
             let answer = Answer::Source(answer, Arc::clone(&self.figures));
             if self.handle.post(Post { items, stream, slot, answer }).is_err() {
                 return;
@@ -54,28 +60,41 @@ impl Clerk {
         }
     }
 
-    fn item(&self, channel: &Channel, place: &Arc<str>, letter: Letter, warned: &mut BTreeSet<String>) -> PostItem {
+    fn item(
+        &self,
+        channel: &Channel,
+        place: &Arc<str>,
+        letter: Letter,
+        warned: &mut BTreeSet<String>,
+    ) -> Option<PostItem> {
         let intake = Intake { caller: &channel.caller, routes: self.routes.as_ref(), key: self.key.as_ref() };
         let transport_id = letter.id.as_deref().map(|id| EventId::of_message(&channel.name, id));
-        let (content, id) = match decode(&intake, &letter) {
-            Ok(Decoded { event, id, warnings, .. }) => {
+        let (content, id, manifest) = match decode(&intake, &letter) {
+            Ok(Decoded { event, id, warnings, manifest, .. }) => {
                 self.warn(channel, warnings, warned);
-                (Content::Event(event), id)
+                (Content::Event(event), id, manifest)
             }
             Err(why) => {
                 tracing::debug!(source = %place, position = letter.offset, code = why.code.as_str(), "rejected: {why}");
-                (Content::Unreadable(why), None)
+                (Content::Unreadable(why), None, None)
             }
         };
-        let original = Original {
+        let original = Box::new(Original {
             source: Arc::clone(place),
             position: letter.offset,
             message: letter.id,
             attributes: letter.attributes,
             bytes: letter.bytes,
             sent_ms: letter.sent_ms,
-        };
-        PostItem { content, id, transport_id, original: Some(Box::new(original)) }
+        });
+        if let Content::Event(Event::RunCheckpointed { job, attempt, .. }) = content
+            && self.checkpoints.looks()
+        {
+            let letter = KeptLetter { id, transport_id, original, figures: Arc::clone(&self.figures) };
+            self.checkpoints.keep(Report { job, attempt, manifest }, letter);
+            return None;
+        }
+        Some(PostItem { content, id, transport_id, original: Some(original) })
     }
 
     fn warn(&self, channel: &Channel, warnings: Vec<String>, warned: &mut BTreeSet<String>) {

@@ -20,6 +20,7 @@ mod sqs;
 #[cfg(test)]
 mod tests;
 
+use crate::checkpoints::Checkpoints;
 use crate::config::Config;
 use crate::driver::Handle;
 use crate::intake::Router;
@@ -43,6 +44,8 @@ pub struct Start<'a> {
     pub routes: Arc<dyn Router>,
     /// The key of attempt tokens.
     pub key: Option<[u8; 32]>,
+    /// Looks at checkpoints that are reported.
+    pub checkpoints: Checkpoints,
     /// Where adapters run what is asynchronous.
     pub runtime: tokio::runtime::Handle,
 }
@@ -128,6 +131,7 @@ impl Sources {
             channels,
             routes: Arc::clone(&start.routes),
             key: start.key,
+            checkpoints: start.checkpoints.clone(),
             figures: Arc::clone(&figures),
         };
         self.thread(format!("clerk of {}", one.name()), move || clerk.work(incoming))?;

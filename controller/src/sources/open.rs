@@ -104,7 +104,7 @@ pub fn all(config: &Config) -> Result<Vec<&dyn Open>, OpenError> {
 }
 
 /// Reads a secret; what is unwise about it is logged.
-pub(super) fn read(secret: &Secret, whose: &str) -> Result<SecretText, SecretError> {
+pub(crate) fn read(secret: &Secret, whose: &str) -> Result<SecretText, SecretError> {
     let mut warnings = Vec::new();
     let text = secret.read(whose, &mut warnings);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));

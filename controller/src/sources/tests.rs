@@ -4,6 +4,7 @@ use super::clerk::{Channel, Clerk};
 use super::figures::SourceFigures;
 use super::follower::{Follower, cursor};
 use super::lines::Kind;
+use crate::checkpoints::Checkpoints;
 use crate::driver::{Running, Settings, WorldMaker, start};
 use crate::intake::{Caller, NoRoutes};
 use crate::policy::{Catalogue, compile};
@@ -51,6 +52,7 @@ impl Bench {
             channels: vec![channel("a"), channel("b")],
             routes: Arc::new(NoRoutes),
             key: None,
+            checkpoints: Checkpoints::believing(&running.handle),
             figures: Arc::clone(&figures),
         };
         std::thread::spawn(move || clerk.work(incoming));

@@ -33,8 +33,8 @@ impl Call {
     #[must_use]
     pub fn rate(&self) -> RateClass {
         match self {
-            Call::Launch(request) if request.via == crate::request::Via::Run => RateClass::Run,
-            Call::Launch(_) | Call::MakeGroup(_) => RateClass::Mutate,
+            Call::Launch(request) => request.rate(),
+            Call::MakeGroup(_) => RateClass::Mutate,
             Call::Terminate(_) => RateClass::Terminate,
             Call::List { .. } | Call::Describe(_) => RateClass::Describe,
         }

@@ -13,6 +13,7 @@ pub mod desk;
 pub mod look;
 pub mod notice;
 pub mod pace;
+pub mod probe;
 pub mod queue;
 pub mod request;
 pub mod settings;

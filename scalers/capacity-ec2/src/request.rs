@@ -6,6 +6,7 @@
 //!
 //! Never: changed after it was journaled, whatever becomes of the configuration.
 
+use crate::call::RateClass;
 use crate::settings::Settings;
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::effect::Terms;
@@ -169,6 +170,15 @@ impl Request {
     #[must_use]
     pub fn id(&self) -> PurchaseId {
         PurchaseId(self.purchase)
+    }
+
+    /// Which of EC2's rates it counts against.
+    #[must_use]
+    pub fn rate(&self) -> RateClass {
+        match self.via {
+            Via::Fleet => RateClass::Mutate,
+            Via::Run => RateClass::Run,
+        }
     }
 
     /// What its stock is counted by.

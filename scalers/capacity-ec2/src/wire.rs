@@ -6,8 +6,9 @@ use crate::call::{Answer, Call, InstanceState, Seen};
 use crate::request::{Request, TAG_CLUSTER, Via};
 use crate::trouble::{Class, Refusal};
 pub use aws_sdk_ec2::Client;
-pub use aws_sdk_sqs::Client as SqsClient;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder;
+use aws_sdk_ec2::operation::run_instances::builders::RunInstancesFluentBuilder;
 use aws_sdk_ec2::types::{
     CapacityReservationSpecification, CapacityReservationTarget, DefaultTargetCapacityType, Filter,
     FleetLaunchTemplateConfigRequest, FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
@@ -16,6 +17,7 @@ use aws_sdk_ec2::types::{
     OnDemandOptionsRequest, Placement, PlacementStrategy, ResourceType, SpotInstanceType, SpotMarketOptions,
     SpotOptionsRequest, Tag, TagSpecification, TargetCapacitySpecificationRequest,
 };
+pub use aws_sdk_sqs::Client as SqsClient;
 use aws_smithy_types::base64;
 use forebay_aws::{Answer as Said, NoRegion, Place};
 use forebay_engine::catalog::CapacityType;
@@ -78,7 +80,28 @@ pub async fn make(client: &Client, call: &Call) -> Answer {
     }
 }
 
+/// Asks whether a launch would be allowed, and launches nothing.
+pub(crate) async fn dry_launch(client: &Client, request: &Request) -> Answer {
+    let asked = match request.via {
+        Via::Fleet => within(fleet_call(client, request).dry_run(true).send()).await.map(drop),
+        Via::Run => within(run_call(client, request).dry_run(true).send()).await.map(drop),
+    };
+    asked.map_or_else(|no| no, |()| Answer::Done)
+}
+
 async fn fleet(client: &Client, request: &Request) -> Answer {
+    let made = match within(fleet_call(client, request).send()).await {
+        Ok(made) => made,
+        Err(no) => return no,
+    };
+    let instances = made.instances().iter().flat_map(|i| i.instance_ids().iter().cloned()).collect();
+    let error = |e: &aws_sdk_ec2::types::CreateFleetError| {
+        (e.error_code().unwrap_or("without a code").to_owned(), e.error_message().unwrap_or_default().to_owned())
+    };
+    Answer::Launched { instances, errors: made.errors().iter().map(error).collect() }
+}
+
+fn fleet_call(client: &Client, request: &Request) -> CreateFleetFluentBuilder {
     let mut template = FleetLaunchTemplateSpecificationRequest::builder();
     template = match request.template.as_deref() {
         Some(id) if id.starts_with("lt-") => template.launch_template_id(id),
@@ -134,18 +157,20 @@ async fn fleet(client: &Client, request: &Request) -> Answer {
             .set_single_availability_zone(single);
         call = call.on_demand_options(options.build());
     }
-    let made = match within(call.send()).await {
-        Ok(made) => made,
-        Err(no) => return no,
-    };
-    let instances = made.instances().iter().flat_map(|i| i.instance_ids().iter().cloned()).collect();
-    let error = |e: &aws_sdk_ec2::types::CreateFleetError| {
-        (e.error_code().unwrap_or("without a code").to_owned(), e.error_message().unwrap_or_default().to_owned())
-    };
-    Answer::Launched { instances, errors: made.errors().iter().map(error).collect() }
+    call
 }
 
 async fn run(client: &Client, request: &Request) -> Answer {
+    match within(run_call(client, request).send()).await {
+        Ok(made) => {
+            let ids = made.instances().iter().filter_map(Instance::instance_id).map(str::to_owned);
+            Answer::Launched { instances: ids.collect(), errors: Vec::new() }
+        }
+        Err(no) => no,
+    }
+}
+
+fn run_call(client: &Client, request: &Request) -> RunInstancesFluentBuilder {
     let mut call = client
         .run_instances()
         .client_token(&request.token)
@@ -195,13 +220,7 @@ async fn run(client: &Client, request: &Request) -> Answer {
         let specification = CapacityReservationSpecification::builder().capacity_reservation_target(target);
         call = call.capacity_reservation_specification(specification.build());
     }
-    match within(call.send()).await {
-        Ok(made) => {
-            let ids = made.instances().iter().filter_map(Instance::instance_id).map(str::to_owned);
-            Answer::Launched { instances: ids.collect(), errors: Vec::new() }
-        }
-        Err(no) => no,
-    }
+    call
 }
 
 /// How it is paid for, where that is not on demand.
@@ -265,7 +284,7 @@ fn instance(of: &Instance) -> Option<Seen> {
 }
 
 /// Awaits a call. `Err`: the answer that is to be given for it.
-async fn within<T, E>(call: impl Future<Output = Result<T, SdkError<E>>>) -> Result<T, Answer>
+pub(crate) async fn within<T, E>(call: impl Future<Output = Result<T, SdkError<E>>>) -> Result<T, Answer>
 where
     E: ProvideErrorMetadata + Error + 'static,
 {

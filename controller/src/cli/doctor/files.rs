@@ -8,7 +8,7 @@ use crate::cli::live::has_journal;
 use crate::cli::outcome::{Failure, read};
 use crate::config::tokens::Tokens;
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
-use crate::policy::{Catalogue, Compiled};
+use crate::policy::Compiled;
 use crate::show::figures::{count, short};
 use forebay_engine::policy::Undeclared;
 use forebay_source::{Finding, Outcome};
@@ -47,6 +47,9 @@ pub(in crate::cli) fn summary(config: &Config) -> String {
     if config.sqs.is_empty() {
         parts[3] = "no sqs".to_owned();
     }
+    if config.checkpoints.is_some() {
+        parts.push("looks at checkpoints".to_owned());
+    }
     if config.standby {
         parts.push("stands by".to_owned());
     }
@@ -66,8 +69,15 @@ pub(super) fn policy(config: &Config) -> Vec<Checked> {
         let said = format!("that of the journal in {} goes on; not read here", folder.display());
         return vec![checked(Finding::fine("policy", said))];
     }
-    match compile_or_built_in(config.policy.as_deref(), &Catalogue::builtin()) {
+    let catalogue = match crate::cloud::catalogue(config) {
+        Ok(catalogue) => catalogue,
+        Err(e) => return vec![checked(Finding::bad("prices", e.to_string()))],
+    };
+    match compile_or_built_in(config.policy.as_deref(), &catalogue) {
         Ok((_, compiled)) => {
+            if let Err(e) = crate::cloud::check_policy(config, &compiled.policy) {
+                return vec![checked(Finding::bad("policy", e.to_string()))];
+            }
             let mut found = vec![checked(Finding::fine("policy", policy_line(config, &compiled)))];
             found.extend(submitters(config, &compiled).into_iter().map(checked));
             found

@@ -10,12 +10,12 @@ use crate::config::ec2::{Ec2Config, LaunchConfig, Ready};
 use crate::config::secret::{Secret, SecretText};
 use crate::driver::{Act, Hands};
 use forebay_aws::{Keys, Place};
-use forebay_capacity_ec2::{Launch, Order, Request, Reservation, Settings};
+use forebay_capacity_ec2::{Launch, Order, Request, Reservation, Settings, probe, wire};
 use forebay_engine::effect::{Action, Effect};
 use forebay_engine::ids::PurchaseId;
 use forebay_engine::state::State;
 use forebay_engine::units::Millis;
-use forebay_source::Health;
+use forebay_source::{Finding, Health};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -51,6 +51,33 @@ pub(super) fn open(config: &Ec2Config) -> Result<(Cloud, Box<dyn Hands>), CloudE
         std::thread::Builder::new().name("ec2".to_owned()).spawn(work)
     });
     Ok((Cloud { health, name, task }, Box::new(hands)))
+}
+
+/// Everything that buying needs, tried.
+pub(super) fn probe(config: &Ec2Config, runtime: &tokio::runtime::Handle) -> Vec<Finding> {
+    let what = |part: &str| format!("ec2 {}: {part}", config.name);
+    let opened = settings(config).and_then(|settings| Ok((settings, place(config)?)));
+    let (settings, place) = match opened {
+        Ok(opened) => opened,
+        Err(e) => return vec![Finding::bad(what("settings"), e.to_string())],
+    };
+    runtime.block_on(async {
+        let ways = match wire::connect(&place).await {
+            Ok(ways) => ways,
+            Err(e) => return vec![Finding::bad(what("region"), e.to_string())],
+        };
+        let found = probe::probe(&ways, &settings, &config.all_zones(), &config.interruptions).await;
+        let finding = |f: probe::Found| match f.said {
+            Ok(said) => Finding::fine(what(&f.what), said),
+            Err(said) => Finding::bad(what(&f.what), said),
+        };
+        let mut findings: Vec<Finding> = found.into_iter().map(finding).collect();
+        if config.interruptions.is_empty() {
+            let said = "none: reclaims are heard of by agents on the nodes, or when they have happened";
+            findings.push(Finding::warning(what("interruptions"), said));
+        }
+        findings
+    })
 }
 
 fn place(config: &Ec2Config) -> Result<Place, CloudError> {

@@ -40,8 +40,8 @@ pub const ASK_FOR: Span = Span::mins(5);
 pub const TOKEN_LASTS: Span = Span::mins(23 * 60);
 /// Launches under way at once.
 const MOST_LAUNCHES: usize = 8;
-/// Outcomes that are remembered for a launch that is asked again.
-const MOST_ANSWERED: usize = 1024;
+/// Outcomes that are remembered for a launch that is asked again before the engine has taken its outcome in.
+const MOST_ANSWERED: usize = 64;
 
 /// What the desk says.
 #[derive(Clone, Debug, PartialEq, Eq)]

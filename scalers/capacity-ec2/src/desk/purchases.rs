@@ -3,13 +3,14 @@
 //! Never: a second token for one purchase, or a new purchase while it is not known what became of an older one that it could double.
 
 use super::{ASK_FOR, Desk, Errand, Look, MOST_LAUNCHES, TOKEN_LASTS};
-use crate::call::{Answer, Call};
+use crate::call::{Answer, Call, RateClass};
 use crate::request::{Request, TAG_JOURNAL, TAG_PURCHASE};
 use crate::trouble::{Class, Refusal, launch_error, of_fleet};
 use forebay_engine::event::LaunchError;
 use forebay_engine::ids::PurchaseId;
 use forebay_engine::reconcile::SETTLED;
 use forebay_engine::units::{Millis, Span};
+use std::collections::BTreeSet;
 
 /// The first pause after a lost answer, and the longest.
 const PAUSE: (Span, Span) = (Span::secs(1), Span::secs(30));
@@ -48,6 +49,14 @@ impl Purchase {
 
     fn unsettled(&self) -> bool {
         self.recovered || self.unknown_since.is_some()
+    }
+
+    /// Which rate its next call counts against.
+    fn rate(&self, groups: &BTreeSet<String>) -> RateClass {
+        match &self.request.group {
+            Some(group) if !groups.contains(group) => RateClass::Mutate,
+            _ => self.request.rate(),
+        }
     }
 
     fn due(&self, now: Millis) -> bool {
@@ -121,12 +130,16 @@ impl Desk {
     /// Whether a purchase's placement group is there; makes it if not.
     fn group_is_there(&mut self, request: &Request, now: Millis, calls: &mut Vec<(u64, Call)>) -> bool {
         let Some(group) = request.group.as_ref().filter(|g| !self.groups.contains(*g)) else { return true };
-        let making = self.under_way.values().any(|(_, e)| *e == Errand::Group(group.clone()));
+        let making = self.making(group);
         let call = Call::MakeGroup(group.clone());
         if !making && self.pace.take(call.rate(), now) {
             self.call(call, Errand::Group(group.clone()), calls);
         }
         false
+    }
+
+    fn making(&self, group: &str) -> bool {
+        self.under_way.values().any(|(_, errand)| matches!(errand, Errand::Group(name) if name == group))
     }
 
     pub(super) fn grouped(&mut self, now: Millis, group: String, answer: Answer) {
@@ -144,7 +157,7 @@ impl Desk {
                 self.trouble(LAUNCHING, refusal);
             }
             // Made or not: it is made again, and found to be there then.
-            _ => self.pace.throttled(crate::call::RateClass::Mutate, now),
+            _ => self.pace.throttled(RateClass::Mutate, now),
         }
     }
 
@@ -242,19 +255,19 @@ impl Desk {
     }
 
     pub(super) fn next_purchase(&mut self, now: Millis) -> Millis {
-        let mut next = Millis::NEVER;
-        for id in self.purchases.keys().copied().collect::<Vec<_>>() {
-            let Some(purchase) = self.purchases.get(&id) else { continue };
-            let at = match purchase.stage {
-                Stage::Unknown { again } => again,
-                // Held back by others, by the first look or by the number under way: their answers wake it.
-                Stage::Waits if !self.ready_purchases(now).contains(&id) => continue,
-                Stage::Waits => now,
-                Stage::UnderWay | Stage::Settles { .. } => continue,
-            };
-            let rate = Call::Launch(Box::new(purchase.request.clone())).rate();
-            next = next.min(at.max(self.pace.opens(rate, now)));
+        let under_way = self.under_way.values().filter(|(_, e)| matches!(e, Errand::Launch(_))).count();
+        if under_way >= MOST_LAUNCHES {
+            return Millis::NEVER;
         }
-        next
+        // What is held back by others, by the first look, or by its placement group is woken by their answers.
+        let waits = |p: &Purchase| p.request.group.as_ref().is_some_and(|g| !self.groups.contains(g) && self.making(g));
+        let again = self.purchases.values().filter_map(|p| match p.stage {
+            Stage::Unknown { again } if again > now && !waits(p) => Some((again, p.rate(&self.groups))),
+            _ => None,
+        });
+        let ready = self.ready_purchases(now).into_iter().filter_map(|id| self.purchases.get(&id));
+        let ready = ready.filter(|p| !waits(p)).map(|p| (now, p.rate(&self.groups)));
+        let moments: BTreeSet<(Millis, RateClass)> = again.chain(ready).collect();
+        moments.into_iter().map(|(at, rate)| at.max(self.pace.opens(rate, now))).min().unwrap_or(Millis::NEVER)
     }
 }

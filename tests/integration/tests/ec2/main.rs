@@ -5,6 +5,7 @@
 //! ```
 
 mod ceiling;
+mod reclaim;
 mod scarce;
 mod stand;
 mod sweep;

@@ -90,7 +90,7 @@ fn six_hundred_nodes_in_a_market_of_thirty_are_asked_for_quietly() {
     assert!(most("DescribeInstances") <= 20, "{}", most("DescribeInstances"));
     println!("engine's snapshot and desk in bytes, by the hour: {sizes:?}");
     let (first, last) = (sizes[0], sizes[sizes.len() - 1]);
-    assert!(last.0 <= first.0 * 11 / 10 && last.1 <= first.1 * 2 + 4096, "{sizes:?}");
+    assert!(last.0 <= first.0 * 11 / 10 && last.1 <= first.1 * 11 / 10, "{sizes:?}");
     for arrival in arrivals(begin) {
         let taken = stand.region.with(|r| {
             let same = r

@@ -34,7 +34,7 @@ fn policy(seed: u64, dice: &mut Dice) -> Policy {
     for pool in &mut policy.pools {
         // Zero has to be reached.
         (pool.keep_ready, pool.floors) = (0, Vec::new());
-        pool.network = Network { cluster: dice.below(3) == 0, efa: dice.below(4) == 0 };
+        pool.network = Network { cluster: dice.below(3) == 0, efa: dice.below(12) == 0 };
     }
     if dice.below(2) == 0 {
         policy.limits.gpus = Some(8 + dice.below(24) as u32);

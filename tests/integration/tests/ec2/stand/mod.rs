@@ -13,7 +13,6 @@ pub mod wire;
 use cluster::Cluster;
 use forebay_capacity_ec2::wire::{Client, make};
 use forebay_capacity_ec2::{Answer, Call, Desk, Launch, Order, Report, Request, Settings, look};
-use forebay_engine::catalog::CapacityType;
 use forebay_engine::effect::{Action, Effect};
 use forebay_engine::engine::Engine;
 use forebay_engine::event::{Event, LaunchError, Tick};
@@ -386,6 +385,3 @@ fn name(call: &Call) -> &'static str {
         Call::List { .. } | Call::Describe(_) => "describe",
     }
 }
-
-/// The capacity types that a stand sells.
-pub const CAPACITIES: [CapacityType; 2] = [CapacityType::Spot, CapacityType::OnDemand];

@@ -1,0 +1,81 @@
+//! Reports of checkpoints that come by HTTP: looked at before they are taken, so that the sender's answer says what became of them.
+//!
+//! Never: takes some of a request whose checkpoints nobody could look at. Sending all of it again is safe.
+
+use super::Api;
+use super::error::ApiError;
+use super::events::{Asked, Known, RefusedEvent, Taken};
+use crate::checkpoints::{Report, Verdict};
+use crate::intake::Rejected;
+use forebay_engine::event::Event;
+use forebay_engine::units::Span;
+
+/// Reports of checkpoints in one request: each is a look at the store.
+const MOST: usize = 64;
+
+/// The time after which the store is asked again.
+const RETRY_S: u64 = 10;
+
+/// Leaves out what does not count, and answers it; what does count has the progress of its manifest.
+pub(super) async fn checked(
+    api: &Api,
+    asked: Vec<Asked>,
+    mut events: Vec<Known>,
+    taken: &mut Taken,
+) -> Result<(Vec<Asked>, Vec<Known>), ApiError> {
+    let reported = |event: &Event| matches!(event, Event::RunCheckpointed { .. });
+    let places: Vec<usize> = (0..events.len()).filter(|at| reported(&events[*at].0)).collect();
+    if places.is_empty() || !api.checkpoints.looks() {
+        return Ok((asked, events));
+    }
+    if places.len() > MOST {
+        let message = format!("{} reports of checkpoints at once are too many", places.len());
+        return Err(ApiError::new(413, "TooMany", message, format!("send at most {MOST} of them at once")));
+    }
+    let report = |at: &usize| match events[*at].0 {
+        Event::RunCheckpointed { job, attempt, .. } => {
+            Some(Report { job, attempt, manifest: asked[*at].manifest.clone() })
+        }
+        _ => None,
+    };
+    let verdicts = api.checkpoints.judge(places.iter().filter_map(report).collect()).await?;
+    let mut refused: Vec<Option<Rejected>> = vec![None; events.len()];
+    for (at, verdict) in places.into_iter().zip(verdicts) {
+        let counts = match verdict {
+            Verdict::Counts(counts) => counts,
+            // The engine ignores it: what nobody has seen does not count even by a mistake of ours.
+            Verdict::Past => Span::ZERO,
+            Verdict::Unknown(why) => return Err(unknown(&why)),
+            Verdict::Refused(why) => {
+                refused[at] = Some(why);
+                continue;
+            }
+        };
+        if let Event::RunCheckpointed { progress, .. } = &mut events[at].0 {
+            *progress = counts;
+        }
+    }
+    let mut kept = (Vec::new(), Vec::new());
+    for ((asked, event), refused) in asked.into_iter().zip(events).zip(refused) {
+        match refused {
+            Some(why) => taken.rejected.push(answer(asked, why)),
+            None => {
+                kept.0.push(asked);
+                kept.1.push(event);
+            }
+        }
+    }
+    Ok(kept)
+}
+
+fn answer(asked: Asked, why: Rejected) -> RefusedEvent {
+    let Rejected { code, path, message } = why;
+    let code = code.as_str().to_owned();
+    RefusedEvent { index: asked.index, subject: asked.subject, job: None, code, path, message }
+}
+
+fn unknown(why: &str) -> ApiError {
+    let message = format!("the checkpoint could not be looked at: {}", crate::show::figures::short(why, 800));
+    let remedy = "send it again after the time in Retry-After; `forebay doctor` says whether the store can be reached";
+    ApiError::new(503, "CheckpointUnknown", message, remedy).retry_after(RETRY_S)
+}
