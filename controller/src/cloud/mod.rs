@@ -74,6 +74,20 @@ pub fn catalogue(config: &Config) -> Result<Catalogue, CloudError> {
     Ok(Catalogue::new(rows, ec2.all_zones()))
 }
 
+/// The catalogue with what the real cloud itself says of its types, and what there is to say of that. It is asked for a few seconds, and
+/// what it said is kept in `folder`.
+#[must_use]
+pub fn corrected(config: &Config, folder: &std::path::Path, catalogue: Catalogue) -> (Catalogue, Vec<String>) {
+    match &config.ec2 {
+        #[cfg(feature = "ec2")]
+        Some(ec2) => ec2::at_start(ec2, folder, catalogue),
+        _ => {
+            let _ = folder;
+            (catalogue, Vec::new())
+        }
+    }
+}
+
 /// A policy for a real cloud bounds what it may cost, and has the pools that the cloud's settings name.
 ///
 /// # Errors

@@ -6,6 +6,7 @@ use super::words::InstanceTypes;
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::units::{Mib, MilliCpu, Rate, Span};
 use forebay_sim::prices::{self, PriceRow};
+use std::collections::BTreeSet;
 
 /// Instance types with prices, and the zones that they are sold in.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub struct Catalogue {
     zones: Vec<String>,
     /// Sold in any zone that a policy names: the simulated cloud has them all.
     everywhere: bool,
+    /// Types that are not sold as spot.
+    not_spot: BTreeSet<String>,
 }
 
 impl Catalogue {
@@ -30,7 +33,7 @@ impl Catalogue {
     /// Price rows of one's own. Every type is sold in every zone.
     #[must_use]
     pub fn new(rows: Vec<PriceRow>, zones: Vec<String>) -> Catalogue {
-        Catalogue { rows, zones, everywhere: false }
+        Catalogue { rows, zones, everywhere: false, not_spot: BTreeSet::new() }
     }
 
     /// The same, sold in these zones too.
@@ -42,6 +45,24 @@ impl Catalogue {
             }
         }
         self
+    }
+
+    /// The same zones with other price rows.
+    #[must_use]
+    pub fn with_rows(self, rows: Vec<PriceRow>) -> Catalogue {
+        Catalogue { rows, ..self }
+    }
+
+    /// The same, where these types are not sold as spot.
+    #[must_use]
+    pub fn without_spot(self, not_spot: BTreeSet<String>) -> Catalogue {
+        Catalogue { not_spot, ..self }
+    }
+
+    /// Whether a type is sold as spot.
+    #[must_use]
+    pub fn sells_spot(&self, instance_type: &str) -> bool {
+        !self.not_spot.contains(instance_type)
     }
 
     /// The price rows.

@@ -172,6 +172,7 @@ impl Check<'_> {
                 let least = stock.fraction.map_or(mem, |(_, least)| least.min(mem));
                 stock.fraction = Some((row.gpu_milli, least));
             }
+            let spot = spot && self.catalogue.sells_spot(&row.instance_type);
             let outbid = row.spot_permille > u32::from(bid);
             if spot && outbid {
                 stock.outbid.push(row.instance_type.clone());

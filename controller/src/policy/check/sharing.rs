@@ -20,7 +20,11 @@ impl Check<'_> {
         let at = ["pools", name, "sharing"];
         if let Some((milli, _)) = stock.fraction {
             let what = format!("pool `{name}` has GPUs that are {} of one: they cannot be cut further", Percent(milli));
-            self.at_key(&at, what, "remove `sharing`: a job that asks for no more, and consents to share, gets one whole");
+            self.at_key(
+                &at,
+                what,
+                "remove `sharing`: a job that asks for no more, and consents to share, gets one whole",
+            );
             return;
         }
         match (sharing.time_slices, &sharing.mig) {
