@@ -10,6 +10,7 @@ pub mod driver;
 pub mod intake;
 pub mod journal;
 pub mod key;
+pub mod metrics;
 pub mod policy;
 pub mod show;
 pub mod sources;

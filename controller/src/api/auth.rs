@@ -29,6 +29,14 @@ pub(super) struct Operator;
 /// May say what the cloud does to a node.
 pub(super) struct NodeAgent;
 
+/// May read figures: all of them with the role for that, else what a reader may see.
+pub(super) struct Scraper {
+    /// Who it is.
+    pub who: Arc<Who>,
+    /// Whether it sees all of them.
+    pub all: bool,
+}
+
 /// May read, and is maybe a browser: that one asks its user for a name and a password, and the password is the token.
 pub(super) struct Browser(pub Arc<Who>);
 
@@ -68,6 +76,17 @@ impl FromRequestParts<Api> for NodeAgent {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<NodeAgent, ApiError> {
         identify(api, &parts.headers, By::Bearer, Role::Agent).map(|_| NodeAgent)
+    }
+}
+
+impl FromRequestParts<Api> for Scraper {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Scraper, ApiError> {
+        if let Ok(who) = identify(api, &parts.headers, By::Bearer, Role::Metrics) {
+            return Ok(Scraper { who, all: true });
+        }
+        identify(api, &parts.headers, By::Bearer, Role::Read).map(|who| Scraper { who, all: false })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The HTTP API and its small client: events in, jobs, nodes, queues, state and statuses out, and one page for people.
+//! The HTTP API and its small client: events in, jobs, nodes, queues, state, statuses and metrics out, and one page for people.
 //!
 //! ```text
 //! request -> guard (host, origin) -> auth (token, role) -> handler -> driver::Handle -> answer (for events: after they are durable)
@@ -19,6 +19,7 @@ mod guard;
 mod history;
 mod job_events;
 pub mod jobs;
+mod metrics;
 mod page;
 pub mod reads;
 mod room;
@@ -30,6 +31,7 @@ use crate::checkpoints::Checkpoints;
 use crate::config::tokens::{Tokens, Who};
 use crate::driver::Handle;
 use crate::intake::Router as Routes;
+use crate::metrics::preemptions::Preemptions;
 use crate::sources::board::Board;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -62,6 +64,8 @@ struct Api {
     pub sources: Board,
     /// Looks at checkpoints that are reported.
     pub checkpoints: Checkpoints,
+    /// Runs that were stopped, as they are counted.
+    pub preemptions: Arc<Preemptions>,
     /// The key of attempt tokens.
     pub key: Option<Arc<[u8; 32]>>,
     /// Becomes true when the server is to end, so that open streams and waits end too.
@@ -89,6 +93,8 @@ pub async fn serve(listener: TcpListener, serving: Serving, ending: watch::Recei
     let address = listener.local_addr()?;
     let waiters = Arc::new(Waiters::default());
     let woken = tokio::spawn(waiters::wake(Arc::clone(&waiters), serving.handle.clone()));
+    let preemptions = Arc::new(Preemptions::default());
+    let counted = tokio::spawn(Arc::clone(&preemptions).follow(serving.handle.clone()));
     let api = Api {
         handle: serving.handle,
         waiters,
@@ -98,11 +104,13 @@ pub async fn serve(listener: TcpListener, serving: Serving, ending: watch::Recei
         routes: serving.routes,
         sources: serving.sources,
         checkpoints: serving.checkpoints,
+        preemptions,
         key: serving.key.map(Arc::new),
         ending: ending.clone(),
     };
     let served = axum::serve(Bounded::new(listener), router(api, address)).with_graceful_shutdown(ended(ending)).await;
     woken.abort();
+    counted.abort();
     served
 }
 
@@ -129,6 +137,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/status", get(status::stream))
         .route("/v1/agent/hello", post(agent::hello))
         .route("/v1/agent/notices", post(agent::notice))
+        .route("/metrics", get(metrics::metrics))
         .route("/healthz", get(reads::healthz))
         .route("/readyz", get(reads::readyz))
         .fallback(nowhere)

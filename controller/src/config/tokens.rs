@@ -57,6 +57,8 @@ pub enum Role {
     Operate,
     /// Say that a node is there, and that the cloud takes it back: for the agents on the nodes, and nothing else.
     Agent,
+    /// Read all of `/metrics`, and nothing else: for monitoring.
+    Metrics,
 }
 
 impl Role {
@@ -68,6 +70,7 @@ impl Role {
             Role::Read => "read",
             Role::Operate => "operate",
             Role::Agent => "agent",
+            Role::Metrics => "metrics",
         }
     }
 }
@@ -139,7 +142,7 @@ impl Tokens {
                 }
             }
             if token.roles.is_empty() {
-                return Err(unfit("it has no role: give it at least one of submit, read, operate, agent"));
+                return Err(unfit("it has no role: give it at least one of submit, read, operate, agent, metrics"));
             }
             if !names.insert(&token.name) {
                 return Err(unfit("there are two of this name: give each its own"));

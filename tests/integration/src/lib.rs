@@ -5,6 +5,7 @@
 
 pub mod dice;
 pub mod kafka;
+pub mod openmetrics;
 pub mod sqs;
 pub mod teams;
 

@@ -6,7 +6,7 @@ use forebay_integration::{Server, root, run};
 use serde_json::json;
 
 /// Every path of the API, and what it takes.
-const PATHS: [(&str, &str); 17] = [
+const PATHS: [(&str, &str); 18] = [
     ("GET", "/"),
     ("POST", "/v1/events"),
     ("GET", "/v1/jobs"),
@@ -22,6 +22,7 @@ const PATHS: [(&str, &str); 17] = [
     ("GET", "/v1/status"),
     ("POST", "/v1/agent/hello"),
     ("POST", "/v1/agent/notices"),
+    ("GET", "/metrics"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
 ];
@@ -55,7 +56,9 @@ fn every_path_asks_for_a_token_and_its_role() {
             (_, "/v1/state" | "/v1/sources") => "operate",
             _ => "read",
         };
-        for (name, roles) in [("pusher", "submit"), ("watcher", "read"), ("node", "agent"), ("ops", needs)] {
+        for (name, roles) in
+            [("pusher", "submit"), ("watcher", "read"), ("node", "agent"), ("scraper", "metrics"), ("ops", needs)]
+        {
             let body = match needs {
                 "agent" => Some(json!({ "instance": "i-0", "kind": "interruption" })),
                 _ => (path.starts_with("/v1/events")).then(|| submission("y", "open", 36_000)),
@@ -63,7 +66,7 @@ fn every_path_asks_for_a_token_and_its_role() {
             let (status, text) = ask(&server, name, method, &path, body.as_ref());
             if roles == needs && needs == "agent" {
                 assert!(status == 404 && text.contains("UnknownInstance"), "{name}: {method} {path}: {status} {text}");
-            } else if roles == needs {
+            } else if roles == needs || roles == "metrics" && path == "/metrics" {
                 assert!((200..300).contains(&status), "{name}: {method} {path}: {status} {text}");
             } else {
                 assert_eq!(status, 403, "{name}: {method} {path}: {text}");

@@ -5,6 +5,7 @@
 //! ```
 
 mod ceiling;
+mod contested;
 mod reclaim;
 mod scarce;
 mod stand;

@@ -266,14 +266,15 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
     }
     let pull = |()| processes.pull_plugs(&loopback);
     let job = |subject: &'static str| {
-        handle.query(move |engine, _| {
-            let state = engine.state();
-            let id = state.job_of("default", subject)?;
-            let (row, _) = state.job(id)?;
-            let instance = row.places.first().and_then(|p| state.node(p.node)?.instance.clone());
-            Some((id, row.attempt, row.progress, instance))
-        })
-        .unwrap()
+        handle
+            .query(move |engine, _| {
+                let state = engine.state();
+                let id = state.job_of("default", subject)?;
+                let (row, _) = state.job(id)?;
+                let instance = row.places.first().and_then(|p| state.node(p.node)?.instance.clone());
+                Some((id, row.attempt, row.progress, instance))
+            })
+            .unwrap()
     };
     // Each has saved at least twice, and the controller has found it in the store.
     for (subject, notice) in notices {
@@ -302,7 +303,10 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
         let (first, second) = (processes.said((id, Attempt(1))), processes.said((id, Attempt(2))));
         let saved = first.iter().rev().find(|l| l.starts_with("saved")).map(|l| after_s(l)).unwrap();
         let resumed = after_s(&second[0]);
-        println!("{subject}: saved after {saved} s of work, went on from {resumed} s; {} checkpoints before", first.len() - 1);
+        println!(
+            "{subject}: saved after {saved} s of work, went on from {resumed} s; {} checkpoints before",
+            first.len() - 1
+        );
         assert!((resumed - saved).abs() < 0.001, "{first:?} {second:?}");
         // With a notice it saved once more when it was told, and ended by itself.
         assert_eq!(first.last().is_some_and(|l| l == "stopped"), notice.is_some(), "{first:?}");
@@ -311,7 +315,10 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
         let kinds: Vec<&str> = seen.iter().filter(|s| s.job == Some(id)).map(|s| s.kind.as_str()).collect();
         let told = ["preempted", "requeued"];
         assert!(told.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
-        assert!(metrics.contains(&format!("job=\"{id}\"")) || metrics.contains("forebay_preemptions_total"), "{metrics}");
+        assert!(
+            metrics.contains(&format!("job=\"{id}\"")) || metrics.contains("forebay_preemptions_total"),
+            "{metrics}"
+        );
     }
     let preempted: f64 = metrics
         .lines()

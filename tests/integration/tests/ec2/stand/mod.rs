@@ -78,7 +78,22 @@ pub fn settings() -> Settings {
 impl Stand {
     pub fn new(policy: Policy, options: RegionOptions, faults: Faults, seed: u64) -> Stand {
         let now = Millis(options.origin.0 + 1000);
-        let region = Shared::new(Region::new(options));
+        Stand::over(Shared::new(Region::new(options)), now, policy, faults, seed)
+    }
+
+    /// Another controller with an empty journal, in the same account.
+    pub fn beside(other: &Stand, policy: Policy) -> Stand {
+        // What was done by hand has got around by then.
+        Stand::over(other.region.clone(), other.now + Span::mins(2), policy, Faults::default(), 1)
+    }
+
+    /// Starts again with other settings.
+    pub fn configure(&mut self, settings: Settings) {
+        self.settings = settings;
+        self.restart();
+    }
+
+    fn over(region: Shared, now: Millis, policy: Policy, faults: Faults, seed: u64) -> Stand {
         let client = region.client();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut stand = Stand {

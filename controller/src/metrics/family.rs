@@ -1,0 +1,208 @@
+//! A metric with its points, and the text of many: HELP, TYPE and UNIT of each, its points in the order of their labels, `# EOF`.
+//!
+//! Never: two points with the same labels; a name that was not written down here in the code.
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::CounterWithExemplar;
+use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::SystemTime;
+
+/// What the text is: <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Names with values.
+pub type Labels = Vec<(&'static str, String)>;
+
+/// A metric.
+#[derive(Clone, Debug)]
+pub struct Family {
+    name: &'static str,
+    unit: Option<&'static str>,
+    help: &'static str,
+    kind: Kind,
+    points: BTreeMap<Labels, Number>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+    Info,
+}
+
+/// The value of a point.
+#[derive(Clone, Debug)]
+pub enum Number {
+    /// Counted.
+    Whole(u64),
+    /// Measured.
+    Part(f64),
+    /// Counted, and the last of them.
+    Shown(u64, Exemplar),
+}
+
+/// One of those that a counter counted.
+#[derive(Clone, Debug)]
+pub struct Exemplar {
+    /// Which. All names and values together have at most 128 characters.
+    pub labels: Labels,
+    /// When. `None`: the clock is not the wall's.
+    pub at: Option<SystemTime>,
+}
+
+impl From<u64> for Number {
+    fn from(n: u64) -> Number {
+        Number::Whole(n)
+    }
+}
+
+impl From<f64> for Number {
+    fn from(n: f64) -> Number {
+        Number::Part(n)
+    }
+}
+
+impl Family {
+    /// Something that only grows. Its points end in `_total`.
+    #[must_use]
+    pub fn counter(name: &'static str, help: &'static str) -> Family {
+        Family { name, unit: None, help, kind: Kind::Counter, points: BTreeMap::new() }
+    }
+
+    /// Something that is as it is.
+    #[must_use]
+    pub fn gauge(name: &'static str, help: &'static str) -> Family {
+        Family { kind: Kind::Gauge, ..Family::counter(name, help) }
+    }
+
+    /// Something that is told by its labels. Its points end in `_info`.
+    #[must_use]
+    pub fn info(name: &'static str, help: &'static str) -> Family {
+        Family { kind: Kind::Info, ..Family::counter(name, help) }
+    }
+
+    /// In this unit, which ends the name.
+    #[must_use]
+    pub fn unit(self, unit: &'static str) -> Family {
+        Family { unit: Some(unit), ..self }
+    }
+
+    /// With this point too.
+    #[must_use]
+    pub fn with(mut self, labels: &[(&'static str, &str)], number: impl Into<Number>) -> Family {
+        self.set(labels, number);
+        self
+    }
+
+    /// A point is this.
+    pub fn set(&mut self, labels: &[(&'static str, &str)], number: impl Into<Number>) {
+        let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        self.points.insert(labels, number.into());
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let unit = self.unit.map(|unit| Unit::Other(unit.to_owned()));
+        let kind = match self.kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Info => MetricType::Info,
+        };
+        let mut metric = encoder.encode_descriptor(self.name, self.help, unit.as_ref(), kind)?;
+        for (labels, number) in &self.points {
+            match self.kind {
+                Kind::Info => metric.encode_info(labels)?,
+                // Without labels there are no braces either.
+                _ if labels.is_empty() => number.encode(self.kind, &mut metric)?,
+                _ => number.encode(self.kind, &mut metric.encode_family(labels)?)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Number {
+    fn encode(&self, kind: Kind, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+        match (self, kind) {
+            (Number::Whole(n) | Number::Shown(n, _), Kind::Gauge) => metric.encode_gauge(n),
+            (Number::Part(n), Kind::Gauge) => metric.encode_gauge(n),
+            (Number::Whole(n), _) => metric.encode_counter::<Labels, u64, u64>(n, None),
+            (Number::Part(n), _) => metric.encode_counter::<Labels, f64, f64>(n, None),
+            (Number::Shown(n, exemplar), _) => {
+                // An exemplar's value is what it added: one.
+                let counter = CounterWithExemplar::<Labels>::default();
+                counter.inc_by(n.saturating_sub(1), None, None);
+                counter.inc_by(1, Some(exemplar.labels.clone()), exemplar.at);
+                let (n, exemplar) = counter.get();
+                metric.encode_counter(&n, exemplar.as_ref())
+            }
+        }
+    }
+}
+
+/// All families of one answer.
+#[derive(Debug)]
+struct Page(Vec<Family>);
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|family| family.encode(&mut encoder))
+    }
+}
+
+/// The text of all of them, in the order given. Each name begins with `forebay_`.
+///
+/// # Errors
+/// None that is known: it is written into memory.
+pub fn text(families: Vec<Family>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("forebay");
+    registry.register_collector(Box::new(Page(families)));
+    let mut written = String::new();
+    text::encode(&mut written, &registry)?;
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn names_have_prefix_unit_and_suffix_and_hostile_values_are_escaped() {
+        let labels = vec![("job", "job-12".to_owned()), ("attempt", "3".to_owned())];
+        let exemplar = Exemplar { labels, at: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_500)) };
+        let hostile = "a\"} 1\n# EOF\n\\";
+        let families = vec![
+            Family::counter("preemptions", "Runs.")
+                .with(&[("queue", hostile)], Number::Shown(3, exemplar.clone()))
+                .with(&[("queue", "b")], 1),
+            Family::counter("spend", "Money.").unit("usd").with(&[], 0.25),
+            Family::gauge("gpus", "GPUs.").with(&[], 7).with(&[("pool", "p")], 0.5),
+            Family::info("build", "Build.").with(&[("version", "1")], 1),
+            Family::gauge("nothing", "Not known."),
+        ];
+        let expected = r##"# HELP forebay_preemptions Runs.
+# TYPE forebay_preemptions counter
+forebay_preemptions_total{queue="a\"} 1\n# EOF\n\\"} 3 # {job="job-12",attempt="3"} 1.0 1.5
+forebay_preemptions_total{queue="b"} 1
+# HELP forebay_spend_usd Money.
+# TYPE forebay_spend_usd counter
+# UNIT forebay_spend_usd usd
+forebay_spend_usd_total 0.25
+# HELP forebay_gpus GPUs.
+# TYPE forebay_gpus gauge
+forebay_gpus 7
+forebay_gpus{pool="p"} 0.5
+# HELP forebay_build Build.
+# TYPE forebay_build info
+forebay_build_info{version="1"} 1
+# HELP forebay_nothing Not known.
+# TYPE forebay_nothing gauge
+# EOF
+"##;
+        assert_eq!(text(families).unwrap(), expected);
+    }
+}

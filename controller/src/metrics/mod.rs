@@ -1,0 +1,16 @@
+//! Figures for monitoring: what `GET /metrics` answers, as OpenMetrics text. docs/API.md has a table of all of them.
+//!
+//! ```text
+//! statuses --(a task counts)--> preemptions --+
+//! engine ----(one question a scrape)----------+--> families --> text
+//! board of sources, sinks and the cloud ------+
+//! ```
+//!
+//! Counters that come from the engine are in the journal and go on after a restart; what is counted here begins at zero with the process.
+//!
+//! Never: a job's id or subject as a label (an exemplar may name a job), a label without a bound, a figure that nobody knows as zero.
+
+pub mod engine;
+pub mod family;
+pub mod outside;
+pub mod preemptions;

@@ -1,0 +1,191 @@
+//! What goes on around the engine: this build, whether events are received, and how sources, sinks and the cloud are.
+//!
+//! Never: a backlog that nobody knows; its point is left out. Never a label that a stranger chose: codes of rejections are a closed list,
+//! names are the configuration's.
+
+use super::family::Family;
+use crate::sources::board::{LatencyView, LettersView, SourceView, SourcesView};
+use std::collections::BTreeMap;
+
+/// What comes by HTTP, as a source.
+const HTTP: &str = "http";
+
+/// This process.
+#[must_use]
+pub fn process(receives: bool) -> Vec<Family> {
+    let build = Family::info("build", "This build of Forebay.").with(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    let receiving = Family::gauge("receiving", "1 while events are received, 0 while the journal's disk is full.");
+    vec![build, receiving.with(&[], u64::from(receives))]
+}
+
+/// One or more entries of the configuration that have one name.
+struct Entry {
+    up: bool,
+    backlog: Option<u64>,
+    restarts: u64,
+    missed: u64,
+}
+
+/// Sources, sinks and the cloud.
+#[must_use]
+pub fn sources(view: SourcesView) -> Vec<Family> {
+    let mut entries: BTreeMap<(String, String), Entry> = BTreeMap::new();
+    let mut letters = BTreeMap::from([(HTTP.to_owned(), view.http)]);
+    for one in view.sources {
+        if let Some(more) = &one.letters {
+            add(letters.entry(one.name.clone()).or_default(), more);
+        }
+        let entry = Entry::of(&one);
+        // Two entries may be of one broker or region: they have one name, and are told as one.
+        let known = entries.remove(&(one.name.clone(), one.direction.clone()));
+        entries.insert((one.name, one.direction), known.into_iter().fold(entry, Entry::and));
+    }
+    conditions(&entries).into_iter().chain(events(&letters)).collect()
+}
+
+impl Entry {
+    fn of(one: &SourceView) -> Entry {
+        let up = matches!(one.condition.as_str(), "working" | "heldBack");
+        Entry { up, backlog: one.backlog, restarts: one.restarts, missed: one.missed }
+    }
+
+    fn and(self, other: Entry) -> Entry {
+        Entry {
+            up: self.up && other.up,
+            backlog: self.backlog.zip(other.backlog).map(|(one, other)| one.saturating_add(other)),
+            restarts: self.restarts + other.restarts,
+            missed: self.missed + other.missed,
+        }
+    }
+}
+
+fn add(to: &mut LettersView, more: &LettersView) {
+    to.taken += more.taken;
+    to.seen += more.seen;
+    to.warnings += more.warnings;
+    for (code, count) in &more.rejected {
+        *to.rejected.entry(code.clone()).or_default() += count;
+    }
+    // Quantiles do not add up: the slower one's are told.
+    let slower = |one: LatencyView, other: LatencyView| if other.p99 > one.p99 { other } else { one };
+    to.latency_ms = match (to.latency_ms, more.latency_ms) {
+        (Some(one), Some(other)) => Some(slower(one, other)),
+        (one, other) => one.or(other),
+    };
+}
+
+fn conditions(entries: &BTreeMap<(String, String), Entry>) -> [Family; 4] {
+    let mut up = Family::gauge(
+        "source_up",
+        "1 while a source, a sink or the cloud works or is held back, 0 while it starts, fails or has stopped.",
+    );
+    let mut backlog =
+        Family::gauge("source_backlog_messages", "Messages that wait, in all. Left out while it is not known.");
+    let mut restarts =
+        Family::counter("source_restarts", "How often it was started again, since this process started.");
+    let mut missed = Family::counter(
+        "source_missed_messages",
+        "Messages that the broker dropped before they were read, as far as it tells.",
+    );
+    for ((name, direction), entry) in entries {
+        let labels = [("source", name.as_str()), ("direction", direction.as_str())];
+        up.set(&labels, u64::from(entry.up));
+        if let Some(waiting) = entry.backlog {
+            backlog.set(&labels, waiting);
+        }
+        restarts.set(&labels, entry.restarts);
+        missed.set(&labels, entry.missed);
+    }
+    [up, backlog, restarts, missed]
+}
+
+fn events(letters: &BTreeMap<String, LettersView>) -> [Family; 4] {
+    let mut taken = Family::counter(
+        "events",
+        "Events that were received and are durable, since this process started: `new`, or `seen` before.",
+    );
+    let mut rejected = Family::counter(
+        "events_rejected",
+        "Events that were not taken, by source and code, since this process started.",
+    );
+    let mut warnings =
+        Family::counter("event_warnings", "Fields of events that nobody knows, since this process started.");
+    let mut latency = Family::gauge(
+        "event_latency",
+        "From the broker to the durable decision, since this process started, rounded up by at most an eighth.",
+    )
+    .unit("seconds");
+    for (source, letters) in letters {
+        let source = ("source", source.as_str());
+        taken.set(&[source, ("outcome", "new")], letters.taken);
+        taken.set(&[source, ("outcome", "seen")], letters.seen);
+        for (code, count) in &letters.rejected {
+            rejected.set(&[source, ("code", code)], *count);
+        }
+        warnings.set(&[source], letters.warnings);
+        if let Some(LatencyView { p50, p95, p99 }) = letters.latency_ms {
+            for (quantile, ms) in [("0.5", p50), ("0.95", p95), ("0.99", p99)] {
+                latency.set(&[source, ("quantile", quantile)], ms as f64 / 1000.0);
+            }
+        }
+    }
+    [taken, rejected, warnings, latency]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::family::text;
+    use super::*;
+
+    fn source(name: &str, direction: &str, condition: &str, backlog: Option<u64>) -> SourceView {
+        SourceView {
+            name: name.into(),
+            direction: direction.into(),
+            channels: Vec::new(),
+            condition: condition.into(),
+            why: None,
+            backlog,
+            backlogs: BTreeMap::new(),
+            restarts: 1,
+            missed: 0,
+            letters: (direction == "in").then(|| LettersView {
+                taken: 5,
+                rejected: BTreeMap::from([("Malformed".into(), 2)]),
+                latency_ms: Some(LatencyView { p50: 1, p95: 20, p99: 300 }),
+                ..LettersView::default()
+            }),
+            acknowledged: None,
+            remarks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out_and_entries_of_one_name_are_told_as_one() {
+        let sources_view = vec![
+            source("kafka:a", "in", "working", Some(3)),
+            source("kafka:a", "in", "failing", Some(4)),
+            source("kafka:b", "in", "heldBack", None),
+            source("kafka:b", "in", "heldBack", Some(9)),
+            source("sqs:x", "status", "working", Some(0)),
+            source("ec2:c", "cloud", "starting", None),
+        ];
+        let text = text(sources(SourcesView { sources: sources_view, http: LettersView::default() })).unwrap();
+        for line in [
+            r#"forebay_source_up{source="kafka:a",direction="in"} 0"#,
+            r#"forebay_source_up{source="kafka:b",direction="in"} 1"#,
+            r#"forebay_source_up{source="sqs:x",direction="status"} 1"#,
+            r#"forebay_source_up{source="ec2:c",direction="cloud"} 0"#,
+            r#"forebay_source_backlog_messages{source="kafka:a",direction="in"} 7"#,
+            r#"forebay_source_backlog_messages{source="sqs:x",direction="status"} 0"#,
+            r#"forebay_source_restarts_total{source="kafka:a",direction="in"} 2"#,
+            r#"forebay_events_total{source="kafka:a",outcome="new"} 10"#,
+            r#"forebay_events_total{source="http",outcome="seen"} 0"#,
+            r#"forebay_events_rejected_total{source="kafka:a",code="Malformed"} 4"#,
+            r#"forebay_event_latency_seconds{source="kafka:a",quantile="0.99"} 0.3"#,
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}: {text}");
+        }
+        assert_eq!(text.matches("backlog_messages{").count(), 2, "{text}");
+        assert!(!text.contains("latency_seconds{source=\"http\""), "{text}");
+    }
+}
