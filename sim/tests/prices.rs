@@ -14,21 +14,26 @@ fn the_built_in_catalogue_is_sound() {
     for row in &rows {
         let name = &row.instance_type;
         let usd = row.on_demand_micros_per_hour;
-        assert!((300_000..150_000_000).contains(&usd), "{name} at {usd} micro-dollars an hour");
+        assert!((200_000..150_000_000).contains(&usd), "{name} at {usd} micro-dollars an hour");
         assert!((280..=400).contains(&row.spot_permille), "{name}");
         assert!((30_000..=600_000).contains(&row.boot_ms), "{name}");
-        assert!((4000..=192_000).contains(&row.cpu_milli) && row.cpu_milli % 1000 == 0, "{name}");
+        assert!((2000..=192_000).contains(&row.cpu_milli) && row.cpu_milli % 1000 == 0, "{name}");
         assert!((8192..=2 << 20).contains(&row.mem_mib) && row.mem_mib % 1024 == 0, "{name}");
         assert!(["aws", "gcp", "oci"].contains(&row.provider.as_str()), "{name}");
-        assert!(row.gpus <= 16 && (row.gpus == 0 || (11_000..190_000).contains(&row.gpu_mem_mib)), "{name}");
+        // Memory goes with the part of the GPU that there is.
+        let whole = u64::from(row.gpu_mem_mib) * 1000 / u64::from(row.gpu_milli);
+        assert!(row.gpus <= 16 && (row.gpus == 0 || (11_000..190_000).contains(&whole)), "{name}");
+        assert_eq!(row.is_fractional(), name.starts_with("g6f."), "{name}");
         assert!(!row.nvlink || row.gpus > 1, "{name}: NVLink needs two");
         assert!(!row.sharing || row.gpus > 0, "{name}: nothing to share");
         assert!(row.spot_micros_per_hour() < usd, "{name}");
         // A GPU of one model costs about the same in each size: an outlier is a typing error.
         if row.gpus > 0 {
+            let milli = |r: &PriceRow| u64::from(r.gpus) * u64::from(r.gpu_milli);
+            let a_gpu = |r: &PriceRow| r.on_demand_micros_per_hour * 1000 / milli(r);
             let peers = rows.iter().filter(|p| p.gpu_model == row.gpu_model && p.gpus > 0);
-            let least = peers.map(|p| p.on_demand_micros_per_hour / u64::from(p.gpus)).min().unwrap_or(0);
-            assert!(usd / u64::from(row.gpus) <= 9 * least, "{name}: {usd} for {} GPUs", row.gpus);
+            let least = peers.map(a_gpu).min().unwrap_or(0);
+            assert!(a_gpu(row) <= 9 * least, "{name}: {usd} for {} GPUs", row.gpus);
         }
     }
 }
@@ -121,8 +126,9 @@ fn prices_agree_with_the_public_list() {
             continue;
         };
         let fields: Vec<&str> = line.split(',').collect();
+        // The list counts whole GPUs.
         let numbers = [
-            row.gpus.to_string(),
+            (if row.is_fractional() { 0 } else { row.gpus }).to_string(),
             row.gpu_mem_mib.to_string(),
             (row.cpu_milli / 1000).to_string(),
             row.mem_mib.to_string(),
@@ -137,24 +143,26 @@ fn prices_agree_with_the_public_list() {
 
 #[test]
 fn a_bad_catalogue_says_what_is_wrong_with_it() {
-    let head = "instance_type,gpu_model,gpus,gpu_mem_mib,vcpu,mem_mib,on_demand_usd_per_hour,spot_permille_of_on_demand,boot_s,sharing\n";
-    let good = "a.1,t4,1,16384,4,16384,0.526,330,110,yes\n";
+    let head = "instance_type,gpu_model,gpus,gpu_mem_mib,vcpu,mem_mib,on_demand_usd_per_hour,spot_permille_of_on_demand,boot_s,sharing,gpu_milli\n";
+    let good = "a.1,t4,1,16384,4,16384,0.526,330,110,yes,\n";
     let cases = [
         (
-            "b.1,t4,1,16384,4,16384,0,330,110,yes\n",
+            "b.1,t4,1,16384,4,16384,0,330,110,yes,\n",
             "line 3, column on_demand_usd_per_hour: nothing, found \"0\"; write a number above 0",
         ),
         (
-            "b.1,t4,1,16384,4,16384,free,330,110,yes\n",
+            "b.1,t4,1,16384,4,16384,free,330,110,yes,\n",
             "line 3, column on_demand_usd_per_hour: not a number, found \"free\"; write US dollars",
         ),
-        ("b.1,,1,16384,4,16384,1,330,110,yes\n", "line 3, column gpu_model: does not go with 1 GPUs"),
-        ("b.1,t4,1,0,4,16384,1,330,110,yes\n", "line 3, column gpu_mem_mib: does not go with 1 GPUs"),
+        ("b.1,,1,16384,4,16384,1,330,110,yes,\n", "line 3, column gpu_model: does not go with 1 GPUs"),
+        ("b.1,t4,1,0,4,16384,1,330,110,yes,\n", "line 3, column gpu_mem_mib: does not go with 1 GPUs"),
         (
-            "b.1,t4,1,16384,4,16384,1,1300,110,yes\n",
+            "b.1,t4,1,16384,4,16384,1,1300,110,yes,\n",
             "line 3, column spot_permille_of_on_demand: too large, found \"1300\"",
         ),
-        ("b.1,t4,1,16384,4,16384,1,300,110,maybe\n", "line 3, column sharing: neither yes nor no, found \"maybe\""),
+        ("b.1,t4,1,16384,4,16384,1,300,110,yes,0\n", "line 3, column gpu_milli: no part of a GPU, found \"0\""),
+        ("b.1,t4,1,16384,4,16384,1,300,110,yes,1001\n", "line 3, column gpu_milli: too large, found \"1001\""),
+        ("b.1,t4,1,16384,4,16384,1,300,110,maybe,\n", "line 3, column sharing: neither yes nor no, found \"maybe\""),
         (good, "line 3, column instance_type: \"a.1\" is on line 2 already"),
     ];
     for (bad, want) in cases {
@@ -164,5 +172,6 @@ fn a_bad_catalogue_says_what_is_wrong_with_it() {
     }
     let (_folder, path) = file("own.csv", format!("{head}{good}"));
     let rows = prices::read(path).expect("a good one");
+    assert_eq!((rows[0].gpu_milli, rows[0].is_fractional()), (1000, false));
     assert_eq!((rows[0].on_demand_micros_per_hour, rows[0].spot_micros_per_hour()), (526_000, 173_580));
 }

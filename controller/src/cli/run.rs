@@ -73,6 +73,10 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     let resume = live::has_journal(folder);
     let opened = crate::cloud::open(config).map_err(Failure::input)?;
     let catalogue = crate::cloud::catalogue(config).map_err(Failure::input)?;
+    let (catalogue, said) = crate::cloud::corrected(config, folder, catalogue);
+    for line in said {
+        eprintln!("{} {line}", out.err.warn("warning:"));
+    }
     let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder), &catalogue)?;
     crate::cloud::check_policy(config, &compiled.policy).map_err(Failure::input)?;
     let (cloud, hands) = opened.unzip();

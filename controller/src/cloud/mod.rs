@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::driver::{Handle, Hands};
 use crate::policy::Catalogue;
 use forebay_engine::policy::Policy;
+use forebay_sim::prices::PriceRow;
 use forebay_source::{Finding, Health};
 use std::thread::JoinHandle;
 
@@ -70,11 +71,29 @@ impl Cloud {
 /// The price file cannot be read.
 pub fn catalogue(config: &Config) -> Result<Catalogue, CloudError> {
     let Some(ec2) = &config.ec2 else { return Ok(Catalogue::builtin()) };
+    let (own, elsewhere): (Vec<PriceRow>, Vec<PriceRow>) =
+        forebay_sim::prices::builtin().into_iter().partition(|row| row.provider == "aws");
     let rows = match &ec2.prices {
         Some(path) => forebay_sim::prices::read(path).map_err(|e| CloudError::Setting(e.to_string()))?,
-        None => forebay_sim::prices::builtin().into_iter().filter(|row| row.provider == "aws").collect(),
+        None => own,
     };
-    Ok(Catalogue::new(rows, ec2.all_zones()))
+    let reserved = ec2.reservations.iter().map(|r| (r.instance_type.clone(), r.zone.clone()));
+    let catalogue = Catalogue::new(rows, ec2.all_zones()).with_reserved(reserved.collect());
+    Ok(catalogue.with_elsewhere(elsewhere.into_iter().map(|row| row.instance_type).collect()))
+}
+
+/// The catalogue with what the real cloud itself says of its types, and what there is to say of that. It is asked for a few seconds, and
+/// what it said is kept in `folder`.
+#[must_use]
+pub fn corrected(config: &Config, folder: &std::path::Path, catalogue: Catalogue) -> (Catalogue, Vec<String>) {
+    match &config.ec2 {
+        #[cfg(feature = "ec2")]
+        Some(ec2) => ec2::at_start(ec2, folder, catalogue),
+        _ => {
+            let _ = folder;
+            (catalogue, Vec::new())
+        }
+    }
 }
 
 /// A policy for a real cloud bounds what it may cost, and has the pools that the cloud's settings name.

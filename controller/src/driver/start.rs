@@ -44,8 +44,8 @@ pub struct Settings {
     pub folder: PathBuf,
     /// Go on with the journal that is there; else begin one.
     pub resume: bool,
-    /// The policy's text and what it was compiled to. On resume: put in force if the text is another than the journaled one;
-    /// `None` goes on with that.
+    /// The policy's text and what it was compiled to. On resume: put in force if one of them is another than the journaled one; `None`
+    /// goes on with that.
     pub policy: Option<(String, Policy)>,
     /// The policy's routes, for what the feed brings.
     pub routes: Arc<dyn Router>,
@@ -194,7 +194,7 @@ pub(super) fn assemble(
     let mut time = Time::begin(clock, last, start);
     let had_policy = engine.state().policy().is_some();
     let mut resumed = recovered;
-    if let Some((text, policy)) = policy.filter(|(text, _)| !in_force(&journal, text)) {
+    if let Some((text, policy)) = policy.filter(|(text, compiled)| !in_force(&journal, &engine, text, compiled)) {
         let tick = Tick { now: time.now(last, None), resumed, delivered: status.delivered() };
         configure(&mut engine, &mut journal, tick, &text, policy)?;
         resumed = false;
@@ -259,9 +259,11 @@ pub(super) fn assemble(
     Ok((cycle, handle))
 }
 
-/// Whether the policy of this text is the one that is in force. A damaged text is told apart by being another.
-fn in_force(journal: &SqliteJournal, text: &str) -> bool {
-    journal.policy_source().is_ok_and(|source| source.as_deref() == Some(text))
+/// Whether the policy of this text is the one that is in force. A damaged text is told apart by being another. The same text means
+/// something else where what can be bought has changed.
+fn in_force(journal: &SqliteJournal, engine: &Engine, text: &str, compiled: &Policy) -> bool {
+    let same = journal.policy_source().is_ok_and(|source| source.as_deref() == Some(text));
+    same && engine.state().policy() == Some(compiled)
 }
 
 /// Finds where in the feed the journal is.

@@ -230,6 +230,29 @@ fn a_journal_needs_a_policy_once_and_its_own_file() {
     assert_eq!(resumed.end, End::Drained);
 }
 
+/// What can be bought may be another thing at the next start, though nobody has touched the policy.
+#[test]
+fn a_policy_that_means_something_else_is_put_in_force_though_its_text_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, first) = policy();
+    let mut second = first.clone();
+    second.offerings[0].mem = Mib(second.offerings[0].mem.0 + 1);
+    let configured = |resume: bool, compiled: &Policy| {
+        let policy = Some((text.clone(), compiled.clone()));
+        let settings = Settings { resume, policy, ..Settings::new(folder.path().to_owned(), world()) };
+        let running = start(settings).unwrap();
+        running.handle.stop();
+        let finished = running.join().unwrap();
+        assert_eq!(finished.engine.state().policy(), Some(compiled));
+        assert!(finished.engine.snapshot() == recovered_digest(folder.path()), "it is not in the journal");
+        finished.engine.state().counters().configured
+    };
+    assert_eq!(
+        [(false, &first), (true, &first), (true, &second), (true, &second)].map(|(r, p)| configured(r, p)),
+        [1, 1, 2, 2]
+    );
+}
+
 #[test]
 fn bad_events_go_to_the_rejected_file_once_and_the_stream_goes_on() {
     let folder = tempfile::tempdir().unwrap();

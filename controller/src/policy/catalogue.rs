@@ -6,6 +6,7 @@ use super::words::InstanceTypes;
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::units::{Mib, MilliCpu, Rate, Span};
 use forebay_sim::prices::{self, PriceRow};
+use std::collections::BTreeSet;
 
 /// Instance types with prices, and the zones that they are sold in.
 #[derive(Clone, Debug)]
@@ -14,6 +15,12 @@ pub struct Catalogue {
     zones: Vec<String>,
     /// Sold in any zone that a policy names: the simulated cloud has them all.
     everywhere: bool,
+    /// Types that are not sold as spot.
+    not_spot: BTreeSet<String>,
+    /// What is paid for already, by type and zone.
+    reserved: BTreeSet<(String, String)>,
+    /// Types that other clouds sell: a policy may name them beside those that can be had here.
+    elsewhere: BTreeSet<String>,
 }
 
 impl Catalogue {
@@ -30,7 +37,8 @@ impl Catalogue {
     /// Price rows of one's own. Every type is sold in every zone.
     #[must_use]
     pub fn new(rows: Vec<PriceRow>, zones: Vec<String>) -> Catalogue {
-        Catalogue { rows, zones, everywhere: false }
+        let (not_spot, reserved, elsewhere) = Default::default();
+        Catalogue { rows, zones, everywhere: false, not_spot, reserved, elsewhere }
     }
 
     /// The same, sold in these zones too.
@@ -42,6 +50,48 @@ impl Catalogue {
             }
         }
         self
+    }
+
+    /// The same zones with other price rows.
+    #[must_use]
+    pub fn with_rows(self, rows: Vec<PriceRow>) -> Catalogue {
+        Catalogue { rows, ..self }
+    }
+
+    /// The same, where these types are not sold as spot.
+    #[must_use]
+    pub fn without_spot(self, not_spot: BTreeSet<String>) -> Catalogue {
+        Catalogue { not_spot, ..self }
+    }
+
+    /// The same, where these types in these zones are paid for already.
+    #[must_use]
+    pub fn with_reserved(self, reserved: BTreeSet<(String, String)>) -> Catalogue {
+        Catalogue { reserved, ..self }
+    }
+
+    /// The same, where these types are sold by other clouds.
+    #[must_use]
+    pub fn with_elsewhere(self, elsewhere: BTreeSet<String>) -> Catalogue {
+        Catalogue { elsewhere, ..self }
+    }
+
+    /// Whether some of a type in a zone is paid for already.
+    #[must_use]
+    pub fn has_reserved(&self, instance_type: &str, zone: &str) -> bool {
+        self.reserved.contains(&(instance_type.to_owned(), zone.to_owned()))
+    }
+
+    /// Whether a glob names what another cloud sells.
+    #[must_use]
+    pub fn is_elsewhere(&self, glob: &str) -> bool {
+        self.elsewhere.iter().any(|name| matches_glob(glob, name))
+    }
+
+    /// Whether a type is sold as spot.
+    #[must_use]
+    pub fn sells_spot(&self, instance_type: &str) -> bool {
+        !self.not_spot.contains(instance_type)
     }
 
     /// The price rows.
@@ -64,14 +114,25 @@ impl Catalogue {
         self.zones.iter().any(|z| z == zone) || (self.everywhere && shaped)
     }
 
-    /// The rows that a pool has, in the catalogue's order.
+    /// The rows that a pool has, in the catalogue's order. Parts of a GPU are had by name only.
     #[must_use]
     pub fn rows_of(&self, types: &InstanceTypes) -> Vec<&PriceRow> {
-        let chosen = |name: &str| match types {
-            InstanceTypes::Any => true,
-            InstanceTypes::Listed(globs) => globs.iter().any(|g| matches_glob(g, name)),
+        let named = |row: &PriceRow, glob: &str| {
+            let name = row.instance_type.as_str();
+            if row.is_fractional() { glob == name } else { matches_glob(glob, name) }
         };
-        self.rows.iter().filter(|r| chosen(&r.instance_type)).collect()
+        let chosen = |row: &PriceRow| match types {
+            InstanceTypes::Any => !row.is_fractional(),
+            InstanceTypes::Listed(globs) => globs.iter().any(|g| named(row, g)),
+        };
+        self.rows.iter().filter(|r| chosen(r)).collect()
+    }
+
+    /// The first type with parts of a GPU that a glob would match, were they not had by name only.
+    #[must_use]
+    pub fn fraction_like(&self, glob: &str) -> Option<&str> {
+        let matched = |r: &&PriceRow| r.is_fractional() && matches_glob(glob, &r.instance_type);
+        self.rows.iter().find(matched).map(|r| r.instance_type.as_str())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Never: refuses anything. What cannot be compiled was refused by `check`.
 
-use super::check::{Stock, partitions, total};
+use super::check::{Stock, layouts, total};
 use super::defaults::{default_tier, parent};
 use super::units::{Bound, Gpus};
 use super::words::{Drain, KeepReady, Ready, TimeZone, UndeclaredQueues, Under};
@@ -299,7 +299,7 @@ fn compiled_pool(name: &str, pool: &written::Pool, offerings: Vec<u32>, stock: &
         sharing: sharing
             .time_slices
             .map(|time_slices| Sharing { time_slices, smallest: sharing.smallest.map_or(1000, |p| p.0) }),
-        layouts: partitions(sharing.mig.as_deref().unwrap_or_default(), stock),
+        layouts: layouts(pool, stock),
         network: network(pool.network),
     }
 }

@@ -4,6 +4,7 @@
 //! effect -> Request (frozen, journaled) -> Desk -> Call -> wire -> EC2
 //! engine events <- look::events, outcomes <- Desk <- Answer <-+
 //! engine events <- notice::events <- queue of EventBridge's messages
+//! catalogue, prices <- offerings <- EC2
 //! ```
 //!
 //! Never: decides what to buy. That is the engine's.
@@ -12,6 +13,7 @@ pub mod call;
 pub mod desk;
 pub mod look;
 pub mod notice;
+pub mod offerings;
 pub mod pace;
 pub mod probe;
 pub mod queue;

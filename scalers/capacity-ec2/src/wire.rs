@@ -244,7 +244,7 @@ fn tags(of: ResourceType, request: &Request) -> TagSpecification {
     TagSpecification::builder().resource_type(of).set_tags(Some(request.tags.iter().map(tag).collect())).build()
 }
 
-fn filter(name: &str, values: impl IntoIterator<Item = String>) -> Filter {
+pub(crate) fn filter(name: &str, values: impl IntoIterator<Item = String>) -> Filter {
     Filter::builder().name(name).set_values(Some(values.into_iter().collect())).build()
 }
 

@@ -23,7 +23,7 @@ pub struct RegionOptions {
     pub zones: Vec<String>,
     /// Twelve digits.
     pub account: String,
-    /// The types that there are. Those of a fractional GPU have 0 GPUs and a model.
+    /// The types that there are.
     pub types: Vec<PriceRow>,
     /// Spot stock and spot prices over time. A pair that it does not have is calm.
     pub market: Market,
@@ -144,7 +144,7 @@ pub struct LaunchTemplate {
 pub const DEFAULT_TEMPLATE: &str = "forebay-node";
 
 impl Default for RegionOptions {
-    /// `us-east-1` from 2026 on, three zones, the built-in prices and fractional GPUs, a subnet in each zone with 4,091 addresses, one
+    /// `us-east-1` from 2026 on, three zones, the built-in prices, a subnet in each zone with 4,091 addresses, one
     /// launch template; everything is there at its mean price, boots take about 30 s, every reclaim is announced, no rates, no faults.
     fn default() -> Self {
         let zones: Vec<String> = ["us-east-1a", "us-east-1b", "us-east-1c"].map(str::to_owned).into();
@@ -185,38 +185,10 @@ impl Default for RegionOptions {
     }
 }
 
-/// AWS's types of the built-in catalogue, and those of a fractional GPU, which it leaves out.
+/// AWS's types of the built-in catalogue.
 #[must_use]
 pub fn builtin_types() -> Vec<PriceRow> {
     let mut types = prices::builtin();
     types.retain(|row| row.provider == "aws");
-    types.extend(FRACTIONAL.iter().map(fractional));
     types
-}
-
-/// Name, GPU memory in MiB, vCPUs, memory in MiB, micro-dollars an hour in us-east-1.
-const FRACTIONAL: [(&str, u32, u64, u64, u64); 4] = [
-    ("g6f.large", 2861, 2, 8192, 202_000),
-    ("g6f.xlarge", 2861, 4, 16_384, 237_500),
-    ("g6f.2xlarge", 5722, 8, 32_768, 475_000),
-    ("g6f.4xlarge", 11_444, 16, 65_536, 950_000),
-];
-
-fn fractional(&(name, gpu_mem_mib, vcpus, mem_mib, price): &(&str, u32, u64, u64, u64)) -> PriceRow {
-    PriceRow {
-        instance_type: name.to_owned(),
-        provider: "aws".to_owned(),
-        gpu_model: "l4".to_owned(),
-        aliases: Vec::new(),
-        gpus: 0,
-        gpu_mem_mib,
-        cpu_milli: vcpus * 1000,
-        mem_mib,
-        on_demand_micros_per_hour: price,
-        spot_permille: 370,
-        boot_ms: 120_000,
-        sharing: false,
-        nvlink: false,
-        line: 0,
-    }
 }

@@ -26,10 +26,12 @@ pub struct PriceRow {
     pub gpu_model: String,
     /// Other names that the model answers to, in lower case.
     pub aliases: Vec<String>,
-    /// Whole GPUs; 0 for CPU types.
+    /// GPUs, whole or parts of one; 0 for CPU types.
     pub gpus: u32,
-    /// Memory of each GPU in MiB; 0 for CPU types.
+    /// Memory of each GPU, or of the part that there is, in MiB; 0 for CPU types.
     pub gpu_mem_mib: u32,
+    /// How much of a GPU each of them is, in thousandths: 1000 for whole ones, 125 for an eighth.
+    pub gpu_milli: u16,
     /// CPU in millicores (1000 a vCPU).
     pub cpu_milli: u64,
     /// Main memory in MiB.
@@ -53,6 +55,12 @@ impl PriceRow {
     #[must_use]
     pub fn spot_micros_per_hour(&self) -> u64 {
         self.on_demand_micros_per_hour.saturating_mul(u64::from(self.spot_permille)).div_ceil(1000)
+    }
+
+    /// Whether its GPUs are parts of one: only work that consents to share goes there.
+    #[must_use]
+    pub fn is_fractional(&self) -> bool {
+        self.gpus > 0 && self.gpu_milli < 1000
     }
 
     /// GPUs joined by NVLink, in groups of so many: all of a node, where the catalogue says that it has NVLink.
@@ -102,6 +110,7 @@ struct Columns {
     aliases: Option<Column>,
     gpus: Column,
     gpu_mem: Column,
+    gpu_milli: Option<Column>,
     vcpu: Column,
     mem: Column,
     on_demand: Column,
@@ -120,6 +129,7 @@ fn read_opened(opened: Opened) -> Result<Vec<PriceRow>, TraceError> {
         aliases: table.optional("aliases"),
         gpus: table.column("gpus")?,
         gpu_mem: table.column("gpu_mem_mib")?,
+        gpu_milli: table.optional("gpu_milli"),
         vcpu: table.column("vcpu")?,
         mem: table.column("mem_mib")?,
         on_demand: table.column("on_demand_usd_per_hour")?,
@@ -180,6 +190,7 @@ fn price_row(row: &Row, c: &Columns) -> Result<PriceRow, TraceError> {
         aliases: alias.split('|').map(str::trim).filter(|a| !a.is_empty()).map(str::to_owned).collect(),
         gpus,
         gpu_mem_mib,
+        gpu_milli: gpu_milli(row, c.gpu_milli)?,
         cpu_milli: above_zero(c.vcpu, row.decimal(c.vcpu, 3, 10_000_000, "the number of vCPUs, at most 10000")?)?,
         mem_mib: above_zero(c.mem, row.whole(c.mem, 1 << 30)?)?,
         on_demand_micros_per_hour: above_zero(c.on_demand, price)?,
@@ -189,6 +200,15 @@ fn price_row(row: &Row, c: &Columns) -> Result<PriceRow, TraceError> {
         nvlink: yes(c.nvlink)?,
         line: row.line,
     })
+}
+
+/// An empty cell is a whole GPU.
+fn gpu_milli(row: &Row, column: Option<Column>) -> Result<u16, TraceError> {
+    let Some((at, _)) = row.maybe(column) else { return Ok(1000) };
+    match u16::try_from(row.small(at, 1000)?) {
+        Ok(milli) if milli > 0 => Ok(milli),
+        _ => Err(row.fault(at, "no part of a GPU", "write 1 to 1000, or leave it out for whole GPUs")),
+    }
 }
 
 fn yes_no(row: &Row, at: Column, text: &str) -> Result<bool, TraceError> {

@@ -174,8 +174,7 @@ pub(in crate::cli) fn secrets(config: &Config, missing: Outcome) -> Vec<Checked>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Catalogue;
-    use crate::policy::compile;
+    use crate::policy::{Catalogue, compile};
 
     const HEAD: &str = "apiVersion: forebay/v1\nkind: Config\n";
 

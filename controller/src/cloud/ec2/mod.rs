@@ -3,7 +3,11 @@
 //! Never: a key outside the adapter's settings.
 
 mod notices;
+mod refresh;
+mod shapes;
 mod task;
+
+pub(super) use shapes::at_start;
 
 use super::{Cloud, CloudError};
 use crate::config::ec2::{Ec2Config, LaunchConfig, Ready};

@@ -8,6 +8,7 @@
 //! Never: drops an event. What the driver has no room for waits, and with it whatever the next look would say.
 
 use super::notices::Notices;
+use super::refresh::Refresh;
 use super::{Ordered, held};
 use crate::driver::{Busy, Handle};
 use forebay_aws::Place;
@@ -55,6 +56,7 @@ async fn work(
     let clock = Clock { base: now.max(wall()), since: Instant::now() };
     // Jitter alone comes from it: controllers that start together must not come back together.
     let seed = seed_of(&settings.journal);
+    tokio::spawn(Refresh::new(ways.ec2.clone(), handle.clone(), health.clone(), seed).run());
     let desk = Desk::new((*settings).clone(), claims, seed);
     let task = Task {
         desk,
@@ -110,7 +112,7 @@ impl Clock {
     }
 }
 
-fn wall() -> Millis {
+pub(super) fn wall() -> Millis {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -23,7 +23,7 @@ use cel::Program;
 
 pub use pools::Stock;
 pub use quota::total;
-pub use sharing::partitions;
+pub use sharing::layouts;
 pub use targets::can_hold_on_demand;
 
 /// Longest name of a tier or pool, and of one segment of a queue's path: they become metric labels and pod names.

@@ -4,11 +4,13 @@
 
 use super::super::catalogue::offering;
 use super::super::fault::{meant, nearest, shown};
-use super::super::units::PerHour;
+use super::super::units::{PerHour, Percent};
 use super::super::words::{InstanceTypes, KeepReady};
 use super::super::written::{Buys, Ceiling, Pool, WhenLate};
 use super::{Check, MAX_POOLS, NAME_RULE, is_name};
 use forebay_engine::catalog::{CapacityType, Offering};
+use forebay_engine::units::Mib;
+use forebay_sim::prices::PriceRow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one pool can buy, before any ceiling.
@@ -18,6 +20,8 @@ pub struct Stock {
     pub offerings: Vec<Offering>,
     /// Types whose mean spot price is above the pool's bid: not offered as spot.
     pub outbid: Vec<String>,
+    /// How much of a GPU each of its GPUs is, in thousandths, and the least memory of any. `None`: they are whole.
+    pub fraction: Option<(u16, Mib)>,
 }
 
 /// GPUs on a node at most; the engine's bound.
@@ -65,6 +69,7 @@ impl Check<'_> {
             self.at(&["pools", name, "spot", "maxPrice"], what, "raise it, or use tiers that buy on-demand");
         }
         self.schedule(name, pool);
+        self.fractions(name, pool);
         let stock = self.stock(pool);
         self.sharing(name, pool, &stock);
         self.floor_fits(name, pool, &stock);
@@ -85,11 +90,14 @@ impl Check<'_> {
         let known: BTreeSet<&str> = self.catalogue.rows().iter().map(|r| r.instance_type.as_str()).collect();
         for (at, glob) in globs.iter().enumerate() {
             let one = InstanceTypes::Listed(vec![glob.clone()]);
-            if !self.catalogue.rows_of(&one).is_empty() {
+            if !self.catalogue.rows_of(&one).is_empty() || self.catalogue.is_elsewhere(glob) {
                 continue;
             }
             let path = ["pools", name, "instanceTypes", &at.to_string()];
-            if glob.contains(['*', '?']) {
+            if let Some(fraction) = self.catalogue.fraction_like(glob) {
+                let what = format!("`{}` matches only types with a part of a GPU, which are had by name", shown(glob));
+                self.at(&path, what, format!("name them without wildcards, such as `{fraction}`"));
+            } else if glob.contains(['*', '?']) {
                 let some = known.iter().next().copied().unwrap_or_default();
                 let remedy =
                     format!("write a type of the catalogue such as `{some}`, a glob that matches some, or `any`");
@@ -104,6 +112,24 @@ impl Check<'_> {
                 self.at(&path, format!("the catalogue has no instance type `{}`", shown(glob)), remedy);
             }
         }
+    }
+
+    /// A part of a GPU is never taken for a whole one: types with one have a pool of their own, all of one size.
+    fn fractions(&mut self, name: &str, pool: &Pool) {
+        let Some(types @ InstanceTypes::Listed(names)) = &pool.instance_types else { return };
+        let rows = self.catalogue.rows_of(types);
+        let Some(first) = rows.iter().find(|r| r.is_fractional()) else { return };
+        let size = |row: &PriceRow| (row.is_fractional(), row.gpu_milli);
+        let Some(other) = rows.iter().find(|r| size(r) != size(first)) else { return };
+        let has = |row: &PriceRow| match (row.gpus, row.is_fractional()) {
+            (0, _) => format!("`{}` has none", row.instance_type),
+            (_, true) => format!("`{}` has {} of a GPU", row.instance_type, Percent(row.gpu_milli)),
+            (_, false) => format!("`{}` has whole ones", row.instance_type),
+        };
+        let what = format!("pool `{name}` mixes parts of a GPU with others: {}, {}", has(first), has(other));
+        let remedy = format!("give `{}` a pool of its own, with types of the same part only", first.instance_type);
+        let at = names.iter().position(|n| *n == first.instance_type).unwrap_or(0).to_string();
+        self.at(&["pools", name, "instanceTypes", &at], what, remedy);
     }
 
     fn zones(&mut self, name: &str, pool: &Pool) {
@@ -141,11 +167,20 @@ impl Check<'_> {
         let zones = pool.zones.as_deref().unwrap_or(self.catalogue.zones());
         let mut stock = Stock::default();
         for row in self.catalogue.rows_of(&types).into_iter().filter(|r| r.gpus <= MAX_NODE_GPUS) {
+            if row.is_fractional() {
+                let mem = Mib(u64::from(row.gpu_mem_mib));
+                let least = stock.fraction.map_or(mem, |(_, least)| least.min(mem));
+                stock.fraction = Some((row.gpu_milli, least));
+            }
+            let spot = spot && self.catalogue.sells_spot(&row.instance_type);
             let outbid = row.spot_permille > u32::from(bid);
             if spot && outbid {
                 stock.outbid.push(row.instance_type.clone());
             }
             for zone in zones {
+                if self.catalogue.has_reserved(&row.instance_type, zone) {
+                    stock.offerings.push(offering(row, zone, CapacityType::Reserved, bid));
+                }
                 if spot && !outbid {
                     stock.offerings.push(offering(row, zone, CapacityType::Spot, bid));
                 }

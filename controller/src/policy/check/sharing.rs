@@ -1,10 +1,10 @@
-//! GPU sharing: slices that add up, partitions that the pool's GPUs can have; and what a partition is to the engine.
+//! GPU sharing: slices that add up, partitions that the pool's GPUs can have; and what a partition or a part of a GPU is to the engine.
 //!
 //! Never: chooses a partition. That is decided when a node is bought.
 
 use super::super::fault::{listed, shown};
 use super::super::mig::{self, MODELS, Model};
-use super::super::units::Layout;
+use super::super::units::{Layout, Percent};
 use super::super::written::{Pool, Sharing};
 use super::{Check, Stock};
 use forebay_engine::catalog::Offering;
@@ -18,6 +18,15 @@ impl Check<'_> {
     pub(super) fn sharing(&mut self, name: &str, pool: &Pool, stock: &Stock) {
         let Some(sharing) = &pool.sharing else { return };
         let at = ["pools", name, "sharing"];
+        if let Some((milli, _)) = stock.fraction {
+            let what = format!("pool `{name}` has GPUs that are {} of one: they cannot be cut further", Percent(milli));
+            self.at_key(
+                &at,
+                what,
+                "remove `sharing`: a job that asks for no more, and consents to share, gets one whole",
+            );
+            return;
+        }
         match (sharing.time_slices, &sharing.mig) {
             (None, None) => self.at_key(
                 &at,
@@ -115,9 +124,18 @@ fn gpus(stock: &Stock) -> impl Iterator<Item = &Offering> {
     stock.offerings.iter().filter(|o| o.gpus > 0)
 }
 
-/// A pool's partitions for the engine: each slice with the least that any of the pool's models gives it; without any it is a whole GPU.
+/// How a pool's GPUs are cut, for the engine. A part of a GPU is a GPU with one slice, so that nothing that asks for more fits.
 #[must_use]
-pub fn partitions(layouts: &[Layout], stock: &Stock) -> Vec<Partition> {
+pub fn layouts(pool: &Pool, stock: &Stock) -> Vec<Partition> {
+    let Some((share, mem)) = stock.fraction else {
+        let mig = pool.sharing.as_ref().and_then(|s| s.mig.as_deref());
+        return partitions(mig.unwrap_or_default(), stock);
+    };
+    vec![Partition { slices: vec![Slice { profile: format!("{share}/1000"), share, mem }] }]
+}
+
+/// A pool's partitions for the engine: each slice with the least that any of the pool's models gives it; without any it is a whole GPU.
+fn partitions(layouts: &[Layout], stock: &Stock) -> Vec<Partition> {
     let (models, _) = models_of(stock);
     let slice = |name: &String| {
         let of_models = models.iter().filter_map(|m| m.profile(name).map(|p| (m.share(p), p.mem)));

@@ -50,10 +50,10 @@ fn hour(offering: &Offering, smallest: u64) -> u64 {
 
 /// The smallest share of a GPU in a pool, in thousandths.
 fn smallest(pool: &Pool, stock: &Stock) -> u64 {
-    let Some(sharing) = &pool.sharing else { return 1000 };
-    let slices = super::partitions(sharing.mig.as_deref().unwrap_or_default(), stock);
-    let of_slices = slices.iter().flat_map(|l| &l.slices).map(|s| s.share);
-    u64::from(of_slices.chain(sharing.smallest.map(|p| p.0)).min().unwrap_or(1000))
+    let layouts = super::layouts(pool, stock);
+    let of_slices = layouts.iter().flat_map(|l| &l.slices).map(|s| s.share);
+    let of_time = pool.sharing.as_ref().and_then(|s| s.smallest).map(|p| p.0);
+    u64::from(of_slices.chain(of_time).min().unwrap_or(1000))
 }
 
 /// Whether a pool may hold at least one on-demand node.

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
     expecting = "a pool such as `{instanceTypes: [g5.xlarge], ceiling: {nodes: 20}}`"
 )]
 pub struct Pool {
-    /// Names or globs (`g5.*`), or `any`. Default: `any`.
+    /// Names or globs (`g5.*`), or `any`. Types with a part of a GPU (`g6f.large`) are had by name only, in a pool of one such size; only
+    /// jobs that consent to share and ask for no more than the part go there. Default: `any`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_types: Option<InstanceTypes>,
     /// Zones to buy in. Default: all that the cloud offers.

@@ -78,7 +78,7 @@ fn type_info(xml: &mut Xml, row: &PriceRow) {
     xml.element("placementGroupInfo", |xml| xml.texts("supportedStrategies", ["cluster", "partition", "spread"]));
 }
 
-/// A fractional GPU has count 0 and one logical GPU, as EC2 reports it.
+/// Parts of a GPU count as 0 GPUs, with so many logical ones and their size, as EC2 reports them.
 fn gpu_info(xml: &mut Xml, row: &PriceRow) {
     let model = row.gpu_model.to_uppercase();
     xml.element("gpuInfo", |xml| {
@@ -86,11 +86,13 @@ fn gpu_info(xml: &mut Xml, row: &PriceRow) {
             // The catalogue tells models of two sizes apart by a suffix that EC2's names do not have.
             xml.leaf("name", model.split('-').next().unwrap_or(&model));
             xml.leaf("manufacturer", "NVIDIA");
-            xml.leaf("count", row.gpus);
-            xml.leaf("logicalGpuCount", row.gpus.max(1));
+            xml.leaf("count", if row.is_fractional() { 0 } else { row.gpus });
+            xml.leaf("logicalGpuCount", row.gpus);
+            let milli = row.gpu_milli;
+            xml.leaf("gpuPartitionSize", format_args!("{}.{:03}", milli / 1000, milli % 1000));
             xml.element("memoryInfo", |xml| xml.leaf("sizeInMiB", row.gpu_mem_mib));
         });
-        xml.leaf("totalGpuMemoryInMiB", u64::from(row.gpu_mem_mib) * u64::from(row.gpus.max(1)));
+        xml.leaf("totalGpuMemoryInMiB", u64::from(row.gpu_mem_mib) * u64::from(row.gpus));
     });
 }
 

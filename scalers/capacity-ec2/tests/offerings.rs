@@ -1,0 +1,132 @@
+//! What EC2 says of what it sells, from the loopback EC2 over the real protocol.
+//!
+//! Never: a wait.
+
+use forebay_aws::{Keys, Place};
+use forebay_capacity_ec2::offerings::{Gpus, Unknown, prices, shapes};
+use forebay_capacity_ec2::trouble::Class;
+use forebay_capacity_ec2::wire::{Client, connect};
+use forebay_engine::units::{Millis, Rate, Span};
+use forebay_loopback_ec2::{Clock, Loopback, Region, RegionOptions, VirtualClock, builtin_types};
+use forebay_sim::market::Market;
+use forebay_sim::prices::PriceRow;
+use std::collections::BTreeSet;
+
+/// An EC2 of a test's own. It ends with it.
+struct Stage {
+    clock: VirtualClock,
+    loopback: Loopback,
+    client: Client,
+}
+
+async fn stage(options: RegionOptions) -> Stage {
+    let clock = VirtualClock::new(options.origin);
+    let loopback = Loopback::start(Region::new(options), Clock::Virtual(clock.clone())).unwrap();
+    let keys = Keys { access_key_id: "test".into(), secret_access_key: "test".into(), session_token: None };
+    let place = Place { region: Some("us-east-1".into()), endpoint: Some(loopback.url()), keys: Some(keys) };
+    let client = connect(&place).await.unwrap().ec2;
+    Stage { clock, loopback, client }
+}
+
+fn names<S: AsRef<str>>(list: &[S]) -> BTreeSet<String> {
+    list.iter().map(|n| n.as_ref().to_owned()).collect()
+}
+
+fn calls(stage: &Stage, action: &str) -> u64 {
+    stage.loopback.region().calls().get(action).map_or(0, |count| count.total)
+}
+
+#[tokio::test]
+async fn shapes_are_as_the_catalogue_has_them() {
+    let stage = stage(RegionOptions::default()).await;
+    let rows = builtin_types();
+    let all: Vec<&str> = rows.iter().map(|r| r.instance_type.as_str()).collect();
+    let found = shapes(&stage.client, &names(&all)).await.unwrap();
+    assert_eq!(found.len(), rows.len());
+    for row in &rows {
+        let shape = &found[&row.instance_type];
+        let name = &row.instance_type;
+        assert_eq!((u64::from(shape.vcpus) * 1000, shape.mem_mib), (row.cpu_milli, row.mem_mib), "{name}");
+        assert!(shape.spot, "{name}");
+        let gpus = shape.gpus.as_ref().map_or((0, 0, 1000), |g| (g.count, g.mem_mib, g.milli));
+        assert_eq!(gpus, (row.gpus, row.gpu_mem_mib, row.gpu_milli), "{name}");
+    }
+    let eighth = Gpus { count: 1, mem_mib: 2861, model: "l4".to_owned(), milli: 125 };
+    assert_eq!(found["g6f.large"].gpus, Some(eighth));
+    assert_eq!(found["p4d.24xlarge"].gpus.as_ref().unwrap().model, "a100");
+    assert!(found["p5.48xlarge"].efa && !found["g6f.large"].efa);
+}
+
+#[tokio::test]
+async fn what_a_region_does_not_have_does_not_hide_the_rest() {
+    let stage = stage(RegionOptions::default()).await;
+    let found = shapes(&stage.client, &names(&["g5.xlarge", "x9.huge", "g5.*", "p5.48xlarge"])).await.unwrap();
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["g5.xlarge", "p5.48xlarge"]);
+    assert_eq!(calls(&stage, "DescribeInstanceTypes"), 1);
+    assert!(shapes(&stage.client, &names(&["g5.*"])).await.unwrap().is_empty());
+    assert_eq!(calls(&stage, "DescribeInstanceTypes"), 1, "what is no name is not asked for");
+}
+
+#[tokio::test]
+async fn pages_are_read_to_the_last() {
+    let mut types = builtin_types();
+    let pattern = types[0].clone();
+    types.extend((0..450).map(|n| {
+        let instance_type = format!("t{n:03}.large");
+        PriceRow { instance_type, ..pattern.clone() }
+    }));
+    let all: Vec<String> = types.iter().map(|r| r.instance_type.clone()).collect();
+    let zones = ["us-east-1a", "us-east-1b", "us-east-1c"];
+    let stage = stage(RegionOptions { types, ..RegionOptions::default() }).await;
+    let found = shapes(&stage.client, &names(&all)).await.unwrap();
+    assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), names(&all));
+    // Full filters have two pages each, and what is left over has one or two.
+    let (filters, pages) = (all.len().div_ceil(200), calls(&stage, "DescribeInstanceTypes"));
+    assert!(pages > filters as u64, "{pages} pages for {filters} filters");
+
+    let priced = prices(&stage.client, stage.clock.now(), &names(&all), &names(&zones)).await.unwrap();
+    assert_eq!(priced.len(), all.len() * zones.len());
+    assert_eq!(calls(&stage, "DescribeSpotPriceHistory"), filters as u64, "200 types in 3 zones are one page");
+}
+
+#[tokio::test]
+async fn prices_are_those_of_now() {
+    let pair = |t: &str, z: &str| (t.to_owned(), z.to_owned());
+    let pairs = [pair("g5.xlarge", "us-east-1a"), pair("g5.xlarge", "us-east-1b")];
+    let market = Market::seeded(3, &pairs, 7 * 86_400_000);
+    let stage = stage(RegionOptions { market, ..RegionOptions::default() }).await;
+    let types = names(&["g5.xlarge", "g6f.large", "x9.huge"]);
+    let zones = names(&["us-east-1a", "us-east-1b", "eu-west-9z"]);
+    let mut seen = BTreeSet::new();
+    for hours in [0, 12, 24, 36, 48] {
+        stage.clock.set(RegionOptions::default().origin + Span::mins(60 * hours));
+        let found = prices(&stage.client, stage.clock.now(), &types, &zones).await.unwrap();
+        assert_eq!(found.len(), 4, "{found:?}");
+        for ((instance_type, zone), rate) in &found {
+            let truth = stage.loopback.region().spot_price(instance_type, zone);
+            assert_eq!(*rate, Rate(truth), "{instance_type} in {zone} after {hours} h");
+        }
+        assert_eq!(found[&pair("g6f.large", "us-east-1b")], Rate(74_740));
+        seen.insert(found[&pairs[0]]);
+    }
+    assert!(seen.len() > 1, "the market did not move: {seen:?}");
+}
+
+#[tokio::test]
+async fn what_is_refused_or_lost_is_not_known() {
+    let origin = RegionOptions::default().origin;
+    let throttled = vec![(origin, origin + Span::mins(1))];
+    let stage = stage(RegionOptions { throttled, ..RegionOptions::default() }).await;
+    let (types, zones) = (names(&["g5.xlarge"]), names(&["us-east-1a"]));
+    let no = shapes(&stage.client, &types).await.unwrap_err();
+    assert!(matches!(&no, Unknown::Refused(why) if why.class == Class::Throttled), "{no:?}");
+    let no = prices(&stage.client, origin, &types, &zones).await.unwrap_err();
+    assert!(matches!(&no, Unknown::Refused(why) if why.class == Class::Throttled), "{no:?}");
+    assert_eq!(calls(&stage, "DescribeInstanceTypes"), 1, "nothing is tried twice here");
+    stage.clock.set(origin + Span::mins(2));
+    assert_eq!(shapes(&stage.client, &types).await.unwrap().len(), 1);
+
+    let lost = self::stage(RegionOptions { lost_after_permille: 1000, ..RegionOptions::default() }).await;
+    assert!(matches!(shapes(&lost.client, &types).await, Err(Unknown::Lost(_))));
+    assert!(matches!(prices(&lost.client, Millis(0), &types, &zones).await, Err(Unknown::Lost(_))));
+}
