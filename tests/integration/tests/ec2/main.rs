@@ -9,6 +9,7 @@ mod contested;
 mod doctor;
 mod killed;
 mod reclaim;
+mod reserved;
 mod scarce;
 mod stand;
 mod sweep;

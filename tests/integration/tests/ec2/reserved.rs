@@ -1,0 +1,96 @@
+//! Capacity that is paid for already goes first, and a Capacity Block is left before EC2 clears it.
+
+use crate::stand::{Faults, Stand, settings};
+use forebay_capacity_ec2::{Reservation, Settings};
+use forebay_engine::catalog::{CapacityType, Offering};
+use forebay_engine::event::Event;
+use forebay_engine::job::{Gang, JobSpec, WorkerAsk};
+use forebay_engine::policy::Policy;
+use forebay_engine::units::{Millis, Span};
+use forebay_loopback_ec2::{RegionOptions, Reservation as Held, ReservationKind};
+use forebay_sim::policies;
+
+const ODCR: &str = "cr-00000000000000001";
+const BLOCK: &str = "cr-00000000000000002";
+
+fn policy() -> Policy {
+    let mut offerings = policies::offerings(&["g4dn.metal"], &["us-east-1a"]);
+    let reserved = Offering { capacity: CapacityType::Reserved, ..offerings[1].clone() };
+    offerings.push(reserved);
+    let mut policy = policies::spot_first();
+    policy.pools[0].offerings = (0..offerings.len() as u32).collect();
+    policy.pools[0].sharing = None;
+    Policy { offerings, ..policy }
+}
+
+fn stand(id: &str, kind: ReservationKind, count: u32) -> Stand {
+    let (instance_type, zone) = ("g4dn.metal".to_owned(), "us-east-1a".to_owned());
+    let ends = match kind {
+        ReservationKind::Block { ends } => Some(ends),
+        ReservationKind::OnDemand => None,
+    };
+    let held = Held { id: id.into(), instance_type: instance_type.clone(), zone: zone.clone(), count, kind };
+    let options = RegionOptions { reservations: vec![held], rates: true, ..RegionOptions::default() };
+    let own = Reservation { id: id.into(), instance_type, zone, block: ends.is_some(), ends };
+    let settings = Settings { reservations: vec![own], ..settings() };
+    let mut stand = Stand::new(policy(), options, Faults::default(), 3);
+    stand.configure(settings);
+    stand
+}
+
+fn job(stand: &mut Stand, at: Millis, name: &str) {
+    let each = WorkerAsk { gpus: 8, share: 1000, ..WorkerAsk::default() };
+    let spec = JobSpec {
+        tenant: "t".into(),
+        subject: name.into(),
+        principal: "p".into(),
+        queue: "all".into(),
+        gang: Gang::Workers { min: 1, max: 1, each },
+        ..JobSpec::default()
+    };
+    stand.input(at, Event::JobSubmitted(Box::new(spec)));
+}
+
+#[test]
+fn a_reservation_is_used_up_before_spot_is_bought() {
+    let mut stand = stand(ODCR, ReservationKind::OnDemand, 2);
+    stand.works_for(Span::mins(120));
+    let begin = stand.now;
+    for (nth, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        job(&mut stand, begin + Span::mins(1 + 10 * nth as u64), name);
+    }
+    stand.run_until(begin + Span::mins(60));
+    let bought: Vec<(CapacityType, bool)> = stand.region.with(|r| {
+        let mut all: Vec<_> = r.instances().collect();
+        all.sort_by_key(|i| i.launched);
+        all.iter().map(|i| (i.capacity, i.reservation.as_deref() == Some(ODCR))).collect()
+    });
+    println!("bought in this order: {bought:?}");
+    let (reserved, spot) = ((CapacityType::Reserved, true), (CapacityType::Spot, false));
+    assert_eq!(bought, [reserved, reserved, spot, spot]);
+    assert_eq!(stand.found(), Vec::<String>::new());
+    assert_eq!(stand.state().open_jobs(), 4);
+}
+
+#[test]
+fn a_capacity_block_is_left_before_it_is_cleared() {
+    let begin = RegionOptions::default().origin;
+    let ends = begin + Span::mins(180);
+    let mut stand = stand(BLOCK, ReservationKind::Block { ends }, 1);
+    stand.works_for(Span::mins(400));
+    let at = stand.now + Span::mins(1);
+    job(&mut stand, at, "a");
+    let clears = begin + Span::mins(150);
+    stand.run_until(begin + Span::mins(120));
+    let in_block = stand.region.with(|r| r.instances().filter(|i| i.reservation.is_some()).count());
+    assert_eq!(in_block, 1);
+    // Its end is known without a message, and the run is stopped in order before EC2 ends the node.
+    stand.run_until(Millis(clears.0 - 60_000));
+    let left: Vec<_> = stand.state().nodes().filter(|n| n.reclaim_at.is_none()).map(|n| n.offering).collect();
+    let running = stand.state().jobs().filter(|(j, _)| j.alive()).count();
+    println!("a minute before the block is cleared: {} nodes are there to stay, {running} runs", left.len());
+    assert_eq!((left.len(), running), (1, 1), "it goes on elsewhere");
+    stand.run_until(begin + Span::mins(200));
+    let late = stand.region.with(|r| r.instances().filter(|i| i.reservation.is_some() && i.gone.is_none()).count());
+    assert_eq!((late, stand.found()), (0, Vec::new()));
+}
