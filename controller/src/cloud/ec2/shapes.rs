@@ -80,7 +80,7 @@ impl Kept {
 }
 
 /// The catalogue with EC2's own figures, and what there is to say of it.
-pub(super) fn at_start(config: &Ec2Config, folder: &Path, catalogue: Catalogue) -> (Catalogue, Vec<String>) {
+pub fn at_start(config: &Ec2Config, folder: &Path, catalogue: Catalogue) -> (Catalogue, Vec<String>) {
     let types = catalogue.rows().iter().map(|row| row.instance_type.clone()).collect();
     let (kept, mut said) = match ask(config, &types) {
         Ok(kept) => {
