@@ -16,7 +16,7 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::event::Event;
 use forebay_engine::ids::OfferingId;
 use forebay_engine::state::State;
-use forebay_engine::units::{Millis, Rate};
+use forebay_engine::units::Rate;
 use forebay_source::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -194,6 +194,7 @@ mod tests {
     use crate::policy::{Catalogue, compile};
     use forebay_engine::engine::Engine;
     use forebay_engine::event::Tick;
+    use forebay_engine::units::Millis;
 
     fn engine() -> Engine {
         let text = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: t}\nqueues: {a: {}}\n\
