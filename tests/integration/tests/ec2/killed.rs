@@ -27,7 +27,7 @@ limits: {nodes: 9}
 queues:
   train: {tier: normal, pools: [small], submitters: [local]}
 pools:
-  small: {instanceTypes: [g5.xlarge, g4dn.xlarge], drain: {after: 3s}, network: {placement: cluster}}
+  small: {instanceTypes: [g5.xlarge, g4dn.xlarge], drain: {after: 1s}, network: {placement: cluster}}
 ";
 
 fn configuration(folder: &Path, loopback: &Loopback) {
@@ -86,17 +86,18 @@ fn a_controller_killed_while_it_buys_buys_nothing_twice() {
     let folder = tempfile::tempdir().unwrap();
     configuration(folder.path(), &loopback);
     let (begun, mut seen, mut sent) = (Instant::now(), Seen::default(), 0);
-    for _ in 0..KILLS {
+    for life in 0..KILLS {
+        // Each life wants another kind of node, so that nodes are bought and given back in all of them.
+        let model = ["A10G", "T4"][(life % 2) as usize];
         let mut server = start(folder.path());
         for _ in 0..JOBS / KILLS {
             let workers = [1, 1, 2, 3][dice.below(4) as usize];
             let event = json!({"type": "job.submitted", "source": "//test", "id": format!("{sent}"), "subject": format!("job-{sent}"), "data": {
-                "queue": "train", "gang": {"workers": workers, "each": {"gpus": 1}}, "simulation": {"durationS": 1 + dice.below(4)}}});
+                "queue": "train", "gang": {"workers": workers, "each": {"gpus": 1, "models": [model]}}, "simulation": {"durationS": 1 + dice.below(4)}}});
             assert_eq!(server.post(&event).0, 202);
             sent += 1;
         }
-        let life = Duration::from_millis(LIFE.0 + dice.below(LIFE.1));
-        let end = Instant::now() + life;
+        let end = Instant::now() + Duration::from_millis(LIFE.0 + dice.below(LIFE.1));
         while Instant::now() < end {
             server.lives_until(Instant::now() + Duration::from_millis(50));
             seen.look(&loopback);
