@@ -99,7 +99,7 @@ impl Refresh {
     }
 
     async fn shapes(&mut self) -> Result<(), Over> {
-        let Some(named) = self.ask(|state| all_types(state)).await? else { return Ok(()) };
+        let Some(named) = self.ask(all_types).await? else { return Ok(()) };
         let folder = self.handle.folder().to_owned();
         let before = Kept::read(&folder);
         let types: BTreeSet<String> = before.iter().flat_map(Kept::types).chain(named).collect();
