@@ -91,7 +91,7 @@ fn a_node_whose_tags_were_edited_is_still_ours() {
         stand.region.with(|r| r.retag(now, &id, key, Some("nonsense")));
     }
     stand.run_until(now + Span::mins(15));
-    assert_eq!(up(&stand, &[id.clone()]), 1, "its work is not done");
+    assert_eq!(up(&stand, std::slice::from_ref(&id)), 1, "its work is not done");
     assert_eq!(stand.state().nodes().count(), 1);
     assert!(stand.desk.contested().is_empty());
     stand.run_until(now + Span::mins(120));
