@@ -51,7 +51,11 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
     match &live.cloud {
         Some(cloud) => {
             eprintln!("cloud     {}", cloud.name);
-            eprintln!("cluster   simulated: {} nothing runs on the nodes that are bought", out.err.warn("warning:"));
+            eprintln!("cluster   simulated");
+            eprintln!(
+                "{} nothing runs on the nodes that are bought: jobs are played through",
+                out.err.warn("warning:")
+            );
         }
         None => eprintln!("cloud     simulated; {}", world.words()),
     }

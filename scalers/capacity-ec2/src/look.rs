@@ -34,23 +34,20 @@ pub fn events(state: &State, settings: &Settings, look: &Look) -> Vec<Event> {
             continue;
         }
         // Its place keeps it from being missed below, whatever else is to be said.
-        match (node, offering(state, settings, seen), whose(settings, seen)) {
-            (Some(node), _, _) => {
-                told.extend(leaving(node, seen, look.at));
-                told.extend(block_ends(settings, node, seen, look.at));
-                listed.push(place(settings, seen, node.purchase, node.offering));
-            }
-            (None, Some(offering), Whose::Ours(Some(purchase))) => {
-                listed.push(place(settings, seen, purchase, offering));
-            }
+        if let Some(node) = node {
+            told.extend(leaving(node, seen, look.at));
+            told.extend(block_ends(settings, node, seen, look.at));
+            listed.push(place(settings, seen, node.purchase, node.offering));
+            continue;
+        }
+        let Some(offering) = offering(state, settings, seen) else { continue };
+        let orphan = || Event::OrphanSeen { instance: seen.instance.clone(), offering };
+        match whose(settings, seen) {
+            Whose::Ours(Some(purchase)) => listed.push(place(settings, seen, purchase, offering)),
             // Nobody can say which purchase it is of: it waits until none is open that could be its.
-            (None, Some(offering), Whose::Ours(None)) if !awaited(state, offering) && settled(seen, look) => {
-                told.push(Event::OrphanSeen { instance: seen.instance.clone(), offering });
-            }
-            (None, Some(offering), Whose::Predecessors) => {
-                told.push(Event::OrphanSeen { instance: seen.instance.clone(), offering });
-            }
-            _ => {}
+            Whose::Ours(None) if !awaited(state, offering) && settled(seen, look) => told.push(orphan()),
+            Whose::Predecessors => told.push(orphan()),
+            Whose::Ours(None) | Whose::Foreign => {}
         }
     }
     let listing = Listing { seen_at: look.at, instances: listed, runs: Vec::new() };

@@ -107,11 +107,10 @@ impl Desk {
         if recovering || !self.looks.has_looked() {
             return ready;
         }
-        let held_back = |p: &Purchase| {
-            let same = |other: &&Purchase| other.unsettled() && other.request.market() == p.request.market();
-            self.purchases.values().any(|other| same(&other))
-        };
-        ready.extend(self.purchases.iter().filter(|(_, p)| !p.unsettled() && !held_back(p)).filter(due).map(id));
+        let unsettled = self.purchases.values().filter(|p| p.unsettled());
+        let held_back: BTreeSet<_> = unsettled.map(|p| p.request.market()).collect();
+        let free = |(_, p): &(&PurchaseId, &Purchase)| !p.unsettled() && !held_back.contains(&p.request.market());
+        ready.extend(self.purchases.iter().filter(free).filter(due).map(id));
         ready
     }
 
