@@ -4,7 +4,7 @@
 
 use super::{CheckpointsError, Report};
 use crate::config::checkpoints::CheckpointsConfig;
-use crate::sources::open::read;
+use crate::sources::open::keys;
 use forebay_checkpoint_s3 as adapter;
 use forebay_engine::units::Span;
 use forebay_source::Finding;
@@ -67,14 +67,7 @@ pub fn probe(config: &CheckpointsConfig, runtime: &tokio::runtime::Handle) -> Ve
 }
 
 fn settings(config: &CheckpointsConfig) -> Result<adapter::Settings, CheckpointsError> {
-    let keys = match config.s3.as_ref().and_then(|s3| s3.keys.as_ref()) {
-        Some(keys) => Some(adapter::Keys {
-            access_key_id: read(&keys.id, "checkpoints `s3` `keys.id`")?.reveal().to_owned(),
-            secret_access_key: read(&keys.secret, "checkpoints `s3` `keys.secret`")?.reveal().to_owned(),
-            session_token: None,
-        }),
-        None => None,
-    };
+    let keys = config.s3.as_ref().and_then(|s3| s3.keys.as_ref()).map(|k| keys(k, "checkpoints `s3`")).transpose()?;
     Ok(settings_with(config, keys))
 }
 

@@ -2,26 +2,18 @@
 
 use super::*;
 use crate::config::checkpoints::CheckpointsConfig;
-use crate::driver::{Clock, Original, Running, Settings, WorldMaker, start};
+use crate::driver::tests::world;
+use crate::driver::{Clock, Original, Running, Settings, start};
 use crate::intake::{Caller, EventId, Intake, NoRoutes};
 use crate::policy::{Catalogue, compile};
 use crate::sources::figures::SourceFigures;
 use forebay_engine::state::jobs::Phase;
-use forebay_sim::market::Market;
-use forebay_sim::world::{WorldOptions, spot_pairs};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(60);
-
-fn world() -> WorldMaker {
-    Box::new(|policy, origin| {
-        let market = Market::seeded(7, &spot_pairs(policy), 30 * 86_400_000);
-        WorldOptions { origin, ..WorldOptions::new(7, market) }
-    })
-}
 
 /// A driver whose jobs run in a simulated cluster, ten minutes a second, and save in a folder.
 struct Bench {

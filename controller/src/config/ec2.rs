@@ -179,11 +179,12 @@ impl Ec2Config {
         if self.all_zones().is_empty() {
             return Err("ec2: no zone to buy in: list `zones`, or `launch.subnets` by zone".to_owned());
         }
-        let names = std::iter::once(None).chain(self.pools.keys().map(Some));
-        for name in names.skip(usize::from(!self.pools.is_empty())) {
-            let launch = name.map_or_else(|| self.launch.clone(), |name| self.launch_of(name));
-            let at = name.map_or_else(|| "ec2.launch".to_owned(), |name| format!("ec2.pools.{name}"));
-            launch.check(&at)?;
+        // Where pools are named, `launch` may be what they have in common and no more.
+        if self.pools.is_empty() {
+            self.launch.check("ec2.launch")?;
+        }
+        for name in self.pools.keys() {
+            self.launch_of(name).check(&format!("ec2.pools.{name}"))?;
         }
         for reservation in &self.reservations {
             if reservation.block && reservation.ends.is_none() {

@@ -90,6 +90,11 @@ pub(super) fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// The wall clock, in ms since 1970.
+pub(crate) fn wall_ms() -> Millis {
+    Millis(millis(wall()).0)
+}
+
 pub(super) fn millis(of: Duration) -> Span {
     Span(u64::try_from(of.as_millis()).unwrap_or(u64::MAX))
 }

@@ -24,9 +24,10 @@ mod seen;
 mod start;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use clock::Clock;
+pub(crate) use clock::wall_ms;
 pub use cycle::End;
 pub use error::DriverError;
 pub use feed::{Feed, Item, SOURCE, What};

@@ -23,7 +23,6 @@ use forebay_engine::state::jobs::Phase;
 use forebay_engine::units::Millis;
 use forebay_source::{Receipt, Stream};
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 /// The key in the journal's positions under which the lines of `rejected.jsonl` are counted.
 pub const REJECTED: &str = "rejected";
@@ -239,7 +238,7 @@ impl Post {
             } += 1;
         }
         figures.durable(receipt.taken, receipt.seen);
-        let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis() as u64);
+        let now = super::clock::wall_ms().0;
         for Original { sent_ms, .. } in self.items.iter().filter_map(|item| item.original.as_deref()) {
             figures.took(now.saturating_sub(sent_ms.unwrap_or(now)));
         }

@@ -135,7 +135,7 @@ pub fn start(settings: Settings) -> Result<Running, DriverError> {
         let (journal, engine, recovery) = recover(&settings.folder)?;
         (journal, engine, Some(recovery))
     } else {
-        let origin = settings.feed.as_ref().map_or_else(|| clock::millis(clock::wall()).0, |f| f.start().0);
+        let origin = settings.feed.as_ref().map_or_else(|| clock::wall_ms().0, |f| f.start().0);
         if settings.policy.is_none() {
             return Err(DriverError::NoPolicy);
         }
@@ -190,7 +190,7 @@ pub(super) fn assemble(
     let known = engine.state().counters().statuses;
     let mut status = StatusFile::open(&folder, meta.uuid, known)?;
     let (origin, last) = (Millis(meta.created_ms), engine.state().now());
-    let start = if clock == Clock::Wall { Millis(clock::millis(clock::wall()).0) } else { origin };
+    let start = if clock == Clock::Wall { clock::wall_ms() } else { origin };
     let mut time = Time::begin(clock, last, start);
     let had_policy = engine.state().policy().is_some();
     let mut resumed = recovered;

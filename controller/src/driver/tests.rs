@@ -27,7 +27,8 @@ fn policy() -> (String, Policy) {
     (text, compiled.policy)
 }
 
-fn world() -> WorldMaker {
+/// A drawn market, and no fault.
+pub(crate) fn world() -> WorldMaker {
     Box::new(|policy, origin| {
         let market = Market::seeded(7, &spot_pairs(policy), 30 * 86_400_000);
         WorldOptions { origin, ..WorldOptions::new(7, market) }

@@ -8,9 +8,9 @@
 //! Never: holds the controller back, or goes past what was not acknowledged.
 
 use super::lines::{Kind, Lines};
-use crate::driver::{Handle, REJECTED};
+use crate::driver::{Handle, REJECTED, wall_ms};
 use forebay_source::{Backlog, Condition, Health, Note, Sink, SinkError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Notes that are sent together at most, and their bytes: a second's statuses at 1,000 jobs a second.
 const AT_ONCE: (usize, usize) = (2_000, 4 << 20);
@@ -145,7 +145,7 @@ impl Follower {
     fn left_out(&self, number: u64, why: &str) {
         let text = format!("{} number {number} is not sent: {why}; it is in its file", self.kind.as_str());
         tracing::error!(sink = self.sink.name(), "{text}");
-        self.health.remark(now_ms(), text);
+        self.health.remark(wall_ms().0, text);
     }
 
     /// All but the one that is refused.
@@ -187,8 +187,4 @@ impl Follower {
             tracing::warn!(sink = self.sink.name(), "{} is not sent: {why}; it is tried again", self.kind.as_str());
         }
     }
-}
-
-fn now_ms() -> u64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis() as u64)
 }

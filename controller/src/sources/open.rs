@@ -3,6 +3,8 @@
 //! Never: a kind of transport. Each has its own file beside this one, and its own cargo feature.
 
 use crate::config::Config;
+#[cfg(any(feature = "ec2", feature = "s3", feature = "sqs"))]
+use crate::config::aws::AwsKeys;
 use crate::config::secret::{Secret, SecretError, SecretText};
 use crate::intake::Caller;
 use forebay_source::{Desk, Finding, Health, Sink, Source};
@@ -104,6 +106,20 @@ pub fn all(config: &Config) -> Result<Vec<&dyn Open>, OpenError> {
         return Err(OpenError::NotBuilt { name: "sqs" });
     }
     Ok(kafka.chain(sqs).collect())
+}
+
+/// An access key as the configuration refers to it; `section` is where that stands.
+///
+/// # Errors
+/// One of its secrets is not there.
+#[cfg(any(feature = "ec2", feature = "s3", feature = "sqs"))]
+pub fn keys(keys: &AwsKeys, section: &str) -> Result<forebay_aws::Keys, SecretError> {
+    let [id, secret] = keys.secrets(section).map(|(whose, secret)| read(secret, &whose));
+    Ok(forebay_aws::Keys {
+        access_key_id: id?.reveal().to_owned(),
+        secret_access_key: secret?.reveal().to_owned(),
+        session_token: None,
+    })
 }
 
 /// Reads a secret; what is unwise about it is logged.

@@ -51,14 +51,7 @@ impl Open for SqsConfig {
 }
 
 fn settings(config: &SqsConfig) -> Result<Settings, SecretError> {
-    let keys = match &config.keys {
-        Some(keys) => Some(Keys {
-            access_key_id: super::open::read(&keys.id, "sqs `keys.id`")?.reveal().to_owned(),
-            secret_access_key: super::open::read(&keys.secret, "sqs `keys.secret`")?.reveal().to_owned(),
-            session_token: None,
-        }),
-        None => None,
-    };
+    let keys = config.keys.as_ref().map(|keys| super::open::keys(keys, "sqs")).transpose()?;
     Ok(settings_with(config, keys))
 }
 

@@ -5,24 +5,16 @@ use super::figures::SourceFigures;
 use super::follower::{Follower, cursor};
 use super::lines::Kind;
 use crate::checkpoints::Checkpoints;
-use crate::driver::{Running, Settings, WorldMaker, start};
+use crate::driver::tests::world;
+use crate::driver::{Running, Settings, start};
 use crate::intake::{Caller, NoRoutes};
 use crate::policy::{Catalogue, compile};
-use forebay_sim::market::Market;
-use forebay_sim::world::{WorldOptions, spot_pairs};
 use forebay_source::{Desk, Health, Letter, Note, Parcel, Receipt, Sink, SinkError, Stream};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 const KEY: &str = "kafka:jobs/0/0";
-
-fn world() -> WorldMaker {
-    Box::new(|policy, origin| {
-        let market = Market::seeded(7, &spot_pairs(policy), 30 * 86_400_000);
-        WorldOptions { origin, ..WorldOptions::new(7, market) }
-    })
-}
 
 /// A driver with one source of two channels: team a's, and team b's.
 struct Bench {

@@ -23,6 +23,14 @@ pub enum Kind {
     Refused,
 }
 
+impl Kind {
+    /// Whether trying soon is in vain.
+    #[must_use]
+    pub fn needs_somebody(self) -> bool {
+        matches!(self, Kind::Denied | Kind::Credentials | Kind::Missing)
+    }
+}
+
 /// What was said to a call that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {

@@ -9,8 +9,9 @@
 use crate::call::RateClass;
 use crate::settings::Settings;
 use forebay_engine::catalog::{CapacityType, Offering};
-use forebay_engine::effect::Terms;
+use forebay_engine::effect::{Action, Effect, Terms};
 use forebay_engine::ids::{PurchaseId, Seq};
+use forebay_engine::state::State;
 use forebay_engine::units::{Millis, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -150,6 +151,25 @@ impl Request {
             user_data: launch.user_data.clone(),
             tags,
         }
+    }
+
+    /// Everything that a launch will say. `None`: the effect is none, or its purchase is over.
+    #[must_use]
+    pub fn of(settings: &Settings, effect: &Effect, state: &State) -> Option<Request> {
+        let Action::Launch { purchase, offering, count, at_least, terms } = &effect.action else { return None };
+        let row = state.purchases().find(|p| p.id == *purchase)?;
+        let pool = state.policy().and_then(|p| p.pools.get(row.pool.ix())).map_or("", |p| p.name.as_str());
+        let order = Order {
+            effect: effect.id,
+            purchase: *purchase,
+            decided_at: row.decided_at,
+            pool,
+            offering: &state.offerings().get(offering.ix())?.offer,
+            count: *count,
+            at_least: *at_least,
+            terms: *terms,
+        };
+        Some(Request::freeze(settings, &order))
     }
 
     /// As it is journaled.

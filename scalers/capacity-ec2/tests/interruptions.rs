@@ -9,10 +9,10 @@ use forebay_capacity_ec2::notice::{Action, Instances, Kind, Message, Standing, e
 use forebay_capacity_ec2::queue::{Batch, Letter, Pace, Reader, Seen};
 use forebay_engine::event::Event;
 use forebay_engine::units::Millis;
-use forebay_parts::{LocalStack, LocalStackOptions};
+use forebay_parts::LocalStack;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
@@ -21,18 +21,6 @@ use tokio::sync::mpsc;
 const SOON: Duration = Duration::from_secs(30);
 const SENT_MS: u64 = 1_795_293_000_000;
 const OURS: &str = "i-1234567890abcdef0";
-
-/// One LocalStack for all tests that run at once, each with queues of its own. The last one ends it.
-fn localstack() -> Arc<LocalStack> {
-    static RUNNING: Mutex<Weak<LocalStack>> = Mutex::new(Weak::new());
-    // A test that failed in here did not get one; the next may.
-    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-    running.upgrade().unwrap_or_else(|| {
-        let new = Arc::new(LocalStack::start(LocalStackOptions::default()).expect("a LocalStack"));
-        *running = Arc::downgrade(&new);
-        new
-    })
-}
 
 fn client(runtime: &Runtime, endpoint: &str) -> Client {
     let keys = Keys { access_key_id: "test".into(), secret_access_key: "test".into(), session_token: None };
@@ -64,7 +52,7 @@ struct World {
 impl World {
     fn new(name: &str) -> World {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        let (runtime, localstack) = (runtime.expect("a runtime"), localstack());
+        let (runtime, localstack) = (runtime.expect("a runtime"), LocalStack::shared());
         let client = client(&runtime, localstack.endpoint());
         World { runtime, client, name: name.to_owned(), _localstack: localstack }
     }

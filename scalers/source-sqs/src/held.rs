@@ -165,9 +165,9 @@ impl Held {
                 Ok(Some(why)) => Trouble::new(Kind::Passing, why),
                 Err(trouble) => trouble,
             };
-            let pause = backoff.after(&trouble, &self.context.settings.pace);
+            let pause = trouble.pause(&mut backoff, &self.context.settings.pace);
             let waits =
-                trouble.needs_somebody() && trouble.kind != Kind::Missing && !self.spent && !self.context.ends();
+                trouble.kind.needs_somebody() && trouble.kind != Kind::Missing && !self.spent && !self.context.ends();
             let most = if self.context.ends() { DELETES_AT_END } else { DELETES };
             if waits {
                 // Not one of the tries: a short outage after a long wait must not give up at once.

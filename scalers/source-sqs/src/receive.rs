@@ -51,7 +51,7 @@ impl Receiver {
             if trouble.kind == Kind::Missing {
                 self.queue.lost().await;
             }
-            let pause = backoff.after(&trouble, &self.context.settings.pace);
+            let pause = trouble.pause(&mut backoff, &self.context.settings.pace);
             self.context.board.is(&self.part, Condition::Failing { why: trouble.why });
             if self.context.pause(pause).await.is_err() {
                 return;

@@ -97,8 +97,8 @@ impl SqsSink {
             if let (Kind::Refused, Some(number)) = (trouble.kind, stuck) {
                 return Err(SinkError::Refused { number, why: trouble.why });
             }
-            let pause = backoff.next(&self.settings.pace);
-            if trouble.needs_somebody() || Instant::now() + pause >= deadline {
+            let pause = backoff.next(self.settings.pace.first_pause, self.settings.pace.longest_pause);
+            if trouble.kind.needs_somebody() || Instant::now() + pause >= deadline {
                 return Err(passing(trouble));
             }
             tokio::time::sleep(pause).await;

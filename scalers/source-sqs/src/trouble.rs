@@ -5,7 +5,7 @@
 use crate::settings::Pace;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use forebay_aws::Answer;
-pub(crate) use forebay_aws::Kind;
+pub(crate) use forebay_aws::{Backoff, Kind};
 use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
@@ -24,9 +24,10 @@ impl Trouble {
         Trouble { kind, why: why.into() }
     }
 
-    /// Whether trying soon is in vain.
-    pub fn needs_somebody(&self) -> bool {
-        matches!(self.kind, Kind::Denied | Kind::Credentials | Kind::Missing)
+    /// How long to wait after it.
+    pub fn pause(&self, backoff: &mut Backoff, pace: &Pace) -> Duration {
+        let pause = backoff.next(pace.first_pause, pace.longest_pause);
+        if self.kind.needs_somebody() { pace.slow_pause } else { pause }
     }
 }
 
@@ -109,38 +110,6 @@ fn permission(action: &str) -> &str {
     action.strip_suffix("Batch").unwrap_or(action)
 }
 
-/// Pauses that double, with jitter so that receivers do not come back all at once.
-#[derive(Debug, Default)]
-pub(crate) struct Backoff {
-    tries: u32,
-}
-
-impl Backoff {
-    /// Failures since the last success.
-    pub fn tries(&self) -> u32 {
-        self.tries
-    }
-
-    /// It went well.
-    pub fn reset(&mut self) {
-        self.tries = 0;
-    }
-
-    /// How long to wait now: between half of the step and all of it.
-    pub fn next(&mut self, pace: &Pace) -> Duration {
-        let step = pace.first_pause.saturating_mul(1 << self.tries.min(16)).min(pace.longest_pause);
-        self.tries = self.tries.saturating_add(1);
-        let half = u64::try_from(step.as_millis() / 2).unwrap_or(u64::MAX / 4);
-        Duration::from_millis(half + fastrand::u64(0..=half))
-    }
-
-    /// How long to wait after this trouble.
-    pub fn after(&mut self, trouble: &Trouble, pace: &Pace) -> Duration {
-        let pause = self.next(pace);
-        if trouble.needs_somebody() { pace.slow_pause } else { pause }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,15 +140,16 @@ mod tests {
     fn pauses_double_up_to_the_longest_and_are_never_the_same() {
         let pace = Pace::default();
         let mut backoff = Backoff::default();
-        let pauses: Vec<u128> = (0..12).map(|_| backoff.next(&pace).as_millis()).collect();
+        let pauses: Vec<u128> =
+            (0..12).map(|_| backoff.next(pace.first_pause, pace.longest_pause).as_millis()).collect();
         for (at, pause) in pauses.iter().enumerate() {
             let step = (200_u128 << at).min(20_000);
             assert!((step / 2..=step).contains(pause), "pause {at} is {pause} ms");
         }
         backoff.reset();
-        assert!(backoff.next(&pace) <= pace.first_pause);
+        assert!(backoff.next(pace.first_pause, pace.longest_pause) <= pace.first_pause);
         let denied = Trouble::new(Kind::Denied, "");
-        assert_eq!(backoff.after(&denied, &pace), pace.slow_pause);
+        assert_eq!(denied.pause(&mut backoff, &pace), pace.slow_pause);
     }
 
     #[test]

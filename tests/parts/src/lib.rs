@@ -38,3 +38,4 @@ pub use error::PartError;
 pub use install::cache;
 pub use kafka::{Edge, Kafka, KafkaOptions};
 pub use localstack::{LocalStack, LocalStackOptions};
+pub use ports::free_port;

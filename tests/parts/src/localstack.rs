@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -90,6 +91,24 @@ impl LocalStack {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// One for all tests of a process that run at once; what each keeps in it has a name of its own. The last one ends it: what is in a
+    /// static would never remove its folder.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn shared() -> Arc<Self> {
+        static RUNNING: Mutex<Weak<LocalStack>> = Mutex::new(Weak::new());
+        // A test that failed in here did not get one; the next may.
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        running.upgrade().unwrap_or_else(|| {
+            let new =
+                Arc::new(Self::start(LocalStackOptions::default()).unwrap_or_else(|e| panic!("a LocalStack: {e}")));
+            *running = Arc::downgrade(&new);
+            new
+        })
     }
 
     fn run(&mut self) -> Result<(), PartError> {

@@ -11,12 +11,10 @@ pub(super) use shapes::at_start;
 
 use super::{Cloud, CloudError};
 use crate::config::ec2::{Ec2Config, LaunchConfig, Ready};
-use crate::config::secret::{Secret, SecretText};
 use crate::driver::{Act, Hands};
-use forebay_aws::{Keys, Place};
-use forebay_capacity_ec2::{Launch, Order, Request, Reservation, Settings, probe, wire};
+use forebay_aws::Place;
+use forebay_capacity_ec2::{Launch, Request, Reservation, Settings, probe, wire};
 use forebay_engine::effect::{Action, Effect};
-use forebay_engine::ids::PurchaseId;
 use forebay_engine::state::State;
 use forebay_engine::units::Millis;
 use forebay_source::{Finding, Health};
@@ -85,17 +83,8 @@ pub(super) fn probe(config: &Ec2Config, runtime: &tokio::runtime::Handle) -> Vec
 }
 
 fn place(config: &Ec2Config) -> Result<Place, CloudError> {
-    let read = |secret: &Secret, whose: &str| -> Result<SecretText, CloudError> {
-        crate::sources::open::read(secret, whose).map_err(|e| CloudError::Setting(e.to_string()))
-    };
-    let keys = match &config.keys {
-        Some(keys) => Some(Keys {
-            access_key_id: read(&keys.id, "ec2 `keys.id`")?.reveal().to_owned(),
-            secret_access_key: read(&keys.secret, "ec2 `keys.secret`")?.reveal().to_owned(),
-            session_token: None,
-        }),
-        None => None,
-    };
+    let keys = config.keys.as_ref().map(|keys| crate::sources::open::keys(keys, "ec2")).transpose();
+    let keys = keys.map_err(|e| CloudError::Setting(e.to_string()))?;
     if let Some(endpoint) = config.endpoint.as_deref().filter(|e| !forebay_aws::is_endpoint(e)) {
         let shown = forebay_aws::shown(endpoint);
         return Err(CloudError::Setting(format!("endpoint `{shown}` is none: write http://HOST:PORT or https://HOST")));
@@ -143,24 +132,6 @@ fn launch(config: &LaunchConfig) -> Result<Launch, CloudError> {
 }
 
 impl Ec2Hands {
-    /// Everything that a launch will say.
-    fn request(&self, effect: &Effect, state: &State) -> Option<Request> {
-        let Action::Launch { purchase, offering, count, at_least, terms } = &effect.action else { return None };
-        let row = state.purchases().find(|p| p.id == *purchase)?;
-        let pool = state.policy().and_then(|p| p.pools.get(row.pool.ix())).map_or("", |p| p.name.as_str());
-        let order = Order {
-            effect: effect.id,
-            purchase: PurchaseId(purchase.0),
-            decided_at: row.decided_at,
-            pool,
-            offering: &state.offerings().get(offering.ix())?.offer,
-            count: *count,
-            at_least: *at_least,
-            terms: *terms,
-        };
-        Some(Request::freeze(&self.settings, &order))
-    }
-
     fn order(&self, order: Ordered) {
         // The task is gone only when the process is about to be; the journal knows what was asked.
         let _ = self.orders.send(order);
@@ -176,7 +147,7 @@ impl Hands for Ec2Hands {
     }
 
     fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {
-        self.request(effect, state).map(|request| request.encode())
+        Request::of(&self.settings, effect, state).map(|request| request.encode())
     }
 
     fn act(&mut self, act: Act<'_>) {
@@ -184,7 +155,7 @@ impl Hands for Ec2Hands {
             Action::Launch { .. } => {
                 // Without what was frozen EC2 itself tells whether this asks for the same.
                 let frozen = act.frozen.and_then(|bytes| Request::decode(bytes).ok());
-                let request = frozen.or_else(|| self.request(act.effect, act.state));
+                let request = frozen.or_else(|| Request::of(&self.settings, act.effect, act.state));
                 if let Some(request) = request {
                     self.order(Ordered::Launch { request: Box::new(request), recovered: act.recovered });
                 }

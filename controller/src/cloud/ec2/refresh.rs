@@ -8,7 +8,7 @@
 //! Never: a change on what is not known. Never: a price above the offering's maximum, which is what is paid at most.
 
 use super::shapes::{self, Kept};
-use crate::driver::{Busy, Handle};
+use crate::driver::{Busy, Handle, wall_ms};
 use forebay_capacity_ec2::offerings::{self, Unknown};
 use forebay_capacity_ec2::trouble::Class;
 use forebay_capacity_ec2::wire::Client;
@@ -82,7 +82,7 @@ impl Refresh {
         let found = if types.is_empty() {
             BTreeMap::new()
         } else {
-            match offerings::prices(&self.client, super::task::wall(), &types, &zones).await {
+            match offerings::prices(&self.client, wall_ms(), &types, &zones).await {
                 Ok(found) => found,
                 Err(why) => {
                     self.fails(("spot prices", "ec2:DescribeSpotPriceHistory"), &why);
@@ -115,7 +115,7 @@ impl Refresh {
         for difference in before.iter().flat_map(|before| shapes::differences(before, &now)) {
             let said = format!("{difference}: it counts from the next start");
             tracing::warn!("ec2: {said}");
-            self.health.remark(super::task::wall().0, said);
+            self.health.remark(wall_ms().0, said);
         }
         if let Err(e) = now.write(&folder) {
             tracing::warn!("ec2: what EC2 says of its types is not kept in {}: {e}", folder.display());
@@ -151,7 +151,7 @@ impl Refresh {
         let remedy = if denied { format!(": allow {action}") } else { String::new() };
         let said = format!("{what} are not known ({why}): what was known of them holds{remedy}");
         tracing::warn!("ec2: {said}");
-        self.health.remark(super::task::wall().0, said);
+        self.health.remark(wall_ms().0, said);
     }
 
     fn works(&mut self, what: &'static str) {

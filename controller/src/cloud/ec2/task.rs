@@ -10,7 +10,7 @@
 use super::notices::Notices;
 use super::refresh::Refresh;
 use super::{Ordered, held};
-use crate::driver::{Busy, Handle};
+use crate::driver::{Busy, Handle, wall_ms};
 use forebay_aws::Place;
 use forebay_capacity_ec2::wire::{Client, Ways};
 use forebay_capacity_ec2::{Answer, Call, Desk, Look, Report, look, wire};
@@ -53,7 +53,7 @@ async fn work(
     let Some(Ordered::Begin { settings, claims, now }) = ordered.recv().await else { return };
     let Some(ways) = ways(&place, &handle, health).await else { return };
     let notices = Notices::start(&ways.sqs, &queues, health);
-    let clock = Clock { base: now.max(wall()), since: Instant::now() };
+    let clock = Clock { base: now.max(wall_ms()), since: Instant::now() };
     // Jitter alone comes from it: controllers that start together must not come back together.
     let seed = seed_of(&settings.journal);
     tokio::spawn(Refresh::new(ways.ec2.clone(), handle.clone(), health.clone(), seed).run());
@@ -110,11 +110,6 @@ impl Clock {
     fn now(&self) -> Millis {
         Millis(self.base.0 + u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
-}
-
-pub(super) fn wall() -> Millis {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 struct Task<'a> {

@@ -50,6 +50,27 @@ impl From<Answer> for Unknown {
     }
 }
 
+/// The pages of one question.
+#[derive(Debug, Default)]
+struct Pages {
+    read: usize,
+    from: Option<String>,
+}
+
+impl Pages {
+    /// Where the next page begins; `None`: at the beginning.
+    fn from(&self) -> Option<String> {
+        self.from.clone()
+    }
+
+    /// A page was read, and this is where it says that the next one begins. False: it was the last.
+    fn turn(&mut self, next: Option<&str>) -> Result<bool, Unknown> {
+        self.from = next.filter(|token| !token.is_empty()).map(str::to_owned);
+        self.read += 1;
+        if self.from.is_some() && self.read == PAGES { Err(Unknown::Endless) } else { Ok(self.from.is_some()) }
+    }
+}
+
 /// Names in parts of as many as one filter takes. What a filter would read as a pattern is no name.
 fn parts(names: &BTreeSet<String>) -> Vec<Vec<String>> {
     let plain = |name: &&String| !name.is_empty() && !name.contains(['*', '?', '\\']);

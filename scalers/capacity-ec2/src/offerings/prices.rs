@@ -4,7 +4,7 @@
 //!
 //! Never: a float. Prices are decimal text there and whole micro-dollars here, rounded up.
 
-use super::{PAGES, Unknown, parts};
+use super::{Pages, Unknown, parts};
 use crate::wire::{Client, filter, within};
 use aws_sdk_ec2::types::SpotPrice;
 use aws_smithy_types::DateTime;
@@ -34,26 +34,20 @@ pub async fn prices(
     let start = DateTime::from_millis(i64::try_from(now.0).unwrap_or(i64::MAX));
     for zones in parts(zones) {
         for names in parts(types) {
-            let mut from = None;
-            let mut pages = 0;
+            let mut pages = Pages::default();
             loop {
                 let call = client.describe_spot_price_history().start_time(start).product_descriptions(PRODUCT);
                 let call = call.filters(filter("instance-type", names.iter().cloned()));
                 let call = call.filters(filter("availability-zone", zones.iter().cloned()));
-                let page = within(call.max_results(PAGE).set_next_token(from).send()).await?;
+                let page = within(call.max_results(PAGE).set_next_token(pages.from()).send()).await?;
                 for (place, at, rate) in page.spot_price_history().iter().filter_map(price) {
                     let kept = newest.entry(place).or_insert((at, rate));
                     if at > kept.0 {
                         *kept = (at, rate);
                     }
                 }
-                from = page.next_token().filter(|t| !t.is_empty()).map(str::to_owned);
-                pages += 1;
-                if from.is_none() {
+                if !pages.turn(page.next_token())? {
                     break;
-                }
-                if pages == PAGES {
-                    return Err(Unknown::Endless);
                 }
             }
         }

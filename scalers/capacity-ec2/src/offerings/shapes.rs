@@ -5,7 +5,7 @@
 //!
 //! Never: a part that is taken for a whole GPU. Where EC2 does not say how large it is, nothing is said of it.
 
-use super::{PAGES, Unknown, parts};
+use super::{Pages, Unknown, parts};
 use crate::wire::{Client, filter, within};
 use aws_sdk_ec2::types::{GpuInfo, InstanceTypeInfo, NetworkInfo, UsageClassType};
 use serde::{Deserialize, Serialize};
@@ -52,19 +52,13 @@ pub struct Gpus {
 pub async fn shapes(client: &Client, types: &BTreeSet<String>) -> Result<BTreeMap<String, Shape>, Unknown> {
     let mut found = BTreeMap::new();
     for names in parts(types) {
-        let mut from = None;
-        let mut pages = 0;
+        let mut pages = Pages::default();
         loop {
             let call = client.describe_instance_types().filters(filter("instance-type", names.iter().cloned()));
-            let page = within(call.max_results(PAGE).set_next_token(from).send()).await?;
+            let page = within(call.max_results(PAGE).set_next_token(pages.from()).send()).await?;
             found.extend(page.instance_types().iter().filter_map(shape));
-            from = page.next_token().filter(|t| !t.is_empty()).map(str::to_owned);
-            pages += 1;
-            if from.is_none() {
+            if !pages.turn(page.next_token())? {
                 break;
-            }
-            if pages == PAGES {
-                return Err(Unknown::Endless);
             }
         }
     }

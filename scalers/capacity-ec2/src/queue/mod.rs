@@ -13,7 +13,6 @@
 //!
 //! Never: deletes what is not durable, receives without room, decides what a notice means, or says the same trouble twice.
 
-mod backoff;
 mod batch;
 mod error;
 mod read;

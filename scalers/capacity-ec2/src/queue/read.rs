@@ -2,7 +2,6 @@
 //!
 //! Never: polls without room, waits for one batch's receipt before the next poll (up to a bound), or ends for a failure.
 
-use super::backoff::Backoff;
 use super::batch::{Batch, Letter};
 use super::error::name_of;
 use super::trouble::{Trouble, sorted, within};
@@ -10,6 +9,7 @@ use super::{Pace, Seen};
 use crate::notice::{Message as Said, read};
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName};
+use forebay_aws::Backoff;
 use forebay_aws::{Answer, Kind};
 use forebay_engine::units::Millis;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Queue {
             if trouble.kind == Kind::Missing {
                 self.url = None;
             }
-            let pause = backoff.after(&trouble, &self.pace);
+            let pause = trouble.pause(&mut backoff, &self.pace);
             self.failing(&trouble);
             if or_end(&mut self.ending, tokio::time::sleep(pause)).await.is_err() {
                 break;
@@ -180,8 +180,8 @@ impl Queue {
                 let Err(trouble) = outcome else {
                     return;
                 };
-                let pause = backoff.after(&trouble, &pace);
-                if trouble.needs_somebody() || backoff.tries() >= DELETES {
+                let pause = trouble.pause(&mut backoff, &pace);
+                if trouble.kind.needs_somebody() || backoff.tries() >= DELETES {
                     let (n, why) = (left.len(), trouble.why);
                     tracing::warn!(queue = %name, "{n} messages are durable and could not be deleted; they come again: {why}");
                     return;

@@ -2,9 +2,10 @@
 //!
 //! Never: a credential in a message.
 
+use super::Pace;
 use aws_sdk_sqs::config::http::HttpResponse;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
-use forebay_aws::{Answer, Kind, kind_of};
+use forebay_aws::{Answer, Backoff, Kind, jittered, kind_of};
 use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
@@ -19,9 +20,10 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// Whether trying soon is in vain.
-    pub fn needs_somebody(&self) -> bool {
-        matches!(self.kind, Kind::Denied | Kind::Credentials | Kind::Missing)
+    /// How long to wait after it.
+    pub fn pause(&self, backoff: &mut Backoff, pace: &Pace) -> Duration {
+        let pause = backoff.next(pace.first_pause, pace.longest_pause);
+        if self.kind.needs_somebody() { jittered(pace.slow_pause) } else { pause }
     }
 }
 
@@ -82,5 +84,13 @@ mod tests {
             let trouble = sorted("DeleteMessageBatch", "q", answer);
             assert_eq!((trouble.kind, trouble.why.contains(part)), (kind, true), "{}", trouble.why);
         }
+    }
+
+    #[test]
+    fn what_somebody_has_to_mend_is_tried_slowly() {
+        let (pace, mut backoff) = (Pace::default(), Backoff::default());
+        let trouble = |kind| Trouble { kind, why: String::new() };
+        assert!(trouble(Kind::Passing).pause(&mut backoff, &pace) <= pace.first_pause);
+        assert!(trouble(Kind::Missing).pause(&mut backoff, &pace) >= Duration::from_secs(15));
     }
 }

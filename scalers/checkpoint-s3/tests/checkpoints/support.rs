@@ -3,11 +3,11 @@
 use aws_sdk_s3::Client;
 use aws_sdk_s3::types::ChecksumAlgorithm;
 use forebay_checkpoint_s3::{Ask, CheckError, Checkpoints, Keys, Pace, Place, Refusal, S3Settings, Settings, Verified};
-use forebay_parts::{LocalStack, LocalStackOptions};
+use forebay_parts::LocalStack;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
@@ -47,19 +47,6 @@ pub fn settings(endpoint: &str) -> Settings {
     Settings { s3: Some(S3Settings { place, ..S3Settings::default() }), pace, ..Settings::default() }
 }
 
-/// One LocalStack for all tests that run at once, each with a bucket of its own. The last one ends it: what is in a static would never
-/// remove its folder.
-fn shared() -> Arc<LocalStack> {
-    static RUNNING: Mutex<Weak<LocalStack>> = Mutex::new(Weak::new());
-    // A test that failed in here did not get one; the next may.
-    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-    running.upgrade().unwrap_or_else(|| {
-        let new = Arc::new(LocalStack::start(LocalStackOptions::default()).expect("a LocalStack"));
-        *running = Arc::downgrade(&new);
-        new
-    })
-}
-
 /// A bucket, somebody who writes into it, and who looks at it.
 pub struct Bucket {
     pub localstack: Option<Arc<LocalStack>>,
@@ -72,7 +59,7 @@ pub struct Bucket {
 impl Bucket {
     /// A new one, in the LocalStack that all tests share.
     pub fn new(name: &str) -> Bucket {
-        let localstack = shared();
+        let localstack = LocalStack::shared();
         let endpoint = localstack.endpoint().to_owned();
         Bucket { localstack: Some(localstack), ..Bucket::at(&endpoint, name) }
     }

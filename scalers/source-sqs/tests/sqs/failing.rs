@@ -165,8 +165,8 @@ fn an_answer_that_never_comes_is_given_up() {
 
 #[test]
 fn nobody_at_the_endpoint_is_told_and_the_source_still_ends() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
-    let mut running = start(settings(&format!("http://{free}"), &["jobs"]), 50);
+    let free = forebay_parts::free_port().expect("a free port");
+    let mut running = start(settings(&format!("http://127.0.0.1:{free}"), &["jobs"]), 50);
     running.says("nobody there", |c| matches!(c, Condition::Failing { why } if why.contains("check the endpoint")));
     assert!(running.stop() < Duration::from_secs(8));
 }

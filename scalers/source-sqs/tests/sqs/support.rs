@@ -3,10 +3,10 @@
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName, SendMessageBatchRequestEntry};
-use forebay_parts::{LocalStack, LocalStackOptions};
+use forebay_parts::LocalStack;
 use forebay_source::{Condition, Durable, Health, Incoming, Posted, Receipt, Source, desk};
 use forebay_source_sqs::{Keys, Pace, Settings, Sqs};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -124,19 +124,6 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// One LocalStack for all tests that run at once, each with queues of its own. The last one ends it: what is in a static would never
-/// remove its folder.
-fn shared() -> Arc<LocalStack> {
-    static RUNNING: Mutex<Weak<LocalStack>> = Mutex::new(Weak::new());
-    // A test that failed in here did not get one; the next may.
-    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-    running.upgrade().unwrap_or_else(|| {
-        let new = Arc::new(LocalStack::start(LocalStackOptions::default()).expect("a LocalStack"));
-        *running = Arc::downgrade(&new);
-        new
-    })
-}
-
 /// Somebody who may do everything with the queues of a LocalStack.
 pub struct Admin {
     endpoint: String,
@@ -148,7 +135,7 @@ pub struct Admin {
 impl Admin {
     /// Of the one that all tests share.
     pub fn new() -> Admin {
-        let localstack = shared();
+        let localstack = LocalStack::shared();
         let endpoint = localstack.endpoint().to_owned();
         Admin { _localstack: Some(localstack), ..Admin::at(&endpoint) }
     }

@@ -2,7 +2,6 @@
 
 use crate::stand::{Faults, Stand};
 use forebay_engine::event::Event;
-use forebay_engine::job::JobSpec;
 use forebay_engine::policy::{Ceiling, Policy};
 use forebay_engine::units::{Rate, Span};
 use forebay_loopback_ec2::{InstanceState, RegionOptions};
@@ -23,13 +22,7 @@ fn stand(limits: Ceiling, crash_one_in: u64) -> Stand {
     let mut stand = Stand::new(policy, options, faults, 2915);
     let begin = stand.now;
     for number in 0..3000u64 {
-        let spec = JobSpec {
-            tenant: "t".into(),
-            subject: format!("job-{number}"),
-            queue: "all".into(),
-            principal: "p".into(),
-            ..JobSpec::default()
-        };
+        let spec = crate::stand::job(&format!("job-{number}"));
         stand.input(begin + Span(1 + number * 20), Event::JobSubmitted(Box::new(spec)));
     }
     stand

@@ -2,7 +2,6 @@
 
 use crate::stand::{Faults, Stand, settings};
 use forebay_engine::event::{Event, LaunchError};
-use forebay_engine::job::JobSpec;
 use forebay_engine::units::{Millis, Span};
 use forebay_loopback_ec2::{InstanceState, RegionOptions};
 use std::collections::BTreeSet;
@@ -15,13 +14,7 @@ fn stand() -> Stand {
 }
 
 fn job(stand: &mut Stand, at: Millis, name: &str) {
-    let spec = JobSpec {
-        tenant: "t".into(),
-        subject: name.into(),
-        principal: "p".into(),
-        queue: "all".into(),
-        ..JobSpec::default()
-    };
+    let spec = crate::stand::job(name);
     stand.input(at, Event::JobSubmitted(Box::new(spec)));
 }
 

@@ -40,14 +40,7 @@ fn stand(id: &str, kind: ReservationKind, count: u32) -> Stand {
 
 fn job(stand: &mut Stand, at: Millis, name: &str) {
     let each = WorkerAsk { gpus: 8, share: 1000, ..WorkerAsk::default() };
-    let spec = JobSpec {
-        tenant: "t".into(),
-        subject: name.into(),
-        principal: "p".into(),
-        queue: "all".into(),
-        gang: Gang::Workers { min: 1, max: 1, each },
-        ..JobSpec::default()
-    };
+    let spec = JobSpec { gang: Gang::Workers { min: 1, max: 1, each }, ..crate::stand::job(name) };
     stand.input(at, Event::JobSubmitted(Box::new(spec)));
 }
 

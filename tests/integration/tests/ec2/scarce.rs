@@ -54,14 +54,8 @@ fn stand() -> Stand {
     let mut stand = Stand::new(policy, options, Faults::default(), 5);
     let each = WorkerAsk { gpus: 8, share: 1000, ..WorkerAsk::default() };
     for number in 0..WANTED {
-        let spec = JobSpec {
-            tenant: "t".into(),
-            subject: format!("job-{number}"),
-            principal: "p".into(),
-            queue: "all".into(),
-            gang: Gang::Workers { min: 1, max: 1, each },
-            ..JobSpec::default()
-        };
+        let spec =
+            JobSpec { gang: Gang::Workers { min: 1, max: 1, each }, ..crate::stand::job(&format!("job-{number}")) };
         let at = stand.now + Span(1000);
         stand.input(at, Event::JobSubmitted(Box::new(spec)));
     }

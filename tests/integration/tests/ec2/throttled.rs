@@ -3,7 +3,6 @@
 use crate::stand::{Faults, Stand};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::event::{Event, LaunchError};
-use forebay_engine::job::JobSpec;
 use forebay_engine::units::Span;
 use forebay_loopback_ec2::RegionOptions;
 
@@ -14,13 +13,7 @@ fn ten_minutes_of_throttling_mark_nothing_as_out_of_stock() {
     let options = RegionOptions { throttled: vec![(from, to)], rates: true, ..RegionOptions::default() };
     let mut stand = Stand::new(forebay_sim::policies::spot_first(), options, Faults::default(), 1);
     for number in 0..50u64 {
-        let spec = JobSpec {
-            tenant: "t".into(),
-            subject: format!("job-{number}"),
-            principal: "p".into(),
-            queue: "all".into(),
-            ..JobSpec::default()
-        };
+        let spec = crate::stand::job(&format!("job-{number}"));
         stand.input(begin + Span::secs(90 + number * 10), Event::JobSubmitted(Box::new(spec)));
     }
     let end = begin + Span::mins(60);

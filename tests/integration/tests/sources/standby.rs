@@ -9,7 +9,7 @@ use forebay_integration::teams::ask_json;
 use forebay_integration::{Said, Server, Starting, forebay};
 use rdkafka::producer::Producer;
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -31,9 +31,9 @@ fn second(stage: &Stage) -> Said {
     command.envs(stage.variables()).output().expect("it runs").into()
 }
 
-/// A port that was free a moment ago.
+/// Where nobody listens yet, and where no connection to the broker begins.
 fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port")
+    (Ipv4Addr::LOCALHOST, forebay_parts::free_port().expect("a port")).into()
 }
 
 /// Sends one after the other, some thousand a second, whoever reads; half of them only when the first has gone.

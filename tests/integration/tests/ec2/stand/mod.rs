@@ -12,10 +12,11 @@ pub mod wire;
 
 use cluster::Cluster;
 use forebay_capacity_ec2::wire::{Client, make};
-use forebay_capacity_ec2::{Answer, Call, Desk, Launch, Order, Report, Request, Settings, look};
+use forebay_capacity_ec2::{Answer, Call, Desk, Launch, Report, Request, Settings, look};
 use forebay_engine::effect::{Action, Effect};
 use forebay_engine::engine::Engine;
 use forebay_engine::event::{Event, LaunchError, Tick};
+use forebay_engine::job::JobSpec;
 use forebay_engine::journal::Journal;
 use forebay_engine::policy::Policy;
 use forebay_engine::state::State;
@@ -67,6 +68,17 @@ pub struct Stand {
     found: Vec<String>,
     numbered: u64,
     resumed: bool,
+}
+
+/// A job of one worker with one GPU.
+pub fn job(subject: &str) -> JobSpec {
+    JobSpec {
+        tenant: "t".into(),
+        subject: subject.into(),
+        principal: "p".into(),
+        queue: "all".into(),
+        ..JobSpec::default()
+    }
 }
 
 /// Settings of the stand's adapter.
@@ -237,7 +249,10 @@ impl Stand {
         }
         let _ = self.engine.plan();
         let unsaved = self.engine.close();
-        let frozen: Vec<(u64, Request)> = unsaved.pending().filter_map(|e| Some((e.id.0, self.freeze(e)?))).collect();
+        let frozen: Vec<(u64, Request)> = unsaved
+            .pending()
+            .filter_map(|e| Some((e.id.0, Request::of(&self.settings, e, self.engine.state())?)))
+            .collect();
         if self.dies("before the journal") {
             return;
         }
@@ -248,23 +263,6 @@ impl Stand {
             return;
         }
         self.release(&unsaved.saved().effects, false);
-    }
-
-    fn freeze(&self, effect: &Effect) -> Option<Request> {
-        let state = self.engine.state();
-        let Action::Launch { purchase, offering, count, at_least, terms } = &effect.action else { return None };
-        let row = state.purchases().find(|p| p.id == *purchase)?;
-        let order = Order {
-            effect: effect.id,
-            purchase: *purchase,
-            decided_at: row.decided_at,
-            pool: &state.policy()?.pools[row.pool.ix()].name,
-            offering: &state.offerings()[offering.ix()].offer,
-            count: *count,
-            at_least: *at_least,
-            terms: *terms,
-        };
-        Some(Request::freeze(&self.settings, &order))
     }
 
     fn release(&mut self, effects: &[Effect], recovered: bool) {
