@@ -40,7 +40,8 @@ pub struct S3Config {
     /// Keys, where the usual chain (environment, profile, container, machine) is not wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<AwsKeys>,
-    /// The only buckets that are asked; `forebay doctor` tries each. Default: whichever a job names.
+    /// The only buckets that are asked, each by its name, or as `BUCKET/PREFIX/` where only what lies below that is asked; `forebay doctor`
+    /// lists each. Default: whichever a job names.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub buckets: BTreeSet<String>,
 }

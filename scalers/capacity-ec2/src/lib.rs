@@ -3,13 +3,14 @@
 //! ```text
 //! effect -> Request (frozen, journaled) -> Desk -> Call -> wire -> EC2
 //! engine events <- look::events, outcomes <- Desk <- Answer <-+
-//! engine events <- notice::events <- queue of EventBridge's messages
+//! engine events <- notice::events <- queue of EventBridge's messages, changes that EC2 has planned
 //! catalogue, prices <- offerings <- EC2
 //! ```
 //!
 //! Never: decides what to buy. That is the engine's.
 
 pub mod call;
+pub mod changes;
 pub mod desk;
 pub mod look;
 pub mod notice;

@@ -54,6 +54,7 @@ pub async fn probe(ways: &Ways, settings: &Settings, zones: &[String], queues: &
     ));
     let history = ways.ec2.describe_spot_price_history().dry_run(true).send();
     found.push(Found::new("spot prices", dry(history).await));
+    found.push(Found::new("scheduled changes", dry(ways.ec2.describe_instance_status().dry_run(true).send()).await));
     found.push(Found::new("instance types", dry(ways.ec2.describe_instance_types().dry_run(true).send()).await));
     for reservation in &settings.reservations {
         let call = ways.ec2.describe_capacity_reservations().capacity_reservation_ids(&reservation.id).send();

@@ -4,6 +4,7 @@
 
 use aws_sdk_ec2::types::RequestLaunchTemplateData;
 use forebay_aws::{Keys, Place};
+use forebay_capacity_ec2::changes::changes;
 use forebay_capacity_ec2::request::{TAG_CLUSTER, TAG_POOL, TAG_PURCHASE};
 use forebay_capacity_ec2::wire::{Client, connect, make};
 use forebay_capacity_ec2::{Answer, Call, InstanceState, Launch, Order, Request, Seen, Settings};
@@ -12,6 +13,7 @@ use forebay_engine::effect::Terms;
 use forebay_engine::ids::{PurchaseId, Seq};
 use forebay_engine::units::{Mib, MilliCpu, Millis, Rate, Span};
 use forebay_parts::{LocalStack, LocalStackOptions};
+use std::collections::BTreeMap;
 
 fn offering(capacity: CapacityType) -> Offering {
     Offering {
@@ -112,6 +114,7 @@ async fn instances_are_launched_tagged_described_and_ended() {
     let described = seen(&client, Call::Describe(vec![fleet[0].clone(), "i-0123456789abcdef0".into()])).await;
     assert_eq!(described.iter().map(|s| &s.instance).collect::<Vec<_>>(), [&fleet[0]]);
 
+    assert_eq!(changes(&client).await, Ok(BTreeMap::new()), "nothing is planned there");
     assert_eq!(make(&client, &Call::Terminate(expected)).await, Answer::Done);
     for one in seen(&client, list).await {
         assert!(matches!(one.state, InstanceState::ShuttingDown | InstanceState::Terminated), "{one:?}");

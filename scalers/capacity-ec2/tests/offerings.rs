@@ -3,14 +3,16 @@
 //! Never: a wait.
 
 use forebay_aws::{Keys, Place};
+use forebay_capacity_ec2::changes::changes;
 use forebay_capacity_ec2::offerings::{Gpus, Unknown, prices, shapes};
 use forebay_capacity_ec2::trouble::Class;
 use forebay_capacity_ec2::wire::{Client, connect};
+use forebay_engine::catalog::CapacityType;
 use forebay_engine::units::{Millis, Rate, Span};
 use forebay_loopback_ec2::{Clock, Loopback, Region, RegionOptions, VirtualClock, builtin_types};
 use forebay_sim::market::Market;
 use forebay_sim::prices::PriceRow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An EC2 of a test's own. It ends with it.
 struct Stage {
@@ -110,6 +112,32 @@ async fn prices_are_those_of_now() {
         seen.insert(found[&pairs[0]]);
     }
     assert!(seen.len() > 1, "the market did not move: {seen:?}");
+}
+
+#[tokio::test]
+async fn what_is_planned_is_known_page_by_page_and_until_it_is_over() {
+    let stage = stage(RegionOptions::default()).await;
+    let now = stage.clock.now();
+    let start = |n: usize| now + Span::mins(60) + Span::secs(n as u64);
+    let mut planned = BTreeMap::new();
+    {
+        let mut region = stage.loopback.region();
+        for n in 0..1203 {
+            let capacity = CapacityType::OnDemand;
+            let id = region.launch_foreign(now, "g5.xlarge", "us-east-1a", capacity, BTreeMap::new()).unwrap();
+            if n % 400 != 3 {
+                planned.insert(id, start(n));
+            }
+        }
+    }
+    stage.clock.set(now + Span::mins(10));
+    for (id, at) in &planned {
+        assert!(stage.loopback.region().schedule_retirement(stage.clock.now(), id, *at));
+    }
+    assert_eq!(changes(&stage.client).await, Ok(planned.clone()));
+    assert_eq!(calls(&stage, "DescribeInstanceStatus"), 2, "a page has 1,000");
+    stage.clock.set(now + Span::mins(120));
+    assert_eq!(changes(&stage.client).await, Ok(BTreeMap::new()), "they are stopped");
 }
 
 #[tokio::test]

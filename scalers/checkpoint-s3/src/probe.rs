@@ -2,7 +2,6 @@
 //!
 //! Never: changes anything, or reads an object: which ones there are is each job's business.
 
-use crate::error::CheckError;
 use crate::settings::Settings;
 use crate::verify::Checkpoints;
 use forebay_source::Finding;
@@ -45,13 +44,9 @@ async fn probe_all(settings: &Settings) -> Vec<Finding> {
         let said = "none is named, so that none can be tried, and jobs may name any; list those that jobs may use in `checkpoints.s3.buckets`";
         findings.push(Finding::warning(format!("{place} buckets"), said));
     }
-    for name in &given.buckets {
-        let what = format!("{place} bucket {name}");
-        let tried = match s3.bucket(name, "") {
-            Ok(bucket) => bucket.try_list().await,
-            Err(refusal) => Err(CheckError::Refused(refusal)),
-        };
-        findings.push(match tried {
+    for bucket in s3.named() {
+        let what = format!("{place} bucket {}", bucket.shown());
+        findings.push(match bucket.try_list().await {
             Ok(()) => Finding::fine(
                 what,
                 "can be listed; reading objects is not tried, which there are is each job's business",

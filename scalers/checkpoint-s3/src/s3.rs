@@ -4,7 +4,7 @@
 
 use crate::error::{CheckError, Refusal, Unknown};
 use crate::manifest::{FOLDER, Name};
-use crate::settings::{Pace, S3Settings};
+use crate::settings::{Pace, S3Settings, SettingsError};
 use crate::store::{Found, Look, NOT_THERE, Newest, within};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
@@ -24,6 +24,8 @@ const PAGE: i32 = 1000;
 #[derive(Debug)]
 pub(crate) struct S3 {
     settings: S3Settings,
+    /// Name and prefix of each that is asked; none: all are.
+    allowed: Vec<(String, String)>,
     pace: Pace,
     way: OnceCell<(Client, Way)>,
 }
@@ -37,8 +39,14 @@ pub(crate) struct Bucket {
 }
 
 impl S3 {
-    pub fn new(settings: S3Settings, pace: Pace) -> S3 {
-        S3 { settings, pace, way: OnceCell::new() }
+    pub fn new(settings: S3Settings, pace: Pace) -> Result<S3, SettingsError> {
+        let allowed = settings.allowed()?;
+        Ok(S3 { settings, allowed, pace, way: OnceCell::new() })
+    }
+
+    /// Those that are named, each at its prefix.
+    pub fn named(self: &Arc<S3>) -> impl Iterator<Item = Bucket> {
+        self.allowed.iter().map(|(name, prefix)| self.at(name, prefix))
     }
 
     /// The client, and the way that it was made on.
@@ -58,19 +66,27 @@ impl S3 {
 
     /// An address, where its bucket may be asked.
     pub fn bucket(self: &Arc<S3>, name: &str, prefix: &str) -> Result<Bucket, Refusal> {
-        let allowed = &self.settings.buckets;
-        if !allowed.is_empty() && !allowed.contains(name) {
-            let why =
-                "its bucket is not among `checkpoints.s3.buckets`; save to one of these, or have it added".to_owned();
-            return Err(Refusal::Address { uri: format!("s3://{name}/{prefix}"), why });
+        let lies_in = |(bucket, below): &(String, String)| bucket == name && prefix.starts_with(below);
+        if self.allowed.is_empty() || self.allowed.iter().any(lies_in) {
+            return Ok(self.at(name, prefix));
         }
-        Ok(Bucket { s3: Arc::clone(self), name: name.into(), prefix: prefix.into() })
+        let why = "it is not among `checkpoints.s3.buckets`; save to one of these, or have it added".to_owned();
+        Err(Refusal::Address { uri: format!("s3://{name}/{prefix}"), why })
+    }
+
+    fn at(self: &Arc<S3>, name: &str, prefix: &str) -> Bucket {
+        Bucket { s3: Arc::clone(self), name: name.into(), prefix: prefix.into() }
     }
 }
 
 impl Bucket {
     pub fn place(&self, key: &str) -> String {
         format!("s3://{}/{}{key}", self.name, self.prefix)
+    }
+
+    /// As it is named in the settings.
+    pub fn shown(&self) -> String {
+        if self.prefix.is_empty() { self.name.to_string() } else { format!("{}/{}", self.name, self.prefix) }
     }
 
     fn key(&self, key: &str) -> String {
@@ -172,10 +188,10 @@ impl Bucket {
         }
     }
 
-    /// Lists at most one key, to see whether that is allowed.
+    /// Lists at most one key of its prefix, to see whether that is allowed.
     pub async fn try_list(&self) -> Result<(), CheckError> {
         let place = self.place("");
-        let call = self.client().await?.list_objects_v2().bucket(&*self.name).max_keys(1);
+        let call = self.client().await?.list_objects_v2().bucket(&*self.name).prefix(&*self.prefix).max_keys(1);
         let sent = call.send();
         let asked = async { self.answered("ListObjectsV2", &place, sent.await) };
         match within(self.s3.pace.call, "ListObjectsV2", &place, asked).await? {

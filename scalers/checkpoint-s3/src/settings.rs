@@ -2,7 +2,7 @@
 //!
 //! Never: a secret in its `Debug`, or a look at the network.
 
-use crate::address::is_bucket;
+use crate::address::Address;
 use forebay_aws::{Place, is_endpoint, shown};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,8 +34,20 @@ impl Default for Settings {
 pub struct S3Settings {
     /// Region, endpoint and credentials. A given endpoint is asked with the bucket in the path.
     pub place: Place,
-    /// The only buckets that are asked. Empty: whichever an address names.
+    /// The only buckets that are asked, each by its name, or as `BUCKET/PREFIX/` where only what lies below that is asked. Empty:
+    /// whichever an address names.
     pub buckets: BTreeSet<String>,
+}
+
+impl S3Settings {
+    /// Name and prefix of each that is asked.
+    pub(crate) fn allowed(&self) -> Result<Vec<(String, String)>, SettingsError> {
+        let read = |entry: &String| match Address::parse(&format!("s3://{entry}")) {
+            Ok(Address::S3 { bucket, prefix }) => Ok((bucket, prefix)),
+            Ok(Address::Files(_)) | Err(_) => Err(SettingsError::BadBucket { bucket: shown(entry) }),
+        };
+        self.buckets.iter().map(read).collect()
+    }
 }
 
 /// Time limits. The defaults are for production; tests shorten them.
@@ -66,8 +78,10 @@ pub enum SettingsError {
         /// As it is written, cut and escaped.
         endpoint: String,
     },
-    /// No name of a bucket.
-    #[error("checkpoints: `{bucket}` is no bucket's name; give 3 to 63 lower-case letters, digits, `-` and `.`")]
+    /// No name of a bucket, or no prefix.
+    #[error(
+        "checkpoints: `{bucket}` is no bucket's name; give 3 to 63 lower-case letters, digits, `-` and `.`, and a prefix after a slash, if any"
+    )]
     BadBucket {
         /// As it is written, cut and escaped.
         bucket: String,
@@ -91,10 +105,7 @@ impl Settings {
         if let Some(endpoint) = s3.place.endpoint.as_ref().filter(|endpoint| !is_endpoint(endpoint)) {
             return Err(SettingsError::BadEndpoint { endpoint: shown(endpoint) });
         }
-        match s3.buckets.iter().find(|bucket| !is_bucket(bucket)) {
-            Some(bucket) => Err(SettingsError::BadBucket { bucket: shown(bucket) }),
-            None => Ok(()),
-        }
+        s3.allowed().map(drop)
     }
 }
 
@@ -114,6 +125,14 @@ mod tests {
         let said = |settings: Settings| settings.check().expect_err("refused").to_string();
         assert!(said(Settings::default()).contains("leave out `checkpoints`"));
         assert!(said(s3(|s| s.place.endpoint = Some("localhost:1".into()))).contains("http://host:port"));
-        assert!(said(s3(|s| s.buckets = BTreeSet::from(["A/b".into()]))).contains("`A/b` is no bucket"));
+        for bad in ["A/b", "ckpt/../other/", "s3://ckpt", "ckpt//a", ""] {
+            let mut of = S3Settings::default();
+            of.buckets.insert(bad.to_owned());
+            assert!(said(Settings { s3: Some(of), ..Settings::default() }).contains("is no bucket's name"), "{bad}");
+        }
+        assert_eq!(
+            s3(|s| s.buckets = BTreeSet::from(["ckpt".into(), "ckpt/ml/a/".into(), "b-1/x".into()])).check(),
+            Ok(())
+        );
     }
 }

@@ -71,7 +71,7 @@ impl Checkpoints {
     /// They cannot be.
     pub fn new(settings: Settings) -> Result<Checkpoints, SettingsError> {
         settings.check()?;
-        let s3 = settings.s3.clone().map(|s3| Arc::new(S3::new(s3, settings.pace)));
+        let s3 = settings.s3.clone().map(|s3| S3::new(s3, settings.pace)).transpose()?.map(Arc::new);
         Ok(Checkpoints { settings: Arc::new(settings), s3 })
     }
 

@@ -14,6 +14,7 @@ const CALLS: [(&str, &str); 20] = [
     ("create_placement_group", "ec2:CreatePlacementGroup"),
     ("describe_availability_zones", "ec2:DescribeAvailabilityZones"),
     ("describe_capacity_reservations", "ec2:DescribeCapacityReservations"),
+    ("describe_instance_status", "ec2:DescribeInstanceStatus"),
     ("describe_instance_type_offerings", "ec2:DescribeInstanceTypeOfferings"),
     ("describe_instance_types", "ec2:DescribeInstanceTypes"),
     ("describe_instances", "ec2:DescribeInstances"),

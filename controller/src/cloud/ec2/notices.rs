@@ -136,11 +136,9 @@ fn items(batch: &Batch, known: &Known, now: Millis) -> Vec<PostItem> {
             Ok(Message::Notice(notice)) => {
                 let outcome = notice::events(notice, now, known);
                 for later in &outcome.later {
+                    // What EC2 has planned is asked for again and again; see `refresh`.
                     let seconds = later.at.since(now).0 / 1000;
-                    tracing::warn!(
-                        "ec2: {} has a scheduled change in {seconds} s: drain it before, or let it be taken",
-                        later.instance
-                    );
+                    tracing::info!("ec2: AWS announces a change of {} in {seconds} s", later.instance);
                 }
                 items.extend(outcome.events.into_iter().map(event));
             }

@@ -1,7 +1,9 @@
-//! What EC2 says of prices and types while the controller runs: spot prices every five minutes, shapes every six hours.
+//! What EC2 says of prices, plans and types while the controller runs: spot prices and changes that are planned for instances every five
+//! minutes, shapes every six hours.
 //!
 //! ```text
 //! EC2 -> prices of now -> those that the state has otherwise -> PriceChanged -> driver
+//! EC2 -> changes -> those of ours that begin within the hour -> ReclaimNotice -> driver
 //! EC2 -> shapes -> offerings.json, and word of what is another one: it holds from the next start
 //! ```
 //!
@@ -9,6 +11,8 @@
 
 use super::shapes::{self, Kept};
 use crate::driver::{Busy, Handle, wall_ms};
+use forebay_capacity_ec2::changes::changes;
+use forebay_capacity_ec2::notice::{SOON, Standing};
 use forebay_capacity_ec2::offerings::{self, Unknown};
 use forebay_capacity_ec2::trouble::Class;
 use forebay_capacity_ec2::wire::Client;
@@ -16,7 +20,7 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::event::Event;
 use forebay_engine::ids::OfferingId;
 use forebay_engine::state::State;
-use forebay_engine::units::Rate;
+use forebay_engine::units::{Millis, Rate};
 use forebay_source::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +29,7 @@ use std::time::Duration;
 const PRICES: Duration = Duration::from_secs(300);
 /// Up to so much more, so that controllers that start together do not ask together.
 const JITTER_MS: u64 = 30_000;
-/// Looks at prices between two looks at shapes: six hours.
+/// Looks at prices and changes between two looks at shapes: six hours.
 const SHAPES: u32 = 72;
 /// The pause before a full mailbox is tried again.
 const FULL: Duration = Duration::from_millis(200);
@@ -40,6 +44,8 @@ pub(super) struct Refresh {
     seed: u64,
     /// What is not known at present. It was told.
     unknown: BTreeSet<&'static str>,
+    /// Changes further away that were told.
+    told: BTreeMap<String, Millis>,
 }
 
 /// The driver has ended.
@@ -47,7 +53,7 @@ struct Over;
 
 impl Refresh {
     pub fn new(client: Client, handle: Handle, health: Health, seed: u64) -> Refresh {
-        Refresh { client, handle, health, seed, unknown: BTreeSet::new() }
+        Refresh { client, handle, health, seed, unknown: BTreeSet::new(), told: BTreeMap::new() }
     }
 
     /// Works until the driver ends.
@@ -62,6 +68,9 @@ impl Refresh {
     async fn again_and_again(&mut self) -> Over {
         for turn in 0u32.. {
             if let Err(over) = self.prices().await {
+                return over;
+            }
+            if let Err(over) = self.changes().await {
                 return over;
             }
             // Those of the start have just been asked for.
@@ -96,6 +105,31 @@ impl Refresh {
             self.send(batch).await?;
         }
         Ok(())
+    }
+
+    /// What AWS has planned for our instances. Without instances it is not asked.
+    async fn changes(&mut self) -> Result<(), Over> {
+        let Some(ours) = self.ask(wanted).await? else { return Ok(()) };
+        if ours.is_empty() {
+            return Ok(());
+        }
+        let found = match changes(&self.client).await {
+            Ok(found) => found,
+            Err(why) => {
+                self.fails(("scheduled changes", "ec2:DescribeInstanceStatus"), &why);
+                return Ok(());
+            }
+        };
+        self.works("scheduled changes");
+        let (now, later) = split(found, &ours, wall_ms());
+        for (instance, at) in &later {
+            if self.told.get(instance) != Some(at) {
+                let seconds = at.since(wall_ms()).0 / 1000;
+                tracing::warn!("ec2: {instance} has a scheduled change in {seconds} s: it is left an hour before");
+            }
+        }
+        self.told = later;
+        self.send(&now).await
     }
 
     async fn shapes(&mut self) -> Result<(), Over> {
@@ -161,6 +195,26 @@ impl Refresh {
     }
 }
 
+/// Our instances that nobody takes back so far, and that we want.
+fn wanted(state: &State) -> BTreeSet<String> {
+    let named = state.nodes().filter_map(|node| node.instance.clone());
+    named.filter(|instance| Standing::of(state, instance) == Some(Standing::Wanted)).collect()
+}
+
+/// Changes of our instances: notices of those that begin soon, and the others.
+fn split(
+    found: BTreeMap<String, Millis>,
+    ours: &BTreeSet<String>,
+    now: Millis,
+) -> (Vec<Event>, BTreeMap<String, Millis>) {
+    let found = found.into_iter().filter(|(instance, _)| ours.contains(instance));
+    let (soon, later): (Vec<_>, _) = found.partition(|(_, at)| *at <= now + SOON);
+    (
+        soon.into_iter().map(|(instance, at)| Event::ReclaimNotice { instance, at }).collect(),
+        later.into_iter().collect(),
+    )
+}
+
 fn all_types(state: &State) -> BTreeSet<String> {
     state.offerings().iter().map(|row| row.offer.instance_type.clone()).collect()
 }
@@ -194,7 +248,6 @@ mod tests {
     use crate::policy::{Catalogue, compile};
     use forebay_engine::engine::Engine;
     use forebay_engine::event::Tick;
-    use forebay_engine::units::Millis;
 
     fn engine() -> Engine {
         let text = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: t}\nqueues: {a: {}}\n\
@@ -219,6 +272,18 @@ mod tests {
         rows.find(|o| (o.instance_type.as_str(), o.zone.as_str(), o.capacity) == (instance_type, zone, capacity))
             .unwrap()
             .price
+    }
+
+    #[test]
+    fn only_ours_are_left_and_not_before_the_hour() {
+        let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect::<BTreeSet<String>>();
+        let found: BTreeMap<String, Millis> = [("i-1", 1_000), ("i-2", 4_600_000), ("i-3", 4_600_001), ("i-4", 9)]
+            .map(|(i, at)| (i.to_owned(), Millis(at)))
+            .into();
+        let (soon, later) = split(found, &names(&["i-1", "i-2", "i-3", "i-5"]), Millis(1_000_000));
+        let notice = |i: &str, at| Event::ReclaimNotice { instance: i.to_owned(), at: Millis(at) };
+        assert_eq!(soon, [notice("i-1", 1_000), notice("i-2", 4_600_000)]);
+        assert_eq!(later, BTreeMap::from([("i-3".to_owned(), Millis(4_600_001))]));
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub struct Outcome {
     pub events: Vec<Event>,
     /// Instances that are not ours.
     pub foreign: usize,
-    /// Scheduled changes that begin later than [`SOON`]: to be logged. When the time comes, the change of state says it again.
+    /// Scheduled changes that begin later than [`SOON`]: to be logged. When the time comes, [`crate::changes`] has them again.
     pub later: Vec<Later>,
 }
 

@@ -52,19 +52,19 @@ impl From<Answer> for Unknown {
 
 /// The pages of one question.
 #[derive(Debug, Default)]
-struct Pages {
+pub(crate) struct Pages {
     read: usize,
     from: Option<String>,
 }
 
 impl Pages {
     /// Where the next page begins; `None`: at the beginning.
-    fn from(&self) -> Option<String> {
+    pub fn from(&self) -> Option<String> {
         self.from.clone()
     }
 
     /// A page was read, and this is where it says that the next one begins. False: it was the last.
-    fn turn(&mut self, next: Option<&str>) -> Result<bool, Unknown> {
+    pub fn turn(&mut self, next: Option<&str>) -> Result<bool, Unknown> {
         self.from = next.filter(|token| !token.is_empty()).map(str::to_owned);
         self.read += 1;
         if self.from.is_some() && self.read == PAGES { Err(Unknown::Endless) } else { Ok(self.from.is_some()) }

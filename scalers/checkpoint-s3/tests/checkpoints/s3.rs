@@ -195,11 +195,14 @@ fn places_that_are_not_looked_at_are_refused() {
     let bucket = Bucket::new("places");
     let endpoint = bucket.localstack.as_ref().expect("it runs").endpoint();
     let mut only = settings(endpoint);
-    only.s3.as_mut().expect("given").buckets = BTreeSet::from(["places".to_owned(), "not-there".to_owned()]);
+    only.s3.as_mut().expect("given").buckets = BTreeSet::from(["places", "not-there", "below/ml"].map(String::from));
     let checkpoints = Checkpoints::new(only.clone()).expect("they can be");
     let latest = |uri: &str| bucket.runtime.block_on(checkpoints.latest(&Ask { uri, job: "job-1", attempt: 1 }));
     assert!(refused(latest("s3://places/a/")).is_nothing_yet());
     assert!(refused(latest("s3://others/a/")).to_string().contains("checkpoints.s3.buckets"));
+    assert!(refused(latest("s3://below/a/")).to_string().contains("checkpoints.s3.buckets"));
+    assert!(refused(latest("s3://below/ml-2/a/")).to_string().contains("checkpoints.s3.buckets"));
+    assert!(matches!(refused(latest("s3://below/ml/a/")), Refusal::NoBucket { bucket } if bucket == "below"));
     assert!(refused(latest("gs://places/a/")).to_string().contains("Google Cloud Storage is not looked at"));
     assert!(refused(latest("file:///tmp/a/")).to_string().contains("`checkpoints.files` is not configured"));
     assert!(matches!(refused(latest("s3://not-there/a/")), Refusal::NoBucket { bucket } if bucket == "not-there"));
@@ -211,6 +214,7 @@ fn places_that_are_not_looked_at_are_refused() {
         of("bucket not-there").outcome == Outcome::Bad && of("bucket not-there").said.contains("make it"),
         "{findings:?}"
     );
+    assert!(of("bucket below/ml/").said.contains("make it"), "{findings:?}");
     let any = probe(&settings(endpoint), bucket.runtime.handle());
     assert!(any.iter().any(|f| f.outcome == Outcome::Warning && f.said.contains("checkpoints.s3.buckets")), "{any:?}");
 }

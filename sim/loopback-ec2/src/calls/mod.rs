@@ -10,6 +10,7 @@ mod fleet;
 mod launch;
 mod places;
 mod run;
+mod status;
 
 use crate::params::Params;
 use crate::refusal::Refusal;
@@ -25,6 +26,7 @@ fn call_of(action: &str) -> Option<(Call, bool)> {
         "CreateFleet" => (fleet::create, true),
         "RunInstances" => (run::run, true),
         "DescribeInstances" => (describe::instances, false),
+        "DescribeInstanceStatus" => (status::statuses, false),
         "TerminateInstances" => (end::terminate, false),
         "CreateTags" => (end::create_tags, false),
         "DeleteTags" => (end::delete_tags, false),

@@ -15,6 +15,8 @@ pub(super) enum Due {
     Reclaimed(u64),
     /// An instance has shut down.
     Gone(u64),
+    /// An instance that was to be retired is.
+    Retired(u64),
     /// An instance that was told to stop has.
     Stopped(u64),
     /// An instance's end is an hour ago.

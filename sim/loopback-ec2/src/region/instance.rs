@@ -66,12 +66,12 @@ pub enum Why {
     Asked,
     /// The market, or a test in its place.
     Reclaimed,
-    /// Its Capacity Block is over.
-    BlockOver,
+    /// Its Capacity Block is over, or its retirement has come.
+    Scheduled,
 }
 
 impl Why {
-    /// EC2's code of the reason, and its words. EC2 documents no code for a block's end; a scheduled stop comes nearest.
+    /// EC2's code of the reason, and its words. EC2 documents none for a block's end; a scheduled stop comes nearest.
     #[must_use]
     pub fn reason(self) -> (&'static str, &'static str) {
         match self {
@@ -79,7 +79,7 @@ impl Why {
             Why::Reclaimed => {
                 ("Server.SpotInstanceTermination", "Server.SpotInstanceTermination: Spot instance termination")
             }
-            Why::BlockOver => ("Server.ScheduledStop", "Server.ScheduledStop: Stopped due to a scheduled retirement"),
+            Why::Scheduled => ("Server.ScheduledStop", "Server.ScheduledStop: Stopped due to a scheduled retirement"),
         }
     }
 }
@@ -115,6 +115,8 @@ pub struct Instance {
     pub subnet: Option<String>,
     /// When the cloud takes it back, if that is settled.
     pub reclaim_at: Option<Millis>,
+    /// When it is retired, if that is announced.
+    pub retires_at: Option<Millis>,
     /// When moving away was recommended, if it was.
     pub rebalance_at: Option<Millis>,
     /// How many of its interfaces are EFA.

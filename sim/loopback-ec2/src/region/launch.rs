@@ -150,6 +150,7 @@ impl Region {
             reservation: bid.reservation.clone(),
             subnet: bid.subnet.clone(),
             reclaim_at: None,
+            retires_at: None,
             rebalance_at: None,
             efa_interfaces: bid.efa_interfaces,
             number,

@@ -48,6 +48,7 @@ impl Region {
                 }
                 self.agenda.at(self.now + SHOWN_AFTER_END, Due::Forgotten(number));
             }
+            Due::Retired(number) => self.stop(number, Why::Scheduled),
             Due::Stopped(number) => {
                 if self.state_of(number) == Some(InstanceState::Stopping) {
                     self.enter(number, InstanceState::Stopped, None);
@@ -60,7 +61,7 @@ impl Region {
                 let of_block = self.instances.all().filter(|i| i.reservation.as_ref() == Some(&reservation));
                 let numbers: Vec<u64> = of_block.map(|i| i.number).collect();
                 for number in numbers {
-                    self.end(number, Why::BlockOver);
+                    self.end(number, Why::Scheduled);
                 }
             }
         }
@@ -74,6 +75,18 @@ impl Region {
         self.enter(number, InstanceState::ShuttingDown, Some(why));
         let takes = self.about(self.options.gone_after, Draw::Termination, number);
         self.agenda.at(self.now + takes, Due::Gone(number));
+    }
+
+    /// Stops an instance, unless it is ending or stopping already.
+    fn stop(&mut self, number: u64, why: Why) {
+        let Some(row) = self.instances.row(number) else { return };
+        if !matches!(row.state, InstanceState::Pending | InstanceState::Running) {
+            return;
+        }
+        let drawn = name(&[&row.id]);
+        self.enter(number, InstanceState::Stopping, Some(why));
+        let takes = self.about(self.options.gone_after, Draw::Stop, drawn);
+        self.agenda.at(self.now + takes, Due::Stopped(number));
     }
 
     /// Changes tags, and shows it from now on.
@@ -191,12 +204,14 @@ impl Region {
         number.inspect(|number| self.advise(*number)).is_some()
     }
 
-    /// Announces through AWS Health that an instance will be retired then; nothing follows from it.
+    /// Announces, through AWS Health and in its status, that an instance will be retired then. It is stopped then.
     pub fn schedule_retirement(&mut self, now: Millis, instance: &str, starts: Millis) -> bool {
         let Some(number) = self.living(now, instance) else { return false };
-        if let Some(row) = self.instances.row(number).cloned() {
-            self.say_retirement(&row, starts);
-        }
+        let Some(row) = self.instances.row_mut(number) else { return false };
+        row.retires_at = Some(starts);
+        let row = row.clone();
+        self.say_retirement(&row, starts);
+        self.agenda.at(starts, Due::Retired(number));
         true
     }
 
@@ -208,11 +223,8 @@ impl Region {
 
     /// Stops an instance, as somebody at the console does. It keeps its place in the stock.
     pub fn stop_by_hand(&mut self, now: Millis, instance: &str) -> bool {
-        let Some(number) = self.living(now, instance) else { return false };
-        self.enter(number, InstanceState::Stopping, Some(Why::Asked));
-        let takes = self.about(self.options.gone_after, Draw::Stop, name(&[instance]));
-        self.agenda.at(self.now + takes, Due::Stopped(number));
-        true
+        let number = self.living(now, instance);
+        number.inspect(|number| self.stop(*number, Why::Asked)).is_some()
     }
 
     /// Sets a tag of an instance, or (`None`) takes it away.

@@ -149,7 +149,7 @@ fn a_block_warns_and_is_cleared_before_its_end() {
     assert_eq!(stage.living(), 1);
     stage.pass(Span::mins(10));
     assert_eq!(stage.living(), 0);
-    assert_eq!(stage.region.instances().next().unwrap().why, Some(Why::BlockOver));
+    assert_eq!(stage.region.instances().next().unwrap().why, Some(Why::Scheduled));
     stage.pass(Span::mins(1));
     assert_eq!(stage.code(&in_block), "ReservationCapacityExceeded");
     stage.pass(Span::mins(30));
@@ -202,6 +202,31 @@ fn every_hand_says_its_message_and_knows_the_living() {
         assert!(!hand(&mut stage.region, stage.now, &id), "{name}: it is ending");
         assert!(!hand(&mut stage.region, stage.now, "i-00000000000000000"), "{name}: there is none");
     }
+}
+
+#[test]
+fn a_retirement_is_in_the_status_and_stops_the_instance() {
+    let mut stage = Stage::calm();
+    let ids = stage.launch(&run("g5.xlarge", A, 2, 2));
+    stage.pass(Span::mins(1));
+    assert!(stage.region.schedule_retirement(stage.now, &ids[0], stage.now + Span::mins(60)));
+    let statuses = |stage: &mut Stage, code: Option<&str>| {
+        let call = Params::new("DescribeInstanceStatus");
+        let call = code
+            .into_iter()
+            .fold(call, |call, code| call.with("Filter.1.Name", "event.code").with("Filter.1.Value.1", code));
+        let said = stage.call(&call).unwrap();
+        (said.matches("<instanceId>").count(), said.contains("<notBefore>2026-01-01T01:01:00.000Z</notBefore>"))
+    };
+    assert_eq!(statuses(&mut stage, None), (2, true));
+    assert_eq!(statuses(&mut stage, Some("instance-retirement")), (1, true));
+    assert_eq!(statuses(&mut stage, Some("system-reboot")), (0, false));
+    stage.pass(Span(60 * 60_000 - 1));
+    assert_eq!(stage.region.instance(&ids[0]).unwrap().state, InstanceState::Running);
+    stage.pass(Span::mins(1));
+    let row = stage.region.instance(&ids[0]).unwrap();
+    assert_eq!((row.state, row.why), (InstanceState::Stopped, Some(Why::Scheduled)));
+    assert_eq!(statuses(&mut stage, Some("instance-retirement")), (0, false), "it does not run any more");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod ceiling;
 mod contested;
 mod doctor;
 mod killed;
+mod planned;
 mod prices;
 mod reclaim;
 mod reserved;
