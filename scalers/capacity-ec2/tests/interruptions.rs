@@ -243,8 +243,7 @@ fn a_reader_that_dies_before_the_receipt_gets_the_message_again() {
     let batch = world.next(&mut from);
     let id = batch.letters[0].id.clone();
     // As a process that is killed: neither a receipt nor an end.
-    drop((reader, from));
-    batch.durable();
+    drop((reader, from, batch));
     assert_eq!(world.count(&url), 1);
     let (reader, mut from) = world.start();
     let again = world.next(&mut from);

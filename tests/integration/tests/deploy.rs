@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// What the adapters call on AWS's clients, and the action of IAM that each needs. A new call belongs in here, and into the template.
-const CALLS: [(&str, &str); 20] = [
+const CALLS: [(&str, &str); 21] = [
     ("create_fleet", "ec2:CreateFleet"),
     ("create_placement_group", "ec2:CreatePlacementGroup"),
     ("describe_availability_zones", "ec2:DescribeAvailabilityZones"),
