@@ -121,6 +121,7 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             Decision::ReleaseAhead { .. }
             | Decision::Repeat { .. }
             | Decision::Buy { .. }
+            | Decision::Suspect { .. }
             | Decision::Consolidated { .. } => {}
         }
     }

@@ -225,6 +225,11 @@ pub enum Decision {
         /// For how long.
         idle: Span,
     },
+    /// settle: a node of it was given up before it was ready.
+    Suspect {
+        /// Which offering.
+        offering: OfferingId,
+    },
 }
 
 /// How a job is over.

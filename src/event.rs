@@ -185,6 +185,8 @@ pub enum LaunchError {
     Server,
     /// Another controller buys under the same name: nothing is bought until one of them stops.
     Contested,
+    /// Launched, and over before it was ready. Said of an offering, never of a launch.
+    Boot,
 }
 
 impl LaunchError {
@@ -198,6 +200,9 @@ impl LaunchError {
             LaunchError::Auth => "credentials or permissions are missing: run `forebay doctor`",
             LaunchError::Config => "the request is not valid there: check instance types, zones and network",
             LaunchError::Server => "the cloud's own fault; it is tried again",
+            LaunchError::Boot => {
+                "its nodes start and are over before they are ready: look at the image, its start-up script, and what the cloud says of them"
+            }
             LaunchError::Contested => {
                 "another controller buys under the same name: stop one, or give each a name of its own"
             }
@@ -215,4 +220,6 @@ pub enum GoneWhy {
     Terminated,
     /// It failed, or somebody else ended it.
     Lost,
+    /// It was over before it was ready, and nobody had asked for that.
+    NeverReady,
 }

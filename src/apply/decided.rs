@@ -2,7 +2,7 @@
 //!
 //! Never: asks whether the decision was right. The stage that made it did; the audit looks after it.
 
-use super::facts::{new_job, new_node};
+use super::facts::{never_ready, new_job, new_node};
 use super::{say, take_seq, unbook, unbook_all_on, vacate};
 use crate::decision::{Decision, EffectOf, Outcome, StopCause};
 use crate::effect::{Effect, StatusKind, Terms, WorkerPlace};
@@ -81,6 +81,7 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         Decision::Undrain { node } => undrain(state, *node),
         Decision::Terminate { node } => return give_back(state, *node, seq),
         Decision::WarnLingering { job, .. } => state.edit_job(*job, |row| row.idle_reported = None),
+        Decision::Suspect { offering } => never_ready(state, *offering),
     }
     None
 }

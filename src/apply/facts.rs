@@ -146,6 +146,11 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
         row.in_flight = row.in_flight.saturating_sub(asked as u32);
         match block {
             Some(error) => blocked(row, error, purchase.at_least, now),
+            // That they start is known: nothing more is asked for until this one is ready, is given up, or should have been.
+            None if row.blocked_by == Some(LaunchError::Boot) => {
+                row.window = 0;
+                row.blocked_until = now + timeout;
+            }
             None => {
                 row.failures = 0;
                 row.blocked_by = None;
@@ -169,15 +174,34 @@ fn blocked(row: &mut crate::state::nodes::OfferingRow, error: LaunchError, at_le
     row.blocked_by = Some(error);
     let (first, cap) = match error {
         LaunchError::Capacity => (Span::mins(1), Span::mins(10)),
+        LaunchError::Boot => (Span::mins(1), Span::mins(30)),
         LaunchError::Throttled | LaunchError::Server => (Span::secs(5), Span::mins(2)),
         LaunchError::Quota | LaunchError::Auth | LaunchError::Config | LaunchError::Contested => {
             (Span::mins(5), Span::mins(30))
         }
     };
     row.blocked_until = now + first.doubled(row.failures - 1, cap);
-    if error == LaunchError::Capacity {
+    if matches!(error, LaunchError::Capacity | LaunchError::Boot) {
         row.window = 1;
     }
+}
+
+/// A node was over before it was ready. Where none of its offering is ready either, the next would be as this one: one at a time is tried,
+/// with growing pauses, until one is.
+pub(super) fn never_ready(state: &mut State, offering: OfferingId) {
+    let ready =
+        |node: &Node| node.offering == offering && matches!(node.phase, NodePhase::Ready | NodePhase::Draining { .. });
+    if state.nodes.values().any(ready) {
+        return;
+    }
+    let now = state.now;
+    state.edit_offering(offering, |row| {
+        // The one that was tried: what went with the first of them counts with it.
+        if row.window == 0 {
+            row.blocked_until = now;
+        }
+        blocked(row, LaunchError::Boot, 1, now);
+    });
 }
 
 fn node_ready(state: &mut State, instance: &str) {
@@ -192,6 +216,14 @@ fn node_ready(state: &mut State, instance: &str) {
     let holds = node.holds.clone();
     state.seen.booted(offering, booted);
     let due = now + state.idle_allowed(id);
+    if state.offerings[offering.ix()].blocked_by == Some(LaunchError::Boot) {
+        state.edit_offering(offering, |row| {
+            row.failures = 0;
+            row.blocked_by = None;
+            row.blocked_until = now;
+            row.window = 2;
+        });
+    }
     state.edit_node(id, |node| {
         node.phase = NodePhase::Ready;
         node.since = now;
@@ -240,6 +272,9 @@ fn node_gone(state: &mut State, instance: &str, why: GoneWhy) {
     let Some(node) = state.remove_node(id) else {
         return;
     };
+    if why == GoneWhy::NeverReady && matches!(node.phase, NodePhase::Requested | NodePhase::Booting) {
+        never_ready(state, node.offering);
+    }
     let cause = if why == GoneWhy::Reclaimed { StopCause::Reclaimed } else { StopCause::NodeLost };
     if state.capacity_of(&node) == CapacityType::Spot {
         let reclaimed = why == GoneWhy::Reclaimed || node.reclaim_at.is_some();

@@ -236,7 +236,7 @@ fn unless_refused(state: &State, cart: Cart) -> Result<Cart, Reason> {
 fn in_stock(state: &State, id: OfferingId) -> bool {
     let row = &state.offerings[id.ix()];
     let asked = row.blocked_until <= state.now || passing(row) || may_have_fewer(row);
-    row.listed && asked && row.in_flight < row.window
+    row.listed && asked && row.in_flight < row.window.max(1)
 }
 
 /// A large request was refused for want of stock: a smaller one may still be met.

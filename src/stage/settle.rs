@@ -80,7 +80,11 @@ fn due_node(engine: &mut Engine, id: NodeId) {
         return;
     };
     match node.phase {
-        NodePhase::Booting if node.due <= now => engine.decide(Decision::Terminate { node: id }),
+        NodePhase::Booting if node.due <= now => {
+            let offering = node.offering;
+            engine.decide(Decision::Suspect { offering });
+            engine.decide(Decision::Terminate { node: id });
+        }
         NodePhase::Terminating => repeat(engine, EffectOf::Node(id)),
         // Idle and draining nodes are consolidate's and drain's.
         _ => {}

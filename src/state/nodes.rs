@@ -234,7 +234,7 @@ pub struct OfferingRow {
     pub refused_size: u32,
     /// Failed windows in a row.
     pub failures: u32,
-    /// Nodes that may be in flight at once: 1 after a stock-out, doubling on success.
+    /// Nodes that may be in flight at once: 1 after a stock-out, doubling on success. 0: one boots to see whether any does.
     pub window: u32,
     /// Nodes in flight now.
     pub in_flight: u32,

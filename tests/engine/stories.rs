@@ -27,6 +27,7 @@ stories! {
     big_gang_does_not_starve
     booked_starts_sooner
     boot_never_ends
+    boots_that_fail_are_tried_one_at_a_time
     borrowing_in_a_cohort
     budget_holds_until_next_hour
     budget_of_a_cohort

@@ -1,8 +1,9 @@
 //! Starting a driver: a new journal or one that is there, the engine from it, the world from the engine, then the thread.
 //!
 //! ```text
-//! new:     journal -> Configured (first batch) -> world -> release -> loop
+//! new:     Configured -> world -> journal (first batch) -> release -> loop
 //! resume:  journal -> snapshot + batches -> engine -> world rebuilt -> open effects released again -> first tick `resumed`
+//! resume, with another policy: as resume, then as new
 //! ```
 //!
 //! Never: decides on recovery what the journal has decided.
@@ -21,14 +22,15 @@ use super::stream::Tail;
 use crate::intake::{Caller, NoRoutes, RejectedFile, Router, rejected};
 use crate::journal::{Cut, Entry, Piece, Positions, Recovery, SqliteJournal};
 use crate::status::StatusFile;
-use forebay_engine::engine::Engine;
+use forebay_engine::effect::Effect;
+use forebay_engine::engine::{Engine, Unsaved};
 use forebay_engine::event::{Event, Tick};
 use forebay_engine::plan::PlanReport;
 use forebay_engine::policy::Policy;
 use forebay_engine::units::Millis;
 use forebay_sim::world::{World, WorldOptions};
 use forebay_source::Durable;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -193,18 +195,12 @@ pub(super) fn assemble(
     let start = if clock == Clock::Wall { clock::wall_ms() } else { origin };
     let mut time = Time::begin(clock, last, start);
     let had_policy = engine.state().policy().is_some();
-    let mut resumed = recovered;
-    if let Some((text, policy)) = policy.filter(|(text, compiled)| !in_force(&journal, &engine, text, compiled)) {
-        let tick = Tick { now: time.now(last, None), resumed, delivered: status.delivered() };
-        configure(&mut engine, &mut journal, tick, &text, policy)?;
-        resumed = false;
-    }
-    match status.write(engine.state().undelivered()) {
-        // They stay in the engine until there is room; the loop says what to do about it.
-        Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
-        written => written?,
-    }
-    status.sync()?;
+    let before: BTreeSet<u64> = engine.open_effects().iter().map(|effect| effect.id.0).collect();
+    let policy = policy.filter(|(text, compiled)| !in_force(&journal, &engine, text, compiled));
+    let configured = policy.map(|(text, policy)| {
+        let tick = Tick { now: time.now(last, None), resumed: recovered, delivered: status.delivered() };
+        (text, configure(&mut engine, tick, policy))
+    });
     let Some(policy) = engine.state().policy() else { return Err(DriverError::NoPolicy) };
     let mut options = world(policy, origin);
     if let Some(feed) = &feed {
@@ -215,10 +211,31 @@ pub(super) fn assemble(
     } else {
         Executor::new(options, engine.state(), outside)
     };
-    let open = engine.open_effects();
+    // Only what was decided in an earlier life may have been carried out already.
+    let open: Vec<Effect> = engine.open_effects().into_iter().filter(|effect| before.contains(&effect.id.0)).collect();
     let mut frozen = journal.requests()?;
-    frozen.retain(|id, _| open.iter().any(|effect| effect.id.0 == *id));
+    frozen.retain(|id, _| before.contains(id));
     executor.begin(meta.uuid, frozen, &open, engine.state());
+    let resumed = recovered && configured.is_none();
+    if let Some((text, unsaved)) = configured {
+        let requests = executor.freeze(unsaved.pending(), engine.state());
+        let positions = Positions::new();
+        let policy = Some(text.as_str());
+        journal.append_entry(Entry {
+            batch: unsaved.batch(),
+            positions: &positions,
+            policy,
+            seen: &[],
+            requests: &requests,
+        })?;
+        executor.release(&unsaved.saved().effects, engine.state());
+    }
+    match status.write(engine.state().undelivered()) {
+        // They stay in the engine until there is room; the loop says what to do about it.
+        Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
+        written => written?,
+    }
+    status.sync()?;
     let context = Context {
         journal: meta.uuid,
         folder: folder.clone(),
@@ -282,23 +299,12 @@ fn position(
     Ok(FeedIntake { caller: Caller::local(), routes })
 }
 
-/// A batch of its own puts a policy in force. Its effects are among the open ones afterwards.
-fn configure(
-    engine: &mut Engine,
-    journal: &mut SqliteJournal,
-    tick: Tick,
-    text: &str,
-    policy: Policy,
-) -> Result<(), DriverError> {
+/// A batch of its own puts a policy in force.
+fn configure(engine: &mut Engine, tick: Tick, policy: Policy) -> Unsaved {
     engine.open(tick);
     engine.handle_event(Event::Configured(Box::new(policy)));
     let _ = engine.plan();
-    let unsaved = engine.close();
-    let entry =
-        Entry { batch: unsaved.batch(), positions: &Positions::new(), policy: Some(text), seen: &[], requests: &[] };
-    journal.append_entry(entry)?;
-    let _ = unsaved.saved();
-    Ok(())
+    engine.close()
 }
 
 /// The thread.

@@ -328,3 +328,50 @@ fn a_full_disk_stops_receiving_says_so_and_loses_nothing() {
     running.handle.stop();
     running.join().unwrap();
 }
+
+/// A cloud that only notes what it is asked: which effect, whether it is an old one, whether its frozen request is its own.
+struct Notes(std::sync::mpsc::Sender<(u64, bool, bool)>);
+
+impl Hands for Notes {
+    fn begin(&mut self, _: uuid::Uuid, _: &forebay_engine::state::State) {}
+
+    fn freeze(&mut self, effect: &forebay_engine::effect::Effect, _: &forebay_engine::state::State) -> Option<Vec<u8>> {
+        Some(effect.id.0.to_be_bytes().to_vec())
+    }
+
+    fn act(&mut self, act: Act<'_>) {
+        let same = act.frozen == Some(&act.effect.id.0.to_be_bytes()[..]);
+        let _ = self.0.send((act.effect.id.0, act.recovered, same));
+    }
+}
+
+#[test]
+fn what_a_new_policy_decides_at_the_start_is_frozen_and_is_not_said_to_be_old() {
+    let folder = tempfile::tempdir().unwrap();
+    let life = |resume: bool, ready: u32| {
+        let text = format!(
+            "apiVersion: forebay/v1\nkind: Policy\nmetadata: {{name: t}}\nqueues: {{a: {{pools: [p, q]}}}}\npools: {{p: {{instanceTypes: \
+             [g5.xlarge], keepReady: 1}}, q: {{instanceTypes: [g6.xlarge], keepReady: {ready}}}}}\n"
+        );
+        let compiled = compile("t", &text, &Catalogue::builtin()).unwrap().policy;
+        let (to, from) = std::sync::mpsc::channel();
+        let running = start(Settings {
+            resume,
+            policy: Some((text, compiled)),
+            outside: Outside { cloud: Some(Box::new(Notes(to))), cluster: None },
+            ..Settings::new(folder.path().to_owned(), world())
+        })
+        .unwrap();
+        running.handle.stop();
+        running.join().unwrap();
+        from.into_iter().collect::<Vec<_>>()
+    };
+    let first = life(false, 0);
+    assert!(first.len() == 1 && !first[0].1 && first[0].2, "{first:?}");
+    let second = life(true, 2);
+    // One line is the purchase of before, and its request is that of before.
+    assert_eq!(second.iter().filter(|(_, recovered, _)| *recovered).map(|s| s.0).collect::<Vec<_>>(), [first[0].0]);
+    assert!(second.len() > 1 && second.iter().all(|(_, _, frozen)| *frozen), "{second:?}");
+    let third = life(true, 2);
+    assert_eq!(third, second.iter().map(|(id, _, _)| (*id, true, true)).collect::<Vec<_>>());
+}

@@ -16,7 +16,7 @@ const CAPACITY_TYPES: [CapacityType; 3] = [CapacityType::Reserved, CapacityType:
 
 const NODE_PHASES: [&str; 5] = ["requested", "booting", "ready", "draining", "terminating"];
 
-const LAUNCH_ERRORS: [LaunchError; 7] = [
+const LAUNCH_ERRORS: [LaunchError; 8] = [
     LaunchError::Capacity,
     LaunchError::Throttled,
     LaunchError::Quota,
@@ -24,6 +24,7 @@ const LAUNCH_ERRORS: [LaunchError; 7] = [
     LaunchError::Config,
     LaunchError::Server,
     LaunchError::Contested,
+    LaunchError::Boot,
 ];
 
 const OUTCOMES: [&str; 4] = ["completed", "failed", "cancelled", "rejected"];
@@ -48,6 +49,7 @@ fn error(error: LaunchError) -> &'static str {
         LaunchError::Config => "config",
         LaunchError::Server => "server",
         LaunchError::Contested => "contested",
+        LaunchError::Boot => "boot",
     }
 }
 

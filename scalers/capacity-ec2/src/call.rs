@@ -94,6 +94,8 @@ pub struct Seen {
     pub state: InstanceState,
     /// The code of why it ended, where EC2 says.
     pub reason: Option<String>,
+    /// The same in EC2's words.
+    pub words: Option<String>,
     /// The capacity reservation that it runs in.
     pub reservation: Option<String>,
     /// When it was launched.

@@ -55,14 +55,19 @@ pub fn events(state: &State, settings: &Settings, look: &Look) -> Vec<Event> {
     told
 }
 
-/// Instances of ours that the engine cannot be told of, because it never knew what they are: somebody has to look.
+/// Instances under our name that the engine cannot be told of: of what it never knew, of a purchase that it has not made, or without a
+/// journal. Somebody has to look.
 #[must_use]
 pub fn strangers<'a>(state: &State, settings: &Settings, look: &'a Look) -> Vec<&'a Seen> {
     let strange = |seen: &&Seen| {
+        let known = || offering(state, settings, seen).is_some();
         seen.exists()
             && state.node_of(&seen.instance).is_none()
-            && matches!(whose(settings, seen), Whose::Ours(_) | Whose::Predecessors)
-            && offering(state, settings, seen).is_none()
+            && match whose(settings, seen) {
+                Whose::Ours(Some(purchase)) => !known() || purchase.0 >= state.counters().next_purchase,
+                Whose::Ours(None) | Whose::Predecessors => !known(),
+                Whose::Foreign => seen.tag(TAG_CLUSTER) == Some(&settings.cluster) && seen.tag(TAG_JOURNAL).is_none(),
+            }
     };
     look.instances.iter().filter(strange).collect()
 }
@@ -107,14 +112,39 @@ fn gone(node: &Node, seen: &Seen) -> Event {
     let why = match seen.reason.as_deref() {
         Some("Server.SpotInstanceTermination" | "Server.SpotInstanceShutdown") => GoneWhy::Reclaimed,
         _ if node.phase == NodePhase::Terminating => GoneWhy::Terminated,
+        _ if failed_boot(node, seen) => GoneWhy::NeverReady,
         _ => GoneWhy::Lost,
     };
     Event::NodeGone { instance: seen.instance.clone(), why }
 }
 
+/// It ended by itself before it was ready: a key or a volume that it could not have, an image that cannot start.
+fn failed_boot(node: &Node, seen: &Seen) -> bool {
+    let by_itself = seen.reason.as_deref().is_some_and(|code| code != "Client.UserInitiatedShutdown");
+    booting(node) && by_itself && !matches!(seen.state, InstanceState::Pending | InstanceState::Running)
+}
+
+fn booting(node: &Node) -> bool {
+    matches!(node.phase, NodePhase::Requested | NodePhase::Booting)
+}
+
+/// What ended by itself before it was ready, and why in EC2's words.
+#[must_use]
+pub fn failed_boots(state: &State, look: &Look) -> Vec<(String, String)> {
+    let failed =
+        |seen: &&Seen| !seen.exists() && state.node_of(&seen.instance).is_some_and(|node| failed_boot(node, seen));
+    let said = |seen: &Seen| {
+        let why = seen.words.as_ref().or(seen.reason.as_ref()).cloned().unwrap_or_default();
+        (seen.instance.clone(), why)
+    };
+    look.instances.iter().filter(failed).map(said).collect()
+}
+
 /// It is on its way out, and not because the engine asked.
 fn leaving(node: &Node, seen: &Seen, at: Millis) -> Option<Event> {
-    let out = matches!(seen.state, InstanceState::ShuttingDown | InstanceState::Stopped);
+    // Of a boot that failed its end says why, in a moment.
+    let ends = seen.state == InstanceState::ShuttingDown && !failed_boot(node, seen);
+    let out = ends || seen.state == InstanceState::Stopped;
     let asked = node.phase == NodePhase::Terminating || node.reclaim_at.is_some();
     (out && !asked).then(|| Event::ReclaimNotice { instance: seen.instance.clone(), at })
 }

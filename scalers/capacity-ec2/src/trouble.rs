@@ -66,7 +66,9 @@ const THROTTLED: [&str; 8] = [
     "SlowDown",
 ];
 
-const CAPACITY: [&str; 11] = [
+const CAPACITY: [&str; 13] = [
+    "InsufficientVolumeCapacity",
+    "InsufficientAddressCapacity",
     "InsufficientInstanceCapacity",
     "InsufficientCapacity",
     "InsufficientCapacityOnHost",
@@ -91,7 +93,8 @@ const QUOTA: [&str; 8] = [
     "PlacementGroupLimitExceeded",
 ];
 
-const AUTH: [&str; 13] = [
+const AUTH: [&str; 14] = [
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
     "UnauthorizedOperation",
     "AuthFailure",
     "AccessDenied",

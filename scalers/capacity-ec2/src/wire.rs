@@ -277,6 +277,7 @@ fn instance(of: &Instance) -> Option<Seen> {
         capacity,
         state,
         reason: of.state_reason().and_then(|r| r.code()).map(str::to_owned),
+        words: of.state_reason().and_then(|r| r.message()).map(|m| m.chars().take(200).collect()),
         reservation: of.capacity_reservation_id().map(str::to_owned),
         launched: of.launch_time().and_then(|t| t.to_millis().ok()).and_then(|ms| u64::try_from(ms).ok()).map(Millis),
         tags: of.tags().iter().filter_map(tag).collect(),

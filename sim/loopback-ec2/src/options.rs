@@ -51,6 +51,8 @@ pub struct RegionOptions {
     pub running_after: Span,
     /// From shutting-down to terminated; drawn likewise.
     pub gone_after: Span,
+    /// From when to when instances that are launched end before they run, as with a disk key that they may not use.
+    pub failed_boots: Vec<(Millis, Millis)>,
     /// Instances that stay pending for ever, in 1/1000.
     pub no_boot_permille: u16,
     /// Reclaims by the market that are announced two minutes ahead, in 1/1000.
@@ -172,6 +174,7 @@ impl Default for RegionOptions {
             stale: Span::ZERO,
             running_after: Span::secs(30),
             gone_after: Span::secs(10),
+            failed_boots: Vec::new(),
             no_boot_permille: 0,
             warning_permille: 1000,
             rebalance_permille: 0,

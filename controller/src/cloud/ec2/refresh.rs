@@ -198,7 +198,8 @@ impl Refresh {
 /// Our instances that nobody takes back so far, and that we want.
 fn wanted(state: &State) -> BTreeSet<String> {
     let named = state.nodes().filter_map(|node| node.instance.clone());
-    named.filter(|instance| Standing::of(state, instance) == Some(Standing::Wanted)).collect()
+    let ours = |instance: &String| matches!(Standing::of(state, instance), Some(Standing::Booting | Standing::Wanted));
+    named.filter(ours).collect()
 }
 
 /// Changes of our instances: notices of those that begin soon, and the others.

@@ -36,12 +36,39 @@ pub(super) fn run(place: (Place, Vec<String>), ordered: UnboundedReceiver<Ordere
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
-            tracing::error!("ec2: no runtime: {e}: nothing is bought");
+            tracing::error!("ec2: no runtime: {e}: the controller ends");
+            handle.stop();
             return;
         }
     };
+    let watched = Watched { handle: handle.clone(), health: health.clone(), ended: false };
     runtime.block_on(work(place, ordered, handle, &health));
-    health.is(Condition::Stopped);
+    watched.ends();
+}
+
+/// Ends the controller with the task, should that end by a fault: without it nodes cost on, and nobody ends them.
+struct Watched {
+    handle: Handle,
+    health: Health,
+    ended: bool,
+}
+
+impl Watched {
+    fn ends(mut self) {
+        self.ended = true;
+        self.health.is(Condition::Stopped);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if !self.ended {
+            let why = "the task for EC2 ended by a fault of this program: the controller ends, start it again";
+            tracing::error!("ec2: {why}");
+            self.health.is(Condition::Failing { why: why.to_owned() });
+            self.handle.stop();
+        }
+    }
 }
 
 async fn work(
@@ -122,7 +149,7 @@ struct Task<'a> {
     /// What the driver has not taken yet, in order.
     outbox: Vec<Event>,
     /// What does not work, and why.
-    troubles: BTreeMap<&'static str, String>,
+    troubles: BTreeMap<(&'static str, String), String>,
     notices: Notices,
     /// Which instances ran in a reservation at the last look.
     reservations: BTreeMap<String, BTreeSet<String>>,
@@ -192,13 +219,14 @@ impl Task<'_> {
                         return false;
                     }
                 }
-                Report::Trouble { what, why } => {
-                    tracing::error!("ec2: cannot {what}: {why}");
-                    self.troubles.insert(what, why.to_string());
+                Report::Trouble { what, about, why } => {
+                    let said = if about.is_empty() { why.to_string() } else { format!("{about}: {why}") };
+                    tracing::error!("ec2: cannot {what}: {said}");
+                    self.troubles.insert((what, about), said);
                 }
-                Report::Over { what } => {
-                    tracing::info!("ec2: can {what} again");
-                    self.troubles.remove(what);
+                Report::Over { what, about } => {
+                    tracing::info!("ec2: no longer: cannot {what} {about}");
+                    self.troubles.remove(&(what, about));
                 }
                 Report::Contested(others) => self.contested(&others),
             }
@@ -219,13 +247,17 @@ impl Task<'_> {
         let compared = self.handle.query_async(move |engine, _| {
             let state = engine.state();
             let strange = look::strangers(state, &settings, &look).iter().map(|s| s.instance.clone()).collect();
-            (look::events(state, &settings, &look), held(state), strange)
+            (look::events(state, &settings, &look), held(state), strange, look::failed_boots(state, &look))
         });
         match compared.await {
-            Ok((events, held, strange)) => {
+            Ok((events, held, strange, failed)) => {
                 self.desk.claims(&held);
                 self.outbox.extend(events);
                 self.strange(strange);
+                for (instance, why) in failed {
+                    tracing::error!("ec2: {instance} ended before it was ready: {why}");
+                    self.health.remark(self.clock.now().0, format!("{instance} ended before it was ready: {why}"));
+                }
                 true
             }
             // The next look says the same.
@@ -236,13 +268,11 @@ impl Task<'_> {
 
     fn strange(&mut self, strange: BTreeSet<String>) {
         for instance in strange.difference(&self.strangers) {
-            tracing::warn!(
-                "ec2: {instance} carries our name and is of a type or zone that no policy of this journal had: end it by hand"
+            let said = format!(
+                "{instance} carries our name, and this journal never bought it as it is tagged: look at it, and end it by hand"
             );
-            self.health.remark(
-                self.clock.now().0,
-                format!("{instance} is of a type or zone that no policy had: end it by hand"),
-            );
+            tracing::warn!("ec2: {said}");
+            self.health.remark(self.clock.now().0, said);
         }
         self.strangers = strange;
     }
@@ -264,7 +294,7 @@ impl Task<'_> {
         const WHAT: &str = "buy";
         if others.is_empty() {
             tracing::info!("ec2: no other controller buys under this name any more");
-            self.troubles.remove(WHAT);
+            self.troubles.remove(&(WHAT, String::new()));
             return;
         }
         let named: Vec<String> = others.iter().map(|(journal, n)| format!("{n} of journal {journal}")).collect();
@@ -274,12 +304,16 @@ impl Task<'_> {
             named.join(", ")
         );
         tracing::error!("ec2: nothing is bought: {why}");
-        self.troubles.insert(WHAT, why);
+        self.troubles.insert((WHAT, String::new()), why);
     }
 
     fn tell(&self) {
         let condition = match (self.troubles.iter().next(), self.notices.failing()) {
-            (Some((what, why)), _) => Condition::Failing { why: format!("cannot {what}: {why}") },
+            (Some(((what, _), why)), _) => {
+                let more = self.troubles.len() - 1;
+                let more = if more > 0 { format!(" (and {more} more, in the log)") } else { String::new() };
+                Condition::Failing { why: format!("cannot {what}: {why}{more}") }
+            }
             (None, Some(why)) => Condition::Failing { why },
             _ if self.desk.has_looked() => Condition::Working,
             _ => Condition::Starting,

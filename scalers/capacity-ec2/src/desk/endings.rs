@@ -2,7 +2,7 @@
 //!
 //! Never: forgets one that still runs.
 
-use super::{Desk, Errand, Look};
+use super::{Desk, Errand, Look, SAID_AFTER};
 use crate::call::{Answer, Call, InstanceState, RateClass};
 use crate::trouble::Class;
 use forebay_engine::units::{Millis, Span};
@@ -29,7 +29,7 @@ struct Ending {
     since: Millis,
     again: Millis,
     under_way: bool,
-    /// EC2 did not know it: not in one call with others.
+    /// EC2 did not know it, or refused a call that named it: not in one call with others.
     alone: bool,
     tries: u32,
 }
@@ -73,19 +73,23 @@ impl Desk {
     }
 
     pub(super) fn ended(&mut self, now: Millis, instances: Vec<String>, answer: Answer) {
-        let (mut agreed, mut unknown) = (false, None);
+        let (mut agreed, mut refused, mut unknown) = (false, false, None);
+        let one = instances.len() == 1;
         match &answer {
             Answer::Done => {
                 agreed = true;
-                self.over(ENDING);
+                instances.iter().for_each(|instance| self.over(ENDING, instance));
             }
             Answer::Refused(refusal) if refusal.class == Class::NotFound => unknown = Some(refusal.message.clone()),
-            Answer::Refused(refusal) if !matches!(refusal.class, Class::Throttled | Class::Server) => {
-                self.trouble(ENDING, refusal.clone());
-            }
+            Answer::Refused(refusal) if !matches!(refusal.class, Class::Throttled | Class::Server) => refused = true,
             _ => {}
         }
-        let one = instances.len() == 1;
+        let tries = instances.iter().filter_map(|i| self.endings.0.get(i)).map(|e| e.tries).max().unwrap_or(0);
+        // Whose refusal it is comes out when each is asked for by itself.
+        let said = (refused && one) || (!refused && unknown.is_none() && tries >= SAID_AFTER);
+        if let (true, Some(instance), Some(refusal)) = (said, instances.first(), Desk::no_answer(answer)) {
+            self.trouble(now, ENDING, instance, refusal);
+        }
         // EC2 names the ones that it does not know. If it does not, each is asked for by itself.
         let named = |instance: &String| {
             unknown.as_ref().is_some_and(|text| {
@@ -95,7 +99,7 @@ impl Desk {
         for instance in &instances {
             let Some(ending) = self.endings.0.get_mut(instance) else { continue };
             ending.under_way = false;
-            ending.alone |= named(instance);
+            ending.alone |= named(instance) || refused;
             let (tries, gone) = (ending.tries, one && named(instance) && now.since(ending.since) >= UNKNOWN_FOR);
             if gone {
                 self.endings.0.remove(instance);
@@ -104,6 +108,7 @@ impl Desk {
             let again = match (agreed, unknown.is_some() && !named(instance)) {
                 (true, _) => AGAIN,
                 (_, true) => Span::ZERO,
+                _ if refused && !one => Span::ZERO,
                 _ => self.pace.pause(PAUSE.0, tries, PAUSE.1),
             };
             if let Some(ending) = self.endings.0.get_mut(instance) {
@@ -116,6 +121,7 @@ impl Desk {
     pub(super) fn endings_seen(&mut self, look: &Look) {
         for seen in look.instances.iter().filter(|s| s.state == InstanceState::Terminated) {
             self.endings.0.remove(&seen.instance);
+            self.over(ENDING, &seen.instance);
         }
     }
 

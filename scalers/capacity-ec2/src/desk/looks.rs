@@ -6,7 +6,7 @@
 //!
 //! Never: a look that is not complete. A page that fails begins it again.
 
-use super::{Desk, Errand, Look, Report};
+use super::{Desk, Errand, Look, Report, SAID_AFTER};
 use crate::call::{Answer, Call, InstanceState, RateClass, Seen};
 use crate::request::{TAG_CLUSTER, TAG_JOURNAL};
 use crate::trouble::Class;
@@ -117,16 +117,19 @@ impl Desk {
         self.looks.under_way = None;
         self.looks.failures = self.looks.failures.saturating_add(1);
         self.looks.next = now + self.pace.pause(PAUSE.0, self.looks.failures, PAUSE.1);
-        if let Answer::Refused(refusal) = answer
-            && !matches!(refusal.class, Class::Throttled | Class::Server)
-        {
-            self.trouble(LOOKING, refusal);
+        let passing = match &answer {
+            Answer::Refused(refusal) => matches!(refusal.class, Class::Throttled | Class::Server),
+            _ => true,
+        };
+        let said = !passing || self.looks.failures >= SAID_AFTER;
+        if let Some(refusal) = Desk::no_answer(answer).filter(|_| said) {
+            self.trouble(now, LOOKING, "", refusal);
         }
     }
 
     fn look_done(&mut self, now: Millis) {
         let Some(pages) = self.looks.under_way.take() else { return };
-        self.over(LOOKING);
+        self.over(LOOKING, "");
         let look = Look { at: pages.begun, instances: pages.seen.into_values().collect() };
         self.looks.failures = 0;
         self.looks.looked = true;

@@ -40,6 +40,10 @@ pub const ASK_FOR: Span = Span::mins(5);
 pub const TOKEN_LASTS: Span = Span::mins(23 * 60);
 /// Launches under way at once.
 const MOST_LAUNCHES: usize = 8;
+/// A trouble that is not met again for so long is over: whatever met it is not wanted any more. Refused launches pause for half of it.
+const TROUBLE_LASTS: Span = Span::mins(60);
+/// Looks or tries that fail in a row before it is said that there is no answer.
+const SAID_AFTER: u32 = 5;
 /// Outcomes that are remembered for a launch that is asked again before the engine has taken its outcome in.
 const MOST_ANSWERED: usize = 64;
 
@@ -54,13 +58,17 @@ pub enum Report {
     Trouble {
         /// What was to be done.
         what: &'static str,
+        /// With what: a pool and what it buys, an instance, a placement group. Empty: with everything.
+        about: String,
         /// What EC2 said.
         why: Refusal,
     },
-    /// What went wrong works again.
+    /// What went wrong works again, or is not asked for any more.
     Over {
         /// What was to be done.
         what: &'static str,
+        /// With what.
+        about: String,
     },
     /// Instances of other journals carry our name: how many of each. Nothing is bought. Empty: no longer.
     Contested(BTreeMap<String, usize>),
@@ -99,7 +107,8 @@ pub struct Desk {
     /// Instances that are ours whatever their tags say.
     claims: BTreeSet<String>,
     contested: BTreeMap<String, usize>,
-    troubled: BTreeMap<&'static str, String>,
+    /// What does not work, with what, by which code, and when that was met last.
+    troubled: BTreeMap<(&'static str, String), (String, Millis)>,
     reports: Vec<Report>,
 }
 
@@ -151,6 +160,7 @@ impl Desk {
         self.poll_look(now, &mut calls);
         self.poll_endings(now, &mut calls);
         self.poll_purchases(now, &mut calls);
+        self.forget_troubles(now);
         calls
     }
 
@@ -235,16 +245,35 @@ impl Desk {
     }
 
     /// Says once that something does not work, and why.
-    fn trouble(&mut self, what: &'static str, why: Refusal) {
-        if self.troubled.insert(what, why.code.clone()).as_deref() != Some(why.code.as_str()) {
-            self.reports.push(Report::Trouble { what, why });
+    fn trouble(&mut self, now: Millis, what: &'static str, about: &str, why: Refusal) {
+        let about = about.to_owned();
+        let before = self.troubled.insert((what, about.clone()), (why.code.clone(), now));
+        if before.is_none_or(|(code, _)| code != why.code) {
+            self.reports.push(Report::Trouble { what, about, why });
         }
     }
 
     /// Says once that it works again.
-    fn over(&mut self, what: &'static str) {
-        if self.troubled.remove(what).is_some() {
-            self.reports.push(Report::Over { what });
+    fn over(&mut self, what: &'static str, about: &str) {
+        let about = about.to_owned();
+        if self.troubled.remove(&(what, about.clone())).is_some() {
+            self.reports.push(Report::Over { what, about });
+        }
+    }
+
+    fn forget_troubles(&mut self, now: Millis) {
+        let old = self.troubled.iter().filter(|(_, (_, met))| now.since(*met) >= TROUBLE_LASTS);
+        for (what, about) in old.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.over(what, &about);
+        }
+    }
+
+    /// What was tried in vain for a while, though EC2 has refused nothing.
+    fn no_answer(answer: Answer) -> Option<Refusal> {
+        match answer {
+            Answer::Refused(refusal) => Some(refusal),
+            Answer::Lost(message) => Some(Refusal { class: Class::Server, code: "NoAnswer".to_owned(), message }),
+            Answer::Launched { .. } | Answer::Done | Answer::Seen { .. } => None,
         }
     }
 }

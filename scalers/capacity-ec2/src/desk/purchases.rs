@@ -4,7 +4,7 @@
 
 use super::{ASK_FOR, Desk, Errand, Look, MOST_LAUNCHES, TOKEN_LASTS};
 use crate::call::{Answer, Call, RateClass};
-use crate::request::{Request, TAG_JOURNAL, TAG_PURCHASE};
+use crate::request::{Request, TAG_JOURNAL, TAG_POOL, TAG_PURCHASE};
 use crate::trouble::{Class, Refusal, launch_error, of_fleet};
 use forebay_engine::event::LaunchError;
 use forebay_engine::ids::PurchaseId;
@@ -17,6 +17,12 @@ const PAUSE: (Span, Span) = (Span::secs(1), Span::secs(30));
 
 /// What is said when launches are refused for a reason that somebody has to mend.
 const LAUNCHING: &str = "launch instances";
+/// What is said when a placement group cannot be made.
+const GROUPING: &str = "make a placement group";
+/// What EC2 calls a placement group that is not there: somebody has removed it, or it was made a moment ago.
+pub(super) const NO_GROUP: &str = "InvalidPlacementGroup.Unknown";
+/// A launch is asked again so often for its group to come up.
+const GROUP_TRIES: u32 = 5;
 
 /// A purchase without an outcome.
 #[derive(Clone, Debug)]
@@ -45,6 +51,13 @@ enum Stage {
 impl Purchase {
     pub fn new(request: Request, recovered: bool) -> Purchase {
         Purchase { request, recovered, stage: Stage::Waits, tries: 0, unknown_since: None }
+    }
+
+    /// What it buys, and for which pool.
+    fn about(&self) -> String {
+        let Request { instance_type, zone, capacity, tags, .. } = &self.request;
+        let pool = tags.get(TAG_POOL).map_or("", String::as_str);
+        format!("{instance_type} {} in {zone} for pool {pool}", capacity.as_str())
     }
 
     fn unsettled(&self) -> bool {
@@ -143,17 +156,24 @@ impl Desk {
 
     pub(super) fn grouped(&mut self, now: Millis, group: String, answer: Answer) {
         match answer {
-            Answer::Done => drop(self.groups.insert(group)),
-            Answer::Refused(Refusal { class: Class::Exists, .. }) => drop(self.groups.insert(group)),
+            Answer::Done | Answer::Refused(Refusal { class: Class::Exists, .. }) => {
+                self.over(GROUPING, &group);
+                self.groups.insert(group);
+            }
             Answer::Refused(refusal) if refusal.class != Class::Throttled && refusal.class != Class::Server => {
                 // Without it nothing was launched: those that wait for it are over.
-                let waits = |p: &Purchase| p.request.group.as_ref() == Some(&group) && p.stage == Stage::Waits;
-                let over = self.purchases.iter().filter(|(_, p)| waits(p) && !p.unsettled()).map(|(id, _)| *id);
+                let waits = |p: &Purchase| p.request.group.as_ref() == Some(&group) && p.due(now);
+                let waiting: Vec<_> =
+                    self.purchases.iter().filter(|(_, p)| waits(p)).map(|(id, p)| (*id, p.unsettled())).collect();
                 let error = launch_error(refusal.class).unwrap_or(LaunchError::Config);
-                for id in over.collect::<Vec<_>>() {
-                    self.outcome(id, Vec::new(), Some(error));
+                for (id, unsettled) in waiting {
+                    if unsettled {
+                        self.settle(id, now, error);
+                    } else {
+                        self.outcome(id, Vec::new(), Some(error));
+                    }
                 }
-                self.trouble(LAUNCHING, refusal);
+                self.trouble(now, GROUPING, &group, refusal);
             }
             // Made or not: it is made again, and found to be there then.
             _ => self.pace.throttled(RateClass::Mutate, now),
@@ -162,28 +182,42 @@ impl Desk {
 
     pub(super) fn launched(&mut self, now: Millis, id: PurchaseId, answer: Answer) {
         let Some(purchase) = self.purchases.get(&id) else { return };
-        let count = purchase.request.count as usize;
+        let (count, unsettled, about) = (purchase.request.count as usize, purchase.unsettled(), purchase.about());
+        let (group, tries) = (purchase.request.group.clone(), purchase.tries);
+        let no_group = match &answer {
+            Answer::Launched { errors, .. } => errors.iter().any(|(code, _)| code == NO_GROUP),
+            Answer::Refused(refusal) => refusal.code == NO_GROUP,
+            _ => false,
+        };
+        if let Some(group) = group.filter(|_| no_group) {
+            self.groups.remove(&group);
+        }
         match answer {
+            Answer::Refused(_) if no_group && tries < GROUP_TRIES => self.unknown(now, id),
             Answer::Launched { instances, errors } => {
                 let missing = instances.len() < count;
-                let error = missing.then(|| of_fleet(&errors));
+                let error = missing.then(|| if no_group { LaunchError::Server } else { of_fleet(&errors) });
                 if !missing {
-                    self.over(LAUNCHING);
+                    self.over(LAUNCHING, &about);
                 }
                 if let Some((code, message)) = errors.first().filter(|_| missing) {
-                    self.tell(error, Refusal::new(code, message, 400));
+                    self.tell(now, &about, error, Refusal::new(code, message, 400));
                 }
-                self.outcome(id, instances, error);
+                match error {
+                    // Whether an answer that is given again names what the first call brought is nowhere promised.
+                    Some(error) if unsettled => self.settle(id, now, error),
+                    _ => self.outcome(id, instances, error),
+                }
             }
             Answer::Refused(refusal) => match (launch_error(refusal.class), refusal.class) {
                 // An older call of it may have gone through: a refusal of this one says nothing of that.
-                (Some(LaunchError::Throttled), _) if purchase.unsettled() => self.unknown(now, id),
-                (Some(error), _) if purchase.unsettled() && error != LaunchError::Capacity => {
-                    self.tell(Some(error), refusal);
+                (Some(LaunchError::Throttled), _) if unsettled => self.unknown(now, id),
+                (Some(error), _) if unsettled => {
+                    self.tell(now, &about, Some(error), refusal);
                     self.settle(id, now, error);
                 }
                 (Some(error), _) => {
-                    self.tell(Some(error), refusal);
+                    self.tell(now, &about, Some(error), refusal);
                     self.outcome(id, Vec::new(), Some(error));
                 }
                 (None, Class::Mismatch) => self.settle(id, now, LaunchError::Config),
@@ -194,9 +228,9 @@ impl Desk {
     }
 
     /// What somebody has to mend is said. Stock and rates mend themselves.
-    fn tell(&mut self, error: Option<LaunchError>, why: Refusal) {
+    fn tell(&mut self, now: Millis, about: &str, error: Option<LaunchError>, why: Refusal) {
         if matches!(error, Some(LaunchError::Auth | LaunchError::Config | LaunchError::Quota)) {
-            self.trouble(LAUNCHING, why);
+            self.trouble(now, LAUNCHING, about, why);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The desk by itself: what it asks after each answer.
 
+use super::purchases::NO_GROUP;
 use super::*;
 use crate::call::InstanceState;
 use crate::request::{Order, TAG_CLUSTER, TAG_JOURNAL, TAG_PURCHASE};
@@ -66,6 +67,7 @@ fn seen(instance: &str, journal: &str, purchase: u64, state: InstanceState) -> S
         capacity: CapacityType::Spot,
         state,
         reason: None,
+        words: None,
         reservation: None,
         launched: Some(T0),
         tags: tags.map(|(k, v)| (k.to_owned(), v)).into(),
@@ -329,4 +331,158 @@ fn a_list_that_fails_says_nothing() {
     assert!(matches!(&calls[0].1, Call::List { from: Some(from), .. } if from == "more"));
     desk.answer(again, calls[0].0, Answer::Lost("closed".into()));
     assert_eq!(desk.reports(), []);
+}
+
+fn troubles(desk: &mut Desk) -> Vec<(bool, &'static str, String)> {
+    let trouble = |report| match report {
+        Report::Trouble { what, about, .. } => Some((true, what, about)),
+        Report::Over { what, about } => Some((false, what, about)),
+        _ => None,
+    };
+    desk.reports().into_iter().filter_map(trouble).collect()
+}
+
+#[test]
+fn no_answer_for_a_while_is_said_until_there_is_one() {
+    let mut desk = desk();
+    let (mut now, mut said) = (T0, Vec::new());
+    for nth in 0..8 {
+        let calls = desk.poll(now);
+        let lost = [Answer::Lost("no route to host".into()), refused("InternalError", 500)][nth % 2].clone();
+        desk.answer(now, calls[0].0, lost);
+        said.push(troubles(&mut desk).len());
+        now = desk.next(now);
+    }
+    assert_eq!(said[..4], [0; 4], "a few are nothing");
+    assert_eq!(said[4], 1);
+    look(&mut desk, now, Vec::new());
+    assert_eq!(troubles(&mut desk), [(false, "list instances", String::new())]);
+}
+
+#[test]
+fn what_one_market_refuses_another_does_not_mend() {
+    let mut desk = desk();
+    let mut now = T0;
+    look(&mut desk, now, Vec::new());
+    let mut buy = |desk: &mut Desk, purchase: u64, zone: &str, answer: Answer| {
+        now = now + Span::secs(10);
+        desk.launch(request(purchase, zone), false);
+        let calls = desk.poll(now);
+        let asked = launches(&calls);
+        desk.answer(now, asked[0].0, answer);
+        troubles(desk)
+    };
+    let about = "g5.xlarge spot in za for pool a10g".to_owned();
+    assert_eq!(
+        buy(&mut desk, 1, "za", refused("InvalidSubnetID.NotFound", 400)),
+        [(true, "launch instances", about.clone())]
+    );
+    assert_eq!(buy(&mut desk, 2, "zb", launched(&["i-1", "i-2"])), []);
+    assert_eq!(buy(&mut desk, 3, "za", refused("InvalidSubnetID.NotFound", 400)), [], "said once");
+    assert_eq!(buy(&mut desk, 4, "za", launched(&["i-3", "i-4"])), [(false, "launch instances", about.clone())]);
+    // What nobody asks for any more is over in the end.
+    assert_eq!(buy(&mut desk, 5, "za", refused("InvalidSubnetID.NotFound", 400)).len(), 1);
+    desk.poll(now + TROUBLE_LASTS);
+    assert_eq!(troubles(&mut desk), [(false, "launch instances", about)]);
+}
+
+#[test]
+fn an_instance_that_may_not_be_ended_holds_up_no_other() {
+    let mut desk = desk();
+    look(&mut desk, T0, Vec::new());
+    let mut now = T0 + Span::secs(1);
+    ["i-1", "i-2", "i-3"].into_iter().for_each(|i| desk.terminate(now, i.to_owned()));
+    let (mut ended, mut said) = (BTreeSet::new(), Vec::new());
+    for _ in 0..40 {
+        for (number, call) in desk.poll(now) {
+            let Call::Terminate(ids) = call else {
+                desk.answer(now, number, Answer::Seen { instances: Vec::new(), next: None });
+                continue;
+            };
+            let denied = ids.iter().any(|i| i == "i-2");
+            ended.extend(ids.into_iter().filter(|_| !denied));
+            desk.answer(now, number, if denied { refused("UnauthorizedOperation", 403) } else { Answer::Done });
+        }
+        said.extend(troubles(&mut desk));
+        now = desk.next(now).max(now + Span(1));
+    }
+    assert_eq!(ended.into_iter().collect::<Vec<_>>(), ["i-1", "i-3"]);
+    assert_eq!(said, [(true, "terminate instances", "i-2".to_owned())], "once, and about the one");
+}
+
+#[test]
+fn an_answer_given_again_that_names_too_few_is_settled_by_a_look() {
+    let mut desk = desk();
+    look(&mut desk, T0, Vec::new());
+    desk.launch(request(1, "za"), false);
+    let asked = launches(&desk.poll(T0 + Span::secs(1)));
+    desk.answer(T0 + Span::secs(1), asked[0].0, Answer::Lost("closed".into()));
+    let mut now = desk.next(T0 + Span::secs(1));
+    let mut given = false;
+    let mut found = Vec::new();
+    while found.is_empty() {
+        assert!(now < T0 + Span::mins(30), "it is settled");
+        for (number, call) in desk.poll(now) {
+            let both = ["i-1", "i-2"].map(|i| seen(i, "journal-1", 1, InstanceState::Running)).to_vec();
+            let answer = match call {
+                Call::Launch(_) => launched(&[]),
+                _ => Answer::Seen { instances: if given { both } else { Vec::new() }, next: None },
+            };
+            given |= answer == launched(&[]);
+            desk.answer(now, number, answer);
+        }
+        found = outcomes(&mut desk);
+        now = desk.next(now).max(now + Span(1));
+    }
+    let both = vec!["i-1".to_owned(), "i-2".to_owned()];
+    assert_eq!(found, [Event::LaunchOutcome { purchase: PurchaseId(1), instances: both, error: None }]);
+}
+
+#[test]
+fn a_group_that_was_removed_is_made_again_and_one_that_may_not_be_made_ends_what_waits_for_it() {
+    let clustered = |purchase| request_of(purchase, "za", (2, 2), Terms { cluster: true, ..Terms::default() });
+    let mut desk = desk();
+    let mut now = T0;
+    look(&mut desk, now, Vec::new());
+    desk.launch(clustered(1), false);
+    let (mut made, mut asked) = (0, 0);
+    while desk.open_purchases() > 0 {
+        assert!(now < T0 + Span::mins(30));
+        for (number, call) in desk.poll(now) {
+            let answer = match call {
+                Call::MakeGroup(_) => {
+                    made += 1;
+                    Answer::Done
+                }
+                Call::Launch(_) => {
+                    asked += 1;
+                    if asked == 1 { refused(NO_GROUP, 400) } else { launched(&["i-1", "i-2"]) }
+                }
+                _ => Answer::Seen { instances: Vec::new(), next: None },
+            };
+            desk.answer(now, number, answer);
+        }
+        now = desk.next(now).max(now + Span(1));
+    }
+    assert_eq!((made, asked), (2, 2));
+    // After a start: a purchase that may have been made is settled by a look, and does not ask for its group for ever.
+    let mut desk = Desk::new(settings(), BTreeSet::new(), 1);
+    desk.launch(clustered(2), true);
+    let (mut now, mut tries) = (T0, 0);
+    while desk.open_purchases() > 0 {
+        assert!(now < T0 + Span::mins(60) && tries < 20, "{tries} tries");
+        for (number, call) in desk.poll(now) {
+            let answer = match call {
+                Call::MakeGroup(_) => {
+                    tries += 1;
+                    refused("UnauthorizedOperation", 403)
+                }
+                Call::Launch(_) => panic!("without its group"),
+                _ => Answer::Seen { instances: Vec::new(), next: None },
+            };
+            desk.answer(now, number, answer);
+        }
+        now = desk.next(now).max(now + Span(1));
+    }
+    assert_eq!(tries, 1);
 }

@@ -16,6 +16,8 @@ pub const SOON: Span = Span::mins(60);
 /// How an instance of ours stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
+    /// It is wanted, and not ready yet.
+    Booting,
     /// It is wanted.
     Wanted,
     /// It was announced that it will be taken back.
@@ -32,6 +34,7 @@ impl Standing {
         Some(match (node.phase, node.reclaim_at) {
             (NodePhase::Terminating, _) => Standing::Ending,
             (_, Some(_)) => Standing::Warned,
+            (NodePhase::Requested | NodePhase::Booting, None) => Standing::Booting,
             (_, None) => Standing::Wanted,
         })
     }
@@ -94,17 +97,19 @@ pub fn events(notice: &Notice, now: Millis, known: &impl Instances) -> Outcome {
 fn event(notice: &Notice, instance: String, standing: Standing) -> Option<Event> {
     let at = notice.at;
     match notice.kind {
+        // Why a boot failed is what counts, and a message does not say it: it is looked at in a moment.
+        Kind::State(InstanceState::Terminated | InstanceState::ShuttingDown) if standing == Standing::Booting => None,
         Kind::State(InstanceState::Terminated) => {
             let why = match standing {
                 Standing::Ending => GoneWhy::Terminated,
                 Standing::Warned => GoneWhy::Reclaimed,
-                Standing::Wanted => GoneWhy::Lost,
+                Standing::Booting | Standing::Wanted => GoneWhy::Lost,
             };
             Some(Event::NodeGone { instance, why })
         }
         Kind::Rebalance | Kind::State(InstanceState::Pending | InstanceState::Running) => None,
         // Asked for, or said before.
-        _ if standing != Standing::Wanted => None,
+        _ if matches!(standing, Standing::Warned | Standing::Ending) => None,
         Kind::Spot(_)
         | Kind::Reservation
         | Kind::BlockEnd

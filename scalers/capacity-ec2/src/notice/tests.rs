@@ -125,6 +125,10 @@ fn a_warning_is_said_once_and_an_end_says_whose_doing_it_was() {
         (Standing::Warned, &state("shutting-down"), vec![]),
         (Standing::Ending, &state("shutting-down"), vec![]),
         (Standing::Wanted, &state("terminated"), vec![gone(GoneWhy::Lost)]),
+        // A look says why.
+        (Standing::Booting, &state("terminated"), vec![]),
+        (Standing::Booting, &state("shutting-down"), vec![]),
+        (Standing::Booting, &state("stopping"), vec![reclaim(SENT.0)]),
         (Standing::Warned, &state("terminated"), vec![gone(GoneWhy::Reclaimed)]),
         (Standing::Ending, &state("terminated"), vec![gone(GoneWhy::Terminated)]),
     ] {

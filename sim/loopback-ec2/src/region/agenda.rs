@@ -11,6 +11,8 @@ use forebay_engine::units::Millis;
 pub(super) enum Due {
     /// An instance has booted.
     Runs(u64),
+    /// An instance could not boot.
+    Failed(u64),
     /// An instance that was to be reclaimed is.
     Reclaimed(u64),
     /// An instance has shut down.

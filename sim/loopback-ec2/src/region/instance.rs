@@ -64,6 +64,8 @@ impl InstanceState {
 pub enum Why {
     /// Somebody asked for it: a call, or a person.
     Asked,
+    /// It could not boot.
+    NoBoot,
     /// The market, or a test in its place.
     Reclaimed,
     /// Its Capacity Block is over, or its retirement has come.
@@ -76,6 +78,7 @@ impl Why {
     pub fn reason(self) -> (&'static str, &'static str) {
         match self {
             Why::Asked => ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown"),
+            Why::NoBoot => ("Client.InternalError", "Client.InternalError: Client error on launch"),
             Why::Reclaimed => {
                 ("Server.SpotInstanceTermination", "Server.SpotInstanceTermination: Spot instance termination")
             }

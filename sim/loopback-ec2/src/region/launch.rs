@@ -57,6 +57,9 @@ pub(crate) struct Room {
     pub short: Refusal,
 }
 
+/// An instance that cannot boot is pending for so long.
+const FAILS_AFTER: Span = Span::secs(3);
+
 impl Bid {
     pub(crate) fn pool(&self) -> Pool {
         Pool::new(&self.instance_type, &self.zone, self.capacity)
@@ -164,7 +167,9 @@ impl Region {
         };
         instance.changed(self.now, self.options.stale);
         self.count(&instance, true);
-        if let Some(boots) = self.boot(&id) {
+        if self.options.failed_boots.iter().any(|(from, to)| *from <= self.now && self.now < *to) {
+            self.agenda.at(self.now + FAILS_AFTER, Due::Failed(number));
+        } else if let Some(boots) = self.boot(&id) {
             self.agenda.at(self.now + boots, Due::Runs(number));
         }
         self.say_state(&instance);

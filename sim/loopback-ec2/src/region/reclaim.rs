@@ -40,6 +40,7 @@ impl Region {
                     self.enter(number, InstanceState::Running, None);
                 }
             }
+            Due::Failed(number) => self.end(number, Why::NoBoot),
             Due::Reclaimed(number) => self.end(number, Why::Reclaimed),
             Due::Gone(number) => {
                 self.enter(number, InstanceState::Terminated, None);

@@ -4,6 +4,7 @@
 //! stand    engine + journal + the adapter's desk and wire format + the loopback EC2's region, in virtual time, with faults
 //! ```
 
+mod boots;
 mod ceiling;
 mod contested;
 mod doctor;
