@@ -3,10 +3,10 @@
 use crate::stub::{Answer, Stub, batch};
 use crate::support::{bodies, durable, settings, start, until};
 use forebay_source::{Backlog, Condition};
-use serde_json::Value;
-use std::sync::Arc;
+use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 fn handles(call: &Value) -> Vec<&str> {
     call["Entries"].as_array().into_iter().flatten().filter_map(|entry| entry["ReceiptHandle"].as_str()).collect()
@@ -104,8 +104,9 @@ fn throttled_and_broken_answers_pass() {
     });
     stub.put(&["a"]);
     let mut slow = one_receiver(&stub);
-    slow.pace.first_pause = Duration::from_millis(300);
-    slow.pace.longest_pause = Duration::from_millis(300);
+    // Each state is looked for while it lasts.
+    slow.pace.first_pause = Duration::from_secs(2);
+    slow.pace.longest_pause = Duration::from_secs(2);
     let mut running = start(slow, 50);
     running
         .says("it says so", |c| matches!(c, Condition::Failing { why } if why.contains("RequestThrottled: too many")));
@@ -154,9 +155,10 @@ fn an_answer_that_never_comes_is_given_up() {
     });
     stub.put(&["a"]);
     let mut hasty = one_receiver(&stub);
-    hasty.pace.patience = Duration::from_millis(300);
-    hasty.pace.first_pause = Duration::from_millis(500);
-    hasty.pace.longest_pause = Duration::from_millis(500);
+    // Long enough for the second answer: its message is lost with an answer that nobody waits for.
+    hasty.pace.patience = Duration::from_secs(2);
+    hasty.pace.first_pause = Duration::from_secs(2);
+    hasty.pace.longest_pause = Duration::from_secs(2);
     let mut running = start(hasty, 50);
     running
         .says("no answer", |c| matches!(c, Condition::Failing { why } if why.contains("no answer to ReceiveMessage")));
@@ -173,26 +175,37 @@ fn nobody_at_the_endpoint_is_told_and_the_source_still_ends() {
 
 #[test]
 fn a_hidden_message_whose_extension_fails_is_extended_again_in_time() {
-    let tries = AtomicU32::new(0);
-    let stub = Stub::start(move |action, body| {
-        if action != "ChangeMessageVisibilityBatch" {
-            return None;
+    // When the message was asked for, and each try.
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let inside = Arc::clone(&times);
+    let stub = Stub::start(move |action, body| match action {
+        "GetQueueAttributes" => Some(Answer::Good(json!({ "Attributes": { "VisibilityTimeout": "12",
+            "ApproximateNumberOfMessages": "0", "ApproximateNumberOfMessagesNotVisible": "0" } }))),
+        "ReceiveMessage" => {
+            inside.lock().expect("whole").push(Instant::now());
+            None
         }
-        match tries.fetch_add(1, Ordering::Relaxed) {
-            0 => Some(Answer::Bad(503, "ServiceUnavailable", "later")),
-            1 => Some(Answer::Good(batch(body, |_| Some((false, "InternalError"))))),
-            _ => None,
+        "ChangeMessageVisibilityBatch" => {
+            let mut times = inside.lock().expect("whole");
+            times.push(Instant::now());
+            match times.len() {
+                2 => Some(Answer::Bad(503, "ServiceUnavailable", "later")),
+                3 => Some(Answer::Good(batch(body, |_| Some((false, "InternalError"))))),
+                _ => None,
+            }
         }
+        _ => None,
     });
     stub.put(&["a"]);
-    let mut running = start(one_receiver(&stub), 50);
+    // Room for one parcel: nothing more is asked for meanwhile.
+    let mut running = start(one_receiver(&stub), 10);
     let posted = running.next();
-    let began = std::time::Instant::now();
-    until("three tries", || stub.calls("ChangeMessageVisibilityBatch").len() >= 3);
-    assert!(began.elapsed() < Duration::from_secs(2), "before the timeout of 2 s, not {:?}", began.elapsed());
+    until("three tries", || times.lock().expect("whole").len() >= 4);
+    let took = times.lock().map(|times| times[3] - times[0]).expect("whole");
+    assert!(took < Duration::from_secs(12), "before the timeout of 12 s, not {took:?}");
     let told = running.health.seen().remarks;
     assert_eq!(told.len(), 1, "once for the outage: {told:?}");
-    assert_eq!(stub.calls("ChangeMessageVisibilityBatch")[0]["Entries"][0]["VisibilityTimeout"], 2);
+    assert_eq!(stub.calls("ChangeMessageVisibilityBatch")[0]["Entries"][0]["VisibilityTimeout"], 12);
     durable(posted);
     until("deleted", || stub.calls("DeleteMessageBatch").len() == 1);
 }

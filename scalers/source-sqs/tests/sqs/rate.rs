@@ -4,8 +4,9 @@ use crate::support::{Admin, settings, start, texts, until};
 use std::time::Instant;
 
 const MESSAGES: usize = 2000;
-/// A twentieth of what two cores reached (4,500/s); below it something waits that should not, such as a poll for its receipt.
-const FLOOR: f64 = 225.0;
+/// Two cores reached 4,500/s. Four receivers that wait a second after every ten messages, such as a poll for its receipt, bring 40/s;
+/// a slow machine brings more.
+const FLOOR: f64 = 60.0;
 
 #[test]
 fn four_receivers_keep_up() {
