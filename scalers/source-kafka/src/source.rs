@@ -191,11 +191,13 @@ impl Supervisor {
     fn after_fence(&self, said: &str) -> Option<String> {
         let why = format!(
             "shut out of group {}, as when another controller with this journal has joined it ({said}): nothing is read until it is \
-             clear whether there is one, for some 11 s",
+             clear whether there is one, for some 11 to 18 s",
             self.settings.group
         );
         tracing::warn!("kafka: {why}");
         self.health.is(Condition::Failing { why });
+        // One that goes meanwhile is a member for a session more.
+        let forgotten = Instant::now() + Duration::from_millis(2 * SESSION_MS);
         self.pause(Duration::from_millis(SESSION_MS + 2_000));
         while !self.is_over() {
             match self.watch.has_member() {
@@ -205,6 +207,7 @@ impl Supervisor {
                         self.settings.group
                     ));
                 }
+                Some(true) if Instant::now() < forgotten => self.pause(self.settings.watch),
                 Some(true) => {
                     let why = format!(
                         "another controller with this journal has joined group {} and this one was shut out ({said}): two must not \
