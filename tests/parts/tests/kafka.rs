@@ -45,7 +45,7 @@ fn real_kafka_with_tls_and_a_password_lets_nobody_else_in() {
         let trust =
             format!("ssl.truststore.type=PEM\nssl.truststore.location={}\n", kafka.ca_path().unwrap().display());
         let text = format!(
-            "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n{}request.timeout.ms=5000\ndefault.api.timeout.ms=5000\n\
+            "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n{}request.timeout.ms=30000\ndefault.api.timeout.ms=30000\n\
              sasl.jaas.config={module} required username=\"{user}\" password=\"{password}\";\n",
             if ca { &trust } else { "" }
         );

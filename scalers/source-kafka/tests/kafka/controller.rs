@@ -122,9 +122,9 @@ fn run(mut incoming: Incoming, durable: &Durable, book: &Mutex<Journal>, stuck: 
     }
 }
 
-/// Waits for it, for 40 s; what it last said stands in the failure.
+/// Waits for it, for 120 s; what it last said stands in the failure.
 pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
-    let end = Instant::now() + Duration::from_secs(40);
+    let end = Instant::now() + Duration::from_secs(120);
     loop {
         match look() {
             Ok(found) => return found,
