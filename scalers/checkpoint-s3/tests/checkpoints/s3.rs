@@ -238,6 +238,8 @@ fn a_store_that_is_gone_is_unknown_and_known_again() {
         );
     }
     own.restart().expect("it comes back");
+    // S3 is loaded at its first request, which may take longer than a call of ours.
+    bucket.runtime.block_on(bucket.client.list_buckets().send()).expect("an answer");
     // Empty: the bucket went with it, and that is known.
     assert!(matches!(refused(bucket.latest("job-1", 1)), Refusal::NoBucket { .. }));
     bucket.runtime.block_on(bucket.client.create_bucket().bucket("gone").send()).expect("a bucket");
