@@ -100,7 +100,7 @@ fn progress(done: u64, of: u64) {
 }
 
 fn hangs(n: u64) -> ! {
-    println!("\nfound: input {n} takes more than a second\nagain: {}{n}", REPLAY.get().map_or("", String::as_str));
+    println!("\nfound: input {n} takes more than 30 s\nagain: {}{n}", REPLAY.get().map_or("", String::as_str));
     std::process::exit(1)
 }
 

@@ -8,7 +8,7 @@ use forebay_fuzz::run::{Plan, run};
 use forebay_fuzz::targets::{Outcome, Shape, TARGETS, Target};
 
 fn hangs(n: u64) -> ! {
-    eprintln!("input {n} of seed 1 takes more than a second");
+    eprintln!("input {n} of seed 1 takes more than 30 s");
     std::process::exit(1)
 }
 

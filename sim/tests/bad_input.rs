@@ -7,6 +7,7 @@ use forebay_sim::market::Market;
 use forebay_sim::prices;
 use forebay_sim::trace::{self, TraceFormat, generate_day, generate_trace, read_events, read_nodes};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use workloads::{as_csv, file};
 
 const HEAD: &str = "job_id,submit_s,duration_s,gpus,gpu_milli,workers,queue";
@@ -175,7 +176,8 @@ fn good_files() -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    // Always the same cases; PROPTEST_RNG_SEED gives others.
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(96) })]
 
     #[test]
     fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {

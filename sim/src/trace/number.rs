@@ -90,6 +90,7 @@ fn exponent(text: &str) -> Result<i32, NumberFault> {
 mod tests {
     use super::{NumberFault, scaled, whole};
     use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
 
     #[test]
     fn decimals_become_milliseconds() {
@@ -127,6 +128,9 @@ mod tests {
     }
 
     proptest! {
+        // Always the same cases; PROPTEST_RNG_SEED gives others.
+        #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+
         #[test]
         fn any_text_is_a_number_or_a_fault(text in "\\PC{0,60}", scale in -3i32..9) {
             let _ = scaled(&text, scale);
