@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use forebay_parts::{Kafka, LocalStack};
+use forebay_parts::{CfnLint, Kafka, LocalStack};
 
 use crate::command::{cargo, quoted, run as run_command, run_reading};
 use crate::needs::{self, Scope};
@@ -172,7 +172,8 @@ fn run_section(
         Which::Integration => {
             run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay"]))?;
             // Here, where it is seen: a test's own output is not, and its time would count as the test's.
-            Kafka::install().and_then(|_| LocalStack::install()).map_err(|e| Failure::new(e.to_string()))?;
+            let installed = Kafka::install().and_then(|_| LocalStack::install()).and_then(|_| CfnLint::install());
+            installed.map_err(|e| Failure::new(e.to_string()))?;
             run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay-fuzz"]))?;
             if part == Some("ec2") {
                 test_packages(workspace, &EC2, &[], &shown(extra), tally)?;

@@ -3,10 +3,11 @@
 //! They are taken from below the range in which systems choose a port for an outgoing connection (32768 on Linux, 49152
 //! elsewhere): a client that tries again and again to reach a stopped server could be given the server's own port for its
 //! end, connect to itself, and keep the server from coming back.
-//! Never: holds a port. Whoever takes one may find it taken after all, and asks again.
+//! Never: holds a port. Whoever takes one may find it taken after all, and asks again. Within a process none is given twice.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Mutex, PoisonError};
 
 use crate::PartError;
 
@@ -16,6 +17,9 @@ const COUNT: u16 = 14_000;
 
 /// How often a server is started again on other ports when somebody was faster.
 pub(crate) const STARTS: usize = 5;
+
+/// What was drawn in this process, at most `COUNT`: it is somebody's, even while nobody listens there.
+static DRAWN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// As many ports as asked for, all different; the first is the one that is asked for, if any.
 pub(crate) fn free(count: usize, wanted: Option<u16>) -> Result<Vec<u16>, PartError> {
@@ -30,11 +34,16 @@ pub(crate) fn free(count: usize, wanted: Option<u16>) -> Result<Vec<u16>, PartEr
     // A tenth of them: where so many are taken, something else is wrong.
     while found.len() < count && tried.len() < usize::from(COUNT / 10) {
         let port = FIRST + crate::random::number()? % COUNT;
-        if tried.insert(port) && !found.contains(&port) && is_free(port) {
+        if tried.insert(port) && !found.contains(&port) && is_free(port) && draw(port) {
             found.push(port);
         }
     }
     if found.len() < count { Err(PartError::NoPort { tried: tried.len() }) } else { Ok(found) }
+}
+
+/// Makes it somebody's: whether it was nobody's.
+fn draw(port: u16) -> bool {
+    DRAWN.lock().unwrap_or_else(PoisonError::into_inner).insert(port)
 }
 
 /// A port for a server that somebody else starts, under this number.
@@ -57,6 +66,13 @@ mod tests {
         let ports = free(20, None).unwrap();
         assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), 20);
         assert!(ports.iter().all(|port| (FIRST..32_000).contains(port)), "{ports:?}");
+    }
+
+    #[test]
+    fn no_port_is_given_twice() {
+        // So many that by chance some twenty would be.
+        let (one, other) = (free(600, None).unwrap(), free(600, None).unwrap());
+        assert_eq!(one.iter().chain(&other).collect::<BTreeSet<_>>().len(), 1_200);
     }
 
     #[test]
