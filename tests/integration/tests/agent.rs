@@ -218,7 +218,13 @@ impl Drop for Running {
 #[test]
 fn the_agent_tells_what_the_metadata_says_and_waits_for_a_controller_that_is_away() {
     let folder = prepared();
-    let server = start(folder.path(), &[]);
+    // Below the ports that connections are given, so that it is free when the controller comes back.
+    let address = format!("127.0.0.1:{}", forebay_parts::free_port().expect("a port"));
+    let serve = || {
+        let args = ["--config", "forebay.yaml", "--listen", &address];
+        Starting::new(folder.path(), &args, &[("OPS_TOKEN", &secret("ops"))]).listens()
+    };
+    let server = serve();
     let instance = bought(&server, "x");
     let warning = Arc::new(Mutex::new(None));
     let imds = metadata(&instance, &warning);
@@ -233,9 +239,7 @@ fn the_agent_tells_what_the_metadata_says_and_waits_for_a_controller_that_is_awa
     *warning.lock().unwrap() = Some(text.clone());
     agent.says(&format!("the instance is taken back at {text}"));
     agent.says("not taken yet");
-    let address = url.trim_start_matches("http://");
-    let args = ["--config", "forebay.yaml", "--listen", address];
-    let server = Starting::new(folder.path(), &args, &[("OPS_TOKEN", &secret("ops"))]).listens();
+    let server = serve();
     agent.says(&format!("the controller knows: the instance is taken back at {text}"));
     assert_eq!(reclaimed_at(&server, &instance), Some(at as f64));
     let said = agent.1.lock().unwrap().clone();

@@ -135,8 +135,13 @@ fn without_a_configuration_a_report_is_believed_and_that_is_said() {
     assert_eq!(status, 202, "{answer}");
     assert_eq!(bench.report(None).0, 202);
     assert!((bench.progress_s() - 864_000.0).abs() < 0.001, "{}", bench.progress_s());
+    let said = "`checkpoints:` is not configured";
+    until("it is said", SOON, || {
+        let log = bench.server.log();
+        if log.contains(said) { Ok(()) } else { Err(log) }
+    });
     let log = bench.server.log();
-    assert_eq!(log.matches("`checkpoints:` is not configured").count(), 1, "{log}");
+    assert_eq!(log.matches(said).count(), 1, "{log}");
 }
 
 #[test]

@@ -36,8 +36,8 @@ fn spot_prices_of_the_day_enter_the_state() {
         };
         all.iter().find(same).and_then(|o| o["price_usd_per_hour"].as_f64())
     };
-    // A market's price may move while it is asked: both are looked at again until they agree.
-    until("each price is EC2's", Duration::from_secs(60), || {
+    // A market's price may move while it is asked: both are looked at again until they agree. Prices are asked for every five minutes.
+    until("each price is EC2's", Duration::from_secs(420), || {
         let (_, state) = server.get("/v1/state");
         for pair in &pairs {
             let is = known(&state, pair);

@@ -49,6 +49,15 @@ fn stream(topic: &str, first_has_gone: &AtomicBool) {
     Producer::flush(&producer, LIMIT).expect("sent");
 }
 
+/// Says when dropped that the first has gone: by then, or the stream of a test that fails would wait for ever.
+struct Goes<'a>(&'a AtomicBool);
+
+impl Drop for Goes<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 fn subject(n: usize) -> String {
     format!("job-of-stream-{n:05}")
 }
@@ -77,6 +86,7 @@ fn the_second_waits_and_takes_over_with_the_journal() {
     assert!(line.contains(&format!("process {}", first.pid())), "{line}");
     let (second, leads, handles) = std::thread::scope(|scope| {
         scope.spawn(|| stream(&topic, &gone));
+        let goes = Goes(&gone);
         wait_until("the first events", || {
             let seen = taken(&first);
             if seen >= BEFORE { Ok(()) } else { Err(seen.to_string()) }
@@ -86,7 +96,7 @@ fn the_second_waits_and_takes_over_with_the_journal() {
         assert_eq!(refused, Err(std::io::ErrorKind::ConnectionRefused), "only the leader listens");
         let killed = Instant::now();
         drop(first);
-        gone.store(true, Ordering::Release);
+        drop(goes);
         waiting.wait_for("taking over");
         let (second, leads) = (waiting.listens(), killed.elapsed());
         wait_until("its first event", || if taken(&second) > 0 { Ok(()) } else { Err("none".to_owned()) });
