@@ -44,9 +44,10 @@ pub(super) fn run(args: &CheckArgs, text: &str, out: Output) -> Result<Exit, Fai
     if let Some(path) = &config.policy {
         let catalogue = crate::cloud::catalogue(&config).map_err(|e| refused(&e))?;
         let compiled = compile_file(path, &catalogue)?.1;
-        crate::cloud::check_policy(&config, &compiled.policy).map_err(|e| refused(&e))?;
+        crate::cloud::check_policy(&config, &compiled.policy, &catalogue).map_err(|e| refused(&e))?;
         found.extend(submitters(&config, &compiled));
     }
+    found.extend(crate::cloud::warnings(&config).map_err(|e| refused(&e))?);
     found.extend(secrets(&config, Outcome::Warning).into_iter().map(|one| one.finding));
     let is_bad = |finding: &&Finding| finding.outcome == Outcome::Bad;
     if let Some(bad) = found.iter().find(is_bad) {

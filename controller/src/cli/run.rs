@@ -75,15 +75,15 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
 fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<(Live, WorldFile), Failure> {
     let tokens = live::tokens(config, out)?;
     let resume = live::has_journal(folder);
-    let opened = crate::cloud::open(config).map_err(Failure::input)?;
+    crate::cloud::check(config).map_err(Failure::input)?;
     let catalogue = crate::cloud::catalogue(config).map_err(Failure::input)?;
     let (catalogue, said) = crate::cloud::corrected(config, folder, catalogue);
     for line in said {
         eprintln!("{} {line}", out.err.warn("warning:"));
     }
     let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder), &catalogue)?;
-    crate::cloud::check_policy(config, &compiled.policy).map_err(Failure::input)?;
-    let (cloud, hands) = opened.unzip();
+    crate::cloud::check_policy(config, &compiled.policy, &catalogue).map_err(Failure::input)?;
+    let (cloud, hands) = crate::cloud::open(config, &catalogue).map_err(Failure::input)?.unzip();
     let real = hands.is_some();
     let world = WorldFile::settle(folder, resume, &Choice { seed: args.seed, market: None })?;
     let listener = live::listen_for(config.listen.unwrap_or(DEFAULT_LISTEN), &tokens)?;

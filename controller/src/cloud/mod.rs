@@ -6,13 +6,15 @@
 //!
 //! Never: buys on a policy without limits.
 
+mod check;
 #[cfg(feature = "ec2")]
 mod ec2;
+
+pub use check::{check_policy, warnings};
 
 use crate::config::Config;
 use crate::driver::{Handle, Hands};
 use crate::policy::Catalogue;
-use forebay_engine::policy::Policy;
 use forebay_sim::prices::PriceRow;
 use forebay_source::{Finding, Health};
 use std::thread::JoinHandle;
@@ -96,23 +98,6 @@ pub fn corrected(config: &Config, folder: &std::path::Path, catalogue: Catalogue
     }
 }
 
-/// A policy for a real cloud bounds what it may cost, and has the pools that the cloud's settings name.
-///
-/// # Errors
-/// It does not, or has not.
-pub fn check_policy(config: &Config, policy: &Policy) -> Result<(), CloudError> {
-    let Some(ec2) = &config.ec2 else { return Ok(()) };
-    let has = |name: &String| policy.pools.iter().any(|pool| pool.name == *name);
-    if let Some(stray) = ec2.pools.keys().find(|name| !has(name)) {
-        let pools: Vec<&str> = policy.pools.iter().map(|pool| pool.name.as_str()).collect();
-        let shown = crate::show::figures::short(stray, 60);
-        return Err(CloudError::Setting(format!("`pools` names `{shown}`, and the policy has {}", pools.join(", "))));
-    }
-    let limits = &policy.limits;
-    let bounded = limits.nodes.is_some() || limits.gpus.is_some() || limits.spend.is_some();
-    if bounded { Ok(()) } else { Err(CloudError::NoLimits) }
-}
-
 /// What `forebay doctor` finds of the cloud. Changes nothing.
 #[must_use]
 pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Finding> {
@@ -128,16 +113,33 @@ pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Finding> 
     }
 }
 
+/// Whether the cloud can be opened, before anybody is asked anything.
+///
+/// # Errors
+/// Settings that cannot be.
+pub fn check(config: &Config) -> Result<(), CloudError> {
+    match &config.ec2 {
+        None => Ok(()),
+        #[cfg(feature = "ec2")]
+        Some(ec2) => ec2::check(ec2),
+        #[cfg(not(feature = "ec2"))]
+        Some(_) => Err(CloudError::NotBuilt),
+    }
+}
+
 /// The configured cloud, and the hands for the driver. `None`: it is simulated.
 ///
 /// # Errors
 /// Settings that cannot be.
-pub fn open(config: &Config) -> Result<Option<Opened>, CloudError> {
+pub fn open(config: &Config, catalogue: &Catalogue) -> Result<Option<Opened>, CloudError> {
     match &config.ec2 {
         None => Ok(None),
         #[cfg(feature = "ec2")]
-        Some(ec2) => ec2::open(ec2).map(Some),
+        Some(ec2) => ec2::open(ec2, catalogue.efa()).map(Some),
         #[cfg(not(feature = "ec2"))]
-        Some(_) => Err(CloudError::NotBuilt),
+        Some(_) => {
+            let _ = catalogue;
+            Err(CloudError::NotBuilt)
+        }
     }
 }

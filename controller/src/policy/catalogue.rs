@@ -6,7 +6,7 @@ use super::words::InstanceTypes;
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::units::{Mib, MilliCpu, Rate, Span};
 use forebay_sim::prices::{self, PriceRow};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Instance types with prices, and the zones that they are sold in.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Catalogue {
     reserved: BTreeSet<(String, String)>,
     /// Types that other clouds sell: a policy may name them beside those that can be had here.
     elsewhere: BTreeSet<String>,
+    /// How many EFA interfaces a type takes, where the cloud has said so.
+    efa: BTreeMap<String, u32>,
 }
 
 impl Catalogue {
@@ -37,8 +39,8 @@ impl Catalogue {
     /// Price rows of one's own. Every type is sold in every zone.
     #[must_use]
     pub fn new(rows: Vec<PriceRow>, zones: Vec<String>) -> Catalogue {
-        let (not_spot, reserved, elsewhere) = Default::default();
-        Catalogue { rows, zones, everywhere: false, not_spot, reserved, elsewhere }
+        let (not_spot, reserved, elsewhere, efa) = Default::default();
+        Catalogue { rows, zones, everywhere: false, not_spot, reserved, elsewhere, efa }
     }
 
     /// The same, sold in these zones too.
@@ -74,6 +76,18 @@ impl Catalogue {
     #[must_use]
     pub fn with_elsewhere(self, elsewhere: BTreeSet<String>) -> Catalogue {
         Catalogue { elsewhere, ..self }
+    }
+
+    /// The same, where these types take so many EFA interfaces.
+    #[must_use]
+    pub fn with_efa(self, efa: BTreeMap<String, u32>) -> Catalogue {
+        Catalogue { efa, ..self }
+    }
+
+    /// How many EFA interfaces each type takes, 0 for those without; absent where it is not known.
+    #[must_use]
+    pub fn efa(&self) -> &BTreeMap<String, u32> {
+        &self.efa
     }
 
     /// Whether some of a type in a zone is paid for already.

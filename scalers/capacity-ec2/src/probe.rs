@@ -3,7 +3,7 @@
 //! Never: a change. A dry run asks EC2 whether it would be allowed; to end an instance cannot be tried so without having one.
 
 use crate::call::Answer;
-use crate::request::{Order, Request};
+use crate::request::{Order, Request, tried_group};
 use crate::settings::Settings;
 use crate::trouble::Class;
 use crate::wire::{self, Ways, within};
@@ -50,7 +50,7 @@ pub async fn probe(ways: &Ways, settings: &Settings, zones: &[String], queues: &
     }
     found.push(Found::new(
         "placement groups",
-        dry(ways.ec2.create_placement_group().group_name("forebay-dry").dry_run(true).send()).await,
+        dry(ways.ec2.create_placement_group().group_name(tried_group(&settings.cluster)).dry_run(true).send()).await,
     ));
     let history = ways.ec2.describe_spot_price_history().dry_run(true).send();
     found.push(Found::new("spot prices", dry(history).await));

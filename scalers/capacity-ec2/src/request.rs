@@ -71,8 +71,11 @@ pub struct Request {
     pub max_price: Option<String>,
     /// The placement group.
     pub group: Option<String>,
-    /// With an Elastic Fabric Adapter each.
+    /// With Elastic Fabric Adapters.
     pub efa: bool,
+    /// On so many network cards of the instance. Of requests older than this field: on one.
+    #[serde(default)]
+    pub efa_cards: u32,
     /// The capacity reservation, and whether it is a block.
     pub reservation: Option<(String, bool)>,
     /// The launch template.
@@ -97,9 +100,9 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Via {
-    /// `CreateFleet`, type `instant`. It needs a launch template, and has the larger rate.
+    /// `CreateFleet`, type `instant`. It has the larger rate, and needs a launch template that says everything but type, place and image.
     Fleet,
-    /// `RunInstances`: without a template, with network interfaces of one's own, and into reservations.
+    /// `RunInstances`: without a template or with more beside it than a fleet's overrides can say, and into reservations.
     Run,
 }
 
@@ -116,6 +119,7 @@ impl Request {
             offer.capacity == CapacityType::Reserved && r.instance_type == offer.instance_type && r.zone == offer.zone
         });
         let by_fleet = launch.template.is_some()
+            && !launch.says_more_than_overrides()
             && !order.terms.efa
             && offer.capacity != CapacityType::Reserved
             && order.at_least <= MOST_IN_A_FLEET;
@@ -141,6 +145,7 @@ impl Request {
             max_price: (offer.capacity == CapacityType::Spot).then(|| dollars(offer.max_price)),
             group: order.terms.cluster.then(|| group(&settings.cluster, order.pool, &offer.zone)),
             efa: order.terms.efa,
+            efa_cards: if order.terms.efa { settings.cards(&offer.instance_type) } else { 0 },
             reservation: reserved.map(|r| (r.id.clone(), r.block)),
             template: launch.template.clone(),
             version: launch.version.clone(),
@@ -215,11 +220,99 @@ pub fn token(journal: &str, effect: Seq) -> String {
 }
 
 /// A cluster placement group lies in one zone, so each pool has one a zone. It costs nothing and is left there.
-fn group(cluster: &str, pool: &str, zone: &str) -> String {
-    format!("forebay-{cluster}-{pool}-{zone}")
+#[must_use]
+pub fn group(cluster: &str, pool: &str, zone: &str) -> String {
+    group_for(cluster, &format!("{pool}-{zone}"))
+}
+
+/// The name with which it is tried whether placement groups may be made. None is.
+#[must_use]
+pub fn tried_group(cluster: &str) -> String {
+    group_for(cluster, "dry")
+}
+
+/// Every placement group's name begins alike: the policy in `deploy/aws` allows those.
+fn group_for(cluster: &str, what: &str) -> String {
+    format!("forebay-{cluster}-{what}")
 }
 
 /// A price as EC2 takes it: dollars with all six decimals of a micro-dollar.
 fn dollars(rate: Rate) -> String {
     format!("{}.{:06}", rate.0 / 1_000_000, rate.0 % 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Launch;
+    use forebay_engine::units::{Mib, MilliCpu, Span};
+
+    fn frozen(launch: Launch, terms: Terms) -> Request {
+        let mut settings = Settings::new("test", "journal-1", launch);
+        settings.efa.insert("p5.48xlarge".to_owned(), 32);
+        let offering = Offering {
+            instance_type: "p5.48xlarge".to_owned(),
+            zone: "us-east-1a".to_owned(),
+            capacity: CapacityType::Spot,
+            gpus: 8,
+            gpu_mem: Mib(81_920),
+            models: Vec::new(),
+            cpu: MilliCpu(192_000),
+            mem: Mib(2_097_152),
+            price: Rate(1_000_000),
+            max_price: Rate(2_000_000),
+            on_demand: Rate(2_000_000),
+            boot: Span::secs(60),
+            nvlink: 8,
+            numa: 4,
+        };
+        let order = Order {
+            effect: Seq(7),
+            purchase: PurchaseId(3),
+            decided_at: Millis(9),
+            pool: "p",
+            offering: &offering,
+            count: 4,
+            at_least: 2,
+            terms,
+        };
+        Request::freeze(&settings, &order)
+    }
+
+    #[test]
+    fn what_a_fleet_cannot_say_is_said_by_run_instances() {
+        let template = || Launch { template: Some("gpu".to_owned()), ..Launch::default() };
+        let subnets = BTreeMap::from([("us-east-1a".to_owned(), "subnet-1".to_owned())]);
+        for (what, launch, via) in [
+            ("a template", template(), Via::Fleet),
+            ("and an image", Launch { image: Some("ami-1".to_owned()), ..template() }, Via::Fleet),
+            ("and a subnet", Launch { subnets, ..template() }, Via::Fleet),
+            ("and groups", Launch { security_groups: vec!["sg-1".to_owned()], ..template() }, Via::Run),
+            ("and a profile", Launch { instance_profile: Some("nodes".to_owned()), ..template() }, Via::Run),
+            ("and a script", Launch { user_data: Some("#!/bin/sh".to_owned()), ..template() }, Via::Run),
+            ("an image alone", Launch { image: Some("ami-1".to_owned()), ..Launch::default() }, Via::Run),
+        ] {
+            assert_eq!(frozen(launch, Terms::default()).via, via, "{what}");
+        }
+        let efa = Terms { efa: true, ..Terms::default() };
+        assert_eq!(frozen(template(), efa).via, Via::Run);
+    }
+
+    #[test]
+    fn cards_are_frozen_with_the_request_and_older_requests_are_read() {
+        let efa = Terms { efa: true, ..Terms::default() };
+        let request = frozen(Launch::default(), efa);
+        assert_eq!((request.efa, request.efa_cards), (true, 32));
+        assert_eq!(Request::decode(&request.encode()).unwrap(), request);
+        assert_eq!(frozen(Launch::default(), Terms::default()).efa_cards, 0);
+        let older = String::from_utf8(request.encode()).unwrap().replace("\"efa_cards\":32,", "");
+        assert!(!older.contains("efa_cards"), "{older}");
+        assert_eq!(Request::decode(older.as_bytes()).unwrap(), Request { efa_cards: 0, ..request });
+    }
+
+    #[test]
+    fn placement_groups_begin_alike() {
+        assert_eq!(group("lab", "large", "us-east-1a"), "forebay-lab-large-us-east-1a");
+        assert_eq!(tried_group("lab"), "forebay-lab-dry");
+    }
 }

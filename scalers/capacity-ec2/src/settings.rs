@@ -21,6 +21,8 @@ pub struct Settings {
     pub other: Launch,
     /// Capacity that is paid for already.
     pub reservations: Vec<Reservation>,
+    /// How many network cards of an instance type take an EFA interface, where that is known.
+    pub efa: BTreeMap<String, u32>,
     /// Whether an instance takes work as soon as EC2 calls it running. Else something else has to say so.
     pub ready_when_running: bool,
 }
@@ -32,15 +34,15 @@ pub struct Launch {
     pub template: Option<String>,
     /// Its version. `None`: the default one at the time of the launch.
     pub version: Option<String>,
-    /// The image, where no template names one.
+    /// The image, instead of that of a template.
     pub image: Option<String>,
     /// A subnet a zone. A zone without one is left to the template or to the default network.
     pub subnets: BTreeMap<String, String>,
-    /// Security groups by id, where no template names them.
+    /// Security groups by id, instead of those of a template.
     pub security_groups: Vec<String>,
-    /// The instance profile by name, where no template names one.
+    /// The instance profile by name, instead of that of a template.
     pub instance_profile: Option<String>,
-    /// The first boot's script, where no template has one.
+    /// The first boot's script, instead of that of a template.
     pub user_data: Option<String>,
     /// Tags beside Forebay's own.
     pub tags: BTreeMap<String, String>,
@@ -75,6 +77,7 @@ impl Settings {
             pools: BTreeMap::new(),
             other,
             reservations: Vec::new(),
+            efa: BTreeMap::new(),
             ready_when_running: true,
         }
     }
@@ -83,5 +86,19 @@ impl Settings {
     #[must_use]
     pub fn launch(&self, pool: &str) -> &Launch {
         self.pools.get(pool).unwrap_or(&self.other)
+    }
+
+    /// EFA interfaces for an instance of a type: one a network card. One, where it is not known.
+    #[must_use]
+    pub fn cards(&self, instance_type: &str) -> u32 {
+        self.efa.get(instance_type).copied().unwrap_or(1).max(1)
+    }
+}
+
+impl Launch {
+    /// Whether there is something that only `RunInstances` can say: overrides of a fleet have a type, a place, a price and an image.
+    #[must_use]
+    pub fn says_more_than_overrides(&self) -> bool {
+        !self.security_groups.is_empty() || self.instance_profile.is_some() || self.user_data.is_some()
     }
 }

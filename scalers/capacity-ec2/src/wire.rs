@@ -2,26 +2,21 @@
 //!
 //! Never: a credential in a message, or an error that says more than it knows. What was not answered is `Lost`.
 
+mod launch;
+
 use crate::call::{Answer, Call, InstanceState, Seen};
 use crate::request::{Request, TAG_CLUSTER, Via};
 use crate::trouble::{Class, Refusal};
 pub use aws_sdk_ec2::Client;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder;
-use aws_sdk_ec2::operation::run_instances::builders::RunInstancesFluentBuilder;
 use aws_sdk_ec2::types::{
-    CapacityReservationSpecification, CapacityReservationTarget, DefaultTargetCapacityType, Filter,
-    FleetLaunchTemplateConfigRequest, FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
-    FleetType, IamInstanceProfileSpecification, Instance, InstanceLifecycleType, InstanceMarketOptionsRequest,
-    InstanceNetworkInterfaceSpecification, InstanceStateName, InstanceType, LaunchTemplateSpecification, MarketType,
-    OnDemandOptionsRequest, Placement, PlacementStrategy, ResourceType, SpotInstanceType, SpotMarketOptions,
-    SpotOptionsRequest, Tag, TagSpecification, TargetCapacitySpecificationRequest,
+    Filter, Instance, InstanceLifecycleType, InstanceStateName, Placement, PlacementStrategy, Tag,
 };
 pub use aws_sdk_sqs::Client as SqsClient;
-use aws_smithy_types::base64;
 use forebay_aws::{Answer as Said, NoRegion, Place};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::units::Millis;
+use launch::{fleet_call, run_call};
 use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
@@ -101,65 +96,6 @@ async fn fleet(client: &Client, request: &Request) -> Answer {
     Answer::Launched { instances, errors: made.errors().iter().map(error).collect() }
 }
 
-fn fleet_call(client: &Client, request: &Request) -> CreateFleetFluentBuilder {
-    let mut template = FleetLaunchTemplateSpecificationRequest::builder();
-    template = match request.template.as_deref() {
-        Some(id) if id.starts_with("lt-") => template.launch_template_id(id),
-        name => template.launch_template_name(name.unwrap_or_default()),
-    };
-    template = template.version(request.version.as_deref().unwrap_or("$Default"));
-    // The zone is in every override, so that errors say of which stock they speak.
-    let mut place = FleetLaunchTemplateOverridesRequest::builder()
-        .instance_type(InstanceType::from(request.instance_type.as_str()))
-        .set_max_price(request.max_price.clone())
-        .set_image_id(request.image.clone());
-    place = match &request.subnet {
-        Some(subnet) => place.subnet_id(subnet),
-        None => place.availability_zone(&request.zone),
-    };
-    if let Some(group) = &request.group {
-        place = place.placement(Placement::builder().group_name(group).build());
-    }
-    let config = FleetLaunchTemplateConfigRequest::builder()
-        .launch_template_specification(template.build())
-        .overrides(place.build())
-        .build();
-    let count = signed(request.count);
-    let gang = (request.at_least > 1).then(|| signed(request.at_least));
-    let single = gang.map(|_| true);
-    let spot = request.capacity == CapacityType::Spot;
-    let target = TargetCapacitySpecificationRequest::builder()
-        .total_target_capacity(count)
-        .default_target_capacity_type(if spot {
-            DefaultTargetCapacityType::Spot
-        } else {
-            DefaultTargetCapacityType::OnDemand
-        })
-        .build();
-    let mut call = client
-        .create_fleet()
-        .r#type(FleetType::Instant)
-        .client_token(&request.token)
-        .launch_template_configs(config)
-        .target_capacity_specification(target)
-        .tag_specifications(tags(ResourceType::Instance, request))
-        .tag_specifications(tags(ResourceType::Fleet, request));
-    if spot {
-        let options = SpotOptionsRequest::builder()
-            .set_min_target_capacity(gang)
-            .set_single_instance_type(single)
-            .set_single_availability_zone(single);
-        call = call.spot_options(options.build());
-    } else {
-        let options = OnDemandOptionsRequest::builder()
-            .set_min_target_capacity(gang)
-            .set_single_instance_type(single)
-            .set_single_availability_zone(single);
-        call = call.on_demand_options(options.build());
-    }
-    call
-}
-
 async fn run(client: &Client, request: &Request) -> Answer {
     match within(run_call(client, request).send()).await {
         Ok(made) => {
@@ -168,80 +104,6 @@ async fn run(client: &Client, request: &Request) -> Answer {
         }
         Err(no) => no,
     }
-}
-
-fn run_call(client: &Client, request: &Request) -> RunInstancesFluentBuilder {
-    let mut call = client
-        .run_instances()
-        .client_token(&request.token)
-        .instance_type(InstanceType::from(request.instance_type.as_str()))
-        .min_count(signed(request.at_least))
-        .max_count(signed(request.count))
-        .set_image_id(request.image.clone())
-        .set_user_data(request.user_data.as_ref().map(base64::encode))
-        .tag_specifications(tags(ResourceType::Instance, request))
-        .tag_specifications(tags(ResourceType::Volume, request));
-    if let Some(template) = &request.template {
-        let version = request.version.as_deref().unwrap_or("$Default");
-        let by = LaunchTemplateSpecification::builder().version(version);
-        let by = if template.starts_with("lt-") {
-            by.launch_template_id(template)
-        } else {
-            by.launch_template_name(template)
-        };
-        call = call.launch_template(by.build());
-    }
-    if let Some(name) = &request.instance_profile {
-        call = call.iam_instance_profile(IamInstanceProfileSpecification::builder().name(name).build());
-    }
-    let mut place = Placement::builder().availability_zone(&request.zone);
-    if let Some(group) = &request.group {
-        place = place.group_name(group);
-    }
-    call = call.placement(place.build());
-    if request.efa {
-        let card = InstanceNetworkInterfaceSpecification::builder()
-            .device_index(0)
-            .interface_type("efa")
-            .delete_on_termination(true)
-            .set_subnet_id(request.subnet.clone())
-            .set_groups((!request.security_groups.is_empty()).then(|| request.security_groups.clone()));
-        call = call.network_interfaces(card.build());
-    } else {
-        call = call.set_subnet_id(request.subnet.clone());
-        call =
-            call.set_security_group_ids((!request.security_groups.is_empty()).then(|| request.security_groups.clone()));
-    }
-    if let Some(market) = market(request) {
-        call = call.instance_market_options(market);
-    }
-    if let Some((id, _)) = &request.reservation {
-        let target = CapacityReservationTarget::builder().capacity_reservation_id(id).build();
-        let specification = CapacityReservationSpecification::builder().capacity_reservation_target(target);
-        call = call.capacity_reservation_specification(specification.build());
-    }
-    call
-}
-
-/// How it is paid for, where that is not on demand.
-fn market(request: &Request) -> Option<InstanceMarketOptionsRequest> {
-    let block = matches!(request.reservation, Some((_, true)));
-    if block {
-        return Some(InstanceMarketOptionsRequest::builder().market_type(MarketType::CapacityBlock).build());
-    }
-    if request.capacity != CapacityType::Spot {
-        return None;
-    }
-    let terms = SpotMarketOptions::builder()
-        .set_max_price(request.max_price.clone())
-        .spot_instance_type(SpotInstanceType::OneTime)
-        .build();
-    Some(InstanceMarketOptionsRequest::builder().market_type(MarketType::Spot).spot_options(terms).build())
-}
-
-fn tags(of: ResourceType, request: &Request) -> TagSpecification {
-    let tag = |(key, value): (&String, &String)| Tag::builder().key(key).value(value).build();
-    TagSpecification::builder().resource_type(of).set_tags(Some(request.tags.iter().map(tag).collect())).build()
 }
 
 pub(crate) fn filter(name: &str, values: impl IntoIterator<Item = String>) -> Filter {
@@ -315,8 +177,4 @@ where
         }
         Said::NoAnswer(message) => Answer::Lost(message),
     }
-}
-
-fn signed(count: u32) -> i32 {
-    i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -56,7 +56,9 @@ async fn shapes_are_as_the_catalogue_has_them() {
     let eighth = Gpus { count: 1, mem_mib: 2861, model: "l4".to_owned(), milli: 125 };
     assert_eq!(found["g6f.large"].gpus, Some(eighth));
     assert_eq!(found["p4d.24xlarge"].gpus.as_ref().unwrap().model, "a100");
-    assert!(found["p5.48xlarge"].efa && !found["g6f.large"].efa);
+    for (name, efa) in [("p5.48xlarge", 32), ("p4d.24xlarge", 4), ("p5.4xlarge", 1), ("g6f.large", 0)] {
+        assert_eq!(found[name].efa, efa, "{name}");
+    }
 }
 
 #[tokio::test]

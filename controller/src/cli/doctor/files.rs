@@ -75,7 +75,7 @@ pub(super) fn policy(config: &Config) -> Vec<Checked> {
     };
     match compile_or_built_in(config.policy.as_deref(), &catalogue) {
         Ok((_, compiled)) => {
-            if let Err(e) = crate::cloud::check_policy(config, &compiled.policy) {
+            if let Err(e) = crate::cloud::check_policy(config, &compiled.policy, &catalogue) {
                 return vec![checked(Finding::bad("policy", e.to_string()))];
             }
             let mut found = vec![checked(Finding::fine("policy", policy_line(config, &compiled)))];

@@ -9,6 +9,7 @@ mod task;
 
 pub(super) use shapes::at_start;
 
+use super::check::{foreign_prices, script};
 use super::{Cloud, CloudError};
 use crate::config::ec2::{Ec2Config, LaunchConfig, Ready};
 use crate::driver::{Act, Hands};
@@ -39,9 +40,14 @@ struct Ec2Hands {
     orders: UnboundedSender<Ordered>,
 }
 
-/// Opens the way: everything that can be wrong with the settings is found here.
-pub(super) fn open(config: &Ec2Config) -> Result<(Cloud, Box<dyn Hands>), CloudError> {
-    let settings = Arc::new(settings(config)?);
+/// Everything that can be wrong with the settings is found here.
+pub(super) fn check(config: &Ec2Config) -> Result<(), CloudError> {
+    settings(config).and(place(config)).map(drop)
+}
+
+/// Opens the way. `efa`: how many EFA interfaces types take.
+pub(super) fn open(config: &Ec2Config, efa: &BTreeMap<String, u32>) -> Result<(Cloud, Box<dyn Hands>), CloudError> {
+    let settings = Arc::new(Settings { efa: efa.clone(), ..settings(config)? });
     let place = (place(config)?, config.interruptions.clone());
     let health = Health::default();
     let name = format!("ec2:{}", config.name);
@@ -74,6 +80,8 @@ pub(super) fn probe(config: &Ec2Config, runtime: &tokio::runtime::Handle) -> Vec
             Err(said) => Finding::bad(what(&f.what), said),
         };
         let mut findings: Vec<Finding> = found.into_iter().map(finding).collect();
+        let foreign = foreign_prices(config, &shapes::region(&ways.ec2));
+        findings.extend(foreign.map(|said| Finding::warning(what("prices"), said)));
         if config.interruptions.is_empty() {
             let said = "none: reclaims are heard of by agents on the nodes, or when they have happened";
             findings.push(Finding::warning(what("interruptions"), said));
@@ -115,10 +123,6 @@ fn settings(config: &Ec2Config) -> Result<Settings, CloudError> {
 }
 
 fn launch(config: &LaunchConfig) -> Result<Launch, CloudError> {
-    let read = |path: &std::path::PathBuf| {
-        let wrong = |e| CloudError::Setting(format!("userData {}: {e}", path.display()));
-        std::fs::read_to_string(path).map_err(wrong)
-    };
     Ok(Launch {
         template: config.template.clone(),
         version: config.version.clone(),
@@ -126,7 +130,7 @@ fn launch(config: &LaunchConfig) -> Result<Launch, CloudError> {
         subnets: config.subnets.clone(),
         security_groups: config.security_groups.clone(),
         instance_profile: config.instance_profile.clone(),
-        user_data: config.user_data.as_ref().map(read).transpose()?,
+        user_data: config.user_data.as_deref().map(script).transpose()?,
         tags: config.tags.clone(),
     })
 }

@@ -6,7 +6,7 @@
 //!
 //! Never: a price; those are the catalogue's and the market's. Never: a type that is left out because nobody answered.
 
-use super::place;
+use super::{foreign_prices, place};
 use crate::config::ec2::Ec2Config;
 use crate::policy::Catalogue;
 use forebay_capacity_ec2::offerings::{self, Shape};
@@ -25,8 +25,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Its name in the journal's folder.
 const FILE: &str = "offerings.json";
 
-/// The file's version. One of another version is as none.
-const VERSION: u32 = 1;
+/// The file's version. One of another version is as none; 1 did not count EFA interfaces.
+const VERSION: u32 = 2;
 
 /// Types that one line names at most.
 const NAMED: usize = 8;
@@ -82,19 +82,23 @@ impl Kept {
 /// The catalogue with EC2's own figures, and what there is to say of it.
 pub fn at_start(config: &Ec2Config, folder: &Path, catalogue: Catalogue) -> (Catalogue, Vec<String>) {
     let types = catalogue.rows().iter().map(|row| row.instance_type.clone()).collect();
-    let (kept, mut said) = match ask(config, &types) {
+    let (region, asked) = ask(config, &types);
+    let mut said: Vec<String> = region.and_then(|region| foreign_prices(config, &region)).into_iter().collect();
+    let kept = match asked {
         Ok(kept) => {
             let failed = kept.write(folder).err();
             let path = folder.join(FILE);
-            (kept, failed.map(|e| format!("{}: {e}: what EC2 says is not kept", path.display())).into_iter().collect())
+            said.extend(failed.map(|e| format!("{}: {e}: what EC2 says is not kept", path.display())));
+            kept
         }
         Err(why) => {
             let unknown = format!("EC2 does not say what its types are made of ({why}):");
             let Some(kept) = Kept::read(folder) else {
-                return (catalogue, vec![format!("{unknown} the catalogue's own figures are taken")]);
+                said.push(format!("{unknown} the catalogue's own figures are taken"));
+                return (catalogue, said);
             };
-            let taken = format!("{unknown} what it said of {} at {:.0} is taken", kept.region, kept.asked);
-            (kept, vec![taken])
+            said.push(format!("{unknown} what it said of {} at {:.0} is taken", kept.region, kept.asked));
+            kept
         }
     };
     let (catalogue, corrections) = corrected(catalogue, &kept);
@@ -102,14 +106,22 @@ pub fn at_start(config: &Ec2Config, folder: &Path, catalogue: Catalogue) -> (Cat
     (catalogue, said)
 }
 
-fn ask(config: &Ec2Config, types: &BTreeSet<String>) -> Result<Kept, String> {
+/// The region that was asked, and what it said. The first is known without an answer, if somebody says which it is.
+fn ask(config: &Ec2Config, types: &BTreeSet<String>) -> (Option<String>, Result<Kept, String>) {
+    let mut asked_of = config.region.clone();
+    let asked = ask_within(config, types, &mut asked_of);
+    (asked_of, asked)
+}
+
+fn ask_within(config: &Ec2Config, types: &BTreeSet<String>, asked_of: &mut Option<String>) -> Result<Kept, String> {
     let text = |e: &dyn Display| e.to_string();
     let place = place(config).map_err(|e| text(&e))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| text(&e))?;
     let asked = async {
         let client = wire::connect(&place).await.map_err(|e| text(&e))?.ec2;
-        let shapes = offerings::shapes(&client, types).await.map_err(|e| text(&e))?;
         let region = region(&client);
+        *asked_of = Some(region.clone());
+        let shapes = offerings::shapes(&client, types).await.map_err(|e| text(&e))?;
         let none = format!("{region} has none of the catalogue's");
         Kept::new(region, types, shapes).ok_or(none)
     };
@@ -144,7 +156,8 @@ fn corrected(catalogue: Catalogue, kept: &Kept) -> (Catalogue, Vec<String>) {
     if !changed.is_empty() {
         said.push(format!("EC2's own figures go before the catalogue's: {}", some(&changed)));
     }
-    (catalogue.with_rows(rows).without_spot(not_spot), said)
+    let efa = kept.shapes.iter().map(|(name, shape)| (name.clone(), shape.efa)).collect();
+    (catalogue.with_rows(rows).without_spot(not_spot).with_efa(efa), said)
 }
 
 fn some(all: &[String]) -> String {
@@ -231,7 +244,7 @@ mod tests {
             vcpus: u32::try_from(row.cpu_milli / 1000).unwrap(),
             mem_mib: row.mem_mib,
             gpus: (row.gpus > 0).then_some(gpus),
-            efa: false,
+            efa: 0,
             spot: true,
         }
     }
@@ -264,17 +277,30 @@ mod tests {
         assert_eq!(first.rows().len(), aws().rows().len() - 3);
         assert!(first.rows().iter().any(|row| row.instance_type == "g5.xlarge" && row.mem_mib == 15_000));
         assert!(!data.join(format!("{FILE}.new")).exists());
+        assert_eq!((first.efa()["p5.48xlarge"], first.efa()["g5.xlarge"]), (32, 0));
 
         drop(loopback);
         let (second, said) = at_start(&config, &data, aws());
-        assert_eq!(second.rows(), first.rows());
+        assert_eq!((second.rows(), second.efa()), (first.rows(), first.efa()));
         assert!(said[0].starts_with("EC2 does not say what its types are made of (") && said.len() == 3, "{said:?}");
         assert!(said[0].contains("what it said of us-east-1 at 2"), "{said:?}");
 
         std::fs::write(data.join(FILE), "{\"version\": 1, \"reg").unwrap();
         let (third, said) = at_start(&config, &data, aws());
-        assert_eq!(third.rows(), aws().rows());
+        assert_eq!((third.rows(), third.efa().len()), (aws().rows(), 0));
         assert!(said.len() == 1 && said[0].ends_with("the catalogue's own figures are taken"), "{said:?}");
+    }
+
+    #[test]
+    fn prices_of_another_region_are_told_even_if_it_does_not_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let nobody = "http://127.0.0.1:9";
+        let abroad = Ec2Config { region: Some("eu-west-1".to_owned()), ..config(folder.path(), nobody) };
+        let (_, said) = at_start(&abroad, folder.path(), aws());
+        assert!(said.len() == 2 && said[0].contains("eu-west-1") && said[0].contains("`prices: FILE`"), "{said:?}");
+        let own = Ec2Config { prices: Some("eu.csv".into()), ..abroad };
+        let (_, said) = at_start(&own, folder.path(), aws());
+        assert!(said.len() == 1 && said[0].starts_with("EC2 does not say"), "{said:?}");
     }
 
     #[test]

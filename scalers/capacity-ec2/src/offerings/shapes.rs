@@ -25,8 +25,8 @@ pub struct Shape {
     /// Its GPUs. `None`: EC2 names none, or does not say how much of one there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Gpus>,
-    /// Whether it takes an Elastic Fabric Adapter.
-    pub efa: bool,
+    /// How many Elastic Fabric Adapters it takes, one a network card. 0: none.
+    pub efa: u32,
     /// Whether it is sold as spot.
     pub spot: bool,
 }
@@ -71,10 +71,18 @@ fn shape(of: &InstanceTypeInfo) -> Option<(String, Shape)> {
         vcpus: positive(of.v_cpu_info()?.default_v_cpus())?,
         mem_mib: of.memory_info()?.size_in_mib().and_then(|mib| u64::try_from(mib).ok()).filter(|mib| *mib > 0)?,
         gpus: of.gpu_info().and_then(gpus),
-        efa: of.network_info().and_then(NetworkInfo::efa_supported) == Some(true),
+        efa: of.network_info().map_or(0, efa),
         spot: of.supported_usage_classes().contains(&UsageClassType::Spot),
     };
     Some((of.instance_type()?.as_str().to_owned(), shape))
+}
+
+/// One, where EC2 says that there is some and not how many.
+fn efa(info: &NetworkInfo) -> u32 {
+    if info.efa_supported() != Some(true) {
+        return 0;
+    }
+    info.efa_info().and_then(|efa| positive(efa.maximum_efa_interfaces())).unwrap_or(1)
 }
 
 /// `None` where there is not one sort of GPU with a count, a memory and a size.
@@ -107,7 +115,7 @@ fn thousandths(size: f64) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aws_sdk_ec2::types::{GpuDeviceInfo, GpuDeviceMemoryInfo};
+    use aws_sdk_ec2::types::{EfaInfo, GpuDeviceInfo, GpuDeviceMemoryInfo};
 
     fn info(count: Option<i32>, logical: Option<i32>, size: Option<f64>, mem: i32, total: i32) -> GpuInfo {
         let device = GpuDeviceInfo::builder()
@@ -141,5 +149,20 @@ mod tests {
             assert_eq!(gpus(&said), read, "{what}");
         }
         assert_eq!(gpus(&GpuInfo::builder().build()), None);
+    }
+
+    #[test]
+    fn a_type_has_as_many_adapters_as_ec2_says_and_one_where_it_only_says_that_it_has_some() {
+        for (supported, most, read) in [
+            (Some(true), Some(32), 32),
+            (Some(true), Some(1), 1),
+            (Some(true), None, 1),
+            (Some(false), Some(4), 0),
+            (None, None, 0),
+        ] {
+            let some = most.map(|most| EfaInfo::builder().maximum_efa_interfaces(most).build());
+            let info = NetworkInfo::builder().set_efa_supported(supported).set_efa_info(some).build();
+            assert_eq!(efa(&info), read, "{supported:?} {most:?}");
+        }
     }
 }

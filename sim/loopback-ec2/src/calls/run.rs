@@ -3,6 +3,7 @@
 //! Never: a second zone once the request or the room in it has settled one.
 
 use forebay_engine::catalog::CapacityType;
+use std::collections::BTreeSet;
 
 use super::launch::{check_tags, subnet, template, template_tags};
 use super::{catalog, describe};
@@ -134,18 +135,45 @@ fn place(region: &Region, params: &Params) -> Result<(Option<String>, Option<Str
     Ok((Some(subnet.id.clone()), Some(subnet.zone.clone())))
 }
 
+/// How many of the interfaces that are asked for are EFAs. Each device of a network card is asked for once, the first one of the first card
+/// among them, and groups are the interfaces' own.
 fn efa_interfaces(params: &Params, instance_type: &str) -> Result<u32, Refusal> {
-    let types = params.members("NetworkInterface");
-    let types = types.iter().filter_map(|prefix| params.text(&format!("{prefix}InterfaceType")));
-    let asked = types.filter(|t| t.starts_with("efa")).count();
+    let interfaces = params.members("NetworkInterface");
+    if interfaces.is_empty() {
+        return Ok(0);
+    }
+    if params.any("SecurityGroupId.") || params.any("SecurityGroup.") {
+        let message =
+            "Network interfaces and an instance-level security groups may not be specified on the same request";
+        return Err(Refusal::combination(message));
+    }
     let most = catalog::efa_interfaces(instance_type);
-    match u32::try_from(asked) {
-        Ok(asked) if asked <= most => Ok(asked),
-        _ if most == 0 => Err(Refusal::combination(format!("EFA interfaces are not supported on {instance_type}"))),
-        _ => {
-            let message = format!("Interface count {asked} exceeds the limit for {instance_type}");
-            Err(Refusal::new(400, "AttachmentLimitExceeded", message))
+    let (mut asked, mut places) = (0, BTreeSet::new());
+    for prefix in &interfaces {
+        let number = |name: &str| params.number(&format!("{prefix}{name}"));
+        let place = (number("NetworkCardIndex")?.unwrap_or(0), number("DeviceIndex")?.unwrap_or(0));
+        if !places.insert(place) {
+            let message = "Each network interface requires a unique device index.";
+            return Err(Refusal::new(400, "InvalidParameterValue", message));
         }
+        if params.text(&format!("{prefix}InterfaceType")).is_some_and(|t| t.starts_with("efa")) {
+            asked += 1;
+            if most > 0 && place.0 >= most {
+                return Err(Refusal::value("NetworkCardIndex", &place.0.to_string()));
+            }
+        }
+    }
+    if !places.contains(&(0, 0)) {
+        let message = "When specifying network interfaces, you must include a device at index 0.";
+        return Err(Refusal::new(400, "InvalidParameterValue", message));
+    }
+    if asked <= most {
+        Ok(asked)
+    } else if most == 0 {
+        Err(Refusal::combination(format!("EFA interfaces are not supported on {instance_type}")))
+    } else {
+        let message = format!("Interface count {asked} exceeds the limit for {instance_type}");
+        Err(Refusal::new(400, "AttachmentLimitExceeded", message))
     }
 }
 

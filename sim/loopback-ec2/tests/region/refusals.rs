@@ -6,10 +6,19 @@ use forebay_loopback_ec2::Params;
 
 use super::{A, B, Stage, describe, fleet, run, spot};
 
+/// With an EFA interface on a network card, as a device.
+fn card(params: Params, nth: u32, (card, device): (&str, &str)) -> Params {
+    params
+        .with(&format!("NetworkInterface.{nth}.NetworkCardIndex"), card)
+        .with(&format!("NetworkInterface.{nth}.DeviceIndex"), device)
+        .with(&format!("NetworkInterface.{nth}.InterfaceType"), "efa")
+}
+
 #[test]
 fn each_refusal_has_its_code_and_leaves_nothing() {
     let new = Params::new;
     let one = || run("g5.xlarge", A, 1, 1);
+    let p5 = || run("p5.48xlarge", A, 1, 1);
     let three = || fleet(3, &[("g5.xlarge", A), ("g5.xlarge", B)]);
     let terminate = |id: &str| new("TerminateInstances").with("InstanceId.1", id);
     let cases = [
@@ -38,6 +47,15 @@ fn each_refusal_has_its_code_and_leaves_nothing() {
         (one().with("SubnetId", "subnet-00000000000000002"), 400, "InvalidParameterValue"),
         (one().with("SubnetId", "s").with("NetworkInterface.1.DeviceIndex", "0"), 400, "InvalidParameterCombination"),
         (one().with("NetworkInterface.1.InterfaceType", "efa"), 400, "InvalidParameterCombination"),
+        (card(one(), 1, ("0", "0")).with("SecurityGroupId.1", "sg-1"), 400, "InvalidParameterCombination"),
+        (card(one(), 1, ("0", "1")), 400, "InvalidParameterValue"),
+        (card(card(p5(), 1, ("0", "0")), 2, ("0", "0")), 400, "InvalidParameterValue"),
+        (card(card(p5(), 1, ("0", "0")), 2, ("32", "1")), 400, "InvalidParameterValue"),
+        (
+            card(card(p5(), 1, ("0", "0")), 2, ("0", "1")).with("InstanceType", "p5.4xlarge"),
+            400,
+            "AttachmentLimitExceeded",
+        ),
         (one().with("Placement.GroupName", "x"), 400, "InvalidPlacementGroup.Unknown"),
         (spot(one()).with("InstanceMarketOptions.SpotOptions.MaxPrice", "0.1"), 400, "SpotMaxPriceTooLow"),
         (spot(one()).with("InstanceMarketOptions.SpotOptions.MaxPrice", "cheap"), 400, "InvalidParameterValue"),

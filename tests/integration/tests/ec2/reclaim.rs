@@ -220,8 +220,9 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
 
     // The controller, as `forebay run` puts it together, but for the processes on the nodes.
-    let (cloud, hands) = forebay::cloud::open(&config).unwrap().unwrap();
-    let compiled = compile("reclaim.yaml", POLICY, &forebay::cloud::catalogue(&config).unwrap()).unwrap();
+    let catalogue = forebay::cloud::catalogue(&config).unwrap();
+    let (cloud, hands) = forebay::cloud::open(&config, &catalogue).unwrap().unwrap();
+    let compiled = compile("reclaim.yaml", POLICY, &catalogue).unwrap();
     let processes = Arc::new(Processes {
         python: localstack.python().to_owned(),
         s3: localstack.endpoint().to_owned(),

@@ -1,0 +1,205 @@
+//! What can be told of a real cloud's settings from files: whether the policy and they fit, and what they will not do as one may think.
+//!
+//! Never: a connection.
+
+use super::CloudError;
+use crate::config::Config;
+use crate::config::ec2::Ec2Config;
+use crate::policy::Catalogue;
+use crate::show::figures::short;
+use forebay_engine::policy::{Policy, Pool};
+use forebay_source::Finding;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// The region whose on-demand prices the built-in catalogue has.
+const PRICED: &str = "us-east-1";
+
+/// EC2 takes so many bytes of user data, before they are base64 (EC2 User Guide, "Run commands when you launch an EC2 instance").
+const SCRIPT: usize = 16 * 1024;
+
+/// Types that one message names at most.
+const NAMED: usize = 8;
+
+/// A policy for a real cloud bounds what it may cost, has the pools that the cloud's settings name, and no others than can be launched.
+///
+/// # Errors
+/// It does not, or has not.
+pub fn check_policy(config: &Config, policy: &Policy, catalogue: &Catalogue) -> Result<(), CloudError> {
+    let Some(ec2) = &config.ec2 else { return Ok(()) };
+    let has = |name: &String| policy.pools.iter().any(|pool| pool.name == *name);
+    if let Some(stray) = ec2.pools.keys().find(|name| !has(name)) {
+        let pools: Vec<&str> = policy.pools.iter().map(|pool| pool.name.as_str()).collect();
+        let shown = short(stray, 60);
+        return Err(CloudError::Setting(format!("`pools` names `{shown}`, and the policy has {}", pools.join(", "))));
+    }
+    for pool in &policy.pools {
+        check_pool(ec2, policy, pool, catalogue).map_err(CloudError::Setting)?;
+    }
+    let limits = &policy.limits;
+    let bounded = limits.nodes.is_some() || limits.gpus.is_some() || limits.spend.is_some();
+    if bounded { Ok(()) } else { Err(CloudError::NoLimits) }
+}
+
+/// Whether instances of a pool can be launched as they are configured.
+fn check_pool(ec2: &Ec2Config, policy: &Policy, pool: &Pool, catalogue: &Catalogue) -> Result<(), String> {
+    let (launch, name) = (ec2.launch_of(&pool.name), short(&pool.name, 60));
+    if launch.template.is_none() && launch.image.is_none() {
+        return Err(format!(
+            "nothing says what the policy's pool `{name}` launches: give `template` or `image` under `launch`, or under `pools.{name}`"
+        ));
+    }
+    if !pool.network.efa {
+        return Ok(());
+    }
+    if launch.security_groups.is_empty() {
+        return Err(format!(
+            "the policy's pool `{name}` has `efa`, and nothing says in which security groups: its network interfaces are asked for one by \
+             one, and EC2 does not add a template's groups to those. Give `securityGroups` under `launch` or `pools.{name}`, one of them \
+             with all traffic to and from itself, which EFA needs"
+        ));
+    }
+    let types = pool.offerings.iter().filter_map(|ix| policy.offerings.get(*ix as usize)).map(|o| &o.instance_type);
+    let without: BTreeSet<&str> =
+        types.filter(|name| catalogue.efa().get(*name) == Some(&0)).map(String::as_str).collect();
+    if without.is_empty() {
+        return Ok(());
+    }
+    let shown = without.iter().take(NAMED).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let more = if without.len() > NAMED { format!(" and {} more", without.len() - NAMED) } else { String::new() };
+    Err(format!(
+        "the policy's pool `{name}` has `efa`, and EC2 says that {shown}{more} take none: list under `instanceTypes` only types that do, or \
+         take `efa` out of its `network`"
+    ))
+}
+
+/// What `forebay check` has to say of the settings, beside what is wrong with them.
+///
+/// # Errors
+/// A first boot's script that EC2 would not take.
+pub fn warnings(config: &Config) -> Result<Vec<Finding>, CloudError> {
+    let Some(ec2) = &config.ec2 else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    let foreign = ec2.region.as_deref().and_then(|region| foreign_prices(ec2, region));
+    found.extend(foreign.map(|said| Finding::warning("ec2 prices", said)));
+    let launches = std::iter::once(&ec2.launch).chain(ec2.pools.values());
+    for path in launches.filter_map(|launch| launch.user_data.as_deref()).collect::<BTreeSet<_>>() {
+        // As with secrets: a configuration is often checked where it is written, not where it runs.
+        if path.exists() {
+            script(path)?;
+        } else {
+            found.push(Finding::warning("ec2 userData", format!("{} is not there", path.display())));
+        }
+    }
+    Ok(found)
+}
+
+/// What there is to say where the built-in prices are not those of the region.
+pub(super) fn foreign_prices(ec2: &Ec2Config, region: &str) -> Option<String> {
+    (ec2.prices.is_none() && region != PRICED).then(|| {
+        format!(
+            "the built-in on-demand prices are those of {PRICED}, and {} has others: ceilings in USD/h, spot's maximum prices and the bill \
+             are wrong here. Give `prices: FILE` under `ec2`, with this region's on-demand prices",
+            short(region, 60)
+        )
+    })
+}
+
+/// The first boot's script.
+pub(super) fn script(path: &Path) -> Result<String, CloudError> {
+    let wrong = |what: String| CloudError::Setting(format!("userData {}: {what}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+    if text.len() > SCRIPT {
+        let bytes = text.len();
+        return Err(wrong(format!(
+            "it has {bytes} bytes, and EC2 takes {SCRIPT}: let it fetch the rest, or put that into the image"
+        )));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::compile;
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
+    const POLICY: &str = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: t}\nlimits: {nodes: 3}\nqueues: {a: {}}\n\
+                          pools:\n  large: {instanceTypes: [p5.48xlarge, g5.xlarge], network: {efa: true}}\n  small: {instanceTypes: \
+                          [g5.xlarge]}\n";
+
+    fn config(ec2: &str) -> Config {
+        let text = format!(
+            "apiVersion: forebay/v1\nkind: Config\ncluster: simulated\nec2: {{name: t, zones: [us-east-1a], {ec2}}}\n"
+        );
+        Config::parse(Path::new("forebay.yaml"), &text).unwrap()
+    }
+
+    fn said(ec2: &str, efa: &[(&str, u32)]) -> String {
+        let config = config(ec2);
+        let efa: BTreeMap<String, u32> = efa.iter().map(|(name, most)| ((*name).to_owned(), *most)).collect();
+        let catalogue = crate::cloud::catalogue(&config).unwrap().with_efa(efa);
+        let policy = compile("t", POLICY, &catalogue).unwrap().policy;
+        check_policy(&config, &policy, &catalogue).map_or_else(|e| e.to_string(), |()| "fits".to_owned())
+    }
+
+    #[test]
+    fn every_pool_of_the_policy_can_be_launched() {
+        let groups = "securityGroups: [sg-1]";
+        for (ec2, part) in [
+            (format!("launch: {{template: t, {groups}}}"), "fits"),
+            // `launch` may be what pools have in common, and then each of them has the rest.
+            (format!("launch: {{{groups}}}, pools: {{large: {{template: t}}}}"), "the policy's pool `small` launches"),
+            (format!("launch: {{{groups}}}, pools: {{small: {{image: ami-1}}}}"), "under `pools.large`"),
+            (format!("launch: {{{groups}}}, pools: {{large: {{template: t}}, small: {{image: ami-1}}}}"), "fits"),
+            (format!("launch: {{template: t}}, pools: {{large: {{{groups}}}}}"), "fits"),
+            (format!("launch: {{template: t}}, pools: {{small: {{{groups}}}}}"), "all traffic to and from itself"),
+            ("launch: {template: t}".to_owned(), "`large` has `efa`, and nothing says in which security groups"),
+            ("launch: {template: t}, pools: {medium: {template: u}}".to_owned(), "`pools` names `medium`"),
+        ] {
+            let said = said(&ec2, &[]);
+            assert!(said.contains(part), "{ec2}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_type_that_is_known_to_take_no_adapter_is_refused() {
+        let ec2 = "launch: {template: t, securityGroups: [sg-1]}";
+        assert_eq!(said(ec2, &[("p5.48xlarge", 32)]), "fits", "of the other nothing is known");
+        let refused = said(ec2, &[("p5.48xlarge", 32), ("g5.xlarge", 0)]);
+        assert!(refused.contains("`large` has `efa`, and EC2 says that `g5.xlarge` take none"), "{refused}");
+    }
+
+    #[test]
+    fn a_script_is_as_long_as_ec2_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("boot.sh");
+        let with = |path: &Path| {
+            let mut config = config("launch: {template: t}");
+            config.ec2.as_mut().unwrap().launch.user_data = Some(PathBuf::from(path));
+            warnings(&config)
+        };
+        std::fs::write(&path, "#".repeat(16_384)).unwrap();
+        assert_eq!(with(&path).unwrap(), []);
+        std::fs::write(&path, "#".repeat(16_385)).unwrap();
+        let error = with(&path).unwrap_err().to_string();
+        assert!(error.contains("16385 bytes") && error.contains("boot.sh"), "{error}");
+        let absent = with(&folder.path().join("absent.sh")).unwrap();
+        assert!(absent.len() == 1 && absent[0].said.contains("absent.sh is not there"), "{absent:?}");
+    }
+
+    #[test]
+    fn prices_of_another_region_are_told() {
+        for (ec2, told) in [
+            ("region: eu-west-1, launch: {template: t}", true),
+            ("region: us-east-1, launch: {template: t}", false),
+            ("launch: {template: t}", false),
+            ("region: eu-west-1, prices: eu.csv, launch: {template: t}", false),
+        ] {
+            let found = warnings(&config(ec2)).unwrap();
+            assert_eq!(found.len(), usize::from(told), "{ec2}: {found:?}");
+            assert!(found.iter().all(|f| f.said.contains("eu-west-1 has others")), "{found:?}");
+        }
+    }
+}
