@@ -94,6 +94,10 @@ pub struct ReservationConfig {
     /// Reservation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub block: bool,
+    /// When it begins, such as `2026-11-30T11:30:00Z`. Default: it has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub starts: Option<jiff::Timestamp>,
     /// When it ends, such as `2026-12-01T11:30:00Z`. Needed for a block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
@@ -187,6 +191,12 @@ impl Ec2Config {
             self.launch_of(name).check(&format!("ec2.pools.{name}"))?;
         }
         for reservation in &self.reservations {
+            if reservation.starts.zip(reservation.ends).is_some_and(|(starts, ends)| starts >= ends) {
+                return Err(format!(
+                    "ec2: the reservation `{}` ends before it starts: mend `starts` or `ends`",
+                    reservation.id
+                ));
+            }
             if reservation.block && reservation.ends.is_none() {
                 return Err(format!(
                     "ec2: the Capacity Block `{}` has no end: give `ends`, its instances are ended 30 minutes before it",

@@ -10,17 +10,14 @@
 use crate::call::{InstanceState, Seen};
 use crate::desk::Look;
 use crate::request::{TAG_CLUSTER, TAG_JOURNAL, TAG_PURCHASE};
-use crate::settings::{BLOCK_CLEARS, Settings};
+use crate::settings::{BLOCK_CLEARS, BLOCK_WARNS, Settings};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::event::{Event, GoneWhy};
 use forebay_engine::ids::{OfferingId, PurchaseId};
 use forebay_engine::reconcile::{Listing, SETTLED, SeenInstance, differences};
 use forebay_engine::state::State;
 use forebay_engine::state::nodes::{Node, NodePhase};
-use forebay_engine::units::{Millis, Span};
-
-/// The end of a Capacity Block is told to the engine so long before its instances are ended.
-const BLOCK_WARNS: Span = Span::mins(10);
+use forebay_engine::units::Millis;
 
 /// Events that bring the state to what the look says.
 #[must_use]

@@ -76,7 +76,7 @@ pub struct Request {
     /// On so many network cards of the instance. Of requests older than this field: on one.
     #[serde(default)]
     pub efa_cards: u32,
-    /// The capacity reservation, and whether it is a block.
+    /// The capacity reservation, and whether it is a block. Reserved capacity without one is none that could be had.
     pub reservation: Option<(String, bool)>,
     /// The launch template.
     pub template: Option<String>,
@@ -115,13 +115,12 @@ impl Request {
     pub fn freeze(settings: &Settings, order: &Order<'_>) -> Request {
         let launch = settings.launch(order.pool);
         let offer = order.offering;
-        let reserved = settings.reservations.iter().find(|r| {
-            offer.capacity == CapacityType::Reserved && r.instance_type == offer.instance_type && r.zone == offer.zone
-        });
+        let is_reserved = offer.capacity == CapacityType::Reserved;
+        let reserved = is_reserved.then(|| settings.reservation(offer, order.purchase, order.decided_at)).flatten();
         let by_fleet = launch.template.is_some()
             && !launch.says_more_than_overrides()
             && !order.terms.efa
-            && offer.capacity != CapacityType::Reserved
+            && !is_reserved
             && order.at_least <= MOST_IN_A_FLEET;
         let mut tags = launch.tags.clone();
         let own = [

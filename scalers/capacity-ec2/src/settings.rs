@@ -2,6 +2,8 @@
 //!
 //! Never: a credential.
 
+use forebay_engine::catalog::Offering;
+use forebay_engine::ids::PurchaseId;
 use forebay_engine::units::{Millis, Span};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,12 +61,25 @@ pub struct Reservation {
     pub zone: String,
     /// Whether it is a Capacity Block: bought for a time, and ended by EC2.
     pub block: bool,
+    /// When it begins, if it has not begun long ago.
+    pub starts: Option<Millis>,
     /// When it ends, if it does.
     pub ends: Option<Millis>,
 }
 
 /// EC2 begins to end the instances of a Capacity Block so long before its end.
 pub const BLOCK_CLEARS: Span = Span::mins(30);
+
+/// The end of a Capacity Block is told to the engine so long before its instances are ended.
+pub const BLOCK_WARNS: Span = Span::mins(10);
+
+impl Reservation {
+    /// Whether a node that is decided on then, and boots for so long, has any use before it has to be left.
+    fn is_of_use(&self, decided: Millis, boot: Span) -> bool {
+        let before_its_end = if self.block { BLOCK_CLEARS + BLOCK_WARNS + boot } else { Span::ZERO };
+        self.starts.is_none_or(|at| at <= decided) && self.ends.is_none_or(|at| decided + before_its_end < at)
+    }
+}
 
 impl Settings {
     /// For a journal that buys under a name, with one way to launch.
@@ -86,6 +101,16 @@ impl Settings {
     #[must_use]
     pub fn launch(&self, pool: &str) -> &Launch {
         self.pools.get(pool).unwrap_or(&self.other)
+    }
+
+    /// The reservation that a purchase goes into. Several of one type and zone take turns: each may be full. `None`: none lasts long enough.
+    #[must_use]
+    pub fn reservation(&self, offer: &Offering, purchase: PurchaseId, decided: Millis) -> Option<&Reservation> {
+        let same = |r: &&Reservation| r.instance_type == offer.instance_type && r.zone == offer.zone;
+        let open = self.reservations.iter().filter(same).filter(|r| r.is_of_use(decided, offer.boot));
+        let open: Vec<&Reservation> = open.collect();
+        let turn = usize::try_from(purchase.0).unwrap_or(0).checked_rem(open.len())?;
+        open.get(turn).copied()
     }
 
     /// EFA interfaces for an instance of a type: one a network card. One, where it is not known.

@@ -110,7 +110,8 @@ fn settings(config: &Ec2Config) -> Result<Settings, CloudError> {
         instance_type: r.instance_type.clone(),
         zone: r.zone.clone(),
         block: r.block,
-        ends: r.ends.and_then(|at| u64::try_from(at.as_millisecond()).ok()).map(Millis),
+        starts: r.starts.map(millis),
+        ends: r.ends.map(millis),
     };
     Ok(Settings {
         predecessors: config.predecessors.iter().cloned().collect(),
@@ -120,6 +121,11 @@ fn settings(config: &Ec2Config) -> Result<Settings, CloudError> {
         // The journal is not known yet.
         ..Settings::new(&config.name, "", launch(&config.launch)?)
     })
+}
+
+/// Before 1970 is then.
+fn millis(at: jiff::Timestamp) -> Millis {
+    Millis(u64::try_from(at.as_millisecond()).unwrap_or(0))
 }
 
 fn launch(config: &LaunchConfig) -> Result<Launch, CloudError> {

@@ -27,6 +27,7 @@ use crate::request::Request;
 use crate::settings::Settings;
 use crate::trouble::{Class, Refusal};
 use endings::Endings;
+use forebay_engine::catalog::CapacityType;
 use forebay_engine::event::{Event, LaunchError};
 use forebay_engine::ids::PurchaseId;
 use forebay_engine::units::{Millis, Span};
@@ -146,7 +147,15 @@ impl Desk {
             self.reports.push(Report::Outcome(outcome.clone()));
             return;
         }
+        // Asked for without its reservation it would be on demand.
+        let cannot_be = request.capacity == CapacityType::Reserved && request.reservation.is_none();
+        if cannot_be && !recovered {
+            return self.outcome(id, Vec::new(), Some(LaunchError::Capacity));
+        }
         self.purchases.entry(id).or_insert_with(|| Purchase::new(request, recovered));
+        if cannot_be {
+            self.settle(id, Millis(0), LaunchError::Capacity);
+        }
     }
 
     /// Asks for the end of an instance. It is asked for until a look says that it is gone.

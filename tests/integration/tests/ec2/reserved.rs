@@ -24,15 +24,22 @@ fn policy() -> Policy {
 }
 
 fn stand(id: &str, kind: ReservationKind, count: u32) -> Stand {
-    let (instance_type, zone) = ("g4dn.metal".to_owned(), "us-east-1a".to_owned());
-    let ends = match kind {
-        ReservationKind::Block { ends } => Some(ends),
-        ReservationKind::OnDemand => None,
-    };
-    let held = Held { id: id.into(), instance_type: instance_type.clone(), zone: zone.clone(), count, kind };
-    let options = RegionOptions { reservations: vec![held], rates: true, ..RegionOptions::default() };
-    let own = Reservation { id: id.into(), instance_type, zone, block: ends.is_some(), ends };
-    let settings = Settings { reservations: vec![own], ..settings() };
+    stand_with(&[(id, kind, count, None)])
+}
+
+fn stand_with(reservations: &[(&str, ReservationKind, u32, Option<Millis>)]) -> Stand {
+    let (mut held, mut own) = (Vec::new(), Vec::new());
+    for &(id, kind, count, starts) in reservations {
+        let (instance_type, zone) = ("g4dn.metal".to_owned(), "us-east-1a".to_owned());
+        let ends = match kind {
+            ReservationKind::Block { ends } => Some(ends),
+            ReservationKind::OnDemand => None,
+        };
+        held.push(Held { id: id.into(), instance_type: instance_type.clone(), zone: zone.clone(), count, kind });
+        own.push(Reservation { id: id.into(), instance_type, zone, block: ends.is_some(), starts, ends });
+    }
+    let options = RegionOptions { reservations: held, rates: true, ..RegionOptions::default() };
+    let settings = Settings { reservations: own, ..settings() };
     let mut stand = Stand::new(policy(), options, Faults::default(), 3);
     stand.configure(settings);
     stand
@@ -86,4 +93,49 @@ fn a_capacity_block_is_left_before_it_is_cleared() {
     stand.run_until(begin + Span::mins(200));
     let late = stand.region.with(|r| r.instances().filter(|i| i.reservation.is_some() && i.gone.is_none()).count());
     assert_eq!((late, stand.found()), (0, Vec::new()));
+}
+
+/// Where each instance ran, in the order of launches.
+fn launched_into(stand: &Stand) -> Vec<Option<String>> {
+    stand.region.with(|r| {
+        let mut all: Vec<_> = r.instances().map(|i| (i.launched, i.id.clone(), i.reservation.clone())).collect();
+        all.sort();
+        all.into_iter().map(|(_, _, reservation)| reservation).collect()
+    })
+}
+
+#[test]
+fn the_next_block_is_used_when_it_starts_and_none_that_is_about_to_end() {
+    let begin = RegionOptions::default().origin;
+    let (first, second) = (begin + Span::mins(120), begin + Span::mins(300));
+    let block = |ends| ReservationKind::Block { ends };
+    let next = "cr-00000000000000003";
+    let mut stand =
+        stand_with(&[(BLOCK, block(first), 4, None), (next, block(second), 4, Some(begin + Span::mins(100)))]);
+    stand.works_for(Span::mins(5));
+    // Into the first; when the first is about to be cleared and the next has not begun; into the next; after both.
+    for (minute, name) in [(1, "a"), (85, "b"), (105, "c"), (262, "d")] {
+        job(&mut stand, begin + Span::mins(minute), name);
+    }
+    stand.run_until(begin + Span::mins(360));
+    let into = launched_into(&stand);
+    println!("launched into {into:?}");
+    assert_eq!(into, [Some(BLOCK.to_owned()), None, Some(next.to_owned()), None]);
+    let refused = stand.errors.get(&forebay_engine::event::LaunchError::Config);
+    assert_eq!((refused, stand.found(), stand.state().open_jobs()), (None, Vec::new(), 0));
+}
+
+#[test]
+fn reservations_of_one_type_and_zone_take_turns() {
+    let mut stand =
+        stand_with(&[(ODCR, ReservationKind::OnDemand, 1, None), (BLOCK, ReservationKind::OnDemand, 1, None)]);
+    stand.works_for(Span::mins(300));
+    let begin = stand.now;
+    for (nth, name) in ["a", "b"].into_iter().enumerate() {
+        job(&mut stand, begin + Span::mins(1 + 30 * nth as u64), name);
+    }
+    stand.run_until(begin + Span::mins(120));
+    let into: std::collections::BTreeSet<_> = launched_into(&stand).into_iter().collect();
+    assert_eq!(into, [Some(ODCR.to_owned()), Some(BLOCK.to_owned())].into());
+    assert_eq!(stand.found(), Vec::<String>::new());
 }
