@@ -45,7 +45,8 @@ pub struct Ec2Config {
     /// Journals of controllers that are no more, by UUID: their instances are ended. Only where nothing of theirs still works.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub predecessors: Vec<String>,
-    /// Instance types with prices, as CSV. Default: the built-in catalogue (`sim/data/README.md` has its columns).
+    /// Instance types with prices, as CSV. Default: the built-in catalogue, whose prices are those of us-east-1 (`sim/data/README.md` has
+    /// its columns).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<PathBuf>,
 }
@@ -66,13 +67,15 @@ pub struct LaunchConfig {
     /// A subnet a zone. Default: what the template says, or the zone's default subnet.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub subnets: BTreeMap<String, String>,
-    /// Security groups, `sg-...`. Default: what the template says, or the network's default one.
+    /// Security groups, `sg-...`. Default: what the template says, or the network's default one. Pools with `efa` need them, one of them
+    /// with all traffic to and from itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub security_groups: Vec<String>,
     /// The instance profile, by name. Default: what the template says, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
-    /// A file with the first boot's script, from this file's folder on. Default: what the template says, or none.
+    /// A file with the first boot's script, 16 KiB at most, from this file's folder on. The journal keeps its text: no secrets. Default:
+    /// what the template says, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<PathBuf>,
     /// Tags of the instances beside Forebay's own, for cost allocation.

@@ -2,6 +2,7 @@
 //!
 //! Never: a call to AWS.
 
+use forebay_capacity_ec2::request;
 use forebay_integration::{root, run};
 use forebay_parts::CfnLint;
 use serde_json::Value;
@@ -224,22 +225,76 @@ fn the_rules_and_nobody_else_write_what_the_adapter_reads() {
     assert_eq!(kinds, read, "what the rules send, and what is read");
 }
 
+/// What an output says, with what its stack would have put into it.
+fn section(template: &Value, output: &str) -> String {
+    let section = template["Outputs"][output]["Value"]["Fn::Sub"].as_str().expect("a text");
+    let mut section = section.replace("${AWS::Region}", "eu-west-1").replace("${ClusterName}", "forebay");
+    for name in ["JobQueue", "StatusQueue", "RejectedQueue", "InterruptionQueue"] {
+        let url = format!("https://sqs.eu-west-1.amazonaws.com/123456789012/forebay-{name}-1A2B3C");
+        section = section.replace(&format!("${{{name}}}"), &url);
+    }
+    section = section.replace("${NodeInstanceProfile}", "forebay-NodeInstanceProfile-1A2B3C");
+    assert!(!section.contains("${"), "{section}");
+    section
+}
+
 #[test]
 fn the_outputs_paste_into_a_configuration() {
+    const POLICY: &str = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: p}\nlimits: {nodes: 3}\nqueues: {a: {pools: [p]}}\n\
+                          pools: {p: {instanceTypes: [g5.xlarge]}}\n";
     let template = decoded();
     let folder = tempfile::tempdir().expect("a folder");
-    let url = |name: &str| format!("https://sqs.eu-west-1.amazonaws.com/123456789012/forebay-{name}-1A2B3C");
-    let mut text = "apiVersion: forebay/v1\nkind: Config\n".to_owned();
-    for output in ["SqsSection"] {
-        let section = template["Outputs"][output]["Value"]["Fn::Sub"].as_str().expect("a text");
-        let mut section = section.replace("${AWS::Region}", "eu-west-1").replace("${ClusterName}", "forebay");
-        for name in ["JobQueue", "StatusQueue", "RejectedQueue", "InterruptionQueue", "NodeInstanceProfile"] {
-            section = section.replace(&format!("${{{name}}}"), &url(name));
-        }
-        assert!(!section.contains("${"), "{section}");
-        text.push_str(&section);
-    }
-    std::fs::write(folder.path().join("forebay.yaml"), &text).expect("writes");
-    let said = run(folder.path(), &["check", "forebay.yaml"]);
+    std::fs::write(folder.path().join("policy.yaml"), POLICY).expect("writes");
+    let head = "apiVersion: forebay/v1\nkind: Config\npolicy: policy.yaml\ncluster: simulated\n";
+    let check = |text: &str| {
+        std::fs::write(folder.path().join("forebay.yaml"), text).expect("writes");
+        run(folder.path(), &["check", "forebay.yaml"])
+    };
+    let (ec2, sqs) = (section(&template, "Ec2Section"), section(&template, "SqsSection"));
+    // As the output's description has it: zones, and a template under `launch`, which stands on one line.
+    let launch = "launch: {instanceProfile: forebay-NodeInstanceProfile-1A2B3C}";
+    assert!(ec2.contains(launch), "{ec2}");
+    let own = ec2.replace(launch, &launch.replace('{', "{template: gpu, ")) + "  zones: [eu-west-1a, eu-west-1b]\n";
+    let text = format!("{head}{own}{sqs}");
+    let said = check(&text);
     assert_eq!(said.code, 0, "{said:?} of\n{text}");
+    // The region is another one than that of the built-in prices.
+    assert!(said.out.contains("eu-west-1 has others") && said.out.contains("`prices: FILE`"), "{said:?}");
+    let description = template["Outputs"]["Ec2Section"]["Description"].as_str().expect("a text");
+    for (left_out, part) in
+        [(own.replace("template: gpu, ", ""), "template"), (own.replace("zones", "# zones"), "zones")]
+    {
+        let said = check(&format!("{head}{left_out}{sqs}"));
+        assert!(said.code == 2 && said.err.contains(part), "{said:?} of\n{left_out}");
+        assert!(description.contains(part), "{description}");
+    }
+}
+
+#[test]
+fn placement_groups_have_names_that_the_policy_allows() {
+    let template = decoded();
+    for action in ["ec2:CreatePlacementGroup", "ec2:RunInstances"] {
+        let named = |s: &&Value| s["Resource"].to_string().contains(":placement-group/");
+        let statements = allowing(&template, "ControllerPolicy", action);
+        let [statement] = statements.into_iter().filter(|s| named(s)).collect::<Vec<_>>()[..] else {
+            panic!("one statement with placement groups for {action}")
+        };
+        let resources = match &statement["Resource"] {
+            Value::Array(all) => all.clone(),
+            one => vec![one.clone()],
+        };
+        let patterns: Vec<String> = resources
+            .iter()
+            .filter_map(|resource| resource["Fn::Sub"].as_str()?.split_once(":placement-group/"))
+            .map(|(_, name)| name.replace("${ClusterName}", "lab"))
+            .collect();
+        let [pattern] = &patterns[..] else { panic!("{action}: {patterns:?}") };
+        let start = pattern.strip_suffix('*').unwrap_or_else(|| panic!("{action}: {pattern}"));
+        assert!(!start.contains(['*', '?', '$']), "{action}: {pattern}");
+        for name in [request::group("lab", "large", "us-east-1a"), request::tried_group("lab")] {
+            assert!(name.starts_with(start), "{action}: `{name}` is none of {pattern}");
+        }
+        let other = request::group("other", "large", "us-east-1a");
+        assert!(!other.starts_with(start), "{action}: `{other}` is another cluster's");
+    }
 }

@@ -76,7 +76,7 @@ pub struct Spot {
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{efa: true, placement: cluster}`")]
 pub struct Network {
-    /// Elastic Fabric Adapter on each node. Default: false.
+    /// Elastic Fabric Adapters on each node, one a network card: only for types that take them. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub efa: Option<bool>,
     /// How a gang's nodes are placed. Default: `none`.
