@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(places[..2], [(Some(0), Some(0)), (Some(1), Some(1))]);
         assert_eq!((places.len(), places[31]), (32, (Some(31), Some(1))));
         for card in &cards {
-            assert_eq!((card.interface_type(), card.delete_on_termination()), (Some("efa"), Some(true)));
+            assert_eq!((card.interface_type(), card.delete_on_termination), (Some("efa"), Some(true)));
             assert_eq!((card.subnet_id(), card.groups().len()), (Some("subnet-1"), 2));
         }
     }

@@ -39,6 +39,13 @@ fn everything_that_buying_needs_is_tried_and_nothing_bought() {
     for part in ["launch", "allowed", "us-east-1a", "messages wait", "addresses free"] {
         assert!(said.out.contains(part), "no `{part}` in {}", said.out);
     }
+    assert!(!said.out.contains("`prices: FILE`"), "{}", said.out);
+    // Prices of another region than the built-in ones are told.
+    let path = folder.path().join("forebay.yaml");
+    let abroad = std::fs::read_to_string(&path).unwrap().replace("region: us-east-1", "region: eu-west-1");
+    std::fs::write(&path, abroad).unwrap();
+    let said = run(folder.path(), &["doctor", "--config", "forebay.yaml"]);
+    assert!(said.out.contains("eu-west-1 has others") && said.out.contains("`prices: FILE`"), "{}", said.out);
     assert_eq!(loopback.region().instances().count(), 0);
 }
 
