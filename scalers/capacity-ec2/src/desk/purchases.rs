@@ -248,7 +248,7 @@ impl Desk {
         }
     }
 
-    fn settle(&mut self, id: PurchaseId, now: Millis, error: LaunchError) {
+    pub(super) fn settle(&mut self, id: PurchaseId, now: Millis, error: LaunchError) {
         if let Some(purchase) = self.purchases.get_mut(&id) {
             purchase.unknown_since.get_or_insert(now);
             // By then every list has what the last call made.
