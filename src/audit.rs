@@ -109,6 +109,7 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             Decision::Release { node }
             | Decision::Drain { node, .. }
             | Decision::Undrain { node }
+            | Decision::Suspect { node }
             | Decision::Terminate { node } => {
                 nodes.insert(*node);
             }
@@ -121,7 +122,6 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             Decision::ReleaseAhead { .. }
             | Decision::Repeat { .. }
             | Decision::Buy { .. }
-            | Decision::Suspect { .. }
             | Decision::Consolidated { .. } => {}
         }
     }

@@ -225,10 +225,10 @@ pub enum Decision {
         /// For how long.
         idle: Span,
     },
-    /// settle: a node of it was given up before it was ready.
+    /// settle: it is given up before it was ready, and speaks against its offering.
     Suspect {
-        /// Which offering.
-        offering: OfferingId,
+        /// Which node.
+        node: NodeId,
     },
 }
 

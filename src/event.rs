@@ -165,6 +165,11 @@ pub enum Event {
         /// To what.
         price: Rate,
     },
+    /// An instance will not get ready: its boot failed, and it may still be there.
+    BootFailed {
+        /// The cloud's id.
+        instance: String,
+    },
 }
 
 /// Why a launch brought fewer instances than asked.

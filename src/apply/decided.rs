@@ -2,7 +2,7 @@
 //!
 //! Never: asks whether the decision was right. The stage that made it did; the audit looks after it.
 
-use super::facts::{never_ready, new_job, new_node};
+use super::facts::{never_ready, new_job, new_node, probe_lost};
 use super::{say, take_seq, unbook, unbook_all_on, vacate};
 use crate::decision::{Decision, EffectOf, Outcome, StopCause};
 use crate::effect::{Effect, StatusKind, Terms, WorkerPlace};
@@ -12,7 +12,7 @@ use crate::policy::WhenLate;
 use crate::reason::Reason;
 use crate::state::ahead::Ahead;
 use crate::state::jobs::{Ending, Leaving, OpenEffect, Phase, Wait};
-use crate::state::nodes::{NodePhase, Purchase};
+use crate::state::nodes::{Node, NodePhase, Purchase};
 use crate::state::places::{nodes_of, share_of};
 use crate::state::services::replica;
 use crate::state::{Hurry, Shape, State};
@@ -81,7 +81,11 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         Decision::Undrain { node } => undrain(state, *node),
         Decision::Terminate { node } => return give_back(state, *node, seq),
         Decision::WarnLingering { job, .. } => state.edit_job(*job, |row| row.idle_reported = None),
-        Decision::Suspect { offering } => never_ready(state, *offering),
+        Decision::Suspect { node } => {
+            if let Some(node) = state.node(*node).cloned() {
+                never_ready(state, &node);
+            }
+        }
     }
     None
 }
@@ -518,6 +522,10 @@ fn undrain(state: &mut State, node: NodeId) {
 
 fn give_back(state: &mut State, node: NodeId, seq: Seq) -> Option<Effect> {
     unbook_all_on(state, node);
+    let boots = |row: &&Node| matches!(row.phase, NodePhase::Requested | NodePhase::Booting);
+    if let Some(offering) = state.nodes.get(&node).filter(boots).map(|row| row.offering) {
+        probe_lost(state, offering);
+    }
     let now = state.now;
     let effect = out(state, seq);
     state.edit_node(node, |row| {

@@ -44,6 +44,7 @@ pub(crate) fn event(state: &mut State, event: &Event) {
         }
         Event::RunShrunk { job, attempt, left, node_fault } => shrunk(state, *job, *attempt, left, *node_fault),
         Event::NodePlaced { instance, rack } => placed(state, instance, rack),
+        Event::BootFailed { instance } => boot_failed(state, instance),
         Event::PriceChanged { offering, price } => price_changed(state, *offering, *price),
     }
 }
@@ -154,7 +155,7 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
             None => {
                 row.failures = 0;
                 row.blocked_by = None;
-                row.window = row.window.saturating_mul(2).min(1024);
+                row.window = row.window.max(1).saturating_mul(2).min(1024);
             }
         }
     });
@@ -186,22 +187,39 @@ fn blocked(row: &mut crate::state::nodes::OfferingRow, error: LaunchError, at_le
     }
 }
 
-/// A node was over before it was ready. Where none of its offering is ready either, the next would be as this one: one at a time is tried,
-/// with growing pauses, until one is.
-pub(super) fn never_ready(state: &mut State, offering: OfferingId) {
-    let ready =
-        |node: &Node| node.offering == offering && matches!(node.phase, NodePhase::Ready | NodePhase::Draining { .. });
-    if state.nodes.values().any(ready) {
-        return;
+/// A node was over before it was ready. Where none of its offering that was decided on with it or later is up, and none has got ready since,
+/// the next would be as this one: one request at a time is tried, with growing pauses, until a node is ready.
+pub(super) fn never_ready(state: &mut State, failed: &Node) {
+    let excuses = |node: &Node| match node.phase {
+        NodePhase::Ready => node.decided_at.max(node.since) >= failed.decided_at,
+        NodePhase::Draining { .. } => node.decided_at >= failed.decided_at,
+        NodePhase::Requested | NodePhase::Booting | NodePhase::Terminating => false,
+    };
+    let others = state.nodes.values().filter(|node| node.id != failed.id && node.offering == failed.offering);
+    if others.into_iter().any(excuses) {
+        return probe_lost(state, failed.offering);
     }
     let now = state.now;
-    state.edit_offering(offering, |row| {
+    state.edit_offering(failed.offering, |row| {
         // The one that was tried: what went with the first of them counts with it.
         if row.window == 0 {
             row.blocked_until = now;
         }
         blocked(row, LaunchError::Boot, 1, now);
     });
+}
+
+/// The one that was tried to see whether any boots is over, and has not shown it: another may be tried.
+pub(super) fn probe_lost(state: &mut State, offering: OfferingId) {
+    if state.offerings[offering.ix()].window > 0 {
+        return;
+    }
+    let now = state.now;
+    state.edit_offering(offering, |row| {
+        row.window = 1;
+        row.blocked_until = now;
+    });
+    state.freed += 1;
 }
 
 fn node_ready(state: &mut State, instance: &str) {
@@ -257,10 +275,27 @@ fn reclaim_notice(state: &mut State, instance: &str, at: Millis) {
     if node.reclaim_at.is_some() || node.phase == NodePhase::Terminating {
         return ignore(state);
     }
-    let id = node.id;
+    let (id, offering, boots) = (node.id, node.offering, booting(node));
     state.counters.reclaims += 1;
     state.edit_node(id, |node| node.reclaim_at = Some(at));
     unbook_all_on(state, id);
+    if boots {
+        probe_lost(state, offering);
+    }
+}
+
+fn booting(node: &Node) -> bool {
+    matches!(node.phase, NodePhase::Requested | NodePhase::Booting)
+}
+
+/// It is given back whatever becomes of it, and holds its ceilings until it is gone.
+fn boot_failed(state: &mut State, instance: &str) {
+    let Some(node) = state.node_of(instance).filter(|node| booting(node) && !node.condemned).cloned() else {
+        return ignore(state);
+    };
+    never_ready(state, &node);
+    unbook_all_on(state, node.id);
+    state.edit_node(node.id, |node| node.condemned = true);
 }
 
 fn node_gone(state: &mut State, instance: &str, why: GoneWhy) {
@@ -272,8 +307,12 @@ fn node_gone(state: &mut State, instance: &str, why: GoneWhy) {
     let Some(node) = state.remove_node(id) else {
         return;
     };
-    if why == GoneWhy::NeverReady && matches!(node.phase, NodePhase::Requested | NodePhase::Booting) {
-        never_ready(state, node.offering);
+    if booting(&node) && node.reclaim_at.is_none() && !node.condemned {
+        if why == GoneWhy::NeverReady {
+            never_ready(state, &node);
+        } else {
+            probe_lost(state, node.offering);
+        }
     }
     let cause = if why == GoneWhy::Reclaimed { StopCause::Reclaimed } else { StopCause::NodeLost };
     if state.capacity_of(&node) == CapacityType::Spot {

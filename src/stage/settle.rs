@@ -81,8 +81,7 @@ fn due_node(engine: &mut Engine, id: NodeId) {
     };
     match node.phase {
         NodePhase::Booting if node.due <= now => {
-            let offering = node.offering;
-            engine.decide(Decision::Suspect { offering });
+            engine.decide(Decision::Suspect { node: id });
             engine.decide(Decision::Terminate { node: id });
         }
         NodePhase::Terminating => repeat(engine, EffectOf::Node(id)),

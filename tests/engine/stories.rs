@@ -28,6 +28,8 @@ stories! {
     booked_starts_sooner
     boot_never_ends
     boots_that_fail_are_tried_one_at_a_time
+    boots_that_fail_beside_old_nodes
+    boot_probe_taken_back
     borrowing_in_a_cohort
     budget_holds_until_next_hour
     budget_of_a_cohort

@@ -7,7 +7,7 @@ use super::check::{BUILT_IN, BUILT_IN_NAME, compile_file};
 use super::outcome::{Exit, Failure};
 use crate::api::{self, Serving};
 use crate::checkpoints::Checkpoints;
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, CloudError};
 use crate::config::Config;
 use crate::config::tokens::Tokens;
 use crate::driver::{DriverError, Finished, Handle, Progress, Running};
@@ -146,12 +146,15 @@ impl Live {
         // Whatever it was, the driver ends, and what it has said is sent.
         handle.stop();
         let finished = running.join();
-        if let Ok(Some(thread)) = buying {
-            // It sees that the driver has ended. What it did not hand on it finds again at the next start.
-            let _ = thread.join();
-        }
+        // It sees that the driver has ended. What it did not hand on it finds again at the next start.
+        let bought = match buying {
+            Ok(Some(thread)) => thread.join().unwrap_or(Err(CloudError::Ended)),
+            Ok(None) | Err(_) => Ok(()),
+        };
         served?.finish();
-        Ok(finished?)
+        let finished = finished?;
+        bought.map_err(Failure::outside)?;
+        Ok(finished)
     }
 }
 

@@ -83,6 +83,9 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     }
     let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder), &catalogue)?;
     crate::cloud::check_policy(config, &compiled.policy, &catalogue).map_err(Failure::input)?;
+    if let Some(said) = crate::cloud::unknown_efa(config, &compiled.policy, &catalogue) {
+        eprintln!("{} {said}", out.err.warn("warning:"));
+    }
     let (cloud, hands) = crate::cloud::open(config, &catalogue).map_err(Failure::input)?.unzip();
     let real = hands.is_some();
     let world = WorldFile::settle(folder, resume, &Choice { seed: args.seed, market: None })?;

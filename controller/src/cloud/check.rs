@@ -65,12 +65,34 @@ fn check_pool(ec2: &Ec2Config, policy: &Policy, pool: &Pool, catalogue: &Catalog
     if without.is_empty() {
         return Ok(());
     }
-    let shown = without.iter().take(NAMED).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let more = if without.len() > NAMED { format!(" and {} more", without.len() - NAMED) } else { String::new() };
     Err(format!(
-        "the policy's pool `{name}` has `efa`, and EC2 says that {shown}{more} take none: list under `instanceTypes` only types that do, or \
-         take `efa` out of its `network`"
+        "the policy's pool `{name}` has `efa`, and EC2 says that {} take none: list under `instanceTypes` only types that do, or \
+         take `efa` out of its `network`",
+        list(&without)
     ))
+}
+
+/// The first few of them.
+fn list(names: &BTreeSet<&str>) -> String {
+    let shown = names.iter().take(NAMED).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if names.len() > NAMED { format!("{shown} and {} more", names.len() - NAMED) } else { shown }
+}
+
+/// What there is to say of adapters that are asked for without knowing how many there are.
+#[must_use]
+pub fn unknown_efa(config: &Config, policy: &Policy, catalogue: &Catalogue) -> Option<String> {
+    config.ec2.as_ref()?;
+    let pools = policy.pools.iter().filter(|pool| pool.network.efa);
+    let types = pools.flat_map(|pool| &pool.offerings).filter_map(|ix| policy.offerings.get(*ix as usize));
+    let unknown: BTreeSet<&str> =
+        types.map(|o| o.instance_type.as_str()).filter(|name| !catalogue.efa().contains_key(*name)).collect();
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "how many EFA interfaces {} take is not known: each node gets one, until a start at which EC2 answers \
+             (ec2:DescribeInstanceTypes)",
+            list(&unknown)
+        )
+    })
 }
 
 /// What `forebay check` has to say of the settings, beside what is wrong with them.
@@ -167,6 +189,14 @@ mod tests {
     fn a_type_that_is_known_to_take_no_adapter_is_refused() {
         let ec2 = "launch: {template: t, securityGroups: [sg-1]}";
         assert_eq!(said(ec2, &[("p5.48xlarge", 32)]), "fits", "of the other nothing is known");
+        let config = config(ec2);
+        let known = |names: &[&str]| names.iter().map(|n| ((*n).to_owned(), 1)).collect::<BTreeMap<String, u32>>();
+        let unknown = |names: &[&str]| {
+            let catalogue = crate::cloud::catalogue(&config).unwrap().with_efa(known(names));
+            unknown_efa(&config, &compile("t", POLICY, &catalogue).unwrap().policy, &catalogue)
+        };
+        assert!(unknown(&["g5.xlarge"]).unwrap().contains("interfaces `p5.48xlarge` take is not known"));
+        assert_eq!(unknown(&["g5.xlarge", "p5.48xlarge"]), None);
         let refused = said(ec2, &[("p5.48xlarge", 32), ("g5.xlarge", 0)]);
         assert!(refused.contains("`large` has `efa`, and EC2 says that `g5.xlarge` take none"), "{refused}");
     }

@@ -10,7 +10,7 @@ mod check;
 #[cfg(feature = "ec2")]
 mod ec2;
 
-pub use check::{check_policy, warnings};
+pub use check::{check_policy, unknown_efa, warnings};
 
 use crate::config::Config;
 use crate::driver::{Handle, Hands};
@@ -37,7 +37,16 @@ pub enum CloudError {
     /// There is no thread for it.
     #[error("ec2: no thread: {0}")]
     Thread(std::io::Error),
+    /// It ended before the driver did.
+    #[error(
+        "ec2: the task that buys and gives back ended by a fault of this program, so the controller ended too: start it again, and report \
+         what the log says"
+    )]
+    Ended,
 }
+
+/// The thread that buys and gives back, as long as the driver runs.
+pub type Buying = JoinHandle<Result<(), CloudError>>;
 
 /// A cloud, and the hands that the driver buys with.
 pub type Opened = (Cloud, Box<dyn Hands>);
@@ -48,7 +57,7 @@ pub struct Cloud {
     pub health: Health,
     /// Its name: `ec2:research`.
     pub name: String,
-    task: Box<dyn FnOnce(Handle) -> std::io::Result<JoinHandle<()>> + Send>,
+    task: Box<dyn FnOnce(Handle) -> std::io::Result<Buying> + Send>,
 }
 
 impl std::fmt::Debug for Cloud {
@@ -62,7 +71,7 @@ impl Cloud {
     ///
     /// # Errors
     /// There is no thread for it.
-    pub fn start(self, handle: Handle) -> Result<JoinHandle<()>, CloudError> {
+    pub fn start(self, handle: Handle) -> Result<Buying, CloudError> {
         (self.task)(handle).map_err(CloudError::Thread)
     }
 }

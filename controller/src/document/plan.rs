@@ -160,7 +160,7 @@ impl Loaded {
             Decision::Consolidated { .. } => ("consolidated", None, vec![], None, None),
             Decision::Undrain { node } => ("undrain", None, vec![*node], None, None),
             Decision::Terminate { node } => ("terminate", None, vec![*node], None, None),
-            Decision::Suspect { offering } => ("suspect", None, vec![], self.offering(*offering), None),
+            Decision::Suspect { node } => ("suspect", None, vec![*node], None, None),
             Decision::WarnLingering { job, .. } => {
                 ("warn", Some(*job), self.places(*job), None, Some("Lingering".to_owned()))
             }

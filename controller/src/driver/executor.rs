@@ -187,6 +187,7 @@ fn of_cloud(event: &Event) -> bool {
             | Event::OrphanSeen { .. }
             | Event::NodePlaced { .. }
             | Event::PriceChanged { .. }
+            | Event::BootFailed { .. }
     )
 }
 

@@ -115,7 +115,7 @@ fn gone(node: &Node, seen: &Seen) -> Event {
     Event::NodeGone { instance: seen.instance.clone(), why }
 }
 
-/// It ended by itself before it was ready: a key or a volume that it could not have, an image that cannot start.
+/// It ended or stopped by itself before it was ready: a key or a volume that it could not have, an image that cannot start.
 fn failed_boot(node: &Node, seen: &Seen) -> bool {
     let by_itself = seen.reason.as_deref().is_some_and(|code| code != "Client.UserInitiatedShutdown");
     booting(node) && by_itself && !matches!(seen.state, InstanceState::Pending | InstanceState::Running)
@@ -125,11 +125,11 @@ fn booting(node: &Node) -> bool {
     matches!(node.phase, NodePhase::Requested | NodePhase::Booting)
 }
 
-/// What ended by itself before it was ready, and why in EC2's words.
+/// What ended or stopped by itself before it was ready, and why in EC2's words.
 #[must_use]
 pub fn failed_boots(state: &State, look: &Look) -> Vec<(String, String)> {
-    let failed =
-        |seen: &&Seen| !seen.exists() && state.node_of(&seen.instance).is_some_and(|node| failed_boot(node, seen));
+    let new = |node: &Node, seen: &Seen| !node.condemned && failed_boot(node, seen);
+    let failed = |seen: &&Seen| state.node_of(&seen.instance).is_some_and(|node| new(node, seen));
     let said = |seen: &Seen| {
         let why = seen.words.as_ref().or(seen.reason.as_ref()).cloned().unwrap_or_default();
         (seen.instance.clone(), why)
@@ -139,11 +139,12 @@ pub fn failed_boots(state: &State, look: &Look) -> Vec<(String, String)> {
 
 /// It is on its way out, and not because the engine asked.
 fn leaving(node: &Node, seen: &Seen, at: Millis) -> Option<Event> {
-    // Of a boot that failed its end says why, in a moment.
-    let ends = seen.state == InstanceState::ShuttingDown && !failed_boot(node, seen);
-    let out = ends || seen.state == InstanceState::Stopped;
-    let asked = node.phase == NodePhase::Terminating || node.reclaim_at.is_some();
-    (out && !asked).then(|| Event::ReclaimNotice { instance: seen.instance.clone(), at })
+    let out = matches!(seen.state, InstanceState::ShuttingDown | InstanceState::Stopped);
+    let asked = node.phase == NodePhase::Terminating || node.reclaim_at.is_some() || node.condemned;
+    let instance = seen.instance.clone();
+    let said =
+        if failed_boot(node, seen) { Event::BootFailed { instance } } else { Event::ReclaimNotice { instance, at } };
+    (out && !asked).then_some(said)
 }
 
 /// It runs in a Capacity Block that is about to end. The date is known from the start: no message has to arrive for it.

@@ -78,6 +78,9 @@ pub struct Request {
     pub efa_cards: u32,
     /// The capacity reservation, and whether it is a block. Reserved capacity without one is none that could be had.
     pub reservation: Option<(String, bool)>,
+    /// Others that it may go into when that one is full.
+    #[serde(default)]
+    pub other_reservations: Vec<(String, bool)>,
     /// The launch template.
     pub template: Option<String>,
     /// Its version.
@@ -106,6 +109,9 @@ pub enum Via {
     Run,
 }
 
+/// EC2 takes client tokens of 64 characters.
+const LONGEST_TOKEN: usize = 64;
+
 /// `MinTargetCapacity` is at most this.
 const MOST_IN_A_FLEET: u32 = 1000;
 
@@ -116,7 +122,8 @@ impl Request {
         let launch = settings.launch(order.pool);
         let offer = order.offering;
         let is_reserved = offer.capacity == CapacityType::Reserved;
-        let reserved = is_reserved.then(|| settings.reservation(offer, order.purchase, order.decided_at)).flatten();
+        let open = if is_reserved { settings.reservations(offer, order.decided_at) } else { Vec::new() };
+        let mut open = open.into_iter().map(|r| (r.id.clone(), r.block));
         let by_fleet = launch.template.is_some()
             && !launch.says_more_than_overrides()
             && !order.terms.efa
@@ -145,7 +152,8 @@ impl Request {
             group: order.terms.cluster.then(|| group(&settings.cluster, order.pool, &offer.zone)),
             efa: order.terms.efa,
             efa_cards: if order.terms.efa { settings.cards(&offer.instance_type) } else { 0 },
-            reservation: reserved.map(|r| (r.id.clone(), r.block)),
+            reservation: open.next(),
+            other_reservations: open.collect(),
             template: launch.template.clone(),
             version: launch.version.clone(),
             image: launch.image.clone(),
@@ -155,6 +163,17 @@ impl Request {
             user_data: launch.user_data.clone(),
             tags,
         }
+    }
+
+    /// Turns to the next of its reservations: another request, under a token of its own, to be sent only when the last one is known to have
+    /// brought nothing. False: there is none.
+    pub fn turn(&mut self) -> bool {
+        if self.other_reservations.is_empty() || self.token.len() >= LONGEST_TOKEN {
+            return false;
+        }
+        self.reservation = Some(self.other_reservations.remove(0));
+        self.token.push('r');
+        true
     }
 
     /// Everything that a launch will say. `None`: the effect is none, or its purchase is over.

@@ -3,7 +3,6 @@
 //! Never: a credential.
 
 use forebay_engine::catalog::Offering;
-use forebay_engine::ids::PurchaseId;
 use forebay_engine::units::{Millis, Span};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,14 +102,14 @@ impl Settings {
         self.pools.get(pool).unwrap_or(&self.other)
     }
 
-    /// The reservation that a purchase goes into. Several of one type and zone take turns: each may be full. `None`: none lasts long enough.
+    /// The reservations that a purchase may go into, the one that ends first before the others. None: none lasts long enough.
     #[must_use]
-    pub fn reservation(&self, offer: &Offering, purchase: PurchaseId, decided: Millis) -> Option<&Reservation> {
+    pub fn reservations(&self, offer: &Offering, decided: Millis) -> Vec<&Reservation> {
         let same = |r: &&Reservation| r.instance_type == offer.instance_type && r.zone == offer.zone;
         let open = self.reservations.iter().filter(same).filter(|r| r.is_of_use(decided, offer.boot));
-        let open: Vec<&Reservation> = open.collect();
-        let turn = usize::try_from(purchase.0).unwrap_or(0).checked_rem(open.len())?;
-        open.get(turn).copied()
+        let mut open: Vec<&Reservation> = open.collect();
+        open.sort_by_key(|r| r.ends.unwrap_or(Millis::NEVER));
+        open
     }
 
     /// EFA interfaces for an instance of a type: one a network card. One, where it is not known.

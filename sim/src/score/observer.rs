@@ -96,8 +96,15 @@ impl Observer {
         let jobs = batch.decisions.iter().filter_map(job_of_decision);
         let jobs = jobs.chain(batch.events.iter().filter_map(job_of_event));
         let mut jobs: BTreeSet<JobId> = jobs.collect();
-        let claims =
-            |e: &Event| matches!(e, Event::NodeGone { .. } | Event::ReclaimNotice { .. } | Event::LaunchOutcome { .. });
+        let claims = |e: &Event| {
+            matches!(
+                e,
+                Event::NodeGone { .. }
+                    | Event::ReclaimNotice { .. }
+                    | Event::LaunchOutcome { .. }
+                    | Event::BootFailed { .. }
+            )
+        };
         let gives_back = |d: &Decision| matches!(d, Decision::Terminate { .. } | Decision::GiveUp { .. });
         if batch.events.iter().any(claims) || batch.decisions.iter().any(gives_back) {
             // Whoever was booked on a claim that went is named nowhere in the batch.

@@ -10,6 +10,7 @@
 use super::notices::Notices;
 use super::refresh::Refresh;
 use super::{Ordered, held};
+use crate::cloud::CloudError;
 use crate::driver::{Busy, Handle, wall_ms};
 use forebay_aws::Place;
 use forebay_capacity_ec2::wire::{Client, Ways};
@@ -32,21 +33,23 @@ const MOST_AT_ONCE: usize = 1024;
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Works until the driver ends.
-pub(super) fn run(place: (Place, Vec<String>), ordered: UnboundedReceiver<Ordered>, handle: Handle, health: Health) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(e) => {
-            tracing::error!("ec2: no runtime: {e}: the controller ends");
-            handle.stop();
-            return;
-        }
-    };
+///
+/// # Errors
+/// It could not begin.
+pub(super) fn run(
+    place: (Place, Vec<String>),
+    ordered: UnboundedReceiver<Ordered>,
+    handle: Handle,
+    health: Health,
+) -> Result<(), CloudError> {
     let watched = Watched { handle: handle.clone(), health: health.clone(), ended: false };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CloudError::Thread)?;
     runtime.block_on(work(place, ordered, handle, &health));
     watched.ends();
+    Ok(())
 }
 
-/// Ends the controller with the task, should that end by a fault: without it nodes cost on, and nobody ends them.
+/// Ends the controller with the task, should that not begin or end by a fault: without it nodes cost on, and nobody ends them.
 struct Watched {
     handle: Handle,
     health: Health,
@@ -63,7 +66,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if !self.ended {
-            let why = "the task for EC2 ended by a fault of this program: the controller ends, start it again";
+            let why = "the task for EC2 is no more: the controller ends, start it again";
             tracing::error!("ec2: {why}");
             self.health.is(Condition::Failing { why: why.to_owned() });
             self.handle.stop();
@@ -83,7 +86,7 @@ async fn work(
     let clock = Clock { base: now.max(wall_ms()), since: Instant::now() };
     // Jitter alone comes from it: controllers that start together must not come back together.
     let seed = seed_of(&settings.journal);
-    tokio::spawn(Refresh::new(ways.ec2.clone(), handle.clone(), health.clone(), seed).run());
+    let refresh = Refresh::new(ways.ec2.clone(), handle.clone(), health.clone(), seed).run();
     let desk = Desk::new((*settings).clone(), claims, seed);
     let task = Task {
         desk,
@@ -98,7 +101,8 @@ async fn work(
         troubles: BTreeMap::new(),
         strangers: BTreeSet::new(),
     };
-    task.run(ordered).await;
+    // On the same task: a fault of either is one of both.
+    tokio::join!(task.run(ordered), refresh);
 }
 
 /// A number of its own for each journal.

@@ -45,13 +45,15 @@ impl Endings {
     }
 
     fn due(&self, now: Millis) -> Vec<String> {
-        let due = |(_, e): &(&String, &Ending)| !e.under_way && e.again <= now;
-        let first = self.0.iter().find(due);
-        if let Some((instance, Ending { alone: true, .. })) = first {
-            return vec![instance.clone()];
+        let due = || self.0.iter().filter(|(_, e)| !e.under_way && e.again <= now);
+        let together: Vec<String> =
+            due().filter(|(_, e)| !e.alone).map(|(i, _)| i.clone()).take(MOST_AT_ONCE).collect();
+        if !together.is_empty() {
+            return together;
         }
-        let together = self.0.iter().filter(due).filter(|(_, e)| !e.alone);
-        together.map(|(instance, _)| instance.clone()).take(MOST_AT_ONCE).collect()
+        // Whoever has waited longest: many that may not be ended must not keep the rate to themselves.
+        let longest = due().min_by_key(|(instance, e)| (e.again, *instance));
+        longest.map(|(instance, _)| vec![instance.clone()]).unwrap_or_default()
     }
 }
 

@@ -108,8 +108,8 @@ pub struct Desk {
     /// Instances that are ours whatever their tags say.
     claims: BTreeSet<String>,
     contested: BTreeMap<String, usize>,
-    /// What does not work, with what, by which code, and when that was met last.
-    troubled: BTreeMap<(&'static str, String), (String, Millis)>,
+    /// What does not work, with what, by which codes so far, and when that was met last.
+    troubled: BTreeMap<(&'static str, String), (BTreeSet<String>, Millis)>,
     reports: Vec<Report>,
 }
 
@@ -256,8 +256,9 @@ impl Desk {
     /// Says once that something does not work, and why.
     fn trouble(&mut self, now: Millis, what: &'static str, about: &str, why: Refusal) {
         let about = about.to_owned();
-        let before = self.troubled.insert((what, about.clone()), (why.code.clone(), now));
-        if before.is_none_or(|(code, _)| code != why.code) {
+        let (codes, met) = self.troubled.entry((what, about.clone())).or_insert((BTreeSet::new(), now));
+        *met = now;
+        if codes.insert(why.code.clone()) {
             self.reports.push(Report::Trouble { what, about, why });
         }
     }

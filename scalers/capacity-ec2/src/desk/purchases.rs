@@ -90,7 +90,9 @@ impl Desk {
                 return;
             }
             let Some(purchase) = self.purchases.get(&id) else { continue };
-            if now.since(Millis(purchase.request.decided_at_ms)) >= TOKEN_LASTS {
+            // Which of its reservations it had turned to is not known any more, and so not under which token.
+            let turned = purchase.recovered && !purchase.request.other_reservations.is_empty();
+            if turned || now.since(Millis(purchase.request.decided_at_ms)) >= TOKEN_LASTS {
                 self.settle(id, now, LaunchError::Server);
                 continue;
             }
@@ -218,13 +220,26 @@ impl Desk {
                 }
                 (Some(error), _) => {
                     self.tell(now, &about, Some(error), refusal);
-                    self.outcome(id, Vec::new(), Some(error));
+                    let turns = matches!(error, LaunchError::Capacity | LaunchError::Config);
+                    if !(turns && self.turn(id)) {
+                        self.outcome(id, Vec::new(), Some(error));
+                    }
                 }
                 (None, Class::Mismatch) => self.settle(id, now, LaunchError::Config),
                 (None, _) => self.unknown(now, id),
             },
             Answer::Lost(_) | Answer::Done | Answer::Seen { .. } => self.unknown(now, id),
         }
+    }
+
+    /// The next of its reservations, now that one has refused it.
+    fn turn(&mut self, id: PurchaseId) -> bool {
+        let Some(purchase) = self.purchases.get_mut(&id) else { return false };
+        let turned = purchase.request.turn();
+        if turned {
+            purchase.stage = Stage::Waits;
+        }
+        turned
     }
 
     /// What somebody has to mend is said. Stock and rates mend themselves.

@@ -354,7 +354,7 @@ fn no_answer_for_a_while_is_said_until_there_is_one() {
         now = desk.next(now);
     }
     assert_eq!(said[..4], [0; 4], "a few are nothing");
-    assert_eq!(said[4], 1);
+    assert_eq!(said[4..], [1, 1, 0, 0], "each cause once");
     look(&mut desk, now, Vec::new());
     assert_eq!(troubles(&mut desk), [(false, "list instances", String::new())]);
 }
@@ -485,4 +485,100 @@ fn a_group_that_was_removed_is_made_again_and_one_that_may_not_be_made_ends_what
         now = desk.next(now).max(now + Span(1));
     }
     assert_eq!(tries, 1);
+}
+
+fn reserved(purchase: u64) -> Request {
+    let others = ["cr-2", "cr-3"].map(|id| (id.to_owned(), false)).to_vec();
+    Request {
+        capacity: CapacityType::Reserved,
+        reservation: Some(("cr-1".to_owned(), false)),
+        other_reservations: others,
+        ..request(purchase, "za")
+    }
+}
+
+#[test]
+fn a_full_reservation_is_turned_away_from_under_another_token() {
+    let mut desk = desk();
+    look(&mut desk, T0, Vec::new());
+    desk.launch(reserved(1), false);
+    let (mut now, mut asked) = (T0 + Span::secs(1), Vec::new());
+    let mut found = Vec::new();
+    while found.is_empty() {
+        for (number, call) in desk.poll(now) {
+            let Call::Launch(request) = call else { panic!("{call:?}") };
+            let reservation = request.reservation.unwrap().0;
+            let full = reservation == "cr-1";
+            asked.push((reservation, request.token));
+            desk.answer(
+                now,
+                number,
+                if full { refused("ReservationCapacityExceeded", 400) } else { launched(&["i-1", "i-2"]) },
+            );
+        }
+        found = outcomes(&mut desk);
+        now = desk.next(now).max(now + Span(1));
+    }
+    assert!(matches!(&found[..], [Event::LaunchOutcome { error: None, .. }]), "{found:?}");
+    let words = |id: &str, token: &str| (id.to_owned(), token.to_owned());
+    assert_eq!(asked, [words("cr-1", "journal-1-101"), words("cr-2", "journal-1-101r")]);
+}
+
+#[test]
+fn after_a_start_nobody_knows_which_reservation_was_asked_last_so_none_is_asked_again() {
+    let mut desk = desk();
+    desk.launch(reserved(1), true);
+    let (mut now, mut found) = (T0, Vec::new());
+    while found.is_empty() {
+        assert!(now < T0 + Span::mins(30), "it is settled");
+        for (number, call) in desk.poll(now) {
+            assert!(!matches!(call, Call::Launch(_)), "{call:?}");
+            let seen = ["i-1", "i-2"].map(|i| seen(i, "journal-1", 1, InstanceState::Running)).to_vec();
+            desk.answer(now, number, Answer::Seen { instances: seen, next: None });
+        }
+        found = outcomes(&mut desk);
+        now = desk.next(now).max(now + Span(1));
+    }
+    assert!(
+        matches!(&found[..], [Event::LaunchOutcome { instances, error: None, .. }] if instances.len() == 2),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn reserved_capacity_without_a_reservation_is_out_of_stock_and_nothing_is_asked() {
+    let mut desk = desk();
+    look(&mut desk, T0, Vec::new());
+    desk.launch(Request { reservation: None, other_reservations: Vec::new(), ..reserved(1) }, false);
+    assert_eq!(launches(&desk.poll(T0 + Span::secs(1))), []);
+    let error = Some(LaunchError::Capacity);
+    let none = Event::LaunchOutcome { purchase: PurchaseId(1), instances: Vec::new(), error };
+    assert_eq!(outcomes(&mut desk), [none]);
+}
+
+#[test]
+fn many_that_may_not_be_ended_leave_the_rate_to_others() {
+    let mut desk = desk();
+    look(&mut desk, T0, Vec::new());
+    let mut now = T0 + Span::secs(1);
+    (0..150).for_each(|n| desk.terminate(now, format!("i-{n:03}")));
+    let mut ended = None;
+    while now < T0 + Span::mins(10) {
+        if now >= T0 + Span::mins(5) && ended.is_none() {
+            desk.terminate(now, "i-999".to_owned());
+        }
+        for (number, call) in desk.poll(now) {
+            let Call::Terminate(ids) = call else {
+                desk.answer(now, number, Answer::Seen { instances: Vec::new(), next: None });
+                continue;
+            };
+            let allowed = ids == ["i-999"];
+            if allowed {
+                ended.get_or_insert(now);
+            }
+            desk.answer(now, number, if allowed { Answer::Done } else { refused("OperationNotPermitted", 400) });
+        }
+        now = desk.next(now).max(now + Span(1));
+    }
+    assert!(ended.is_some_and(|at| at < T0 + Span::mins(5) + Span::secs(30)), "{ended:?}");
 }

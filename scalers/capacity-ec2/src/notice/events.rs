@@ -98,7 +98,7 @@ fn event(notice: &Notice, instance: String, standing: Standing) -> Option<Event>
     let at = notice.at;
     match notice.kind {
         // Why a boot failed is what counts, and a message does not say it: it is looked at in a moment.
-        Kind::State(InstanceState::Terminated | InstanceState::ShuttingDown) if standing == Standing::Booting => None,
+        Kind::State(_) if standing == Standing::Booting => None,
         Kind::State(InstanceState::Terminated) => {
             let why = match standing {
                 Standing::Ending => GoneWhy::Terminated,

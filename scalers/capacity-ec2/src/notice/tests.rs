@@ -128,7 +128,8 @@ fn a_warning_is_said_once_and_an_end_says_whose_doing_it_was() {
         // A look says why.
         (Standing::Booting, &state("terminated"), vec![]),
         (Standing::Booting, &state("shutting-down"), vec![]),
-        (Standing::Booting, &state("stopping"), vec![reclaim(SENT.0)]),
+        (Standing::Booting, &state("stopping"), vec![]),
+        (Standing::Booting, &warning, vec![reclaim(SENT.0 + 2 * MINUTE)]),
         (Standing::Warned, &state("terminated"), vec![gone(GoneWhy::Reclaimed)]),
         (Standing::Ending, &state("terminated"), vec![gone(GoneWhy::Terminated)]),
     ] {

@@ -190,6 +190,7 @@ mod tests {
             efa: efa_cards > 0,
             efa_cards,
             reservation: None,
+            other_reservations: Vec::new(),
             template: Some("gpu".to_owned()),
             version: None,
             image: Some("ami-1".to_owned()),

@@ -330,7 +330,7 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
     handle.stop();
     let finished = running.join().unwrap();
     assert_eq!(finished.audit, Vec::<String>::new());
-    buying.join().unwrap();
+    buying.join().unwrap().unwrap();
     println!("all over after {:.0} s", begun.elapsed().as_secs_f64());
 }
 

@@ -133,16 +133,46 @@ fn the_next_block_is_used_when_it_starts_and_none_that_is_about_to_end() {
 }
 
 #[test]
-fn reservations_of_one_type_and_zone_take_turns() {
+fn a_full_reservation_sends_no_purchase_elsewhere_while_another_has_room() {
     let mut stand =
-        stand_with(&[(ODCR, ReservationKind::OnDemand, 1, None), (BLOCK, ReservationKind::OnDemand, 1, None)]);
+        stand_with(&[(ODCR, ReservationKind::OnDemand, 1, None), (BLOCK, ReservationKind::OnDemand, 2, None)]);
     stand.works_for(Span::mins(300));
     let begin = stand.now;
-    for (nth, name) in ["a", "b"].into_iter().enumerate() {
-        job(&mut stand, begin + Span::mins(1 + 30 * nth as u64), name);
+    for (nth, name) in ["a", "b", "c"].into_iter().enumerate() {
+        job(&mut stand, begin + Span::mins(1 + 10 * nth as u64), name);
     }
-    stand.run_until(begin + Span::mins(120));
-    let into: std::collections::BTreeSet<_> = launched_into(&stand).into_iter().collect();
-    assert_eq!(into, [Some(ODCR.to_owned()), Some(BLOCK.to_owned())].into());
+    stand.run_until(begin + Span::mins(60));
+    let of = |id: &str| Some(id.to_owned());
+    assert_eq!(launched_into(&stand), [of(ODCR), of(BLOCK), of(BLOCK)]);
     assert_eq!(stand.found(), Vec::<String>::new());
+}
+
+#[test]
+fn a_controller_that_dies_between_two_reservations_buys_no_node_twice() {
+    let (mut crashes, mut reserved) = (0, 0);
+    for seed in 0..40 {
+        let ways = [(ODCR, 1), (BLOCK, 2), ("cr-00000000000000003", 2)];
+        let mut stand = stand_with(&ways.map(|(id, count)| (id, ReservationKind::OnDemand, count, None)));
+        let begin = stand.now;
+        stand.works_for(Span::mins(20));
+        stand.faults(Faults { crash_one_in: 4, until: begin + Span::mins(50) }, seed);
+        for nth in 0..8u64 {
+            let name = format!("job-{nth}");
+            job(&mut stand, begin + Span::mins(1 + 5 * nth), &name);
+            // The stand's cluster says an end once, and a crash may swallow it.
+            let cancel = Event::JobCancelled { tenant: "t".into(), subject: name, by: None, sent: None };
+            stand.input(begin + Span::mins(120), cancel);
+        }
+        while stand.now < begin + Span::mins(180) {
+            stand.step(begin + Span::mins(180));
+            assert_eq!(stand.found(), Vec::<String>::new(), "seed {seed}");
+            let now =
+                stand.region.with(|r| r.instances().filter(|i| i.reservation.is_some() && i.gone.is_none()).count());
+            reserved = reserved.max(now);
+        }
+        assert_eq!((stand.state().open_jobs(), stand.state().nodes().count()), (0, 0), "seed {seed}");
+        crashes += stand.crashes.values().sum::<u64>();
+    }
+    println!("{crashes} crashes while reservations were turned to, at most {reserved} of 5 places taken");
+    assert!(crashes > 400 && reserved > 1);
 }

@@ -99,6 +99,11 @@ impl Stand {
         Stand::over(other.region.clone(), other.now + Span::mins(2), policy, Faults::default(), 1)
     }
 
+    /// From now on so much goes wrong.
+    pub fn faults(&mut self, faults: Faults, seed: u64) {
+        (self.faults, self.dice) = (faults, Dice::new(seed));
+    }
+
     /// Starts again with other settings.
     pub fn configure(&mut self, settings: Settings) {
         self.settings = settings;
