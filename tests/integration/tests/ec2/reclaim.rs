@@ -312,7 +312,10 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
             "{subject}: saved after {saved} s of work, went on from {resumed} s; {} checkpoints before",
             first.len() - 1
         );
-        assert!((resumed - saved).abs() < 0.001, "{first:?} {second:?}");
+        // Without a notice the end may fall between a manifest and the line that tells of it: then it went on from one more.
+        let untold: f64 = WORK[1..].iter().map(|span| span.parse::<f64>().unwrap()).sum();
+        let most = if notice.is_none() { untold } else { 0.0 };
+        assert!((-0.001..=most + 0.001).contains(&(resumed - saved)), "{first:?} {second:?}");
         // With a notice it saved once more when it was told, and ended by itself.
         assert_eq!(first.last().is_some_and(|l| l == "stopped"), notice.is_some(), "{first:?}");
         // The chain over all steps comes out as without an interruption: nothing was lost, nothing done twice.
