@@ -12,7 +12,7 @@ use crate::policy::WhenLate;
 use crate::reason::Reason;
 use crate::state::ahead::Ahead;
 use crate::state::jobs::{Ending, Leaving, OpenEffect, Phase, Wait};
-use crate::state::nodes::{Node, NodePhase, Purchase};
+use crate::state::nodes::{NodePhase, Purchase};
 use crate::state::places::{nodes_of, share_of};
 use crate::state::services::replica;
 use crate::state::{Hurry, Shape, State};
@@ -522,8 +522,7 @@ fn undrain(state: &mut State, node: NodeId) {
 
 fn give_back(state: &mut State, node: NodeId, seq: Seq) -> Option<Effect> {
     unbook_all_on(state, node);
-    let boots = |row: &&Node| matches!(row.phase, NodePhase::Requested | NodePhase::Booting);
-    if let Some(offering) = state.nodes.get(&node).filter(boots).map(|row| row.offering) {
+    if let Some(offering) = state.nodes.get(&node).filter(|row| row.phase.is_coming()).map(|row| row.offering) {
         probe_lost(state, offering);
     }
     let now = state.now;

@@ -275,7 +275,7 @@ fn reclaim_notice(state: &mut State, instance: &str, at: Millis) {
     if node.reclaim_at.is_some() || node.phase == NodePhase::Terminating {
         return ignore(state);
     }
-    let (id, offering, boots) = (node.id, node.offering, booting(node));
+    let (id, offering, boots) = (node.id, node.offering, node.phase.is_coming());
     state.counters.reclaims += 1;
     state.edit_node(id, |node| node.reclaim_at = Some(at));
     unbook_all_on(state, id);
@@ -284,13 +284,9 @@ fn reclaim_notice(state: &mut State, instance: &str, at: Millis) {
     }
 }
 
-fn booting(node: &Node) -> bool {
-    matches!(node.phase, NodePhase::Requested | NodePhase::Booting)
-}
-
 /// It is given back whatever becomes of it, and holds its ceilings until it is gone.
 fn boot_failed(state: &mut State, instance: &str) {
-    let Some(node) = state.node_of(instance).filter(|node| booting(node) && !node.condemned).cloned() else {
+    let Some(node) = state.node_of(instance).filter(|node| node.phase.is_coming() && !node.condemned).cloned() else {
         return ignore(state);
     };
     never_ready(state, &node);
@@ -307,7 +303,7 @@ fn node_gone(state: &mut State, instance: &str, why: GoneWhy) {
     let Some(node) = state.remove_node(id) else {
         return;
     };
-    if booting(&node) && node.reclaim_at.is_none() && !node.condemned {
+    if node.phase.is_coming() && node.reclaim_at.is_none() && !node.condemned {
         if why == GoneWhy::NeverReady {
             never_ready(state, &node);
         } else {

@@ -153,6 +153,12 @@ pub enum NodePhase {
 }
 
 impl NodePhase {
+    /// Whether it is bought and was never ready.
+    #[must_use]
+    pub fn is_coming(self) -> bool {
+        matches!(self, NodePhase::Requested | NodePhase::Booting)
+    }
+
     /// As tables and the API name it.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -7,7 +7,6 @@ use forebay_engine::effect::WorkerPlace;
 use forebay_engine::ids::{JobId, NodeId, PoolId};
 use forebay_engine::job::{Gang, WorkerAsk};
 use forebay_engine::state::State;
-use forebay_engine::state::nodes::NodePhase;
 use std::collections::BTreeMap;
 
 /// What is free on one GPU while places are looked for.
@@ -31,7 +30,7 @@ pub fn find(
     let mut free: BTreeMap<NodeId, Vec<Gpu>> = BTreeMap::new();
     for (position, &id) in nodes.iter().enumerate() {
         let Some(node) = state.node(id) else { continue };
-        let there = !matches!(node.phase, NodePhase::Requested | NodePhase::Booting);
+        let there = !node.phase.is_coming();
         if running && !there {
             return fault(
                 format!("nodes[{position}]"),

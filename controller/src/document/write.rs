@@ -322,7 +322,7 @@ pub fn summary(state: &State) -> Summary {
             CapacityType::OnDemand => &mut summary.on_demand_nodes,
         };
         *count += 1;
-        summary.booting_nodes += u64::from(matches!(node.phase, NodePhase::Requested | NodePhase::Booting));
+        summary.booting_nodes += u64::from(node.phase.is_coming());
         hourly = hourly + node.price;
     }
     let ledger = state.ledger_now();

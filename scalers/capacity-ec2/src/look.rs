@@ -118,11 +118,7 @@ fn gone(node: &Node, seen: &Seen) -> Event {
 /// It ended or stopped by itself before it was ready: a key or a volume that it could not have, an image that cannot start.
 fn failed_boot(node: &Node, seen: &Seen) -> bool {
     let by_itself = seen.reason.as_deref().is_some_and(|code| code != "Client.UserInitiatedShutdown");
-    booting(node) && by_itself && !matches!(seen.state, InstanceState::Pending | InstanceState::Running)
-}
-
-fn booting(node: &Node) -> bool {
-    matches!(node.phase, NodePhase::Requested | NodePhase::Booting)
+    node.phase.is_coming() && by_itself && !matches!(seen.state, InstanceState::Pending | InstanceState::Running)
 }
 
 /// What ended or stopped by itself before it was ready, and why in EC2's words.

@@ -34,7 +34,7 @@ impl Standing {
         Some(match (node.phase, node.reclaim_at) {
             (NodePhase::Terminating, _) => Standing::Ending,
             (_, Some(_)) => Standing::Warned,
-            (NodePhase::Requested | NodePhase::Booting, None) => Standing::Booting,
+            (phase, None) if phase.is_coming() => Standing::Booting,
             (_, None) => Standing::Wanted,
         })
     }
