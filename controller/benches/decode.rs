@@ -2,8 +2,8 @@
 //!
 //! Never: a verdict. It prints figures; the best of its rounds is the one that other work on the machine disturbed least.
 
-use forebay::intake::{Caller, Intake, NoRoutes, token};
 use forebay_engine::ids::{Attempt, JobId};
+use forebay_wire::intake::{Caller, Intake, NoRoutes, token};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

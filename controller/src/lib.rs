@@ -1,4 +1,11 @@
 //! The controller: the binary's library. The command line, the HTTP API, the live driver, its journal, intake and the policy as written.
+//!
+//! ```no_run
+//! // The whole of the binary: it reads the command line and ends with the exit code that `forebay --help` lists.
+//! let exit: std::process::ExitCode = forebay::cli::main();
+//! ```
+//!
+//! Never: a scheduling rule; those are the planner's.
 
 pub mod api;
 pub mod checkpoints;
@@ -8,10 +15,11 @@ pub mod config;
 pub mod document;
 pub mod driver;
 pub mod intake;
-pub mod journal;
 pub mod key;
 pub mod metrics;
-pub mod policy;
+pub mod segments;
 pub mod show;
 pub mod sources;
 pub mod status;
+
+pub use forebay_journal as journal;

@@ -1,12 +1,15 @@
 //! The state document from outside: what is exported is planned on as it was, and what is written by hand becomes that state.
 
-use forebay::document::plan::{PlanDocument, plan};
-use forebay::document::seconds::Seconds;
-use forebay::document::state::StateDocument;
-use forebay::document::views::{JobPhase, NodePhaseView};
-use forebay::policy::{Catalogue, compile};
-use forebay_engine::job::{Level, Within};
+use forebay::document::plan::plan;
+use forebay::document::state::{load, state_document};
+use forebay_catalog::Catalogue;
+use forebay_engine::job::{Level, TopologyConstraint};
 use forebay_engine::policy::Policy;
+use forebay_policy::compile;
+use forebay_wire::document::plan::PlanDocument;
+use forebay_wire::document::seconds::Seconds;
+use forebay_wire::document::state::StateDocument;
+use forebay_wire::document::views::{JobPhase, NodePhaseView};
 use serde_json::{Value, json};
 
 fn policy() -> Policy {
@@ -39,7 +42,7 @@ fn written() -> Value {
 
 fn loaded(document: &Value) -> forebay::document::state::Loaded {
     let parsed = StateDocument::parse(&document.to_string()).expect("parses");
-    parsed.load(Some(policy())).expect("loads")
+    load(&parsed, Some(policy())).expect("loads")
 }
 
 fn planned(document: &Value) -> PlanDocument {
@@ -49,7 +52,7 @@ fn planned(document: &Value) -> PlanDocument {
 #[test]
 fn what_is_written_by_hand_becomes_that_state() {
     let loaded = loaded(&written());
-    let state = StateDocument::of(&loaded.engine);
+    let state = state_document(&loaded.engine).unwrap();
     let of = |subject: &str| state.jobs.iter().find(|j| j.subject.as_deref() == Some(subject)).expect("the job");
     assert_eq!(state.now_s, Some(Seconds(1_000_000)));
     assert_eq!(of("gang").phase, JobPhase::Running);
@@ -57,7 +60,7 @@ fn what_is_written_by_hand_becomes_that_state() {
     assert_eq!((of("gang").submit_s, of("gang").since_s), (Some(Seconds(5_000)), Some(Seconds(100_000))));
     assert_eq!(of("gang").progress_s, Some(Seconds(60_000)));
     assert_eq!(of("coming").phase, JobPhase::Booked);
-    let near = Within { level: Level::Rack, required: false };
+    let near = TopologyConstraint { level: Level::Rack, required: false };
     assert_eq!((of("big").batch_key.as_deref(), of("big").within.map(|w| w.0)), (Some("resnet"), Some(near)));
     assert!(!state.jobs.iter().any(|j| j.subject.as_deref() == Some("old")), "jobs that are over are left out");
     let phases: Vec<_> = state.nodes.iter().map(|n| n.phase).collect();
@@ -84,8 +87,8 @@ fn every_pending_job_has_a_reason_and_names_are_the_documents() {
 #[test]
 fn an_export_is_planned_on_as_it_was() {
     let live = loaded(&written()).engine;
-    let text = serde_json::to_string_pretty(&StateDocument::of(&live)).expect("writes");
-    let back = StateDocument::parse(&text).expect("parses").load(None).expect("loads");
+    let text = serde_json::to_string_pretty(&state_document(&live).unwrap()).expect("writes");
+    let back = load(&StateDocument::parse(&text).expect("parses"), None).expect("loads");
     assert_eq!(back.engine.snapshot(), live.snapshot());
     // Without its snapshot it is still the same state to whoever plans on it.
     let mut document: Value = serde_json::from_str(&text).expect("JSON");
@@ -98,10 +101,10 @@ fn an_export_is_planned_on_as_it_was() {
 
 #[test]
 fn an_edited_or_damaged_export_is_refused() {
-    let text = serde_json::to_string(&StateDocument::of(&loaded(&written()).engine)).expect("writes");
+    let text = serde_json::to_string(&state_document(&loaded(&written()).engine).unwrap()).expect("writes");
     let load = |document: &Value| {
         let parsed = StateDocument::parse(&document.to_string()).expect("parses");
-        parsed.load(None).expect_err("a fault")
+        load(&parsed, None).expect_err("a fault")
     };
     let good: Value = serde_json::from_str(&text).expect("JSON");
     let mut edited = good.clone();
@@ -134,7 +137,7 @@ fn faults_name_their_path_and_a_remedy() {
         let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
         document.pointer_mut(parent).expect("there")[field] = value.clone();
         let parsed = StateDocument::parse(&document.to_string()).expect("parses");
-        let fault = parsed.load(Some(policy())).expect_err("a fault");
+        let fault = load(&parsed, Some(policy())).expect_err("a fault");
         assert_eq!(fault.path, path, "{pointer} = {value}: {fault}");
         assert!(!fault.remedy.is_empty());
     }
@@ -144,7 +147,7 @@ fn faults_name_their_path_and_a_remedy() {
 fn the_schema_takes_what_is_written_and_what_is_exported() {
     let schema = serde_json::to_value(schemars::schema_for!(StateDocument)).expect("a schema");
     let validator = jsonschema::validator_for(&schema).expect("a sound schema");
-    let exported = serde_json::to_value(StateDocument::of(&loaded(&written()).engine)).expect("writes");
+    let exported = serde_json::to_value(state_document(&loaded(&written()).engine).unwrap()).expect("writes");
     for document in [written(), exported] {
         let wrong: Vec<String> = validator.iter_errors(&document).map(|e| e.to_string()).collect();
         assert_eq!(wrong, Vec::<String>::new());
@@ -156,7 +159,7 @@ fn the_schema_takes_what_is_written_and_what_is_exported() {
 
 #[test]
 fn the_schema_of_events_takes_the_example_day() {
-    let schema = serde_json::to_value(schemars::schema_for!(forebay::document::event::JobEvent)).expect("a schema");
+    let schema = serde_json::to_value(schemars::schema_for!(forebay_wire::intake::JobEvent)).expect("a schema");
     let validator = jsonschema::validator_for(&schema).expect("a sound schema");
     let mut checked = 0;
     for line in include_str!("../../examples/day.jsonl").lines() {

@@ -22,6 +22,9 @@ pub fn folder() -> PathBuf {
 }
 
 /// Reads all of it, by name.
+///
+/// # Errors
+/// When the folder or a file in it cannot be read.
 pub fn read(folder: &Path) -> std::io::Result<Vec<Seed>> {
     let mut seeds = Vec::new();
     for entry in std::fs::read_dir(folder)? {

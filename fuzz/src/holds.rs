@@ -12,18 +12,21 @@ use crate::input::KEY;
 use crate::sizes::{MOST_KEPT, MOST_TEXT, MOST_WARNINGS};
 use crate::targets::Broken;
 use crate::vocabulary;
-use forebay::intake::{Decoded, Rejected, token};
 use forebay_engine::event::{Event, Tick};
 use forebay_engine::ids::Seq;
 use forebay_engine::job::{Gang, JobSpec};
-use forebay_engine::journal::Batch;
-use forebay_engine::units::Millis;
+use forebay_engine::journal::{APPLY_VERSION, Batch};
+use forebay_engine::units::Timestamp;
+use forebay_wire::intake::{Decoded, Rejected, token};
 use serde_json::Value;
 
 /// A decoder of events.
 pub type Decode<'a> = &'a dyn Fn(&[u8]) -> Result<Decoded, Rejected>;
 
 /// What must hold of a rejection.
+///
+/// # Errors
+/// When it does not hold: the rule that is broken.
 pub fn of_rejected(why: &Rejected, bytes: &[u8]) -> Result<(), Broken> {
     printable(&why.path, "the path")?;
     printable(&why.message, "the message")?;
@@ -31,6 +34,9 @@ pub fn of_rejected(why: &Rejected, bytes: &[u8]) -> Result<(), Broken> {
 }
 
 /// What must hold of an event that was taken, however it was sent.
+///
+/// # Errors
+/// When it does not hold: the rule that is broken.
 pub fn of_taken(taken: &Decoded, bytes: &[u8]) -> Result<(), Broken> {
     if taken.warnings.len() > MOST_WARNINGS {
         return Err(format!("{} warnings", taken.warnings.len()));
@@ -42,9 +48,15 @@ pub fn of_taken(taken: &Decoded, bytes: &[u8]) -> Result<(), Broken> {
     if let Event::JobSubmitted(spec) = &taken.event {
         of_job(spec)?;
     }
-    let tick = Tick { now: Millis(1), resumed: false, delivered: 0 };
-    let batch = Batch { first_seq: Seq(1), tick, events: vec![taken.event.clone()], decisions: Vec::new() };
-    let encoded = batch.encode();
+    let tick = Tick { now: Timestamp(1), resumed: false, delivered: 0 };
+    let batch = Batch {
+        version: APPLY_VERSION,
+        first_seq: Seq(1),
+        tick,
+        events: vec![taken.event.clone()],
+        decisions: Vec::new(),
+    };
+    let encoded = batch.encode().map_err(|e| format!("a batch that was read cannot be written: {e}"))?;
     if encoded.len() > bytes.len() * MOST_KEPT + MOST_TEXT {
         return Err(format!("{} bytes sent became {} bytes in the journal", bytes.len(), encoded.len()));
     }
@@ -55,6 +67,9 @@ pub fn of_taken(taken: &Decoded, bytes: &[u8]) -> Result<(), Broken> {
 }
 
 /// What must hold of an event that was taken as JSON.
+///
+/// # Errors
+/// When it does not hold: the rule that is broken.
 pub fn of_text(taken: &Decoded, bytes: &[u8], decode: Decode<'_>) -> Result<(), Broken> {
     let once = Ok(taken.clone());
     same(&once, &decode(bytes), "the second time")?;
@@ -67,7 +82,10 @@ pub fn of_text(taken: &Decoded, bytes: &[u8], decode: Decode<'_>) -> Result<(), 
     proven(&taken.event, &value)
 }
 
-/// Fails where two decodings differ. The order of warnings is that of the fields.
+/// Compares two decodings. The order of warnings is that of the fields.
+///
+/// # Errors
+/// When they differ: both of them.
 pub fn same(a: &Result<Decoded, Rejected>, b: &Result<Decoded, Rejected>, when: &str) -> Result<(), Broken> {
     match (a, b) {
         (Ok(a), Ok(b)) if a.event == b.event && a.envelope == b.envelope && a.warnings.len() == b.warnings.len() => {
@@ -78,8 +96,11 @@ pub fn same(a: &Result<Decoded, Rejected>, b: &Result<Decoded, Rejected>, when: 
 }
 
 /// What must hold of a batch that could be read.
+///
+/// # Errors
+/// When it does not hold: the rule that is broken.
 pub fn of_batch(batch: &Batch, bytes: &[u8]) -> Result<(), Broken> {
-    let encoded = batch.encode();
+    let encoded = batch.encode().map_err(|e| format!("a batch that was read cannot be written: {e}"))?;
     // Numbers may be written longer than they need be, never shorter.
     if encoded.len() > bytes.len() {
         return Err(format!("{} bytes became {}", bytes.len(), encoded.len()));

@@ -9,13 +9,13 @@
 use crate::corpus::Seed;
 use crate::generate;
 use crate::mutate::{MOST, mutate};
-use crate::targets::{Shape, TARGETS, Target};
-use forebay::intake::token;
+use crate::targets::{InputFormat, ReportKey, TARGETS, Target};
 use forebay_engine::event::Tick;
 use forebay_engine::ids::{Attempt, JobId, Seq};
-use forebay_engine::journal::Batch;
-use forebay_engine::units::Millis;
+use forebay_engine::journal::{APPLY_VERSION, Batch};
+use forebay_engine::units::Timestamp;
 use forebay_sim::trace::SplitMix64;
+use forebay_wire::intake::token;
 
 /// The key that true tokens are made with here.
 pub const KEY: [u8; 32] = [7; 32];
@@ -66,28 +66,28 @@ impl Maker {
         target
     }
 
-    fn seeds(&self, shape: Shape) -> &[Vec<u8>] {
+    fn seeds(&self, shape: InputFormat) -> &[Vec<u8>] {
         match shape {
-            Shape::Event => &self.events,
-            Shape::Headers => &self.headers,
-            Shape::Batch => &self.batches,
-            Shape::Lines => &self.lines,
+            InputFormat::Event => &self.events,
+            InputFormat::Headers => &self.headers,
+            InputFormat::Batch => &self.batches,
+            InputFormat::Lines => &self.lines,
         }
     }
 
-    fn changed(&self, rng: &mut SplitMix64, shape: Shape, bytes: &mut Vec<u8>) {
+    fn changed(&self, rng: &mut SplitMix64, shape: InputFormat, bytes: &mut Vec<u8>) {
         let seeds = self.seeds(shape);
         bytes.extend_from_slice(one_of(seeds, rng.next_u64()));
         let other = one_of(seeds, rng.next_u64());
         mutate(rng, bytes, other);
     }
 
-    fn made_up(&self, rng: &mut SplitMix64, shape: Shape, bytes: &mut Vec<u8>) {
+    fn made_up(&self, rng: &mut SplitMix64, shape: InputFormat, bytes: &mut Vec<u8>) {
         match shape {
-            Shape::Event => generate::event(rng, &self.token, bytes),
-            Shape::Headers => generate::headers(rng, &self.token, bytes),
-            Shape::Batch => bytes.extend_from_slice(one_of(&self.batches, rng.next_u64())),
-            Shape::Lines => {
+            InputFormat::Event => generate::event(rng, &self.token, bytes),
+            InputFormat::Headers => generate::headers(rng, &self.token, bytes),
+            InputFormat::Batch => bytes.extend_from_slice(one_of(&self.batches, rng.next_u64())),
+            InputFormat::Lines => {
                 for _ in 0..rng.below(6) {
                     bytes.extend_from_slice(one_of(&self.lines, rng.next_u64()));
                 }
@@ -96,7 +96,7 @@ impl Maker {
     }
 
     /// A piece over and over, up to 2 MiB: long lists, long texts, many fields, deep nesting.
-    fn huge(&self, rng: &mut SplitMix64, shape: Shape, bytes: &mut Vec<u8>) {
+    fn huge(&self, rng: &mut SplitMix64, shape: InputFormat, bytes: &mut Vec<u8>) {
         self.changed(rng, shape, bytes);
         bytes.truncate(4096);
         let at = usize::try_from(rng.below(bytes.len() as u64 + 1)).unwrap_or(0);
@@ -129,9 +129,9 @@ fn by_share(mut n: u64) -> &'static Target {
 
 /// What is journaled for an event of the corpus that is taken.
 fn batch(bytes: &[u8]) -> Option<Vec<u8>> {
-    let event = crate::targets::decode(bytes, true).ok()?.event;
-    let tick = Tick { now: Millis(1_795_251_600_000), resumed: false, delivered: 7 };
-    Some(Batch { first_seq: Seq(41), tick, events: vec![event], decisions: Vec::new() }.encode())
+    let event = crate::targets::decode(bytes, ReportKey::Known).ok()?.event;
+    let tick = Tick { now: Timestamp(1_795_251_600_000), resumed: false, delivered: 7 };
+    Batch { version: APPLY_VERSION, first_seq: Seq(41), tick, events: vec![event], decisions: Vec::new() }.encode().ok()
 }
 
 /// Lines of the files that are read back after a crash.

@@ -8,7 +8,7 @@
 
 use crate::input::Maker;
 use crate::sizes::{MOST_GROWTH_KIB, peak_kib};
-use crate::targets::{Broken, Outcome, Target};
+use crate::targets::{Broken, DecodeOutcome, Target};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,7 +41,7 @@ pub struct Plan {
 
 /// An input that broke something.
 #[derive(Clone, Debug)]
-pub struct Finding {
+pub struct BrokenInput {
     /// Which input.
     pub n: u64,
     /// Of which target.
@@ -68,7 +68,7 @@ pub struct Figures {
     /// By how much that grew after the process was warm, in KiB.
     pub growth_kib: Option<u64>,
     /// The first input that broke something.
-    pub finding: Option<Finding>,
+    pub finding: Option<BrokenInput>,
 }
 
 /// What the threads share.
@@ -84,8 +84,11 @@ struct Shared<'a> {
     at: Vec<AtomicU64>,
 }
 
-/// Runs it. `progress` is told the inputs that are done, about ten times a second; `hangs` is told of one that does not end, and is
-/// not to return: a thread cannot be stopped.
+/// Runs it. `progress` gets the number of inputs that are done, about ten times a second; `hangs` gets the number of one that does not
+/// end, and must not return: a thread cannot be stopped.
+///
+/// # Errors
+/// When a folder for a thread cannot be made.
 pub fn run(maker: &Maker, plan: Plan, progress: &mut dyn FnMut(u64), hangs: fn(u64) -> !) -> std::io::Result<Figures> {
     let start = Instant::now();
     let shared = Shared {
@@ -161,10 +164,10 @@ fn work(shared: &Shared<'_>, at: &AtomicU64, folder: &Path) {
             own.inputs += 1;
             own.bytes += bytes.len() as u64;
             let outcome = match outcome {
-                Ok(Outcome::Accepted) => ACCEPTED,
-                Ok(Outcome::Rejected(code, _)) => code,
+                Ok(DecodeOutcome::Accepted) => ACCEPTED,
+                Ok(DecodeOutcome::Rejected(code, _)) => code,
                 Err(what) => {
-                    own.finding = Some(Finding { n, target: target.name, what, bytes: bytes.clone() });
+                    own.finding = Some(BrokenInput { n, target: target.name, what, bytes: bytes.clone() });
                     shared.stop.store(true, Ordering::Relaxed);
                     break;
                 }
@@ -192,7 +195,7 @@ fn work(shared: &Shared<'_>, at: &AtomicU64, folder: &Path) {
     }
 }
 
-fn caught(target: &Target, bytes: &[u8], folder: &Path) -> Result<Outcome, Broken> {
+fn caught(target: &Target, bytes: &[u8], folder: &Path) -> Result<DecodeOutcome, Broken> {
     catch_unwind(AssertUnwindSafe(|| (target.check)(bytes, folder)))
         .unwrap_or_else(|_| Err(SAID.take().unwrap_or_else(|| "it panicked".to_owned())))
 }

@@ -4,15 +4,17 @@
 
 use crate::holds;
 use crate::input::KEY;
-use forebay::intake::{Caller, Decoded, Intake, NoRoutes, Rejected, RejectedFile, from_headers};
-use forebay::status::StatusFile;
+use forebay::intake::rejected::RejectedLog;
+use forebay::journal::JournalId;
+use forebay::segments::LogPosition;
+use forebay::status::StatusLog;
 use forebay_engine::journal::Batch;
-use std::path::{Path, PathBuf};
-use uuid::Uuid;
+use forebay_wire::intake::{Caller, Decoded, Intake, NoRoutes, Rejected, from_headers};
+use std::path::Path;
 
 /// How inputs for a target are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum InputFormat {
     /// The JSON of one event.
     Event,
     /// Headers, an empty line, the data.
@@ -25,7 +27,7 @@ pub enum Shape {
 
 /// What a decoder made of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DecodeOutcome {
     /// It was taken.
     Accepted,
     /// It was not, for this code and at this path.
@@ -43,18 +45,18 @@ pub struct Target {
     /// Of 1,000 inputs, so many are for it.
     pub share: u64,
     /// How its inputs look.
-    pub shape: Shape,
+    pub shape: InputFormat,
     /// Decodes one input, in a folder that is the caller's own.
-    pub check: fn(&[u8], &Path) -> Result<Outcome, Broken>,
+    pub check: fn(&[u8], &Path) -> Result<DecodeOutcome, Broken>,
 }
 
 /// All of them.
 pub static TARGETS: [Target; 5] = [
-    Target { name: "structured", share: 595, shape: Shape::Event, check: structured },
-    Target { name: "reports", share: 150, shape: Shape::Event, check: reports },
-    Target { name: "binary", share: 150, shape: Shape::Headers, check: binary },
-    Target { name: "batch", share: 100, shape: Shape::Batch, check: batch },
-    Target { name: "files", share: 5, shape: Shape::Lines, check: files },
+    Target { name: "structured", share: 595, shape: InputFormat::Event, check: structured },
+    Target { name: "reports", share: 150, shape: InputFormat::Event, check: reports },
+    Target { name: "binary", share: 150, shape: InputFormat::Headers, check: binary },
+    Target { name: "batch", share: 100, shape: InputFormat::Batch, check: batch },
+    Target { name: "files", share: 5, shape: InputFormat::Lines, check: files },
 ];
 
 /// A target by its name.
@@ -63,22 +65,35 @@ pub fn named(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|t| t.name == name)
 }
 
-/// Decodes one event, where reports of runs are taken or where they are not.
-pub fn decode(bytes: &[u8], keyed: bool) -> Result<Decoded, Rejected> {
-    let caller = Caller::local();
-    Intake { caller: &caller, routes: &NoRoutes, key: keyed.then_some(&KEY) }.decode(bytes)
+/// Whether a decoder has the key by which reports of runs are proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportKey {
+    /// It has: reports are taken.
+    Known,
+    /// It has not: reports are refused.
+    Unknown,
 }
 
-fn structured(bytes: &[u8], _: &Path) -> Result<Outcome, Broken> {
-    judged(bytes, &|bytes| decode(bytes, false))
+/// Decodes one event.
+///
+/// # Errors
+/// When the decoder refuses it.
+pub fn decode(bytes: &[u8], key: ReportKey) -> Result<Decoded, Rejected> {
+    let caller = Caller::local();
+    let key = (key == ReportKey::Known).then_some(&KEY);
+    Intake { caller: &caller, routes: &NoRoutes, key }.decode(bytes)
+}
+
+fn structured(bytes: &[u8], _: &Path) -> Result<DecodeOutcome, Broken> {
+    judged(bytes, &|bytes| decode(bytes, ReportKey::Unknown))
 }
 
 /// The same decoder with a key: reports of runs with forged and true tokens.
-fn reports(bytes: &[u8], _: &Path) -> Result<Outcome, Broken> {
-    judged(bytes, &|bytes| decode(bytes, true))
+fn reports(bytes: &[u8], _: &Path) -> Result<DecodeOutcome, Broken> {
+    judged(bytes, &|bytes| decode(bytes, ReportKey::Known))
 }
 
-fn binary(bytes: &[u8], _: &Path) -> Result<Outcome, Broken> {
+fn binary(bytes: &[u8], _: &Path) -> Result<DecodeOutcome, Broken> {
     let gap = bytes.windows(2).position(|w| w == b"\n\n").unwrap_or(bytes.len());
     let (head, body) = (bytes.get(..gap).unwrap_or_default(), bytes.get(gap + 2..).unwrap_or_default());
     // Headers are bytes on the wire; an adapter leaves out what is not text.
@@ -92,15 +107,15 @@ fn binary(bytes: &[u8], _: &Path) -> Result<Outcome, Broken> {
     let outcome = judge(&decode(), bytes)?;
     // Structured and binary mode are one event, written in two ways.
     let headers = lines.iter().filter_map(|line| line.split_once(": "));
-    if let (Outcome::Accepted, Ok(event)) = (&outcome, from_headers(headers, body))
+    if let (DecodeOutcome::Accepted, Ok(event)) = (&outcome, from_headers(headers, body))
         && holds::reads_back(&event)
     {
-        holds::same(&decode(), &self::decode(event.to_string().as_bytes(), true), "in structured mode")?;
+        holds::same(&decode(), &self::decode(event.to_string().as_bytes(), ReportKey::Known), "in structured mode")?;
     }
     Ok(outcome)
 }
 
-fn judged(bytes: &[u8], decode: holds::Decode<'_>) -> Result<Outcome, Broken> {
+fn judged(bytes: &[u8], decode: holds::Decode<'_>) -> Result<DecodeOutcome, Broken> {
     let decoded = decode(bytes);
     let outcome = judge(&decoded, bytes)?;
     if let Ok(taken) = &decoded {
@@ -109,48 +124,54 @@ fn judged(bytes: &[u8], decode: holds::Decode<'_>) -> Result<Outcome, Broken> {
     Ok(outcome)
 }
 
-fn judge(decoded: &Result<Decoded, Rejected>, bytes: &[u8]) -> Result<Outcome, Broken> {
+fn judge(decoded: &Result<Decoded, Rejected>, bytes: &[u8]) -> Result<DecodeOutcome, Broken> {
     match decoded {
-        Ok(taken) => holds::of_taken(taken, bytes).map(|()| Outcome::Accepted),
-        Err(why) => holds::of_rejected(why, bytes).map(|()| Outcome::Rejected(why.code.as_str(), why.path.clone())),
+        Ok(taken) => holds::of_taken(taken, bytes).map(|()| DecodeOutcome::Accepted),
+        Err(why) => {
+            holds::of_rejected(why, bytes).map(|()| DecodeOutcome::Rejected(why.code.as_str(), why.path.clone()))
+        }
     }
 }
 
 /// A record of the journal. Its checksum is not in the way here.
-fn batch(bytes: &[u8], _: &Path) -> Result<Outcome, Broken> {
+fn batch(bytes: &[u8], _: &Path) -> Result<DecodeOutcome, Broken> {
     match Batch::decode(bytes) {
-        Ok(batch) => holds::of_batch(&batch, bytes).map(|()| Outcome::Accepted),
-        Err(_) => Ok(Outcome::Rejected("Damaged", String::new())),
+        Ok(batch) => holds::of_batch(&batch, bytes).map(|()| DecodeOutcome::Accepted),
+        Err(_) => Ok(DecodeOutcome::Rejected("Damaged", String::new())),
     }
 }
 
-/// The files that are opened again after a crash: what is whole stays, what is torn is cut, and opening twice changes nothing more.
-fn files(bytes: &[u8], folder: &Path) -> Result<Outcome, Broken> {
-    let open = |path: PathBuf| -> Result<(u64, Vec<u8>), Broken> {
-        let io = |e: std::io::Error| format!("{}: {e}", path.display());
-        let file = RejectedFile::open(folder, 2).map_err(io)?;
-        Ok((file.last(), std::fs::read(&path).map_err(io)?))
+/// Segments that are opened again after a crash: what is whole stays, what is torn is cut, and opening twice changes nothing more.
+fn files(bytes: &[u8], folder: &Path) -> Result<DecodeOutcome, Broken> {
+    let journal = JournalId { uuid: 7, incarnation: 0 };
+    let position = LogPosition { known: 2, kept: 0 };
+    let rejected = || RejectedLog::open(folder, 2).map(|log| log.last()).map_err(|e| e.to_string());
+    let statuses = || StatusLog::open(folder, journal, position).map(|log| log.last()).map_err(|e| e.to_string());
+    let one = opened_twice(bytes, &folder.join(forebay::intake::rejected::FOLDER), &rejected)?;
+    let two = opened_twice(bytes, &folder.join(forebay::status::FOLDER), &statuses)?;
+    Ok(match one.and(two) {
+        None => DecodeOutcome::Accepted,
+        Some(why) => DecodeOutcome::Rejected("Damaged", why.chars().take(80).collect()),
+    })
+}
+
+/// Why the log in a folder whose one segment has these bytes is refused.
+fn opened_twice(bytes: &[u8], folder: &Path, open: &dyn Fn() -> Result<u64, String>) -> Result<Option<String>, Broken> {
+    let io = |e: std::io::Error| format!("{}: {e}", folder.display());
+    let path = folder.join("00000000000000000001.jsonl");
+    std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, bytes)).map_err(io)?;
+    let read = || std::fs::read(&path).map_err(io);
+    let once = match open() {
+        Ok(last) => last,
+        Err(_) if read()? != bytes => return Err("a log that is refused was changed".to_owned()),
+        Err(why) => return Ok(Some(why)),
     };
-    let path = folder.join(forebay::intake::REJECTED_FILE);
-    std::fs::write(&path, bytes).map_err(|e| e.to_string())?;
-    let once = open(path.clone())?;
-    if once.1.len() > bytes.len() || !bytes.starts_with(&once.1) || once.1.last().is_some_and(|b| *b != b'\n') {
-        return Err("rejected.jsonl does not hold the whole lines that it held".to_owned());
+    let cut = read()?;
+    if !bytes.starts_with(&cut) || cut.last().is_some_and(|b| *b != b'\n') {
+        return Err("a log does not hold the whole lines that it held".to_owned());
     }
-    if open(path)? != once {
-        return Err("opening rejected.jsonl again changed it".to_owned());
+    if open() != Ok(once) || read()? != cut {
+        return Err("opening a log again changed it".to_owned());
     }
-    let path = folder.join(forebay::status::FILE);
-    std::fs::write(&path, bytes).map_err(|e| e.to_string())?;
-    let journal = Uuid::from_u128(7);
-    if let Err(error) = StatusFile::open(folder, journal, 2) {
-        return Ok(Outcome::Rejected("Stranger", error.to_string().chars().take(80).collect()));
-    }
-    let cut = std::fs::read(&path).map_err(|e| e.to_string())?;
-    StatusFile::open(folder, journal, 2).map_err(|e| format!("status.jsonl cannot be opened again: {e}"))?;
-    let again = std::fs::read(&path).map_err(|e| e.to_string())?;
-    if !bytes.starts_with(&cut) || again != cut {
-        return Err("status.jsonl does not hold the whole lines that it held".to_owned());
-    }
-    Ok(Outcome::Accepted)
+    Ok(None)
 }

@@ -3,7 +3,7 @@
 //! Never: an input whose outcome nobody decided on.
 
 use forebay_fuzz::corpus;
-use forebay_fuzz::targets::{Outcome, named};
+use forebay_fuzz::targets::{DecodeOutcome, named};
 use std::collections::BTreeMap;
 
 #[test]
@@ -26,8 +26,8 @@ fn each_input_has_its_outcome() {
         };
         let found = (named(target).unwrap_or_else(|| panic!("{target}")).check)(&seed.bytes, own.path());
         let is = match &found {
-            Ok(Outcome::Accepted) => ("accepted", "-"),
-            Ok(Outcome::Rejected(code, path)) => (*code, path.as_str()),
+            Ok(DecodeOutcome::Accepted) => ("accepted", "-"),
+            Ok(DecodeOutcome::Rejected(code, path)) => (*code, path.as_str()),
             Err(broken) => ("broken", broken.as_str()),
         };
         if is != (outcome, path) {

@@ -5,7 +5,7 @@
 use forebay_fuzz::corpus;
 use forebay_fuzz::input::Maker;
 use forebay_fuzz::run::{Plan, run};
-use forebay_fuzz::targets::{Outcome, Shape, TARGETS, Target};
+use forebay_fuzz::targets::{DecodeOutcome, InputFormat, TARGETS, Target};
 
 fn hangs(n: u64) -> ! {
     eprintln!("input {n} of seed 1 takes more than 30 s");
@@ -36,8 +36,8 @@ fn a_hundred_thousand_inputs_break_nothing_and_what_breaks_is_found() {
     static PANICS: Target = Target {
         name: "panics",
         share: 0,
-        shape: Shape::Event,
-        check: |bytes, _| if bytes.len() % 97 == 5 { panic!("five") } else { Ok(Outcome::Accepted) },
+        shape: InputFormat::Event,
+        check: |bytes, _| if bytes.len() % 97 == 5 { panic!("five") } else { Ok(DecodeOutcome::Accepted) },
     };
     let maker = maker(Some(&PANICS));
     let found = run(&maker, Plan { threads: 1, ..plan }, &mut |_| (), hangs).unwrap().finding.unwrap();

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn made(mut words: impl Iterator<Item = String>) -> Result<(Vec<TraceJob>, String), String> {
-    let what = words.next().ok_or("say what to make")?;
+    let what = words.next().ok_or("name what to make")?;
     let (mut seed, mut days, mut jobs, mut out) = (1, 91, 10_000, None);
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
@@ -42,7 +42,7 @@ fn made(mut words: impl Iterator<Item = String>) -> Result<(Vec<TraceJob>, Strin
             _ => return Err(format!("{word}: no such option")),
         }
     }
-    let out = out.ok_or("say where to: --out FILE")?;
+    let out = out.ok_or("name the file: --out FILE")?;
     match what.as_str() {
         "sharing" => Ok((generate_sharing(seed, days), out)),
         "philly" => Ok((generate_trace(seed, usize::try_from(jobs).unwrap_or(0)), out)),

@@ -1,19 +1,19 @@
-//! From rows of a trace to jobs and their truths, and from a node list to a policy's offerings. What a trace does not say is
+//! From rows of a trace to jobs and their truths, and from a node list to a policy's offerings. What a trace does not state is
 //! assumed once, here, and every assumption that was used is listed in the result.
 //!
-//! Never: tells the engine how long a job runs.
+//! Never: gives the engine the true duration of a job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_engine::catalog::{CapacityType, Offering};
-use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
-use forebay_engine::policy::{Policy, Undeclared};
-use forebay_engine::units::{Mib, MilliCpu, Millis, Rate, Span};
+use forebay_kernel::catalog::{CapacityType, Offering};
+use forebay_kernel::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
+use forebay_kernel::policy::{Policy, Undeclared};
+use forebay_kernel::units::{Mib, MilliCpu, Rate, Span, Timestamp};
 
 use crate::trace::{TraceJob, TraceNode};
 use crate::world::{JobTruth, Stock};
 
-/// What a trace's jobs are taken to be where the trace does not say.
+/// What a trace's jobs are taken to be where the trace has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assumptions {
     /// Time between checkpoints. `None`: jobs cannot save.
@@ -92,7 +92,7 @@ impl Converter {
             completion: Completion::All,
             expected: row.estimate_ms.map(Span),
             max_run: None,
-            deadline: row.deadline_ms.map(Millis),
+            deadline: row.deadline_ms.map(Timestamp),
             digest: digest(row),
             ..JobSpec::default()
         };
@@ -232,7 +232,7 @@ pub fn fixed_fleet(mut policy: Policy, nodes: &[TraceNode]) -> (Policy, Vec<Stoc
 
 /// GPU memory by model, from the built-in catalogue; 16 GiB for one that it does not have.
 fn gpu_mem(model: &str) -> u32 {
-    let rows = crate::prices::builtin();
+    let rows = forebay_catalog::builtin();
     rows.iter().find(|r| r.answers_to(model)).map_or(16_384, |r| r.gpu_mem_mib)
 }
 

@@ -1,7 +1,7 @@
-//! The second driver: the engine under a virtual clock, with the embedded world on the other side.
+//! Simulates a trace: the batch step under a virtual clock, with a simulated cloud and cluster on the other side.
 //!
 //! ```text
-//! now = earliest of (next submission, world, engine's time-out, beat)
+//! now = earliest of (next submission, world, engine's time-out, next comparison)
 //! everything of that instant -> one batch: open, handle_event*, plan, close -> journal -> effects -> world
 //! ```
 //!
@@ -11,13 +11,13 @@ mod interface;
 
 use std::collections::BTreeMap;
 
+use forebay_driver::step::{self, BatchStep};
 use forebay_engine::engine::{Engine, Released};
-use forebay_engine::event::{Event, Tick};
-use forebay_engine::journal::Journal;
-use forebay_engine::policy::Policy;
-use forebay_engine::reconcile;
-use forebay_engine::state::State;
-use forebay_engine::units::{Millis, Span};
+use forebay_kernel::event::{Event, Tick};
+use forebay_kernel::policy::Policy;
+use forebay_kernel::reconcile;
+use forebay_kernel::state::State;
+use forebay_kernel::units::{Span, Timestamp};
 
 use crate::convert::{self, Converter};
 use crate::memory::MemoryJournal;
@@ -26,18 +26,18 @@ use crate::score::timeline::Timeline;
 use crate::score::{Sources, disagreements};
 use crate::trace::Trace;
 use crate::world::{World, WorldOptions};
-pub use interface::{Audit, Options, Outcome, Progress, SimError};
+pub use interface::{AuditSchedule, SimError, SimOptions, SimOutcome, SimProgress};
 
 /// The world is compared with the state this often while anything is open.
-const BEAT: Span = Span::mins(5);
+const COMPARE_EVERY: Span = Span::mins(5);
 /// Batches between two snapshots of the memory journal.
 const SNAPSHOT_EVERY: usize = 4096;
-/// Full audits look at so many jobs for each batch at most, on average: they take a part of the time, not most of it.
+/// Full audits examine at most so many jobs for each batch, on average: they take a part of the time, not most of it.
 const AUDITED_JOBS_A_BATCH: u64 = 8;
 /// Batches without a job's end, after which the run counts as stuck: more than any trace of a million jobs needs between two.
 const MOST_PASSES_WITHOUT_AN_END: u64 = 2_000_000;
-/// Beats with nothing but beats and prices, while no run is under way: a week of them. Jobs that are open then wait for ever.
-const MOST_IDLE_BEATS: u64 = 2016;
+/// Comparisons with nothing between them but price changes, while no run is under way: a week of them. Jobs that are open then wait for ever.
+const MOST_IDLE_COMPARISONS: u64 = 2016;
 /// Virtual time after the last submission or end of a job: the longest public run lasts 60 days.
 const LONGEST_WITHOUT_AN_END: Span = Span::mins(60 * 24 * 400);
 
@@ -45,8 +45,8 @@ const LONGEST_WITHOUT_AN_END: Span = Span::mins(60 * 24 * 400);
 ///
 /// # Errors
 /// A run that is stuck, a recovery that differs, an audit that finds something: see [`SimError`].
-pub fn simulate<'a>(policy: Policy, trace: &'a Trace, options: Options<'a>) -> Result<Outcome, SimError> {
-    let mut drive = Drive::new(policy, trace, options);
+pub fn simulate<'a>(policy: Policy, trace: &'a Trace, options: SimOptions<'a>) -> Result<SimOutcome, SimError> {
+    let mut drive = Drive::new(policy, trace, options)?;
     while !drive.over() && !drive.idle() {
         drive.step()?;
     }
@@ -55,7 +55,7 @@ pub fn simulate<'a>(policy: Policy, trace: &'a Trace, options: Options<'a>) -> R
 
 struct Drive<'a> {
     trace: &'a Trace,
-    options: Options<'a>,
+    options: SimOptions<'a>,
     converter: Converter,
     engine: Engine,
     world: World,
@@ -63,7 +63,7 @@ struct Drive<'a> {
     timeline: Timeline,
     observer: Observer,
     next_row: usize,
-    next_beat: Millis,
+    compare_at: Timestamp,
     violations: Vec<String>,
     extra_assumptions: Vec<String>,
     tally: Tally,
@@ -80,13 +80,13 @@ struct Tally {
     engine_nanos: u64,
     ended: u64,
     batches_at_end: u64,
-    last_end: Millis,
-    idle_beats: u64,
+    last_end: Timestamp,
+    idle_comparisons: u64,
     batches_at_audit: u64,
 }
 
 impl<'a> Drive<'a> {
-    fn new(policy: Policy, trace: &'a Trace, options: Options<'a>) -> Drive<'a> {
+    fn new(policy: Policy, trace: &'a Trace, options: SimOptions<'a>) -> Result<Drive<'a>, SimError> {
         let (policy, stock) = match options.nodes {
             Some(nodes) => convert::fixed_fleet(policy, nodes),
             None => (policy, Vec::new()),
@@ -100,16 +100,12 @@ impl<'a> Drive<'a> {
         let mut engine = Engine::new();
         let mut journal = options.crash_every.map(|_| MemoryJournal::new());
         let converter = Converter::new(&policy, options.assumptions);
-        engine.open(Tick { now: Millis(0), resumed: false, delivered: 0 });
-        engine.handle_event(Event::Configured(Box::new(policy)));
-        let _ = engine.plan();
-        let unsaved = engine.close();
-        if let Some(journal) = &mut journal {
-            let _ = journal.append(unsaved.batch());
-        }
-        let _ = unsaved.saved();
+        let first = step::configure(&mut engine, Tick { now: Timestamp(0), resumed: false, delivered: 0 }, policy);
+        // The world is made from the state that this batch leaves. What the batch asks of the world (nodes for a floor) is therefore lost,
+        // and asked again when the engine finds it overdue.
+        let _ = first.append(&mut journal).map_err(|source| SimError::Journal { batch: 1, source })?;
         let world = World::new(world_options, engine.state());
-        Drive {
+        Ok(Drive {
             trace,
             options,
             converter,
@@ -119,11 +115,11 @@ impl<'a> Drive<'a> {
             timeline: Timeline::default(),
             observer: Observer::default(),
             next_row: 0,
-            next_beat: Millis(0) + BEAT,
+            compare_at: Timestamp(0) + COMPARE_EVERY,
             violations: Vec::new(),
             extra_assumptions,
             tally: Tally { batches: 1, events: 1, ..Tally::default() },
-        }
+        })
     }
 
     /// Whether everything was submitted, everything is over and nothing is left.
@@ -135,7 +131,7 @@ impl<'a> Drive<'a> {
     /// Whether nothing moves any more: jobs wait for what the policy never gives them.
     fn idle(&self) -> bool {
         let submitted = self.next_row == self.trace.jobs.len();
-        self.tally.idle_beats > MOST_IDLE_BEATS && submitted && self.world.runs_working() == 0
+        self.tally.idle_comparisons > MOST_IDLE_COMPARISONS && submitted && self.world.runs_working() == 0
     }
 
     /// Whether there are claims or purchases.
@@ -146,11 +142,11 @@ impl<'a> Drive<'a> {
 
     /// One instant.
     fn step(&mut self) -> Result<(), SimError> {
-        let submission = self.trace.jobs.get(self.next_row).map(|j| Millis(j.submit_ms));
+        let submission = self.trace.jobs.get(self.next_row).map(|j| Timestamp(j.submit_ms));
         let open = self.engine.state().open_jobs() > 0 || self.holds();
-        let beat = open.then_some(self.next_beat);
+        let comparison = open.then_some(self.compare_at);
         let timeout = self.engine.poll_timeout();
-        let times = [submission, self.world.next_event(), timeout, beat];
+        let times = [submission, self.world.next_event(), timeout, comparison];
         let Some(now) = times.into_iter().flatten().min() else {
             return Err(self.stuck("nothing is due"));
         };
@@ -159,18 +155,18 @@ impl<'a> Drive<'a> {
         if !events.is_empty() || timeout.is_some_and(|t| t <= now) {
             self.batch(now, events)?;
         }
-        if self.next_beat <= now {
-            // Beats that nothing was open for are passed over.
-            let missed = now.since(self.next_beat).0 / BEAT.0 + 1;
-            self.next_beat = self.next_beat + Span(missed * BEAT.0);
+        if self.compare_at <= now {
+            // Comparisons for which nothing was open are left out.
+            let missed = now.since(self.compare_at).0 / COMPARE_EVERY.0 + 1;
+            self.compare_at = self.compare_at + Span(missed * COMPARE_EVERY.0);
             if open {
-                self.beat(now)?;
+                self.compare(now)?;
             }
         }
         self.guard(now)
     }
 
-    fn submissions(&mut self, now: Millis) -> Vec<Event> {
+    fn submissions(&mut self, now: Timestamp) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(row) = self.trace.jobs.get(self.next_row).filter(|r| r.submit_ms <= now.0) {
             let (spec, truth) = self.converter.job(row);
@@ -183,30 +179,25 @@ impl<'a> Drive<'a> {
     }
 
     /// Everything of one instant goes in as one batch; what it frees goes to the world.
-    fn batch(&mut self, now: Millis, events: Vec<Event>) -> Result<(), SimError> {
+    fn batch(&mut self, now: Timestamp, events: Vec<Event>) -> Result<(), SimError> {
         let entered = (self.options.clock)();
-        self.engine.open(Tick { now, resumed: false, delivered: self.timeline.delivered() });
-        for event in events {
-            self.engine.handle_event(event);
-        }
-        let _ = self.engine.plan();
-        let unsaved = self.engine.close();
+        let tick = Tick { now, resumed: false, delivered: self.timeline.delivered() };
+        let mut step = BatchStep::open(&mut self.engine, tick);
+        events.into_iter().for_each(|event| _ = step.handle_event(event));
+        let planned = step.plan();
         self.tally.engine_nanos += (self.options.clock)().saturating_sub(entered);
         self.tally.batches += 1;
-        self.tally.events += unsaved.batch().events.len() as u64;
-        self.tally.decisions += unsaved.batch().decisions.len() as u64;
+        self.tally.events += planned.batch().events.len() as u64;
+        self.tally.decisions += planned.batch().decisions.len() as u64;
         let moves = |e: &Event| !matches!(e, Event::PriceChanged { .. });
-        if !unsaved.batch().decisions.is_empty() || unsaved.batch().events.iter().any(moves) {
-            self.tally.idle_beats = 0;
+        if !planned.batch().decisions.is_empty() || planned.batch().events.iter().any(moves) {
+            self.tally.idle_comparisons = 0;
         }
-        if let Some(journal) = &mut self.journal {
-            let appended = journal.append(unsaved.batch());
-            appended.map_err(|source| SimError::Journal { batch: self.tally.batches, source })?;
-        }
-        self.observer.batch(unsaved.batch(), self.engine.state());
-        let found = self.engine.audit_rows(unsaved.batch());
+        self.observer.batch(planned.batch(), self.engine.state());
+        let found = self.engine.audit_rows(planned.batch());
         stop_at(found, self.tally.batches, now)?;
-        let released = unsaved.saved();
+        let released = planned.append(&mut self.journal);
+        let released = released.map_err(|source| SimError::Journal { batch: self.tally.batches, source })?;
         self.observer.starts(&released.effects, self.engine.state());
         let released = self.maybe_crash(now, released)?;
         for status in &released.statuses {
@@ -221,15 +212,15 @@ impl<'a> Drive<'a> {
     }
 
     /// Drops the engine and recovers it, when its time has come: every second time before its effects have left.
-    fn maybe_crash(&mut self, now: Millis, mut released: Released) -> Result<Released, SimError> {
+    fn maybe_crash(&mut self, now: Timestamp, mut released: Released) -> Result<Released, SimError> {
         let (Some(every), Some(journal)) = (self.options.crash_every, &mut self.journal) else {
             return Ok(released);
         };
         if self.tally.decisions - self.tally.decisions_at_crash >= every.max(1) {
             let batch = self.tally.batches;
-            let live = self.engine.snapshot();
+            let live = crate::memory::state_bytes(&self.engine);
             let recovered = journal.recover().map_err(|source| SimError::Journal { batch, source })?;
-            let replayed = recovered.engine.snapshot();
+            let replayed = crate::memory::state_bytes(&recovered.engine);
             if replayed != live {
                 let what = difference(&live, &replayed);
                 return Err(SimError::Diverged { batch, now: now.0, what });
@@ -249,27 +240,26 @@ impl<'a> Drive<'a> {
         }
         let Some(journal) = &mut self.journal else { return Ok(released) };
         if journal.tail() >= SNAPSHOT_EVERY {
-            let snapshot = journal.snapshot(&self.engine.snapshot());
-            snapshot.map_err(|source| SimError::Journal { batch: self.tally.batches, source })?;
+            journal.snapshot(crate::memory::state_bytes(&self.engine));
         }
         Ok(released)
     }
 
     /// Compares the world with the state. Without faults there is nothing to find.
-    fn beat(&mut self, now: Millis) -> Result<(), SimError> {
-        self.tally.idle_beats += 1;
+    fn compare(&mut self, now: Timestamp) -> Result<(), SimError> {
+        self.tally.idle_comparisons += 1;
         let list = self.world.list(now);
         let missing = reconcile::differences(self.engine.state(), &list);
         if missing.is_empty() {
             return Ok(());
         }
-        self.violations.push(format!("at {}: the list says what no event has said: {missing:?}", now.0));
+        self.violations.push(format!("at {}: the listing has what no event has reported: {missing:?}", now.0));
         self.batch(now, missing)
     }
 
-    /// The full audit looks at every job that ever was: the more there are, the longer it is until the next one.
-    fn audit(&mut self, now: Millis) -> Result<(), SimError> {
-        let Audit::Every(n) = self.options.audit else { return Ok(()) };
+    /// The full audit examines every job: the more there are, the longer it is until the next one.
+    fn audit(&mut self, now: Timestamp) -> Result<(), SimError> {
+        let AuditSchedule::Every(n) = self.options.audit else { return Ok(()) };
         let since = self.tally.batches - self.tally.batches_at_audit;
         if since < n.max(1) || since < self.next_row as u64 / AUDITED_JOBS_A_BATCH {
             return Ok(());
@@ -278,26 +268,26 @@ impl<'a> Drive<'a> {
         stop_at(self.engine.audit(), self.tally.batches, now)
     }
 
-    fn report(&mut self, now: Millis) {
+    fn report(&mut self, now: Timestamp) {
         if !self.tally.batches.is_multiple_of(1024) {
             return;
         }
-        let progress = Progress {
+        let progress = SimProgress {
             now,
             jobs: self.trace.jobs.len() as u64,
             submitted: self.next_row as u64,
             ended: self.engine.state().counters().outcomes.iter().sum(),
             running: self.world.runs_alive() as u64,
             nodes: by_capacity(self.engine.state()),
-            spent: self.world.books(now).all().cost.micro_dollars(),
+            spent: self.world.billing(now).all().cost.micro_dollars(),
         };
-        if let Some(told) = &mut self.options.progress {
-            told(&progress);
+        if let Some(report) = &mut self.options.progress {
+            report(&progress);
         }
     }
 
     /// Ends a run that would never end.
-    fn guard(&mut self, now: Millis) -> Result<(), SimError> {
+    fn guard(&mut self, now: Timestamp) -> Result<(), SimError> {
         let ended = self.engine.state().counters().outcomes.iter().sum();
         let submitting = self.next_row < self.trace.jobs.len();
         if ended != self.tally.ended || submitting {
@@ -336,14 +326,14 @@ impl<'a> Drive<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<Outcome, SimError> {
+    fn finish(mut self) -> Result<SimOutcome, SimError> {
         let state = self.engine.state();
         let now = state.now();
         stop_at(self.engine.audit(), self.tally.batches, now)?;
         let sources = Sources {
             trace: &self.trace.jobs,
             state,
-            books: self.world.books(now),
+            billing: self.world.billing(now),
             timeline: &self.timeline,
             observer: &self.observer,
             instances_at_end: self.world.instances() as u64,
@@ -369,8 +359,8 @@ impl<'a> Drive<'a> {
         }
         violations.extend(self.timeline.violations().iter().cloned());
         violations.extend(self.world.violations().iter().cloned());
-        violations.extend(disagreements(&state.ledger_now(), &sources.books));
-        Ok(Outcome { scorecard, violations, crashes: self.tally.crashes })
+        violations.extend(disagreements(&state.ledger_now(), &sources.billing));
+        Ok(SimOutcome { scorecard, violations, crashes: self.tally.crashes })
     }
 }
 
@@ -384,7 +374,7 @@ fn by_capacity(state: &State) -> [u64; 3] {
 }
 
 /// What an audit found ends the simulation.
-fn stop_at(findings: Vec<String>, batch: u64, now: Millis) -> Result<(), SimError> {
+fn stop_at(findings: Vec<String>, batch: u64, now: Timestamp) -> Result<(), SimError> {
     if findings.is_empty() {
         return Ok(());
     }

@@ -9,15 +9,15 @@
 
 use std::collections::BTreeMap;
 
-use forebay_engine::effect::Effect;
-use forebay_engine::event::Event;
-use forebay_engine::units::{Millis, Span};
+use forebay_kernel::effect::Effect;
+use forebay_kernel::event::Event;
+use forebay_kernel::units::{Span, Timestamp};
 
 use crate::market::Market;
 use crate::world::WorldOptions;
 use crate::world::hash::{Draw, below, chance, draw};
 
-/// The longest that a message or effect is late, and a list stale: below [`forebay_engine::reconcile::SETTLED`].
+/// The longest that a message or effect is late, and a list stale: below [`forebay_kernel::reconcile::SETTLED`].
 const LONGEST_LATE: Span = Span::secs(60);
 
 /// How often what goes wrong, in 1/1000. All zero: nothing does.
@@ -35,20 +35,20 @@ pub struct FaultPlan {
     pub double_event: u16,
     /// Messages that arrive up to a minute late, and so out of order.
     pub late_event: u16,
-    /// Lists that are up to a minute old when they are looked at.
+    /// Listings that are up to a minute old when they are compared.
     pub stale_list: u16,
     /// Batches at which the process dies.
     pub crash: u16,
     /// Batches at which the wall clock steps.
     pub clock_step: u16,
     /// Nothing goes wrong after this.
-    pub until: Millis,
+    pub until: Timestamp,
 }
 
 impl FaultPlan {
     /// Each kind of fault is there in every second plan, at a rate of its own.
     #[must_use]
-    pub fn random(seed: u64, until: Millis) -> FaultPlan {
+    pub fn random(seed: u64, until: Timestamp) -> FaultPlan {
         let rate = |nth: u64, most: u64| {
             let hash = draw(seed, Draw::Fault, u64::MAX, nth);
             let on = below(draw(seed, Draw::Fault, u64::MAX - 1, nth), 2) == 1;
@@ -89,7 +89,7 @@ impl FaultPlan {
             hang_for_ever_permille: rate(11, 200),
             racks: u64::from(rate(12, 4)),
             on_demand_out: match number(10, 2) {
-                0 => vec![(Millis(out), Millis(out + number(21, 2 * 3_600_000)))],
+                0 => vec![(Timestamp(out), Timestamp(out + number(21, 2 * 3_600_000)))],
                 _ => Vec::new(),
             },
             ..WorldOptions::new(seed, market)
@@ -120,8 +120,8 @@ pub(crate) struct Channel {
     plan: FaultPlan,
     seed: u64,
     nth: u64,
-    effects: BTreeMap<(Millis, u64), Effect>,
-    events: BTreeMap<(Millis, u64), Event>,
+    effects: BTreeMap<(Timestamp, u64), Effect>,
+    events: BTreeMap<(Timestamp, u64), Event>,
     pub tally: FaultTally,
 }
 
@@ -132,7 +132,7 @@ impl Channel {
     }
 
     /// Effects on their way to the world.
-    pub fn send(&mut self, now: Millis, effect: Effect) {
+    pub fn send(&mut self, now: Timestamp, effect: Effect) {
         let plan = self.plan;
         if self.happens(now, plan.lose_effect) {
             self.tally.lost_effects += 1;
@@ -153,7 +153,7 @@ impl Channel {
     }
 
     /// Messages on their way to the engine.
-    pub fn receive(&mut self, now: Millis, event: Event) {
+    pub fn receive(&mut self, now: Timestamp, event: Event) {
         let plan = self.plan;
         if self.happens(now, plan.lose_event) {
             self.tally.lost_events += 1;
@@ -174,13 +174,13 @@ impl Channel {
     }
 
     /// Effects that arrive by now.
-    pub fn arrived_effects(&mut self, now: Millis) -> Vec<Effect> {
+    pub fn arrived_effects(&mut self, now: Timestamp) -> Vec<Effect> {
         let later = self.effects.split_off(&(now + Span(1), 0));
         std::mem::replace(&mut self.effects, later).into_values().collect()
     }
 
     /// Messages that arrive by now.
-    pub fn arrived_events(&mut self, now: Millis) -> Vec<Event> {
+    pub fn arrived_events(&mut self, now: Timestamp) -> Vec<Event> {
         let later = self.events.split_off(&(now + Span(1), 0));
         std::mem::replace(&mut self.events, later).into_values().collect()
     }
@@ -198,14 +198,14 @@ impl Channel {
     }
 
     /// When something arrives next.
-    pub fn next(&self) -> Option<Millis> {
+    pub fn next(&self) -> Option<Timestamp> {
         let effect = self.effects.keys().next().map(|k| k.0);
         let event = self.events.keys().next().map(|k| k.0);
         effect.into_iter().chain(event).min()
     }
 
     /// Whether a fault of this rate happens now.
-    pub fn happens(&mut self, now: Millis, permille: u16) -> bool {
+    pub fn happens(&mut self, now: Timestamp, permille: u16) -> bool {
         now < self.plan.until && permille > 0 && chance(self.hash(), permille)
     }
 
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn without_faults_everything_arrives_at_once_in_order() {
         let mut channel = Channel::new(1, FaultPlan::default());
-        (0..10).for_each(|n| channel.receive(Millis(5), beat(n)));
-        assert_eq!(channel.next(), Some(Millis(5)));
-        assert_eq!(channel.arrived_events(Millis(5)), (0..10).map(beat).collect::<Vec<_>>());
+        (0..10).for_each(|n| channel.receive(Timestamp(5), beat(n)));
+        assert_eq!(channel.next(), Some(Timestamp(5)));
+        assert_eq!(channel.arrived_events(Timestamp(5)), (0..10).map(beat).collect::<Vec<_>>());
         assert_eq!(channel.next(), None);
     }
 
@@ -251,17 +251,17 @@ mod tests {
             lose_event: 300,
             double_event: 300,
             late_event: 300,
-            until: Millis(100),
+            until: Timestamp(100),
             ..FaultPlan::default()
         };
         let mut channel = Channel::new(1, plan);
-        (0..100).for_each(|n| channel.receive(Millis(5), beat(n)));
-        let at_once = channel.arrived_events(Millis(5)).len();
-        let late = channel.arrived_events(Millis(100_000)).len();
+        (0..100).for_each(|n| channel.receive(Timestamp(5), beat(n)));
+        let at_once = channel.arrived_events(Timestamp(5)).len();
+        let late = channel.arrived_events(Timestamp(100_000)).len();
         let tally = channel.tally;
         assert!(tally.lost_events > 10 && tally.doubled_events > 10 && tally.late_events > 10);
         assert_eq!(at_once + late, 100 - tally.lost_events as usize + tally.doubled_events as usize);
-        (0..100).for_each(|n| channel.receive(Millis(100), beat(n)));
-        assert_eq!(channel.arrived_events(Millis(100)).len(), 100);
+        (0..100).for_each(|n| channel.receive(Timestamp(100), beat(n)));
+        assert_eq!(channel.arrived_events(Timestamp(100)).len(), 100);
     }
 }

@@ -7,9 +7,10 @@
 //!
 //! Never: durable. Never repairs: a damaged last record is cut and counted, damage before it is an error.
 
+use forebay_driver::journal::{BatchLog, JournalEntry};
 use forebay_engine::engine::Engine;
-use forebay_engine::ids::Seq;
-use forebay_engine::journal::{Batch, Journal};
+use forebay_kernel::ids::Seq;
+use forebay_kernel::journal::Batch;
 
 /// One journaled batch.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct MemoryJournal {
     records: Vec<Record>,
     link: [u8; 32],
     appended: u64,
+    /// How many finished jobs the journaled engine keeps. `None`: as many as every engine.
+    keeps_finished: Option<u32>,
 }
 
 /// Why a journal could not be read.
@@ -41,6 +44,9 @@ pub enum MemoryError {
         /// How many there are.
         records: usize,
     },
+    /// A batch cannot be encoded.
+    #[error("a batch cannot be encoded: a fault of this program")]
+    Unencodable,
     /// A record's bytes are sound but are no batch of this version.
     #[error("record {at} is no batch that this version understands")]
     Undecodable {
@@ -80,6 +86,18 @@ impl MemoryJournal {
         MemoryJournal::default()
     }
 
+    /// An empty journal for an engine that keeps so many finished jobs.
+    #[must_use]
+    pub fn keeping_finished(jobs: u32) -> MemoryJournal {
+        MemoryJournal { keeps_finished: Some(jobs), ..MemoryJournal::default() }
+    }
+
+    /// An engine that knows nothing, as the first batch of this journal finds it.
+    #[must_use]
+    pub fn new_engine(&self) -> Engine {
+        self.keeps_finished.map_or_else(Engine::new, Engine::keeping_finished)
+    }
+
     /// Batches appended so far.
     #[must_use]
     pub fn appended(&self) -> u64 {
@@ -92,6 +110,13 @@ impl MemoryJournal {
         self.records.len()
     }
 
+    /// Keeps a snapshot of the state as it is after the last batch, so that recovery begins there. The batches before it go.
+    pub fn snapshot(&mut self, state: Vec<u8>) {
+        self.snapshot = Some(state);
+        self.root = self.link;
+        self.records.clear();
+    }
+
     /// Puts an engine together from the snapshot and the batches after it.
     ///
     /// # Errors
@@ -100,7 +125,7 @@ impl MemoryJournal {
         let cut = self.cut_torn()?;
         let mut engine = match &self.snapshot {
             Some(bytes) => Engine::restore(bytes).map_err(|_| MemoryError::Snapshot)?,
-            None => Engine::new(),
+            None => self.new_engine(),
         };
         for (at, record) in self.records.iter().enumerate() {
             let batch = Batch::decode(&record.bytes).map_err(|_| MemoryError::Undecodable { at })?;
@@ -115,7 +140,7 @@ impl MemoryJournal {
 
     /// For tests and faults: as if the process had died while it wrote `batch`. `keep` of 1000 bytes were written.
     pub fn tear(&mut self, batch: &Batch, keep_permille: u16) {
-        let mut bytes = batch.encode();
+        let mut bytes = batch.encode().unwrap_or_default();
         let crc = crc32c::crc32c(&bytes);
         let link = next_link(&self.link, &bytes);
         bytes.truncate(bytes.len() * usize::from(keep_permille.min(999)) / 1000);
@@ -157,23 +182,28 @@ impl MemoryJournal {
     }
 }
 
-impl Journal for MemoryJournal {
+impl BatchLog for MemoryJournal {
     type Error = MemoryError;
 
-    fn append(&mut self, batch: &Batch) -> Result<(), MemoryError> {
-        let bytes = batch.encode();
-        let crc = crc32c::crc32c(&bytes);
-        self.link = next_link(&self.link, &bytes);
-        self.records.push(Record { bytes, crc, link: self.link });
-        self.appended += 1;
+    /// Keeps the batches only: positions, ids and requests are of no use to a world that is simulated.
+    fn append_many(&mut self, entries: &[JournalEntry<'_>]) -> Result<(), MemoryError> {
+        for entry in entries {
+            let bytes = entry.batch.encode().map_err(|_| MemoryError::Unencodable)?;
+            let crc = crc32c::crc32c(&bytes);
+            self.link = next_link(&self.link, &bytes);
+            self.records.push(Record { bytes, crc, link: self.link });
+            self.appended += 1;
+        }
         Ok(())
     }
+}
 
-    fn snapshot(&mut self, state: &[u8]) -> Result<(), MemoryError> {
-        self.snapshot = Some(state.to_vec());
-        self.root = self.link;
-        self.records.clear();
-        Ok(())
+/// The bytes of an engine's state. A state that cannot be encoded is a fault of the program, which no simulation goes on with.
+#[must_use]
+pub fn state_bytes(engine: &Engine) -> Vec<u8> {
+    match engine.snapshot() {
+        Ok(bytes) => bytes,
+        Err(e) => panic!("the state cannot be encoded: {e}"),
     }
 }
 
@@ -187,16 +217,13 @@ fn next_link(link: &[u8; 32], bytes: &[u8]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_engine::event::Tick;
-    use forebay_engine::units::Millis;
+    use forebay_driver::step::BatchStep;
+    use forebay_kernel::event::Tick;
+    use forebay_kernel::units::Timestamp;
 
     fn step(engine: &mut Engine, now: u64) -> Batch {
-        engine.open(Tick { now: Millis(now), resumed: false, delivered: 0 });
-        let _ = engine.plan();
-        let unsaved = engine.close();
-        let batch = unsaved.batch().clone();
-        let _ = unsaved.saved();
-        batch
+        let planned = BatchStep::open(engine, Tick { now: Timestamp(now), resumed: false, delivered: 0 }).plan();
+        planned.batch().clone()
     }
 
     fn three() -> MemoryJournal {
@@ -211,11 +238,11 @@ mod tests {
     fn a_torn_tail_is_cut_and_said() {
         let mut journal = three();
         let mut engine = journal.recover().unwrap().engine;
-        let before = engine.snapshot();
+        let before = state_bytes(&engine);
         journal.tear(&step(&mut engine, 9), 500);
         let again = journal.recover().unwrap();
         assert!(again.cut);
-        assert_eq!(again.engine.snapshot(), before);
+        assert_eq!(state_bytes(&again.engine), before);
         assert!(!journal.recover().unwrap().cut, "it is cut once");
     }
 
@@ -229,10 +256,10 @@ mod tests {
     #[test]
     fn recovery_begins_at_the_snapshot() {
         let mut journal = three();
-        let bytes = journal.recover().unwrap().engine.snapshot();
-        journal.snapshot(&bytes).unwrap();
+        let bytes = state_bytes(&journal.recover().unwrap().engine);
+        journal.snapshot(bytes.clone());
         assert_eq!(journal.tail(), 0);
         let again = journal.recover().unwrap();
-        assert_eq!((again.replayed, again.engine.snapshot()), (0, bytes));
+        assert_eq!((again.replayed, state_bytes(&again.engine)), (0, bytes));
     }
 }

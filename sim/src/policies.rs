@@ -7,16 +7,16 @@ pub(crate) mod features;
 
 use std::collections::BTreeMap;
 
-use forebay_engine::catalog::{CapacityType, Offering};
-use forebay_engine::ids::{PoolId, QuotaId, TierId};
-use forebay_engine::policy::{
+use forebay_kernel::catalog::{CapacityType, Offering};
+use forebay_kernel::ids::{PoolId, QuotaId, TierId};
+use forebay_kernel::policy::{
     Buys, Ceiling, Consolidation, Drain, Lifecycle, OnLinger, Policy, Pool, QueueRule, QuotaLimit, QuotaNode, Sharing,
     Tier, Undeclared,
 };
-use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
+use forebay_kernel::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
 
-use crate::prices::{self, PriceRow};
 use crate::world::hash::{Draw, below, draw};
+use forebay_catalog::PriceRow;
 
 /// Spot first, on-demand when there is none; whole 8-GPU and single-GPU nodes in three zones; every queue welcome.
 #[must_use]
@@ -55,7 +55,7 @@ fn one_pool(name: &str, buys: Buys) -> Policy {
 /// Spot and on-demand offerings of these types in these zones, from the built-in catalogue. Types that it lacks are left out.
 #[must_use]
 pub fn offerings(types: &[&str], zones: &[&str]) -> Vec<Offering> {
-    let rows = prices::builtin();
+    let rows = forebay_catalog::builtin();
     let mut all = Vec::new();
     for row in types.iter().filter_map(|t| rows.iter().find(|r| r.instance_type == **t)) {
         for zone in zones {
@@ -234,8 +234,8 @@ mod tests {
                 assert!(!pool.offerings.is_empty(), "{}", policy.name);
             }
             for rule in policy.queues.values() {
-                assert!(rule.quota.ix() < policy.quotas.len() && rule.tier.ix() < policy.tiers.len());
-                assert!(!rule.pools.is_empty() && rule.pools.iter().all(|p| p.ix() < policy.pools.len()));
+                assert!(rule.quota.index() < policy.quotas.len() && rule.tier.index() < policy.tiers.len());
+                assert!(!rule.pools.is_empty() && rule.pools.iter().all(|p| p.index() < policy.pools.len()));
             }
         }
     }

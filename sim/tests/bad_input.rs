@@ -4,7 +4,6 @@
 mod workloads;
 
 use forebay_sim::market::Market;
-use forebay_sim::prices;
 use forebay_sim::trace::{self, TraceFormat, generate_day, generate_trace, read_events, read_nodes};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -144,11 +143,10 @@ fn every_reader(bytes: &[u8]) {
         .filter_map(|format| trace::read(&path, format).err())
         .chain(read_events(&path).err())
         .chain(read_nodes(&path).err())
-        .chain(prices::read(&path).err())
         .chain(Market::recorded(&path, &pairs).err())
         .chain(Market::calm(&pairs).with_prices(&path).err());
-    for error in errors {
-        let message = error.to_string();
+    let errors = errors.map(|e| e.to_string()).chain(forebay_catalog::read(&path).err().map(|e| e.to_string()));
+    for message in errors {
         assert!(message.contains("; ") && message.contains("any"), "{message}");
         assert!(message.len() < 1500 && !message.chars().any(char::is_control), "{message:?}");
     }
@@ -161,7 +159,7 @@ fn good_files() -> Vec<String> {
     let helios = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n\
                   1,u,v,1,1,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-10 04:55:09,36848,0\n";
     let market = "dataset,t_s,zone,instance_type,available,capacity,probe_gap_s\nd,0,z,p3.2xlarge,1,4,600\nd,600,z,p3.2xlarge,4,4,600\n";
-    let prices: Vec<&str> = prices::BUILTIN_CSV.lines().take(4).collect();
+    let prices: Vec<&str> = forebay_catalog::BUILTIN_CSV.lines().take(4).collect();
     let day: Vec<String> = generate_day(1).lines().take(6).map(str::to_owned).collect();
     vec![
         as_csv(&generate_trace(1, 5)),

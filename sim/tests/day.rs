@@ -5,7 +5,6 @@ mod workloads;
 
 use std::path::PathBuf;
 
-use forebay_sim::prices;
 use forebay_sim::trace::{self, DAY_SEED, TraceFormat, generate_day, read_events};
 use serde_json::Value;
 use workloads::file;
@@ -89,7 +88,7 @@ fn every_job_of_the_day_fits_the_catalogue() {
     let (_folder, path) = file("day.jsonl", generate_day(DAY_SEED));
     let trace = trace::read(path, None).expect("the day as a trace");
     assert_eq!(trace.format, TraceFormat::Events);
-    let rows = prices::builtin();
+    let rows = forebay_catalog::builtin();
     for job in &trace.jobs {
         let workers = job.workers.unwrap_or(1);
         let fits = rows.iter().any(|r| {

@@ -1,4 +1,4 @@
-//! The market: its look-ups against a slow oracle, recorded series row by row, and that a seed is all that a drawn one needs.
+//! The market: its tables against a slow oracle, recorded series row by row, and that a seed is all that a drawn one needs.
 //! It never tests what the simulated cloud makes of a state.
 
 mod workloads;
@@ -13,7 +13,7 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
     list.iter().map(|(t, z)| ((*t).to_owned(), (*z).to_owned())).collect()
 }
 
-/// Walks from change to change and looks at every moment of the grid: states may differ only at the changes announced.
+/// Walks from change to change and checks every moment of the grid: states may differ only at the changes announced.
 #[track_caller]
 fn announced_changes_are_all_changes(market: &Market, pair: usize, from: u64, to: u64, step: u64) {
     let (mut next, mut state, mut changes) = (market.next_change_after(pair, from), market.state_at(pair, from), 0);
@@ -102,8 +102,8 @@ fn a_recorded_market_follows_its_rows_and_begins_again() {
     for pair in 0..2 {
         announced_changes_are_all_changes(&market, pair, 0, 20_000_000, 7001);
     }
-    let told = market.describe();
-    assert!(told.contains("spot_availability_x.csv, 2 series, 2 pairs with one of their own"), "{told}");
+    let described = market.describe();
+    assert!(described.contains("spot_availability_x.csv, 2 series, 2 pairs with one of their own"), "{described}");
 }
 
 #[test]

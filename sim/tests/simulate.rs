@@ -1,6 +1,6 @@
 //! Whole simulations: every job comes out, the nodes go back to zero, the books agree, and a crash changes nothing.
 
-use forebay_sim::drive::{Audit, Options, Outcome, simulate};
+use forebay_sim::drive::{AuditSchedule, SimOptions, SimOutcome, simulate};
 use forebay_sim::market::Market;
 use forebay_sim::policies;
 use forebay_sim::trace::{Trace, TraceFormat, TraceJob, TraceNode, generate_trace};
@@ -16,14 +16,14 @@ fn market() -> Market {
     Market::seeded(3, &spot_pairs(&policies::spot_first()), 20 * DAY_MS)
 }
 
-fn run<'a>(trace: &'a Trace, change: impl FnOnce(&mut Options<'a>)) -> Outcome {
-    let mut options = Options::new(3, market());
-    options.audit = Audit::Every(50);
+fn run<'a>(trace: &'a Trace, change: impl FnOnce(&mut SimOptions<'a>)) -> SimOutcome {
+    let mut options = SimOptions::new(3, market());
+    options.audit = AuditSchedule::Every(50);
     change(&mut options);
     simulate(policies::spot_first(), trace, options).expect("it ends")
 }
 
-fn json(outcome: &Outcome) -> String {
+fn json(outcome: &SimOutcome) -> String {
     serde_json::to_string_pretty(&outcome.scorecard).expect("it can be written")
 }
 
@@ -35,14 +35,14 @@ fn every_job_comes_out_and_the_books_agree() {
     assert_eq!(outcome.violations, Vec::<String>::new());
     assert_eq!((card.jobs, card.completed), (400, 400));
     assert_eq!((card.rejected, card.failed, card.lost, card.nodes_at_end), (0, 0, 0, 0));
-    assert!(card.sound());
+    assert!(card.is_sound());
     assert!(card.reclaims > 0 && card.spot_ratio > 0.0, "spot comes and goes");
     assert!(card.cost_lower_bound_usd < card.cost_usd && card.cost_usd < card.cost_on_demand_only_usd);
     assert!(card.gpu_hours_bought > card.gpu_hours_allocated);
     let wasted = &card.gpu_hours_wasted;
     let kinds = card.gpu_hours_allocated + wasted.boot + wasted.idle + wasted.fragmentation + wasted.booked;
     assert!((kinds - card.gpu_hours_bought).abs() < 1e-3, "kinds add up to what was bought");
-    assert_eq!(card.gpu_hours_busy, None, "the trace does not say");
+    assert_eq!(card.gpu_hours_busy, None, "the trace does not state it");
 }
 
 #[test]
@@ -61,20 +61,20 @@ fn twice_is_the_same_and_a_crash_changes_nothing() {
 }
 
 #[test]
-fn progress_is_told_and_time_inside_the_engine_is_measured_by_the_callers_clock() {
+fn progress_is_seen_and_time_inside_the_engine_is_measured_by_the_callers_clock() {
     let trace = trace(generate_trace(6, 300));
-    let mut told = Vec::new();
-    let mut listen = |p: &forebay_sim::drive::Progress| told.push(*p);
+    let mut seen = Vec::new();
+    let mut listen = |p: &forebay_sim::drive::SimProgress| seen.push(*p);
     let outcome = run(&trace, |o| {
         o.clock = || 0;
         o.progress = None;
     });
     assert_eq!(outcome.scorecard.engine_s.to_bits(), 0);
-    let mut options = Options::new(3, market());
+    let mut options = SimOptions::new(3, market());
     options.progress = Some(&mut listen);
     simulate(policies::spot_first(), &trace, options).expect("it ends");
-    assert!(!told.is_empty());
-    assert!(told.windows(2).all(|w| w[0].now <= w[1].now && w[0].ended <= w[1].ended));
+    assert!(!seen.is_empty());
+    assert!(seen.windows(2).all(|w| w[0].now <= w[1].now && w[0].ended <= w[1].ended));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn utilization_is_counted_where_the_trace_has_it() {
     let mut jobs = generate_trace(6, 20);
     jobs.iter_mut().for_each(|j| j.gpu_util_permille = Some(500));
     let card = run(&trace(jobs), |_| {}).scorecard;
-    let busy = card.gpu_hours_busy.expect("the trace says");
+    let busy = card.gpu_hours_busy.expect("the trace states it");
     assert!((busy / card.gpu_hours_requested - 0.5).abs() < 0.01 || card.reclaims > 0, "half of the work");
     assert!(card.busy_over_allocated.is_some_and(|r| r > 0.3 && r <= 0.5));
 }
@@ -117,11 +117,11 @@ fn a_fixed_fleet_is_used_up_to_its_size() {
 #[test]
 fn a_market_without_spot_and_a_tier_that_wants_nothing_else_is_said_to_be_stuck() {
     let mut policy = policies::spot_first();
-    policy.tiers[0].buys = forebay_engine::policy::Buys::Nothing;
+    policy.tiers[0].buys = forebay_kernel::policy::Buys::Nothing;
     let trace = trace(generate_trace(6, 5));
-    let stuck = simulate(policy, &trace, Options::new(3, market())).expect("it gives up after a week");
+    let stuck = simulate(policy, &trace, SimOptions::new(3, market())).expect("it gives up after a week");
     assert_eq!((stuck.scorecard.open, stuck.scorecard.lost), (5, 0));
-    assert!(!stuck.scorecard.sound());
+    assert!(!stuck.scorecard.is_sound());
     let text = stuck.violations.join("; ");
     assert!(text.contains("5 jobs open") && text.contains("NothingIdle"), "{text}");
 }

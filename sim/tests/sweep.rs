@@ -33,6 +33,10 @@ fn every_sabotage_is_found() {
             (0..SEEDS).filter_map(|seed| run_with(seed, Some(sabotage)).err()).map(|f| f.to_string()).collect();
         let hits = found.iter().filter(|text| text.contains(sign)).count();
         assert!(hits > 0, "{sabotage:?} was found {} times, never as `{sign}`: {:?}", found.len(), found.first());
-        assert!(found[0].contains("cargo xtask sweep --from"), "a failure says how to replay it: {}", found[0]);
+        assert!(
+            found[0].contains("cargo xtask sweep --from"),
+            "a failure has the command that replays it: {}",
+            found[0]
+        );
     }
 }

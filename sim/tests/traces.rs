@@ -1,5 +1,5 @@
 //! Reading traces: what a good file becomes, in each layout, and that real files are read whole.
-//! Errors have a file of their own, `bad_input.rs`; no test here looks at a message.
+//! Errors have a file of their own, `bad_input.rs`; no test here reads a message.
 
 mod workloads;
 

@@ -24,8 +24,10 @@ use forebay_engine::job::{Gang, JobSpec};
 use forebay_engine::journal::Batch;
 use forebay_engine::policy::{Ceiling, Policy};
 use forebay_engine::state::State;
+use forebay_engine::state::freeze::Thaw;
 use forebay_engine::state::jobs::Job;
-use forebay_engine::units::{Millis, Rate};
+use forebay_engine::units::{Rate, Timestamp};
+use forebay_sim::memory::state_bytes;
 
 /// How long the world takes, in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +172,7 @@ impl Cluster {
 
     /// The latest job of a subject, or the replica of that name.
     pub fn id(&self, subject: &str) -> Option<JobId> {
-        let replica = |(job, _): &(&Job, &JobSpec)| job.of.is_some();
+        let replica = |(job, _): &(&Job, &JobSpec)| job.service.is_some();
         let mut replicas = self.state().jobs().filter(replica).filter(|(_, spec)| spec.subject == subject);
         self.state().job_of("t", subject).or_else(|| Some(replicas.next()?.0.id))
     }
@@ -212,11 +214,11 @@ impl Cluster {
             self.note(event);
         }
         let delivered = self.log.statuses.last().map_or(0, |s| s.number);
-        let tick = Tick { now: Millis(self.now), resumed, delivered };
+        let tick = Tick { now: Timestamp(self.now), resumed, delivered };
         match self.mode {
-            Mode::NoMemos => self.engine.forget_memos(true),
+            Mode::NoMemos => self.engine.disable_memos(),
             Mode::Crashes(every) if self.log.batches.len().is_multiple_of(every) => {
-                let snapshot = self.engine.snapshot();
+                let snapshot = state_bytes(&self.engine);
                 self.engine = Engine::restore(&snapshot).expect("a snapshot can be read back");
             }
             _ => {}
@@ -227,7 +229,7 @@ impl Cluster {
         }
         let _ = self.engine.plan();
         let unsaved = self.engine.close();
-        let bytes = unsaved.batch().encode();
+        let bytes = unsaved.batch().encode().expect("a batch can be encoded");
         let batch = Batch::decode(&bytes).expect("a batch can be read back");
         assert_eq!(&batch, unsaved.batch(), "a batch read back is the same");
         self.shadow.replay(&batch);
@@ -242,8 +244,8 @@ impl Cluster {
     }
 
     fn check(&mut self, statuses: &[Status]) {
-        let snapshot = self.engine.snapshot();
-        assert_eq!(snapshot, self.shadow.snapshot(), "replay gives the same state");
+        let snapshot = state_bytes(&self.engine);
+        assert_eq!(snapshot, state_bytes(&self.shadow), "replay gives the same state");
         let index = self.engine.rebuilt_index();
         assert_eq!(self.state().index(), &index, "the index is what the rows say");
         assert_eq!(self.engine.audit(), Vec::<String>::new(), "the audit");
@@ -265,10 +267,11 @@ impl Cluster {
 
     /// A restored engine decides nothing more, and all that it tried on the way has left no trace.
     fn nothing_to_add(&self, snapshot: &[u8]) {
-        let tick = Tick { now: Millis(self.now), resumed: false, delivered: 0 };
+        let tick = Tick { now: Timestamp(self.now), resumed: false, delivered: 0 };
         let restored = || Engine::restore(snapshot).expect("a snapshot can be read back");
         let (mut idle, mut again) = (restored(), restored());
-        assert_eq!(again.snapshot(), snapshot, "a restored state is the same");
+        assert_eq!(state_bytes(&again), snapshot, "a restored state is the same");
+        assert!(self.thawed() == snapshot, "a state put together from its chunks is the same");
         for engine in [&mut idle, &mut again] {
             engine.open(tick);
         }
@@ -280,8 +283,18 @@ impl Cluster {
             assert_eq!(more.batch().decisions, none, "a recovered engine has nothing to add");
         }
         if more.batch().decisions.is_empty() {
-            assert!(again.snapshot() == idle.snapshot(), "tries leave no trace");
+            assert!(state_bytes(&again) == state_bytes(&idle), "tries leave no trace");
         }
+    }
+
+    /// The bytes of the state after it was taken apart into chunks and put together again.
+    fn thawed(&self) -> Vec<u8> {
+        let mut thaw = Thaw::default();
+        for chunk in self.state().freeze().into_chunks() {
+            let bytes = chunk.content.encode().expect("a chunk can be encoded");
+            thaw.take(chunk.id, &bytes).expect("a chunk can be read back");
+        }
+        thaw.finish().expect("the chunks belong together").encode().expect("a state can be encoded")
     }
 
     /// Every ceiling, counted from the claims alone.
@@ -297,8 +310,8 @@ impl Cluster {
         for (pool, ceiling) in whole.chain(pools) {
             let mut held = (0, 0, 0, Rate(0));
             for node in state.nodes() {
-                if pool.is_none_or(|at| node.pool.ix() == at) {
-                    let offer = &state.offerings()[node.offering.ix()].offer;
+                if pool.is_none_or(|at| node.pool.index() == at) {
+                    let offer = &state.offerings()[node.offering.index()].offer;
                     held.0 += 1;
                     held.1 += u32::from(offer.capacity == CapacityType::OnDemand);
                     held.2 += u32::from(offer.gpus);

@@ -7,12 +7,12 @@ use crate::words::{Words, number, time};
 use alloc::collections::BTreeMap;
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::ids::{PoolId, QuotaId, TierId};
-use forebay_engine::job::{Completion, Gang, JobSpec, Level, Service, Within, WorkerAsk};
+use forebay_engine::job::{Completion, Gang, JobSpec, Level, Service, TopologyConstraint, WorkerAsk};
 use forebay_engine::policy::{
     Budget, Buys, Ceiling, Drain, Floor, Layout, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing,
     Slice, StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
 };
-use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Millis, Rate, Span};
+use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span, Timestamp};
 
 fn gpus(word: &str) -> MilliGpu {
     MilliGpu::whole(number(word))
@@ -141,7 +141,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
         }
         // tier NAME [priority=] [buys=] [by=a,b] [min-run=] [longest=] [min-share=] (thousandths): a known one is changed
         "tier" => {
-            let at = policy.tier_named(w.at(0)).map_or(policy.tiers.len(), TierId::ix);
+            let at = policy.tier_named(w.at(0)).map_or(policy.tiers.len(), TierId::index);
             if at == policy.tiers.len() {
                 policy.tiers.push(Tier { name: w.at(0).into(), ..policy.tiers[1].clone() });
             }
@@ -238,10 +238,10 @@ pub fn layout(word: &str) -> Layout {
 }
 
 /// `within=zone`: required; `near=zone`: preferred.
-fn within(w: &mut Words) -> Option<Within> {
+fn within(w: &mut Words) -> Option<TopologyConstraint> {
     let level = |name: &str| Level::named(name).unwrap_or_else(|| panic!("`{name}` is no level"));
-    let required = w.take("within").map(|name| Within { level: level(name), required: true });
-    let preferred = w.take("near").map(|name| Within { level: level(name), required: false });
+    let required = w.take("within").map(|name| TopologyConstraint { level: level(name), required: true });
+    let preferred = w.take("near").map(|name| TopologyConstraint { level: level(name), required: false });
     required.or(preferred)
 }
 
@@ -285,7 +285,7 @@ pub fn job(w: &mut Words) -> JobSpec {
     spec.max_run = w.time("max-run").map(Span);
     spec.batch = w.take("batch").map(String::from);
     spec.expected = w.time("expected").map(Span);
-    spec.deadline = w.time("deadline").map(Millis);
+    spec.deadline = w.time("deadline").map(Timestamp);
     // saves=EVERY/GRACE
     spec.checkpoint = w.take("saves").and_then(|word| {
         let (every, grace) = word.split_once('/').expect("saves=EVERY/GRACE");
@@ -297,7 +297,7 @@ pub fn job(w: &mut Words) -> JobSpec {
     // service=MIN..MAX/TARGET
     spec.service = w.take("service").map(service);
     // sent=TIME: by its sender's clock
-    spec.sent = w.time("sent").map(Millis);
+    spec.sent = w.time("sent").map(Timestamp);
     spec.completion = match w.take("completion") {
         Some("leader") => Completion::Leader,
         Some("any") => Completion::Any,

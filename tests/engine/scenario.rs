@@ -17,7 +17,7 @@ use crate::words::{Words, number, time};
 use forebay_engine::event::{Event, GoneWhy, LaunchError};
 use forebay_engine::ids::{Attempt, JobId, NodeId, OfferingId};
 use forebay_engine::policy::Policy;
-use forebay_engine::units::{Millis, Rate, Span};
+use forebay_engine::units::{Rate, Span, Timestamp};
 
 /// Tells one story and panics with its line where it does not come out.
 pub fn tell(name: &str) {
@@ -117,7 +117,7 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
         }
         // cancel NAME [by=PRINCIPAL] [sent=TIME]: without `by` an operator's
         "cancel" => {
-            let (by, sent) = (by(&mut w), w.time("sent").map(Millis));
+            let (by, sent) = (by(&mut w), w.time("sent").map(Timestamp));
             Event::JobCancelled { tenant: "t".into(), subject: w.at(0).into(), by, sent }
         }
         // complete NAME [worker=N] [attempt=N]; an attempt may be named in all reports
@@ -165,7 +165,7 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
             let (instance, delay) = (instance(world, w.at(0)), w.time("in").expect("in="));
             let why = GoneWhy::Reclaimed;
             world.soon(delay, Event::NodeGone { instance: instance.clone(), why });
-            Event::ReclaimNotice { instance, at: Millis(world.now + delay) }
+            Event::ReclaimNotice { instance, at: Timestamp(world.now + delay) }
         }
         "price" => {
             let price = Rate(number::<u64>(w.at(1)) * DOLLAR);

@@ -30,7 +30,7 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
             let mut bought = BTreeMap::new();
             for decision in world.log.batches.iter().flat_map(|b| &b.decisions) {
                 if let Decision::Buy { offering, count, .. } = decision {
-                    *bought.entry(names[offering.ix()].clone()).or_insert(0) += count;
+                    *bought.entry(names[offering.index()].clone()).or_insert(0) += count;
                 }
             }
             bought.into_iter().map(|(k, n)| (k, n.to_string())).collect()
@@ -89,7 +89,7 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
 fn nodes(world: &Cluster, names: &[String]) -> BTreeMap<String, String> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for node in world.state().nodes() {
-        let offering = names[node.offering.ix()].clone();
+        let offering = names[node.offering.index()].clone();
         for key in ["all".to_owned(), node.phase.as_str().to_owned(), offering] {
             *counts.entry(key).or_default() += 1;
         }
@@ -114,7 +114,7 @@ fn counted(world: &Cluster) -> BTreeMap<String, String> {
         ("replicas", counters.replicas),
         ("replicas-over", counters.replicas_over),
         ("ignored", counters.ignored_events),
-        ("early", state.early_cancels().count() as u64),
+        ("early", state.pending_cancels().count() as u64),
     ];
     counts.into_iter().map(|(k, n)| (k.to_owned(), n.to_string())).collect()
 }
@@ -150,7 +150,7 @@ fn about(world: &Cluster, names: &[String], name: &str, w: &Words) -> BTreeMap<S
     let wanted = (w.at(0), w.plain.get(1).copied().unwrap_or(code));
     assert_eq!((phase.as_str(), code), wanted, "{name}: {:?}", world.engine.why(id));
     let on: BTreeSet<NodeId> = row.places.iter().map(|p| p.node).collect();
-    let of = |node: &NodeId| Some(names[world.state().node(*node)?.offering.ix()].as_str());
+    let of = |node: &NodeId| Some(names[world.state().node(*node)?.offering.index()].as_str());
     let kinds: BTreeSet<&str> = on.iter().filter_map(of).collect();
     let join = |set: Vec<String>| set.join(",");
     let slices = row.places.iter().filter_map(|p| Some(format!("{}:{}", p.node, p.slice?)));

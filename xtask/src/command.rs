@@ -2,9 +2,10 @@
 //!
 //! Never through a shell, so nothing needs quoting and nothing is expanded.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::Failure;
 
@@ -23,7 +24,7 @@ pub fn shown(command: &Command) -> String {
             words.push(format!("{}={}", name.to_string_lossy(), quoted(&value.to_string_lossy())));
         }
     }
-    // Cargo hands its own full path to what it starts; nobody types that.
+    // Cargo passes its own full path to what it starts; nobody types that.
     let program = Path::new(command.get_program());
     let is_cargo = program.file_stem().is_some_and(|stem| stem == "cargo");
     words.push(if is_cargo { "cargo".to_owned() } else { quoted(&program.to_string_lossy()) });
@@ -48,25 +49,34 @@ pub fn run(command: &mut Command) -> Result<(), Failure> {
     if status.success() { Ok(()) } else { Err(ended(command, &status)) }
 }
 
-/// Prints the command, runs it, and hands each line of its output to `line` besides printing it.
-pub fn run_reading(command: &mut Command, mut line: impl FnMut(&str)) -> Result<(), Failure> {
+/// Prints the command, runs it, prints its output and its errors in the order in which they come, and gives each line to `line`
+/// with the time since the command began.
+pub fn run_reading(command: &mut Command, mut line: impl FnMut(&str, Duration)) -> Result<(), Failure> {
     eprintln!("$ {}", shown(command));
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| cannot_start(command, &e))?;
-    let output = child.stdout.take().ok_or_else(|| Failure::new("no pipe to the command's output"))?;
+    let begun = Instant::now();
+    let (reader, writer) = std::io::pipe().map_err(|e| cannot_start(command, &e))?;
+    let errors = writer.try_clone().map_err(|e| cannot_start(command, &e))?;
+    let mut child = command.stdout(writer).stderr(errors).spawn().map_err(|e| cannot_start(command, &e))?;
+    // `command` holds the writing ends until it gets others, and the pipe ends when all of them are closed.
+    command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    let read = read_lines(reader, |text| line(text, begun.elapsed()));
+    read.map_err(|e| Failure::new(format!("{}: reading its output: {e}", shown(command))))?;
+    let status = child.wait().map_err(|e| cannot_start(command, &e))?;
+    if status.success() { Ok(()) } else { Err(ended(command, &status)) }
+}
+
+fn read_lines(output: impl Read, mut line: impl FnMut(&str)) -> std::io::Result<()> {
     let mut reader = BufReader::new(output);
     let mut bytes = Vec::new();
     loop {
         bytes.clear();
-        let read = reader.read_until(b'\n', &mut bytes);
-        if read.map_err(|e| Failure::new(format!("{}: reading its output: {e}", shown(command))))? == 0 {
-            break;
+        if reader.read_until(b'\n', &mut bytes)? == 0 {
+            return Ok(());
         }
         let text = String::from_utf8_lossy(&bytes);
         print!("{text}");
         line(text.trim_end());
     }
-    let status = child.wait().map_err(|e| cannot_start(command, &e))?;
-    if status.success() { Ok(()) } else { Err(ended(command, &status)) }
 }
 
 /// Runs the command without printing it and returns what it wrote to its standard output.
@@ -76,6 +86,17 @@ pub fn capture(command: &mut Command) -> Result<String, Failure> {
         return Err(ended(command, &output.status));
     }
     String::from_utf8(output.stdout).map_err(|_| Failure::new(format!("{}: its output is not UTF-8", shown(command))))
+}
+
+/// As [`capture`], but what was written before the command failed comes as well.
+pub fn capture_all(command: &mut Command) -> (String, Result<(), Failure>) {
+    match command.stderr(Stdio::inherit()).output() {
+        Err(error) => (String::new(), Err(cannot_start(command, &error))),
+        Ok(output) => {
+            let ended = if output.status.success() { Ok(()) } else { Err(ended(command, &output.status)) };
+            (String::from_utf8_lossy(&output.stdout).into_owned(), ended)
+        }
+    }
 }
 
 /// Whether the command can be started and exits with 0; its output is dropped.
@@ -99,6 +120,16 @@ fn ended(command: &Command, status: &std::process::ExitStatus) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn output_and_errors_are_read_in_the_order_in_which_they_come() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
+        let mut lines = Vec::new();
+        let ended = run_reading(&mut command, |line, _| lines.push(line.to_owned()));
+        assert_eq!(lines, ["one", "two", "three"]);
+        assert!(ended.unwrap_err().message.ends_with("exit status: 3"));
+    }
 
     #[test]
     fn a_command_is_shown_as_it_would_be_typed() {

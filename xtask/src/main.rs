@@ -1,6 +1,6 @@
 //! Every chore of the project, one subcommand each. `cargo xtask --help` is the map.
 //!
-//! A chore prints each command that it runs, so that a reader can run it alone. Two of them install, and say so: `up` the
+//! A chore prints each command that it runs, so that a reader can run it alone. Two of them install, and print what: `up` the
 //! real servers, pinned, into a cache folder (`$FOREBAY_CACHE/parts`, else `~/.cache/forebay/parts`); `test` the same, and
 //! what apt-get brings where it runs as root. The others reach no network beyond what cargo itself fetches.
 
@@ -35,17 +35,17 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Run the checks and the tests, section by section; stop at the first that fails
+    /// Run the checks and the tests, section by section, and list at the end all that failed
     Test(test::Args),
-    /// Check the rules of the house that the compiler does not (CONTRIBUTING.md names them)
-    Tidy,
+    /// Check the rules of the project that the compiler does not (CONTRIBUTING.md names them)
+    Tidy(tidy::Args),
     /// Run the seeded fault sweep in simulation
     Sweep(sweep::Args),
     /// Write the JSON Schemas to policies/schema, or check that they are up to date
     Schema(schema::Args),
     /// Run the benches, or the one that is named
     Bench(bench::Args),
-    /// Start Kafka, LocalStack or the loopback EC2 on this machine and say how Forebay is pointed at it; Ctrl-C ends it
+    /// Start Kafka, LocalStack or the loopback EC2 on this machine and print how Forebay is pointed at it; Ctrl-C ends it
     Up(up::Args),
 }
 
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = Workspace::find().and_then(|workspace| match cli.chore {
         Chore::Test(args) => test::run(&workspace, &args),
-        Chore::Tidy => tidy::run(&workspace),
+        Chore::Tidy(args) => tidy::run(&workspace, &args),
         Chore::Sweep(args) => sweep::run(&workspace, &args),
         Chore::Schema(args) => schema::run(&workspace, &args),
         Chore::Bench(args) => bench::run(&workspace, &args),
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // `test` has already said everything above its closing line, which must stay the last one.
+            // `test` has already printed everything above its closing line, which must stay the last one.
             if !failure.message.is_empty() {
                 eprintln!("{}", failure.message);
             }
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
 /// Why a chore did not succeed, in words that end with what to do about it.
 #[derive(Debug)]
 pub struct Failure {
-    /// What to print, or nothing when the chore has said it already.
+    /// What to print, or nothing when the chore has printed it already.
     pub message: String,
 }
 
@@ -85,7 +85,7 @@ impl Failure {
     }
 
     /// A failure that has been printed already.
-    pub fn already_said() -> Self {
+    pub fn already_printed() -> Self {
         Self::new("")
     }
 }

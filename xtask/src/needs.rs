@@ -34,7 +34,7 @@ struct Need {
 enum Probe {
     /// Exits with 0 where the thing is there.
     Command(&'static [&'static str]),
-    /// A program with a version of its own to check; the words say which.
+    /// A program with a version of its own to check; the text names it.
     Tool(&'static str, fn() -> bool),
 }
 
@@ -134,30 +134,38 @@ const NEEDS: [Need; 10] = [
         why: "LocalStack and cfn-lint run on it",
         scope: Scope::Parts,
         probe: Probe::Tool("python3.13, on the path or in pyenv", || tools::python().is_ok()),
-        // Where Debian's own is another version, this changes nothing and the words below say what does.
+        // Where Debian's own is another version, this changes nothing and the text below names what does.
         debian: &["python3-venv"],
         how: "Debian 13: apt-get install python3-venv; Fedora: dnf install python3.13; elsewhere: pyenv install 3.13; \
               macOS: brew install python@3.13",
     },
 ];
 
-/// Probes each need of the scope and installs what it can. Fails with every one that is missing then, why it is needed,
-/// and how to get it.
-pub fn check(scope: Scope) -> Result<(), Failure> {
+/// The needs that are not met, after all that could be installed has been.
+pub struct Missing(Vec<&'static Need>);
+
+impl Missing {
+    /// Why a section of this scope cannot run: every need of it that is missing, what it is for, and how to get it.
+    pub fn of(&self, scope: Scope) -> Option<Failure> {
+        let rows: Vec<String> = (self.0.iter().filter(|need| need.scope <= scope))
+            .map(|need| format!("\n  {}: {}\n    get it: {}", need.name, need.why, need.how))
+            .collect();
+        (!rows.is_empty()).then(|| Failure::new(format!("it needs what is not here:{}", rows.concat())))
+    }
+}
+
+/// Probes each need of the scope, installs what it can, and returns those that are missing then.
+pub fn check(scope: Scope) -> Missing {
     let mut missing: Vec<&Need> = NEEDS.iter().filter(|need| need.scope <= scope && !is_there(need)).collect();
     let packages = packages(&missing);
     if !packages.is_empty() && may_install() {
         if let Err(error) = install(&packages) {
-            // What is still missing is told below, with how to get it.
+            // What is still missing is named by each section that needs it, with how to get it.
             eprintln!("{}", error.message);
         }
         missing.retain(|need| !is_there(need));
     }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let rows = missing.iter().map(|need| format!("\n  {}: {}\n    get it: {}", need.name, need.why, need.how));
-    Err(Failure::new(format!("the tests need what is not here:{}", rows.collect::<String>())))
+    Missing(missing)
 }
 
 fn is_there(need: &Need) -> bool {
@@ -193,6 +201,17 @@ mod tests {
         assert_eq!(named(Scope::Rust), ["C compiler (cc)", "rustfmt", "clippy"]);
         assert!(named(Scope::Controller).contains(&"make") && !named(Scope::Controller).contains(&"Maven"));
         assert_eq!(named(Scope::Parts).len(), NEEDS.len());
+    }
+
+    #[test]
+    fn only_the_sections_that_have_a_need_miss_it() {
+        let missing = Missing(NEEDS.iter().filter(|need| need.name == "Maven").collect());
+        assert!(missing.of(Scope::Rust).is_none() && missing.of(Scope::Controller).is_none());
+        let words = missing.of(Scope::Parts).unwrap().message;
+        assert!(
+            words.contains("Maven: it fetches Kafka's files") && words.contains("apt-get install maven"),
+            "{words}"
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@ const HEAD: &str = "\
 
 Start from one of the [ready-made policies](../policies/README.md), which explain themselves; this page is for looking things up.
 `forebay check P.yaml --explain` prints a policy with every default filled in. This page is made from the schema by
-`cargo xtask schema`: to change a line, change the comment of the field in `controller/src/policy/written/`.
+`cargo xtask schema`: to change a line, change the comment of the field in `crates/policy/src/written/`.
 
 `*` in a path stands for a name of your own, `[]` for each line of a list. Values carry their unit: `15m`, `2500 USD/h`, `25 %`.
 ";
@@ -39,7 +39,7 @@ pub fn render(schema: &Value) -> Option<String> {
 
 struct Page<'a> {
     defs: &'a Map<String, Value>,
-    /// Maps that are still to be told: where they stand first, and their names in the schema.
+    /// Maps that are still to be described: where they stand first, and their names in the schema.
     open: VecDeque<(String, String)>,
     /// All that have a place on the page.
     seen: Vec<(String, String)>,
@@ -70,7 +70,7 @@ impl Page<'_> {
         }
     }
 
-    /// What may stand in a field, in words. Maps are put on the list of what is to be told.
+    /// What may stand in a field, in words. Maps are put on the list of what is still to be described.
     fn value(&mut self, path: &str, schema: &Value) -> String {
         if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next()) {
             return self.named(path, name);
@@ -127,15 +127,15 @@ impl Page<'_> {
         if let Some(options) = def.get("oneOf").and_then(Value::as_array)
             && options.iter().all(|o| o.get("const").is_some())
         {
-            let said = |o: &Value| match text(o, "description") {
+            let described = |o: &Value| match text(o, "description") {
                 // The only word that there is needs no meaning.
                 _ if options.len() == 1 => format!("`{}`", text(o, "const")),
                 "" => format!("`{}`", text(o, "const")),
                 what => format!("`{}`: {}", text(o, "const"), what.trim_end_matches('.')),
             };
-            return options.iter().map(said).collect::<Vec<_>>().join("<br>");
+            return options.iter().map(described).collect::<Vec<_>>().join("<br>");
         }
-        // A text with a unit says best itself what it is.
+        // A text with a unit is its own best description.
         if def.get("type").is_some() && def.get("enum").is_none() {
             return text(def, "description").to_owned();
         }

@@ -1,7 +1,7 @@
 //! The JSON Schemas under policies/schema, written by `forebay schema`, and the page that comes from the policy's; committed for
 //! editors and reviewers.
 //!
-//! Never written by hand. A change to a type changes its schema, and `--check` says so.
+//! Never written by hand. A change to a type changes its schema, and `--check` fails until it is written again.
 
 use std::fs;
 
@@ -46,7 +46,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     Err(Failure::new(format!("{}\nmend: cargo xtask schema, then read the difference and commit it", stale.join("\n"))))
 }
 
-/// Writes a file where it differs, or says how it does.
+/// Writes a file where it differs, or returns how it does.
 fn keep(workspace: &Workspace, name: &str, fresh: &str, check: bool) -> Result<Option<String>, Failure> {
     let path = workspace.root().join(name);
     let committed = fs::read_to_string(&path).ok();
@@ -76,7 +76,7 @@ fn difference(committed: Option<&str>, fresh: &str) -> String {
     };
     let same = committed.lines().zip(fresh.lines()).take_while(|(old, new)| old == new).count();
     let line = |text: &str| text.lines().nth(same).map_or("end of file", str::trim).to_owned();
-    format!("line {}: committed `{}`, the code says `{}`", same + 1, line(committed), line(fresh))
+    format!("line {}: committed `{}`, the code has `{}`", same + 1, line(committed), line(fresh))
 }
 
 #[cfg(test)]
@@ -88,9 +88,9 @@ mod tests {
         assert_eq!(difference(None, "{}\n"), "missing");
         assert_eq!(
             difference(Some("{\n \"a\": 1\n}\n"), "{\n \"a\": 2\n}\n"),
-            "line 2: committed `\"a\": 1`, the code says `\"a\": 2`"
+            "line 2: committed `\"a\": 1`, the code has `\"a\": 2`"
         );
-        assert_eq!(difference(Some("{\n"), "{\n}\n"), "line 2: committed `end of file`, the code says `}`");
+        assert_eq!(difference(Some("{\n"), "{\n}\n"), "line 2: committed `end of file`, the code has `}`");
     }
 
     #[test]

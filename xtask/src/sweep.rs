@@ -1,6 +1,6 @@
 //! The seeded fault sweep: crashes, lost and late effects, stock-outs, one run a seed.
 //!
-//! The sweep itself is the simulator's (`sim/examples/sweep.rs`); a failing seed prints the command that replays it.
+//! The sweep itself is the simulator's (`sim/src/bin/forebay-sweep.rs`); a failing seed prints the command that replays it.
 
 use std::process::Command;
 
@@ -22,24 +22,33 @@ pub struct Args {
     pub jobs: Option<u32>,
 }
 
+/// The program of the simulator's package.
+const PROGRAM: &str = "forebay-sweep";
+
 /// Builds the sweep and runs it.
 pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
-    run_command(&mut command(workspace, args)?)
-}
-
-/// The sweep as a command, once it is known to be there.
-pub fn command(workspace: &Workspace, args: &Args) -> Result<Command, Failure> {
-    let sweep = ("forebay-sim".to_owned(), "sweep".to_owned());
-    if !workspace.targets("example").contains(&sweep) {
+    let sweep = ("forebay-sim".to_owned(), PROGRAM.to_owned());
+    if !workspace.targets("bin").contains(&sweep) {
         return Err(Failure::new(
-            "no sweep here: sim/examples/sweep.rs is missing; it must take --seeds N --from S [--jobs J]",
+            "no sweep here: sim/src/bin/forebay-sweep.rs is missing; it must take --seeds N --from S [--jobs J]",
         ));
     }
     let mut command = cargo(workspace.root());
-    command.args(["run", "--release", "-p", "forebay-sim", "--example", "sweep", "--"]);
+    command.args(["run", "--release", "-p", "forebay-sim", "--bin", PROGRAM, "--"]);
+    run_command(with(&mut command, args))
+}
+
+/// Runs the sweep that the release build beside the binary has made: what both are built on is built once.
+pub fn run_built(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
+    let mut command = Command::new(workspace.release(PROGRAM));
+    command.current_dir(workspace.root());
+    run_command(with(&mut command, args))
+}
+
+fn with<'a>(command: &'a mut Command, args: &Args) -> &'a mut Command {
     command.args(["--seeds", &args.seeds.to_string(), "--from", &args.from.to_string()]);
     if let Some(jobs) = args.jobs {
         command.args(["--jobs", &jobs.to_string()]);
     }
-    Ok(command)
+    command
 }

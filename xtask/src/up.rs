@@ -1,6 +1,6 @@
 //! Starts one server in the foreground, for people: Kafka, LocalStack or the loopback EC2, as the tests have them.
 //!
-//! It says what it installs, where the server listens and how Forebay is pointed at it; Ctrl-C ends it.
+//! It prints what it installs, where the server listens and how Forebay is pointed at it; Ctrl-C ends it.
 //! Never: a server in the background, or one that listens beyond 127.0.0.1.
 
 use std::process::Command;
@@ -37,13 +37,13 @@ enum Part {
 }
 
 /// How long Ctrl-C waits at most before it is seen.
-const LOOK: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Starts the server and holds it until Ctrl-C.
 pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     match args.part {
         Part::Kafka => {
-            // By hand, a topic that comes into being when it is named saves a command; tests have none that they did not create.
+            // For a person, a topic that comes into being when it is named saves a command; tests have none that they did not create.
             let options = KafkaOptions { auto_create_topics: true, port: args.port, ..KafkaOptions::default() };
             let mut kafka = Kafka::start(options).map_err(failure)?;
             println!("{}", about_kafka(kafka.bootstrap()));
@@ -64,7 +64,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Builds and runs the loopback EC2; it says itself how it is used, and a Ctrl-C reaches it as well.
+/// Builds and runs the loopback EC2; it prints how it is used, and a Ctrl-C reaches it as well.
 fn ec2(workspace: &Workspace, port: Option<u16>) -> Result<(), Failure> {
     let mut build = cargo(workspace.root());
     run_command(build.args(["build", "--package", "forebay-loopback-ec2"]))?;
@@ -85,9 +85,9 @@ fn ec2(workspace: &Workspace, port: Option<u16>) -> Result<(), Failure> {
         let _ = server.wait();
         return Ok(());
     }
-    // What was wrong stands above: it says so itself.
+    // What was wrong stands above: it has printed it.
     Err(if ended.is_some_and(|status| !status.success()) {
-        Failure::already_said()
+        Failure::already_printed()
     } else {
         gone("the loopback EC2", "")
     })
@@ -107,7 +107,7 @@ fn hold(mut is_running: impl FnMut() -> bool) -> Result<End, Failure> {
         if !is_running() {
             return Ok(End::ByItself);
         }
-        std::thread::park_timeout(LOOK);
+        std::thread::park_timeout(PAUSE);
     }
     eprintln!("ending it");
     Ok(End::Asked)

@@ -13,14 +13,14 @@ use super::auth::NodeAgent;
 use super::body::gather;
 use super::error::ApiError;
 use super::events::durable;
-use crate::driver::Outcome;
+use crate::driver::ItemOutcome;
 use crate::show::figures::short;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use forebay_engine::event::Event;
-use forebay_engine::units::{Millis, Span};
+use forebay_engine::units::{Span, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +80,7 @@ pub(super) async fn notice(State(api): State<Api>, _: NodeAgent, headers: Header
 }
 
 /// When the cloud acts.
-fn when(at: Option<&str>, now: Millis) -> Result<Millis, ApiError> {
+fn when(at: Option<&str>, now: Timestamp) -> Result<Timestamp, ApiError> {
     let Some(text) = at else {
         return Ok(now + USUAL);
     };
@@ -88,7 +88,7 @@ fn when(at: Option<&str>, now: Millis) -> Result<Millis, ApiError> {
         let message = format!("`at` is no time: `{}`", short(text, 40));
         return Err(ApiError::bad("BadValue", message, "write it as 2026-11-21T20:30:00Z, or leave it out"));
     };
-    let at = Millis(u64::try_from(at.as_millisecond()).unwrap_or_default());
+    let at = Timestamp(u64::try_from(at.as_millisecond()).unwrap_or_default());
     if at > now + FARTHEST {
         let message = format!("`at` is more than an hour ahead: `{}`", short(text, 40));
         return Err(ApiError::bad("BadValue", message, "set the clocks of the node and of the controller by NTP"));
@@ -119,7 +119,7 @@ async fn read<T: DeserializeOwned>(api: &Api, headers: &HeaderMap, body: Body) -
 }
 
 /// The engine's time, where an instance is known.
-async fn known(api: &Api, instance: &str) -> Result<Millis, ApiError> {
+async fn known(api: &Api, instance: &str) -> Result<Timestamp, ApiError> {
     let fits = instance.len() <= MOST_INSTANCE;
     let asked = instance.to_owned();
     let found = api.handle.query_async(move |engine, _| {
@@ -137,6 +137,6 @@ async fn known(api: &Api, instance: &str) -> Result<Millis, ApiError> {
 /// Takes an event, and answers when it is durable.
 async fn take(api: &Api, event: Event) -> Answer {
     let taken = durable(api, vec![(event, None)]).await?;
-    let new = taken.outcomes.first() == Some(&Outcome::Taken);
+    let new = taken.outcomes.first() == Some(&ItemOutcome::Taken);
     Ok((StatusCode::ACCEPTED, Json(Heard { new })))
 }

@@ -4,9 +4,9 @@
 
 use super::MOST_BYTES;
 use super::error::ApiError;
-use crate::intake::{RejectCode, Rejected, from_headers};
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
+use forebay_wire::intake::{RejectCode, Rejected, from_headers};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::time::Duration;
@@ -93,11 +93,11 @@ fn list(body: &[u8]) -> Result<Vec<Sent<'_>>, ApiError> {
 }
 
 fn binary(headers: &HeaderMap, body: &[u8]) -> Result<Value, Rejected> {
-    if body.len() > crate::intake::MOST_BYTES {
+    if body.len() > forebay_wire::intake::MOST_BYTES {
         let message = format!(
             "{} bytes; an event may have {}: refer to large things by their address",
             body.len(),
-            crate::intake::MOST_BYTES
+            forebay_wire::intake::MOST_BYTES
         );
         return Err(Rejected { code: RejectCode::TooLarge, path: "$".to_owned(), message });
     }

@@ -5,10 +5,10 @@
 use super::Api;
 use super::error::ApiError;
 use super::events::{Asked, Known, RefusedEvent, Taken};
-use crate::checkpoints::{Report, Verdict};
-use crate::intake::Rejected;
+use crate::checkpoints::{CheckpointReport, CheckpointVerdict};
 use forebay_engine::event::Event;
 use forebay_engine::units::Span;
+use forebay_wire::intake::Rejected;
 
 /// Reports of checkpoints in one request: each is a look at the store.
 const MOST: usize = 64;
@@ -25,7 +25,7 @@ pub(super) async fn checked(
 ) -> Result<(Vec<Asked>, Vec<Known>), ApiError> {
     let reported = |event: &Event| matches!(event, Event::RunCheckpointed { .. });
     let places: Vec<usize> = (0..events.len()).filter(|at| reported(&events[*at].0)).collect();
-    if places.is_empty() || !api.checkpoints.looks() {
+    if places.is_empty() || !api.checkpoints.verifies() {
         return Ok((asked, events));
     }
     if places.len() > MOST {
@@ -34,19 +34,19 @@ pub(super) async fn checked(
     }
     let report = |at: &usize| match events[*at].0 {
         Event::RunCheckpointed { job, attempt, .. } => {
-            Some(Report { job, attempt, manifest: asked[*at].manifest.clone() })
+            Some(CheckpointReport { job, attempt, manifest: asked[*at].manifest.clone() })
         }
         _ => None,
     };
-    let verdicts = api.checkpoints.judge(places.iter().filter_map(report).collect()).await?;
+    let verdicts = api.checkpoints.verify_all(places.iter().filter_map(report).collect()).await?;
     let mut refused: Vec<Option<Rejected>> = vec![None; events.len()];
     for (at, verdict) in places.into_iter().zip(verdicts) {
         let counts = match verdict {
-            Verdict::Counts(counts) => counts,
+            CheckpointVerdict::Accepted(counts) => counts,
             // The engine ignores it: what nobody has seen does not count even by a mistake of ours.
-            Verdict::Past => Span::ZERO,
-            Verdict::Unknown(why) => return Err(unknown(&why)),
-            Verdict::Refused(why) => {
+            CheckpointVerdict::NotRunning => Span::ZERO,
+            CheckpointVerdict::Unavailable(why) => return Err(unknown(&why)),
+            CheckpointVerdict::Refused(why) => {
                 refused[at] = Some(why);
                 continue;
             }

@@ -7,7 +7,7 @@ use super::error::ErrorBody;
 use super::events::Taken;
 use super::jobs::{Jobs, OneJob, Why};
 use super::reads::{Nodes, Queues};
-use crate::sources::board::SourcesView;
+use crate::sources::registry::SourcesView;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -138,6 +138,9 @@ impl Client {
     }
 
     /// Jobs, all pages.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn jobs(&self, filter: &str) -> Result<Jobs, ClientError> {
         let mut all: Jobs = self.get(&format!("/v1/jobs?limit=5000{filter}"))?;
         while let Some(after) = all.next.take() {
@@ -149,11 +152,17 @@ impl Client {
     }
 
     /// One job as it is now.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn job(&self, name: &str) -> Result<OneJob, ClientError> {
         self.get(&format!("/v1/jobs/{}", encoded(name)))
     }
 
     /// One job as it is when it is over, or after so long. Asks once: whoever waits tries again by itself.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn job_over(&self, name: &str, wait: Duration) -> Result<OneJob, ClientError> {
         let path = format!("/v1/jobs/{}?waitFor=terminal&timeout={}s", encoded(name), wait.as_secs());
         let text = self.success(self.send("GET", &path, None)?)?;
@@ -161,11 +170,17 @@ impl Client {
     }
 
     /// Why a job is where it is.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn why(&self, name: &str) -> Result<Why, ClientError> {
         self.get(&format!("/v1/jobs/{}/why", encoded(name)))
     }
 
     /// Asks for a job's end. Asked twice, it says the same.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn cancel(&self, name: &str) -> Result<OneJob, ClientError> {
         let path = format!("/v1/jobs/{}/cancel", encoded(name));
         let text = self.patiently(|| self.success(self.send("POST", &path, None)?))?;
@@ -173,26 +188,41 @@ impl Client {
     }
 
     /// Queues.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn queues(&self) -> Result<Queues, ClientError> {
         self.get("/v1/queues")
     }
 
     /// Nodes.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn nodes(&self) -> Result<Nodes, ClientError> {
         self.get("/v1/nodes")
     }
 
     /// Sources and sinks.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn sources(&self) -> Result<SourcesView, ClientError> {
         self.get("/v1/sources")
     }
 
     /// The state document, as text.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn state(&self) -> Result<String, ClientError> {
         self.patiently(|| self.success(self.send("GET", "/v1/state", None)?))
     }
 
     /// Sends events as they are. An answer that takes none of them is an answer too. A job that is sent again is the same job.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn events(&self, content_type: &str, body: &[u8]) -> Result<Taken, ClientError> {
         self.patiently(|| {
             let answer = self.send("POST", "/v1/events", Some((content_type, body)))?;

@@ -2,7 +2,7 @@
 //!
 //! Never: a body that repeats what a stranger sent without bound.
 
-use crate::driver::Busy;
+use crate::driver::MailboxError;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -74,17 +74,17 @@ impl ApiError {
     }
 }
 
-impl From<Busy> for ApiError {
-    fn from(busy: Busy) -> ApiError {
+impl From<MailboxError> for ApiError {
+    fn from(busy: MailboxError) -> ApiError {
         match &busy {
-            Busy::Full { retry_after } => {
+            MailboxError::Full { retry_after } => {
                 ApiError::new(429, "Busy", busy.to_string(), "send it again after the time in Retry-After")
                     .retry_after(retry_after.as_secs())
             }
-            Busy::TooMany { most, .. } => {
+            MailboxError::TooMany { most, .. } => {
                 ApiError::new(413, "TooMany", busy.to_string(), format!("send at most {most} events at once"))
             }
-            Busy::Stopped(_) => {
+            MailboxError::Stopped(_) => {
                 ApiError::new(503, "Stopped", busy.to_string(), "send it again when the controller is back")
                     .retry_after(5)
             }
@@ -113,7 +113,8 @@ mod tests {
     fn what_passes_says_when_to_come_back_and_who_is_unknown_how() {
         let full = ApiError::disk_full("no space left").into_response();
         assert_eq!((full.status().as_u16(), &full.headers()[header::RETRY_AFTER]), (503, &HeaderValue::from(10)));
-        let busy = ApiError::from(Busy::Full { retry_after: std::time::Duration::from_millis(20) }).into_response();
+        let busy =
+            ApiError::from(MailboxError::Full { retry_after: std::time::Duration::from_millis(20) }).into_response();
         assert_eq!((busy.status().as_u16(), &busy.headers()[header::RETRY_AFTER]), (429, &HeaderValue::from(1)));
         let unknown = ApiError::new(401, "NoToken", "m", "r").authenticate("Bearer").into_response();
         assert_eq!(

@@ -13,9 +13,8 @@ use super::checked::checked;
 use super::error::ApiError;
 use super::visible::{Refusal, refusal};
 use crate::config::tokens::Who;
-use crate::driver::{Accepted, MOST_EVENTS, Outcome, Progress};
+use crate::driver::{Accepted, ItemOutcome, LiveProgress, MOST_EVENTS};
 use crate::intake::rejected::refused_path;
-use crate::intake::{Decoded, EventId, Intake, MOST_SUBJECT, Rejected};
 use crate::show::figures::short;
 use axum::Json;
 use axum::body::Body;
@@ -25,6 +24,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_engine::event::Event;
 use forebay_engine::ids::JobId;
 use forebay_engine::reason::Reason;
+use forebay_wire::intake::{Decoded, EventId, Intake, MOST_SUBJECT, Rejected};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ pub(super) async fn post(
     }
     let said = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
     let _room = api.room.body(said)?;
-    let counted = |error: &ApiError| api.sources.http().rejected(error.code());
+    let counted = |error: &ApiError| api.sources.http().record_rejected(error.code());
     let body = gather(body).await.inspect_err(counted)?;
     let events = split(&headers, &body).and_then(few).inspect_err(counted)?;
     let taken = submit(&api, &who, events).await?;
@@ -158,9 +158,9 @@ fn count(api: &Api, taken: &Taken) {
     let figures = api.sources.http();
     let new = taken.accepted.iter().filter(|event| event.new).count();
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    figures.durable(number(new), number(taken.accepted.len() - new));
-    figures.warned(taken.accepted.iter().map(|event| event.warnings.len()).sum());
-    taken.rejected.iter().for_each(|event| figures.rejected(&event.code));
+    figures.record_durable(number(new), number(taken.accepted.len() - new));
+    figures.record_warnings(taken.accepted.iter().map(|event| event.warnings.len()).sum());
+    taken.rejected.iter().for_each(|event| figures.record_rejected(&event.code));
 }
 
 /// Leaves out what this caller may not ask for, and answers it.
@@ -190,11 +190,11 @@ async fn permitted(
             }
             // As for one that nobody knows: a cancel is taken, for it may come before its job; demand means nothing.
             Some(Refusal::NoJob) => {
-                answer(taken, asked, Outcome::Taken);
+                answer(taken, asked, ItemOutcome::Taken);
                 continue;
             }
             Some(Refusal::NoService) => {
-                answer(taken, asked, Outcome::Ignored);
+                answer(taken, asked, ItemOutcome::Ignored);
                 continue;
             }
             Some(Refusal::Queue) => Reason::ForbiddenQueue,
@@ -208,14 +208,15 @@ async fn permitted(
 /// Waits until events are durable, or until it is known that they cannot be for now.
 pub(super) async fn durable(api: &Api, events: Vec<Known>) -> Result<Accepted, ApiError> {
     let mut progress = api.handle.watch();
+    let known = events.into_iter().map(|(event, id)| (event, id.map(Into::into))).collect();
     tokio::select! {
-        taken = api.handle.submit_known(events) => Ok(taken?),
+        taken = api.handle.submit_known(known) => Ok(taken?),
         why = paused(&mut progress) => Err(ApiError::disk_full(&why)),
     }
 }
 
 /// Resolves when nothing is received any more, with why.
-async fn paused(progress: &mut watch::Receiver<Progress>) -> String {
+async fn paused(progress: &mut watch::Receiver<LiveProgress>) -> String {
     let paused = progress.wait_for(|p| p.paused.is_some()).await.ok().and_then(|p| p.paused.clone());
     match paused {
         Some(why) => why,
@@ -233,16 +234,16 @@ fn subject_of(event: &Event) -> Option<String> {
 }
 
 /// What became of one event that was decoded.
-fn answer(taken: &mut Taken, asked: Asked, outcome: Outcome) {
+fn answer(taken: &mut Taken, asked: Asked, outcome: ItemOutcome) {
     let Asked { index, subject, warnings, .. } = asked;
     let (job, new) = match outcome {
-        Outcome::Job(id) => (Some(id.to_string()), true),
-        Outcome::Known(id) => (Some(id.to_string()), false),
-        Outcome::Seen(id) => (id.map(|id| id.to_string()), false),
-        Outcome::Taken => (None, true),
-        Outcome::Ignored | Outcome::Unreadable => (None, false),
-        Outcome::Rejected(id, reason) => return taken.rejected.push(refused(index, subject, Some(id), reason)),
-        Outcome::Refused(reason) => return taken.rejected.push(refused(index, subject, None, reason)),
+        ItemOutcome::Job(id) => (Some(id.to_string()), true),
+        ItemOutcome::Known(id) => (Some(id.to_string()), false),
+        ItemOutcome::Seen(id) => (id.map(|id| id.to_string()), false),
+        ItemOutcome::Taken => (None, true),
+        ItemOutcome::Ignored | ItemOutcome::Unreadable => (None, false),
+        ItemOutcome::Rejected(id, reason) => return taken.rejected.push(refused(index, subject, Some(id), reason)),
+        ItemOutcome::Refused(reason) => return taken.rejected.push(refused(index, subject, None, reason)),
     };
     if warnings.is_empty() {
         return taken.accepted.push(TakenEvent { job, subject, new, warnings });
@@ -263,7 +264,7 @@ fn rejected(index: usize, bytes: &[u8], why: &Rejected) -> RefusedEvent {
         #[serde(borrow)]
         subject: Option<Cow<'a, str>>,
     }
-    let bytes = if bytes.len() > crate::intake::MOST_BYTES { b"" } else { bytes };
+    let bytes = if bytes.len() > forebay_wire::intake::MOST_BYTES { b"" } else { bytes };
     let subject = serde_json::from_slice::<Named<'_>>(bytes).ok().and_then(|named| named.subject);
     RefusedEvent {
         index,
@@ -287,7 +288,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_hears_that_the_disk_is_full() {
-        let (to, mut progress) = watch::channel(Progress::default());
+        let (to, mut progress) = watch::channel(LiveProgress::default());
         let why = Some("the disk is full".to_owned());
         let tell = async { to.send_modify(|p| p.paused.clone_from(&why)) };
         let (heard, ()) = tokio::join!(paused(&mut progress), tell);
@@ -299,7 +300,7 @@ mod tests {
         let mut taken = Taken::default();
         for index in 0..3 {
             let warnings = (0..60).map(|n| format!("{n} {}", "w".repeat(1_000))).collect();
-            answer(&mut taken, Asked { index, subject: None, warnings, manifest: None }, Outcome::Taken);
+            answer(&mut taken, Asked { index, subject: None, warnings, manifest: None }, ItemOutcome::Taken);
         }
         let counts: Vec<usize> = taken.accepted.iter().map(|t| t.warnings.len()).collect();
         assert_eq!(counts, [60, 40, 0]);

@@ -1,25 +1,25 @@
 //! `GET /v1/jobs/{id}/events`: the statuses of one job from its first on, until it is over.
 //!
 //! ```text
-//! status.jsonl up to what is in memory -> memory -> as they become durable -> the terminal one -> end
+//! segments up to what is in memory -> memory -> as they become durable -> the terminal one -> end
 //! ```
 //!
-//! Never: a status of another job; the file where memory has them all; a second time what the reader says it had.
+//! Never: a status of another job; the segments where memory has them all; a second time what the reader says it had.
 
 use super::Api;
 use super::auth::Reader;
 use super::error::ApiError;
 use super::history::{History, Past};
-use super::jobs::{find, query};
+use super::jobs::{Place, find_anywhere, query};
 use super::status::{Asked, Line, Sender};
 use crate::driver::{StatusStream, StreamEnd};
-use crate::status::cloud_event;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use forebay_engine::effect::Status;
 use forebay_engine::ids::JobId;
+use forebay_wire::status::cloud_event;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -34,12 +34,18 @@ pub(super) async fn stream(
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let line = Line::asked(&query(asked)?, &headers);
-    let job = find(&api, &who, &name).await?;
+    let found = find_anywhere(&api, &who, &name).await?;
     let place = api.room.stream()?;
-    let look = move |engine: &forebay_engine::engine::Engine, _: &_| {
-        engine.state().job(job).map_or((true, 0), |(row, _)| (row.done(), u64::from(row.status_seq)))
+    let (job, over, said) = match found {
+        Place::State(job) => {
+            let look = move |engine: &forebay_engine::engine::Engine, _: &_| {
+                engine.state().job(job).map_or((true, 0), |(row, _)| (row.done(), u64::from(row.status_seq)))
+            };
+            let (over, said) = api.handle.query_async(look).await?;
+            (job, over, said)
+        }
+        Place::Archive(found) => (found.id, true, found.statuses),
     };
-    let (over, said) = api.handle.query_async(look).await?;
     let (to, answer) = line.answer();
     let sending = Sending { api, job, line, to, over, had: line.after, number: 0, history: None };
     tokio::spawn(sending.run(said, place));
@@ -138,7 +144,7 @@ impl Sending {
         (!status.kind.terminal()).then_some(())
     }
 
-    /// Sends what the file has of the job up to what is in memory. `None`: nothing is to follow.
+    /// Sends what the segments have of the job up to what is in memory. `None`: nothing is to follow.
     async fn send_past(mut self, before: u64) -> Option<Sending> {
         let read = tokio::task::spawn_blocking(move || {
             let mut over = false;
@@ -151,13 +157,11 @@ impl Sending {
                 over = past.terminal || sent.is_err();
                 !over
             };
-            if self.history.is_none() {
-                self.history = History::open(self.api.handle.folder()).ok();
-            }
+            let history = self.history.get_or_insert_with(|| History::new(self.api.handle.folder()));
             let had = &mut self.had;
-            let read = self.history.as_mut()?.read(self.job, before, |past| take(had, &past));
+            let read = history.read(self.job, before, |past| take(had, &past));
             if let Err(e) = read {
-                tracing::warn!("a stream of {} ends: status.jsonl: {e}", self.job);
+                tracing::warn!("a stream of {} ends: {e}", self.job);
                 return None;
             }
             self.number = before.saturating_sub(1);

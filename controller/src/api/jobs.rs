@@ -3,16 +3,15 @@
 //! Never: the whole list at once (it comes in pages), nor a job that the caller may not see.
 
 use super::Api;
+use super::archive::{self, FoundInArchive};
 use super::auth::{Reader, Submitter};
 use super::error::ApiError;
 use super::events::durable;
 use super::visible;
 use crate::config::tokens::Who;
-use crate::document::reason::ReasonView;
-use crate::document::seconds::Seconds;
-use crate::document::views::{JobPhase, JobView};
 use crate::document::write;
-use crate::driver::Outcome;
+use crate::driver::ItemOutcome;
+use crate::journal::{ArchivedJob, MOST_LISTED};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -20,6 +19,9 @@ use axum::http::StatusCode;
 use forebay_engine::engine::Engine;
 use forebay_engine::event::Event;
 use forebay_engine::ids::JobId;
+use forebay_wire::document::reason::ReasonView;
+use forebay_wire::document::seconds::Seconds;
+use forebay_wire::document::views::{JobPhase, JobView};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,26 +103,84 @@ pub(super) async fn list(
     let asked = query(asked)?;
     let limit = asked.limit.unwrap_or(PAGE).clamp(1, MOST_PAGE);
     let after = asked.after.as_deref().map(number).transpose()?;
-    let ask = move |engine: &Engine, _: &_| {
-        let state = engine.state();
-        let fits = |view: &JobView| asked.phase.is_none_or(|p| p == view.phase);
-        let from = after.map_or(0, |id| id.0.saturating_add(1));
-        let wanted = state
-            .jobs()
-            .skip(usize::try_from(from).unwrap_or(usize::MAX))
-            .filter(|(job, spec)| {
-                asked.queue.as_ref().is_none_or(|q| *q == spec.queue)
-                    && asked.open.is_none_or(|o| o != job.done())
-                    && visible::sees(state, &who, job.id)
-            })
-            .map(|(job, spec)| write::job_view(engine, job, spec));
-        let mut jobs: Vec<JobView> = wanted.filter(fits).take(limit + 1).collect();
-        let more = jobs.len() > limit;
-        jobs.truncate(limit);
-        let next = jobs.last().filter(|_| more).map(|j| j.job.clone());
-        Jobs { now_s: state.now().into(), jobs, next }
-    };
+    let past = asked.open != Some(true) && asked.phase.is_none_or(JobPhase::terminal);
+    let finished = if past { finished(&api, after, asked.queue.clone(), limit).await? } else { Finished::default() };
+    let ask = move |engine: &Engine, _: &_| page(engine, &who, &asked, after, limit, &finished);
     Ok(Json(api.handle.query_async(ask).await?))
+}
+
+/// Finished jobs for a page, in order of acceptance.
+#[derive(Default)]
+struct Finished {
+    jobs: Vec<ArchivedJob>,
+    /// There are more after the last of these.
+    more: bool,
+}
+
+async fn finished(api: &Api, after: Option<JobId>, queue: Option<String>, limit: usize) -> Result<Finished, ApiError> {
+    let limit = limit.min(MOST_LISTED);
+    let jobs = archive::read(api, move |archive| archive.in_order(after, queue.as_deref(), limit)).await?;
+    Ok(Finished { more: jobs.len() == limit, jobs })
+}
+
+/// Jobs of the state and finished ones that have left it, by id. Where the archive has more, the page ends with the last that it gave.
+fn page(
+    engine: &Engine,
+    who: &Who,
+    asked: &ListQuery,
+    after: Option<JobId>,
+    limit: usize,
+    finished: &Finished,
+) -> Jobs {
+    let state = engine.state();
+    let fits = |view: &JobView| asked.phase.is_none_or(|p| p == view.phase);
+    let end = finished.jobs.last().filter(|_| finished.more).map(|job| job.finished.job.id);
+    let here = state
+        .jobs()
+        .skip_while(|(job, _)| after.is_some_and(|after| job.id <= after))
+        .take_while(|(job, _)| end.is_none_or(|end| job.id <= end))
+        .filter(|(job, spec)| {
+            asked.queue.as_ref().is_none_or(|q| *q == spec.queue)
+                && asked.open.is_none_or(|o| o != job.done())
+                && visible::sees(state, who, job.id)
+        });
+    let here = here.map(|(job, spec)| (job.id, job, spec));
+    // The state keeps some of the jobs that the archive has: those are shown as the state has them.
+    let gone =
+        finished.jobs.iter().map(|job| &job.finished).filter(|finished| {
+            state.job(finished.job.id).is_none() && visible::sees_finished(state, who, &finished.spec)
+        });
+    let gone = gone.map(|finished| (finished.job.id, &finished.job, &*finished.spec));
+    let wanted = by_id(here, gone).map(|(_, job, spec)| write::job_view(engine, job, spec));
+    let mut jobs: Vec<JobView> = wanted.filter(fits).take(limit + 1).collect();
+    let cut = jobs.len() > limit;
+    jobs.truncate(limit);
+    let last = jobs.last().filter(|_| cut).map(|job| job.job.clone());
+    Jobs { now_s: state.now().into(), jobs, next: last.or_else(|| end.map(|id| id.to_string())) }
+}
+
+/// Two sequences that are in order, as one.
+fn by_id<T>(one: impl Iterator<Item = T>, two: impl Iterator<Item = T>) -> impl Iterator<Item = T>
+where
+    T: HasId,
+{
+    let (mut one, mut two) = (one.peekable(), two.peekable());
+    std::iter::from_fn(move || match (one.peek().map(HasId::id), two.peek().map(HasId::id)) {
+        (Some(first), Some(second)) if second < first => two.next(),
+        (Some(_), _) => one.next(),
+        (None, _) => two.next(),
+    })
+}
+
+/// Something that is in order by a job's id.
+trait HasId {
+    fn id(&self) -> JobId;
+}
+
+impl<A, B> HasId for (JobId, A, B) {
+    fn id(&self) -> JobId {
+        self.0
+    }
 }
 
 fn number(name: &str) -> Result<JobId, ApiError> {
@@ -142,7 +202,10 @@ pub(super) async fn one(
         Some("terminal") => asked.timeout.as_deref().map_or(Ok(Duration::from_secs(30)), span)?.min(LONGEST_WAIT),
         Some(_) => return Err(ApiError::bad("BadQuery", "`waitFor` knows `terminal` only", "write waitFor=terminal")),
     };
-    let id = find(&api, &who, &name).await?;
+    let id = match find_anywhere(&api, &who, &name).await? {
+        Place::State(id) => id,
+        Place::Archive(found) => return Ok(Json(OneJob::over(found))),
+    };
     let end = tokio::time::Instant::now() + wait;
     loop {
         let over = if wait.is_zero() { None } else { Some(register(&api, id)?) };
@@ -187,6 +250,32 @@ pub(super) async fn find(api: &Api, who: &Arc<Who>, name: &str) -> Result<JobId,
     })
 }
 
+/// Where a job is.
+pub(super) enum Place {
+    /// In the state: open, or over of late.
+    State(JobId),
+    /// In the archive.
+    Archive(Box<FoundInArchive>),
+}
+
+/// A job by its number or subject, open or over, where this caller may see it.
+pub(super) async fn find_anywhere(api: &Api, who: &Arc<Who>, name: &str) -> Result<Place, ApiError> {
+    match find(api, who, name).await {
+        Ok(id) => Ok(Place::State(id)),
+        Err(none) => match archive::find(api, who, name).await? {
+            Some(found) => Ok(Place::Archive(Box::new(found))),
+            None => Err(none),
+        },
+    }
+}
+
+impl OneJob {
+    /// A job of the archive.
+    fn over(found: Box<FoundInArchive>) -> OneJob {
+        OneJob { now_s: found.now.into(), terminal: true, job: found.view }
+    }
+}
+
 async fn look(api: &Api, id: JobId) -> Result<OneJob, ApiError> {
     let ask = move |engine: &Engine, _: &_| Some((engine.state().now(), write::job(engine, id)?));
     let (now, job) = api
@@ -202,8 +291,10 @@ pub(super) async fn why(
     Reader(who): Reader,
     Path(name): Path<String>,
 ) -> Result<Json<Why>, ApiError> {
-    let id = find(&api, &who, &name).await?;
-    let OneJob { now_s, job, .. } = look(&api, id).await?;
+    let OneJob { now_s, job, .. } = match find_anywhere(&api, &who, &name).await? {
+        Place::State(id) => look(&api, id).await?,
+        Place::Archive(found) => OneJob::over(found),
+    };
     Ok(Json(Why { now_s, job: job.job, subject: job.subject, phase: job.phase, reason: job.reason }))
 }
 
@@ -212,7 +303,10 @@ pub(super) async fn cancel(
     Submitter(who): Submitter,
     Path(name): Path<String>,
 ) -> Result<(StatusCode, Json<OneJob>), ApiError> {
-    let id = find(&api, &who, &name).await?;
+    let id = match find_anywhere(&api, &who, &name).await? {
+        Place::State(id) => id,
+        Place::Archive(found) => return Err(over(&found.view)),
+    };
     if let Some(why) = &api.handle.watch().borrow().paused {
         return Err(ApiError::disk_full(why));
     }
@@ -234,7 +328,7 @@ pub(super) async fn cancel(
         let cancel = Event::JobCancelled { tenant, subject, by: who.caller.asks_as(), sent: None };
         let taken = durable(&api, vec![(cancel, None)]).await?;
         let after = look(&api, id).await?;
-        if taken.outcomes.first() != Some(&Outcome::Ignored) || after.job.phase == JobPhase::Cancelled {
+        if taken.outcomes.first() != Some(&ItemOutcome::Ignored) || after.job.phase == JobPhase::Cancelled {
             return Ok((StatusCode::ACCEPTED, Json(after)));
         }
     }
@@ -242,9 +336,11 @@ pub(super) async fn cancel(
     match now.job.phase {
         // Asked for twice, or on its way: the same answer.
         phase if phase == JobPhase::Cancelled || !phase.terminal() => Ok((StatusCode::OK, Json(now))),
-        phase => {
-            let message = format!("{} is {} already", now.job.job, phase.as_str());
-            Err(ApiError::new(409, "Over", message, "nothing is left to cancel"))
-        }
+        _ => Err(over(&now.job)),
     }
+}
+
+fn over(job: &JobView) -> ApiError {
+    let message = format!("{} is {} already", job.job, job.phase.as_str());
+    ApiError::new(409, "Over", message, "nothing is left to cancel")
 }

@@ -7,7 +7,7 @@ use super::Api;
 use super::auth::Scraper;
 use super::error::ApiError;
 use super::visible;
-use crate::driver::Context;
+use crate::driver::QueryContext;
 use crate::metrics::family::{CONTENT_TYPE, text};
 use crate::metrics::{engine, outside};
 use axum::extract::State;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scraper) -> Result<Response, ApiError> {
     let preemptions = Arc::clone(&api.preemptions);
-    let ask = move |engine: &Engine, _: &Context| {
+    let ask = move |engine: &Engine, _: &QueryContext| {
         let state = engine.state();
         let mut families = engine::cluster(state);
         if all {
@@ -28,8 +28,8 @@ pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scrape
         families.extend(preemptions.families(shows, |job| all || visible::sees(state, &who, job)));
         families
     };
-    let receives = api.handle.watch().borrow().paused.is_none();
-    let mut families = outside::process(receives);
+    let paused = api.handle.watch().borrow().paused.clone();
+    let mut families = outside::process(paused.as_deref());
     families.extend(api.handle.query_async(ask).await?);
     if all {
         families.extend(outside::sources(api.sources.view(api.handle.durable())));

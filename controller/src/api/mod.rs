@@ -1,7 +1,7 @@
 //! The HTTP API and its small client: events in, jobs, nodes, queues, state, statuses and metrics out, and one page for people.
 //!
 //! ```text
-//! request -> guard (host, origin) -> auth (token, role) -> handler -> driver::Handle -> answer (for events: after they are durable)
+//! request -> guard (host, origin) -> auth (token, role) -> handler -> driver::DriverHandle -> answer (for events: after they are durable)
 //!                                                             |
 //!                                              visible: what this caller may act on
 //! ```
@@ -9,6 +9,7 @@
 //! Never: keeps state of its own beyond who waits for which job, answers before a write is durable, or buffers without bound.
 
 mod agent;
+mod archive;
 mod auth;
 mod body;
 mod checked;
@@ -29,14 +30,15 @@ mod waiters;
 
 use crate::checkpoints::Checkpoints;
 use crate::config::tokens::{Tokens, Who};
-use crate::driver::Handle;
-use crate::intake::Router as Routes;
+use crate::driver::DriverHandle;
+use crate::journal::ArchiveReader;
 use crate::metrics::preemptions::Preemptions;
-use crate::sources::board::Board;
+use crate::sources::registry::SourceRegistry;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use error::ApiError;
+use forebay_wire::intake::Router as Routes;
 use room::{Bounded, Room};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,7 +52,7 @@ pub const MOST_BYTES: usize = 4 * 1024 * 1024;
 /// What every handler has at hand.
 #[derive(Clone)]
 struct Api {
-    pub handle: Handle,
+    pub handle: DriverHandle,
     pub waiters: Arc<Waiters>,
     /// Who is known. `None`: nobody is asked for a token.
     pub tokens: Option<Arc<Tokens>>,
@@ -61,21 +63,23 @@ struct Api {
     /// The policy's routes.
     pub routes: Arc<dyn Routes>,
     /// Sources and sinks.
-    pub sources: Board,
+    pub sources: SourceRegistry,
     /// Looks at checkpoints that are reported.
     pub checkpoints: Checkpoints,
     /// Runs that were stopped, as they are counted.
     pub preemptions: Arc<Preemptions>,
     /// The key of attempt tokens.
     pub key: Option<Arc<[u8; 32]>>,
+    /// Finished jobs that have left the state.
+    pub archive: Arc<ArchiveReader>,
     /// Becomes true when the server is to end, so that open streams and waits end too.
     pub ending: watch::Receiver<bool>,
 }
 
 /// What is served.
-pub struct Serving {
+pub struct ApiOptions {
     /// The driver.
-    pub handle: Handle,
+    pub handle: DriverHandle,
     /// The policy's routes.
     pub routes: Arc<dyn Routes>,
     /// The key of attempt tokens. `None`: reports of runs are not taken here.
@@ -83,13 +87,18 @@ pub struct Serving {
     /// Who may call. None: everybody, who is local then.
     pub tokens: Tokens,
     /// Sources and sinks.
-    pub sources: Board,
+    pub sources: SourceRegistry,
     /// Looks at checkpoints that are reported.
     pub checkpoints: Checkpoints,
+    /// Finished jobs that have left the state.
+    pub archive: Arc<ArchiveReader>,
 }
 
 /// Serves until `ending` becomes true; open streams end then.
-pub async fn serve(listener: TcpListener, serving: Serving, ending: watch::Receiver<bool>) -> std::io::Result<()> {
+///
+/// # Errors
+/// When the listener has no address, or accepting connections fails for good.
+pub async fn serve(listener: TcpListener, serving: ApiOptions, ending: watch::Receiver<bool>) -> std::io::Result<()> {
     let address = listener.local_addr()?;
     let waiters = Arc::new(Waiters::default());
     let woken = tokio::spawn(waiters::wake(Arc::clone(&waiters), serving.handle.clone()));
@@ -106,6 +115,7 @@ pub async fn serve(listener: TcpListener, serving: Serving, ending: watch::Recei
         checkpoints: serving.checkpoints,
         preemptions,
         key: serving.key.map(Arc::new),
+        archive: serving.archive,
         ending: ending.clone(),
     };
     let served = axum::serve(Bounded::new(listener), router(api, address)).with_graceful_shutdown(ended(ending)).await;

@@ -8,14 +8,14 @@ use super::error::ApiError;
 use super::reads::summary_for;
 use super::visible;
 use crate::config::tokens::Who;
-use crate::document::views::{JobView, Summary};
 use crate::document::write;
 use crate::show::figures::{count, gpus, number, seconds, short, usd};
-use crate::sources::board::SourcesView;
+use crate::sources::registry::SourcesView;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use forebay_engine::engine::Engine;
+use forebay_wire::document::views::{JobView, Summary};
 use std::fmt::Write as _;
 
 /// Jobs shown: those that are not over first, then the latest.
@@ -164,7 +164,7 @@ fn sources_table(out: &mut String, found: &SourcesView) {
     );
     let figure = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), count);
     for one in &found.sources {
-        let letters = one.letters.as_ref();
+        let messages = one.messages.as_ref();
         let _ = write!(
             out,
             "<tr><td>{}</td><td>{}</td><td class=\"{}\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
@@ -174,9 +174,9 @@ fn sources_table(out: &mut String, found: &SourcesView) {
             escaped(&one.condition),
             escaped(&one.condition),
             one.backlog.map_or_else(|| "?".to_owned(), count),
-            figure(letters.map(|letters| letters.taken)),
-            figure(letters.map(|letters| letters.rejected.values().sum())),
-            figure(letters.and_then(|letters| letters.latency_ms).map(|latency| latency.p99)),
+            figure(messages.map(|messages| messages.taken)),
+            figure(messages.map(|messages| messages.rejected.values().sum())),
+            figure(messages.and_then(|messages| messages.latency_ms).map(|latency| latency.p99)),
             count(one.missed),
             escaped(&short(one.why.as_deref().unwrap_or_default(), 300)),
         );

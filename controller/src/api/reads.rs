@@ -8,11 +8,9 @@ use super::auth::{Operator, Reader};
 use super::error::ApiError;
 use super::visible;
 use crate::config::tokens::Who;
-use crate::document::seconds::Seconds;
-use crate::document::state::StateDocument;
-use crate::document::views::{JobPhase, NodeView, QueueView, Summary};
+use crate::document::state::state_document;
 use crate::document::write;
-use crate::sources::board::SourcesView;
+use crate::sources::registry::SourcesView;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header;
@@ -20,6 +18,8 @@ use axum::response::{IntoResponse, Response};
 use forebay_engine::engine::Engine;
 use forebay_engine::ids::JobId;
 use forebay_engine::state::State as EngineState;
+use forebay_wire::document::seconds::Seconds;
+use forebay_wire::document::views::{JobPhase, NodeView, QueueView, Summary};
 use serde::{Deserialize, Serialize};
 
 /// All queues.
@@ -85,7 +85,7 @@ pub(super) fn summary_for(state: &EngineState, who: &Who) -> Summary {
         return all;
     }
     let mut own = Summary { jobs: 0, queued: 0, running: 0, completed: 0, failed: 0, cancelled: 0, rejected: 0, ..all };
-    for (job, _) in state.jobs().filter(|(job, _)| job.of.is_none() && visible::sees(state, who, job.id)) {
+    for (job, _) in state.jobs().filter(|(job, _)| job.service.is_none() && visible::sees(state, who, job.id)) {
         own.jobs += 1;
         let count = match JobPhase::from(&job.phase) {
             JobPhase::Completed => &mut own.completed,
@@ -103,8 +103,9 @@ pub(super) fn summary_for(state: &EngineState, who: &Who) -> Summary {
 pub(super) async fn state(State(api): State<Api>, _: Operator) -> Result<Response, ApiError> {
     let bytes = api.handle.query_async(|engine, _| engine.snapshot()).await?;
     let written = tokio::task::spawn_blocking(move || {
-        let engine = Engine::restore(&bytes).map_err(|e| e.to_string())?;
-        serde_json::to_vec(&StateDocument::of(&engine)).map_err(|e| e.to_string())
+        let engine = bytes.and_then(|bytes| Engine::restore(&bytes)).map_err(|e| e.to_string())?;
+        let document = state_document(&engine).map_err(|e| e.to_string())?;
+        serde_json::to_vec(&document).map_err(|e| e.to_string())
     });
     let failed = |e: String| ApiError::new(500, "StateUnreadable", e, "report this with the journal");
     let body = written.await.map_err(|e| failed(e.to_string()))?.map_err(failed)?;

@@ -42,6 +42,9 @@ impl Default for Room {
 
 impl Room {
     /// Room for a body. `said`: its length by its header; without one it counts as the longest.
+    ///
+    /// # Errors
+    /// `Busy` (429) when the bodies of other requests take all of the memory that is set aside.
     pub fn body(&self, said: Option<usize>) -> Result<OwnedSemaphorePermit, ApiError> {
         let kib = said.unwrap_or(MOST_BYTES).min(MOST_BYTES).div_ceil(1024).max(1);
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
@@ -50,6 +53,9 @@ impl Room {
     }
 
     /// Room for a stream.
+    ///
+    /// # Errors
+    /// `Busy` (429) when the most streams are open already.
     pub fn stream(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         let taken = Arc::clone(&self.streams).try_acquire_owned();
         taken.map_err(|_| busy(&format!("{MOST_STREAMS} streams of statuses are open already"), 5))

@@ -10,7 +10,6 @@ use super::jobs::query;
 use super::visible;
 use crate::config::tokens::Who;
 use crate::driver::{StatusStream, StreamEnd};
-use crate::status::cloud_event;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -18,6 +17,7 @@ use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use forebay_engine::effect::Status;
 use forebay_engine::engine::Engine;
+use forebay_wire::status::cloud_event;
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -107,7 +107,8 @@ pub(super) async fn stream(
     let first = match stream.try_next() {
         Err(StreamEnd::Missed { before }) => {
             let message = StreamEnd::Missed { before }.to_string();
-            let remedy = format!("read status.jsonl, then ask for after={}", before.saturating_sub(1));
+            let remedy =
+                format!("read the folder `status` beside the journal, then ask for after={}", before.saturating_sub(1));
             return Err(ApiError::new(410, "Missed", message, remedy));
         }
         first => first,

@@ -11,6 +11,7 @@ use crate::config::tokens::Who;
 use crate::document::write;
 use forebay_engine::event::Event;
 use forebay_engine::ids::JobId;
+use forebay_engine::job::JobSpec;
 use forebay_engine::state::State;
 
 /// Whether a queue takes jobs from a caller.
@@ -22,6 +23,13 @@ pub(super) fn queue_takes(state: &State, who: &Who, queue: &str) -> bool {
 pub(super) fn sees(state: &State, who: &Who, job: JobId) -> bool {
     let own_tenant = || state.job(job).is_some_and(|(_, spec)| spec.tenant == who.caller.tenant);
     who.operates() || own_tenant() && state.may_act(&who.caller.principal, job)
+}
+
+/// Whether a caller may see a job that has left the state.
+pub(super) fn sees_finished(state: &State, who: &Who, spec: &JobSpec) -> bool {
+    let principal = &who.caller.principal;
+    let own = || spec.principal == *principal || state.policy().is_some_and(|p| p.may_act(principal, &spec.queue));
+    who.operates() || spec.tenant == who.caller.tenant && own()
 }
 
 /// A job by `job-17`, or by its subject in the caller's tenant; an operator's subject may be of any tenant.

@@ -2,7 +2,7 @@
 //!
 //! Never: misses an end. Whoever waits registers first and looks at the job then.
 
-use crate::driver::{Handle, StreamEnd};
+use crate::driver::{DriverHandle, StreamEnd};
 use forebay_engine::ids::JobId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,7 +72,7 @@ impl Inside {
 }
 
 /// Wakes whoever waits, until the driver stops.
-pub(super) async fn wake(waiters: Arc<Waiters>, handle: Handle) {
+pub(super) async fn wake(waiters: Arc<Waiters>, handle: DriverHandle) {
     let mut stream = handle.statuses(handle.watch().borrow().statuses);
     loop {
         match stream.next().await {

@@ -1,67 +1,67 @@
-//! Checkpoints that runs report: each counts once it has been found in the store, with the progress that its manifest says.
+//! Verifies the checkpoints that runs report: each counts once its files are found in the store, with the progress in its manifest.
 //!
 //! ```text
-//! HTTP        -> judge: at most 30 s -> the event, with the manifest's progress | `Unverified` | 503, to be sent again
-//! Kafka, SQS  -> keep: the newest of each job waits here -> look, pause, look again -> posted to the driver, counted or rejected
-//! a new start -> every running job with an address, once: a report may have been lost with the process
-//! a run ended -> complete: what it saved last, where its end does not say
+//! HTTP        -> verify_all: at most 30 s -> the event with the manifest's progress | `Unverified` | 503, to be sent again
+//! Kafka, SQS  -> enqueue: the newest report of each job waits -> verify, delay, verify again -> posted to the driver, accepted or rejected
+//! a start     -> every running job with an address, once: a report may have been lost with the earlier process
+//! a run ended -> fill_in_progress: its last saved progress, if its end has none
 //! ```
 //!
-//! Without `checkpoints:` in the configuration reports are believed. The embedded cluster's own never come through here.
-//! Never: lets progress count that the store does not show, takes no answer for no checkpoint, or holds other events up for it.
+//! Without `checkpoints:` in the configuration, reports are trusted. Those of the embedded cluster never come here. Progress that the store does
+//! not have never counts, and a store without a response never means that there is no checkpoint. Other events do not wait for verification.
 
+mod last_saved;
 #[cfg(not(feature = "s3"))]
-mod absent;
-mod complete;
+mod not_built;
+mod pending;
 #[cfg(feature = "s3")]
 mod store;
 #[cfg(all(test, feature = "s3"))]
 mod tests;
-mod waiting;
 
 #[cfg(not(feature = "s3"))]
-use absent as store;
+use not_built as store;
 
 use crate::config::Config;
 use crate::config::secret::SecretError;
-use crate::driver::{Busy, Handle, Stopped};
-use crate::intake::{RejectCode, Rejected, checkpoint_uri};
+use crate::driver::{DriverHandle, DriverStopped, MailboxError};
 use forebay_engine::engine::Engine;
 use forebay_engine::event::Event;
 use forebay_engine::ids::{Attempt, JobId};
 use forebay_engine::state::State;
 use forebay_engine::units::Span;
+use forebay_wire::intake::{RejectCode, Rejected, checkpoint_uri};
+pub use pending::PendingMessage;
+use pending::{PendingReport, PendingReports, ReportOrigin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use store::{Looked, Store};
+use store::{CheckpointStore, StoreVerdict};
 pub use store::{check, probe};
 use tokio::sync::Semaphore;
-pub use waiting::Letter;
-use waiting::{Entry, Origin, Waiting};
 
-/// Checkpoints that are looked at side by side. Each may look at 16 files at once.
-const AT_ONCE: usize = 8;
+/// The most checkpoints that are verified concurrently. Each checks up to 16 files concurrently.
+const MAX_CONCURRENT: usize = 8;
 
-/// So long whoever reports by HTTP waits at most.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// How long an HTTP request waits for verification at most.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why checkpoints cannot be looked at.
+/// Why checkpoints cannot be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointsError {
-    /// A key.
+    /// An access key cannot be read.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// Settings that cannot be.
+    /// A setting is invalid.
     #[cfg(feature = "s3")]
     #[error(transparent)]
-    Settings(#[from] forebay_checkpoint_s3::SettingsError),
-    /// This binary was built without it.
+    Settings(#[from] forebay_checkpoint_s3::CheckpointSettingsError),
+    /// This binary was built without the adapter.
     #[error("`checkpoints:` is configured, and this binary was built without it: build with `--features s3`")]
     NotBuilt,
 }
 
-/// Looks at checkpoints, or believes what is said of them. Cheap to clone.
+/// Verifies checkpoints, or trusts reports without a store. It is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     inner: Arc<Inner>,
@@ -69,216 +69,216 @@ pub struct Checkpoints {
 
 #[derive(Debug)]
 struct Inner {
-    /// `None`: reports are believed.
-    store: Option<Store>,
-    handle: Handle,
-    waiting: Waiting,
+    /// `None`: reports are trusted.
+    store: Option<CheckpointStore>,
+    handle: DriverHandle,
+    pending: PendingReports,
     at_once: Semaphore,
-    said_believed: AtomicBool,
+    warned_unverified: AtomicBool,
     failing: AtomicBool,
 }
 
-/// What a run says it has saved.
+/// The report of a run about its checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Report {
-    /// Which job.
+pub struct CheckpointReport {
+    /// The job.
     pub job: JobId,
-    /// Which run of it.
+    /// The attempt of the job.
     pub attempt: Attempt,
-    /// The manifest, from the job's `checkpoint.uri` on. `None`: the latest that counts.
+    /// The key of the manifest below the job's `checkpoint.uri`. `None`: the latest one that counts.
     pub manifest: Option<String>,
 }
 
-/// What became of a report.
+/// The result of verifying a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// So much work is saved.
-    Counts(Span),
+pub enum CheckpointVerdict {
+    /// It counts, with this much saved work.
+    Accepted(Span),
     /// It does not count.
     Refused(Rejected),
-    /// The store did not answer; why.
-    Unknown(String),
-    /// It is not of a run that is alive: there is nothing to count.
-    Past,
+    /// The store did not respond, with the reason.
+    Unavailable(String),
+    /// The attempt does not run any more, so the report has no effect.
+    NotRunning,
 }
 
-/// What the driver knows of a run that is alive.
-struct Standing {
-    /// What its job's specification carries: the address is in it.
-    carried: Vec<u8>,
+/// A running attempt in the driver's state.
+struct RunningAttempt {
+    /// The `run` part of the job's specification, which has the address.
+    run_spec: Vec<u8>,
     progress: Span,
 }
 
-/// A run, if it is the one alive of its job.
-fn standing(state: &State, job: JobId, attempt: Attempt) -> Option<Standing> {
+/// The attempt, if it is the running one of its job.
+fn running_attempt(state: &State, job: JobId, attempt: Attempt) -> Option<RunningAttempt> {
     let (row, spec) = state.job(job)?;
-    let carried = || if spec.checkpoint.is_some() { spec.run.clone() } else { Vec::new() };
-    (row.attempt == attempt && row.alive()).then(|| Standing { carried: carried(), progress: row.progress })
+    let run_spec = || if spec.checkpoint.is_some() { spec.run.clone() } else { Vec::new() };
+    (row.attempt == attempt && row.alive()).then(|| RunningAttempt { run_spec: run_spec(), progress: row.progress })
 }
 
 impl Checkpoints {
-    /// Looks where the configuration says, from now on; first at what every running job has saved.
+    /// Starts to verify with the configured store, first the latest checkpoint of every running job.
     ///
     /// # Errors
-    /// The configuration cannot be.
+    /// A setting is invalid, or a secret cannot be read.
     pub fn start(
         config: &Config,
-        handle: &Handle,
+        handle: &DriverHandle,
         runtime: &tokio::runtime::Handle,
     ) -> Result<Checkpoints, CheckpointsError> {
-        let this = Checkpoints::with(config.checkpoints.as_ref().map(Store::open).transpose()?, handle);
+        let this = Checkpoints::with(config.checkpoints.as_ref().map(CheckpointStore::open).transpose()?, handle);
         if this.inner.store.is_some() {
-            runtime.spawn(this.clone().work());
+            runtime.spawn(this.clone().run());
         }
         Ok(this)
     }
 
-    fn with(store: Option<Store>, handle: &Handle) -> Checkpoints {
+    fn with(store: Option<CheckpointStore>, handle: &DriverHandle) -> Checkpoints {
         let inner = Inner {
             store,
             handle: handle.clone(),
-            waiting: Waiting::default(),
-            at_once: Semaphore::new(AT_ONCE),
-            said_believed: AtomicBool::new(false),
+            pending: PendingReports::default(),
+            at_once: Semaphore::new(MAX_CONCURRENT),
+            warned_unverified: AtomicBool::new(false),
             failing: AtomicBool::new(false),
         };
         Checkpoints { inner: Arc::new(inner) }
     }
 
-    /// Looks nowhere: what runs report is believed.
+    /// Trusts all reports, without a store.
     #[must_use]
-    pub fn believing(handle: &Handle) -> Checkpoints {
+    pub fn trusting(handle: &DriverHandle) -> Checkpoints {
         Checkpoints::with(None, handle)
     }
 
-    /// Whether reports are looked at before they count. That they are not is said once, when the first one comes.
+    /// Whether reports are verified before they count. If not, the first call logs it.
     #[must_use]
-    pub fn looks(&self) -> bool {
-        let looks = self.inner.store.is_some();
-        if !looks && !self.inner.said_believed.swap(true, Ordering::Relaxed) {
+    pub fn verifies(&self) -> bool {
+        let verifies = self.inner.store.is_some();
+        if !verifies && !self.inner.warned_unverified.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "a run reported a checkpoint and is believed: `checkpoints:` is not configured, so that nobody looks whether it is there"
+                "a run reported a checkpoint and is trusted: `checkpoints:` is not configured, so its files are not verified"
             );
         }
-        looks
+        verifies
     }
 
-    /// Looks at reports of one request, in their order. What has no answer in time is unknown.
+    /// Verifies the reports of a request in their order. Those that take too long are unavailable.
     ///
     /// # Errors
-    /// The driver does not answer.
-    pub async fn judge(&self, reports: Vec<Report>) -> Result<Vec<Verdict>, Busy> {
+    /// The driver has stopped, or its mailbox is full.
+    pub async fn verify_all(&self, reports: Vec<CheckpointReport>) -> Result<Vec<CheckpointVerdict>, MailboxError> {
         let mut verdicts = Vec::with_capacity(reports.len());
-        let end = tokio::time::Instant::now() + ANSWER_WITHIN;
+        let end = tokio::time::Instant::now() + RESPONSE_TIMEOUT;
         for report in reports {
-            let late = || Verdict::Unknown(format!("not looked at within {ANSWER_WITHIN:?}"));
-            let verdict = tokio::time::timeout_at(end, self.look(&report)).await.unwrap_or_else(|_| Ok(late()))?;
-            self.note(&verdict);
+            let late = || CheckpointVerdict::Unavailable(format!("not verified within {RESPONSE_TIMEOUT:?}"));
+            let verdict = tokio::time::timeout_at(end, self.verify(&report)).await.unwrap_or_else(|_| Ok(late()))?;
+            self.record_outcome(&verdict);
             verdicts.push(verdict);
         }
         Ok(verdicts)
     }
 
-    /// Keeps what a source brought until it counts, is refused, or its run is over.
-    pub fn keep(&self, report: Report, letter: Letter) {
-        self.inner.waiting.keep(Entry::new(report, Origin::Source(Box::new(letter))));
+    /// Enqueues the report of a source's message until it is accepted or refused, or its run is over.
+    pub fn enqueue(&self, report: CheckpointReport, message: PendingMessage) {
+        self.inner.pending.insert(PendingReport::new(report, ReportOrigin::Source(Box::new(message))));
     }
 
-    /// How many reports and looks wait.
+    /// The number of reports that wait for verification.
     #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.inner.waiting.len()
+    pub fn pending(&self) -> usize {
+        self.inner.pending.len()
     }
 
-    async fn look(&self, report: &Report) -> Result<Verdict, Busy> {
-        let Report { job, attempt, .. } = *report;
-        let ask = move |engine: &Engine, _: &_| standing(engine.state(), job, attempt);
-        let Some(standing) = self.inner.handle.query_async(ask).await? else { return Ok(Verdict::Past) };
-        let Some(uri) = checkpoint_uri(&standing.carried) else {
+    async fn verify(&self, report: &CheckpointReport) -> Result<CheckpointVerdict, MailboxError> {
+        let CheckpointReport { job, attempt, .. } = *report;
+        let query = move |engine: &Engine, _: &_| running_attempt(engine.state(), job, attempt);
+        let Some(running) = self.inner.handle.query_async(query).await? else {
+            return Ok(CheckpointVerdict::NotRunning);
+        };
+        let Some(uri) = checkpoint_uri(&running.run_spec) else {
             let message =
-                format!("{job} has no `checkpoint.uri`, so that nothing of it can be found; submit it with one");
+                format!("{job} has no `checkpoint.uri`, so its checkpoints cannot be found; submit it with one");
             return Ok(refused(message));
         };
-        Ok(match self.look_at(&uri, report).await {
-            Looked::Counts { progress, .. } => Verdict::Counts(progress),
-            Looked::Refused { why, .. } => refused(why),
-            Looked::Unknown { why } => Verdict::Unknown(why),
+        Ok(match self.verify_at(&uri, report).await {
+            StoreVerdict::Accepted { progress, .. } => CheckpointVerdict::Accepted(progress),
+            StoreVerdict::Refused { why, .. } => refused(why),
+            StoreVerdict::Unavailable { why } => CheckpointVerdict::Unavailable(why),
         })
     }
 
-    async fn look_at(&self, uri: &str, report: &Report) -> Looked {
+    async fn verify_at(&self, uri: &str, report: &CheckpointReport) -> StoreVerdict {
         let Some(store) = &self.inner.store else {
-            return Looked::Unknown { why: "`checkpoints:` is not configured".to_owned() };
+            return StoreVerdict::Unavailable { why: "`checkpoints:` is not configured".to_owned() };
         };
         // The semaphore is never closed.
-        let _turn = self.inner.at_once.acquire().await;
-        let looked = store.look(uri, report).await;
-        if let Looked::Counts { passed_over, .. } = &looked {
-            passed_over
+        let _permit = self.inner.at_once.acquire().await;
+        let verdict = store.verify(uri, report).await;
+        if let StoreVerdict::Accepted { skipped, .. } = &verdict {
+            skipped
                 .iter()
                 .for_each(|why| tracing::warn!(job = %report.job, "a newer checkpoint does not count: {why}"));
         }
-        looked
+        verdict
     }
 
-    /// Says when the store stops answering, and when it does again.
-    fn note(&self, verdict: &Verdict) {
+    /// Logs when the store stops responding, and when it responds again.
+    fn record_outcome(&self, verdict: &CheckpointVerdict) {
         match verdict {
-            Verdict::Unknown(why) if !self.inner.failing.swap(true, Ordering::Relaxed) => {
-                tracing::warn!(
-                    "checkpoints cannot be looked at: {why}; what is reported waits, nothing counts as lost"
-                );
+            CheckpointVerdict::Unavailable(why) if !self.inner.failing.swap(true, Ordering::Relaxed) => {
+                tracing::warn!("checkpoints cannot be verified: {why}; reports wait, and none is refused");
             }
-            Verdict::Counts(_) if self.inner.failing.swap(false, Ordering::Relaxed) => {
-                tracing::info!("checkpoints can be looked at again");
+            CheckpointVerdict::Accepted(_) if self.inner.failing.swap(false, Ordering::Relaxed) => {
+                tracing::info!("checkpoints can be verified again");
             }
             _ => {}
         }
     }
 
-    async fn work(self) {
-        if self.look_at_running_jobs().await.is_err() {
+    async fn run(self) {
+        if self.enqueue_running_jobs().await.is_err() {
             return;
         }
-        self.inner.waiting.work(&self).await;
+        self.inner.pending.run(&self).await;
     }
 
-    /// Every running job with an address, once.
-    async fn look_at_running_jobs(&self) -> Result<(), Busy> {
-        let ask = |engine: &Engine, _: &_| {
+    /// Enqueues every running job with an address.
+    async fn enqueue_running_jobs(&self) -> Result<(), MailboxError> {
+        let query = |engine: &Engine, _: &_| {
             let state = engine.state();
             let saving = state.open_job_ids().filter_map(|id| state.job(id));
             let saving = saving.filter(|(row, spec)| row.alive() && spec.checkpoint.is_some());
             saving.map(|(row, _)| (row.id, row.attempt)).collect::<Vec<_>>()
         };
-        for (job, attempt) in self.inner.handle.query_async(ask).await? {
-            let report = Report { job, attempt, manifest: None };
-            self.inner.waiting.keep(Entry::new(report, Origin::Start));
+        for (job, attempt) in self.inner.handle.query_async(query).await? {
+            let report = CheckpointReport { job, attempt, manifest: None };
+            self.inner.pending.insert(PendingReport::new(report, ReportOrigin::Start));
         }
         Ok(())
     }
 
-    /// Looks at what waits, and says what became of it. `None`: the driver has stopped.
-    async fn settle(self, entry: Entry) -> Option<()> {
-        let looked = self.look(&entry.report).await;
-        looked.iter().for_each(|verdict| self.note(verdict));
-        let Report { job, attempt, .. } = entry.report;
-        let content = match looked {
-            Err(Busy::Stopped(Stopped)) => return None,
-            // No answer, or the driver's mailbox is full.
-            Err(_) | Ok(Verdict::Unknown(_)) => {
-                self.inner.waiting.back(entry);
+    /// Verifies a pending report and posts the result. `None`: the driver has stopped.
+    async fn settle(self, entry: PendingReport) -> Option<()> {
+        let verdict = self.verify(&entry.report).await;
+        verdict.iter().for_each(|verdict| self.record_outcome(verdict));
+        let CheckpointReport { job, attempt, .. } = entry.report;
+        let content = match verdict {
+            Err(MailboxError::Stopped(DriverStopped)) => return None,
+            // The store did not respond, or the driver's mailbox is full.
+            Err(_) | Ok(CheckpointVerdict::Unavailable(_)) => {
+                self.inner.pending.retry_later(entry);
                 return Some(());
             }
-            Ok(Verdict::Counts(progress)) => Ok(Event::RunCheckpointed { job, attempt, progress }),
-            // The engine ignores it, as every report of a run that is over.
-            Ok(Verdict::Past) => Ok(Event::RunCheckpointed { job, attempt, progress: Span::ZERO }),
-            Ok(Verdict::Refused(why)) => Err(why),
+            Ok(CheckpointVerdict::Accepted(progress)) => Ok(Event::RunCheckpointed { job, attempt, progress }),
+            // The engine ignores it, like every report of a run that is over.
+            Ok(CheckpointVerdict::NotRunning) => Ok(Event::RunCheckpointed { job, attempt, progress: Span::ZERO }),
+            Ok(CheckpointVerdict::Refused(why)) => Err(why),
         };
-        entry.origin.tell(&self.inner.handle, job, content).await.ok()
+        entry.origin.post(&self.inner.handle, job, content).await.ok()
     }
 }
 
-fn refused(message: String) -> Verdict {
-    Verdict::Refused(Rejected::new(RejectCode::Unverified, "data.manifest", message))
+fn refused(message: String) -> CheckpointVerdict {
+    CheckpointVerdict::Refused(Rejected::new(RejectCode::Unverified, "data.manifest", message))
 }

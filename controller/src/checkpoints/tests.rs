@@ -1,13 +1,14 @@
-//! Checkpoints in a folder over a real driver: what counts, what is refused, what waits while the folder is away.
+//! Checkpoints in a folder with a real driver: accepted, refused, and pending while the folder is missing.
 
 use super::*;
 use crate::config::checkpoints::CheckpointsConfig;
 use crate::driver::tests::world;
-use crate::driver::{Clock, Original, Running, Settings, start};
-use crate::intake::{Caller, EventId, Intake, NoRoutes};
-use crate::policy::{Catalogue, compile};
-use crate::sources::figures::SourceFigures;
+use crate::driver::{ClockMode, Original, Running, Settings, start};
+use crate::sources::metrics::SourceMetrics;
+use forebay_catalog::Catalogue;
 use forebay_engine::state::jobs::Phase;
+use forebay_policy::compile;
+use forebay_wire::intake::{Caller, EventId, Intake, NoRoutes};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -32,7 +33,7 @@ impl Bench {
         let policy = compile("teams.yaml", &text, &Catalogue::builtin()).unwrap().policy;
         let settings = Settings {
             policy: Some((text, policy)),
-            clock: Clock::Scaled(600),
+            clock: ClockMode::Scaled(600),
             ..Settings::new(folder.path().join("data"), world())
         };
         let running = start(settings).unwrap();
@@ -99,17 +100,17 @@ impl Bench {
         key
     }
 
-    fn report(&self, manifest: Option<String>) -> Report {
-        Report { job: self.job, attempt: self.attempt, manifest }
+    fn report(&self, manifest: Option<String>) -> CheckpointReport {
+        CheckpointReport { job: self.job, attempt: self.attempt, manifest }
     }
 
-    fn judge(&self, report: Report) -> Verdict {
-        self.runtime.block_on(self.checkpoints.judge(vec![report])).unwrap().remove(0)
+    fn verify_all(&self, report: CheckpointReport) -> CheckpointVerdict {
+        self.runtime.block_on(self.checkpoints.verify_all(vec![report])).unwrap().remove(0)
     }
 
-    fn refused(&self, report: Report) -> String {
-        match self.judge(report) {
-            Verdict::Refused(why) => {
+    fn refused(&self, report: CheckpointReport) -> String {
+        match self.verify_all(report) {
+            CheckpointVerdict::Refused(why) => {
                 assert_eq!(why.code.as_str(), "Unverified");
                 why.message
             }
@@ -117,19 +118,19 @@ impl Bench {
         }
     }
 
-    /// As a source's clerk does.
-    fn keep(&self, report: Report, id: u128) -> Arc<SourceFigures> {
-        let figures: Arc<SourceFigures> = Arc::default();
+    /// Enqueues a report, as the decode worker of a source does.
+    fn enqueue(&self, report: CheckpointReport, id: u128) -> Arc<SourceMetrics> {
+        let metrics: Arc<SourceMetrics> = Arc::default();
         let original =
             Original { source: "sqs:jobs".into(), bytes: b"{\"as\":\"sent\"}".to_vec(), ..Original::default() };
-        let letter = Letter {
+        let message = PendingMessage {
             id: Some(EventId(id)),
             transport_id: None,
             original: Box::new(original),
-            figures: Arc::clone(&figures),
+            metrics: Arc::clone(&metrics),
         };
-        self.checkpoints.keep(report, letter);
-        figures
+        self.checkpoints.enqueue(report, message);
+        metrics
     }
 
     fn stop(self) {
@@ -144,99 +145,108 @@ fn config() -> Config {
 }
 
 fn rejected(folder: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(folder.join("data/rejected.jsonl")).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let lines = crate::segments::read_all(&folder.join("data/rejected")).unwrap();
+    lines.iter().map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
 
 #[test]
-fn a_report_counts_as_its_manifest_says_or_is_refused_or_unknown() {
+fn a_report_is_accepted_refused_or_unavailable() {
     let bench = Bench::new();
     assert!(bench.refused(bench.report(None)).contains("there is no manifest"));
     let good = bench.save(1, 900_000.0, "weights");
-    assert_eq!(bench.judge(bench.report(Some(good.clone()))), Verdict::Counts(Span::secs(900_000)));
+    assert_eq!(bench.verify_all(bench.report(Some(good.clone()))), CheckpointVerdict::Accepted(Span::secs(900_000)));
     let bad = bench.save(2, 950_000.0, "WEIGHTS");
     assert!(bench.refused(bench.report(Some(bad))).contains("2.bin: its SHA-256 is"));
-    assert_eq!(bench.judge(bench.report(None)), Verdict::Counts(Span::secs(900_000)), "the latest that counts");
-    let past = Report { attempt: Attempt(bench.attempt.0 + 1), ..bench.report(Some(good)) };
-    assert_eq!(bench.judge(past), Verdict::Past);
+    assert_eq!(
+        bench.verify_all(bench.report(None)),
+        CheckpointVerdict::Accepted(Span::secs(900_000)),
+        "the latest that counts"
+    );
+    let past = CheckpointReport { attempt: Attempt(bench.attempt.0 + 1), ..bench.report(Some(good)) };
+    assert_eq!(bench.verify_all(past), CheckpointVerdict::NotRunning);
     std::fs::rename(bench.saved(), bench.folder.path().join("away")).unwrap();
     assert!(
-        matches!(bench.judge(bench.report(None)), Verdict::Unknown(why) if why.contains("the folder is not there"))
+        matches!(bench.verify_all(bench.report(None)), CheckpointVerdict::Unavailable(why) if why.contains("the folder does not exist"))
     );
     let (job, attempt) = bench.submit("nowhere", &Value::Null);
-    assert!(bench.refused(Report { job, attempt, manifest: None }).contains("has no `checkpoint.uri`"));
+    assert!(bench.refused(CheckpointReport { job, attempt, manifest: None }).contains("has no `checkpoint.uri`"));
     bench.stop();
 }
 
 #[test]
-fn what_a_source_brings_waits_for_the_store_and_holds_nothing_up() {
+fn reports_of_sources_wait_for_the_store_and_delay_nothing() {
     let bench = Bench::new();
     let good = bench.save(1, 900_000.0, "weights");
     let away = bench.folder.path().join("away");
     std::fs::rename(bench.saved(), &away).unwrap();
-    let first = bench.keep(bench.report(Some(good.clone())), 1);
-    bench.until("it was looked at", || bench.checkpoints.inner.failing.load(Ordering::Relaxed).then_some(()));
-    // A newer report of the same job takes its place, other events go on.
-    let second = bench.keep(bench.report(Some(good)), 2);
+    let first = bench.enqueue(bench.report(Some(good.clone())), 1);
+    bench.until("it was verified", || bench.checkpoints.inner.failing.load(Ordering::Relaxed).then_some(()));
+    // A newer report of the job replaces it, and other events are handled.
+    let second = bench.enqueue(bench.report(Some(good)), 2);
     bench.submit("b", &Value::Null);
     assert!(bench.progress() < Span::secs(900_000));
     std::fs::rename(&away, bench.saved()).unwrap();
     bench.until("it counts", || (bench.progress() == Span::secs(900_000)).then_some(()));
-    bench.until("both are counted", || (first.counted().seen == 1 && second.counted().taken == 1).then_some(()));
-    assert_eq!(bench.checkpoints.waiting(), 0);
+    bench.until("both are counted", || (first.counts().seen == 1 && second.counts().taken == 1).then_some(()));
+    assert_eq!(bench.checkpoints.pending(), 0);
     assert!(rejected(bench.folder.path()).is_empty());
 
     let bad = bench.save(2, 950_000.0, "WEIGHTS");
-    let third = bench.keep(bench.report(Some(bad)), 3);
-    bench.until("it is rejected", || third.counted().rejected.contains_key("Unverified").then_some(()));
+    let third = bench.enqueue(bench.report(Some(bad)), 3);
+    bench.until("it is rejected", || third.counts().rejected.contains_key("Unverified").then_some(()));
+    bench.until("its line is there", || (!rejected(bench.folder.path()).is_empty()).then_some(()));
     let lines = rejected(bench.folder.path());
     assert_eq!((lines.len(), &lines[0]["code"], &lines[0]["path"]), (1, &"Unverified".into(), &"data.manifest".into()));
     assert_eq!(lines[0]["event"], "{\"as\":\"sent\"}");
-    // Mended, the same report counts: what was refused is not remembered.
-    let mended = bench.save(2, 950_000.0, "weights");
-    bench.keep(bench.report(Some(mended)), 3);
+    // Once corrected, the same report counts, because refusals are not remembered.
+    let corrected = bench.save(2, 950_000.0, "weights");
+    bench.enqueue(bench.report(Some(corrected)), 3);
     bench.until("it counts", || (bench.progress() == Span::secs(950_000)).then_some(()));
     bench.stop();
 }
 
 #[test]
-fn a_clerk_keeps_reports_aside_and_its_letters_are_acknowledged_at_once() {
-    use crate::sources::clerk::{Channel, Clerk};
-    use forebay_source::{Letter as Sent, Parcel};
+fn the_decode_worker_acknowledges_reports_before_they_are_verified() {
+    use crate::sources::decode_worker::{DecodeWorker, SourceChannel};
+    use forebay_source::{Message, MessageBatch};
     let bench = Bench::new();
-    let (desk, incoming) = bench.running.handle.desk();
-    let (figures, key) = (Arc::<SourceFigures>::default(), [7; 32]);
-    let clerk = Clerk {
+    let (source, incoming) = bench.running.handle.source();
+    let (metrics, key) = (Arc::<SourceMetrics>::default(), [7; 32]);
+    let worker = DecodeWorker {
         handle: bench.running.handle.clone(),
-        channels: vec![Channel { name: "sqs:jobs".into(), caller: Caller::named("default", "a", false) }],
+        channels: vec![SourceChannel { name: "sqs:jobs".into(), caller: Caller::named("default", "a") }],
         routes: Arc::new(NoRoutes),
         key: Some(key),
         checkpoints: bench.checkpoints.clone(),
-        figures: Arc::clone(&figures),
+        metrics: Arc::clone(&metrics),
     };
-    let works = std::thread::spawn(move || clerk.work(incoming));
+    let worker = std::thread::spawn(move || worker.run(incoming));
     let report = |manifest: &str| {
-        let token = crate::intake::token(&key, bench.job, bench.attempt);
+        let token = forebay_wire::intake::token(&key, bench.job, bench.attempt);
         let data = json!({"job": bench.job.to_string(), "attempt": bench.attempt.0, "token": token, "progress": "1s", "manifest": manifest});
-        Sent { bytes: json!({"type": "run.checkpointed", "data": data}).to_string().into_bytes(), ..Sent::default() }
+        Message {
+            bytes: json!({"type": "run.checkpointed", "data": data}).to_string().into_bytes(),
+            ..Message::default()
+        }
     };
     let away = bench.folder.path().join("away");
     let good = bench.save(1, 900_000.0, "weights");
     std::fs::rename(bench.saved(), &away).unwrap();
-    let letters = vec![report(&good), Sent { bytes: b"nonsense".to_vec(), ..Sent::default() }];
-    let slot = desk.room_now(2).unwrap();
-    let receipt = desk.hand_in(Parcel { channel: 0, stream: None, letters }, slot).unwrap().blocking_recv().unwrap();
-    assert_eq!((receipt.taken, receipt.rejected), (0, 1), "the report waits, and nothing waits for it");
+    let messages = vec![report(&good), Message { bytes: b"nonsense".to_vec(), ..Message::default() }];
+    let permit = source.try_reserve(2).unwrap();
+    let receipt =
+        source.submit(MessageBatch { channel: 0, stream: None, messages }, permit).unwrap().blocking_recv().unwrap();
+    assert_eq!((receipt.taken, receipt.rejected), (0, 1), "the report is pending, and nothing waits for it");
     std::fs::rename(&away, bench.saved()).unwrap();
     bench.until("it counts", || (bench.progress() == Span::secs(900_000)).then_some(()));
-    bench.until("it is counted", || (figures.counted().taken == 1).then_some(()));
-    drop(desk);
-    works.join().unwrap();
+    bench.until("it is counted", || (metrics.counts().taken == 1).then_some(()));
+    drop(source);
+    worker.join().unwrap();
     bench.stop();
 }
 
 #[test]
-fn a_start_looks_at_what_runs_and_an_end_at_what_was_saved_last() {
+fn a_start_verifies_running_jobs_and_an_end_has_the_last_progress() {
     let bench = Bench::new();
     bench.save(1, 900_000.0, "weights");
     bench.save(2, 950_000.0, "WEIGHTS");
@@ -247,28 +257,28 @@ fn a_start_looks_at_what_runs_and_an_end_at_what_was_saved_last() {
     let (job, attempt) = (bench.job, bench.attempt);
     let stopped = |attempt, progress| Event::RunStopped { job, attempt, progress };
     let other = Event::RunStarted { job, attempt };
-    let said = Some(Span::secs(5));
+    let given = Some(Span::secs(5));
     let events =
-        vec![other.clone(), stopped(attempt, None), stopped(attempt, said), stopped(Attempt(attempt.0 + 1), None)];
-    let wanted = vec![
+        vec![other.clone(), stopped(attempt, None), stopped(attempt, given), stopped(Attempt(attempt.0 + 1), None)];
+    let expected = vec![
         other,
         stopped(attempt, Some(Span::secs(990_000))),
-        stopped(attempt, said),
+        stopped(attempt, given),
         stopped(Attempt(attempt.0 + 1), None),
     ];
-    assert_eq!(bench.runtime.block_on(bench.checkpoints.complete(events)), wanted);
+    assert_eq!(bench.runtime.block_on(bench.checkpoints.fill_in_progress(events)), expected);
     std::fs::remove_dir_all(bench.saved()).unwrap();
-    let unknown = bench.runtime.block_on(bench.checkpoints.complete(vec![stopped(attempt, None)]));
-    assert_eq!(unknown, [stopped(attempt, None)], "unknown is never zero");
+    let unknown = bench.runtime.block_on(bench.checkpoints.fill_in_progress(vec![stopped(attempt, None)]));
+    assert_eq!(unknown, [stopped(attempt, None)], "unknown is never 0");
     bench.stop();
 }
 
 #[test]
-fn without_a_configuration_nothing_is_looked_at() {
+fn without_a_configuration_nothing_is_verified() {
     let bench = Bench::new();
-    let believing = Checkpoints::believing(&bench.running.handle);
-    assert!(!believing.looks() && bench.checkpoints.looks());
+    let trusting = Checkpoints::trusting(&bench.running.handle);
+    assert!(!trusting.verifies() && bench.checkpoints.verifies());
     let events = vec![Event::RunStopped { job: bench.job, attempt: bench.attempt, progress: None }];
-    assert_eq!(bench.runtime.block_on(believing.complete(events.clone())), events);
+    assert_eq!(bench.runtime.block_on(trusting.fill_in_progress(events.clone())), events);
     bench.stop();
 }

@@ -5,23 +5,23 @@
 use super::args::AgentArgs;
 use super::outcome::{Exit, Failure};
 use super::server::token;
-use forebay_node_agent::{Agent, AgentError, Pace, Say, Settings, gpus};
+use forebay_node_agent::{AgentError, AgentSettings, AgentTimings, LogLine, NodeAgent, count_gpus};
 use std::path::Path;
 use std::sync::Arc;
 
 pub(super) fn run(args: &AgentArgs) -> Result<Exit, Failure> {
-    let settings = Settings {
+    let settings = AgentSettings {
         controller: args.controller.clone(),
         metadata: args.metadata.clone(),
         token: token(args.token_file.as_deref())?,
-        pace: Pace::default(),
+        timings: AgentTimings::default(),
     };
-    let say: Say = Arc::new(|line| eprintln!("agent: {line}"));
-    match gpus(Path::new("/dev")) {
-        0 => say("no NVIDIA GPU is seen on this node; what the cloud says is watched all the same"),
-        n => say(&format!("NVIDIA GPUs on this node: {n}")),
+    let log: LogLine = Arc::new(|line| eprintln!("agent: {line}"));
+    match count_gpus(Path::new("/dev")) {
+        0 => log("no NVIDIA GPU is seen on this node; what the cloud says is watched all the same"),
+        n => log(&format!("NVIDIA GPUs on this node: {n}")),
     }
-    let agent = Agent::start(&settings, &say).map_err(|error| match error {
+    let agent = NodeAgent::start(&settings, &log).map_err(|error| match error {
         AgentError::Address { .. } => Failure::input(error),
         AgentError::Thread(_) => Failure::outside(error),
     })?;

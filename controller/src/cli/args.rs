@@ -99,7 +99,8 @@ Examples:
     /// Look after a journal.
     #[command(after_help = "\
 Examples:
-  forebay journal verify forebay-data/2026-11-02     # reads all of it, changes nothing")]
+  forebay journal verify forebay-data/2026-11-02     # reads all of it, changes nothing
+  forebay journal upgrade forebay-data/2026-11-02    # once, after a new release refused it")]
     Journal(JournalArgs),
     /// On a node: tell the controller what the cloud says about it, such as that a spot instance is taken back.
     #[command(after_help = "\
@@ -310,8 +311,13 @@ pub struct JournalArgs {
 /// What can be done with a journal.
 #[derive(Debug, Subcommand)]
 pub enum JournalDo {
-    /// Check every batch and snapshot: checksums, hash chain, gaps.
+    /// Check everything in it: checksums, hash chain, gaps, finished jobs, identities. Nothing is changed.
     Verify {
+        /// The journal's folder.
+        folder: PathBuf,
+    },
+    /// Bring a journal that an earlier release wrote to this release's format. The old files stay beside the new ones.
+    Upgrade {
         /// The journal's folder.
         folder: PathBuf,
     },

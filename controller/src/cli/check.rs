@@ -6,7 +6,8 @@ use super::Output;
 use super::args::CheckArgs;
 use super::check_config;
 use super::outcome::{Exit, Failure, print};
-use crate::policy::{Catalogue, Compiled, compile_bytes};
+use forebay_catalog::Catalogue;
+use forebay_policy::{Compiled, compile_bytes};
 use std::path::Path;
 
 /// The policy that is built in.
@@ -42,7 +43,7 @@ pub(super) fn compile_or_built_in(path: Option<&Path>, catalogue: &Catalogue) ->
     match path {
         Some(path) => compile_file(path, catalogue),
         None => {
-            let compiled = crate::policy::compile(BUILT_IN_NAME, BUILT_IN, catalogue).map_err(Failure::input)?;
+            let compiled = forebay_policy::compile(BUILT_IN_NAME, BUILT_IN, catalogue).map_err(Failure::input)?;
             Ok((BUILT_IN.to_owned(), compiled))
         }
     }

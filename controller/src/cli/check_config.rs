@@ -9,8 +9,8 @@ use super::doctor::{secrets, submitters, summary};
 use super::outcome::{Exit, Failure, print};
 use crate::config::tokens::Tokens;
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
-use crate::sources::open;
-use forebay_source::{Finding, Outcome};
+use crate::sources::adapter;
+use forebay_source::{Diagnostic, Severity};
 use std::path::PathBuf;
 
 /// The text, if it is a configuration's. A file that cannot be read as YAML is one if a line says so.
@@ -28,7 +28,7 @@ pub(super) fn run(args: &CheckArgs, text: &str, out: Output) -> Result<Exit, Fai
     let config = Config::parse(&args.file, text).map_err(Failure::input)?;
     let refused = |error: &dyn std::fmt::Display| Failure::input(format_args!("{name}: {error}"));
     Tokens::check(&config.tokens).map_err(|e| refused(&e))?;
-    for one in open::all(&config).map_err(|e| refused(&e))? {
+    for one in adapter::adapters(&config).map_err(|e| refused(&e))? {
         one.check().map_err(|e| refused(&e))?;
     }
     if let Some(checkpoints) = &config.checkpoints {
@@ -40,7 +40,7 @@ pub(super) fn run(args: &CheckArgs, text: &str, out: Output) -> Result<Exit, Fai
             "listen: {listen} can be reached from other machines, and there are no tokens: list `tokens`, or listen on 127.0.0.1"
         )));
     }
-    let mut found: Vec<Finding> = Vec::new();
+    let mut found: Vec<Diagnostic> = Vec::new();
     if let Some(path) = &config.policy {
         let catalogue = crate::cloud::catalogue(&config).map_err(|e| refused(&e))?;
         let compiled = compile_file(path, &catalogue)?.1;
@@ -48,17 +48,17 @@ pub(super) fn run(args: &CheckArgs, text: &str, out: Output) -> Result<Exit, Fai
         found.extend(submitters(&config, &compiled));
     }
     found.extend(crate::cloud::warnings(&config).map_err(|e| refused(&e))?);
-    found.extend(secrets(&config, Outcome::Warning).into_iter().map(|one| one.finding));
-    let is_bad = |finding: &&Finding| finding.outcome == Outcome::Bad;
+    found.extend(secrets(&config, Severity::Warning).into_iter().map(|one| one.finding));
+    let is_bad = |finding: &&Diagnostic| finding.severity == Severity::Error;
     if let Some(bad) = found.iter().find(is_bad) {
-        return Err(refused(&bad.said));
+        return Err(refused(&bad.message));
     }
     if args.explain {
         return print(&explained(&config)?).map(|()| Exit::Done);
     }
     let mut text = format!("{name}: configuration: {}\n", summary(&config));
-    for warning in found.iter().filter(|finding| finding.outcome == Outcome::Warning) {
-        text.push_str(&format!("{} {}: {}\n", out.paint.warn("warning:"), warning.what, warning.said));
+    for warning in found.iter().filter(|finding| finding.severity == Severity::Warning) {
+        text.push_str(&format!("{} {}: {}\n", out.paint.warn("warning:"), warning.subject, warning.message));
     }
     print(&text).map(|()| Exit::Done)
 }

@@ -7,8 +7,8 @@ use super::args::{CancelArgs, JobArgs, JobsArgs, ListArgs};
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::api::client::encoded;
 use crate::api::jobs::OneJob;
-use crate::document::views::JobPhase;
 use crate::show::lists;
+use forebay_wire::document::views::JobPhase;
 
 pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
     let mut filter = String::new();

@@ -1,17 +1,78 @@
-//! `forebay journal verify`: reads a whole journal from its first batch on.
+//! `forebay journal verify` and `forebay journal upgrade`.
 //!
-//! Never: changes it. What a start would cut off is told, not cut.
+//! Never: changes a journal but by `upgrade`, which keeps the old files. What a start would cut off is reported, not cut.
 
 use super::args::JournalDo;
 use super::outcome::{Exit, Failure, print};
-use crate::journal::{JournalError, verify};
+use crate::intake::rejected;
+use crate::journal::{JournalError, UpgradedJournal, VerifiedJournal, upgrade_folder, verify};
+use crate::segments::{ReadHead, split_into_segments};
+use crate::status;
+use std::path::Path;
 
 pub(super) fn run(what: &JournalDo) -> Result<Exit, Failure> {
-    let JournalDo::Verify { folder } = what;
-    let found = verify(folder).map_err(failure)?;
-    let (batches, end, snapshots) = (found.batches, found.end, found.snapshots.len());
-    print(&format!("{}: sound: {batches} batches up to position {end}, {snapshots} snapshots\n", folder.display()))?;
+    match what {
+        JournalDo::Verify { folder } => verify_one(folder),
+        JournalDo::Upgrade { folder } => upgrade_one(folder),
+    }
+}
+
+fn verify_one(folder: &Path) -> Result<Exit, Failure> {
+    let VerifiedJournal { meta, batches, first, end, snapshots, finished, identities } =
+        verify(folder).map_err(failure)?;
+    let (folder, format, snapshots) = (folder.display(), meta.format, snapshots.len());
+    print(&format!(
+        "{folder}: sound: format {format}, {batches} batches from position {first} to {end}, {snapshots} snapshots, {finished} finished \
+         jobs, {identities} identities\n"
+    ))?;
     Ok(Exit::Done)
+}
+
+/// The logs of statuses and of rejected events as format 1 has them: the file, the folder, what the file is called afterwards.
+struct OldLog {
+    file: &'static str,
+    folder: &'static str,
+    kept: &'static str,
+    head: ReadHead,
+}
+
+const OLD_LOGS: [OldLog; 2] = [
+    OldLog { file: "status.jsonl", folder: status::FOLDER, kept: "status-1.jsonl", head: status::line_head },
+    OldLog { file: "rejected.jsonl", folder: rejected::FOLDER, kept: "rejected-1.jsonl", head: rejected::line_head },
+];
+
+fn upgrade_one(folder: &Path) -> Result<Exit, Failure> {
+    let upgraded = upgrade_folder(folder, &mut || split_logs(folder)).map_err(failure)?;
+    // The journal has its new format: whatever comes now, the old files are not needed.
+    for OldLog { file, kept, .. } in &OLD_LOGS {
+        let old = folder.join(file);
+        if old.exists() {
+            let moved = std::fs::rename(&old, folder.join(kept));
+            moved.map_err(|e| Failure::outside(format_args!("{}: {e}", old.display())))?;
+        }
+    }
+    let text = match upgraded {
+        UpgradedJournal::Already => format!("{}: has the newest format already\n", folder.display()),
+        UpgradedJournal::Done { batches, end, finished, old, cut } => {
+            let cut = cut.map_or(String::new(), |tail| format!("{tail}\n"));
+            format!(
+                "{cut}{}: upgraded: {batches} batches up to position {end}, {finished} finished jobs in the archive\nthe old journal is {}; \
+                 remove it and `status-1.jsonl`, `rejected-1.jsonl` when you are content\n",
+                folder.display(),
+                old.display()
+            )
+        }
+    };
+    print(&text)?;
+    Ok(Exit::Done)
+}
+
+/// Writes statuses and rejected events as segments. The old files stay as they are.
+fn split_logs(data: &Path) -> Result<(), String> {
+    for OldLog { file, folder, head, .. } in &OLD_LOGS {
+        split_into_segments(&data.join(file), &data.join(folder), *head).map_err(|e| e.to_string())?;
+    }
+    Ok(())
 }
 
 fn failure(error: JournalError) -> Failure {

@@ -5,16 +5,18 @@
 use super::Output;
 use super::check::{BUILT_IN, BUILT_IN_NAME, compile_file};
 use super::outcome::{Exit, Failure};
-use crate::api::{self, Serving};
+use crate::api::{self, ApiOptions};
 use crate::checkpoints::Checkpoints;
 use crate::cloud::{Cloud, CloudError};
 use crate::config::Config;
 use crate::config::tokens::Tokens;
-use crate::driver::{DriverError, Finished, Handle, Progress, Running};
-use crate::journal::{FILE, SqliteJournal};
-use crate::policy::{Catalogue, Compiled, Routes, compile};
-use crate::sources::board::Listed;
-use crate::sources::{Sources, Start};
+use crate::driver::{DriverError, DriverHandle, Finished, LiveProgress, Running};
+use crate::intake::PolicyRoutes;
+use crate::journal::{ArchiveReader, FILE, policy_in_force};
+use crate::sources::registry::RegisteredSource;
+use crate::sources::{Sources, SourcesStart};
+use forebay_catalog::Catalogue;
+use forebay_policy::{Compiled, compile};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ pub(super) struct Live {
     /// The driver.
     pub running: Running,
     /// The policy's routes, for the API.
-    pub routes: Arc<Routes>,
+    pub routes: Arc<PolicyRoutes>,
     /// Where the API listens. `None`: nowhere.
     pub listener: Option<TcpListener>,
     /// Who may call it.
@@ -43,10 +45,10 @@ pub(super) struct Live {
 
 impl From<DriverError> for Failure {
     fn from(error: DriverError) -> Failure {
-        let exit = match error.exit_code() {
+        let exit = match error.is_for_the_caller() {
             _ if error.is_full() => Exit::Outside,
-            2 => Exit::BadInput,
-            _ => Exit::Violations,
+            true => Exit::BadInput,
+            false => Exit::Violations,
         };
         Failure { exit, text: error.to_string() }
     }
@@ -68,11 +70,8 @@ pub(super) fn policy(
     }
     let journaled = match journal {
         Some(folder) => {
-            let (journal, _) = SqliteJournal::open(folder, &mut |_| Ok(())).map_err(DriverError::from)?;
-            journal
-                .policy_source()
-                .map_err(DriverError::from)?
-                .map(|text| (text, folder.join(FILE).display().to_string()))
+            let text = policy_in_force(folder).map_err(DriverError::from)?;
+            text.map(|text| (text, folder.join(FILE).display().to_string()))
         }
         None => None,
     };
@@ -133,14 +132,17 @@ pub(super) fn say_recovery(running: &Running, out: Output) {
 
 impl Live {
     /// Serves and shows until the driver ends or a signal asks for it.
-    pub fn until_stopped(self, show: impl FnMut(&Progress)) -> Result<Finished, Failure> {
+    ///
+    /// # Errors
+    /// When the runtime cannot start, a source or a sink ends for good, or the driver ends with an error.
+    pub fn until_stopped(self, show: impl FnMut(&LiveProgress)) -> Result<Finished, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::outside)?;
         let Live { running, routes, listener, tokens, config, cloud } = self;
-        let handle = running.handle.clone();
-        let listed = cloud.as_ref().map(|cloud| Listed::cloud(cloud.name.clone(), cloud.health.clone()));
+        let (handle, archive) = (running.handle.clone(), Arc::clone(&running.archive));
+        let listed = cloud.as_ref().map(|cloud| RegisteredSource::cloud(cloud.name.clone(), cloud.health.clone()));
         let buying = cloud.map(|cloud| cloud.start(handle.clone())).transpose();
         let served = match &buying {
-            Ok(_) => serve(&runtime, &handle, routes, (&config, listed), (listener, tokens), show),
+            Ok(_) => serve(&runtime, &handle, routes, (&config, listed), (listener, tokens), archive, show),
             Err(e) => Err(Failure::outside(e)),
         };
         // Whatever it was, the driver ends, and what it has said is sent.
@@ -161,15 +163,16 @@ impl Live {
 /// Starts sources, sinks and the API, and serves. The sources that it returns receive nothing any more; their sinks may still send.
 fn serve(
     runtime: &Runtime,
-    handle: &Handle,
-    routes: Arc<Routes>,
-    (config, cloud): (&Config, Option<Listed>),
+    handle: &DriverHandle,
+    routes: Arc<PolicyRoutes>,
+    (config, cloud): (&Config, Option<RegisteredSource>),
     (listener, tokens): (Option<TcpListener>, Tokens),
-    show: impl FnMut(&Progress),
+    archive: Arc<ArchiveReader>,
+    show: impl FnMut(&LiveProgress),
 ) -> Result<Sources, Failure> {
     let key = crate::key::load_or_create(handle.folder()).map_err(Failure::outside)?;
     let checkpoints = Checkpoints::start(config, handle, runtime.handle()).map_err(Failure::input)?;
-    let start = Start {
+    let start = SourcesStart {
         config,
         handle: handle.clone(),
         routes: Arc::clone(&routes) as _,
@@ -178,19 +181,26 @@ fn serve(
         runtime: runtime.handle().clone(),
     };
     let mut sources = Sources::start(&start, cloud).map_err(Failure::input)?;
-    let board = sources.board().clone();
-    let serving = Serving { handle: handle.clone(), routes, key: Some(key), tokens, sources: board, checkpoints };
+    let serving = ApiOptions {
+        handle: handle.clone(),
+        routes,
+        key: Some(key),
+        tokens,
+        sources: sources.registry().clone(),
+        checkpoints,
+        archive,
+    };
     let followed = runtime.block_on(follow(handle, serving, listener, &mut sources, show));
     sources.stop_receiving();
     followed.map(|()| sources)
 }
 
 async fn follow(
-    handle: &Handle,
-    serving: Serving,
+    handle: &DriverHandle,
+    serving: ApiOptions,
     listener: Option<TcpListener>,
     sources: &mut Sources,
-    mut show: impl FnMut(&Progress),
+    mut show: impl FnMut(&LiveProgress),
 ) -> Result<(), Failure> {
     let (end, ending) = watch::channel(false);
     let server = match listener {

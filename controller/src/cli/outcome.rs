@@ -3,8 +3,8 @@
 //! Never: one code for two meanings. `forebay --help` lists them.
 
 use crate::api::client::ClientError;
-use crate::document::Fault;
 use crate::show::Paint;
+use forebay_wire::document::DocumentFault;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -49,7 +49,7 @@ impl Failure {
     }
 
     /// Bad input in a file.
-    pub fn in_file(path: &std::path::Path, fault: &Fault) -> Failure {
+    pub fn in_file(path: &std::path::Path, fault: &DocumentFault) -> Failure {
         Failure::input(format_args!("{}: {fault}", path.display()))
     }
 
@@ -77,6 +77,9 @@ impl From<ClientError> for Failure {
 }
 
 /// Reads a file as it is. `-` is stdin.
+///
+/// # Errors
+/// When there is no such file or it may not be read; exit 2, with the path.
 pub fn read_bytes(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
     use std::io::Read as _;
     if path.as_os_str() == "-" {
@@ -91,6 +94,9 @@ pub fn read_bytes(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// Reads a file of text. `-` is stdin.
+///
+/// # Errors
+/// As [`read_bytes`], and when the file is empty or is not UTF-8; the line is named.
 pub fn read(path: &std::path::Path) -> Result<String, Failure> {
     let bytes = read_bytes(path)?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
@@ -117,6 +123,9 @@ fn plain(error: &std::io::Error) -> String {
 }
 
 /// Writes a file whole or not at all: first beside it, then in its place.
+///
+/// # Errors
+/// When the folder cannot be written to; the file is then as it was.
 pub fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
     let failed =
         |e: std::io::Error| Failure::outside(format_args!("{}: {}: give another path", path.display(), plain(&e)));
@@ -136,6 +145,9 @@ pub fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Writes to stdout; a reader that has gone (`| head`) is no failure.
+///
+/// # Errors
+/// When stdout cannot be written to.
 pub fn print(text: &str) -> Result<(), Failure> {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
@@ -147,6 +159,9 @@ pub fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Writes JSON to stdout, for machines.
+///
+/// # Errors
+/// When the value has no JSON, or stdout cannot be written to.
 pub fn print_json<T: serde::Serialize>(value: &T) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::outside)?;
     print(&format!("{text}\n"))

@@ -6,11 +6,13 @@ use super::Output;
 use super::args::PlanArgs;
 use super::check::compile_or_built_in;
 use super::outcome::{Exit, Failure, print, print_json, read};
-use crate::document::plan::{PlanDocument, plan};
-use crate::document::state::StateDocument;
-use crate::policy::Catalogue;
+use crate::document::plan::plan;
+use crate::document::state::load;
 use crate::show::figures::{seconds, short};
-use crate::show::table::{Column, Side, rows};
+use crate::show::table::{Alignment, Column, rows};
+use forebay_catalog::Catalogue;
+use forebay_wire::document::plan::PlanDocument;
+use forebay_wire::document::state::StateDocument;
 
 pub(super) fn run(args: &PlanArgs, out: Output) -> Result<Exit, Failure> {
     let text = read(&args.state)?;
@@ -22,7 +24,7 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<Exit, Failure> {
         let catalogue = catalogue(&document);
         Some(compile_or_built_in(args.policy.as_deref(), &catalogue)?.1.policy)
     };
-    let loaded = document.load(policy).map_err(|f| Failure::in_file(&args.state, &f))?;
+    let loaded = load(&document, policy).map_err(|f| Failure::in_file(&args.state, &f))?;
     let planned = plan(loaded);
     if args.json {
         print_json(&planned)?;
@@ -44,10 +46,10 @@ fn shown(planned: &PlanDocument, out: Output) -> String {
         None => short(job, 40),
     };
     let columns = [
-        Column("DECISION", Side::Left),
-        Column("JOB", Side::Left),
-        Column("NODES", Side::Left),
-        Column("WHAT", Side::Left),
+        Column("DECISION", Alignment::Left),
+        Column("JOB", Alignment::Left),
+        Column("NODES", Alignment::Left),
+        Column("WHAT", Alignment::Left),
     ];
     let decisions = planned.decisions.iter().map(|d| {
         let job = d.job.as_ref().map_or_else(|| "-".to_owned(), |j| name(j, &d.subject));
@@ -63,8 +65,12 @@ fn shown(planned: &PlanDocument, out: Output) -> String {
         text.push_str("\nno job waits\n");
         return text;
     }
-    let columns =
-        [Column("WAITS", Side::Left), Column("REASON", Side::Left), Column("ETA", Side::Right), Column("", Side::Left)];
+    let columns = [
+        Column("WAITS", Alignment::Left),
+        Column("REASON", Alignment::Left),
+        Column("ETA", Alignment::Right),
+        Column("", Alignment::Left),
+    ];
     let pending = planned.pending.iter().map(|p| {
         let eta = p.eta_s.map_or_else(|| "-".to_owned(), |s| seconds((s.0 / 1000) as f64));
         vec![name(&p.job, &p.subject), p.reason.clone(), eta, p.message.clone()]

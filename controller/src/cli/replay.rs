@@ -9,11 +9,12 @@ use super::outcome::{Exit, Failure, print, write};
 use super::run::configured;
 use super::world::{Choice, WorldFile};
 use crate::config::Config;
-use crate::driver::{Clock, End, Finished, Progress, Settings, load, new_folder, start};
-use crate::policy::Catalogue;
+use crate::driver::{ClockMode, Finished, LiveProgress, LoopEnd, Settings, load, new_folder, start};
+use crate::intake::PolicyRoutes;
 use crate::show::closing::Closing;
 use crate::show::progress::{Bar, Moment};
 use crate::show::scorecard;
+use forebay_catalog::Catalogue;
 use forebay_sim::market::find_beside;
 use forebay_sim::trace::TraceFormat;
 use std::path::Path;
@@ -42,22 +43,22 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     let (text, compiled) =
         live::policy(config.policy.as_deref(), resume.then_some(folder.as_path()), &Catalogue::builtin())?;
     let format = args.trace_format.as_deref().map(str::parse::<TraceFormat>).transpose().map_err(Failure::input)?;
-    let loaded = load(file, format, &compiled.policy)?;
+    let loaded = load(file, format, &compiled.policy).map_err(Failure::input)?;
     let listener =
         config.listen.filter(|_| args.listen.is_some()).map(|at| live::listen_for(at, &tokens)).transpose()?;
     let world = WorldFile::settle(&folder, resume, &Choice { seed: args.seed, market: find_beside(file) })?;
     world.check(&compiled.policy)?;
     world.save(&folder)?;
-    let routes = Arc::new(compiled.routes);
+    let routes = Arc::new(PolicyRoutes(compiled.routes));
     let begin = loaded.feed.start();
     let running = start(Settings {
         resume,
         policy: Some((text, compiled.policy)),
         routes: Arc::clone(&routes) as _,
         clock: match args.speed {
-            None => Clock::Scaled(1),
-            Some(Speed::Times(n)) => Clock::Scaled(n),
-            Some(Speed::Max) => Clock::Max,
+            None => ClockMode::Scaled(1),
+            Some(Speed::Times(n)) => ClockMode::Scaled(n),
+            Some(Speed::Max) => ClockMode::Max,
         },
         exit_when_drained: args.exit_when_drained,
         feed: Some(loaded.feed),
@@ -69,7 +70,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
         eprintln!("listening http://{}", listener.local_addr().map_err(Failure::outside)?);
     }
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let bar = Bar::new(to_stdout);
+    let bar = if to_stdout { Bar::none() } else { Bar::on_terminal() };
     // A replay has one source: its file. What is reported to it beside counts as anywhere.
     let config = Config { checkpoints: config.checkpoints, ..Config::default() };
     let live = Live { running, routes, listener, tokens, config, cloud: None };
@@ -78,7 +79,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     close(args, file, &finished?, &loaded.notes, (&world, to_stdout), out)
 }
 
-fn moment(p: &Progress, begin: u64) -> Moment {
+fn moment(p: &LiveProgress, begin: u64) -> Moment {
     let kinds = p.nodes.map(|n| n as u64);
     Moment {
         elapsed_ms: p.now.0.saturating_sub(begin),
@@ -128,6 +129,7 @@ fn close(
         print(&format!("{}\n\n{}\n\n{}\n", closing.table(out.paint), notes.join("\n"), closing.line(out.paint)))?;
     }
     // Nodes that are left are a fault only where everything was to be over.
-    let left = args.exit_when_drained && (closing.nodes_at_end > 0 || closing.open > 0) && finished.end == End::Drained;
+    let left =
+        args.exit_when_drained && (closing.nodes_at_end > 0 || closing.open > 0) && finished.end == LoopEnd::Drained;
     Ok(if closing.bad() || left { Exit::Violations } else { Exit::Done })
 }

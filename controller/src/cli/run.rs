@@ -8,8 +8,9 @@ use super::live::{self, Live};
 use super::outcome::{Exit, Failure};
 use super::world::{Choice, WorldFile};
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
-use crate::driver::{DriverError, Outside, Settings, start};
-use crate::journal::Folder;
+use crate::driver::{DriverError, RealAdapters, Settings, start};
+use crate::intake::PolicyRoutes;
+use crate::journal::DataFolder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,9 +26,9 @@ pub(super) fn configured(args: &RunArgs) -> Result<Config, Failure> {
 /// Waits until no other process holds the journal's folder.
 fn stand_by(folder: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(folder).map_err(|e| Failure::outside(format_args!("{}: {e}", folder.display())))?;
-    while let Some(holder) = Folder::holder(folder) {
+    while let Some(holder) = DataFolder::holder(folder) {
         eprintln!("standby   {} is led by {holder}; waiting to take over", folder.display());
-        Folder::wait_for(folder).map_err(DriverError::from)?;
+        DataFolder::wait_for(folder).map_err(DriverError::from)?;
         eprintln!("standby   taking over");
     }
     Ok(())
@@ -43,7 +44,7 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
         }
         match begin(args, &config, &folder, out) {
             // Another one that stood by was first.
-            Err(_) if standby && Folder::holder(&folder).is_some() => {}
+            Err(_) if standby && DataFolder::holder(&folder).is_some() => {}
             begun => break begun?,
         }
     };
@@ -86,17 +87,19 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     if let Some(said) = crate::cloud::unknown_efa(config, &compiled.policy, &catalogue) {
         eprintln!("{} {said}", out.err.warn("warning:"));
     }
-    let (cloud, hands) = crate::cloud::open(config, &catalogue).map_err(Failure::input)?.unzip();
-    let real = hands.is_some();
+    let opened = crate::cloud::open(config, &catalogue).map_err(Failure::input)?;
+    let (cloud, executor) = opened.map(|opened| (opened.cloud, opened.executor)).unzip();
+    let real = executor.is_some();
     let world = WorldFile::settle(folder, resume, &Choice { seed: args.seed, market: None })?;
     let listener = live::listen_for(config.listen.unwrap_or(DEFAULT_LISTEN), &tokens)?;
-    let routes = Arc::new(compiled.routes);
+    let routes = Arc::new(PolicyRoutes(compiled.routes));
     world.save(folder)?;
     let running = start(Settings {
         resume,
         policy: Some((text, compiled.policy)),
         routes: Arc::clone(&routes) as _,
-        outside: Outside { cloud: hands, ..Outside::default() },
+        real: RealAdapters { cloud: executor, ..RealAdapters::default() },
+        retention: config.retention(),
         ..Settings::new(folder.to_owned(), if real { WorldFile::calm() } else { world.maker() })
     })?;
     live::say_recovery(&running, out);

@@ -5,13 +5,13 @@
 use super::args::SchemaOf;
 use super::outcome::{Exit, Failure, print_json};
 use crate::config::Config;
-use crate::document::event::JobEvent;
-use crate::document::state::StateDocument;
+use forebay_wire::document::state::StateDocument;
+use forebay_wire::intake::JobEvent;
 use schemars::schema_for;
 
 pub(super) fn run(of: SchemaOf) -> Result<Exit, Failure> {
     match of {
-        SchemaOf::Policy => print_json(&crate::policy::schema())?,
+        SchemaOf::Policy => print_json(&forebay_policy::schema())?,
         SchemaOf::Event => print_json(&schema_for!(JobEvent))?,
         SchemaOf::State => print_json(&schema_for!(StateDocument))?,
         SchemaOf::Config => print_json(&schema_for!(Config))?,

@@ -6,11 +6,11 @@ use super::Output;
 use super::args::SimulateArgs;
 use super::check::compile_file;
 use super::outcome::{Exit, Failure, print, write};
-use crate::policy::Catalogue;
 use crate::show::closing::Closing;
 use crate::show::progress::{Bar, Moment};
+use forebay_catalog::Catalogue;
 use forebay_engine::policy::Policy;
-use forebay_sim::drive::{Options, Outcome, Progress, SimError, simulate};
+use forebay_sim::drive::{SimError, SimOptions, SimOutcome, SimProgress, simulate};
 use forebay_sim::market::{Market, find_beside};
 use forebay_sim::trace::{self, Trace, TraceFormat};
 use forebay_sim::world::spot_pairs;
@@ -25,14 +25,14 @@ pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
     let market = market(args, &trace, &policy)?;
     let source = market.describe();
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let bar = Bar::new(to_stdout);
-    let mut show = |p: &Progress| bar.show(&moment(p));
-    let options = Options {
+    let bar = if to_stdout { Bar::none() } else { Bar::on_terminal() };
+    let mut show = |p: &SimProgress| bar.show(&moment(p));
+    let options = SimOptions {
         crash_every: args.crash_every,
         nodes: nodes.as_deref(),
         progress: if bar.hidden() { None } else { Some(&mut show) },
         clock: nanos,
-        ..Options::new(args.seed, market)
+        ..SimOptions::new(args.seed, market)
     };
     let done = simulate(policy, &trace, options);
     bar.finish();
@@ -47,7 +47,7 @@ pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
     if !to_stdout {
         print(&report(&outcome, &source, out))?;
     }
-    let sound = outcome.violations.is_empty() && outcome.scorecard.sound();
+    let sound = outcome.violations.is_empty() && outcome.scorecard.is_sound();
     Ok(if sound { Exit::Done } else { Exit::Violations })
 }
 
@@ -86,7 +86,7 @@ fn nanos() -> u64 {
     u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn moment(p: &Progress) -> Moment {
+fn moment(p: &SimProgress) -> Moment {
     Moment {
         elapsed_ms: p.now.0,
         queued: p.submitted.saturating_sub(p.ended + p.running),
@@ -105,7 +105,7 @@ fn broken(error: &SimError) -> Failure {
     Failure { exit: Exit::Violations, text }
 }
 
-fn report(outcome: &Outcome, market: &str, out: Output) -> String {
+fn report(outcome: &SimOutcome, market: &str, out: Output) -> String {
     let card = &outcome.scorecard;
     let closing = Closing::of(card, outcome.violations.len() as u64);
     let mut notes = vec![format!("market: {market}")];

@@ -4,7 +4,7 @@
 
 use super::args::ExportArgs;
 use super::outcome::{Exit, Failure, print, write};
-use crate::document::state::StateDocument;
+use forebay_wire::document::state::StateDocument;
 
 pub(super) fn export(args: &ExportArgs) -> Result<Exit, Failure> {
     let text = args.server.client()?.state()?;

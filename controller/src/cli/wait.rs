@@ -7,8 +7,8 @@ use super::args::WaitArgs;
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::api::client::{Client, ClientError};
 use crate::api::jobs::OneJob;
-use crate::document::views::JobPhase;
 use crate::show::lists;
+use forebay_wire::document::views::JobPhase;
 use std::time::{Duration, Instant};
 
 /// One request waits so long at most; proxies cut longer ones.

@@ -34,6 +34,9 @@ pub(super) struct WorldFile {
 
 impl WorldFile {
     /// A new journal's; or that of the journal that is there, which the choice must not contradict.
+    ///
+    /// # Errors
+    /// When the file beside the journal cannot be read, or the choice contradicts it.
     pub fn settle(folder: &Path, resume: bool, choice: &Choice) -> Result<WorldFile, Failure> {
         let path = folder.join(FILE);
         if !resume || !path.exists() {
@@ -54,6 +57,9 @@ impl WorldFile {
 
     /// Keeps it beside the journal, whose folder is made. To be called when nothing else can be wrong with the input. What is there
     /// already is left alone: a full disk must not stop a start here, where nobody can say what to do about it.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or the file cannot be written.
     pub fn save(&self, folder: &Path) -> Result<(), Failure> {
         std::fs::create_dir_all(folder).map_err(|e| {
             Failure::input(format_args!("{}: {e}: give a folder that can be made and written to", folder.display()))
@@ -79,6 +85,9 @@ impl WorldFile {
     }
 
     /// Checks that the market can be read, before anything is begun.
+    ///
+    /// # Errors
+    /// When the recorded market cannot be read.
     pub fn check(&self, policy: &Policy) -> Result<(), Failure> {
         self.market(&spot_pairs(policy)).map(|_| ()).map_err(Failure::input)
     }

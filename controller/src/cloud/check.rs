@@ -1,36 +1,34 @@
-//! What can be told of a real cloud's settings from files: whether the policy and they fit, and what they will not do as one may think.
-//!
-//! Never: a connection.
+//! Checks the settings of a real cloud from files alone: whether they fit the policy, and what may surprise.
 
 use super::CloudError;
 use crate::config::Config;
 use crate::config::ec2::Ec2Config;
-use crate::policy::Catalogue;
 use crate::show::figures::short;
+use forebay_catalog::Catalogue;
 use forebay_engine::policy::{Policy, Pool};
-use forebay_source::Finding;
+use forebay_source::Diagnostic;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The region whose on-demand prices the built-in catalogue has.
-const PRICED: &str = "us-east-1";
+/// The region of the built-in on-demand prices.
+const PRICED_REGION: &str = "us-east-1";
 
-/// EC2 takes so many bytes of user data, before they are base64 (EC2 User Guide, "Run commands when you launch an EC2 instance").
-const SCRIPT: usize = 16 * 1024;
+/// The most bytes of user data, before base64 (EC2 User Guide, "Run commands when you launch an EC2 instance").
+const MAX_USER_DATA: usize = 16 * 1024;
 
-/// Types that one message names at most.
-const NAMED: usize = 8;
+/// The most types in one message.
+const MAX_NAMED: usize = 8;
 
-/// A policy for a real cloud bounds what it may cost, has the pools that the cloud's settings name, and no others than can be launched.
+/// Checks a policy for a real cloud: it bounds the cost, it has the pools in the cloud's settings, and each of its pools can be launched.
 ///
 /// # Errors
-/// It does not, or has not.
+/// The first of these that it does not fulfil.
 pub fn check_policy(config: &Config, policy: &Policy, catalogue: &Catalogue) -> Result<(), CloudError> {
     let Some(ec2) = &config.ec2 else { return Ok(()) };
     let has = |name: &String| policy.pools.iter().any(|pool| pool.name == *name);
-    if let Some(stray) = ec2.pools.keys().find(|name| !has(name)) {
+    if let Some(unknown) = ec2.pools.keys().find(|name| !has(name)) {
         let pools: Vec<&str> = policy.pools.iter().map(|pool| pool.name.as_str()).collect();
-        let shown = short(stray, 60);
+        let shown = short(unknown, 60);
         return Err(CloudError::Setting(format!("`pools` names `{shown}`, and the policy has {}", pools.join(", "))));
     }
     for pool in &policy.pools {
@@ -41,12 +39,12 @@ pub fn check_policy(config: &Config, policy: &Policy, catalogue: &Catalogue) -> 
     if bounded { Ok(()) } else { Err(CloudError::NoLimits) }
 }
 
-/// Whether instances of a pool can be launched as they are configured.
+/// Checks whether the instances of a pool can be launched.
 fn check_pool(ec2: &Ec2Config, policy: &Policy, pool: &Pool, catalogue: &Catalogue) -> Result<(), String> {
     let (launch, name) = (ec2.launch_of(&pool.name), short(&pool.name, 60));
     if launch.template.is_none() && launch.image.is_none() {
         return Err(format!(
-            "nothing says what the policy's pool `{name}` launches: give `template` or `image` under `launch`, or under `pools.{name}`"
+            "it is not configured what the policy's pool `{name}` launches: give `template` or `image` under `launch`, or under `pools.{name}`"
         ));
     }
     if !pool.network.efa {
@@ -54,7 +52,7 @@ fn check_pool(ec2: &Ec2Config, policy: &Policy, pool: &Pool, catalogue: &Catalog
     }
     if launch.security_groups.is_empty() {
         return Err(format!(
-            "the policy's pool `{name}` has `efa`, and nothing says in which security groups: its network interfaces are asked for one by \
+            "the policy's pool `{name}` has `efa`, and no security groups are configured: its network interfaces are requested one by \
              one, and EC2 does not add a template's groups to those. Give `securityGroups` under `launch` or `pools.{name}`, one of them \
              with all traffic to and from itself, which EFA needs"
         ));
@@ -72,13 +70,13 @@ fn check_pool(ec2: &Ec2Config, policy: &Policy, pool: &Pool, catalogue: &Catalog
     ))
 }
 
-/// The first few of them.
+/// The first names of a list.
 fn list(names: &BTreeSet<&str>) -> String {
-    let shown = names.iter().take(NAMED).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    if names.len() > NAMED { format!("{shown} and {} more", names.len() - NAMED) } else { shown }
+    let shown = names.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if names.len() > MAX_NAMED { format!("{shown} and {} more", names.len() - MAX_NAMED) } else { shown }
 }
 
-/// What there is to say of adapters that are asked for without knowing how many there are.
+/// A warning for pools with EFA whose number of interfaces is unknown.
 #[must_use]
 pub fn unknown_efa(config: &Config, policy: &Policy, catalogue: &Catalogue) -> Option<String> {
     config.ec2.as_ref()?;
@@ -95,46 +93,46 @@ pub fn unknown_efa(config: &Config, policy: &Policy, catalogue: &Catalogue) -> O
     })
 }
 
-/// What `forebay check` has to say of the settings, beside what is wrong with them.
+/// The warnings of `forebay check`.
 ///
 /// # Errors
-/// A first boot's script that EC2 would not take.
-pub fn warnings(config: &Config) -> Result<Vec<Finding>, CloudError> {
+/// The script of the first boot is unreadable or too large.
+pub fn warnings(config: &Config) -> Result<Vec<Diagnostic>, CloudError> {
     let Some(ec2) = &config.ec2 else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     let foreign = ec2.region.as_deref().and_then(|region| foreign_prices(ec2, region));
-    found.extend(foreign.map(|said| Finding::warning("ec2 prices", said)));
+    found.extend(foreign.map(|said| Diagnostic::warning("ec2 prices", said)));
     let launches = std::iter::once(&ec2.launch).chain(ec2.pools.values());
     for path in launches.filter_map(|launch| launch.user_data.as_deref()).collect::<BTreeSet<_>>() {
-        // As with secrets: a configuration is often checked where it is written, not where it runs.
+        // As for secrets: a configuration is often checked on another machine than where it runs.
         if path.exists() {
             script(path)?;
         } else {
-            found.push(Finding::warning("ec2 userData", format!("{} is not there", path.display())));
+            found.push(Diagnostic::warning("ec2 userData", format!("{} does not exist", path.display())));
         }
     }
     Ok(found)
 }
 
-/// What there is to say where the built-in prices are not those of the region.
+/// A warning if the built-in prices are not those of the region.
 pub(super) fn foreign_prices(ec2: &Ec2Config, region: &str) -> Option<String> {
-    (ec2.prices.is_none() && region != PRICED).then(|| {
+    (ec2.prices.is_none() && region != PRICED_REGION).then(|| {
         format!(
-            "the built-in on-demand prices are those of {PRICED}, and {} has others: ceilings in USD/h, spot's maximum prices and the bill \
-             are wrong here. Give `prices: FILE` under `ec2`, with this region's on-demand prices",
+            "the built-in on-demand prices are those of {PRICED_REGION}, and {} has others: limits in USD/h, maximum spot prices and the bill \
+             are wrong there. Give `prices: FILE` under `ec2`, with this region's on-demand prices",
             short(region, 60)
         )
     })
 }
 
-/// The first boot's script.
+/// Reads the script of the first boot.
 pub(super) fn script(path: &Path) -> Result<String, CloudError> {
     let wrong = |what: String| CloudError::Setting(format!("userData {}: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
-    if text.len() > SCRIPT {
+    if text.len() > MAX_USER_DATA {
         let bytes = text.len();
         return Err(wrong(format!(
-            "it has {bytes} bytes, and EC2 takes {SCRIPT}: let it fetch the rest, or put that into the image"
+            "it has {bytes} bytes, and EC2 takes {MAX_USER_DATA}: let it fetch the rest, or put that into the image"
         )));
     }
     Ok(text)
@@ -143,7 +141,7 @@ pub(super) fn script(path: &Path) -> Result<String, CloudError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::compile;
+    use forebay_policy::compile;
     use std::collections::BTreeMap;
     use std::path::PathBuf;
 
@@ -177,7 +175,7 @@ mod tests {
             (format!("launch: {{{groups}}}, pools: {{large: {{template: t}}, small: {{image: ami-1}}}}"), "fits"),
             (format!("launch: {{template: t}}, pools: {{large: {{{groups}}}}}"), "fits"),
             (format!("launch: {{template: t}}, pools: {{small: {{{groups}}}}}"), "all traffic to and from itself"),
-            ("launch: {template: t}".to_owned(), "`large` has `efa`, and nothing says in which security groups"),
+            ("launch: {template: t}".to_owned(), "`large` has `efa`, and no security groups are configured"),
             ("launch: {template: t}, pools: {medium: {template: u}}".to_owned(), "`pools` names `medium`"),
         ] {
             let said = said(&ec2, &[]);
@@ -186,9 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_is_known_to_take_no_adapter_is_refused() {
+    fn a_type_without_efa_is_refused() {
         let ec2 = "launch: {template: t, securityGroups: [sg-1]}";
-        assert_eq!(said(ec2, &[("p5.48xlarge", 32)]), "fits", "of the other nothing is known");
+        assert_eq!(said(ec2, &[("p5.48xlarge", 32)]), "fits", "the other type is unknown");
         let config = config(ec2);
         let known = |names: &[&str]| names.iter().map(|n| ((*n).to_owned(), 1)).collect::<BTreeMap<String, u32>>();
         let unknown = |names: &[&str]| {
@@ -202,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_as_long_as_ec2_takes() {
+    fn a_script_has_at_most_ec2s_maximum() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("boot.sh");
         let with = |path: &Path| {
@@ -216,20 +214,20 @@ mod tests {
         let error = with(&path).unwrap_err().to_string();
         assert!(error.contains("16385 bytes") && error.contains("boot.sh"), "{error}");
         let absent = with(&folder.path().join("absent.sh")).unwrap();
-        assert!(absent.len() == 1 && absent[0].said.contains("absent.sh is not there"), "{absent:?}");
+        assert!(absent.len() == 1 && absent[0].message.contains("absent.sh does not exist"), "{absent:?}");
     }
 
     #[test]
-    fn prices_of_another_region_are_told() {
-        for (ec2, told) in [
+    fn prices_of_another_region_are_reported() {
+        for (ec2, warned) in [
             ("region: eu-west-1, launch: {template: t}", true),
             ("region: us-east-1, launch: {template: t}", false),
             ("launch: {template: t}", false),
             ("region: eu-west-1, prices: eu.csv, launch: {template: t}", false),
         ] {
             let found = warnings(&config(ec2)).unwrap();
-            assert_eq!(found.len(), usize::from(told), "{ec2}: {found:?}");
-            assert!(found.iter().all(|f| f.said.contains("eu-west-1 has others")), "{found:?}");
+            assert_eq!(found.len(), usize::from(warned), "{ec2}: {found:?}");
+            assert!(found.iter().all(|f| f.message.contains("eu-west-1 has others")), "{found:?}");
         }
     }
 }

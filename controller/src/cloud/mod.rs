@@ -1,10 +1,10 @@
-//! The real cloud: what the configuration says of it, the hands that the driver buys with, and the task that talks to it.
+//! The real cloud: its configuration, the executor of the driver's effects, and the task that calls its API.
 //!
 //! ```text
-//! driver --Hands--> orders --> task: desk, calls, looks --Handle--> driver: outcomes, boots, ends, interruptions
+//! driver --EffectExecutor--> commands --> task: machine, calls, listings --DriverHandle--> driver: outcomes, boots, ends, interruptions
 //! ```
 //!
-//! Never: buys on a policy without limits.
+//! A policy without limits is refused.
 
 mod check;
 #[cfg(feature = "ec2")]
@@ -13,51 +13,56 @@ mod ec2;
 pub use check::{check_policy, unknown_efa, warnings};
 
 use crate::config::Config;
-use crate::driver::{Handle, Hands};
-use crate::policy::Catalogue;
-use forebay_sim::prices::PriceRow;
-use forebay_source::{Finding, Health};
+use crate::driver::{DriverHandle, EffectExecutor};
+use forebay_catalog::Catalogue;
+use forebay_catalog::PriceRow;
+use forebay_source::{Diagnostic, Health};
 use std::thread::JoinHandle;
 
-/// Why the cloud cannot be had as it is configured.
+/// Why the configured cloud cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudError {
-    /// This build has no adapter for it.
+    /// This binary was built without the adapter.
     #[error("`ec2` is configured and this build has no EC2: build it with the feature `ec2`, or leave it out")]
     NotBuilt,
-    /// The policy would let it cost anything.
+    /// The policy does not bound the cost.
     #[error(
         "the policy has no `limits`: a real cloud bills whatever is bought. Write at least one of `limits: {{nodes: 20, gpus: 160, spend: \
          500 USD/h}}`"
     )]
     NoLimits,
-    /// A file or a secret of its settings.
+    /// A setting, file or secret is invalid.
     #[error("ec2: {0}")]
     Setting(String),
-    /// There is no thread for it.
+    /// The thread could not be started.
     #[error("ec2: no thread: {0}")]
     Thread(std::io::Error),
-    /// It ended before the driver did.
+    /// The task ended before the driver did.
     #[error(
-        "ec2: the task that buys and gives back ended by a fault of this program, so the controller ended too: start it again, and report \
-         what the log says"
+        "ec2: the task that buys and terminates nodes ended by a bug of this program, so the controller stopped too: start it again, and \
+         report the log"
     )]
     Ended,
 }
 
-/// The thread that buys and gives back, as long as the driver runs.
-pub type Buying = JoinHandle<Result<(), CloudError>>;
+/// The thread of the cloud's task. It runs as long as the driver.
+pub type CloudThread = JoinHandle<Result<(), CloudError>>;
 
-/// A cloud, and the hands that the driver buys with.
-pub type Opened = (Cloud, Box<dyn Hands>);
+/// A cloud with its executor, for the driver.
+pub struct OpenedCloud {
+    /// The cloud, whose task is not started yet.
+    pub cloud: Cloud,
+    /// Executes the driver's effects.
+    pub executor: Box<dyn EffectExecutor>,
+}
 
-/// A cloud that is about to be bought from.
+/// A cloud whose task is not started yet.
 pub struct Cloud {
-    /// How it is, for whoever asks.
+    /// The condition of its task.
     pub health: Health,
-    /// Its name: `ec2:research`.
+    /// The name, such as `ec2:research`.
     pub name: String,
-    task: Box<dyn FnOnce(Handle) -> std::io::Result<Buying> + Send>,
+    task: Box<dyn FnOnce(DriverHandle) -> std::io::Result<CloudThread> + Send>,
 }
 
 impl std::fmt::Debug for Cloud {
@@ -67,25 +72,25 @@ impl std::fmt::Debug for Cloud {
 }
 
 impl Cloud {
-    /// Begins to carry out what the driver asks, and to tell it what happens. Ends with the driver.
+    /// Starts the task, which ends with the driver.
     ///
     /// # Errors
-    /// There is no thread for it.
-    pub fn start(self, handle: Handle) -> Result<Buying, CloudError> {
+    /// The thread could not be started.
+    pub fn start(self, handle: DriverHandle) -> Result<CloudThread, CloudError> {
         (self.task)(handle).map_err(CloudError::Thread)
     }
 }
 
-/// What can be bought: the real cloud's, where one is configured, else what the simulated one has.
+/// The catalog of the configured cloud, or of the simulated one.
 ///
 /// # Errors
 /// The price file cannot be read.
 pub fn catalogue(config: &Config) -> Result<Catalogue, CloudError> {
     let Some(ec2) = &config.ec2 else { return Ok(Catalogue::builtin()) };
     let (own, elsewhere): (Vec<PriceRow>, Vec<PriceRow>) =
-        forebay_sim::prices::builtin().into_iter().partition(|row| row.provider == "aws");
+        forebay_catalog::builtin().into_iter().partition(|row| row.provider == "aws");
     let rows = match &ec2.prices {
-        Some(path) => forebay_sim::prices::read(path).map_err(|e| CloudError::Setting(e.to_string()))?,
+        Some(path) => forebay_catalog::read(path).map_err(|e| CloudError::Setting(e.to_string()))?,
         None => own,
     };
     let reserved = ec2.reservations.iter().map(|r| (r.instance_type.clone(), r.zone.clone()));
@@ -93,8 +98,8 @@ pub fn catalogue(config: &Config) -> Result<Catalogue, CloudError> {
     Ok(catalogue.with_elsewhere(elsewhere.into_iter().map(|row| row.instance_type).collect()))
 }
 
-/// The catalogue with what the real cloud itself says of its types, and what there is to say of that. It is asked for a few seconds, and
-/// what it said is kept in `folder`.
+/// The catalog with the cloud's own figures of its types, and remarks for the log. It takes at most a few seconds. The figures are saved in
+/// `folder`.
 #[must_use]
 pub fn corrected(config: &Config, folder: &std::path::Path, catalogue: Catalogue) -> (Catalogue, Vec<String>) {
     match &config.ec2 {
@@ -107,9 +112,9 @@ pub fn corrected(config: &Config, folder: &std::path::Path, catalogue: Catalogue
     }
 }
 
-/// What `forebay doctor` finds of the cloud. Changes nothing.
+/// The checks of `forebay doctor`, without changes.
 #[must_use]
-pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Finding> {
+pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Diagnostic> {
     match &config.ec2 {
         None => Vec::new(),
         #[cfg(feature = "ec2")]
@@ -117,15 +122,15 @@ pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Finding> 
         #[cfg(not(feature = "ec2"))]
         Some(_) => {
             let _ = runtime;
-            vec![Finding::bad("ec2", CloudError::NotBuilt.to_string())]
+            vec![Diagnostic::error("ec2", CloudError::NotBuilt.to_string())]
         }
     }
 }
 
-/// Whether the cloud can be opened, before anybody is asked anything.
+/// Checks the settings, without using the network.
 ///
 /// # Errors
-/// Settings that cannot be.
+/// A setting is invalid.
 pub fn check(config: &Config) -> Result<(), CloudError> {
     match &config.ec2 {
         None => Ok(()),
@@ -136,11 +141,11 @@ pub fn check(config: &Config) -> Result<(), CloudError> {
     }
 }
 
-/// The configured cloud, and the hands for the driver. `None`: it is simulated.
+/// Opens the configured cloud. `None`: it is simulated.
 ///
 /// # Errors
-/// Settings that cannot be.
-pub fn open(config: &Config, catalogue: &Catalogue) -> Result<Option<Opened>, CloudError> {
+/// A setting is invalid.
+pub fn open(config: &Config, catalogue: &Catalogue) -> Result<Option<OpenedCloud>, CloudError> {
     match &config.ec2 {
         None => Ok(None),
         #[cfg(feature = "ec2")]

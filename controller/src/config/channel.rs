@@ -50,5 +50,5 @@ pub(super) fn check<'a>(channels: impl Iterator<Item = Channel<'a>>) -> Result<(
 
 /// Where subjects are that no tenant is named for.
 pub(super) fn default_tenant() -> String {
-    crate::document::state::DEFAULT_TENANT.to_owned()
+    forebay_wire::document::state::DEFAULT_TENANT.to_owned()
 }

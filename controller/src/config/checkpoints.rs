@@ -4,8 +4,8 @@
 
 use super::aws::AwsKeys;
 use super::secret::Secret;
-use crate::policy::units::Memory;
 use forebay_engine::units::Mib;
+use forebay_quantity::Memory;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

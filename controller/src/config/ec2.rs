@@ -4,6 +4,7 @@
 
 use super::aws::AwsKeys;
 use super::secret::Secret;
+use crate::journal::JournalId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,8 +46,8 @@ pub struct Ec2Config {
     /// Journals of controllers that are no more, by UUID: their instances are ended. Only where nothing of theirs still works.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub predecessors: Vec<String>,
-    /// Instance types with prices, as CSV. Default: the built-in catalogue, whose prices are those of us-east-1 (`sim/data/README.md` has
-    /// its columns).
+    /// Instance types with prices, as CSV. Default: the built-in catalogue, whose prices are those of us-east-1
+    /// (`crates/catalog/data/README.md` has its columns).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<PathBuf>,
 }
@@ -208,9 +209,9 @@ impl Ec2Config {
             }
         }
         for journal in &self.predecessors {
-            if uuid::Uuid::parse_str(journal).is_err() {
+            if journal.parse::<JournalId>().is_err() {
                 return Err(format!(
-                    "ec2: the predecessor `{}` is no journal's UUID",
+                    "ec2: the predecessor `{}` is no journal's id: its UUID, with `.` and a number after a restore",
                     crate::show::figures::short(journal, 60)
                 ));
             }

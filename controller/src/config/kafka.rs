@@ -27,7 +27,7 @@ pub struct KafkaConfig {
     /// The topic for statuses. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// The topic for events that were not taken. Default: none; they are in `rejected.jsonl` in any case.
+    /// The topic for events that were not taken. Default: none; they are in the folder `rejected` in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<String>,
     /// Further properties of librdkafka, such as `client.rack`. Those that Forebay relies on are refused.

@@ -8,6 +8,7 @@ mod channel;
 pub mod checkpoints;
 pub mod ec2;
 pub mod kafka;
+pub mod retention;
 pub mod secret;
 pub mod sqs;
 pub mod tokens;
@@ -15,6 +16,7 @@ pub mod tokens;
 use checkpoints::CheckpointsConfig;
 use ec2::{ClusterConfig, Ec2Config};
 use kafka::KafkaConfig;
+use retention::{JournalConfig, LogConfig};
 use schemars::JsonSchema;
 use secret::Secret;
 use serde::{Deserialize, Serialize};
@@ -70,6 +72,15 @@ pub struct Config {
     /// Where checkpoints are looked at. Default: nowhere; what runs report of them is believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<CheckpointsConfig>,
+    /// How long the journal keeps what is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<JournalConfig>,
+    /// How long statuses are kept, which are in the folder `status` beside the journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statuses: Option<LogConfig>,
+    /// How long rejected events are kept, which are in the folder `rejected` beside the journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<LogConfig>,
     /// Wait while another process holds the journal's folder, and take over when it ends. Default: end with an error then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub standby: bool,

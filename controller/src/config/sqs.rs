@@ -32,7 +32,7 @@ pub struct SqsConfig {
     /// The queue for statuses, by name or URL. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// The queue for events that were not taken. Default: none; they are in `rejected.jsonl` in any case.
+    /// The queue for events that were not taken. Default: none; they are in the folder `rejected` in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<String>,
 }

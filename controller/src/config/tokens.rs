@@ -3,7 +3,7 @@
 //! Never: keeps a token's text. What is kept is its BLAKE3 hash, and hashes are compared in constant time.
 
 use super::secret::{Secret, SecretError};
-use crate::intake::Caller;
+use forebay_wire::intake::Caller;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ impl Token {
 }
 
 fn default_tenant() -> String {
-    crate::document::state::DEFAULT_TENANT.to_owned()
+    forebay_wire::document::state::DEFAULT_TENANT.to_owned()
 }
 
 /// What a token allows.
@@ -190,7 +190,7 @@ impl Tokens {
             }
         }
         let operator = token.roles.contains(&Role::Operate);
-        let caller = Caller::named(&token.tenant, &token.name, operator);
+        let caller = Caller { operator, ..Caller::named(&token.tenant, &token.name) };
         self.known.push((hash, Arc::new(Who { caller, roles: token.roles.clone() })));
         Ok(())
     }

@@ -2,11 +2,11 @@
 //!
 //! Never: two jobs on one share of a GPU. What does not fit is a fault.
 
-use super::Fault;
 use forebay_engine::effect::WorkerPlace;
 use forebay_engine::ids::{JobId, NodeId, PoolId};
 use forebay_engine::job::{Gang, WorkerAsk};
 use forebay_engine::state::State;
+use forebay_wire::document::DocumentFault;
 use std::collections::BTreeMap;
 
 /// What is free on one GPU while places are looked for.
@@ -17,15 +17,19 @@ struct Gpu {
 }
 
 /// The pool and the places of a job on the nodes that it names. `running`: the nodes have to be there.
+///
+/// # Errors
+/// When a node is not ready, belongs to another pool, or has not what the job needs; the field is named.
 pub fn find(
     state: &State,
     at: usize,
     job: JobId,
     nodes: &[NodeId],
     running: bool,
-) -> Result<(PoolId, Vec<WorkerPlace>), Fault> {
-    let fault =
-        |field: String, message: &str, remedy: &str| Err(Fault::at(format!("jobs[{at}].{field}"), message, remedy));
+) -> Result<(PoolId, Vec<WorkerPlace>), DocumentFault> {
+    let fault = |field: String, message: &str, remedy: &str| {
+        Err(DocumentFault::at(format!("jobs[{at}].{field}"), message, remedy))
+    };
     let mut pool = None;
     let mut free: BTreeMap<NodeId, Vec<Gpu>> = BTreeMap::new();
     for (position, &id) in nodes.iter().enumerate() {
@@ -50,7 +54,7 @@ pub fn find(
         return fault("nodes".to_owned(), "no node is named", "name the nodes that it runs on");
     };
     let smallest =
-        state.policy().and_then(|p| p.pools.get(pool.ix())).and_then(|p| p.sharing).map_or(0, |s| s.smallest);
+        state.policy().and_then(|p| p.pools.get(pool.index())).and_then(|p| p.sharing).map_or(0, |s| s.smallest);
     let places = match &spec.gang {
         Gang::Workers { min, each, .. } => workers(&mut free, nodes, *min, each, smallest),
         Gang::Spanning { gpus, .. } => spanning(&mut free, nodes, *gpus),

@@ -2,74 +2,24 @@
 //!
 //! Never: saved or released. The batch is thrown away with the engine.
 
-use super::reason::ReasonView;
-use super::seconds::Seconds;
+use super::reason::reason_view;
 use super::state::Loaded;
+use forebay_driver::step::BatchStep;
 use forebay_engine::decision::Decision;
 use forebay_engine::event::Tick;
 use forebay_engine::ids::{JobId, NodeId, OfferingId};
 use forebay_engine::state::jobs::Phase;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use forebay_wire::document::plan::{PendingJob, PlanDocument, PlannedDecision};
+use forebay_wire::document::reason::ReasonView;
+use serde_json::Map;
 use std::collections::BTreeSet;
-
-/// What one pass would do.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct PlanDocument {
-    /// In the order in which they would be made.
-    pub decisions: Vec<PlannedDecision>,
-    /// Every job that waits after the pass.
-    pub pending: Vec<PendingJob>,
-}
-
-/// One decision.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct PlannedDecision {
-    /// For which job. Null for decisions about nodes alone.
-    pub job: Option<String>,
-    /// The job's subject.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subject: Option<String>,
-    /// What: `buy`, `book`, `unbook`, `start`, `stop`, `requeue`, `finish`, `reject`, `reserve`, `release`, `drain`,
-    /// `undrain`, `terminate`, `repeat`, `warn`.
-    pub action: String,
-    /// On which nodes; for `buy`, the nodes that it will bring.
-    pub nodes: Vec<String>,
-    /// What is bought, such as `g5.xlarge in us-east-1a (spot)`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offering: Option<String>,
-    /// Why, where the decision says so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// A job that waits.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct PendingJob {
-    /// Which.
-    pub job: String,
-    /// Its subject.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subject: Option<String>,
-    /// The stable code of why.
-    pub reason: String,
-    /// The same in words, with what to do about it.
-    pub message: String,
-    /// The code's figures.
-    pub figures: Map<String, Value>,
-    /// Seconds from the state's time until it is expected to move on. Null: not known.
-    pub eta_s: Option<Seconds>,
-}
 
 /// Makes one pass.
 #[must_use]
 pub fn plan(mut loaded: Loaded) -> PlanDocument {
     let now = loaded.engine.state().now();
-    loaded.engine.open(Tick { now, resumed: false, delivered: 0 });
-    let _ = loaded.engine.plan();
-    let unsaved = loaded.engine.close();
-    let decisions = &unsaved.batch().decisions;
+    let planned = BatchStep::open(&mut loaded.engine, Tick { now, resumed: false, delivered: 0 }).plan();
+    let decisions = &planned.batch().decisions;
     let mut next_node = decisions.iter().filter_map(bought).sum::<u64>();
     next_node = loaded.engine.state().counters().next_node.saturating_sub(next_node);
     let started: BTreeSet<JobId> =
@@ -102,7 +52,7 @@ impl Loaded {
     }
 
     fn offering(&self, id: OfferingId) -> Option<String> {
-        self.engine.state().offerings().get(id.ix()).map(|o| o.offer.to_string())
+        self.engine.state().offerings().get(id.index()).map(|o| o.offer.to_string())
     }
 
     /// Where a job is after the pass.
@@ -150,9 +100,13 @@ impl Loaded {
             }
             Decision::Keep { job, .. } => ("keep", Some(*job), vec![], None, None),
             Decision::Reserve { job, nodes, .. } => ("reserve", Some(*job), nodes.clone(), None, None),
-            Decision::Hasten { job, hurry, .. } => ("hasten", Some(*job), vec![], None, Some(format!("{hurry:?}"))),
-            Decision::ReserveAhead { ahead, .. } => ("reserve-ahead", Some(ahead.job), ahead.nodes.clone(), None, None),
-            Decision::ReleaseAhead { .. } => ("release-ahead", None, vec![], None, None),
+            Decision::Reassess { job, urgency, .. } => {
+                ("hasten", Some(*job), vec![], None, Some(format!("{urgency:?}")))
+            }
+            Decision::MakeReservation { reservation, .. } => {
+                ("reserve-ahead", Some(reservation.job), reservation.nodes.clone(), None, None)
+            }
+            Decision::EndReservation { .. } => ("release-ahead", None, vec![], None, None),
             Decision::Backfill { job, .. } => ("backfill", Some(*job), vec![], None, None),
             Decision::Unreserve { job } => ("unreserve", Some(*job), vec![], None, None),
             Decision::Release { node } => ("release", None, vec![*node], None, None),
@@ -183,7 +137,7 @@ impl Loaded {
         };
         open.filter(|(job, _)| waits(&job.phase) && !started.contains(&job.id))
             .map(|(job, _)| {
-                let reason = self.engine.why(job.id).or(job.reason).map(|r| ReasonView::of(r, state));
+                let reason = self.engine.why(job.id).or(job.reason).map(|r| reason_view(r, state));
                 let reason = reason.unwrap_or_else(|| unexplained(&job.phase));
                 PendingJob {
                     job: self.job_name(job.id),

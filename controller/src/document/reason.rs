@@ -2,45 +2,27 @@
 //!
 //! Never: another wording than the engine's own.
 
-use super::seconds::Seconds;
 use forebay_engine::reason::Reason;
 use forebay_engine::state::State;
-use forebay_engine::units::Millis;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use forebay_engine::units::Timestamp;
+use forebay_wire::document::reason::ReasonView;
+use forebay_wire::document::seconds::Seconds;
 use serde_json::{Map, Value, json};
 
-/// Why a job waits, was stopped, or is over.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ReasonView {
-    /// The stable code, such as `WaitingForQuota`.
-    pub code: String,
-    /// For people, with what to do about it.
-    pub message: String,
-    /// The code's figures; units are in their names.
-    pub figures: Map<String, Value>,
-    /// Seconds until the job is expected to move on, where that is known.
-    #[serde(default)]
-    pub eta_s: Option<Seconds>,
-}
-
-impl ReasonView {
-    /// A reason in the words and names of a state.
-    #[must_use]
-    pub fn of(reason: Reason, state: &State) -> ReasonView {
-        let code = reason.code().to_owned();
-        let message = match reason {
-            Reason::Stockout { offering, .. } => {
-                let name = offering_name(state, offering.ix());
-                format!("nothing that fits is in stock; {name} is tried again first")
-            }
-            _ => reason.to_string(),
-        };
-        let eta = reason.eta().filter(|at| *at != Millis::NEVER);
-        let eta_s = eta.map(|at| Seconds::from(at.since(state.now())));
-        ReasonView { code, message, figures: figures(reason, state), eta_s }
-    }
+/// A reason in the words and names of a state.
+#[must_use]
+pub fn reason_view(reason: Reason, state: &State) -> ReasonView {
+    let code = reason.code().to_owned();
+    let message = match reason {
+        Reason::Stockout { offering, .. } => {
+            let name = offering_name(state, offering.index());
+            format!("nothing that fits is in stock; {name} is tried again first")
+        }
+        _ => reason.to_string(),
+    };
+    let eta = reason.eta().filter(|at| *at != Timestamp::NEVER);
+    let eta_s = eta.map(|at| Seconds::from(at.since(state.now())));
+    ReasonView { code, message, figures: figures(reason, state), eta_s }
 }
 
 fn offering_name(state: &State, at: usize) -> String {
@@ -70,10 +52,10 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         Reason::AwaitingNodes { eta } => json!({ "at_s": Seconds::from(eta) }),
         Reason::Ceiling { bound } => json!({ "bound": bound.as_str() }),
         Reason::Stockout { offering, until } => {
-            json!({ "offering": offering_name(state, offering.ix()), "until_s": Seconds::from(until) })
+            json!({ "offering": offering_name(state, offering.index()), "until_s": Seconds::from(until) })
         }
         Reason::LaunchRefused { offering, error, until } => {
-            json!({ "offering": offering_name(state, offering.ix()), "error": error, "until_s": Seconds::from(until) })
+            json!({ "offering": offering_name(state, offering.index()), "error": error, "until_s": Seconds::from(until) })
         }
         Reason::BehindInQueue { position } => json!({ "position": position }),
         Reason::BackOff { until }
@@ -82,7 +64,7 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         | Reason::BurstIsNoise { until }
         | Reason::ReservationDelayed { until } => json!({ "until_s": Seconds::from(until) }),
         Reason::PreemptedBy { queue } | Reason::QuotaReclaimed { queue } => {
-            json!({ "queue": state.queues().get(queue.ix()).map(|q| q.path.as_str()) })
+            json!({ "queue": state.queues().get(queue).map(|q| q.path.as_str()) })
         }
         Reason::MaxRun { limit } => json!({ "limit_s": Seconds::from(limit) }),
         Reason::Lingering { idle } => json!({ "idle_s": Seconds::from(idle) }),

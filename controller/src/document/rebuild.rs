@@ -7,19 +7,21 @@
 //!
 //! Never: decides. Everything is applied as recovery applies a journal; the first pass is the caller's.
 
-use super::seconds::Seconds;
-use super::state::{Loaded, StateDocument};
-use super::views::{JobPhase, JobView, NodePhaseView, NodeView};
-use super::{Fault, places, spec};
+use super::state::Loaded;
+use super::{places, spec};
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::{Decision, DrainWhy};
 use forebay_engine::effect::Terms;
 use forebay_engine::engine::Engine;
 use forebay_engine::event::{Event, Tick};
 use forebay_engine::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
-use forebay_engine::journal::Batch;
+use forebay_engine::journal::{APPLY_VERSION, Batch};
 use forebay_engine::policy::Policy;
-use forebay_engine::units::Millis;
+use forebay_engine::units::Timestamp;
+use forebay_wire::document::DocumentFault;
+use forebay_wire::document::seconds::Seconds;
+use forebay_wire::document::state::StateDocument;
+use forebay_wire::document::views::{JobPhase, JobView, NodePhaseView, NodeView};
 use std::collections::BTreeMap;
 
 /// Puts a policy in force without a pass.
@@ -29,7 +31,10 @@ pub fn configure(engine: &mut Engine, policy: Policy) {
 }
 
 /// An engine in which everything that the document says has happened.
-pub fn engine(document: &StateDocument, policy: Policy) -> Result<Loaded, Fault> {
+///
+/// # Errors
+/// When the document contradicts itself or the policy; the field is named.
+pub fn engine(document: &StateDocument, policy: Policy) -> Result<Loaded, DocumentFault> {
     let told = Told::read(document)?;
     let mut building = Building {
         loaded: Loaded { engine: Engine::new(), jobs: BTreeMap::new(), nodes: BTreeMap::new() },
@@ -50,21 +55,21 @@ pub fn engine(document: &StateDocument, policy: Policy) -> Result<Loaded, Fault>
 }
 
 /// One batch, applied as it stands.
-fn tell(engine: &mut Engine, now: Millis, events: Vec<Event>, decisions: Vec<Decision>) {
+fn tell(engine: &mut Engine, now: Timestamp, events: Vec<Event>, decisions: Vec<Decision>) {
     let tick = Tick { now, resumed: false, delivered: 0 };
     let first_seq = Seq(engine.state().counters().next_seq);
-    engine.replay(&Batch { first_seq, tick, events, decisions });
+    engine.replay(&Batch { version: APPLY_VERSION, first_seq, tick, events, decisions });
 }
 
 /// The document as a history.
 struct Told {
-    now: Millis,
+    now: Timestamp,
     steps: Vec<Step>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Step {
-    at: Millis,
+    at: Timestamp,
     what: What,
 }
 
@@ -82,7 +87,7 @@ fn placed(phase: JobPhase) -> bool {
 }
 
 impl Told {
-    fn read(document: &StateDocument) -> Result<Told, Fault> {
+    fn read(document: &StateDocument) -> Result<Told, DocumentFault> {
         unique("jobs", "job", document.jobs.iter().map(|j| j.job.as_str()))?;
         unique("nodes", "node", document.nodes.iter().map(|n| n.node.as_str()))?;
         let jobs = document.jobs.iter().flat_map(|j| [j.submit_s, j.since_s]);
@@ -107,10 +112,10 @@ impl Told {
                 }
             } else if placed(job.phase) && job.phase != JobPhase::Booked {
                 let message = format!("a {} job has nodes under it", job.phase.as_str());
-                return Err(Fault::at(path("nodes"), message, "name them, or write the phase `queued`"));
+                return Err(DocumentFault::at(path("nodes"), message, "name them, or write the phase `queued`"));
             } else if !job.nodes.is_empty() {
                 let message = format!("a {} job has no nodes", job.phase.as_str());
-                return Err(Fault::at(path("nodes"), message, "leave them out, or write the phase `running`"));
+                return Err(DocumentFault::at(path("nodes"), message, "leave them out, or write the phase `running`"));
             }
         }
         for (at, node) in document.nodes.iter().enumerate() {
@@ -125,25 +130,25 @@ impl Told {
     }
 }
 
-fn unique<'a>(list: &str, field: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Fault> {
+fn unique<'a>(list: &str, field: &str, names: impl Iterator<Item = &'a str>) -> Result<(), DocumentFault> {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, name) in names.enumerate() {
         if name.is_empty() {
-            return Err(Fault::at(format!("{list}[{at}].{field}"), "the name is empty", "give it one"));
+            return Err(DocumentFault::at(format!("{list}[{at}].{field}"), "the name is empty", "give it one"));
         }
         if let Some(first) = seen.insert(name, at) {
             let message = format!("`{name}` stands at {list}[{first}] already");
-            return Err(Fault::at(format!("{list}[{at}].{field}"), message, "give each its own name"));
+            return Err(DocumentFault::at(format!("{list}[{at}].{field}"), message, "give each its own name"));
         }
     }
     Ok(())
 }
 
-fn in_past(at: Option<Seconds>, now: Seconds, path: impl Fn() -> String) -> Result<(), Fault> {
+fn in_past(at: Option<Seconds>, now: Seconds, path: impl Fn() -> String) -> Result<(), DocumentFault> {
     match at {
         Some(at) if at > now => {
             let message = format!("{} is after `now_s`, which is {}", at.0 / 1000, now.0 / 1000);
-            Err(Fault::at(path(), message, "give a time up to `now_s`, or a later `now_s`"))
+            Err(DocumentFault::at(path(), message, "give a time up to `now_s`, or a later `now_s`"))
         }
         _ => Ok(()),
     }
@@ -157,7 +162,7 @@ struct Building {
 }
 
 impl Building {
-    fn node(&mut self, at: usize, view: &NodeView, when: Millis) -> Result<(), Fault> {
+    fn node(&mut self, at: usize, view: &NodeView, when: Timestamp) -> Result<(), DocumentFault> {
         let (pool, offering) = self.offered(at, view)?;
         let engine = &mut self.loaded.engine;
         let counters = engine.state().counters();
@@ -185,7 +190,11 @@ impl Building {
         }
         tell(engine, when, events, decisions);
         if engine.state().node(id).is_none() {
-            return Err(Fault::at(format!("nodes[{at}]"), "could not be set up", "check its fields, or leave it out"));
+            return Err(DocumentFault::at(
+                format!("nodes[{at}]"),
+                "could not be set up",
+                "check its fields, or leave it out",
+            ));
         }
         self.nodes.insert(view.node.clone(), id);
         self.loaded.nodes.insert(id, view.node.clone());
@@ -193,7 +202,7 @@ impl Building {
     }
 
     /// The pool and offering of a node.
-    fn offered(&self, at: usize, view: &NodeView) -> Result<(PoolId, OfferingId), Fault> {
+    fn offered(&self, at: usize, view: &NodeView) -> Result<(PoolId, OfferingId), DocumentFault> {
         let state = self.loaded.engine.state();
         let capacity = CapacityType::from(view.capacity_type);
         let wanted = (view.instance_type.as_str(), view.zone.as_str(), capacity);
@@ -214,12 +223,16 @@ impl Building {
         let Some(pool) = pool else {
             let with: Vec<&str> = pools.iter().filter(|p| offers(p)).map(|p| p.name.as_str()).collect();
             let message = format!("the policy's pool of that name does not offer {}", view.instance_type);
-            return Err(Fault::at(format!("nodes[{at}].pool"), message, format!("write one of: {}", with.join(", "))));
+            return Err(DocumentFault::at(
+                format!("nodes[{at}].pool"),
+                message,
+                format!("write one of: {}", with.join(", ")),
+            ));
         };
         Ok((PoolId(pool as u16), OfferingId(offering as u32)))
     }
 
-    fn not_offered(&self, at: usize, view: &NodeView) -> Fault {
+    fn not_offered(&self, at: usize, view: &NodeView) -> DocumentFault {
         let state = self.loaded.engine.state();
         let same_type: Vec<_> =
             state.offerings().iter().filter(|o| o.offer.instance_type == view.instance_type).collect();
@@ -238,10 +251,10 @@ impl Building {
         let message = format!("the policy offers no {} in {} ({capacity})", view.instance_type, view.zone);
         let shown: Vec<String> = known.iter().take(12).cloned().collect();
         let more = if known.len() > shown.len() { ", ..." } else { "" };
-        Fault::at(format!("nodes[{at}].{field}"), message, format!("write one of: {}{more}", shown.join(", ")))
+        DocumentFault::at(format!("nodes[{at}].{field}"), message, format!("write one of: {}{more}", shown.join(", ")))
     }
 
-    fn submit(&mut self, at: usize, view: &JobView, when: Millis) -> Result<(), Fault> {
+    fn submit(&mut self, at: usize, view: &JobView, when: Timestamp) -> Result<(), DocumentFault> {
         if let Some(service) = &view.of {
             return self.replicate(at, view, service, when);
         }
@@ -250,12 +263,12 @@ impl Building {
         let (tenant, subject) = (spec.tenant.clone(), spec.subject.clone());
         if engine.state().job_of(&tenant, &subject).is_some() {
             let message = format!("`{subject}` of tenant `{tenant}` is a job above already");
-            return Err(Fault::at(format!("jobs[{at}].subject"), message, "give each job its own subject"));
+            return Err(DocumentFault::at(format!("jobs[{at}].subject"), message, "give each job its own subject"));
         }
         tell(engine, when, vec![Event::JobSubmitted(Box::new(spec))], Vec::new());
         let Some(id) = engine.state().job_of(&tenant, &subject) else {
             let message = format!("the policy has no queue `{}`", view.queue);
-            return Err(Fault::at(
+            return Err(DocumentFault::at(
                 format!("jobs[{at}].queue"),
                 message,
                 "name a queue of the policy, or allow undeclared queues",
@@ -272,12 +285,12 @@ impl Building {
     }
 
     /// A replica of a service that stands before it.
-    fn replicate(&mut self, at: usize, view: &JobView, service: &str, when: Millis) -> Result<(), Fault> {
+    fn replicate(&mut self, at: usize, view: &JobView, service: &str, when: Timestamp) -> Result<(), DocumentFault> {
         let found = self.loaded.jobs.iter().find(|(_, name)| *name == service).map(|(id, _)| *id);
         let found = found.filter(|id| self.loaded.engine.state().service(*id).is_some());
         let Some(service) = found else {
             let message = format!("no service above is called `{service}`");
-            return Err(Fault::at(format!("jobs[{at}].of"), message, "name one, or leave `of` out"));
+            return Err(DocumentFault::at(format!("jobs[{at}].of"), message, "name one, or leave `of` out"));
         };
         tell(&mut self.loaded.engine, when, Vec::new(), vec![Decision::Replicate { service }]);
         let newest = self.loaded.engine.state().replicas(service).last();
@@ -288,13 +301,13 @@ impl Building {
         Ok(())
     }
 
-    fn place(&mut self, at: usize, view: &JobView, when: Millis) -> Result<(), Fault> {
+    fn place(&mut self, at: usize, view: &JobView, when: Timestamp) -> Result<(), DocumentFault> {
         let Some(&job) = self.jobs.get(&at) else { return Ok(()) };
         let mut nodes = Vec::new();
         for (position, name) in view.nodes.iter().enumerate() {
             let Some(&id) = self.nodes.get(name) else {
                 let message = format!("there is no node `{name}`");
-                return Err(Fault::at(
+                return Err(DocumentFault::at(
                     format!("jobs[{at}].nodes[{position}]"),
                     message,
                     "add it under `nodes`, or name one that is there",

@@ -2,19 +2,22 @@
 //!
 //! Never: guesses at contradictions; each is a fault with its path.
 
-use super::Fault;
-use super::state::DEFAULT_TENANT;
-use super::views::{JobView, ServiceView};
 use super::write::rule_of;
 use forebay_engine::job::{Checkpointing, Gang, JobSpec, Level, Service, WorkerAsk};
 use forebay_engine::policy::Policy;
-use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
+use forebay_engine::units::{Mib, MilliCpu, Span, Timestamp};
+use forebay_wire::document::DocumentFault;
+use forebay_wire::document::state::DEFAULT_TENANT;
+use forebay_wire::document::views::{JobView, ServiceView};
 
 /// Most GPUs on one node: a worker's GPUs are a 64-bit mask.
 const MOST_GPUS: u32 = 64;
 
 /// The specification of `jobs[at]`.
-pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec, Fault> {
+///
+/// # Errors
+/// When a field has a value that no job can have; the field is named.
+pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec, DocumentFault> {
     let subject = view.subject.clone().unwrap_or_else(|| view.job.clone());
     let gang = gang(at, view)?;
     if let (Some(tier), Some(policy)) = (&view.tier, policy)
@@ -22,7 +25,11 @@ pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec,
     {
         let known: Vec<&str> = policy.tiers.iter().map(|t| t.name.as_str()).collect();
         let message = format!("the policy has no tier `{tier}`");
-        return Err(Fault::at(format!("jobs[{at}].tier"), message, format!("write one of: {}", known.join(", "))));
+        return Err(DocumentFault::at(
+            format!("jobs[{at}].tier"),
+            message,
+            format!("write one of: {}", known.join(", ")),
+        ));
     }
     let rule = policy.and_then(|p| rule_of(p, &view.queue));
     let grace = policy.map_or(Span::secs(90), |p| p.lifecycle.grace);
@@ -45,7 +52,7 @@ pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec,
         checkpoint: view.checkpoint_every_s.map(|every| Checkpointing { every: every.into(), grace }),
         restart: view.restart_s.unwrap_or_default().into(),
         expected: view.expected_s.map(Span::from),
-        deadline: view.deadline_s.map(Millis::from),
+        deadline: view.deadline_s.map(Timestamp::from),
         digest: u128::from_le_bytes(low),
         service: view.service.as_ref().map(|s| service(at, s)).transpose()?,
         batch: view.batch_key.clone(),
@@ -54,17 +61,19 @@ pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec,
     })
 }
 
-fn service(at: usize, view: &ServiceView) -> Result<Service, Fault> {
+fn service(at: usize, view: &ServiceView) -> Result<Service, DocumentFault> {
     let spread = view.spread.as_deref().map(|name| {
         let path = format!("jobs[{at}].service.spread");
-        Level::named(name).ok_or_else(|| Fault::at(path, format!("`{name}` is not known"), "write node, rack or zone"))
+        Level::named(name)
+            .ok_or_else(|| DocumentFault::at(path, format!("`{name}` is not known"), "write node, rack or zone"))
     });
     Ok(Service { min: view.min, max: view.max, target: view.target, spread: spread.transpose()? })
 }
 
-fn gang(at: usize, view: &JobView) -> Result<Gang, Fault> {
-    let fault =
-        |field: &str, message: String, remedy: &str| Err(Fault::at(format!("jobs[{at}].{field}"), message, remedy));
+fn gang(at: usize, view: &JobView) -> Result<Gang, DocumentFault> {
+    let fault = |field: &str, message: String, remedy: &str| {
+        Err(DocumentFault::at(format!("jobs[{at}].{field}"), message, remedy))
+    };
     let share = view.gpu_milli.unwrap_or(1000);
     if !(1..=1000).contains(&share) {
         return fault("gpuMilli", format!("{share} is not a share of a GPU"), "write 1 to 1000");
@@ -115,9 +124,9 @@ fn gang(at: usize, view: &JobView) -> Result<Gang, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::views::JobPhase;
+    use forebay_wire::document::views::JobPhase;
 
-    fn written(gpus: u32, workers: Option<u32>, gpu_milli: Option<u16>) -> Result<Gang, Fault> {
+    fn written(gpus: u32, workers: Option<u32>, gpu_milli: Option<u16>) -> Result<Gang, DocumentFault> {
         let text = serde_json::json!({ "job": "a", "queue": "q", "gpus": gpus, "phase": JobPhase::Queued,
             "workers": workers, "gpuMilli": gpu_milli });
         gang(0, &serde_json::from_value(text).expect("a job"))

@@ -2,66 +2,27 @@
 //!
 //! Never: keeps anything, or changes the engine.
 
-use super::reason::ReasonView;
-use super::seconds::Seconds;
-use super::views::{
-    Capacity, JobPhase, JobView, NodePhaseView, NodeView, OfferingView, QueueView, QuotaView, ServiceView, Summary,
-};
-use super::within::WithinView;
+use super::reason::reason_view;
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::Outcome;
 use forebay_engine::engine::Engine;
-use forebay_engine::ids::{JobId, PoolId};
+use forebay_engine::ids::{JobId, PoolId, QueueId};
 use forebay_engine::job::{Gang, JobSpec, Service, WorkerAsk};
 use forebay_engine::policy::{Policy, QueueRule, Undeclared};
 use forebay_engine::state::State;
 use forebay_engine::state::jobs::{Job, Phase};
 use forebay_engine::state::nodes::{Node, NodePhase, OfferingRow};
 use forebay_engine::units::Rate;
+use forebay_wire::document::seconds::Seconds;
+use forebay_wire::document::state::DEFAULT_TENANT;
+use forebay_wire::document::views::{
+    JobPhase, JobView, NodePhaseView, NodeView, OfferingView, QueueView, QuotaView, ServiceView, Summary,
+};
+use forebay_wire::document::within::WithinView;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A million GPUs: from there on a quota bounds nobody.
 const NO_BOUND_MILLI: u64 = 1_000_000_000;
-
-impl From<&Phase> for JobPhase {
-    fn from(phase: &Phase) -> JobPhase {
-        match phase {
-            Phase::New => JobPhase::New,
-            Phase::BackingOff { .. } => JobPhase::BackingOff,
-            Phase::Queued => JobPhase::Queued,
-            Phase::Booked => JobPhase::Booked,
-            Phase::Starting => JobPhase::Starting,
-            Phase::Running => JobPhase::Running,
-            Phase::Stopping { .. } => JobPhase::Stopping,
-            Phase::Ended { .. } => JobPhase::Ended,
-            Phase::Serving => JobPhase::Serving,
-            Phase::Done { outcome: Outcome::Completed } => JobPhase::Completed,
-            Phase::Done { outcome: Outcome::Failed } => JobPhase::Failed,
-            Phase::Done { outcome: Outcome::Cancelled } => JobPhase::Cancelled,
-            Phase::Done { outcome: Outcome::Rejected } => JobPhase::Rejected,
-        }
-    }
-}
-
-impl From<CapacityType> for Capacity {
-    fn from(capacity: CapacityType) -> Capacity {
-        match capacity {
-            CapacityType::Reserved => Capacity::Reserved,
-            CapacityType::Spot => Capacity::Spot,
-            CapacityType::OnDemand => Capacity::OnDemand,
-        }
-    }
-}
-
-impl From<Capacity> for CapacityType {
-    fn from(capacity: Capacity) -> CapacityType {
-        match capacity {
-            Capacity::Reserved => CapacityType::Reserved,
-            Capacity::Spot => CapacityType::Spot,
-            Capacity::OnDemand => CapacityType::OnDemand,
-        }
-    }
-}
 
 /// Thousandths of a GPU as GPUs.
 #[must_use]
@@ -94,7 +55,7 @@ pub fn job_view(engine: &Engine, job: &Job, spec: &JobSpec) -> JobView {
     let above_zero = |n: u64| (n > 0).then_some(n);
     let (each, total, workers, workers_max) = shape(&spec.gang);
     let nodes: BTreeSet<_> = job.places.iter().map(|p| p.node).collect();
-    let tier = state.policy().and_then(|p| p.tiers.get(job.tier.ix())).map(|t| t.name.clone());
+    let tier = state.policy().and_then(|p| p.tiers.get(job.tier.index())).map(|t| t.name.clone());
     let reason = if phase == JobPhase::Completed { None } else { engine.why(job.id).or(job.reason) };
     JobView {
         job: job.id.to_string(),
@@ -130,9 +91,9 @@ pub fn job_view(engine: &Engine, job: &Job, spec: &JobSpec) -> JobView {
         progress_s: Some(job.progress.into()),
         first_start_s: job.first_start.map(Seconds::from),
         ended_s: job.ended.map(Seconds::from),
-        reason: reason.map(|r| ReasonView::of(r, state)),
+        reason: reason.map(|r| reason_view(r, state)),
         service: spec.service.map(|rule| service_view(state, job.id, rule)),
-        of: job.of.map(|service| service.to_string()),
+        of: job.service.map(|service| service.to_string()),
     }
 }
 
@@ -161,13 +122,13 @@ fn shape(gang: &Gang) -> (&WorkerAsk, u32, Option<u32>, Option<u32>) {
 }
 
 fn pool_name(policy: Option<&Policy>, id: PoolId) -> Option<String> {
-    policy?.pools.get(id.ix()).map(|p| p.name.clone())
+    policy?.pools.get(id.index()).map(|p| p.name.clone())
 }
 
 /// A node from its row.
 #[must_use]
 pub fn node_view(state: &State, node: &Node) -> NodeView {
-    let offer = &state.offerings()[node.offering.ix()].offer;
+    let offer = &state.offerings()[node.offering.index()].offer;
     let phase = match node.phase {
         NodePhase::Requested => NodePhaseView::Requested,
         NodePhase::Booting => NodePhaseView::Booting,
@@ -233,11 +194,11 @@ struct Count {
 /// All queues: those that the policy names, and those that jobs named.
 #[must_use]
 pub fn queues(state: &State) -> Vec<QueueView> {
-    let mut counts: Vec<Count> = vec![Count::default(); state.queues().len()];
+    let mut counts: BTreeMap<QueueId, Count> = BTreeMap::new();
     for (job, spec) in state.jobs() {
-        let Some(count) = counts.get_mut(job.queue.ix()) else { continue };
+        let count = counts.entry(job.queue).or_default();
         // A replica is no job of its own: its service is one. What it waits for counts all the same.
-        if job.of.is_some() {
+        if job.service.is_some() {
             let waits = !job.done() && !job.alive();
             count.milli_waiting += if waits { spec.gang.gpu_share().0 } else { 0 };
         } else if job.done() {
@@ -253,9 +214,10 @@ pub fn queues(state: &State) -> Vec<QueueView> {
     for (path, rule) in state.policy().iter().flat_map(|p| &p.queues) {
         views.insert(path, queue_view(state, path, true, Some(rule), Count::default()));
     }
-    for (at, queue) in state.queues().iter().enumerate() {
+    for (id, queue) in state.queues().iter() {
         let declared = state.policy().is_some_and(|p| p.queues.contains_key(&queue.path));
-        let view = queue_view(state, &queue.path, declared, queue.rule.as_ref(), counts[at]);
+        let view =
+            queue_view(state, &queue.path, declared, queue.rule.as_ref(), counts.get(&id).copied().unwrap_or_default());
         views.insert(&queue.path, view);
     }
     views.into_values().collect()
@@ -263,7 +225,7 @@ pub fn queues(state: &State) -> Vec<QueueView> {
 
 fn queue_view(state: &State, path: &str, declared: bool, rule: Option<&QueueRule>, count: Count) -> QueueView {
     let policy = state.policy();
-    let tier = rule.and_then(|r| policy?.tiers.get(r.tier.ix())).map(|t| t.name.clone());
+    let tier = rule.and_then(|r| policy?.tiers.get(r.tier.index())).map(|t| t.name.clone());
     let quota = rule.iter().flat_map(|r| r.pools.iter().map(|&pool| quota_view(state, r, pool))).collect();
     QueueView {
         queue: path.to_owned(),
@@ -279,7 +241,7 @@ fn queue_view(state: &State, path: &str, declared: bool, rule: Option<&QueueRule
 
 fn quota_view(state: &State, rule: &QueueRule, pool: PoolId) -> QuotaView {
     let available = state.quota().available(rule.quota, pool);
-    let limit = state.policy().and_then(|p| p.quotas.get(rule.quota.ix())).and_then(|q| q.limits.get(&pool));
+    let limit = state.policy().and_then(|p| p.quotas.get(rule.quota.index())).and_then(|q| q.limits.get(&pool));
     QuotaView {
         pool: pool_name(state.policy(), pool).unwrap_or_else(|| pool.to_string()),
         gpus: limit.filter(|l| l.nominal.0 < NO_BOUND_MILLI).map(|l| gpus(l.nominal.0)),
@@ -340,6 +302,6 @@ pub fn find_job(state: &State, name: &str) -> Option<JobId> {
     }
     // The usual tenant has an index; the others are looked through.
     state
-        .job_of(super::state::DEFAULT_TENANT, name)
+        .job_of(DEFAULT_TENANT, name)
         .or_else(|| state.jobs().filter(|(_, spec)| spec.subject == name).map(|(job, _)| job.id).next_back())
 }

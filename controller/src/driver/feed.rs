@@ -1,37 +1,34 @@
 //! What a replay feeds in: the events of a file in order of time, each with its position, so that a resumed replay knows where it was.
 //!
 //! ```text
-//! file -> items (time, position) -> intake -> Event, or a line in rejected.jsonl      position -> journaled with the batch
+//! file -> items (time, position) -> intake -> Event, or a rejected event            position -> journaled with the batch
 //! ```
 //!
 //! Never: skips an item, or lets a bad one stop the stream.
 
-use super::post::Original;
-use crate::intake::{Caller, Intake, Rejection, Router};
+use super::Original;
+use forebay_driver::live::{EventFeed, FedItem, Rejection};
 use forebay_engine::event::Event;
 use forebay_engine::job::JobSpec;
 use forebay_engine::policy::{Policy, Undeclared};
-use forebay_engine::units::{Millis, Span};
-use forebay_sim::market::Market;
+use forebay_engine::units::{Span, Timestamp};
+use forebay_wire::intake::{Caller, Intake, NoRoutes, Router};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The name under which the position of a replayed file is journaled.
-pub const SOURCE: &str = "replay";
-
-/// One thing to feed.
+/// One record of a feed.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct FeedItem {
     /// When, by the engine's time.
-    pub at: Millis,
+    pub at: Timestamp,
     /// What.
-    pub what: What,
+    pub content: FeedContent,
 }
 
 /// What is fed.
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum FeedContent {
     /// An event as written.
     Event(Value),
     /// A job of a trace.
@@ -39,135 +36,122 @@ pub enum What {
 }
 
 /// A file to replay, in memory.
-#[derive(Debug)]
 pub struct Feed {
     name: String,
     /// Items that are still to come, and how many have been taken.
-    items: VecDeque<Item>,
+    items: VecDeque<FeedItem>,
     taken: u64,
     jobs: u64,
-    start: Millis,
+    start: Timestamp,
     /// When no spot is to be had, in ms after the start.
     droughts: Vec<(u64, u64)>,
+    /// Whoever wrote the file may submit to every queue.
+    caller: Caller,
+    routes: Arc<dyn Router>,
+}
+
+impl std::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Feed");
+        shown.field("name", &self.name).field("taken", &self.taken).finish_non_exhaustive()
+    }
 }
 
 impl Feed {
-    /// A feed of items in order of time.
+    /// A feed of records in order of time.
     #[must_use]
-    pub fn new(name: &str, start: Millis, items: Vec<Item>, droughts: Vec<(u64, u64)>) -> Feed {
-        let is_job = |i: &&Item| match &i.what {
-            What::Job(_) => true,
-            What::Event(event) => event.get("type").and_then(Value::as_str) == Some("job.submitted"),
+    pub fn new(name: &str, start: Timestamp, items: Vec<FeedItem>, droughts: Vec<(u64, u64)>) -> Feed {
+        let is_job = |i: &&FeedItem| match &i.content {
+            FeedContent::Job(_) => true,
+            FeedContent::Event(event) => event.get("type").and_then(Value::as_str) == Some("job.submitted"),
         };
         let jobs = items.iter().filter(is_job).count() as u64;
-        Feed { name: name.to_owned(), items: items.into(), taken: 0, jobs, start, droughts }
+        let (caller, routes) = (Caller::local(), Arc::new(NoRoutes));
+        Feed { name: name.to_owned(), items: items.into(), taken: 0, jobs, start, droughts, caller, routes }
     }
 
-    /// Leaves out what an earlier run consumed.
-    pub(super) fn skip_to(&mut self, position: u64) {
-        let skipped = usize::try_from(position).unwrap_or(usize::MAX).min(self.items.len());
-        self.items.drain(..skipped);
-        self.taken = position;
+    /// The same, with the policy's routes.
+    #[must_use]
+    pub(super) fn routed_by(self, routes: Arc<dyn Router>) -> Feed {
+        Feed { routes, ..self }
     }
 
     /// The time of the first item of all.
     #[must_use]
-    pub fn start(&self) -> Millis {
+    pub fn start(&self) -> Timestamp {
         self.start
     }
 
-    /// When no spot is to be had, by the engine's time. The driver tells its market by itself.
+    /// When no spot is to be had, by the engine's time. The simulated market has them already.
     #[must_use]
-    pub fn droughts(&self) -> Vec<(Millis, Millis)> {
+    pub fn droughts(&self) -> Vec<(Timestamp, Timestamp)> {
         self.droughts.iter().map(|(from, to)| (after(self.start, *from), after(self.start, *to))).collect()
     }
 
-    /// A market with the droughts that the file speaks of. Its time 0 is the feed's start.
-    pub(super) fn dry(&self, market: Market) -> Market {
-        self.droughts.iter().fold(market, |market, (from, to)| market.with_drought(*from, *to))
+    /// The same by the market's time, whose 0 is the feed's start: intervals in ms.
+    pub(super) fn market_droughts(&self) -> Vec<(u64, u64)> {
+        self.droughts.clone()
     }
 
-    /// Submissions in the file.
-    #[must_use]
-    pub fn jobs(&self) -> u64 {
-        self.jobs
-    }
-
-    /// Items consumed so far: its position.
-    #[must_use]
-    pub fn position(&self) -> u64 {
-        self.taken
-    }
-
-    /// When the next item is due.
-    #[must_use]
-    pub fn next(&self) -> Option<Millis> {
-        self.items.front().map(|i| i.at)
-    }
-
-    /// The next item, if it is due.
-    pub(super) fn pop(&mut self, now: Millis) -> Option<Item> {
-        let due = self.items.front().is_some_and(|i| i.at <= now);
-        self.taken += u64::from(due);
-        if due { self.items.pop_front() } else { None }
-    }
-
-    /// Items in all, those taken included.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.taken + self.items.len() as u64
-    }
-
-    /// Whether there never was an item.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The file's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-/// The intake of a replay: whoever wrote the file may submit to every queue.
-pub(super) struct FeedIntake {
-    pub caller: Caller,
-    pub routes: Arc<dyn Router>,
-}
-
-impl FeedIntake {
-    /// The event of an item. `None`: it means nothing to the engine.
-    pub fn event(
-        &self,
-        item: Item,
-        (name, position): (&str, u64),
-        policy: Option<&Policy>,
-    ) -> Result<Option<Event>, Box<Rejection>> {
-        let value = match item.what {
-            What::Job(spec) => return Ok(Some(Event::JobSubmitted(spec))),
-            What::Event(value) => value,
+    fn decode(&self, item: FeedItem, policy: Option<&Policy>) -> FedItem {
+        let value = match item.content {
+            FeedContent::Job(spec) => return FedItem::Event(Event::JobSubmitted(spec)),
+            FeedContent::Event(value) => value,
         };
-        // What a file says of the market has been told to the world already.
+        // What a file has on the market is known to the world already.
         if value.get("type").and_then(Value::as_str) == Some("simulation.market") {
-            return Ok(None);
+            return FedItem::Nothing;
         }
+        let (name, position) = (self.name.as_str(), self.taken);
         let intake = Intake { caller: &self.caller, routes: self.routes.as_ref(), key: None };
         match intake.decode_value(&value) {
             Ok(decoded) => {
                 for warning in decoded.warnings {
                     tracing::debug!(line = position, "{warning}");
                 }
-                Ok(Some(as_submitter(decoded.event, policy)))
+                FedItem::Event(as_submitter(decoded.event, policy))
             }
             Err(why) => {
                 tracing::warn!(position, code = why.code.as_str(), "rejected: {why}");
                 let bytes = value.to_string().into_bytes();
                 let original = Original { source: name.into(), position, bytes, ..Original::default() };
-                Err(Box::new(Rejection::unreadable(original, why)))
+                FedItem::Rejected(Box::new(Rejection::unreadable(original, why.into())))
             }
         }
+    }
+}
+
+impl EventFeed for Feed {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn records(&self) -> u64 {
+        self.taken + self.items.len() as u64
+    }
+
+    fn jobs(&self) -> u64 {
+        self.jobs
+    }
+
+    fn position(&self) -> u64 {
+        self.taken
+    }
+
+    fn skip_to(&mut self, position: u64) {
+        let skipped = usize::try_from(position).unwrap_or(usize::MAX).min(self.items.len());
+        self.items.drain(..skipped);
+        self.taken = position;
+    }
+
+    fn next(&self) -> Option<Timestamp> {
+        self.items.front().map(|i| i.at)
+    }
+
+    fn take(&mut self, now: Timestamp, policy: Option<&Policy>) -> Option<FedItem> {
+        let item = self.items.pop_front_if(|item| item.at <= now)?;
+        self.taken += 1;
+        Some(self.decode(item, policy))
     }
 }
 
@@ -186,6 +170,6 @@ fn as_submitter(event: Event, policy: Option<&Policy>) -> Event {
 }
 
 /// Times of a file as the engine's.
-pub(super) fn after(start: Millis, ms: u64) -> Millis {
+pub(super) fn after(start: Timestamp, ms: u64) -> Timestamp {
     start + Span(ms)
 }

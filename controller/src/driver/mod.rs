@@ -1,41 +1,27 @@
-//! The driver: owns the engine, the journal and the executor on one thread, and turns the loop under a real or replayed clock.
+//! The live driver's wiring: the journal on SQLite, the logs of statuses and of the rejected, replays, simulated and real adapters.
 //!
 //! ```text
-//! Settings -> start -> Running { handle } -> join -> Finished
-//!                          |
-//!                       Handle: submit, query, watch, statuses, stop
+//! Settings -> start: journal, logs, feed, adapters -> forebay_driver::live -> Running { handle } -> join -> Finished
 //! ```
 //!
-//! Never: decides. What may leave, and when, is the engine's and the journal's business.
+//! Never: turns the loop; that is `forebay_driver`'s.
 
-mod clock;
-mod cycle;
-mod error;
-mod executor;
+mod adapters;
 mod feed;
-mod figures;
-pub mod handle;
-pub mod hands;
-mod mailbox;
-pub mod post;
-mod reception;
+mod logs;
 mod replay;
-mod seen;
 mod start;
-mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use clock::Clock;
-pub(crate) use clock::wall_ms;
-pub use cycle::End;
-pub use error::DriverError;
-pub use feed::{Feed, Item, SOURCE, What};
-pub use handle::{Accepted, Busy, Context, Handle, Outcome, Progress, Stopped};
-pub use hands::{Act, Hands, Outside};
-pub use mailbox::{MOST_EVENTS, MOST_QUERIES};
-pub use post::{Answer, Content, Item as PostItem, Original, Post};
-pub use reception::REJECTED;
-pub use replay::{Loaded, load, new_folder};
-pub use start::{Finished, Running, Settings, WorldMaker, start};
-pub use stream::{StatusStream, StreamEnd};
+pub use adapters::LiveAdapters;
+pub use feed::{Feed, FeedContent, FeedItem};
+pub use forebay_driver::adapters::{EffectExecutor, EffectOrigin, EffectRequest};
+pub use forebay_driver::live::{
+    Accepted, ClockMode, DriverError, DriverHandle, DriverStopped, ItemContent, ItemOutcome, LiveProgress, LoopEnd,
+    MOST_EVENTS, MOST_QUERIES, MailboxError, Original, QueryContext, REJECTED, ReplyTo, StatusStream, StreamEnd,
+    Submission, SubmittedItem, wall_ms,
+};
+pub use logs::Retention;
+pub use replay::{LoadedFeed, load, new_folder};
+pub use start::{Finished, RealAdapters, Running, Settings, WorldMaker, start};

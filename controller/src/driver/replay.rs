@@ -6,20 +6,18 @@
 //!
 //! Never: judges an event (the intake does), or runs a trace under a policy of its own.
 
-use super::error::DriverError;
-use super::executor::carry;
-use super::feed::{Feed, Item, What, after};
+use super::feed::{Feed, FeedContent, FeedItem, after};
 use forebay_engine::job::JobSpec;
 use forebay_engine::policy::Policy;
-use forebay_engine::units::Millis;
+use forebay_engine::units::Timestamp;
 use forebay_sim::convert::{Assumptions, Converter};
-use forebay_sim::trace::{TraceFormat, read, read_events};
+use forebay_sim::trace::{ReplayLine, TraceError, TraceFormat, read, read_events};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// A file that can be replayed, and what a reader of its results should know.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedFeed {
     /// What to feed.
     pub feed: Feed,
     /// What was skipped or assumed, a sentence each.
@@ -27,7 +25,10 @@ pub struct Loaded {
 }
 
 /// Reads a file to replay. Without a format its content tells. Of a trace, jobs are made under `policy`.
-pub fn load(path: &Path, format: Option<TraceFormat>, policy: &Policy) -> Result<Loaded, DriverError> {
+///
+/// # Errors
+/// The file cannot be read, or is not what its format says: with the line, the column and the remedy.
+pub fn load(path: &Path, format: Option<TraceFormat>, policy: &Policy) -> Result<LoadedFeed, TraceError> {
     let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
     if matches!(format, Some(TraceFormat::Events)) || (format.is_none() && holds_events(path)) {
         return events(path, &name);
@@ -36,23 +37,22 @@ pub fn load(path: &Path, format: Option<TraceFormat>, policy: &Policy) -> Result
     let mut converter = Converter::new(policy, Assumptions::default());
     let items = trace.jobs.iter().map(|row| {
         let (spec, truth) = converter.job(row);
-        let spec = JobSpec { run: carry(&truth), ..spec };
-        Item { at: Millis(row.submit_ms), what: What::Job(Box::new(spec)) }
+        let spec = JobSpec { run: truth.to_run(), ..spec };
+        FeedItem { at: Timestamp(row.submit_ms), content: FeedContent::Job(Box::new(spec)) }
     });
-    let items: Vec<Item> = items.collect();
+    let items: Vec<FeedItem> = items.collect();
     let mut notes = trace.notes;
     notes.extend(converter.assumptions());
-    Ok(Loaded { feed: Feed::new(&name, Millis(0), items, Vec::new()), notes })
+    Ok(LoadedFeed { feed: Feed::new(&name, Timestamp(0), items, Vec::new()), notes })
 }
 
-fn events(path: &Path, name: &str) -> Result<Loaded, DriverError> {
+fn events(path: &Path, name: &str) -> Result<LoadedFeed, TraceError> {
     let replay = read_events(path)?;
     // Times before 1970 are nobody's: they become the epoch.
-    let start = Millis(u64::try_from(replay.start_unix_ms).unwrap_or(0));
-    let items =
-        replay.lines.into_iter().map(|line| Item { at: after(start, line.at_ms), what: What::Event(line.event) });
-    let items = items.collect();
-    Ok(Loaded { feed: Feed::new(name, start, items, replay.droughts), notes: replay.notes })
+    let start = Timestamp(u64::try_from(replay.start_unix_ms).unwrap_or(0));
+    let item = |line: ReplayLine| FeedItem { at: after(start, line.at_ms), content: FeedContent::Event(line.event) };
+    let items = replay.lines.into_iter().map(item).collect();
+    Ok(LoadedFeed { feed: Feed::new(name, start, items, replay.droughts), notes: replay.notes })
 }
 
 /// Whether a file begins as one with an event a line does: an object with a `type`.

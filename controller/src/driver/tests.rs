@@ -2,13 +2,17 @@
 
 use super::*;
 use crate::journal;
-use crate::policy::{Catalogue, compile};
+use forebay_catalog::Catalogue;
+use forebay_driver::journal::JournalId;
+use forebay_driver::live::StartKind;
 use forebay_engine::event::Event;
 use forebay_engine::job::{Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::Policy;
-use forebay_engine::units::{Mib, MilliCpu};
+use forebay_engine::units::{Mib, MilliCpu, Span};
+use forebay_policy::compile;
 use forebay_sim::market::Market;
-use forebay_sim::world::{WorldOptions, spot_pairs};
+use forebay_sim::world::{JobTruth, WorldOptions, spot_pairs};
+use forebay_wire::intake::{Caller, Intake, NoRoutes};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,7 +44,7 @@ fn day(folder: &Path) -> Settings {
     let loaded = load(&root().join("examples/day.jsonl"), None, &policy).unwrap();
     Settings {
         policy: Some((text, policy)),
-        clock: Clock::Max,
+        clock: ClockMode::Max,
         feed: Some(loaded.feed),
         exit_when_drained: true,
         ..Settings::new(folder.to_owned(), world())
@@ -48,8 +52,8 @@ fn day(folder: &Path) -> Settings {
 }
 
 fn statuses(folder: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(folder.join("status.jsonl")).unwrap();
-    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    let lines = crate::segments::read_all(&folder.join("status")).unwrap();
+    lines.iter().map(|l| serde_json::from_slice(l).unwrap()).collect()
 }
 
 /// No gap and no double: in number over all, and in seq per job. Returns how often each job's terminal came.
@@ -72,16 +76,19 @@ fn a_day_replayed_twice_is_the_same_day_and_drains_to_zero() {
     let run = || {
         let folder = tempfile::tempdir().unwrap();
         let finished = start(day(folder.path())).unwrap().join().unwrap();
-        assert_eq!((finished.end, finished.audit.as_slice()), (End::Drained, &[][..]));
-        assert_eq!(finished.world.violations(), [""; 0]);
-        assert_eq!((finished.world.instances(), finished.progress.nodes, finished.rejected), (0, [0; 3], 0));
+        assert_eq!((finished.end, finished.audit.as_slice()), (LoopEnd::Drained, &[][..]));
+        assert_eq!(finished.adapters.world().unwrap().violations(), [""; 0]);
+        assert_eq!(
+            (finished.adapters.world().unwrap().instances(), finished.progress.nodes, finished.rejected),
+            (0, [0; 3], 0)
+        );
         let once = check_stream(folder.path());
         assert_eq!(once.len(), JOBS);
         assert!(once.values().all(|n| *n == 1), "{once:?}");
         assert_eq!(finished.progress.outcomes.iter().sum::<u64>(), JOBS as u64);
         assert_eq!((finished.progress.fed, finished.progress.total), (539, 537));
         let verified = journal::verify(folder.path()).unwrap();
-        (finished.engine.snapshot(), finished.progress, verified.end, verified.batches)
+        (finished.engine.snapshot().unwrap(), finished.progress, verified.end, verified.batches)
     };
     let (one, two) = (run(), run());
     assert!(one.0 == two.0, "the states differ");
@@ -101,7 +108,7 @@ fn a_day_killed_at_random_batches_completes_every_job_once() {
         assert_eq!((running.cut(), running.statuses_cut), (None, 0));
         let finished = running.join().unwrap();
         assert_eq!(finished.audit, [""; 0], "after {kills} kills");
-        if finished.end == End::Drained {
+        if finished.end == LoopEnd::Drained {
             break finished;
         }
         kills += 1;
@@ -113,37 +120,31 @@ fn a_day_killed_at_random_batches_completes_every_job_once() {
     assert_eq!(once.len(), JOBS);
     assert!(once.values().all(|n| *n == 1), "{once:?}");
     assert_eq!(finished.progress.outcomes.iter().sum::<u64>(), JOBS as u64);
-    assert_eq!((finished.world.instances(), finished.progress.nodes), (0, [0; 3]));
+    assert_eq!((finished.adapters.world().unwrap().instances(), finished.progress.nodes), (0, [0; 3]));
     let replayed = recovered_digest(folder.path());
-    assert!(finished.engine.snapshot() == replayed, "the journal replays to another state");
+    assert!(finished.engine.snapshot().unwrap() == replayed, "the journal replays to another state");
 }
 
-/// What a crash may leave of the status file: half a line more, or any part of what was not synced less.
+/// What a crash may leave of the last segment of statuses: half a line more, or any part of what was not synced less.
 fn tear(folder: &Path, unsynced: u64, seed: u64) {
-    let path = folder.join("status.jsonl");
+    let mut segments: Vec<_> =
+        std::fs::read_dir(folder.join("status")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    segments.sort();
+    let Some(path) = segments.pop() else { return };
+    let first: u64 = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
     if seed.is_multiple_of(3) {
         bytes.extend(b"{\"specversion\":\"1.0\",\"ty");
     } else if seed % 3 == 1 {
         let ends = bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1);
-        let kept = ends.take(usize::try_from(unsynced - 1).unwrap_or(usize::MAX)).last().unwrap_or(0);
+        let kept = ends.take(usize::try_from(unsynced.saturating_sub(first)).unwrap_or(usize::MAX)).last().unwrap_or(0);
         bytes.truncate(kept.max(bytes.len() - (seed >> 40) as usize % bytes.len().clamp(1, 700)));
     }
     std::fs::write(&path, bytes).unwrap();
 }
 
 fn recovered_digest(folder: &Path) -> Vec<u8> {
-    let mut engine = forebay_engine::engine::Engine::new();
-    let mut take = |piece: journal::Piece<'_>| {
-        match piece {
-            journal::Piece::Start => {}
-            journal::Piece::Snapshot(state) => engine = forebay_engine::engine::Engine::restore(state).unwrap(),
-            journal::Piece::Batch(batch) => engine.replay(batch),
-        }
-        Ok(())
-    };
-    journal::SqliteJournal::open(folder, &mut take).unwrap();
-    engine.snapshot()
+    crate::journal::recover(folder).unwrap().machine.encode().unwrap()
 }
 
 fn job(subject: &str, gpus: u16) -> Event {
@@ -160,7 +161,7 @@ fn job(subject: &str, gpus: u16) -> Event {
     }))
 }
 
-fn live(folder: &Path, clock: Clock) -> Running {
+fn live(folder: &Path, clock: ClockMode) -> Running {
     let policy = Some(policy());
     start(Settings { policy, clock, ..Settings::new(folder.to_owned(), world()) }).unwrap()
 }
@@ -168,14 +169,19 @@ fn live(folder: &Path, clock: Clock) -> Running {
 #[test]
 fn a_submission_is_durable_when_it_is_answered() {
     let folder = tempfile::tempdir().unwrap();
-    let running = live(folder.path(), Clock::Max);
+    let running = live(folder.path(), ClockMode::Max);
     let handle = running.handle.clone();
     let cancel =
         |subject: &str| Event::JobCancelled { tenant: "default".into(), subject: subject.into(), by: None, sent: None };
     let events = vec![job("a", 1), job("a", 1), job("a", 2), job("huge", 64), cancel("a job to come")];
     let accepted = handle.submit(events).unwrap();
-    let [Outcome::Job(a), Outcome::Known(same), Outcome::Refused(conflict), Outcome::Rejected(_, why), Outcome::Taken] =
-        accepted.outcomes[..]
+    let [
+        ItemOutcome::Job(a),
+        ItemOutcome::Known(same),
+        ItemOutcome::Refused(conflict),
+        ItemOutcome::Rejected(_, why),
+        ItemOutcome::Taken,
+    ] = accepted.outcomes[..]
     else {
         panic!("{accepted:?}")
     };
@@ -197,20 +203,20 @@ fn a_submission_is_durable_when_it_is_answered() {
     assert_eq!((kinds.first(), kinds.contains(&"started")), (Some(&"queued"), true));
     handle.stop();
     let finished = running.join().unwrap();
-    assert_eq!((finished.end, finished.progress.stopped), (End::Stopped, true));
+    assert_eq!((finished.end, finished.progress.stopped), (LoopEnd::Stopped, true));
     assert!(handle.watch().borrow().stopped);
-    assert!(matches!(handle.submit(vec![job("b", 1)]), Err(Busy::Stopped(_))));
+    assert!(matches!(handle.submit(vec![job("b", 1)]), Err(MailboxError::Stopped(_))));
     assert!(handle.query(|_, _| ()).is_err());
 }
 
 #[test]
 fn more_events_than_the_mailbox_holds_are_refused_whole() {
     let folder = tempfile::tempdir().unwrap();
-    let running = live(folder.path(), Clock::Max);
+    let running = live(folder.path(), ClockMode::Max);
     let events =
         vec![Event::JobCancelled { tenant: "t".into(), subject: "s".into(), by: None, sent: None }; MOST_EVENTS + 1];
     let busy = running.handle.submit(events).unwrap_err();
-    assert_eq!(busy, Busy::TooMany { events: MOST_EVENTS + 1, most: MOST_EVENTS });
+    assert_eq!(busy, MailboxError::TooMany { events: MOST_EVENTS + 1, most: MOST_EVENTS });
     running.handle.stop();
     running.join().unwrap();
 }
@@ -222,13 +228,13 @@ fn a_journal_needs_a_policy_once_and_its_own_file() {
     assert!(matches!(start(settings), Err(DriverError::NoPolicy)));
     let dies_after = Some(200);
     let finished = start(Settings { dies_after, ..day(folder.path()) }).unwrap().join().unwrap();
-    assert_eq!(finished.end, End::Died);
+    assert_eq!(finished.end, LoopEnd::Died);
     let other = Feed::new("other.jsonl", finished.engine.state().now(), Vec::new(), Vec::new());
     let error = start(Settings { resume: true, feed: Some(other), ..day(folder.path()) }).unwrap_err();
     assert!(matches!(error, DriverError::OtherFile { items: 0, .. }), "{error}");
-    assert_eq!(error.exit_code(), 2);
+    assert!(error.is_for_the_caller());
     let resumed = start(Settings { resume: true, policy: None, ..day(folder.path()) }).unwrap().join().unwrap();
-    assert_eq!(resumed.end, End::Drained);
+    assert_eq!(resumed.end, LoopEnd::Drained);
 }
 
 /// What can be bought may be another thing at the next start, though nobody has touched the policy.
@@ -245,7 +251,7 @@ fn a_policy_that_means_something_else_is_put_in_force_though_its_text_is_the_sam
         running.handle.stop();
         let finished = running.join().unwrap();
         assert_eq!(finished.engine.state().policy(), Some(compiled));
-        assert!(finished.engine.snapshot() == recovered_digest(folder.path()), "it is not in the journal");
+        assert!(finished.engine.snapshot().unwrap() == recovered_digest(folder.path()), "it is not in the journal");
         finished.engine.state().counters().configured
     };
     assert_eq!(
@@ -267,18 +273,18 @@ fn bad_events_go_to_the_rejected_file_once_and_the_stream_goes_on() {
         resume,
         dies_after,
         policy: Some((text.clone(), policy.clone())),
-        clock: Clock::Max,
+        clock: ClockMode::Max,
         feed: Some(load(&file, None, &policy).unwrap().feed),
         exit_when_drained: true,
         ..Settings::new(folder.path().join("journal"), world())
     };
     // It dies with the first rejection written down and its position not journaled.
     let died = start(settings(false, Some(2))).unwrap().join().unwrap();
-    assert_eq!((died.end, died.rejected), (End::Died, 1));
+    assert_eq!((died.end, died.rejected), (LoopEnd::Died, 1));
     let finished = start(settings(true, None)).unwrap().join().unwrap();
     assert_eq!((finished.rejected, finished.progress.outcomes), (2, [1, 0, 0, 0]));
-    let text = std::fs::read_to_string(folder.path().join("journal/rejected.jsonl")).unwrap();
-    let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let lines = crate::segments::read_all(&folder.path().join("journal/rejected")).unwrap();
+    let lines: Vec<Value> = lines.iter().map(|l| serde_json::from_slice(l).unwrap()).collect();
     assert_eq!((&lines[0]["path"], &lines[1]["code"]), (&"data.gang.workers".into(), &"UnknownType".into()));
     let original: Value = serde_json::from_str(lines[0]["event"].as_str().unwrap()).unwrap();
     assert_eq!(original, serde_json::from_str::<Value>(bad).unwrap());
@@ -290,14 +296,14 @@ fn a_full_disk_stops_receiving_says_so_and_loses_nothing() {
     let settings = |resume| Settings {
         resume,
         policy: Some(policy()),
-        clock: Clock::Max,
+        clock: ClockMode::Max,
         ..Settings::new(folder.path().to_owned(), world())
     };
     let journal = journal::SqliteJournal::create(folder.path(), 0).unwrap();
     journal.cap_pages(journal.pages() + 100);
     let engine = forebay_engine::engine::Engine::new();
-    let (cycle, handle) = super::start::assemble(settings(false), journal, engine, false).unwrap();
-    let driver = std::thread::spawn(move || super::start::run(cycle));
+    let driver = super::start::drive(settings(false), journal, engine, StartKind::First).unwrap();
+    let handle = driver.handle.clone();
     let sender = handle.clone();
     let submitter = std::thread::spawn(move || {
         let mut answered = 0;
@@ -315,12 +321,12 @@ fn a_full_disk_stops_receiving_says_so_and_loses_nothing() {
     assert!(said.contains("no space left") && said.contains("make room"), "{said}");
     handle.query(|engine, _| engine.state().open_jobs()).unwrap();
     handle.stop();
-    let error = driver.join().unwrap().unwrap_err();
-    assert!(matches!(&error, DriverError::Journal(e) if e.is_full()), "{error}");
+    let error = driver.join().unwrap_err();
+    assert!(matches!(&error, DriverError::Storage(e) if e.is_full()), "{error}");
     let (answered, told) = submitter.join().unwrap();
-    assert!(answered > 0 && matches!(told, Busy::Stopped(_)), "{answered} {told}");
+    assert!(answered > 0 && matches!(told, MailboxError::Stopped(_)), "{answered} {told}");
     let running = start(settings(true)).unwrap();
-    let known = move |engine: &forebay_engine::engine::Engine, _: &Context| {
+    let known = move |engine: &forebay_engine::engine::Engine, _: &QueryContext| {
         let all = (0..answered).flat_map(|a| (0..50).map(move |n| format!("{a}-{n}")));
         all.filter(|subject| engine.state().job_of("default", subject).is_none()).count()
     };
@@ -332,16 +338,17 @@ fn a_full_disk_stops_receiving_says_so_and_loses_nothing() {
 /// A cloud that only notes what it is asked: which effect, whether it is an old one, whether its frozen request is its own.
 struct Notes(std::sync::mpsc::Sender<(u64, bool, bool)>);
 
-impl Hands for Notes {
-    fn begin(&mut self, _: uuid::Uuid, _: &forebay_engine::state::State) {}
+impl EffectExecutor for Notes {
+    fn begin(&mut self, _: JournalId, _: &forebay_engine::state::State) {}
 
     fn freeze(&mut self, effect: &forebay_engine::effect::Effect, _: &forebay_engine::state::State) -> Option<Vec<u8>> {
         Some(effect.id.0.to_be_bytes().to_vec())
     }
 
-    fn act(&mut self, act: Act<'_>) {
-        let same = act.frozen == Some(&act.effect.id.0.to_be_bytes()[..]);
-        let _ = self.0.send((act.effect.id.0, act.recovered, same));
+    fn execute(&mut self, request: EffectRequest<'_>) {
+        let same = request.frozen == Some(&request.effect.id.0.to_be_bytes()[..]);
+        let recovered = request.origin == EffectOrigin::Recovered;
+        let _ = self.0.send((request.effect.id.0, recovered, same));
     }
 }
 
@@ -358,7 +365,7 @@ fn what_a_new_policy_decides_at_the_start_is_frozen_and_is_not_said_to_be_old() 
         let running = start(Settings {
             resume,
             policy: Some((text, compiled)),
-            outside: Outside { cloud: Some(Box::new(Notes(to))), cluster: None },
+            real: RealAdapters { cloud: Some(Box::new(Notes(to))), cluster: None },
             ..Settings::new(folder.path().to_owned(), world())
         })
         .unwrap();
@@ -374,4 +381,46 @@ fn what_a_new_policy_decides_at_the_start_is_frozen_and_is_not_said_to_be_old() 
     assert!(second.len() > 1 && second.iter().all(|(_, _, frozen)| *frozen), "{second:?}");
     let third = life(true, 2);
     assert_eq!(third, second.iter().map(|(id, _, _)| (*id, true, true)).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_simulated_cluster_learns_from_what_a_specification_carries() {
+    let event = serde_json::json!({"type": "job.submitted", "subject": "a", "data": {"gang": {"each": {"gpus": 1}},
+        "simulation": {"durationS": 12.345, "failures": 2}}});
+    let caller = Caller::local();
+    let decoded = Intake { caller: &caller, routes: &NoRoutes, key: None }.decode_value(&event).unwrap();
+    let Event::JobSubmitted(spec) = decoded.event else { panic!("a submission") };
+    let expected = JobTruth { failures: 2, ..JobTruth::lasting(Span(12_345)) };
+    assert_eq!(JobTruth::from_run(&spec.run), Some(expected));
+}
+
+/// Counts what it is asked, and answers nothing.
+struct Counting(std::sync::Arc<std::sync::atomic::AtomicU32>);
+
+impl EffectExecutor for Counting {
+    fn begin(&mut self, _: JournalId, _: &forebay_engine::state::State) {}
+
+    fn execute(&mut self, _: EffectRequest<'_>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn where_cloud_and_cluster_are_real_no_world_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = std::sync::Arc::default();
+    let real = || -> Option<Box<dyn EffectExecutor>> { Some(Box::new(Counting(std::sync::Arc::clone(&asked)))) };
+    let never: WorldMaker = Box::new(|_, _| panic!("a world is made"));
+    let settings = Settings {
+        policy: Some(policy()),
+        clock: ClockMode::Max,
+        real: RealAdapters { cloud: real(), cluster: real() },
+        ..Settings::new(folder.path().to_owned(), never)
+    };
+    let running = start(settings).unwrap();
+    running.handle.submit(vec![job("a", 1)]).unwrap();
+    running.handle.stop();
+    let finished = running.join().unwrap();
+    assert!(finished.adapters.world().is_none());
+    assert!(asked.load(std::sync::atomic::Ordering::Relaxed) > 0, "its nodes are asked for");
 }

@@ -1,4 +1,5 @@
-//! `rejected.jsonl`: every event of a source that was not taken, with its original bytes and why, one JSON object a line.
+//! Rejected events: every event of a source that was not taken, with its original bytes and why, one JSON object a line in numbered
+//! segments.
 //!
 //! ```text
 //! numbers 1, 2, 3 ... without a gap    written and synced before the batch that counts them is journaled
@@ -7,57 +8,20 @@
 //!
 //! Never: loses the bytes (what is not UTF-8 is base64), nor grows a line beyond what was sent.
 
-use super::Rejected;
-use crate::driver::Original;
+use crate::segments::{LineHead, LogPosition, NumberedLine, Retained, SegmentError, SegmentLog, SegmentRetention};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use forebay_engine::reason::Reason;
-use forebay_engine::units::Millis;
+pub use forebay_driver::live::refused_path;
+use forebay_driver::live::{Original, Rejection};
+use forebay_engine::units::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// The file's name in the journal's folder.
-pub const FILE: &str = "rejected.jsonl";
+/// The folder's name in the journal's folder.
+pub const FOLDER: &str = "rejected";
 
-/// An event that was not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
-    /// As it was received.
-    pub original: Original,
-    /// A stable code.
-    pub code: &'static str,
-    /// The JSON path of what is wrong.
-    pub path: String,
-    /// What is wrong and what to do.
-    pub message: String,
-}
-
-impl Rejection {
-    /// Intake could not take it.
-    #[must_use]
-    pub fn unreadable(original: Original, why: Rejected) -> Rejection {
-        Rejection { original, code: why.code.as_str(), path: why.path, message: why.message }
-    }
-
-    /// The engine refused it.
-    #[must_use]
-    pub fn refused(original: Original, reason: Reason) -> Rejection {
-        let path = refused_path(reason).to_owned();
-        Rejection { original, code: reason.code(), path, message: reason.to_string() }
-    }
-}
-
-/// The place in an event that a refusal of the engine is about.
-#[must_use]
-pub fn refused_path(reason: Reason) -> &'static str {
-    match reason {
-        Reason::UnknownQueue | Reason::ForbiddenQueue => "data.queue",
-        Reason::Conflict => "subject",
-        _ => "data",
-    }
-}
+/// How long rejected events are kept unless the configuration says otherwise: 30 days, and at most 1 GiB.
+pub const RETENTION: SegmentRetention = SegmentRetention { age_ms: 30 * 86_400_000, bytes: 1 << 30 };
 
 /// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -92,7 +56,7 @@ pub struct RejectedLine {
 }
 
 impl RejectedLine {
-    fn new(number: u64, at: Millis, rejection: &Rejection) -> RejectedLine {
+    fn new(number: u64, at: Timestamp, rejection: &Rejection) -> RejectedLine {
         let Original { source, position, message, attributes, bytes, .. } = &rejection.original;
         let text = std::str::from_utf8(bytes).ok();
         RejectedLine {
@@ -111,107 +75,91 @@ impl RejectedLine {
     }
 }
 
-/// The open file.
+/// The log as its one writer has it.
 #[derive(Debug)]
-pub struct RejectedFile {
-    file: File,
-    path: PathBuf,
-    last: u64,
-    end: u64,
-    synced: bool,
-}
+pub struct RejectedLog(SegmentLog);
 
 #[derive(Deserialize)]
-struct Number {
+#[serde(rename_all = "camelCase")]
+struct WrittenHead {
     number: u64,
+    at_ms: u64,
 }
 
-impl RejectedFile {
-    /// Opens it in a folder, or makes it. `known` is the last number that the journal counts: what lies beyond is cut.
+/// What a line of rejected events says of itself.
+#[must_use]
+pub fn line_head(line: &[u8]) -> Option<LineHead> {
+    let WrittenHead { number, at_ms } = serde_json::from_slice(line).ok()?;
+    Some(LineHead { number, at_ms })
+}
+
+impl RejectedLog {
+    /// Opens the log in the journal's folder, or begins it. `known` is the last number that the journal counts: what lies beyond is cut.
     ///
     /// # Errors
-    /// What the file system says.
-    pub fn open(folder: &Path, known: u64) -> std::io::Result<RejectedFile> {
-        let path = folder.join(FILE);
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-        let (mut sound, mut broken) = (0, false);
-        crate::status::whole_lines(&mut file, |line| {
-            let number = serde_json::from_slice(line).map_or(0, |Number { number }| number);
-            broken |= number > known;
-            sound += u64::from(!broken);
-            Ok(())
-        })?;
-        let end = crate::status::line_end(&mut file, sound)?;
-        file.set_len(end)?;
-        file.seek(SeekFrom::Start(end))?;
-        Ok(RejectedFile { file, path, last: known, end, synced: true })
-    }
-
-    /// Where it is.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// What the file system says, or that a line is damaged or missing.
+    pub fn open(folder: &Path, known: u64) -> Result<RejectedLog, SegmentError> {
+        let log = SegmentLog::open(&folder.join(FOLDER), LogPosition { known, kept: known }, line_head)?;
+        Ok(RejectedLog(log))
     }
 
     /// The last number.
     #[must_use]
     pub fn last(&self) -> u64 {
-        self.last
+        self.0.last()
     }
 
     /// Writes rejections, all or none.
     ///
     /// # Errors
     /// What the file system says; nothing was written then.
-    pub fn write(&mut self, at: Millis, rejections: &[Rejection]) -> std::io::Result<()> {
-        let mut out = Vec::new();
-        for (number, rejection) in (self.last + 1..).zip(rejections) {
-            serde_json::to_writer(&mut out, &RejectedLine::new(number, at, rejection))?;
-            out.push(b'\n');
+    pub fn write(&mut self, at: Timestamp, rejections: &[Rejection]) -> Result<(), SegmentError> {
+        let io = |e: serde_json::Error| SegmentError::Io { path: self.0.folder().to_owned(), source: e.into() };
+        let mut lines = Vec::new();
+        for (number, rejection) in (self.last() + 1..).zip(rejections) {
+            let json = serde_json::to_vec(&RejectedLine::new(number, at, rejection)).map_err(io)?;
+            lines.push(NumberedLine { head: LineHead { number, at_ms: at.0 }, json });
         }
-        if let Err(error) = self.file.write_all(&out) {
-            // Half a line must not stay: the next one would be glued to it.
-            let _ = self.file.set_len(self.end).and_then(|()| self.file.seek(SeekFrom::Start(self.end)));
-            return Err(error);
-        }
-        self.end += out.len() as u64;
-        self.last += rejections.len() as u64;
-        self.synced &= rejections.is_empty();
-        Ok(())
+        self.0.append(lines)
     }
 
     /// Makes what was written durable.
     ///
     /// # Errors
     /// What the file system says.
-    pub fn sync(&mut self) -> std::io::Result<()> {
-        if !self.synced {
-            self.file.sync_data()?;
-            self.synced = true;
-        }
-        Ok(())
+    pub fn sync(&mut self) -> Result<(), SegmentError> {
+        self.0.sync()
+    }
+
+    /// Takes away what is beyond retention. See [`SegmentLog::retain`].
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn retain(&mut self, now_ms: u64, keep: SegmentRetention, read: Option<u64>) -> Result<Retained, SegmentError> {
+        self.0.retain(now_ms, keep, read)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intake::RejectCode;
+    use forebay_wire::intake::{RejectCode, Rejected};
     use serde_json::Value;
 
     fn rejection(bytes: &[u8]) -> Rejection {
         let why = Rejected { code: RejectCode::Malformed, path: "$".into(), message: "not JSON".into() };
         let original = Original { source: "f.jsonl".into(), position: 3, bytes: bytes.to_vec(), ..Original::default() };
-        Rejection::unreadable(original, why)
+        Rejection::unreadable(original, why.into())
     }
 
     #[test]
     fn bytes_come_back_and_what_the_journal_does_not_count_is_cut() {
         let folder = tempfile::tempdir().unwrap();
-        let mut file = RejectedFile::open(folder.path(), 0).unwrap();
-        file.write(Millis(7), &[rejection(b"{\"a"), rejection(&[0xff, 0xfe])]).unwrap();
-        file.sync().unwrap();
-        let text = std::fs::read_to_string(file.path()).unwrap();
+        let mut log = RejectedLog::open(folder.path(), 0).unwrap();
+        log.write(Timestamp(7), &[rejection(b"{\"a"), rejection(&[0xff, 0xfe])]).unwrap();
+        log.sync().unwrap();
+        let path = folder.path().join(FOLDER).join("00000000000000000001.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         assert_eq!(
             (&lines[0]["event"], &lines[0]["position"], &lines[0]["number"]),
@@ -219,10 +167,14 @@ mod tests {
         );
         assert_eq!((&lines[1]["eventBase64"], &lines[1]["code"]), (&"//4=".into(), &"Malformed".into()));
         for (torn, known, left) in [("", 2, 2), ("{\"torn", 2, 2), ("", 1, 1), ("", 0, 0)] {
-            std::fs::write(file.path(), format!("{text}{torn}")).unwrap();
-            let again = RejectedFile::open(folder.path(), known).unwrap();
+            std::fs::write(&path, format!("{text}{torn}")).unwrap();
+            let again = RejectedLog::open(folder.path(), known).unwrap();
             assert_eq!(again.last(), known);
-            assert_eq!(std::fs::read_to_string(again.path()).unwrap().lines().count(), left, "{torn} {known}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), left, "{torn} {known}");
         }
+        let first = text.lines().next().unwrap();
+        std::fs::write(&path, format!("{first}\n")).unwrap();
+        let missing = RejectedLog::open(folder.path(), 2).unwrap_err();
+        assert!(missing.to_string().contains("line 2: it ends at number 1, and number 2 was there"), "{missing}");
     }
 }

@@ -89,7 +89,7 @@ fn held(state: &State) -> BTreeMap<(PoolId, CapacityType), Held> {
         held.rate = held.rate + node.price;
     }
     for purchase in state.purchases() {
-        if let Some(row) = state.offerings().get(purchase.offering.ix()) {
+        if let Some(row) = state.offerings().get(purchase.offering.index()) {
             held.entry((purchase.pool, row.offer.capacity)).or_default().purchases += 1;
         }
     }
@@ -106,7 +106,7 @@ fn places(state: &State) -> Vec<Family> {
     let mut purchases = Family::gauge("purchases_open", "Purchases whose outcome is not known yet.");
     let pools = state.policy().map(|policy| policy.pools.as_slice()).unwrap_or_default();
     for ((pool, capacity), held) in held(state) {
-        let pool = pools.get(pool.ix()).map_or("", |pool| pool.name.as_str());
+        let pool = pools.get(pool.index()).map_or("", |pool| pool.name.as_str());
         let place = [("pool", pool), ("capacity_type", capacity.as_str())];
         for phase in NODE_PHASES {
             let count = held.nodes.get(phase).copied().unwrap_or(0);
@@ -148,7 +148,7 @@ pub fn jobs(state: &State) -> Vec<Family> {
     let (mut booked, mut starting, mut running, mut stopping) = (0u64, 0u64, 0u64, 0u64);
     let holding = state.index().holding.values().flatten().filter_map(|&id| state.job(id));
     // A replica is no job of its own: its service is one.
-    for (job, _) in holding.filter(|(job, _)| job.of.is_none()) {
+    for (job, _) in holding.filter(|(job, _)| job.service.is_none()) {
         match job.phase {
             Phase::Booked => booked += 1,
             Phase::Starting => starting += 1,

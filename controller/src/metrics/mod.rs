@@ -3,7 +3,7 @@
 //! ```text
 //! statuses --(a task counts)--> preemptions --+
 //! engine ----(one question a scrape)----------+--> families --> text
-//! board of sources, sinks and the cloud ------+
+//! registry of sources, sinks and the cloud ---+
 //! ```
 //!
 //! Counters that come from the engine are in the journal and go on after a restart; what is counted here begins at zero with the process.

@@ -4,18 +4,18 @@
 //! names are the configuration's.
 
 use super::family::Family;
-use crate::sources::board::{LatencyView, LettersView, SourceView, SourcesView};
+use crate::sources::registry::{LatencyView, MessageCountsView, SourceView, SourcesView};
 use std::collections::BTreeMap;
 
 /// What comes by HTTP, as a source.
 const HTTP: &str = "http";
 
-/// This process.
+/// This process. `paused` is why events are not received, if they are not.
 #[must_use]
-pub fn process(receives: bool) -> Vec<Family> {
+pub fn process(paused: Option<&str>) -> Vec<Family> {
     let build = Family::info("build", "This build of Forebay.").with(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     let receiving = Family::gauge("receiving", "1 while events are received, 0 while the journal's disk is full.");
-    vec![build, receiving.with(&[], u64::from(receives))]
+    vec![build, receiving.with(&[], u64::from(paused.is_none()))]
 }
 
 /// One or more entries of the configuration that have one name.
@@ -32,7 +32,7 @@ pub fn sources(view: SourcesView) -> Vec<Family> {
     let mut entries: BTreeMap<(String, String), Entry> = BTreeMap::new();
     let mut letters = BTreeMap::from([(HTTP.to_owned(), view.http)]);
     for one in view.sources {
-        if let Some(more) = &one.letters {
+        if let Some(more) = &one.messages {
             add(letters.entry(one.name.clone()).or_default(), more);
         }
         let entry = Entry::of(&one);
@@ -59,7 +59,7 @@ impl Entry {
     }
 }
 
-fn add(to: &mut LettersView, more: &LettersView) {
+fn add(to: &mut MessageCountsView, more: &MessageCountsView) {
     to.taken += more.taken;
     to.seen += more.seen;
     to.warnings += more.warnings;
@@ -99,7 +99,7 @@ fn conditions(entries: &BTreeMap<(String, String), Entry>) -> [Family; 4] {
     [up, backlog, restarts, missed]
 }
 
-fn events(letters: &BTreeMap<String, LettersView>) -> [Family; 4] {
+fn events(letters: &BTreeMap<String, MessageCountsView>) -> [Family; 4] {
     let mut taken = Family::counter(
         "events",
         "Events that were received and are durable, since this process started: `new`, or `seen` before.",
@@ -148,11 +148,11 @@ mod tests {
             backlogs: BTreeMap::new(),
             restarts: 1,
             missed: 0,
-            letters: (direction == "in").then(|| LettersView {
+            messages: (direction == "in").then(|| MessageCountsView {
                 taken: 5,
                 rejected: BTreeMap::from([("Malformed".into(), 2)]),
                 latency_ms: Some(LatencyView { p50: 1, p95: 20, p99: 300 }),
-                ..LettersView::default()
+                ..MessageCountsView::default()
             }),
             acknowledged: None,
             remarks: Vec::new(),
@@ -169,7 +169,7 @@ mod tests {
             source("sqs:x", "status", "working", Some(0)),
             source("ec2:c", "cloud", "starting", None),
         ];
-        let text = text(sources(SourcesView { sources: sources_view, http: LettersView::default() })).unwrap();
+        let text = text(sources(SourcesView { sources: sources_view, http: MessageCountsView::default() })).unwrap();
         for line in [
             r#"forebay_source_up{source="kafka:a",direction="in"} 0"#,
             r#"forebay_source_up{source="kafka:b",direction="in"} 1"#,

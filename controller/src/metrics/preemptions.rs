@@ -8,12 +8,12 @@
 //! were not read in time are counted too.
 
 use super::family::{Exemplar, Family, Number};
-use crate::driver::{Busy, Context, Handle, StatusStream, StreamEnd};
+use crate::driver::{DriverHandle, MailboxError, QueryContext, StatusStream, StreamEnd};
 use forebay_engine::effect::{Status, StatusKind};
 use forebay_engine::engine::Engine;
 use forebay_engine::ids::{Attempt, JobId};
 use forebay_engine::reason::Reason;
-use forebay_engine::units::Millis;
+use forebay_engine::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -53,7 +53,7 @@ struct Preempted {
     job: JobId,
     attempt: Attempt,
     /// `None`: the clock is not the wall's.
-    at: Option<Millis>,
+    at: Option<Timestamp>,
 }
 
 /// A status that counts: the run and why.
@@ -82,7 +82,7 @@ impl Preemptions {
     }
 
     /// Counts what is said from the start of this process on, until the driver stops.
-    pub async fn follow(self: Arc<Self>, handle: Handle) {
+    pub async fn follow(self: Arc<Self>, handle: DriverHandle) {
         let (mut stream, mut due) = from_the_start(&handle);
         loop {
             match stream.next().await {
@@ -110,15 +110,15 @@ impl Preemptions {
     }
 
     /// Counts these under their queues. `None`: the driver has stopped.
-    async fn take(&self, handle: &Handle, counted: Vec<Counted>) -> Option<()> {
+    async fn take(&self, handle: &DriverHandle, counted: Vec<Counted>) -> Option<()> {
         let ids: Arc<[JobId]> = counted.iter().map(|(of, _)| of.job).collect();
         let (queues, wall_clock) = loop {
             let ids = Arc::clone(&ids);
             match handle.query_async(move |engine, context| queues(engine, context, &ids)).await {
                 Ok(queues) => break queues,
                 // The stream keeps what comes meanwhile, as much of it as it keeps; what it drops is counted as unread.
-                Err(Busy::Full { retry_after }) => tokio::time::sleep(retry_after).await,
-                Err(Busy::TooMany { .. } | Busy::Stopped(_)) => return None,
+                Err(MailboxError::Full { retry_after }) => tokio::time::sleep(retry_after).await,
+                Err(MailboxError::TooMany { .. } | MailboxError::Stopped(_)) => return None,
             }
         };
         for ((of, cause), (queue, declared)) in counted.into_iter().zip(queues) {
@@ -168,7 +168,7 @@ impl Preempted {
 }
 
 /// From the oldest status that is kept, with its number: a process that has just started has dropped none of its own.
-fn from_the_start(handle: &Handle) -> (StatusStream, u64) {
+fn from_the_start(handle: &DriverHandle) -> (StatusStream, u64) {
     match handle.statuses(0).try_next() {
         Err(StreamEnd::Missed { before }) => (handle.statuses(before.saturating_sub(1)), before),
         _ => (handle.statuses(0), 1),
@@ -181,7 +181,7 @@ fn counts(status: &Status) -> Option<Counted> {
 }
 
 /// The queue of each job, whether the policy names it, and whether times are the wall's.
-fn queues(engine: &Engine, context: &Context, jobs: &[JobId]) -> (Vec<(String, bool)>, bool) {
+fn queues(engine: &Engine, context: &QueryContext, jobs: &[JobId]) -> (Vec<(String, bool)>, bool) {
     let state = engine.state();
     let queue = |id: &JobId| {
         let queue = state.job(*id).map_or(OTHER, |(_, spec)| spec.queue.as_str());
@@ -202,7 +202,7 @@ mod tests {
 
     fn status(kind: StatusKind, reason: Option<Reason>) -> Status {
         let (tenant, subject) = (String::new(), String::new());
-        let (at, attempt) = (Millis(1), Attempt(3));
+        let (at, attempt) = (Timestamp(1), Attempt(3));
         Status { number: 1, at, tenant, subject, job: Some(JobId(12)), attempt, seq: 1, kind, reason }
     }
 

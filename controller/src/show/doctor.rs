@@ -4,7 +4,7 @@
 
 use super::colour::Paint;
 use super::table::wrapped;
-use forebay_source::Outcome;
+use forebay_source::Severity;
 
 /// The widest that what was tried may make its column; longer names have a line of their own.
 const WIDEST_LABEL: usize = 44;
@@ -20,18 +20,18 @@ pub struct Row {
     /// What was tried.
     pub label: String,
     /// How it is.
-    pub outcome: Outcome,
+    pub outcome: Severity,
     /// What was seen and what to do.
     pub said: String,
 }
 
 /// An outcome as it is written.
 #[must_use]
-pub fn word(outcome: Outcome) -> &'static str {
+pub fn word(outcome: Severity) -> &'static str {
     match outcome {
-        Outcome::Fine => "ok",
-        Outcome::Warning => "warning",
-        Outcome::Bad => "bad",
+        Severity::Ok => "ok",
+        Severity::Warning => "warning",
+        Severity::Error => "bad",
     }
 }
 
@@ -59,9 +59,9 @@ pub fn table(rows: &[Row], width: Option<usize>, paint: Paint) -> String {
         }
         let word = format!("{:7}", word(row.outcome));
         let word = match row.outcome {
-            Outcome::Fine => paint.good(&word),
-            Outcome::Warning => paint.warn(&word),
-            Outcome::Bad => paint.bad(&word),
+            Severity::Ok => paint.good(&word),
+            Severity::Warning => paint.warn(&word),
+            Severity::Error => paint.bad(&word),
         };
         let mut said = row.said.lines().flat_map(|line| wrapped(line, room));
         let pad = " ".repeat(label - name.chars().count());
@@ -75,7 +75,7 @@ pub fn table(rows: &[Row], width: Option<usize>, paint: Paint) -> String {
 
 fn closing(rows: &[Row], paint: Paint) -> String {
     let count = |outcome| rows.iter().filter(|row| row.outcome == outcome).count();
-    let (bad, warnings, fine) = (count(Outcome::Bad), count(Outcome::Warning), count(Outcome::Fine));
+    let (bad, warnings, fine) = (count(Severity::Error), count(Severity::Warning), count(Severity::Ok));
     let plural = if warnings == 1 { "warning" } else { "warnings" };
     let bad_words = format!("{bad} bad");
     let bad_words = if bad > 0 { paint.bad(&bad_words) } else { bad_words };
@@ -86,16 +86,21 @@ fn closing(rows: &[Row], paint: Paint) -> String {
 mod tests {
     use super::*;
 
-    fn row(group: &str, label: &str, outcome: Outcome, said: &str) -> Row {
+    fn row(group: &str, label: &str, outcome: Severity, said: &str) -> Row {
         Row { group: group.into(), label: label.into(), outcome, said: said.into() }
     }
 
     #[test]
     fn it_reads_in_groups_and_wraps_under_its_column() {
         let rows = [
-            row("files", "policy", Outcome::Fine, "compiles"),
-            row("kafka:b:9092", "topic jobs", Outcome::Bad, "is not there: create it, or take it out of the settings"),
-            row("kafka:b:9092", &"x".repeat(50), Outcome::Warning, "one\n  two"),
+            row("files", "policy", Severity::Ok, "compiles"),
+            row(
+                "kafka:b:9092",
+                "topic jobs",
+                Severity::Error,
+                "is not there: create it, or take it out of the settings",
+            ),
+            row("kafka:b:9092", &"x".repeat(50), Severity::Warning, "one\n  two"),
         ];
         let long = "x".repeat(50);
         let wide = format!(

@@ -4,11 +4,11 @@
 
 use super::colour::Paint;
 use super::figures::{gpus, number, seconds, short};
-use super::table::{Column, Side, rows};
-use crate::document::seconds::Seconds;
-use crate::document::views::{Capacity, JobPhase, JobView, NodePhaseView, NodeView, QueueView, QuotaView};
+use super::table::{Alignment, Column, rows};
+use forebay_wire::document::seconds::Seconds;
+use forebay_wire::document::views::{Capacity, JobPhase, JobView, NodePhaseView, NodeView, QueueView, QuotaView};
 
-use Side::{Left, Right};
+use Alignment::{Left, Right};
 
 /// Jobs, one a line.
 #[must_use]

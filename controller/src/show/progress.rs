@@ -31,13 +31,19 @@ pub struct Moment {
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar; hidden where stderr is no terminal, or `hide`.
+    /// No bar: the output is for a program.
     #[must_use]
-    pub fn new(hide: bool) -> Bar {
-        let bar = ProgressBar::new(0);
-        if hide || !std::io::stderr().is_terminal() {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
+    pub fn none() -> Bar {
+        Bar(ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden()))
+    }
+
+    /// A bar on stderr; hidden where that is no terminal.
+    #[must_use]
+    pub fn on_terminal() -> Bar {
+        if !std::io::stderr().is_terminal() {
+            return Bar::none();
         }
+        let bar = ProgressBar::new(0);
         let style = ProgressStyle::with_template("{bar:20} {percent:>3} %  {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"));
         Bar(bar)

@@ -6,8 +6,8 @@ use super::closing::Closing;
 use forebay_engine::decision::Outcome;
 use forebay_engine::engine::Engine;
 use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::Millis;
-use forebay_sim::score::figures::{Spread, dollars, gpu_hours, hours, ratio, seconds};
+use forebay_engine::units::Timestamp;
+use forebay_sim::score::figures::{Distribution, dollars, gpu_hours, hours, ratio, seconds};
 use forebay_sim::score::{Scorecard, Wasted};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub fn of(engine: &Engine, refused: u64) -> Scorecard {
     let counters = state.counters();
     let ledger = state.ledger_now();
     let all = ledger.total();
-    let rows = state.jobs().filter(|(job, _)| job.of.is_none()).count() as u64;
+    let rows = state.jobs().filter(|(job, _)| job.service.is_none()).count() as u64;
     let over: u64 = counters.outcomes.iter().sum();
     Scorecard {
         policy: state.policy().map(|p| p.name.clone()).unwrap_or_default(),
@@ -75,8 +75,8 @@ pub fn of(engine: &Engine, refused: u64) -> Scorecard {
 fn times(engine: &Engine) -> Scorecard {
     let (mut waits, mut ends) = (Vec::new(), Vec::new());
     let mut by_queue: BTreeMap<String, Vec<_>> = BTreeMap::new();
-    let (mut first, mut last) = (Millis::NEVER, Millis(0));
-    for (job, spec) in engine.state().jobs().filter(|(job, _)| job.of.is_none()) {
+    let (mut first, mut last) = (Timestamp::NEVER, Timestamp(0));
+    for (job, spec) in engine.state().jobs().filter(|(job, _)| job.service.is_none()) {
         first = first.min(job.arrival);
         if let Some(start) = job.first_start {
             waits.push(start.since(job.arrival));
@@ -88,9 +88,9 @@ fn times(engine: &Engine) -> Scorecard {
         }
     }
     Scorecard {
-        wait_s: Spread::of(waits),
-        jct_s: Spread::of(ends),
-        wait_s_by_queue: by_queue.into_iter().map(|(queue, waits)| (queue, Spread::of(waits))).collect(),
+        wait_s: Distribution::of(waits),
+        jct_s: Distribution::of(ends),
+        wait_s_by_queue: by_queue.into_iter().map(|(queue, waits)| (queue, Distribution::of(waits))).collect(),
         makespan_s: seconds(last.since(first)),
         ..Scorecard::default()
     }

@@ -4,9 +4,9 @@
 
 use super::colour::Paint;
 use super::figures::{count, short};
-use super::table::{Column, Side, rows, wrapped};
-use crate::sources::board::{RemarkView, SourceView, SourcesView};
-use Side::{Left, Right};
+use super::table::{Alignment, Column, rows, wrapped};
+use crate::sources::registry::{RemarkView, SourceView, SourcesView};
+use Alignment::{Left, Right};
 
 /// Remarks shown of each; `--json` and `GET /v1/sources` have the last 32.
 const MOST_REMARKS: usize = 3;
@@ -41,7 +41,7 @@ pub fn table(found: &SourcesView, width: Option<usize>, paint: Paint) -> String 
 
 fn line(one: &SourceView, paint: Paint) -> Vec<String> {
     let figure = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), count);
-    let letters = one.letters.as_ref();
+    let letters = one.messages.as_ref();
     let latency = letters.and_then(|letters| letters.latency_ms);
     vec![
         short(&one.name, 36),
@@ -79,7 +79,7 @@ fn below(one: &SourceView, width: Option<usize>, paint: Paint) -> Vec<String> {
             if one.condition == "failing" { ("failing", Paint::bad) } else { ("backlog ?", Paint::warn) };
         items.push((word.to_owned(), colour, why.clone()));
     }
-    let codes = one.letters.iter().flat_map(|letters| &letters.rejected);
+    let codes = one.messages.iter().flat_map(|letters| &letters.rejected);
     let codes: Vec<String> = codes.map(|(code, n)| format!("{} {}", short(code, 40), count(*n))).collect();
     if !codes.is_empty() {
         items.push(("rejected".to_owned(), Paint::warn, codes.join(", ")));

@@ -6,11 +6,11 @@ use super::colour::Paint;
 use unicode_width::UnicodeWidthStr;
 
 /// A column: its heading, and whether figures stand in it.
-pub struct Column(pub &'static str, pub Side);
+pub struct Column(pub &'static str, pub Alignment);
 
 /// Where a column's content stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum Alignment {
     /// Words.
     Left,
     /// Figures.
@@ -26,7 +26,7 @@ pub fn rows(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>, pai
     let widths: Vec<usize> = (0..columns.len()).map(|at| widest(at).unwrap_or(0)).collect();
     let cell = |((text, width), column): ((&String, &usize), &Column)| {
         let pad = " ".repeat(width.saturating_sub(shown_width(text)));
-        if column.1 == Side::Right { format!("{pad}{text}") } else { format!("{text}{pad}") }
+        if column.1 == Alignment::Right { format!("{pad}{text}") } else { format!("{text}{pad}") }
     };
     let line = |line: &Vec<String>| {
         let cells: Vec<String> = line.iter().zip(&widths).zip(columns).map(cell).collect();
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_content() {
-        let columns = [Column("JOB", Side::Left), Column("GPUS", Side::Right)];
+        let columns = [Column("JOB", Alignment::Left), Column("GPUS", Alignment::Right)];
         let made =
             rows(&columns, [vec!["job-1".into(), "8".into()], vec!["job-22".into(), "128".into()]], Paint::PLAIN);
         assert_eq!(made, "JOB     GPUS\njob-1      8\njob-22   128");
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn colours_take_no_room_and_wide_letters_two() {
         let paint = crate::show::ColourChoice::Always.stdout();
-        let columns = [Column("A", Side::Left), Column("B", Side::Right)];
+        let columns = [Column("A", Alignment::Left), Column("B", Alignment::Right)];
         let made =
             rows(&columns, [vec![paint.bad("bad"), "1".into()], vec!["\u{6f22}\u{5b57}".into(), "22".into()]], paint);
         let bare = [("\u{1b}[0m", ""), ("\u{1b}[1m", ""), ("\u{1b}[31m", ""), ("\u{1b}[39m", "")];

@@ -7,9 +7,9 @@
 //!
 //! Never: holds the controller back, or goes past what was not acknowledged.
 
-use super::lines::{Kind, Lines};
-use crate::driver::{Handle, REJECTED, wall_ms};
-use forebay_source::{Backlog, Condition, Health, Note, Sink, SinkError};
+use super::lines::{Lines, LogKind};
+use crate::driver::{DriverHandle, REJECTED, wall_ms};
+use forebay_source::{Backlog, Condition, Health, OutgoingMessage, Sink, SinkError};
 use std::time::{Duration, Instant};
 
 /// Notes that are sent together at most, and their bytes: a second's statuses at 1,000 jobs a second.
@@ -26,9 +26,9 @@ const LAST: Duration = Duration::from_secs(10);
 
 /// One sink and what is sent there.
 pub struct Follower {
-    kind: Kind,
+    kind: LogKind,
     sink: Box<dyn Sink>,
-    handle: Handle,
+    handle: DriverHandle,
     health: Health,
     lines: Lines,
     cursor: String,
@@ -38,16 +38,16 @@ pub struct Follower {
 
 /// The key in the journal's positions of a sink's cursor.
 #[must_use]
-pub fn cursor(kind: Kind, sink: &str) -> String {
+pub fn cursor(kind: LogKind, sink: &str) -> String {
     format!("out:{}:{sink}", kind.as_str())
 }
 
 impl Follower {
     /// From where the journal has the sink's cursor.
     #[must_use]
-    pub fn new(kind: Kind, sink: Box<dyn Sink>, handle: Handle, health: Health) -> Follower {
+    pub fn new(kind: LogKind, sink: Box<dyn Sink>, handle: DriverHandle, health: Health) -> Follower {
         let cursor = cursor(kind, sink.name());
-        let sent = handle.durable().of(&cursor).unwrap_or(0);
+        let sent = handle.durable().get(&cursor).unwrap_or(0);
         let lines = Lines::new(kind, handle.folder(), handle.journal(), sent);
         Follower { kind, sink, handle, health, lines, cursor, sent, noted: (sent, Instant::now()) }
     }
@@ -85,14 +85,14 @@ impl Follower {
                 }
             }
         }
-        self.health.is(Condition::Stopped);
+        self.health.set_condition(Condition::Stopped);
     }
 
     /// The last number that may be sent: what the journal has.
     fn upto(&self) -> u64 {
         match self.kind {
-            Kind::Statuses => u64::MAX,
-            Kind::Rejected => self.handle.durable().of(REJECTED).unwrap_or(0),
+            LogKind::Statuses => u64::MAX,
+            LogKind::Rejected => self.handle.durable().get(REJECTED).unwrap_or(0),
         }
     }
 
@@ -106,18 +106,18 @@ impl Follower {
             }
         };
         let Some(last) = notes.last().map(|note| note.number) else {
-            self.health.is(Condition::Working);
+            self.health.set_condition(Condition::Working);
             self.backlog(self.sent);
             return Ok(false);
         };
-        let most = self.sink.most_bytes();
-        let notes: Vec<Note> = notes.into_iter().filter_map(|note| self.fitting(note, most)).collect();
+        let most = self.sink.max_bytes();
+        let notes: Vec<OutgoingMessage> = notes.into_iter().filter_map(|note| self.fitting(note, most)).collect();
         match self.sink.send(&notes) {
             Ok(()) => {}
-            Err(SinkError::Passing { why }) => return self.again(why),
+            Err(SinkError::Transient { why }) => return self.again(why),
             Err(SinkError::Refused { number, why }) => self.one_by_one(&notes, number, &why)?,
         }
-        self.health.is(Condition::Working);
+        self.health.set_condition(Condition::Working);
         self.sent = last;
         self.backlog(last);
         self.note();
@@ -131,7 +131,7 @@ impl Follower {
     }
 
     /// A note that the sink has room for. `None`: there is none; it stays in its file.
-    fn fitting(&self, note: Note, most: usize) -> Option<Note> {
+    fn fitting(&self, note: OutgoingMessage, most: usize) -> Option<OutgoingMessage> {
         if note.bytes.len() <= most {
             return Some(note);
         }
@@ -145,11 +145,11 @@ impl Follower {
     fn left_out(&self, number: u64, why: &str) {
         let text = format!("{} number {number} is not sent: {why}; it is in its file", self.kind.as_str());
         tracing::error!(sink = self.sink.name(), "{text}");
-        self.health.remark(wall_ms().0, text);
+        self.health.add_remark(wall_ms().0, text);
     }
 
     /// All but the one that is refused.
-    fn one_by_one(&mut self, notes: &[Note], refused: u64, why: &str) -> Result<(), String> {
+    fn one_by_one(&mut self, notes: &[OutgoingMessage], refused: u64, why: &str) -> Result<(), String> {
         let most = notes.iter().find(|n| n.number == refused).map_or(0, |n| n.bytes.len() / 2);
         for note in notes {
             let smaller = if note.number == refused { self.lines.smaller(note, most) } else { Some(note.clone()) };
@@ -160,7 +160,7 @@ impl Follower {
             match sent {
                 Ok(()) => {}
                 Err(SinkError::Refused { number, why }) => self.left_out(number, &why),
-                Err(SinkError::Passing { why }) => return self.again(why),
+                Err(SinkError::Transient { why }) => return self.again(why),
             }
             self.sent = note.number;
         }
@@ -169,21 +169,21 @@ impl Follower {
 
     fn backlog(&self, sent: u64) {
         let all = match self.kind {
-            Kind::Statuses => self.handle.watch().borrow().statuses,
-            Kind::Rejected => self.upto(),
+            LogKind::Statuses => self.handle.watch().borrow().statuses,
+            LogKind::Rejected => self.upto(),
         };
-        self.health.backlog(self.kind.as_str(), Backlog::Known(all.saturating_sub(sent)));
+        self.health.set_backlog(self.kind.as_str(), Backlog::Known(all.saturating_sub(sent)));
     }
 
     fn note(&mut self) {
         if self.sent > self.noted.0 && self.noted.1.elapsed() >= NOTE_EVERY {
-            self.handle.note(&self.cursor, self.sent);
+            self.handle.record_cursor(&self.cursor, self.sent);
             self.noted = (self.sent, Instant::now());
         }
     }
 
     fn failing(&self, why: &str) {
-        if self.health.is(Condition::Failing { why: why.to_owned() }) {
+        if self.health.set_condition(Condition::Failing { why: why.to_owned() }) {
             tracing::warn!(sink = self.sink.name(), "{} is not sent: {why}; it is tried again", self.kind.as_str());
         }
     }

@@ -1,22 +1,20 @@
-//! Kafka as the configuration names it: settings for the adapter, its source and its sinks.
-//!
-//! Never: a password outside the adapter's settings.
+//! Kafka by the configuration: the settings of the adapter, its source and its sinks.
 
-use super::open::{Open, OpenError, Opened};
+use super::adapter::{OpenError, SourceAdapter, SourceContext};
 use crate::config::kafka::{KafkaConfig, KafkaMechanism, KafkaProtocol, KafkaSecurity};
 use crate::config::secret::{Secret, SecretError};
-use crate::intake::Caller;
-use forebay_source::{Finding, Sink, Source};
-use forebay_source_kafka::{Kafka, KafkaSink, Protocol, Security, Settings, probe};
+use forebay_source::{Diagnostic, Sink, Source};
+use forebay_source_kafka::{BrokerSecurity, KafkaSettings, KafkaSink, KafkaSource, SecurityProtocol, probe};
+use forebay_wire::intake::Caller;
 
-impl Open for KafkaConfig {
+impl SourceAdapter for KafkaConfig {
     fn name(&self) -> String {
         format!("kafka:{}", self.brokers.first().map_or("", String::as_str))
     }
 
     fn channels(&self) -> Vec<(String, Caller)> {
         let channel = |t: &crate::config::kafka::KafkaTopic| {
-            (format!("kafka:{}", t.name), Caller::named(&t.tenant, &t.principal, false))
+            (format!("kafka:{}", t.name), Caller::named(&t.tenant, &t.principal))
         };
         self.topics.iter().map(channel).collect()
     }
@@ -26,15 +24,15 @@ impl Open for KafkaConfig {
     }
 
     fn check(&self) -> Result<(), OpenError> {
-        // A password's text matters to nobody here, only that one is named.
-        let named = self.security.as_ref().and_then(|s| s.password.as_ref()).map(|_| "named".to_owned());
-        let written = [&self.status, &self.rejected].into_iter().flatten().map(String::as_str);
-        Ok(settings_with(self, named).check(written)?)
+        // Only the presence of a password is checked, not its text.
+        let password = self.security.as_ref().and_then(|s| s.password.as_ref()).map(|_| "configured".to_owned());
+        let sinks = [&self.status, &self.rejected].into_iter().flatten().map(String::as_str);
+        Ok(settings_with(self, password).check(sinks)?)
     }
 
-    fn source(&self, opened: Opened) -> Result<Box<dyn Source>, OpenError> {
-        let settings = Settings { instance: Some(opened.journal.to_string()), ..settings(self)? };
-        Ok(Box::new(Kafka::start(settings, opened.desk, opened.health)?))
+    fn source(&self, context: SourceContext) -> Result<Box<dyn Source>, OpenError> {
+        let settings = KafkaSettings { instance: Some(context.journal.to_string()), ..settings(self)? };
+        Ok(Box::new(KafkaSource::start(settings, context.source, context.health)?))
     }
 
     fn sinks(&self, _: &tokio::runtime::Handle) -> Result<[Option<Box<dyn Sink>>; 2], OpenError> {
@@ -45,45 +43,45 @@ impl Open for KafkaConfig {
         Ok([sink(&self.status)?, sink(&self.rejected)?])
     }
 
-    fn probe(&self, _: &tokio::runtime::Handle) -> Vec<Finding> {
+    fn probe(&self, _: &tokio::runtime::Handle) -> Vec<Diagnostic> {
         match settings(self) {
             Ok(settings) => probe(&settings, self.status.as_deref(), self.rejected.as_deref()),
-            Err(error) => vec![Finding::bad(self.name(), error.to_string())],
+            Err(error) => vec![Diagnostic::error(self.name(), error.to_string())],
         }
     }
 }
 
-fn settings(config: &KafkaConfig) -> Result<Settings, SecretError> {
+fn settings(config: &KafkaConfig) -> Result<KafkaSettings, SecretError> {
     let password = match config.secrets().next() {
-        Some((whose, secret)) => Some(super::open::read(secret, &whose)?.reveal().to_owned()),
+        Some((setting, secret)) => Some(super::adapter::read_secret(secret, &setting)?.reveal().to_owned()),
         None => None,
     };
     Ok(settings_with(config, password))
 }
 
-fn settings_with(config: &KafkaConfig, password: Option<String>) -> Settings {
-    Settings {
+fn settings_with(config: &KafkaConfig, password: Option<String>) -> KafkaSettings {
+    KafkaSettings {
         brokers: config.brokers.join(","),
         group: config.group.clone(),
         security: config.security.as_ref().map(|s| security(s, password)).unwrap_or_default(),
         topics: config.topics.iter().map(|t| t.name.clone()).collect(),
         extra: config.properties.clone(),
-        ..Settings::default()
+        ..KafkaSettings::default()
     }
 }
 
-fn security(config: &KafkaSecurity, password: Option<String>) -> Security {
+fn security(config: &KafkaSecurity, password: Option<String>) -> BrokerSecurity {
     let mechanism = match config.mechanism.unwrap_or(KafkaMechanism::ScramSha512) {
         KafkaMechanism::Plain => "PLAIN",
         KafkaMechanism::ScramSha256 => "SCRAM-SHA-256",
         KafkaMechanism::ScramSha512 => "SCRAM-SHA-512",
     };
-    Security {
+    BrokerSecurity {
         protocol: match config.protocol {
-            KafkaProtocol::Plaintext => Protocol::Plaintext,
-            KafkaProtocol::Ssl => Protocol::Ssl,
-            KafkaProtocol::SaslPlaintext => Protocol::SaslPlaintext,
-            KafkaProtocol::SaslSsl => Protocol::SaslSsl,
+            KafkaProtocol::Plaintext => SecurityProtocol::Plaintext,
+            KafkaProtocol::Ssl => SecurityProtocol::Ssl,
+            KafkaProtocol::SaslPlaintext => SecurityProtocol::SaslPlaintext,
+            KafkaProtocol::SaslSsl => SecurityProtocol::SaslSsl,
         },
         mechanism: Some(mechanism.to_owned()),
         username: config.username.clone(),

@@ -1,20 +1,20 @@
-//! Where job events come from and statuses go to, beside HTTP: starts what the configuration names, decodes what it hands in, and
-//! sends what the controller says.
+//! Sources of job events and sinks for statuses, in addition to HTTP: starts the configured adapters, decodes their messages, and sends statuses
+//! and rejected events.
 //!
 //! ```text
-//! adapter --Posted--> clerk: intake --Post--> driver          status.jsonl, rejected.jsonl --> follower --> sink
+//! adapter --SubmittedBatch--> decode worker: intake --Submission--> driver          statuses, rejected events --> follower --> sink
 //! ```
 //!
-//! Never: a payload's word on who sent it. That is the topic's or the queue's, by the configuration.
+//! The caller of a message is configured for its topic or queue, and never taken from its content.
 
-pub mod board;
-pub mod clerk;
-pub mod figures;
+pub mod adapter;
+pub mod decode_worker;
 pub mod follower;
 #[cfg(feature = "kafka")]
 mod kafka;
 pub mod lines;
-pub mod open;
+pub mod metrics;
+pub mod registry;
 #[cfg(feature = "sqs")]
 mod sqs;
 #[cfg(test)]
@@ -22,123 +22,131 @@ mod tests;
 
 use crate::checkpoints::Checkpoints;
 use crate::config::Config;
-use crate::driver::Handle;
-use crate::intake::Router;
-use board::{Board, Listed};
-use clerk::{Channel, Clerk};
-use figures::SourceFigures;
+use crate::driver::DriverHandle;
+use adapter::{OpenError, SourceAdapter, SourceContext};
+use decode_worker::{DecodeWorker, SourceChannel};
 use follower::Follower;
 use forebay_source::{Health, Sink, Source};
-use lines::Kind;
-use open::{Open, OpenError, Opened};
+use forebay_wire::intake::Router;
+use lines::LogKind;
+use metrics::SourceMetrics;
+use registry::{RegisteredSource, SourceRegistry};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-/// What sources and sinks are started with.
-pub struct Start<'a> {
-    /// What to start.
+/// What the sources and sinks are started with.
+pub struct SourcesStart<'a> {
+    /// The configuration.
     pub config: &'a Config,
     /// The driver.
-    pub handle: Handle,
+    pub handle: DriverHandle,
     /// The policy's routes.
     pub routes: Arc<dyn Router>,
     /// The key of attempt tokens.
     pub key: Option<[u8; 32]>,
-    /// Looks at checkpoints that are reported.
+    /// Verifies reported checkpoints.
     pub checkpoints: Checkpoints,
-    /// Where adapters run what is asynchronous.
+    /// The runtime of the adapters.
     pub runtime: tokio::runtime::Handle,
 }
 
-/// Sources and sinks that run.
+/// The running sources and sinks.
 #[derive(Default)]
 pub struct Sources {
     sources: Vec<Box<dyn Source>>,
     threads: Vec<JoinHandle<()>>,
-    board: Board,
+    registry: SourceRegistry,
 }
 
 impl Sources {
-    /// Starts everything that is named: sinks first, so that statuses find their way. The cloud that nodes are bought in is listed with them.
+    /// Starts everything that is configured, sinks first. The cloud, if any, is only registered.
     ///
     /// # Errors
-    /// A setting that cannot be. What does not answer yet is no error: it is tried again.
-    pub fn start(start: &Start<'_>, cloud: Option<Listed>) -> Result<Sources, OpenError> {
-        let (mut sources, mut listed) = (Sources::default(), Vec::from_iter(cloud));
-        let all = open::all(start.config)?;
-        for one in &all {
-            for (kind, sink) in [Kind::Statuses, Kind::Rejected].into_iter().zip(one.sinks(&start.runtime)?) {
+    /// A setting is invalid. A broker that does not respond is no error, and is tried again.
+    pub fn start(start: &SourcesStart<'_>, cloud: Option<RegisteredSource>) -> Result<Sources, OpenError> {
+        let (mut sources, mut registered) = (Sources::default(), Vec::from_iter(cloud));
+        let mut cursors = Vec::new();
+        let adapters = adapter::adapters(start.config)?;
+        for adapter in &adapters {
+            for (kind, sink) in [LogKind::Statuses, LogKind::Rejected].into_iter().zip(adapter.sinks(&start.runtime)?) {
                 if let Some(sink) = sink {
-                    listed.push(sources.follow(kind, sink, start)?);
+                    cursors.push(follower::cursor(kind, sink.name()));
+                    registered.push(sources.follow(kind, sink, start)?);
                 }
             }
         }
-        for one in all {
-            if !one.channels().is_empty() {
-                listed.push(sources.read(one, start)?);
+        start.handle.set_log_readers(cursors);
+        for adapter in adapters {
+            if !adapter.channels().is_empty() {
+                registered.push(sources.read(adapter, start)?);
             }
         }
-        sources.board = Board::new(listed);
+        sources.registry = SourceRegistry::new(registered);
         Ok(sources)
     }
 
-    /// What they are and how they are.
+    /// All sources and sinks with their conditions.
     #[must_use]
-    pub fn board(&self) -> &Board {
-        &self.board
+    pub fn registry(&self) -> &SourceRegistry {
+        &self.registry
     }
 
-    /// Nothing is received any more. To be called before the driver is stopped, so that what was received becomes durable or goes back.
+    /// Stops the sources. It is called before the driver stops, so that received messages become durable or return to their broker.
     pub fn stop_receiving(&mut self) {
-        // Side by side: each may take some seconds.
+        // In parallel, because each may take some seconds.
         let stopping: Vec<_> = self.sources.drain(..).map(|source| std::thread::spawn(move || source.stop())).collect();
         for thread in stopping {
             if thread.join().is_err() {
                 tracing::error!(
-                    "a source ended by a fault of this program; what it had not handed in stays where it is"
+                    "a source ended by a bug of this program; messages that it had not submitted stay with the broker"
                 );
             }
         }
     }
 
-    /// Waits until sinks have sent what is left, as far as they can. To be called when the driver has stopped.
+    /// Waits until the sinks have sent what is left, up to their time limit. It is called after the driver has stopped.
     pub fn finish(self) {
         for thread in self.threads {
             if thread.join().is_err() {
-                tracing::error!("a sink ended by a fault of this program; what it had not sent is in its file");
+                tracing::error!("a sink ended by a bug of this program; what it had not sent is in its file");
             }
         }
     }
 
-    fn follow(&mut self, kind: Kind, sink: Box<dyn Sink>, start: &Start<'_>) -> Result<Listed, OpenError> {
+    fn follow(
+        &mut self,
+        kind: LogKind,
+        sink: Box<dyn Sink>,
+        start: &SourcesStart<'_>,
+    ) -> Result<RegisteredSource, OpenError> {
         let health = Health::default();
         let name = sink.name().to_owned();
         let cursor = follower::cursor(kind, &name);
         let follower = Follower::new(kind, sink, start.handle.clone(), health.clone());
         let runtime = start.runtime.clone();
         self.thread(format!("{} to {name}", kind.as_str()), move || follower.follow(&runtime))?;
-        Ok(Listed::sink(name, kind, health, cursor))
+        Ok(RegisteredSource::sink(name, kind, health, cursor))
     }
 
-    fn read(&mut self, one: &dyn Open, start: &Start<'_>) -> Result<Listed, OpenError> {
-        let (desk, incoming) = start.handle.desk();
-        let (health, figures) = (Health::default(), Arc::new(SourceFigures::default()));
-        let channels = one.channels().into_iter().map(|(name, caller)| Channel { name: name.into(), caller });
-        let channels: Vec<Channel> = channels.collect();
+    fn read(&mut self, adapter: &dyn SourceAdapter, start: &SourcesStart<'_>) -> Result<RegisteredSource, OpenError> {
+        let (source, incoming) = start.handle.source();
+        let (health, metrics) = (Health::default(), Arc::new(SourceMetrics::default()));
+        let channels = adapter.channels().into_iter().map(|(name, caller)| SourceChannel { name: name.into(), caller });
+        let channels: Vec<SourceChannel> = channels.collect();
         let names = channels.iter().map(|channel| channel.name.to_string()).collect();
-        let clerk = Clerk {
+        let worker = DecodeWorker {
             handle: start.handle.clone(),
             channels,
             routes: Arc::clone(&start.routes),
             key: start.key,
             checkpoints: start.checkpoints.clone(),
-            figures: Arc::clone(&figures),
+            metrics: Arc::clone(&metrics),
         };
-        self.thread(format!("clerk of {}", one.name()), move || clerk.work(incoming))?;
+        self.thread(format!("decode {}", adapter.name()), move || worker.run(incoming))?;
         let journal = start.handle.journal();
-        let opened = Opened { journal, desk, health: health.clone(), runtime: start.runtime.clone() };
-        self.sources.push(one.source(opened)?);
-        Ok(Listed::source(one.name(), names, health, figures))
+        let context = SourceContext { journal, source, health: health.clone(), runtime: start.runtime.clone() };
+        self.sources.push(adapter.source(context)?);
+        Ok(RegisteredSource::source(adapter.name(), names, health, metrics))
     }
 
     fn thread(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<(), OpenError> {

@@ -1,22 +1,20 @@
-//! SQS as the configuration names it: settings for the adapter, its source and its sinks.
-//!
-//! Never: a key outside the adapter's settings.
+//! SQS by the configuration: the settings of the adapter, its source and its sinks.
 
-use super::open::{Open, OpenError, Opened};
+use super::adapter::{OpenError, SourceAdapter, SourceContext};
 use crate::config::secret::{Secret, SecretError};
 use crate::config::sqs::{SqsConfig, short};
-use crate::intake::Caller;
-use forebay_source::{Finding, Sink, Source};
-use forebay_source_sqs::{Keys, Settings, Sqs, SqsSink, probe};
+use forebay_source::{Diagnostic, Sink, Source};
+use forebay_source_sqs::{AccessKey, SqsSettings, SqsSink, SqsSource, probe};
+use forebay_wire::intake::Caller;
 
-impl Open for SqsConfig {
+impl SourceAdapter for SqsConfig {
     fn name(&self) -> String {
         format!("sqs:{}", self.region.as_deref().or(self.endpoint.as_deref()).unwrap_or("default"))
     }
 
     fn channels(&self) -> Vec<(String, Caller)> {
         let channel = |q: &crate::config::sqs::SqsQueue| {
-            (format!("sqs:{}", short(&q.name)), Caller::named(&q.tenant, &q.principal, false))
+            (format!("sqs:{}", short(&q.name)), Caller::named(&q.tenant, &q.principal))
         };
         self.queues.iter().map(channel).collect()
     }
@@ -26,12 +24,12 @@ impl Open for SqsConfig {
     }
 
     fn check(&self) -> Result<(), OpenError> {
-        let written = [&self.status, &self.rejected].into_iter().flatten().map(String::as_str);
-        Ok(settings_with(self, None).check_with(written)?)
+        let sinks = [&self.status, &self.rejected].into_iter().flatten().map(String::as_str);
+        Ok(settings_with(self, None).check_with(sinks)?)
     }
 
-    fn source(&self, opened: Opened) -> Result<Box<dyn Source>, OpenError> {
-        Ok(Box::new(Sqs::start(settings(self)?, opened.desk, opened.health, opened.runtime)?))
+    fn source(&self, context: SourceContext) -> Result<Box<dyn Source>, OpenError> {
+        Ok(Box::new(SqsSource::start(settings(self)?, context.source, context.health, context.runtime)?))
     }
 
     fn sinks(&self, runtime: &tokio::runtime::Handle) -> Result<[Option<Box<dyn Sink>>; 2], OpenError> {
@@ -42,26 +40,26 @@ impl Open for SqsConfig {
         Ok([sink(&self.status)?, sink(&self.rejected)?])
     }
 
-    fn probe(&self, runtime: &tokio::runtime::Handle) -> Vec<Finding> {
+    fn probe(&self, runtime: &tokio::runtime::Handle) -> Vec<Diagnostic> {
         match settings(self) {
             Ok(settings) => probe(&settings, self.status.as_deref(), self.rejected.as_deref(), runtime),
-            Err(error) => vec![Finding::bad(self.name(), error.to_string())],
+            Err(error) => vec![Diagnostic::error(self.name(), error.to_string())],
         }
     }
 }
 
-fn settings(config: &SqsConfig) -> Result<Settings, SecretError> {
-    let keys = config.keys.as_ref().map(|keys| super::open::keys(keys, "sqs")).transpose()?;
-    Ok(settings_with(config, keys))
+fn settings(config: &SqsConfig) -> Result<SqsSettings, SecretError> {
+    let access_key = config.keys.as_ref().map(|keys| super::adapter::access_key(keys, "sqs")).transpose()?;
+    Ok(settings_with(config, access_key))
 }
 
-fn settings_with(config: &SqsConfig, keys: Option<Keys>) -> Settings {
-    Settings {
+fn settings_with(config: &SqsConfig, access_key: Option<AccessKey>) -> SqsSettings {
+    SqsSettings {
         region: config.region.clone(),
         endpoint: config.endpoint.clone(),
         queues: config.queues.iter().map(|q| q.name.clone()).collect(),
         receivers: config.receivers,
-        keys,
-        ..Settings::default()
+        access_key,
+        ..SqsSettings::default()
     }
 }

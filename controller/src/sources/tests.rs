@@ -1,26 +1,29 @@
-//! Sources and sinks over a real driver and journal: what comes twice, what cannot be taken, what a restart remembers.
+//! Sources and sinks with a real driver and journal: repeated messages, rejected messages, and restarts.
 
-use super::clerk::{Channel, Clerk};
-use super::figures::SourceFigures;
+use super::decode_worker::{DecodeWorker, SourceChannel};
 use super::follower::{Follower, cursor};
-use super::lines::Kind;
+use super::lines::LogKind;
+use super::metrics::SourceMetrics;
 use crate::checkpoints::Checkpoints;
 use crate::driver::tests::world;
 use crate::driver::{Running, Settings, start};
-use crate::intake::{Caller, NoRoutes};
-use crate::policy::{Catalogue, compile};
-use forebay_source::{Desk, Health, Letter, Note, Parcel, Receipt, Sink, SinkError, Stream};
+use forebay_catalog::Catalogue;
+use forebay_policy::compile;
+use forebay_source::{
+    Health, Message, MessageBatch, OutgoingMessage, Receipt, Sink, SinkError, SourceHandle, StreamPosition,
+};
+use forebay_wire::intake::{Caller, NoRoutes};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 const KEY: &str = "kafka:jobs/0/0";
 
-/// A driver with one source of two channels: team a's, and team b's.
+/// A driver with one source of two channels, of team a and of team b.
 struct Bench {
     running: Running,
-    desk: Desk,
-    figures: Arc<SourceFigures>,
+    source: SourceHandle,
+    metrics: Arc<SourceMetrics>,
 }
 
 impl Bench {
@@ -33,43 +36,43 @@ impl Bench {
         let running =
             start(Settings { resume, policy: Some((text, policy)), ..Settings::new(folder.to_owned(), world()) })
                 .unwrap();
-        let (desk, incoming) = running.handle.desk();
-        let figures = Arc::new(SourceFigures::default());
-        let channel = |name: &str| Channel {
+        let (source, incoming) = running.handle.source();
+        let metrics = Arc::new(SourceMetrics::default());
+        let channel = |name: &str| SourceChannel {
             name: format!("kafka:jobs-{name}").into(),
-            caller: Caller::named("default", name, false),
+            caller: Caller::named("default", name),
         };
-        let clerk = Clerk {
+        let worker = DecodeWorker {
             handle: running.handle.clone(),
             channels: vec![channel("a"), channel("b")],
             routes: Arc::new(NoRoutes),
             key: None,
-            checkpoints: Checkpoints::believing(&running.handle),
-            figures: Arc::clone(&figures),
+            checkpoints: Checkpoints::trusting(&running.handle),
+            metrics: Arc::clone(&metrics),
         };
-        std::thread::spawn(move || clerk.work(incoming));
-        Bench { running, desk, figures }
+        std::thread::spawn(move || worker.run(incoming));
+        Bench { running, source, metrics }
     }
 
-    fn hand_in(&self, channel: usize, stream: Option<Stream>, letters: Vec<Letter>) -> Receipt {
-        let slot = self.desk.room_now(letters.len() as u32).unwrap();
-        self.desk.hand_in(Parcel { channel, stream, letters }, slot).unwrap().blocking_recv().unwrap()
+    fn submit(&self, channel: usize, stream: Option<StreamPosition>, messages: Vec<Message>) -> Receipt {
+        let permit = self.source.try_reserve(messages.len() as u32).unwrap();
+        self.source.submit(MessageBatch { channel, stream, messages }, permit).unwrap().blocking_recv().unwrap()
     }
 
-    /// Letters of the log from an offset on.
+    /// Submits messages of the log from an offset on.
     fn log(&self, from: u64, bodies: &[Vec<u8>]) -> Receipt {
-        let letters =
-            (from..).zip(bodies).map(|(offset, body)| Letter { bytes: body.clone(), offset, ..Letter::default() });
-        let letters: Vec<Letter> = letters.collect();
-        let stream = Stream { key: KEY.into(), next: from + letters.len() as u64, mark: 77 };
-        self.hand_in(0, Some(stream), letters)
+        let messages =
+            (from..).zip(bodies).map(|(offset, body)| Message { bytes: body.clone(), offset, ..Message::default() });
+        let messages: Vec<Message> = messages.collect();
+        let stream = StreamPosition { key: KEY.into(), next: from + messages.len() as u64, fingerprint: 77 };
+        self.submit(0, Some(stream), messages)
     }
 
     fn jobs(&self) -> Vec<String> {
-        let ask = |engine: &forebay_engine::engine::Engine, _: &_| {
+        let query = |engine: &forebay_engine::engine::Engine, _: &_| {
             engine.state().jobs().map(|(_, spec)| spec.subject.clone()).collect()
         };
-        self.running.handle.query(ask).unwrap()
+        self.running.handle.query(query).unwrap()
     }
 
     fn stop(self) {
@@ -96,7 +99,7 @@ fn counts(receipt: Receipt) -> [u32; 3] {
 }
 
 #[test]
-fn what_comes_twice_is_taken_once_across_a_restart() {
+fn repeated_messages_are_taken_once_across_a_restart() {
     let (folder, queue) = (tempfile::tempdir().unwrap(), QUEUE);
     let bench = Bench::start(folder.path());
     let first = [job("1", "x", queue), job("2", "y", queue)];
@@ -104,28 +107,28 @@ fn what_comes_twice_is_taken_once_across_a_restart() {
     assert_eq!(counts(bench.log(11, &[first[1].clone(), job("3", "z", queue)])), [1, 1, 0], "below the position");
     assert_eq!(counts(bench.log(13, &first)), [0, 2, 0], "by their ids");
     assert_eq!(counts(bench.log(15, &[job("9", "x", queue)])), [1, 0, 0], "known by its subject, under a new id");
-    let mail = |id: &str, body: Vec<u8>| vec![Letter { bytes: body, id: Some(id.into()), ..Letter::default() }];
+    let mail = |id: &str, body: Vec<u8>| vec![Message { bytes: body, id: Some(id.into()), ..Message::default() }];
     let bare = |subject: &str| {
         json!({"type": "job.submitted", "subject": subject, "data": {"queue": queue,
         "gang": {"each": {"gpus": 1}}, "rerun": true}})
         .to_string()
         .into_bytes()
     };
-    assert_eq!(counts(bench.hand_in(0, None, mail("m1", bare("w")))), [1, 0, 0]);
+    assert_eq!(counts(bench.submit(0, None, mail("m1", bare("w")))), [1, 0, 0]);
     bench.stop();
 
     let bench = Bench::start(folder.path());
-    assert_eq!(bench.desk.durable().of(KEY), Some(16));
-    assert_eq!(bench.desk.durable().of(&format!("{KEY}#mark")), Some(77));
+    assert_eq!(bench.source.positions().get(KEY), Some(16));
+    assert_eq!(bench.source.positions().get(&format!("{KEY}#mark")), Some(77));
     assert_eq!(counts(bench.log(14, &first)), [0, 2, 0]);
-    assert_eq!(counts(bench.hand_in(0, None, mail("m1", bare("w")))), [0, 1, 0], "by its transport's id");
+    assert_eq!(counts(bench.submit(0, None, mail("m1", bare("w")))), [0, 1, 0], "by its transport's id");
     assert_eq!(counts(bench.log(16, &[job("1", "other", queue)])), [1, 0, 0], "an id used again for something else");
     assert_eq!(bench.jobs(), ["x", "y", "z", "w", "other"]);
     bench.stop();
 }
 
 #[test]
-fn what_cannot_be_taken_is_kept_with_its_bytes_and_the_next_goes_on() {
+fn rejected_messages_are_kept_with_their_bytes() {
     let (folder, queue) = (tempfile::tempdir().unwrap(), QUEUE);
     let bench = Bench::start(folder.path());
     let bodies = [
@@ -136,56 +139,56 @@ fn what_cannot_be_taken_is_kept_with_its_bytes_and_the_next_goes_on() {
         job("4", "y", queue),
     ];
     assert_eq!(counts(bench.log(0, &bodies)), [2, 0, 3]);
-    let by_b = vec![Letter { bytes: job("5", "mine", queue), ..Letter::default() }];
-    assert_eq!(counts(bench.hand_in(1, None, by_b)), [0, 0, 1], "b is no submitter of that queue");
+    let by_b = vec![Message { bytes: job("5", "mine", queue), ..Message::default() }];
+    assert_eq!(counts(bench.submit(1, None, by_b)), [0, 0, 1], "b is no submitter of that queue");
     let cancel = json!({"type": "job.cancelled", "subject": "x"}).to_string().into_bytes();
-    let by_b = vec![Letter { bytes: cancel, ..Letter::default() }];
-    assert_eq!(counts(bench.hand_in(1, None, by_b)), [0, 0, 1], "nor may it cancel what a submitted there");
-    let text = std::fs::read_to_string(folder.path().join("rejected.jsonl")).unwrap();
-    let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let by_b = vec![Message { bytes: cancel, ..Message::default() }];
+    assert_eq!(counts(bench.submit(1, None, by_b)), [0, 0, 1], "nor may it cancel what a submitted there");
+    let lines = crate::segments::read_all(&folder.path().join("rejected")).unwrap();
+    let lines: Vec<Value> = lines.iter().map(|l| serde_json::from_slice(l).unwrap()).collect();
     let codes: Vec<&str> = lines.iter().map(|l| l["code"].as_str().unwrap()).collect();
     assert_eq!(codes, ["Malformed", "Conflict", "BadValue", "ForbiddenQueue", "ForbiddenQueue"]);
     assert_eq!((&lines[0]["eventBase64"], &lines[0]["source"]), (&"/3s=".into(), &KEY.into()));
     assert_eq!(lines[1]["event"].as_str().unwrap().as_bytes(), bodies[2]);
-    let counted = bench.figures.counted();
-    assert_eq!((counted.taken, counted.rejected.values().sum::<u64>(), counted.latency_ms.is_some()), (2, 5, true));
+    let counts = bench.metrics.counts();
+    assert_eq!((counts.taken, counts.rejected.values().sum::<u64>(), counts.latency_ms.is_some()), (2, 5, true));
     bench.stop();
 }
 
-/// Takes notes, and fails every other time.
-struct Doubtful {
+/// A sink that fails every other time.
+struct UnreliableSink {
     got: Arc<Mutex<Vec<u64>>>,
     calls: u32,
 }
 
-impl Sink for Doubtful {
+impl Sink for UnreliableSink {
     fn name(&self) -> &str {
-        "test:doubtful"
+        "test:unreliable"
     }
 
-    fn most_bytes(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         100_000
     }
 
-    fn send(&mut self, notes: &[Note]) -> Result<(), SinkError> {
+    fn send(&mut self, messages: &[OutgoingMessage]) -> Result<(), SinkError> {
         self.calls += 1;
         if self.calls % 2 == 1 {
-            return Err(SinkError::Passing { why: "not now".into() });
+            return Err(SinkError::Transient { why: "not now".into() });
         }
-        self.got.lock().unwrap().extend(notes.iter().map(|n| n.number));
+        self.got.lock().unwrap().extend(messages.iter().map(|n| n.number));
         Ok(())
     }
 }
 
 #[test]
-fn a_sink_gets_every_status_in_order_and_goes_on_from_its_cursor() {
+fn a_sink_gets_every_status_in_order_and_continues_from_its_cursor() {
     let (folder, queue) = (tempfile::tempdir().unwrap(), QUEUE);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let got = Arc::new(Mutex::new(Vec::new()));
     for life in 0..2 {
         let bench = Bench::start(folder.path());
-        let sink = Box::new(Doubtful { got: Arc::clone(&got), calls: 0 });
-        let follower = Follower::new(Kind::Statuses, sink, bench.running.handle.clone(), Health::default());
+        let sink = Box::new(UnreliableSink { got: Arc::clone(&got), calls: 0 });
+        let follower = Follower::new(LogKind::Statuses, sink, bench.running.handle.clone(), Health::default());
         let runtime = runtime.handle().clone();
         let thread = std::thread::spawn(move || follower.follow(&runtime));
         let subjects: Vec<Vec<u8>> =
@@ -200,7 +203,6 @@ fn a_sink_gets_every_status_in_order_and_goes_on_from_its_cursor() {
     once.dedup();
     assert_eq!(once, (1..=once.len() as u64).collect::<Vec<_>>(), "none is left out");
     assert!(once.len() >= 80, "a status for each job: {}", once.len());
-    let text = std::fs::read_to_string(folder.path().join("status.jsonl")).unwrap();
-    assert_eq!(once.len(), text.lines().count());
-    assert_eq!(cursor(Kind::Statuses, "test:doubtful"), "out:status:test:doubtful");
+    assert_eq!(once.len(), crate::segments::read_all(&folder.path().join("status")).unwrap().len());
+    assert_eq!(cursor(LogKind::Statuses, "test:unreliable"), "out:status:test:unreliable");
 }

@@ -1,20 +1,30 @@
-//! The way to AWS that its adapters share: region, credentials, TLS, and what its refusals mean.
+//! What Forebay's AWS adapters share: how the region, the credentials and TLS are found, how long to wait between attempts, and what the
+//! error codes mean that all services have in common.
 //!
 //! ```text
-//! Place (configuration) -> find -> Way { shared } -> each adapter's own client: SQS, EC2, S3
-//!                                                        '- SdkError -> Answer -> Kind: what helps
+//! AwsSettings (configuration) -> load_client_config -> AwsClientConfig { sdk } -> the adapter's own client: SQS, EC2, S3
+//!                                                                         '- SdkError -> CallError -> FailureKind: what helps
 //! ```
 //!
-//! Never: retries by itself (who calls knows what a second try costs), or waits long for a machine's metadata that is not there.
+//! The SDK's own retries are switched off, because only the caller knows what a second attempt costs.
+//!
+//! ```
+//! use forebay_aws::{FailureKind, RetryDelays, classify_code};
+//! use std::time::Duration;
+//!
+//! let mut delays = RetryDelays::new(Duration::from_millis(200), Duration::from_secs(20));
+//! assert_eq!(classify_code("ThrottlingException", 400), FailureKind::Transient);
+//! assert!(delays.next_delay() <= Duration::from_millis(200));
+//! ```
 
-mod answer;
-mod backoff;
+mod call_error;
+mod client_config;
 mod credentials;
-mod place;
-mod way;
+mod retry;
+mod settings;
 
-pub use answer::{Answer, Kind, chain, cut, kind_of};
-pub use backoff::{Backoff, jittered};
-pub use credentials::describe;
-pub use place::{Keys, Place, is_endpoint, shown};
-pub use way::{NoRegion, Way, find};
+pub use call_error::{CallError, FailureKind, classify_code, error_chain, truncate};
+pub use client_config::{AwsClientConfig, NoRegion, load_client_config};
+pub use credentials::describe_credentials;
+pub use retry::{RetryDelays, delay_builder};
+pub use settings::{AccessKey, AwsSettings, is_valid_endpoint, printable};

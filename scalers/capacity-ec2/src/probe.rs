@@ -1,43 +1,48 @@
-//! Everything that buying needs, tried without buying: dry runs, and looks at what the configuration names.
+//! Checks everything that buying needs, without a change: with dry runs, and by describing the objects in the configuration.
 //!
-//! Never: a change. A dry run asks EC2 whether it would be allowed; to end an instance cannot be tried so without having one.
+//! Whether an instance may be terminated cannot be checked without having one.
 
-use crate::call::Answer;
-use crate::request::{Order, Request, tried_group};
-use crate::settings::Settings;
-use crate::trouble::Class;
-use crate::wire::{self, Ways, within};
-use forebay_engine::catalog::{CapacityType, Offering};
-use forebay_engine::effect::Terms;
-use forebay_engine::ids::{PurchaseId, Seq};
-use forebay_engine::units::{Mib, MilliCpu, Millis, Rate, Span};
+use crate::api_call::Ec2Response;
+use crate::error_class::ErrorClass;
+use crate::request::{LaunchRequest, PurchaseOrder, dry_run_group};
+use crate::sdk::{self, Ec2Clients};
+use crate::settings::Ec2Settings;
+use forebay_kernel::catalog::{CapacityType, Offering};
+use forebay_kernel::effect::Terms;
+use forebay_kernel::ids::{PurchaseId, Seq};
+use forebay_kernel::units::{Mib, MilliCpu, Rate, Span, Timestamp};
 use std::collections::BTreeSet;
 
-/// One thing that was tried.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// What.
-    pub what: String,
-    /// What was seen, or what is wrong with what to do.
-    pub said: Result<String, String>,
+pub struct ProbeResult {
+    /// The subject of the check, such as `subnet subnet-1`.
+    pub subject: String,
+    /// What was found, or the error with its remedy.
+    pub result: Result<String, String>,
 }
 
-impl Found {
-    fn new(what: impl Into<String>, said: Result<String, String>) -> Found {
-        Found { what: what.into(), said }
+impl ProbeResult {
+    fn new(subject: impl Into<String>, result: Result<String, String>) -> ProbeResult {
+        ProbeResult { subject: subject.into(), result }
     }
 }
 
-/// Tries everything, one call after the other: well below EC2's rates.
-pub async fn probe(ways: &Ways, settings: &Settings, zones: &[String], queues: &[String]) -> Vec<Found> {
-    let mut found = vec![instances(ways, settings).await];
-    if found.iter().any(|f| f.said.is_err()) {
-        // Without credentials or a network the rest would say the same.
-        return found;
+/// Runs all checks, one call after the other, which is far below EC2's rate limits.
+pub async fn probe(
+    clients: &Ec2Clients,
+    settings: &Ec2Settings,
+    zones: &[String],
+    queues: &[String],
+) -> Vec<ProbeResult> {
+    let mut results = vec![check_instances(clients, settings).await];
+    if results.iter().any(|r| r.result.is_err()) {
+        // Without credentials or a network, the other checks would fail the same way.
+        return results;
     }
-    found.push(in_zones(ways, zones).await);
+    results.push(check_zones(clients, zones).await);
     for subnet in launches(settings).flat_map(|l| l.subnets.iter()).collect::<BTreeSet<_>>() {
-        found.push(subnet_of(ways, subnet).await);
+        results.push(check_subnet(clients, subnet).await);
     }
     for (pool, launch) in
         std::iter::once(("", &settings.other)).chain(settings.pools.iter().map(|(n, l)| (n.as_str(), l)))
@@ -45,82 +50,95 @@ pub async fn probe(ways: &Ways, settings: &Settings, zones: &[String], queues: &
         if launch.template.is_none() && launch.image.is_none() {
             continue;
         }
-        let at = if pool.is_empty() { "launch".to_owned() } else { format!("launch for pool {pool}") };
-        found.push(Found::new(at, dry_launch(ways, settings, pool, zones).await));
+        let subject = if pool.is_empty() { "launch".to_owned() } else { format!("launch for pool {pool}") };
+        results.push(ProbeResult::new(subject, check_launch(clients, settings, pool, zones).await));
     }
-    found.push(Found::new(
+    results.push(ProbeResult::new(
         "placement groups",
-        dry(ways.ec2.create_placement_group().group_name(tried_group(&settings.cluster)).dry_run(true).send()).await,
+        dry_run(clients.ec2.create_placement_group().group_name(dry_run_group(&settings.cluster)).dry_run(true).send())
+            .await,
     ));
-    let history = ways.ec2.describe_spot_price_history().dry_run(true).send();
-    found.push(Found::new("spot prices", dry(history).await));
-    found.push(Found::new("scheduled changes", dry(ways.ec2.describe_instance_status().dry_run(true).send()).await));
-    found.push(Found::new("instance types", dry(ways.ec2.describe_instance_types().dry_run(true).send()).await));
+    let history = clients.ec2.describe_spot_price_history().dry_run(true).send();
+    results.push(ProbeResult::new("spot prices", dry_run(history).await));
+    results.push(ProbeResult::new(
+        "scheduled changes",
+        dry_run(clients.ec2.describe_instance_status().dry_run(true).send()).await,
+    ));
+    results.push(ProbeResult::new(
+        "instance types",
+        dry_run(clients.ec2.describe_instance_types().dry_run(true).send()).await,
+    ));
     for reservation in &settings.reservations {
-        let call = ways.ec2.describe_capacity_reservations().capacity_reservation_ids(&reservation.id).send();
-        let said = within(call).await.map_err(|no| remedy(&no, "ec2:DescribeCapacityReservations"));
-        let said = said.and_then(|all| match all.capacity_reservations().first() {
+        let call = clients.ec2.describe_capacity_reservations().capacity_reservation_ids(&reservation.id).send();
+        let result = sdk::send(call).await.map_err(|failed| remedy(&failed, "ec2:DescribeCapacityReservations"));
+        let result = result.and_then(|all| match all.capacity_reservations().first() {
             Some(one) => Ok(format!(
                 "{} of {} free",
                 one.available_instance_count().unwrap_or_default(),
                 one.total_instance_count().unwrap_or_default()
             )),
-            None => Err("is not there: mend its id, or its region".to_owned()),
+            None => Err("does not exist; correct its id or the region".to_owned()),
         });
-        found.push(Found::new(format!("reservation {}", reservation.id), said));
+        results.push(ProbeResult::new(format!("reservation {}", reservation.id), result));
     }
     for queue in queues {
-        found.push(Found::new(format!("interruptions {}", short(queue)), read_queue(ways, queue).await));
+        results.push(ProbeResult::new(format!("interruptions {}", short(queue)), read_queue(clients, queue).await));
     }
-    found
+    results
 }
 
-fn launches(settings: &Settings) -> impl Iterator<Item = &crate::settings::Launch> {
+fn launches(settings: &Ec2Settings) -> impl Iterator<Item = &crate::settings::LaunchSettings> {
     std::iter::once(&settings.other).chain(settings.pools.values())
 }
 
-async fn instances(ways: &Ways, settings: &Settings) -> Found {
-    let call = crate::call::Call::List { cluster: settings.cluster.clone(), from: None };
-    let said = match wire::make(&ways.ec2, &call).await {
-        Answer::Seen { instances, .. } => {
-            let there = instances.iter().filter(|i| i.exists()).count();
-            Ok(format!("{there} carry the name `{}`", settings.cluster))
+async fn check_instances(clients: &Ec2Clients, settings: &Ec2Settings) -> ProbeResult {
+    let call = crate::api_call::Ec2Call::List { cluster: settings.cluster.clone(), next_token: None };
+    let result = match sdk::execute(&clients.ec2, &call).await {
+        Ec2Response::Described { instances, .. } => {
+            let count = instances.iter().filter(|i| i.exists()).count();
+            Ok(format!("{count} with the name `{}`", settings.cluster))
         }
         other => Err(remedy(&other, "ec2:DescribeInstances")),
     };
-    Found::new("instances", said)
+    ProbeResult::new("instances", result)
 }
 
-async fn in_zones(ways: &Ways, zones: &[String]) -> Found {
-    let call = ways.ec2.describe_availability_zones().send();
-    let said = within(call).await.map_err(|no| remedy(&no, "ec2:DescribeAvailabilityZones")).and_then(|all| {
-        let known: BTreeSet<&str> = all.availability_zones().iter().filter_map(|z| z.zone_name()).collect();
-        match zones.iter().find(|zone| !known.contains(zone.as_str())) {
-            Some(zone) => Err(format!(
-                "`{zone}` is not of this region, which has {}",
-                known.iter().copied().collect::<Vec<_>>().join(", ")
-            )),
-            None => Ok(zones.join(", ")),
-        }
-    });
-    Found::new("zones", said)
+async fn check_zones(clients: &Ec2Clients, zones: &[String]) -> ProbeResult {
+    let call = clients.ec2.describe_availability_zones().send();
+    let result =
+        sdk::send(call).await.map_err(|failed| remedy(&failed, "ec2:DescribeAvailabilityZones")).and_then(|all| {
+            let known: BTreeSet<&str> = all.availability_zones().iter().filter_map(|z| z.zone_name()).collect();
+            match zones.iter().find(|zone| !known.contains(zone.as_str())) {
+                Some(zone) => Err(format!(
+                    "`{zone}` is not in this region, which has {}",
+                    known.iter().copied().collect::<Vec<_>>().join(", ")
+                )),
+                None => Ok(zones.join(", ")),
+            }
+        });
+    ProbeResult::new("zones", result)
 }
 
-async fn subnet_of(ways: &Ways, (zone, subnet): (&String, &String)) -> Found {
-    let call = ways.ec2.describe_subnets().subnet_ids(subnet).send();
-    let said = within(call).await.map_err(|no| remedy(&no, "ec2:DescribeSubnets")).and_then(|all| {
-        let one = all.subnets().first().ok_or_else(|| "is not there: mend its id".to_owned())?;
-        let lies = one.availability_zone().unwrap_or_default();
-        if lies != zone {
-            return Err(format!("lies in {lies}, and is given for {zone}"));
+async fn check_subnet(clients: &Ec2Clients, (zone, subnet): (&String, &String)) -> ProbeResult {
+    let call = clients.ec2.describe_subnets().subnet_ids(subnet).send();
+    let result = sdk::send(call).await.map_err(|failed| remedy(&failed, "ec2:DescribeSubnets")).and_then(|all| {
+        let one = all.subnets().first().ok_or_else(|| "does not exist; correct its id".to_owned())?;
+        let actual = one.availability_zone().unwrap_or_default();
+        if actual != zone {
+            return Err(format!("is in {actual} and configured for {zone}"));
         }
         Ok(format!("{} addresses free in {zone}", one.available_ip_address_count().unwrap_or_default()))
     });
-    Found::new(format!("subnet {subnet}"), said)
+    ProbeResult::new(format!("subnet {subnet}"), result)
 }
 
-/// Asks whether a launch would be allowed. The type is a small one that every region sells.
-async fn dry_launch(ways: &Ways, settings: &Settings, pool: &str, zones: &[String]) -> Result<String, String> {
+/// Checks whether a launch would be allowed, with a small type that every region sells.
+async fn check_launch(
+    clients: &Ec2Clients,
+    settings: &Ec2Settings,
+    pool: &str,
+    zones: &[String],
+) -> Result<String, String> {
     let zone = zones.first().cloned().unwrap_or_default();
     let offering = Offering {
         instance_type: "g4dn.xlarge".to_owned(),
@@ -138,75 +156,86 @@ async fn dry_launch(ways: &Ways, settings: &Settings, pool: &str, zones: &[Strin
         nvlink: 0,
         numa: 0,
     };
-    let order = Order {
+    let order = PurchaseOrder {
         effect: Seq(0),
         purchase: PurchaseId(0),
-        decided_at: Millis(0),
+        decided_at: Timestamp(0),
         pool,
         offering: &offering,
         count: 1,
         at_least: 1,
         terms: Terms::default(),
     };
-    let request = Request::freeze(settings, &order);
-    judged(wire::dry_launch(&ways.ec2, &request).await)
+    let request = LaunchRequest::freeze(settings, &order);
+    dry_run_result(sdk::dry_run_launch(&clients.ec2, &request).await)
 }
 
-async fn dry<T, E>(call: impl Future<Output = Result<T, aws_sdk_ec2::error::SdkError<E>>>) -> Result<String, String>
+async fn dry_run<T, E>(call: impl Future<Output = Result<T, aws_sdk_ec2::error::SdkError<E>>>) -> Result<String, String>
 where
     E: aws_sdk_ec2::error::ProvideErrorMetadata + std::error::Error + 'static,
 {
-    judged(match within(call).await {
-        Ok(_) => Answer::Done,
-        Err(no) => no,
+    dry_run_result(match sdk::send(call).await {
+        Ok(_) => Ec2Response::Done,
+        Err(failed) => failed,
     })
 }
 
-/// What a dry run says: `DryRunOperation` is a yes.
-fn judged(answer: Answer) -> Result<String, String> {
-    match answer {
-        Answer::Done | Answer::Launched { .. } | Answer::Seen { .. } => Ok("allowed".to_owned()),
-        Answer::Refused(refusal) if refusal.code == "DryRunOperation" => Ok("allowed".to_owned()),
+/// The result of a dry run, which is allowed if its error code is `DryRunOperation`.
+fn dry_run_result(response: Ec2Response) -> Result<String, String> {
+    match response {
+        Ec2Response::Done | Ec2Response::Launched { .. } | Ec2Response::Described { .. } => Ok("allowed".to_owned()),
+        Ec2Response::Refused(error) if error.code == "DryRunOperation" => Ok("allowed".to_owned()),
         other => Err(remedy(&other, "the call")),
     }
 }
 
-fn remedy(answer: &Answer, permission: &str) -> String {
-    match answer {
-        Answer::Refused(refusal) => {
-            let what = match refusal.class {
-                Class::Auth if refusal.code == "NoCredentials" => {
+fn remedy(response: &Ec2Response, permission: &str) -> String {
+    match response {
+        Ec2Response::Refused(error) => {
+            let remedy = match error.class {
+                ErrorClass::Auth if error.code == "NoCredentials" => {
                     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role, or the keys in the configuration".to_owned()
                 }
-                Class::Auth => format!("allow {permission} to these credentials (deploy/aws has the policy)"),
-                Class::Throttled | Class::Server => "try again in a minute".to_owned(),
-                _ => "mend what the configuration names".to_owned(),
+                ErrorClass::Auth => format!("allow {permission} to these credentials (deploy/aws has the policy)"),
+                ErrorClass::Throttled | ErrorClass::Server => "try again in a minute".to_owned(),
+                _ => "correct the configuration".to_owned(),
             };
-            format!("{refusal}; {what}")
+            format!("{error}; {remedy}")
         }
-        Answer::Lost(why) => format!("{why}; check the endpoint, the region and the network"),
-        Answer::Done | Answer::Launched { .. } | Answer::Seen { .. } => "an answer to another question".to_owned(),
+        Ec2Response::Lost(why) => format!("{why}; check the endpoint, the region and the network"),
+        Ec2Response::Done | Ec2Response::Launched { .. } | Ec2Response::Described { .. } => {
+            "a response of another kind".to_owned()
+        }
     }
 }
 
-async fn read_queue(ways: &Ways, queue: &str) -> Result<String, String> {
+async fn read_queue(clients: &Ec2Clients, queue: &str) -> Result<String, String> {
     let url = if queue.contains("://") {
         queue.to_owned()
     } else {
-        let found = ways.sqs.get_queue_url().queue_name(queue).send().await;
+        let found = clients.sqs.get_queue_url().queue_name(queue).send().await;
         let found = found.map_err(|e| {
-            format!("{}; make the queue (deploy/aws), or mend its name", forebay_aws::cut(&forebay_aws::chain(&e)))
+            format!(
+                "{}; create the queue (deploy/aws), or correct its name",
+                forebay_aws::truncate(&forebay_aws::error_chain(&e))
+            )
         })?;
         found.queue_url().unwrap_or_default().to_owned()
     };
     let name = aws_sdk_sqs::types::QueueAttributeName::ApproximateNumberOfMessages;
-    let asked = ways.sqs.get_queue_attributes().queue_url(url).attribute_names(name.clone()).send().await;
-    let asked = asked.map_err(|e| {
-        format!("{}; allow sqs:GetQueueAttributes, or mend its URL", forebay_aws::cut(&forebay_aws::chain(&e)))
+    let attributes = clients.sqs.get_queue_attributes().queue_url(url).attribute_names(name.clone()).send().await;
+    let attributes = attributes.map_err(|e| {
+        format!(
+            "{}; allow sqs:GetQueueAttributes, or correct its URL",
+            forebay_aws::truncate(&forebay_aws::error_chain(&e))
+        )
     })?;
-    let waiting =
-        asked.attributes().and_then(|all| all.get(&name)).cloned().unwrap_or_else(|| "an unknown number of".to_owned());
-    Ok(format!("{waiting} messages wait"))
+    let waiting = attributes
+        .attributes()
+        .and_then(|all| all.get(&name))
+        .cloned()
+        .unwrap_or_else(|| "an unknown number of".to_owned());
+    Ok(format!("{waiting} messages are waiting"))
 }
 
 fn short(queue: &str) -> &str {

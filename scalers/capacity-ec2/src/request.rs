@@ -1,134 +1,157 @@
-//! A purchase as it is asked of EC2: everything that the call says, frozen when it is decided. Asked again, it is the same byte for byte.
+//! A purchase as it is requested from EC2: all parameters of the call, frozen when it is decided. A repeated request has the same bytes.
 //!
 //! ```text
-//! decision + offering + pool's settings -> Request -> the journal, with the decision -> CreateFleet or RunInstances
+//! decision + offering + settings of the pool -> LaunchRequest -> journal, with the decision -> CreateFleet or RunInstances
 //! ```
 //!
-//! Never: changed after it was journaled, whatever becomes of the configuration.
+//! A journaled request does not change when the configuration does.
 
-use crate::call::RateClass;
-use crate::settings::Settings;
-use forebay_engine::catalog::{CapacityType, Offering};
-use forebay_engine::effect::{Action, Effect, Terms};
-use forebay_engine::ids::{PurchaseId, Seq};
-use forebay_engine::state::State;
-use forebay_engine::units::{Millis, Rate};
+use crate::api_call::RateClass;
+use crate::settings::Ec2Settings;
+use forebay_kernel::catalog::{CapacityType, Offering};
+use forebay_kernel::effect::{Action, Effect, Terms};
+use forebay_kernel::ids::{PurchaseId, Seq};
+use forebay_kernel::state::State;
+use forebay_kernel::units::{Rate, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The tag with the name under which an instance was bought.
+/// The tag with the name that an instance was bought under.
 pub const TAG_CLUSTER: &str = "forebay:cluster";
-/// The tag with the journal that decided on it.
+/// The tag with the id of the journal that decided it.
 pub const TAG_JOURNAL: &str = "forebay:journal";
-/// The tag with the purchase that it belongs to.
+/// The tag with the number of the purchase.
 pub const TAG_PURCHASE: &str = "forebay:purchase";
-/// The tag with the pool that it was bought for.
+/// The tag with the pool.
 pub const TAG_POOL: &str = "forebay:pool";
 
-/// What is decided, before the configuration is added.
+/// A decided purchase, before the configuration is added.
 #[derive(Clone, Debug)]
-pub struct Order<'a> {
-    /// The deciding record.
+pub struct PurchaseOrder<'a> {
+    /// The sequence number of the deciding record.
     pub effect: Seq,
-    /// Which purchase.
+    /// The number of the purchase.
     pub purchase: PurchaseId,
     /// When it was decided.
-    pub decided_at: Millis,
-    /// Into which pool.
+    pub decided_at: Timestamp,
+    /// The pool.
     pub pool: &'a str,
-    /// Of what.
+    /// What is bought.
     pub offering: &'a Offering,
-    /// How many.
+    /// How many instances.
     pub count: u32,
-    /// Fewer than this: launch nothing.
+    /// Nothing is launched if EC2 has fewer than this.
     pub at_least: u32,
-    /// How.
+    /// Placement group and EFA.
     pub terms: Terms,
 }
 
-/// A purchase as it is asked.
+/// A purchase as it is requested. Its JSON is part of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
-    /// The client token: the journal and the deciding record.
+pub struct LaunchRequest {
+    /// The client token: the journal and the deciding record, see [`client_token`].
     pub token: String,
-    /// Which purchase.
+    /// The number of the purchase.
     pub purchase: u64,
-    /// When it was decided, in ms since 1970: EC2 forgets tokens after a day.
+    /// When it was decided, in ms since 1970. EC2 forgets tokens after a day.
     pub decided_at_ms: u64,
-    /// By which call.
-    pub via: Via,
-    /// Of what.
+    /// The EC2 action that makes it.
+    pub via: LaunchApi,
+    /// The instance type.
     pub instance_type: String,
-    /// Where.
+    /// The availability zone.
     pub zone: String,
     /// How it is paid for.
     pub capacity: CapacityType,
-    /// How many.
+    /// How many instances.
     pub count: u32,
-    /// Fewer than this: launch nothing.
+    /// Nothing is launched if EC2 has fewer than this.
     pub at_least: u32,
-    /// Spot: the most that an hour may cost, in USD.
+    /// The highest spot price, in USD per hour.
     pub max_price: Option<String>,
     /// The placement group.
     pub group: Option<String>,
-    /// With Elastic Fabric Adapters.
+    /// Whether it has Elastic Fabric Adapters.
     pub efa: bool,
-    /// On so many network cards of the instance. Of requests older than this field: on one.
+    /// The number of network cards with an EFA interface. Requests from before this field have one.
     #[serde(default)]
     pub efa_cards: u32,
-    /// The capacity reservation, and whether it is a block. Reserved capacity without one is none that could be had.
-    pub reservation: Option<(String, bool)>,
-    /// Others that it may go into when that one is full.
+    /// The capacity reservation. Reserved capacity without one cannot be bought.
+    pub reservation: Option<ReservationTarget>,
+    /// The reservations to use next, when that one is full.
     #[serde(default)]
-    pub other_reservations: Vec<(String, bool)>,
-    /// The launch template.
+    pub other_reservations: Vec<ReservationTarget>,
+    /// The id or name of the launch template.
     pub template: Option<String>,
-    /// Its version.
+    /// The template's version.
     pub version: Option<String>,
-    /// The image.
+    /// The AMI.
     pub image: Option<String>,
     /// The subnet.
     pub subnet: Option<String>,
-    /// Security groups.
+    /// The ids of the security groups.
     pub security_groups: Vec<String>,
-    /// The instance profile.
+    /// The name of the instance profile.
     pub instance_profile: Option<String>,
-    /// The first boot's script.
+    /// The script of the first boot, not encoded.
     pub user_data: Option<String>,
-    /// Every tag.
+    /// All tags.
     pub tags: BTreeMap<String, String>,
 }
 
-/// By which call a purchase is made.
+/// A capacity reservation that a purchase uses. Its JSON is the array `[id, block]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(String, bool)", into = "(String, bool)")]
+pub struct ReservationTarget {
+    /// `cr-...`.
+    pub id: String,
+    /// Whether it is a Capacity Block.
+    pub block: bool,
+}
+
+impl From<(String, bool)> for ReservationTarget {
+    fn from((id, block): (String, bool)) -> ReservationTarget {
+        ReservationTarget { id, block }
+    }
+}
+
+impl From<ReservationTarget> for (String, bool) {
+    fn from(target: ReservationTarget) -> (String, bool) {
+        (target.id, target.block)
+    }
+}
+
+/// The EC2 action that makes a purchase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Via {
-    /// `CreateFleet`, type `instant`. It has the larger rate, and needs a launch template that says everything but type, place and image.
+pub enum LaunchApi {
+    /// `CreateFleet` of type `instant`. It has the higher rate limit, and needs a launch template with everything except type, zone and
+    /// image.
     Fleet,
-    /// `RunInstances`: without a template or with more beside it than a fleet's overrides can say, and into reservations.
+    /// `RunInstances`: without a template, with settings that the overrides of a fleet do not have, and for reservations.
     Run,
 }
 
 /// EC2 takes client tokens of 64 characters.
-const LONGEST_TOKEN: usize = 64;
+const MAX_TOKEN_CHARS: usize = 64;
 
 /// `MinTargetCapacity` is at most this.
-const MOST_IN_A_FLEET: u32 = 1000;
+const MAX_FLEET_MINIMUM: u32 = 1000;
 
-impl Request {
-    /// Freezes an order.
+impl LaunchRequest {
+    /// Adds the configuration to an order.
     #[must_use]
-    pub fn freeze(settings: &Settings, order: &Order<'_>) -> Request {
+    pub fn freeze(settings: &Ec2Settings, order: &PurchaseOrder<'_>) -> LaunchRequest {
         let launch = settings.launch(order.pool);
         let offer = order.offering;
         let is_reserved = offer.capacity == CapacityType::Reserved;
         let open = if is_reserved { settings.reservations(offer, order.decided_at) } else { Vec::new() };
-        let mut open = open.into_iter().map(|r| (r.id.clone(), r.block));
+        let mut open = open.into_iter().map(|r| ReservationTarget { id: r.id.clone(), block: r.block });
         let by_fleet = launch.template.is_some()
-            && !launch.says_more_than_overrides()
+            && !launch.needs_run_instances()
             && !order.terms.efa
             && !is_reserved
-            && order.at_least <= MOST_IN_A_FLEET;
+            && order.at_least <= MAX_FLEET_MINIMUM;
         let mut tags = launch.tags.clone();
         let own = [
             ("Name", format!("forebay-{}-{}", settings.cluster, order.pool)),
@@ -138,18 +161,18 @@ impl Request {
             (TAG_POOL, order.pool.to_owned()),
         ];
         tags.extend(own.map(|(key, value)| (key.to_owned(), value)));
-        Request {
-            token: token(&settings.journal, order.effect),
+        LaunchRequest {
+            token: client_token(&settings.journal, order.effect),
             purchase: order.purchase.0,
             decided_at_ms: order.decided_at.0,
-            via: if by_fleet { Via::Fleet } else { Via::Run },
+            via: if by_fleet { LaunchApi::Fleet } else { LaunchApi::Run },
             instance_type: offer.instance_type.clone(),
             zone: offer.zone.clone(),
             capacity: offer.capacity,
             count: order.count,
             at_least: order.at_least.max(1),
             max_price: (offer.capacity == CapacityType::Spot).then(|| dollars(offer.max_price)),
-            group: order.terms.cluster.then(|| group(&settings.cluster, order.pool, &offer.zone)),
+            group: order.terms.cluster.then(|| placement_group(&settings.cluster, order.pool, &offer.zone)),
             efa: order.terms.efa,
             efa_cards: if order.terms.efa { settings.cards(&offer.instance_type) } else { 0 },
             reservation: open.next(),
@@ -165,10 +188,10 @@ impl Request {
         }
     }
 
-    /// Turns to the next of its reservations: another request, under a token of its own, to be sent only when the last one is known to have
-    /// brought nothing. False: there is none.
-    pub fn turn(&mut self) -> bool {
-        if self.other_reservations.is_empty() || self.token.len() >= LONGEST_TOKEN {
+    /// Changes the request to its next reservation, with a token of its own. It may be sent only when the previous request is known to have
+    /// launched nothing. Returns false if there is no other reservation.
+    pub fn use_next_reservation(&mut self) -> bool {
+        if self.other_reservations.is_empty() || self.token.len() >= MAX_TOKEN_CHARS {
             return false;
         }
         self.reservation = Some(self.other_reservations.remove(0));
@@ -176,85 +199,85 @@ impl Request {
         true
     }
 
-    /// Everything that a launch will say. `None`: the effect is none, or its purchase is over.
+    /// The request for a launch effect. `None`: the effect is not a launch, or its purchase is over.
     #[must_use]
-    pub fn of(settings: &Settings, effect: &Effect, state: &State) -> Option<Request> {
+    pub fn from_effect(settings: &Ec2Settings, effect: &Effect, state: &State) -> Option<LaunchRequest> {
         let Action::Launch { purchase, offering, count, at_least, terms } = &effect.action else { return None };
         let row = state.purchases().find(|p| p.id == *purchase)?;
-        let pool = state.policy().and_then(|p| p.pools.get(row.pool.ix())).map_or("", |p| p.name.as_str());
-        let order = Order {
+        let pool = state.policy().and_then(|p| p.pools.get(row.pool.index())).map_or("", |p| p.name.as_str());
+        let order = PurchaseOrder {
             effect: effect.id,
             purchase: *purchase,
             decided_at: row.decided_at,
             pool,
-            offering: &state.offerings().get(offering.ix())?.offer,
+            offering: &state.offerings().get(offering.index())?.offer,
             count: *count,
             at_least: *at_least,
             terms: *terms,
         };
-        Some(Request::freeze(settings, &order))
+        Some(LaunchRequest::freeze(settings, &order))
     }
 
-    /// As it is journaled.
+    /// The bytes for the journal, in JSON.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads it back.
+    /// The inverse of [`LaunchRequest::encode`].
     ///
     /// # Errors
-    /// The bytes are not those of a request.
-    pub fn decode(bytes: &[u8]) -> Result<Request, serde_json::Error> {
+    /// The bytes are not a request.
+    pub fn decode(bytes: &[u8]) -> Result<LaunchRequest, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
 
-    /// Which purchase it is.
+    /// The number of the purchase.
     #[must_use]
     pub fn id(&self) -> PurchaseId {
         PurchaseId(self.purchase)
     }
 
-    /// Which of EC2's rates it counts against.
+    /// The rate limit that it counts against.
     #[must_use]
     pub fn rate(&self) -> RateClass {
         match self.via {
-            Via::Fleet => RateClass::Mutate,
-            Via::Run => RateClass::Run,
+            LaunchApi::Fleet => RateClass::Mutate,
+            LaunchApi::Run => RateClass::Run,
         }
     }
 
-    /// What its stock is counted by.
+    /// The type, zone and capacity type, which share one stock.
     #[must_use]
     pub fn market(&self) -> (&str, &str, CapacityType) {
         (&self.instance_type, &self.zone, self.capacity)
     }
 }
 
-/// The client token of a deciding record: 57 characters at most, EC2 takes 64.
+/// The client token of a deciding record, at most 57 characters. EC2 takes 64.
 #[must_use]
-pub fn token(journal: &str, effect: Seq) -> String {
+pub fn client_token(journal: &str, effect: Seq) -> String {
     format!("{journal}-{}", effect.0)
 }
 
-/// A cluster placement group lies in one zone, so each pool has one a zone. It costs nothing and is left there.
+/// The placement group of a pool in a zone, because a cluster placement group is in one zone. It costs nothing and is never deleted.
 #[must_use]
-pub fn group(cluster: &str, pool: &str, zone: &str) -> String {
-    group_for(cluster, &format!("{pool}-{zone}"))
+pub fn placement_group(cluster: &str, pool: &str, zone: &str) -> String {
+    prefixed(cluster, &format!("{pool}-{zone}"))
 }
 
-/// The name with which it is tried whether placement groups may be made. None is.
+/// The name for the dry run of creating a placement group.
 #[must_use]
-pub fn tried_group(cluster: &str) -> String {
-    group_for(cluster, "dry")
+pub fn dry_run_group(cluster: &str) -> String {
+    prefixed(cluster, "dry")
 }
 
-/// Every placement group's name begins alike: the policy in `deploy/aws` allows those.
-fn group_for(cluster: &str, what: &str) -> String {
-    format!("forebay-{cluster}-{what}")
+/// All placement groups have this prefix, which the policy in `deploy/aws` allows.
+fn prefixed(cluster: &str, name: &str) -> String {
+    format!("forebay-{cluster}-{name}")
 }
 
-/// A price as EC2 takes it: dollars with all six decimals of a micro-dollar.
+/// A price as EC2 takes it: dollars with six decimals.
 fn dollars(rate: Rate) -> String {
     format!("{}.{:06}", rate.0 / 1_000_000, rate.0 % 1_000_000)
 }
@@ -262,11 +285,11 @@ fn dollars(rate: Rate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Launch;
-    use forebay_engine::units::{Mib, MilliCpu, Span};
+    use crate::settings::LaunchSettings;
+    use forebay_kernel::units::{Mib, MilliCpu, Span};
 
-    fn frozen(launch: Launch, terms: Terms) -> Request {
-        let mut settings = Settings::new("test", "journal-1", launch);
+    fn frozen(launch: LaunchSettings, terms: Terms) -> LaunchRequest {
+        let mut settings = Ec2Settings::new("test", "journal-1", launch);
         settings.efa.insert("p5.48xlarge".to_owned(), 32);
         let offering = Offering {
             instance_type: "p5.48xlarge".to_owned(),
@@ -284,53 +307,61 @@ mod tests {
             nvlink: 8,
             numa: 4,
         };
-        let order = Order {
+        let order = PurchaseOrder {
             effect: Seq(7),
             purchase: PurchaseId(3),
-            decided_at: Millis(9),
+            decided_at: Timestamp(9),
             pool: "p",
             offering: &offering,
             count: 4,
             at_least: 2,
             terms,
         };
-        Request::freeze(&settings, &order)
+        LaunchRequest::freeze(&settings, &order)
     }
 
     #[test]
-    fn what_a_fleet_cannot_say_is_said_by_run_instances() {
-        let template = || Launch { template: Some("gpu".to_owned()), ..Launch::default() };
+    fn settings_that_a_fleet_lacks_use_run_instances() {
+        let template = || LaunchSettings { template: Some("gpu".to_owned()), ..LaunchSettings::default() };
         let subnets = BTreeMap::from([("us-east-1a".to_owned(), "subnet-1".to_owned())]);
-        for (what, launch, via) in [
-            ("a template", template(), Via::Fleet),
-            ("and an image", Launch { image: Some("ami-1".to_owned()), ..template() }, Via::Fleet),
-            ("and a subnet", Launch { subnets, ..template() }, Via::Fleet),
-            ("and groups", Launch { security_groups: vec!["sg-1".to_owned()], ..template() }, Via::Run),
-            ("and a profile", Launch { instance_profile: Some("nodes".to_owned()), ..template() }, Via::Run),
-            ("and a script", Launch { user_data: Some("#!/bin/sh".to_owned()), ..template() }, Via::Run),
-            ("an image alone", Launch { image: Some("ami-1".to_owned()), ..Launch::default() }, Via::Run),
+        for (case, launch, via) in [
+            ("a template", template(), LaunchApi::Fleet),
+            ("and an image", LaunchSettings { image: Some("ami-1".to_owned()), ..template() }, LaunchApi::Fleet),
+            ("and a subnet", LaunchSettings { subnets, ..template() }, LaunchApi::Fleet),
+            ("and groups", LaunchSettings { security_groups: vec!["sg-1".to_owned()], ..template() }, LaunchApi::Run),
+            (
+                "and a profile",
+                LaunchSettings { instance_profile: Some("nodes".to_owned()), ..template() },
+                LaunchApi::Run,
+            ),
+            ("and a script", LaunchSettings { user_data: Some("#!/bin/sh".to_owned()), ..template() }, LaunchApi::Run),
+            (
+                "an image alone",
+                LaunchSettings { image: Some("ami-1".to_owned()), ..LaunchSettings::default() },
+                LaunchApi::Run,
+            ),
         ] {
-            assert_eq!(frozen(launch, Terms::default()).via, via, "{what}");
+            assert_eq!(frozen(launch, Terms::default()).via, via, "{case}");
         }
         let efa = Terms { efa: true, ..Terms::default() };
-        assert_eq!(frozen(template(), efa).via, Via::Run);
+        assert_eq!(frozen(template(), efa).via, LaunchApi::Run);
     }
 
     #[test]
-    fn cards_are_frozen_with_the_request_and_older_requests_are_read() {
+    fn cards_are_frozen_and_older_requests_are_read() {
         let efa = Terms { efa: true, ..Terms::default() };
-        let request = frozen(Launch::default(), efa);
+        let request = frozen(LaunchSettings::default(), efa);
         assert_eq!((request.efa, request.efa_cards), (true, 32));
-        assert_eq!(Request::decode(&request.encode()).unwrap(), request);
-        assert_eq!(frozen(Launch::default(), Terms::default()).efa_cards, 0);
+        assert_eq!(LaunchRequest::decode(&request.encode()).unwrap(), request);
+        assert_eq!(frozen(LaunchSettings::default(), Terms::default()).efa_cards, 0);
         let older = String::from_utf8(request.encode()).unwrap().replace("\"efa_cards\":32,", "");
         assert!(!older.contains("efa_cards"), "{older}");
-        assert_eq!(Request::decode(older.as_bytes()).unwrap(), Request { efa_cards: 0, ..request });
+        assert_eq!(LaunchRequest::decode(older.as_bytes()).unwrap(), LaunchRequest { efa_cards: 0, ..request });
     }
 
     #[test]
-    fn placement_groups_begin_alike() {
-        assert_eq!(group("lab", "large", "us-east-1a"), "forebay-lab-large-us-east-1a");
-        assert_eq!(tried_group("lab"), "forebay-lab-dry");
+    fn placement_groups_share_a_prefix() {
+        assert_eq!(placement_group("lab", "large", "us-east-1a"), "forebay-lab-large-us-east-1a");
+        assert_eq!(dry_run_group("lab"), "forebay-lab-dry");
     }
 }

@@ -1,90 +1,88 @@
-//! What an adapter is told once: under which name it buys, and how each pool's instances are launched.
-//!
-//! Never: a credential.
+//! The configuration of the adapter: under which name it buys, and how the instances of each pool are launched. It has no credentials.
 
-use forebay_engine::catalog::Offering;
-use forebay_engine::units::{Millis, Span};
+use forebay_kernel::catalog::Offering;
+use forebay_kernel::units::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who buys, and how.
+/// The name that instances are bought under, and how they are launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The name under which instances are bought: tag `forebay:cluster`. One controller a name.
+pub struct Ec2Settings {
+    /// The name that instances are bought under, as the tag `forebay:cluster`. Each controller has its own.
     pub cluster: String,
-    /// The journal that decides: tag `forebay:journal`.
+    /// The id of the deciding journal, as the tag `forebay:journal`.
     pub journal: String,
-    /// Journals that are no more, whose instances are ended as orphans.
+    /// Earlier journals whose instances are terminated as orphans.
     pub predecessors: BTreeSet<String>,
-    /// How instances of each pool are launched.
-    pub pools: BTreeMap<String, Launch>,
-    /// For pools that `pools` does not name.
-    pub other: Launch,
-    /// Capacity that is paid for already.
-    pub reservations: Vec<Reservation>,
-    /// How many network cards of an instance type take an EFA interface, where that is known.
+    /// How the instances of each pool are launched.
+    pub pools: BTreeMap<String, LaunchSettings>,
+    /// How those of every other pool are launched.
+    pub other: LaunchSettings,
+    /// Capacity that is already paid for.
+    pub reservations: Vec<ReservedCapacity>,
+    /// By instance type, the number of network cards that take an EFA interface.
     pub efa: BTreeMap<String, u32>,
-    /// Whether an instance takes work as soon as EC2 calls it running. Else something else has to say so.
+    /// Whether an instance is ready as soon as EC2 calls it running. Otherwise something else reports it ready.
     pub ready_when_running: bool,
 }
 
 /// How instances are launched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Launch {
-    /// The launch template, by id (`lt-...`) or name. Without one, `image`.
+pub struct LaunchSettings {
+    /// The id (`lt-...`) or name of the launch template. Without one, `image` is required.
     pub template: Option<String>,
-    /// Its version. `None`: the default one at the time of the launch.
+    /// The template's version. `None`: the default version at the time of the launch.
     pub version: Option<String>,
-    /// The image, instead of that of a template.
+    /// The AMI, which replaces the template's.
     pub image: Option<String>,
-    /// A subnet a zone. A zone without one is left to the template or to the default network.
+    /// Subnets by zone. In other zones the template or the default network determines the subnet.
     pub subnets: BTreeMap<String, String>,
-    /// Security groups by id, instead of those of a template.
+    /// Ids of security groups, which replace the template's.
     pub security_groups: Vec<String>,
-    /// The instance profile by name, instead of that of a template.
+    /// The name of the instance profile, which replaces the template's.
     pub instance_profile: Option<String>,
-    /// The first boot's script, instead of that of a template.
+    /// The script of the first boot, which replaces the template's.
     pub user_data: Option<String>,
-    /// Tags beside Forebay's own.
+    /// Tags in addition to Forebay's own.
     pub tags: BTreeMap<String, String>,
 }
 
-/// Capacity that is paid for already: an On-Demand Capacity Reservation or a Capacity Block.
+/// Capacity that is already paid for: an On-Demand Capacity Reservation or a Capacity Block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reservation {
+pub struct ReservedCapacity {
     /// `cr-...`.
     pub id: String,
-    /// Of what.
+    /// The reserved instance type.
     pub instance_type: String,
-    /// Where.
+    /// The reserved availability zone.
     pub zone: String,
-    /// Whether it is a Capacity Block: bought for a time, and ended by EC2.
+    /// Whether it is a Capacity Block, which is bought for a fixed time and ended by EC2.
     pub block: bool,
-    /// When it begins, if it has not begun long ago.
-    pub starts: Option<Millis>,
-    /// When it ends, if it does.
-    pub ends: Option<Millis>,
+    /// When it begins. `None`: it has begun.
+    pub starts: Option<Timestamp>,
+    /// When it ends. `None`: it has no end.
+    pub ends: Option<Timestamp>,
 }
 
-/// EC2 begins to end the instances of a Capacity Block so long before its end.
-pub const BLOCK_CLEARS: Span = Span::mins(30);
+/// EC2 starts to terminate the instances of a Capacity Block this long before the block ends.
+pub const BLOCK_RECLAIM_LEAD: Span = Span::mins(30);
 
-/// The end of a Capacity Block is told to the engine so long before its instances are ended.
-pub const BLOCK_WARNS: Span = Span::mins(10);
+/// The engine gets the reclaim notice of a Capacity Block this long before EC2 starts to terminate its instances.
+pub const BLOCK_WARNING_LEAD: Span = Span::mins(10);
 
-impl Reservation {
-    /// Whether a node that is decided on then, and boots for so long, has any use before it has to be left.
-    fn is_of_use(&self, decided: Millis, boot: Span) -> bool {
-        let before_its_end = if self.block { BLOCK_CLEARS + BLOCK_WARNS + boot } else { Span::ZERO };
-        self.starts.is_none_or(|at| at <= decided) && self.ends.is_none_or(|at| decided + before_its_end < at)
+impl ReservedCapacity {
+    /// Whether a node that is decided on at this time, and boots for so long, can run work before it is reclaimed.
+    fn is_usable(&self, decided: Timestamp, boot: Span) -> bool {
+        let lead = if self.block { BLOCK_RECLAIM_LEAD + BLOCK_WARNING_LEAD + boot } else { Span::ZERO };
+        self.starts.is_none_or(|at| at <= decided) && self.ends.is_none_or(|at| decided + lead < at)
     }
 }
 
-impl Settings {
-    /// For a journal that buys under a name, with one way to launch.
+impl Ec2Settings {
+    /// Settings with one way to launch for all pools, and without reservations.
     #[must_use]
-    pub fn new(cluster: &str, journal: &str, other: Launch) -> Settings {
-        Settings {
+    pub fn new(cluster: &str, journal: &str, other: LaunchSettings) -> Ec2Settings {
+        Ec2Settings {
             cluster: cluster.to_owned(),
             journal: journal.to_owned(),
             predecessors: BTreeSet::new(),
@@ -96,33 +94,33 @@ impl Settings {
         }
     }
 
-    /// How instances of a pool are launched.
+    /// How the instances of a pool are launched.
     #[must_use]
-    pub fn launch(&self, pool: &str) -> &Launch {
+    pub fn launch(&self, pool: &str) -> &LaunchSettings {
         self.pools.get(pool).unwrap_or(&self.other)
     }
 
-    /// The reservations that a purchase may go into, the one that ends first before the others. None: none lasts long enough.
+    /// The reservations that a purchase may use, in the order in which they end.
     #[must_use]
-    pub fn reservations(&self, offer: &Offering, decided: Millis) -> Vec<&Reservation> {
-        let same = |r: &&Reservation| r.instance_type == offer.instance_type && r.zone == offer.zone;
-        let open = self.reservations.iter().filter(same).filter(|r| r.is_of_use(decided, offer.boot));
-        let mut open: Vec<&Reservation> = open.collect();
-        open.sort_by_key(|r| r.ends.unwrap_or(Millis::NEVER));
+    pub fn reservations(&self, offer: &Offering, decided: Timestamp) -> Vec<&ReservedCapacity> {
+        let same = |r: &&ReservedCapacity| r.instance_type == offer.instance_type && r.zone == offer.zone;
+        let open = self.reservations.iter().filter(same).filter(|r| r.is_usable(decided, offer.boot));
+        let mut open: Vec<&ReservedCapacity> = open.collect();
+        open.sort_by_key(|r| r.ends.unwrap_or(Timestamp::NEVER));
         open
     }
 
-    /// EFA interfaces for an instance of a type: one a network card. One, where it is not known.
+    /// The number of EFA interfaces of an instance type, one for each network card. It is 1 for an unknown type.
     #[must_use]
     pub fn cards(&self, instance_type: &str) -> u32 {
         self.efa.get(instance_type).copied().unwrap_or(1).max(1)
     }
 }
 
-impl Launch {
-    /// Whether there is something that only `RunInstances` can say: overrides of a fleet have a type, a place, a price and an image.
+impl LaunchSettings {
+    /// Whether a setting is used that only `RunInstances` takes: the overrides of a fleet have a type, a location, a price and an image.
     #[must_use]
-    pub fn says_more_than_overrides(&self) -> bool {
+    pub fn needs_run_instances(&self) -> bool {
         !self.security_groups.is_empty() || self.instance_profile.is_some() || self.user_data.is_some()
     }
 }

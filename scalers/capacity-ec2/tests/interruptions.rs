@@ -1,14 +1,12 @@
-//! The interruption queue on a real LocalStack: what is handed out, and that nothing is deleted before its receipt.
-//!
-//! Never: a wait without a limit.
+//! The interruption reader with a real LocalStack: messages are handed out, and deleted only after their acknowledgement.
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::QueueAttributeName;
-use forebay_aws::{Keys, Place};
-use forebay_capacity_ec2::notice::{Action, Instances, Kind, Message, Standing, events};
-use forebay_capacity_ec2::queue::{Batch, Letter, Pace, Reader, Seen};
-use forebay_engine::event::Event;
-use forebay_engine::units::Millis;
+use forebay_aws::{AccessKey, AwsSettings};
+use forebay_capacity_ec2::notice::{ClaimStatus, KnownInstances, NoticeKind, QueueMessage, SpotAction, notice_events};
+use forebay_capacity_ec2::queue::{InterruptionReader, NoticeBatch, QueueStats, QueueTimings, ReceivedMessage};
+use forebay_kernel::event::Event;
+use forebay_kernel::units::Timestamp;
 use forebay_parts::LocalStack;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,31 +15,32 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
 
-/// For anything that should come: two busy cores are slow.
+/// The timeout of all waits, for busy machines.
 const SOON: Duration = Duration::from_secs(30);
 const SENT_MS: u64 = 1_795_293_000_000;
 const OURS: &str = "i-1234567890abcdef0";
 
 fn client(runtime: &Runtime, endpoint: &str) -> Client {
-    let keys = Keys { access_key_id: "test".into(), secret_access_key: "test".into(), session_token: None };
-    let place = Place { region: Some("us-east-1".into()), endpoint: Some(endpoint.into()), keys: Some(keys) };
-    let way = runtime.block_on(forebay_aws::find(&place)).expect("a region");
-    let config = aws_sdk_sqs::config::Builder::from(&way.shared).endpoint_url(endpoint);
+    let keys = AccessKey { access_key_id: "test".into(), secret_access_key: "test".into(), session_token: None };
+    let settings =
+        AwsSettings { region: Some("us-east-1".into()), endpoint: Some(endpoint.into()), access_key: Some(keys) };
+    let config = runtime.block_on(forebay_aws::load_client_config(&settings)).expect("a region");
+    let config = aws_sdk_sqs::config::Builder::from(&config.sdk).endpoint_url(endpoint);
     Client::from_conf(config.build())
 }
 
-fn pace() -> Pace {
-    Pace {
-        wait: Duration::from_secs(1),
-        patience: Duration::from_secs(10),
+fn timings() -> QueueTimings {
+    QueueTimings {
+        poll_wait: Duration::from_secs(1),
+        response_timeout: Duration::from_secs(10),
         hidden: Duration::from_secs(2),
-        first_pause: Duration::from_millis(20),
-        longest_pause: Duration::from_millis(200),
-        slow_pause: Duration::from_millis(200),
+        first_delay: Duration::from_millis(20),
+        longest_delay: Duration::from_millis(200),
+        operator_delay: Duration::from_millis(200),
     }
 }
 
-/// A queue of a test's own, whoever reads it, and somebody who may do everything with it.
+/// A queue of one test, and a client with all permissions.
 struct World {
     runtime: Runtime,
     client: Client,
@@ -62,9 +61,9 @@ impl World {
         self.runtime.block_on(call).expect("a queue").queue_url.expect("its URL")
     }
 
-    fn start(&self) -> (Reader, mpsc::Receiver<Batch>) {
-        Reader::start(&self.client, std::slice::from_ref(&self.name), pace(), self.handle())
-            .expect("a queue that can be")
+    fn start(&self) -> (InterruptionReader, mpsc::Receiver<NoticeBatch>) {
+        InterruptionReader::start(&self.client, std::slice::from_ref(&self.name), timings(), self.handle())
+            .expect("a valid queue")
     }
 
     fn handle(&self) -> &Handle {
@@ -76,7 +75,7 @@ impl World {
         self.runtime.block_on(call).expect("sent");
     }
 
-    /// Messages in the queue, visible or not.
+    /// The number of messages in the queue, visible or not.
     fn count(&self, url: &str) -> u64 {
         let call = self.client.get_queue_attributes().queue_url(url).attribute_names(QueueAttributeName::All).send();
         let found = self.runtime.block_on(call).expect("attributes").attributes.expect("some");
@@ -85,21 +84,21 @@ impl World {
             + number(QueueAttributeName::ApproximateNumberOfMessagesNotVisible)
     }
 
-    fn next(&self, from: &mut mpsc::Receiver<Batch>) -> Batch {
+    fn next(&self, from: &mut mpsc::Receiver<NoticeBatch>) -> NoticeBatch {
         let next = self.runtime.block_on(async { tokio::time::timeout(SOON, from.recv()).await });
         next.expect("a batch in time").expect("the reader lives")
     }
 
-    /// Batches until there are so many letters. They wait for their receipts.
-    fn take(&self, from: &mut mpsc::Receiver<Batch>, letters: usize) -> Vec<Batch> {
+    /// Unacknowledged batches with at least this many messages.
+    fn take(&self, from: &mut mpsc::Receiver<NoticeBatch>, messages: usize) -> Vec<NoticeBatch> {
         let mut batches = Vec::new();
-        while batches.iter().map(|batch: &Batch| batch.letters.len()).sum::<usize>() < letters {
+        while batches.iter().map(|batch: &NoticeBatch| batch.messages.len()).sum::<usize>() < messages {
             batches.push(self.next(from));
         }
         batches
     }
 
-    /// Looks until it holds.
+    /// Waits until a condition holds.
     fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let deadline = std::time::Instant::now() + SOON;
         while !holds() {
@@ -109,8 +108,8 @@ impl World {
     }
 }
 
-fn seen(reader: &Reader) -> Seen {
-    reader.seen().remove(0).1
+fn stats(reader: &InterruptionReader) -> QueueStats {
+    reader.stats().remove(0).1
 }
 
 fn event(source: &str, detail_type: &str, detail: &serde_json::Value) -> String {
@@ -125,11 +124,11 @@ fn warning(instance: &str) -> String {
 }
 
 /// One instance is ours.
-struct One;
+struct OneInstance;
 
-impl Instances for One {
-    fn standing(&self, instance: &str) -> Option<Standing> {
-        (instance == OURS).then_some(Standing::Wanted)
+impl KnownInstances for OneInstance {
+    fn claim_status(&self, instance: &str) -> Option<ClaimStatus> {
+        (instance == OURS).then_some(ClaimStatus::Ready)
     }
 
     fn in_reservation(&self, _: &str) -> Vec<String> {
@@ -137,15 +136,15 @@ impl Instances for One {
     }
 }
 
-fn letters(batches: &[Batch]) -> Vec<&Letter> {
-    batches.iter().flat_map(|batch| &batch.letters).collect()
+fn messages(batches: &[NoticeBatch]) -> Vec<&ReceivedMessage> {
+    batches.iter().flat_map(|batch| &batch.messages).collect()
 }
 
-/// What a message means, where it is a notice.
-fn means(letter: &Letter) -> Option<(Kind, Vec<Event>, usize)> {
-    match &letter.said {
-        Ok(Message::Notice(notice)) => {
-            let outcome = events(notice, Millis(SENT_MS), &One);
+/// The kind, the events and the number of foreign instances of a notice.
+fn effects(message: &ReceivedMessage) -> Option<(NoticeKind, Vec<Event>, usize)> {
+    match &message.content {
+        Ok(QueueMessage::Notice(notice)) => {
+            let outcome = notice_events(notice, Timestamp(SENT_MS), &OneInstance);
             Some((notice.kind, outcome.events, outcome.foreign))
         }
         _ => None,
@@ -153,7 +152,7 @@ fn means(letter: &Letter) -> Option<(Kind, Vec<Event>, usize)> {
 }
 
 #[test]
-fn every_kind_is_handed_out_and_deleted_only_after_the_receipt() {
+fn every_kind_is_handed_out_and_deleted_after_its_acknowledgement() {
     let world = World::new("kinds");
     let url = world.create();
     let health = json!({ "service": "EC2", "eventTypeCategory": "scheduledChange", "startTime": "Sat, 21 Nov 2026 20:40:00 GMT",
@@ -188,95 +187,97 @@ fn every_kind_is_handed_out_and_deleted_only_after_the_receipt() {
     }
     let (reader, mut from) = world.start();
     let batches = world.take(&mut from, bodies.len());
-    let reclaim =
-        |minutes: u64| vec![Event::ReclaimNotice { instance: OURS.to_owned(), at: Millis(SENT_MS + minutes * 60_000) }];
-    let gone = Event::NodeGone { instance: OURS.to_owned(), why: forebay_engine::event::GoneWhy::Lost };
-    let by_body: BTreeMap<&str, &Letter> = letters(&batches).into_iter().map(|l| (l.body.as_str(), l)).collect();
-    let wanted = [
-        Some((Kind::Spot(Action::Terminate), reclaim(2), 0)),
-        Some((Kind::Spot(Action::Terminate), vec![], 1)),
-        Some((Kind::Rebalance, vec![], 0)),
-        Some((Kind::State(forebay_capacity_ec2::notice::InstanceState::Terminated), vec![gone], 0)),
-        Some((Kind::Reservation, reclaim(1), 0)),
-        Some((Kind::BlockEnd, reclaim(10), 0)),
-        Some((Kind::ScheduledChange, reclaim(10), 0)),
-        Some((Kind::Spot(Action::Terminate), reclaim(2), 0)),
+    let reclaim = |minutes: u64| {
+        vec![Event::ReclaimNotice { instance: OURS.to_owned(), at: Timestamp(SENT_MS + minutes * 60_000) }]
+    };
+    let gone = Event::NodeGone { instance: OURS.to_owned(), why: forebay_kernel::event::GoneWhy::Lost };
+    let by_body: BTreeMap<&str, &ReceivedMessage> =
+        messages(&batches).into_iter().map(|l| (l.body.as_str(), l)).collect();
+    let expected = [
+        Some((NoticeKind::Spot(SpotAction::Terminate), reclaim(2), 0)),
+        Some((NoticeKind::Spot(SpotAction::Terminate), vec![], 1)),
+        Some((NoticeKind::Rebalance, vec![], 0)),
+        Some((NoticeKind::State(forebay_capacity_ec2::Ec2InstanceState::Terminated), vec![gone], 0)),
+        Some((NoticeKind::Reservation, reclaim(1), 0)),
+        Some((NoticeKind::BlockEnd, reclaim(10), 0)),
+        Some((NoticeKind::ScheduledChange, reclaim(10), 0)),
+        Some((NoticeKind::Spot(SpotAction::Terminate), reclaim(2), 0)),
         None,
         None,
         None,
     ];
-    for (body, wanted) in bodies.iter().zip(wanted) {
-        let letter = by_body.get(body.as_str()).unwrap_or_else(|| panic!("not handed out: {body}"));
-        assert_eq!(means(letter), wanted, "{body}");
-        assert!(letter.sent.is_some_and(|at| at.0 > 1_600_000_000_000) && !letter.id.is_empty());
+    for (body, expected) in bodies.iter().zip(expected) {
+        let message = by_body.get(body.as_str()).unwrap_or_else(|| panic!("not handed out: {body}"));
+        assert_eq!(effects(message), expected, "{body}");
+        assert!(message.sent.is_some_and(|at| at.0 > 1_600_000_000_000) && !message.id.is_empty());
     }
-    let figures = seen(&reader);
-    assert_eq!((figures.notices, figures.foreign, figures.rejected, figures.deleted), (8, 1, 2, 0));
-    assert_eq!(world.count(&url), bodies.len() as u64, "nothing is deleted before its receipt");
-    batches.into_iter().for_each(Batch::durable);
-    world.until("all are deleted", || world.count(&url) == 0 && seen(&reader).deleted == bodies.len() as u64);
+    let stats_now = stats(&reader);
+    assert_eq!((stats_now.notices, stats_now.foreign, stats_now.rejected, stats_now.deleted), (8, 1, 2, 0));
+    assert_eq!(world.count(&url), bodies.len() as u64, "nothing is deleted before its acknowledgement");
+    batches.into_iter().for_each(NoticeBatch::acknowledge);
+    world.until("all are deleted", || world.count(&url) == 0 && stats(&reader).deleted == bodies.len() as u64);
     world.runtime.block_on(reader.stop());
 }
 
 #[test]
-fn the_same_message_twice_says_the_same_twice() {
+fn a_repeated_message_has_the_same_events() {
     let world = World::new("twice");
     let url = world.create();
     (0..2).for_each(|_| world.send(&url, &warning(OURS)));
     let (reader, mut from) = world.start();
     let batches = world.take(&mut from, 2);
-    let said: Vec<_> = letters(&batches).into_iter().map(means).collect();
-    assert!(said.len() == 2 && said[0].is_some() && said[0] == said[1], "{said:?}");
-    let ids: BTreeSet<_> = letters(&batches).iter().map(|letter| letter.id.clone()).collect();
+    let content: Vec<_> = messages(&batches).into_iter().map(effects).collect();
+    assert!(content.len() == 2 && content[0].is_some() && content[0] == content[1], "{content:?}");
+    let ids: BTreeSet<_> = messages(&batches).iter().map(|message| message.id.clone()).collect();
     assert_eq!(ids.len(), 2, "they are two messages of SQS");
-    batches.into_iter().for_each(Batch::durable);
+    batches.into_iter().for_each(NoticeBatch::acknowledge);
     world.until("both are deleted", || world.count(&url) == 0);
     world.runtime.block_on(reader.stop());
 }
 
 #[test]
-fn a_reader_that_dies_before_the_receipt_gets_the_message_again() {
+fn an_unacknowledged_message_is_received_again() {
     let world = World::new("dies");
     let url = world.create();
     world.send(&url, &warning(OURS));
     let (reader, mut from) = world.start();
     let batch = world.next(&mut from);
-    let id = batch.letters[0].id.clone();
-    // As a process that is killed: neither a receipt nor an end.
+    let id = batch.messages[0].id.clone();
+    // As in a killed process, there is no acknowledgement and no stop.
     drop((reader, from, batch));
     assert_eq!(world.count(&url), 1);
     let (reader, mut from) = world.start();
     let again = world.next(&mut from);
-    assert_eq!((again.letters.len(), &again.letters[0].id), (1, &id));
-    assert_eq!(means(&again.letters[0]).map(|said| said.1.len()), Some(1));
-    // One that is not taken comes again as well, while the reader lives.
+    assert_eq!((again.messages.len(), &again.messages[0].id), (1, &id));
+    assert_eq!(effects(&again.messages[0]).map(|content| content.1.len()), Some(1));
+    // A dropped batch is received again by the same reader too.
     drop(again);
     let third = world.next(&mut from);
-    assert_eq!(third.letters[0].id, id);
-    third.durable();
+    assert_eq!(third.messages[0].id, id);
+    third.acknowledge();
     world.until("deleted", || world.count(&url) == 0);
     world.runtime.block_on(reader.stop());
 }
 
 #[test]
-fn without_room_nothing_is_received() {
+fn without_a_free_slot_nothing_is_received() {
     let world = World::new("room");
     let url = world.create();
     for at in 0..100 {
         world.send(&url, &warning(&format!("i-{at:017x}")));
     }
     let (reader, mut from) = world.start();
-    // Four wait for their receipts; a fifth is not asked for.
+    // Four batches are unacknowledged, and a fifth is not received.
     let held = world.take(&mut from, 1);
     world.until("four batches are out", || held.len() + from.len() == 4);
-    let received = seen(&reader).notices;
+    let received = stats(&reader).notices;
     let more = world
         .runtime
         .block_on(async { tokio::time::timeout(Duration::from_millis(1_500), reader_grows(&reader, received)).await });
     assert!(more.is_err() && received <= 40, "{received} received, and then more");
     let mut batches = held;
     while world.count(&url) > 0 {
-        batches.into_iter().for_each(Batch::durable);
+        batches.into_iter().for_each(NoticeBatch::acknowledge);
         let next =
             world.runtime.block_on(async { tokio::time::timeout(Duration::from_millis(200), from.recv()).await });
         batches = next.ok().flatten().into_iter().collect();
@@ -285,24 +286,24 @@ fn without_room_nothing_is_received() {
 }
 
 /// Resolves when more has been received.
-async fn reader_grows(reader: &Reader, received: u64) {
-    while seen(reader).notices == received {
+async fn reader_grows(reader: &InterruptionReader, received: u64) {
+    while stats(reader).notices == received {
         tokio::task::yield_now().await;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
 #[test]
-fn an_outage_is_told_once_and_over_when_the_queue_is_there() {
+fn an_outage_is_counted_once_and_ends_when_the_queue_exists() {
     let world = World::new("late");
     let (reader, mut from) = world.start();
-    world.until("it fails", || seen(&reader).failing.is_some_and(|why| why.contains("make the queue")));
+    world.until("it fails", || stats(&reader).failing.is_some_and(|why| why.contains("create the queue")));
     let url = world.create();
     world.send(&url, &warning(OURS));
-    world.next(&mut from).durable();
-    world.until("it works", || seen(&reader).failing.is_none() && world.count(&url) == 0);
-    assert_eq!(seen(&reader).outages, 1);
-    // Whoever takes the batches has gone: nobody reads on, and the end comes at once.
+    world.next(&mut from).acknowledge();
+    world.until("it works", || stats(&reader).failing.is_none() && world.count(&url) == 0);
+    assert_eq!(stats(&reader).outages, 1);
+    // Without a receiver the reader ends at once.
     drop(from);
     let began = std::time::Instant::now();
     world.runtime.block_on(reader.stop());

@@ -1,20 +1,18 @@
-//! What EC2 says of what it sells, from the loopback EC2 over the real protocol.
-//!
-//! Never: a wait.
+//! Lookups of offers and scheduled events against the loopback EC2, over the real protocol.
 
-use forebay_aws::{Keys, Place};
-use forebay_capacity_ec2::changes::changes;
-use forebay_capacity_ec2::offerings::{Gpus, Unknown, prices, shapes};
-use forebay_capacity_ec2::trouble::Class;
-use forebay_capacity_ec2::wire::{Client, connect};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::{Millis, Rate, Span};
-use forebay_loopback_ec2::{Clock, Loopback, Region, RegionOptions, VirtualClock, builtin_types};
+use forebay_aws::{AccessKey, AwsSettings};
+use forebay_capacity_ec2::error_class::ErrorClass;
+use forebay_capacity_ec2::offerings::{InstanceGpus, LookupError, SpotMarket, instance_shapes, spot_prices};
+use forebay_capacity_ec2::scheduled_events::scheduled_events;
+use forebay_capacity_ec2::sdk::{Client, connect};
+use forebay_catalog::PriceRow;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::{Rate, Span, Timestamp};
+use forebay_loopback_ec2::{Loopback, LoopbackClock, Region, RegionOptions, VirtualClock, builtin_types};
 use forebay_sim::market::Market;
-use forebay_sim::prices::PriceRow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An EC2 of a test's own. It ends with it.
+/// The EC2 of one test.
 struct Stage {
     clock: VirtualClock,
     loopback: Loopback,
@@ -23,10 +21,11 @@ struct Stage {
 
 async fn stage(options: RegionOptions) -> Stage {
     let clock = VirtualClock::new(options.origin);
-    let loopback = Loopback::start(Region::new(options), Clock::Virtual(clock.clone())).unwrap();
-    let keys = Keys { access_key_id: "test".into(), secret_access_key: "test".into(), session_token: None };
-    let place = Place { region: Some("us-east-1".into()), endpoint: Some(loopback.url()), keys: Some(keys) };
-    let client = connect(&place).await.unwrap().ec2;
+    let loopback = Loopback::start(Region::new(options), LoopbackClock::Virtual(clock.clone())).unwrap();
+    let keys = AccessKey { access_key_id: "test".into(), secret_access_key: "test".into(), session_token: None };
+    let settings =
+        AwsSettings { region: Some("us-east-1".into()), endpoint: Some(loopback.url()), access_key: Some(keys) };
+    let client = connect(&settings).await.unwrap().ec2;
     Stage { clock, loopback, client }
 }
 
@@ -39,11 +38,11 @@ fn calls(stage: &Stage, action: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn shapes_are_as_the_catalogue_has_them() {
+async fn shapes_match_the_catalog() {
     let stage = stage(RegionOptions::default()).await;
     let rows = builtin_types();
     let all: Vec<&str> = rows.iter().map(|r| r.instance_type.as_str()).collect();
-    let found = shapes(&stage.client, &names(&all)).await.unwrap();
+    let found = instance_shapes(&stage.client, &names(&all)).await.unwrap();
     assert_eq!(found.len(), rows.len());
     for row in &rows {
         let shape = &found[&row.instance_type];
@@ -53,7 +52,7 @@ async fn shapes_are_as_the_catalogue_has_them() {
         let gpus = shape.gpus.as_ref().map_or((0, 0, 1000), |g| (g.count, g.mem_mib, g.milli));
         assert_eq!(gpus, (row.gpus, row.gpu_mem_mib, row.gpu_milli), "{name}");
     }
-    let eighth = Gpus { count: 1, mem_mib: 2861, model: "l4".to_owned(), milli: 125 };
+    let eighth = InstanceGpus { count: 1, mem_mib: 2861, model: "l4".to_owned(), milli: 125 };
     assert_eq!(found["g6f.large"].gpus, Some(eighth));
     assert_eq!(found["p4d.24xlarge"].gpus.as_ref().unwrap().model, "a100");
     for (name, efa) in [("p5.48xlarge", 32), ("p4d.24xlarge", 4), ("p5.4xlarge", 1), ("g6f.large", 0)] {
@@ -62,13 +61,13 @@ async fn shapes_are_as_the_catalogue_has_them() {
 }
 
 #[tokio::test]
-async fn what_a_region_does_not_have_does_not_hide_the_rest() {
+async fn unknown_types_are_left_out() {
     let stage = stage(RegionOptions::default()).await;
-    let found = shapes(&stage.client, &names(&["g5.xlarge", "x9.huge", "g5.*", "p5.48xlarge"])).await.unwrap();
+    let found = instance_shapes(&stage.client, &names(&["g5.xlarge", "x9.huge", "g5.*", "p5.48xlarge"])).await.unwrap();
     assert_eq!(found.keys().collect::<Vec<_>>(), ["g5.xlarge", "p5.48xlarge"]);
     assert_eq!(calls(&stage, "DescribeInstanceTypes"), 1);
-    assert!(shapes(&stage.client, &names(&["g5.*"])).await.unwrap().is_empty());
-    assert_eq!(calls(&stage, "DescribeInstanceTypes"), 1, "what is no name is not asked for");
+    assert!(instance_shapes(&stage.client, &names(&["g5.*"])).await.unwrap().is_empty());
+    assert_eq!(calls(&stage, "DescribeInstanceTypes"), 1, "patterns are not sent");
 }
 
 #[tokio::test]
@@ -82,42 +81,42 @@ async fn pages_are_read_to_the_last() {
     let all: Vec<String> = types.iter().map(|r| r.instance_type.clone()).collect();
     let zones = ["us-east-1a", "us-east-1b", "us-east-1c"];
     let stage = stage(RegionOptions { types, ..RegionOptions::default() }).await;
-    let found = shapes(&stage.client, &names(&all)).await.unwrap();
+    let found = instance_shapes(&stage.client, &names(&all)).await.unwrap();
     assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), names(&all));
-    // Full filters have two pages each, and what is left over has one or two.
+    // Each full filter has two pages, and the last one has one or two.
     let (filters, pages) = (all.len().div_ceil(200), calls(&stage, "DescribeInstanceTypes"));
     assert!(pages > filters as u64, "{pages} pages for {filters} filters");
 
-    let priced = prices(&stage.client, stage.clock.now(), &names(&all), &names(&zones)).await.unwrap();
+    let priced = spot_prices(&stage.client, stage.clock.now(), &names(&all), &names(&zones)).await.unwrap();
     assert_eq!(priced.len(), all.len() * zones.len());
     assert_eq!(calls(&stage, "DescribeSpotPriceHistory"), filters as u64, "200 types in 3 zones are one page");
 }
 
 #[tokio::test]
-async fn prices_are_those_of_now() {
-    let pair = |t: &str, z: &str| (t.to_owned(), z.to_owned());
-    let pairs = [pair("g5.xlarge", "us-east-1a"), pair("g5.xlarge", "us-east-1b")];
-    let market = Market::seeded(3, &pairs, 7 * 86_400_000);
-    let stage = stage(RegionOptions { market, ..RegionOptions::default() }).await;
+async fn prices_are_the_current_ones() {
+    let market = |t: &str, z: &str| SpotMarket { instance_type: t.to_owned(), zone: z.to_owned() };
+    let pairs = ["us-east-1a", "us-east-1b"].map(|zone| ("g5.xlarge".to_owned(), zone.to_owned()));
+    let prices = Market::seeded(3, &pairs, 7 * 86_400_000);
+    let stage = stage(RegionOptions { market: prices, ..RegionOptions::default() }).await;
     let types = names(&["g5.xlarge", "g6f.large", "x9.huge"]);
     let zones = names(&["us-east-1a", "us-east-1b", "eu-west-9z"]);
     let mut seen = BTreeSet::new();
     for hours in [0, 12, 24, 36, 48] {
         stage.clock.set(RegionOptions::default().origin + Span::mins(60 * hours));
-        let found = prices(&stage.client, stage.clock.now(), &types, &zones).await.unwrap();
+        let found = spot_prices(&stage.client, stage.clock.now(), &types, &zones).await.unwrap();
         assert_eq!(found.len(), 4, "{found:?}");
-        for ((instance_type, zone), rate) in &found {
+        for (SpotMarket { instance_type, zone }, rate) in &found {
             let truth = stage.loopback.region().spot_price(instance_type, zone);
             assert_eq!(*rate, Rate(truth), "{instance_type} in {zone} after {hours} h");
         }
-        assert_eq!(found[&pair("g6f.large", "us-east-1b")], Rate(74_740));
-        seen.insert(found[&pairs[0]]);
+        assert_eq!(found[&market("g6f.large", "us-east-1b")], Rate(74_740));
+        seen.insert(found[&market("g5.xlarge", "us-east-1a")]);
     }
     assert!(seen.len() > 1, "the market did not move: {seen:?}");
 }
 
 #[tokio::test]
-async fn what_is_planned_is_known_page_by_page_and_until_it_is_over() {
+async fn scheduled_events_are_read_over_all_pages_until_they_are_over() {
     let stage = stage(RegionOptions::default()).await;
     let now = stage.clock.now();
     let start = |n: usize| now + Span::mins(60) + Span::secs(n as u64);
@@ -136,27 +135,27 @@ async fn what_is_planned_is_known_page_by_page_and_until_it_is_over() {
     for (id, at) in &planned {
         assert!(stage.loopback.region().schedule_retirement(stage.clock.now(), id, *at));
     }
-    assert_eq!(changes(&stage.client).await, Ok(planned.clone()));
+    assert_eq!(scheduled_events(&stage.client).await, Ok(planned.clone()));
     assert_eq!(calls(&stage, "DescribeInstanceStatus"), 2, "a page has 1,000");
     stage.clock.set(now + Span::mins(120));
-    assert_eq!(changes(&stage.client).await, Ok(BTreeMap::new()), "they are stopped");
+    assert_eq!(scheduled_events(&stage.client).await, Ok(BTreeMap::new()), "the instances are stopped");
 }
 
 #[tokio::test]
-async fn what_is_refused_or_lost_is_not_known() {
+async fn refused_and_lost_calls_are_errors() {
     let origin = RegionOptions::default().origin;
     let throttled = vec![(origin, origin + Span::mins(1))];
     let stage = stage(RegionOptions { throttled, ..RegionOptions::default() }).await;
     let (types, zones) = (names(&["g5.xlarge"]), names(&["us-east-1a"]));
-    let no = shapes(&stage.client, &types).await.unwrap_err();
-    assert!(matches!(&no, Unknown::Refused(why) if why.class == Class::Throttled), "{no:?}");
-    let no = prices(&stage.client, origin, &types, &zones).await.unwrap_err();
-    assert!(matches!(&no, Unknown::Refused(why) if why.class == Class::Throttled), "{no:?}");
-    assert_eq!(calls(&stage, "DescribeInstanceTypes"), 1, "nothing is tried twice here");
+    let error = instance_shapes(&stage.client, &types).await.unwrap_err();
+    assert!(matches!(&error, LookupError::Refused(why) if why.class == ErrorClass::Throttled), "{error:?}");
+    let error = spot_prices(&stage.client, origin, &types, &zones).await.unwrap_err();
+    assert!(matches!(&error, LookupError::Refused(why) if why.class == ErrorClass::Throttled), "{error:?}");
+    assert_eq!(calls(&stage, "DescribeInstanceTypes"), 1, "nothing is retried here");
     stage.clock.set(origin + Span::mins(2));
-    assert_eq!(shapes(&stage.client, &types).await.unwrap().len(), 1);
+    assert_eq!(instance_shapes(&stage.client, &types).await.unwrap().len(), 1);
 
     let lost = self::stage(RegionOptions { lost_after_permille: 1000, ..RegionOptions::default() }).await;
-    assert!(matches!(shapes(&lost.client, &types).await, Err(Unknown::Lost(_))));
-    assert!(matches!(prices(&lost.client, Millis(0), &types, &zones).await, Err(Unknown::Lost(_))));
+    assert!(matches!(instance_shapes(&lost.client, &types).await, Err(LookupError::Lost(_))));
+    assert!(matches!(spot_prices(&lost.client, Timestamp(0), &types, &zones).await, Err(LookupError::Lost(_))));
 }

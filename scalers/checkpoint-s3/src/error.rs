@@ -1,163 +1,161 @@
-//! Why a checkpoint does not count: it is not as it says it is, or nobody can say.
-//!
-//! Never: one taken for the other. A refusal is a fact about what is there; unknown is none.
+//! Why a checkpoint does not count. A refusal is a fact about what is stored. If the store did not respond, nothing is known.
 
-/// Why a checkpoint does not count, or not yet.
+/// Why a checkpoint does not count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// It is not there, or not what it says.
+    /// It does not exist, or differs from what its manifest states.
     #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// Nobody can say: ask again later.
+    Refused(#[from] CheckpointRefusal),
+    /// The store did not respond; try again later.
     #[error(transparent)]
-    Unknown(#[from] Unknown),
+    Unavailable(#[from] StoreUnavailable),
 }
 
-/// The store did not answer, or not so that anything is known: outage, throttling, no permission, no credentials.
+/// The store gave no usable response, because of an outage, throttling, a missing permission or missing credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
-pub struct Unknown {
-    /// What, where, and what to do.
+pub struct StoreUnavailable {
+    /// What failed and where, and what to do.
     pub why: String,
 }
 
-impl Unknown {
-    pub(crate) fn new(why: impl Into<String>) -> Unknown {
-        Unknown { why: why.into() }
+impl StoreUnavailable {
+    pub(crate) fn new(why: impl Into<String>) -> StoreUnavailable {
+        StoreUnavailable { why: why.into() }
     }
 }
 
-/// It is not there, or not what it says.
+/// A checkpoint that does not exist, or differs from what its manifest states.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// Nothing can be looked at there.
+pub enum CheckpointRefusal {
+    /// The address is not valid, or not one that the controller reads.
     #[error("`{uri}`: {why}")]
     Address {
-        /// As the job gives it, cut and escaped.
+        /// The URI as the job gives it, shortened and escaped.
         uri: String,
-        /// Why, and what to write.
-        why: String,
-    },
-    /// The bucket is not there.
-    #[error("s3://{bucket}: there is no such bucket; make it, or mend the job's `checkpoint.uri`")]
-    NoBucket {
-        /// Which.
-        bucket: String,
-    },
-    /// No name of a manifest.
-    #[error(
-        "`{manifest}` is no manifest's name; write `manifests/ATTEMPT-SEQUENCE.json` with ten digits each, below the job's `checkpoint.uri`"
-    )]
-    Unnamed {
-        /// As it was reported, cut and escaped.
-        manifest: String,
-    },
-    /// No manifest.
-    #[error(
-        "{place}: there is no manifest of attempt {attempt} or one before it; write the manifest last, then report"
-    )]
-    NoManifest {
-        /// Where.
-        place: String,
-        /// The run's.
-        attempt: u32,
-    },
-    /// The manifest that was named is not there.
-    #[error("{place}: the manifest is not there; write it before it is reported")]
-    NotThere {
-        /// The manifest.
-        place: String,
-    },
-    /// It cannot be read as a manifest.
-    #[error("{place}: {why}")]
-    Unreadable {
-        /// The manifest.
-        place: String,
         /// What is wrong, and what to write.
         why: String,
     },
-    /// Another job's.
+    /// The bucket does not exist.
+    #[error("s3://{bucket}: there is no such bucket; create it, or correct the job's `checkpoint.uri`")]
+    NoBucket {
+        /// The name of the bucket.
+        bucket: String,
+    },
+    /// The report names something that is not a manifest.
     #[error(
-        "{place}: it is of `{job}`, not of {wanted}; give each job an address of its own, and write FOREBAY_JOB as `job`"
+        "`{manifest}` is not the name of a manifest; write `manifests/ATTEMPT-SEQUENCE.json` with ten digits each, below the job's `checkpoint.uri`"
+    )]
+    Unnamed {
+        /// The name as reported, shortened and escaped.
+        manifest: String,
+    },
+    /// There is no manifest of the run or an earlier one.
+    #[error(
+        "{location}: there is no manifest of attempt {attempt} or one before it; write the manifest last, then report"
+    )]
+    NoManifest {
+        /// The address.
+        location: String,
+        /// The attempt that reports.
+        attempt: u32,
+    },
+    /// The manifest that the report names does not exist.
+    #[error("{location}: the manifest is not there; write it before it is reported")]
+    NotThere {
+        /// The manifest.
+        location: String,
+    },
+    /// The manifest cannot be parsed.
+    #[error("{location}: {why}")]
+    Unreadable {
+        /// The manifest.
+        location: String,
+        /// What is wrong, and what to write.
+        why: String,
+    },
+    /// The manifest belongs to another job.
+    #[error(
+        "{location}: it is of `{job}`, not of {wanted}; give each job an address of its own, and write FOREBAY_JOB as `job`"
     )]
     Job {
         /// The manifest.
-        place: String,
-        /// As it says, cut and escaped.
+        location: String,
+        /// The job in the manifest, shortened and escaped.
         job: String,
-        /// Who reports.
+        /// The job that reports.
         wanted: String,
     },
-    /// A later attempt's, or one that its name does not say.
-    #[error("{place}: it is of attempt {attempt} and sequence {sequence}; {why}")]
+    /// The manifest is of a later attempt, or does not agree with its name.
+    #[error("{location}: it is of attempt {attempt} and sequence {sequence}; {why}")]
     Attempt {
         /// The manifest.
-        place: String,
-        /// As it says.
+        location: String,
+        /// The attempt in the manifest.
         attempt: u32,
-        /// As it says.
+        /// The sequence in the manifest.
         sequence: u64,
         /// What does not agree, and what to write.
         why: String,
     },
-    /// A file's name leads elsewhere.
+    /// A key leads out of the address.
     #[error(
-        "{place}: file `{key}`: {why}; name files from the job's `checkpoint.uri` on, without `.`, `..` and empty parts"
+        "{location}: file `{key}`: {why}; name files from the job's `checkpoint.uri` on, without `.`, `..` and empty parts"
     )]
     Key {
         /// The manifest.
-        place: String,
-        /// As it says, cut and escaped.
+        location: String,
+        /// The key as written, shortened and escaped.
         key: String,
         /// What is wrong.
         why: &'static str,
     },
-    /// A file is not there.
-    #[error("{place}: {why}; write files first and the manifest last, and keep them while the manifest is there")]
+    /// A file does not exist.
+    #[error("{location}: {why}; write files first and the manifest last, and keep them while the manifest is there")]
     Missing {
         /// The file.
-        place: String,
-        /// What is there instead.
+        location: String,
+        /// What was found instead.
         why: &'static str,
     },
     /// A file has another size.
     #[error(
-        "{place}: it has {found} bytes, not {stated}; write the manifest after its files, and files under new names"
+        "{location}: it has {found} bytes, not {stated}; write the manifest after its files, and files under new names"
     )]
     Size {
         /// The file.
-        place: String,
-        /// What is there.
+        location: String,
+        /// The size in the store, in bytes.
         found: u64,
-        /// What the manifest says.
+        /// The size in the manifest, in bytes.
         stated: u64,
     },
     /// A file has another checksum.
     #[error(
-        "{place}: its SHA-256 is {found}, not {stated}; write the manifest after its files, and files under new names"
+        "{location}: its SHA-256 is {found}, not {stated}; write the manifest after its files, and files under new names"
     )]
     Checksum {
         /// The file.
-        place: String,
-        /// What is there.
+        location: String,
+        /// The checksum in the store.
         found: String,
-        /// What the manifest says.
+        /// The checksum in the manifest.
         stated: String,
     },
-    /// Nobody can tell whether the file is whole.
-    #[error("{place}: {why}")]
+    /// Neither the store nor the manifest has a checksum to compare.
+    #[error("{location}: {why}")]
     Unverifiable {
         /// The file.
-        place: String,
-        /// Why, and what to do.
+        location: String,
+        /// What is missing, and what to do.
         why: String,
     },
 }
 
-impl Refusal {
-    /// Whether it says only that nothing has been saved so far.
+impl CheckpointRefusal {
+    /// Whether it only means that nothing has been saved so far.
     #[must_use]
     pub fn is_nothing_yet(&self) -> bool {
-        matches!(self, Refusal::NoManifest { .. })
+        matches!(self, CheckpointRefusal::NoManifest { .. })
     }
 }

@@ -1,31 +1,40 @@
-//! Checkpoints in S3, or in a file system that controller and nodes share: a manifest counts only once what it names has been
-//! found there. docs/CHECKPOINTS.md has the contract for those who write workloads.
+//! Verifies checkpoints in S3 or in a file system that the controller and the nodes share. A manifest counts only once everything that it
+//! names was found there. docs/CHECKPOINTS.md has the contract for those who write workloads.
 //!
 //! ```text
 //! checkpoint.uri = s3://bucket/prefix/
 //!   step-000900/model.bin ...                     first: the files, anywhere below the address
-//!   manifests/0000000003-0000000007.json          last: what they are (attempt 3, sequence 7)
+//!   manifests/0000000003-0000000007.json          last: the manifest of these files (attempt 3, sequence 7)
 //!
-//! report -> Checkpoints::verify(manifest) | ::latest -> read, parse -> job, attempt -> each file: there? size? checksum?
-//!     -> Verified { progress }  |  Refused (what, where, remedy)  |  Unknown (the store did not answer: never zero)
+//! report -> CheckpointVerifier::verify(manifest) | ::latest -> read, parse -> job, attempt -> each file: exists? size? checksum?
+//!     -> VerifiedCheckpoint { progress }  |  Refused (what, where, remedy)  |  Unavailable (no response: progress is unknown, not zero)
 //! ```
 //!
-//! Never: writes, believes what it has not seen, or takes an outage for a missing checkpoint.
+//! Nothing is written, and an outage is never taken for a missing checkpoint.
+//!
+//! ```
+//! use forebay_checkpoint_s3::{CheckpointAddress, ManifestName};
+//!
+//! let address = CheckpointAddress::parse("s3://ckpt/resnet-0412").expect("an address");
+//! assert_eq!(address.to_string(), "s3://ckpt/resnet-0412/");
+//! let name = ManifestName { attempt: 3, sequence: 7 };
+//! assert_eq!(name.key(), "manifests/0000000003-0000000007.json");
+//! ```
 
 mod address;
 mod error;
-mod files;
 mod manifest;
 mod probe;
 mod s3;
 mod settings;
+mod shared_folder;
 mod store;
 mod verify;
 
-pub use address::Address;
-pub use error::{CheckError, Refusal, Unknown};
-pub use forebay_aws::{Keys, Place};
-pub use manifest::{MOST_FILES, MOST_MANIFEST, Name};
+pub use address::CheckpointAddress;
+pub use error::{CheckError, CheckpointRefusal, StoreUnavailable};
+pub use forebay_aws::{AccessKey, AwsSettings};
+pub use manifest::{MAX_FILES, MAX_MANIFEST_BYTES, ManifestName};
 pub use probe::probe;
-pub use settings::{Pace, S3Settings, Settings, SettingsError};
-pub use verify::{Ask, Checkpoints, Verified};
+pub use settings::{CheckpointSettings, CheckpointSettingsError, CheckpointTimeouts, S3Settings};
+pub use verify::{CheckpointVerifier, VerifiedCheckpoint, VerifyRequest};

@@ -1,58 +1,55 @@
-//! What `forebay doctor` wants to know of the place where checkpoints are.
-//!
-//! Never: changes anything, or reads an object: which ones there are is each job's business.
+//! The checks of `forebay doctor` for the stores of checkpoints. They change nothing and read no object, because objects belong to the jobs.
 
-use crate::settings::Settings;
-use crate::verify::Checkpoints;
-use forebay_source::Finding;
+use crate::settings::CheckpointSettings;
+use crate::verify::CheckpointVerifier;
+use forebay_source::Diagnostic;
 use tokio::runtime::Handle;
 
-/// Tries what can be tried without a job: credentials, and listing each bucket that is named. Blocks; not to be called from a task of the
-/// runtime.
+/// Checks the credentials, and lists each bucket of the settings. Blocks; it must not be called from a task of the runtime.
 #[must_use]
-pub fn probe(settings: &Settings, runtime: &Handle) -> Vec<Finding> {
+pub fn probe(settings: &CheckpointSettings, runtime: &Handle) -> Vec<Diagnostic> {
     runtime.block_on(probe_all(settings))
 }
 
-async fn probe_all(settings: &Settings) -> Vec<Finding> {
-    let checkpoints = match Checkpoints::new(settings.clone()) {
+async fn probe_all(settings: &CheckpointSettings) -> Vec<Diagnostic> {
+    let checkpoints = match CheckpointVerifier::new(settings.clone()) {
         Ok(checkpoints) => checkpoints,
-        Err(error) => return vec![Finding::bad("checkpoints", error.to_string())],
+        Err(error) => return vec![Diagnostic::error("checkpoints", error.to_string())],
     };
-    let mut findings = Vec::new();
+    let mut diagnostics = Vec::new();
     if settings.files {
-        findings.push(Finding::fine("checkpoints: files", "file:/// is looked at where the controller runs"));
+        diagnostics.push(Diagnostic::ok("checkpoints: files", "file:/// is read where the controller runs"));
     }
-    let (Some(s3), Some(given)) = (checkpoints.s3(), &settings.s3) else { return findings };
-    let (_, way) = match s3.way().await {
-        Ok(way) => way,
+    let (Some(s3), Some(given)) = (checkpoints.s3(), &settings.s3) else { return diagnostics };
+    let (_, connection) = match s3.connection().await {
+        Ok(connection) => connection,
         Err(error) => {
-            findings.push(Finding::bad("checkpoints: s3", error.to_string()));
-            return findings;
+            diagnostics.push(Diagnostic::error("checkpoints: s3", error.to_string()));
+            return diagnostics;
         }
     };
-    let place = format!("checkpoints: s3 {} ({})", given.place.endpoint.as_deref().unwrap_or("AWS"), way.region);
-    match forebay_aws::describe(way).await {
-        Ok(said) => findings.push(Finding::fine(format!("{place} credentials"), said)),
-        Err(said) => {
-            findings.push(Finding::bad(format!("{place} credentials"), said));
-            findings.push(Finding::bad(format!("{place} buckets"), "not tried: there are no credentials"));
-            return findings;
+    let location =
+        format!("checkpoints: s3 {} ({})", given.aws.endpoint.as_deref().unwrap_or("AWS"), connection.region);
+    match forebay_aws::describe_credentials(connection).await {
+        Ok(found) => diagnostics.push(Diagnostic::ok(format!("{location} credentials"), found)),
+        Err(why) => {
+            diagnostics.push(Diagnostic::error(format!("{location} credentials"), why));
+            diagnostics.push(Diagnostic::error(format!("{location} buckets"), "not checked: there are no credentials"));
+            return diagnostics;
         }
     }
     if given.buckets.is_empty() {
-        let said = "none is named, so that none can be tried, and jobs may name any; list those that jobs may use in `checkpoints.s3.buckets`";
-        findings.push(Finding::warning(format!("{place} buckets"), said));
+        let advice = "none is listed, so none can be checked, and jobs may use any; list those that jobs may use in `checkpoints.s3.buckets`";
+        diagnostics.push(Diagnostic::warning(format!("{location} buckets"), advice));
     }
     for bucket in s3.named() {
-        let what = format!("{place} bucket {}", bucket.shown());
-        findings.push(match bucket.try_list().await {
-            Ok(()) => Finding::fine(
-                what,
-                "can be listed; reading objects is not tried, which there are is each job's business",
-            ),
-            Err(error) => Finding::bad(what, error.to_string()),
+        let what = format!("{location} bucket {}", bucket.name());
+        diagnostics.push(match bucket.try_list().await {
+            Ok(()) => {
+                Diagnostic::ok(what, "can be listed; reading objects is not checked, because they belong to the jobs")
+            }
+            Err(error) => Diagnostic::error(what, error.to_string()),
         });
     }
-    findings
+    diagnostics
 }

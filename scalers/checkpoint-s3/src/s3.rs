@@ -1,91 +1,91 @@
-//! Checkpoints in S3: heads with S3's own checksums, lists, and small reads.
-//!
-//! Never: a write, a second try by itself, or a `403` taken for a missing file.
+//! Checkpoints in S3: metadata with S3's own checksums, lists, and small reads. Nothing is written or retried, and a `403` is never taken
+//! for a missing file.
 
-use crate::error::{CheckError, Refusal, Unknown};
-use crate::manifest::{FOLDER, Name};
-use crate::settings::{Pace, S3Settings, SettingsError};
-use crate::store::{Found, Look, NOT_THERE, Newest, within};
+use crate::error::{CheckError, CheckpointRefusal, StoreUnavailable};
+use crate::manifest::{FOLDER, ManifestName};
+use crate::settings::{CheckpointSettingsError, CheckpointTimeouts, S3Settings};
+use crate::store::{Lookup, NOT_THERE, NewestManifests, StoredObject, with_timeout};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::types::ChecksumMode;
-use forebay_aws::{Answer, Kind, Way, chain, cut, kind_of};
+use forebay_aws::{AwsClientConfig, CallError, FailureKind, classify_code, error_chain, truncate};
 use sha2::{Digest, Sha256};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
-/// Keys of one answer to a list: S3's most.
+/// The number of keys per page of a list: S3's maximum.
 const PAGE: i32 = 1000;
 
-/// The way to S3, found once.
+/// A connection to S3, which is set up once.
 #[derive(Debug)]
 pub(crate) struct S3 {
     settings: S3Settings,
-    /// Name and prefix of each that is asked; none: all are.
+    /// The name and prefix of each bucket that may be used. Empty: all buckets.
     allowed: Vec<(String, String)>,
-    pace: Pace,
-    way: OnceCell<(Client, Way)>,
+    timeouts: CheckpointTimeouts,
+    connection: OnceCell<(Client, AwsClientConfig)>,
 }
 
-/// One address of it.
+/// A bucket with a prefix.
 #[derive(Clone, Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct S3Prefix {
     s3: Arc<S3>,
     name: Arc<str>,
     prefix: Arc<str>,
 }
 
 impl S3 {
-    pub fn new(settings: S3Settings, pace: Pace) -> Result<S3, SettingsError> {
+    pub fn new(settings: S3Settings, timeouts: CheckpointTimeouts) -> Result<S3, CheckpointSettingsError> {
         let allowed = settings.allowed()?;
-        Ok(S3 { settings, allowed, pace, way: OnceCell::new() })
+        Ok(S3 { settings, allowed, timeouts, connection: OnceCell::new() })
     }
 
-    /// Those that are named, each at its prefix.
-    pub fn named(self: &Arc<S3>) -> impl Iterator<Item = Bucket> {
+    /// The buckets of the settings, each with its prefix.
+    pub fn named(self: &Arc<S3>) -> impl Iterator<Item = S3Prefix> {
         self.allowed.iter().map(|(name, prefix)| self.at(name, prefix))
     }
 
-    /// The client, and the way that it was made on.
-    pub async fn way(&self) -> Result<&(Client, Way), Unknown> {
-        self.way
+    /// The client, and the configuration that it was made from.
+    pub async fn connection(&self) -> Result<&(Client, AwsClientConfig), StoreUnavailable> {
+        self.connection
             .get_or_try_init(|| async {
-                let way =
-                    forebay_aws::find(&self.settings.place).await.map_err(|e| Unknown::new(format!("s3: {e}")))?;
-                let mut config = aws_sdk_s3::config::Builder::from(&way.shared);
-                config.set_endpoint_url(way.endpoint.clone());
-                // A name of a bucket before a name of a host that is not AWS's is found by nobody.
-                config.set_force_path_style(Some(way.endpoint.is_some()));
-                Ok((Client::from_conf(config.build()), way))
+                let connection = forebay_aws::load_client_config(&self.settings.aws)
+                    .await
+                    .map_err(|e| StoreUnavailable::new(format!("s3: {e}")))?;
+                let mut config = aws_sdk_s3::config::Builder::from(&connection.sdk);
+                config.set_endpoint_url(connection.endpoint.clone());
+                // Only AWS resolves host names that start with the name of a bucket.
+                config.set_force_path_style(Some(connection.endpoint.is_some()));
+                Ok((Client::from_conf(config.build()), connection))
             })
             .await
     }
 
-    /// An address, where its bucket may be asked.
-    pub fn bucket(self: &Arc<S3>, name: &str, prefix: &str) -> Result<Bucket, Refusal> {
+    /// An address, if its bucket may be used.
+    pub fn bucket(self: &Arc<S3>, name: &str, prefix: &str) -> Result<S3Prefix, CheckpointRefusal> {
         let lies_in = |(bucket, below): &(String, String)| bucket == name && prefix.starts_with(below);
         if self.allowed.is_empty() || self.allowed.iter().any(lies_in) {
             return Ok(self.at(name, prefix));
         }
-        let why = "it is not among `checkpoints.s3.buckets`; save to one of these, or have it added".to_owned();
-        Err(Refusal::Address { uri: format!("s3://{name}/{prefix}"), why })
+        let why = "it is not among `checkpoints.s3.buckets`; save to one of them, or have it added".to_owned();
+        Err(CheckpointRefusal::Address { uri: format!("s3://{name}/{prefix}"), why })
     }
 
-    fn at(self: &Arc<S3>, name: &str, prefix: &str) -> Bucket {
-        Bucket { s3: Arc::clone(self), name: name.into(), prefix: prefix.into() }
+    fn at(self: &Arc<S3>, name: &str, prefix: &str) -> S3Prefix {
+        S3Prefix { s3: Arc::clone(self), name: name.into(), prefix: prefix.into() }
     }
 }
 
-impl Bucket {
-    pub fn place(&self, key: &str) -> String {
+impl S3Prefix {
+    pub fn location(&self, key: &str) -> String {
         format!("s3://{}/{}{key}", self.name, self.prefix)
     }
 
-    /// As it is named in the settings.
-    pub fn shown(&self) -> String {
+    /// The name as in the settings.
+    pub fn name(&self) -> String {
         if self.prefix.is_empty() { self.name.to_string() } else { format!("{}/{}", self.name, self.prefix) }
     }
 
@@ -93,73 +93,77 @@ impl Bucket {
         format!("{}{key}", self.prefix)
     }
 
-    async fn client(&self) -> Result<&Client, Unknown> {
-        Ok(&self.s3.way().await?.0)
+    async fn client(&self) -> Result<&Client, StoreUnavailable> {
+        Ok(&self.s3.connection().await?.0)
     }
 
-    pub async fn look(&self, key: &str) -> Result<Look<Found>, CheckError> {
-        let place = self.place(key);
+    pub async fn stat(&self, key: &str) -> Result<Lookup<StoredObject>, CheckError> {
+        let location = self.location(key);
         let call = self.client().await?.head_object().bucket(&*self.name).key(self.key(key));
         let sent = call.checksum_mode(ChecksumMode::Enabled).send();
-        let asked = async { self.answered("HeadObject", &place, sent.await) };
-        Ok(match within(self.s3.pace.call, "HeadObject", &place, asked).await? {
-            None => Look::Absent(NOT_THERE),
-            Some(head) => Look::There(Found {
+        let asked = async { self.check_response("HeadObject", &location, sent.await) };
+        Ok(match with_timeout(self.s3.timeouts.call, "HeadObject", &location, asked).await? {
+            None => Lookup::Absent(NOT_THERE),
+            Some(head) => Lookup::Found(StoredObject {
                 size: head.content_length().and_then(|n| u64::try_from(n).ok()).unwrap_or(0),
                 checksum: head.checksum_sha256().map(str::to_owned),
             }),
         })
     }
 
-    pub async fn read(&self, key: &str, most: u64) -> Result<Look<Vec<u8>>, CheckError> {
-        let place = self.place(key);
+    pub async fn read(&self, key: &str, most: u64) -> Result<Lookup<Vec<u8>>, CheckError> {
+        let location = self.location(key);
         let work = async {
-            let Some(answer) = self.get(key, &place).await? else { return Ok(Look::Absent(NOT_THERE)) };
+            let Some(answer) = self.get(key, &location).await? else { return Ok(Lookup::Absent(NOT_THERE)) };
             let mut bytes = Vec::new();
-            self.each(&place, answer, |part| {
+            self.each(&location, answer, |part| {
                 let room = usize::try_from((most + 1).saturating_sub(bytes.len() as u64)).unwrap_or(usize::MAX);
                 bytes.extend_from_slice(part.get(..room).unwrap_or(part));
                 bytes.len() as u64 <= most
             })
             .await?;
-            Ok::<_, CheckError>(Look::There(bytes))
+            Ok::<_, CheckError>(Lookup::Found(bytes))
         };
-        within(self.s3.pace.read, "GetObject", &place, work).await
+        with_timeout(self.s3.timeouts.read, "GetObject", &location, work).await
     }
 
-    pub async fn hash(&self, key: &str, size: u64) -> Result<Look<[u8; 32]>, CheckError> {
-        let place = self.place(key);
+    pub async fn hash(&self, key: &str, size: u64) -> Result<Lookup<[u8; 32]>, CheckError> {
+        let location = self.location(key);
         let work = async {
-            let Some(answer) = self.get(key, &place).await? else { return Ok(Look::Absent(NOT_THERE)) };
+            let Some(answer) = self.get(key, &location).await? else { return Ok(Lookup::Absent(NOT_THERE)) };
             let (mut hash, mut seen) = (Sha256::new(), 0);
-            // One that has grown since it was looked at is read a little further, and has another hash for that.
-            self.each(&place, answer, |part| {
+            // If the file has grown since its size was checked, more is read, which changes the hash.
+            self.each(&location, answer, |part| {
                 hash.update(part);
                 seen += part.len() as u64;
                 seen <= size
             })
             .await?;
-            Ok::<_, CheckError>(Look::There(hash.finalize().into()))
+            Ok::<_, CheckError>(Lookup::Found(hash.finalize().into()))
         };
-        within(self.s3.pace.read + Duration::from_secs(size / (20 << 20)), "GetObject", &place, work).await
+        with_timeout(self.s3.timeouts.read + Duration::from_secs(size / (20 << 20)), "GetObject", &location, work).await
     }
 
-    async fn get(&self, key: &str, place: &str) -> Result<Option<GetObjectOutput>, CheckError> {
+    async fn get(&self, key: &str, location: &str) -> Result<Option<GetObjectOutput>, CheckError> {
         let call = self.client().await?.get_object().bucket(&*self.name).key(self.key(key));
-        self.answered("GetObject", place, call.send().await)
+        self.check_response("GetObject", location, call.send().await)
     }
 
-    /// Hands on each part of a body, for as long as more are wanted.
+    /// Reads the parts of a body until `take` returns false.
     async fn each(
         &self,
-        place: &str,
+        location: &str,
         answer: GetObjectOutput,
         mut take: impl FnMut(&[u8]) -> bool,
-    ) -> Result<(), Unknown> {
+    ) -> Result<(), StoreUnavailable> {
         let mut body = answer.body;
         while let Some(part) = body.next().await {
-            let part = part
-                .map_err(|e| Unknown::new(format!("{place}: GetObject broke off: {}; tried again", cut(&chain(&e)))))?;
+            let part = part.map_err(|e| {
+                StoreUnavailable::new(format!(
+                    "{location}: GetObject broke off: {}; it is retried",
+                    truncate(&error_chain(&e))
+                ))
+            })?;
             if !take(&part) {
                 break;
             }
@@ -167,20 +171,20 @@ impl Bucket {
         Ok(())
     }
 
-    pub async fn newest(&self, attempt: u32, most: usize) -> Result<Vec<Name>, CheckError> {
-        let (place, folder) = (self.place(FOLDER), self.key(FOLDER));
-        let mut newest = Newest::new(attempt, most);
+    pub async fn newest(&self, attempt: u32, most: usize) -> Result<Vec<ManifestName>, CheckError> {
+        let (location, folder) = (self.location(FOLDER), self.key(FOLDER));
+        let mut newest = NewestManifests::new(attempt, most);
         let mut from: Option<String> = None;
         loop {
             let call = self.client().await?.list_objects_v2().bucket(&*self.name).prefix(&folder).max_keys(PAGE);
             let sent = call.set_continuation_token(from.take()).send();
-            let asked = async { self.answered("ListObjectsV2", &place, sent.await) };
-            let page = within(self.s3.pace.call, "ListObjectsV2", &place, asked).await?;
+            let asked = async { self.check_response("ListObjectsV2", &location, sent.await) };
+            let page = with_timeout(self.s3.timeouts.call, "ListObjectsV2", &location, asked).await?;
             let Some(page) = page else {
-                return Err(Refusal::NoBucket { bucket: self.name.to_string() }.into());
+                return Err(CheckpointRefusal::NoBucket { bucket: self.name.to_string() }.into());
             };
             let keys = page.contents().iter().filter_map(|object| object.key()?.strip_prefix(&*self.prefix));
-            keys.into_iter().try_for_each(|key| newest.take(&place, key))?;
+            keys.into_iter().try_for_each(|key| newest.take(&location, key))?;
             match page.next_continuation_token() {
                 Some(token) if page.is_truncated() == Some(true) => from = Some(token.to_owned()),
                 _ => return Ok(newest.names()),
@@ -188,20 +192,25 @@ impl Bucket {
         }
     }
 
-    /// Lists at most one key of its prefix, to see whether that is allowed.
+    /// Lists one key below the prefix, to check whether that is allowed.
     pub async fn try_list(&self) -> Result<(), CheckError> {
-        let place = self.place("");
+        let location = self.location("");
         let call = self.client().await?.list_objects_v2().bucket(&*self.name).prefix(&*self.prefix).max_keys(1);
         let sent = call.send();
-        let asked = async { self.answered("ListObjectsV2", &place, sent.await) };
-        match within(self.s3.pace.call, "ListObjectsV2", &place, asked).await? {
+        let asked = async { self.check_response("ListObjectsV2", &location, sent.await) };
+        match with_timeout(self.s3.timeouts.call, "ListObjectsV2", &location, asked).await? {
             Some(_) => Ok(()),
-            None => Err(Refusal::NoBucket { bucket: self.name.to_string() }.into()),
+            None => Err(CheckpointRefusal::NoBucket { bucket: self.name.to_string() }.into()),
         }
     }
 
-    /// An answer. `None`: it is not there, and S3 says so.
-    fn answered<T, E>(&self, action: &str, place: &str, answer: Result<T, SdkError<E>>) -> Result<Option<T>, CheckError>
+    /// The result of a call. `None` if S3 responded that the object does not exist.
+    fn check_response<T, E>(
+        &self,
+        action: &str,
+        location: &str,
+        answer: Result<T, SdkError<E>>,
+    ) -> Result<Option<T>, CheckError>
     where
         E: ProvideErrorMetadata + Error + 'static,
     {
@@ -209,46 +218,50 @@ impl Bucket {
             Ok(answer) => return Ok(Some(answer)),
             Err(error) => error,
         };
-        let why = match Answer::of(&error) {
-            Answer::Service { code, .. } if code == "NoSuchBucket" => {
-                return Err(Refusal::NoBucket { bucket: self.name.to_string() }.into());
+        let why = match CallError::from_sdk(&error) {
+            CallError::Service { code, .. } if code == "NoSuchBucket" => {
+                return Err(CheckpointRefusal::NoBucket { bucket: self.name.to_string() }.into());
             }
-            // The answer to a head has no body, and so no code.
-            Answer::Service { status: 404, .. } => return Ok(None),
-            Answer::Service { code, message, status } => {
-                let said =
+            // The response to a HEAD request has no body and so no code.
+            CallError::Service { status: 404, .. } => return Ok(None),
+            CallError::Service { code, message, status } => {
+                let reason =
                     if code == "without a code" { format!("status {status}") } else { format!("{code}: {message}") };
-                format!("{action}: {}; {}", cut(&said), remedy(action, &code, status))
+                format!("{action}: {}; {}", truncate(&reason), remedy(action, &code, status))
             }
-            Answer::NoCredentials(why) => format!(
+            CallError::NoCredentials(why) => format!(
                 "{action}: no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role of the container or \
                  the machine, or the keys in the configuration ({why})"
             ),
-            Answer::NoAnswer(why) => format!("{action}: {why}; check the endpoint and the network"),
+            CallError::NoResponse(why) => format!("{action}: {why}; check the endpoint and the network"),
         };
-        Err(Unknown::new(format!("{place}: {why}")).into())
+        Err(StoreUnavailable::new(format!("{location}: {why}")).into())
     }
 }
 
-/// What to do about an answer that says nothing of the file.
+/// What to do about an error that does not tell whether the file exists.
 fn remedy(action: &str, code: &str, status: u16) -> String {
     if matches!(status, 301 | 307)
         || matches!(code, "PermanentRedirect" | "AuthorizationHeaderMalformed" | "IllegalLocationConstraintException")
     {
-        return "the bucket is in another region: mend `checkpoints.s3.region`".to_owned();
+        return "the bucket is in another region: correct `checkpoints.s3.region`".to_owned();
     }
-    match kind_of(code, status) {
-        Kind::Denied if code.to_ascii_lowercase().contains("kms") => {
+    match classify_code(code, status) {
+        FailureKind::PermissionDenied if code.to_ascii_lowercase().contains("kms") => {
             "allow kms:Decrypt on the bucket's key to these credentials".to_owned()
         }
-        Kind::Denied if action == "ListObjectsV2" => {
+        FailureKind::PermissionDenied if action == "ListObjectsV2" => {
             "allow s3:ListBucket on the bucket to these credentials".to_owned()
         }
-        // Without leave to list, S3 says the same of a file that is not there.
-        Kind::Denied => {
+        // Without permission to list, S3 responds the same for a file that does not exist.
+        FailureKind::PermissionDenied => {
             "allow s3:GetObject on the bucket's objects and s3:ListBucket on the bucket to these credentials".to_owned()
         }
-        Kind::Credentials => "the credentials are not accepted: mend the access key, its secret or the role".to_owned(),
-        Kind::Missing | Kind::Refused | Kind::Passing => "tried again after a pause".to_owned(),
+        FailureKind::BadCredentials => {
+            "the credentials are not accepted: correct the access key, its secret or the role".to_owned()
+        }
+        FailureKind::NotFound | FailureKind::InvalidRequest | FailureKind::Transient => {
+            "retried after a delay".to_owned()
+        }
     }
 }

@@ -1,79 +1,77 @@
-//! What is asked of a store, whichever it is: is it there, how large, which checksum, what are its bytes.
-//!
-//! Never: a write, or an answer where there was none.
+//! The read operations that every store has. A store that does not respond is an error, never an empty result.
 
-use crate::error::{CheckError, Refusal, Unknown};
-use crate::files::Folder;
-use crate::manifest::Name;
-use crate::s3::Bucket;
+use crate::error::{CheckError, CheckpointRefusal, StoreUnavailable};
+use crate::manifest::ManifestName;
+use crate::s3::S3Prefix;
+use crate::shared_folder::SharedFolder;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
-/// Manifests that are listed of one address. A job that saves each minute for two months has fewer.
-pub(crate) const MOST_LISTED: usize = 100_000;
+/// The most manifests that are listed at one address. A job that saves every minute for two months has fewer.
+pub(crate) const MAX_LISTED: usize = 100_000;
 
-/// The store of one address. Cheap to clone.
+/// The store of one address. Clones share their client.
 #[derive(Clone, Debug)]
 pub(crate) enum Store {
-    S3(Bucket),
-    Files(Folder),
+    S3(S3Prefix),
+    Files(SharedFolder),
 }
 
-/// A file that is there.
+/// The metadata of a stored file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct StoredObject {
     pub size: u64,
-    /// SHA-256 as the store has it: in base64, with `-PARTS` where it is of an upload in parts.
+    /// The SHA-256 that the store has: in base64, for a multipart upload followed by `-PARTS`.
     pub checksum: Option<String>,
 }
 
-/// What a look at a file brings.
+/// The result of looking up a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Look<T> {
-    There(T),
-    /// Nothing that could be meant is there.
+pub(crate) enum Lookup<T> {
+    Found(T),
+    /// There is no such file. The text says what is there instead.
     Absent(&'static str),
 }
 
-/// Nothing of that name.
+/// For [`Lookup::Absent`] if nothing has the name.
 pub(crate) const NOT_THERE: &str = "it is not there";
 
 impl Store {
-    /// Where a key is, for messages.
-    pub fn place(&self, key: &str) -> String {
+    /// The full address of a key, for messages.
+    pub fn location(&self, key: &str) -> String {
         match self {
-            Store::S3(bucket) => bucket.place(key),
-            Store::Files(folder) => folder.place(key),
+            Store::S3(bucket) => bucket.location(key),
+            Store::Files(folder) => folder.location(key),
         }
     }
 
-    /// A file's bytes, at most `most` and one: more say that it is larger.
-    pub async fn read(&self, key: &str, most: u64) -> Result<Look<Vec<u8>>, CheckError> {
+    /// The content of a file, but at most `most` + 1 bytes, so that a larger file is noticed.
+    pub async fn read(&self, key: &str, most: u64) -> Result<Lookup<Vec<u8>>, CheckError> {
         match self {
             Store::S3(bucket) => bucket.read(key, most).await,
             Store::Files(folder) => folder.read(key, most).await,
         }
     }
 
-    /// Whether a file is there, and how large.
-    pub async fn look(&self, key: &str) -> Result<Look<Found>, CheckError> {
+    /// The size and checksum of a file.
+    pub async fn stat(&self, key: &str) -> Result<Lookup<StoredObject>, CheckError> {
         match self {
-            Store::S3(bucket) => bucket.look(key).await,
-            Store::Files(folder) => folder.look(key).await,
+            Store::S3(bucket) => bucket.stat(key).await,
+            Store::Files(folder) => folder.stat(key).await,
         }
     }
 
-    /// The SHA-256 of a file of `size` bytes, by reading all of it.
-    pub async fn hash(&self, key: &str, size: u64) -> Result<Look<[u8; 32]>, CheckError> {
+    /// The SHA-256 of a file of `size` bytes, which is read for that.
+    pub async fn hash(&self, key: &str, size: u64) -> Result<Lookup<[u8; 32]>, CheckError> {
         match self {
             Store::S3(bucket) => bucket.hash(key, size).await,
             Store::Files(folder) => folder.hash(key, size).await,
         }
     }
 
-    /// The newest names of manifests up to an attempt, newest first, at most `most`.
-    pub async fn newest(&self, attempt: u32, most: usize) -> Result<Vec<Name>, CheckError> {
+    /// The names of the newest manifests up to an attempt, newest first, at most `most`.
+    pub async fn newest(&self, attempt: u32, most: usize) -> Result<Vec<ManifestName>, CheckError> {
         match self {
             Store::S3(bucket) => bucket.newest(attempt, most).await,
             Store::Files(folder) => folder.newest(attempt, most).await,
@@ -81,30 +79,30 @@ impl Store {
     }
 }
 
-/// Keeps the newest names while a listing goes on.
+/// Collects the newest names from a listing.
 #[derive(Debug)]
-pub(crate) struct Newest {
+pub(crate) struct NewestManifests {
     attempt: u32,
     most: usize,
-    kept: BTreeSet<Name>,
+    kept: BTreeSet<ManifestName>,
     seen: usize,
 }
 
-impl Newest {
-    pub fn new(attempt: u32, most: usize) -> Newest {
-        Newest { attempt, most, kept: BTreeSet::new(), seen: 0 }
+impl NewestManifests {
+    pub fn new(attempt: u32, most: usize) -> NewestManifests {
+        NewestManifests { attempt, most, kept: BTreeSet::new(), seen: 0 }
     }
 
-    /// Takes a key from the address on. An error: there are more than anybody should have.
-    pub fn take(&mut self, place: &str, key: &str) -> Result<(), Refusal> {
+    /// Adds a key of the listing. Fails if there are too many.
+    pub fn take(&mut self, location: &str, key: &str) -> Result<(), CheckpointRefusal> {
         self.seen += 1;
-        if self.seen > MOST_LISTED {
+        if self.seen > MAX_LISTED {
             let why = format!(
-                "more than {MOST_LISTED} objects are there; remove old manifests, or give each job an address of its own"
+                "more than {MAX_LISTED} objects are there; remove old manifests, or give each job an address of its own"
             );
-            return Err(Refusal::Unreadable { place: place.to_owned(), why });
+            return Err(CheckpointRefusal::Unreadable { location: location.to_owned(), why });
         }
-        let Some(name) = Name::read(key).filter(|name| name.attempt <= self.attempt) else { return Ok(()) };
+        let Some(name) = ManifestName::read(key).filter(|name| name.attempt <= self.attempt) else { return Ok(()) };
         self.kept.insert(name);
         if self.kept.len() > self.most {
             self.kept.pop_first();
@@ -112,16 +110,16 @@ impl Newest {
         Ok(())
     }
 
-    pub fn names(self) -> Vec<Name> {
+    pub fn names(self) -> Vec<ManifestName> {
         self.kept.into_iter().rev().collect()
     }
 }
 
-/// Awaits something for so long.
-pub(crate) async fn within<T, E>(
+/// Awaits something, with a time limit.
+pub(crate) async fn with_timeout<T, E>(
     limit: Duration,
     what: &str,
-    place: &str,
+    location: &str,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, CheckError>
 where
@@ -129,9 +127,9 @@ where
 {
     match tokio::time::timeout(limit, work).await {
         Ok(done) => Ok(done?),
-        Err(_) => {
-            Err(Unknown::new(format!("{place}: no answer to {what} within {limit:?}; check the store and the network"))
-                .into())
-        }
+        Err(_) => Err(StoreUnavailable::new(format!(
+            "{location}: no response to {what} within {limit:?}; check the store and the network"
+        ))
+        .into()),
     }
 }

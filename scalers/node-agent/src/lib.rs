@@ -1,119 +1,135 @@
-//! On a node: asks the cloud's instance metadata what it is about to do to this instance, and tells the controller.
+//! The agent on a node. It reads from the instance metadata what the cloud announces for this instance, and reports it to the controller.
 //!
 //! ```text
-//! metadata (IMDSv2), every 2 s --watch--> Outbox: the newest of each kind --tell--> POST /v1/agent/hello, /v1/agent/notices
-//!                                                                            '-- kept and tried again until it is acknowledged
+//! metadata (IMDSv2), every 2 s --watch--> Outbox: the newest of each kind --delivery--> POST /v1/agent/hello, /v1/agent/notices
+//!                                                                                '-- retried until it is acknowledged
 //! ```
 //!
-//! EventBridge says the same by a queue, in seconds and best effort; whichever comes first counts, and the second changes nothing. The agent
-//! needs no GPU, no rights in the cloud, and no address of its own.
-//! Never: stops a job, decides anything, or holds more than one report of each kind.
+//! EventBridge announces the same through a queue, within seconds and at best effort. Whichever report comes first counts, and the second
+//! changes nothing. The agent needs no GPU, no permissions in the cloud, and no address of its own. It stops no jobs and decides nothing.
+//!
+//! ```no_run
+//! use forebay_node_agent::{AgentSettings, AgentTimings, LogLine, NodeAgent};
+//! use std::sync::Arc;
+//!
+//! # fn main() -> Result<(), forebay_node_agent::AgentError> {
+//! let settings = AgentSettings {
+//!     controller: "http://forebay:8080".to_owned(),
+//!     metadata: "http://169.254.169.254".to_owned(),
+//!     token: None,
+//!     timings: AgentTimings::default(),
+//! };
+//! let log: LogLine = Arc::new(|line| eprintln!("agent: {line}"));
+//! NodeAgent::start(&settings, &log)?.join();
+//! # Ok(())
+//! # }
+//! ```
 
-mod controller;
+mod controller_client;
+mod delivery;
 mod metadata;
 mod outbox;
 mod report;
-mod tell;
 mod watch;
 
-pub use metadata::{Metadata, MetadataError};
-pub use report::{Kind, Report};
+pub use metadata::{InstanceMetadata, MetadataError};
+pub use report::{AgentReport, ReportKind};
 
-use controller::Controller;
+use controller_client::ControllerClient;
 use outbox::Outbox;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Says something to whoever watches the agent: a line for stderr.
-pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
+/// Writes one line of the agent's log.
+pub type LogLine = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Where the agent looks and whom it tells.
+/// Where the agent reads metadata, and which controller it reports to.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct AgentSettings {
     /// The controller, such as `http://forebay:8080`.
     pub controller: String,
     /// The instance metadata, such as `http://169.254.169.254`.
     pub metadata: String,
-    /// The token with the role `agent`. `None`: the controller asks for none.
+    /// A token with the role `agent`. `None` if the controller asks for none.
     pub token: Option<String>,
-    /// Waits.
-    pub pace: Pace,
+    /// Intervals, time limits and delays.
+    pub timings: AgentTimings,
 }
 
-/// Waits. The defaults are for production; tests shorten them.
+/// Intervals, time limits and delays. The defaults are for production; tests shorten them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// Between two looks at the metadata. AWS recommends 5 s or less; a look costs a millisecond.
-    pub look: Duration,
-    /// For one answer of the metadata, which answers within milliseconds or is not there.
-    pub metadata: Duration,
-    /// For one answer of the controller, which may wait for its disk.
-    pub controller: Duration,
-    /// The first pause after a report that was not taken; it doubles.
-    pub first_pause: Duration,
-    /// The longest pause: a warning gives two minutes.
-    pub longest_pause: Duration,
-    /// A notice that nobody has taken for so long is given up: the instance should be gone.
-    pub notice: Duration,
+pub struct AgentTimings {
+    /// The interval at which the metadata is read. AWS recommends at most 5 s; a read takes a millisecond.
+    pub poll_interval: Duration,
+    /// The time limit of one response of the metadata. It responds within milliseconds or not at all.
+    pub metadata_timeout: Duration,
+    /// The time limit of one response of the controller, which may wait for its disk.
+    pub controller_timeout: Duration,
+    /// The delay after the first report that was not accepted. It doubles with each further one.
+    pub first_delay: Duration,
+    /// The longest delay: a warning comes only two minutes before the end of the instance.
+    pub longest_delay: Duration,
+    /// A notice that was not accepted for this long is abandoned, because the instance should be gone.
+    pub notice_lifetime: Duration,
 }
 
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace {
-            look: Duration::from_secs(2),
-            metadata: Duration::from_secs(2),
-            controller: Duration::from_secs(10),
-            first_pause: Duration::from_millis(500),
-            longest_pause: Duration::from_secs(10),
-            notice: Duration::from_secs(15 * 60),
+impl Default for AgentTimings {
+    fn default() -> AgentTimings {
+        AgentTimings {
+            poll_interval: Duration::from_secs(2),
+            metadata_timeout: Duration::from_secs(2),
+            controller_timeout: Duration::from_secs(10),
+            first_delay: Duration::from_millis(500),
+            longest_delay: Duration::from_secs(10),
+            notice_lifetime: Duration::from_secs(15 * 60),
         }
     }
 }
 
-/// An agent that runs; it ends when it is dropped.
+/// A running agent. Dropping it stops it.
 #[derive(Debug)]
-pub struct Agent {
+pub struct NodeAgent {
     outbox: Arc<Outbox>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// An address that cannot be one.
+/// Why an agent did not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
-    /// No `http://host`.
+    /// An address is not of the form `http://host`.
     #[error(
-        "--{what} {given}: this is no address; write http://HOST:PORT (for TLS, put a proxy on the node: the agent speaks plain HTTP)"
+        "--{what} {given}: this is not an address; write http://HOST:PORT (for TLS, put a proxy on the node: the agent speaks plain HTTP)"
     )]
     Address {
-        /// Whose it is: `controller` or `metadata`.
+        /// The option: `controller` or `metadata`.
         what: &'static str,
-        /// As it was given, cut and escaped.
+        /// The address as given, shortened and escaped.
         given: String,
     },
-    /// The system gives no thread.
+    /// The system could not create a thread.
     #[error("no thread for the agent: {0}; raise the limit of processes")]
     Thread(String),
 }
 
-impl Agent {
-    /// Starts to watch and to tell.
+impl NodeAgent {
+    /// Starts to read the metadata and to report.
     ///
     /// # Errors
-    /// An address is none, or there is no thread to be had.
-    pub fn start(settings: &Settings, say: &Say) -> Result<Agent, AgentError> {
+    /// An address is not valid, or the system has no thread left.
+    pub fn start(settings: &AgentSettings, log: &LogLine) -> Result<NodeAgent, AgentError> {
         let metadata_at = address("metadata", &settings.metadata)?;
         let controller_at = address("controller", &settings.controller)?;
-        let pace = settings.pace;
-        let metadata = Metadata::new(metadata_at, pace.metadata);
-        let controller = Controller::new(controller_at, settings.token.as_deref(), pace.controller);
+        let timings = settings.timings;
+        let metadata = InstanceMetadata::new(metadata_at, timings.metadata_timeout);
+        let controller = ControllerClient::new(controller_at, settings.token.as_deref(), timings.controller_timeout);
         let outbox = Arc::new(Outbox::default());
-        let mut agent = Agent { outbox: Arc::clone(&outbox), threads: Vec::new() };
-        let (inside, says) = (Arc::clone(&outbox), Arc::clone(say));
-        agent.spawn("watch", move || watch::run(metadata, &inside, pace, &says))?;
-        let says = Arc::clone(say);
-        agent.spawn("tell", move || tell::run(&controller, &outbox, pace, &says))?;
+        let mut agent = NodeAgent { outbox: Arc::clone(&outbox), threads: Vec::new() };
+        let (reports, watch_log) = (Arc::clone(&outbox), Arc::clone(log));
+        agent.spawn("watch", move || watch::run(metadata, &reports, timings, &watch_log))?;
+        let log = Arc::clone(log);
+        agent.spawn("delivery", move || delivery::run(&controller, &outbox, timings, &log))?;
         Ok(agent)
     }
 
@@ -126,15 +142,15 @@ impl Agent {
     /// Runs until the process ends.
     pub fn join(mut self) {
         for thread in self.threads.drain(..) {
-            // One that panicked has said so; the other one goes on.
+            // A panic was printed when it happened; the other thread continues.
             let _ = thread.join();
         }
     }
 }
 
-impl Drop for Agent {
+impl Drop for NodeAgent {
     fn drop(&mut self) {
-        self.outbox.end();
+        self.outbox.stop();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -146,13 +162,13 @@ fn address<'a>(what: &'static str, given: &'a str) -> Result<&'a str, AgentError
     let plain = |host: &str| !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic());
     match host.filter(|host| plain(host)) {
         Some(_) => Ok(given.trim_end_matches('/')),
-        None => Err(AgentError::Address { what, given: report::shown(given) }),
+        None => Err(AgentError::Address { what, given: report::printable(given) }),
     }
 }
 
-/// NVIDIA's devices in a folder such as `/dev`: what the agent says of GPUs.
+/// The number of NVIDIA devices in a folder such as `/dev`. It is only logged.
 #[must_use]
-pub fn gpus(devices: &Path) -> usize {
+pub fn count_gpus(devices: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(devices) else {
         return 0;
     };
@@ -180,12 +196,12 @@ mod tests {
     fn only_devices_with_a_number_are_gpus() {
         let folder = std::env::temp_dir().join(format!("forebay-agent-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        assert_eq!(gpus(&folder), 0);
+        assert_eq!(count_gpus(&folder), 0);
         for name in ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"] {
             std::fs::write(folder.join(name), "").unwrap();
         }
-        assert_eq!(gpus(&folder), 2);
+        assert_eq!(count_gpus(&folder), 2);
         std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(gpus(&folder), 0, "no such folder");
+        assert_eq!(count_gpus(&folder), 0, "no such folder");
     }
 }

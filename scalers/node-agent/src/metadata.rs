@@ -1,51 +1,52 @@
-//! The instance metadata, version 2: a session's token first, then everything else with it.
+//! A client of the instance metadata service, version 2: it gets a session token first and uses it for every other request.
 //!
-//! Paths and answers are those of AWS's pages on
+//! Paths and responses are those of AWS's pages on
 //! [IMDSv2](https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html) and on
 //! [interruption notices](https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html).
-//! Never: version 1, which needs no token and is open to whatever can make a request, a redirect, a proxy, or a long wait.
+//! Version 1 is not used, because it needs no token and so answers anything that can send a request. Redirects and proxies are not
+//! followed.
 
-use crate::report::{Report, shown};
+use crate::report::{AgentReport, printable};
 use std::time::Duration;
 use ureq::Agent;
 use ureq::http::{Request, StatusCode};
 
-/// How long a token is good for, in seconds: six hours, the most that there is.
-const TOKEN_FOR: &str = "21600";
-/// The longest answer that is read: notices have less than 100 bytes.
-const MOST_BYTES: u64 = 4096;
+/// The lifetime of a token in seconds: six hours, the longest possible.
+const TOKEN_TTL_S: &str = "21600";
+/// The largest response that is read, in bytes. Notices have less than 100.
+const MAX_RESPONSE: u64 = 4096;
 
-/// The instance metadata.
+/// A client of the instance metadata.
 #[derive(Debug)]
-pub struct Metadata {
+pub struct InstanceMetadata {
     agent: Agent,
     base: String,
     token: Option<String>,
 }
 
-/// Why the metadata says nothing.
+/// Why the metadata could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
-    /// No answer, or none in time.
+    /// There was no response in time.
     #[error(
-        "{base}: {path}: {why}; on an EC2 instance, see that its metadata is on, and with a hop limit that reaches the agent"
+        "{base}: {path}: {why}; on an EC2 instance, check that its metadata is on, with a hop limit that reaches the agent"
     )]
-    Silent {
-        /// Whom was asked.
+    NoResponse {
+        /// The address of the metadata.
         base: String,
-        /// For what.
+        /// The path.
         path: &'static str,
-        /// What happened.
+        /// What failed.
         why: String,
     },
-    /// An answer that is none of the metadata's.
+    /// The response is not one of the metadata service.
     #[error("{base}: {path}: {why}; is this the address of an EC2 instance's metadata?")]
-    Strange {
-        /// Whom was asked.
+    UnexpectedResponse {
+        /// The address of the metadata.
         base: String,
-        /// For what.
+        /// The path.
         path: &'static str,
-        /// What is strange.
+        /// What is unexpected.
         why: String,
     },
 }
@@ -55,60 +56,60 @@ const INSTANCE: &str = "/latest/meta-data/instance-id";
 const ACTION: &str = "/latest/meta-data/spot/instance-action";
 const REBALANCE: &str = "/latest/meta-data/events/recommendations/rebalance";
 
-impl Metadata {
-    /// The metadata at an address, with a limit for each answer.
+impl InstanceMetadata {
+    /// A client for the metadata at an address, with a time limit for each response.
     #[must_use]
-    pub fn new(base: &str, limit: Duration) -> Metadata {
+    pub fn new(base: &str, limit: Duration) -> InstanceMetadata {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
             .max_redirects(0)
             .timeout_global(Some(limit))
             .user_agent(concat!("forebay-agent/", env!("CARGO_PKG_VERSION")));
-        Metadata { agent: config.build().into(), base: base.to_owned(), token: None }
+        InstanceMetadata { agent: config.build().into(), base: base.to_owned(), token: None }
     }
 
-    /// This instance's id.
+    /// The id of this instance.
     ///
     /// # Errors
-    /// There is no answer, or none that is an id.
+    /// There was no response, or the response is not an id.
     pub fn instance(&mut self) -> Result<String, MetadataError> {
         let text = self.get(INSTANCE)?.unwrap_or_default();
         let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
         if (1..=64).contains(&text.len()) && text.bytes().all(plain) {
             return Ok(text);
         }
-        Err(self.strange(INSTANCE, format!("`{}` is no instance's id", shown(&text))))
+        Err(self.unexpected(INSTANCE, format!("`{}` is not the id of an instance", printable(&text))))
     }
 
-    /// What the cloud is about to do to this instance; nothing, usually.
+    /// The notices for this instance. Usually there are none.
     ///
     /// # Errors
-    /// There is no answer, or a strange one.
-    pub fn notices(&mut self) -> Result<Vec<Report>, MetadataError> {
-        let taken = self.get(ACTION)?.map(|text| Report::interruption(&text));
-        let risk = self.get(REBALANCE)?.map(|text| Report::rebalance(&text));
-        Ok(taken.into_iter().chain(risk).collect())
+    /// There was no response, or an unexpected one.
+    pub fn notices(&mut self) -> Result<Vec<AgentReport>, MetadataError> {
+        let interruption = self.get(ACTION)?.map(|text| AgentReport::interruption(&text));
+        let rebalance = self.get(REBALANCE)?.map(|text| AgentReport::rebalance(&text));
+        Ok(interruption.into_iter().chain(rebalance).collect())
     }
 
-    /// An answer; `None`: there is nothing at this path. A token that is good no more is fetched anew, once.
+    /// The text at a path, `None` if there is none. A token that has expired is replaced once.
     fn get(&mut self, path: &'static str) -> Result<Option<String>, MetadataError> {
-        let held = self.token.is_some();
+        let had_token = self.token.is_some();
         match self.ask(path)? {
-            (StatusCode::UNAUTHORIZED, _) if held => self.token = None,
-            answer => return self.read(path, answer),
+            (StatusCode::UNAUTHORIZED, _) if had_token => self.token = None,
+            response => return self.read(path, response),
         }
-        let answer = self.ask(path)?;
-        self.read(path, answer)
+        let response = self.ask(path)?;
+        self.read(path, response)
     }
 
-    fn read(&mut self, path: &'static str, answer: (StatusCode, String)) -> Result<Option<String>, MetadataError> {
-        match answer {
+    fn read(&mut self, path: &'static str, response: (StatusCode, String)) -> Result<Option<String>, MetadataError> {
+        match response {
             (StatusCode::OK, text) => Ok(Some(text)),
             (StatusCode::NOT_FOUND, _) => Ok(None),
             (status, _) => {
                 self.token = None;
-                Err(self.strange(path, format!("it answered {status}")))
+                Err(self.unexpected(path, format!("it responded {status}")))
             }
         }
     }
@@ -119,20 +120,20 @@ impl Metadata {
             None => self.token.insert(self.new_token()?).clone(),
         };
         let request = Request::get(format!("{}{path}", self.base)).header("X-aws-ec2-metadata-token", token).body(());
-        let answer = request.map_err(ureq::Error::from).and_then(|request| self.agent.run(request));
-        self.text(path, answer)
+        let response = request.map_err(ureq::Error::from).and_then(|request| self.agent.run(request));
+        self.text(path, response)
     }
 
     fn new_token(&self) -> Result<String, MetadataError> {
         let request = Request::put(format!("{}{TOKEN}", self.base));
-        let request = request.header("X-aws-ec2-metadata-token-ttl-seconds", TOKEN_FOR).body(&b""[..]);
-        let answer = request.map_err(ureq::Error::from).and_then(|request| self.agent.run(request));
-        let (status, text) = self.text(TOKEN, answer)?;
+        let request = request.header("X-aws-ec2-metadata-token-ttl-seconds", TOKEN_TTL_S).body(&b""[..]);
+        let response = request.map_err(ureq::Error::from).and_then(|request| self.agent.run(request));
+        let (status, text) = self.text(TOKEN, response)?;
         if status != StatusCode::OK {
-            return Err(self.strange(TOKEN, format!("it answered {status}")));
+            return Err(self.unexpected(TOKEN, format!("it responded {status}")));
         }
         if text.is_empty() || text.len() > 1024 || !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(self.strange(TOKEN, "this is no token".to_owned()));
+            return Err(self.unexpected(TOKEN, "this is not a token".to_owned()));
         }
         Ok(text)
     }
@@ -140,19 +141,19 @@ impl Metadata {
     fn text(
         &self,
         path: &'static str,
-        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+        response: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<(StatusCode, String), MetadataError> {
-        let silent = |error: ureq::Error| MetadataError::Silent {
+        let no_response = |error: ureq::Error| MetadataError::NoResponse {
             base: self.base.clone(),
             path,
-            why: shown(&error.to_string()),
+            why: printable(&error.to_string()),
         };
-        let mut answer = answer.map_err(silent)?;
-        let text = answer.body_mut().with_config().limit(MOST_BYTES).read_to_string();
-        Ok((answer.status(), text.map_err(silent)?))
+        let mut response = response.map_err(no_response)?;
+        let text = response.body_mut().with_config().limit(MAX_RESPONSE).read_to_string();
+        Ok((response.status(), text.map_err(no_response)?))
     }
 
-    fn strange(&self, path: &'static str, why: String) -> MetadataError {
-        MetadataError::Strange { base: self.base.clone(), path, why }
+    fn unexpected(&self, path: &'static str, why: String) -> MetadataError {
+        MetadataError::UnexpectedResponse { base: self.base.clone(), path, why }
     }
 }

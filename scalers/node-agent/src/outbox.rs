@@ -1,113 +1,111 @@
-//! What has to be told and is not acknowledged yet: the newest report of each kind, so three at most.
+//! The reports that are not delivered yet: the newest of each kind, so three at most.
 //!
-//! Never: tells the same thing twice because the metadata says it at every look, or keeps a thread that should end.
+//! A report that the metadata repeats is delivered once. Stopping wakes every thread that waits here.
 
-use crate::report::{Kind, Report};
+use crate::report::{AgentReport, ReportKind};
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What has to be told.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    inside: Mutex<Inside>,
+    state: Mutex<OutboxState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
-    ending: bool,
-    /// Whose reports these are.
+struct OutboxState {
+    stopping: bool,
+    /// The id of the instance that the reports are about.
     instance: String,
-    /// Not acknowledged yet, with when it was first seen.
-    waiting: BTreeMap<Kind, (Report, Instant)>,
-    /// The last of each kind that was put in.
-    last: BTreeMap<Kind, Report>,
-    /// Grows with each that is put in.
-    news: u64,
+    /// Reports that are not delivered, with when each was first seen.
+    waiting: BTreeMap<ReportKind, (AgentReport, Instant)>,
+    /// The last report of each kind.
+    last: BTreeMap<ReportKind, AgentReport>,
+    /// Counts the reports that were put in.
+    revision: u64,
 }
 
-/// A report that has to be told.
+/// The report that is delivered next.
 #[derive(Clone, Debug)]
 pub(crate) struct Due {
     pub instance: String,
-    pub report: Report,
+    pub report: AgentReport,
     pub since: Instant,
-    /// For [`Outbox::wait_for_news`].
-    pub news: u64,
+    /// For [`Outbox::wait_for_new`].
+    pub revision: u64,
 }
 
-/// The agent ends.
+/// The agent is stopping.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Ending;
+pub(crate) struct Stopping;
 
 impl Outbox {
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, OutboxState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose reports these are.
-    pub fn is_of(&self, instance: &str) {
+    pub fn set_instance(&self, instance: &str) {
         self.lock().instance = instance.to_owned();
     }
 
-    /// Has to be told, unless it was put in before. Whether it is new.
-    pub fn put(&self, report: Report) -> bool {
-        let mut inside = self.lock();
-        if inside.last.get(&report.kind) == Some(&report) {
+    /// Adds a report, unless it equals the last one of its kind. Returns whether it was added.
+    pub fn put(&self, report: AgentReport) -> bool {
+        let mut state = self.lock();
+        if state.last.get(&report.kind) == Some(&report) {
             return false;
         }
-        inside.last.insert(report.kind, report.clone());
-        inside.waiting.insert(report.kind, (report, Instant::now()));
-        inside.news += 1;
-        drop(inside);
+        state.last.insert(report.kind, report.clone());
+        state.waiting.insert(report.kind, (report, Instant::now()));
+        state.revision += 1;
+        drop(state);
         self.changed.notify_all();
         true
     }
 
-    /// Was told, or is given up. Another one of its kind that came meanwhile stays.
-    pub fn done(&self, report: &Report) {
-        let mut inside = self.lock();
-        if inside.waiting.get(&report.kind).is_some_and(|(waiting, _)| waiting == report) {
-            inside.waiting.remove(&report.kind);
+    /// Removes a report that was delivered or abandoned. Another report of its kind that was added meanwhile stays.
+    pub fn remove(&self, report: &AgentReport) {
+        let mut state = self.lock();
+        if state.waiting.get(&report.kind).is_some_and(|(waiting, _)| waiting == report) {
+            state.waiting.remove(&report.kind);
         }
     }
 
-    /// Waits for the most urgent report that has to be told.
-    pub fn next(&self) -> Result<Due, Ending> {
-        let mut inside = self.lock();
+    /// Waits for a report, and returns the most urgent one.
+    pub fn next(&self) -> Result<Due, Stopping> {
+        let mut state = self.lock();
         loop {
-            if inside.ending {
-                return Err(Ending);
+            if state.stopping {
+                return Err(Stopping);
             }
-            if let Some((report, since)) = inside.waiting.values().next() {
+            if let Some((report, since)) = state.waiting.values().next() {
                 let (report, since) = (report.clone(), *since);
-                return Ok(Due { instance: inside.instance.clone(), report, since, news: inside.news });
+                return Ok(Due { instance: state.instance.clone(), report, since, revision: state.revision });
             }
-            inside = self.changed.wait(inside).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Pauses; something new cuts it short.
-    pub fn wait_for_news(&self, known: u64, pause: Duration) -> Result<(), Ending> {
-        self.wait(pause, |inside| inside.news == known)
+    /// Sleeps until a report is added after revision `known`, but not longer than `limit`.
+    pub fn wait_for_new(&self, known: u64, limit: Duration) -> Result<(), Stopping> {
+        self.wait(limit, |state| state.revision == known)
     }
 
-    /// Pauses, whatever comes.
-    pub fn pause(&self, pause: Duration) -> Result<(), Ending> {
-        self.wait(pause, |_| true)
+    /// Sleeps, but not longer than until the agent stops.
+    pub fn sleep(&self, duration: Duration) -> Result<(), Stopping> {
+        self.wait(duration, |_| true)
     }
 
-    fn wait(&self, pause: Duration, goes_on: impl Fn(&Inside) -> bool) -> Result<(), Ending> {
-        let waits = |inside: &mut Inside| !inside.ending && goes_on(inside);
-        let waited = self.changed.wait_timeout_while(self.lock(), pause, waits);
-        let (inside, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if inside.ending { Err(Ending) } else { Ok(()) }
+    fn wait(&self, limit: Duration, goes_on: impl Fn(&OutboxState) -> bool) -> Result<(), Stopping> {
+        let waits = |state: &mut OutboxState| !state.stopping && goes_on(state);
+        let waited = self.changed.wait_timeout_while(self.lock(), limit, waits);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.stopping { Err(Stopping) } else { Ok(()) }
     }
 
-    /// Everybody ends.
-    pub fn end(&self) {
-        self.lock().ending = true;
+    /// Stops all threads of the agent.
+    pub fn stop(&self) {
+        self.lock().stopping = true;
         self.changed.notify_all();
     }
 }
@@ -117,24 +115,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_urgent_goes_first_and_nothing_goes_twice() {
+    fn the_most_urgent_report_comes_first_and_none_comes_twice() {
         let outbox = Outbox::default();
-        outbox.is_of("i-1");
-        let warning = |time: &str| Report::interruption(&format!("{{\"time\":\"{time}\"}}"));
+        outbox.set_instance("i-1");
+        let warning = |time: &str| AgentReport::interruption(&format!("{{\"time\":\"{time}\"}}"));
         let (first, second) = (warning("2026-11-21T20:30:00Z"), warning("2026-11-21T20:31:00Z"));
-        assert!(outbox.put(Report::hello()) && outbox.put(first.clone()));
-        assert!(!outbox.put(first.clone()), "said at every look");
+        assert!(outbox.put(AgentReport::hello()) && outbox.put(first.clone()));
+        assert!(!outbox.put(first.clone()), "the metadata repeats it");
         let due = outbox.next().expect("one");
         assert_eq!((due.instance.as_str(), &due.report), ("i-1", &first));
         assert!(outbox.put(second.clone()));
-        outbox.done(&first);
-        assert_eq!(outbox.next().expect("one").report, second, "what came meanwhile stays");
-        assert_eq!(outbox.wait_for_news(due.news, Duration::from_secs(3600)), Ok(()), "there is news already");
-        outbox.done(&second);
-        assert_eq!(outbox.next().expect("one").report, Report::hello());
-        outbox.done(&Report::hello());
-        assert!(!outbox.put(second), "told already");
-        outbox.end();
-        assert!(outbox.next().is_err() && outbox.pause(Duration::from_secs(3600)).is_err());
+        outbox.remove(&first);
+        assert_eq!(outbox.next().expect("one").report, second, "a report that was added meanwhile stays");
+        assert_eq!(outbox.wait_for_new(due.revision, Duration::from_secs(3600)), Ok(()), "a report was added already");
+        outbox.remove(&second);
+        assert_eq!(outbox.next().expect("one").report, AgentReport::hello());
+        outbox.remove(&AgentReport::hello());
+        assert!(!outbox.put(second), "it was delivered before");
+        outbox.stop();
+        assert!(outbox.next().is_err() && outbox.sleep(Duration::from_secs(3600)).is_err());
     }
 }

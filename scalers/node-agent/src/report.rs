@@ -1,27 +1,25 @@
-//! What is told to the controller, and how the metadata's words become it.
-//!
-//! Never: a text of the metadata's that was not looked at; what cannot be read is left out, the warning itself is not.
+//! Reports to the controller, and how they follow from the metadata. A text that cannot be parsed is left out; the warning itself is not.
 
 use serde::{Deserialize, Serialize};
 
-/// What a report is about, the most urgent first.
+/// Kinds of reports. The most urgent one comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// The instance is taken back.
+pub enum ReportKind {
+    /// The cloud reclaims the instance.
     Interruption,
-    /// The instance is there and can take work.
+    /// The instance is running and can take work.
     Hello,
-    /// The instance is more likely than others to be taken back.
+    /// The instance is more likely than others to be reclaimed.
     Rebalance,
 }
 
-/// What is told to the controller.
+/// A report to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// What it is about.
-    pub kind: Kind,
-    /// When the cloud acts, as `2026-11-21T20:30:00Z`, where it says so.
+pub struct AgentReport {
+    /// What the metadata announces.
+    pub kind: ReportKind,
+    /// When the cloud acts, such as `2026-11-21T20:30:00Z`, if the metadata contains it.
     pub at: Option<String>,
 }
 
@@ -40,40 +38,40 @@ struct Recommendation {
     notice_time: String,
 }
 
-impl Report {
-    /// The instance is there.
+impl AgentReport {
+    /// Reports that the instance is running.
     #[must_use]
-    pub fn hello() -> Report {
-        Report { kind: Kind::Hello, at: None }
+    pub fn hello() -> AgentReport {
+        AgentReport { kind: ReportKind::Hello, at: None }
     }
 
-    /// What `spot/instance-action` says. That it says anything is the warning.
+    /// Parses `spot/instance-action`. Any text there is a warning, even one that cannot be parsed.
     #[must_use]
-    pub fn interruption(text: &str) -> Report {
-        let said: Action = serde_json::from_str(text).unwrap_or_default();
-        Report { kind: Kind::Interruption, at: time(said.time) }
+    pub fn interruption(text: &str) -> AgentReport {
+        let action: Action = serde_json::from_str(text).unwrap_or_default();
+        AgentReport { kind: ReportKind::Interruption, at: time(action.time) }
     }
 
-    /// What `events/recommendations/rebalance` says.
+    /// Parses `events/recommendations/rebalance`.
     #[must_use]
-    pub fn rebalance(text: &str) -> Report {
-        let said: Recommendation = serde_json::from_str(text).unwrap_or_default();
-        Report { kind: Kind::Rebalance, at: time(said.notice_time) }
+    pub fn rebalance(text: &str) -> AgentReport {
+        let recommendation: Recommendation = serde_json::from_str(text).unwrap_or_default();
+        AgentReport { kind: ReportKind::Rebalance, at: time(recommendation.notice_time) }
     }
 
-    /// In words.
+    /// A description for the log.
     #[must_use]
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match (self.kind, &self.at) {
-            (Kind::Hello, _) => "hello".to_owned(),
-            (Kind::Interruption, Some(at)) => format!("the instance is taken back at {at}"),
-            (Kind::Interruption, None) => "the instance is taken back, in two minutes at most".to_owned(),
-            (Kind::Rebalance, _) => "the instance is more likely than others to be taken back".to_owned(),
+            (ReportKind::Hello, _) => "hello".to_owned(),
+            (ReportKind::Interruption, Some(at)) => format!("the instance is reclaimed at {at}"),
+            (ReportKind::Interruption, None) => "the instance is reclaimed within two minutes".to_owned(),
+            (ReportKind::Rebalance, _) => "the instance is more likely than others to be reclaimed".to_owned(),
         }
     }
 }
 
-/// A time as the metadata writes it: `2026-11-21T20:30:00Z`.
+/// Accepts a time in the format of the metadata: `2026-11-21T20:30:00Z`.
 fn time(text: String) -> Option<String> {
     const SHAPE: &[u8] = b"dddd-dd-ddTdd:dd:ddZ";
     let fits = |(byte, shape): (u8, &u8)| if *shape == b'd' { byte.is_ascii_digit() } else { byte == *shape };
@@ -85,8 +83,8 @@ fn time(text: String) -> Option<String> {
     (fits && &text[5..7] != "00" && &text[8..10] != "00").then_some(text)
 }
 
-/// The beginning of a stranger's text, without control characters.
-pub(crate) fn shown(text: &str) -> String {
+/// The first 120 characters of a text from outside, with control characters escaped.
+pub(crate) fn printable(text: &str) -> String {
     text.chars().take(120).flat_map(char::escape_debug).collect()
 }
 
@@ -95,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_stays_one_whatever_stands_beside_it() {
+    fn a_warning_counts_whatever_else_the_text_contains() {
         let at = Some("2026-11-21T20:30:00Z".to_owned());
         for (text, wanted) in [
             (r#"{"action": "terminate", "time": "2026-11-21T20:30:00Z"}"#, at.clone()),
@@ -109,10 +107,14 @@ mod tests {
             ("<html>", None),
             ("", None),
         ] {
-            assert_eq!(Report::interruption(text), Report { kind: Kind::Interruption, at: wanted }, "{text}");
+            assert_eq!(
+                AgentReport::interruption(text),
+                AgentReport { kind: ReportKind::Interruption, at: wanted },
+                "{text}"
+            );
         }
-        let said = Report::rebalance(r#"{"noticeTime": "2026-11-21T20:30:00Z"}"#);
-        assert_eq!(said, Report { kind: Kind::Rebalance, at });
-        assert!(Kind::Interruption < Kind::Hello, "the urgent first");
+        let report = AgentReport::rebalance(r#"{"noticeTime": "2026-11-21T20:30:00Z"}"#);
+        assert_eq!(report, AgentReport { kind: ReportKind::Rebalance, at });
+        assert!(ReportKind::Interruption < ReportKind::Hello, "the most urgent first");
     }
 }

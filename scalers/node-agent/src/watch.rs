@@ -1,63 +1,59 @@
-//! Looks at the metadata until the agent ends.
-//!
-//! Never: takes an answer that did not come for "nothing is to be said".
+//! Polls the metadata until the agent stops. A response that did not come is never taken for "there is no notice".
 
-use crate::metadata::{Metadata, MetadataError};
-use crate::outbox::{Ending, Outbox};
-use crate::report::Report;
-use crate::{Pace, Say};
+use crate::metadata::{InstanceMetadata, MetadataError};
+use crate::outbox::{Outbox, Stopping};
+use crate::report::AgentReport;
+use crate::{AgentTimings, LogLine};
 
-pub(crate) fn run(mut metadata: Metadata, outbox: &Outbox, pace: Pace, say: &Say) {
-    let mut trouble = Trouble { now: None, say };
-    // The end is no failure.
-    let _ = watch(&mut metadata, outbox, pace, &mut trouble);
+pub(crate) fn run(mut metadata: InstanceMetadata, outbox: &Outbox, timings: AgentTimings, log: &LogLine) {
+    let mut failure = MetadataFailure { current: None, log };
+    // Stopping is no failure.
+    let _ = watch(&mut metadata, outbox, timings, &mut failure);
 }
 
 fn watch(
-    metadata: &mut Metadata,
+    metadata: &mut InstanceMetadata,
     outbox: &Outbox,
-    pace: Pace,
-    trouble: &mut Trouble<'_>,
-) -> Result<std::convert::Infallible, Ending> {
+    timings: AgentTimings,
+    failure: &mut MetadataFailure<'_>,
+) -> Result<std::convert::Infallible, Stopping> {
     let instance = loop {
-        let asked = metadata.instance();
-        trouble.is(asked.as_ref().err());
-        match asked {
+        let response = metadata.instance();
+        failure.set(response.as_ref().err());
+        match response {
             Ok(instance) => break instance,
-            Err(_) => outbox.pause(pace.look)?,
+            Err(_) => outbox.sleep(timings.poll_interval)?,
         }
     };
-    (trouble.say)(&format!("watching {instance}"));
-    outbox.is_of(&instance);
-    outbox.put(Report::hello());
+    (failure.log)(&format!("watching {instance}"));
+    outbox.set_instance(&instance);
+    outbox.put(AgentReport::hello());
     loop {
-        let asked = metadata.notices();
-        trouble.is(asked.as_ref().err());
-        for report in asked.unwrap_or_default() {
-            let words = report.words();
+        let response = metadata.notices();
+        failure.set(response.as_ref().err());
+        for report in response.unwrap_or_default() {
+            let text = report.describe();
             if outbox.put(report) {
-                (trouble.say)(&words);
+                (failure.log)(&text);
             }
         }
-        outbox.pause(pace.look)?;
+        outbox.sleep(timings.poll_interval)?;
     }
 }
 
-/// What is wrong with the metadata now. Said when it begins and when it ends, not at every look.
-struct Trouble<'a> {
-    now: Option<MetadataError>,
-    say: &'a Say,
+/// The current failure of the metadata. It is logged when it begins and when it ends, not at every poll.
+struct MetadataFailure<'a> {
+    current: Option<MetadataError>,
+    log: &'a LogLine,
 }
 
-impl Trouble<'_> {
-    fn is(&mut self, error: Option<&MetadataError>) {
-        match (&self.now, error) {
-            (None, Some(error)) => {
-                (self.say)(&format!("the metadata says nothing, and is asked again and again: {error}"))
-            }
-            (Some(_), None) => (self.say)("the metadata answers again"),
+impl MetadataFailure<'_> {
+    fn set(&mut self, error: Option<&MetadataError>) {
+        match (&self.current, error) {
+            (None, Some(error)) => (self.log)(&format!("the metadata does not respond and is polled again: {error}")),
+            (Some(_), None) => (self.log)("the metadata responds again"),
             _ => return,
         }
-        self.now = error.cloned();
+        self.current = error.cloned();
     }
 }

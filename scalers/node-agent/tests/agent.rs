@@ -2,7 +2,9 @@
 //!
 //! Never: a wait without a limit, or a port beyond loopback.
 
-use forebay_node_agent::{Agent, AgentError, Metadata, MetadataError, Pace, Say, Settings};
+use forebay_node_agent::{
+    AgentError, AgentSettings, AgentTimings, InstanceMetadata, LogLine, MetadataError, NodeAgent,
+};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -84,8 +86,8 @@ fn answer(mut stream: TcpStream, asked: &Mutex<Vec<Asked>>, answers: &Answers) {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).expect("a body");
-    let mut words = line.split(' ');
-    let line = [words.next(), words.next()].map(Option::unwrap_or_default).join(" ");
+    let mut describe = line.split(' ');
+    let line = [describe.next(), describe.next()].map(Option::unwrap_or_default).join(" ");
     let request = Asked { line, token, body: String::from_utf8(body).expect("text") };
     asked.lock().expect("unpoisoned").push(request.clone());
     if let Some((status, text)) = answers(&request) {
@@ -98,7 +100,7 @@ fn answer(mut stream: TcpStream, asked: &Mutex<Vec<Asked>>, answers: &Answers) {
 /// Paths of the metadata that answer, by what.
 type Paths = Arc<Mutex<BTreeMap<&'static str, (u16, String)>>>;
 
-/// A metadata as EC2 has it: nothing without a token.
+/// A metadata service like EC2's: nothing without a token.
 fn metadata(paths: &Paths) -> Stub {
     let paths = Arc::clone(paths);
     Stub::start(Arc::new(move |asked| {
@@ -121,22 +123,22 @@ fn taken() -> Answers {
     Arc::new(|_| Some((202, "{\"new\":true}".to_owned())))
 }
 
-fn pace() -> Pace {
-    Pace {
-        look: Duration::from_millis(20),
-        metadata: Duration::from_millis(500),
-        controller: Duration::from_secs(5),
-        first_pause: Duration::from_millis(10),
-        longest_pause: Duration::from_millis(50),
-        notice: Duration::from_secs(60),
+fn timings() -> AgentTimings {
+    AgentTimings {
+        poll_interval: Duration::from_millis(20),
+        metadata_timeout: Duration::from_millis(500),
+        controller_timeout: Duration::from_secs(5),
+        first_delay: Duration::from_millis(10),
+        longest_delay: Duration::from_millis(50),
+        notice_lifetime: Duration::from_secs(60),
     }
 }
 
-/// What an agent says.
+/// The log of an agent.
 #[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<String>>>);
+struct Log(Arc<Mutex<Vec<String>>>);
 
-impl Said {
+impl Log {
     fn all(&self) -> Vec<String> {
         self.0.lock().expect("unpoisoned").clone()
     }
@@ -147,20 +149,20 @@ impl Said {
     }
 }
 
-fn agent(metadata: &str, controller: &str, pace: Pace) -> (Agent, Said) {
-    let said = Said::default();
-    let inside = said.clone();
-    let say: Say = Arc::new(move |line| inside.0.lock().expect("unpoisoned").push(line.to_owned()));
+fn agent(metadata: &str, controller: &str, timings: AgentTimings) -> (NodeAgent, Log) {
+    let lines = Log::default();
+    let state = lines.clone();
+    let log: LogLine = Arc::new(move |line| state.0.lock().expect("unpoisoned").push(line.to_owned()));
     let (controller, metadata) = (controller.to_owned(), metadata.to_owned());
-    let settings = Settings { controller, metadata, token: Some("agent-token".into()), pace };
-    (Agent::start(&settings, &say).expect("it starts"), said)
+    let settings = AgentSettings { controller, metadata, token: Some("agent-token".into()), timings };
+    (NodeAgent::start(&settings, &log).expect("it starts"), lines)
 }
 
 /// Looks until it holds.
-fn until(what: &str, said: &Said, mut holds: impl FnMut() -> bool) {
+fn until(what: &str, lines: &Log, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
     while !holds() {
-        assert!(Instant::now() < deadline, "not within {SOON:?}: {what}; the agent said {:?}", said.all());
+        assert!(Instant::now() < deadline, "not within {SOON:?}: {what}; the agent logged {:?}", lines.all());
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }
@@ -172,18 +174,18 @@ fn looks(stub: &Stub, path: &str) -> usize {
 }
 
 #[test]
-fn it_says_hello_and_a_notice_is_told_once_however_often_it_is_seen() {
+fn it_reports_its_start_and_each_notice_once_however_often_it_is_seen() {
     let paths = of(&[(ID, "i-1234567890abcdef0")]);
     let (imds, controller) = (metadata(&paths), Stub::start(taken()));
-    let (agent, said) = agent(&imds.url(), &controller.url(), pace());
-    until("hello", &said, || controller.posted("/v1/agent/hello") == [r#"{"instance":"i-1234567890abcdef0"}"#]);
+    let (agent, lines) = agent(&imds.url(), &controller.url(), timings());
+    until("hello", &lines, || controller.posted("/v1/agent/hello") == [r#"{"instance":"i-1234567890abcdef0"}"#]);
     assert_eq!(controller.asked()[0].token.as_deref(), Some("Bearer agent-token"));
     assert!(controller.posted("/v1/agent/notices").is_empty());
     paths.lock().unwrap().insert(REBALANCE, (200, r#"{"noticeTime":"2026-11-21T20:20:00Z"}"#.into()));
     paths.lock().unwrap().insert(ACTION, (200, WARNING.into()));
-    until("both are told", &said, || controller.posted("/v1/agent/notices").len() == 2);
+    until("both are told", &lines, || controller.posted("/v1/agent/notices").len() == 2);
     let before = looks(&imds, ACTION);
-    until("it is seen again and again", &said, || looks(&imds, ACTION) > before + 5);
+    until("it is seen again and again", &lines, || looks(&imds, ACTION) > before + 5);
     let mut told = controller.posted("/v1/agent/notices");
     told.sort();
     assert_eq!(
@@ -197,18 +199,18 @@ fn it_says_hello_and_a_notice_is_told_once_however_often_it_is_seen() {
     let tokens = imds.asked().iter().filter(|asked| asked.line.starts_with("PUT")).count();
     assert_eq!(tokens, 1, "one session for all of it");
     drop(agent);
-    assert!(said.all().iter().all(|line| !line.contains("agent-token") && !line.contains("imds-token")));
+    assert!(lines.all().iter().all(|line| !line.contains("agent-token") && !line.contains("imds-token")));
 }
 
 #[test]
-fn a_notice_is_kept_while_the_controller_is_away_and_told_when_it_is_back() {
+fn a_notice_is_kept_while_the_controller_is_away_and_delivered_when_it_is_back() {
     let paths = of(&[(ID, "i-1"), (ACTION, WARNING)]);
     let imds = metadata(&paths);
     // It hangs up, however often it is asked; then it is busy, then behind a proxy that says so, then there.
     let (away, tries) = (Arc::new(Mutex::new(true)), Mutex::new(0));
-    let inside = Arc::clone(&away);
+    let state = Arc::clone(&away);
     let controller = Stub::start(Arc::new(move |_| {
-        if *inside.lock().unwrap() {
+        if *state.lock().unwrap() {
             return None;
         }
         let mut tries = tries.lock().unwrap();
@@ -219,73 +221,72 @@ fn a_notice_is_kept_while_the_controller_is_away_and_told_when_it_is_back() {
             _ => Some((202, "{}".into())),
         }
     }));
-    let (_agent, said) = agent(&imds.url(), &controller.url(), pace());
-    until("it was tried again and again", &said, || controller.asked().len() > 5);
+    let (_agent, lines) = agent(&imds.url(), &controller.url(), timings());
+    until("it was tried again and again", &lines, || controller.asked().len() > 5);
     let before = looks(&imds, ACTION);
-    until("it goes on looking", &said, || looks(&imds, ACTION) > before + 5);
-    assert_eq!(said.count("not taken yet"), 1, "{:?}", said.all());
+    until("it goes on looking", &lines, || looks(&imds, ACTION) > before + 5);
+    assert_eq!(lines.count("not delivered yet"), 1, "{:?}", lines.all());
     *away.lock().unwrap() = false;
-    until("both are taken", &said, || said.count("the controller knows") == 2);
-    let line = |part: &str| said.all().iter().position(|line| line.contains(part));
-    let (warning, hello) =
-        (line("the controller knows: the instance is taken back"), line("the controller knows: hello"));
-    assert!(warning < hello, "the warning goes before the hello: {:?}", said.all());
-    assert_eq!(said.count("the controller knows: the instance is taken back at 2026-11-21T20:32:00Z"), 1);
+    until("both are taken", &lines, || lines.count("delivered: ") == 2);
+    let line = |part: &str| lines.all().iter().position(|line| line.contains(part));
+    let (warning, hello) = (line("delivered: the instance is reclaimed"), line("delivered: hello"));
+    assert!(warning < hello, "the warning goes before the hello: {:?}", lines.all());
+    assert_eq!(lines.count("delivered: the instance is reclaimed at 2026-11-21T20:32:00Z"), 1);
     assert_eq!(
-        [said.count("no answer from"), said.count("full: later"), said.count("503")],
+        [lines.count("no response from"), lines.count("full: later"), lines.count("503")],
         [1, 1, 1],
         "{:?}",
-        said.all()
+        lines.all()
     );
 }
 
 #[test]
-fn an_instance_that_is_not_known_yet_is_told_again_and_a_bad_report_is_not() {
+fn a_report_on_an_unknown_instance_is_retried_and_a_bad_report_is_not() {
     let paths = of(&[(ID, "i-1")]);
     let imds = metadata(&paths);
     let known = Arc::new(Mutex::new(false));
-    let inside = Arc::clone(&known);
+    let state = Arc::clone(&known);
     let controller = Stub::start(Arc::new(move |asked| {
         let error = |status: u16, message: &str| {
             Some((status, format!("{{\"error\":{{\"code\":\"X\",\"message\":\"{message}\",\"remedy\":\"do\"}}}}")))
         };
-        match (asked.line.as_str(), *inside.lock().unwrap()) {
+        match (asked.line.as_str(), *state.lock().unwrap()) {
             ("POST /v1/agent/notices", _) => error(400, "no such kind"),
             (_, false) => error(404, "no such instance"),
             (_, true) => Some((202, "{}".into())),
         }
     }));
-    let (_agent, said) = agent(&imds.url(), &controller.url(), pace());
-    until("it is tried again", &said, || controller.posted("/v1/agent/hello").len() > 3);
+    let (_agent, lines) = agent(&imds.url(), &controller.url(), timings());
+    until("it is tried again", &lines, || controller.posted("/v1/agent/hello").len() > 3);
     paths.lock().unwrap().insert(ACTION, (200, WARNING.into()));
-    until("a refusal is final", &said, || said.count("given up, for the controller refuses it") == 1);
+    until("a refusal is final", &lines, || lines.count("refused by the controller") == 1);
     *known.lock().unwrap() = true;
-    until("it is known now", &said, || said.count("the controller knows: hello") == 1);
+    until("it is known now", &lines, || lines.count("delivered: hello") == 1);
     assert_eq!(controller.posted("/v1/agent/notices").len(), 1);
-    assert_eq!(said.count("no such instance: do"), 1, "said once: {:?}", said.all());
+    assert_eq!(lines.count("no such instance: do"), 1, "lines once: {:?}", lines.all());
 }
 
 #[test]
-fn a_notice_that_nobody_takes_is_given_up_when_it_is_old() {
+fn a_notice_that_is_not_accepted_is_abandoned_when_it_is_old() {
     let paths = of(&[(ID, "i-1"), (ACTION, WARNING)]);
     let imds = metadata(&paths);
     let controller = Stub::start(Arc::new(|_| Some((401, String::new()))));
-    let pace = Pace { notice: Duration::from_millis(200), ..pace() };
-    let (_agent, said) = agent(&imds.url(), &controller.url(), pace);
-    until("it is given up", &said, || said.count("given up after 200ms") == 1);
+    let timings = AgentTimings { notice_lifetime: Duration::from_millis(200), ..timings() };
+    let (_agent, lines) = agent(&imds.url(), &controller.url(), timings);
+    until("it is given up", &lines, || lines.count("abandoned after 200ms") == 1);
     let notices = controller.posted("/v1/agent/notices").len();
-    until("hello is not", &said, || controller.posted("/v1/agent/hello").len() > 3);
+    until("hello is not", &lines, || controller.posted("/v1/agent/hello").len() > 3);
     assert_eq!(controller.posted("/v1/agent/notices").len(), notices);
 }
 
 #[test]
-fn a_metadata_that_is_slow_gone_or_strange_is_said_once_and_asked_again() {
+fn a_metadata_service_that_fails_is_logged_once_and_polled_again() {
     // First it answers too late, then with a page, then with an id that is none, then as it should.
     let (controller, mode) = (Stub::start(taken()), Arc::new(Mutex::new(0)));
-    let inside = Arc::clone(&mode);
+    let state = Arc::clone(&mode);
     let imds = Stub::start(Arc::new(move |asked| {
         // Not locked for as long as an answer takes.
-        let mode = *inside.lock().unwrap();
+        let mode = *state.lock().unwrap();
         match (mode, asked.line.as_str()) {
             (0, _) => {
                 std::thread::park_timeout(Duration::from_secs(3));
@@ -300,52 +301,57 @@ fn a_metadata_that_is_slow_gone_or_strange_is_said_once_and_asked_again() {
             _ => Some((404, String::new())),
         }
     }));
-    let pace = Pace { metadata: Duration::from_secs(1), ..pace() };
-    let (_agent, said) = agent(&imds.url(), &controller.url(), pace);
+    let timings = AgentTimings { metadata_timeout: Duration::from_secs(1), ..timings() };
+    let (_agent, lines) = agent(&imds.url(), &controller.url(), timings);
     for next in 1..=3 {
         let before = imds.asked().len();
-        until("it is asked", &said, || imds.asked().len() > before + 2);
-        assert!(controller.asked().is_empty(), "{:?}", said.all());
+        until("it is asked", &lines, || imds.asked().len() > before + 2);
+        assert!(controller.asked().is_empty(), "{:?}", lines.all());
         *mode.lock().unwrap() = next;
     }
-    until("hello", &said, || controller.posted("/v1/agent/hello").len() == 1);
-    assert_eq!((said.count("the metadata says nothing"), said.count("answers again")), (1, 1), "{:?}", said.all());
+    until("hello", &lines, || controller.posted("/v1/agent/hello").len() == 1);
+    assert_eq!(
+        (lines.count("the metadata does not respond"), lines.count("responds again")),
+        (1, 1),
+        "{:?}",
+        lines.all()
+    );
     // A session that ends is begun anew.
     *mode.lock().unwrap() = 4;
-    until("a new session", &said, || imds.asked().iter().any(|asked| asked.token.as_deref() == Some("new")));
-    assert_eq!(said.count("the metadata says nothing"), 1, "{:?}", said.all());
+    until("a new session", &lines, || imds.asked().iter().any(|asked| asked.token.as_deref() == Some("new")));
+    assert_eq!(lines.count("the metadata does not respond"), 1, "{:?}", lines.all());
 }
 
 #[test]
-fn what_a_metadata_answers_is_bounded_and_checked() {
+fn responses_of_the_metadata_are_bounded_and_validated() {
     let limit = Duration::from_secs(5);
     for (token, id, part) in [
-        ("t", "i-\u{1b}[2J".to_owned(), r"`i-\u{1b}[2J` is no instance's id"),
-        ("t", "i".repeat(65), "is no instance's id"),
-        ("t", String::new(), "is no instance's id"),
+        ("t", "i-\u{1b}[2J".to_owned(), r"`i-\u{1b}[2J` is not the id of an instance"),
+        ("t", "i".repeat(65), "is not the id of an instance"),
+        ("t", String::new(), "is not the id of an instance"),
         ("t", "i".repeat(100_000), "asked again"),
-        ("two words", "i-1".to_owned(), "this is no token"),
-        ("", "i-1".to_owned(), "this is no token"),
+        ("two words", "i-1".to_owned(), "this is not a token"),
+        ("", "i-1".to_owned(), "this is not a token"),
     ] {
         let stub = Stub::start(Arc::new(move |asked| {
             Some((200, if asked.line.starts_with("PUT") { token.to_owned() } else { id.clone() }))
         }));
-        let error = Metadata::new(&stub.url(), limit).instance().expect_err(part);
+        let error = InstanceMetadata::new(&stub.url(), limit).instance().expect_err(part);
         let text = error.to_string();
         match error {
-            MetadataError::Strange { .. } => assert!(text.contains(part), "{text}"),
-            MetadataError::Silent { .. } => assert_eq!(part, "asked again", "{text}"),
+            MetadataError::UnexpectedResponse { .. } => assert!(text.contains(part), "{text}"),
+            MetadataError::NoResponse { .. } => assert_eq!(part, "asked again", "{text}"),
         }
         assert!(text.len() < 500 && !text.contains('\u{1b}'), "{text}");
     }
     let moved = Stub::start(Arc::new(|_| Some((302, String::new()))));
-    assert!(Metadata::new(&moved.url(), limit).instance().is_err(), "it follows nobody");
-    let settings = Settings {
+    assert!(InstanceMetadata::new(&moved.url(), limit).instance().is_err(), "it follows nobody");
+    let settings = AgentSettings {
         controller: "https://forebay".into(),
         metadata: "http://127.0.0.1:1".into(),
         token: None,
-        pace: pace(),
+        timings: timings(),
     };
-    let say: Say = Arc::new(|_| {});
-    assert!(matches!(Agent::start(&settings, &say), Err(AgentError::Address { what: "controller", .. })));
+    let log: LogLine = Arc::new(|_| {});
+    assert!(matches!(NodeAgent::start(&settings, &log), Err(AgentError::Address { what: "controller", .. })));
 }

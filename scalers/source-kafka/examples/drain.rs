@@ -1,13 +1,13 @@
-//! How fast letters come through the source alone: a broker on this machine, messages of 500 bytes, a controller that only counts.
+//! Measures the throughput of the source alone, with a broker on this machine, messages of 500 bytes, and a controller that only counts.
 //!
 //! `cargo run --release -p forebay-source-kafka --example drain -- [MESSAGES] [PARTITIONS]`, by default 2,000,000 and 4. It starts a real
-//! broker for itself; prints messages and MiB a second, and the sizes of parcels.
+//! broker for itself; prints messages and MiB per second, and the size of the batches.
 //!
-//! Never: a journal; what that costs is measured with the controller.
+//! The journal is not involved; its cost is measured with the controller.
 
 use forebay_parts::{Kafka as Broker, KafkaOptions};
-use forebay_source::{Durable, Health, Receipt, Source, desk};
-use forebay_source_kafka::{Kafka, Settings};
+use forebay_source::{DurablePositions, Health, Receipt, Source, SourceHandle};
+use forebay_source_kafka::{KafkaSettings, KafkaSource};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
@@ -30,30 +30,33 @@ fn main() -> Result<(), Box<dyn Error>> {
     fill(broker.bootstrap(), messages)?;
     println!("{messages} messages of {BODY} bytes are in {partitions} partitions");
 
-    let durable = Durable::default();
-    let (desk, mut incoming) = desk(Arc::new(Semaphore::new(65_536)), durable.clone());
-    let settings =
-        Settings { brokers: broker.bootstrap().to_owned(), topics: vec![TOPIC.to_owned()], ..Settings::default() };
-    let source = Kafka::start(settings, desk, Health::default())?;
-    let (mut letters, mut parcels, mut first) = (0, 0, None);
-    while letters < messages {
-        let posted = incoming.from.blocking_recv().ok_or("the source has ended")?;
-        // The first parcel comes when the group has been joined: that is not what is measured.
+    let positions = DurablePositions::default();
+    let (handle, mut incoming) = SourceHandle::new(Arc::new(Semaphore::new(65_536)), positions.clone());
+    let settings = KafkaSettings {
+        brokers: broker.bootstrap().to_owned(),
+        topics: vec![TOPIC.to_owned()],
+        ..KafkaSettings::default()
+    };
+    let source = KafkaSource::start(settings, handle, Health::default())?;
+    let (mut received, mut batches, mut first) = (0, 0, None);
+    while received < messages {
+        let submitted = incoming.batches.blocking_recv().ok_or("the source has ended")?;
+        // The first batch comes after the group was joined, which is not measured.
         first.get_or_insert_with(Instant::now);
-        letters += posted.parcel.letters.len();
-        parcels += 1;
-        if let Some(stream) = posted.parcel.stream {
-            durable.put(&BTreeMap::from([(stream.key.to_string(), stream.next)]));
+        received += submitted.batch.messages.len();
+        batches += 1;
+        if let Some(stream) = submitted.batch.stream {
+            positions.update(&BTreeMap::from([(stream.key.to_string(), stream.next)]));
         }
-        drop(posted.slot);
-        let _ = posted.answer.send(Receipt::default());
+        drop(submitted.permit);
+        let _ = submitted.receipt.send(Receipt::default());
     }
     let took = first.map_or(Duration::ZERO, |at| at.elapsed()).as_secs_f64();
-    let a_second = letters as f64 / took;
+    let a_second = received as f64 / took;
     println!(
-        "{letters} letters in {took:.2} s: {a_second:.0}/s, {:.0} MiB/s, {:.0} letters a parcel",
+        "{received} messages in {took:.2} s: {a_second:.0}/s, {:.0} MiB/s, {:.0} messages per batch",
         a_second * BODY as f64 / f64::from(1 << 20),
-        letters as f64 / f64::from(parcels)
+        received as f64 / f64::from(batches)
     );
     Box::new(source).stop();
     Ok(())

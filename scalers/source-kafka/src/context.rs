@@ -1,9 +1,8 @@
-//! What the reader's consumer calls back with: rebalances, answers to commits, errors, log lines.
-//!
-//! Never: decides where to read, or waits: it tells the reader, which acts between two polls.
+//! The callbacks of the clients: rebalances, results of commits, errors and log lines. They do not decide or wait; the reader acts on what
+//! they report between two polls.
 
 use crate::error::{explain, is_unreachable};
-use crate::shared::{Change, Shared};
+use crate::shared::{ClearedBy, GroupChange, ReaderState};
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
@@ -12,53 +11,52 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
 use std::sync::Arc;
 
-/// Of a reader.
-pub(crate) struct Context {
-    pub(crate) shared: Arc<Shared>,
+/// The callbacks of a reader's consumer.
+pub(crate) struct ReaderContext {
+    pub(crate) shared: Arc<ReaderState>,
     pub(crate) brokers: String,
 }
 
-impl Context {
-    /// Durable offsets to the broker, for whoever looks from outside. Not waited for: they are sent before anything that follows on the
-    /// coordinator's connection, and nothing of ours is read back from them.
+impl ReaderContext {
+    /// Commits durable offsets, for monitoring from outside. The result is not waited for, because Forebay never reads them back.
     pub(crate) fn commit(&self, consumer: &BaseConsumer<Self>) {
-        // One that cannot be sent would keep the consumer from ending.
-        if self.shared.is_out_of_reach() {
+        // A commit that cannot be sent would keep the consumer from closing.
+        if self.shared.brokers_are_unreachable() {
             return;
         }
         let mut list = TopicPartitionList::new();
         for ((topic, partition), offset) in std::mem::take(&mut *self.shared.commits()) {
             if let Err(error) = list.add_partition_offset(&topic, partition, Offset::Offset(offset)) {
-                tracing::warn!(topic, partition, offset, %error, "an offset that cannot be committed");
+                tracing::warn!(topic, partition, offset, %error, "an offset is not valid for a commit");
             }
         }
         if list.count() == 0 {
             return;
         }
         if let Err(error) = consumer.commit(&list, CommitMode::Async) {
-            tracing::debug!(%error, "offsets were not committed; the next time will");
+            tracing::debug!(%error, "offsets were not committed; the next commit contains them");
         }
     }
 }
 
-impl ClientContext for Context {
+impl ClientContext for ReaderContext {
     fn log(&self, level: RDKafkaLogLevel, fac: &str, message: &str) {
-        if let Some(topic) = recreated(message) {
-            tracing::info!(topic, "the topic has another id: it was deleted and made again");
-            self.shared.tell(Change::Recreated(topic.to_owned()));
+        if let Some(topic) = recreated_topic(message) {
+            tracing::info!(topic, "the topic has another id: it was deleted and created again");
+            self.shared.push_change(GroupChange::Recreated(topic.to_owned()));
             return;
         }
-        pass_on(level, fac, message);
+        forward_log(level, fac, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
         let code = crate::error::code_of(&error);
         match code {
-            // Told of one connection; others may do. All brokers down is told as such.
+            // One connection failed; others may work. If all brokers are down, another error says so.
             Code::BrokerTransportFailure | Code::OperationTimedOut => {
                 tracing::debug!(%error, reason, "a connection broke")
             }
-            // The reader and the watch find these themselves.
+            // The reader and the watchdog find these by themselves.
             Code::FencedInstanceId
             | Code::Fatal
             | Code::PartitionEOF
@@ -68,67 +66,68 @@ impl ClientContext for Context {
                 tracing::debug!(%error, reason, "a partition's error");
             }
             _ => {
-                // Many a second while a broker is away: what it means is told once, as a condition.
+                // There are many per second while a broker is away; the condition reports it once.
                 tracing::debug!(%error, reason, "the client reports an error");
-                self.shared.fails(explain(code, reason, &self.brokers), is_unreachable(code));
+                let cleared_by = if is_unreachable(code) { ClearedBy::Response } else { ClearedBy::Assignment };
+                self.shared.set_failure(explain(code, reason, &self.brokers), cleared_by);
             }
         }
     }
 }
 
-impl ConsumerContext for Context {
+impl ConsumerContext for ReaderContext {
     fn rebalance(&self, consumer: &BaseConsumer<Self>, err: RDKafkaRespErr, list: &mut TopicPartitionList) {
         if err == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
-            let ours = list.elements().iter().map(|one| (one.topic().to_owned(), one.partition())).collect();
-            self.shared.tell(Change::Assigned(ours));
+            let assigned = list.elements().iter().map(|one| (one.topic().to_owned(), one.partition())).collect();
+            self.shared.push_change(GroupChange::Assigned(assigned));
             return;
         }
         if !consumer.assignment_lost() {
             self.commit(consumer);
         }
-        // Here and not in the reader: a consumer that closes waits for it.
+        // This is done here and not in the reader, because a consumer that closes waits for it.
         if let Err(error) = consumer.unassign() {
-            tracing::warn!(%error, "partitions could not be given back");
+            tracing::warn!(%error, "partitions could not be unassigned");
         }
-        self.shared.tell(Change::Revoked);
+        self.shared.push_change(GroupChange::Revoked);
     }
 
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
         if let Err(error) = result {
-            tracing::debug!(%error, "offsets were not committed; the next time will");
+            tracing::debug!(%error, "offsets were not committed; the next commit contains them");
         }
     }
 }
 
-/// Of the watch, the probe and the sink's helper: log lines only.
+/// The callbacks of the watchdog's and the probe's client: errors and log lines.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Looking {
-    /// The last thing that went wrong.
-    pub(crate) said: Arc<std::sync::Mutex<Option<(Code, String)>>>,
+pub(crate) struct ProbeContext {
+    /// The last error, with its reason.
+    pub(crate) last_error: Arc<std::sync::Mutex<Option<(Code, String)>>>,
 }
 
-impl ClientContext for Looking {
+impl ClientContext for ProbeContext {
     fn log(&self, level: RDKafkaLogLevel, fac: &str, message: &str) {
-        pass_on(level, fac, message);
+        forward_log(level, fac, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
         let code = crate::error::code_of(&error);
-        let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // That all brokers are down says less than why.
-        if code != Code::AllBrokersDown || said.is_none() {
-            *said = Some((code, reason.to_owned()));
+        let mut last_error = self.last_error.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // The reason is more useful than that all brokers are down.
+        if code != Code::AllBrokersDown || last_error.is_none() {
+            *last_error = Some((code, reason.to_owned()));
         }
         tracing::debug!(%error, reason, "the client reports an error");
     }
 }
 
-impl ConsumerContext for Looking {}
+impl ConsumerContext for ProbeContext {}
 
-/// librdkafka's log lines as events. They hold no secrets: it never logs a property's value that is one.
-pub(crate) fn pass_on(level: RDKafkaLogLevel, fac: &str, message: &str) {
+/// Forwards librdkafka's log lines as trace events. It never logs the values of secret properties.
+pub(crate) fn forward_log(level: RDKafkaLogLevel, fac: &str, message: &str) {
     match level {
-        // A line for each try of each connection, while a broker is away: that it is away is told once, as a condition.
+        // There is one line for each attempt of each connection while a broker is away; the condition reports it once.
         _ if fac == "FAIL" => tracing::debug!(fac, "librdkafka: {message}"),
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
             tracing::error!(fac, "librdkafka: {message}");
@@ -139,12 +138,12 @@ pub(crate) fn pass_on(level: RDKafkaLogLevel, fac: &str, message: &str) {
     }
 }
 
-/// The topic of the line in which librdkafka says that a topic's id has changed. It goes on at its old offset in the new log then, and tells
-/// nobody but its log; the line comes through the same queue as messages, before the first one of the new log.
-fn recreated(message: &str) -> Option<&str> {
+/// The topic in librdkafka's log line about a topic whose id has changed. librdkafka continues at the old offset in the new log and reports
+/// that nowhere but in its log. The line comes through the same queue as messages, before the first message of the new log.
+fn recreated_topic(message: &str) -> Option<&str> {
     let (before, ids) = message.split_once(" changed id from ")?;
     let (old, _) = ids.split_once(" to ")?;
-    // From nothing to the first id: it was only now learnt.
+    // The first id of a topic is not a change.
     if old.chars().all(|c| matches!(c, 'A' | '=')) {
         return None;
     }
@@ -156,10 +155,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_id_is_told_from_the_first_one() {
+    fn a_changed_id_differs_from_the_first_one() {
         let line = |from: &str| format!("[thrd:main]: Topic jobs.in changed id from {from} to 9Vq0hJmTQ0mVYkV4mJz0gA");
-        assert_eq!(recreated(&line("x5Vq0hJmTQ0mVYkV4mJz0A")), Some("jobs.in"));
-        assert_eq!(recreated(&line("AAAAAAAAAAAAAAAAAAAAAA")), None);
-        assert_eq!(recreated("[thrd:main]: Topic jobs.in [0] Leader 1 Epoch 0"), None);
+        assert_eq!(recreated_topic(&line("x5Vq0hJmTQ0mVYkV4mJz0A")), Some("jobs.in"));
+        assert_eq!(recreated_topic(&line("AAAAAAAAAAAAAAAAAAAAAA")), None);
+        assert_eq!(recreated_topic("[thrd:main]: Topic jobs.in [0] Leader 1 Epoch 0"), None);
     }
 }

@@ -1,30 +1,28 @@
-//! What goes wrong with brokers, in words that say what to do.
-//!
-//! Never: a password, or a broker's message without its meaning.
+//! Errors of the adapter, and the meaning of librdkafka's error codes with what to do about them. Messages never contain a password.
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-/// Why a source, a sink or a client could not be made.
+/// Why a source, a sink or a client could not be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KafkaError {
-    /// A setting is not usable.
+    /// A setting is not valid.
     #[error("kafka: {setting}: {why}")]
     Setting {
-        /// Which.
+        /// The name of the setting.
         setting: String,
-        /// What is wrong, and what to write.
+        /// What is wrong, and what to write instead.
         why: String,
     },
-    /// The client was not made: a certificate that is not there, a property that librdkafka does not know.
-    #[error("kafka: the client was not made: {why}; check the certificates and the extra properties")]
-    Client {
-        /// What librdkafka said.
+    /// librdkafka could not create the client, because of a missing certificate or an unknown property.
+    #[error("kafka: the client could not be created: {why}; check the certificates and the extra properties")]
+    ProbeClient {
+        /// librdkafka's reason.
         why: String,
     },
-    /// No thread was to be had.
+    /// The system could not create a thread.
     #[error("kafka: no thread for the source: {why}; raise the limit of processes")]
     Thread {
-        /// What the system said.
+        /// The system's reason.
         why: String,
     },
 }
@@ -35,49 +33,53 @@ impl KafkaError {
     }
 
     pub(crate) fn client(error: &rdkafka::error::KafkaError) -> KafkaError {
-        // A `ClientConfig` error would repeat the value, which may be a secret: name and description suffice.
+        // The text of a `ClientConfig` error contains the value, which may be a secret. Its name and description suffice.
         let why = match error {
-            rdkafka::error::KafkaError::ClientConfig(_, said, name, _) => format!("{name}: {said}"),
+            rdkafka::error::KafkaError::ClientConfig(_, description, name, _) => format!("{name}: {description}"),
             other => other.to_string(),
         };
-        KafkaError::Client { why }
+        KafkaError::ProbeClient { why }
     }
 }
 
-/// What the code means for whoever runs this, and what to do. `said`: librdkafka's own words, may be empty.
-pub(crate) fn explain(code: Code, said: &str, brokers: &str) -> String {
-    let said = if said.is_empty() { code.to_string() } else { said.to_owned() };
+/// What an error code means and what to do. `reason` is librdkafka's own text; it may be empty.
+pub(crate) fn explain(code: Code, reason: &str, brokers: &str) -> String {
+    let reason = if reason.is_empty() { code.to_string() } else { reason.to_owned() };
     match code {
         Code::Authentication | Code::SaslAuthenticationFailed => {
-            format!("the broker refused the credentials ({said}): check the user name, the password and the mechanism")
+            format!(
+                "the broker refused the credentials ({reason}): check the user name, the password and the mechanism"
+            )
         }
         Code::SSL => format!(
-            "no TLS with the broker ({said}): check the protocol, the ca file and that the certificate names the host"
+            "no TLS with the broker ({reason}): check the protocol, the ca file and that the certificate names the host"
         ),
-        Code::Resolve => format!("a broker's name is not known ({said}): check `brokers` ({brokers}) and the DNS"),
+        Code::Resolve => {
+            format!("a broker's name cannot be resolved ({reason}): check `brokers` ({brokers}) and the DNS")
+        }
         Code::AllBrokersDown | Code::BrokerTransportFailure | Code::OperationTimedOut | Code::RequestTimedOut => {
             format!(
-                "no answer from {brokers} ({said}): check that the brokers run, and their address, port and protocol"
+                "no response from {brokers} ({reason}): check that the brokers run, and their address, port and protocol"
             )
         }
         Code::TopicAuthorizationFailed => {
-            format!("no right to a topic ({said}): grant the user Describe and Read (Write for a sink) on it")
+            format!("no permission for a topic ({reason}): grant the user Describe and Read (Write for a sink) on it")
         }
-        Code::GroupAuthorizationFailed => format!("no right to the group ({said}): grant the user Read on it"),
+        Code::GroupAuthorizationFailed => format!("no permission for the group ({reason}): grant the user Read on it"),
         Code::ClusterAuthorizationFailed => {
-            format!("no right on the cluster ({said}): grant the user IdempotentWrite, or Write on the topic")
+            format!("no permission for the cluster ({reason}): grant the user IdempotentWrite, or Write on the topic")
         }
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
-            format!("a topic or partition is not there ({said}): create it, or take it out of the settings")
+            format!("a topic or partition does not exist ({reason}): create it, or remove it from the settings")
         }
         Code::MessageSizeTooLarge => {
-            format!("a message is larger than the topic allows ({said}): raise its max.message.bytes")
+            format!("a message is larger than the topic allows ({reason}): raise its max.message.bytes")
         }
-        _ => format!("{said}; the broker's log may say more"),
+        _ => format!("{reason}; the broker's log may say more"),
     }
 }
 
-/// Whether the code says that brokers cannot be reached now, rather than that they refuse something.
+/// Whether the code means that brokers cannot be reached now, rather than that they refuse something.
 pub(crate) fn is_unreachable(code: Code) -> bool {
     matches!(
         code,
@@ -92,7 +94,7 @@ pub(crate) fn is_unreachable(code: Code) -> bool {
     )
 }
 
-/// The code of an error of a client; `Fail` where it has none.
+/// The code of a client's error; `Fail` if it has none.
 pub(crate) fn code_of(error: &rdkafka::error::KafkaError) -> Code {
     error.rdkafka_error_code().unwrap_or(Code::Fail)
 }
@@ -102,17 +104,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_failure_says_what_to_do() {
+    fn each_kind_of_failure_names_a_remedy() {
         let cases = [
             (Code::Authentication, "SASL authentication error", "check the user name, the password"),
-            (Code::AllBrokersDown, "", "no answer from b:9092"),
+            (Code::AllBrokersDown, "", "no response from b:9092"),
             (Code::SSL, "certificate verify failed", "check the protocol, the ca file"),
             (Code::TopicAuthorizationFailed, "", "grant the user Describe and Read"),
             (Code::UnknownTopicOrPartition, "", "create it"),
             (Code::InvalidMessage, "crc", "crc; the broker's log"),
         ];
-        for (code, said, expected) in cases {
-            let text = explain(code, said, "b:9092");
+        for (code, reason, expected) in cases {
+            let text = explain(code, reason, "b:9092");
             assert!(text.contains(expected), "{code:?}: {text}");
         }
         assert!(is_unreachable(Code::AllBrokersDown) && !is_unreachable(Code::TopicAuthorizationFailed));

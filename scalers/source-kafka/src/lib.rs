@@ -1,33 +1,46 @@
-//! Kafka: job events from topics, statuses and rejected events to them.
+//! Job events in from Kafka topics, statuses and rejected events out to them.
 //!
 //! ```text
-//! topic --consumer--> reader: letters, by partition --Parcel--> Desk --> controller: journal
-//!                        ^                                        '------ Receipt: committed within a second
-//!   positions of the journal say where to begin; committed offsets are for those who look from outside, never read back
-//! watch (a client of its own): backlog, topics that are gone, a reader that stands still --> a new reader
+//! topic --consumer--> reader: messages by partition --MessageBatch--> SourceHandle --> controller: journal
+//!                        ^                                                '----- Receipt: committed within a second
+//!   reading starts at the positions of the journal; committed offsets only serve monitoring and are never read back
+//! watchdog (a client of its own): backlog, missing topics, a reader that hangs --> a new reader
 //! ```
 //!
-//! Never: decodes an event, begins at a committed offset, or takes more than the desk has room for.
+//! Events are not decoded here, and no more messages are received than there are permits for.
+//!
+//! ```
+//! use forebay_source_kafka::KafkaSettings;
+//!
+//! let settings = KafkaSettings {
+//!     brokers: "127.0.0.1:9092".to_owned(),
+//!     topics: vec!["jobs".to_owned()],
+//!     ..KafkaSettings::default()
+//! };
+//! // Settings are validated without a broker.
+//! assert!(settings.check(["statuses"]).is_ok());
+//! assert!(settings.check(["^all.*"]).is_err(), "a pattern is not a topic's name");
+//! ```
 
-mod client;
+mod blocking;
 mod context;
 mod error;
-mod intake;
 mod partition;
-mod place;
 mod probe;
+mod probe_client;
 mod reader;
 mod settings;
 mod shared;
 mod sink;
 mod source;
+mod start_offset;
+mod submission;
 #[cfg(test)]
 mod tests;
-mod wait;
-mod watch;
+mod watchdog;
 
 pub use error::KafkaError;
 pub use probe::probe;
-pub use settings::{Protocol, Security, Settings};
+pub use settings::{BrokerSecurity, KafkaSettings, SecurityProtocol};
 pub use sink::KafkaSink;
-pub use source::Kafka;
+pub use source::KafkaSource;

@@ -1,60 +1,71 @@
-//! One assigned partition: where it is read, what was gathered of it, and which parcels are not yet answered.
+//! One assigned partition: where it is read, which messages are buffered, and which batches wait for their receipts.
 //!
 //! ```text
-//! Unplaced --the log's ends--> Checking --the last message's print--> Reading --> gathered --> handed in --> answered
+//! Unpositioned --offsets of the log--> Checking --fingerprint of the last message--> Reading --> buffered --> submitted --> receipt
 //! ```
 //!
-//! Never: asks a broker.
+//! It does not talk to a broker.
 
-use crate::place::{Kept, Place, key, place, print};
-use crate::shared::View;
-use crate::wait::now_ms;
-use forebay_source::{Closed, Desk, Health, Letter, Parcel, Receipt, Slot, Stream};
-use rdkafka::Message;
+use crate::blocking::now_ms;
+use crate::shared::PartitionProgress;
+use crate::start_offset::{StartOffset, StoredPosition, fingerprint_of, key, start_offset};
+use forebay_source::{
+    ControllerStopped, Health, Message, MessageBatch, MessagePermit, Receipt, SourceHandle, StreamPosition,
+};
+use rdkafka::Message as _;
 use rdkafka::message::{BorrowedMessage, Headers};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot::{Receiver, error::TryRecvError};
 
-/// Letters that make a parcel full: large enough that the journal's cost a parcel does not count.
-pub(crate) const FULL_LETTERS: usize = 1_024;
-/// Bytes that make a parcel full.
-pub(crate) const FULL_BYTES: usize = 1024 * 1024;
-/// Parcels that may wait for their answer. The room bounds letters; this bounds the queue.
-pub(crate) const MOST_UNANSWERED: usize = 4_096;
-/// Bytes of letters that may wait for their answer, a partition: some 0.3 s at 50,000 letters of 500 bytes a second. One that is larger
-/// goes alone.
-pub(crate) const MOST_UNANSWERED_BYTES: usize = 8 * 1024 * 1024;
+/// The most messages of a batch: so many that the journal's cost per batch does not matter.
+pub(crate) const BATCH_MESSAGES: usize = 1_024;
+/// A batch is full from this many bytes on.
+pub(crate) const BATCH_BYTES: usize = 1024 * 1024;
+/// The most batches that wait for their receipts. Permits bound the messages; this bounds the queue of batches.
+pub(crate) const MAX_AWAITING: usize = 4_096;
+/// The most bytes of a partition that wait for receipts: about 0.3 s at 50,000 messages of 500 bytes per second. A larger message is
+/// submitted alone.
+pub(crate) const MAX_AWAITING_BYTES: usize = 8 * 1024 * 1024;
 
-/// How far placing is.
+/// Whether a partition's log is known to be another one than was read before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// The log's ends are to be asked. `anew`: it is known to be another log.
-    Unplaced { anew: bool },
-    /// The last message is read again.
-    Checking { offset: u64, mark: u64 },
-    /// Letters come.
+pub(crate) enum LogIdentity {
+    /// It may be the same log.
+    Unchecked,
+    /// It was deleted and created again.
+    Recreated,
+}
+
+/// How far the search for the start offset is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartitionState {
+    /// The log's first and last offset have to be fetched.
+    Unpositioned { log: LogIdentity },
+    /// The last message that was read is read again, to compare its fingerprint.
+    Checking { offset: u64, fingerprint: u64 },
+    /// Messages are read.
     Reading,
 }
 
-/// What a message did.
+/// What became of a polled message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Took {
-    /// It was gathered, or was seen before.
-    Fine,
-    /// The parcel is full.
+pub(crate) enum TakeResult {
+    /// It was buffered, or dropped because it was read before.
+    Buffered,
+    /// It was buffered, and the batch is full.
     Full,
-    /// The log is another one: place it again.
-    Anew,
+    /// The log is another one, so its start offset has to be found again.
+    LogRecreated,
 }
 
-/// A parcel on the desk.
+/// A batch that is not durable yet.
 #[derive(Debug)]
-struct Unanswered {
+struct AwaitingReceipt {
     next: u64,
     bytes: usize,
-    answer: Receiver<Receipt>,
+    receipt: Receiver<Receipt>,
 }
 
 /// One assigned partition.
@@ -63,180 +74,189 @@ pub(crate) struct Partition {
     pub(crate) channel: usize,
     pub(crate) topic: Arc<str>,
     pub(crate) number: i32,
-    pub(crate) state: State,
-    /// Up to what was handed in.
-    pub(crate) kept: Kept,
+    pub(crate) state: PartitionState,
+    /// The position after the last submitted message.
+    pub(crate) stored: StoredPosition,
     pub(crate) key: Arc<str>,
     /// The offset to fetch next.
     pub(crate) at: u64,
-    letters: Vec<Letter>,
-    /// The letters' prints.
-    marks: Vec<u64>,
+    messages: Vec<Message>,
+    /// The fingerprint of each message.
+    fingerprints: Vec<u64>,
     bytes: usize,
-    unanswered: VecDeque<Unanswered>,
-    unanswered_bytes: usize,
+    awaiting_receipt: VecDeque<AwaitingReceipt>,
+    awaiting_bytes: usize,
 }
 
 impl Partition {
-    pub(crate) fn new(channel: usize, topic: &str, number: i32, kept: Kept) -> Partition {
+    pub(crate) fn new(channel: usize, topic: &str, number: i32, stored: StoredPosition) -> Partition {
         Partition {
             channel,
             topic: topic.into(),
             number,
-            state: State::Unplaced { anew: false },
-            kept,
-            key: key(topic, number, kept.incarnation).into(),
+            state: PartitionState::Unpositioned { log: LogIdentity::Unchecked },
+            stored,
+            key: key(topic, number, stored.incarnation).into(),
             at: 0,
-            letters: Vec::new(),
-            marks: Vec::new(),
+            messages: Vec::new(),
+            fingerprints: Vec::new(),
             bytes: 0,
-            unanswered: VecDeque::new(),
-            unanswered_bytes: 0,
+            awaiting_receipt: VecDeque::new(),
+            awaiting_bytes: 0,
         }
     }
 
-    /// Its place is in doubt. What was gathered and not handed in is read again.
-    pub(crate) fn doubt(&mut self, anew: bool) {
-        let was = matches!(self.state, State::Unplaced { anew: true });
-        self.state = State::Unplaced { anew: anew || was };
-        self.letters.clear();
-        self.marks.clear();
+    /// Starts the search for the start offset again. Buffered messages will be read again.
+    pub(crate) fn reposition(&mut self, log: LogIdentity) {
+        let known = PartitionState::Unpositioned { log: LogIdentity::Recreated };
+        if self.state != known {
+            self.state = PartitionState::Unpositioned { log };
+        }
+        self.messages.clear();
+        self.fingerprints.clear();
         self.bytes = 0;
     }
 
-    /// Decides where to read in a log that has `low..high`.
-    pub(crate) fn place(&mut self, low: u64, high: u64, health: &Health) {
-        let known = self.state == State::Unplaced { anew: true };
-        let place = if known { Place::Anew } else { place(&self.kept, low, high) };
-        (self.state, self.at) = match place {
-            Place::From { offset, missed } => {
+    /// Decides where to read in a log with the offsets `low..high`.
+    pub(crate) fn set_start(&mut self, low: u64, high: u64, health: &Health) {
+        let recreated = self.state == PartitionState::Unpositioned { log: LogIdentity::Recreated };
+        let start = if recreated { StartOffset::RecreatedLog } else { start_offset(&self.stored, low, high) };
+        (self.state, self.at) = match start {
+            StartOffset::From { offset, missed } => {
                 if missed > 0 {
                     let text = format!(
-                        "{}/{}: the log begins at {low}, and was read up to {}: retention took {missed} messages before they \
+                        "{}/{}: the log begins at {low}, and was read up to {}: retention deleted {missed} messages before they \
                          were read; give the topic a longer retention",
                         self.topic,
                         self.number,
                         offset - missed
                     );
                     tracing::warn!("{text}");
-                    health.missed(missed);
-                    health.remark(now_ms(), text);
+                    health.add_missed(missed);
+                    health.add_remark(now_ms(), text);
                 }
-                (State::Reading, offset)
+                (PartitionState::Reading, offset)
             }
-            Place::Check { offset, mark } => (State::Checking { offset, mark }, offset),
-            Place::Anew => {
-                self.begin_anew(low, health);
-                (State::Reading, low)
+            StartOffset::Check { offset, fingerprint } => (PartitionState::Checking { offset, fingerprint }, offset),
+            StartOffset::RecreatedLog => {
+                self.start_new_incarnation(low, health);
+                (PartitionState::Reading, low)
             }
         };
     }
 
-    fn begin_anew(&mut self, low: u64, health: &Health) {
-        let old = self.kept;
-        self.kept = old.anew();
-        self.key = key(&self.topic, self.number, self.kept.incarnation).into();
-        self.unanswered.clear();
-        self.unanswered_bytes = 0;
+    fn start_new_incarnation(&mut self, low: u64, health: &Health) {
+        let old = self.stored;
+        self.stored = old.next_incarnation();
+        self.key = key(&self.topic, self.number, self.stored.incarnation).into();
+        self.awaiting_receipt.clear();
+        self.awaiting_bytes = 0;
         let Some(position) = old.position else { return };
         let text = format!(
-            "{}/{}: another log than the one that was read up to {position} (the topic was deleted and made again, or the broker \
-             lost its end): read from its start at {low} under {}",
+            "{}/{}: this is another log than the one that was read up to {position} (the topic was deleted and created again, or \
+             the broker lost its end); it is read from its start at {low} under {}",
             self.topic, self.number, self.key
         );
         tracing::warn!("{text}");
-        health.remark(now_ms(), text);
+        health.add_remark(now_ms(), text);
     }
 
-    /// How far it is, for the watch.
-    pub(crate) fn view(&self) -> View {
-        let next = match (self.state, self.letters.first()) {
-            (State::Checking { offset, .. }, _) => offset + 1,
+    /// How far the partition is read, for the watchdog.
+    pub(crate) fn progress(&self) -> PartitionProgress {
+        let next = match (self.state, self.messages.first()) {
+            (PartitionState::Checking { offset, .. }, _) => offset + 1,
             (_, Some(first)) => first.offset,
             (_, None) => self.at,
         };
-        View { key: Arc::clone(&self.key), next, moved: Instant::now() }
+        PartitionProgress { key: Arc::clone(&self.key), next, moved: Instant::now() }
     }
 
-    /// Takes a message.
-    pub(crate) fn take(&mut self, message: &BorrowedMessage<'_>) -> Took {
-        let Ok(offset) = u64::try_from(message.offset()) else { return Took::Fine };
-        let mark = print(offset, message.timestamp().to_millis().unwrap_or(-1), message.key(), message.payload());
+    /// Takes a message that was polled.
+    pub(crate) fn take(&mut self, message: &BorrowedMessage<'_>) -> TakeResult {
+        let Ok(offset) = u64::try_from(message.offset()) else { return TakeResult::Buffered };
+        let fingerprint =
+            fingerprint_of(offset, message.timestamp().to_millis().unwrap_or(-1), message.key(), message.payload());
         match self.state {
-            State::Unplaced { .. } => return Took::Fine,
-            State::Checking { offset: last, mark: was } => {
-                if offset == last && mark != was {
-                    return Took::Anew;
+            PartitionState::Unpositioned { .. } => return TakeResult::Buffered,
+            PartitionState::Checking { offset: last, fingerprint: was } => {
+                if offset == last && fingerprint != was {
+                    return TakeResult::LogRecreated;
                 }
-                // Compacted away, or a transaction's marker: it cannot be told, and goes on from the position.
-                self.state = State::Reading;
+                // If the message was compacted away or is a marker of a transaction, the logs cannot be told apart, and reading
+                // continues at the position.
+                self.state = PartitionState::Reading;
                 self.at = last + 1;
             }
-            State::Reading => {}
+            PartitionState::Reading => {}
         }
         if offset < self.at {
-            return Took::Fine;
+            return TakeResult::Buffered;
         }
         self.at = offset + 1;
-        let letter = letter(message, offset);
-        self.bytes += letter.bytes.len();
-        self.letters.push(letter);
-        self.marks.push(mark);
-        if self.letters.len() >= FULL_LETTERS || self.bytes >= FULL_BYTES { Took::Full } else { Took::Fine }
+        let message = to_message(message, offset);
+        self.bytes += message.bytes.len();
+        self.messages.push(message);
+        self.fingerprints.push(fingerprint);
+        if self.messages.len() >= BATCH_MESSAGES || self.bytes >= BATCH_BYTES {
+            TakeResult::Full
+        } else {
+            TakeResult::Buffered
+        }
     }
 
-    /// Letters that wait to be handed in.
-    pub(crate) fn gathered(&self) -> usize {
-        self.letters.len()
+    /// The number of messages that are not submitted yet.
+    pub(crate) fn buffered(&self) -> usize {
+        self.messages.len()
     }
 
-    /// Whether there is room for one more answer.
-    pub(crate) fn may_hand_in(&self) -> bool {
-        self.unanswered.len() < MOST_UNANSWERED && self.unanswered_bytes < MOST_UNANSWERED_BYTES
+    /// Whether another batch may wait for its receipt.
+    pub(crate) fn may_submit(&self) -> bool {
+        self.awaiting_receipt.len() < MAX_AWAITING && self.awaiting_bytes < MAX_AWAITING_BYTES
     }
 
-    /// Hands in as many letters as the slot has room for.
-    pub(crate) fn hand_in(&mut self, mut slot: Slot, desk: &Desk) -> Result<(), Closed> {
-        let count = slot.letters().min(self.letters.len());
-        let (Some(last), Some(mark)) = (self.letters.get(count.wrapping_sub(1)), self.marks.get(count.wrapping_sub(1)))
+    /// Submits as many messages as the permit is for.
+    pub(crate) fn submit(&mut self, mut permit: MessagePermit, handle: &SourceHandle) -> Result<(), ControllerStopped> {
+        let count = permit.messages().min(self.messages.len());
+        let (Some(last), Some(fingerprint)) =
+            (self.messages.get(count.wrapping_sub(1)), self.fingerprints.get(count.wrapping_sub(1)))
         else {
             return Ok(());
         };
-        let (next, mark) = (last.offset + 1, *mark);
-        slot.shrink_to(count);
-        let rest = self.letters.split_off(count);
-        let letters = std::mem::replace(&mut self.letters, rest);
-        self.marks.drain(..count);
-        let bytes: usize = letters.iter().map(|letter| letter.bytes.len()).sum();
+        let (next, fingerprint) = (last.offset + 1, *fingerprint);
+        permit.shrink_to(count);
+        let rest = self.messages.split_off(count);
+        let messages = std::mem::replace(&mut self.messages, rest);
+        self.fingerprints.drain(..count);
+        let bytes: usize = messages.iter().map(|message| message.bytes.len()).sum();
         self.bytes -= bytes.min(self.bytes);
-        let stream = Some(Stream { key: Arc::clone(&self.key), next, mark });
-        let answer = desk.hand_in(Parcel { channel: self.channel, stream, letters }, slot)?;
-        self.kept.position = Some(next);
-        self.kept.mark = Some(mark);
-        self.unanswered.push_back(Unanswered { next, bytes, answer });
-        self.unanswered_bytes += bytes;
+        let stream = Some(StreamPosition { key: Arc::clone(&self.key), next, fingerprint });
+        let receipt = handle.submit(MessageBatch { channel: self.channel, stream, messages }, permit)?;
+        self.stored.position = Some(next);
+        self.stored.fingerprint = Some(fingerprint);
+        self.awaiting_receipt.push_back(AwaitingReceipt { next, bytes, receipt });
+        self.awaiting_bytes += bytes;
         Ok(())
     }
 
-    /// The newest offset that has become durable since the last call.
-    pub(crate) fn answered(&mut self) -> Result<Option<u64>, Closed> {
+    /// The last offset that has become durable since the last call.
+    pub(crate) fn take_receipts(&mut self) -> Result<Option<u64>, ControllerStopped> {
         let mut newest = None;
-        while let Some(first) = self.unanswered.front_mut() {
-            match first.answer.try_recv() {
+        while let Some(first) = self.awaiting_receipt.front_mut() {
+            match first.receipt.try_recv() {
                 Ok(_) => {
                     newest = Some(first.next);
-                    self.unanswered_bytes -= first.bytes;
+                    self.awaiting_bytes -= first.bytes;
                 }
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Closed) => return Err(Closed),
+                Err(TryRecvError::Closed) => return Err(ControllerStopped),
             }
-            self.unanswered.pop_front();
+            self.awaiting_receipt.pop_front();
         }
         Ok(newest)
     }
 }
 
-fn letter(message: &BorrowedMessage<'_>, offset: u64) -> Letter {
+fn to_message(message: &BorrowedMessage<'_>, offset: u64) -> Message {
     let mut attributes = Vec::new();
     for header in message.headers().into_iter().flat_map(Headers::iter) {
         if header.key.starts_with("ce_") || header.key == "content-type" {
@@ -244,7 +264,7 @@ fn letter(message: &BorrowedMessage<'_>, offset: u64) -> Letter {
             attributes.push((header.key.to_owned(), value));
         }
     }
-    Letter {
+    Message {
         bytes: message.payload().unwrap_or_default().to_vec(),
         attributes,
         offset,

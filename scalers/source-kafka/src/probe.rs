@@ -1,97 +1,99 @@
-//! What `forebay doctor` asks of a cluster: brokers, topics, the group. Reads only.
-//!
-//! Never: makes a topic, joins the group, or waits longer than a few seconds for each answer.
+//! The checks of `forebay doctor` for a Kafka cluster: brokers, topics and the group. They change nothing and have a time limit each.
 
-use crate::client::{Client, Topic};
-use crate::settings::Settings;
-use forebay_source::Finding;
+use crate::probe_client::{ProbeClient, TopicState};
+use crate::settings::KafkaSettings;
+use forebay_source::Diagnostic;
 use std::time::Duration;
 
-/// A broker has so long for each answer.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// The time limit for each response of a broker.
+const RESPONSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Tries the brokers, each topic that is read, the topics of statuses and of rejected events, and the group.
+/// Checks the brokers, each topic that is read, the topics of statuses and rejected events, and the group.
 #[must_use]
-pub fn probe(settings: &Settings, status_topic: Option<&str>, rejected_topic: Option<&str>) -> Vec<Finding> {
+pub fn probe(settings: &KafkaSettings, status_topic: Option<&str>, rejected_topic: Option<&str>) -> Vec<Diagnostic> {
     let what = format!("kafka {}", settings.brokers);
-    // The reader's settings have all that can be wrong; a cluster that is only written to has no topics to read.
-    let checked = if settings.topics.is_empty() { settings.looking() } else { settings.reading() };
-    let client = match checked.and_then(|_| Client::new(settings)) {
+    // The reader's configuration validates most. A cluster that is only written to has no topics to read.
+    let checked = if settings.topics.is_empty() { settings.probe_config() } else { settings.reader_config() };
+    let client = match checked.and_then(|_| ProbeClient::new(settings)) {
         Ok(client) => client,
-        Err(error) => return vec![Finding::bad(what, error.to_string())],
+        Err(error) => return vec![Diagnostic::error(what, error.to_string())],
     };
-    let mut findings = Vec::new();
-    match client.brokers(ANSWERS_WITHIN) {
+    let mut diagnostics = Vec::new();
+    match client.brokers(RESPONSE_WITHIN) {
         Ok(brokers) => {
             let all: Vec<String> = brokers.iter().map(|(id, at)| format!("{id} at {at}")).collect();
             let said = format!("{} as {}: brokers {}", security(settings), user(settings), all.join(", "));
-            findings.push(Finding::fine(&what, said));
+            diagnostics.push(Diagnostic::ok(&what, said));
         }
         Err(why) => {
-            findings.push(Finding::bad(&what, why));
-            findings.push(Finding::bad(format!("{what}: topics"), "not tried: no broker answered"));
-            return findings;
+            diagnostics.push(Diagnostic::error(&what, why));
+            diagnostics.push(Diagnostic::error(format!("{what}: topics"), "not checked: no broker responded"));
+            return diagnostics;
         }
     }
     for topic in &settings.topics {
-        findings.push(read_topic(&client, &what, topic));
+        diagnostics.push(read_topic(&client, &what, topic));
     }
     for (topic, used) in [(status_topic, "statuses"), (rejected_topic, "rejected events")] {
-        findings.extend(topic.map(|topic| written_topic(&client, &what, topic, used)));
+        diagnostics.extend(topic.map(|topic| written_topic(&client, &what, topic, used)));
     }
     if !settings.topics.is_empty() {
-        findings.push(group(&client, &what, settings));
+        diagnostics.push(group(&client, &what, settings));
     }
-    findings
+    diagnostics
 }
 
-fn security(settings: &Settings) -> &'static str {
+fn security(settings: &KafkaSettings) -> &'static str {
     settings.security.protocol.name()
 }
 
-fn user(settings: &Settings) -> &str {
+fn user(settings: &KafkaSettings) -> &str {
     settings.security.username.as_deref().unwrap_or("anybody")
 }
 
-fn read_topic(client: &Client, what: &str, topic: &str) -> Finding {
+fn read_topic(client: &ProbeClient, what: &str, topic: &str) -> Diagnostic {
     let what = format!("{what}: topic {topic}");
-    let numbers = match client.topic(topic, ANSWERS_WITHIN) {
-        Ok(Topic::There(numbers)) => numbers,
-        Ok(Topic::Missing) => return Finding::bad(what, "is not there: create it, or take it out of the settings"),
-        Err(why) => return Finding::bad(what, why),
+    let numbers = match client.topic(topic, RESPONSE_WITHIN) {
+        Ok(TopicState::Exists(numbers)) => numbers,
+        Ok(TopicState::Missing) => {
+            return Diagnostic::error(what, "does not exist: create it, or remove it from the settings");
+        }
+        Err(why) => return Diagnostic::error(what, why),
     };
     let mut ends = Vec::new();
     for number in &numbers {
-        match client.ends(topic, *number, ANSWERS_WITHIN) {
+        match client.offsets(topic, *number, RESPONSE_WITHIN) {
             Ok((low, high)) => ends.push(format!("{number}: {low}..{high}")),
-            Err(why) => return Finding::bad(format!("{what}, partition {number}"), why),
+            Err(why) => return Diagnostic::error(format!("{what}, partition {number}"), why),
         }
     }
-    Finding::fine(what, format!("{} partitions, offsets {}", numbers.len(), ends.join(", ")))
+    Diagnostic::ok(what, format!("{} partitions, offsets {}", numbers.len(), ends.join(", ")))
 }
 
-fn written_topic(client: &Client, what: &str, topic: &str, used: &str) -> Finding {
+fn written_topic(client: &ProbeClient, what: &str, topic: &str, used: &str) -> Diagnostic {
     let what = format!("{what}: topic {topic} for {used}");
-    match client.topic(topic, ANSWERS_WITHIN) {
-        Ok(Topic::There(numbers)) => {
-            Finding::fine(what, format!("{} partitions; whether it may be written to was not tried", numbers.len()))
+    match client.topic(topic, RESPONSE_WITHIN) {
+        Ok(TopicState::Exists(numbers)) => {
+            Diagnostic::ok(what, format!("{} partitions; whether it may be written to was not checked", numbers.len()))
         }
-        Ok(Topic::Missing) => Finding::bad(what, "is not there: create it; until then they wait in their file"),
-        Err(why) => Finding::bad(what, why),
+        Ok(TopicState::Missing) => {
+            Diagnostic::error(what, "does not exist: create it; until then they wait in their file")
+        }
+        Err(why) => Diagnostic::error(what, why),
     }
 }
 
-fn group(client: &Client, what: &str, settings: &Settings) -> Finding {
+fn group(client: &ProbeClient, what: &str, settings: &KafkaSettings) -> Diagnostic {
     let what = format!("{what}: group {}", settings.group);
-    match client.members(&settings.group, ANSWERS_WITHIN) {
-        Ok((state, members)) if members.is_empty() => Finding::fine(what, format!("nobody has joined it ({state})")),
+    match client.members(&settings.group, RESPONSE_WITHIN) {
+        Ok((state, members)) if members.is_empty() => Diagnostic::ok(what, format!("nobody has joined it ({state})")),
         Ok((state, members)) if members.len() == 1 => {
-            Finding::fine(what, format!("one member, {} ({state}): a controller that runs", members.join(", ")))
+            Diagnostic::ok(what, format!("one member, {} ({state}): a running controller", members.join(", ")))
         }
-        Ok((_, members)) => Finding::warning(
+        Ok((_, members)) => Diagnostic::warning(
             what,
             format!("{} members ({}): every controller needs its own group", members.len(), members.join(", ")),
         ),
-        Err(why) => Finding::warning(what, format!("its members are not known: {why}")),
+        Err(why) => Diagnostic::warning(what, format!("its members are unknown: {why}")),
     }
 }

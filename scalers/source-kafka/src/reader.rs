@@ -1,20 +1,19 @@
-//! The thread that reads: polls the consumer, gathers letters into parcels, hands them in, commits what became durable.
+//! The thread that reads. It polls the consumer, buffers messages, submits them in batches, and commits what became durable.
 //!
 //! ```text
-//! changes (assigned, revoked, made again) -> place -> poll: gather -> hand in (or be held back) -> answers -> commit once a second
+//! changes (assigned, revoked, recreated) -> find start offsets -> poll -> submit, or be held back -> receipts -> commit once a second
 //! ```
-//! The list of partitions is always given to librdkafka whole, each with the offset that we keep of it, so that whatever it had fetched or
-//! queued is replaced by what we ask for.
 //!
-//! Never: hands in without room, skips a message that it has not handed in, or takes an offset from anywhere but the journal and the log.
+//! librdkafka always gets the whole list of partitions, each with our own offset, so that everything it had fetched or queued before is
+//! replaced. Offsets come from the journal and the log alone.
 
-use crate::context::Context;
+use crate::context::ReaderContext;
 use crate::error::{KafkaError, code_of, explain, is_unreachable};
-use crate::intake::Intake;
-use crate::partition::{FULL_BYTES, FULL_LETTERS, State, Took};
-use crate::settings::Settings;
-use crate::shared::{Change, Shared};
-use forebay_source::{Closed, Desk, Health};
+use crate::partition::{BATCH_BYTES, BATCH_MESSAGES, LogIdentity, PartitionState, TakeResult};
+use crate::settings::KafkaSettings;
+use crate::shared::{ClearedBy, GroupChange, ReaderState};
+use crate::submission::Submitter;
+use forebay_source::{ControllerStopped, Health, SourceHandle};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode as Code;
@@ -22,156 +21,158 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a poll waits for the first message: also how fast a stop is noticed.
-const POLL: Duration = Duration::from_millis(50);
-/// Parcels' worth of letters and bytes in one round over all partitions: 4 MiB are copied at most before something is handed in.
-const ROUND: usize = 4;
-/// Commits are for those who look from outside; more often would only load the broker.
-const COMMIT_EVERY: Duration = Duration::from_secs(1);
-/// Being held back for less is not worth throwing away what was fetched ahead, which a pause does.
+/// How long a poll waits for the first message. A stop is noticed after at most this time.
+const POLL_WAIT: Duration = Duration::from_millis(50);
+/// The most batches that one round buffers over all partitions: at most 4 MiB are copied before something is submitted.
+const BATCHES_PER_ROUND: usize = 4;
+/// Commits only serve monitoring from outside, so a shorter interval would only load the broker.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+/// Partitions are paused only after this time, because a pause discards the messages that were fetched ahead.
 const PAUSE_AFTER: Duration = Duration::from_secs(1);
-/// Between two tries to learn a log's ends.
-const PLACE_EVERY: Duration = Duration::from_millis(500);
-/// A broker has that long to name a log's ends.
-const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// The interval at which the first and last offset of a log are fetched until a broker responds.
+const POSITION_INTERVAL: Duration = Duration::from_millis(500);
+/// The time limit for fetching the offsets of a log.
+const OFFSETS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Why a reader ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// It was told to.
+pub(crate) enum ReaderEnd {
+    /// The source is stopping, or the reader was abandoned.
     Stopped,
-    /// The controller takes nothing more.
-    Closed,
-    /// The broker says that another member has our instance's name; in its words.
+    /// The controller has stopped.
+    ControllerStopped,
+    /// Another member of the group has the name of this instance. The text is the broker's.
     Fenced(String),
-    /// It is to be started again.
+    /// The reader has to be restarted, for this reason.
     Failed(String),
 }
 
-/// The reader: its consumer, and everything else, apart so that a message may be borrowed from the one while the other takes it.
+/// A reader. The consumer is a field of its own, so that a message can be borrowed from it while the submitter takes the message.
 pub(crate) struct Reader {
-    consumer: BaseConsumer<Context>,
-    inside: Intake,
-    settings: Arc<Settings>,
+    consumer: BaseConsumer<ReaderContext>,
+    submitter: Submitter,
+    settings: Arc<KafkaSettings>,
     stop: Arc<AtomicBool>,
-    /// The list is to be given to librdkafka.
+    /// Whether the list of partitions has to be given to librdkafka again.
     reassign: bool,
-    place_at: Instant,
+    position_at: Instant,
     commit_at: Instant,
 }
 
 impl Reader {
     pub(crate) fn new(
-        settings: Arc<Settings>,
-        desk: Desk,
+        settings: Arc<KafkaSettings>,
+        handle: SourceHandle,
         health: Health,
-        shared: Arc<Shared>,
+        shared: Arc<ReaderState>,
         stop: Arc<AtomicBool>,
     ) -> Result<Reader, KafkaError> {
-        let mut config = settings.reading()?;
-        // `debug` needs it; lines of that level leave as trace events.
+        let mut config = settings.reader_config()?;
+        // The `debug` property needs this level; its lines become trace events.
         config.set_log_level(rdkafka::config::RDKafkaLogLevel::Debug);
-        let context = Context { shared: Arc::clone(&shared), brokers: settings.brokers.clone() };
-        let consumer: BaseConsumer<Context> =
+        let context = ReaderContext { shared: Arc::clone(&shared), brokers: settings.brokers.clone() };
+        let consumer: BaseConsumer<ReaderContext> =
             config.create_with_context(context).map_err(|e| KafkaError::client(&e))?;
         let topics: Vec<&str> = settings.topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(|e| KafkaError::client(&e))?;
         let now = Instant::now();
-        let inside = Intake::new(desk, health, shared, settings.topics.clone());
-        Ok(Reader { consumer, inside, settings, stop, reassign: false, place_at: now, commit_at: now })
+        let submitter = Submitter::new(handle, health, shared, settings.topics.clone());
+        Ok(Reader { consumer, submitter, settings, stop, reassign: false, position_at: now, commit_at: now })
     }
 
-    /// Reads until something ends it. What is durable by then is committed.
-    pub(crate) fn run(mut self) -> End {
+    /// Reads until something ends it, and commits what is durable by then.
+    pub(crate) fn run(mut self) -> ReaderEnd {
         let end = loop {
             if let Err(end) = self.round() {
                 break end;
             }
         };
-        if !matches!(end, End::Fenced(_)) && !self.inside.shared.abandoned.load(Ordering::Acquire) {
+        if !matches!(end, ReaderEnd::Fenced(_)) && !self.submitter.shared.abandoned.load(Ordering::Acquire) {
             self.last_commit();
         }
         end
     }
 
-    fn round(&mut self) -> Result<(), End> {
-        if self.stop.load(Ordering::Acquire) || self.inside.shared.abandoned.load(Ordering::Acquire) {
-            return Err(End::Stopped);
+    fn round(&mut self) -> Result<(), ReaderEnd> {
+        if self.stop.load(Ordering::Acquire) || self.submitter.shared.abandoned.load(Ordering::Acquire) {
+            return Err(ReaderEnd::Stopped);
         }
-        if let Some((code, said)) = self.consumer.client().fatal_error() {
-            return Err(fatal(code, &said));
+        if let Some((code, reason)) = self.consumer.client().fatal_error() {
+            return Err(fatal(code, &reason));
         }
         #[cfg(test)]
-        assert!(!self.inside.shared.panics.load(Ordering::Relaxed), "a test's panic");
+        assert!(!self.submitter.shared.panics.load(Ordering::Relaxed), "a test's panic");
         self.take_changes();
-        self.place();
+        self.position_partitions();
         if std::mem::take(&mut self.reassign) {
             self.reassign()?;
         }
-        self.inside.settle().map_err(|Closed| End::Closed)?;
+        self.submitter.take_receipts().map_err(|ControllerStopped| ReaderEnd::ControllerStopped)?;
         if Instant::now() >= self.commit_at {
             self.consumer.context().commit(&self.consumer);
-            self.commit_at = Instant::now() + COMMIT_EVERY;
+            self.commit_at = Instant::now() + COMMIT_INTERVAL;
         }
-        if self.inside.held.is_some() {
-            self.wait_for_room()?;
+        if self.submitter.blocked.is_some() {
+            self.wait_for_capacity()?;
         } else {
-            self.gather();
+            self.buffer_messages();
         }
-        let was_paused = self.inside.held.as_ref().is_some_and(|held| held.paused);
-        self.inside.hand_in().map_err(|Closed| End::Closed)?;
-        if was_paused && self.inside.held.is_none() {
+        let was_paused = self.submitter.blocked.as_ref().is_some_and(|blocked| blocked.paused);
+        self.submitter.submit().map_err(|ControllerStopped| ReaderEnd::ControllerStopped)?;
+        if was_paused && self.submitter.blocked.is_none() {
             self.reassign = true;
         }
-        self.inside.tell();
+        self.submitter.report_condition();
         Ok(())
     }
 
-    /// What the group and the broker told since the last round.
+    /// Handles the changes since the last round.
     fn take_changes(&mut self) {
-        for change in self.inside.shared.told() {
-            self.place_at = Instant::now();
+        for change in self.submitter.shared.take_changes() {
+            self.position_at = Instant::now();
             match change {
-                Change::Assigned(list) => {
-                    self.inside.assign(&list);
-                    // The group waits for it, even where no log's end is known yet.
+                GroupChange::Assigned(list) => {
+                    self.submitter.assign(&list);
+                    // The group waits for the assignment, even if no offset is known yet.
                     self.reassign = true;
                 }
-                Change::Revoked => {
-                    self.inside.revoke();
+                GroupChange::Revoked => {
+                    self.submitter.revoke();
                     self.reassign = false;
                 }
-                Change::Recreated(topic) => {
-                    self.inside.doubt(true, |one| *one.topic == *topic);
-                    // Whatever was polled since is asked for again.
+                GroupChange::Recreated(topic) => {
+                    self.submitter.reposition(LogIdentity::Recreated, |one| *one.topic == *topic);
+                    // Messages that were polled since are fetched again.
                     self.reassign = true;
                 }
             }
         }
     }
 
-    /// Decides where the unplaced are read, if their brokers answer.
-    fn place(&mut self) {
-        if Instant::now() < self.place_at {
+    /// Finds the start offsets of partitions that have none, if their brokers respond.
+    fn position_partitions(&mut self) {
+        if Instant::now() < self.position_at {
             return;
         }
-        let inside = &mut self.inside;
-        for one in inside.partitions.values_mut().filter(|one| matches!(one.state, State::Unplaced { .. })) {
-            let ends = self.consumer.fetch_watermarks(&one.topic, one.number, ENDS_WITHIN);
-            match ends.map(|(low, high)| (u64::try_from(low), u64::try_from(high))) {
+        let submitter = &mut self.submitter;
+        for one in
+            submitter.partitions.values_mut().filter(|one| matches!(one.state, PartitionState::Unpositioned { .. }))
+        {
+            let offsets = self.consumer.fetch_watermarks(&one.topic, one.number, OFFSETS_WITHIN);
+            match offsets.map(|(low, high)| (u64::try_from(low), u64::try_from(high))) {
                 Ok((Ok(low), Ok(high))) => {
-                    one.place(low, high, &inside.health);
+                    one.set_start(low, high, &submitter.health);
                     self.reassign = true;
-                    inside.shared.views().insert((one.channel, one.number), one.view());
-                    tracing::debug!(topic = &*one.topic, partition = one.number, at = one.at, state = ?one.state, "placed");
+                    submitter.shared.progress().insert((one.channel, one.number), one.progress());
+                    tracing::debug!(topic = &*one.topic, partition = one.number, at = one.at, state = ?one.state, "positioned");
                 }
-                // Below zero is no answer; the next try may bring one.
-                Ok(_) => self.place_at = Instant::now() + PLACE_EVERY,
+                // An offset below zero is not valid; the next attempt may bring one.
+                Ok(_) => self.position_at = Instant::now() + POSITION_INTERVAL,
                 Err(error) => {
-                    self.place_at = Instant::now() + PLACE_EVERY;
+                    self.position_at = Instant::now() + POSITION_INTERVAL;
                     let code = code_of(&error);
-                    let said = format!("asked for the ends of {}/{}: {code}", one.topic, one.number);
-                    inside.shared.fails(explain(code, &said, &self.settings.brokers), true);
+                    let reason = format!("fetching the offsets of {}/{}: {code}", one.topic, one.number);
+                    submitter.shared.set_failure(explain(code, &reason, &self.settings.brokers), ClearedBy::Response);
                     if is_unreachable(code) {
                         break;
                     }
@@ -180,53 +181,55 @@ impl Reader {
         }
     }
 
-    /// Gives librdkafka the whole list, each partition at our offset.
-    fn reassign(&mut self) -> Result<(), End> {
+    /// Gives librdkafka the whole list, with our offset for each partition.
+    fn reassign(&mut self) -> Result<(), ReaderEnd> {
         let failed =
-            |error| End::Failed(format!("partitions could not be assigned ({error}); the consumer is made anew"));
+            |error| ReaderEnd::Failed(format!("partitions could not be assigned ({error}); the consumer is recreated"));
         let mut list = TopicPartitionList::new();
-        for one in self.inside.partitions.values().filter(|one| !matches!(one.state, State::Unplaced { .. })) {
+        for one in
+            self.submitter.partitions.values().filter(|one| !matches!(one.state, PartitionState::Unpositioned { .. }))
+        {
             let offset = Offset::Offset(i64::try_from(one.at).unwrap_or(i64::MAX));
             list.add_partition_offset(&one.topic, one.number, offset).map_err(failed)?;
         }
         self.consumer.assign(&list).map_err(failed)?;
-        self.inside.shared.excuse();
-        // A pause outlives an assignment.
-        if self.inside.held.as_ref().is_some_and(|held| held.paused) {
+        self.submitter.shared.restart_stall_clock();
+        // A pause survives an assignment.
+        if self.submitter.blocked.as_ref().is_some_and(|blocked| blocked.paused) {
             self.consumer.pause(&list).map_err(failed)
         } else {
             self.consumer.resume(&list).map_err(failed)
         }
     }
 
-    /// Polls until there is nothing now, or a parcel is full.
-    fn gather(&mut self) {
+    /// Polls until no message is there now, or a batch is full.
+    fn buffer_messages(&mut self) {
         #[cfg(test)]
-        if self.inside.shared.frozen.load(Ordering::Relaxed) {
-            std::thread::park_timeout(POLL);
+        if self.submitter.shared.frozen.load(Ordering::Relaxed) {
+            std::thread::park_timeout(POLL_WAIT);
             return;
         }
-        let (mut wait, mut letters, mut bytes) = (POLL, 0, 0);
-        while letters < ROUND * FULL_LETTERS && bytes < ROUND * FULL_BYTES {
+        let (mut wait, mut messages, mut bytes) = (POLL_WAIT, 0, 0);
+        while messages < BATCHES_PER_ROUND * BATCH_MESSAGES && bytes < BATCHES_PER_ROUND * BATCH_BYTES {
             match self.consumer.poll(wait) {
                 None => return,
-                Some(Err(error)) => return self.trouble(&error),
+                Some(Err(error)) => return self.poll_error(&error),
                 #[cfg(test)]
-                Some(Ok(_)) if self.inside.shared.frozen.load(Ordering::Relaxed) => return,
-                // Of before the change, maybe: all is asked for again with the new list.
-                Some(Ok(_)) if self.inside.shared.is_dirty() => {
+                Some(Ok(_)) if self.submitter.shared.frozen.load(Ordering::Relaxed) => return,
+                // The message may be from before the change: everything is fetched again with the new list.
+                Some(Ok(_)) if self.submitter.shared.has_changes() => {
                     self.reassign = true;
                     return;
                 }
                 Some(Ok(message)) => {
                     wait = Duration::ZERO;
-                    letters += 1;
+                    messages += 1;
                     bytes += message.payload_len();
-                    match self.inside.take(&message) {
-                        Took::Fine => {}
-                        Took::Full => return,
-                        Took::Anew => {
-                            self.place_at = Instant::now();
+                    match self.submitter.take(&message) {
+                        TakeResult::Buffered => {}
+                        TakeResult::Full => return,
+                        TakeResult::LogRecreated => {
+                            self.position_at = Instant::now();
                             return;
                         }
                     }
@@ -235,52 +238,53 @@ impl Reader {
         }
     }
 
-    /// An error in place of a message.
-    fn trouble(&mut self, error: &rdkafka::error::KafkaError) {
+    /// Handles an error that came in place of a message.
+    fn poll_error(&mut self, error: &rdkafka::error::KafkaError) {
         match code_of(error) {
-            // It does not say whose offset it was: all are placed again, and those that are right stay where they are.
+            // The error does not name the partition, so all are positioned again. Valid positions stay the same.
             Code::AutoOffsetReset | Code::OffsetOutOfRange => {
-                self.inside.doubt(false, |_| true);
-                self.place_at = Instant::now();
+                self.submitter.reposition(LogIdentity::Unchecked, |_| true);
+                self.position_at = Instant::now();
             }
-            // Told to the context as well, which has the words; a fatal one ends the next round.
+            // The context gets it with its reason; a fatal error ends the next round.
             code => tracing::debug!(%error, ?code, "polled an error"),
         }
     }
 
-    /// Waits for room, with the group kept: after a while paused and polled.
-    fn wait_for_room(&mut self) -> Result<(), End> {
-        self.inside.wait(POLL).map_err(|Closed| End::Closed)?;
-        let Some(held) = self.inside.held.as_mut().filter(|held| held.since.elapsed() >= PAUSE_AFTER) else {
+    /// Waits for permits or receipts. After a while the partitions are paused and polled, which keeps the membership in the group.
+    fn wait_for_capacity(&mut self) -> Result<(), ReaderEnd> {
+        self.submitter.wait(POLL_WAIT).map_err(|ControllerStopped| ReaderEnd::ControllerStopped)?;
+        let Some(blocked) = self.submitter.blocked.as_mut().filter(|blocked| blocked.since.elapsed() >= PAUSE_AFTER)
+        else {
             return Ok(());
         };
-        if !held.paused {
-            held.paused = true;
+        if !blocked.paused {
+            blocked.paused = true;
             self.reassign = true;
         }
-        // Serves the group, errors and log lines. A message that still comes is asked for again when it goes on.
-        for _ in 0..FULL_LETTERS {
+        // Serves the group, errors and log lines. Messages that still come are fetched again later.
+        for _ in 0..BATCH_MESSAGES {
             match self.consumer.poll(Duration::ZERO) {
                 None => break,
                 Some(Ok(_)) => {}
-                Some(Err(error)) => self.trouble(&error),
+                Some(Err(error)) => self.poll_error(&error),
             }
         }
         Ok(())
     }
 
-    /// Commits what has become durable. The consumer's end waits for it, where the broker answers.
+    /// Commits what has become durable. Closing the consumer waits for it if the broker responds.
     fn last_commit(&mut self) {
-        // Where the controller has stopped there are no more answers; what became durable before counts.
-        let _ = self.inside.settle();
+        // A controller that has stopped sends no more receipts; those from before count.
+        let _ = self.submitter.take_receipts();
         self.consumer.context().commit(&self.consumer);
     }
 }
 
-/// What librdkafka will not get over.
-fn fatal(code: Code, said: &str) -> End {
+/// An error after which librdkafka cannot continue.
+fn fatal(code: Code, reason: &str) -> ReaderEnd {
     match code {
-        Code::FencedInstanceId => End::Fenced(said.to_owned()),
-        _ => End::Failed(format!("the consumer cannot go on ({code}: {said}); it is made anew")),
+        Code::FencedInstanceId => ReaderEnd::Fenced(reason.to_owned()),
+        _ => ReaderEnd::Failed(format!("the consumer cannot continue ({code}: {reason}); it is recreated")),
     }
 }

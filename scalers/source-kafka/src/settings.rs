@@ -1,6 +1,6 @@
-//! What a source, a sink and a probe need to know, and what librdkafka is told.
+//! The settings of a source, a sink and a probe, and the librdkafka properties that follow from them.
 //!
-//! Never: a secret in Debug output, or a property that breaks what the source promises.
+//! `Debug` output contains no secrets. Properties on which the guarantees rest cannot be overridden.
 
 use crate::error::KafkaError;
 use rdkafka::ClientConfig;
@@ -9,18 +9,18 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How a member that is silent so long is taken for dead, in ms. The least that brokers accept by default is 6 s; a second controller
-/// with another journal waits as long.
+/// The session time-out of the group in ms: a member that is silent for longer is expelled. Brokers accept at least 6 s by default. A second
+/// controller with another journal waits for as long.
 pub(crate) const SESSION_MS: u64 = 9_000;
 
-/// How often new, deleted and recreated topics are looked for, in ms.
+/// The interval in ms at which new, deleted and recreated topics are detected.
 pub(crate) const METADATA_MS: u64 = 5_000;
 
-/// Messages of this size come through whole, in bytes: 16 MiB and what a record adds. So a 10 MiB event can be rejected with its bytes.
-const MOST_MESSAGE: usize = 16 * 1024 * 1024 + 64 * 1024;
+/// The largest message in bytes that is received whole: 16 MiB and what a record adds. An event of 10 MiB can be rejected with its bytes.
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024 + 64 * 1024;
 
-/// Properties that what the source and the sink promise rests on, with their older names. The rest is tuning.
-const RELIED_ON: [&str; 31] = [
+/// Properties on which the guarantees of the source and the sink rest, with their older names. All others are tuning.
+const RESERVED: [&str; 31] = [
     "acks",
     "allow.auto.create.topics",
     "auto.commit.enable",
@@ -54,57 +54,57 @@ const RELIED_ON: [&str; 31] = [
     "transactional.id",
 ];
 
-/// How bytes go to a broker.
+/// How a connection to a broker is secured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
-    /// In the clear, nobody asked who it is.
+pub enum SecurityProtocol {
+    /// Neither encryption nor authentication.
     #[default]
     Plaintext,
-    /// TLS.
+    /// TLS without authentication by a password.
     Ssl,
-    /// In the clear, with a user and a password.
+    /// No encryption, authentication by user and password.
     SaslPlaintext,
-    /// TLS, with a user and a password.
+    /// TLS, authentication by user and password.
     SaslSsl,
 }
 
-impl Protocol {
-    /// As librdkafka writes it.
+impl SecurityProtocol {
+    /// The name in librdkafka's properties.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Protocol::Plaintext => "plaintext",
-            Protocol::Ssl => "ssl",
-            Protocol::SaslPlaintext => "sasl_plaintext",
-            Protocol::SaslSsl => "sasl_ssl",
+            SecurityProtocol::Plaintext => "plaintext",
+            SecurityProtocol::Ssl => "ssl",
+            SecurityProtocol::SaslPlaintext => "sasl_plaintext",
+            SecurityProtocol::SaslSsl => "sasl_ssl",
         }
     }
 
     fn has_sasl(self) -> bool {
-        matches!(self, Protocol::SaslPlaintext | Protocol::SaslSsl)
+        matches!(self, SecurityProtocol::SaslPlaintext | SecurityProtocol::SaslSsl)
     }
 }
 
-/// Who we are to the broker, and who it is to us. Its Debug output hides the password.
+/// Encryption and authentication. `Debug` output hides the password.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Security {
-    /// How bytes go.
-    pub protocol: Protocol,
-    /// `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`; needed with SASL.
+pub struct BrokerSecurity {
+    /// Encryption, and whether there is a password.
+    pub protocol: SecurityProtocol,
+    /// `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`; required with SASL.
     pub mechanism: Option<String>,
-    /// The user; needed with SASL.
+    /// The user; required with SASL.
     pub username: Option<String>,
-    /// The user's password; needed with SASL.
+    /// The password of the user; required with SASL.
     pub password: Option<String>,
-    /// A PEM file of the authorities that are trusted. `None`: the system's.
+    /// A PEM file with the trusted authorities. `None`: those of the system.
     pub ca: Option<PathBuf>,
-    /// Our own certificate, PEM.
+    /// A PEM file with the client's certificate.
     pub certificate: Option<PathBuf>,
-    /// Its key, PEM.
+    /// A PEM file with the key of that certificate.
     pub key: Option<PathBuf>,
 }
 
-impl fmt::Debug for Security {
+impl fmt::Debug for BrokerSecurity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Security")
             .field("protocol", &self.protocol)
@@ -118,46 +118,46 @@ impl fmt::Debug for Security {
     }
 }
 
-/// Everything about a cluster and what is read from it.
+/// A cluster, and what is read from it.
 ///
-/// Memory of a source: up to 64 MiB of messages fetched ahead, an answer of up to 32 MiB a broker, and what the desk has room for.
+/// A source uses up to 64 MiB for messages that are fetched ahead, up to 32 MiB for a response of each broker, and the memory of its permits.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// `host:port`, several with commas.
+pub struct KafkaSettings {
+    /// `host:port`; several are separated by commas.
     pub brokers: String,
-    /// The consumer group. One controller alone; each needs its own.
+    /// The consumer group. Each controller needs a group of its own.
     pub group: String,
-    /// Who we are in the group, the same after a restart: the journal's UUID. A restarted leader gets its partitions back at once, and
-    /// one that was taken for dead is shut out. `None`: a new member each time.
+    /// The static member id, which stays the same after a restart: the UUID of the journal. A restarted controller gets its partitions back at
+    /// once, and one that was replaced is fenced. `None`: a new member each time.
     pub instance: Option<String>,
-    /// Who we are.
-    pub security: Security,
-    /// What is read; the index is the parcel's channel.
+    /// Encryption and authentication.
+    pub security: BrokerSecurity,
+    /// The topics that are read. The index is [`forebay_source::MessageBatch::channel`].
     pub topics: Vec<String>,
-    /// Further librdkafka properties, for tuning. Their values are hidden in Debug output.
+    /// More librdkafka properties, for tuning. `Debug` output hides their values.
     pub extra: BTreeMap<String, String>,
-    /// A reader that leaves messages lying so long, with room for them, is made anew.
-    pub stall: Duration,
-    /// How often backlog and topics are looked at.
-    pub watch: Duration,
+    /// A reader that does not receive waiting messages for this long, without being held back, is restarted.
+    pub stall_timeout: Duration,
+    /// The interval at which backlogs and topics are checked.
+    pub watch_interval: Duration,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for KafkaSettings {
+    fn default() -> KafkaSettings {
+        KafkaSettings {
             brokers: String::new(),
             group: "forebay".to_owned(),
             instance: None,
-            security: Security::default(),
+            security: BrokerSecurity::default(),
             topics: Vec::new(),
             extra: BTreeMap::new(),
-            stall: Duration::from_secs(30),
-            watch: Duration::from_secs(3),
+            stall_timeout: Duration::from_secs(30),
+            watch_interval: Duration::from_secs(3),
         }
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for KafkaSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("brokers", &self.brokers)
@@ -166,31 +166,30 @@ impl fmt::Debug for Settings {
             .field("security", &self.security)
             .field("topics", &self.topics)
             .field("extra", &self.extra.keys().collect::<Vec<_>>())
-            .field("stall", &self.stall)
-            .field("watch", &self.watch)
+            .field("stall", &self.stall_timeout)
+            .field("watch", &self.watch_interval)
             .finish()
     }
 }
 
-impl Settings {
-    /// Whether it can work, as far as that can be told without a broker: names, what is needed with what, properties. `written`: topics
-    /// that sinks write to.
+impl KafkaSettings {
+    /// Validates names, combinations and properties, without a broker. `written` are the topics that sinks write to.
     ///
     /// # Errors
-    /// The first setting that cannot be, and what to write. A certificate that is not there is told by the source and the probe.
+    /// The first setting that is not valid, and what to write instead. A missing certificate is reported by the source and the probe.
     pub fn check<'a>(&self, written: impl IntoIterator<Item = &'a str>) -> Result<(), KafkaError> {
-        let config = if self.topics.is_empty() { self.tuned(self.looking()?) } else { self.reading()? };
+        let config = if self.topics.is_empty() { self.tuned(self.probe_config()?) } else { self.reader_config()? };
         config.create_native_config().map_err(|e| KafkaError::client(&e))?;
         written.into_iter().try_for_each(check_topic)
     }
 
-    /// What every client is told.
+    /// The properties of every client.
     pub(crate) fn common(&self) -> Result<ClientConfig, KafkaError> {
         if self.brokers.trim().is_empty() {
             return Err(KafkaError::setting("brokers", "is empty; write host:port, several with commas"));
         }
-        if let Some(name) = self.extra.keys().find(|name| RELIED_ON.contains(&name.as_str())) {
-            let why = "is set by Forebay, which relies on it; take it out of the extra properties";
+        if let Some(name) = self.extra.keys().find(|name| RESERVED.contains(&name.as_str())) {
+            let why = "is set by Forebay, which relies on it; remove it from the extra properties";
             return Err(KafkaError::setting(name, why));
         }
         let mut config = ClientConfig::new();
@@ -199,7 +198,7 @@ impl Settings {
             .set("client.id", "forebay")
             .set("socket.keepalive.enable", "true")
             .set("reconnect.backoff.ms", "100")
-            // A broker that is back is found within that time.
+            // A broker that is back is found within this time.
             .set("reconnect.backoff.max.ms", "2000")
             .set("topic.metadata.refresh.interval.ms", METADATA_MS.to_string());
         self.secure(&mut config)?;
@@ -210,22 +209,22 @@ impl Settings {
         let security = &self.security;
         config.set("security.protocol", security.protocol.name());
         if security.protocol.has_sasl() {
-            let needed = |name: &str, value: &Option<String>| match value {
+            let required = |name: &str, value: &Option<String>| match value {
                 Some(value) if !value.is_empty() => Ok(value.clone()),
                 _ => Err(KafkaError::setting(
                     name,
-                    "is needed with a SASL protocol; write it, or choose ssl or plaintext",
+                    "is required with a SASL protocol; write it, or choose ssl or plaintext",
                 )),
             };
-            let mechanism = needed("mechanism", &security.mechanism)?;
+            let mechanism = required("mechanism", &security.mechanism)?;
             if !["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"].contains(&mechanism.as_str()) {
-                let why = format!("`{mechanism}` is not offered; write PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512");
+                let why = format!("`{mechanism}` is not supported; write PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512");
                 return Err(KafkaError::setting("mechanism", why));
             }
             config
                 .set("sasl.mechanism", mechanism)
-                .set("sasl.username", needed("username", &security.username)?)
-                .set("sasl.password", needed("password", &security.password)?);
+                .set("sasl.username", required("username", &security.username)?)
+                .set("sasl.password", required("password", &security.password)?);
         }
         let paths = [
             ("ssl.ca.location", "ca", &security.ca),
@@ -242,8 +241,8 @@ impl Settings {
         Ok(())
     }
 
-    /// What a client is told that reads one partition or asks for watermarks, outside the group's assignments.
-    pub(crate) fn looking(&self) -> Result<ClientConfig, KafkaError> {
+    /// The properties of a client that reads single partitions and watermarks without joining the group.
+    pub(crate) fn probe_config(&self) -> Result<ClientConfig, KafkaError> {
         let mut config = self.common()?;
         config
             .set("group.id", &self.group)
@@ -252,32 +251,32 @@ impl Settings {
             .set("auto.offset.reset", "error")
             .set("isolation.level", "read_committed")
             .set("allow.auto.create.topics", "false")
-            .set("max.partition.fetch.bytes", MOST_MESSAGE.to_string())
+            .set("max.partition.fetch.bytes", MAX_MESSAGE_BYTES.to_string())
             .set("fetch.max.bytes", (2 * 16 * 1024 * 1024).to_string());
         Ok(config)
     }
 
-    /// What the reader is told.
-    pub(crate) fn reading(&self) -> Result<ClientConfig, KafkaError> {
+    /// The properties of a reader.
+    pub(crate) fn reader_config(&self) -> Result<ClientConfig, KafkaError> {
         self.check_topics()?;
         if self.group.trim().is_empty() {
-            return Err(KafkaError::setting("group", "is empty; write a name that no other controller has"));
+            return Err(KafkaError::setting("group", "is empty; write a name that no other controller uses"));
         }
-        let mut config = self.looking()?;
+        let mut config = self.probe_config()?;
         config
             .set("session.timeout.ms", SESSION_MS.to_string())
-            // A fenced member learns of it within that time.
+            // A fenced member notices it within this time.
             .set("heartbeat.interval.ms", "2000")
-            // One member holds all; the simplest there is.
+            // One member gets all partitions, so the simplest strategy is enough.
             .set("partition.assignment.strategy", "range")
-            // A fetch that finds something comes back at once; this is how long one may wait that finds nothing, and so how long a
-            // partition waits that is resumed or new.
+            // A fetch that finds messages returns at once. This is how long an empty one waits, and so how long a partition that is
+            // resumed or new has to wait.
             .set("fetch.wait.max.ms", "10")
             .set("fetch.error.backoff.ms", "100")
             // 64 MiB fetched ahead, over all partitions.
             .set("queued.max.messages.kbytes", "65536")
             .set("queued.min.messages", "100000")
-            // For one line: that a topic's id has changed. See the context.
+            // For one log line: that the id of a topic has changed. See `context`.
             .set("debug", "topic");
         if let Some(instance) = &self.instance {
             config.set("group.instance.id", instance);
@@ -285,20 +284,20 @@ impl Settings {
         Ok(self.tuned(config))
     }
 
-    /// What a sink is told. `most`: bytes that the topic takes in one batch.
-    pub(crate) fn writing(&self, most: usize) -> Result<ClientConfig, KafkaError> {
+    /// The properties of a sink. `most` is the number of bytes that the topic accepts in one batch.
+    pub(crate) fn producer_config(&self, most: usize) -> Result<ClientConfig, KafkaError> {
         let mut config = self.common()?;
         config
             .set("enable.idempotence", "true")
             .set("acks", "all")
             .set("compression.type", "zstd")
             .set("linger.ms", "5")
-            // A topic that is not there is said sooner than a time-out would.
+            // A topic that does not exist is reported before the time-out.
             .set("topic.metadata.propagation.max.ms", "2000")
-            // Less than a send waits, so that each message's outcome is known by then.
+            // Shorter than a send waits, so that the result of each message is known by then.
             .set("message.timeout.ms", "8000")
             .set("message.max.bytes", most.clamp(1_000, 1_000_000_000).to_string())
-            // No batch that the topic refuses because of its sum.
+            // No batch is larger than what the topic accepts.
             .set("batch.size", most.clamp(1_000, 1_000_000).to_string());
         Ok(self.tuned(config))
     }
@@ -312,24 +311,25 @@ impl Settings {
 
     fn check_topics(&self) -> Result<(), KafkaError> {
         if self.topics.is_empty() {
-            return Err(KafkaError::setting("topics", "names none; write at least one"));
+            return Err(KafkaError::setting("topics", "is empty; write at least one"));
         }
         let mut seen = BTreeSet::new();
         for topic in &self.topics {
             check_topic(topic)?;
             if !seen.insert(topic) {
-                return Err(KafkaError::setting("topics", format!("`{topic}` is there twice; write it once")));
+                return Err(KafkaError::setting("topics", format!("`{topic}` is listed twice; write it once")));
             }
         }
         Ok(())
     }
 }
 
-/// A topic's name as Kafka allows it. A name from `^` on would be a pattern to librdkafka.
+/// Validates the name of a topic by Kafka's rules. To librdkafka a name that starts with `^` would be a pattern.
 pub(crate) fn check_topic(topic: &str) -> Result<(), KafkaError> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if topic.is_empty() || topic.len() > 249 || !topic.chars().all(legal) || matches!(topic, "." | "..") {
-        let why = format!("`{}` is no topic's name; 1 to 249 letters, digits, `.`, `_` and `-`", topic.escape_debug());
+        let why =
+            format!("`{}` is not a name of a topic; 1 to 249 letters, digits, `.`, `_` and `-`", topic.escape_debug());
         return Err(KafkaError::setting("topics", why));
     }
     Ok(())
@@ -339,8 +339,12 @@ pub(crate) fn check_topic(topic: &str) -> Result<(), KafkaError> {
 mod tests {
     use super::*;
 
-    fn settings() -> Settings {
-        Settings { brokers: "127.0.0.1:9092".to_owned(), topics: vec!["jobs".to_owned()], ..Settings::default() }
+    fn settings() -> KafkaSettings {
+        KafkaSettings {
+            brokers: "127.0.0.1:9092".to_owned(),
+            topics: vec!["jobs".to_owned()],
+            ..KafkaSettings::default()
+        }
     }
 
     #[test]
@@ -354,38 +358,38 @@ mod tests {
     }
 
     #[test]
-    fn what_the_promises_rest_on_cannot_be_overridden_and_the_rest_can() {
+    fn reserved_properties_cannot_be_overridden_and_others_can() {
         let mut settings = settings();
         settings.extra.insert("enable.auto.commit".to_owned(), "true".to_owned());
-        let said = settings.reading().expect_err("relied on").to_string();
-        assert!(said.contains("enable.auto.commit") && said.contains("take it out"), "{said}");
+        let error = settings.reader_config().expect_err("reserved").to_string();
+        assert!(error.contains("enable.auto.commit") && error.contains("remove it"), "{error}");
         settings.extra = BTreeMap::from([("fetch.wait.max.ms".to_owned(), "77".to_owned())]);
-        assert_eq!(settings.reading().expect("tuning").get("fetch.wait.max.ms"), Some("77"));
+        assert_eq!(settings.reader_config().expect("tuning").get("fetch.wait.max.ms"), Some("77"));
     }
 
     #[test]
-    fn settings_that_cannot_work_say_what_to_write() {
-        type Spoil = fn(&mut Settings);
-        let cases: [(Spoil, &str); 7] = [
+    fn invalid_settings_are_reported_with_a_remedy() {
+        type Invalidate = fn(&mut KafkaSettings);
+        let cases: [(Invalidate, &str); 7] = [
             (|s| s.brokers.clear(), "brokers"),
             (|s| s.topics.clear(), "at least one"),
-            (|s| s.topics.push("jobs".to_owned()), "there twice"),
-            (|s| s.topics.push("^jobs.*".to_owned()), "no topic's name"),
+            (|s| s.topics.push("jobs".to_owned()), "listed twice"),
+            (|s| s.topics.push("^jobs.*".to_owned()), "not a name of a topic"),
             (|s| s.group.clear(), "group"),
-            (|s| s.security.protocol = Protocol::SaslSsl, "mechanism"),
+            (|s| s.security.protocol = SecurityProtocol::SaslSsl, "mechanism"),
             (
                 |s| {
-                    s.security.protocol = Protocol::SaslPlaintext;
+                    s.security.protocol = SecurityProtocol::SaslPlaintext;
                     s.security.mechanism = Some("GSSAPI".to_owned());
                 },
                 "SCRAM-SHA-512",
             ),
         ];
-        for (spoil, expected) in cases {
+        for (invalidate, expected) in cases {
             let mut settings = settings();
-            spoil(&mut settings);
-            let said = settings.reading().expect_err(expected).to_string();
-            assert!(said.contains(expected), "{said}");
+            invalidate(&mut settings);
+            let error = settings.reader_config().expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What a reader, its consumer's callbacks and the watch tell each other.
+//! The state that a reader, its consumer's callbacks and the watchdog share.
 //!
-//! Never: a queue that grows: each thing told replaces the last, or is taken with the next poll.
+//! Nothing in it grows without bound: each report replaces an earlier one, or is taken before the next poll.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,141 +8,145 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// A partition by its channel (the topic's index in the settings) and number.
-pub(crate) type Which = (usize, i32);
+pub(crate) type PartitionKey = (usize, i32);
 
-/// What the group or the broker told, for the reader to act on.
+/// A change that the group or the broker reported, and that the reader acts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// These partitions are ours, and no others.
+pub(crate) enum GroupChange {
+    /// These partitions are assigned to this reader, and no others.
     Assigned(Vec<(String, i32)>),
-    /// None are ours any more.
+    /// No partitions are assigned any more.
     Revoked,
-    /// The topic has another id than before: it was deleted and made again.
+    /// The topic has another id than before: it was deleted and created again.
     Recreated(String),
 }
 
 /// How far the reader is in a partition.
 #[derive(Clone, Debug)]
-pub(crate) struct View {
-    /// The key of its position.
+pub(crate) struct PartitionProgress {
+    /// The key of its position in the journal.
     pub(crate) key: Arc<str>,
-    /// The offset after the last message handed in.
+    /// The offset after the last submitted message.
     pub(crate) next: u64,
-    /// When that last moved.
+    /// When `next` changed last.
     pub(crate) moved: Instant,
 }
 
-/// Why it does not work now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble {
-    /// What is wrong, and what to do.
-    pub(crate) why: String,
-    /// Over as soon as any client reaches the broker again; else when the reader is given partitions.
-    pub(crate) of_reach: bool,
+/// What ends a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClearedBy {
+    /// Any response of a broker: brokers could not be reached.
+    Response,
+    /// The next assignment of partitions: brokers respond and refuse something.
+    Assignment,
 }
 
-/// One reader's side of the story. Each reader has its own.
+#[derive(Debug)]
+struct BrokerFailure {
+    /// What is wrong, and what to do.
+    why: String,
+    cleared_by: ClearedBy,
+}
+
+/// The state of one reader. Each reader has its own.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
-    /// The reader is to end, whatever it does.
+pub(crate) struct ReaderState {
+    /// The reader has to end and must submit nothing more.
     pub(crate) abandoned: AtomicBool,
-    dirty: AtomicBool,
-    changes: Mutex<Vec<Change>>,
-    trouble: Mutex<Option<Trouble>>,
-    partial: Mutex<Option<String>>,
+    changed: AtomicBool,
+    changes: Mutex<Vec<GroupChange>>,
+    failure: Mutex<Option<BrokerFailure>>,
+    other_members: Mutex<Option<String>>,
     /// Durable offsets that are not committed yet, by topic and partition.
     commits: Mutex<BTreeMap<(String, i32), i64>>,
-    views: Mutex<BTreeMap<Which, View>>,
-    /// When the reader last was held back, or got its partitions.
-    excused: Mutex<Option<Instant>>,
-    /// For tests: it stands still, as a consumer that lost its way.
+    progress: Mutex<BTreeMap<PartitionKey, PartitionProgress>>,
+    /// From when on the reader can be expected to receive: it was held back or got its partitions then.
+    stall_clock: Mutex<Option<Instant>>,
+    /// For tests: the reader receives nothing, like a consumer that hangs.
     #[cfg(test)]
     pub(crate) frozen: AtomicBool,
-    /// For tests: it panics.
+    /// For tests: the reader panics.
     #[cfg(test)]
     pub(crate) panics: AtomicBool,
 }
 
-fn open<T>(inside: &Mutex<T>) -> MutexGuard<'_, T> {
-    inside.lock().unwrap_or_else(PoisonError::into_inner)
+fn open<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
-    /// Something was told.
-    pub(crate) fn tell(&self, change: Change) {
+impl ReaderState {
+    /// Adds a change for the reader.
+    pub(crate) fn push_change(&self, change: GroupChange) {
         let mut changes = open(&self.changes);
-        // With the eager protocol each assignment is whole: what was told before it no longer matters.
-        if matches!(change, Change::Assigned(_) | Change::Revoked) {
+        // The eager protocol assigns all partitions at once, so earlier changes no longer matter.
+        if matches!(change, GroupChange::Assigned(_) | GroupChange::Revoked) {
             changes.clear();
         }
         changes.push(change);
-        self.dirty.store(true, Ordering::Release);
+        self.changed.store(true, Ordering::Release);
     }
 
-    /// Whether something was told since [`Self::told`].
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty.load(Ordering::Acquire)
+    /// Whether there are changes since the last [`Self::take_changes`].
+    pub(crate) fn has_changes(&self) -> bool {
+        self.changed.load(Ordering::Acquire)
     }
 
-    /// What was told, in order.
-    pub(crate) fn told(&self) -> Vec<Change> {
-        if !self.is_dirty() {
+    /// Takes the changes, in their order.
+    pub(crate) fn take_changes(&self) -> Vec<GroupChange> {
+        if !self.has_changes() {
             return Vec::new();
         }
         let mut changes = open(&self.changes);
-        self.dirty.store(false, Ordering::Release);
+        self.changed.store(false, Ordering::Release);
         std::mem::take(&mut changes)
     }
 
-    pub(crate) fn trouble(&self) -> Option<String> {
-        let trouble = open(&self.trouble).as_ref().map(|trouble| trouble.why.clone());
-        trouble.or_else(|| open(&self.partial).clone())
+    /// What is wrong now, and what to do.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let failure = open(&self.failure).as_ref().map(|failure| failure.why.clone());
+        failure.or_else(|| open(&self.other_members).clone())
     }
 
-    pub(crate) fn fails(&self, why: String, of_reach: bool) {
-        *open(&self.trouble) = Some(Trouble { why, of_reach });
+    pub(crate) fn set_failure(&self, why: String, cleared_by: ClearedBy) {
+        *open(&self.failure) = Some(BrokerFailure { why, cleared_by });
     }
 
-    /// Whatever was wrong is over.
-    pub(crate) fn works(&self) {
-        *open(&self.trouble) = None;
+    pub(crate) fn clear_failure(&self) {
+        *open(&self.failure) = None;
     }
 
-    /// A broker answers.
-    pub(crate) fn reached(&self) {
-        let mut trouble = open(&self.trouble);
-        if trouble.as_ref().is_some_and(|trouble| trouble.of_reach) {
-            *trouble = None;
-        }
+    /// A broker responded: a failure to reach brokers is over.
+    pub(crate) fn broker_responded(&self) {
+        open(&self.failure).take_if(|failure| failure.cleared_by == ClearedBy::Response);
     }
 
     /// Whether brokers cannot be reached now.
-    pub(crate) fn is_out_of_reach(&self) -> bool {
-        open(&self.trouble).as_ref().is_some_and(|trouble| trouble.of_reach)
+    pub(crate) fn brokers_are_unreachable(&self) -> bool {
+        open(&self.failure).as_ref().is_some_and(|failure| failure.cleared_by == ClearedBy::Response)
     }
 
-    /// Others hold partitions; `None`: nobody does. True: that is news.
-    pub(crate) fn shares(&self, partial: Option<String>) -> bool {
-        let mut old = open(&self.partial);
-        let new = *old != partial;
-        *old = partial;
-        new
+    /// Records which other members of the group hold partitions, `None` for nobody. Returns whether that changed.
+    pub(crate) fn set_other_members(&self, members: Option<String>) -> bool {
+        let mut old = open(&self.other_members);
+        let changed = *old != members;
+        *old = members;
+        changed
     }
 
     pub(crate) fn commits(&self) -> MutexGuard<'_, BTreeMap<(String, i32), i64>> {
         open(&self.commits)
     }
 
-    pub(crate) fn views(&self) -> MutexGuard<'_, BTreeMap<Which, View>> {
-        open(&self.views)
+    pub(crate) fn progress(&self) -> MutexGuard<'_, BTreeMap<PartitionKey, PartitionProgress>> {
+        open(&self.progress)
     }
 
-    /// From now on it may be expected to receive.
-    pub(crate) fn excuse(&self) {
-        *open(&self.excused) = Some(Instant::now());
+    /// Stalls are measured from now on.
+    pub(crate) fn restart_stall_clock(&self) {
+        *open(&self.stall_clock) = Some(Instant::now());
     }
 
-    pub(crate) fn excused(&self) -> Option<Instant> {
-        *open(&self.excused)
+    pub(crate) fn stall_clock(&self) -> Option<Instant> {
+        *open(&self.stall_clock)
     }
 }

@@ -1,17 +1,15 @@
-//! Statuses and rejected events to a topic, each acknowledged by all replicas in sync before the next batch.
+//! Sends statuses and rejected events to a topic. Each message is acknowledged by all in-sync replicas before the next batch is sent.
 //!
 //! ```text
-//! notes --too large for the topic?--> refused, nothing sent
-//!       --> idempotent producer, key = the note's key --> every delivery report, or 10 s --> Ok, or: all of them again
+//! messages --too large for the topic?--> refused, nothing is sent
+//!          --> idempotent producer, key = the message's key --> all delivery reports, or 10 s --> Ok, or all of them again
 //! ```
-//!
-//! Never: says that a note was sent whose acknowledgement it has not seen.
 
-use crate::context::pass_on;
+use crate::blocking;
+use crate::context::forward_log;
 use crate::error::{KafkaError, code_of, explain};
-use crate::settings::{Settings, check_topic};
-use crate::wait;
-use forebay_source::{Note, Sink, SinkError};
+use crate::settings::{KafkaSettings, check_topic};
+use forebay_source::{OutgoingMessage, Sink, SinkError};
 use rdkafka::Message;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::client::{ClientContext, DefaultClientContext};
@@ -22,61 +20,61 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a topic takes by default, in bytes: Kafka's own `max.message.bytes`.
-const USUAL_MOST: usize = 1_048_588;
-/// What a record has beside its body and key: header, offsets, the batch around it. About 150 bytes; 1 KiB leaves room for brokers' own.
+/// Kafka's default for `max.message.bytes`.
+const DEFAULT_LIMIT: usize = 1_048_588;
+/// What a record adds to its body and key: headers, offsets and the batch, about 150 bytes. 1 KiB leaves a margin for what brokers add.
 const OVERHEAD: usize = 1_024;
-/// A send takes no longer.
-const SENT_WITHIN: Duration = Duration::from_secs(10);
-/// Asking the broker for the topic's limit.
-const ASKED_WITHIN: Duration = Duration::from_secs(5);
+/// The time limit of one send.
+const SEND_WITHIN: Duration = Duration::from_secs(10);
+/// The time limit for reading the topic's limit.
+const LIMIT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Delivery reports of the batch that is being sent.
 #[derive(Debug, Default)]
-struct Reports {
-    /// Which call of `send` they belong to: a late report of an earlier one is not counted.
+struct DeliveryReports {
+    /// The call of `send` that they belong to. Late reports of earlier calls are not counted.
     call: u64,
     delivered: usize,
-    /// The first note that failed, by its place in the batch.
+    /// The first message that failed, by its index in the batch.
     failed: Option<(usize, Code)>,
     ended: usize,
-    /// What the client said last.
-    said: Option<(Code, String)>,
+    /// The client's last error.
+    last_error: Option<(Code, String)>,
 }
 
 #[derive(Debug, Default)]
-struct Context {
-    reports: Mutex<Reports>,
+struct SinkContext {
+    reports: Mutex<DeliveryReports>,
 }
 
-impl Context {
-    fn with<T>(&self, act: impl FnOnce(&mut Reports) -> T) -> T {
+impl SinkContext {
+    fn with<T>(&self, act: impl FnOnce(&mut DeliveryReports) -> T) -> T {
         act(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl ClientContext for Context {
+impl ClientContext for SinkContext {
     fn log(&self, level: RDKafkaLogLevel, fac: &str, message: &str) {
-        pass_on(level, fac, message);
+        forward_log(level, fac, message);
     }
 
     fn error(&self, error: rdkafka::error::KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "the producer reports an error");
         let code = code_of(&error);
         self.with(|reports| {
-            // That all brokers are down says less than why.
-            if code != Code::AllBrokersDown || reports.said.is_none() {
-                reports.said = Some((code, reason.to_owned()));
+            // The reason is more useful than that all brokers are down.
+            if code != Code::AllBrokersDown || reports.last_error.is_none() {
+                reports.last_error = Some((code, reason.to_owned()));
             }
         });
     }
 }
 
-impl ProducerContext<NoCustomPartitioner> for Context {
+impl ProducerContext<NoCustomPartitioner> for SinkContext {
     type DeliveryOpaque = Box<(u64, usize)>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, of: Box<(u64, usize)>) {
-        let (call, place) = *of;
+        let (call, index) = *of;
         self.with(|reports| {
             if reports.call != call {
                 return;
@@ -85,9 +83,9 @@ impl ProducerContext<NoCustomPartitioner> for Context {
             match result {
                 Ok(_) => reports.delivered += 1,
                 Err((error, message)) => {
-                    tracing::debug!(%error, partition = message.partition(), "a note was not delivered");
-                    if reports.failed.is_none_or(|(first, _)| place < first) {
-                        reports.failed = Some((place, code_of(error)));
+                    tracing::debug!(%error, partition = message.partition(), "a message was not delivered");
+                    if reports.failed.is_none_or(|(first, _)| index < first) {
+                        reports.failed = Some((index, code_of(error)));
                     }
                 }
             }
@@ -95,64 +93,70 @@ impl ProducerContext<NoCustomPartitioner> for Context {
     }
 }
 
-/// Notes to one topic.
+/// A sink that sends to one topic.
 pub struct KafkaSink {
-    settings: Settings,
+    settings: KafkaSettings,
     topic: String,
     name: String,
-    most: usize,
-    /// `None`: the last one met an error that it does not get over; the next send makes another.
-    producer: Option<BaseProducer<Context>>,
+    limit: usize,
+    /// `None` after a fatal error: the next send creates another producer.
+    producer: Option<BaseProducer<SinkContext>>,
     call: u64,
 }
 
 impl std::fmt::Debug for KafkaSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KafkaSink").field("name", &self.name).field("most", &self.most).finish_non_exhaustive()
+        f.debug_struct("KafkaSink").field("name", &self.name).field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
 impl KafkaSink {
-    /// A sink for the topic. Asks the broker how large a message may be, for 5 s at most; where it does not say, Kafka's default counts.
+    /// Creates a sink for a topic. It reads the topic's size limit from the broker, for at most 5 s; without a response Kafka's default is
+    /// used.
     ///
     /// # Errors
-    /// A setting is not usable. A broker that does not answer is no error here.
-    pub fn new(settings: Settings, topic: &str) -> Result<KafkaSink, KafkaError> {
+    /// A setting is not valid. A broker that does not respond is no error here.
+    pub fn new(settings: KafkaSettings, topic: &str) -> Result<KafkaSink, KafkaError> {
         check_topic(topic)?;
-        let most = topic_limit(&settings, topic)?.unwrap_or(USUAL_MOST);
+        let limit = topic_limit(&settings, topic)?.unwrap_or(DEFAULT_LIMIT);
         let name = format!("kafka:{topic}");
-        let mut sink = KafkaSink { settings, topic: topic.to_owned(), name, most, producer: None, call: 0 };
+        let mut sink = KafkaSink { settings, topic: topic.to_owned(), name, limit, producer: None, call: 0 };
         sink.producer = Some(sink.make()?);
         Ok(sink)
     }
 
-    fn make(&self) -> Result<BaseProducer<Context>, KafkaError> {
-        let config = self.settings.writing(self.most)?;
-        config.create_with_context(Context::default()).map_err(|e| KafkaError::client(&e))
+    fn make(&self) -> Result<BaseProducer<SinkContext>, KafkaError> {
+        let config = self.settings.producer_config(self.limit)?;
+        config.create_with_context(SinkContext::default()).map_err(|e| KafkaError::client(&e))
     }
 
-    fn refused(&self, note: &Note) -> SinkError {
+    fn refused(&self, message: &OutgoingMessage) -> SinkError {
         let why = format!(
-            "it has {} bytes and topic {} takes {} at most: raise its max.message.bytes",
-            note.bytes.len() + note.key.len(),
+            "it has {} bytes and topic {} accepts at most {}: raise its max.message.bytes",
+            message.bytes.len() + message.key.len(),
             self.topic,
-            self.most_bytes()
+            self.max_bytes()
         );
-        SinkError::Refused { number: note.number, why }
+        SinkError::Refused { number: message.number, why }
     }
 
-    fn passing(&self, code: Code, said: &str) -> SinkError {
-        let why = explain(code, said, &self.settings.brokers);
-        SinkError::Passing { why: format!("topic {}: {why}", self.topic) }
+    fn transient(&self, code: Code, last_error: &str) -> SinkError {
+        let why = explain(code, last_error, &self.settings.brokers);
+        SinkError::Transient { why: format!("topic {}: {why}", self.topic) }
     }
 
-    /// Queues every note; in order, and waiting where the producer's queue is full.
-    fn queue(&self, producer: &BaseProducer<Context>, notes: &[Note], end: Instant) -> Result<(), SinkError> {
-        for (place, note) in notes.iter().enumerate() {
+    /// Queues all messages in order, and waits when the producer's queue is full.
+    fn queue(
+        &self,
+        producer: &BaseProducer<SinkContext>,
+        messages: &[OutgoingMessage],
+        end: Instant,
+    ) -> Result<(), SinkError> {
+        for (index, message) in messages.iter().enumerate() {
             let header = Header { key: "content-type", value: Some("application/cloudevents+json") };
-            let mut record = BaseRecord::with_opaque_to(&self.topic, Box::new((self.call, place)))
-                .key(&note.key)
-                .payload(&note.bytes)
+            let mut record = BaseRecord::with_opaque_to(&self.topic, Box::new((self.call, index)))
+                .key(&message.key)
+                .payload(&message.bytes)
                 .headers(OwnedHeaders::new_with_capacity(1).insert(header));
             loop {
                 let Err((error, back)) = producer.send(record) else { break };
@@ -161,28 +165,30 @@ impl KafkaSink {
                         producer.poll(Duration::from_millis(10));
                         record = back;
                     }
-                    Code::MessageSizeTooLarge => return Err(self.refused(note)),
-                    code => return Err(self.passing(code, "")),
+                    Code::MessageSizeTooLarge => return Err(self.refused(message)),
+                    code => return Err(self.transient(code, "")),
                 }
             }
         }
         Ok(())
     }
 
-    fn outcome(&self, producer: &BaseProducer<Context>, notes: &[Note]) -> Result<(), SinkError> {
-        producer.context().with(|reports| match (reports.failed, reports.said.take()) {
-            (None, _) if reports.delivered == notes.len() => Ok(()),
-            // Of a batch that is refused, the largest note is the one: batches are never larger than what the topic takes.
+    fn result(&self, producer: &BaseProducer<SinkContext>, messages: &[OutgoingMessage]) -> Result<(), SinkError> {
+        producer.context().with(|reports| match (reports.failed, reports.last_error.take()) {
+            (None, _) if reports.delivered == messages.len() => Ok(()),
+            // If a batch is refused, its largest message is too large: batches are never larger than what the topic accepts.
             (Some((_, Code::MessageSizeTooLarge)), _) => {
-                let largest = notes.iter().max_by_key(|note| note.bytes.len());
-                Err(largest.map_or_else(|| self.passing(Code::MessageSizeTooLarge, ""), |note| self.refused(note)))
+                let largest = messages.iter().max_by_key(|message| message.bytes.len());
+                Err(largest
+                    .map_or_else(|| self.transient(Code::MessageSizeTooLarge, ""), |message| self.refused(message)))
             }
-            // A time-out says less than why.
-            (None | Some((_, Code::MessageTimedOut | Code::PurgeQueue | Code::PurgeInflight)), Some((code, said))) => {
-                Err(self.passing(code, &said))
-            }
-            (Some((_, Code::MessageTimedOut)) | None, None) => Err(self.passing(Code::RequestTimedOut, "")),
-            (Some((_, code)), _) => Err(self.passing(code, "")),
+            // The client's error is more useful than a time-out.
+            (
+                None | Some((_, Code::MessageTimedOut | Code::PurgeQueue | Code::PurgeInflight)),
+                Some((code, last_error)),
+            ) => Err(self.transient(code, &last_error)),
+            (Some((_, Code::MessageTimedOut)) | None, None) => Err(self.transient(Code::RequestTimedOut, "")),
+            (Some((_, code)), _) => Err(self.transient(code, "")),
         })
     }
 }
@@ -192,33 +198,37 @@ impl Sink for KafkaSink {
         &self.name
     }
 
-    fn most_bytes(&self) -> usize {
-        self.most.saturating_sub(OVERHEAD)
+    fn max_bytes(&self) -> usize {
+        self.limit.saturating_sub(OVERHEAD)
     }
 
-    fn send(&mut self, notes: &[Note]) -> Result<(), SinkError> {
-        if let Some(large) = notes.iter().find(|note| note.bytes.len() + note.key.len() > self.most_bytes()) {
+    fn send(&mut self, messages: &[OutgoingMessage]) -> Result<(), SinkError> {
+        if let Some(large) = messages.iter().find(|message| message.bytes.len() + message.key.len() > self.max_bytes())
+        {
             return Err(self.refused(large));
         }
-        let end = Instant::now() + SENT_WITHIN;
+        let end = Instant::now() + SEND_WITHIN;
         self.call += 1;
         let producer = match self.producer.take() {
             Some(producer) => producer,
-            None => self.make().map_err(|e| SinkError::Passing { why: e.to_string() })?,
+            None => self.make().map_err(|e| SinkError::Transient { why: e.to_string() })?,
         };
-        producer.context().with(|reports| *reports = Reports { call: self.call, ..Reports::default() });
-        let queued = self.queue(&producer, notes, end);
+        producer.context().with(|reports| *reports = DeliveryReports { call: self.call, ..DeliveryReports::default() });
+        let queued = self.queue(&producer, messages, end);
         if queued.is_err() {
             producer.purge(PurgeConfig::default().queue().inflight());
         }
-        // A poll goes on to its end even when all is in: short ones, so that a note alone is not kept waiting.
-        while queued.is_ok() && producer.context().with(|reports| reports.ended) < notes.len() && Instant::now() < end {
+        // A poll always takes its whole time, so polls are short and a single message does not wait long.
+        while queued.is_ok()
+            && producer.context().with(|reports| reports.ended) < messages.len()
+            && Instant::now() < end
+        {
             producer.poll(Duration::from_millis(1));
         }
-        let sent = queued.and_then(|()| self.outcome(&producer, notes));
+        let sent = queued.and_then(|()| self.result(&producer, messages));
         match producer.client().fatal_error() {
-            Some((code, said)) => {
-                tracing::warn!(?code, said, sink = self.name, "the producer cannot go on; it is made anew")
+            Some((code, last_error)) => {
+                tracing::warn!(?code, last_error, sink = self.name, "the producer cannot continue; it is recreated")
             }
             None => self.producer = Some(producer),
         }
@@ -226,20 +236,20 @@ impl Sink for KafkaSink {
     }
 }
 
-/// The topic's `max.message.bytes`, if the broker says.
-fn topic_limit(settings: &Settings, topic: &str) -> Result<Option<usize>, KafkaError> {
+/// The topic's `max.message.bytes`, if the broker returns it.
+fn topic_limit(settings: &KafkaSettings, topic: &str) -> Result<Option<usize>, KafkaError> {
     let admin: AdminClient<DefaultClientContext> =
         settings.common()?.create().map_err(|error| KafkaError::client(&error))?;
-    let options = AdminOptions::new().request_timeout(Some(ASKED_WITHIN));
+    let options = AdminOptions::new().request_timeout(Some(LIMIT_WITHIN));
     let of = ResourceSpecifier::Topic(topic);
-    let mut asked = Box::pin(admin.describe_configs([&of], &options));
-    let answer = wait::until(asked.as_mut(), Instant::now() + ASKED_WITHIN);
-    let limit = match answer {
+    let mut request = Box::pin(admin.describe_configs([&of], &options));
+    let response = blocking::until(request.as_mut(), Instant::now() + LIMIT_WITHIN);
+    let limit = match response {
         Some(Ok(found)) => {
             found.into_iter().flatten().find_map(|one| one.get("max.message.bytes")?.value.clone()?.parse().ok())
         }
         other => {
-            tracing::debug!(topic, error = ?other.map(|answer| answer.err()), "the topic's limit is not known");
+            tracing::debug!(topic, error = ?other.map(|response| response.err()), "the topic's limit is unknown");
             None
         }
     };

@@ -5,8 +5,8 @@
 #[path = "../tests/kafka/controller.rs"]
 mod controller;
 
-use crate::{Kafka, Settings};
-use controller::{Controller, wait_until};
+use crate::{KafkaSettings, KafkaSource};
+use controller::{TestController, wait_until};
 use forebay_source::{Backlog, Condition, Health, Source};
 use rdkafka::ClientConfig;
 use rdkafka::mocking::MockCluster;
@@ -22,19 +22,19 @@ fn cluster() -> Cluster {
     cluster
 }
 
-fn settings(cluster: &Cluster) -> Settings {
-    Settings {
+fn settings(cluster: &Cluster) -> KafkaSettings {
+    KafkaSettings {
         brokers: cluster.bootstrap_servers(),
         topics: vec!["jobs".to_owned()],
-        stall: Duration::from_secs(30),
-        watch: Duration::from_millis(200),
-        ..Settings::default()
+        stall_timeout: Duration::from_secs(30),
+        watch_interval: Duration::from_millis(200),
+        ..KafkaSettings::default()
     }
 }
 
 /// For what is about stalls alone: on a busy machine any reader may stand still so long.
-fn soon_stalled(cluster: &Cluster) -> Settings {
-    Settings { stall: Duration::from_millis(600), ..settings(cluster) }
+fn soon_stalled(cluster: &Cluster) -> KafkaSettings {
+    KafkaSettings { stall_timeout: Duration::from_millis(600), ..settings(cluster) }
 }
 
 fn send(cluster: &Cluster, bodies: std::ops::Range<usize>) {
@@ -54,79 +54,81 @@ fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
 
 fn wait_for(health: &Health, condition: &Condition) {
     wait_until(&format!("{condition:?}"), || {
-        let seen = health.seen();
+        let seen = health.snapshot();
         (seen.condition == *condition).then_some(()).ok_or_else(|| format!("{seen:?}"))
     });
 }
 
 #[test]
-fn letters_come_with_their_offsets_and_the_backlog_goes_to_zero() {
-    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
-    let source = Kafka::start(settings(&cluster), controller.desk.clone(), health.clone()).expect("started");
+fn messages_come_with_their_offsets_and_the_backlog_goes_to_zero() {
+    let (cluster, controller, health) = (cluster(), TestController::new(), Health::default());
+    let source = KafkaSource::start(settings(&cluster), controller.handle.clone(), health.clone()).expect("started");
     send(&cluster, 0..1_000);
     controller.wait_for(1_000);
     let journal = controller.journal.lock().unwrap();
     assert_eq!(journal.all(), numbers(0..1_000));
-    let offsets: Vec<u64> = journal.letters["kafka:jobs/1/0"].iter().map(|letter| letter.offset).collect();
+    let offsets: Vec<u64> = journal.messages["kafka:jobs/1/0"].iter().map(|message| message.offset).collect();
     assert_eq!(offsets, (0..500).collect::<Vec<_>>());
     drop(journal);
     wait_until("no backlog", || {
-        let seen = health.seen();
+        let seen = health.snapshot();
         let none = ["jobs/0", "jobs/1"].map(|one| seen.backlog.get(one) == Some(&Backlog::Known(0)));
         (none == [true, true]).then_some(()).ok_or_else(|| format!("{seen:?}"))
     });
     wait_for(&health, &Condition::Working);
     Box::new(source).stop();
-    assert_eq!(health.seen().condition, Condition::Stopped);
-    assert_eq!(health.seen().restarts, 0);
+    assert_eq!(health.snapshot().condition, Condition::Stopped);
+    assert_eq!(health.snapshot().restarts, 0);
 }
 
 #[test]
-fn a_consumer_that_stands_still_is_made_anew() {
-    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
-    let source = Kafka::start(soon_stalled(&cluster), controller.desk.clone(), health.clone()).expect("started");
+fn a_consumer_that_hangs_is_recreated() {
+    let (cluster, controller, health) = (cluster(), TestController::new(), Health::default());
+    let source =
+        KafkaSource::start(soon_stalled(&cluster), controller.handle.clone(), health.clone()).expect("started");
     send(&cluster, 0..100);
     controller.wait_for(100);
     source.shared().frozen.store(true, Ordering::Relaxed);
     send(&cluster, 100..300);
     controller.wait_for(300);
     assert_eq!(controller.journal.lock().unwrap().all(), numbers(0..300));
-    let seen = health.seen();
+    let seen = health.snapshot();
     assert!(seen.restarts >= 1, "{seen:?}");
-    assert!(seen.remarks.iter().any(|(_, text)| text.contains("it is made anew")), "{seen:?}");
+    assert!(seen.remarks.iter().any(|remark| remark.text.contains("it is recreated")), "{seen:?}");
     Box::new(source).stop();
 }
 
 #[test]
-fn a_reader_that_panics_is_started_again() {
-    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
-    let source = Kafka::start(settings(&cluster), controller.desk.clone(), health.clone()).expect("started");
+fn a_reader_that_panics_is_restarted() {
+    let (cluster, controller, health) = (cluster(), TestController::new(), Health::default());
+    let source = KafkaSource::start(settings(&cluster), controller.handle.clone(), health.clone()).expect("started");
     send(&cluster, 0..100);
     controller.wait_for(100);
     source.shared().panics.store(true, Ordering::Relaxed);
     wait_until("a restart", || {
-        let seen = health.seen();
-        let said = seen.remarks.iter().any(|(_, text)| text.contains("panicked"));
+        let seen = health.snapshot();
+        let said = seen.remarks.iter().any(|remark| remark.text.contains("panicked"));
         (said && seen.restarts == 1).then_some(()).ok_or_else(|| format!("{seen:?}"))
     });
     send(&cluster, 100..200);
     controller.wait_for(200);
     assert_eq!(controller.journal.lock().unwrap().all(), numbers(0..200));
-    assert_eq!(health.seen().restarts, 1);
+    assert_eq!(health.snapshot().restarts, 1);
     Box::new(source).stop();
 }
 
 #[test]
 fn a_reader_that_is_idle_is_left_alone() {
-    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
-    let source = Kafka::start(soon_stalled(&cluster), controller.desk.clone(), health.clone()).expect("started");
+    let (cluster, controller, health) = (cluster(), TestController::new(), Health::default());
+    let source =
+        KafkaSource::start(soon_stalled(&cluster), controller.handle.clone(), health.clone()).expect("started");
     send(&cluster, 0..10);
     controller.wait_for(10);
     // Ten rounds of the watch and three times the stall.
     let end = Instant::now() + Duration::from_secs(2);
     while Instant::now() < end {
         std::thread::park_timeout(Duration::from_millis(100));
-        assert_eq!(health.seen().restarts, 0, "{:?}", health.seen());
+        assert_eq!(health.snapshot().restarts, 0, "{:?}", health.snapshot());
     }
     send(&cluster, 10..20);
     controller.wait_for(20);
@@ -134,14 +136,14 @@ fn a_reader_that_is_idle_is_left_alone() {
 }
 
 #[test]
-fn brokers_that_do_not_answer_are_unknown_and_not_zero_and_a_stop_does_not_wait_for_them() {
-    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
-    let source = Kafka::start(settings(&cluster), controller.desk.clone(), health.clone()).expect("started");
+fn without_responses_the_backlog_is_unknown_and_a_stop_does_not_wait() {
+    let (cluster, controller, health) = (cluster(), TestController::new(), Health::default());
+    let source = KafkaSource::start(settings(&cluster), controller.handle.clone(), health.clone()).expect("started");
     send(&cluster, 0..10);
     controller.wait_for(10);
     cluster.broker_down(-1).expect("down");
     wait_until("an unknown backlog", || {
-        let seen = health.seen();
+        let seen = health.snapshot();
         let unknown = matches!(seen.backlog.get("jobs/0"), Some(Backlog::Unknown { .. }));
         let failing =
             matches!(&seen.condition, Condition::Failing { why } if why.contains("check that the brokers run"));
@@ -159,8 +161,8 @@ fn brokers_that_do_not_answer_are_unknown_and_not_zero_and_a_stop_does_not_wait_
 
 #[test]
 fn a_controller_that_stops_ends_the_source() {
-    let (cluster, controller, health) = (cluster(), Controller::new(), Health::default());
-    let source = Kafka::start(settings(&cluster), controller.desk.clone(), health.clone()).expect("started");
+    let (cluster, controller, health) = (cluster(), TestController::new(), Health::default());
+    let source = KafkaSource::start(settings(&cluster), controller.handle.clone(), health.clone()).expect("started");
     send(&cluster, 0..10);
     controller.wait_for(10);
     drop(controller);

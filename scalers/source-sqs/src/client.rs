@@ -1,33 +1,31 @@
-//! The way to SQS: that to AWS, and a client on it.
-//!
-//! Never: another way than `forebay-aws` finds.
+//! Connects to SQS with what `forebay-aws` finds out about region, credentials and TLS.
 
-use crate::settings::{Settings, region_of};
-use crate::trouble::{Kind, Trouble};
+use crate::call_failure::{CallFailure, FailureKind};
+use crate::settings::{SqsSettings, region_of};
 use aws_sdk_sqs::Client;
-use forebay_aws::Place;
+use forebay_aws::AwsSettings;
 
-/// The way to SQS, with where its credentials come from.
+/// A client of SQS, with the configuration that it was made from.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
+pub(crate) struct SqsConnection {
     pub client: Client,
-    pub aws: forebay_aws::Way,
+    pub aws: forebay_aws::AwsClientConfig,
 }
 
-/// Finds the way. Talks to the machine's metadata at most.
+/// Makes a client. The only network access is to the instance metadata, and only for what is not configured.
 ///
 /// # Errors
-/// There is no region.
-pub(crate) async fn find(settings: &Settings) -> Result<Way, Trouble> {
+/// No region was found.
+pub(crate) async fn connect(settings: &SqsSettings) -> Result<SqsConnection, CallFailure> {
     let of_queue = || settings.queues.iter().find_map(|queue| region_of(queue)).map(str::to_owned);
-    let place = Place {
+    let aws = AwsSettings {
         region: settings.region.clone().or_else(of_queue),
         endpoint: settings.endpoint.clone(),
-        keys: settings.keys.clone(),
+        access_key: settings.access_key.clone(),
     };
-    let found = forebay_aws::find(&place).await;
-    let aws = found.map_err(|error| Trouble::new(Kind::Credentials, format!("sqs: {error}")))?;
-    let mut config = aws_sdk_sqs::config::Builder::from(&aws.shared);
+    let found = forebay_aws::load_client_config(&aws).await;
+    let aws = found.map_err(|error| CallFailure::new(FailureKind::BadCredentials, format!("sqs: {error}")))?;
+    let mut config = aws_sdk_sqs::config::Builder::from(&aws.sdk);
     config.set_endpoint_url(aws.endpoint.clone());
-    Ok(Way { client: Client::from_conf(config.build()), aws })
+    Ok(SqsConnection { client: Client::from_conf(config.build()), aws })
 }

@@ -1,58 +1,56 @@
-//! What the tasks of one source share.
-//!
-//! Never: waits without an ear for the end.
+//! What the tasks of one source share. Every wait in here ends when the source stops.
 
-use crate::board::Board;
-use crate::client::{self, Way};
-use crate::settings::Settings;
-use crate::trouble::Trouble;
-use forebay_source::{Condition, Desk};
+use crate::call_failure::CallFailure;
+use crate::client::{self, SqsConnection};
+use crate::conditions::Conditions;
+use crate::settings::SqsSettings;
+use forebay_source::{Condition, SourceHandle};
 use std::future::Future;
 use std::time::Duration;
 use tokio::sync::{OnceCell, watch};
 
-/// A wait for room or for receipts that is shorter is no news.
+/// A shorter wait for memory or receipts is not reported.
 const HELD_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// What the tasks of one source share.
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub settings: Settings,
-    pub desk: Desk,
-    pub board: Board,
-    way: OnceCell<Way>,
+    pub settings: SqsSettings,
+    pub handle: SourceHandle,
+    pub conditions: Conditions,
+    connection: OnceCell<SqsConnection>,
     stage: watch::Sender<Stage>,
 }
 
-/// How far the end is. First the polls end: one that is left would receive what is given back.
+/// How far stopping has come. Polls end first, because a running poll would receive messages that are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Running,
-    Ending,
+    Stopping,
     PollsEnded,
 }
 
-/// The source ends.
+/// The source is stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ending;
+pub(crate) struct Stopping;
 
 impl Context {
-    pub fn new(settings: Settings, desk: Desk, board: Board) -> Context {
-        Context { settings, desk, board, way: OnceCell::new(), stage: watch::Sender::new(Stage::Running) }
+    pub fn new(settings: SqsSettings, handle: SourceHandle, conditions: Conditions) -> Context {
+        Context { settings, handle, conditions, connection: OnceCell::new(), stage: watch::Sender::new(Stage::Running) }
     }
 
-    /// The way to SQS, found once.
-    pub async fn way(&self) -> Result<&Way, Trouble> {
-        self.way.get_or_try_init(|| client::find(&self.settings)).await
+    /// The connection to SQS, which is set up once.
+    pub async fn connection(&self) -> Result<&SqsConnection, CallFailure> {
+        self.connection.get_or_try_init(|| client::connect(&self.settings)).await
     }
 
-    /// Everybody ends.
-    pub fn end(&self) {
-        self.reach(Stage::Ending);
+    /// Begins to stop: no further poll is started.
+    pub fn stop(&self) {
+        self.reach(Stage::Stopping);
     }
 
-    /// No poll is left: what is not durable may be given back.
-    pub fn end_held(&self) {
+    /// Records that no poll is running, so that messages which are not durable may be released.
+    pub fn stop_in_flight(&self) {
         self.reach(Stage::PollsEnded);
     }
 
@@ -64,47 +62,47 @@ impl Context {
         });
     }
 
-    /// Whether everybody ends.
-    pub fn ends(&self) -> bool {
-        *self.stage.borrow() >= Stage::Ending
+    /// Whether the source is stopping.
+    pub fn is_stopping(&self) -> bool {
+        *self.stage.borrow() >= Stage::Stopping
     }
 
-    /// Resolves when everybody ends.
-    pub async fn ended(&self) {
-        self.reached(Stage::Ending).await;
+    /// Resolves when the source begins to stop.
+    pub async fn stopping(&self) {
+        self.reached(Stage::Stopping).await;
     }
 
-    /// Resolves when everybody ends and no poll is left.
+    /// Resolves when the source is stopping and no poll is running.
     pub async fn polls_ended(&self) {
         self.reached(Stage::PollsEnded).await;
     }
 
     async fn reached(&self, stage: Stage) {
-        // The sender lives in this very context, so that waiting for it cannot fail.
+        // The sender is in this context, so that waiting for it cannot fail.
         let _ = self.stage.subscribe().wait_for(|at| *at >= stage).await;
     }
 
-    /// Waits for something, or for the end.
-    pub async fn or_end<T>(&self, wait: impl Future<Output = T>) -> Result<T, Ending> {
+    /// Waits for something, but not longer than until the source begins to stop.
+    pub async fn unless_stopping<T>(&self, wait: impl Future<Output = T>) -> Result<T, Stopping> {
         tokio::select! {
             biased;
-            () = self.ended() => Err(Ending),
+            () = self.stopping() => Err(Stopping),
             got = wait => Ok(got),
         }
     }
 
-    /// The same, and after a second of it says that the part is held back.
-    pub async fn held_back<T>(&self, part: &str, wait: impl Future<Output = T>) -> Result<T, Ending> {
+    /// Waits like [`Context::unless_stopping`], and after one second records that the task is held back.
+    pub async fn wait_for_capacity<T>(&self, label: &str, wait: impl Future<Output = T>) -> Result<T, Stopping> {
         let mut wait = std::pin::pin!(wait);
-        if let Ok(got) = tokio::time::timeout(HELD_BACK_AFTER, self.or_end(&mut wait)).await {
+        if let Ok(got) = tokio::time::timeout(HELD_BACK_AFTER, self.unless_stopping(&mut wait)).await {
             return got;
         }
-        self.board.is(part, Condition::HeldBack);
-        self.or_end(wait).await
+        self.conditions.set(label, Condition::HeldBack);
+        self.unless_stopping(wait).await
     }
 
-    /// Pauses. An error: the source ends.
-    pub async fn pause(&self, pause: Duration) -> Result<(), Ending> {
-        self.or_end(tokio::time::sleep(pause)).await
+    /// Sleeps, but not longer than until the source begins to stop.
+    pub async fn sleep(&self, delay: Duration) -> Result<(), Stopping> {
+        self.unless_stopping(tokio::time::sleep(delay)).await
     }
 }

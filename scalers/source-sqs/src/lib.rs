@@ -1,32 +1,41 @@
-//! Job events in from SQS queues, statuses and rejected events out to them. Standard and FIFO queues, of AWS or of any endpoint
-//! that speaks its JSON protocol.
+//! Job events in from SQS queues, statuses and rejected events out to them. It works with standard and FIFO queues of AWS, or of any
+//! endpoint that speaks SQS's JSON protocol.
 //!
 //! ```text
-//! desk.room(10) -> ReceiveMessage (long poll) -> desk.hand_in -> .. the journal has it .. -> Receipt -> DeleteMessageBatch
+//! handle.reserve(10) -> ReceiveMessage (long poll) -> handle.submit -> .. the journal has it .. -> Receipt -> DeleteMessageBatch
 //!                                                    |  not yet: ChangeMessageVisibilityBatch, every half of the timeout
-//!                                                    '- never (stopped): visibility 0, so that another takes it at once
+//!                                                    '- never (stopped): visibility 0, so that another consumer receives it at once
 //! ```
 //!
-//! Never: deletes what is not durable, receives without room, decodes a message, or lets one become visible again because the
-//! controller is slow (its receive count would grow towards the dead-letter queue).
+//! A message is never deleted before it is durable, and never decoded here. It does not become visible again only because the controller
+//! is slow: its receive count would grow towards the dead-letter queue.
+//!
+//! ```
+//! use forebay_source_sqs::SqsSettings;
+//!
+//! let settings = SqsSettings { queues: vec!["jobs.fifo".to_owned()], ..SqsSettings::default() };
+//! assert!(settings.check_with(["statuses"]).is_ok());
+//! let error = settings.check_with(["two words"]).expect_err("it has a space");
+//! assert!(error.to_string().contains("give a name of 1 to 80 letters"));
+//! ```
 
 mod backlog;
-mod board;
+mod call_failure;
 mod client;
+mod conditions;
 mod context;
-mod held;
-mod letters;
+mod encoding;
+mod in_flight;
+mod message;
 mod probe;
 mod queue;
-mod receive;
+mod receiver;
 mod settings;
 mod sink;
 mod source;
-mod trouble;
-mod wire;
 
-pub use forebay_aws::Keys;
+pub use forebay_aws::AccessKey;
 pub use probe::probe;
-pub use settings::{Pace, Settings, SqsError};
+pub use settings::{SqsError, SqsSettings, SqsTimings};
 pub use sink::SqsSink;
-pub use source::Sqs;
+pub use source::SqsSource;

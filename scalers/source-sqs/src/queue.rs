@@ -1,10 +1,10 @@
-//! One queue: where it is, what kind it is, how long its messages stay hidden, and how many of them are here.
+//! One queue: its URL, its kind, its visibility timeout, and how many of its messages are in flight.
 //!
-//! Never: takes what could not be read for a zero.
+//! An attribute that could not be read is never taken for zero.
 
-use crate::client::Way;
-use crate::settings::{Settings, checked_name};
-use crate::trouble::{Kind, Trouble, within};
+use crate::call_failure::{CallFailure, FailureKind, with_timeout};
+use crate::client::SqsConnection;
+use crate::settings::{SqsSettings, checked_name};
 use aws_sdk_sqs::types::QueueAttributeName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,50 +12,49 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// What SQS uses where nobody says otherwise.
-const VISIBILITY: Duration = Duration::from_secs(30);
-/// A shorter hold cannot be extended in time; queues may say 0.
-const LEAST_VISIBILITY: Duration = Duration::from_secs(2);
-/// No message stays hidden for longer.
-pub(crate) const MOST_VISIBILITY: Duration = Duration::from_secs(12 * 60 * 60);
+/// The visibility timeout of SQS unless a queue sets another.
+const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
+/// A shorter timeout cannot be extended in time; a queue may be set to 0.
+const MIN_VISIBILITY: Duration = Duration::from_secs(2);
+/// The longest that SQS hides a message.
+pub(crate) const MAX_VISIBILITY: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// One queue of the settings.
+/// A queue of the settings.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// As the settings have it: a name or a URL.
+    /// The name or URL as configured.
     given: String,
-    /// Its name.
     pub name: String,
-    /// Its index in the settings.
+    /// The index in the settings.
     pub channel: usize,
     url: Mutex<Option<Arc<str>>>,
     visibility_s: AtomicU64,
-    held: AtomicU64,
-    /// Whether an operator has been told that messages could not be kept hidden.
-    pub told: AtomicBool,
+    in_flight: AtomicU64,
+    /// Whether it was reported that messages could not be kept hidden.
+    pub outage_reported: AtomicBool,
 }
 
-/// Messages that are here and not deleted. Counted as long as this lives.
+/// Counts messages as in flight until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Here {
+pub(crate) struct InFlightCount {
     queue: Arc<Queue>,
     messages: u64,
 }
 
-impl Drop for Here {
+impl Drop for InFlightCount {
     fn drop(&mut self) {
-        self.queue.held.fetch_sub(self.messages, Ordering::Relaxed);
+        self.queue.in_flight.fetch_sub(self.messages, Ordering::Relaxed);
     }
 }
 
 impl Queue {
-    /// The queues of the settings.
-    pub fn all(settings: &Settings, names: Vec<String>) -> Vec<Arc<Queue>> {
+    /// All queues of the settings, with their checked names.
+    pub fn all(settings: &SqsSettings, names: Vec<String>) -> Vec<Arc<Queue>> {
         let each = settings.queues.iter().zip(names).enumerate();
         each.map(|(channel, (given, name))| Arc::new(Queue::new(given.clone(), name, channel))).collect()
     }
 
-    /// One queue, by name or URL.
+    /// A single queue, by name or URL.
     pub fn one(given: &str) -> Result<Queue, crate::SqsError> {
         Ok(Queue::new(given.to_owned(), checked_name(given)?, 0))
     }
@@ -66,37 +65,37 @@ impl Queue {
             name,
             channel,
             url: Mutex::default(),
-            visibility_s: AtomicU64::new(VISIBILITY.as_secs()),
-            held: AtomicU64::new(0),
-            told: AtomicBool::new(false),
+            visibility_s: AtomicU64::new(DEFAULT_VISIBILITY.as_secs()),
+            in_flight: AtomicU64::new(0),
+            outage_reported: AtomicBool::new(false),
         }
     }
 
-    /// Whether SQS keeps the order within a message group.
+    /// Whether it is a FIFO queue, which keeps the order within a message group.
     pub fn is_fifo(&self) -> bool {
         self.name.ends_with(".fifo")
     }
 
-    /// How long a message stays hidden that is received or extended now.
+    /// How long a message is hidden that is received or extended now.
     pub fn visibility(&self) -> Duration {
         Duration::from_secs(self.visibility_s.load(Ordering::Relaxed))
     }
 
-    /// Counts messages as here.
-    pub fn here(self: &Arc<Self>, messages: usize) -> Here {
+    /// Counts received messages as in flight.
+    pub fn count_in_flight(self: &Arc<Self>, messages: usize) -> InFlightCount {
         let messages = messages as u64;
-        self.held.fetch_add(messages, Ordering::Relaxed);
-        Here { queue: Arc::clone(self), messages }
+        self.in_flight.fetch_add(messages, Ordering::Relaxed);
+        InFlightCount { queue: Arc::clone(self), messages }
     }
 
-    /// Messages that are here and not deleted.
-    pub fn held(&self) -> u64 {
-        self.held.load(Ordering::Relaxed)
+    /// The number of messages that were received here and are not deleted.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Its URL: looked up once by its name, and again after [`Queue::lost`]. With the URL its attributes are read; where that is not
-    /// allowed, the defaults of SQS are used.
-    pub async fn url(&self, way: &Way, patience: Duration) -> Result<Arc<str>, Trouble> {
+    /// The URL. It is looked up once by the name, and again after [`Queue::forget_url`]. Its visibility timeout is read at the same time;
+    /// where that is not allowed, SQS's default is used.
+    pub async fn url(&self, connection: &SqsConnection, response_timeout: Duration) -> Result<Arc<str>, CallFailure> {
         let mut known = self.url.lock().await;
         if let Some(url) = known.as_ref() {
             return Ok(Arc::clone(url));
@@ -104,40 +103,44 @@ impl Queue {
         let url: Arc<str> = if self.given.contains("://") {
             self.given.as_str().into()
         } else {
-            let call = way.client.get_queue_url().queue_name(&self.name).send();
-            let answer = within(patience, "GetQueueUrl", &self.name, call).await?;
-            let missing = || Trouble::new(Kind::Passing, format!("sqs queue `{}`: an answer without a URL", self.name));
+            let call = connection.client.get_queue_url().queue_name(&self.name).send();
+            let answer = with_timeout(response_timeout, "GetQueueUrl", &self.name, call).await?;
+            let missing = || {
+                CallFailure::new(FailureKind::Transient, format!("sqs queue `{}`: a response without a URL", self.name))
+            };
             answer.queue_url.ok_or_else(missing)?.into()
         };
-        if let Err(trouble) = self.attributes(way, &url, patience, &[QueueAttributeName::VisibilityTimeout]).await
-            && trouble.kind == Kind::Missing
+        if let Err(failure) =
+            self.attributes(connection, &url, response_timeout, &[QueueAttributeName::VisibilityTimeout]).await
+            && failure.kind == FailureKind::NotFound
         {
-            return Err(trouble);
+            return Err(failure);
         }
         *known = Some(Arc::clone(&url));
         Ok(url)
     }
 
-    /// It is no more where it was.
-    pub async fn lost(&self) {
+    /// Forgets the URL, after the queue was not found there.
+    pub async fn forget_url(&self) {
         *self.url.lock().await = None;
     }
 
-    /// Attributes by name. Takes over the visibility timeout when it is among them.
+    /// Reads attributes by their names, and remembers the visibility timeout if it is among them.
     pub async fn attributes(
         &self,
-        way: &Way,
+        connection: &SqsConnection,
         url: &str,
-        patience: Duration,
+        response_timeout: Duration,
         names: &[QueueAttributeName],
-    ) -> Result<BTreeMap<String, String>, Trouble> {
-        let call = way.client.get_queue_attributes().queue_url(url).set_attribute_names(Some(names.to_vec())).send();
-        let answer = within(patience, "GetQueueAttributes", &self.name, call).await?;
+    ) -> Result<BTreeMap<String, String>, CallFailure> {
+        let call =
+            connection.client.get_queue_attributes().queue_url(url).set_attribute_names(Some(names.to_vec())).send();
+        let answer = with_timeout(response_timeout, "GetQueueAttributes", &self.name, call).await?;
         let pairs = answer.attributes.unwrap_or_default();
         let found: BTreeMap<String, String> =
             pairs.into_iter().map(|(name, value)| (name.as_str().to_owned(), value)).collect();
         if let Some(seconds) = found.get("VisibilityTimeout").and_then(|text| text.parse::<u64>().ok()) {
-            let hidden = Duration::from_secs(seconds).clamp(LEAST_VISIBILITY, MOST_VISIBILITY);
+            let hidden = Duration::from_secs(seconds).clamp(MIN_VISIBILITY, MAX_VISIBILITY);
             self.visibility_s.store(hidden.as_secs(), Ordering::Relaxed);
         }
         Ok(found)

@@ -1,109 +1,122 @@
-//! What the configuration says about SQS, and its check.
-//!
-//! Never: a secret in its `Debug`, or a look at the network.
+//! The settings of a source and its sinks, and their validation without a network. No secret appears in `Debug` output.
 
-use forebay_aws::{Keys, is_endpoint, shown};
+use forebay_aws::{AccessKey, RetryDelays, is_valid_endpoint, printable};
 use std::time::Duration;
 
-/// Receivers that a queue may have: each holds room for ten letters while it polls.
-const MOST_RECEIVERS: usize = 64;
+/// The most receivers of one queue. Each reserves memory for ten messages while it polls.
+const MAX_RECEIVERS: usize = 64;
 
 /// Where the queues are and how they are read.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// The region, such as `eu-central-1`. `None`: that of the first queue given by an AWS URL, else of the environment, the profile or
-    /// the machine.
+pub struct SqsSettings {
+    /// The region, such as `eu-central-1`. `None`: that of the first queue that is given by an AWS URL, else that of the environment, the
+    /// profile or the machine.
     pub region: Option<String>,
-    /// Another endpoint than that of AWS, `http://` or `https://`. `None`: AWS, or `AWS_ENDPOINT_URL`.
+    /// An endpoint other than AWS's own, with `http://` or `https://`. `None`: `AWS_ENDPOINT_URL`, or else AWS.
     pub endpoint: Option<String>,
-    /// Queues by name (of the credentials' own account) or by URL. The index is the parcel's channel.
+    /// Queues by name (in the account of the credentials) or by URL. The index is [`forebay_source::MessageBatch::channel`].
     pub queues: Vec<String>,
-    /// Receivers for each queue. Each reserves room for ten letters while it polls.
+    /// Receivers of each queue. Each reserves memory for ten messages while it polls.
     pub receivers: usize,
-    /// Explicit credentials. `None`: the usual chain (environment, profile, web identity, container, machine).
-    pub keys: Option<Keys>,
-    /// Waits and time limits.
-    pub pace: Pace,
+    /// Explicit credentials. `None`: the default chain (environment, profile, web identity, container, machine).
+    pub access_key: Option<AccessKey>,
+    /// Time limits and delays.
+    pub timings: SqsTimings,
 }
 
-impl Default for Settings {
+impl Default for SqsSettings {
     fn default() -> Self {
-        Settings { region: None, endpoint: None, queues: Vec::new(), receivers: 2, keys: None, pace: Pace::default() }
-    }
-}
-
-/// Waits and time limits. The defaults are for production; tests shorten them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// How long a poll waits for messages, at most 20 s by SQS. Up to 5 s the end of the source waits for it; a longer one is dropped
-    /// then, and what SQS still gives it stays hidden for a visibility timeout. Two receivers with 5 s make a million calls a month.
-    pub wait: Duration,
-    /// How long an answer may take beyond that.
-    pub patience: Duration,
-    /// The first pause after a failure; it doubles.
-    pub first_pause: Duration,
-    /// The longest pause after a failure that may pass by itself.
-    pub longest_pause: Duration,
-    /// The pause after a failure that somebody has to mend: no permission, no queue.
-    pub slow_pause: Duration,
-    /// How often the backlog and the queue's attributes are asked for.
-    pub backlog: Duration,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Pace {
-            wait: Duration::from_secs(5),
-            patience: Duration::from_secs(10),
-            first_pause: Duration::from_millis(200),
-            longest_pause: Duration::from_secs(20),
-            slow_pause: Duration::from_secs(30),
-            backlog: Duration::from_secs(10),
+        SqsSettings {
+            region: None,
+            endpoint: None,
+            queues: Vec::new(),
+            receivers: 2,
+            access_key: None,
+            timings: SqsTimings::default(),
         }
     }
 }
 
-/// Settings that cannot be.
+/// Time limits and delays. The defaults are for production; tests shorten them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SqsTimings {
+    /// How long a poll waits for messages; SQS allows 20 s. When the source stops, it waits for polls of up to 5 s. A longer one is
+    /// dropped, and messages that SQS still hands to it stay hidden for one visibility timeout. Two receivers with 5 s make a million
+    /// calls a month.
+    pub poll_wait: Duration,
+    /// How long a response may take, in addition to the wait of a poll.
+    pub response_timeout: Duration,
+    /// The delay after a first failure. It doubles with each further one.
+    pub first_delay: Duration,
+    /// The longest delay after a failure that may pass by itself.
+    pub longest_delay: Duration,
+    /// The delay after a failure that an operator has to fix, such as a missing permission or queue.
+    pub operator_delay: Duration,
+    /// The interval at which backlogs and attributes of queues are read.
+    pub backlog_interval: Duration,
+}
+
+impl Default for SqsTimings {
+    fn default() -> Self {
+        SqsTimings {
+            poll_wait: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(10),
+            first_delay: Duration::from_millis(200),
+            longest_delay: Duration::from_secs(20),
+            operator_delay: Duration::from_secs(30),
+            backlog_interval: Duration::from_secs(10),
+        }
+    }
+}
+
+impl SqsTimings {
+    /// The delays after failures in a row.
+    pub(crate) fn delays(&self) -> RetryDelays {
+        RetryDelays::new(self.first_delay, self.longest_delay)
+    }
+}
+
+/// Why settings are not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SqsError {
-    /// Nothing to read.
+    /// A source without a queue.
     #[error("sqs: no queue is named; name one, or leave out the source")]
     NoQueue,
-    /// No queue has such a name.
+    /// A text that is neither the name nor the URL of a queue.
     #[error(
-        "sqs: `{queue}` is no queue; give a name of 1 to 80 letters, digits, `-` and `_` (and `.fifo` at its end), or the queue's URL"
+        "sqs: `{queue}` is not a queue; give a name of 1 to 80 letters, digits, `-` and `_` (and `.fifo` at its end), or the queue's URL"
     )]
     BadQueue {
-        /// As it is written, cut and escaped.
+        /// The text as configured, shortened and escaped.
         queue: String,
     },
-    /// The same queue twice.
-    #[error("sqs: queue `{queue}` is named twice; whose its messages are would be a matter of luck, leave one out")]
+    /// A queue that is listed twice.
+    #[error("sqs: queue `{queue}` is listed twice, so it is unclear who its messages are from; remove one")]
     Twice {
-        /// Its name.
+        /// The name of the queue.
         queue: String,
     },
-    /// Too few or too many.
-    #[error("sqs: {receivers} receivers a queue; give 1 to {MOST_RECEIVERS}")]
+    /// Too few or too many receivers.
+    #[error("sqs: {receivers} receivers per queue; give 1 to {MAX_RECEIVERS}")]
     Receivers {
-        /// As given.
+        /// The number as configured.
         receivers: usize,
     },
-    /// No URL.
-    #[error("sqs: endpoint `{endpoint}` is none; give `http://host:port` or `https://host`, or leave it out for AWS")]
+    /// An endpoint that is not a URL.
+    #[error("sqs: `{endpoint}` is not an endpoint; give `http://host:port` or `https://host`, or leave it out for AWS")]
     BadEndpoint {
-        /// As it is written, cut and escaped.
+        /// The text as configured, shortened and escaped.
         endpoint: String,
     },
-    /// A wait that SQS does not take.
+    /// A longer poll than SQS allows.
     #[error("sqs: a poll waits at most 20 s, not {wait:?}")]
     Wait {
-        /// As given.
+        /// The wait as configured.
         wait: Duration,
     },
 }
 
-/// The name of a queue that is given by name or URL. `None`: it is neither.
+/// The name of a queue that is given by name or URL. `None` if it is neither.
 pub(crate) fn name_of(queue: &str) -> Option<&str> {
     let name = match queue.split_once("://") {
         Some(("http" | "https", rest)) => rest.split_once('/')?.1.rsplit('/').next()?,
@@ -116,50 +129,50 @@ pub(crate) fn name_of(queue: &str) -> Option<&str> {
     (fits && stem.chars().all(known)).then_some(name)
 }
 
-/// The region that an AWS URL of a queue names: `https://sqs.REGION.amazonaws.com/account/name`.
+/// The region in an AWS URL of a queue: `https://sqs.REGION.amazonaws.com/account/name`.
 pub(crate) fn region_of(queue: &str) -> Option<&str> {
     let host = queue.strip_prefix("https://sqs.")?.split('/').next()?;
     let (region, domain) = host.split_once('.')?;
     domain.starts_with("amazonaws.com").then_some(region)
 }
 
-/// A queue's name, or why it has none.
+/// The name of a queue that is given by name or URL.
 pub(crate) fn checked_name(queue: &str) -> Result<String, SqsError> {
-    name_of(queue).map(str::to_owned).ok_or_else(|| SqsError::BadQueue { queue: shown(queue) })
+    name_of(queue).map(str::to_owned).ok_or_else(|| SqsError::BadQueue { queue: printable(queue) })
 }
 
-impl Settings {
-    /// Whether it can work, as far as that can be told without a network. `written`: queues that sinks write to.
+impl SqsSettings {
+    /// Validates the settings without a network. `written` are the queues that sinks write to.
     ///
     /// # Errors
-    /// The first setting that cannot be, and what to write.
+    /// The first setting that is not valid, and what to write instead.
     pub fn check_with<'a>(&self, written: impl IntoIterator<Item = &'a str>) -> Result<(), SqsError> {
         if self.queues.is_empty() {
-            self.check_place()?
+            self.check_common()?
         } else {
             self.check().map(drop)?
         }
         written.into_iter().try_for_each(|queue| checked_name(queue).map(drop))
     }
 
-    /// What holds for a source and a sink.
-    pub(crate) fn check_place(&self) -> Result<(), SqsError> {
-        if let Some(endpoint) = self.endpoint.as_ref().filter(|endpoint| !is_endpoint(endpoint)) {
-            return Err(SqsError::BadEndpoint { endpoint: shown(endpoint) });
+    /// Validates what a source and a sink have in common.
+    pub(crate) fn check_common(&self) -> Result<(), SqsError> {
+        if let Some(endpoint) = self.endpoint.as_ref().filter(|endpoint| !is_valid_endpoint(endpoint)) {
+            return Err(SqsError::BadEndpoint { endpoint: printable(endpoint) });
         }
-        if self.pace.wait > Duration::from_secs(20) {
-            return Err(SqsError::Wait { wait: self.pace.wait });
+        if self.timings.poll_wait > Duration::from_secs(20) {
+            return Err(SqsError::Wait { wait: self.timings.poll_wait });
         }
         Ok(())
     }
 
-    /// The queues' names, in order.
+    /// Validates the settings of a source. Returns the names of the queues in their order.
     pub(crate) fn check(&self) -> Result<Vec<String>, SqsError> {
-        self.check_place()?;
+        self.check_common()?;
         if self.queues.is_empty() {
             return Err(SqsError::NoQueue);
         }
-        if !(1..=MOST_RECEIVERS).contains(&self.receivers) {
+        if !(1..=MAX_RECEIVERS).contains(&self.receivers) {
             return Err(SqsError::Receivers { receivers: self.receivers });
         }
         let names = self.queues.iter().map(|queue| checked_name(queue)).collect::<Result<Vec<_>, _>>()?;
@@ -177,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_known_by_its_name_or_its_url() {
+    fn a_queue_is_given_by_its_name_or_its_url() {
         let long = "a".repeat(81);
         for (given, name) in [
             ("jobs", Some("jobs")),
@@ -200,30 +213,30 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told_with_its_remedy() {
-        let good = Settings { queues: vec!["a".into(), "b.fifo".into()], ..Settings::default() };
+    fn invalid_settings_are_reported_with_a_remedy() {
+        let good = SqsSettings { queues: vec!["a".into(), "b.fifo".into()], ..SqsSettings::default() };
         assert_eq!(good.check(), Ok(vec!["a".to_owned(), "b.fifo".to_owned()]));
-        let changed = |change: fn(&mut Settings)| {
+        let changed = |change: fn(&mut SqsSettings)| {
             let mut settings = good.clone();
             change(&mut settings);
             settings.check().expect_err("refused").to_string()
         };
         assert!(changed(|s| s.queues.clear()).contains("name one"));
-        assert!(changed(|s| s.queues.push("x/\u{7}y".into())).contains(r"`x/\u{7}y` is no queue"));
-        assert!(changed(|s| s.queues.push("http://h/1/a".into())).contains("`a` is named twice"));
+        assert!(changed(|s| s.queues.push("x/\u{7}y".into())).contains(r"`x/\u{7}y` is not a queue"));
+        assert!(changed(|s| s.queues.push("http://h/1/a".into())).contains("`a` is listed twice"));
         assert!(changed(|s| s.receivers = 0).contains("give 1 to 64"));
         assert!(changed(|s| s.endpoint = Some("localhost:4566".into())).contains("http://host:port"));
-        assert!(changed(|s| s.pace.wait = Duration::from_secs(21)).contains("at most 20 s"));
+        assert!(changed(|s| s.timings.poll_wait = Duration::from_secs(21)).contains("at most 20 s"));
     }
 
     #[test]
     fn a_secret_is_not_shown() {
-        let keys = Keys {
+        let access_key = AccessKey {
             access_key_id: "AKIAEXAMPLE".into(),
             secret_access_key: "hush".into(),
             session_token: Some("hush".into()),
         };
-        let text = format!("{:?}", Settings { keys: Some(keys), ..Settings::default() });
+        let text = format!("{:?}", SqsSettings { access_key: Some(access_key), ..SqsSettings::default() });
         assert!(text.contains("AKIAEXAMPLE") && !text.contains("hush"), "{text}");
     }
 }

@@ -1,24 +1,24 @@
-//! How a source or a sink is, as it tells itself: for `GET /v1/sources`, `forebay doctor` and the page.
+//! The health of a source or a sink as it reports it itself: for `GET /v1/sources`, `forebay sources` and the web page.
 //!
-//! Never: a zero for what is not known.
+//! A figure that is unknown is never reported as zero.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Remarks kept: enough for a night, small enough for a page.
-const MOST_REMARKS: usize = 32;
+/// Remarks that are kept: enough for a night, and few enough to fit on a page.
+const MAX_REMARKS: usize = 32;
 
-/// What a source or a sink does now.
+/// What a source or a sink is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
-    /// It connects.
+    /// It is connecting.
     #[default]
     Starting,
     /// It receives or sends.
     Working,
-    /// It receives nothing because there is no room: the journal or the engine is behind.
+    /// It receives nothing because the journal or the engine is behind and no memory is left for more messages.
     HeldBack,
-    /// It tries again after a pause.
+    /// It fails and retries after a delay.
     Failing {
         /// What is wrong, and what to do.
         why: String,
@@ -27,84 +27,93 @@ pub enum Condition {
     Stopped,
 }
 
-/// Messages that wait on the other side.
+/// How many messages wait at the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backlog {
-    /// So many.
+    /// The number of messages.
     Known(u64),
-    /// Nobody can say.
+    /// The broker did not report a number.
     Unknown {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// What there is to see of a source or a sink.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// What it does now.
-    pub condition: Condition,
-    /// Messages that wait, by partition or queue.
-    pub backlog: BTreeMap<String, Backlog>,
-    /// How often it was started again because it had stopped or failed.
-    pub restarts: u64,
-    /// Messages that the broker dropped before they were read (retention, deleted topics), as far as it tells.
-    pub missed: u64,
-    /// What an operator should know, oldest first, with the time in ms since 1970.
-    pub remarks: VecDeque<(u64, String)>,
+/// Something that happened and that an operator should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// When it happened, in ms since 1970.
+    pub at_ms: u64,
+    /// What happened, and what to do about it.
+    pub text: String,
 }
 
-/// Where a source or a sink tells how it is. Cheap to clone.
+/// The health of a source or a sink at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HealthSnapshot {
+    /// What it is doing.
+    pub condition: Condition,
+    /// The backlog of each partition or queue.
+    pub backlog: BTreeMap<String, Backlog>,
+    /// How often it was restarted because it had stopped or failed.
+    pub restarts: u64,
+    /// Messages that the broker dropped before they were read (retention, deleted topics), as far as it reports them.
+    pub missed: u64,
+    /// The newest 32 remarks, oldest first.
+    pub remarks: VecDeque<Remark>,
+}
+
+/// Where a source or a sink reports its health. Clones share one record.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    inside: Arc<Mutex<Seen>>,
+    current: Arc<Mutex<HealthSnapshot>>,
 }
 
 impl Health {
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HealthSnapshot> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything, as it is now.
+    /// A copy of the whole record.
     #[must_use]
-    pub fn seen(&self) -> Seen {
+    pub fn snapshot(&self) -> HealthSnapshot {
         self.lock().clone()
     }
 
-    /// What it does now. True: it did something else before.
-    pub fn is(&self, condition: Condition) -> bool {
-        let mut seen = self.lock();
-        let new = seen.condition != condition;
-        seen.condition = condition;
+    /// Records what it is doing. Returns whether that changed.
+    pub fn set_condition(&self, condition: Condition) -> bool {
+        let mut snapshot = self.lock();
+        let new = snapshot.condition != condition;
+        snapshot.condition = condition;
         new
     }
 
-    /// What waits in a partition or queue.
-    pub fn backlog(&self, of: &str, backlog: Backlog) {
-        self.lock().backlog.insert(of.to_owned(), backlog);
+    /// Records the backlog of a partition or queue.
+    pub fn set_backlog(&self, name: &str, backlog: Backlog) {
+        self.lock().backlog.insert(name.to_owned(), backlog);
     }
 
-    /// A partition or queue that is no more.
-    pub fn forget(&self, of: &str) {
-        self.lock().backlog.remove(of);
+    /// Drops the backlog of a partition or queue that no longer exists.
+    pub fn remove_backlog(&self, name: &str) {
+        self.lock().backlog.remove(name);
     }
 
-    /// It was started again.
-    pub fn restarted(&self) {
+    /// Counts one restart.
+    pub fn count_restart(&self) {
         self.lock().restarts += 1;
     }
 
-    /// The broker dropped messages before they were read.
-    pub fn missed(&self, messages: u64) {
+    /// Counts messages that the broker dropped before they were read.
+    pub fn add_missed(&self, messages: u64) {
         self.lock().missed += messages;
     }
 
-    /// Something that an operator should know.
-    pub fn remark(&self, at_ms: u64, text: impl Into<String>) {
-        let mut seen = self.lock();
-        if seen.remarks.len() == MOST_REMARKS {
-            seen.remarks.pop_front();
+    /// Adds a remark at a time in ms since 1970, and drops the oldest one beyond 32.
+    pub fn add_remark(&self, at_ms: u64, text: impl Into<String>) {
+        let mut snapshot = self.lock();
+        if snapshot.remarks.len() == MAX_REMARKS {
+            snapshot.remarks.pop_front();
         }
-        seen.remarks.push_back((at_ms, text.into()));
+        snapshot.remarks.push_back(Remark { at_ms, text: text.into() });
     }
 }

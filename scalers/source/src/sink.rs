@@ -1,15 +1,14 @@
-//! What a sink takes: statuses and rejected events, each with an id that stays the same however often it is sent.
-//!
-//! Never: a gap. The controller sends again from the last that was acknowledged.
+//! What the controller asks of a sink: to send statuses and rejected events, each under an id that stays the same however often it is
+//! sent. The controller resends from the last acknowledged message, so a sink never leaves a gap.
 
 /// One message to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// Its number in its file, from 1 without a gap.
+pub struct OutgoingMessage {
+    /// Its number in the file that it comes from; numbers start at 1 and have no gaps.
     pub number: u64,
-    /// Its id: the same when it is sent again.
+    /// Stays the same when the message is sent again.
     pub id: String,
-    /// Messages with one key stay in order: the tenant and the subject of a job.
+    /// Messages with the same key keep their order. It is made of a job's tenant and subject.
     pub key: String,
     /// Its CloudEvents type, such as `status.queued`.
     pub kind: String,
@@ -17,36 +16,37 @@ pub struct Note {
     pub bytes: Vec<u8>,
 }
 
-/// Why notes were not sent. None of them counts as sent; they are sent again.
+/// Why a call of [`Sink::send`] failed. None of its messages counts as sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SinkError {
-    /// It passes, or somebody mends it: tried again after a pause.
+    /// The failure may pass by itself or be fixed; the controller retries after a delay.
     #[error("{why}")]
-    Passing {
+    Transient {
         /// What is wrong, and what to do.
         why: String,
     },
-    /// This one note is never taken; the controller makes it smaller or leaves it to its file.
-    #[error("note {number} is not taken: {why}")]
+    /// This message will never be accepted. The controller shrinks it, or leaves it in its file.
+    #[error("message {number} is not accepted: {why}")]
     Refused {
-        /// Which.
+        /// [`OutgoingMessage::number`] of the message.
         number: u64,
         /// What is wrong.
         why: String,
     },
 }
 
-/// Where notes are sent.
+/// A destination for statuses or rejected events.
 pub trait Sink: Send {
-    /// Its name in the journal and in logs, such as `kafka:jobs.status`. Never changes: its cursor is kept under it.
+    /// The name in the journal and in logs, such as `kafka:jobs.status`. It must never change, because the sink's cursor is stored
+    /// under it.
     fn name(&self) -> &str;
 
-    /// Bytes that one note may have.
-    fn most_bytes(&self) -> usize;
+    /// The largest body that is accepted, in bytes.
+    fn max_bytes(&self) -> usize;
 
-    /// Sends them in order and returns when every one is acknowledged. Blocks for some 10 s at most.
+    /// Sends the messages in order and returns once each of them is acknowledged. Blocks for at most about 10 s.
     ///
     /// # Errors
-    /// They are sent again, all of them.
-    fn send(&mut self, notes: &[Note]) -> Result<(), SinkError>;
+    /// Some messages were not acknowledged. All of them are sent again.
+    fn send(&mut self, messages: &[OutgoingMessage]) -> Result<(), SinkError>;
 }

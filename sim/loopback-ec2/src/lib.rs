@@ -1,43 +1,41 @@
-//! An EC2 on loopback: the real Query protocol and the instance metadata paths, on top of the simulated market. It has what no emulator has:
-//! stock-outs for each (type, zone, capacity type), partial fills, gang buys, rates, moving spot prices, boot times, warnings, reclaims with and
-//! without one, describes that lag behind.
+//! An EC2 on the loopback interface: the Query protocol of EC2, SQS and the instance metadata on top of the simulated market. Unlike an
+//! emulator it has stock-outs for each (type, zone, capacity type), partial fills, gang purchases, rate limits, moving spot prices, boot
+//! times, interruption warnings, reclaims with and without a warning, and describe calls with stale results.
 //!
 //! ```text
-//! RegionOptions -> Region: call(now, Params) -> Reply      advance(now) -> Messages     (pure: the same seed and calls, the same bytes)
+//! RegionOptions -> Region: call(now, Params) -> ApiReply   advance(now) -> EventMessages   (the same seed and calls give the same bytes)
 //!                    ^
-//! Desk: requests as HTTP has them -> calls, metadata, the queue of messages, what people do by hand
+//! HttpFrontend: HTTP requests -> API calls, metadata, the message queue, control requests
 //!                    ^
-//! Loopback: a port on 127.0.0.1, on the wall clock or on one that a test sets
+//! Loopback: a port on 127.0.0.1, with the wall clock or a virtual one
 //! ```
 //!
 //! ```
-//! use forebay_engine::units::Span;
-//! use forebay_loopback_ec2::{Params, Region, RegionOptions, Reply};
+//! use forebay_kernel::units::Span;
+//! use forebay_loopback_ec2::{ApiReply, Params, Region, RegionOptions};
 //!
 //! let mut region = Region::new(RegionOptions::default());
 //! let now = region.now() + Span::secs(1);
 //! let run = Params::new("RunInstances").with("InstanceType", "g5.xlarge").with("ImageId", "ami-1");
-//! let Reply::Answer { status: 200, .. } = region.call(now, &run.with("MinCount", "1").with("MaxCount", "1")) else { panic!() };
+//! let ApiReply::Response { status: 200, .. } = region.call(now, &run.with("MinCount", "1").with("MaxCount", "1")) else { panic!() };
 //! assert_eq!(region.instances().count(), 1);
 //! ```
-//!
-//! Never: an address other than loopback's, an answer that EC2 would not give, a figure that is not a whole number.
 
 mod calls;
-mod desk;
+mod fault;
+mod http_frontend;
 mod options;
 mod params;
-mod refusal;
 mod region;
 mod server;
 mod xml;
 
-pub use desk::{Desk, Outcome, Request, Response};
+pub use fault::Ec2Fault;
+pub use http_frontend::{EmptyReceive, HttpFrontend, HttpOutcome, HttpRequest, HttpResponse};
 pub use options::{
-    Arrival, DEFAULT_TEMPLATE, LaunchTemplate, Quotas, RegionOptions, Reservation, ReservationKind, Subnet,
-    builtin_types,
+    DEFAULT_TEMPLATE, LaunchTemplate, RegionOptions, ReservationKind, ReservationOptions, StockArrival, Subnet,
+    VcpuQuotas, builtin_types,
 };
 pub use params::Params;
-pub use refusal::Refusal;
-pub use region::{CallCount, Instance, InstanceState, Message, Region, Reply, Why};
-pub use server::{Clock, Loopback, RegionGuard, StartError, VirtualClock};
+pub use region::{ApiReply, CallCount, EndReason, EventMessage, InstanceState, LoopbackInstance, Region};
+pub use server::{Loopback, LoopbackClock, RegionGuard, StartError, VirtualClock};

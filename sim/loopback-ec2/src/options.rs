@@ -1,124 +1,124 @@
-//! What a region is like: its seed, its market and stock, its faults, and what an account has there. The default is a calm one.
+//! The options of a region: its seed, market, stock and faults, and the resources of the account. The default is a calm region.
 //!
-//! Never: a value that changes while the region lives. What a test changes by hand are methods of `Region`.
+//! Options do not change while the region exists. Methods of [`crate::Region`] change it from a test.
 
 use std::collections::BTreeSet;
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::{Millis, Span};
+use forebay_catalog::PriceRow;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::{Span, Timestamp};
 use forebay_sim::market::Market;
-use forebay_sim::prices::{self, PriceRow};
 use forebay_sim::world::Stock;
 
-/// Everything that makes a region what it is.
+/// The options of a region.
 #[derive(Clone, Debug)]
 pub struct RegionOptions {
-    /// What every draw is made from.
+    /// The seed of all random draws.
     pub seed: u64,
-    /// The market's time zero, in Unix time. Instances cannot be launched before it.
-    pub origin: Millis,
-    /// Such as `us-east-1`.
+    /// The time at which the market and the region begin.
+    pub origin: Timestamp,
+    /// The name of the region, such as `us-east-1`.
     pub name: String,
-    /// Its zones, in order: the first is taken where a request names none.
+    /// The zones. The first is used for a request without one.
     pub zones: Vec<String>,
-    /// Twelve digits.
+    /// The account id, 12 digits.
     pub account: String,
-    /// The types that there are.
+    /// The instance types with their prices.
     pub types: Vec<PriceRow>,
-    /// Spot stock and spot prices over time. A pair that it does not have is calm.
+    /// Spot stock and spot prices over time. They are constant for pairs that it does not have.
     pub market: Market,
-    /// Spot instances of one (type, zone) at full availability. `None`: no bound at full availability, 400 below it.
+    /// The most spot instances of a (type, zone) at full availability. `None`: unlimited at full availability, 400 below it.
     pub depth: Option<u32>,
-    /// The most instances that may exist at once, for some (type, zone, capacity type), whatever the market says.
+    /// Further limits on the instances of some (type, zone, capacity type).
     pub stock: Vec<Stock>,
-    /// Stock that comes later, on top of what `stock` says. Without an entry there it counts from 0.
-    pub arrivals: Vec<Arrival>,
-    /// How many vCPUs the account may have at once.
-    pub quotas: Quotas,
-    /// Whether calls are refused beyond EC2's rates.
-    pub rates: bool,
-    /// From when until when every call is refused as one too many.
-    pub throttled: Vec<(Millis, Millis)>,
-    /// Calls that fail by EC2's own fault, in 1/1000; nothing is done.
+    /// Additional stock over time, on top of `stock`, or of 0 where `stock` has no limit.
+    pub arrivals: Vec<StockArrival>,
+    /// The vCPU quotas of the account.
+    pub quotas: VcpuQuotas,
+    /// Whether calls above EC2's rate limits are refused.
+    pub rate_limits: bool,
+    /// Periods in which every call is throttled.
+    pub throttled: Vec<(Timestamp, Timestamp)>,
+    /// The share of calls that fail with a server error and have no effect, in 1/1000.
     pub server_error_permille: u16,
-    /// Calls whose connection closes before anything is done, in 1/1000.
+    /// The share of calls whose connection closes before they have an effect, in 1/1000.
     pub lost_before_permille: u16,
-    /// Calls that are carried out and whose answer is lost, in 1/1000.
+    /// The share of calls that take effect and have no response, in 1/1000.
     pub lost_after_permille: u16,
-    /// `DescribeInstances` shows each instance as it was up to so long ago, drawn for each call and instance.
-    pub stale: Span,
-    /// From pending to running; drawn from 20 % shorter to 50 % longer.
-    pub running_after: Span,
-    /// From shutting-down to terminated; drawn likewise.
-    pub gone_after: Span,
-    /// From when to when instances that are launched end before they run, as with a disk key that they may not use.
-    pub failed_boots: Vec<(Millis, Millis)>,
-    /// Instances that stay pending for ever, in 1/1000.
-    pub no_boot_permille: u16,
-    /// Reclaims by the market that are announced two minutes ahead, in 1/1000.
+    /// `DescribeInstances` returns each instance as it was up to this long ago, drawn for each call and instance.
+    pub max_staleness: Span,
+    /// The mean time from pending to running. It is drawn from 20 % less to 50 % more.
+    pub boot_time: Span,
+    /// The mean time from shutting-down to terminated, drawn the same way.
+    pub shutdown_time: Span,
+    /// Periods in which launched instances fail to boot, as with a disk key that they may not use.
+    pub failed_boots: Vec<(Timestamp, Timestamp)>,
+    /// The share of instances that stay pending forever, in 1/1000.
+    pub hanging_boot_permille: u16,
+    /// The share of reclaims by the market with a warning two minutes ahead, in 1/1000.
     pub warning_permille: u16,
-    /// Announced reclaims that come with a rebalance recommendation too, in 1/1000.
+    /// The share of these with a rebalance recommendation too, in 1/1000.
     pub rebalance_permille: u16,
-    /// Whether each change of an instance's state is a message.
+    /// Whether there is a message for each state change of an instance.
     pub state_messages: bool,
-    /// Capacity paid for already.
-    pub reservations: Vec<Reservation>,
-    /// The subnets of the one VPC.
+    /// Reserved capacity.
+    pub reservations: Vec<ReservationOptions>,
+    /// The subnets of the VPC.
     pub subnets: Vec<Subnet>,
-    /// Launch templates by id and name.
+    /// The launch templates.
     pub launch_templates: Vec<LaunchTemplate>,
-    /// Actions that the caller may not do.
+    /// The actions that the caller is not permitted.
     pub denied: BTreeSet<String>,
 }
 
-/// Stock that comes.
+/// Additional stock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// When.
-    pub at: Millis,
-    /// Of which type.
+pub struct StockArrival {
+    /// When it becomes available.
+    pub at: Timestamp,
+    /// The instance type.
     pub instance_type: String,
-    /// In which zone.
+    /// The zone.
     pub zone: String,
-    /// Spot or on-demand.
+    /// The capacity type, spot or on-demand.
     pub capacity: CapacityType,
-    /// How many more there are.
+    /// How many instances.
     pub count: u32,
 }
 
-/// The account's limits in vCPUs, over all types. `None`: no limit.
+/// The quotas of an account in vCPUs, over all instance types. `None`: no quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Quotas {
-    /// On demand and reserved.
+pub struct VcpuQuotas {
+    /// For on-demand and reserved capacity.
     pub on_demand: Option<u64>,
-    /// Spot.
+    /// For spot.
     pub spot: Option<u64>,
 }
 
-/// Capacity paid for already.
+/// Reserved capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reservation {
+pub struct ReservationOptions {
     /// `cr-` with 17 hex digits.
     pub id: String,
-    /// Of which type.
+    /// The instance type.
     pub instance_type: String,
-    /// In which zone.
+    /// The zone.
     pub zone: String,
-    /// How many instances it holds.
+    /// For how many instances.
     pub count: u32,
-    /// For how long.
+    /// Whether it is a Capacity Block.
     pub kind: ReservationKind,
 }
 
-/// What sort of reservation.
+/// The kind of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationKind {
-    /// An On-Demand Capacity Reservation, targeted, without an end.
+    /// A targeted On-Demand Capacity Reservation without an end.
     OnDemand,
-    /// A Capacity Block: 40 minutes before `ends` a warning, from 30 minutes before it its instances are ended.
+    /// A Capacity Block. A warning is sent 40 minutes before its end, and its instances are terminated 30 minutes before its end.
     Block {
-        /// When it is over.
-        ends: Millis,
+        /// When it ends.
+        ends: Timestamp,
     },
 }
 
@@ -127,27 +127,27 @@ pub enum ReservationKind {
 pub struct Subnet {
     /// `subnet-` with 17 hex digits.
     pub id: String,
-    /// Where it lies.
+    /// The zone.
     pub zone: String,
-    /// Addresses that nobody has, at first.
+    /// The number of free addresses at the start.
     pub free: u32,
 }
 
-/// A launch template; only its names matter here.
+/// A launch template. It has no content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchTemplate {
     /// `lt-` with 17 hex digits.
     pub id: String,
-    /// Unique.
+    /// The unique name.
     pub name: String,
 }
 
-/// The template of the default region.
+/// The name of the launch template in the default options.
 pub const DEFAULT_TEMPLATE: &str = "forebay-node";
 
 impl Default for RegionOptions {
-    /// `us-east-1` from 2026 on, three zones, the built-in prices, a subnet in each zone with 4,091 addresses, one
-    /// launch template; everything is there at its mean price, boots take about 30 s, every reclaim is announced, no rates, no faults.
+    /// `us-east-1` from 2026 on, with three zones, the built-in prices, a subnet with 4,091 addresses in each zone and one launch template.
+    /// All types are in stock at their mean prices, boots take about 30 s, each reclaim has a warning, and there are no limits and no faults.
     fn default() -> Self {
         let zones: Vec<String> = ["us-east-1a", "us-east-1b", "us-east-1c"].map(str::to_owned).into();
         let subnet = |(nth, zone): (usize, &String)| Subnet {
@@ -157,7 +157,7 @@ impl Default for RegionOptions {
         };
         RegionOptions {
             seed: 1,
-            origin: Millis(1_767_225_600_000),
+            origin: Timestamp(1_767_225_600_000),
             name: "us-east-1".to_owned(),
             account: "000000000000".to_owned(),
             types: builtin_types(),
@@ -165,17 +165,17 @@ impl Default for RegionOptions {
             depth: None,
             stock: Vec::new(),
             arrivals: Vec::new(),
-            quotas: Quotas::default(),
-            rates: false,
+            quotas: VcpuQuotas::default(),
+            rate_limits: false,
             throttled: Vec::new(),
             server_error_permille: 0,
             lost_before_permille: 0,
             lost_after_permille: 0,
-            stale: Span::ZERO,
-            running_after: Span::secs(30),
-            gone_after: Span::secs(10),
+            max_staleness: Span::ZERO,
+            boot_time: Span::secs(30),
+            shutdown_time: Span::secs(10),
             failed_boots: Vec::new(),
-            no_boot_permille: 0,
+            hanging_boot_permille: 0,
             warning_permille: 1000,
             rebalance_permille: 0,
             state_messages: true,
@@ -188,10 +188,10 @@ impl Default for RegionOptions {
     }
 }
 
-/// AWS's types of the built-in catalogue.
+/// The AWS types of the built-in catalog.
 #[must_use]
 pub fn builtin_types() -> Vec<PriceRow> {
-    let mut types = prices::builtin();
+    let mut types = forebay_catalog::builtin();
     types.retain(|row| row.provider == "aws");
     types
 }

@@ -1,15 +1,13 @@
-//! The parameters of one Query call: names with dots and numbers, in order of name.
-//!
-//! Never: guesses. What does not parse is refused with its name.
+//! The parameters of a Query call, with dots and numbers in their names. An invalid value is refused with its name.
 
 use std::collections::BTreeMap;
 
-use crate::refusal::Refusal;
+use crate::fault::Ec2Fault;
 
-/// The most members that one list of a request may have.
-const MOST_MEMBERS: usize = 1000;
+/// The most members of one list in a request.
+const MAX_MEMBERS: usize = 1000;
 
-/// One call's parameters, `Action` among them.
+/// The parameters of a call, with its `Action`.
 ///
 /// ```
 /// use forebay_loopback_ec2::Params;
@@ -28,21 +26,21 @@ impl Params {
         Params::default().with("Action", action)
     }
 
-    /// The same call with one parameter more.
+    /// Adds a parameter.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Params {
         self.values.insert(name.to_owned(), value.into());
         self
     }
 
-    /// What a form body says. Of a name that comes twice the last counts.
+    /// Parses a form body. The last value of a name counts.
     #[must_use]
     pub fn parse(body: &str) -> Params {
         let pairs = form_urlencoded::parse(body.as_bytes());
         Params { values: pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect() }
     }
 
-    /// The call's name; empty where there is none.
+    /// The action. It is empty if the request has none.
     #[must_use]
     pub fn action(&self) -> &str {
         self.text("Action").unwrap_or_default()
@@ -54,55 +52,55 @@ impl Params {
         self.values.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// All of it as text that is the same for the same request.
+    /// A canonical text, the same for equal requests.
     pub(crate) fn canonical(&self) -> String {
         let mut serializer = form_urlencoded::Serializer::new(String::new());
         serializer.extend_pairs(&self.values);
         serializer.finish()
     }
 
-    /// Whether any parameter begins so.
+    /// Whether any parameter has this prefix.
     pub(crate) fn any(&self, prefix: &str) -> bool {
         let after = self.values.range(prefix.to_owned()..);
         after.take(1).any(|(name, _)| name.starts_with(prefix))
     }
 
-    pub(crate) fn required(&self, name: &str) -> Result<&str, Refusal> {
-        self.text(name).ok_or_else(|| Refusal::missing(name))
+    pub(crate) fn required(&self, name: &str) -> Result<&str, Ec2Fault> {
+        self.text(name).ok_or_else(|| Ec2Fault::missing(name))
     }
 
-    pub(crate) fn flag(&self, name: &str) -> Result<bool, Refusal> {
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, Ec2Fault> {
         match self.text(name) {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
-            Some(other) => Err(Refusal::value(name, other)),
+            Some(other) => Err(Ec2Fault::invalid_value(name, other)),
         }
     }
 
-    pub(crate) fn number(&self, name: &str) -> Result<Option<u32>, Refusal> {
-        let parsed = |text: &str| text.parse().map_err(|_| Refusal::value(name, text));
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u32>, Ec2Fault> {
+        let parsed = |text: &str| text.parse().map_err(|_| Ec2Fault::invalid_value(name, text));
         self.text(name).map(parsed).transpose()
     }
 
-    /// A price in dollars as whole micro-dollars; digits beyond the sixth are cut.
-    pub(crate) fn dollars(&self, name: &str) -> Result<Option<u64>, Refusal> {
-        let parsed = |text: &str| micros(text).ok_or_else(|| Refusal::value(name, text));
+    /// A price in dollars, as micro-dollars. Digits after the sixth are cut.
+    pub(crate) fn dollars(&self, name: &str) -> Result<Option<u64>, Ec2Fault> {
+        let parsed = |text: &str| micros(text).ok_or_else(|| Ec2Fault::invalid_value(name, text));
         self.text(name).map(parsed).transpose()
     }
 
-    /// `name.1`, `name.2`, ... until one is absent.
+    /// The values of `name.1`, `name.2`, ... up to the first that is absent.
     pub(crate) fn list(&self, name: &str) -> Vec<&str> {
-        let members = (1..=MOST_MEMBERS).map_while(|nth| self.text(&format!("{name}.{nth}")));
+        let members = (1..=MAX_MEMBERS).map_while(|nth| self.text(&format!("{name}.{nth}")));
         members.collect()
     }
 
-    /// The prefixes `name.1.`, `name.2.`, ... of a list of structures, until one has nothing.
+    /// The prefixes `name.1.`, `name.2.`, ... of a list of structures, up to the first without parameters.
     pub(crate) fn members(&self, name: &str) -> Vec<String> {
-        let prefixes = (1..=MOST_MEMBERS).map(|nth| format!("{name}.{nth}."));
+        let prefixes = (1..=MAX_MEMBERS).map(|nth| format!("{name}.{nth}."));
         prefixes.take_while(|prefix| self.any(prefix)).collect()
     }
 
-    /// The tags that a request gives to resources of a kind.
+    /// The tags for resources of a type.
     pub(crate) fn tags_for(&self, resource: &str) -> BTreeMap<String, String> {
         let mut tags = BTreeMap::new();
         for spec in self.members("TagSpecification") {
@@ -113,7 +111,7 @@ impl Params {
         tags
     }
 
-    /// `name.N.Key` with `name.N.Value`; a tag without a value has an empty one.
+    /// The tags `name.N.Key` with `name.N.Value`. A missing value is empty.
     pub(crate) fn tags(&self, name: &str) -> BTreeMap<String, String> {
         let key_value = |prefix: &String| {
             let key = self.text(&format!("{prefix}Key"))?.to_owned();
@@ -123,7 +121,7 @@ impl Params {
     }
 }
 
-/// `12.3456` as micro-dollars. Nothing but digits and one point.
+/// Converts a price such as `12.3456`, digits with at most one point, to micro-dollars.
 fn micros(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
@@ -135,7 +133,7 @@ fn micros(text: &str) -> Option<u64> {
     whole.checked_mul(1_000_000)?.checked_add(six.parse().ok()?)
 }
 
-/// Micro-dollars as EC2 writes prices: six digits after the point.
+/// Formats micro-dollars as EC2 does, with six digits after the point.
 pub(crate) fn dollars(micros: u64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
@@ -145,7 +143,7 @@ mod tests {
     use super::{Params, dollars, micros};
 
     #[test]
-    fn prices_are_read_to_the_micro_dollar() {
+    fn prices_are_parsed_to_the_micro_dollar() {
         let cases = [
             ("1.006", Some(1_006_000)),
             ("12", Some(12_000_000)),
@@ -164,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_end_where_a_number_is_missing() {
+    fn lists_end_at_a_missing_number() {
         let params = Params::parse("A.1=x&A.2=y&A.4=z&Tag.1.Key=k&Tag.2.Key=l&Tag.2.Value=a%20b");
         assert_eq!(params.list("A"), ["x", "y"]);
         let tags = params.tags("Tag");

@@ -1,16 +1,14 @@
-//! EC2's answers as XML: elements, lists of `item`, escaped text.
-//!
-//! Never: attributes beside the namespace, pretty printing.
+//! Writes EC2's responses as XML: elements, lists of `item`, and escaped text.
 
 use std::fmt::Write;
 
-use crate::refusal::Refusal;
+use crate::fault::Ec2Fault;
 
-/// The namespace of the API's one version.
+/// The namespace of the API version.
 const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-/// An answer's inside, while it is written.
+/// The content of a response.
 #[derive(Debug, Default)]
 pub(crate) struct Xml(String);
 
@@ -28,7 +26,7 @@ impl Xml {
         self.close(tag);
     }
 
-    /// A leaf, where there is something to say.
+    /// A leaf, if it has a text.
     pub(crate) fn maybe(&mut self, tag: &str, text: Option<impl std::fmt::Display>) {
         if let Some(text) = text {
             self.leaf(tag, text);
@@ -63,8 +61,8 @@ impl Xml {
         self.element(tag, |xml| members.into_iter().for_each(|member| xml.leaf("item", member)));
     }
 
-    /// The whole answer to an action.
-    pub(crate) fn answer(self, action: &str, request_id: &str) -> String {
+    /// The complete response to an action.
+    pub(crate) fn response(self, action: &str, request_id: &str) -> String {
         let Xml(inside) = self;
         format!(
             "{HEAD}<{action}Response xmlns=\"{NAMESPACE}\"><requestId>{request_id}</requestId>{inside}</{action}Response>"
@@ -84,14 +82,14 @@ impl Xml {
     }
 }
 
-/// The whole answer that a refusal is.
-pub(crate) fn refusal(refusal: &Refusal, request_id: &str) -> String {
+/// The complete error response.
+pub(crate) fn fault(fault: &Ec2Fault, request_id: &str) -> String {
     let mut xml = Xml::default();
     xml.element("Response", |xml| {
         xml.element("Errors", |xml| {
             xml.element("Error", |xml| {
-                xml.leaf("Code", refusal.code);
-                xml.leaf("Message", &refusal.message);
+                xml.leaf("Code", fault.code);
+                xml.leaf("Message", &fault.message);
             });
         });
         xml.leaf("RequestID", request_id);

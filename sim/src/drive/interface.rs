@@ -2,7 +2,7 @@
 //!
 //! Never: runs anything.
 
-use forebay_engine::units::Millis;
+use forebay_kernel::units::Timestamp;
 
 use crate::convert::Assumptions;
 use crate::market::Market;
@@ -13,7 +13,7 @@ use crate::trace::TraceNode;
 /// When the engine's own audit is run in full. It is run at crashes and at the end in any case; the rows that a batch touched are
 /// audited after every batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audit {
+pub enum AuditSchedule {
     /// At crashes and at the end only.
     AtEnd,
     /// And after every so many batches; where there are more than eight times as many jobs, after an eighth as many batches as jobs.
@@ -23,11 +23,11 @@ pub enum Audit {
 /// Batches from one full audit to the next.
 const FULL_AUDIT_EVERY: u64 = 1024;
 
-/// How far a simulation is.
+/// How far a simulation has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct SimProgress {
     /// Virtual time since the trace's zero.
-    pub now: Millis,
+    pub now: Timestamp,
     /// Jobs of the trace.
     pub jobs: u64,
     /// Jobs submitted so far.
@@ -43,8 +43,8 @@ pub struct Progress {
 }
 
 /// What to simulate, besides a policy and a trace.
-pub struct Options<'a> {
-    /// Of the world's chance.
+pub struct SimOptions<'a> {
+    /// The seed of everything that the world draws.
     pub seed: u64,
     /// What spot can be had; see [`crate::world::spot_pairs`] for its pairs.
     pub market: Market,
@@ -52,39 +52,39 @@ pub struct Options<'a> {
     pub crash_every: Option<u64>,
     /// A fixed fleet in place of the policy's offerings.
     pub nodes: Option<&'a [TraceNode]>,
-    /// Where the trace does not say.
+    /// What is assumed where the trace gives no value.
     pub assumptions: Assumptions,
     /// When the engine's audit is run.
-    pub audit: Audit,
-    /// Told about every 1,024th batch.
-    pub progress: Option<&'a mut dyn FnMut(&Progress)>,
+    pub audit: AuditSchedule,
+    /// Called with every 1,024th batch.
+    pub progress: Option<&'a mut dyn FnMut(&SimProgress)>,
     /// A counter of nanoseconds, for `engine_s`. The simulator has no clock of its own.
     pub clock: fn() -> u64,
 }
 
-impl Options<'_> {
+impl SimOptions<'_> {
     /// A simulation in this market, with nothing else switched on.
     #[must_use]
     pub fn new(seed: u64, market: Market) -> Self {
-        Options {
+        SimOptions {
             seed,
             market,
             crash_every: None,
             nodes: None,
             assumptions: Assumptions::default(),
-            audit: Audit::Every(FULL_AUDIT_EVERY),
+            audit: AuditSchedule::Every(FULL_AUDIT_EVERY),
             progress: None,
             clock: || 0,
         }
     }
 }
 
-/// What came out.
+/// The result of a simulation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct SimOutcome {
     /// The figures.
     pub scorecard: Scorecard,
-    /// What went against a rule, in words: the scorecard's counts, the stream's gaps, books that do not agree. Empty is sound.
+    /// Every broken rule, as a sentence: the scorecard's counts, gaps in the status stream, accounts that disagree. Empty: all is well.
     pub violations: Vec<String>,
     /// Times that the engine was dropped and recovered.
     pub crashes: u64,

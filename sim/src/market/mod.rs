@@ -1,5 +1,5 @@
 //! The spot market of the simulated cloud: what can be had of each (instance type, zone), and at what price, over time.
-//! It never draws a number once built: every answer is a look-up, the same however often and in whatever order it is asked.
+//! It never draws a number once built: every answer is read from a table, the same however often and in whatever order it is asked.
 //!
 //! ```text
 //! seed, or a recorded CSV -> series of changes -> one for each (type, zone) -> state_at, next_change_after

@@ -7,10 +7,10 @@
 //!
 //! Never: a floor that holds for ever, or a budget so large that it never matters.
 
-use forebay_engine::policy::{
+use forebay_kernel::policy::{
     Budget, Buys, Fairness, Floor, Layout, Lifecycle, Period, Policy, Pool, Slice, StartTarget, WhenLate, WhenSpent,
 };
-use forebay_engine::units::{Mib, Millis, Span};
+use forebay_kernel::units::{Mib, Span, Timestamp};
 
 use super::index;
 use crate::world::hash::{Draw, below, draw};
@@ -104,8 +104,8 @@ fn floors(pool: &mut Pool, pick: Pick<'_>) {
         let minute = |draw: u64, bound: u64| u16::try_from(pick(draw, bound)).unwrap_or(0);
         let from = if pick(at, 4) == 0 { 1380 + minute(at + 1, 60) } else { minute(at + 1, 150) };
         let offsets = match pick(at + 2, 3) {
-            0 => vec![(Millis(0), 3600)],
-            1 => vec![(Millis(0), 3600), (Millis(pick(at + 3, 7_200_000)), -1800)],
+            0 => vec![(Timestamp(0), 3600)],
+            1 => vec![(Timestamp(0), 3600), (Timestamp(pick(at + 3, 7_200_000)), -1800)],
             _ => Vec::new(),
         };
         pool.floors.push(Floor {
@@ -217,10 +217,10 @@ pub(crate) const NAMED: [Named; 32] = [
     ("hangAfter", |p| p.lifecycle.hang_after != Lifecycle::default().hang_after),
     ("scaleDownAfter", |p| p.lifecycle.scale_down_after != Lifecycle::default().scale_down_after),
     ("moves", |p| p.consolidation.worth_it > 0),
-    ("undeclared queues", |p| matches!(p.undeclared, forebay_engine::policy::Undeclared::Under { .. })),
+    ("undeclared queues", |p| matches!(p.undeclared, forebay_kernel::policy::Undeclared::Under { .. })),
 ];
 
-fn limits(policy: &Policy) -> impl Iterator<Item = &forebay_engine::policy::QuotaLimit> {
+fn limits(policy: &Policy) -> impl Iterator<Item = &forebay_kernel::policy::QuotaLimit> {
     policy.quotas.iter().flat_map(|q| q.limits.values())
 }
 

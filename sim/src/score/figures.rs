@@ -3,12 +3,12 @@
 //! Never: feeds a figure back into the world.
 #![allow(clippy::float_arithmetic)] // Rendering only: each float is the last step of an exact integer sum.
 
-use forebay_engine::units::{GpuTime, HOUR_MS, Span, Spend};
+use forebay_kernel::units::{GpuTime, HOUR_MS, Span, Spend};
 use serde::Serialize;
 
 /// The mean and some percentiles (nearest rank) of a list, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Spread {
+pub struct Distribution {
     /// The mean.
     pub mean: f64,
     /// Half are at most this.
@@ -21,10 +21,10 @@ pub struct Spread {
     pub p99: f64,
 }
 
-impl Spread {
+impl Distribution {
     /// Of these spans, in any order. An empty list has zeros.
     #[must_use]
-    pub fn of(mut spans: Vec<Span>) -> Spread {
+    pub fn of(mut spans: Vec<Span>) -> Distribution {
         spans.sort_unstable();
         let count = spans.len();
         let rank = |percent: usize| {
@@ -33,7 +33,7 @@ impl Spread {
         };
         let sum: u128 = spans.iter().map(|s| u128::from(s.0)).sum();
         let mean = Span(u64::try_from(sum / (count.max(1) as u128)).unwrap_or(u64::MAX));
-        Spread { mean: seconds(mean), p50: rank(50), p90: rank(90), p95: rank(95), p99: rank(99) }
+        Distribution { mean: seconds(mean), p50: rank(50), p90: rank(90), p95: rank(95), p99: rank(99) }
     }
 }
 
@@ -83,11 +83,11 @@ mod tests {
 
     #[test]
     fn percentiles_are_the_nearest_rank() {
-        let spread = Spread::of((1..=100).map(|n| Span(n * 1000)).collect());
+        let spread = Distribution::of((1..=100).map(|n| Span(n * 1000)).collect());
         assert_eq!((spread.p50, spread.p90, spread.p99, spread.mean), (50.0, 90.0, 99.0, 50.5));
-        let one = Spread::of(vec![Span(1500)]);
+        let one = Distribution::of(vec![Span(1500)]);
         assert_eq!((one.p50, one.p99, one.mean), (1.5, 1.5, 1.5));
-        assert_eq!(Spread::of(Vec::new()), Spread::default());
+        assert_eq!(Distribution::of(Vec::new()), Distribution::default());
     }
 
     #[test]

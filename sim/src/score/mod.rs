@@ -1,8 +1,8 @@
-//! The scorecard of a simulation: one object whose keys keep their names and meanings, computed from the world's books, the
+//! The scorecard of a simulation: one object whose keys keep their names and meanings, computed from the world's billing, the
 //! status stream and an observer of our own, and from the engine's ledger only where nothing else knows (kinds of waste).
 //!
 //! ```text
-//! world's books   -> bought, cost, reclaims, lost work      checked against the ledger, to the millisecond and micro-dollar
+//! world's billing   -> bought, cost, reclaims, lost work      checked against the ledger, to the millisecond and micro-dollar
 //! status stream   -> completed, waits, ends                 checked for gaps
 //! observer        -> violations
 //! engine's ledger -> allocated, idle, boot, fragmentation
@@ -16,17 +16,17 @@ pub(crate) mod timeline;
 
 use std::collections::BTreeMap;
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::effect::StatusKind;
-use forebay_engine::policy::Policy;
-use forebay_engine::state::State;
-use forebay_engine::state::ledger::Ledger;
-use forebay_engine::units::{GpuTime, MilliGpu, Millis, Span, Spend};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::effect::StatusKind;
+use forebay_kernel::policy::Policy;
+use forebay_kernel::state::State;
+use forebay_kernel::state::ledger::Ledger;
+use forebay_kernel::units::{GpuTime, MilliGpu, Span, Spend, Timestamp};
 use serde::Serialize;
 
 use crate::trace::TraceJob;
-use crate::world::Books;
-use figures::{Spread, dollars, from_nanos, gpu_hours, hours, ratio};
+use crate::world::Billing;
+use figures::{Distribution, dollars, from_nanos, gpu_hours, hours, ratio};
 use observer::Observer;
 use timeline::Timeline;
 
@@ -58,7 +58,7 @@ pub struct Scorecard {
     pub market: String,
     /// The world's seed.
     pub seed: u64,
-    /// What was assumed where the trace does not say, a sentence each.
+    /// What was assumed where the trace has no value, a sentence each.
     pub assumptions: Vec<String>,
     /// Jobs submitted.
     pub jobs: u64,
@@ -110,11 +110,11 @@ pub struct Scorecard {
     /// boot, no reclaim, every GPU of every node in use. No schedule can cost less.
     pub cost_lower_bound_usd: f64,
     /// Submission to first start, of jobs that started.
-    pub wait_s: Spread,
+    pub wait_s: Distribution,
     /// Submission to completion, of jobs that were done.
-    pub jct_s: Spread,
+    pub jct_s: Distribution,
     /// Waits by queue.
-    pub wait_s_by_queue: BTreeMap<String, Spread>,
+    pub wait_s_by_queue: BTreeMap<String, Distribution>,
     /// First submission to last completion.
     pub makespan_s: f64,
     /// Jobs with a deadline that were not done by then.
@@ -149,7 +149,7 @@ pub struct Scorecard {
 pub(crate) struct Sources<'a> {
     pub trace: &'a [TraceJob],
     pub state: &'a State,
-    pub books: Books,
+    pub billing: Billing,
     pub timeline: &'a Timeline,
     pub observer: &'a Observer,
     pub instances_at_end: u64,
@@ -158,31 +158,31 @@ pub(crate) struct Sources<'a> {
 impl Sources<'_> {
     /// The scorecard, but for what only the driver knows.
     pub fn scorecard(&self) -> Scorecard {
-        let (state, books) = (self.state, &self.books);
+        let (state, billing) = (self.state, &self.billing);
         let ledger = state.ledger_now();
-        let (all, bill) = (ledger.total(), books.all());
+        let (all, bill) = (ledger.total(), billing.all());
         let terminal = self.timeline.terminal();
-        let accepted = self.timeline.lives().len() as u64 - self.timeline.refused();
+        let accepted = self.timeline.histories().len() as u64 - self.timeline.refused();
         let counters = state.counters();
         let busy = self.trace.iter().any(|j| j.gpu_util_permille.is_some());
         Scorecard {
             policy: state.policy().map(|p| p.name.clone()).unwrap_or_default(),
-            jobs: self.timeline.lives().len() as u64,
+            jobs: self.timeline.histories().len() as u64,
             completed: self.timeline.ended(StatusKind::Completed),
             failed: self.timeline.ended(StatusKind::Failed),
             rejected: self.timeline.ended(StatusKind::Rejected) + self.timeline.refused(),
             lost: accepted.abs_diff(terminal + state.open_jobs() as u64),
             open: state.open_jobs() as u64,
             preemptions: counters.preemptions,
-            reclaims: books.reclaims,
-            reclaims_without_warning: books.unwarned,
+            reclaims: billing.reclaims,
+            reclaims_without_warning: billing.unwarned,
             spot_reclaimed_runs: counters.reclaimed_runs,
-            work_lost_gpu_hours: gpu_hours(books.lost),
-            work_lost_to_reclaims_gpu_hours: gpu_hours(books.lost_to_reclaims),
+            work_lost_gpu_hours: gpu_hours(billing.lost),
+            work_lost_to_reclaims_gpu_hours: gpu_hours(billing.lost_to_reclaims),
             gpu_hours_requested: gpu_hours(requested(self.trace)),
             gpu_hours_bought: gpu_hours(bill.gpu_time),
             gpu_hours_allocated: gpu_hours(all.allocated),
-            gpu_hours_busy: busy.then(|| gpu_hours(books.busy)),
+            gpu_hours_busy: busy.then(|| gpu_hours(billing.busy)),
             gpu_hours_wasted: Wasted {
                 boot: gpu_hours(all.boot),
                 idle: gpu_hours(all.idle),
@@ -191,51 +191,51 @@ impl Sources<'_> {
                 fragmentation: gpu_hours(all.fragmentation),
                 booked: gpu_hours(all.booked),
             },
-            busy_over_allocated: busy.then(|| ratio(books.busy.0, all.allocated.0)),
-            utilization: busy.then(|| ratio(books.busy.0, bill.gpu_time.0)),
+            busy_over_allocated: busy.then(|| ratio(billing.busy.0, all.allocated.0)),
+            utilization: busy.then(|| ratio(billing.busy.0, bill.gpu_time.0)),
             idle_node_hours: hours(all.idle_nodes),
-            spot_ratio: ratio(books.of(CapacityType::Spot).gpu_time.0, bill.gpu_time.0),
+            spot_ratio: ratio(billing.of(CapacityType::Spot).gpu_time.0, bill.gpu_time.0),
             cost_usd: dollars(bill.cost),
             cost_on_demand_only_usd: dollars(bill.cost_on_demand),
-            cost_lower_bound_usd: dollars(lower_bound(self.trace, state, books)),
+            cost_lower_bound_usd: dollars(lower_bound(self.trace, state, billing)),
             nodes_at_end: self.instances_at_end.max(state.nodes().count() as u64),
-            times_at_zero: books.times_at_zero,
-            nodes_peak: books.instances_peak,
-            nodes_launched: books.launched,
+            times_at_zero: billing.times_at_zero,
+            nodes_peak: billing.instances_peak,
+            nodes_launched: billing.launched,
             ceiling_violations: self.observer.ceilings,
             quota_violations: self.observer.quotas,
             gang_violations: self.observer.gangs,
-            gpu_memory_violations: books.out_of_memory,
+            gpu_memory_violations: billing.out_of_memory,
             ..self.times()
         }
     }
 
     /// Waits, completion times, misses.
     fn times(&self) -> Scorecard {
-        let lives = self.timeline.lives();
+        let histories = self.timeline.histories();
         let mut by_queue: BTreeMap<String, Vec<Span>> = BTreeMap::new();
         let (mut waits, mut ends) = (Vec::new(), Vec::new());
-        let (mut last, mut misses) = (Millis(0), 0);
-        for (life, row) in lives.iter().zip(self.trace) {
-            if let Some(started) = life.started {
-                let wait = started.since(life.submitted);
+        let (mut last, mut misses) = (Timestamp(0), 0);
+        for (history, row) in histories.iter().zip(self.trace) {
+            if let Some(started) = history.started {
+                let wait = started.since(history.submitted);
                 waits.push(wait);
                 let queue = row.queue.as_deref().unwrap_or("default").to_owned();
                 by_queue.entry(queue).or_default().push(wait);
             }
-            let done = life.ended.filter(|(_, kind)| *kind == StatusKind::Completed);
+            let done = history.ended.filter(|(_, kind)| *kind == StatusKind::Completed);
             if let Some((at, _)) = done {
-                ends.push(at.since(life.submitted));
+                ends.push(at.since(history.submitted));
                 last = last.max(at);
             }
-            let missed = |by: Millis| done.is_none_or(|(at, _)| at > by);
-            misses += u64::from(life.deadline.is_some_and(missed));
+            let missed = |by: Timestamp| done.is_none_or(|(at, _)| at > by);
+            misses += u64::from(history.deadline.is_some_and(missed));
         }
-        let first = lives.iter().map(|l| l.submitted).min().unwrap_or_default();
+        let first = histories.iter().map(|h| h.submitted).min().unwrap_or_default();
         Scorecard {
-            wait_s: Spread::of(waits),
-            jct_s: Spread::of(ends),
-            wait_s_by_queue: by_queue.into_iter().map(|(q, w)| (q, Spread::of(w))).collect(),
+            wait_s: Distribution::of(waits),
+            jct_s: Distribution::of(ends),
+            wait_s_by_queue: by_queue.into_iter().map(|(q, w)| (q, Distribution::of(w))).collect(),
             makespan_s: figures::seconds(last.since(first)),
             deadline_misses: misses,
             ..Scorecard::default()
@@ -244,9 +244,9 @@ impl Sources<'_> {
 }
 
 impl Scorecard {
-    /// Whether the run broke nothing, lost nothing and left nothing.
+    /// Whether the run broke no rule, lost no job and left no node behind.
     #[must_use]
-    pub fn sound(&self) -> bool {
+    pub fn is_sound(&self) -> bool {
         let broken =
             self.ceiling_violations + self.quota_violations + self.gang_violations + self.gpu_memory_violations;
         broken + self.lost + self.open + self.nodes_at_end == 0
@@ -258,11 +258,11 @@ impl Scorecard {
     }
 }
 
-/// What the engine's ledger and the world's books do not agree on. Empty is what it should be.
-pub(crate) fn disagreements(ledger: &Ledger, books: &Books) -> Vec<String> {
+/// What the engine's ledger and the world's billing do not agree on. Empty is what it should be.
+pub(crate) fn disagreements(ledger: &Ledger, billing: &Billing) -> Vec<String> {
     let mut list = Vec::new();
     for capacity in [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand] {
-        let (account, bill) = (ledger.account(capacity), books.of(capacity));
+        let (account, bill) = (ledger.account(capacity), billing.of(capacity));
         if account.sum_of_kinds() != account.bought {
             let (sum, bought) = (account.sum_of_kinds().0, account.bought.0);
             list.push(format!("{capacity}: kinds add up to {sum}, bought {bought} milli-GPU ms"));
@@ -300,13 +300,13 @@ fn requested(trace: &[TraceJob]) -> GpuTime {
 type Price = (u64, u16);
 
 /// See [`Scorecard::cost_lower_bound_usd`]. Per job rounded down to the micro-dollar-per-hour millisecond.
-fn lower_bound(trace: &[TraceJob], state: &State, books: &Books) -> Spend {
+fn lower_bound(trace: &[TraceJob], state: &State, billing: &Billing) -> Spend {
     let Some(policy) = state.policy() else { return Spend(0) };
     let mut known: BTreeMap<(&[String], u32), Option<Price>> = BTreeMap::new();
     let mut total = Spend(0);
     for job in trace.iter().filter(|j| j.gpus > 0) {
         let key = (job.gpu_models.as_slice(), job.gpu_mem_mib);
-        let best = *known.entry(key).or_insert_with(|| cheapest(policy, state, books, job));
+        let best = *known.entry(key).or_insert_with(|| cheapest(policy, state, billing, job));
         let Some((price, gpus)) = best else { continue };
         let time = share(job).over(Span(job.duration_ms));
         total += Spend(time.0 * u128::from(price) / (1000 * u128::from(gpus)));
@@ -315,7 +315,7 @@ fn lower_bound(trace: &[TraceJob], state: &State, books: &Books) -> Spend {
 }
 
 /// Price and GPUs of the offering with the lowest price per GPU that answers to the job's models and has the memory.
-fn cheapest(policy: &Policy, state: &State, books: &Books, job: &TraceJob) -> Option<Price> {
+fn cheapest(policy: &Policy, state: &State, billing: &Billing, job: &TraceJob) -> Option<Price> {
     let mut best: Option<Price> = None;
     for (at, row) in (0u32..).zip(state.offerings()) {
         let offer = &row.offer;
@@ -325,7 +325,7 @@ fn cheapest(policy: &Policy, state: &State, books: &Books, job: &TraceJob) -> Op
         if !(listed && answers && holds && offer.gpus > 0) {
             continue;
         }
-        let Some(price) = books.cheapest(forebay_engine::ids::OfferingId(at)) else { continue };
+        let Some(price) = billing.cheapest(forebay_kernel::ids::OfferingId(at)) else { continue };
         let less = |(p, g): Price| u128::from(price.0) * u128::from(g) < u128::from(p) * u128::from(offer.gpus);
         if best.is_none_or(less) {
             best = Some((price.0, offer.gpus));

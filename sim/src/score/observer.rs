@@ -1,4 +1,4 @@
-//! An observer of our own: recomputes what is held against ceilings and quotas from the rows, and looks at each start, apart
+//! An observer of our own: recomputes what is held against ceilings and quotas from the rows, and checks each start, apart
 //! from the engine's own totals.
 //!
 //! ```text
@@ -11,17 +11,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::Decision;
-use forebay_engine::effect::{Action, Effect, WorkerPlace};
-use forebay_engine::event::Event;
-use forebay_engine::ids::{JobId, OfferingId, PoolId, QuotaId};
-use forebay_engine::job::Gang;
-use forebay_engine::journal::Batch;
-use forebay_engine::policy::{Ceiling, Policy};
-use forebay_engine::state::State;
-use forebay_engine::state::jobs::{Job, Phase};
-use forebay_engine::units::{MilliGpu, Rate};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::Decision;
+use forebay_kernel::effect::{Action, Effect, WorkerPlace};
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::{JobId, OfferingId, PoolId, QuotaId};
+use forebay_kernel::job::Gang;
+use forebay_kernel::journal::Batch;
+use forebay_kernel::policy::{Ceiling, Policy};
+use forebay_kernel::state::State;
+use forebay_kernel::state::jobs::{Job, Phase};
+use forebay_kernel::units::{MilliGpu, Rate};
 
 /// Messages kept; beyond it only the counts go on.
 const KEPT: usize = 20;
@@ -42,7 +42,7 @@ pub(crate) struct Observer {
 
 /// What is held against a ceiling.
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct Usage {
     nodes: u32,
     on_demand: u32,
     gpus: u32,
@@ -50,7 +50,7 @@ struct Held {
 }
 
 impl Observer {
-    /// Looks at a batch and at the state after it.
+    /// Checks a batch against the state after it.
     pub fn batch(&mut self, batch: &Batch, state: &State) {
         let Some(policy) = state.policy() else { return };
         self.touch(batch, state);
@@ -62,7 +62,7 @@ impl Observer {
         }
     }
 
-    /// Looks at the starts that a batch freed.
+    /// Checks the starts that a batch released.
     pub fn starts(&mut self, effects: &[Effect], state: &State) {
         for effect in effects {
             if let Action::Start { job, workers, .. } = &effect.action {
@@ -86,7 +86,7 @@ impl Observer {
         own == kept
     }
 
-    fn say(&mut self, message: String) {
+    fn record(&mut self, message: String) {
         if self.messages.len() < KEPT {
             self.messages.push(message);
         }
@@ -136,26 +136,26 @@ impl Observer {
     /// A purchase breaks a ceiling when it raises what the ceiling bounds, and that is above it afterwards. What an adoption or a
     /// price brought above it breaks nothing, as long as nothing is bought on top.
     fn ceilings(&mut self, batch: &Batch, policy: &Policy, state: &State) {
-        let (mut all, mut pools) = (Held::default(), vec![Held::default(); policy.pools.len()]);
+        let (mut all, mut pools) = (Usage::default(), vec![Usage::default(); policy.pools.len()]);
         let (mut more, mut pools_more) = (all, pools.clone());
         for node in state.nodes() {
-            if let Some(one) = Held::of(state, node.offering, Some(node.price)) {
+            if let Some(one) = Usage::of(state, node.offering, Some(node.price)) {
                 all.add(one, 1);
-                pools.get_mut(node.pool.ix()).into_iter().for_each(|held| held.add(one, 1));
+                pools.get_mut(node.pool.index()).into_iter().for_each(|held| held.add(one, 1));
             }
         }
         for decision in &batch.decisions {
             let Decision::Buy { pool, offering, count, .. } = decision else { continue };
-            if let Some(one) = Held::of(state, *offering, None) {
+            if let Some(one) = Usage::of(state, *offering, None) {
                 more.add(one, *count);
-                pools_more.get_mut(pool.ix()).into_iter().for_each(|held| held.add(one, *count));
+                pools_more.get_mut(pool.index()).into_iter().for_each(|held| held.add(one, *count));
             }
         }
         let bounds = policy.pools.iter().map(|p| (p.name.as_str(), &p.ceiling)).zip(pools).zip(pools_more);
         for (((name, ceiling), held), more) in bounds.chain([((("limits", &policy.limits), all), more)]) {
             if let Some(over) = above(ceiling, held, more) {
                 self.ceilings += 1;
-                self.say(format!("at {}: {name}: {over}", state.now().0));
+                self.record(format!("at {}: {name}: {over}", state.now().0));
             }
         }
     }
@@ -187,12 +187,12 @@ impl Observer {
                     self.quotas += 1;
                     let (name, used) = (&node.name, MilliGpu(usage[nth]));
                     let most = MilliGpu(most);
-                    self.say(format!("at {}: {name} uses {used} of {most} GPUs", state.now().0));
+                    self.record(format!("at {}: {name} uses {used} of {most} GPUs", state.now().0));
                 }
                 if let Some(parent) = node.parent {
-                    usage[parent.ix()] += usage[nth].saturating_sub(keeps);
-                    subtree[parent.ix()] += subtree[nth].saturating_sub(keeps);
-                    bounded[parent.ix()] |= bounded[nth];
+                    usage[parent.index()] += usage[nth].saturating_sub(keeps);
+                    subtree[parent.index()] += subtree[nth].saturating_sub(keeps);
+                    bounded[parent.index()] |= bounded[nth];
                 }
             }
         }
@@ -213,22 +213,22 @@ impl Observer {
         };
         if !whole {
             self.gangs += 1;
-            self.say(format!("{job} starts with {} workers, asked {:?}", workers.len(), spec.gang));
+            self.record(format!("{job} starts with {} workers, asked {:?}", workers.len(), spec.gang));
         }
     }
 }
 
-impl Held {
+impl Usage {
     /// One node of an offering, spot at its maximum price.
-    fn of(state: &State, offering: OfferingId, price: Option<Rate>) -> Option<Held> {
-        let offer = &state.offerings().get(offering.ix())?.offer;
+    fn of(state: &State, offering: OfferingId, price: Option<Rate>) -> Option<Usage> {
+        let offer = &state.offerings().get(offering.index())?.offer;
         let spot = offer.capacity == CapacityType::Spot;
         let spend = if spot { offer.max_price } else { price.unwrap_or(offer.price) };
         let on_demand = u32::from(offer.capacity == CapacityType::OnDemand);
-        Some(Held { nodes: 1, on_demand, gpus: u32::from(offer.gpus), spend })
+        Some(Usage { nodes: 1, on_demand, gpus: u32::from(offer.gpus), spend })
     }
 
-    fn add(&mut self, one: Held, count: u32) {
+    fn add(&mut self, one: Usage, count: u32) {
         self.nodes += one.nodes * count;
         self.on_demand += one.on_demand * count;
         self.gpus += one.gpus * count;
@@ -237,7 +237,7 @@ impl Held {
 }
 
 /// Which bound is exceeded in something that was just raised.
-fn above(ceiling: &Ceiling, held: Held, more: Held) -> Option<String> {
+fn above(ceiling: &Ceiling, held: Usage, more: Usage) -> Option<String> {
     let over = |bound: Option<u32>, held: u32, more: u32, what: &str| {
         bound.filter(|b| more > 0 && held > *b).map(|b| format!("{held} {what} of {b}"))
     };
@@ -254,7 +254,7 @@ fn above(ceiling: &Ceiling, held: Held, more: Held) -> Option<String> {
 fn held_by(state: &State, job: JobId) -> Option<(QuotaId, PoolId, MilliGpu)> {
     let (row, _) = state.job(job)?;
     let pool = row.pool?;
-    let rule = state.queues().get(row.queue.ix())?.rule.as_ref()?;
+    let rule = state.queues().get(row.queue)?.rule.as_ref()?;
     Some((rule.quota, pool, row.share))
 }
 
@@ -290,11 +290,11 @@ mod tests {
     #[test]
     fn a_ceiling_is_kept_at_its_bound_and_broken_above_it() {
         let ceiling = Ceiling { nodes: Some(2), spend: Some(Rate(10)), ..Ceiling::default() };
-        let more = Held { nodes: 1, spend: Rate(5), ..Held::default() };
-        let held = Held { nodes: 2, spend: Rate(10), ..Held::default() };
+        let more = Usage { nodes: 1, spend: Rate(5), ..Usage::default() };
+        let held = Usage { nodes: 2, spend: Rate(10), ..Usage::default() };
         assert_eq!(above(&ceiling, held, more), None);
-        assert!(above(&ceiling, Held { nodes: 3, ..held }, more).is_some());
-        assert!(above(&ceiling, Held { spend: Rate(11), ..held }, more).is_some());
-        assert_eq!(above(&ceiling, Held { nodes: 3, ..held }, Held::default()), None, "nothing was bought");
+        assert!(above(&ceiling, Usage { nodes: 3, ..held }, more).is_some());
+        assert!(above(&ceiling, Usage { spend: Rate(11), ..held }, more).is_some());
+        assert_eq!(above(&ceiling, Usage { nodes: 3, ..held }, Usage::default()), None, "nothing was bought");
     }
 }

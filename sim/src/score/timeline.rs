@@ -1,30 +1,30 @@
-//! What the status stream says of each job of a trace: when it was submitted, first started, done. The stream is checked on
+//! What the status stream reports of each job of a trace: when it was submitted, first started, done. The stream is checked on
 //! the way: no gap, no double, nothing after the end.
 //!
-//! Never: looks at the engine's state. A job that the stream forgets is missing here too, and is found so.
+//! Never: reads the engine's state. A job that the stream forgets is missing here too, and is found so.
 
 use std::collections::BTreeMap;
 
-use forebay_engine::effect::{Status, StatusKind};
-use forebay_engine::ids::JobId;
-use forebay_engine::units::Millis;
+use forebay_kernel::effect::{Status, StatusKind};
+use forebay_kernel::ids::JobId;
+use forebay_kernel::units::Timestamp;
 
 use crate::trace::TraceJob;
 
-/// One job's life as its submitter sees it.
+/// One job's history as its submitter sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
-    pub submitted: Millis,
-    pub started: Option<Millis>,
-    pub ended: Option<(Millis, StatusKind)>,
-    pub deadline: Option<Millis>,
+pub(crate) struct JobHistory {
+    pub submitted: Timestamp,
+    pub started: Option<Timestamp>,
+    pub ended: Option<(Timestamp, StatusKind)>,
+    pub deadline: Option<Timestamp>,
     seq: u32,
 }
 
-/// All lives.
+/// All jobs' histories.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timeline {
-    lives: Vec<Life>,
+    histories: Vec<JobHistory>,
     by_subject: BTreeMap<String, usize>,
     by_job: BTreeMap<JobId, usize>,
     last: u64,
@@ -35,12 +35,12 @@ pub(crate) struct Timeline {
 impl Timeline {
     /// A job enters.
     pub fn submitted(&mut self, row: &TraceJob) {
-        self.by_subject.insert(row.id.clone(), self.lives.len());
-        self.lives.push(Life {
-            submitted: Millis(row.submit_ms),
+        self.by_subject.insert(row.id.clone(), self.histories.len());
+        self.histories.push(JobHistory {
+            submitted: Timestamp(row.submit_ms),
             started: None,
             ended: None,
-            deadline: row.deadline_ms.map(Millis),
+            deadline: row.deadline_ms.map(Timestamp),
             seq: 0,
         });
     }
@@ -65,19 +65,19 @@ impl Timeline {
             return;
         };
         self.by_job.insert(job, at);
-        let life = &mut self.lives[at];
-        if status.seq != life.seq + 1 {
-            let gap = format!("{job}: message {} follows {}", status.seq, life.seq);
+        let history = &mut self.histories[at];
+        if status.seq != history.seq + 1 {
+            let gap = format!("{job}: message {} follows {}", status.seq, history.seq);
             self.violations.push(gap);
         }
-        life.seq = status.seq;
-        if let Some((_, kind)) = life.ended {
+        history.seq = status.seq;
+        if let Some((_, kind)) = history.ended {
             let (kind, late) = (kind.as_str(), status.kind.as_str());
             self.violations.push(format!("{job}: `{late}` after `{kind}`"));
         }
         match status.kind {
-            StatusKind::Started => life.started = life.started.or(Some(status.at)),
-            kind if kind.terminal() => life.ended = Some((status.at, kind)),
+            StatusKind::Started => history.started = history.started.or(Some(status.at)),
+            kind if kind.terminal() => history.ended = Some((status.at, kind)),
             _ => {}
         }
     }
@@ -88,14 +88,14 @@ impl Timeline {
     }
 
     /// Jobs in order of submission.
-    pub fn lives(&self) -> &[Life] {
-        &self.lives
+    pub fn histories(&self) -> &[JobHistory] {
+        &self.histories
     }
 
     /// Jobs that ended so.
     pub fn ended(&self, kind: StatusKind) -> u64 {
-        let so = |l: &&Life| l.ended.is_some_and(|(_, k)| k == kind);
-        self.lives.iter().filter(so).count() as u64
+        let so = |l: &&JobHistory| l.ended.is_some_and(|(_, k)| k == kind);
+        self.histories.iter().filter(so).count() as u64
     }
 
     /// Submissions that never became a job.
@@ -105,7 +105,7 @@ impl Timeline {
 
     /// Jobs with a last message.
     pub fn terminal(&self) -> u64 {
-        self.lives.iter().filter(|l| l.ended.is_some()).count() as u64
+        self.histories.iter().filter(|l| l.ended.is_some()).count() as u64
     }
 
     /// What was wrong with the stream.
@@ -117,12 +117,12 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_engine::ids::Attempt;
+    use forebay_kernel::ids::Attempt;
 
     fn status(number: u64, seq: u32, kind: StatusKind) -> Status {
         Status {
             number,
-            at: Millis(number * 10),
+            at: Timestamp(number * 10),
             tenant: "trace".into(),
             subject: "a".into(),
             job: Some(JobId(0)),
@@ -149,9 +149,9 @@ mod tests {
             status(3, 3, StatusKind::Completed),
         ];
         let timeline = taken(&stream);
-        let life = &timeline.lives()[0];
-        assert_eq!(life.started, Some(Millis(20)));
-        assert_eq!(life.ended, Some((Millis(30), StatusKind::Completed)));
+        let history = &timeline.histories()[0];
+        assert_eq!(history.started, Some(Timestamp(20)));
+        assert_eq!(history.ended, Some((Timestamp(30), StatusKind::Completed)));
         assert!(timeline.violations().is_empty());
     }
 

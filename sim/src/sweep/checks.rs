@@ -5,18 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::{Decision, StopCause};
-use forebay_engine::effect::{Action, Effect, Status, StatusKind, WorkerPlace};
-use forebay_engine::event::Event;
-use forebay_engine::ids::{JobId, QueueId, Seq};
-use forebay_engine::job::Level;
-use forebay_engine::journal::Batch;
-use forebay_engine::plan::PlanReport;
-use forebay_engine::policy::WhenSpent;
-use forebay_engine::state::State;
-use forebay_engine::state::jobs::{Job, Phase};
-use forebay_engine::units::{Millis, Span};
+use forebay_driver::step::PlannedBatch;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::{Decision, StopCause};
+use forebay_kernel::effect::{Action, Effect, Status, StatusKind, WorkerPlace};
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::{JobId, QueueId, Seq};
+use forebay_kernel::job::Level;
+use forebay_kernel::policy::WhenSpent;
+use forebay_kernel::state::State;
+use forebay_kernel::state::jobs::{Job, Phase};
+use forebay_kernel::units::{Span, Timestamp};
 
 use super::promises::Promises;
 use crate::score::observer::Observer;
@@ -33,9 +32,13 @@ pub(super) struct Checks {
     requests: BTreeMap<Seq, Action>,
     /// Progress that durable batches took in.
     progress: BTreeMap<JobId, Span>,
-    /// Subjects whose submission was acknowledged.
+    /// Jobs that have a message and no last one.
+    open: BTreeSet<JobId>,
+    /// Identities whose submission was acknowledged, and of which no job has ended.
     acknowledged: BTreeSet<(String, String)>,
-    now: Millis,
+    /// Identities of which a job has ended.
+    ended_subjects: BTreeSet<(String, String)>,
+    now: Timestamp,
     found: Vec<String>,
 }
 
@@ -57,9 +60,17 @@ impl Checks {
         self.ends.get(&job).copied()
     }
 
+    /// Every job that ever had a message, and how it ended by its last one.
+    pub fn jobs(&self) -> impl Iterator<Item = (JobId, Option<StatusKind>)> + '_ {
+        self.seqs.keys().map(|job| (*job, self.ended(*job)))
+    }
+
     /// A submission was acknowledged to its source.
     pub fn acknowledged(&mut self, tenant: &str, subject: &str) {
-        self.acknowledged.insert((tenant.to_owned(), subject.to_owned()));
+        let identity = (tenant.to_owned(), subject.to_owned());
+        if !self.ended_subjects.contains(&identity) {
+            self.acknowledged.insert(identity);
+        }
     }
 
     /// A message arrives at the sink.
@@ -87,6 +98,13 @@ impl Checks {
         }
         if status.kind.terminal() {
             self.ends.insert(job, status.kind);
+            self.open.remove(&job);
+            let identity = (status.tenant.clone(), status.subject.clone());
+            // What has ended was not lost, whether the engine still knows it or not.
+            self.acknowledged.remove(&identity);
+            self.ended_subjects.insert(identity);
+        } else {
+            self.open.insert(job);
         }
     }
 
@@ -102,9 +120,10 @@ impl Checks {
     }
 
     /// A batch is durable and applied.
-    pub fn batch(&mut self, batch: &Batch, report: &PlanReport, state: &State, promised: Vec<(JobId, Span)>) {
+    pub fn batch(&mut self, planned: &PlannedBatch, state: &State, promised: Vec<(JobId, Span)>) {
+        let batch = planned.batch();
         self.observer.batch(batch, state);
-        self.promises.batch(batch, report, state);
+        self.promises.batch(planned, state);
         for (job, progress) in promised {
             let known = self.progress.entry(job).or_default();
             *known = progress.max(*known);
@@ -165,11 +184,12 @@ impl Checks {
                 self.found.push(format!("{tenant}/{subject} was acknowledged and is not known"));
             }
         }
-        // Replicas say nothing: their service does.
-        for (job, _) in state.jobs().filter(|(job, _)| job.of.is_none()) {
-            if job.done() != self.ends.contains_key(&job.id) {
-                self.found.push(format!("{} is {:?}, its stream says otherwise", job.id, job.phase));
-            }
+        // Replicas have no statuses: their service has.
+        let is_job = |id: &JobId| state.job(*id).is_some_and(|(job, _)| job.service.is_none());
+        let open: BTreeSet<JobId> = state.open_job_ids().filter(is_job).collect();
+        for job in open.symmetric_difference(&self.open) {
+            let phase = state.job(*job).map(|(job, _)| job.phase);
+            self.found.push(format!("{job} is {phase:?}, its status stream disagrees"));
         }
     }
 
@@ -180,7 +200,7 @@ impl Checks {
         else {
             return;
         };
-        let tier = |id: forebay_engine::ids::TierId| policy.tiers.get(id.ix());
+        let tier = |id: forebay_kernel::ids::TierId| policy.tiers.get(id.index());
         let (Some(low), Some(high)) = (tier(victim.tier), tier(winner.tier)) else { return };
         let named = low.stoppable_by.contains(&winner.tier);
         let overdue = low.max_run_while_others_wait.is_some() && high.priority > low.priority;
@@ -193,18 +213,18 @@ impl Checks {
     fn money(&mut self, id: JobId, state: &State) {
         let (Some(policy), Some((job, _))) = (state.policy(), state.job(id)) else { return };
         let lineage = |queue: QueueId| {
-            let rule = state.queues()[queue.ix()].rule.as_ref();
-            std::iter::successors(rule.map(|r| r.quota), |at| policy.quotas[at.ix()].parent).collect::<Vec<_>>()
+            let rule = state.queues()[queue].rule.as_ref();
+            std::iter::successors(rule.map(|r| r.quota), |at| policy.quotas[at.index()].parent).collect::<Vec<_>>()
         };
         if job.places.is_empty() {
             return;
         }
         for quota in lineage(job.queue) {
-            let Some(budget) = policy.quotas[quota.ix()].budget.filter(|b| b.when_spent == WhenSpent::Hold) else {
+            let Some(budget) = policy.quotas[quota.index()].budget.filter(|b| b.when_spent == WhenSpent::Hold) else {
                 continue;
             };
-            let own = state.jobs().filter(|(j, _)| !j.places.is_empty() && lineage(j.queue).contains(&quota));
-            let rate: u128 = own.map(|(j, _)| gpu_cost(j, state)).sum();
+            let own = open_jobs(state).filter(|j| !j.places.is_empty() && lineage(j.queue).contains(&quota));
+            let rate: u128 = own.map(|j| gpu_cost(j, state)).sum();
             if rate > u128::from(budget.amount) {
                 self.found.push(format!("{id} takes {} to {rate} an hour, its budget is {budget:?}", quota));
             }
@@ -214,15 +234,15 @@ impl Checks {
     /// Without a start target, a batch has one job with places, or several on one GPU.
     fn one_of_a_batch(&mut self, id: JobId, state: &State) {
         let Some((job, spec)) = state.job(id) else { return };
-        let rule = state.queues()[job.queue.ix()].rule.as_ref();
+        let rule = state.queues()[job.queue].rule.as_ref();
         if spec.batch.is_none() || rule.is_none_or(|r| r.start.is_some()) {
             return;
         }
-        let own = state.jobs().filter(|(j, _)| j.class == job.class && !j.places.is_empty());
+        let own = || open_jobs(state).filter(|j| j.class == job.class && !j.places.is_empty());
         let places: BTreeSet<_> =
-            own.map(|(j, _)| j.places.iter().map(|p| (p.node, p.gpus)).collect::<Vec<_>>()).collect();
+            own().map(|j| j.places.iter().map(|p| (p.node, p.gpus)).collect::<Vec<_>>()).collect();
         let shared = places.iter().all(|p| p.len() == 1);
-        let jobs = state.jobs().filter(|(j, _)| j.class == job.class && !j.places.is_empty()).count();
+        let jobs = own().count();
         if places.len() > 1 || (jobs > 1 && !(shared && spec.shares)) {
             self.found.push(format!("{id} is booked as one of {jobs} of its batch, on {places:?}"));
         }
@@ -232,7 +252,7 @@ impl Checks {
     fn bounded(&mut self, id: JobId, state: &State) {
         let Some(rule) = state.job(id).and_then(|(_, spec)| spec.service) else { return };
         let stays = |job: &Job| !matches!(job.phase, Phase::Done { .. } | Phase::Stopping { .. } | Phase::Ended { .. });
-        let count = state.jobs().filter(|(job, _)| job.of == Some(id) && stays(job)).count();
+        let count = open_jobs(state).filter(|job| job.service == Some(id) && stays(job)).count();
         if count > rule.max as usize {
             self.found.push(format!("{id} has {count} replicas, at most {} were asked for", rule.max));
         }
@@ -250,11 +270,16 @@ impl Checks {
     }
 }
 
+/// The rows of everything that is not over: jobs, services and replicas.
+fn open_jobs(state: &State) -> impl Iterator<Item = &Job> + '_ {
+    state.open_job_ids().filter_map(|id| state.job(id)).map(|(job, _)| job)
+}
+
 /// What the GPUs of a job cost in an hour, rounded down.
 fn gpu_cost(job: &Job, state: &State) -> u128 {
     let of = |place: &WorkerPlace| {
         let node = state.node(place.node)?;
-        let gpus = u128::from(state.offerings()[node.offering.ix()].offer.gpus);
+        let gpus = u128::from(state.offerings()[node.offering.index()].offer.gpus);
         (u128::from(node.price.0) * u128::from(place.gpu_share().0)).checked_div(1000 * gpus)
     };
     job.places.iter().filter_map(of).sum()
@@ -266,7 +291,7 @@ fn close_enough(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
     let nodes: Vec<_> = places.iter().filter_map(|p| state.node(p.node)).collect();
     let (Some(within), Some(first)) = (within, nodes.first()) else { return true };
     let one_node = nodes.iter().all(|n| n.id == first.id);
-    let offer = &state.offerings()[first.offering.ix()].offer;
+    let offer = &state.offerings()[first.offering.index()].offer;
     let gpus = places.iter().fold(0, |all, p| all | p.gpus);
     let grouped = |size: u16| {
         let of = |gpu: u32| gpu.checked_div(u32::from(size));
@@ -281,6 +306,6 @@ fn close_enough(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
             let named = first.rack.is_some() && nodes.iter().all(|n| n.rack == first.rack);
             one_node || named || (first.cluster && nodes.iter().all(|n| n.purchase == first.purchase))
         }
-        Level::Zone => nodes.iter().all(|n| state.offerings()[n.offering.ix()].offer.zone == offer.zone),
+        Level::Zone => nodes.iter().all(|n| state.offerings()[n.offering.index()].offer.zone == offer.zone),
     }
 }

@@ -8,14 +8,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use forebay_engine::decision::{Decision, StopCause};
-use forebay_engine::effect::{Action, Effect, StatusKind};
+use forebay_driver::archive::{EventIdentity, identity_of, with_earlier_job};
+use forebay_driver::journal::NullJournal;
+use forebay_driver::step::{self, BatchStep, PlannedBatch};
 use forebay_engine::engine::{Engine, Released};
-use forebay_engine::event::{Event, Tick};
-use forebay_engine::ids::{JobId, OfferingId};
-use forebay_engine::journal::{Batch, Journal};
-use forebay_engine::reconcile::{self, Listing};
-use forebay_engine::units::{Millis, Span};
+use forebay_kernel::decision::{Decision, StopCause};
+use forebay_kernel::effect::{Action, Effect, StatusKind};
+use forebay_kernel::event::{EarlierJob, Event, Tick};
+use forebay_kernel::ids::{JobId, OfferingId};
+use forebay_kernel::journal::Batch;
+use forebay_kernel::reconcile::{self, Listing};
+use forebay_kernel::state::State;
+use forebay_kernel::state::retire::FinishedJob;
+use forebay_kernel::units::{Span, Timestamp};
 
 use super::checks::Checks;
 use super::workload::{self, Input, TENANT};
@@ -28,12 +33,12 @@ use crate::policies::{self, features::without_floors};
 use crate::world::{Truths, World, WorldOptions, spot_pairs};
 
 /// Nothing goes wrong after this.
-const FAULTS_UNTIL: Millis = Millis(4 * 3_600_000);
-/// What is still open then is cancelled: some policies leave a job waiting for ever, and say so.
-const CANCEL_AT: Millis = Millis(72 * 3_600_000);
+const FAULTS_UNTIL: Timestamp = Timestamp(4 * 3_600_000);
+/// What is still open then is cancelled: some policies leave a job waiting for ever, and their check warns of it.
+const CANCEL_AT: Timestamp = Timestamp(72 * 3_600_000);
 /// Everything must be over by then.
-const OVER_BY: Millis = Millis(96 * 3_600_000);
-const BEAT: Span = Span::mins(5);
+const OVER_BY: Timestamp = Timestamp(96 * 3_600_000);
+const COMPARE_EVERY: Span = Span::mins(5);
 /// One batch in so many is also given to an engine without memos.
 const SHADOW_ONE_IN: u64 = 2;
 const MOST_BATCHES: u64 = 60_000;
@@ -53,11 +58,35 @@ enum Crash {
     Unreleased,
 }
 
+/// The last job of each identity that is over, by durable batches.
+#[derive(Debug, Default)]
+struct Archive(BTreeMap<(String, String), EarlierJob>);
+
+impl Archive {
+    fn take(&mut self, finished: &FinishedJob) {
+        if let Some(earlier) = finished.identity() {
+            self.0.insert((finished.spec.tenant.clone(), finished.spec.subject.clone()), earlier);
+        }
+    }
+
+    /// An event as the engine needs it: with the earlier job of an identity that the state does not know any more.
+    fn complete(&self, event: Event, state: &State) -> Event {
+        let Some(EventIdentity { tenant, subject }) = identity_of(&event) else { return event };
+        let known = state.job_of(tenant, subject).is_some();
+        let earlier = self.0.get(&(tenant.to_owned(), subject.to_owned())).filter(|_| !known).copied();
+        match earlier {
+            Some(earlier) => with_earlier_job(event, earlier),
+            None => event,
+        }
+    }
+}
+
 pub(super) struct Harness {
     seed: u64,
     sabotage: Option<Sabotage>,
     engine: Engine,
     journal: MemoryJournal,
+    archive: Archive,
     world: World,
     /// What the world was made of, for when it dies with the process.
     options: WorldOptions,
@@ -67,10 +96,10 @@ pub(super) struct Harness {
     channel: Channel,
     checks: Checks,
     inputs: VecDeque<Input>,
-    now: Millis,
-    next_beat: Millis,
-    /// A list that was taken and not looked at yet.
-    list: Option<(Millis, Listing)>,
+    now: Timestamp,
+    compare_at: Timestamp,
+    /// A listing that was taken and is not compared yet.
+    list: Option<(Timestamp, Listing)>,
     resumed: bool,
     cancelled_all: bool,
     hung: u64,
@@ -88,14 +117,16 @@ impl Harness {
         let work = workload::random(seed);
         let mut report = SweepReport { seeds: 1, jobs: work.truths.len() as u64, ..SweepReport::default() };
         report.tally.named(&policy, &work);
-        let mut engine = Engine::new();
-        let mut journal = MemoryJournal::new();
-        engine.open(Tick { now: Millis(0), resumed: false, delivered: 0 });
-        engine.handle_event(Event::Configured(Box::new(policy)));
-        let _ = engine.plan();
-        let unsaved = engine.close();
-        let _ = journal.append(unsaved.batch());
-        let _ = unsaved.saved();
+        // None and few finished jobs in the state make their identities a question for the archive.
+        let mut journal = match seed % 3 {
+            0 => MemoryJournal::new(),
+            1 => MemoryJournal::keeping_finished(0),
+            _ => MemoryJournal::keeping_finished(2),
+        };
+        let mut engine = journal.new_engine();
+        let first = step::configure(&mut engine, Tick { now: Timestamp(0), resumed: false, delivered: 0 }, policy);
+        // What it asks of a world that is not made yet is lost. The engine has to find that out.
+        let _ = first.append(&mut journal);
         let options = FaultPlan::world(seed, market);
         let mut world = World::new(options.clone(), engine.state());
         let named = work.truths.iter().map(|(subject, truth)| ((TENANT.to_owned(), subject.clone()), *truth));
@@ -108,6 +139,7 @@ impl Harness {
             sabotage,
             engine,
             journal,
+            archive: Archive::default(),
             world,
             options,
             truths,
@@ -115,8 +147,8 @@ impl Harness {
             channel: Channel::new(seed, FaultPlan::random(seed, FAULTS_UNTIL)),
             checks: Checks::default(),
             inputs: work.inputs.into(),
-            now: Millis(0),
-            next_beat: Millis(0) + BEAT,
+            now: Timestamp(0),
+            compare_at: Timestamp(0) + COMPARE_EVERY,
             list: None,
             resumed: false,
             cancelled_all: false,
@@ -125,6 +157,10 @@ impl Harness {
         }
     }
 
+    /// Runs the seed to its end.
+    ///
+    /// # Errors
+    /// A check failed, or the run does not end.
     pub fn run(mut self) -> Result<SweepReport, SweepFailure> {
         while !self.over() {
             self.step()?;
@@ -155,7 +191,7 @@ impl Harness {
             self.world.next_event(),
             self.channel.next(),
             self.engine.poll_timeout(),
-            self.open().then_some(self.next_beat),
+            self.open().then_some(self.compare_at),
             self.list.as_ref().map(|(at, _)| *at),
             (!self.cancelled_all).then_some(CANCEL_AT),
         ];
@@ -204,11 +240,11 @@ impl Harness {
         events
     }
 
-    /// Takes a list on the beat, and looks at it now or up to a minute later.
+    /// Takes a listing every five minutes, and compares it now or up to a minute later.
     fn take_list(&mut self, events: &mut Vec<Event>) {
-        if self.next_beat <= self.now {
-            let missed = self.now.since(self.next_beat).0 / BEAT.0 + 1;
-            self.next_beat = self.next_beat + Span(missed * BEAT.0);
+        if self.compare_at <= self.now {
+            let missed = self.now.since(self.compare_at).0 / COMPARE_EVERY.0 + 1;
+            self.compare_at = self.compare_at + Span(missed * COMPARE_EVERY.0);
             self.new_list();
         }
         let due = self.list.as_ref().is_some_and(|(at, _)| *at <= self.now);
@@ -258,28 +294,24 @@ impl Harness {
             1 => Crash::Torn,
             _ => Crash::Unreleased,
         });
-        let before = crash.map(|_| self.engine.snapshot());
+        let before = crash.map(|_| crate::memory::state_bytes(&self.engine));
         let tick = self.tick();
         let shadow = self.shadow(tick, &events);
         let mut promised = Vec::new();
-        self.engine.open(tick);
+        let mut step = BatchStep::open(&mut self.engine, tick);
         for event in &events {
-            promised.extend(Checks::promised(event, self.engine.state()));
-            self.engine.handle_event(event.clone());
+            promised.extend(Checks::promised(event, step.state()));
+            step.handle_event(self.archive.complete(event.clone(), step.state()));
         }
-        let report = self.engine.plan();
-        let unsaved = self.engine.close();
+        let planned = step.plan();
         self.report.batches += 1;
-        if let Some(shadow) = shadow.filter(|shadow| shadow != unsaved.batch()) {
-            let (with, without) = (&unsaved.batch().decisions, &shadow.decisions);
-            let parts = with.iter().zip(without).position(|(a, b)| a != b).unwrap_or(with.len().min(without.len()));
-            let (with, without) = (with.get(parts), without.get(parts));
-            return Err(self.failure(format!("memos change decision {parts}: with {with:?}, without {without:?}")));
+        if let Some(differs) = shadow.and_then(|shadow| memos_differ(planned.batch(), &shadow)) {
+            return Err(self.failure(differs));
         }
         if let (Some(before), Some(Crash::Unwritten | Crash::Torn)) = (before, crash) {
             if crash == Some(Crash::Torn) {
                 let keep = u16::try_from(self.channel.pick(1000)).unwrap_or(0);
-                self.journal.tear(unsaved.batch(), keep);
+                self.journal.tear(planned.batch(), keep);
                 self.report.torn += 1;
             } else {
                 self.report.unwritten += 1;
@@ -287,19 +319,11 @@ impl Harness {
             self.send_again(events);
             return self.recover(&before);
         }
-        let drop_it = self.sabotage == Some(Sabotage::DroppedBatch) && !unsaved.batch().decisions.is_empty();
-        if drop_it {
-            self.sabotage = None;
-        } else if self.journal.append(unsaved.batch()).is_err() {
+        self.check(&planned, promised);
+        let Some(released) = self.append(planned) else {
             return Err(self.failure("the journal cannot be written".into()));
-        }
+        };
         self.resumed = false;
-        let gives_up = |d: &&Decision| matches!(d, Decision::GiveUp { .. });
-        self.hung += unsaved.batch().decisions.iter().filter(gives_up).count() as u64;
-        self.report.taken_back += taken_back(unsaved.batch());
-        self.report.tally.batch(unsaved.batch(), &report);
-        self.checks.batch(unsaved.batch(), &report, self.engine.state(), promised);
-        let released = unsaved.saved();
         self.acknowledge(&events);
         if crash == Some(Crash::Unreleased) {
             self.report.unreleased += 1;
@@ -314,17 +338,40 @@ impl Harness {
         self.judge()
     }
 
+    /// Counts and checks a batch that is going to be durable.
+    fn check(&mut self, planned: &PlannedBatch, promised: Vec<(JobId, Span)>) {
+        let batch = planned.batch();
+        let gives_up = |d: &&Decision| matches!(d, Decision::GiveUp { .. });
+        self.hung += batch.decisions.iter().filter(gives_up).count() as u64;
+        self.report.taken_back += taken_back(batch);
+        self.report.tally.batch(batch, planned.report());
+        self.checks.batch(planned, self.engine.state(), promised);
+    }
+
+    /// Makes a batch durable, unless it is the one to be dropped. `None`: the journal could not be written.
+    fn append(&mut self, planned: PlannedBatch) -> Option<Released> {
+        if self.sabotage == Some(Sabotage::DroppedBatch) && !planned.batch().decisions.is_empty() {
+            self.sabotage = None;
+            return planned.append(&mut NullJournal).ok();
+        }
+        let finished = planned.finished().to_vec();
+        let released = planned.append(&mut self.journal).ok()?;
+        finished.iter().for_each(|job| self.archive.take(job));
+        Some(released)
+    }
+
     /// The same batch by an engine that remembers nothing between passes: memos must not change a decision.
     fn shadow(&mut self, tick: Tick, events: &[Event]) -> Option<Batch> {
         if self.channel.pick(SHADOW_ONE_IN) != 0 {
             return None;
         }
         let mut shadow = self.engine.clone();
-        shadow.forget_memos(true);
-        shadow.open(tick);
-        events.iter().for_each(|event| shadow.handle_event(event.clone()));
-        let _ = shadow.plan();
-        Some(shadow.close().batch().clone())
+        shadow.disable_memos();
+        let mut step = BatchStep::open(&mut shadow, tick);
+        for event in events {
+            step.handle_event(self.archive.complete(event.clone(), step.state()));
+        }
+        Some(step.plan().batch().clone())
     }
 
     fn tick(&mut self) -> Tick {
@@ -337,7 +384,7 @@ impl Harness {
         Tick { now, resumed: self.resumed, delivered: self.checks.delivered() }
     }
 
-    /// What sources were not told is done comes again. What the world said is gone.
+    /// What was not acknowledged to its source comes again. Events of the world are lost.
     fn send_again(&mut self, events: Vec<Event>) {
         for event in events.into_iter().rev() {
             if matches!(event, Event::JobSubmitted(_) | Event::JobCancelled { .. } | Event::ServiceDemand { .. }) {
@@ -363,12 +410,12 @@ impl Harness {
         }
     }
 
-    fn deliver(&mut self, status: &forebay_engine::effect::Status) {
+    fn deliver(&mut self, status: &forebay_kernel::effect::Status) {
         if self.sabotage == Some(Sabotage::SkippedStatus) && status.number == 3 {
             self.sabotage = None;
             return;
         }
-        self.report.tally.says(status);
+        self.report.tally.status(status);
         self.checks.status(status);
     }
 
@@ -381,7 +428,7 @@ impl Harness {
                 *count += 1;
             }
             (Some(Sabotage::Zombies), Action::Stop { job, attempt, .. }) => {
-                self.world.make_undead(*job, *attempt);
+                self.world.keep_alive_after_stop(*job, *attempt);
             }
             _ => {}
         }
@@ -396,11 +443,12 @@ impl Harness {
 
     fn live_snapshot(&mut self) -> Vec<u8> {
         if self.sabotage == Some(Sabotage::PhantomNode) {
-            self.engine.open(Tick { now: self.now, resumed: false, delivered: 0 });
-            self.engine.handle_event(Event::OrphanSeen { instance: "i-phantom".into(), offering: OfferingId(0) });
-            let _ = self.engine.close().saved();
+            let tick = Tick { now: self.now, resumed: false, delivered: 0 };
+            let mut step = BatchStep::open(&mut self.engine, tick);
+            step.handle_event(Event::OrphanSeen { instance: "i-phantom".into(), offering: OfferingId(0) });
+            let _ = step.plan();
         }
-        self.engine.snapshot()
+        crate::memory::state_bytes(&self.engine)
     }
 
     /// The process dies and comes back, at once or after a while.
@@ -410,15 +458,14 @@ impl Harness {
             Ok(recovered) => recovered,
             Err(error) => return Err(self.failure(format!("the journal cannot be read: {error}"))),
         };
-        let replayed = recovered.engine.snapshot();
+        let replayed = crate::memory::state_bytes(&recovered.engine);
         if replayed != live {
             let how = difference(live, &replayed);
             return Err(self.failure(format!("the recovered state differs: {how}")));
         }
         self.engine = recovered.engine;
         if self.channel.pick(3) == 0 {
-            let snapshot = self.journal.snapshot(&replayed);
-            debug_assert!(snapshot.is_ok());
+            self.journal.snapshot(replayed);
         }
         if self.channel.pick(2) == 0 {
             self.report.downtimes += 1;
@@ -427,15 +474,15 @@ impl Harness {
         if self.channel.pick(4) == 0 {
             self.lose_world();
         }
-        // What happened meanwhile was said to nobody, or waits in a queue.
+        // What happened meanwhile was reported to nobody, or waits in a queue.
         for effect in self.channel.arrived_effects(self.now) {
             self.act(&effect);
         }
-        let said = self.world.take_until(self.now);
+        let events = self.world.take_until(self.now);
         if self.channel.pick(2) == 0 {
             self.channel.forget_events();
         } else {
-            for event in said {
+            for event in events {
                 self.channel.receive(self.now, event);
             }
         }
@@ -447,15 +494,15 @@ impl Harness {
         self.judge()
     }
 
-    /// An embedded world dies with its process, and is put together again from what the journal knows.
+    /// A simulated world dies with its process, and is put together again from what the journal knows.
     fn lose_world(&mut self) {
         self.report.worlds_lost += 1;
-        for (job, _) in self.engine.state().jobs() {
-            *self.completions.entry(job.id).or_default() += self.world.completions(job.id);
+        for (job, times) in self.world.all_completions() {
+            *self.completions.entry(job).or_default() += times;
         }
-        let books = self.world.books(self.now);
-        self.report.reclaims += books.reclaims;
-        self.report.unwarned += books.unwarned;
+        let billing = self.world.billing(self.now);
+        self.report.reclaims += billing.reclaims;
+        self.report.unwarned += billing.unwarned;
         self.channel.forget_effects();
         self.channel.forget_events();
         self.list = None;
@@ -500,41 +547,51 @@ impl Harness {
         self.judge()?;
         let state = self.engine.state();
         let mut wrong = Vec::new();
-        for (job, _) in state.jobs().filter(|(job, _)| job.of.is_none()) {
-            let end = self.checks.ended(job.id);
-            let done = self.world.completions(job.id) + self.completions.get(&job.id).copied().unwrap_or_default();
+        for (job, end) in self.checks.jobs() {
+            let done = self.world.completions(job) + self.completions.get(&job).copied().unwrap_or_default();
             match end {
                 Some(StatusKind::Completed) => self.report.completed += 1,
                 Some(StatusKind::Failed) => self.report.failed += 1,
                 Some(StatusKind::Cancelled) => self.report.cancelled += 1,
                 Some(StatusKind::Rejected) => self.report.rejected += 1,
-                _ => wrong.push(format!("{} has no end", job.id)),
+                _ => wrong.push(format!("{job} has no end")),
             }
             self.report.redone += u64::from(done > 1);
             if end == Some(StatusKind::Completed) && done == 0 {
-                wrong.push(format!("{} is completed, its work was never done", job.id));
+                wrong.push(format!("{job} is completed, its work was never done"));
             }
             if done > 1
                 && self.channel.tally.lost_events + self.channel.tally.late_events == 0
                 && self.report.crashes == 0
             {
-                wrong.push(format!("{} was done {done} times though no message was lost", job.id));
+                wrong.push(format!("{job} was done {done} times though no message was lost"));
             }
         }
         if !self.checks.observer.recounted(state) {
             wrong.push("the observer lost count of what jobs hold".to_owned());
         }
         let counters = state.counters();
-        let books = self.world.books(self.now);
+        let billing = self.world.billing(self.now);
         self.report.preemptions = counters.preemptions;
         self.report.replicas = counters.replicas;
         self.report.hung = self.hung;
         self.report.shrinks = counters.shrinks;
-        self.report.reclaims += books.reclaims;
-        self.report.unwarned += books.unwarned;
+        self.report.reclaims += billing.reclaims;
+        self.report.unwarned += billing.unwarned;
         self.report.faults = self.channel.tally;
         if wrong.is_empty() { Ok(self.report) } else { Err(self.failure(wrong.join("; "))) }
     }
+}
+
+/// Where the decisions of two engines part, one of which has its memos switched off. `None`: nowhere.
+fn memos_differ(batch: &Batch, without_memos: &Batch) -> Option<String> {
+    if batch == without_memos {
+        return None;
+    }
+    let (with, without) = (&batch.decisions, &without_memos.decisions);
+    let parts = with.iter().zip(without).position(|(a, b)| a != b).unwrap_or(with.len().min(without.len()));
+    let (with, without) = (with.get(parts), without.get(parts));
+    Some(format!("memos change decision {parts}: with {with:?}, without {without:?}"))
 }
 
 /// Runs from which a batch takes something because of quota.

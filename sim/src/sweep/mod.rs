@@ -16,7 +16,7 @@ mod workload;
 use std::fmt;
 
 use crate::faults::FaultTally;
-pub use tally::Tally;
+pub use tally::FeatureTally;
 
 /// What one seed, or many, went through.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct SweepReport {
     pub rejected: u64,
     /// Jobs whose work was done a second time, because the message of its end was lost with its node.
     pub redone: u64,
-    /// Jobs that still waited after three days, and were cancelled then: some policies and stocks never have room for them.
+    /// Jobs that still waited after three days, and were cancelled then: some policies and stocks never have the capacity for them.
     pub starved: u64,
     /// Runs stopped for others.
     pub preemptions: u64,
@@ -61,7 +61,7 @@ pub struct SweepReport {
     pub torn: u64,
     /// Of these, between the journal and the release of its effects.
     pub unreleased: u64,
-    /// Of these, with the embedded world dying too.
+    /// Of these, with the simulated world dying too.
     pub worlds_lost: u64,
     /// Times that the process was down for a while.
     pub downtimes: u64,
@@ -74,7 +74,7 @@ pub struct SweepReport {
     /// What went wrong on the way.
     pub faults: FaultTally,
     /// Which features were named, and what of them was seen.
-    pub tally: Tally,
+    pub tally: FeatureTally,
 }
 
 impl SweepReport {
@@ -127,7 +127,7 @@ impl fmt::Display for SweepReport {
         let (done, given_up) = (self.completed, self.failed);
         let (asked, never, redone) = (self.cancelled, self.rejected, self.redone);
         write!(f, "jobs     {done} completed ({redone} redone), {given_up} failed, {asked} cancelled ")?;
-        writeln!(f, "({} never had room), {never} rejected", self.starved)?;
+        writeln!(f, "({} never had capacity), {never} rejected", self.starved)?;
         let (written, torn, held) = (self.unwritten, self.torn, self.unreleased);
         write!(f, "crashes  {} ({written} unwritten, {torn} torn, {held} unreleased), ", self.crashes)?;
         let (worlds, down, steps) = (self.worlds_lost, self.downtimes, self.clock_steps);

@@ -9,22 +9,21 @@
 //! Shrink                 leaves a gang that can do the work
 //! ```
 //!
-//! Never: asks the engine why. A promise is what was said, whoever said it.
+//! Never: asks the engine why. A promise is what a batch, a report or a status states.
 
 use std::collections::BTreeMap;
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::Decision;
-use forebay_engine::effect::{Action, Effect, WorkerPlace};
-use forebay_engine::ids::JobId;
-use forebay_engine::job::Gang;
-use forebay_engine::journal::Batch;
-use forebay_engine::plan::PlanReport;
-use forebay_engine::policy::{Buys, QueueRule, WhenLate};
-use forebay_engine::reason::Reason;
-use forebay_engine::state::State;
-use forebay_engine::state::jobs::Job;
-use forebay_engine::units::{Millis, Span};
+use forebay_driver::step::PlannedBatch;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::Decision;
+use forebay_kernel::effect::{Action, Effect, WorkerPlace};
+use forebay_kernel::ids::JobId;
+use forebay_kernel::job::{Gang, JobSpec};
+use forebay_kernel::policy::{Buys, QueueRule, WhenLate};
+use forebay_kernel::reason::Reason;
+use forebay_kernel::state::State;
+use forebay_kernel::state::jobs::Job;
+use forebay_kernel::units::{Span, Timestamp};
 
 /// The longest run of a workload takes 40 minutes and may be begun again a few times. Whatever a reservation waits for is over by then.
 const LONGEST_RESERVED: Span = Span::mins(12 * 60);
@@ -33,20 +32,20 @@ const LONGEST_RESERVED: Span = Span::mins(12 * 60);
 #[derive(Debug, Default)]
 pub(super) struct Promises {
     /// Not to be started before then.
-    not_before: BTreeMap<JobId, Millis>,
+    not_before: BTreeMap<JobId, Timestamp>,
     /// Places are kept for it from then, and at the longest until then.
-    reserved: BTreeMap<JobId, (Millis, Millis)>,
+    reserved: BTreeMap<JobId, (Timestamp, Timestamp)>,
     pub found: Vec<String>,
 }
 
 impl Promises {
     /// A batch is durable and applied.
-    pub fn batch(&mut self, batch: &Batch, report: &PlanReport, state: &State) {
+    pub fn batch(&mut self, planned: &PlannedBatch, state: &State) {
         let now = state.now();
-        for decision in &batch.decisions {
+        for decision in &planned.batch().decisions {
             match decision {
                 Decision::Reject { job, reason: Reason::StartTooLate { within } } => {
-                    self.too_late(*job, *within, state)
+                    self.too_late(planned.job(state, *job), *within, state)
                 }
                 Decision::Requeue { job, not_before, .. } => {
                     self.not_before.insert(*job, *not_before);
@@ -56,7 +55,7 @@ impl Promises {
                 _ => {}
             }
         }
-        for (_, reason) in &report.waiting {
+        for (_, reason) in &planned.report().waiting {
             self.waits(*reason, state);
         }
     }
@@ -70,17 +69,17 @@ impl Promises {
         }
     }
 
-    fn too_late(&mut self, id: JobId, within: Span, state: &State) {
-        let Some((job, _)) = state.job(id) else { return };
+    fn too_late(&mut self, row: Option<(&Job, &JobSpec)>, within: Span, state: &State) {
+        let Some((job, _)) = row else { return };
         let target = rule(state, job).and_then(|rule| rule.start);
         let rejects = target.is_some_and(|t| t.when_late == WhenLate::Reject && t.within == within);
         let late = state.now() >= job.arrival + within;
         if !rejects || !late || job.first_start.is_some() {
-            self.found.push(format!("{id} is rejected as late at {}: {target:?}, {job:?}", state.now().0));
+            self.found.push(format!("{} is rejected as late at {}: {target:?}, {job:?}", job.id, state.now().0));
         }
     }
 
-    fn reserved(&mut self, job: JobId, now: Millis, until: Millis) {
+    fn reserved(&mut self, job: JobId, now: Timestamp, until: Timestamp) {
         let kept = self.reserved.entry(job).or_insert((now, until));
         // After a pause it is another reservation.
         *kept = if kept.1 < now { (now, until) } else { (kept.0, until.max(kept.1)) };
@@ -90,10 +89,10 @@ impl Promises {
         }
     }
 
-    fn starts(&mut self, job: JobId, now: Millis) {
+    fn starts(&mut self, job: JobId, now: Timestamp) {
         self.reserved.remove(&job);
         if let Some(not_before) = self.not_before.remove(&job).filter(|at| *at > now) {
-            self.found.push(format!("{job} starts at {}, not before {} was said", now.0, not_before.0));
+            self.found.push(format!("{job} starts at {}, not before {} was promised", now.0, not_before.0));
         }
     }
 
@@ -106,7 +105,7 @@ impl Promises {
     /// Spot takes the will of both.
     fn capacity(&mut self, id: JobId, workers: &[WorkerPlace], state: &State) {
         let (Some((job, spec)), Some(policy)) = (state.job(id), state.policy()) else { return };
-        let never = !spec.spot || policy.tiers.get(job.tier.ix()).is_some_and(|t| t.buys == Buys::OnDemand);
+        let never = !spec.spot || policy.tiers.get(job.tier.index()).is_some_and(|t| t.buys == Buys::OnDemand);
         let spot = |place: &&WorkerPlace| {
             state.node(place.node).is_some_and(|node| state.capacity_of(node) == CapacityType::Spot)
         };
@@ -130,5 +129,5 @@ impl Promises {
 
 /// The rule of a job's queue.
 pub(super) fn rule<'a>(state: &'a State, job: &Job) -> Option<&'a QueueRule> {
-    state.queues().get(job.queue.ix())?.rule.as_ref()
+    state.queues().get(job.queue)?.rule.as_ref()
 }

@@ -2,23 +2,23 @@
 //!
 //! ```text
 //! named     a seed's policy or one of its jobs names the feature                  counted in seeds
-//! waits     a class was told so by a plan pass       (the reasons' codes)         counted in passes
-//! says      a status message carries the reason      (the reasons' codes)         counted in messages
+//! waits     a class waits for this reason             (the reasons' codes)         counted in passes
+//! statuses  a status carries the reason               (the reasons' codes)         counted in statuses
 //! stops     runs were stopped, by cause                                           counted in decisions
 //! decides   other decisions                                                       counted in decisions
 //! ```
 //!
-//! Never: looks into the engine. Batches, reports and messages are what everybody sees.
+//! Never: reads the engine. Batches, reports and statuses are public.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use forebay_engine::decision::{Decision, StopCause};
-use forebay_engine::effect::{Status, WorkerPlace};
-use forebay_engine::event::Event;
-use forebay_engine::journal::Batch;
 use forebay_engine::plan::PlanReport;
-use forebay_engine::policy::Policy;
+use forebay_kernel::decision::{Decision, StopCause};
+use forebay_kernel::effect::{Status, WorkerPlace};
+use forebay_kernel::event::Event;
+use forebay_kernel::journal::Batch;
+use forebay_kernel::policy::Policy;
 
 use super::workload::{self, Workload};
 use crate::policies::features;
@@ -28,15 +28,15 @@ type Counts = BTreeMap<&'static str, u64>;
 
 /// What was named, and what was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct FeatureTally {
     named: Counts,
     waits: Counts,
-    says: Counts,
+    statuses: Counts,
     stops: Counts,
     decides: Counts,
 }
 
-/// Reasons that a sweep of a few thousand seeds should meet, waiting or said.
+/// Reasons that a sweep of a few thousand seeds should meet, as what a class waits for or in a status.
 const REASONS: [&str; 29] = [
     "AwaitingNodes",
     "BackOff",
@@ -69,7 +69,7 @@ const REASONS: [&str; 29] = [
     "WaitingForQuota",
 ];
 
-impl Tally {
+impl FeatureTally {
     /// What a seed's policy and workload name.
     pub(super) fn named(&mut self, policy: &Policy, work: &Workload) {
         for (name, named) in features::NAMED {
@@ -98,19 +98,19 @@ impl Tally {
         *self.decides.entry("demand heard").or_default() += demands as u64;
     }
 
-    /// A message to whoever submitted a job.
-    pub(super) fn says(&mut self, status: &Status) {
+    /// A status to whoever submitted a job.
+    pub(super) fn status(&mut self, status: &Status) {
         if let Some(reason) = status.reason {
-            *self.says.entry(reason.code()).or_default() += 1;
+            *self.statuses.entry(reason.code()).or_default() += 1;
         }
     }
 
     /// Adds another tally to this one.
-    pub(super) fn add(&mut self, other: &Tally) {
+    pub(super) fn add(&mut self, other: &FeatureTally) {
         let sums = [
             (&mut self.named, &other.named),
             (&mut self.waits, &other.waits),
-            (&mut self.says, &other.says),
+            (&mut self.statuses, &other.statuses),
             (&mut self.stops, &other.stops),
             (&mut self.decides, &other.decides),
         ];
@@ -169,19 +169,19 @@ fn decides(decision: &Decision) -> [Option<&'static str>; 3] {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for FeatureTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lists = [
             ("named", &self.named),
             ("waits", &self.waits),
-            ("says", &self.says),
+            ("statuses", &self.statuses),
             ("stops", &self.stops),
             ("decides", &self.decides),
         ];
         for (title, counts) in lists {
             wrapped(f, title, counts.iter().map(|(name, count)| format!("{name} {count}")))?;
         }
-        let unseen = REASONS.iter().filter(|r| !self.waits.contains_key(*r) && !self.says.contains_key(*r));
+        let unseen = REASONS.iter().filter(|r| !self.waits.contains_key(*r) && !self.statuses.contains_key(*r));
         wrapped(f, "not met", unseen.map(|r| (*r).to_owned()))
     }
 }

@@ -4,9 +4,9 @@
 
 pub(super) mod features;
 
-use forebay_engine::event::Event;
-use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
-use forebay_engine::units::{Mib, MilliCpu, Millis, Span};
+use forebay_kernel::event::Event;
+use forebay_kernel::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
+use forebay_kernel::units::{Mib, MilliCpu, Span, Timestamp};
 
 use crate::policies::QUEUES;
 use crate::world::JobTruth;
@@ -15,7 +15,7 @@ use crate::world::hash::{Draw, below, draw};
 /// Something that a pipeline sends, and when.
 #[derive(Clone, Debug)]
 pub(super) struct Input {
-    pub at: Millis,
+    pub at: Timestamp,
     pub event: Event,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn random(seed: u64) -> Workload {
 
 fn one(dice: &Dice, workload: &mut Workload) {
     let burst = dice.one_in(0, 3);
-    let at = Millis(if burst { 1_800_000 + dice.roll(1, 5000) } else { dice.roll(1, 5_400_000) });
+    let at = Timestamp(if burst { 1_800_000 + dice.roll(1, 5000) } else { dice.roll(1, 5_400_000) });
     let (mut spec, mut truth) = (spec(dice), truth(dice));
     spec.sent = dice.one_in(93, 2).then_some(at);
     features::add(dice, at, &mut spec, &mut truth);
@@ -85,7 +85,7 @@ fn one(dice: &Dice, workload: &mut Workload) {
         let other = JobSpec { digest: spec.digest + 1, priority: 7, ..spec.clone() };
         send(at + Span(1 + dice.roll(5, 1_200_000)), Event::JobSubmitted(Box::new(other)));
     }
-    let cancelled = |sent: Option<Millis>| {
+    let cancelled = |sent: Option<Timestamp>| {
         let (tenant, subject) = (TENANT.to_owned(), spec.subject.clone());
         Event::JobCancelled { tenant, subject, by: None, sent }
     };
@@ -144,7 +144,7 @@ fn spec(dice: &Dice) -> JobSpec {
         },
         expected: dice.one_in(24, 2).then(|| Span::secs(60 + dice.roll(25, 1800))),
         max_run: dice.one_in(26, 15).then(|| Span::secs(120 + dice.roll(27, 900))),
-        deadline: dice.one_in(28, 6).then(|| Millis(dice.roll(29, 10_800_000))),
+        deadline: dice.one_in(28, 6).then(|| Timestamp(dice.roll(29, 10_800_000))),
         digest: u128::from(dice.job) * 10,
         rerun: false,
         run: vec![1, 2, 3],

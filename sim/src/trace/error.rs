@@ -1,11 +1,10 @@
-//! What can be wrong with an input file, said so that its reader can mend it: file, line, column, value, remedy.
+//! What can be wrong with an input file, so that its reader can mend it: file, line, column, value, remedy.
 //! It never prints, and never holds more than a short, escaped piece of what the file contained.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// The longest piece of a file's content that a message repeats, in characters.
-pub const SHOWN_CHARS: usize = 80;
+pub use forebay_quantity::excerpt::{ESCAPED_CHARS as SHOWN_CHARS, escaped as shown};
 
 /// Why a trace, a node list, a price list or a market file cannot be used.
 ///
@@ -24,7 +23,7 @@ pub enum TraceError {
     Unreadable {
         /// The path as given.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The file holds nothing to work on.
@@ -77,7 +76,7 @@ pub enum TraceError {
         /// What to do.
         remedy: Cow<'static, str>,
     },
-    /// A value cannot be what its column says.
+    /// A value does not fit its column.
     #[error("{}, line {line}, column {column}: {problem}, found \"{value}\"; {remedy}", .path.display())]
     BadValue {
         /// The path as given.
@@ -177,20 +176,6 @@ impl TraceError {
             Self::Unreadable { path: path.to_owned(), source }
         }
     }
-}
-
-/// The text as a message may carry it: escaped, and cut at [`SHOWN_CHARS`].
-#[must_use]
-pub fn shown(text: &str) -> String {
-    let mut out = String::new();
-    for (n, c) in text.chars().enumerate() {
-        if n == SHOWN_CHARS {
-            out.push_str("...");
-            break;
-        }
-        if c == '\'' { out.push(c) } else { out.extend(c.escape_debug()) }
-    }
-    out
 }
 
 #[cfg(test)]

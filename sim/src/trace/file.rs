@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::error::TraceError;
 
-/// How much of a file is looked at to recognise it, in bytes.
+/// How much of a file is examined to recognise it, in bytes.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// A file that was opened and looked at, but not yet read.
+/// A file that was opened and recognised, but not yet read.
 pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     pub(crate) reader: Box<dyn BufRead>,
@@ -22,11 +22,6 @@ pub(crate) struct Opened {
 pub(crate) fn open(path: &Path) -> Result<Opened, TraceError> {
     let file = File::open(path).map_err(|e| TraceError::io(path, e))?;
     from_reader(path, Box::new(BufReader::with_capacity(HEAD_BYTES, file)))
-}
-
-/// The same for text that is at hand; `path` is what messages call it.
-pub(crate) fn from_text(path: &Path, text: &'static str) -> Result<Opened, TraceError> {
-    from_reader(path, Box::new(text.as_bytes()))
 }
 
 fn from_reader(path: &Path, mut reader: Box<dyn BufRead>) -> Result<Opened, TraceError> {

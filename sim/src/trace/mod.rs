@@ -12,17 +12,18 @@ mod generate;
 mod helios;
 mod nodes;
 mod normalized;
-mod number;
 mod objects;
 mod openb;
-mod parser;
 mod philly;
+mod raw;
 mod rng;
 pub(crate) mod rows;
 mod written;
 
 use std::path::Path;
 use std::str::FromStr;
+
+pub(crate) use forebay_quantity::number;
 
 pub use error::{SHOWN_CHARS, TraceError, shown};
 pub use events::{Replay, ReplayLine, read_events};
@@ -141,7 +142,7 @@ impl FromStr for TraceFormat {
     }
 }
 
-/// Reads a trace; without a format, its first line tells.
+/// Reads a trace; without a format, it is recognised by its first line.
 ///
 /// # Errors
 /// Whatever is wrong with the file, with its line, column and value: see [`TraceError`]. A file is used in full or not at all.
@@ -239,7 +240,7 @@ fn models(text: &str) -> Vec<String> {
     out
 }
 
-/// Notes that count: nothing is said where nothing was counted.
+/// Adds a note with a count; none where nothing was counted.
 fn note(notes: &mut Vec<String>, count: u64, what: &str) {
     if count > 0 {
         notes.push(format!("{count} {what}"));

@@ -1,5 +1,5 @@
 //! Node lists: the fleet that is already there, in the project's CSV or as Alibaba published its own.
-//! It never prices a node: reserved nodes cost what a policy says.
+//! It never prices a node: reserved nodes cost what a policy sets.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub struct TraceNode {
     pub mem_mib: u64,
     /// Whole GPUs; 0 is a CPU node.
     pub gpus: u32,
-    /// The GPU's model in lower case; `None` where there is no GPU or the list does not say.
+    /// The GPU's model in lower case; `None` where there is no GPU or the list does not name it.
     pub gpu_model: Option<String>,
     /// The line that it is on.
     pub line: u64,

@@ -1,5 +1,5 @@
 //! The project's own trace: CSV with a header, columns by name in any order.
-//! It never fills in what the file does not say, beyond what "unknown" means for each column.
+//! It never fills in what the file does not state, beyond what "unknown" means for each column.
 
 use super::file::Opened;
 use super::rows::{Column, Row, Table};

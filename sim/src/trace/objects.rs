@@ -121,7 +121,7 @@ impl Objects {
         }
     }
 
-    /// The error for a value that cannot be what its key says.
+    /// The error for a value that does not fit its key.
     pub(super) fn bad(
         &self,
         line: u64,

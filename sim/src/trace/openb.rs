@@ -1,5 +1,5 @@
 //! Alibaba's `cluster-trace-gpu-v2023` pods (`openb_pod_list_*.csv`), in the published layout.
-//! It never reads the `multigpu` lists as a trace: they carry no times, and the missing column says so.
+//! It never reads the `multigpu` lists as a trace: they carry no times, and the error names the missing column.
 //!
 //! Source: <https://github.com/alibaba/clusterdata/tree/master/cluster-trace-gpu-v2023>. Times are seconds.
 

@@ -1,18 +1,20 @@
 //! CSV with a header, row by row: columns by name, quoted fields, CRLF, byte order mark, exact line numbers.
+//!
+//! The csv crate splits records. It accepts any use of quotes; here a quote that is not closed, or text after one, is an error.
+//!
 //! It never holds more than one row, and never accepts a row whose length differs from the header's.
 
 use std::borrow::Cow;
-use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+
+use csv::{ByteRecord, Reader, ReaderBuilder, StringRecord, Terminator};
 
 use super::error::{TraceError, shown};
 use super::file::Opened;
 use super::number::{NumberFault, scaled, whole};
-use super::parser::Parser;
+use super::raw::{Quotes, RawRecord, TooLong};
 
-/// The longest row in bytes. Real rows have a few hundred; an unclosed quote must not swallow a file.
-const ROW_BYTES: usize = 1 << 20;
 /// The latest time that a trace may name: 100 years, in ms. Above it the unit is wrong.
 pub(crate) const MAX_MS: u64 = 100 * 366 * 24 * 3_600_000;
 
@@ -25,16 +27,14 @@ struct Source {
 /// A CSV file whose header was read.
 pub(crate) struct Table {
     source: Rc<Source>,
-    reader: Box<dyn BufRead>,
-    line: u64,
+    reader: Reader<RawRecord>,
     cut_last_line: bool,
 }
 
 /// One row, with what its messages need.
 pub(crate) struct Row {
     source: Rc<Source>,
-    text: String,
-    ends: Vec<usize>,
+    record: StringRecord,
     pub(crate) line: u64,
 }
 
@@ -46,11 +46,15 @@ impl Table {
     /// Reads the header. Names are compared without case and surrounding blanks.
     pub(crate) fn new(opened: Opened) -> Result<Self, TraceError> {
         let source = Rc::new(Source { path: opened.path, header: Vec::new(), header_line: 1 });
-        let mut table = Self { source, reader: opened.reader, line: 1, cut_last_line: false };
+        // A carriage return before the line break is a blank at the end of the last field.
+        let mut settings = ReaderBuilder::new();
+        settings.has_headers(false).flexible(true).terminator(Terminator::Any(b'\n'));
+        let reader = settings.from_reader(RawRecord::new(opened.reader));
+        let mut table = Self { source, reader, cut_last_line: false };
         let Some(row) = table.record()? else {
             return Err(TraceError::Empty { path: table.source.path.clone(), what: "the file is empty" });
         };
-        let header: Vec<String> = (0..row.ends.len()).map(|n| row.text(Column(n)).to_lowercase()).collect();
+        let header: Vec<String> = row.record.iter().map(|name| name.trim().to_lowercase()).collect();
         for (n, name) in header.iter().enumerate() {
             if !name.is_empty() && header.iter().take(n).any(|earlier| earlier == name) {
                 let problem = format!("two columns are called {}", shown(name));
@@ -106,7 +110,7 @@ impl Table {
         let Some(row) = self.record()? else {
             return Ok(None);
         };
-        let (have, want) = (row.ends.len(), self.source.header.len());
+        let (have, want) = (row.record.len(), self.source.header.len());
         if have == want {
             return Ok(Some(row));
         }
@@ -123,64 +127,74 @@ impl Table {
     /// One record, as RFC 4180 has it; blank lines are passed over.
     fn record(&mut self) -> Result<Option<Row>, TraceError> {
         loop {
-            let line = self.line;
-            let mut parser = Parser::default();
-            let mut last = false;
-            while !parser.done && !last {
-                let bytes = self.reader.fill_buf().map_err(|e| TraceError::io(&self.source.path, e))?;
-                last = bytes.is_empty();
-                let used = bytes.iter().position(|b| parser.take(*b)).map_or(bytes.len(), |at| at + 1);
-                self.reader.consume(used);
-                if parser.bytes.len() > ROW_BYTES {
-                    let problem = "a row of more than 1 MiB".to_owned();
-                    let remedy = "look for a double quote that is not closed, or for line breaks that are missing";
-                    return Err(TraceError::BadRow {
-                        path: self.source.path.clone(),
-                        line,
-                        problem,
-                        remedy: remedy.into(),
-                    });
-                }
-            }
-            self.line += parser.line_breaks;
-            if last && parser.is_blank() {
+            let mut record = ByteRecord::new();
+            let first_line = self.reader.position().line();
+            let found = self.reader.read_byte_record(&mut record).map_err(|e| self.unreadable(e, first_line))?;
+            if !found {
                 return Ok(None);
             }
-            self.cut_last_line = last;
-            if last && parser.is_open() {
-                let problem = "a double quote opens and is never closed".to_owned();
-                return Err(TraceError::Truncated { path: self.source.path.clone(), line, problem });
+            let end = self.reader.position().byte();
+            let raw = self.reader.get_mut().take_until(end);
+            // Empty lines before the record belong to it in the file, and not to its row.
+            let line = first_line + raw.iter().take_while(|byte| **byte == b'\n').count() as u64;
+            let last = raw.last() != Some(&b'\n');
+            if raw.trim_ascii().is_empty() {
+                continue;
             }
-            if parser.stray_quote {
+            self.cut_last_line = last;
+            self.check_quotes(Quotes::of(&raw), line)?;
+            return self.row(record, line).map(Some);
+        }
+    }
+
+    fn unreadable(&self, error: csv::Error, line: u64) -> TraceError {
+        let path = self.source.path.clone();
+        match error.into_kind() {
+            csv::ErrorKind::Io(e) if TooLong::is_cause_of(&e) => TraceError::BadRow {
+                path,
+                line,
+                problem: "a row of more than 1 MiB".to_owned(),
+                remedy: "look for a double quote that is not closed, or for line breaks that are missing".into(),
+            },
+            csv::ErrorKind::Io(e) => TraceError::io(&path, e),
+            // The reader is flexible and takes bytes: it has no other errors.
+            other => TraceError::io(&path, std::io::Error::other(format!("{other:?}"))),
+        }
+    }
+
+    fn check_quotes(&self, quotes: Quotes, line: u64) -> Result<(), TraceError> {
+        let path = || self.source.path.clone();
+        match quotes {
+            Quotes::Sound => Ok(()),
+            Quotes::Unclosed => {
+                let problem = "a double quote opens and is never closed".to_owned();
+                Err(TraceError::Truncated { path: path(), line, problem })
+            }
+            Quotes::TextAfterClosing => {
                 let problem = "text after a closing double quote".to_owned();
                 let remedy = "double the quotes inside a quoted field".into();
-                return Err(TraceError::BadRow { path: self.source.path.clone(), line, problem, remedy });
-            }
-            if !parser.is_blank() {
-                return self.row(parser, line).map(Some);
+                Err(TraceError::BadRow { path: path(), line, problem, remedy })
             }
         }
     }
 
-    fn row(&self, mut parser: Parser, line: u64) -> Result<Row, TraceError> {
-        parser.ends.push(parser.bytes.len());
-        let bad = parser.bytes.contains(&0);
-        let text = String::from_utf8(parser.bytes).ok().filter(|_| !bad).ok_or_else(|| TraceError::NotText {
+    fn row(&self, record: ByteRecord, line: u64) -> Result<Row, TraceError> {
+        let bad = record.as_slice().contains(&0);
+        let record = StringRecord::from_byte_record(record).ok().filter(|_| !bad);
+        let record = record.ok_or_else(|| TraceError::NotText {
             path: self.source.path.clone(),
             line,
             problem: "not UTF-8 text",
             remedy: "give a text file, saved as UTF-8",
         })?;
-        Ok(Row { source: Rc::clone(&self.source), text, ends: parser.ends, line })
+        Ok(Row { source: Rc::clone(&self.source), record, line })
     }
 }
 
 impl Row {
     /// The field without surrounding blanks (a carriage return before the line break is one).
     pub(crate) fn text(&self, column: Column) -> &str {
-        let begin = column.0.checked_sub(1).and_then(|n| self.ends.get(n)).copied().unwrap_or(0);
-        let end = self.ends.get(column.0).copied().unwrap_or(begin);
-        self.text.get(begin..end).unwrap_or_default().trim()
+        self.record.get(column.0).unwrap_or_default().trim()
     }
 
     /// The field, if the column is there and the field is not empty.

@@ -1,5 +1,5 @@
-//! A made-up trace as the project's own CSV, so that it can be kept, looked at and given to a command.
-//! It never leaves out what a job says, nor writes what it does not say.
+//! A made-up trace as the project's own CSV, so that it can be kept, examined and given to a command.
+//! It never leaves out what a job states, nor writes what it does not state.
 
 use std::fmt::Write as _;
 
@@ -21,12 +21,12 @@ pub fn as_csv(jobs: &[TraceJob]) -> String {
         let (submit, duration) = (seconds(j.submit_ms), seconds(j.duration_ms));
         let (user, queue, tier, priority) = (word(&j.user), word(&j.queue), word(&j.tier), word(&j.priority));
         let (models, deadline, estimate) = (j.gpu_models.join("|"), s(j.deadline_ms), s(j.estimate_ms));
-        let (saves, restart, patience) = (s(j.checkpoint_every_ms), s(j.restart_ms), s(j.max_wait_ms));
+        let (saves, restart, max_wait) = (s(j.checkpoint_every_ms), s(j.restart_ms), s(j.max_wait_ms));
         // Writing to a string does not fail.
         let _ = writeln!(
             out,
             "{},{submit},{duration},{},{workers},{},{},{},{},{user},{queue},{tier},{priority},{models},{deadline},{estimate},\
-             {saves},{restart},{preemptible},{patience},{util}",
+             {saves},{restart},{preemptible},{max_wait},{util}",
             j.id, j.gpus, j.gpu_milli, j.gpu_mem_mib, j.cpu_milli, j.mem_mib,
         );
     }

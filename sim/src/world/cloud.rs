@@ -9,13 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_engine::catalog::{CapacityType, Offering};
-use forebay_engine::event::{Event, GoneWhy, LaunchError};
-use forebay_engine::ids::{OfferingId, PurchaseId};
-use forebay_engine::state::State;
-use forebay_engine::units::{HOUR_MS, Mib, Millis, Rate, Span};
+use forebay_kernel::catalog::{CapacityType, Offering};
+use forebay_kernel::event::{Event, GoneWhy, LaunchError};
+use forebay_kernel::ids::{OfferingId, PurchaseId};
+use forebay_kernel::state::State;
+use forebay_kernel::units::{HOUR_MS, Mib, Rate, Span, Timestamp};
 
-use super::books::Books;
+use super::billing::Billing;
 use super::hash::{Draw, below, chance, draw, name};
 use super::{Agenda, DEFAULT_DEPTH, Due, WorldOptions};
 
@@ -24,7 +24,7 @@ const NOTICE: Span = Span::secs(120);
 
 /// A launch as asked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
+pub(super) struct LaunchRequest {
     pub purchase: PurchaseId,
     pub offering: OfferingId,
     pub count: u32,
@@ -34,7 +34,7 @@ pub(super) struct Ask {
 /// A launch and, once the cloud has answered, its instances.
 #[derive(Clone, Debug)]
 struct Launch {
-    ask: Ask,
+    ask: LaunchRequest,
     answer: Option<(Vec<usize>, Option<LaunchError>)>,
 }
 
@@ -44,10 +44,10 @@ pub(super) struct Instance {
     pub name: String,
     pub purchase: PurchaseId,
     pub offering: OfferingId,
-    pub launched: Millis,
+    pub launched: Timestamp,
     pub ready: bool,
     ending: bool,
-    pub reclaim_at: Option<Millis>,
+    pub reclaim_at: Option<Timestamp>,
     gone: Option<GoneWhy>,
 }
 
@@ -60,7 +60,7 @@ struct Sold {
     pair: Option<usize>,
     stock: Option<u32>,
     /// The price now, and when it was announced, if ever.
-    price: (Option<Millis>, Rate),
+    price: (Option<Timestamp>, Rate),
     existing: u32,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn terminated() -> GoneWhy {
 
 impl Cloud {
     /// Takes note of offerings that it has not heard of.
-    pub(super) fn know(&mut self, options: &WorldOptions, state: &State, agenda: &mut Agenda, books: &mut Books) {
+    pub(super) fn know(&mut self, options: &WorldOptions, state: &State, agenda: &mut Agenda, billing: &mut Billing) {
         let rows = state.offerings();
         for (at, row) in rows.iter().enumerate().skip(self.sold.len()) {
             let offer = &row.offer;
@@ -97,7 +97,7 @@ impl Cloud {
             let stock = options.stock.iter().find(|s| {
                 s.instance_type == offer.instance_type && s.zone == offer.zone && s.capacity == offer.capacity
             });
-            books.know(Millis(0), offer);
+            billing.know(Timestamp(0), offer);
             self.sold.push(Sold {
                 offer: offer.clone(),
                 mean: listed.map_or(offer.price, |o| o.price),
@@ -115,8 +115,8 @@ impl Cloud {
         }
     }
 
-    /// A launch arrives. One that is known is said again, with everything that has become of its instances.
-    pub(super) fn launch(&mut self, now: Millis, ask: Ask, options: &WorldOptions, agenda: &mut Agenda) {
+    /// A launch arrives. For one that is known, everything that has become of it and of its instances is reported again.
+    pub(super) fn launch(&mut self, now: Timestamp, ask: LaunchRequest, options: &WorldOptions, agenda: &mut Agenda) {
         let id = ask.purchase;
         match self.launches.get(&id) {
             None => {
@@ -126,12 +126,12 @@ impl Cloud {
             }
             Some(Launch { answer: Some((instances, error)), .. }) => {
                 let names = instances.iter().filter_map(|ix| self.instances.get(*ix)).map(|i| i.name.clone());
-                agenda.say(now, Event::LaunchOutcome { purchase: id, instances: names.collect(), error: *error });
+                agenda.report(now, Event::LaunchOutcome { purchase: id, instances: names.collect(), error: *error });
                 for instance in instances.iter().filter_map(|ix| self.instances.get(*ix)) {
                     let instance_name = instance.name.clone();
                     match instance.gone {
-                        Some(why) => agenda.say(now, Event::NodeGone { instance: instance_name, why }),
-                        None if instance.ready => agenda.say(now, Event::NodeReady { instance: instance_name }),
+                        Some(why) => agenda.report(now, Event::NodeGone { instance: instance_name, why }),
+                        None if instance.ready => agenda.report(now, Event::NodeReady { instance: instance_name }),
                         None => {}
                     }
                 }
@@ -143,18 +143,18 @@ impl Cloud {
     /// The cloud answers a launch.
     pub(super) fn answer(
         &mut self,
-        at: Millis,
+        at: Timestamp,
         id: PurchaseId,
         options: &WorldOptions,
         agenda: &mut Agenda,
-        books: &mut Books,
+        billing: &mut Billing,
         events: &mut Vec<Event>,
     ) {
         let Some(ask) = self.launches.get(&id).map(|l| l.ask) else { return };
         let (count, error) = self.offered(at, ask, options);
         let mut made = Vec::new();
         for nth in 0..count {
-            made.push(self.create(at, ask, nth, options, agenda, books));
+            made.push(self.create(at, ask, nth, options, agenda, billing));
         }
         let names = made.iter().filter_map(|ix| self.instances.get(*ix)).map(|i| i.name.clone()).collect();
         if let Some(launch) = self.launches.get_mut(&id) {
@@ -164,7 +164,7 @@ impl Cloud {
     }
 
     /// An instance joins the cluster, unless it is going already.
-    /// Where an instance that takes work stands, if the cloud tells.
+    /// The rack of an instance that takes work, if the cloud reports racks.
     pub(super) fn stands(&self, ix: usize, options: &WorldOptions) -> Option<Event> {
         let instance = self.instances.get(ix).filter(|i| i.ready && i.gone.is_none() && options.racks > 0)?;
         let zone = &self.sold_of(ix)?.offer.zone;
@@ -184,18 +184,18 @@ impl Cloud {
     /// A termination arrives. Returns the instance that it will end, the first time.
     pub(super) fn terminate(
         &mut self,
-        now: Millis,
+        now: Timestamp,
         instance: &str,
         options: &WorldOptions,
         agenda: &mut Agenda,
     ) -> Option<usize> {
         let Some(ix) = self.find(instance) else {
-            agenda.say(now, Event::NodeGone { instance: instance.to_owned(), why: GoneWhy::Terminated });
+            agenda.report(now, Event::NodeGone { instance: instance.to_owned(), why: GoneWhy::Terminated });
             return None;
         };
         let row = self.instances.get_mut(ix)?;
         if let Some(why) = row.gone {
-            agenda.say(now, Event::NodeGone { instance: instance.to_owned(), why });
+            agenda.report(now, Event::NodeGone { instance: instance.to_owned(), why });
             return None;
         }
         if row.ending {
@@ -208,18 +208,18 @@ impl Cloud {
     }
 
     /// An instance is no more.
-    pub(super) fn gone(&mut self, at: Millis, ix: usize, why: GoneWhy, books: &mut Books) -> Option<Event> {
+    pub(super) fn gone(&mut self, at: Timestamp, ix: usize, why: GoneWhy, billing: &mut Billing) -> Option<Event> {
         let instance = self.instances.get_mut(ix)?;
         if instance.gone.is_some() {
             return None;
         }
         instance.gone = Some(why);
         self.existing.remove(&ix);
-        books.gone(instance.offering, instance.launched, at);
+        billing.gone(instance.offering, instance.launched, at);
         let taken = why == GoneWhy::Reclaimed || instance.reclaim_at.is_some();
-        books.reclaims += u64::from(taken);
-        books.unwarned += u64::from(taken && instance.reclaim_at.is_none());
-        if let Some(sold) = self.sold.get_mut(instance.offering.ix()) {
+        billing.reclaims += u64::from(taken);
+        billing.unwarned += u64::from(taken && instance.reclaim_at.is_none());
+        if let Some(sold) = self.sold.get_mut(instance.offering.index()) {
             sold.existing = sold.existing.saturating_sub(1);
         }
         Some(Event::NodeGone { instance: instance.name.clone(), why })
@@ -228,7 +228,7 @@ impl Cloud {
     /// A pair's availability may have changed: spot beyond it is taken back.
     pub(super) fn market(
         &mut self,
-        at: Millis,
+        at: Timestamp,
         pair: usize,
         options: &WorldOptions,
         agenda: &mut Agenda,
@@ -263,15 +263,15 @@ impl Cloud {
     /// An offering's price may have changed. It is announced at most once an hour.
     pub(super) fn price(
         &mut self,
-        at: Millis,
+        at: Timestamp,
         offering: OfferingId,
         options: &WorldOptions,
         agenda: &mut Agenda,
-        books: &mut Books,
+        billing: &mut Billing,
     ) -> Option<Event> {
-        let sold = self.sold.get_mut(offering.ix())?;
+        let sold = self.sold.get_mut(offering.index())?;
         let pair = sold.pair?;
-        if let Some(earliest) = sold.price.0.map(|said| said + Span(HOUR_MS)).filter(|e| at < *e) {
+        if let Some(earliest) = sold.price.0.map(|last| last + Span(HOUR_MS)).filter(|e| at < *e) {
             agenda.at(earliest, Due::Price(offering));
             return None;
         }
@@ -284,7 +284,7 @@ impl Cloud {
             return None;
         }
         sold.price = (Some(at), moved);
-        books.reprice(at, offering, moved);
+        billing.reprice(at, offering, moved);
         Some(Event::PriceChanged { offering, price: moved })
     }
 
@@ -309,12 +309,12 @@ impl Cloud {
     }
 
     /// An instance that is there already, for a rebuilt world.
-    pub(super) fn adopt(&mut self, instance: Instance, books: &mut Books) -> usize {
+    pub(super) fn adopt(&mut self, instance: Instance, billing: &mut Billing) -> usize {
         let ix = self.instances.len();
-        if let Some(sold) = self.sold.get_mut(instance.offering.ix()) {
+        if let Some(sold) = self.sold.get_mut(instance.offering.index()) {
             sold.existing += 1;
         }
-        books.launched();
+        billing.launched();
         self.by_name.insert(instance.name.clone(), ix);
         self.existing.insert(ix);
         self.instances.push(instance);
@@ -324,15 +324,15 @@ impl Cloud {
     /// An instance of another cloud, as it is there: it takes work.
     pub(super) fn host(
         &mut self,
-        now: Millis,
+        now: Timestamp,
         instance: &str,
         purchase: PurchaseId,
         offering: OfferingId,
-        books: &mut Books,
+        billing: &mut Billing,
     ) {
         let known = self.find(instance);
         let ix =
-            known.unwrap_or_else(|| self.adopt(Instance::new(instance.to_owned(), purchase, offering, now), books));
+            known.unwrap_or_else(|| self.adopt(Instance::new(instance.to_owned(), purchase, offering, now), billing));
         if let Some(row) = self.instances.get_mut(ix) {
             row.ready = true;
         }
@@ -340,17 +340,17 @@ impl Cloud {
 
     fn create(
         &mut self,
-        at: Millis,
-        ask: Ask,
+        at: Timestamp,
+        ask: LaunchRequest,
         nth: u32,
         options: &WorldOptions,
         agenda: &mut Agenda,
-        books: &mut Books,
+        billing: &mut Billing,
     ) -> usize {
         let id = draw(options.seed, Draw::Instance, ask.purchase.0, u64::from(nth));
         let instance = Instance::new(format!("i-{id:016x}"), ask.purchase, ask.offering, at);
         let boot = self.boot(&instance.name, ask.offering, options);
-        let ix = self.adopt(instance, books);
+        let ix = self.adopt(instance, billing);
         if let Some(boot) = boot {
             agenda.at(at + boot, Due::Ready(ix));
         }
@@ -359,18 +359,18 @@ impl Cloud {
 
     /// From launch to ready: the offering's time, 20 % shorter to 50 % longer. `None`: never.
     pub(super) fn boot(&self, instance: &str, offering: OfferingId, options: &WorldOptions) -> Option<Span> {
-        let usual = self.sold.get(offering.ix())?.offer.boot;
-        let whose = name(&[instance]);
-        if chance(draw(options.seed, Draw::NoBoot, whose, 0), options.no_boot_permille) {
+        let usual = self.sold.get(offering.index())?.offer.boot;
+        let hash = name(&[instance]);
+        if chance(draw(options.seed, Draw::NoBoot, hash, 0), options.no_boot_permille) {
             return None;
         }
-        let slow = chance(draw(options.seed, Draw::SlowBoot, whose, 0), options.slow_boot_permille);
-        let permille = 800 + below(draw(options.seed, Draw::Boot, whose, 0), 701);
+        let slow = chance(draw(options.seed, Draw::SlowBoot, hash, 0), options.slow_boot_permille);
+        let permille = 800 + below(draw(options.seed, Draw::Boot, hash, 0), 701);
         Some(Span(usual.0.saturating_mul(permille) / 1000 * if slow { 5 } else { 1 }))
     }
 
     /// How many of what is asked the cloud gives, and why not all.
-    fn offered(&self, at: Millis, ask: Ask, options: &WorldOptions) -> (u32, Option<LaunchError>) {
+    fn offered(&self, at: Timestamp, ask: LaunchRequest, options: &WorldOptions) -> (u32, Option<LaunchError>) {
         let refused = |draw_kind, permille| chance(draw(options.seed, draw_kind, ask.purchase.0, 0), permille);
         if refused(Draw::Throttle, options.throttle_permille) {
             return (0, Some(LaunchError::Throttled));
@@ -378,8 +378,8 @@ impl Cloud {
         if refused(Draw::ServerError, options.server_error_permille) {
             return (0, Some(LaunchError::Server));
         }
-        let Some(sold) = self.sold.get(ask.offering.ix()) else { return (0, Some(LaunchError::Config)) };
-        let within = |list: &[(Millis, Millis)]| list.iter().any(|(from, to)| *from <= at && at < *to);
+        let Some(sold) = self.sold.get(ask.offering.index()) else { return (0, Some(LaunchError::Config)) };
+        let within = |list: &[(Timestamp, Timestamp)]| list.iter().any(|(from, to)| *from <= at && at < *to);
         let most = match sold.offer.capacity {
             CapacityType::OnDemand if within(&options.on_demand_out) => Some(0),
             CapacityType::Spot => sold.pair.and_then(|pair| available(options, pair, at)),
@@ -398,18 +398,18 @@ impl Cloud {
     }
 
     fn sold_of(&self, ix: usize) -> Option<&Sold> {
-        self.sold.get(self.instances.get(ix)?.offering.ix())
+        self.sold.get(self.instances.get(ix)?.offering.index())
     }
 }
 
 impl Instance {
-    pub(super) fn new(name: String, purchase: PurchaseId, offering: OfferingId, launched: Millis) -> Instance {
+    pub(super) fn new(name: String, purchase: PurchaseId, offering: OfferingId, launched: Timestamp) -> Instance {
         Instance { name, purchase, offering, launched, ready: false, ending: false, reclaim_at: None, gone: None }
     }
 }
 
 /// Spot nodes of a pair at `at`. `None`: without bound.
-fn available(options: &WorldOptions, pair: usize, at: Millis) -> Option<u32> {
+fn available(options: &WorldOptions, pair: usize, at: Timestamp) -> Option<u32> {
     let permille = options.market.state_at(pair, at.since(options.origin).0).available_permille;
     if permille >= 1000 && options.depth.is_none() {
         return None;
@@ -418,7 +418,7 @@ fn available(options: &WorldOptions, pair: usize, at: Millis) -> Option<u32> {
 }
 
 /// The next moment after `at` at which a pair's availability or price may be another.
-fn next_change(options: &WorldOptions, pair: usize, at: Millis) -> Option<Millis> {
+fn next_change(options: &WorldOptions, pair: usize, at: Timestamp) -> Option<Timestamp> {
     let market = options.market.next_change_after(pair, at.since(options.origin).0);
     market.map(|t| options.origin + Span(t)).filter(|t| *t > at)
 }

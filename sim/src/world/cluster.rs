@@ -11,14 +11,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_engine::effect::WorkerPlace;
-use forebay_engine::event::{Event, GoneWhy};
-use forebay_engine::ids::{Attempt, JobId};
-use forebay_engine::job::{Completion, JobSpec};
-use forebay_engine::reconcile::{RunStatus, SETTLED, SeenRun};
-use forebay_engine::units::{GpuTime, Mib, MilliGpu, Millis, Span};
+use forebay_kernel::effect::WorkerPlace;
+use forebay_kernel::event::{Event, GoneWhy};
+use forebay_kernel::ids::{Attempt, JobId};
+use forebay_kernel::job::{Completion, JobSpec};
+use forebay_kernel::reconcile::{RunStatus, SETTLED, SeenRun};
+use forebay_kernel::units::{GpuTime, Mib, MilliGpu, Span, Timestamp};
 
-use super::books::Books;
+use super::billing::Billing;
 use super::hash::{Draw, below, chance, draw};
 use super::run::{Phase, Run, shrunk, stopped};
 use super::{Agenda, Due, JobTruth, WorldOptions};
@@ -32,7 +32,7 @@ const IDLE_BEAT: Span = Span::mins(1);
 
 /// A start as asked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Order<'a> {
+pub(super) struct StartRequest<'a> {
     pub job: JobId,
     pub attempt: Attempt,
     pub workers: &'a [WorkerPlace],
@@ -41,9 +41,9 @@ pub(super) struct Order<'a> {
 
 /// A stop as asked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stop {
+pub(super) struct StopRequest {
     pub checkpoint: bool,
-    pub deadline: Millis,
+    pub deadline: Timestamp,
 }
 
 /// The cluster.
@@ -53,14 +53,14 @@ pub(super) struct Cluster {
     by_key: BTreeMap<(JobId, Attempt), usize>,
     /// Runs with a live worker.
     alive: BTreeSet<(JobId, usize)>,
-    ended: BTreeSet<(Millis, usize)>,
+    ended: BTreeSet<(Timestamp, usize)>,
     on: BTreeMap<usize, BTreeSet<usize>>,
     used: BTreeMap<usize, Vec<Gpu>>,
     /// Slices in use: instance, GPU, slice.
     cut: BTreeSet<(usize, u64, u8)>,
     completions: BTreeMap<JobId, u32>,
     saved: BTreeMap<JobId, Span>,
-    /// Rules that were broken since the world last looked.
+    /// Rules that were broken and are not collected by the world yet.
     pub(super) violations: Vec<String>,
     /// Times that the jobs on a GPU needed more memory than it has.
     pub(super) out_of_memory: u64,
@@ -79,12 +79,21 @@ fn share_of(share: u16, slice: Option<u8>) -> u32 {
 }
 
 impl Cluster {
-    /// A start arrives. One that is known is said again.
+    /// Whether a run is known already. What is known of it is then reported again.
+    pub(super) fn knows(&mut self, now: Timestamp, key: (JobId, Attempt), agenda: &mut Agenda) -> bool {
+        let known = self.by_key.get(&key).copied();
+        if let Some(ix) = known {
+            self.report_again(now, ix, agenda);
+        }
+        known.is_some()
+    }
+
+    /// A start of a run that is not known arrives.
     #[allow(clippy::too_many_arguments)] // What the world knows and the order does not, each by its name.
     pub(super) fn start(
         &mut self,
-        now: Millis,
-        order: &Order<'_>,
+        now: Timestamp,
+        order: &StartRequest<'_>,
         places: &[(Option<usize>, &WorkerPlace)],
         spec: &JobSpec,
         truth: JobTruth,
@@ -93,10 +102,6 @@ impl Cluster {
         gpus: &dyn Fn(usize) -> (u16, Mib),
     ) {
         let key = (order.job, order.attempt);
-        if let Some(&ix) = self.by_key.get(&key) {
-            self.say_again(now, ix, agenda);
-            return;
-        }
         let whole = places.iter().all(|(instance, _)| instance.is_some());
         let mut run = Run::new(key, spec, truth, order.resume_from, places);
         if whole {
@@ -106,37 +111,37 @@ impl Cluster {
             run.workers.iter_mut().for_each(|w| (w.instance, w.alive, w.gone) = (None, false, true));
         }
         let ix = self.add(run);
-        let takes = 1500 + below(draw(options.seed, Draw::Start, self.runs[ix].whose, u64::from(key.1.0)), 1000);
+        let takes = 1500 + below(draw(options.seed, Draw::Start, self.runs[ix].job_hash, u64::from(key.1.0)), 1000);
         agenda.at(now + Span(takes), Due::Started(ix));
     }
 
     /// A stop arrives. Of a run that was never seen, it is known from here on that it never will be.
     pub(super) fn stop(
         &mut self,
-        now: Millis,
+        now: Timestamp,
         key: (JobId, Attempt),
-        stop: Stop,
+        stop: StopRequest,
         options: &WorldOptions,
         agenda: &mut Agenda,
     ) {
         let Some(&ix) = self.by_key.get(&key) else {
             let mut run = Run::unseen(key);
-            run.last_word = Some(stopped(key, None));
+            run.last_report = Some(stopped(key, None));
             let ix = self.add(run);
             self.ended.insert((now, ix));
-            agenda.say(now + Span::secs(1), stopped(key, None));
+            agenda.report(now + Span::secs(1), stopped(key, None));
             return;
         };
         let run = &mut self.runs[ix];
         if matches!(run.phase, Phase::Ended(_)) {
-            self.say_again(now, ix, agenda);
+            self.report_again(now, ix, agenda);
             return;
         }
         if run.stopping {
             return;
         }
         run.stopping = true;
-        let hash = draw(options.seed, Draw::Stop, run.whose, u64::from(key.1.0));
+        let hash = draw(options.seed, Draw::Stop, run.job_hash, u64::from(key.1.0));
         let can_save = stop.checkpoint && run.started && !run.broken;
         let grace = run.checkpoint.filter(|_| can_save).map(|c| c.grace);
         let takes = match grace {
@@ -145,9 +150,9 @@ impl Cluster {
         };
         run.will_save = grace.filter(|_| now + takes <= stop.deadline).map(|_| run.progress(now));
         run.frozen = run.frozen.or(Some(now));
-        let hangs = chance(draw(options.seed, Draw::Hang, run.whose, u64::from(key.1.0)), options.hang_permille);
+        let hangs = chance(draw(options.seed, Draw::Hang, run.job_hash, u64::from(key.1.0)), options.hang_permille);
         let killed = stop.deadline.max(now + Span(1));
-        let point = draw(options.seed, Draw::Hang, run.whose, u64::MAX - u64::from(key.1.0));
+        let point = draw(options.seed, Draw::Hang, run.job_hash, u64::MAX - u64::from(key.1.0));
         if chance(point, options.hang_for_ever_permille) {
             return;
         }
@@ -157,25 +162,25 @@ impl Cluster {
     /// Workers are asked to leave. A run that is not under way, or is being stopped, answers to something else.
     pub(super) fn shrink(
         &mut self,
-        now: Millis,
+        now: Timestamp,
         key: (JobId, Attempt),
         leave: &[u32],
-        deadline: Millis,
+        deadline: Timestamp,
         options: &WorldOptions,
         agenda: &mut Agenda,
     ) {
         let Some(&ix) = self.by_key.get(&key) else {
-            let stop = Stop { checkpoint: false, deadline };
+            let stop = StopRequest { checkpoint: false, deadline };
             return self.stop(now, key, stop, options, agenda);
         };
         let run = &self.runs[ix];
         let left = run.left();
         if matches!(run.phase, Phase::Ended(_)) {
-            self.say_again(now, ix, agenda);
+            self.report_again(now, ix, agenda);
         } else if leave.iter().all(|n| left.contains(n)) {
-            agenda.say(now + Span::secs(1), shrunk(key, left, None));
+            agenda.report(now + Span::secs(1), shrunk(key, left, None));
         } else if !run.stopping && !run.broken {
-            let takes = 1000 + below(draw(options.seed, Draw::Stop, run.whose, u64::from(key.1.0) + 1000), 10_000);
+            let takes = 1000 + below(draw(options.seed, Draw::Stop, run.job_hash, u64::from(key.1.0) + 1000), 10_000);
             let killed = deadline.max(now + Span(1));
             agenda.at((now + Span(takes)).min(killed), Due::Shrunk(ix, leave.to_vec()));
         }
@@ -184,28 +189,28 @@ impl Cluster {
     /// Something is due for a run.
     pub(super) fn happen(
         &mut self,
-        at: Millis,
+        at: Timestamp,
         due: Due,
         options: &WorldOptions,
         agenda: &mut Agenda,
-        books: &mut Books,
+        billing: &mut Billing,
         events: &mut Vec<Event>,
     ) {
         match due {
-            Due::Started(ix) => self.started(at, ix, options, agenda, books, events),
+            Due::Started(ix) => self.started(at, ix, options, agenda, billing, events),
             Due::Saves(ix) => self.saves(at, ix, options, agenda, events),
-            Due::Worked(ix, worker) => self.worked(at, ix, worker, agenda, books, events),
-            Due::Fails(ix) => self.fails(at, ix, options, agenda, books, events),
+            Due::Worked(ix, worker) => self.worked(at, ix, worker, agenda, billing, events),
+            Due::Fails(ix) => self.fails(at, ix, options, agenda, billing, events),
             Due::Idles(ix) => self.idles(at, ix, agenda, events),
-            Due::Leaves(ix) if self.runs[ix].lingers() => self.complete(at, ix, books, events),
-            Due::Stopped(ix) => self.stopped(at, ix, books, events),
-            Due::Shrunk(ix, leave) => self.shrunk(at, ix, &leave, books, events),
+            Due::Leaves(ix) if self.runs[ix].lingers() => self.complete(at, ix, billing, events),
+            Due::Stopped(ix) => self.stopped(at, ix, billing, events),
+            Due::Shrunk(ix, leave) => self.shrunk(at, ix, &leave, billing, events),
             _ => {}
         }
     }
 
     /// An instance is no more: its workers die, the rest of their gangs stays.
-    pub(super) fn node_gone(&mut self, at: Millis, instance: usize, why: GoneWhy, books: &mut Books) {
+    pub(super) fn node_gone(&mut self, at: Timestamp, instance: usize, why: GoneWhy, billing: &mut Billing) {
         self.used.remove(&instance);
         for ix in self.on.remove(&instance).unwrap_or_default() {
             let run = &mut self.runs[ix];
@@ -226,20 +231,20 @@ impl Cluster {
             run.will_save = None;
             run.frozen = run.frozen.or(Some(at));
             let taken = why == GoneWhy::Reclaimed && first && run.started;
-            books.reclaimed_runs += u64::from(taken);
+            billing.reclaimed_runs += u64::from(taken);
             if taken {
-                books.lost_to_reclaims += run.share.over(progress - run.saved);
+                billing.lost_to_reclaims += run.share.over(progress - run.saved);
             }
             // A gang that is not up yet is reported when its start comes to nothing.
             if !run.alive() && (run.started || run.stopping) {
-                run.last_word = Some(stopped(run.key, None));
-                self.end(at, ix, RunStatus::Dead, books);
+                run.last_report = Some(stopped(run.key, None));
+                self.end(at, ix, RunStatus::Dead, billing);
             }
         }
     }
 
     /// Runs as listed.
-    pub(super) fn list(&self, now: Millis) -> Vec<SeenRun> {
+    pub(super) fn list(&self, now: Timestamp) -> Vec<SeenRun> {
         let seen = |ix: usize, status| {
             let (job, attempt) = self.runs[ix].key;
             SeenRun { job, attempt, status }
@@ -266,6 +271,10 @@ impl Cluster {
         self.completions.get(&job).copied().unwrap_or_default()
     }
 
+    pub(super) fn all_completions(&self) -> impl Iterator<Item = (JobId, u32)> + '_ {
+        self.completions.iter().map(|(job, times)| (*job, *times))
+    }
+
     pub(super) fn saved(&self, job: JobId) -> Span {
         self.saved.get(&job).copied().unwrap_or_default()
     }
@@ -276,14 +285,14 @@ impl Cluster {
         runs.find(|r| r.alive() && !r.broken && !r.stopping && !r.met).map(|r| r.key)
     }
 
-    pub(super) fn make_undead(&mut self, job: JobId, attempt: Attempt) {
+    pub(super) fn keep_alive_after_stop(&mut self, job: JobId, attempt: Attempt) {
         if let Some(&ix) = self.by_key.get(&(job, attempt)) {
-            self.runs[ix].undead = true;
+            self.runs[ix].survives_stop = true;
         }
     }
 
     /// A run that is under way already, for a rebuilt world: it had `progress` at `since`.
-    pub(super) fn resume(&mut self, run: Run, since: Millis, options: &WorldOptions, agenda: &mut Agenda) {
+    pub(super) fn resume(&mut self, run: Run, since: Timestamp, options: &WorldOptions, agenda: &mut Agenda) {
         let ix = self.add(run);
         let run = &mut self.runs[ix];
         run.phase = Phase::Working;
@@ -298,8 +307,8 @@ impl Cluster {
         }
     }
 
-    /// Marks a resumed run as one that was told to stop long ago, and never will have said that it has.
-    pub(super) fn hung(&mut self, key: (JobId, Attempt), since: Millis) {
+    /// Marks a resumed run as one that was asked to stop long ago, and will never report that it has stopped.
+    pub(super) fn hung(&mut self, key: (JobId, Attempt), since: Timestamp) {
         let Some(&ix) = self.by_key.get(&key) else { return };
         let run = &mut self.runs[ix];
         run.stopping = true;
@@ -338,7 +347,7 @@ impl Cluster {
     /// The rules that a start must keep.
     fn check(
         &mut self,
-        order: &Order<'_>,
+        order: &StartRequest<'_>,
         gpus: &dyn Fn(usize) -> (u16, Mib),
         places: &[(Option<usize>, &WorkerPlace)],
         mem: Mib,
@@ -385,11 +394,11 @@ impl Cluster {
 
     fn started(
         &mut self,
-        at: Millis,
+        at: Timestamp,
         ix: usize,
         options: &WorldOptions,
         agenda: &mut Agenda,
-        books: &mut Books,
+        billing: &mut Billing,
         events: &mut Vec<Event>,
     ) {
         let run = &mut self.runs[ix];
@@ -398,15 +407,15 @@ impl Cluster {
         }
         let (job, attempt) = run.key;
         if run.workers.iter().any(|w| !w.alive) {
-            run.last_word = Some(stopped(run.key, None));
-            self.end(at, ix, RunStatus::Dead, books);
+            run.last_report = Some(stopped(run.key, None));
+            self.end(at, ix, RunStatus::Dead, billing);
             events.push(stopped((job, attempt), None));
             return;
         }
         run.phase = Phase::Working;
         run.started = true;
         run.work_from = at + run.restart;
-        books.runs += 1;
+        billing.runs += 1;
         events.push(Event::RunStarted { job, attempt });
         self.schedule(ix, options, agenda);
     }
@@ -419,11 +428,11 @@ impl Cluster {
         self.next_save(run.work_from, ix, options, agenda);
         let run = &self.runs[ix];
         if run.fails() {
-            let point = below(draw(options.seed, Draw::FailPoint, run.whose, attempt), 1000);
+            let point = below(draw(options.seed, Draw::FailPoint, run.job_hash, attempt), 1000);
             agenda.at(run.work_from + Span(left.min(LONGEST_TO_FAIL).0.saturating_mul(point) / 1000), Due::Fails(ix));
             return;
         }
-        if finish == Millis::NEVER {
+        if finish == Timestamp::NEVER {
             return;
         }
         self.schedule_end(ix, options, agenda);
@@ -440,11 +449,11 @@ impl Cluster {
         }
         let count = run.workers.len() as u64;
         let first = match run.completion {
-            Completion::Any => below(draw(options.seed, Draw::Stagger, run.whose, u64::MAX), count),
+            Completion::Any => below(draw(options.seed, Draw::Stagger, run.job_hash, u64::MAX), count),
             _ => 0,
         };
         for worker in 0..count {
-            let late = below(draw(options.seed, Draw::Stagger, run.whose, worker), 200);
+            let late = below(draw(options.seed, Draw::Stagger, run.job_hash, worker), 200);
             let after = if worker == first { 0 } else { 1000 + left.0.saturating_mul(late) / 1000 };
             let nth = u32::try_from(worker).unwrap_or(u32::MAX);
             agenda.at(finish + Span(after), Due::Worked(ix, Some(nth)));
@@ -452,17 +461,24 @@ impl Cluster {
     }
 
     /// The next save: after as much work as was agreed on, on the beat, if the work is not done by then.
-    fn next_save(&self, from: Millis, ix: usize, options: &WorldOptions, agenda: &mut Agenda) {
+    fn next_save(&self, from: Timestamp, ix: usize, options: &WorldOptions, agenda: &mut Agenda) {
         let run = &self.runs[ix];
         let Some(checkpoint) = run.checkpoint else { return };
-        let beat = options.beat.0.min(checkpoint.every.0 / 10).max(1);
-        let next = Millis((from + checkpoint.every.max(Span(1))).0.div_ceil(beat).saturating_mul(beat));
+        let grid = options.save_grid.0.min(checkpoint.every.0 / 10).max(1);
+        let next = Timestamp((from + checkpoint.every.max(Span(1))).0.div_ceil(grid).saturating_mul(grid));
         if next < run.finish() {
             agenda.at(next, Due::Saves(ix));
         }
     }
 
-    fn saves(&mut self, at: Millis, ix: usize, options: &WorldOptions, agenda: &mut Agenda, events: &mut Vec<Event>) {
+    fn saves(
+        &mut self,
+        at: Timestamp,
+        ix: usize,
+        options: &WorldOptions,
+        agenda: &mut Agenda,
+        events: &mut Vec<Event>,
+    ) {
         let run = &mut self.runs[ix];
         if !run.working() || run.met {
             return;
@@ -478,11 +494,11 @@ impl Cluster {
 
     fn worked(
         &mut self,
-        at: Millis,
+        at: Timestamp,
         ix: usize,
         worker: Option<u32>,
         agenda: &mut Agenda,
-        books: &mut Books,
+        billing: &mut Billing,
         events: &mut Vec<Event>,
     ) {
         let run = &mut self.runs[ix];
@@ -497,7 +513,7 @@ impl Cluster {
                     agenda.at(at + linger, Due::Leaves(ix));
                     agenda.at(at + IDLE_BEAT, Due::Idles(ix));
                 }
-                None => self.complete(at, ix, books, events),
+                None => self.complete(at, ix, billing, events),
             }
             return;
         };
@@ -509,33 +525,33 @@ impl Cluster {
         if meets && !run.met {
             run.met = true;
             *self.completions.entry(job).or_default() += 1;
-            books.completions += 1;
+            billing.completions += 1;
         }
         self.worker_out(ix, nth as usize);
         if !self.runs[ix].workers.iter().any(|w| w.alive) {
-            self.runs[ix].last_word = Some(Event::RunCompleted { job, attempt, worker: None });
-            self.end(at, ix, RunStatus::Completed, books);
+            self.runs[ix].last_report = Some(Event::RunCompleted { job, attempt, worker: None });
+            self.end(at, ix, RunStatus::Completed, billing);
         }
     }
 
-    fn complete(&mut self, at: Millis, ix: usize, books: &mut Books, events: &mut Vec<Event>) {
+    fn complete(&mut self, at: Timestamp, ix: usize, billing: &mut Billing, events: &mut Vec<Event>) {
         let (job, attempt) = self.runs[ix].key;
-        let word = Event::RunCompleted { job, attempt, worker: None };
+        let end = Event::RunCompleted { job, attempt, worker: None };
         self.runs[ix].met = true;
-        self.runs[ix].last_word = Some(word.clone());
+        self.runs[ix].last_report = Some(end.clone());
         *self.completions.entry(job).or_default() += 1;
-        books.completions += 1;
-        self.end(at, ix, RunStatus::Completed, books);
-        events.push(word);
+        billing.completions += 1;
+        self.end(at, ix, RunStatus::Completed, billing);
+        events.push(end);
     }
 
     fn fails(
         &mut self,
-        at: Millis,
+        at: Timestamp,
         ix: usize,
         options: &WorldOptions,
         agenda: &mut Agenda,
-        books: &mut Books,
+        billing: &mut Billing,
         events: &mut Vec<Event>,
     ) {
         let run = &mut self.runs[ix];
@@ -555,13 +571,13 @@ impl Cluster {
         }
         let run = &mut self.runs[ix];
         let exit_code = run.truth.exit_code;
-        let word = Event::RunFailed { job, attempt, exit_code, node_fault };
-        run.last_word = Some(word.clone());
-        self.end(at, ix, RunStatus::Failed(exit_code), books);
-        events.push(word);
+        let end = Event::RunFailed { job, attempt, exit_code, node_fault };
+        run.last_report = Some(end.clone());
+        self.end(at, ix, RunStatus::Failed(exit_code), billing);
+        events.push(end);
     }
 
-    fn idles(&mut self, at: Millis, ix: usize, agenda: &mut Agenda, events: &mut Vec<Event>) {
+    fn idles(&mut self, at: Timestamp, ix: usize, agenda: &mut Agenda, events: &mut Vec<Event>) {
         let run = &self.runs[ix];
         let Phase::Lingering { since } = run.phase else { return };
         if run.stopping || run.broken {
@@ -572,11 +588,11 @@ impl Cluster {
         agenda.at(at + IDLE_BEAT, Due::Idles(ix));
     }
 
-    fn stopped(&mut self, at: Millis, ix: usize, books: &mut Books, events: &mut Vec<Event>) {
+    fn stopped(&mut self, at: Timestamp, ix: usize, billing: &mut Billing, events: &mut Vec<Event>) {
         let run = &mut self.runs[ix];
         let progress = run.will_save.take();
         if let Phase::Ended(_) = run.phase {
-            events.extend(run.last_word.clone());
+            events.extend(run.last_report.clone());
             return;
         }
         if let Some(progress) = progress {
@@ -584,20 +600,20 @@ impl Cluster {
             let durable = self.saved.entry(run.key.0).or_default();
             *durable = progress.max(*durable);
         }
-        let word = stopped(run.key, progress);
-        events.push(word.clone());
-        if run.undead {
+        let end = stopped(run.key, progress);
+        events.push(end.clone());
+        if run.survives_stop {
             run.stopping = false;
             run.frozen = None;
             return;
         }
         let status = if run.met { RunStatus::Completed } else { RunStatus::Dead };
-        run.last_word = Some(word);
-        self.end(at, ix, status, books);
+        run.last_report = Some(end);
+        self.end(at, ix, status, billing);
     }
 
     /// Workers leave; the rest goes on, or stops where too few are left by now.
-    fn shrunk(&mut self, at: Millis, ix: usize, leave: &[u32], books: &mut Books, events: &mut Vec<Event>) {
+    fn shrunk(&mut self, at: Timestamp, ix: usize, leave: &[u32], billing: &mut Billing, events: &mut Vec<Event>) {
         let run = &mut self.runs[ix];
         let key = run.key;
         if matches!(run.phase, Phase::Ended(_)) || run.stopping || run.broken {
@@ -608,9 +624,9 @@ impl Cluster {
             events.push(shrunk(key, self.runs[ix].left(), None));
             return;
         }
-        run.last_word = Some(stopped(key, None));
+        run.last_report = Some(stopped(key, None));
         let status = if run.met { RunStatus::Completed } else { RunStatus::Dead };
-        self.end(at, ix, status, books);
+        self.end(at, ix, status, billing);
         events.push(stopped(key, None));
     }
 
@@ -626,37 +642,37 @@ impl Cluster {
         }
     }
 
-    fn say_again(&self, now: Millis, ix: usize, agenda: &mut Agenda) {
+    fn report_again(&self, now: Timestamp, ix: usize, agenda: &mut Agenda) {
         let run = &self.runs[ix];
         let (job, attempt) = run.key;
         match run.phase {
             Phase::Starting => {}
-            Phase::Working | Phase::Lingering { .. } => agenda.say(now, Event::RunStarted { job, attempt }),
+            Phase::Working | Phase::Lingering { .. } => agenda.report(now, Event::RunStarted { job, attempt }),
             Phase::Ended(_) => {
-                if let Some(word) = &run.last_word {
-                    agenda.say(now, word.clone());
+                if let Some(event) = &run.last_report {
+                    agenda.report(now, event.clone());
                 }
             }
         }
     }
 
     /// No worker of the run is alive from here on.
-    fn end(&mut self, at: Millis, ix: usize, status: RunStatus, books: &mut Books) {
+    fn end(&mut self, at: Timestamp, ix: usize, status: RunStatus, billing: &mut Billing) {
         for worker in 0..self.runs[ix].workers.len() {
             self.worker_out(ix, worker);
         }
         let run = &mut self.runs[ix];
         let progress = run.progress(at);
         if let Phase::Lingering { since } = run.phase {
-            books.lingering += run.share.over(at.since(since));
+            billing.lingering += run.share.over(at.since(since));
         }
         if let Some(util) = run.truth.gpu_util_permille {
             // What it asked for, whatever more it was given.
             let busy = run.asked.over(progress - run.base);
-            books.busy += GpuTime(busy.0 * u128::from(util) / 1000);
+            billing.busy += GpuTime(busy.0 * u128::from(util) / 1000);
         }
         if !run.met {
-            books.lost += run.share.over(progress - run.saved);
+            billing.lost += run.share.over(progress - run.saved);
         }
         run.phase = Phase::Ended(status);
         let job = run.key.0;

@@ -1,4 +1,4 @@
-//! The world's chance: stateless hashes of (seed, what is drawn, whose), so that an outcome depends neither on the order
+//! What the world draws: stateless hashes of (seed, kind of draw, of what), so that an outcome depends neither on the order
 //! of calls nor on what was drawn before, and a rebuilt world draws the same.
 //!
 //! Never: a generator with state.

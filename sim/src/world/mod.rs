@@ -1,16 +1,16 @@
-//! The embedded world: a simulated cloud and a simulated cluster, behind the same two doors as the real ones. Effects go in
-//! through [`World::act`], events come out of [`World::take_until`], and [`World::list`] says what there is.
+//! The simulated world: a simulated cloud and a simulated cluster, behind the same interface as the real ones. Effects go in
+//! through [`World::act`], events come out of [`World::take_until`], and [`World::list`] lists what there is.
 //!
 //! ```text
 //! Effect -> act -> agenda (time, number) -> cloud | cluster -> Event
 //!                                             |  market       |
-//!                                             +--> books <----+      what the cloud would bill, what was lost
+//!                                             +--> billing <----+      what the cloud would bill, what was lost
 //! ```
 //!
 //! Never: decides what the engine should; reads a clock; draws from a generator with state. The same seed, state and effects give
 //! the same events, whenever it is asked.
 
-pub(crate) mod books;
+pub(crate) mod billing;
 mod cloud;
 mod cluster;
 pub mod hash;
@@ -18,22 +18,26 @@ mod rebuild;
 mod run;
 #[cfg(test)]
 mod tests;
+mod truth;
 
 use std::collections::BTreeMap;
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::effect::{Action, Effect};
-use forebay_engine::event::Event;
-use forebay_engine::ids::{Attempt, JobId, OfferingId, PurchaseId};
-use forebay_engine::policy::Policy;
-use forebay_engine::reconcile::{Listing, SeenInstance};
-use forebay_engine::state::State;
-use forebay_engine::units::{Millis, Span};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::effect::{Action, Effect};
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::{Attempt, JobId, OfferingId, PurchaseId};
+use forebay_kernel::job::JobSpec;
+use forebay_kernel::policy::Policy;
+use forebay_kernel::reconcile::{Listing, SeenInstance};
+use forebay_kernel::state::State;
+use forebay_kernel::state::jobs::Job;
+use forebay_kernel::units::{Span, Timestamp};
 
 use crate::market::Market;
-pub use books::{Bill, Books};
+pub use billing::{Bill, Billing};
 use cloud::Cloud;
 use cluster::Cluster;
+pub use truth::{JobTruth, Truths};
 
 /// Nodes of one (type, zone) that a market with a partial availability is measured against, where no depth is given:
 /// at 250 permille, 100 nodes can be had.
@@ -42,17 +46,17 @@ pub const DEFAULT_DEPTH: u32 = 400;
 /// How the world behaves. [`WorldOptions::new`] is a world without faults.
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
-    /// All chance comes from here.
+    /// The seed of everything that the world draws.
     pub seed: u64,
     /// What spot can be had, and at what price. Its time 0 is `origin`.
     pub market: Market,
     /// The instant that is the market's time 0.
-    pub origin: Millis,
+    pub origin: Timestamp,
     /// The share of reclaims that are announced 2 minutes ahead, in 1/1000.
     pub warning_permille: u16,
     /// Spot nodes of one (type, zone) at full availability. `None`: no bound at full availability, [`DEFAULT_DEPTH`] below it.
     pub depth: Option<u32>,
-    /// Exact counts for some offerings, whatever the market says.
+    /// Exact counts for some offerings, whatever the market has.
     pub stock: Vec<Stock>,
     /// Launches refused as too many calls, in 1/1000.
     pub throttle_permille: u16,
@@ -66,12 +70,12 @@ pub struct WorldOptions {
     pub hang_permille: u16,
     /// Stops whose clean-up hangs until its node is gone, in 1/1000.
     pub hang_for_ever_permille: u16,
-    /// Racks in a zone: the nodes of one purchase stand in one of them, and it is told when they are ready. 0: nothing is told.
+    /// Racks in a zone: the nodes of one purchase stand in one of them, which is reported when they are ready. 0: no rack is reported.
     pub racks: u64,
     /// On-demand is out of stock in these intervals.
-    pub on_demand_out: Vec<(Millis, Millis)>,
-    /// Runs save on the whole multiples of this, so that many reports share an instant.
-    pub beat: Span,
+    pub on_demand_out: Vec<(Timestamp, Timestamp)>,
+    /// Runs save their progress on whole multiples of this, so that many reports share an instant.
+    pub save_grid: Span,
 }
 
 /// An exact number of nodes.
@@ -88,13 +92,13 @@ pub struct Stock {
 }
 
 impl WorldOptions {
-    /// A world without faults: nine reclaims of ten announced, everything else as the market says.
+    /// A world without faults: nine reclaims of ten announced, everything else as the market has it.
     #[must_use]
     pub fn new(seed: u64, market: Market) -> WorldOptions {
         WorldOptions {
             seed,
             market,
-            origin: Millis(0),
+            origin: Timestamp(0),
             warning_permille: 900,
             depth: None,
             stock: Vec::new(),
@@ -106,44 +110,10 @@ impl WorldOptions {
             hang_for_ever_permille: 0,
             racks: 0,
             on_demand_out: Vec::new(),
-            beat: Span::mins(1),
+            save_grid: Span::mins(1),
         }
     }
 }
-
-/// What only the world knows of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JobTruth {
-    /// How long its work takes, restarts not counted.
-    pub duration: Span,
-    /// Its attempts up to this number fail, if they get as far as their point of failure.
-    pub failures: u32,
-    /// What they fail with.
-    pub exit_code: i32,
-    /// Its failures are the node's fault, and are reported so.
-    pub fails_node: bool,
-    /// How busy it keeps what it asks for of its GPUs, in 1/1000.
-    pub gpu_util_permille: Option<u32>,
-    /// Its process stays for so long after its work is done.
-    pub linger: Option<Span>,
-}
-
-impl JobTruth {
-    /// A replica of a service: it does not end by itself.
-    #[must_use]
-    pub fn endless() -> JobTruth {
-        JobTruth::lasting(Span(u64::MAX))
-    }
-
-    /// A job that runs for so long and is done.
-    #[must_use]
-    pub fn lasting(duration: Span) -> JobTruth {
-        JobTruth { duration, failures: 0, exit_code: 1, fails_node: false, gpu_util_permille: None, linger: None }
-    }
-}
-
-/// Truths by identity: (tenant, subject).
-pub type Truths = BTreeMap<(String, String), JobTruth>;
 
 /// The (type, zone) pairs of a policy's spot offerings, as markets want them: sorted, without repeats.
 #[must_use]
@@ -158,8 +128,8 @@ pub fn spot_pairs(policy: &Policy) -> Vec<(String, String)> {
 /// What is due on the agenda.
 #[derive(Clone, Debug)]
 pub(crate) enum Due {
-    /// Something already known is said again.
-    Say(Box<Event>),
+    /// Something already known is reported again.
+    Report(Box<Event>),
     /// The cloud answers a launch.
     Answer(PurchaseId),
     /// An instance joins the cluster.
@@ -193,25 +163,25 @@ pub(crate) enum Due {
 /// What is due when, in a total order: time, then insertion.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agenda {
-    queue: BTreeMap<(Millis, u64), Due>,
+    queue: BTreeMap<(Timestamp, u64), Due>,
     inserted: u64,
 }
 
 impl Agenda {
-    pub(crate) fn at(&mut self, when: Millis, due: Due) {
+    pub(crate) fn at(&mut self, when: Timestamp, due: Due) {
         self.inserted += 1;
         self.queue.insert((when, self.inserted), due);
     }
 
-    pub(crate) fn say(&mut self, when: Millis, event: Event) {
-        self.at(when, Due::Say(Box::new(event)));
+    pub(crate) fn report(&mut self, when: Timestamp, event: Event) {
+        self.at(when, Due::Report(Box::new(event)));
     }
 
-    fn next(&self) -> Option<Millis> {
+    fn next(&self) -> Option<Timestamp> {
         self.queue.first_key_value().map(|((at, _), _)| *at)
     }
 
-    fn pop(&mut self, until: Millis) -> Option<(Millis, Due)> {
+    fn pop(&mut self, until: Timestamp) -> Option<(Timestamp, Due)> {
         let first = self.queue.first_entry()?;
         let at = first.key().0;
         (at <= until).then(|| (at, first.remove()))
@@ -225,7 +195,7 @@ pub struct World {
     agenda: Agenda,
     cloud: Cloud,
     cluster: Cluster,
-    books: Books,
+    billing: Billing,
     truths: Truths,
     violations: Vec<String>,
 }
@@ -239,18 +209,18 @@ impl World {
             agenda: Agenda::default(),
             cloud: Cloud::default(),
             cluster: Cluster::default(),
-            books: Books::default(),
+            billing: Billing::default(),
             truths: Truths::new(),
             violations: Vec::new(),
         };
-        world.cloud.know(&world.options, state, &mut world.agenda, &mut world.books);
+        world.cloud.know(&world.options, state, &mut world.agenda, &mut world.billing);
         world
     }
 
     /// A world that died with its process, put together again from what the engine's journal knows of it.
     ///
     /// Instances that claims name exist, runs that were under way go on from what they had saved, reclaims come from the
-    /// market. What the engine was never told of is gone. The books begin anew.
+    /// market. What was never reported to the engine is gone. The billing begins anew.
     #[must_use]
     pub fn rebuild(options: WorldOptions, state: &State, truths: Truths) -> World {
         let mut world = World::new(options, state);
@@ -260,17 +230,22 @@ impl World {
         world
     }
 
-    /// Tells the world the truth about a job. Jobs without one last as long as they are expected to, or a minute.
+    /// Gives the world the truth about a job. Jobs without one last as long as they are expected to, or a minute.
     pub fn learn(&mut self, tenant: &str, subject: &str, truth: JobTruth) {
         self.truths.insert((tenant.to_owned(), subject.to_owned()), truth);
     }
 
-    /// Carries an effect out. The same effect again has no second effect: what is known of it is said again.
-    pub fn act(&mut self, now: Millis, effect: &Effect, state: &State) {
-        self.cloud.know(&self.options, state, &mut self.agenda, &mut self.books);
+    /// Carries an effect out. The same effect again has no second effect: what is known of it is reported again.
+    pub fn act(&mut self, now: Timestamp, effect: &Effect, state: &State) {
+        self.cloud.know(&self.options, state, &mut self.agenda, &mut self.billing);
         match &effect.action {
             Action::Launch { purchase, offering, count, at_least, .. } => {
-                let ask = cloud::Ask { purchase: *purchase, offering: *offering, count: *count, at_least: *at_least };
+                let ask = cloud::LaunchRequest {
+                    purchase: *purchase,
+                    offering: *offering,
+                    count: *count,
+                    at_least: *at_least,
+                };
                 self.cloud.launch(now, ask, &self.options, &mut self.agenda);
             }
             Action::Terminate { instance, .. } => {
@@ -279,11 +254,11 @@ impl World {
                 }
             }
             Action::Start { job, attempt, workers, resume_from } => {
-                let order = cluster::Order { job: *job, attempt: *attempt, workers, resume_from: *resume_from };
+                let order = cluster::StartRequest { job: *job, attempt: *attempt, workers, resume_from: *resume_from };
                 self.start(now, &order, state);
             }
             Action::Stop { job, attempt, checkpoint, deadline } => {
-                let stop = cluster::Stop { checkpoint: *checkpoint, deadline: *deadline };
+                let stop = cluster::StopRequest { checkpoint: *checkpoint, deadline: *deadline };
                 self.cluster.stop(now, (*job, *attempt), stop, &self.options, &mut self.agenda);
             }
             Action::Shrink { job, attempt, leave, deadline } => {
@@ -292,14 +267,14 @@ impl World {
         }
     }
 
-    /// An instance of another cloud than this world's: runs may be started on it. For a real cloud with an embedded cluster.
-    pub fn host(&mut self, now: Millis, instance: &str, purchase: PurchaseId, offering: OfferingId, state: &State) {
-        self.cloud.know(&self.options, state, &mut self.agenda, &mut self.books);
-        self.cloud.host(now, instance, purchase, offering, &mut self.books);
+    /// An instance of another cloud than this world's: runs may be started on it. For a real cloud with a simulated cluster.
+    pub fn host(&mut self, now: Timestamp, instance: &str, purchase: PurchaseId, offering: OfferingId, state: &State) {
+        self.cloud.know(&self.options, state, &mut self.agenda, &mut self.billing);
+        self.cloud.host(now, instance, purchase, offering, &mut self.billing);
     }
 
-    /// A hosted instance is no more, and so is every worker on it. Nothing is said of it: its own cloud does.
-    pub fn take_away(&mut self, now: Millis, instance: &str) {
+    /// A hosted instance is no more, and so is every worker on it. The world reports nothing of it: its own cloud does.
+    pub fn take_away(&mut self, now: Timestamp, instance: &str) {
         if let Some(ix) = self.cloud.find(instance) {
             let mut untold = Vec::new();
             self.gone(now, ix, cloud::terminated(), &mut untold);
@@ -308,12 +283,12 @@ impl World {
 
     /// When something is due next.
     #[must_use]
-    pub fn next_event(&self) -> Option<Millis> {
+    pub fn next_event(&self) -> Option<Timestamp> {
         self.agenda.next()
     }
 
     /// Everything that has happened up to `now`, in order of time.
-    pub fn take_until(&mut self, now: Millis) -> Vec<Event> {
+    pub fn take_until(&mut self, now: Timestamp) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some((at, due)) = self.agenda.pop(now) {
             self.happen(at, due, &mut events);
@@ -321,10 +296,10 @@ impl World {
         events
     }
 
-    /// All instances and runs. A run's end is listed once its own event has had [`forebay_engine::reconcile::SETTLED`] to
+    /// All instances and runs. A run's end is listed once its own event has had [`forebay_kernel::reconcile::SETTLED`] to
     /// arrive, and for two hours.
     #[must_use]
-    pub fn list(&self, now: Millis) -> Listing {
+    pub fn list(&self, now: Timestamp) -> Listing {
         let instances = self.cloud.existing().map(|i| SeenInstance {
             instance: i.name.clone(),
             purchase: i.purchase,
@@ -336,13 +311,13 @@ impl World {
 
     /// What the cloud would bill up to `now`, and what was lost.
     #[must_use]
-    pub fn books(&self, now: Millis) -> Books {
-        let mut books = self.books.clone();
-        books.out_of_memory = self.cluster.out_of_memory;
+    pub fn billing(&self, now: Timestamp) -> Billing {
+        let mut billing = self.billing.clone();
+        billing.out_of_memory = self.cluster.out_of_memory;
         for instance in self.cloud.existing() {
-            books.bill(instance.offering, instance.launched, now);
+            billing.bill(instance.offering, instance.launched, now);
         }
-        books
+        billing
     }
 
     /// Instances that exist.
@@ -369,6 +344,11 @@ impl World {
         self.cluster.completions(job)
     }
 
+    /// The same of every job whose work was brought to its end at least once.
+    pub fn all_completions(&self) -> impl Iterator<Item = (JobId, u32)> + '_ {
+        self.cluster.all_completions()
+    }
+
     /// What durable progress a job has, by its own account.
     #[must_use]
     pub fn saved(&self, job: JobId) -> Span {
@@ -383,15 +363,15 @@ impl World {
     }
 
     /// Breaks a rule on purpose, for tests of the checks: workers of this run will survive their stop.
-    pub(crate) fn make_undead(&mut self, job: JobId, attempt: Attempt) {
-        self.cluster.make_undead(job, attempt);
+    pub(crate) fn keep_alive_after_stop(&mut self, job: JobId, attempt: Attempt) {
+        self.cluster.keep_alive_after_stop(job, attempt);
     }
 
-    fn happen(&mut self, at: Millis, due: Due, events: &mut Vec<Event>) {
+    fn happen(&mut self, at: Timestamp, due: Due, events: &mut Vec<Event>) {
         match due {
-            Due::Say(event) => events.push(*event),
+            Due::Report(event) => events.push(*event),
             Due::Answer(purchase) => {
-                self.cloud.answer(at, purchase, &self.options, &mut self.agenda, &mut self.books, events);
+                self.cloud.answer(at, purchase, &self.options, &mut self.agenda, &mut self.billing, events);
             }
             Due::Ready(ix) => {
                 events.extend(self.cloud.ready(ix));
@@ -401,23 +381,27 @@ impl World {
             Due::Terminated(ix) => self.gone(at, ix, cloud::terminated(), events),
             Due::Market(pair) => self.cloud.market(at, pair, &self.options, &mut self.agenda, events),
             Due::Price(offering) => {
-                events.extend(self.cloud.price(at, offering, &self.options, &mut self.agenda, &mut self.books));
+                events.extend(self.cloud.price(at, offering, &self.options, &mut self.agenda, &mut self.billing));
             }
-            run => self.cluster.happen(at, run, &self.options, &mut self.agenda, &mut self.books, events),
+            run => self.cluster.happen(at, run, &self.options, &mut self.agenda, &mut self.billing, events),
         }
         self.violations.append(&mut self.cluster.violations);
     }
 
     /// An instance is no more, and so is every worker on it.
-    fn gone(&mut self, at: Millis, ix: usize, why: forebay_engine::event::GoneWhy, events: &mut Vec<Event>) {
-        let Some(event) = self.cloud.gone(at, ix, why, &mut self.books) else { return };
-        self.cluster.node_gone(at, ix, why, &mut self.books);
+    fn gone(&mut self, at: Timestamp, ix: usize, why: forebay_kernel::event::GoneWhy, events: &mut Vec<Event>) {
+        let Some(event) = self.cloud.gone(at, ix, why, &mut self.billing) else { return };
+        self.cluster.node_gone(at, ix, why, &mut self.billing);
         events.push(event);
     }
 
-    fn start(&mut self, now: Millis, order: &cluster::Order<'_>, state: &State) {
-        let Some((_, spec)) = state.job(order.job) else { return };
-        let truth = self.truth(order.job, state);
+    fn start(&mut self, now: Timestamp, order: &cluster::StartRequest<'_>, state: &State) {
+        if self.cluster.knows(now, (order.job, order.attempt), &mut self.agenda) {
+            return;
+        }
+        // A start that comes when its job is over is for a run whose nodes are gone: nothing would be left of it.
+        let Some((row, spec)) = state.job(order.job) else { return };
+        let truth = self.truth(row, spec);
         let places = order.workers.iter().map(|w| {
             let instance = state.node(w.node).and_then(|n| n.instance.as_deref());
             (instance.and_then(|i| self.cloud.find(i)).filter(|ix| self.cloud.usable(*ix)), w)
@@ -429,18 +413,19 @@ impl World {
     }
 
     /// What is true of a job. A replica's is its service's, and without one it never ends.
-    fn truth(&self, job: JobId, state: &State) -> JobTruth {
-        let Some((row, spec)) = state.job(job) else { return JobTruth::endless() };
-        let whose = row.of.and_then(|service| state.job(service)).map_or(spec, |(_, service)| service);
-        let truth = self.truths.get(&(whose.tenant.clone(), whose.subject.clone())).copied();
-        truth.unwrap_or_else(|| match row.of {
+    fn truth(&self, row: &Job, spec: &JobSpec) -> JobTruth {
+        // A replica is named after its service: `<service>/<number>`.
+        let service = row.service.and_then(|_| spec.subject.rsplit_once('/')).map(|(service, _)| service);
+        let subject = service.unwrap_or(&spec.subject);
+        let truth = self.truths.get(&(spec.tenant.clone(), subject.to_owned())).copied();
+        truth.unwrap_or_else(|| match row.service {
             Some(_) => JobTruth::endless(),
             None => JobTruth::lasting(spec.expected.unwrap_or(Span::mins(1))),
         })
     }
 
     fn check_idle(&mut self, ix: usize, state: &State) {
-        // One that has hung never heard of its stop, or never will have said so: its node's end is its own.
+        // A run that has hung did not receive its stop, or will never report it: it ends with its node.
         let hung = |job: JobId| state.job(job).is_some_and(|(row, _)| row.hung);
         if let Some((job, attempt)) = self.cluster.working_on(ix).filter(|(job, _)| !hung(*job)) {
             self.violations.push(format!("terminated a node under {job} {attempt} while it was at work"));

@@ -2,11 +2,11 @@
 //!
 //! Never: knows more than the journal. An instance that no claim names, and a run that was not reported, never were.
 
-use forebay_engine::effect::WorkerPlace;
-use forebay_engine::ids::NodeId;
-use forebay_engine::state::State;
-use forebay_engine::state::jobs::Phase;
-use forebay_engine::state::nodes::NodePhase;
+use forebay_kernel::effect::WorkerPlace;
+use forebay_kernel::ids::NodeId;
+use forebay_kernel::state::State;
+use forebay_kernel::state::jobs::Phase;
+use forebay_kernel::state::nodes::NodePhase;
 
 use super::cloud::Instance;
 use super::run::Run;
@@ -21,7 +21,7 @@ pub(super) fn instances(world: &mut World, state: &State) {
         instance.ready = node.phase != NodePhase::Booting;
         instance.reclaim_at = node.reclaim_at;
         let booting = !instance.ready;
-        let ix = world.cloud.adopt(instance, &mut world.books);
+        let ix = world.cloud.adopt(instance, &mut world.billing);
         if let Some(at) = node.reclaim_at {
             world.agenda.at(at.max(now), Due::Reclaimed(ix));
         }
@@ -39,7 +39,7 @@ pub(super) fn runs(world: &mut World, state: &State) {
         world.cluster.remember(id, job.progress);
         let stopping = matches!(job.phase, Phase::Stopping { .. });
         let Some(since) = job.running_since.filter(|_| stopping || job.phase == Phase::Running) else { continue };
-        let truth = world.truth(id, state);
+        let truth = world.truth(job, spec);
         let nowhere = WorkerPlace { node: NodeId(u64::MAX), gpus: 0, share: 0, slice: None };
         // Every worker keeps its number, those that have left too.
         let places = (0..job.workers).map(|nth| {

@@ -2,12 +2,12 @@
 //!
 //! Never: puts anything on the agenda. That is the cluster's.
 
-use forebay_engine::effect::WorkerPlace;
-use forebay_engine::event::Event;
-use forebay_engine::ids::{Attempt, JobId, NodeId};
-use forebay_engine::job::{Checkpointing, Completion, Gang, JobSpec};
-use forebay_engine::reconcile::RunStatus;
-use forebay_engine::units::{Mib, MilliGpu, Millis, Span};
+use forebay_kernel::effect::WorkerPlace;
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::{Attempt, JobId, NodeId};
+use forebay_kernel::job::{Checkpointing, Completion, Gang, JobSpec};
+use forebay_kernel::reconcile::RunStatus;
+use forebay_kernel::units::{Mib, MilliGpu, Span, Timestamp};
 
 use super::JobTruth;
 use super::hash::name;
@@ -30,7 +30,7 @@ pub(super) struct Worker {
 pub(super) enum Phase {
     Starting,
     Working,
-    Lingering { since: Millis },
+    Lingering { since: Timestamp },
     Ended(RunStatus),
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Phase {
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub key: (JobId, Attempt),
-    pub whose: u64,
+    pub job_hash: u64,
     pub workers: Vec<Worker>,
     /// What it holds.
     pub share: MilliGpu,
@@ -57,20 +57,20 @@ pub(super) struct Run {
     pub base: Span,
     pub started: bool,
     /// When it goes on from `base`.
-    pub work_from: Millis,
+    pub work_from: Timestamp,
     /// No more work is done from then on: it is being stopped, or a node under it is gone.
-    pub frozen: Option<Millis>,
+    pub frozen: Option<Timestamp>,
     pub broken: bool,
     /// Work that is durable.
     pub saved: Span,
     pub stopping: bool,
     /// What a stop will have saved.
     pub will_save: Option<Span>,
-    pub undead: bool,
+    pub survives_stop: bool,
     /// Its completion criterion is met.
     pub met: bool,
-    /// What is said when somebody asks again.
-    pub last_word: Option<Event>,
+    /// The event that is reported again when an effect is repeated.
+    pub last_report: Option<Event>,
 }
 
 impl Run {
@@ -78,7 +78,7 @@ impl Run {
         !matches!(self.phase, Phase::Ended(_)) && self.workers.iter().any(|w| w.alive)
     }
 
-    pub fn progress(&self, at: Millis) -> Span {
+    pub fn progress(&self, at: Timestamp) -> Span {
         let at = self.frozen.map_or(at, |f| f.min(at));
         if self.started {
             (self.base + at.since(self.work_from)).min(self.truth.duration.max(self.base))
@@ -116,7 +116,7 @@ impl Run {
         (0u32..).zip(&self.workers).filter(there).map(|(nth, _)| nth).collect()
     }
 
-    pub fn finish(&self) -> Millis {
+    pub fn finish(&self) -> Timestamp {
         self.work_from + (self.truth.duration - self.base)
     }
 
@@ -152,7 +152,7 @@ impl Run {
         let asked = asked.fold(MilliGpu(0), |sum, place| sum + place.gpu_share());
         Run {
             key,
-            whose: name(&[&spec.tenant, &spec.subject]),
+            job_hash: name(&[&spec.tenant, &spec.subject]),
             workers: workers.collect(),
             share,
             asked,
@@ -168,15 +168,15 @@ impl Run {
             restart: spec.restart,
             base,
             started: false,
-            work_from: Millis(0),
+            work_from: Timestamp(0),
             frozen: None,
             broken: false,
             saved: base,
             stopping: false,
             will_save: None,
-            undead: false,
+            survives_stop: false,
             met: false,
-            last_word: None,
+            last_report: None,
         }
     }
 
@@ -184,7 +184,7 @@ impl Run {
     pub fn unseen(key: (JobId, Attempt)) -> Run {
         Run {
             key,
-            whose: 0,
+            job_hash: 0,
             workers: Vec::new(),
             share: MilliGpu(0),
             asked: MilliGpu(0),
@@ -197,15 +197,15 @@ impl Run {
             restart: Span::ZERO,
             base: Span::ZERO,
             started: false,
-            work_from: Millis(0),
+            work_from: Timestamp(0),
             frozen: None,
             broken: false,
             saved: Span::ZERO,
             stopping: false,
             will_save: None,
-            undead: false,
+            survives_stop: false,
             met: false,
-            last_word: None,
+            last_report: None,
         }
     }
 }

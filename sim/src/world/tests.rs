@@ -1,11 +1,11 @@
 //! The world alone, with an engine that only keeps the tables: events are put in by hand, and effects acted on directly.
 
-use forebay_engine::effect::{Action, Effect, Terms, WorkerPlace};
 use forebay_engine::engine::Engine;
-use forebay_engine::event::{Event, GoneWhy, LaunchError, Tick};
-use forebay_engine::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId, Seq};
-use forebay_engine::reconcile::RunStatus;
-use forebay_engine::units::{Millis, Span};
+use forebay_kernel::effect::{Action, Effect, Terms, WorkerPlace};
+use forebay_kernel::event::{Event, GoneWhy, LaunchError, Tick};
+use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId, Seq};
+use forebay_kernel::reconcile::RunStatus;
+use forebay_kernel::units::{Span, Timestamp};
 
 use super::{JobTruth, World, WorldOptions, spot_pairs};
 use crate::convert::{Assumptions, Converter, TENANT};
@@ -17,7 +17,7 @@ use crate::trace::TraceJob;
 struct Pair {
     engine: Engine,
     world: World,
-    now: Millis,
+    now: Timestamp,
 }
 
 impl Pair {
@@ -26,31 +26,31 @@ impl Pair {
         let mut options = WorldOptions::new(1, Market::calm(&spot_pairs(&policy)));
         change(&mut options);
         let mut engine = Engine::new();
-        let _ = step(&mut engine, Millis(0), vec![Event::Configured(Box::new(policy))]);
+        let _ = step(&mut engine, Timestamp(0), vec![Event::Configured(Box::new(policy))]);
         let world = World::new(options, engine.state());
-        Pair { engine, world, now: Millis(0) }
+        Pair { engine, world, now: Timestamp(0) }
     }
 
-    /// Submits a job of one GPU and lets the two work until `done` says so; returns what the world said.
+    /// Submits a job of one GPU and lets the two work until `done` holds; returns the world's events.
     fn run(&mut self, row: &TraceJob, truth: JobTruth, mut done: impl FnMut(&Event) -> bool) -> Vec<Event> {
         let policy = policies::spot_first();
         let (spec, _) = Converter::new(&policy, Assumptions::default()).job(row);
         self.world.learn(TENANT, &row.id, truth);
         self.exchange(vec![Event::JobSubmitted(Box::new(spec))]);
-        let mut said = Vec::new();
+        let mut seen = Vec::new();
         for _ in 0..200 {
             let times = [self.world.next_event(), self.engine.poll_timeout()];
             let Some(next) = times.into_iter().flatten().min() else { break };
             self.now = next.max(self.now);
             let events = self.world.take_until(self.now);
-            said.extend(events.iter().cloned());
+            seen.extend(events.iter().cloned());
             let stop = events.iter().any(&mut done);
             self.exchange(events);
             if stop {
                 break;
             }
         }
-        said
+        seen
     }
 
     fn exchange(&mut self, events: Vec<Event>) {
@@ -68,9 +68,9 @@ impl Pair {
     }
 }
 
-fn step(engine: &mut Engine, now: Millis, events: Vec<Event>) -> Vec<Effect> {
+fn step(engine: &mut Engine, now: Timestamp, events: Vec<Event>) -> Vec<Effect> {
     engine.open(Tick { now, resumed: false, delivered: u64::MAX });
-    events.into_iter().for_each(|e| engine.handle_event(e));
+    events.into_iter().for_each(|e| _ = engine.handle_event(e));
     let _ = engine.plan();
     engine.close().saved().effects
 }
@@ -97,10 +97,10 @@ fn completed(event: &Event) -> bool {
 #[test]
 fn a_job_boots_a_node_runs_saves_and_ends() {
     let mut pair = Pair::new(|_| {});
-    let said = pair.run(&row(4000), lasting(4000), completed);
-    let started = said.iter().position(|e| matches!(e, Event::RunStarted { .. })).expect("it starts");
-    assert!(said[..started].iter().any(|e| matches!(e, Event::NodeReady { .. })));
-    let saves: Vec<u64> = said.iter().filter_map(progress).collect();
+    let seen = pair.run(&row(4000), lasting(4000), completed);
+    let started = seen.iter().position(|e| matches!(e, Event::RunStarted { .. })).expect("it starts");
+    assert!(seen[..started].iter().any(|e| matches!(e, Event::NodeReady { .. })));
+    let saves: Vec<u64> = seen.iter().filter_map(progress).collect();
     assert_eq!(saves.len(), 2, "4000 s of work, saved every 30 min on the minute: {saves:?}");
     assert!(saves.iter().all(|ms| *ms >= 1_800_000));
     assert_eq!(pair.world.completions(JobId(0)), 1);
@@ -118,8 +118,8 @@ fn progress(event: &Event) -> Option<u64> {
 fn a_job_fails_as_often_as_its_truth_says() {
     let mut pair = Pair::new(|_| {});
     let truth = JobTruth { failures: 2, exit_code: 9, ..lasting(100) };
-    let said = pair.run(&row(100), truth, completed);
-    let codes: Vec<i32> = said
+    let seen = pair.run(&row(100), truth, completed);
+    let codes: Vec<i32> = seen
         .iter()
         .filter_map(|e| match e {
             Event::RunFailed { exit_code, .. } => Some(*exit_code),
@@ -127,15 +127,15 @@ fn a_job_fails_as_often_as_its_truth_says() {
         })
         .collect();
     assert_eq!(codes, [9, 9]);
-    assert!(said.iter().any(completed));
+    assert!(seen.iter().any(completed));
 }
 
 #[test]
 fn lingering_is_reported_on_the_minute_and_then_the_process_ends() {
     let mut pair = Pair::new(|_| {});
     let truth = JobTruth { linger: Some(Span::secs(150)), ..lasting(60) };
-    let said = pair.run(&row(60), truth, completed);
-    let idle: Vec<u64> = said
+    let seen = pair.run(&row(60), truth, completed);
+    let idle: Vec<u64> = seen
         .iter()
         .filter_map(|e| match e {
             Event::RunIdle { idle, .. } => Some(idle.0),
@@ -143,7 +143,7 @@ fn lingering_is_reported_on_the_minute_and_then_the_process_ends() {
         })
         .collect();
     assert_eq!(idle, [60_000, 120_000]);
-    assert!(said.iter().any(completed));
+    assert!(seen.iter().any(completed));
 }
 
 #[test]
@@ -178,20 +178,20 @@ fn spot_is_taken_back_with_and_without_a_warning() {
     };
     let mut pair = Pair::new(drought(1000));
     assert!(pair.launch(0, 2, 2).is_some());
-    let events = pair.world.take_until(Millis(600_000));
-    let notices = events.iter().filter(|e| matches!(e, Event::ReclaimNotice { at, .. } if *at == Millis(720_000)));
+    let events = pair.world.take_until(Timestamp(600_000));
+    let notices = events.iter().filter(|e| matches!(e, Event::ReclaimNotice { at, .. } if *at == Timestamp(720_000)));
     assert_eq!(notices.count(), 2);
     assert_eq!(pair.world.instances(), 2);
     let gone = |events: &[Event]| {
         let taken = |e: &&Event| matches!(e, Event::NodeGone { why: GoneWhy::Reclaimed, .. });
         events.iter().filter(taken).count()
     };
-    assert_eq!(gone(&pair.world.take_until(Millis(720_000))), 2);
+    assert_eq!(gone(&pair.world.take_until(Timestamp(720_000))), 2);
     let mut pair = Pair::new(drought(0));
     assert!(pair.launch(0, 2, 2).is_some());
-    assert_eq!(gone(&pair.world.take_until(Millis(600_000))), 2, "at once");
-    assert_eq!(pair.world.books(Millis(600_000)).unwarned, 2);
-    pair.now = Millis(600_000);
+    assert_eq!(gone(&pair.world.take_until(Timestamp(600_000))), 2, "at once");
+    assert_eq!(pair.world.billing(Timestamp(600_000)).unwarned, 2);
+    pair.now = Timestamp(600_000);
     assert_eq!(pair.launch(1, 1, 1).as_ref().map(instances), Some((0, Some(LaunchError::Capacity))));
 }
 
@@ -209,28 +209,28 @@ fn a_termination_ends_once_and_is_billed_to_the_end() {
     let gone = Event::NodeGone { instance, why: GoneWhy::Terminated };
     let events = pair.world.take_until(pair.now + Span::secs(60));
     assert_eq!(events.iter().filter(|e| **e == gone).count(), 1);
-    let books = pair.world.books(pair.now + Span::secs(60));
-    let time = books.all().node_time;
+    let billing = pair.world.billing(pair.now + Span::secs(60));
+    let time = billing.all().node_time;
     assert!((6000..21_000).contains(&time.0), "launched 1 to 3 s in, gone 5 to 15 s after 5 s: {time}");
     pair.world.act(pair.now, &effect, pair.engine.state());
-    assert_eq!(pair.world.take_until(pair.now + Span::secs(60)), [gone], "said again");
+    assert_eq!(pair.world.take_until(pair.now + Span::secs(60)), [gone], "reported again");
 }
 
 #[test]
 fn a_stop_that_comes_before_its_start_wins() {
     let mut pair = Pair::new(|_| {});
     let (job, attempt) = (JobId(0), Attempt(1));
-    let stop = Action::Stop { job, attempt, checkpoint: false, deadline: Millis(90_000) };
-    pair.world.act(Millis(0), &Effect { id: Seq(2), action: stop }, pair.engine.state());
+    let stop = Action::Stop { job, attempt, checkpoint: false, deadline: Timestamp(90_000) };
+    pair.world.act(Timestamp(0), &Effect { id: Seq(2), action: stop }, pair.engine.state());
     let policy = policies::spot_first();
     let (spec, _) = Converter::new(&policy, Assumptions::default()).job(&row(10));
-    let _ = step(&mut pair.engine, Millis(0), vec![Event::JobSubmitted(Box::new(spec))]);
+    let _ = step(&mut pair.engine, Timestamp(0), vec![Event::JobSubmitted(Box::new(spec))]);
     let workers = vec![WorkerPlace { node: NodeId(0), gpus: 1, share: 1000, slice: None }];
     let start = Action::Start { job, attempt, workers, resume_from: Span::ZERO };
-    pair.world.act(Millis(10), &Effect { id: Seq(1), action: start }, pair.engine.state());
-    let said = pair.world.take_until(Millis(60_000));
+    pair.world.act(Timestamp(10), &Effect { id: Seq(1), action: start }, pair.engine.state());
+    let seen = pair.world.take_until(Timestamp(60_000));
     let stopped = Event::RunStopped { job, attempt, progress: None };
-    assert_eq!(said, [stopped.clone(), stopped], "never started");
+    assert_eq!(seen, [stopped.clone(), stopped], "never started");
 }
 
 #[test]
@@ -243,8 +243,8 @@ fn a_stop_saves_within_grace_and_the_job_goes_on_from_there() {
     let stop = Action::Stop { job, attempt, checkpoint: true, deadline };
     pair.world.take_until(at);
     pair.world.act(at, &Effect { id: Seq(99), action: stop }, pair.engine.state());
-    let said = pair.world.take_until(deadline);
-    let saved: Vec<u64> = said.iter().filter_map(progress).collect();
+    let seen = pair.world.take_until(deadline);
+    let saved: Vec<u64> = seen.iter().filter_map(progress).collect();
     assert_eq!(saved, [540_000], "600 s less 60 s of restart");
     assert_eq!(pair.world.saved(job), Span::secs(540));
     assert_eq!(pair.world.runs_alive(), 0);
@@ -273,7 +273,7 @@ fn a_rebuilt_world_goes_on_where_the_journal_was() {
     let truths = [((TENANT.to_owned(), "a".to_owned()), lasting(9000))].into();
     let mut again = World::rebuild(options, pair.engine.state(), truths);
     assert_eq!((again.instances(), again.runs_alive()), (pair.world.instances(), 1));
-    let until = Millis(20_000_000);
+    let until = Timestamp(20_000_000);
     let ends = |world: &mut World| {
         let mut at = Vec::new();
         while let Some(next) = world.next_event().filter(|t| *t <= until) {

@@ -1,5 +1,5 @@
 //! Where the tests find real traces: a folder `shared/traces` beside a parent of this crate; without it, made-up ones.
-//! It never fetches anything, and says which of the two a test used.
+//! It never fetches anything, and names which of the two a test used.
 
 use std::path::PathBuf;
 

@@ -9,7 +9,7 @@ use forebay_engine::event::{Event, GoneWhy, LaunchError};
 use forebay_engine::ids::{Attempt, JobId, NodeId};
 use forebay_engine::job::{Completion, Gang, Level};
 use forebay_engine::state::nodes::Node;
-use forebay_engine::units::{Millis, Span};
+use forebay_engine::units::{Span, Timestamp};
 
 impl Cluster {
     /// What the world does about an effect, once: repeats of one that was heard change nothing.
@@ -35,7 +35,7 @@ impl Cluster {
                 };
                 stock.left = stock.left.map(|left| left - had);
                 let never = stock.never_ready;
-                let boot = self.state().offerings()[offering.ix()].offer.boot.0;
+                let boot = self.state().offerings()[offering.index()].offer.boot.0;
                 let mut instances = Vec::new();
                 for _ in 0..had {
                     let instance = format!("i-{}", self.launched);
@@ -72,7 +72,7 @@ impl Cluster {
         let patience = self.state().lifecycle().hang_after;
         let over = |effect: &Effect| match effect.action {
             Action::Stop { job, attempt, deadline, .. } => {
-                (job, attempt) == (id, run) && deadline + patience <= Millis(self.now)
+                (job, attempt) == (id, run) && deadline + patience <= Timestamp(self.now)
             }
             _ => false,
         };
@@ -119,7 +119,7 @@ impl Cluster {
         };
         let model = |p: &WorkerPlace| {
             let node = self.state().node(p.node).expect("a claim");
-            self.state().offerings()[node.offering.ix()].models.first().copied()
+            self.state().offerings()[node.offering.index()].models.first().copied()
         };
         let models: BTreeSet<_> = run.places.iter().map(model).collect();
         assert_eq!(models.len(), 1, "{job} is of one model");
@@ -140,7 +140,7 @@ impl Cluster {
         let Some(within) = within else { return };
         let nodes: Vec<&Node> = places.iter().filter_map(|p| self.state().node(p.node)).collect();
         let same = |of: &dyn Fn(&Node) -> String| nodes.iter().map(|n| of(n)).collect::<BTreeSet<_>>().len() == 1;
-        let offer = |n: &Node| &self.state().offerings()[n.offering.ix()].offer;
+        let offer = |n: &Node| &self.state().offerings()[n.offering.index()].offer;
         let groups = |size: u16| -> BTreeSet<(NodeId, usize)> {
             let of = |p: &WorkerPlace| {
                 let (node, gpus) = (p.node, p.gpus);
@@ -200,7 +200,7 @@ impl Cluster {
         }
         let offer = |node: NodeId| {
             let node = self.state().node(node)?;
-            Some(&self.state().offerings()[node.offering.ix()].offer)
+            Some(&self.state().offerings()[node.offering.index()].offer)
         };
         for ((node, at), (share, mem)) in gpus {
             let Some(offer) = offer(node) else { continue };

@@ -12,7 +12,7 @@ use forebay_engine::event::{Event, GoneWhy, LaunchError};
 use forebay_engine::ids::OfferingId;
 use forebay_engine::job::JobSpec;
 use forebay_engine::state::nodes::NodePhase;
-use forebay_engine::units::{Millis, Span};
+use forebay_engine::units::{Span, Timestamp};
 use proptest::prelude::*;
 
 /// A small job: comes so long after the one before, works so long, and says so or nothing.
@@ -73,7 +73,7 @@ fn single_gpus_reserve_nothing() {
             world.work.insert(format!("s{n}"), job.1 * 1000);
             world.submit(small(n, *job));
         }
-        let ahead = |d: &&Decision| matches!(d, Decision::ReserveAhead { .. } | Decision::Backfill { .. });
+        let ahead = |d: &&Decision| matches!(d, Decision::MakeReservation { .. } | Decision::Backfill { .. });
         let made = world.log.batches.iter().flat_map(|b| &b.decisions).filter(ahead).count();
         prop_assert_eq!(made, 0);
         Ok(())
@@ -97,7 +97,7 @@ fn a_deadline_in_reach_is_met_whatever_spot_does() {
         let least = work + 2 * (60 + restart + 30) + restart + 17;
         let deadline = (least + slack) * 1000;
         spec.expected = Some(Span::secs(work));
-        spec.deadline = Some(Millis(deadline));
+        spec.deadline = Some(Timestamp(deadline));
         spec.restart = Span::secs(restart);
         spec.checkpoint = making::saves(Span::mins(10), Span::secs(30));
         world.work.insert("job".into(), work * 1000);
@@ -127,7 +127,7 @@ fn befall(world: &mut Cluster, fate: u8, warned: bool) {
             };
             let why = GoneWhy::Reclaimed;
             if warned {
-                let at = Millis(world.now + 120_000);
+                let at = Timestamp(world.now + 120_000);
                 world.soon(120_000, Event::NodeGone { instance: instance.clone(), why });
                 world.happens(Event::ReclaimNotice { instance, at });
             } else {

@@ -11,7 +11,7 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::Outcome;
 use forebay_engine::event::Event;
 use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::Millis;
+use forebay_engine::units::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestCaseResult;
@@ -43,7 +43,7 @@ const SAYS: [Say; 7] = [
 type Word = (usize, Say, u64);
 
 fn event((subject, say, sent): Word) -> Event {
-    let (subject, sent) = (format!("j{subject}"), Some(Millis(sent)));
+    let (subject, sent) = (format!("j{subject}"), Some(Timestamp(sent)));
     if let Say::Cancel(by) = say {
         return Event::JobCancelled { tenant: "t".into(), subject, by: by.map(String::from), sent };
     }

@@ -10,7 +10,7 @@ use forebay_engine::event::{Event, GoneWhy, LaunchError, Tick};
 use forebay_engine::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId};
 use forebay_engine::job::Gang;
 use forebay_engine::journal::Batch;
-use forebay_engine::units::{Millis, Rate, Span};
+use forebay_engine::units::{Rate, Span, Timestamp};
 use proptest::prelude::*;
 
 /// Kind, two small numbers that often name something that exists, and one large.
@@ -35,7 +35,7 @@ fn event((kind, a, b, c): Wild, base: u64, fresh: usize) -> Event {
             error: [None, Some(LaunchError::Capacity), Some(LaunchError::Server)][usize::from(b % 3)],
         },
         1 => Event::NodeReady { instance: name(a) },
-        2 => Event::ReclaimNotice { instance: name(a), at: Millis(u64::from(c)) },
+        2 => Event::ReclaimNotice { instance: name(a), at: Timestamp(u64::from(c)) },
         3 => Event::NodeGone {
             instance: name(a),
             why: [GoneWhy::Lost, GoneWhy::Reclaimed, GoneWhy::Terminated][usize::from(b % 3)],
@@ -66,7 +66,7 @@ fn event((kind, a, b, c): Wild, base: u64, fresh: usize) -> Event {
             tenant: "t".into(),
             subject: format!("j{}", a % 6),
             by: [None, Some("p".into()), Some("mallory".into())][usize::from(b % 3)].clone(),
-            sent: (b & 64 != 0).then_some(Millis(u64::from(c % 1000))),
+            sent: (b & 64 != 0).then_some(Timestamp(u64::from(c % 1000))),
         },
     }
 }
@@ -81,7 +81,7 @@ fn submit((_, a, b, c): Wild) -> Event {
     spec.queue = ["normal", "critical", "scavenger", "none"][usize::from(c as u8 % 4)].into();
     spec.rerun = c & 256 != 0;
     spec.digest = u128::from(c & 512);
-    spec.sent = (a & 32 != 0).then_some(Millis(u64::from(c % 1000)));
+    spec.sent = (a & 32 != 0).then_some(Timestamp(u64::from(c % 1000)));
     spec.retry.attempts = c % 3;
     Event::JobSubmitted(Box::new(spec))
 }
@@ -106,13 +106,13 @@ impl Pair {
     }
 
     fn step(&mut self, events: Vec<Event>, plans: bool) {
-        self.engine.open(Tick { now: Millis(self.now), resumed: false, delivered: 0 });
-        events.into_iter().for_each(|event| self.engine.handle_event(event));
+        self.engine.open(Tick { now: Timestamp(self.now), resumed: false, delivered: 0 });
+        events.into_iter().for_each(|event| _ = self.engine.handle_event(event));
         if plans {
             let _ = self.engine.plan();
         }
         let unsaved = self.engine.close();
-        let batch = Batch::decode(&unsaved.batch().encode()).expect("can be read back");
+        let batch = Batch::decode(&unsaved.batch().encode().expect("can be encoded")).expect("can be read back");
         let _ = unsaved.saved();
         self.shadow.replay(&batch);
         assert!(self.engine.snapshot() == self.shadow.snapshot(), "replay differs");

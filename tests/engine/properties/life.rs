@@ -15,7 +15,7 @@ use forebay_engine::policy::{
     Budget, Drain, Floor, OnLinger, Period, Policy, QuotaNode, Sharing, StartTarget, WhenLate, WhenSpent,
 };
 use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::{MilliCpu, Millis, Rate, Span};
+use forebay_engine::units::{MilliCpu, Rate, Span, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -61,7 +61,7 @@ fn policy(variant: u16) -> Policy {
         rule.start = on.then_some(StartTarget { within, when_late });
     }
     if variant & 128 != 0 {
-        let offsets = vec![(Millis(0), 0), (Millis(200_000), 60)];
+        let offsets = vec![(Timestamp(0), 0), (Timestamp(200_000), 60)];
         policy.pools[0].floors.push(Floor { nodes: 2, days: 0x7f, from: 2, to: 5 + variant % 9, offsets });
     }
     policy
@@ -120,7 +120,7 @@ fn spec(n: usize, a: u8, b: u16) -> JobSpec {
     }
     // It works for five times `b` milliseconds: true to its word, or a third of that.
     spec.expected = (b % 5 < 3).then(|| Span(u64::from(b) * 5 / if b.is_multiple_of(5) { 3 } else { 1 }));
-    spec.deadline = (b % 7 < 3).then(|| Millis(u64::from(b) * 40));
+    spec.deadline = (b % 7 < 3).then(|| Timestamp(u64::from(b) * 40));
     if a / 64 == 3 {
         spec.models = vec!["a10g".into()];
     }
@@ -153,7 +153,7 @@ fn happen(world: &mut Cluster, n: usize, (kind, a, b): Op) {
         8 => {
             // Some come before their job.
             let subject = format!("j{}", usize::from(a) % (n + 4));
-            let sent = (b % 2 == 0).then_some(Millis(world.now));
+            let sent = (b % 2 == 0).then_some(Timestamp(world.now));
             Some(Event::JobCancelled { tenant: "t".into(), subject, by: None, sent })
         }
         9 => run.map(|(job, attempt)| Event::RunFailed { job, attempt, exit_code: 1, node_fault: None }),
@@ -170,7 +170,7 @@ fn happen(world: &mut Cluster, n: usize, (kind, a, b): Op) {
             let why = GoneWhy::Reclaimed;
             let gone = Event::NodeGone { instance: instance.clone(), why };
             world.soon(120_000, gone);
-            Event::ReclaimNotice { instance, at: Millis(world.now + 120_000) }
+            Event::ReclaimNotice { instance, at: Timestamp(world.now + 120_000) }
         }),
         16 => {
             let stock = world.stock.entry(offering).or_default();
@@ -246,7 +246,7 @@ fn every_life_ends_and_nodes_reach_zero() {
     holds("every_life_ends", 960, &lives(40), |ops| {
         let mut world = live(&ops, Mode::Careful);
         heal(&mut world);
-        let queue = |job: &forebay_engine::state::jobs::Job| world.state().queues()[job.queue.ix()].path.clone();
+        let queue = |job: &forebay_engine::state::jobs::Job| world.state().queues()[job.queue].path.clone();
         let jobs = world.state().jobs();
         let open = jobs.filter(|(job, _)| !job.done() && queue(job) != "scavenger");
         let open: Vec<_> = open.map(|(job, _)| (job, world.engine.why(job.id))).collect();
@@ -309,7 +309,7 @@ fn replay_from_any_cut_is_the_same() {
         let cut = cut.index(batches.len());
         let mut first = forebay_engine::engine::Engine::new();
         batches[..cut].iter().for_each(|batch| first.replay(batch));
-        let restored = forebay_engine::engine::Engine::restore(&first.snapshot());
+        let restored = forebay_engine::engine::Engine::restore(&first.snapshot().unwrap());
         let mut second = restored.expect("a snapshot can be read back");
         batches[cut..].iter().for_each(|batch| second.replay(batch));
         prop_assert!(second.snapshot() == world.engine.snapshot());

@@ -13,7 +13,7 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::decision::Decision;
 use forebay_engine::event::Event;
 use forebay_engine::ids::NodeId;
-use forebay_engine::job::{Gang, JobSpec, Level, Within, WorkerAsk};
+use forebay_engine::job::{Gang, JobSpec, Level, TopologyConstraint, WorkerAsk};
 use forebay_engine::policy::{Policy, Sharing};
 use forebay_engine::state::State;
 use forebay_engine::state::jobs::Phase;
@@ -57,7 +57,7 @@ type Fit = (bool, u64, Rate, NodeId);
 fn best(state: &State, ask: &WorkerAsk) -> Option<Fit> {
     let mut found: Option<Fit> = None;
     for node in state.nodes() {
-        let offer = &state.offerings()[node.offering.ix()].offer;
+        let offer = &state.offerings()[node.offering.index()].offer;
         let open = matches!(node.phase, NodePhase::Requested | NodePhase::Booting | NodePhase::Ready);
         let reserved = node.reserved.is_some() || node.reclaim_at.is_some();
         if !open || reserved || node.cpu_free < ask.cpu || node.mem_free < ask.mem {
@@ -170,7 +170,7 @@ type Least = (bool, bool, bool, i64, u64, Rate, NodeId);
 fn least(state: &State, mix: &Mix, ask: &WorkerAsk) -> Option<Least> {
     let mut found: Vec<Least> = Vec::new();
     for node in state.nodes() {
-        let offer = &state.offerings()[node.offering.ix()].offer;
+        let offer = &state.offerings()[node.offering.index()].offer;
         let flies = node.phase != NodePhase::Ready;
         let open = matches!(node.phase, NodePhase::Requested | NodePhase::Booting | NodePhase::Ready);
         if !open || node.cpu_free < ask.cpu || node.mem_free < ask.mem {
@@ -284,14 +284,14 @@ fn gang_of(n: usize, (kind, count, size, level, required, _): Gangs) -> JobSpec 
     };
     let mut spec = making::job(&format!("j{n}"), gang);
     let levels = [Level::Numa, Level::Nvlink, Level::Node, Level::Rack, Level::Zone];
-    spec.within = levels.get(usize::from(level)).map(|level| Within { level: *level, required });
+    spec.within = levels.get(usize::from(level)).map(|level| TopologyConstraint { level: *level, required });
     spec.shares = true;
     spec
 }
 
 /// Whether the ready nodes hold so many whole GPUs for each of `count` workers within one domain of a level, by brute force.
 fn held_by(state: &State, (count, each): (u32, u32), level: Option<Level>) -> bool {
-    let offer = |n: &Node| &state.offerings()[n.offering.ix()].offer;
+    let offer = |n: &Node| &state.offerings()[n.offering.index()].offer;
     let ready = |n: &&Node| n.phase == NodePhase::Ready && n.open() && n.partition.is_none();
     let nodes: Vec<&Node> = state.nodes().filter(ready).collect();
     let free = |n: &Node| (0..n.slots.len()).filter(|at| n.slots[*at].workers == 0).collect::<Vec<usize>>();
@@ -350,7 +350,7 @@ fn gangs_stay_within_what_they_require() {
                 Gang::Workers { .. } => continue,
             };
             // Room that is kept for a gang that came before is no room.
-            if world.state().ahead().values().any(|kept| kept.job != job.id) {
+            if world.state().reservations().values().any(|kept| kept.job != job.id) {
                 continue;
             }
             let level = spec.within.filter(|w| w.required).map(|w| w.level);

@@ -20,7 +20,7 @@ use forebay_engine::ids::{JobId, PoolId, QuotaId, TierId};
 use forebay_engine::job::{Gang, JobSpec};
 use forebay_engine::policy::{Drain, Policy, QuotaLimit, QuotaNode};
 use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::{MilliGpu, Millis, Span};
+use forebay_engine::units::{MilliGpu, Span, Timestamp};
 use proptest::prelude::*;
 
 /// A cohort of queues with nominal quotas that borrow without bound, on nodes of four GPUs.
@@ -146,7 +146,7 @@ struct Loop {
 
 impl Loop {
     fn step(&mut self, more: Option<Event>) -> Result<(), String> {
-        self.engine.open(Tick { now: Millis(self.now), resumed: false, delivered: u64::MAX });
+        self.engine.open(Tick { now: Timestamp(self.now), resumed: false, delivered: u64::MAX });
         for event in core::mem::take(&mut self.due).into_iter().chain(more) {
             self.engine.handle_event(event);
         }

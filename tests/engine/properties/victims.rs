@@ -70,8 +70,8 @@ fn victims_are_enough_and_none_too_many() {
             })
             .collect();
         // What is kept for a gang before it is nothing to it.
-        let in_front = |job: JobId| normal && before.job(job).is_some_and(|(job, _)| job.tier.ix() < 2);
-        let kept = |id: &NodeId| before.ahead().values().any(|a| in_front(a.job) && a.nodes.contains(id));
+        let in_front = |job: JobId| normal && before.job(job).is_some_and(|(job, _)| job.tier.index() < 2);
+        let kept = |id: &NodeId| before.reservations().values().any(|a| in_front(a.job) && a.nodes.contains(id));
         let free_without = |gone: &BTreeSet<JobId>| {
             let mut free = free_without(&before, gone);
             free.retain(|id, _| !kept(id));
@@ -82,7 +82,7 @@ fn victims_are_enough_and_none_too_many() {
             let again = job.running_since.is_some_and(|at| before.now().since(at) < SAVES);
             job.attempt.0 > 1 && again
         };
-        let reach = |job: &Job| job.phase == Phase::Running && job.tier.ix() > usize::from(normal) && !fresh(job);
+        let reach = |job: &Job| job.phase == Phase::Running && job.tier.index() > usize::from(normal) && !fresh(job);
         let running: BTreeSet<JobId> = before.jobs().filter(|(job, _)| reach(job)).map(|(job, _)| job.id).collect();
         prop_assert!(victims.is_subset(&running), "{victims:?} out of reach");
         let row = world.state().job(high).expect("a row").0;

@@ -1,11 +1,21 @@
 //! Tests that drive the `forebay` binary from outside, as its users do.
 //!
 //! The binary is `$FOREBAY_BIN`, else `<target>/release/forebay`, which is built when it is not there.
-//! Never: sleeps to wait. A server says where it listens; answers are waited for where they come from.
+//!
+//! ```no_run
+//! use forebay_integration::forebay;
+//!
+//! let output = forebay(std::env::temp_dir().as_path(), &["--version"]).output()?;
+//! assert!(output.status.success());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! Never: sleeps to wait. A server prints where it listens; answers are waited for where they come from.
 
 pub mod dice;
 pub mod kafka;
 pub mod openmetrics;
+pub mod segments;
 pub mod sqs;
 pub mod teams;
 

@@ -5,18 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names with values, in the order of the text.
-pub type Labels = BTreeMap<String, String>;
+pub type LabelSet = BTreeMap<String, String>;
 
 /// What was read.
 #[derive(Debug, Default)]
 pub struct Exposition {
     /// Families by name.
-    pub families: BTreeMap<String, Family>,
+    pub families: BTreeMap<String, MetricFamily>,
 }
 
 /// One family.
 #[derive(Debug, Default)]
-pub struct Family {
+pub struct MetricFamily {
     /// `counter`, `gauge` or `info`.
     pub kind: String,
     /// For people.
@@ -31,11 +31,11 @@ pub struct Family {
 #[derive(Debug)]
 pub struct Point {
     /// Which.
-    pub labels: Labels,
+    pub labels: LabelSet,
     /// Its value.
     pub value: f64,
     /// One of those that were counted: its labels, its value, and its time where there is one.
-    pub exemplar: Option<(Labels, f64, Option<f64>)>,
+    pub exemplar: Option<(LabelSet, f64, Option<f64>)>,
 }
 
 impl Exposition {
@@ -69,7 +69,7 @@ impl Exposition {
     /// The same, whole.
     #[must_use]
     pub fn point(&self, family: &str, labels: &[(&str, &str)]) -> Option<&Point> {
-        let labels: Labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let labels: LabelSet = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         self.families.get(family)?.points.iter().find(|point| point.labels == labels)
     }
 
@@ -114,7 +114,7 @@ impl Exposition {
         if name != format!("{current}{suffix}") {
             return Err(format!("a {} of `{current}` is not named so", family.kind));
         }
-        let (labels, rest) = if rest.starts_with('{') { labels(rest)? } else { (Labels::new(), rest) };
+        let (labels, rest) = if rest.starts_with('{') { labels(rest)? } else { (LabelSet::new(), rest) };
         let (value, exemplar) = match rest.split_once(" # ") {
             Some((value, exemplar)) => (value, Some(exemplar)),
             None => (rest, None),
@@ -136,7 +136,7 @@ impl Exposition {
     }
 }
 
-fn exemplar(text: &str) -> Result<(Labels, f64, Option<f64>), String> {
+fn exemplar(text: &str) -> Result<(LabelSet, f64, Option<f64>), String> {
     let (labels, rest) = labels(text)?;
     let characters: usize = labels.iter().map(|(name, value)| name.chars().count() + value.chars().count()).sum();
     if characters > 128 {
@@ -148,9 +148,9 @@ fn exemplar(text: &str) -> Result<(Labels, f64, Option<f64>), String> {
 }
 
 /// From `{` to after `}`, and what follows.
-fn labels(text: &str) -> Result<(Labels, &str), String> {
+fn labels(text: &str) -> Result<(LabelSet, &str), String> {
     let mut rest = text.strip_prefix('{').ok_or("labels begin with a brace")?;
-    let (mut labels, mut names) = (Labels::new(), BTreeSet::new());
+    let (mut labels, mut names) = (LabelSet::new(), BTreeSet::new());
     if let Some(after) = rest.strip_prefix('}') {
         return Ok((labels, after));
     }
@@ -214,7 +214,7 @@ mod tests {
         let read = Exposition::parse(&text).expect("reads");
         assert_eq!(read.value("a_usd", &[]), Some(1000.0));
         let point = read.point("a_usd", &[("x", "\\ \" \n}"), ("y", "")]).expect("a point");
-        let job = Labels::from([("job".to_owned(), "1".to_owned())]);
+        let job = LabelSet::from([("job".to_owned(), "1".to_owned())]);
         assert_eq!((point.value, point.exemplar.as_ref()), (2.0, Some(&(job, 1.0, Some(3.5)))));
     }
 

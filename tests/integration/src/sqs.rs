@@ -5,17 +5,17 @@
 use serde_json::{Value, json};
 
 /// An emulated SQS.
-pub struct Queues {
+pub struct SqsClient {
     agent: ureq::Agent,
     endpoint: String,
 }
 
-impl Queues {
+impl SqsClient {
     /// At this endpoint.
     #[must_use]
-    pub fn at(endpoint: &str) -> Queues {
+    pub fn at(endpoint: &str) -> SqsClient {
         let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build();
-        Queues { agent: config.into(), endpoint: endpoint.to_owned() }
+        SqsClient { agent: config.into(), endpoint: endpoint.to_owned() }
     }
 
     /// One call, by its action.

@@ -232,15 +232,15 @@ fn the_agent_tells_what_the_metadata_says_and_waits_for_a_controller_that_is_awa
     let args = ["agent", "--controller", &url, "--metadata", &imds, "--token-file", "node.token"];
     let agent = Running::start(folder.path(), &args);
     agent.says(&format!("agent: watching {instance}"));
-    agent.says("the controller knows: hello");
+    agent.says("delivered: hello");
     assert_eq!(nodes(&server)[0]["phase"], "ready");
     server.kill();
     let (at, text) = from_now(600);
     *warning.lock().unwrap() = Some(text.clone());
-    agent.says(&format!("the instance is taken back at {text}"));
-    agent.says("not taken yet");
+    agent.says(&format!("the instance is reclaimed at {text}"));
+    agent.says("not delivered yet");
     let server = serve();
-    agent.says(&format!("the controller knows: the instance is taken back at {text}"));
+    agent.says(&format!("delivered: the instance is reclaimed at {text}"));
     assert_eq!(reclaimed_at(&server, &instance), Some(at as f64));
     let said = agent.1.lock().unwrap().clone();
     assert!(!said.contains(&secret("node")) && said.contains("GPU"), "{said}");
@@ -250,8 +250,8 @@ fn the_agent_tells_what_the_metadata_says_and_waits_for_a_controller_that_is_awa
 fn an_agent_that_cannot_start_says_why() {
     let folder = prepared();
     for (args, part) in [
-        (&["--controller", "https://forebay"][..], "--controller https://forebay: this is no address"),
-        (&["--controller", "http://127.0.0.1:1", "--metadata", "here"], "--metadata here: this is no address"),
+        (&["--controller", "https://forebay"][..], "--controller https://forebay: this is not an address"),
+        (&["--controller", "http://127.0.0.1:1", "--metadata", "here"], "--metadata here: this is not an address"),
         (&["--controller", "http://127.0.0.1:1", "--token-file", "no.token"], "no.token: no such file"),
         (&[], "--controller"),
     ] {

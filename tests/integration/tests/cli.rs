@@ -305,11 +305,11 @@ fn bad_configurations_are_refused_with_place_and_remedy() {
             topics("{name: a, principal: x}, {name: a, principal: y}"),
             &["twice.yaml", "`a` is named twice"],
         ),
-        ("name.yaml", topics("{name: 'a b', principal: x}"), &["name.yaml", "`a b` is no topic's name"]),
+        ("name.yaml", topics("{name: 'a b', principal: x}"), &["name.yaml", "`a b` is not a name of a topic"]),
         (
             "user.yaml",
             format!("{head}kafka:\n  - brokers: ['h:1']\n    security: {{protocol: sasl-ssl, username: u}}\n"),
-            &["user.yaml", "password", "is needed"],
+            &["user.yaml", "password", "is required"],
         ),
         (
             "tuned.yaml",
@@ -319,7 +319,7 @@ fn bad_configurations_are_refused_with_place_and_remedy() {
         (
             "queue.yaml",
             format!("{head}sqs:\n  - queues: [{{name: 'a b', principal: x}}]\n"),
-            &["queue.yaml", "`a b` is no queue"],
+            &["queue.yaml", "`a b` is not a queue"],
         ),
         (
             "roles.yaml",

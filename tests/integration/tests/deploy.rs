@@ -293,10 +293,10 @@ fn placement_groups_have_names_that_the_policy_allows() {
         let [pattern] = &patterns[..] else { panic!("{action}: {patterns:?}") };
         let start = pattern.strip_suffix('*').unwrap_or_else(|| panic!("{action}: {pattern}"));
         assert!(!start.contains(['*', '?', '$']), "{action}: {pattern}");
-        for name in [request::group("lab", "large", "us-east-1a"), request::tried_group("lab")] {
+        for name in [request::placement_group("lab", "large", "us-east-1a"), request::dry_run_group("lab")] {
             assert!(name.starts_with(start), "{action}: `{name}` is none of {pattern}");
         }
-        let other = request::group("other", "large", "us-east-1a");
+        let other = request::placement_group("other", "large", "us-east-1a");
         assert!(!other.starts_with(start), "{action}: `{other}` is another cluster's");
     }
 }

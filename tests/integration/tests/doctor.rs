@@ -78,13 +78,13 @@ fn what_is_wrong_in_the_files_is_2_and_what_is_wrong_outside_is_6() {
             "kafka: [{brokers: ['127.0.0.1:9'], topics: [{name: 'a b', principal: x}]}]\n",
             2,
             "kafka:127.0.0.1:9",
-            "no topic's name",
+            "not a name of a topic",
         ),
         (
             "kafka: [{brokers: ['127.0.0.1:9'], topics: [{name: t, principal: x}]}]\n",
             6,
             "kafka 127.0.0.1:9",
-            "no answer from",
+            "no response from",
         ),
     ];
     for (config, code, what, part) in cases {
@@ -158,7 +158,7 @@ fn kafka_topics_and_a_wrong_port_are_told() {
     assert!(outcome == "ok" && words.contains("2 partitions"), "{words}");
     for missing in ["topic gone", "topic gone-status"] {
         let (outcome, words) = about(&said, missing);
-        assert!(outcome == "bad" && words.contains("is not there: create it"), "{missing}: {outcome} {words}");
+        assert!(outcome == "bad" && words.contains("does not exist: create it"), "{missing}: {outcome} {words}");
     }
     assert!(kafka.topics().expect("topics").iter().all(|topic| !topic.starts_with("gone")), "it creates none");
 }
@@ -203,7 +203,7 @@ fn a_missing_queue_is_told_beside_one_that_is_there() {
     assert_eq!(about(&said, "queue jobs").0, "ok", "{said:?}");
     assert_eq!(about(&said, "queue jobs-status").0, "ok", "{said:?}");
     let (outcome, words) = about(&said, "queue gone");
-    assert!(outcome == "bad" && words.contains("make the queue"), "{outcome} {words}");
+    assert!(outcome == "bad" && words.contains("create the queue"), "{outcome} {words}");
     let without = doctor(&folder);
     assert_eq!(without.code, 2, "a key that is not in the environment is the caller's to mend: {without:?}");
     assert!(about(&without, "sqs `keys.id`").1.contains("TEST_ID"), "{without:?}");

@@ -5,7 +5,7 @@
 //! the machine is as fast. A killed replay is waited for on its own pipes; nothing here sleeps.
 
 use forebay_integration::dice::Dice;
-use forebay_integration::{forebay, root, run};
+use forebay_integration::{forebay, root, run, segments};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -54,11 +54,11 @@ fn journal_in(folder: &Path) -> Option<PathBuf> {
 
 /// No gap and no double, in number over all and in seq per job; how often each job was over, and how.
 fn check_stream(folder: &Path) -> BTreeMap<String, Vec<String>> {
-    let text = std::fs::read_to_string(folder.join("status.jsonl")).expect("there is a status stream");
-    assert!(text.ends_with('\n'), "the last line is torn");
+    let lines = segments::lines(&folder.join("status"));
+    assert!(!lines.is_empty(), "there is a status stream");
     let (mut seqs, mut over) = (BTreeMap::<String, u64>::new(), BTreeMap::<String, Vec<String>>::new());
     let mut source = None;
-    for (number, line) in (1..).zip(text.lines()) {
+    for (number, line) in (1..).zip(&lines) {
         let status: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("line {number}: {e} in {line}"));
         let data = &status["data"];
         assert_eq!(data["number"].as_u64(), Some(number), "{status}");

@@ -1,6 +1,6 @@
 //! `GET /metrics` from outside: a preempted job with its exemplar, hostile names, what a team sees, and that every line is OpenMetrics.
 
-use forebay_integration::openmetrics::{Exposition, Labels};
+use forebay_integration::openmetrics::{Exposition, LabelSet};
 use forebay_integration::teams::{ask, fast, prepared, start, submission, submit, write};
 use forebay_integration::{Server, root, until};
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ fn a_preempted_job_is_counted_under_its_queue_and_is_the_exemplar() {
     until("the preemption is counted", SOON, counted);
     let after = metrics(&server);
     let point = after.point("forebay_preemptions", &of).expect("it was there");
-    let exemplar = Labels::from([("attempt".to_owned(), "1".to_owned()), ("job".to_owned(), job.clone())]);
+    let exemplar = LabelSet::from([("attempt".to_owned(), "1".to_owned()), ("job".to_owned(), job.clone())]);
     // A replay's times are the file's: the exemplar has none.
     assert_eq!((point.value, point.exemplar.as_ref()), (1.0, Some(&(exemplar, 1.0, None))));
     assert_eq!(after.families["forebay_preemptions"].points.len(), 1, "{after:?}");

@@ -23,7 +23,7 @@ pub struct CfnLint {
 }
 
 impl CfnLint {
-    /// Installs it into an environment of its own in the cache where it is not there yet, and says so.
+    /// Installs it into an environment of its own in the cache where it is not there yet, and prints that it does.
     ///
     /// # Errors
     /// When there is no Python that it runs on, or its packages cannot be fetched.
@@ -38,7 +38,7 @@ impl CfnLint {
         Ok(Self { folder: environment(&recipe)? })
     }
 
-    /// What it says about a template, down to its hints. Its exit code is 0 when it says nothing.
+    /// What it reports about a template, down to its hints. Its exit code is 0 when it reports nothing.
     ///
     /// # Errors
     /// When it cannot be started.

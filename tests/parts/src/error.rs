@@ -22,15 +22,15 @@ pub enum PartError {
         /// How to install it.
         how: &'static str,
     },
-    /// Neither variable that says where the cache is.
+    /// Neither variable that names the cache is set.
     #[error("no folder to install into: neither FOREBAY_CACHE nor HOME is set; set FOREBAY_CACHE to a folder")]
     NoCache,
     /// A file or folder that could not be read or written.
-    #[error("{}: {source}; it must be a place that can be written and has room", path.display())]
+    #[error("{}: {source}; it must be a place that can be written and has free space", path.display())]
     File {
         /// Which one.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A process that could not be started, signalled or waited for.
@@ -38,7 +38,7 @@ pub enum PartError {
     Process {
         /// The program, or what was asked of it.
         what: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Another process installs the same part and does not come to an end.
@@ -52,7 +52,7 @@ pub enum PartError {
     /// A command that ended with something else than 0, or not within its limit.
     #[error("`{command}` {ended}; its last lines:\n{tail}")]
     Command {
-        /// The command, shortened to what tells it from others.
+        /// The command, shortened to what identifies it.
         command: String,
         /// How it ended.
         ended: String,

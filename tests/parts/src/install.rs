@@ -13,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::PartError;
-use crate::leash::Leashed;
+use crate::guarded::GuardedChild;
 use crate::wait::{tail, until};
 
 /// An installation downloads at most 200 MB; past this the network is not there.
@@ -49,7 +49,7 @@ impl Recipe<'_> {
     }
 }
 
-/// FNV-1a folded to 32 bits: tells one set of pins from the next. No guard against anyone, so nothing stronger is linked.
+/// FNV-1a folded to 32 bits: distinguishes one set of pins from the next. No guard against anyone, so nothing stronger is linked.
 fn hash(text: &str) -> u32 {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, fold).to_be_bytes();
@@ -87,7 +87,7 @@ pub(crate) fn install(
     Ok(folder)
 }
 
-/// A temporary folder for a server's settings, data and log; nobody else may look, for there may be a password in it.
+/// A temporary folder for a server's settings, data and log; only its owner may read it, for there may be a password in it.
 pub(crate) fn temporary(prefix: &str) -> Result<TempDir, PartError> {
     let parent = std::env::temp_dir();
     let made = tempfile::Builder::new().prefix(prefix).permissions(Permissions::from_mode(0o700)).tempdir_in(&parent);
@@ -97,13 +97,13 @@ pub(crate) fn temporary(prefix: &str) -> Result<TempDir, PartError> {
 /// Held until it is dropped, or until this process ends in whatever way.
 fn lock(path: &Path) -> Result<File, PartError> {
     let file = File::options().create(true).append(true).open(path).map_err(PartError::file(path))?;
-    let mut said = false;
+    let mut printed = false;
     let held = until(INSTALL_LIMIT, || match file.try_lock() {
         Ok(()) => Ok(Some(())),
         Err(TryLockError::WouldBlock) => {
-            if !said {
+            if !printed {
                 eprintln!("another process installs the same; waiting for {}", path.display());
-                said = true;
+                printed = true;
             }
             Ok(None)
         }
@@ -125,12 +125,12 @@ fn remove_started(cache: &Path, prefix: &str) -> Result<(), PartError> {
     Ok(())
 }
 
-/// Runs a command that `leashed` made to its end, its output into `log`. Fails unless it exits with 0 within the limit.
+/// Runs a command that `guarded` made to its end, its output into `log`. Fails unless it exits with 0 within the limit.
 pub(crate) fn run(name: &'static str, command: &mut Command, log: &Path, limit: Duration) -> Result<(), PartError> {
     let file = File::create(log).map_err(PartError::file(log))?;
     let errors = file.try_clone().map_err(PartError::file(log))?;
     command.stdout(Stdio::from(file)).stderr(Stdio::from(errors));
-    let ended = match Leashed::start(name, command)?.wait(limit)? {
+    let ended = match GuardedChild::start(name, command)?.wait(limit)? {
         Some(status) if status.success() => return Ok(()),
         Some(status) => format!("ended with {status}"),
         None => format!("did not end within {limit:?}"),
@@ -146,7 +146,7 @@ pub(crate) fn step(name: &'static str, command: &mut Command, log: &Path) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leash::leashed;
+    use crate::guarded::guarded;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn recipe(pins: &str) -> Recipe<'_> {
@@ -203,20 +203,20 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_looks_into_a_servers_folder() {
+    fn nobody_else_may_read_a_servers_folder() {
         let folder = temporary("forebay-test-").unwrap();
         assert_eq!(folder.path().metadata().unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]
-    fn a_step_that_goes_wrong_shows_the_end_of_what_it_said() {
+    fn a_step_that_goes_wrong_shows_the_end_of_what_it_printed() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        let mut wrong = leashed("/bin/sh");
+        let mut wrong = guarded("/bin/sh");
         wrong.args(["-c", "echo first; echo no such version >&2; exit 3"]);
         let error = step("fetch", &mut wrong, &log).unwrap_err().to_string();
         assert_eq!(error, "`fetch` ended with exit status: 3; its last lines:\n  | first\n  | no such version");
-        let mut slow = leashed("/bin/sh");
+        let mut slow = guarded("/bin/sh");
         slow.args(["-c", "echo begun; sleep 600"]);
         let error = run("fetch", &mut slow, &log, Duration::from_millis(300)).unwrap_err().to_string();
         assert!(error.starts_with("`fetch` did not end within 300ms"), "{error}");

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::guarded::{GuardedChild, guarded, guarded_in};
 use crate::install::{self, Recipe, install, run};
-use crate::leash::{Leashed, leashed, leashed_in};
 use crate::ports::{self, STARTS};
 use crate::wait::{tail, until};
 use crate::{PartError, cache, random, tools};
@@ -69,13 +69,13 @@ pub struct Kafka {
     bootstrap: String,
     listeners: Listeners,
     secure: Option<Secure>,
-    running: Option<Leashed>,
+    running: Option<GuardedChild>,
     /// Dropped after `running`: fields go in the order in which they stand.
     folder: TempDir,
 }
 
 impl Kafka {
-    /// Installs Kafka's files into the cache where they are not there yet, and says so. The folder that has them.
+    /// Installs Kafka's files into the cache where they are not there yet, and prints that it does. The folder that has them.
     ///
     /// # Errors
     /// When Maven is missing or cannot fetch them.
@@ -92,7 +92,7 @@ impl Kafka {
             fs::write(new.join("pom.xml"), POM).map_err(PartError::file(new))?;
             // Maven's own store is needed for this once only.
             let store = new.join("store");
-            let mut fetch = leashed(maven);
+            let mut fetch = guarded(maven);
             fetch
                 .current_dir(new)
                 .args(["-B", COPY, "-DoutputDirectory=libs"])
@@ -144,7 +144,7 @@ impl Kafka {
         kafka.write("log4j2.properties", LOG4J)?;
         // Libraries that Java unpacks for itself go with the folder.
         fs::create_dir(kafka.at("tmp")).map_err(PartError::file(&kafka.at("tmp")))?;
-        let mut format = kafka.java(leashed(&kafka.java), "tools.log", &["-Xmx128m", "-XX:TieredStopAtLevel=1"]);
+        let mut format = kafka.java(guarded(&kafka.java), "tools.log", &["-Xmx128m", "-XX:TieredStopAtLevel=1"]);
         format.args(["kafka.tools.StorageTool", "format", "--cluster-id", &cluster_id()?]);
         format.arg("--config").arg(kafka.at("server.properties"));
         run("kafka.tools.StorageTool format", &mut format, &kafka.at("format.log"), FORMAT_LIMIT)?;
@@ -158,11 +158,11 @@ impl Kafka {
         let out = self.at("out.log");
         let outputs =
             File::create(&out).and_then(|file| Ok((file.try_clone()?, file))).map_err(PartError::file(&out))?;
-        let leash = leashed_in(self.folder.path(), &self.java);
-        let mut command = self.java(leash, "server.log", &["-Xmx512m", "-XX:+ExitOnOutOfMemoryError"]);
+        let command = guarded_in(self.folder.path(), &self.java);
+        let mut command = self.java(command, "server.log", &["-Xmx512m", "-XX:+ExitOnOutOfMemoryError"]);
         command.arg("kafka.Kafka").arg(self.at("server.properties"));
         command.stdout(Stdio::from(outputs.0)).stderr(Stdio::from(outputs.1));
-        let running = self.running.insert(Leashed::start(PART, &mut command)?);
+        let running = self.running.insert(GuardedChild::start(PART, &mut command)?);
         let client = SocketAddr::from((Ipv4Addr::LOCALHOST, self.listeners.client));
         let up = until(READY_LIMIT, || {
             if let Some(status) = running.ended()? {
@@ -204,7 +204,7 @@ impl Kafka {
         self.secure.as_ref().map(|secure| secure.password.as_str())
     }
 
-    /// Its log, for whoever looks into a failure.
+    /// Its log, to read after a failure.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.at("server.log")
@@ -234,7 +234,7 @@ impl Kafka {
     /// # Errors
     /// When its process cannot be ended.
     pub fn kill(&mut self) -> Result<(), PartError> {
-        self.running.take().map_or(Ok(()), Leashed::kill)
+        self.running.take().map_or(Ok(()), GuardedChild::kill)
     }
 
     /// Starts it again at the same address with the same data; stops it first where it runs.
@@ -250,13 +250,13 @@ impl Kafka {
         self.run()
     }
 
-    /// Java with Kafka's classes, its temporary files and a log, on a leash of the caller's; the class comes next.
-    fn java(&self, mut leash: Command, log: &str, flags: &[&str]) -> Command {
-        leash.args(flags).args(["-XX:+UseSerialGC", "-XX:+PerfDisableSharedMem"]);
-        leash.arg(option("-Dforebay.log=", &self.at(log)));
-        leash.arg(option("-Dlog4j2.configurationFile=", &self.at("log4j2.properties")));
-        leash.arg(option("-Djava.io.tmpdir=", &self.at("tmp"))).arg("-cp").arg(self.libs.join("*"));
-        leash
+    /// Java with Kafka's classes, its temporary files and a log, on a command of the caller; the class comes next.
+    fn java(&self, mut command: Command, log: &str, flags: &[&str]) -> Command {
+        command.args(flags).args(["-XX:+UseSerialGC", "-XX:+PerfDisableSharedMem"]);
+        command.arg(option("-Dforebay.log=", &self.at(log)));
+        command.arg(option("-Dlog4j2.configurationFile=", &self.at("log4j2.properties")));
+        command.arg(option("-Djava.io.tmpdir=", &self.at("tmp"))).arg("-cp").arg(self.libs.join("*"));
+        command
     }
 
     fn at(&self, name: &str) -> PathBuf {

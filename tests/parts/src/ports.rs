@@ -47,6 +47,9 @@ fn draw(port: u16) -> bool {
 }
 
 /// A port for a server that somebody else starts, under this number.
+///
+/// # Errors
+/// When no free port is found.
 pub fn free_port() -> Result<u16, PartError> {
     free(1, None)?.first().copied().ok_or(PartError::NoPort { tried: 0 })
 }

@@ -16,8 +16,8 @@ pub fn java() -> Result<PathBuf, PartError> {
     let home = std::env::var_os("JAVA_HOME").map(|home| PathBuf::from(home).join("bin/java"));
     let candidates = home.into_iter().chain([PathBuf::from("java")]);
     let found = candidates.into_iter().find(|java| {
-        let said = said(Command::new(java).arg("-version"));
-        said.as_deref().and_then(java_version).is_some_and(|version| version >= 17)
+        let printed = printed(Command::new(java).arg("-version"));
+        printed.as_deref().and_then(java_version).is_some_and(|version| version >= 17)
     });
     found.ok_or(PartError::Missing {
         what: "Java 17 or newer (java)",
@@ -28,8 +28,8 @@ pub fn java() -> Result<PathBuf, PartError> {
 }
 
 /// The number behind `version "`: `17.0.15` is 17, `1.8.0_392` is 8, `21-ea` is 21.
-fn java_version(said: &str) -> Option<u32> {
-    let (_, rest) = said.split_once("version \"")?;
+fn java_version(printed: &str) -> Option<u32> {
+    let (_, rest) = printed.split_once("version \"")?;
     let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
     match numbers.next()? {
         1 => numbers.next(),
@@ -42,7 +42,7 @@ fn java_version(said: &str) -> Option<u32> {
 /// # Errors
 /// When there is none.
 pub fn maven() -> Result<PathBuf, PartError> {
-    let there = said(Command::new("mvn").arg("--version")).is_some();
+    let there = printed(Command::new("mvn").arg("--version")).is_some();
     there.then(|| PathBuf::from("mvn")).ok_or(PartError::Missing {
         what: "Maven (mvn)",
         why: "it fetches Kafka's files",
@@ -55,7 +55,7 @@ pub fn maven() -> Result<PathBuf, PartError> {
 /// # Errors
 /// When there is none.
 pub fn openssl() -> Result<PathBuf, PartError> {
-    let there = said(Command::new("openssl").arg("version")).is_some();
+    let there = printed(Command::new("openssl").arg("version")).is_some();
     there.then(|| PathBuf::from("openssl")).ok_or(PartError::Missing {
         what: "OpenSSL (openssl)",
         why: "it makes the certificates that Kafka's TLS is tested with",
@@ -63,7 +63,7 @@ pub fn openssl() -> Result<PathBuf, PartError> {
     })
 }
 
-/// A Python 3.13 with what makes an environment: from the path, else from pyenv. The program itself, not one that looks
+/// A Python 3.13 with what makes an environment: from the path, else from pyenv. the program itself, not one that searches
 /// for it. LocalStack 4.14.0 imports what 3.12 does not have.
 ///
 /// # Errors
@@ -91,12 +91,12 @@ fn pyenv_pythons() -> Vec<OsString> {
 
 fn ask_python(candidate: OsString) -> Option<PathBuf> {
     let question = "import ensurepip, sys, venv; print(*sys.version_info[:2], sys.executable)";
-    let said = said(Command::new(candidate).args(["-c", question]))?;
-    said.lines().next()?.strip_prefix("3 13 ").map(PathBuf::from)
+    let printed = printed(Command::new(candidate).args(["-c", question]))?;
+    printed.lines().next()?.strip_prefix("3 13 ").map(PathBuf::from)
 }
 
-/// What a command said, both outputs, where it exits with 0.
-fn said(command: &mut Command) -> Option<String> {
+/// What a command printed, both outputs, where it exits with 0.
+fn printed(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
 }
@@ -107,14 +107,14 @@ mod tests {
 
     #[test]
     fn java_says_its_version_in_many_ways() {
-        for (said, version) in [
+        for (printed, version) in [
             ("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK Runtime", Some(17)),
             ("java version \"1.8.0_392\"", Some(8)),
             ("Picked up JAVA_TOOL_OPTIONS: -Dx=1\nopenjdk version \"21-ea\"", Some(21)),
             ("openjdk version \"25\"", Some(25)),
             ("command not found", None),
         ] {
-            assert_eq!(java_version(said), version, "{said}");
+            assert_eq!(java_version(printed), version, "{printed}");
         }
     }
 

@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use crate::PartError;
 
-/// Short beside what is waited for (a second and more), long beside what a look costs.
+/// Short beside what is waited for (a second and more), long beside what one question costs.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// Looks until there is an answer, or gives nothing once the limit has passed. Looks at least once.
+/// Asks until there is an answer, or returns nothing once the limit has passed. Asks at least once.
 pub(crate) fn until<T>(
     limit: Duration,
-    mut look: impl FnMut() -> Result<Option<T>, PartError>,
+    mut ask: impl FnMut() -> Result<Option<T>, PartError>,
 ) -> Result<Option<T>, PartError> {
     let start = Instant::now();
     loop {
-        if let Some(answer) = look()? {
+        if let Some(answer) = ask()? {
             return Ok(Some(answer));
         }
         if start.elapsed() >= limit {
@@ -32,7 +32,7 @@ pub(crate) fn until<T>(
 /// How far back the tail of a log is read: forty long lines.
 const TAIL_BYTES: u64 = 8 * 1024;
 
-/// The last lines of a file, at most forty; a file that cannot be read says so in their place.
+/// The last lines of a file, at most forty; for a file that cannot be read, the error.
 pub(crate) fn tail(path: &Path) -> String {
     let read = || -> std::io::Result<String> {
         let mut file = File::open(path)?;
@@ -54,17 +54,17 @@ mod tests {
 
     #[test]
     fn a_wait_ends_with_the_answer_or_at_its_limit() {
-        let mut looks = 0;
+        let mut asked = 0;
         let answer = until(Duration::from_secs(60), || {
-            looks += 1;
-            Ok((looks == 3).then_some(looks))
+            asked += 1;
+            Ok((asked == 3).then_some(asked))
         });
         assert_eq!(answer.unwrap(), Some(3));
         let none = until(Duration::ZERO, || -> Result<Option<()>, PartError> {
-            looks += 1;
+            asked += 1;
             Ok(None)
         });
-        assert_eq!((none.unwrap(), looks), (None, 4));
+        assert_eq!((none.unwrap(), asked), (None, 4));
     }
 
     #[test]

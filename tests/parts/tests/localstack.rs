@@ -1,6 +1,6 @@
 //! A real LocalStack, started, seeded, restarted and ended.
 //!
-//! Never: our own decoder of what it says; AWS's own client looks.
+//! Never: our own decoder of its answers; AWS's own client reads them.
 
 mod starter;
 
@@ -10,7 +10,7 @@ use std::process::Command;
 use forebay_parts::{LocalStack, LocalStackOptions, PartError};
 
 /// What AWS's client sees: each queue with its settings, and the buckets.
-const LOOK: &str = r#"
+const LIST: &str = r#"
 import boto3
 sqs, s3 = (boto3.client(name) for name in ("sqs", "s3"))
 for url in sorted(sqs.list_queues().get("QueueUrls", [])):
@@ -20,10 +20,10 @@ for url in sorted(sqs.list_queues().get("QueueUrls", [])):
 print(*[bucket["Name"] for bucket in s3.list_buckets()["Buckets"]])
 "#;
 
-fn look(localstack: &LocalStack) -> String {
+fn list(localstack: &LocalStack) -> String {
     let keys = [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_DEFAULT_REGION", "us-east-1")];
     let mut command = Command::new(localstack.python());
-    command.args(["-c", LOOK]).env("AWS_ENDPOINT_URL", localstack.endpoint()).env("NO_PROXY", "127.0.0.1").envs(keys);
+    command.args(["-c", LIST]).env("AWS_ENDPOINT_URL", localstack.endpoint()).env("NO_PROXY", "127.0.0.1").envs(keys);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -33,10 +33,10 @@ fn look(localstack: &LocalStack) -> String {
 fn real_localstack_is_seeded_twice_and_forgets_over_a_restart() {
     let mut localstack = LocalStack::start(LocalStackOptions::default()).unwrap();
     let endpoint = localstack.endpoint().to_owned();
-    assert_eq!(look(&localstack), "\n", "it starts empty");
-    let said = localstack.seed().unwrap();
-    assert_eq!(said.lines().count(), 9, "{said}");
-    assert_eq!(localstack.seed().unwrap(), said, "a second time changes nothing");
+    assert_eq!(list(&localstack), "\n", "it starts empty");
+    let printed = localstack.seed().unwrap();
+    assert_eq!(printed.lines().count(), 9, "{printed}");
+    assert_eq!(localstack.seed().unwrap(), printed, "a second time changes nothing");
     let redrive = |fifo: &str| {
         let dead = "arn:aws:sqs:us-east-1:000000000000:jobs-dead";
         format!(r#"{{"deadLetterTargetArn": "{dead}{fifo}", "maxReceiveCount": 100}}"#)
@@ -50,7 +50,7 @@ fn real_localstack_is_seeded_twice_and_forgets_over_a_restart() {
     }
     expected.sort();
     expected.push("checkpoints".to_owned());
-    let mut seen: Vec<String> = look(&localstack).lines().map(str::to_owned).collect();
+    let mut seen: Vec<String> = list(&localstack).lines().map(str::to_owned).collect();
     seen[..8].sort();
     assert_eq!(seen, expected);
 
@@ -58,11 +58,11 @@ fn real_localstack_is_seeded_twice_and_forgets_over_a_restart() {
     assert!(!localstack.is_running());
     assert!(matches!(localstack.seed(), Err(PartError::NotRunning { .. })), "nobody waits for a stopped server");
     localstack.restart().unwrap();
-    assert_eq!((localstack.endpoint(), look(&localstack).as_str()), (endpoint.as_str(), "\n"), "nothing is kept");
+    assert_eq!((localstack.endpoint(), list(&localstack).as_str()), (endpoint.as_str(), "\n"), "nothing is kept");
     localstack.seed().unwrap();
     localstack.kill().unwrap();
     localstack.restart().unwrap();
-    assert_eq!((localstack.endpoint(), look(&localstack).as_str()), (endpoint.as_str(), "\n"), "nothing is kept");
+    assert_eq!((localstack.endpoint(), list(&localstack).as_str()), (endpoint.as_str(), "\n"), "nothing is kept");
 }
 
 #[test]

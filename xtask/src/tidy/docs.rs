@@ -1,5 +1,5 @@
 //! What is written is found: every file in docs/ is linked, every link leads somewhere, every policy is introduced, and the page of the
-//! policy's fields says what the schema says.
+//! policy's fields agrees with the schema.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 
 use super::{File, Finding, extension};
 
-/// What no file may say, with the reason. Split, so that this list is not its own first finding.
+/// What no file may contain, with the reason. Split, so that this list is not its own first finding.
 const FORBIDDEN: [(&str, &str); 9] = [
     (concat!("index.crates", ".io"), "a registry's host; name the package, cargo knows where it is"),
     (concat!("static.crates", ".io"), "a registry's host; name the package, cargo knows where it is"),

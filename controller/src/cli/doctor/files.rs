@@ -8,10 +8,10 @@ use crate::cli::live::has_journal;
 use crate::cli::outcome::{Failure, read};
 use crate::config::tokens::Tokens;
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
-use crate::policy::Compiled;
 use crate::show::figures::{count, short};
 use forebay_engine::policy::Undeclared;
-use forebay_source::{Finding, Outcome};
+use forebay_policy::Compiled;
+use forebay_source::{Diagnostic, Severity};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -67,22 +67,22 @@ pub(super) fn policy(config: &Config) -> Vec<Checked> {
     let folder = folder(config);
     if config.policy.is_none() && has_journal(&folder) {
         let said = format!("that of the journal in {} goes on; not read here", folder.display());
-        return vec![checked(Finding::fine("policy", said))];
+        return vec![checked(Diagnostic::ok("policy", said))];
     }
     let catalogue = match crate::cloud::catalogue(config) {
         Ok(catalogue) => catalogue,
-        Err(e) => return vec![checked(Finding::bad("prices", e.to_string()))],
+        Err(e) => return vec![checked(Diagnostic::error("prices", e.to_string()))],
     };
     match compile_or_built_in(config.policy.as_deref(), &catalogue) {
         Ok((_, compiled)) => {
             if let Err(e) = crate::cloud::check_policy(config, &compiled.policy, &catalogue) {
-                return vec![checked(Finding::bad("policy", e.to_string()))];
+                return vec![checked(Diagnostic::error("policy", e.to_string()))];
             }
-            let mut found = vec![checked(Finding::fine("policy", policy_line(config, &compiled)))];
+            let mut found = vec![checked(Diagnostic::ok("policy", policy_line(config, &compiled)))];
             found.extend(submitters(config, &compiled).into_iter().map(checked));
             found
         }
-        Err(failure) => vec![checked(Finding::bad("policy", plain(&failure.text)))],
+        Err(failure) => vec![checked(Diagnostic::error("policy", plain(&failure.text)))],
     }
 }
 
@@ -98,7 +98,7 @@ fn policy_line(config: &Config, compiled: &Compiled) -> String {
 }
 
 /// Whether events can come from whom the policy expects, and whether whoever sends some may.
-pub(in crate::cli) fn submitters(config: &Config, compiled: &Compiled) -> Vec<Finding> {
+pub(in crate::cli) fn submitters(config: &Config, compiled: &Compiled) -> Vec<Diagnostic> {
     let policy = &compiled.policy;
     let shared = match &policy.undeclared {
         Undeclared::Under { rule, .. } => Some(rule),
@@ -114,7 +114,7 @@ pub(in crate::cli) fn submitters(config: &Config, compiled: &Compiled) -> Vec<Fi
         let strangers: BTreeSet<&str> = config.principals().filter(|name| !listed.contains(name)).collect();
         found.extend(strangers.iter().map(|name| {
             let what = format!("principal `{}`", short(name, 60));
-            Finding::warning(
+            Diagnostic::warning(
                 what,
                 "no queue of the policy lists it, and every queue lists somebody: each of its jobs would be `ForbiddenQueue`; add it to \
                  the `submitters` of its queue",
@@ -128,22 +128,22 @@ pub(in crate::cli) fn submitters(config: &Config, compiled: &Compiled) -> Vec<Fi
     }
     found.extend(listed.difference(&known).map(|name| {
         let what = format!("submitter `{}`", short(name, 60));
-        Finding::warning(
+        Diagnostic::warning(
             what,
             "the policy lists it, and no topic, queue or token has it as its principal: nothing can come from it; correct its name on \
              one side",
         )
     }));
     if found.is_empty() {
-        found.push(Finding::fine("submitters", format!("{} are listed, and each can be somebody", listed.len())));
+        found.push(Diagnostic::ok("submitters", format!("{} are listed, and each can be somebody", listed.len())));
     }
     found
 }
 
 /// Each secret: whether it is there, and who else may read it. `missing`: what one is that is not there.
-pub(in crate::cli) fn secrets(config: &Config, missing: Outcome) -> Vec<Checked> {
+pub(in crate::cli) fn secrets(config: &Config, missing: Severity) -> Vec<Checked> {
     let mut complete = true;
-    let mut found: Vec<Finding> = Vec::new();
+    let mut found: Vec<Diagnostic> = Vec::new();
     let (mut resolved, mut open) = (0_usize, Vec::new());
     for (whose, secret) in config.secrets() {
         let what = format!("secret of {whose}");
@@ -155,17 +155,21 @@ pub(in crate::cli) fn secrets(config: &Config, missing: Outcome) -> Vec<Checked>
             Ok(_) => resolved += 1,
             Err(error) => {
                 complete = false;
-                found.push(Finding { what: what.clone(), outcome: missing, said: without(error.to_string()) });
+                found.push(Diagnostic {
+                    subject: what.clone(),
+                    severity: missing,
+                    message: without(error.to_string()),
+                });
             }
         }
-        open.extend(warnings.into_iter().map(|warning| Finding::warning(what.clone(), without(warning))));
+        open.extend(warnings.into_iter().map(|warning| Diagnostic::warning(what.clone(), without(warning))));
     }
     // A token's secret may be there and not do: too short, or another's.
     if complete && let Err(error) = Tokens::read(&config.tokens, &mut Vec::new()) {
-        found.push(Finding::bad("tokens", error.to_string()));
+        found.push(Diagnostic::error("tokens", error.to_string()));
     }
     if found.is_empty() && resolved > 0 {
-        found.push(Finding::fine("secrets", format!("all {resolved} are there")));
+        found.push(Diagnostic::ok("secrets", format!("all {resolved} are there")));
     }
     found.append(&mut open);
     found.into_iter().map(|finding| Checked::new(GROUP, Ground::Files, finding)).collect()
@@ -174,7 +178,8 @@ pub(in crate::cli) fn secrets(config: &Config, missing: Outcome) -> Vec<Checked>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Catalogue, compile};
+    use forebay_catalog::Catalogue;
+    use forebay_policy::compile;
 
     const HEAD: &str = "apiVersion: forebay/v1\nkind: Config\n";
 
@@ -184,7 +189,7 @@ mod tests {
         let compiled = compile("p", &text.replace("  vision/batch:\n", queues), &Catalogue::builtin()).unwrap();
         let open = |rule: &forebay_engine::policy::QueueRule| rule.submitters.is_empty();
         assert!(compiled.policy.queues.values().any(open), "the ready-made policy has open queues");
-        submitters(&config, &compiled).into_iter().map(|f| format!("{:?} {}", f.outcome, f.what)).collect()
+        submitters(&config, &compiled).into_iter().map(|f| format!("{:?} {}", f.severity, f.subject)).collect()
     }
 
     #[test]
@@ -194,9 +199,9 @@ mod tests {
         assert_eq!(said(topics, "  vision/batch:\n"), Vec::<String>::new());
         assert_eq!(said(topics, listed), ["Warning submitter `b`"]);
         let both = format!("{topics}sqs: [{{queues: [{{name: q, principal: b}}]}}]\n");
-        assert_eq!(said(&both, listed), ["Fine submitters"]);
+        assert_eq!(said(&both, listed), ["Ok submitters"]);
         let token = "tokens: [{name: b, roles: [operate], secret: {env: B}}]\n";
-        assert_eq!(said(&format!("{topics}{token}"), listed), ["Fine submitters"]);
+        assert_eq!(said(&format!("{topics}{token}"), listed), ["Ok submitters"]);
     }
 
     #[test]
@@ -211,6 +216,6 @@ mod tests {
         compiled.policy.undeclared = Undeclared::Reject;
         let found = submitters(&config, &compiled);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].what == "principal `c`" && found[0].said.contains("ForbiddenQueue"), "{found:?}");
+        assert!(found[0].subject == "principal `c`" && found[0].message.contains("ForbiddenQueue"), "{found:?}");
     }
 }

@@ -6,9 +6,9 @@ use super::files::folder;
 use super::{Checked, Ground};
 use crate::cli::live::has_journal;
 use crate::config::{Config, DEFAULT_LISTEN};
-use crate::journal::{FILE, Folder};
+use crate::journal::{DataFolder, FILE};
 use crate::show::figures::count;
-use forebay_source::Finding;
+use forebay_source::Diagnostic;
 use std::io::{ErrorKind, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -33,34 +33,37 @@ pub(super) fn data(config: &Config) -> Vec<Checked> {
     let outside = |finding| Checked::within(DATA, Ground::Outside, finding);
     let shown = folder.display();
     let Some(base) = folder.ancestors().map(or_here).find(|path| path.symlink_metadata().is_ok()) else {
-        return vec![files(Finding::bad("folder", format!("{shown}: no part of this path is there: correct `data`")))];
+        return vec![files(Diagnostic::error(
+            "folder",
+            format!("{shown}: no part of this path is there: correct `data`"),
+        ))];
     };
     if !base.is_dir() {
         let said = format!("{} is not a folder: correct `data`, or move what is there", base.display());
-        return vec![files(Finding::bad("folder", said))];
+        return vec![files(Diagnostic::error("folder", said))];
     }
     let is_there = base == or_here(&folder);
     let mut found = Vec::new();
     match try_writing(base) {
         Ok(()) if is_there => {
-            found.push(outside(Finding::fine("folder", format!("{shown} is there and can be written"))))
+            found.push(outside(Diagnostic::ok("folder", format!("{shown} is there and can be written"))))
         }
         Ok(()) => {
             let said = format!("{shown} is not there; it is made when Forebay starts, in {}", base.display());
-            found.push(outside(Finding::fine("folder", said)));
+            found.push(outside(Diagnostic::ok("folder", said)));
         }
         Err(e) => {
             let said = format!(
                 "{} cannot be written ({e}): let Forebay's user write there, or name another `data`",
                 base.display()
             );
-            found.push(outside(Finding::bad("folder", said)));
+            found.push(outside(Diagnostic::error("folder", said)));
         }
     }
     found.push(outside(room(base)));
-    let holder = Folder::holder(&folder);
-    found.push(outside(Finding::fine("lock", holder_line(holder, config.standby))));
-    found.push(outside(Finding::fine("journal", journal_line(&folder))));
+    let holder = DataFolder::holder(&folder);
+    found.push(outside(Diagnostic::ok("lock", holder_line(holder, config.standby))));
+    found.push(outside(Diagnostic::ok("journal", journal_line(&folder))));
     found
 }
 
@@ -101,26 +104,26 @@ fn journal_line(folder: &Path) -> String {
 }
 
 #[cfg(unix)]
-fn room(folder: &Path) -> Finding {
+fn room(folder: &Path) -> Diagnostic {
     match rustix::fs::statvfs(folder) {
         Ok(found) => room_line(found.f_bavail.saturating_mul(found.f_frsize)),
-        Err(e) => Finding::warning("room", format!("not known: {e}")),
+        Err(e) => Diagnostic::warning("room", format!("not known: {e}")),
     }
 }
 
 #[cfg(not(unix))]
-fn room(_: &Path) -> Finding {
-    Finding::warning("room", "not known: this system was not asked; look that the disk has 1 GiB or more free")
+fn room(_: &Path) -> Diagnostic {
+    Diagnostic::warning("room", "not known: this system was not asked; look that the disk has 1 GiB or more free")
 }
 
 #[cfg_attr(not(unix), allow(dead_code, reason = "only asked for where the system says"))]
-fn room_line(free: u64) -> Finding {
+fn room_line(free: u64) -> Diagnostic {
     let said = format!("{} MiB free", count(free >> 20));
     if free < LITTLE_ROOM {
         let remedy = "make it 1 GiB or more: while the disk is full, no event is taken";
-        return Finding::warning("room", format!("{said}: {remedy}"));
+        return Diagnostic::warning("room", format!("{said}: {remedy}"));
     }
-    Finding::fine("room", said)
+    Diagnostic::ok("room", said)
 }
 
 /// The address: whether it is free or ours, and whether whoever reaches it is asked for a token.
@@ -131,36 +134,40 @@ pub(super) fn listen(config: &Config) -> Vec<Checked> {
     let outside = |finding| Checked::within(LISTEN, Ground::Outside, finding);
     let mut found = vec![match (address.ip().is_loopback(), config.tokens.is_empty()) {
         (true, true) => {
-            files(Finding::fine("callers", "whoever is on this machine may do everything; there are no tokens"))
+            files(Diagnostic::ok("callers", "whoever is on this machine may do everything; there are no tokens"))
         }
         (_, false) => {
-            files(Finding::fine("callers", format!("are asked for a token; there are {}", config.tokens.len())))
+            files(Diagnostic::ok("callers", format!("are asked for a token; there are {}", config.tokens.len())))
         }
         (false, true) => {
             let said = format!(
                 "{address} can be reached from other machines, and there are no tokens: `forebay run` refuses this; list `tokens`, or \
                  listen on 127.0.0.1"
             );
-            files(Finding::bad("callers", said))
+            files(Diagnostic::error("callers", said))
         }
     }];
     found.push(match TcpListener::bind(address) {
-        Ok(_) => outside(Finding::fine(what, "free")),
-        Err(e) if e.kind() == ErrorKind::AddrInUse => outside(taken(address, Folder::holder(&folder(config)), what)),
-        Err(e) => files(Finding::bad(what, format!("cannot be listened on ({e}): correct `listen`; port 0 is any"))),
+        Ok(_) => outside(Diagnostic::ok(what, "free")),
+        Err(e) if e.kind() == ErrorKind::AddrInUse => {
+            outside(taken(address, DataFolder::holder(&folder(config)), what))
+        }
+        Err(e) => {
+            files(Diagnostic::error(what, format!("cannot be listened on ({e}): correct `listen`; port 0 is any")))
+        }
     });
     found
 }
 
 /// Somebody listens there already.
-fn taken(address: SocketAddr, holder: Option<String>, what: String) -> Finding {
+fn taken(address: SocketAddr, holder: Option<String>, what: String) -> Diagnostic {
     match (is_forebay(address), holder) {
-        (true, Some(holder)) => Finding::fine(what, format!("taken by the controller that runs ({holder})")),
-        (true, None) => Finding::bad(
+        (true, Some(holder)) => Diagnostic::ok(what, format!("taken by the controller that runs ({holder})")),
+        (true, None) => Diagnostic::error(
             what,
             "taken by a Forebay with another `data` folder, or as another user: choose another port for this one in `listen`",
         ),
-        (false, _) => Finding::bad(
+        (false, _) => Diagnostic::error(
             what,
             "taken by something that is no Forebay: end it, or choose another port in `listen`; `ss -ltnp` says what it is",
         ),
@@ -186,15 +193,15 @@ fn is_forebay(address: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_source::Outcome;
+    use forebay_source::Severity;
 
     fn config(data: &Path, more: &str) -> Config {
         let text = format!("apiVersion: forebay/v1\nkind: Config\ndata: {}\n{more}", data.display());
         Config::parse(Path::new("forebay.yaml"), &text).unwrap()
     }
 
-    fn found(all: &[Checked]) -> Vec<(Outcome, &str)> {
-        all.iter().map(|one| (one.finding.outcome, one.finding.said.as_str())).collect()
+    fn found(all: &[Checked]) -> Vec<(Severity, &str)> {
+        all.iter().map(|one| (one.finding.severity, one.finding.message.as_str())).collect()
     }
 
     #[test]
@@ -212,15 +219,15 @@ mod tests {
         assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 0, "no lock either");
         std::fs::write(base.path().join("file"), "").unwrap();
         let all = data(&config(&base.path().join("file"), ""));
-        assert_eq!((all[0].ground, all[0].finding.outcome), (Ground::Files, Outcome::Bad), "{all:?}");
-        assert_eq!(room_line((1 << 30) - 1).outcome, Outcome::Warning);
-        assert_eq!(room_line(1 << 30).outcome, Outcome::Fine);
+        assert_eq!((all[0].ground, all[0].finding.severity), (Ground::Files, Severity::Error), "{all:?}");
+        assert_eq!(room_line((1 << 30) - 1).severity, Severity::Warning);
+        assert_eq!(room_line(1 << 30).severity, Severity::Ok);
     }
 
     #[test]
     fn who_holds_the_folder_is_named() {
         let base = tempfile::tempdir().unwrap();
-        let taken = Folder::take(base.path()).unwrap();
+        let taken = DataFolder::take(base.path()).unwrap();
         let all = data(&config(base.path(), ""));
         assert!(found(&all)[2].1.contains(&format!("held by process {}", std::process::id())), "{all:?}");
         assert!(found(&data(&config(base.path(), "standby: true\n")))[2].1.contains("stands by"));
@@ -233,13 +240,13 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = |address: &str| listen(&config(base.path(), &format!("listen: {address}\n")));
-        assert_eq!(found(&at("127.0.0.1:0"))[1], (Outcome::Fine, "free"));
+        assert_eq!(found(&at("127.0.0.1:0"))[1], (Severity::Ok, "free"));
         let open = at("0.0.0.0:0");
-        assert_eq!((open[0].ground, open[0].finding.outcome), (Ground::Files, Outcome::Bad), "{open:?}");
+        assert_eq!((open[0].ground, open[0].finding.severity), (Ground::Files, Severity::Error), "{open:?}");
         // It takes connections and says nothing.
         let taken = at(&other.local_addr().unwrap().to_string());
         assert!(found(&taken)[1].1.contains("no Forebay") && taken[1].ground == Ground::Outside, "{taken:?}");
         let nowhere = at("192.0.2.1:80");
-        assert_eq!((nowhere[1].ground, nowhere[1].finding.outcome), (Ground::Files, Outcome::Bad), "{nowhere:?}");
+        assert_eq!((nowhere[1].ground, nowhere[1].finding.severity), (Ground::Files, Severity::Error), "{nowhere:?}");
     }
 }

@@ -17,7 +17,7 @@ use super::args::DoctorArgs;
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::config::Config;
 use crate::show::doctor::{Row, table, word};
-use forebay_source::{Finding, Outcome};
+use forebay_source::{Diagnostic, Severity};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,18 +46,18 @@ pub(super) struct Checked {
     /// What was tried, without what the group says already.
     label: String,
     ground: Ground,
-    pub(super) finding: Finding,
+    pub(super) finding: Diagnostic,
 }
 
 impl Checked {
-    pub(super) fn new(group: &str, ground: Ground, finding: Finding) -> Checked {
-        Checked { group: group.to_owned(), label: finding.what.clone(), ground, finding }
+    pub(super) fn new(group: &str, ground: Ground, finding: Diagnostic) -> Checked {
+        Checked { group: group.to_owned(), label: finding.subject.clone(), ground, finding }
     }
 
     /// The same of a thing whose name says little without its group's.
-    fn within(group: &str, ground: Ground, mut finding: Finding) -> Checked {
-        let label = std::mem::take(&mut finding.what);
-        finding.what = format!("{group}: {label}");
+    fn within(group: &str, ground: Ground, mut finding: Diagnostic) -> Checked {
+        let label = std::mem::take(&mut finding.subject);
+        finding.subject = format!("{group}: {label}");
         Checked { group: group.to_owned(), label, ground, finding }
     }
 }
@@ -80,26 +80,26 @@ struct Line<'a> {
 
 pub(super) fn run(args: &DoctorArgs, out: Output) -> Result<Exit, Failure> {
     let all = examine(args.config.as_deref())?;
-    let count = |outcome| all.iter().filter(|one| one.finding.outcome == outcome).count();
-    let (bad, warnings) = (count(Outcome::Bad), count(Outcome::Warning));
+    let count = |outcome| all.iter().filter(|one| one.finding.severity == outcome).count();
+    let (bad, warnings) = (count(Severity::Error), count(Severity::Warning));
     if args.json {
-        let findings = all.iter().map(|Checked { finding: Finding { what, outcome, said }, .. }| Line {
-            what,
-            outcome: word(*outcome),
-            said,
+        let findings = all.iter().map(|Checked { finding: Diagnostic { subject, severity, message }, .. }| Line {
+            what: subject,
+            outcome: word(*severity),
+            said: message,
         });
         print_json(&Report { findings: findings.collect(), bad, warnings })?;
     } else {
         let row = |one: &Checked| Row {
             group: one.group.clone(),
             label: one.label.clone(),
-            outcome: one.finding.outcome,
-            said: one.finding.said.clone(),
+            outcome: one.finding.severity,
+            said: one.finding.message.clone(),
         };
         let rows: Vec<Row> = all.iter().map(row).collect();
         print(&format!("{}\n", table(&rows, crate::show::table::terminal_width(), out.paint)))?;
     }
-    let is_bad = |ground| all.iter().any(|one| one.finding.outcome == Outcome::Bad && one.ground == ground);
+    let is_bad = |ground| all.iter().any(|one| one.finding.severity == Severity::Error && one.ground == ground);
     Ok(match (is_bad(Ground::Files), is_bad(Ground::Outside)) {
         (true, _) => Exit::BadInput,
         (false, true) => Exit::Outside,
@@ -112,20 +112,20 @@ fn examine(path: Option<&Path>) -> Result<Vec<Checked>, Failure> {
     let config = match configuration(path) {
         Ok(config) => Arc::new(config),
         Err(failure) => {
-            let finding = Finding::bad("configuration", plain(&failure.text));
+            let finding = Diagnostic::error("configuration", plain(&failure.text));
             return Ok(vec![Checked::new(files::GROUP, Ground::Files, finding)]);
         }
     };
     let name = path.map_or_else(|| "defaults, no file is named".to_owned(), |path| path.display().to_string());
     let said = format!("{name}: {}", summary(&config));
-    let mut all = vec![Checked::new(files::GROUP, Ground::Files, Finding::fine("configuration", said))];
+    let mut all = vec![Checked::new(files::GROUP, Ground::Files, Diagnostic::ok("configuration", said))];
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(Failure::outside)?;
     let mut tasks = Vec::new();
     type Work = fn(&Config) -> Vec<Checked>;
     let own: [(&str, Work); 4] = [
         (files::GROUP, files::policy),
-        (files::GROUP, |config| secrets(config, Outcome::Bad)),
+        (files::GROUP, |config| secrets(config, Severity::Error)),
         (machine::DATA, machine::data),
         (machine::LISTEN, machine::listen),
     ];
@@ -173,7 +173,7 @@ impl Task {
                 "ended by a fault of this program; its message is on standard error: please report it".to_owned()
             }
         };
-        vec![Checked::new(&self.group, Ground::Outside, Finding::bad(self.group.clone(), said))]
+        vec![Checked::new(&self.group, Ground::Outside, Diagnostic::error(self.group.clone(), said))]
     }
 }
 
@@ -195,12 +195,12 @@ mod tests {
         });
         let found = slow.unwrap().findings(Instant::now());
         assert!(
-            found[0].finding.said.contains("not done within 20 s") && found[0].ground == Ground::Outside,
+            found[0].finding.message.contains("not done within 20 s") && found[0].ground == Ground::Outside,
             "{found:?}"
         );
         drop(held);
         let broken = Task::start("broken".to_owned(), || panic!("a fault of the test's own")).unwrap();
         let found = broken.findings(Instant::now() + WITHIN);
-        assert!(found[0].finding.said.contains("please report it"), "{found:?}");
+        assert!(found[0].finding.message.contains("please report it"), "{found:?}");
     }
 }

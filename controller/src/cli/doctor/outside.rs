@@ -6,8 +6,8 @@ use super::{Checked, Ground, Task};
 use crate::cli::outcome::Failure;
 use crate::config::Config;
 use crate::config::secret::Secret;
-use crate::sources::open::{self, Open};
-use forebay_source::Finding;
+use crate::sources::adapter::{self, SourceAdapter};
+use forebay_source::Diagnostic;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -19,10 +19,10 @@ const CHECKPOINTS: &str = "checkpoints";
 
 /// Begins with each.
 pub(super) fn start(config: &Arc<Config>, runtime: &Handle) -> Result<Vec<Task>, Failure> {
-    let named = match open::all(config) {
+    let named = match adapter::adapters(config) {
         Ok(all) => all.iter().map(|one| one.name()).collect::<Vec<_>>(),
         Err(error) => {
-            let finding = Finding::bad("features", error.to_string());
+            let finding = Diagnostic::error("features", error.to_string());
             let checked = Checked::new("features", Ground::Files, finding);
             return Ok(vec![Task::start("features".to_owned(), move || vec![checked])?]);
         }
@@ -30,7 +30,7 @@ pub(super) fn start(config: &Arc<Config>, runtime: &Handle) -> Result<Vec<Task>,
     let task = |(at, name): (usize, String)| {
         let (config, runtime, group) = (Arc::clone(config), runtime.clone(), name.clone());
         Task::start(name, move || {
-            let all = open::all(&config).unwrap_or_default();
+            let all = adapter::adapters(&config).unwrap_or_default();
             all.get(at).map(|one| probe(*one, &group, &runtime)).unwrap_or_default()
         })
     };
@@ -72,19 +72,19 @@ fn missing<'a>(secrets: impl IntoIterator<Item = (String, &'a Secret)>) -> Optio
     secrets.into_iter().find(missing).map(|(whose, _)| whose)
 }
 
-fn labelled(group: &str, findings: Vec<Finding>) -> Vec<Checked> {
-    let labelled = |finding: Finding| {
-        let label = finding.what.split_once(": ").map_or("connection", |(_, rest)| rest).to_owned();
+fn labelled(group: &str, findings: Vec<Diagnostic>) -> Vec<Checked> {
+    let labelled = |finding: Diagnostic| {
+        let label = finding.subject.split_once(": ").map_or("connection", |(_, rest)| rest).to_owned();
         Checked { label, ..Checked::new(group, Ground::Outside, finding) }
     };
     findings.into_iter().map(labelled).collect()
 }
 
 fn settings(group: &str, said: String) -> Checked {
-    Checked { label: "settings".to_owned(), ..Checked::new(group, Ground::Files, Finding::bad(group, said)) }
+    Checked { label: "settings".to_owned(), ..Checked::new(group, Ground::Files, Diagnostic::error(group, said)) }
 }
 
-fn probe(one: &dyn Open, group: &str, runtime: &Handle) -> Vec<Checked> {
+fn probe(one: &dyn SourceAdapter, group: &str, runtime: &Handle) -> Vec<Checked> {
     if let Err(error) = one.check() {
         return vec![settings(group, error.to_string())];
     }

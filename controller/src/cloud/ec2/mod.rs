@@ -1,6 +1,4 @@
-//! EC2 as the configuration names it: settings for the adapter, the driver's hands, and the task that drives the adapter's desk.
-//!
-//! Never: a key outside the adapter's settings.
+//! EC2 by the configuration: the settings of the adapter, the executor of the driver's effects, and the task that runs the adapter's machine.
 
 mod notices;
 mod refresh;
@@ -10,102 +8,118 @@ mod task;
 pub(super) use shapes::at_start;
 
 use super::check::{foreign_prices, script};
-use super::{Cloud, CloudError};
+use super::{Cloud, CloudError, OpenedCloud};
 use crate::config::ec2::{Ec2Config, LaunchConfig, Ready};
-use crate::driver::{Act, Hands};
-use forebay_aws::Place;
-use forebay_capacity_ec2::{Launch, Request, Reservation, Settings, probe, wire};
+use crate::driver::{DriverHandle, EffectExecutor, EffectOrigin, EffectRequest, MailboxError};
+use backon::{ConstantBuilder, Retryable};
+use forebay_aws::AwsSettings;
+use forebay_capacity_ec2::machine::PurchaseOrigin;
+use forebay_capacity_ec2::{Ec2Settings, LaunchRequest, LaunchSettings, ReservedCapacity, probe, sdk};
+use forebay_driver::journal::JournalId;
 use forebay_engine::effect::{Action, Effect};
+use forebay_engine::event::Event;
 use forebay_engine::state::State;
-use forebay_engine::units::Millis;
-use forebay_source::{Finding, Health};
+use forebay_engine::units::Timestamp;
+use forebay_source::{Diagnostic, Health};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use uuid::Uuid;
 
-/// What the driver asks of the task. As many may wait as the engine has claims: its ceilings bound them.
-enum Ordered {
-    /// The driver is about to start.
-    Begin { settings: Arc<Settings>, claims: BTreeSet<String>, now: Millis },
-    /// Buy.
-    Launch { request: Box<Request>, recovered: bool },
-    /// Give back.
+/// The delay before events are submitted again to a full mailbox.
+const MAILBOX_RETRY: Duration = Duration::from_millis(200);
+
+/// A command of the driver to the task. The engine's limits on claims bound how many wait.
+enum TaskCommand {
+    /// The driver starts.
+    Begin { settings: Arc<Ec2Settings>, claims: BTreeSet<String>, now: Timestamp },
+    /// Make a purchase.
+    Launch { request: Box<LaunchRequest>, origin: PurchaseOrigin },
+    /// Terminate an instance.
     Terminate { instance: String },
 }
 
-/// The driver's side.
-struct Ec2Hands {
-    settings: Arc<Settings>,
-    orders: UnboundedSender<Ordered>,
+/// Sends the driver's effects to the task.
+struct Ec2Executor {
+    settings: Arc<Ec2Settings>,
+    commands: UnboundedSender<TaskCommand>,
 }
 
-/// Everything that can be wrong with the settings is found here.
+/// What the task connects to.
+struct Connection {
+    aws: AwsSettings,
+    /// The interruption queues, by name or URL.
+    queues: Vec<String>,
+}
+
+/// Checks all settings.
 pub(super) fn check(config: &Ec2Config) -> Result<(), CloudError> {
-    settings(config).and(place(config)).map(drop)
+    settings(config).and(aws_settings(config)).map(drop)
 }
 
-/// Opens the way. `efa`: how many EFA interfaces types take.
-pub(super) fn open(config: &Ec2Config, efa: &BTreeMap<String, u32>) -> Result<(Cloud, Box<dyn Hands>), CloudError> {
-    let settings = Arc::new(Settings { efa: efa.clone(), ..settings(config)? });
-    let place = (place(config)?, config.interruptions.clone());
+/// Opens the cloud. `efa` has the number of EFA interfaces by instance type.
+pub(super) fn open(config: &Ec2Config, efa: &BTreeMap<String, u32>) -> Result<OpenedCloud, CloudError> {
+    let settings = Arc::new(Ec2Settings { efa: efa.clone(), ..settings(config)? });
+    let connection = Connection { aws: aws_settings(config)?, queues: config.interruptions.clone() };
     let health = Health::default();
     let name = format!("ec2:{}", config.name);
-    let (orders, ordered) = unbounded_channel();
-    let hands = Ec2Hands { settings, orders };
-    let kept = health.clone();
+    let (commands, receiver) = unbounded_channel();
+    let task_health = health.clone();
     let task = Box::new(move |handle| {
-        let work = move || task::run(place, ordered, handle, kept);
+        let work = move || task::run(connection, receiver, handle, task_health);
         std::thread::Builder::new().name("ec2".to_owned()).spawn(work)
     });
-    Ok((Cloud { health, name, task }, Box::new(hands)))
+    let executor = Box::new(Ec2Executor { settings, commands });
+    Ok(OpenedCloud { cloud: Cloud { health, name, task }, executor })
 }
 
-/// Everything that buying needs, tried.
-pub(super) fn probe(config: &Ec2Config, runtime: &tokio::runtime::Handle) -> Vec<Finding> {
-    let what = |part: &str| format!("ec2 {}: {part}", config.name);
-    let opened = settings(config).and_then(|settings| Ok((settings, place(config)?)));
-    let (settings, place) = match opened {
+/// Checks everything that buying needs.
+pub(super) fn probe(config: &Ec2Config, runtime: &tokio::runtime::Handle) -> Vec<Diagnostic> {
+    let subject = |part: &str| format!("ec2 {}: {part}", config.name);
+    let opened = settings(config).and_then(|settings| Ok((settings, aws_settings(config)?)));
+    let (settings, aws) = match opened {
         Ok(opened) => opened,
-        Err(e) => return vec![Finding::bad(what("settings"), e.to_string())],
+        Err(e) => return vec![Diagnostic::error(subject("settings"), e.to_string())],
     };
     runtime.block_on(async {
-        let ways = match wire::connect(&place).await {
-            Ok(ways) => ways,
-            Err(e) => return vec![Finding::bad(what("region"), e.to_string())],
+        let clients = match sdk::connect(&aws).await {
+            Ok(clients) => clients,
+            Err(e) => return vec![Diagnostic::error(subject("region"), e.to_string())],
         };
-        let found = probe::probe(&ways, &settings, &config.all_zones(), &config.interruptions).await;
-        let finding = |f: probe::Found| match f.said {
-            Ok(said) => Finding::fine(what(&f.what), said),
-            Err(said) => Finding::bad(what(&f.what), said),
+        let results = probe::probe(&clients, &settings, &config.all_zones(), &config.interruptions).await;
+        let diagnostic = |check: probe::ProbeResult| match check.result {
+            Ok(text) => Diagnostic::ok(subject(&check.subject), text),
+            Err(text) => Diagnostic::error(subject(&check.subject), text),
         };
-        let mut findings: Vec<Finding> = found.into_iter().map(finding).collect();
-        let foreign = foreign_prices(config, &shapes::region(&ways.ec2));
-        findings.extend(foreign.map(|said| Finding::warning(what("prices"), said)));
+        let mut diagnostics: Vec<Diagnostic> = results.into_iter().map(diagnostic).collect();
+        let foreign = foreign_prices(config, &shapes::region(&clients.ec2));
+        diagnostics.extend(foreign.map(|text| Diagnostic::warning(subject("prices"), text)));
         if config.interruptions.is_empty() {
-            let said = "none: reclaims are heard of by agents on the nodes, or when they have happened";
-            findings.push(Finding::warning(what("interruptions"), said));
+            let text = "none: reclaims are reported by the agents on the nodes, or found when they have happened";
+            diagnostics.push(Diagnostic::warning(subject("interruptions"), text));
         }
-        findings
+        diagnostics
     })
 }
 
-fn place(config: &Ec2Config) -> Result<Place, CloudError> {
-    let keys = config.keys.as_ref().map(|keys| crate::sources::open::keys(keys, "ec2")).transpose();
-    let keys = keys.map_err(|e| CloudError::Setting(e.to_string()))?;
-    if let Some(endpoint) = config.endpoint.as_deref().filter(|e| !forebay_aws::is_endpoint(e)) {
-        let shown = forebay_aws::shown(endpoint);
-        return Err(CloudError::Setting(format!("endpoint `{shown}` is none: write http://HOST:PORT or https://HOST")));
+fn aws_settings(config: &Ec2Config) -> Result<AwsSettings, CloudError> {
+    let access_key = config.keys.as_ref().map(|keys| crate::sources::adapter::access_key(keys, "ec2")).transpose();
+    let access_key = access_key.map_err(|e| CloudError::Setting(e.to_string()))?;
+    if let Some(endpoint) = config.endpoint.as_deref().filter(|e| !forebay_aws::is_valid_endpoint(e)) {
+        let shown = forebay_aws::printable(endpoint);
+        return Err(CloudError::Setting(format!(
+            "endpoint `{shown}` is not a URL: write http://HOST:PORT or https://HOST"
+        )));
     }
-    Ok(Place { region: config.region.clone(), endpoint: config.endpoint.clone(), keys })
+    Ok(AwsSettings { region: config.region.clone(), endpoint: config.endpoint.clone(), access_key })
 }
 
-fn settings(config: &Ec2Config) -> Result<Settings, CloudError> {
+fn settings(config: &Ec2Config) -> Result<Ec2Settings, CloudError> {
     let mut pools = BTreeMap::new();
     for pool in config.pools.keys() {
         pools.insert(pool.clone(), launch(&config.launch_of(pool))?);
     }
-    let reservation = |r: &crate::config::ec2::ReservationConfig| Reservation {
+    let reservation = |r: &crate::config::ec2::ReservationConfig| ReservedCapacity {
         id: r.id.clone(),
         instance_type: r.instance_type.clone(),
         zone: r.zone.clone(),
@@ -113,23 +127,23 @@ fn settings(config: &Ec2Config) -> Result<Settings, CloudError> {
         starts: r.starts.map(millis),
         ends: r.ends.map(millis),
     };
-    Ok(Settings {
+    Ok(Ec2Settings {
         predecessors: config.predecessors.iter().cloned().collect(),
         pools,
         reservations: config.reservations.iter().map(reservation).collect(),
         ready_when_running: config.ready == Ready::Running,
-        // The journal is not known yet.
-        ..Settings::new(&config.name, "", launch(&config.launch)?)
+        // The journal is set when the driver starts.
+        ..Ec2Settings::new(&config.name, "", launch(&config.launch)?)
     })
 }
 
-/// Before 1970 is then.
-fn millis(at: jiff::Timestamp) -> Millis {
-    Millis(u64::try_from(at.as_millisecond()).unwrap_or(0))
+/// Times before 1970 count as 1970.
+fn millis(at: jiff::Timestamp) -> Timestamp {
+    Timestamp(u64::try_from(at.as_millisecond()).unwrap_or(0))
 }
 
-fn launch(config: &LaunchConfig) -> Result<Launch, CloudError> {
-    Ok(Launch {
+fn launch(config: &LaunchConfig) -> Result<LaunchSettings, CloudError> {
+    Ok(LaunchSettings {
         template: config.template.clone(),
         version: config.version.clone(),
         image: config.image.clone(),
@@ -141,42 +155,56 @@ fn launch(config: &LaunchConfig) -> Result<Launch, CloudError> {
     })
 }
 
-impl Ec2Hands {
-    fn order(&self, order: Ordered) {
-        // The task is gone only when the process is about to be; the journal knows what was asked.
-        let _ = self.orders.send(order);
+impl Ec2Executor {
+    fn send(&self, command: TaskCommand) {
+        // The task ends only with the process, and the journal has the effect.
+        let _ = self.commands.send(command);
     }
 }
 
-impl Hands for Ec2Hands {
-    fn begin(&mut self, journal: Uuid, state: &State) {
-        let settings = Settings { journal: journal.to_string(), ..Settings::clone(&self.settings) };
+impl EffectExecutor for Ec2Executor {
+    fn begin(&mut self, journal: JournalId, state: &State) {
+        let settings = Ec2Settings { journal: journal.to_string(), ..Ec2Settings::clone(&self.settings) };
         self.settings = Arc::new(settings);
-        let claims = held(state);
-        self.order(Ordered::Begin { settings: Arc::clone(&self.settings), claims, now: state.now() });
+        let claims = claimed(state);
+        self.send(TaskCommand::Begin { settings: Arc::clone(&self.settings), claims, now: state.now() });
     }
 
     fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {
-        Request::of(&self.settings, effect, state).map(|request| request.encode())
+        LaunchRequest::from_effect(&self.settings, effect, state).map(|request| request.encode())
     }
 
-    fn act(&mut self, act: Act<'_>) {
-        match &act.effect.action {
+    fn execute(&mut self, asked: EffectRequest<'_>) {
+        match &asked.effect.action {
             Action::Launch { .. } => {
-                // Without what was frozen EC2 itself tells whether this asks for the same.
-                let frozen = act.frozen.and_then(|bytes| Request::decode(bytes).ok());
-                let request = frozen.or_else(|| Request::of(&self.settings, act.effect, act.state));
+                // Without the frozen request, EC2 refuses one that differs from it.
+                let frozen = asked.frozen.and_then(|bytes| LaunchRequest::decode(bytes).ok());
+                let request = frozen.or_else(|| LaunchRequest::from_effect(&self.settings, asked.effect, asked.state));
+                let origin = match asked.origin {
+                    EffectOrigin::Recovered => PurchaseOrigin::Recovered,
+                    EffectOrigin::Decided => PurchaseOrigin::New,
+                };
                 if let Some(request) = request {
-                    self.order(Ordered::Launch { request: Box::new(request), recovered: act.recovered });
+                    self.send(TaskCommand::Launch { request: Box::new(request), origin });
                 }
             }
-            Action::Terminate { instance, .. } => self.order(Ordered::Terminate { instance: instance.clone() }),
+            Action::Terminate { instance, .. } => self.send(TaskCommand::Terminate { instance: instance.clone() }),
             Action::Start { .. } | Action::Stop { .. } | Action::Shrink { .. } => {}
         }
     }
 }
 
-/// Instances that claims name.
-fn held(state: &State) -> BTreeSet<String> {
+/// The instances of all claims.
+fn claimed(state: &State) -> BTreeSet<String> {
     state.nodes().filter_map(|node| node.instance.clone()).collect()
+}
+
+/// Submits events to the driver, and again while its mailbox is full. They are durable when this returns.
+///
+/// # Errors
+/// The driver has stopped.
+async fn submit(handle: &DriverHandle, events: &[Event]) -> Result<(), MailboxError> {
+    let retries = ConstantBuilder::new().with_delay(MAILBOX_RETRY).without_max_times();
+    let submit = || handle.submit_async(events.to_vec());
+    submit.retry(retries).when(|error| !matches!(error, MailboxError::Stopped(_))).await.map(drop)
 }

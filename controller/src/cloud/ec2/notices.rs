@@ -1,34 +1,31 @@
-//! What EC2 says of its own accord: from the queues to the driver, and deleted there only when the journal has it.
-//!
-//! Never: a message that is lost. One that cannot be read is in `rejected.jsonl` with its bytes before it is deleted.
+//! EC2's interruption notices: from the queues to the driver. A message is deleted only when the journal has its events, or the rejected events
+//! have its body if it cannot be decoded.
 
-use crate::driver::{Busy, Content, Handle, Original, PostItem};
-use crate::intake::{RejectCode, Rejected};
-use forebay_capacity_ec2::notice::{self, Instances, Message, Standing};
-use forebay_capacity_ec2::queue::{Batch, Letter, Pace, Reader};
-use forebay_capacity_ec2::wire::SqsClient;
+use super::MAILBOX_RETRY;
+use crate::driver::{DriverHandle, ItemContent, MailboxError, Original, SubmittedItem};
+use backon::{ConstantBuilder, Retryable};
+use forebay_capacity_ec2::notice::{self, ClaimStatus, KnownInstances, QueueMessage};
+use forebay_capacity_ec2::queue::{InterruptionReader, NoticeBatch, QueueTimings, ReceivedMessage};
+use forebay_capacity_ec2::sdk::SqsClient;
 use forebay_engine::event::Event;
-use forebay_engine::units::Millis;
+use forebay_engine::units::Timestamp;
 use forebay_source::Health;
+use forebay_wire::intake::{RejectCode, Rejected};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 
-/// The pause before a full mailbox is tried again.
-const FULL: Duration = Duration::from_millis(200);
+/// The reader of the queues, if any are configured.
+pub(super) struct Notices(Option<(InterruptionReader, Receiver<NoticeBatch>)>);
 
-/// The queues, where there are some.
-pub(super) struct Notices(Option<(Reader, Receiver<Batch>)>);
-
-/// How the driver's instances stand, taken at one moment.
+/// The instances of the driver at one time.
 struct Known {
-    standing: BTreeMap<String, Standing>,
+    statuses: BTreeMap<String, ClaimStatus>,
     reservations: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Instances for Known {
-    fn standing(&self, instance: &str) -> Option<Standing> {
-        self.standing.get(instance).copied()
+impl KnownInstances for Known {
+    fn claim_status(&self, instance: &str) -> Option<ClaimStatus> {
+        self.statuses.get(instance).copied()
     }
 
     fn in_reservation(&self, reservation: &str) -> Vec<String> {
@@ -37,131 +34,134 @@ impl Instances for Known {
 }
 
 impl Notices {
-    /// Begins to read. A queue that cannot be is told of; nodes are bought all the same, and reclaims found by looks.
+    /// Starts to read. Without valid queues, nodes are still bought, and reclaims are found in listings.
     pub fn start(client: &SqsClient, queues: &[String], health: &Health) -> Notices {
         if queues.is_empty() {
             tracing::warn!(
-                "ec2: no `interruptions` queue: reclaims are heard of by agents on the nodes, or when they have happened"
+                "ec2: no `interruptions` queue: reclaims are reported by the agents on the nodes, or found when they have happened"
             );
             return Notices(None);
         }
-        let started = Reader::start(client, queues, Pace::default(), &tokio::runtime::Handle::current());
+        let started =
+            InterruptionReader::start(client, queues, QueueTimings::default(), &tokio::runtime::Handle::current());
         if let Err(e) = &started {
             tracing::error!("ec2: {e}");
-            health.remark(0, e.to_string());
+            health.add_remark(0, e.to_string());
         }
         Notices(started.ok())
     }
 
-    /// Why a queue cannot be read.
+    /// The error of the first queue that fails.
     pub fn failing(&self) -> Option<String> {
         let (reader, _) = self.0.as_ref()?;
-        reader.seen().into_iter().find_map(|(_, seen)| seen.failing)
+        reader.stats().into_iter().find_map(|(_, stats)| stats.failing)
     }
 
-    /// The next messages. Waits for ever where there are no queues.
-    pub async fn next(&mut self) -> Option<Batch> {
+    /// The next messages. Without queues it waits forever.
+    pub async fn next(&mut self) -> Option<NoticeBatch> {
         match &mut self.0 {
             Some((_, batches)) => batches.recv().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Hands messages to the driver, and lets them be deleted when they are durable. False: the driver has ended.
-    pub async fn take(
+    /// Submits messages to the driver, and acknowledges them when they are durable. Returns false if the driver has stopped.
+    pub async fn submit(
         &mut self,
-        batch: Option<Batch>,
-        handle: &Handle,
+        batch: Option<NoticeBatch>,
+        handle: &DriverHandle,
         reservations: &BTreeMap<String, BTreeSet<String>>,
-        now: Millis,
+        now: Timestamp,
     ) -> bool {
         let Some(batch) = batch else {
-            // Its tasks have ended, which they do not do by themselves.
-            tracing::error!("ec2: the interruption queues are not read any more");
+            // The tasks of the reader have ended, which is a bug.
+            tracing::error!("ec2: the interruption queues are no longer read");
             self.0 = None;
             return true;
         };
-        let named: Vec<String> = batch.letters.iter().filter_map(notice_of).flat_map(|n| n.instances.clone()).collect();
-        let all = named.into_iter().chain(reservations.values().flatten().cloned()).collect();
-        let standing = match standing(handle, all).await {
-            Ok(standing) => standing,
-            // Not deleted: they come again.
-            Err(Busy::Stopped(_)) => return false,
+        let in_notices: Vec<String> =
+            batch.messages.iter().filter_map(notice_of).flat_map(|n| n.instances.clone()).collect();
+        let all = in_notices.into_iter().chain(reservations.values().flatten().cloned()).collect();
+        let statuses = match statuses(handle, all).await {
+            Ok(statuses) => statuses,
+            // They are not deleted, and received again.
+            Err(MailboxError::Stopped(_)) => return false,
             Err(_) => return true,
         };
-        let known = Known { standing, reservations: reservations.clone() };
-        let mut held = true;
-        loop {
-            let items = items(&batch, &known, now);
-            if items.is_empty() {
-                break;
-            }
-            match handle.submit_items(items).await {
-                Ok(_) => break,
-                Err(Busy::Full { .. }) => tokio::time::sleep(FULL).await,
-                Err(Busy::TooMany { .. }) => {
-                    held = false;
-                    break;
-                }
-                Err(Busy::Stopped(_)) => return false,
-            }
-        }
-        if held {
-            batch.durable();
+        let known = Known { statuses, reservations: reservations.clone() };
+        let retries = ConstantBuilder::new().with_delay(MAILBOX_RETRY).without_max_times();
+        let submit = async || match items(&batch, &known, now) {
+            items if items.is_empty() => Ok(()),
+            items => handle.submit_items(items).await.map(drop),
+        };
+        match submit.retry(retries).when(|error| matches!(error, MailboxError::Full { .. })).await {
+            Ok(()) => batch.acknowledge(),
+            Err(MailboxError::Full { .. } | MailboxError::TooMany { .. }) => {}
+            Err(MailboxError::Stopped(_)) => return false,
         }
         true
     }
 }
 
-fn notice_of(letter: &Letter) -> Option<&notice::Notice> {
-    match &letter.said {
-        Ok(Message::Notice(notice)) => Some(notice),
+fn notice_of(message: &ReceivedMessage) -> Option<&notice::InterruptionNotice> {
+    match &message.content {
+        Ok(QueueMessage::Notice(notice)) => Some(notice),
         _ => None,
     }
 }
 
-async fn standing(handle: &Handle, instances: BTreeSet<String>) -> Result<BTreeMap<String, Standing>, Busy> {
+async fn statuses(
+    handle: &DriverHandle,
+    instances: BTreeSet<String>,
+) -> Result<BTreeMap<String, ClaimStatus>, MailboxError> {
     handle
         .query_async(move |engine, _| {
-            let of = |instance: String| Some((instance.clone(), Standing::of(engine.state(), &instance)?));
-            instances.into_iter().filter_map(of).collect()
+            let status =
+                |instance: String| Some((instance.clone(), ClaimStatus::from_state(engine.state(), &instance)?));
+            instances.into_iter().filter_map(status).collect()
         })
         .await
 }
 
-fn items(batch: &Batch, known: &Known, now: Millis) -> Vec<PostItem> {
+fn items(batch: &NoticeBatch, known: &Known, now: Timestamp) -> Vec<SubmittedItem> {
     let mut items = Vec::new();
-    for letter in &batch.letters {
-        match &letter.said {
-            Ok(Message::Notice(notice)) => {
-                let outcome = notice::events(notice, now, known);
+    for message in &batch.messages {
+        match &message.content {
+            Ok(QueueMessage::Notice(notice)) => {
+                let outcome = notice::notice_events(notice, now, known);
                 for later in &outcome.later {
-                    // What EC2 has planned is asked for again and again; see `refresh`.
+                    // Scheduled events are read repeatedly, see `refresh`.
                     let seconds = later.at.since(now).0 / 1000;
                     tracing::info!("ec2: AWS announces a change of {} in {seconds} s", later.instance);
                 }
                 items.extend(outcome.events.into_iter().map(event));
             }
-            Ok(Message::Foreign { about }) => tracing::debug!("ec2: a message about {about} is not about instances"),
-            Err(why) => items.push(rejected(batch, letter, &why.to_string())),
+            Ok(QueueMessage::Foreign { about }) => {
+                tracing::debug!("ec2: a message about {about} is not about instances")
+            }
+            Err(why) => items.push(rejected(batch, message, &why.to_string())),
         }
     }
     items
 }
 
-fn event(event: Event) -> PostItem {
-    PostItem { content: Content::Event(event), ..PostItem::default() }
+fn event(event: Event) -> SubmittedItem {
+    SubmittedItem { content: ItemContent::Event(event), ..SubmittedItem::default() }
 }
 
-fn rejected(batch: &Batch, letter: &Letter, why: &str) -> PostItem {
-    let said = Rejected { code: RejectCode::Malformed, path: String::new(), message: why.to_owned() };
+fn rejected(batch: &NoticeBatch, message: &ReceivedMessage, why: &str) -> SubmittedItem {
+    let error = Rejected { code: RejectCode::Malformed, path: String::new(), message: why.to_owned() };
     let original = Original {
         source: format!("sqs:{}", batch.queue).into(),
         position: 0,
-        message: Some(letter.id.clone()),
+        message: Some(message.id.clone()),
         attributes: Vec::new(),
-        bytes: letter.body.clone().into_bytes(),
-        sent_ms: letter.sent.map(|at| at.0),
+        bytes: message.body.clone().into_bytes(),
+        sent_ms: message.sent.map(|at| at.0),
     };
-    PostItem { content: Content::Unreadable(said), original: Some(Box::new(original)), ..PostItem::default() }
+    SubmittedItem {
+        content: ItemContent::Unreadable(error.into()),
+        original: Some(Box::new(original)),
+        ..SubmittedItem::default()
+    }
 }

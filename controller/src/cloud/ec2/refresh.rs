@@ -1,215 +1,212 @@
-//! What EC2 says of prices, plans and types while the controller runs: spot prices and changes that are planned for instances every five
-//! minutes, shapes every six hours.
+//! Reads EC2 while the controller runs: spot prices and scheduled events every five minutes, and the shapes of instance types every six hours.
 //!
 //! ```text
-//! EC2 -> prices of now -> those that the state has otherwise -> PriceChanged -> driver
-//! EC2 -> changes -> those of ours that begin within the hour -> ReclaimNotice -> driver
-//! EC2 -> shapes -> offerings.json, and word of what is another one: it holds from the next start
+//! EC2 -> spot prices -> those that differ from the state -> PriceChanged -> driver
+//! EC2 -> scheduled events -> those of our instances within the hour -> ReclaimNotice -> driver
+//! EC2 -> shapes -> offerings.json, and a warning for each that has changed: it is used from the next start
 //! ```
 //!
-//! Never: a change on what is not known. Never: a price above the offering's maximum, which is what is paid at most.
+//! What could not be read changes nothing. No price exceeds the maximum of its offering, which is the most that is paid.
 
-use super::shapes::{self, Kept};
-use crate::driver::{Busy, Handle, wall_ms};
-use forebay_capacity_ec2::changes::changes;
-use forebay_capacity_ec2::notice::{SOON, Standing};
-use forebay_capacity_ec2::offerings::{self, Unknown};
-use forebay_capacity_ec2::trouble::Class;
-use forebay_capacity_ec2::wire::Client;
+use super::shapes::{self, SavedShapes};
+use super::submit;
+use crate::driver::{DriverHandle, MailboxError, wall_ms};
+use forebay_capacity_ec2::error_class::ErrorClass;
+use forebay_capacity_ec2::notice::{ACT_WITHIN, ClaimStatus};
+use forebay_capacity_ec2::offerings::{self, LookupError, SpotMarket};
+use forebay_capacity_ec2::scheduled_events::scheduled_events;
+use forebay_capacity_ec2::sdk::Client;
 use forebay_engine::catalog::CapacityType;
 use forebay_engine::event::Event;
 use forebay_engine::ids::OfferingId;
 use forebay_engine::state::State;
-use forebay_engine::units::{Millis, Rate};
+use forebay_engine::units::{Rate, Timestamp};
 use forebay_source::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Between two looks at spot prices: they move a few times a day.
-const PRICES: Duration = Duration::from_secs(300);
-/// Up to so much more, so that controllers that start together do not ask together.
+/// The interval of spot prices and scheduled events. Prices change a few times a day.
+const INTERVAL: Duration = Duration::from_secs(300);
+/// The most jitter on top, so that controllers that start together do not call together.
 const JITTER_MS: u64 = 30_000;
-/// Looks at prices and changes between two looks at shapes: six hours.
-const SHAPES: u32 = 72;
-/// The pause before a full mailbox is tried again.
-const FULL: Duration = Duration::from_millis(200);
-/// Events of one batch at most, far below what the mailbox holds.
-const BATCH: usize = 1024;
+/// The intervals between two lookups of shapes, which is six hours.
+const SHAPES_EVERY: u32 = 72;
+/// The most events of one submission, far below the size of the mailbox.
+const MAX_BATCH: usize = 1024;
 
-/// What asks EC2 again and again.
+/// Reads EC2 repeatedly.
 pub(super) struct Refresh {
     client: Client,
-    handle: Handle,
+    handle: DriverHandle,
     health: Health,
     seed: u64,
-    /// What is not known at present. It was told.
-    unknown: BTreeSet<&'static str>,
-    /// Changes further away that were told.
-    told: BTreeMap<String, Millis>,
+    /// The lookups that fail and were reported.
+    failing: BTreeSet<&'static str>,
+    /// The scheduled events later than the hour that were logged.
+    announced: BTreeMap<String, Timestamp>,
 }
 
-/// The driver has ended.
-struct Over;
+/// The driver has stopped.
+struct DriverStopped;
 
 impl Refresh {
-    pub fn new(client: Client, handle: Handle, health: Health, seed: u64) -> Refresh {
-        Refresh { client, handle, health, seed, unknown: BTreeSet::new(), told: BTreeMap::new() }
+    pub fn new(client: Client, handle: DriverHandle, health: Health, seed: u64) -> Refresh {
+        Refresh { client, handle, health, seed, failing: BTreeSet::new(), announced: BTreeMap::new() }
     }
 
-    /// Works until the driver ends.
+    /// Runs until the driver stops.
     pub async fn run(mut self) {
         let mut progress = self.handle.watch();
         tokio::select! {
-            Over = self.again_and_again() => {}
+            DriverStopped = self.repeat() => {}
             ended = progress.wait_for(|p| p.stopped) => drop(ended),
         }
     }
 
-    async fn again_and_again(&mut self) -> Over {
+    async fn repeat(&mut self) -> DriverStopped {
         for turn in 0u32.. {
-            if let Err(over) = self.prices().await {
-                return over;
+            if let Err(stopped) = self.prices().await {
+                return stopped;
             }
-            if let Err(over) = self.changes().await {
-                return over;
+            if let Err(stopped) = self.scheduled_events().await {
+                return stopped;
             }
-            // Those of the start have just been asked for.
+            // At the start they have just been read.
             if turn > 0
-                && turn.is_multiple_of(SHAPES)
-                && let Err(over) = self.shapes().await
+                && turn.is_multiple_of(SHAPES_EVERY)
+                && let Err(stopped) = self.shapes().await
             {
-                return over;
+                return stopped;
             }
             let jitter = self.seed.rotate_left(turn % 64) % JITTER_MS;
-            tokio::time::sleep(PRICES + Duration::from_millis(jitter)).await;
+            tokio::time::sleep(INTERVAL + Duration::from_millis(jitter)).await;
         }
-        Over
+        DriverStopped
     }
 
-    async fn prices(&mut self) -> Result<(), Over> {
-        let Some((types, zones)) = self.ask(sold_as_spot).await? else { return Ok(()) };
+    async fn prices(&mut self) -> Result<(), DriverStopped> {
+        let Some((types, zones)) = self.query(spot_markets).await? else { return Ok(()) };
         let found = if types.is_empty() {
             BTreeMap::new()
         } else {
-            match offerings::prices(&self.client, wall_ms(), &types, &zones).await {
+            match offerings::spot_prices(&self.client, wall_ms(), &types, &zones).await {
                 Ok(found) => found,
                 Err(why) => {
-                    self.fails(("spot prices", "ec2:DescribeSpotPriceHistory"), &why);
+                    self.report_failure("spot prices", "ec2:DescribeSpotPriceHistory", &why);
                     return Ok(());
                 }
             }
         };
-        self.works("spot prices");
-        let Some(events) = self.ask(move |state| moved(state, &found)).await? else { return Ok(()) };
-        for batch in events.chunks(BATCH) {
+        self.report_success("spot prices");
+        let Some(events) = self.query(move |state| changed_prices(state, &found)).await? else { return Ok(()) };
+        for batch in events.chunks(MAX_BATCH) {
             self.send(batch).await?;
         }
         Ok(())
     }
 
-    /// What AWS has planned for our instances. Without instances it is not asked.
-    async fn changes(&mut self) -> Result<(), Over> {
-        let Some(ours) = self.ask(wanted).await? else { return Ok(()) };
+    /// Reads the scheduled events, if there are instances.
+    async fn scheduled_events(&mut self) -> Result<(), DriverStopped> {
+        let Some(ours) = self.query(wanted_instances).await? else { return Ok(()) };
         if ours.is_empty() {
             return Ok(());
         }
-        let found = match changes(&self.client).await {
+        let found = match scheduled_events(&self.client).await {
             Ok(found) => found,
             Err(why) => {
-                self.fails(("scheduled changes", "ec2:DescribeInstanceStatus"), &why);
+                self.report_failure("scheduled changes", "ec2:DescribeInstanceStatus", &why);
                 return Ok(());
             }
         };
-        self.works("scheduled changes");
+        self.report_success("scheduled changes");
         let (now, later) = split(found, &ours, wall_ms());
         for (instance, at) in &later {
-            if self.told.get(instance) != Some(at) {
+            if self.announced.get(instance) != Some(at) {
                 let seconds = at.since(wall_ms()).0 / 1000;
-                tracing::warn!("ec2: {instance} has a scheduled change in {seconds} s: it is left an hour before");
+                tracing::warn!("ec2: {instance} has a scheduled change in {seconds} s: it is drained an hour before");
             }
         }
-        self.told = later;
+        self.announced = later;
         self.send(&now).await
     }
 
-    async fn shapes(&mut self) -> Result<(), Over> {
-        let Some(named) = self.ask(all_types).await? else { return Ok(()) };
+    async fn shapes(&mut self) -> Result<(), DriverStopped> {
+        let Some(offered) = self.query(all_types).await? else { return Ok(()) };
         let folder = self.handle.folder().to_owned();
-        let before = Kept::read(&folder);
-        let types: BTreeSet<String> = before.iter().flat_map(Kept::types).chain(named).collect();
-        let found = match offerings::shapes(&self.client, &types).await {
+        let before = SavedShapes::read(&folder);
+        let types: BTreeSet<String> = before.iter().flat_map(SavedShapes::types).chain(offered).collect();
+        let found = match offerings::instance_shapes(&self.client, &types).await {
             Ok(found) => found,
             Err(why) => {
-                self.fails(("instance types", "ec2:DescribeInstanceTypes"), &why);
+                self.report_failure("instance types", "ec2:DescribeInstanceTypes", &why);
                 return Ok(());
             }
         };
-        self.works("instance types");
-        let Some(now) = Kept::new(shapes::region(&self.client), &types, found) else { return Ok(()) };
+        self.report_success("instance types");
+        let Some(now) = SavedShapes::new(shapes::region(&self.client), &types, found) else { return Ok(()) };
         for difference in before.iter().flat_map(|before| shapes::differences(before, &now)) {
-            let said = format!("{difference}: it counts from the next start");
-            tracing::warn!("ec2: {said}");
-            self.health.remark(wall_ms().0, said);
+            let text = format!("{difference}: it is used from the next start");
+            tracing::warn!("ec2: {text}");
+            self.health.add_remark(wall_ms().0, text);
         }
         if let Err(e) = now.write(&folder) {
-            tracing::warn!("ec2: what EC2 says of its types is not kept in {}: {e}", folder.display());
+            tracing::warn!("ec2: the shapes of instance types are not saved in {}: {e}", folder.display());
         }
         Ok(())
     }
 
-    /// Runs on the driver's thread. `None`: it has no time for it now.
-    async fn ask<R: Send + 'static>(&self, ask: impl FnOnce(&State) -> R + Send + 'static) -> Result<Option<R>, Over> {
-        match self.handle.query_async(move |engine, _| ask(engine.state())).await {
-            Ok(answer) => Ok(Some(answer)),
-            Err(Busy::Full { .. } | Busy::TooMany { .. }) => Ok(None),
-            Err(Busy::Stopped(_)) => Err(Over),
+    /// Runs a query on the driver's thread. `None`: its mailbox is full.
+    async fn query<R: Send + 'static>(
+        &self,
+        query: impl FnOnce(&State) -> R + Send + 'static,
+    ) -> Result<Option<R>, DriverStopped> {
+        match self.handle.query_async(move |engine, _| query(engine.state())).await {
+            Ok(result) => Ok(Some(result)),
+            Err(MailboxError::Full { .. } | MailboxError::TooMany { .. }) => Ok(None),
+            Err(MailboxError::Stopped(_)) => Err(DriverStopped),
         }
     }
 
-    async fn send(&self, events: &[Event]) -> Result<(), Over> {
-        loop {
-            match self.handle.submit_async(events.to_vec()).await {
-                Ok(_) => return Ok(()),
-                Err(Busy::Full { .. } | Busy::TooMany { .. }) => tokio::time::sleep(FULL).await,
-                Err(Busy::Stopped(_)) => return Err(Over),
-            }
-        }
+    async fn send(&self, events: &[Event]) -> Result<(), DriverStopped> {
+        submit(&self.handle, events).await.map_err(|_| DriverStopped)
     }
 
-    /// Told once, until it works again.
-    fn fails(&mut self, (what, action): (&'static str, &str), why: &Unknown) {
-        if !self.unknown.insert(what) {
+    /// Reports a failed lookup once, until it works again. `action` is the permission that it needs.
+    fn report_failure(&mut self, subject: &'static str, action: &str, why: &LookupError) {
+        if !self.failing.insert(subject) {
             return;
         }
-        let denied = matches!(why, Unknown::Refused(refusal) if refusal.class == Class::Auth);
+        let denied = matches!(why, LookupError::Refused(error) if error.class == ErrorClass::Auth);
         let remedy = if denied { format!(": allow {action}") } else { String::new() };
-        let said = format!("{what} are not known ({why}): what was known of them holds{remedy}");
-        tracing::warn!("ec2: {said}");
-        self.health.remark(wall_ms().0, said);
+        let text = format!("{subject} are unknown ({why}): the earlier ones are used{remedy}");
+        tracing::warn!("ec2: {text}");
+        self.health.add_remark(wall_ms().0, text);
     }
 
-    fn works(&mut self, what: &'static str) {
-        if self.unknown.remove(what) {
-            tracing::info!("ec2: {what} are known again");
+    fn report_success(&mut self, subject: &'static str) {
+        if self.failing.remove(subject) {
+            tracing::info!("ec2: {subject} are known again");
         }
     }
 }
 
-/// Our instances that nobody takes back so far, and that we want.
-fn wanted(state: &State) -> BTreeSet<String> {
+/// Our instances that are neither warned nor ending.
+fn wanted_instances(state: &State) -> BTreeSet<String> {
     let named = state.nodes().filter_map(|node| node.instance.clone());
-    let ours = |instance: &String| matches!(Standing::of(state, instance), Some(Standing::Booting | Standing::Wanted));
+    let ours = |instance: &String| {
+        matches!(ClaimStatus::from_state(state, instance), Some(ClaimStatus::Booting | ClaimStatus::Ready))
+    };
     named.filter(ours).collect()
 }
 
-/// Changes of our instances: notices of those that begin soon, and the others.
+/// Splits the scheduled events of our instances into reclaim notices for those that begin soon, and the others.
 fn split(
-    found: BTreeMap<String, Millis>,
+    found: BTreeMap<String, Timestamp>,
     ours: &BTreeSet<String>,
-    now: Millis,
-) -> (Vec<Event>, BTreeMap<String, Millis>) {
+    now: Timestamp,
+) -> (Vec<Event>, BTreeMap<String, Timestamp>) {
     let found = found.into_iter().filter(|(instance, _)| ours.contains(instance));
-    let (soon, later): (Vec<_>, _) = found.partition(|(_, at)| *at <= now + SOON);
+    let (soon, later): (Vec<_>, _) = found.partition(|(_, at)| *at <= now + ACT_WITHIN);
     (
         soon.into_iter().map(|(instance, at)| Event::ReclaimNotice { instance, at }).collect(),
         later.into_iter().collect(),
@@ -221,21 +218,21 @@ fn all_types(state: &State) -> BTreeSet<String> {
 }
 
 /// The types and zones of all spot offerings.
-fn sold_as_spot(state: &State) -> (BTreeSet<String>, BTreeSet<String>) {
+fn spot_markets(state: &State) -> (BTreeSet<String>, BTreeSet<String>) {
     let spot = state.offerings().iter().map(|row| &row.offer).filter(|offer| offer.capacity == CapacityType::Spot);
     spot.map(|offer| (offer.instance_type.clone(), offer.zone.clone())).unzip()
 }
 
-/// The spot offerings whose price is another one now. Of one without a price nothing is known, and nothing changes.
-fn moved(state: &State, found: &BTreeMap<(String, String), Rate>) -> Vec<Event> {
+/// The spot offerings whose price has changed. An offering without a current price keeps its price.
+fn changed_prices(state: &State, found: &BTreeMap<SpotMarket, Rate>) -> Vec<Event> {
     let mut events = Vec::new();
     for (id, row) in (0u32..).map(OfferingId).zip(state.offerings()) {
         let offer = &row.offer;
         if offer.capacity != CapacityType::Spot {
             continue;
         }
-        let place = (offer.instance_type.clone(), offer.zone.clone());
-        let Some(price) = found.get(&place).map(|price| (*price).min(offer.max_price)) else { continue };
+        let market = SpotMarket { instance_type: offer.instance_type.clone(), zone: offer.zone.clone() };
+        let Some(price) = found.get(&market).map(|price| (*price).min(offer.max_price)) else { continue };
         if price != offer.price {
             events.push(Event::PriceChanged { offering: id, price });
         }
@@ -246,14 +243,15 @@ fn moved(state: &State, found: &BTreeMap<(String, String), Rate>) -> Vec<Event> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Catalogue, compile};
+    use forebay_catalog::Catalogue;
     use forebay_engine::engine::Engine;
     use forebay_engine::event::Tick;
+    use forebay_policy::compile;
 
     fn engine() -> Engine {
         let text = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: t}\nqueues: {a: {}}\n\
                     pools: {p: {instanceTypes: [g5.xlarge, g6.xlarge], spot: {maxPrice: 80 %}}}\n";
-        let rows = forebay_sim::prices::builtin();
+        let rows = forebay_catalog::builtin();
         let catalogue = Catalogue::new(rows, vec!["za".to_owned(), "zb".to_owned()]);
         let mut engine = Engine::new();
         let policy = compile("t", text, &catalogue).unwrap().policy;
@@ -262,8 +260,8 @@ mod tests {
     }
 
     fn take(engine: &mut Engine, events: Vec<Event>) {
-        engine.open(Tick { now: Millis(1), resumed: false, delivered: 0 });
-        events.into_iter().for_each(|event| engine.handle_event(event));
+        engine.open(Tick { now: Timestamp(1), resumed: false, delivered: 0 });
+        events.into_iter().for_each(|event| _ = engine.handle_event(event));
         let _ = engine.plan();
         let _ = engine.close().saved();
     }
@@ -276,41 +274,41 @@ mod tests {
     }
 
     #[test]
-    fn only_ours_are_left_and_not_before_the_hour() {
+    fn only_our_instances_are_reclaimed_and_not_before_the_hour() {
         let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect::<BTreeSet<String>>();
-        let found: BTreeMap<String, Millis> = [("i-1", 1_000), ("i-2", 4_600_000), ("i-3", 4_600_001), ("i-4", 9)]
-            .map(|(i, at)| (i.to_owned(), Millis(at)))
+        let found: BTreeMap<String, Timestamp> = [("i-1", 1_000), ("i-2", 4_600_000), ("i-3", 4_600_001), ("i-4", 9)]
+            .map(|(i, at)| (i.to_owned(), Timestamp(at)))
             .into();
-        let (soon, later) = split(found, &names(&["i-1", "i-2", "i-3", "i-5"]), Millis(1_000_000));
-        let notice = |i: &str, at| Event::ReclaimNotice { instance: i.to_owned(), at: Millis(at) };
+        let (soon, later) = split(found, &names(&["i-1", "i-2", "i-3", "i-5"]), Timestamp(1_000_000));
+        let notice = |i: &str, at| Event::ReclaimNotice { instance: i.to_owned(), at: Timestamp(at) };
         assert_eq!(soon, [notice("i-1", 1_000), notice("i-2", 4_600_000)]);
-        assert_eq!(later, BTreeMap::from([("i-3".to_owned(), Millis(4_600_001))]));
+        assert_eq!(later, BTreeMap::from([("i-3".to_owned(), Timestamp(4_600_001))]));
     }
 
     #[test]
-    fn only_prices_that_moved_enter_and_none_above_the_bid() {
+    fn only_changed_prices_are_submitted_and_none_above_the_maximum() {
         let mut engine = engine();
-        let (types, zones) = sold_as_spot(engine.state());
+        let (types, zones) = spot_markets(engine.state());
         assert_eq!((types.len(), zones.len()), (2, 2));
-        let place = |t: &str, z: &str| (t.to_owned(), z.to_owned());
+        let market = |t: &str, z: &str| SpotMarket { instance_type: t.to_owned(), zone: z.to_owned() };
         let same = price(&engine, "g6.xlarge", "za", CapacityType::Spot);
         let found = BTreeMap::from([
-            (place("g5.xlarge", "za"), Rate(300_000)),
-            (place("g5.xlarge", "zb"), Rate(5_000_000)),
-            (place("g6.xlarge", "za"), same),
-            // Nobody sells these here.
-            (place("g6.xlarge", "zc"), Rate(1)),
-            (place("p5.48xlarge", "za"), Rate(1)),
+            (market("g5.xlarge", "za"), Rate(300_000)),
+            (market("g5.xlarge", "zb"), Rate(5_000_000)),
+            (market("g6.xlarge", "za"), same),
+            // These are not offered here.
+            (market("g6.xlarge", "zc"), Rate(1)),
+            (market("p5.48xlarge", "za"), Rate(1)),
         ]);
-        let events = moved(engine.state(), &found);
+        let events = changed_prices(engine.state(), &found);
         assert_eq!(events.len(), 2, "{events:?}");
         let on_demand = price(&engine, "g5.xlarge", "za", CapacityType::OnDemand);
         take(&mut engine, events);
         assert_eq!(price(&engine, "g5.xlarge", "za", CapacityType::Spot), Rate(300_000));
         assert_eq!(price(&engine, "g5.xlarge", "zb", CapacityType::Spot), Rate(1_006_000 * 8 / 10));
         assert_eq!(price(&engine, "g5.xlarge", "za", CapacityType::OnDemand), on_demand);
-        assert_eq!(moved(engine.state(), &found), [], "said once");
-        assert_eq!(moved(engine.state(), &BTreeMap::new()), [], "nothing is known, nothing changes");
+        assert_eq!(changed_prices(engine.state(), &found), [], "submitted once");
+        assert_eq!(changed_prices(engine.state(), &BTreeMap::new()), [], "unknown prices change nothing");
         assert_eq!(engine.audit(), [""; 0]);
     }
 }

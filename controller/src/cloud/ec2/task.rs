@@ -1,96 +1,96 @@
-//! The task that drives the desk: makes its calls, hands its reports to the driver, and keeps how it is.
+//! The task that runs the machine: it makes the machine's calls, submits its outcomes to the driver, and reports its condition.
 //!
 //! ```text
-//! orders, answers, time -> desk -> calls (side by side)
-//!                           '----> reports -> outbox -> driver, durable, in order
+//! commands, responses, time -> machine -> calls (concurrently)
+//!                                '------> reports -> outbox -> driver, durable, in order
 //! ```
 //!
-//! Never: drops an event. What the driver has no room for waits, and with it whatever the next look would say.
+//! No event is dropped: while the driver's mailbox is full, events and the next listing wait.
 
 use super::notices::Notices;
 use super::refresh::Refresh;
-use super::{Ordered, held};
+use super::{Connection, TaskCommand, claimed, submit};
 use crate::cloud::CloudError;
-use crate::driver::{Busy, Handle, wall_ms};
-use forebay_aws::Place;
-use forebay_capacity_ec2::wire::{Client, Ways};
-use forebay_capacity_ec2::{Answer, Call, Desk, Look, Report, look, wire};
+use crate::driver::{DriverHandle, MailboxError, wall_ms};
+use backon::{ConstantBuilder, Retryable};
+use forebay_aws::AwsSettings;
+use forebay_capacity_ec2::machine::CallId;
+use forebay_capacity_ec2::sdk::{Client, Ec2Clients};
+use forebay_capacity_ec2::{Ec2Call, Ec2Machine, Ec2Response, InstanceListing, MachineReport, reconcile, sdk};
 use forebay_engine::event::Event;
-use forebay_engine::units::Millis;
+use forebay_engine::units::Timestamp;
 use forebay_source::{Condition, Health};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
-/// The pause before a full mailbox is tried again.
-const FULL: Duration = Duration::from_millis(200);
-/// The pause before credentials or a region are looked for again.
-const NO_WAY: Duration = Duration::from_secs(10);
-/// Events in one submission: well below what the mailbox holds.
-const MOST_AT_ONCE: usize = 1024;
-/// The longest wait in one go.
-const LONGEST: Duration = Duration::from_secs(60);
+/// The delay before the next attempt to find a region and credentials.
+const CONNECT_RETRY: Duration = Duration::from_secs(10);
+/// The most events of one submission, far below the size of the mailbox.
+const MAX_BATCH: usize = 1024;
+/// The longest time between two polls of the machine.
+const MAX_SLEEP: Duration = Duration::from_secs(60);
 
-/// Works until the driver ends.
+/// Runs until the driver stops.
 ///
 /// # Errors
-/// It could not begin.
+/// The runtime could not be created.
 pub(super) fn run(
-    place: (Place, Vec<String>),
-    ordered: UnboundedReceiver<Ordered>,
-    handle: Handle,
+    connection: Connection,
+    commands: UnboundedReceiver<TaskCommand>,
+    handle: DriverHandle,
     health: Health,
 ) -> Result<(), CloudError> {
-    let watched = Watched { handle: handle.clone(), health: health.clone(), ended: false };
+    let guard = TaskGuard { handle: handle.clone(), health: health.clone(), finished: false };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CloudError::Thread)?;
-    runtime.block_on(work(place, ordered, handle, &health));
-    watched.ends();
+    runtime.block_on(work(connection, commands, handle, &health));
+    guard.finish();
     Ok(())
 }
 
-/// Ends the controller with the task, should that not begin or end by a fault: without it nodes cost on, and nobody ends them.
-struct Watched {
-    handle: Handle,
+/// Stops the controller if the task does not start or ends by a bug, because nobody else would terminate the nodes.
+struct TaskGuard {
+    handle: DriverHandle,
     health: Health,
-    ended: bool,
+    finished: bool,
 }
 
-impl Watched {
-    fn ends(mut self) {
-        self.ended = true;
-        self.health.is(Condition::Stopped);
+impl TaskGuard {
+    fn finish(mut self) {
+        self.finished = true;
+        self.health.set_condition(Condition::Stopped);
     }
 }
 
-impl Drop for Watched {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
-        if !self.ended {
-            let why = "the task for EC2 is no more: the controller ends, start it again";
+        if !self.finished {
+            let why = "the task for EC2 has ended: the controller stops, start it again";
             tracing::error!("ec2: {why}");
-            self.health.is(Condition::Failing { why: why.to_owned() });
+            self.health.set_condition(Condition::Failing { why: why.to_owned() });
             self.handle.stop();
         }
     }
 }
 
 async fn work(
-    (place, queues): (Place, Vec<String>),
-    mut ordered: UnboundedReceiver<Ordered>,
-    handle: Handle,
+    Connection { aws, queues }: Connection,
+    mut commands: UnboundedReceiver<TaskCommand>,
+    handle: DriverHandle,
     health: &Health,
 ) {
-    let Some(Ordered::Begin { settings, claims, now }) = ordered.recv().await else { return };
-    let Some(ways) = ways(&place, &handle, health).await else { return };
-    let notices = Notices::start(&ways.sqs, &queues, health);
-    let clock = Clock { base: now.max(wall_ms()), since: Instant::now() };
-    // Jitter alone comes from it: controllers that start together must not come back together.
+    let Some(TaskCommand::Begin { settings, claims, now }) = commands.recv().await else { return };
+    let Some(clients) = connect(&aws, &handle, health).await else { return };
+    let notices = Notices::start(&clients.sqs, &queues, health);
+    let clock = DriverClock { base: now.max(wall_ms()), since: Instant::now() };
+    // It only determines jitter, so that controllers that start together do not retry together.
     let seed = seed_of(&settings.journal);
-    let refresh = Refresh::new(ways.ec2.clone(), handle.clone(), health.clone(), seed).run();
-    let desk = Desk::new((*settings).clone(), claims, seed);
+    let refresh = Refresh::new(clients.ec2.clone(), handle.clone(), health.clone(), seed).run();
+    let machine = Ec2Machine::new((*settings).clone(), claims, seed);
     let task = Task {
-        desk,
-        client: ways.ec2,
+        machine,
+        client: clients.ec2,
         notices,
         reservations: BTreeMap::new(),
         clock,
@@ -98,99 +98,96 @@ async fn work(
         health,
         calls: JoinSet::new(),
         outbox: Vec::new(),
-        troubles: BTreeMap::new(),
-        strangers: BTreeSet::new(),
+        failures: BTreeMap::new(),
+        unaccounted: BTreeSet::new(),
     };
-    // On the same task: a fault of either is one of both.
-    tokio::join!(task.run(ordered), refresh);
+    // In the same task, so that a panic of one ends both.
+    tokio::join!(task.run(commands), refresh);
 }
 
-/// A number of its own for each journal.
+/// A number that differs between journals.
 fn seed_of(journal: &str) -> u64 {
     let hash = blake3::hash(journal.as_bytes());
     u64::from_le_bytes(hash.as_bytes().first_chunk().copied().unwrap_or_default())
 }
 
-/// The way to EC2, as soon as there is one.
-async fn ways(place: &Place, handle: &Handle, health: &Health) -> Option<Ways> {
-    let mut stopped = handle.watch();
-    loop {
-        match wire::connect(place).await {
-            Ok(ways) => return Some(ways),
-            Err(e) => {
-                if health.is(Condition::Failing { why: format!("ec2: {e}") }) {
-                    tracing::error!("ec2: {e}; nothing is bought");
-                }
-            }
+/// The clients, as soon as they can be created. `None`: the driver has stopped.
+async fn connect(aws: &AwsSettings, handle: &DriverHandle, health: &Health) -> Option<Ec2Clients> {
+    let retries = ConstantBuilder::new().with_delay(CONNECT_RETRY).without_max_times();
+    let connect = || sdk::connect(aws);
+    let connect = connect.retry(retries).notify(|error, _| {
+        if health.set_condition(Condition::Failing { why: format!("ec2: {error}") }) {
+            tracing::error!("ec2: {error}; nothing is bought");
         }
-        tokio::select! {
-            () = tokio::time::sleep(NO_WAY) => {}
-            ended = stopped.wait_for(|p| p.stopped) => { let _ = ended; return None }
-        }
+    });
+    let mut progress = handle.watch();
+    tokio::select! {
+        clients = connect => clients.ok(),
+        _ = progress.wait_for(|p| p.stopped) => None,
     }
 }
 
-/// The driver's time: its own at the start, monotonic from there.
+/// The driver's time at the start, monotonic from there.
 #[derive(Clone, Copy)]
-struct Clock {
-    base: Millis,
+struct DriverClock {
+    base: Timestamp,
     since: Instant,
 }
 
-impl Clock {
-    fn now(&self) -> Millis {
-        Millis(self.base.0 + u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX))
+impl DriverClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.base.0 + u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 }
 
 struct Task<'a> {
-    desk: Desk,
+    machine: Ec2Machine,
     client: Client,
-    clock: Clock,
-    handle: Handle,
+    clock: DriverClock,
+    handle: DriverHandle,
     health: &'a Health,
-    calls: JoinSet<(u64, Answer)>,
-    /// What the driver has not taken yet, in order.
+    calls: JoinSet<(CallId, Ec2Response)>,
+    /// The events that are not submitted yet, in their order.
     outbox: Vec<Event>,
-    /// What does not work, and why.
-    troubles: BTreeMap<(&'static str, String), String>,
+    /// The errors that persist, by operation and subject.
+    failures: BTreeMap<(&'static str, String), String>,
     notices: Notices,
-    /// Which instances ran in a reservation at the last look.
+    /// The instances of each reservation, by the last listing.
     reservations: BTreeMap<String, BTreeSet<String>>,
-    /// Instances that were told of as nobody can place them.
-    strangers: BTreeSet<String>,
+    /// The unaccounted instances that were reported.
+    unaccounted: BTreeSet<String>,
 }
 
 impl Task<'_> {
-    async fn run(mut self, mut ordered: UnboundedReceiver<Ordered>) {
+    async fn run(mut self, mut commands: UnboundedReceiver<TaskCommand>) {
         let mut progress = self.handle.watch();
         loop {
-            for (number, call) in self.desk.poll(self.clock.now()) {
-                self.make(number, call);
+            for (id, call) in self.machine.poll(self.clock.now()) {
+                self.start_call(id, call);
             }
             if !self.deliver().await || progress.borrow_and_update().stopped {
                 return;
             }
             let now = self.clock.now();
-            let wait = Duration::from_millis(self.desk.next(now).since(now).0).min(LONGEST);
+            let wait = Duration::from_millis(self.machine.next_poll_at(now).since(now).0).min(MAX_SLEEP);
             tokio::select! {
-                order = ordered.recv() => match order {
-                    Some(order) => self.take(order),
-                    // The driver's hands are gone, and so is the driver.
+                command = commands.recv() => match command {
+                    Some(command) => self.handle_command(command),
+                    // The driver has stopped.
                     None => return,
                 },
                 Some(done) = self.calls.join_next() => {
                     match done {
-                        Ok((number, answer)) => self.desk.answer(self.clock.now(), number, answer),
+                        Ok((id, response)) => self.machine.handle_response(self.clock.now(), id, response),
                         Err(e) => {
-                            tracing::error!("ec2: a call ended by a fault of this program: {e}");
+                            tracing::error!("ec2: a call ended by a bug of this program: {e}");
                             self.calls.abort_all();
-                            self.desk.lost_all(self.clock.now());
+                            self.machine.lose_running_calls(self.clock.now());
                         }
                     }
                 }
                 batch = self.notices.next() => {
-                    if !self.notices.take(batch, &self.handle, &self.reservations, self.clock.now()).await {
+                    if !self.notices.submit(batch, &self.handle, &self.reservations, self.clock.now()).await {
                         return;
                     }
                 }
@@ -200,128 +197,130 @@ impl Task<'_> {
         }
     }
 
-    fn take(&mut self, order: Ordered) {
-        match order {
-            Ordered::Begin { .. } => {}
-            Ordered::Launch { request, recovered } => self.desk.launch(*request, recovered),
-            Ordered::Terminate { instance } => self.desk.terminate(self.clock.now(), instance),
+    fn handle_command(&mut self, command: TaskCommand) {
+        match command {
+            TaskCommand::Begin { .. } => {}
+            TaskCommand::Launch { request, origin } => self.machine.launch(*request, origin),
+            TaskCommand::Terminate { instance } => self.machine.terminate(self.clock.now(), instance),
         }
     }
 
-    fn make(&mut self, number: u64, call: Call) {
+    fn start_call(&mut self, id: CallId, call: Ec2Call) {
         let client = self.client.clone();
-        self.calls.spawn(async move { (number, wire::make(&client, &call).await) });
+        self.calls.spawn(async move { (id, sdk::execute(&client, &call).await) });
     }
 
-    /// Hands on what the desk has to say. False: the driver has ended.
+    /// Handles the machine's reports. Returns false if the driver has stopped.
     async fn deliver(&mut self) -> bool {
-        for report in self.desk.reports() {
+        for report in self.machine.take_reports() {
             match report {
-                Report::Outcome(event) => self.outbox.push(event),
-                Report::Look(look) => {
-                    if !self.send().await || !self.compare(look).await {
+                MachineReport::Outcome(event) => self.outbox.push(event),
+                MachineReport::Listing(listing) => {
+                    if !self.send().await || !self.compare(listing).await {
                         return false;
                     }
                 }
-                Report::Trouble { what, about, why } => {
-                    let said = if about.is_empty() { why.to_string() } else { format!("{about}: {why}") };
-                    tracing::error!("ec2: cannot {what}: {said}");
-                    self.troubles.insert((what, about), said);
+                MachineReport::Failing { operation, subject, error } => {
+                    let text = if subject.is_empty() { error.to_string() } else { format!("{subject}: {error}") };
+                    tracing::error!("ec2: cannot {operation}: {text}");
+                    self.failures.insert((operation, subject), text);
                 }
-                Report::Over { what, about } => {
-                    tracing::info!("ec2: no longer: cannot {what} {about}");
-                    self.troubles.remove(&(what, about));
+                MachineReport::Recovered { operation, subject } => {
+                    tracing::info!("ec2: no longer: cannot {operation} {subject}");
+                    self.failures.remove(&(operation, subject));
                 }
-                Report::Contested(others) => self.contested(&others),
+                MachineReport::Contested(others) => self.contested(&others),
             }
         }
-        self.tell();
+        self.report_condition();
         self.send().await
     }
 
-    /// The state and what there is, compared on the driver's thread.
-    async fn compare(&mut self, look: Look) -> bool {
+    /// Compares the state with a listing, on the driver's thread. Returns false if the driver has stopped.
+    async fn compare(&mut self, listing: InstanceListing) -> bool {
         self.reservations = BTreeMap::new();
-        for seen in look.instances.iter().filter(|s| s.exists()) {
-            if let Some(reservation) = &seen.reservation {
-                self.reservations.entry(reservation.clone()).or_default().insert(seen.instance.clone());
+        for row in listing.instances.iter().filter(|row| row.exists()) {
+            if let Some(reservation) = &row.reservation {
+                self.reservations.entry(reservation.clone()).or_default().insert(row.instance.clone());
             }
         }
-        let settings = self.desk.settings().clone();
+        let settings = self.machine.settings().clone();
         let compared = self.handle.query_async(move |engine, _| {
             let state = engine.state();
-            let strange = look::strangers(state, &settings, &look).iter().map(|s| s.instance.clone()).collect();
-            (look::events(state, &settings, &look), held(state), strange, look::failed_boots(state, &look))
+            let unaccounted = reconcile::unaccounted(state, &settings, &listing);
+            let unaccounted = unaccounted.iter().map(|row| row.instance.clone()).collect();
+            let events = reconcile::listing_events(state, &settings, &listing);
+            (events, claimed(state), unaccounted, reconcile::failed_boots(state, &listing))
         });
         match compared.await {
-            Ok((events, held, strange, failed)) => {
-                self.desk.claims(&held);
+            Ok((events, claims, unaccounted, failed)) => {
+                self.machine.set_claims(&claims);
                 self.outbox.extend(events);
-                self.strange(strange);
-                for (instance, why) in failed {
-                    tracing::error!("ec2: {instance} ended before it was ready: {why}");
-                    self.health.remark(self.clock.now().0, format!("{instance} ended before it was ready: {why}"));
+                self.report_unaccounted(unaccounted);
+                for reconcile::FailedBoot { instance, reason } in failed {
+                    tracing::error!("ec2: {instance} ended before it was ready: {reason}");
+                    self.health
+                        .add_remark(self.clock.now().0, format!("{instance} ended before it was ready: {reason}"));
                 }
                 true
             }
-            // The next look says the same.
-            Err(Busy::Full { .. } | Busy::TooMany { .. }) => true,
-            Err(Busy::Stopped(_)) => false,
+            // The next listing shows the same.
+            Err(MailboxError::Full { .. } | MailboxError::TooMany { .. }) => true,
+            Err(MailboxError::Stopped(_)) => false,
         }
     }
 
-    fn strange(&mut self, strange: BTreeSet<String>) {
-        for instance in strange.difference(&self.strangers) {
-            let said = format!(
-                "{instance} carries our name, and this journal never bought it as it is tagged: look at it, and end it by hand"
+    fn report_unaccounted(&mut self, unaccounted: BTreeSet<String>) {
+        for instance in unaccounted.difference(&self.unaccounted) {
+            let text = format!(
+                "{instance} has our tag, and this journal never bought it as it is tagged: check it, and terminate it manually"
             );
-            tracing::warn!("ec2: {said}");
-            self.health.remark(self.clock.now().0, said);
+            tracing::warn!("ec2: {text}");
+            self.health.add_remark(self.clock.now().0, text);
         }
-        self.strangers = strange;
+        self.unaccounted = unaccounted;
     }
 
-    /// Events to the driver, durable when this returns.
+    /// Submits the outbox. Returns false if the driver has stopped.
     async fn send(&mut self) -> bool {
         while !self.outbox.is_empty() {
-            let share = self.outbox.len().min(MOST_AT_ONCE);
-            match self.handle.submit_async(self.outbox[..share].to_vec()).await {
-                Ok(_) => drop(self.outbox.drain(..share)),
-                Err(Busy::Full { .. } | Busy::TooMany { .. }) => tokio::time::sleep(FULL).await,
-                Err(Busy::Stopped(_)) => return false,
+            let share = self.outbox.len().min(MAX_BATCH);
+            if submit(&self.handle, &self.outbox[..share]).await.is_err() {
+                return false;
             }
+            self.outbox.drain(..share);
         }
         true
     }
 
     fn contested(&mut self, others: &BTreeMap<String, usize>) {
-        const WHAT: &str = "buy";
+        const OPERATION: &str = "buy";
         if others.is_empty() {
-            tracing::info!("ec2: no other controller buys under this name any more");
-            self.troubles.remove(&(WHAT, String::new()));
+            tracing::info!("ec2: no other controller buys under this name");
+            self.failures.remove(&(OPERATION, String::new()));
             return;
         }
         let named: Vec<String> = others.iter().map(|(journal, n)| format!("{n} of journal {journal}")).collect();
         let why = format!(
-            "other instances carry this name ({}): stop that controller, or give each a name of its own; if it is no more, list its journal \
-             under `predecessors` and its instances are ended",
+            "other instances have this name ({}): stop that controller, or give each a name of its own; if it no longer exists, list its \
+             journal under `predecessors`, and its instances are terminated",
             named.join(", ")
         );
         tracing::error!("ec2: nothing is bought: {why}");
-        self.troubles.insert((WHAT, String::new()), why);
+        self.failures.insert((OPERATION, String::new()), why);
     }
 
-    fn tell(&self) {
-        let condition = match (self.troubles.iter().next(), self.notices.failing()) {
-            (Some(((what, _), why)), _) => {
-                let more = self.troubles.len() - 1;
+    fn report_condition(&self) {
+        let condition = match (self.failures.iter().next(), self.notices.failing()) {
+            (Some(((operation, _), why)), _) => {
+                let more = self.failures.len() - 1;
                 let more = if more > 0 { format!(" (and {more} more, in the log)") } else { String::new() };
-                Condition::Failing { why: format!("cannot {what}: {why}{more}") }
+                Condition::Failing { why: format!("cannot {operation}: {why}{more}") }
             }
             (None, Some(why)) => Condition::Failing { why },
-            _ if self.desk.has_looked() => Condition::Working,
+            _ if self.machine.has_listed() => Condition::Working,
             _ => Condition::Starting,
         };
-        self.health.is(condition);
+        self.health.set_condition(condition);
     }
 }

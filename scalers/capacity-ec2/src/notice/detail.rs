@@ -1,33 +1,29 @@
-//! The details of the events that are read, one function for each type.
-//!
-//! Never: an instance's id that is none; the journal and the logs would carry it.
+//! Decodes the details of events, with one function for each detail type. Ids are checked here, because the journal and the logs contain them.
 
-use super::envelope::Said;
+use super::envelope::DecodedDetail;
 use super::error::NoticeError;
-use super::time::time;
-use super::{Action, InstanceState, Kind};
-use forebay_engine::units::{Millis, Span};
+use super::timestamp::parse_timestamp;
+use super::{NoticeKind, SpotAction};
+use crate::api_call::Ec2InstanceState;
+use crate::settings::{BLOCK_RECLAIM_LEAD, BLOCK_WARNING_LEAD};
+use forebay_kernel::units::{Span, Timestamp};
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// From a warning to the instance's end.
-const WARNING: Span = Span::mins(2);
-/// Instances of a Capacity Block are ended from this long before its own end.
-const BLOCK_EARLIER_MS: u64 = 30 * 60 * 1000;
-/// From the warning, which comes 40 min before a Capacity Block's end, to when its instances are ended.
-const BLOCK_WARNING: Span = Span::mins(10);
+/// The time from a warning to the end of the instance.
+const WARNING_LEAD: Span = Span::mins(2);
 
-/// Reads a detail; the time is when the event was sent. `None`: it is about nothing that is acted on.
-pub(super) type Decode = fn(&str, Millis) -> Result<Option<Said>, DetailError>;
+/// Decodes a detail of an event that was sent at the given time. `None`: it needs no action.
+pub(super) type Decode = fn(&str, Timestamp) -> Result<Option<DecodedDetail>, DetailError>;
 
-/// What is wrong with a detail, before it is said of which type.
+/// An error in a detail, before the detail type is added.
 pub(super) enum DetailError {
     Json(serde_json::Error),
     Value(NoticeError),
 }
 
 impl DetailError {
-    pub fn at(self, detail_type: &str) -> NoticeError {
+    pub fn in_detail(self, detail_type: &str) -> NoticeError {
         match self {
             DetailError::Json(error) => NoticeError::json(detail_type, &error),
             DetailError::Value(error) => error,
@@ -35,13 +31,13 @@ impl DetailError {
     }
 }
 
-/// Who reads events of this type. `None`: nobody, they are about something else.
+/// The function for a detail type. `None`: such events are not decoded.
 pub(super) fn decoder(source: &str, detail_type: &str) -> Option<Decode> {
     match (source, detail_type) {
         ("aws.ec2", "EC2 Spot Instance Interruption Warning") => Some(spot),
         ("aws.ec2", "EC2 Instance Rebalance Recommendation") => Some(rebalance),
         ("aws.ec2", "EC2 Instance State-change Notification") => Some(state),
-        // AWS's pages have had both names; the same for the next.
+        // AWS's documentation has had both names, and so for the next.
         (
             "aws.ec2",
             "EC2 Capacity Reservation Instance Interruption Warning"
@@ -67,49 +63,49 @@ struct OneInstance<'a> {
     state: Cow<'a, str>,
 }
 
-fn one(json: &str) -> Result<OneInstance<'_>, DetailError> {
+fn one_instance(json: &str) -> Result<OneInstance<'_>, DetailError> {
     serde_json::from_str(json).map_err(DetailError::Json)
 }
 
-fn about(kind: Kind, instance: &str, at: Millis) -> Result<Option<Said>, DetailError> {
+fn single(kind: NoticeKind, instance: &str, at: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
     if !is_id(instance, "i-") {
-        return Err(DetailError::Value(NoticeError::bad("detail.instance-id", instance, "instance's id")));
+        return Err(DetailError::Value(NoticeError::bad_value("detail.instance-id", instance, "an instance id")));
     }
-    Ok(Some(Said { kind, instances: vec![instance.to_owned()], reservation: None, at }))
+    Ok(Some(DecodedDetail { kind, instances: vec![instance.to_owned()], reservation: None, at }))
 }
 
-fn spot(json: &str, sent: Millis) -> Result<Option<Said>, DetailError> {
-    let said = one(json)?;
-    let action = match &*said.action {
-        "stop" => Action::Stop,
-        "hibernate" => Action::Hibernate,
-        _ => Action::Terminate,
+fn spot(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
+    let detail = one_instance(json)?;
+    let action = match &*detail.action {
+        "stop" => SpotAction::Stop,
+        "hibernate" => SpotAction::Hibernate,
+        _ => SpotAction::Terminate,
     };
-    let at = if action == Action::Hibernate { sent } else { sent + WARNING };
-    about(Kind::Spot(action), &said.instance, at)
+    let at = if action == SpotAction::Hibernate { sent } else { sent + WARNING_LEAD };
+    single(NoticeKind::Spot(action), &detail.instance, at)
 }
 
-fn rebalance(json: &str, sent: Millis) -> Result<Option<Said>, DetailError> {
-    about(Kind::Rebalance, &one(json)?.instance, sent)
+fn rebalance(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
+    single(NoticeKind::Rebalance, &one_instance(json)?.instance, sent)
 }
 
-fn state(json: &str, sent: Millis) -> Result<Option<Said>, DetailError> {
-    let said = one(json)?;
-    let state = match &*said.state {
-        "pending" => InstanceState::Pending,
-        "running" => InstanceState::Running,
-        "stopping" => InstanceState::Stopping,
-        "stopped" => InstanceState::Stopped,
-        "shutting-down" => InstanceState::ShuttingDown,
-        "terminated" => InstanceState::Terminated,
-        other => return Err(DetailError::Value(NoticeError::bad("detail.state", other, "state of an instance"))),
+fn state(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
+    let detail = one_instance(json)?;
+    let state = match &*detail.state {
+        "pending" => Ec2InstanceState::Pending,
+        "running" => Ec2InstanceState::Running,
+        "stopping" => Ec2InstanceState::Stopping,
+        "stopped" => Ec2InstanceState::Stopped,
+        "shutting-down" => Ec2InstanceState::ShuttingDown,
+        "terminated" => Ec2InstanceState::Terminated,
+        other => return Err(DetailError::Value(NoticeError::bad_value("detail.state", other, "an instance state"))),
     };
-    about(Kind::State(state), &said.instance, sent)
+    single(NoticeKind::State(state), &detail.instance, sent)
 }
 
-fn reservation(json: &str, sent: Millis) -> Result<Option<Said>, DetailError> {
-    let said = one(json)?;
-    about(Kind::Reservation, &said.instance, time(&said.ends).unwrap_or(sent + WARNING))
+fn reservation(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
+    let detail = one_instance(json)?;
+    single(NoticeKind::Reservation, &detail.instance, parse_timestamp(&detail.ends).unwrap_or(sent + WARNING_LEAD))
 }
 
 #[derive(Deserialize)]
@@ -120,18 +116,19 @@ struct Block<'a> {
     end: Cow<'a, str>,
 }
 
-fn block(json: &str, sent: Millis) -> Result<Option<Said>, DetailError> {
-    let said: Block = serde_json::from_str(json).map_err(DetailError::Json)?;
-    if !is_id(&said.reservation, "cr-") {
+fn block(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
+    let detail: Block = serde_json::from_str(json).map_err(DetailError::Json)?;
+    if !is_id(&detail.reservation, "cr-") {
         let path = "detail.capacity-reservation-id";
-        return Err(DetailError::Value(NoticeError::bad(path, &said.reservation, "reservation's id")));
+        return Err(DetailError::Value(NoticeError::bad_value(path, &detail.reservation, "a reservation id")));
     }
-    let at = match time(&said.end) {
-        Some(end) => Millis(end.0.saturating_sub(BLOCK_EARLIER_MS)),
-        None => sent + BLOCK_WARNING,
+    let at = match parse_timestamp(&detail.end) {
+        Some(end) => Timestamp(end.0.saturating_sub(BLOCK_RECLAIM_LEAD.0)),
+        // The warning is sent 40 min before the end of the block.
+        None => sent + BLOCK_WARNING_LEAD,
     };
-    let reservation = Some(said.reservation.into_owned());
-    Ok(Some(Said { kind: Kind::BlockEnd, instances: Vec::new(), reservation, at }))
+    let reservation = Some(detail.reservation.into_owned());
+    Ok(Some(DecodedDetail { kind: NoticeKind::BlockEnd, instances: Vec::new(), reservation, at }))
 }
 
 #[derive(Deserialize)]
@@ -158,27 +155,27 @@ struct Entity<'a> {
     status: Cow<'a, str>,
 }
 
-/// What is over, or about no instance (a volume, a host, a whole region), is not acted on.
-fn health(json: &str, sent: Millis) -> Result<Option<Said>, DetailError> {
-    let said: Health = serde_json::from_str(json).map_err(DetailError::Json)?;
-    if said.service != "EC2" || said.event_type_category != "scheduledChange" || said.status_code == "closed" {
+/// Events that are over, and those without an instance (of a volume, a host, a region), need no action.
+fn health(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
+    let detail: Health = serde_json::from_str(json).map_err(DetailError::Json)?;
+    if detail.service != "EC2" || detail.event_type_category != "scheduledChange" || detail.status_code == "closed" {
         return Ok(None);
     }
-    let open = said.affected_entities.iter().filter(|entity| entity.status != "RESOLVED");
-    // By its id, or by an ARN that ends with it.
+    let open = detail.affected_entities.iter().filter(|entity| entity.status != "RESOLVED");
+    // The value is the id, or an ARN that ends with it.
     let ids = open.filter_map(|entity| entity.entity_value.rsplit('/').next().filter(|id| is_id(id, "i-")));
     let instances: Vec<String> = ids.map(str::to_owned).collect();
     if instances.is_empty() {
         return Ok(None);
     }
-    let at = if said.start_time.is_empty() { Some(sent) } else { time(&said.start_time) };
+    let at = if detail.start_time.is_empty() { Some(sent) } else { parse_timestamp(&detail.start_time) };
     let Some(at) = at else {
-        return Err(DetailError::Value(NoticeError::bad("detail.startTime", &said.start_time, "time")));
+        return Err(DetailError::Value(NoticeError::bad_value("detail.startTime", &detail.start_time, "a time")));
     };
-    Ok(Some(Said { kind: Kind::ScheduledChange, instances, reservation: None, at }))
+    Ok(Some(DecodedDetail { kind: NoticeKind::ScheduledChange, instances, reservation: None, at }))
 }
 
-/// An id of EC2: the prefix, then 8 or 17 hexadecimal digits. Other numbers of them are let pass, within reason.
+/// Whether a text is an id of EC2: the prefix and 8 or 17 hexadecimal digits. Other lengths are accepted up to a bound.
 fn is_id(text: &str, prefix: &str) -> bool {
     text.strip_prefix(prefix).is_some_and(|rest| (8..=40).contains(&rest.len()) && rest.bytes().all(is_hex))
 }

@@ -1,25 +1,25 @@
-//! The envelope of an EventBridge event, and the SNS notification that may be around it.
+//! Decodes the envelope of an EventBridge event, and the SNS notification that may contain it.
 //!
-//! Never: reads `resources`: it is a list in some events and a text in others, and its ARNs are wrong in some.
+//! `resources` is not read: it is a list in some events and a text in others, and some of its ARNs are wrong.
 
 use super::detail;
-use super::error::{NoticeError, shown};
-use super::time::time;
-use super::{Kind, Message, Notice};
-use forebay_engine::units::Millis;
+use super::error::{NoticeError, printable};
+use super::timestamp::parse_timestamp;
+use super::{InterruptionNotice, NoticeKind, QueueMessage};
+use forebay_kernel::units::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// The largest message of SQS: 1 MiB. EventBridge's own have at most a quarter of it.
-pub const MOST_BYTES: usize = 1024 * 1024;
-/// Instances of one message. AWS Health cuts its lists into pages far below this.
-const MOST_INSTANCES: usize = 10_000;
-/// Ids of events are UUIDs; a longer one is cut.
-const LONGEST_ID: usize = 64;
+/// The largest message of SQS, 1 MiB. Those of EventBridge have at most a quarter of it.
+pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+/// The most instances of one message. The pages of AWS Health are far smaller.
+const MAX_INSTANCES: usize = 10_000;
+/// The most characters of an event id, which is a UUID. Longer ones are cut.
+const MAX_ID_CHARS: usize = 64;
 
-/// What Forebay reads of an envelope. AWS's pages on Capacity Blocks write `detail_type`; both are taken.
+/// The fields that are read. AWS's documentation of Capacity Blocks has `detail_type`, so both names are accepted.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, default)]
@@ -34,67 +34,68 @@ struct Envelope<'a> {
     detail: Option<&'a RawValue>,
 }
 
-/// What SNS puts around a message, unless its subscription is a raw one.
+/// The notification that SNS wraps around a message, unless raw delivery is on.
 #[derive(Deserialize)]
-struct Around<'a> {
+struct SnsNotification<'a> {
     #[serde(borrow, rename = "Type")]
     kind: Option<Cow<'a, str>>,
     #[serde(borrow, rename = "Message")]
     message: Option<Cow<'a, str>>,
 }
 
-/// What a detail says.
-pub(super) struct Said {
-    pub kind: Kind,
+/// The content of a detail.
+pub(super) struct DecodedDetail {
+    pub kind: NoticeKind,
     pub instances: Vec<String>,
     pub reservation: Option<String>,
-    pub at: Millis,
+    pub at: Timestamp,
 }
 
-/// Reads the body of a message. `received`: when, for one that does not say when it was sent.
+/// Decodes the body of a message. `received` replaces the time of an event that has none.
 ///
 /// # Errors
-/// It is no event of EventBridge, or one of a kind that is read here with other contents than that kind has.
-pub fn read(body: &str, received: Millis) -> Result<Message, NoticeError> {
-    if body.len() > MOST_BYTES {
+/// The body is not an EventBridge event, or the detail of an event that is decoded here is invalid.
+pub fn decode_message(body: &str, received: Timestamp) -> Result<QueueMessage, NoticeError> {
+    if body.len() > MAX_MESSAGE_BYTES {
         return Err(NoticeError::TooLarge { bytes: body.len() });
     }
-    let around: Around = serde_json::from_str(body).map_err(|error| NoticeError::json("the message", &error))?;
-    match (around.kind.as_deref(), around.message) {
+    let outer: SnsNotification =
+        serde_json::from_str(body).map_err(|error| NoticeError::json("the message", &error))?;
+    match (outer.kind.as_deref(), outer.message) {
         (Some("Notification"), Some(message)) => event(&message, received),
-        // A subscription that waits to be confirmed, and the like.
+        // Such as a subscription that is to be confirmed.
         (Some(kind), _) => Ok(foreign("SNS", kind)),
         (None, _) => event(body, received),
     }
 }
 
-fn event(text: &str, received: Millis) -> Result<Message, NoticeError> {
+fn event(text: &str, received: Timestamp) -> Result<QueueMessage, NoticeError> {
     let envelope: Envelope = serde_json::from_str(text).map_err(|error| NoticeError::json("the envelope", &error))?;
     let (source, detail_type) = (&*envelope.source, &*envelope.detail_type);
     if detail_type.is_empty() {
-        return Err(NoticeError::bad("detail-type", detail_type, "type of an event"));
+        return Err(NoticeError::bad_value("detail-type", detail_type, "a detail type"));
     }
     let Some(decode) = detail::decoder(source, detail_type) else {
         return Ok(foreign(source, detail_type));
     };
     let Some(raw) = envelope.detail else {
-        return Err(NoticeError::Malformed { place: shown(detail_type), why: "it has no `detail`".to_owned() });
+        return Err(NoticeError::Malformed { part: printable(detail_type), why: "it has no `detail`".to_owned() });
     };
-    let sent = time(&envelope.time);
-    let said = decode(raw.get(), sent.unwrap_or(received)).map_err(|error| error.at(detail_type))?;
-    let Some(mut said) = said else {
+    let sent = parse_timestamp(&envelope.time);
+    let detail = decode(raw.get(), sent.unwrap_or(received)).map_err(|error| error.in_detail(detail_type))?;
+    let Some(mut detail) = detail else {
         return Ok(foreign(source, detail_type));
     };
-    if said.instances.len() > MOST_INSTANCES {
-        return Err(NoticeError::TooMany { found: said.instances.len(), most: MOST_INSTANCES });
+    if detail.instances.len() > MAX_INSTANCES {
+        return Err(NoticeError::TooMany { found: detail.instances.len(), most: MAX_INSTANCES });
     }
     let mut seen = BTreeSet::new();
-    said.instances.retain(|instance| seen.insert(instance.clone()));
-    let id = envelope.id.chars().take(LONGEST_ID).collect();
-    let Said { kind, instances, reservation, at } = said;
-    Ok(Message::Notice(Notice { kind, instances, reservation, at, sent, id }))
+    detail.instances.retain(|instance| seen.insert(instance.clone()));
+    let id = envelope.id.chars().take(MAX_ID_CHARS).collect();
+    let DecodedDetail { kind, instances, reservation, at } = detail;
+    Ok(QueueMessage::Notice(InterruptionNotice { kind, instances, reservation, at, sent, id }))
 }
 
-fn foreign(source: &str, what: &str) -> Message {
-    Message::Foreign { about: shown(&format!("{source}: {what}")) }
+fn foreign(source: &str, kind: &str) -> QueueMessage {
+    QueueMessage::Foreign { about: printable(&format!("{source}: {kind}")) }
 }

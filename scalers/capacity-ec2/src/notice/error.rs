@@ -1,60 +1,58 @@
-//! Why a message cannot be read.
-//!
-//! Never: more of a stranger's text than is needed to find it.
+//! Why a message is not a notice, with at most 120 characters of a sender's text.
 
-/// Characters that are repeated of what a stranger wrote.
-const SHOWN: usize = 120;
+/// The most characters of a message's text in an error.
+const MAX_SHOWN_CHARS: usize = 120;
 
-/// Why a message cannot be read.
+/// Why a message cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoticeError {
-    /// Larger than any message of SQS.
-    #[error("notice: {bytes} bytes; a message of EventBridge has at most {}", super::MOST_BYTES)]
+    /// It is larger than any message of SQS.
+    #[error("notice: {bytes} bytes; an EventBridge message has at most {}", super::MAX_MESSAGE_BYTES)]
     TooLarge {
-        /// Its size.
+        /// The size of the message.
         bytes: usize,
     },
-    /// Not what EventBridge sends.
-    #[error("notice: {place}: {why}; let only EventBridge rules write to the queue (deploy/aws)")]
+    /// It is not a message of EventBridge.
+    #[error("notice: {part}: {why}; let only EventBridge rules write to the queue (deploy/aws)")]
     Malformed {
-        /// Where: the envelope, the notification around it, or the detail of which type.
-        place: String,
-        /// What is wrong.
+        /// The part of the message: the message itself, the envelope, or the detail type.
+        part: String,
+        /// The error.
         why: String,
     },
-    /// A field holds something else than it should.
+    /// A field has an invalid value.
     #[error(
-        "notice: `{path}` is `{value}`, which is no {wanted}; let only EventBridge rules write to the queue (deploy/aws)"
+        "notice: `{path}` is `{value}`, which is not {expected}; let only EventBridge rules write to the queue (deploy/aws)"
     )]
     BadValue {
-        /// The field.
+        /// The path of the field.
         path: &'static str,
-        /// What it holds, cut and escaped.
+        /// Its value, shortened and escaped.
         value: String,
-        /// What it should.
-        wanted: &'static str,
+        /// What it should be, with its article.
+        expected: &'static str,
     },
-    /// More instances than are taken.
-    #[error("notice: {found} instances in one message; {most} are taken: see to the rest by hand")]
+    /// It has more instances than are accepted.
+    #[error("notice: {found} instances in one message, and {most} are accepted; handle the others manually")]
     TooMany {
         /// How many.
         found: usize,
-        /// How many are taken.
+        /// How many are accepted.
         most: usize,
     },
 }
 
 impl NoticeError {
-    pub(super) fn json(place: &str, error: &serde_json::Error) -> NoticeError {
-        NoticeError::Malformed { place: shown(place), why: shown(&error.to_string()) }
+    pub(super) fn json(part: &str, error: &serde_json::Error) -> NoticeError {
+        NoticeError::Malformed { part: printable(part), why: printable(&error.to_string()) }
     }
 
-    pub(super) fn bad(path: &'static str, value: &str, wanted: &'static str) -> NoticeError {
-        NoticeError::BadValue { path, value: shown(value), wanted }
+    pub(super) fn bad_value(path: &'static str, value: &str, expected: &'static str) -> NoticeError {
+        NoticeError::BadValue { path, value: printable(value), expected }
     }
 }
 
-/// The beginning of a stranger's text, without control characters.
-pub(super) fn shown(text: &str) -> String {
-    text.chars().take(SHOWN).flat_map(char::escape_debug).collect()
+/// The beginning of a text, with control characters escaped.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().take(MAX_SHOWN_CHARS).flat_map(char::escape_debug).collect()
 }

@@ -1,120 +1,117 @@
-//! What a notice means to the engine.
-//!
-//! Never: an event for an instance that is not ours, or a second opinion on what the engine ignores by itself (a warning that is
-//! repeated, or for a node that it ends already).
+//! Converts a notice into events for the engine. Repeated notices are left to the engine, which ignores them.
 
-use super::{InstanceState, Kind, Notice};
-use forebay_engine::event::{Event, GoneWhy};
-use forebay_engine::state::State;
-use forebay_engine::state::nodes::NodePhase;
-use forebay_engine::units::{Millis, Span};
+use super::{InterruptionNotice, NoticeKind};
+use crate::api_call::Ec2InstanceState;
+use forebay_kernel::event::{Event, GoneWhy};
+use forebay_kernel::state::State;
+use forebay_kernel::state::nodes::NodePhase;
+use forebay_kernel::units::{Span, Timestamp};
 
-/// A scheduled change that begins later than this is not acted on yet: the node would stand empty for the days that AWS announces it
-/// ahead.
-pub const SOON: Span = Span::mins(60);
+/// A scheduled change that begins later than this has no effect yet, because AWS announces it days ahead and the node would be idle until
+/// then.
+pub const ACT_WITHIN: Span = Span::mins(60);
 
-/// How an instance of ours stands.
+/// The engine's view of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It is wanted, and not ready yet.
+pub enum ClaimStatus {
+    /// It is claimed and not ready yet.
     Booting,
-    /// It is wanted.
-    Wanted,
-    /// It was announced that it will be taken back.
+    /// It is claimed and ready.
+    Ready,
+    /// Its reclaim was announced.
     Warned,
-    /// We have asked for its end.
+    /// The engine has requested its end.
     Ending,
 }
 
-impl Standing {
-    /// As the engine has it. `None`: it is not ours, or not yet known to be.
+impl ClaimStatus {
+    /// The status in the state. `None`: the engine does not know the instance, or not yet.
     #[must_use]
-    pub fn of(state: &State, instance: &str) -> Option<Standing> {
+    pub fn from_state(state: &State, instance: &str) -> Option<ClaimStatus> {
         let node = state.node_of(instance)?;
         Some(match (node.phase, node.reclaim_at) {
-            (NodePhase::Terminating, _) => Standing::Ending,
-            (_, Some(_)) => Standing::Warned,
-            (phase, None) if phase.is_coming() => Standing::Booting,
-            (_, None) => Standing::Wanted,
+            (NodePhase::Terminating, _) => ClaimStatus::Ending,
+            (_, Some(_)) => ClaimStatus::Warned,
+            (phase, None) if phase.is_coming() => ClaimStatus::Booting,
+            (_, None) => ClaimStatus::Ready,
         })
     }
 }
 
-/// What is known of instances where notices are read.
-pub trait Instances {
-    /// How one stands. `None`: it is not ours.
-    fn standing(&self, instance: &str) -> Option<Standing>;
+/// The instances that notices are checked against.
+pub trait KnownInstances {
+    /// The status of an instance. `None`: it is not ours.
+    fn claim_status(&self, instance: &str) -> Option<ClaimStatus>;
 
-    /// Those of ours that run in a reservation.
+    /// Our instances in a reservation.
     fn in_reservation(&self, reservation: &str) -> Vec<String>;
 }
 
-/// What a notice means.
+/// The effect of a notice.
 ///
-/// A rebalance recommendation means nothing here, on purpose: most are followed by no interruption, so to act on one would stop work that
-/// would have finished, and to call it a reclaim would teach the engine a rate that is not true. The warning proper still comes.
+/// A rebalance recommendation has none, on purpose. Most are not followed by an interruption, so an event would stop work that would have
+/// finished, and would raise the reclaim rate that the engine learns. The interruption warning still comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// For the engine, in the order of the notice's instances.
+pub struct NoticeOutcome {
+    /// Events for the engine, in the order of the notice's instances.
     pub events: Vec<Event>,
-    /// Instances that are not ours.
+    /// The number of instances that are not ours.
     pub foreign: usize,
-    /// Scheduled changes that begin later than [`SOON`]: to be logged. When the time comes, [`crate::changes`] has them again.
-    pub later: Vec<Later>,
+    /// Scheduled changes that begin later than [`ACT_WITHIN`], to be logged. [`crate::scheduled_events`] finds them again in time.
+    pub later: Vec<FutureChange>,
 }
 
-/// A scheduled change that is far away.
+/// A scheduled change that has no effect yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Later {
-    /// Of which instance.
+pub struct FutureChange {
+    /// The id of the instance.
     pub instance: String,
     /// When it begins.
-    pub at: Millis,
+    pub at: Timestamp,
 }
 
-/// What a notice means to the engine, given the time and what is known of its instances.
+/// Converts a notice.
 ///
-/// An instance that a purchase brought a moment ago is not known before its outcome is; what is missed then is found by comparing the
-/// cloud with the state.
-pub fn events(notice: &Notice, now: Millis, known: &impl Instances) -> Outcome {
-    let mut outcome = Outcome::default();
+/// A new instance is unknown until the outcome of its purchase is. What is missed until then is found by [`crate::reconcile`].
+pub fn notice_events(notice: &InterruptionNotice, now: Timestamp, known: &impl KnownInstances) -> NoticeOutcome {
+    let mut outcome = NoticeOutcome::default();
     let members = notice.reservation.as_deref().map(|reservation| known.in_reservation(reservation));
     for instance in members.as_ref().unwrap_or(&notice.instances) {
-        let Some(standing) = known.standing(instance) else {
+        let Some(claim_status) = known.claim_status(instance) else {
             outcome.foreign += 1;
             continue;
         };
         let instance = instance.clone();
-        if notice.kind == Kind::ScheduledChange && notice.at > now + SOON {
-            outcome.later.push(Later { instance, at: notice.at });
+        if notice.kind == NoticeKind::ScheduledChange && notice.at > now + ACT_WITHIN {
+            outcome.later.push(FutureChange { instance, at: notice.at });
         } else {
-            outcome.events.extend(event(notice, instance, standing));
+            outcome.events.extend(event(notice, instance, claim_status));
         }
     }
     outcome
 }
 
-fn event(notice: &Notice, instance: String, standing: Standing) -> Option<Event> {
+fn event(notice: &InterruptionNotice, instance: String, claim_status: ClaimStatus) -> Option<Event> {
     let at = notice.at;
     match notice.kind {
-        // Why a boot failed is what counts, and a message does not say it: it is looked at in a moment.
-        Kind::State(_) if standing == Standing::Booting => None,
-        Kind::State(InstanceState::Terminated) => {
-            let why = match standing {
-                Standing::Ending => GoneWhy::Terminated,
-                Standing::Warned => GoneWhy::Reclaimed,
-                Standing::Booting | Standing::Wanted => GoneWhy::Lost,
+        // The reason of a failed boot matters. It is not in the message, and the next listing has it.
+        NoticeKind::State(_) if claim_status == ClaimStatus::Booting => None,
+        NoticeKind::State(Ec2InstanceState::Terminated) => {
+            let why = match claim_status {
+                ClaimStatus::Ending => GoneWhy::Terminated,
+                ClaimStatus::Warned => GoneWhy::Reclaimed,
+                ClaimStatus::Booting | ClaimStatus::Ready => GoneWhy::Lost,
             };
             Some(Event::NodeGone { instance, why })
         }
-        Kind::Rebalance | Kind::State(InstanceState::Pending | InstanceState::Running) => None,
-        // Asked for, or said before.
-        _ if matches!(standing, Standing::Warned | Standing::Ending) => None,
-        Kind::Spot(_)
-        | Kind::Reservation
-        | Kind::BlockEnd
-        | Kind::ScheduledChange
-        | Kind::State(InstanceState::Stopping | InstanceState::Stopped | InstanceState::ShuttingDown) => {
+        NoticeKind::Rebalance | NoticeKind::State(Ec2InstanceState::Pending | Ec2InstanceState::Running) => None,
+        // Requested by the engine, or announced before.
+        _ if matches!(claim_status, ClaimStatus::Warned | ClaimStatus::Ending) => None,
+        NoticeKind::Spot(_)
+        | NoticeKind::Reservation
+        | NoticeKind::BlockEnd
+        | NoticeKind::ScheduledChange
+        | NoticeKind::State(Ec2InstanceState::Stopping | Ec2InstanceState::Stopped | Ec2InstanceState::ShuttingDown) => {
             Some(Event::ReclaimNotice { instance, at })
         }
     }

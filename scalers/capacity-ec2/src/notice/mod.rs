@@ -1,28 +1,28 @@
-//! What EC2 says about instances of its own accord: EventBridge events as they lie in an SQS queue, read and put in the engine's words.
+//! Decodes EC2's messages about instances, which are EventBridge events in an SQS queue, and converts them into events for the engine.
 //!
 //! ```text
-//! body -> (an SNS notification around it?) -> EventBridge envelope -> detail by its type -> Notice | Foreign | NoticeError
-//! Notice + what is known of the instances -> Outcome { events for the engine, what was left out and why }
+//! body -> SNS notification, if any -> EventBridge envelope -> detail by its type -> Notice | Foreign | NoticeError
+//! Notice + KnownInstances -> NoticeOutcome { events for the engine, what was left out }
 //! ```
 //!
-//! | detail-type | read | becomes |
+//! | detail-type | fields | event |
 //! | --- | --- | --- |
-//! | EC2 Spot Instance Interruption Warning | `instance-id`, `instance-action` | `ReclaimNotice`, 2 min after it was sent; a hibernation begins at once |
+//! | EC2 Spot Instance Interruption Warning | `instance-id`, `instance-action` | `ReclaimNotice`, 2 min after it was sent; at once for a hibernation |
 //! | EC2 Capacity Reservation Instance Interruption Warning | `instance-id`, `instance-termination-time` | `ReclaimNotice` at that time |
 //! | Capacity Block Expiration Warning | `capacity-reservation-id`, `end-date` | `ReclaimNotice` for each instance in it, 30 min before the end |
 //! | EC2 Instance State-change Notification | `instance-id`, `state` | `stopping`, `stopped`, `shutting-down`: `ReclaimNotice` at once; `terminated`: `NodeGone` |
-//! | AWS Health Event, EC2, `scheduledChange` | `affectedEntities`, `startTime` | `ReclaimNotice` at its start when that is within the hour |
-//! | EC2 Instance Rebalance Recommendation | `instance-id` | nothing: see [`Outcome`] |
+//! | AWS Health Event, EC2, `scheduledChange` | `affectedEntities`, `startTime` | `ReclaimNotice` at its start, if that is within the hour |
+//! | EC2 Instance Rebalance Recommendation | `instance-id` | none, see [`NoticeOutcome`] |
 //!
-//! Shapes and promises are those of AWS's pages: [spot](https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html)
-//! (best effort; the ARN in `resources` has the zone where the region belongs, so it is not read),
+//! The formats are those of AWS's documentation: [spot](https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html)
+//! (best effort; the ARN in `resources` has the zone in place of the region),
 //! [rebalance](https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html),
 //! [state](https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitoring-instance-state-changes.html),
 //! [reservations](https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-interruptible-cr.html),
 //! [Capacity Blocks](https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-monitor.html),
 //! [health](https://docs.aws.amazon.com/health/latest/ug/aws-health-events-eventbridge-schema.html).
 //!
-//! Never: panics on what a stranger wrote, repeats it without bound, or asks the cloud anything.
+//! No input makes the decoder panic, and texts from messages are shortened. Nothing here calls AWS.
 
 mod detail;
 mod envelope;
@@ -30,84 +30,68 @@ mod error;
 mod events;
 #[cfg(test)]
 mod tests;
-mod time;
+mod timestamp;
 
-pub use envelope::{MOST_BYTES, read};
+pub use envelope::{MAX_MESSAGE_BYTES, decode_message};
 pub use error::NoticeError;
-pub use events::{Instances, Later, Outcome, SOON, Standing, events};
+pub use events::{ACT_WITHIN, ClaimStatus, FutureChange, KnownInstances, NoticeOutcome, notice_events};
 
-use forebay_engine::units::Millis;
+use crate::api_call::Ec2InstanceState;
+use forebay_kernel::units::Timestamp;
 
 /// A well-formed message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
-    /// It is about instances, or about a reservation that has some.
-    Notice(Notice),
-    /// It is about something else: to be counted, and done with.
+pub enum QueueMessage {
+    /// It is about instances, or about a reservation that has instances.
+    Notice(InterruptionNotice),
+    /// It is about other things, and is only counted.
     Foreign {
-        /// What it is about, cut and escaped.
+        /// The source and detail type, shortened and escaped.
         about: String,
     },
 }
 
-/// What the cloud says about instances.
+/// A message about instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// What happens to them.
-    pub kind: Kind,
-    /// Which, by the cloud's ids, each once. None for a Capacity Block, which names its reservation.
+pub struct InterruptionNotice {
+    /// What happens to the instances.
+    pub kind: NoticeKind,
+    /// The ids of the instances, each once. It is empty for a Capacity Block, which has a reservation instead.
     pub instances: Vec<String>,
-    /// The reservation that ends.
+    /// The id of the reservation that ends.
     pub reservation: Option<String>,
-    /// When the cloud acts, or has acted, since 1970. By when it was received where the message has no time.
-    pub at: Millis,
-    /// When it was sent, since 1970.
-    pub sent: Option<Millis>,
-    /// EventBridge's id of the event; the same one may come twice.
+    /// When it happens or has happened. The time of reception replaces a missing time.
+    pub at: Timestamp,
+    /// When it was sent, if the message says so.
+    pub sent: Option<Timestamp>,
+    /// EventBridge's id of the event. An event may be received twice.
     pub id: String,
 }
 
 /// What happens to instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// A spot instance is taken back.
-    Spot(Action),
-    /// A spot instance is more likely than others to be taken back. Maybe it never is.
+pub enum NoticeKind {
+    /// A spot instance is reclaimed.
+    Spot(SpotAction),
+    /// A spot instance has a higher risk of being reclaimed.
     Rebalance,
-    /// An instance is in another state.
-    State(InstanceState),
-    /// An instance in somebody's interruptible reservation is taken back.
+    /// The state of an instance has changed.
+    State(Ec2InstanceState),
+    /// An instance in an interruptible reservation of another account is reclaimed.
     Reservation,
     /// A Capacity Block ends.
     BlockEnd,
-    /// Maintenance or retirement at a set time.
+    /// Maintenance or retirement is scheduled.
     ScheduledChange,
 }
 
-/// How a spot instance is taken back. Its workers die in each case.
+/// How a spot instance is reclaimed. Its workers die in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Action {
-    /// For good; also any action that nobody knows yet.
+pub enum SpotAction {
+    /// It is terminated. Unknown actions count as this one.
     Terminate,
-    /// Until there is capacity again.
+    /// It is stopped until there is capacity again.
     Stop,
-    /// The same, with its memory on disk. It begins with the warning.
+    /// It is stopped with its memory on disk, which begins at once.
     Hibernate,
-}
-
-/// A state of an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum InstanceState {
-    /// Being started.
-    Pending,
-    /// Started.
-    Running,
-    /// Being stopped.
-    Stopping,
-    /// Stopped.
-    Stopped,
-    /// Being terminated.
-    ShuttingDown,
-    /// No more.
-    Terminated,
 }

@@ -1,11 +1,11 @@
-//! Every kind in the shape that AWS's pages give it, around it whatever may be, and what it means to the engine.
+//! Each kind of message in the format of AWS's documentation, with its events.
 
 use super::*;
-use forebay_engine::event::{Event, GoneWhy};
+use forebay_kernel::event::{Event, GoneWhy};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-const SENT: Millis = Millis(1_795_293_000_000);
+const SENT: Timestamp = Timestamp(1_795_293_000_000);
 const MINUTE: u64 = 60_000;
 const OURS: &str = "i-1234567890abcdef0";
 
@@ -25,23 +25,23 @@ fn health(detail: &Value) -> Value {
     envelope("aws.health", "AWS Health Event", detail)
 }
 
-fn notice(event: &Value) -> Notice {
-    match read(&event.to_string(), Millis(1)) {
-        Ok(Message::Notice(notice)) => notice,
+fn notice(event: &Value) -> InterruptionNotice {
+    match decode_message(&event.to_string(), Timestamp(1)) {
+        Ok(QueueMessage::Notice(notice)) => notice,
         other => panic!("{other:?} from {event}"),
     }
 }
 
-/// Instances as they stand, and who is in a reservation.
+/// The statuses of instances, and the instances of a reservation.
 #[derive(Default)]
 struct Known {
-    standing: BTreeMap<&'static str, Standing>,
+    claim_status: BTreeMap<&'static str, ClaimStatus>,
     block: Vec<String>,
 }
 
-impl Instances for Known {
-    fn standing(&self, instance: &str) -> Option<Standing> {
-        self.standing.get(instance).copied()
+impl KnownInstances for Known {
+    fn claim_status(&self, instance: &str) -> Option<ClaimStatus> {
+        self.claim_status.get(instance).copied()
     }
 
     fn in_reservation(&self, reservation: &str) -> Vec<String> {
@@ -50,12 +50,12 @@ impl Instances for Known {
     }
 }
 
-fn stands(standing: Standing) -> Known {
-    Known { standing: BTreeMap::from([(OURS, standing)]), ..Known::default() }
+fn known(claim_status: ClaimStatus) -> Known {
+    Known { claim_status: BTreeMap::from([(OURS, claim_status)]), ..Known::default() }
 }
 
 fn reclaim(at: u64) -> Event {
-    Event::ReclaimNotice { instance: OURS.to_owned(), at: Millis(at) }
+    Event::ReclaimNotice { instance: OURS.to_owned(), at: Timestamp(at) }
 }
 
 fn gone(why: GoneWhy) -> Event {
@@ -63,7 +63,7 @@ fn gone(why: GoneWhy) -> Event {
 }
 
 #[test]
-fn every_kind_is_read_and_means_what_it_should() {
+fn every_kind_is_decoded_and_converted() {
     let sent = SENT.0;
     let state =
         |state: &str| ec2("EC2 Instance State-change Notification", &json!({ "instance-id": OURS, "state": state }));
@@ -71,69 +71,73 @@ fn every_kind_is_read_and_means_what_it_should() {
         let detail = json!({ "instance-id": OURS, "instance-action": action });
         ec2("EC2 Spot Instance Interruption Warning", &detail)
     };
-    let taken = |name: &str| {
+    let interrupted = |name: &str| {
         let detail = json!({ "instance-id": OURS, "instance-action": "terminate",
             "instance-termination-time": "2026-11-21T20:31:30Z", "azId": "use2-az1" });
         let mut event = ec2(name, &detail);
-        // A text here, where every other event has a list.
+        // A text, while all other events have a list.
         event["resources"] = json!("arn:aws:ec2:us-east-2:123456789012:instance/i-1234567890abcdef0");
         event
     };
     let at_once = || vec![reclaim(sent)];
-    for (event, kind, means) in [
-        (spot("terminate"), Kind::Spot(Action::Terminate), vec![reclaim(sent + 2 * MINUTE)]),
-        (spot("stop"), Kind::Spot(Action::Stop), vec![reclaim(sent + 2 * MINUTE)]),
-        (spot("hibernate"), Kind::Spot(Action::Hibernate), at_once()),
-        (spot("newly-invented"), Kind::Spot(Action::Terminate), vec![reclaim(sent + 2 * MINUTE)]),
-        (ec2("EC2 Instance Rebalance Recommendation", &json!({ "instance-id": OURS })), Kind::Rebalance, vec![]),
-        (state("pending"), Kind::State(InstanceState::Pending), vec![]),
-        (state("running"), Kind::State(InstanceState::Running), vec![]),
-        (state("stopping"), Kind::State(InstanceState::Stopping), at_once()),
-        (state("stopped"), Kind::State(InstanceState::Stopped), at_once()),
-        (state("shutting-down"), Kind::State(InstanceState::ShuttingDown), at_once()),
-        (state("terminated"), Kind::State(InstanceState::Terminated), vec![gone(GoneWhy::Lost)]),
+    for (event, kind, expected) in [
+        (spot("terminate"), NoticeKind::Spot(SpotAction::Terminate), vec![reclaim(sent + 2 * MINUTE)]),
+        (spot("stop"), NoticeKind::Spot(SpotAction::Stop), vec![reclaim(sent + 2 * MINUTE)]),
+        (spot("hibernate"), NoticeKind::Spot(SpotAction::Hibernate), at_once()),
+        (spot("newly-invented"), NoticeKind::Spot(SpotAction::Terminate), vec![reclaim(sent + 2 * MINUTE)]),
+        (ec2("EC2 Instance Rebalance Recommendation", &json!({ "instance-id": OURS })), NoticeKind::Rebalance, vec![]),
+        (state("pending"), NoticeKind::State(Ec2InstanceState::Pending), vec![]),
+        (state("running"), NoticeKind::State(Ec2InstanceState::Running), vec![]),
+        (state("stopping"), NoticeKind::State(Ec2InstanceState::Stopping), at_once()),
+        (state("stopped"), NoticeKind::State(Ec2InstanceState::Stopped), at_once()),
+        (state("shutting-down"), NoticeKind::State(Ec2InstanceState::ShuttingDown), at_once()),
+        (state("terminated"), NoticeKind::State(Ec2InstanceState::Terminated), vec![gone(GoneWhy::Lost)]),
         (
-            taken("EC2 Capacity Reservation Instance Interruption Warning"),
-            Kind::Reservation,
+            interrupted("EC2 Capacity Reservation Instance Interruption Warning"),
+            NoticeKind::Reservation,
             vec![reclaim(sent + MINUTE * 3 / 2)],
         ),
         (
-            taken("EC2 Interruptible Capacity Reservation Instance Interruption Warning"),
-            Kind::Reservation,
+            interrupted("EC2 Interruptible Capacity Reservation Instance Interruption Warning"),
+            NoticeKind::Reservation,
             vec![reclaim(sent + MINUTE * 3 / 2)],
         ),
     ] {
-        let read = notice(&event);
-        assert_eq!((read.kind, read.sent), (kind, Some(SENT)), "{event}");
-        assert_eq!((read.instances.as_slice(), read.id.len()), (&[OURS.to_owned()][..], 36), "{event}");
-        let outcome = events(&read, SENT, &stands(Standing::Wanted));
-        assert_eq!(outcome, Outcome { events: means, ..Outcome::default() }, "{event}");
-        let strange = events(&read, SENT, &Known::default());
-        assert_eq!(strange, Outcome { foreign: 1, ..Outcome::default() }, "not ours: {event}");
+        let notice = notice(&event);
+        assert_eq!((notice.kind, notice.sent), (kind, Some(SENT)), "{event}");
+        assert_eq!((notice.instances.as_slice(), notice.id.len()), (&[OURS.to_owned()][..], 36), "{event}");
+        let outcome = notice_events(&notice, SENT, &known(ClaimStatus::Ready));
+        assert_eq!(outcome, NoticeOutcome { events: expected, ..NoticeOutcome::default() }, "{event}");
+        let unknown = notice_events(&notice, SENT, &Known::default());
+        assert_eq!(unknown, NoticeOutcome { foreign: 1, ..NoticeOutcome::default() }, "not ours: {event}");
     }
 }
 
 #[test]
-fn a_warning_is_said_once_and_an_end_says_whose_doing_it_was() {
+fn a_warning_has_one_event_and_an_end_has_its_reason() {
     let state =
         |state: &str| ec2("EC2 Instance State-change Notification", &json!({ "instance-id": OURS, "state": state }));
     let warning =
         ec2("EC2 Spot Instance Interruption Warning", &json!({ "instance-id": OURS, "instance-action": "stop" }));
-    for (standing, event, means) in [
-        (Standing::Warned, &warning, vec![]),
-        (Standing::Ending, &warning, vec![]),
-        (Standing::Warned, &state("shutting-down"), vec![]),
-        (Standing::Ending, &state("shutting-down"), vec![]),
-        (Standing::Wanted, &state("terminated"), vec![gone(GoneWhy::Lost)]),
-        // A look says why.
-        (Standing::Booting, &state("terminated"), vec![]),
-        (Standing::Booting, &state("shutting-down"), vec![]),
-        (Standing::Booting, &state("stopping"), vec![]),
-        (Standing::Booting, &warning, vec![reclaim(SENT.0 + 2 * MINUTE)]),
-        (Standing::Warned, &state("terminated"), vec![gone(GoneWhy::Reclaimed)]),
-        (Standing::Ending, &state("terminated"), vec![gone(GoneWhy::Terminated)]),
+    for (claim_status, event, expected) in [
+        (ClaimStatus::Warned, &warning, vec![]),
+        (ClaimStatus::Ending, &warning, vec![]),
+        (ClaimStatus::Warned, &state("shutting-down"), vec![]),
+        (ClaimStatus::Ending, &state("shutting-down"), vec![]),
+        (ClaimStatus::Ready, &state("terminated"), vec![gone(GoneWhy::Lost)]),
+        // A listing has the reason.
+        (ClaimStatus::Booting, &state("terminated"), vec![]),
+        (ClaimStatus::Booting, &state("shutting-down"), vec![]),
+        (ClaimStatus::Booting, &state("stopping"), vec![]),
+        (ClaimStatus::Booting, &warning, vec![reclaim(SENT.0 + 2 * MINUTE)]),
+        (ClaimStatus::Warned, &state("terminated"), vec![gone(GoneWhy::Reclaimed)]),
+        (ClaimStatus::Ending, &state("terminated"), vec![gone(GoneWhy::Terminated)]),
     ] {
-        assert_eq!(events(&notice(event), SENT, &stands(standing)).events, means, "{standing:?}: {event}");
+        assert_eq!(
+            notice_events(&notice(event), SENT, &known(claim_status)).events,
+            expected,
+            "{claim_status:?}: {event}"
+        );
     }
 }
 
@@ -146,22 +150,22 @@ fn a_capacity_block_ends_for_each_of_its_instances_half_an_hour_before_its_end()
         event["detail_type"] = name;
         event
     };
-    let mut known = stands(Standing::Wanted);
-    known.block = vec![OURS.to_owned(), "i-00000000000000001".to_owned()];
+    let mut instances = known(ClaimStatus::Ready);
+    instances.block = vec![OURS.to_owned(), "i-00000000000000001".to_owned()];
     for (event, at) in [
         (block(json!("2026-11-21T21:10:00Z")), SENT.0 + 10 * MINUTE),
         (block(json!("")), SENT.0 + 10 * MINUTE),
         (block(json!("2026-11-21T21:30:00Z")), SENT.0 + 30 * MINUTE),
     ] {
-        let read = notice(&event);
-        assert_eq!((read.kind, read.instances.len()), (Kind::BlockEnd, 0));
-        let outcome = events(&read, SENT, &known);
-        assert_eq!(outcome, Outcome { events: vec![reclaim(at)], foreign: 1, later: vec![] }, "{event}");
+        let notice = notice(&event);
+        assert_eq!((notice.kind, notice.instances.len()), (NoticeKind::BlockEnd, 0));
+        let outcome = notice_events(&notice, SENT, &instances);
+        assert_eq!(outcome, NoticeOutcome { events: vec![reclaim(at)], foreign: 1, later: vec![] }, "{event}");
     }
 }
 
 #[test]
-fn a_scheduled_change_is_acted_on_within_the_hour_and_told_before() {
+fn a_scheduled_change_has_an_event_within_the_hour() {
     let change = |start: &str, entities: Value| {
         health(&json!({
             "eventArn": "arn:aws:health:us-east-2::event/EC2/AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED/1", "service": "EC2",
@@ -177,64 +181,67 @@ fn a_scheduled_change_is_acted_on_within_the_hour_and_told_before() {
         { "entityValue": "vol-049df61146c4d7901" }
     ]);
     let soon = notice(&change("Sat, 21 Nov 2026 21:30:00 GMT", ours.clone()));
-    assert_eq!(soon.instances, [OURS, "i-00000000000000001"], "each once, and what is open only");
-    let known = stands(Standing::Wanted);
+    assert_eq!(soon.instances, [OURS, "i-00000000000000001"], "each once, and only what is open");
+    let instances = known(ClaimStatus::Ready);
     let at = SENT.0 + 60 * MINUTE;
-    assert_eq!(events(&soon, SENT, &known), Outcome { events: vec![reclaim(at)], foreign: 1, later: vec![] });
-    let earlier = Millis(SENT.0 - 1);
-    let later = vec![Later { instance: OURS.to_owned(), at: Millis(at) }];
-    assert_eq!(events(&soon, earlier, &known), Outcome { events: vec![], foreign: 1, later });
+    assert_eq!(
+        notice_events(&soon, SENT, &instances),
+        NoticeOutcome { events: vec![reclaim(at)], foreign: 1, later: vec![] }
+    );
+    let earlier = Timestamp(SENT.0 - 1);
+    let later = vec![FutureChange { instance: OURS.to_owned(), at: Timestamp(at) }];
+    assert_eq!(notice_events(&soon, earlier, &instances), NoticeOutcome { events: vec![], foreign: 1, later });
     let started = notice(&change("", ours));
-    assert_eq!(events(&started, SENT, &known).events, [reclaim(SENT.0)]);
+    assert_eq!(notice_events(&started, SENT, &instances).events, [reclaim(SENT.0)]);
     let mut over = change("Sat, 21 Nov 2026 21:30:00 GMT", json!([{ "entityValue": OURS }]));
     over["detail"]["statusCode"] = json!("closed");
     let volumes = change("Sat, 21 Nov 2026 21:30:00 GMT", json!([{ "entityValue": "vol-049df61146c4d7901" }]));
     let mut issue = change("", json!([{ "entityValue": OURS }]));
     issue["detail"]["eventTypeCategory"] = json!("issue");
     for event in [over, volumes, issue] {
-        let read = read(&event.to_string(), Millis(1));
-        assert_eq!(read, Ok(Message::Foreign { about: "aws.health: AWS Health Event".to_owned() }), "{event}");
+        let message = decode_message(&event.to_string(), Timestamp(1));
+        assert_eq!(message, Ok(QueueMessage::Foreign { about: "aws.health: AWS Health Event".to_owned() }), "{event}");
     }
 }
 
 #[test]
-fn a_notification_of_sns_may_be_around_it() {
+fn an_sns_notification_is_unwrapped() {
     let event =
         ec2("EC2 Spot Instance Interruption Warning", &json!({ "instance-id": OURS, "instance-action": "stop" }));
-    let around = json!({
+    let wrapped = json!({
         "Type": "Notification", "MessageId": "1", "TopicArn": "arn:aws:sns:us-east-2:123456789012:t",
         "Message": event.to_string(), "Timestamp": "2026-11-21T20:30:01.000Z", "SignatureVersion": "1"
     });
-    assert_eq!(notice(&around), notice(&event));
+    assert_eq!(notice(&wrapped), notice(&event));
     let confirm =
         json!({ "Type": "SubscriptionConfirmation", "Message": "You have chosen to subscribe", "Token": "x" });
-    let read = read(&confirm.to_string(), Millis(1));
-    assert_eq!(read, Ok(Message::Foreign { about: "SNS: SubscriptionConfirmation".to_owned() }));
+    let message = decode_message(&confirm.to_string(), Timestamp(1));
+    assert_eq!(message, Ok(QueueMessage::Foreign { about: "SNS: SubscriptionConfirmation".to_owned() }));
 }
 
 #[test]
-fn what_has_no_time_counts_from_when_it_was_received() {
+fn an_event_without_a_time_has_the_time_of_reception() {
     let mut event =
         ec2("EC2 Spot Instance Interruption Warning", &json!({ "instance-id": OURS, "instance-action": "stop" }));
     for time in [json!(""), json!("yesterday")] {
         event["time"] = time;
-        let Ok(Message::Notice(notice)) = read(&event.to_string(), SENT) else { panic!("{event}") };
-        assert_eq!((notice.sent, notice.at), (None, Millis(SENT.0 + 2 * MINUTE)));
+        let Ok(QueueMessage::Notice(notice)) = decode_message(&event.to_string(), SENT) else { panic!("{event}") };
+        assert_eq!((notice.sent, notice.at), (None, Timestamp(SENT.0 + 2 * MINUTE)));
     }
 }
 
 #[test]
-fn what_is_about_something_else_is_foreign_and_what_is_none_is_an_error_that_says_where() {
+fn other_events_are_foreign_and_invalid_ones_are_errors() {
     for (source, detail_type) in [
         ("aws.ec2", "EBS Volume Notification"),
         ("aws.ec2", "Capacity Block Delivered"),
         ("aws.autoscaling", "EC2 Instance Launch Successful"),
-        // Whoever may put events into the bus cannot choose a source that begins with `aws.`.
+        // Only AWS can send events with a source that begins with `aws.`.
         ("my.own", "EC2 Spot Instance Interruption Warning"),
     ] {
         let event = envelope(source, detail_type, &json!({ "instance-id": OURS }));
         let about = format!("{source}: {detail_type}");
-        assert_eq!(read(&event.to_string(), Millis(1)), Ok(Message::Foreign { about }));
+        assert_eq!(decode_message(&event.to_string(), Timestamp(1)), Ok(QueueMessage::Foreign { about }));
     }
     let spot = |detail: Value| ec2("EC2 Spot Instance Interruption Warning", &detail).to_string();
     let state = |state: &str| {
@@ -258,28 +265,28 @@ fn what_is_about_something_else_is_foreign_and_what_is_none_is_an_error_that_say
         (spot(json!({ "instance-id": 7 })), "Interruption Warning: invalid type"),
         (
             spot(json!({ "instance-id": "i-\u{1b}[2J" })),
-            r"`detail.instance-id` is `i-\u{1b}[2J`, which is no instance's id",
+            r"`detail.instance-id` is `i-\u{1b}[2J`, which is not an instance id",
         ),
-        (spot(json!({ "instance-id": "I-1234567890ABCDEF0" })), "no instance's id"),
-        (spot(json!({ "instance-id": format!("i-{}", "a".repeat(100_000)) })), "no instance's id"),
+        (spot(json!({ "instance-id": "I-1234567890ABCDEF0" })), "not an instance id"),
+        (spot(json!({ "instance-id": format!("i-{}", "a".repeat(100_000)) })), "not an instance id"),
         (state("sleeping"), "`detail.state` is `sleeping`"),
         (start.to_string(), r"`detail.startTime` is `\u{7}soon`"),
         (block.to_string(), "`detail.capacity-reservation-id` is `cr-1; rm`"),
-        (" ".repeat(MOST_BYTES + 1), "1048577 bytes"),
-        ("[".repeat(MOST_BYTES), "the message:"),
+        (" ".repeat(MAX_MESSAGE_BYTES + 1), "1048577 bytes"),
+        ("[".repeat(MAX_MESSAGE_BYTES), "the message:"),
         (format!("{{\"detail-type\":{}", "{\"a\":".repeat(100_000)), "the message:"),
     ] {
-        let error = read(&body, Millis(1)).expect_err(part).to_string();
-        assert!(error.contains(part) && error.len() < 700, "wanted {part}: {error}");
+        let error = decode_message(&body, Timestamp(1)).expect_err(part).to_string();
+        assert!(error.contains(part) && error.len() < 700, "expected {part}: {error}");
     }
     let many: Vec<Value> = (0..10_001).map(|n| json!({ "entityValue": format!("i-{n:017x}") })).collect();
     let many = health(&json!({ "service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": many }));
-    let error = read(&many.to_string(), Millis(1)).unwrap_err();
+    let error = decode_message(&many.to_string(), Timestamp(1)).unwrap_err();
     assert_eq!(error, NoticeError::TooMany { found: 10_001, most: 10_000 });
 }
 
 #[test]
-fn no_damage_to_a_message_makes_it_panic_or_name_another_instance() {
+fn damaged_messages_never_panic_or_have_an_invalid_id() {
     let bodies = [
         ec2("EC2 Spot Instance Interruption Warning", &json!({ "instance-id": OURS, "instance-action": "stop" })).to_string(),
         health(&json!({ "service": "EC2", "eventTypeCategory": "scheduledChange", "startTime": "Sat, 21 Nov 2026 21:30:00 GMT",
@@ -288,12 +295,12 @@ fn no_damage_to_a_message_makes_it_panic_or_name_another_instance() {
     ];
     for body in bodies {
         for at in (0..body.len()).filter(|at| body.is_char_boundary(*at)) {
-            assert!(read(&body[..at], SENT).is_err(), "cut at {at}");
+            assert!(decode_message(&body[..at], SENT).is_err(), "cut at {at}");
             for with in ["", "\"", "{", "}", "\\", "\u{0}", "\u{fffd}", "9"] {
                 let damaged = format!("{}{with}{}", &body[..at], body.get(at + 1..).unwrap_or_default());
-                if let Ok(Message::Notice(notice)) = read(&damaged, SENT) {
+                if let Ok(QueueMessage::Notice(notice)) = decode_message(&damaged, SENT) {
                     let ids = notice.instances.iter().all(|id| id.starts_with("i-") && id.len() <= 42);
-                    assert!(ids && notice.at <= Millis(1_000 * SENT.0), "{notice:?}");
+                    assert!(ids && notice.at <= Timestamp(1_000 * SENT.0), "{notice:?}");
                 }
             }
         }

@@ -1,81 +1,80 @@
-//! What EC2 says of what it sells: the shapes of instance types, and what spot costs now.
+//! Reads what EC2 offers: the shapes of instance types, and the current spot prices.
 //!
 //! ```text
-//! DescribeInstanceTypes    -> shapes: type -> vCPUs, memory, GPUs (or the part of one)
-//! DescribeSpotPriceHistory -> prices: (type, zone) -> micro-dollars an hour
+//! DescribeInstanceTypes    -> instance_shapes: type -> vCPUs, memory, GPUs (or the part of one)
+//! DescribeSpotPriceHistory -> spot_prices: (type, zone) -> micro-dollars per hour
 //! ```
 //!
-//! Names are asked for by filters and not as ids: one that a region does not have is then absent, where an id that is not known would
-//! refuse the whole call.
-//!
-//! Never: half an answer. What was throttled, failed or lost on any page is not known, and then nothing changes.
+//! Names are sent as filters, not as ids: the response leaves out a name that the region does not have, while an unknown id would make the
+//! whole call fail. A failure on any page is a failure of the whole lookup, so that no partial result is used.
 
-mod prices;
-mod shapes;
+mod instance_types;
+mod spot_prices;
 
-pub use prices::{micro_dollars, prices};
-pub use shapes::{Gpus, Shape, shapes};
+pub use instance_types::{InstanceGpus, InstanceShape, instance_shapes};
+pub use spot_prices::{SpotMarket, micro_dollars, spot_prices};
 
-use crate::call::Answer;
-use crate::trouble::Refusal;
+use crate::api_call::Ec2Response;
+use crate::error_class::Ec2Error;
 use std::collections::BTreeSet;
 
-/// Values of one filter at most (EC2 User Guide, "List and filter using the CLI and API").
-const VALUES: usize = 200;
+/// The most values of one filter (EC2 User Guide, "List and filter using the CLI and API").
+const MAX_FILTER_VALUES: usize = 200;
 
-/// Pages of one question at most: every type in every zone is a tenth of it.
-const PAGES: usize = 100;
+/// The most pages of one lookup. Every type in every zone takes a tenth of it.
+const MAX_PAGES: usize = 100;
 
-/// Why it is not known. Whatever was known before still holds.
+/// Why a lookup failed. The result of an earlier lookup stays valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unknown {
-    /// EC2 said no.
+pub enum LookupError {
+    /// EC2 refused a call.
     #[error(transparent)]
-    Refused(Refusal),
-    /// No answer that can be understood.
-    #[error("no answer: {0}")]
+    Refused(Ec2Error),
+    /// There was no usable response.
+    #[error("no response: {0}")]
     Lost(String),
-    /// It goes on and on.
-    #[error("more than {PAGES} pages")]
+    /// The pages do not end.
+    #[error("more than {MAX_PAGES} pages")]
     Endless,
 }
 
-impl From<Answer> for Unknown {
-    fn from(no: Answer) -> Unknown {
-        match no {
-            Answer::Refused(refusal) => Unknown::Refused(refusal),
-            Answer::Lost(why) => Unknown::Lost(why),
-            other => Unknown::Lost(format!("{other:?} is no answer to it")),
+impl From<Ec2Response> for LookupError {
+    fn from(response: Ec2Response) -> LookupError {
+        match response {
+            Ec2Response::Refused(error) => LookupError::Refused(error),
+            Ec2Response::Lost(why) => LookupError::Lost(why),
+            other => LookupError::Lost(format!("{other:?} is a response to another call")),
         }
     }
 }
 
-/// The pages of one question.
+/// The position in the pages of one lookup.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     read: usize,
-    from: Option<String>,
+    next_token: Option<String>,
 }
 
 impl Pages {
-    /// Where the next page begins; `None`: at the beginning.
-    pub fn from(&self) -> Option<String> {
-        self.from.clone()
+    /// The token of the next page. `None`: the first page.
+    pub fn next_token(&self) -> Option<String> {
+        self.next_token.clone()
     }
 
-    /// A page was read, and this is where it says that the next one begins. False: it was the last.
-    pub fn turn(&mut self, next: Option<&str>) -> Result<bool, Unknown> {
-        self.from = next.filter(|token| !token.is_empty()).map(str::to_owned);
+    /// Counts a page that was read, with its token of the next one. Returns whether there is a next page.
+    pub fn advance(&mut self, next_token: Option<&str>) -> Result<bool, LookupError> {
+        self.next_token = next_token.filter(|token| !token.is_empty()).map(str::to_owned);
         self.read += 1;
-        if self.from.is_some() && self.read == PAGES { Err(Unknown::Endless) } else { Ok(self.from.is_some()) }
+        let more = self.next_token.is_some();
+        if more && self.read == MAX_PAGES { Err(LookupError::Endless) } else { Ok(more) }
     }
 }
 
-/// Names in parts of as many as one filter takes. What a filter would read as a pattern is no name.
-fn parts(names: &BTreeSet<String>) -> Vec<Vec<String>> {
+/// Splits names into filters. Names that a filter would take as patterns are left out.
+fn filter_values(names: &BTreeSet<String>) -> Vec<Vec<String>> {
     let plain = |name: &&String| !name.is_empty() && !name.contains(['*', '?', '\\']);
     let names: Vec<String> = names.iter().filter(plain).cloned().collect();
-    names.chunks(VALUES).map(<[String]>::to_vec).collect()
+    names.chunks(MAX_FILTER_VALUES).map(<[String]>::to_vec).collect()
 }
 
 #[cfg(test)]
@@ -83,11 +82,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_is_no_name() {
+    fn patterns_are_left_out() {
         let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect::<BTreeSet<String>>();
-        assert_eq!(parts(&names(&["g5.xlarge", "g5.*", "", "p?.2xlarge"])), [["g5.xlarge"]]);
-        assert!(parts(&names(&["*"])).is_empty(), "no filter at all would be everything");
+        assert_eq!(filter_values(&names(&["g5.xlarge", "g5.*", "", "p?.2xlarge"])), [["g5.xlarge"]]);
+        assert!(filter_values(&names(&["*"])).is_empty(), "no filter would match everything");
         let many: BTreeSet<String> = (0..450).map(|n| format!("t{n}.large")).collect();
-        assert_eq!(parts(&many).iter().map(Vec::len).collect::<Vec<_>>(), [200, 200, 50]);
+        assert_eq!(filter_values(&many).iter().map(Vec::len).collect::<Vec<_>>(), [200, 200, 50]);
     }
 }

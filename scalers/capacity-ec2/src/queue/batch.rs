@@ -1,38 +1,36 @@
-//! What is handed out: the messages of one answer, and the way to say that they are durable.
-//!
-//! Never: lost by being dropped. What was not said to be durable comes again.
+//! The batches that a reader hands out, and their acknowledgement. Messages of a batch that is dropped are received again.
 
-use crate::notice::{Message, NoticeError};
-use forebay_engine::units::Millis;
+use crate::notice::{NoticeError, QueueMessage};
+use forebay_kernel::units::Timestamp;
 use tokio::sync::oneshot;
 
-/// The messages of one answer, ten at most.
+/// The messages of one response, at most ten.
 #[derive(Debug)]
-pub struct Batch {
+pub struct NoticeBatch {
     /// The queue's name.
     pub queue: String,
-    /// The messages, in the order in which they came.
-    pub letters: Vec<Letter>,
-    pub(super) receipt: oneshot::Sender<()>,
+    /// The messages in the order in which they were received.
+    pub messages: Vec<ReceivedMessage>,
+    pub(super) acknowledgement: oneshot::Sender<()>,
 }
 
-/// One message.
+/// A message of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
-    /// SQS's id of it; the same when it comes again.
+pub struct ReceivedMessage {
+    /// The message id of SQS, which stays the same when the message is received again.
     pub id: String,
-    /// When SQS took it, since 1970, where it says so.
-    pub sent: Option<Millis>,
-    /// What it says.
-    pub said: Result<Message, NoticeError>,
-    /// Its bytes, as they came: for whoever keeps what was rejected.
+    /// When it was sent to SQS, if SQS says so.
+    pub sent: Option<Timestamp>,
+    /// The decoded body.
+    pub content: Result<QueueMessage, NoticeError>,
+    /// The body as it was received, for a log of rejected messages.
     pub body: String,
 }
 
-impl Batch {
-    /// The engine holds what these messages say, or somebody keeps the bytes of those that say nothing: they are deleted now.
-    pub fn durable(self) {
-        // A reader that has ended deletes nothing more; they come again and are known then.
-        let _ = self.receipt.send(());
+impl NoticeBatch {
+    /// Lets the reader delete the messages, because their content is durable: in the journal, or in the log of rejected messages.
+    pub fn acknowledge(self) {
+        // A stopped reader deletes nothing. The messages are then received again, and ignored as known.
+        let _ = self.acknowledgement.send(());
     }
 }

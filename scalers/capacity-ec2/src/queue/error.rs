@@ -1,52 +1,50 @@
-//! Queues that cannot be read at all, told before any call.
-//!
-//! Never: a look at the network.
+//! Checks the configured queues without using the network.
 
-use super::MOST_QUEUES;
+use super::MAX_QUEUES;
 
-/// Queues that cannot be read at all.
+/// Why the configured queues cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// Nothing to read.
+    /// No queue is configured.
     #[error(
-        "interruption queue: none is named; name one (deploy/aws makes it), or leave interruptions to the node agent"
+        "interruption queue: none is configured; configure one (deploy/aws creates it), or use the node agent for interruptions"
     )]
     None,
-    /// More than one reader reads.
+    /// More queues are configured than one reader reads.
     #[error(
-        "interruption queue: {named} are named; at most {MOST_QUEUES} are read: let the rules of several regions write to one"
+        "interruption queue: {count} are configured, and at most {MAX_QUEUES} are read; let the rules of several regions write to one"
     )]
     TooMany {
         /// How many.
-        named: usize,
+        count: usize,
     },
-    /// No queue has such a name, or it is one that cannot hold these messages.
+    /// A queue cannot have this name, or it is a FIFO queue.
     #[error(
-        "interruption queue: `{queue}` is none; give its URL, or its name of 1 to 80 letters, digits, `-` and `_` (no FIFO queue: \
-         the rules of deploy/aws send no message group)"
+        "interruption queue: `{queue}` is not a queue; give its URL, or its name of 1 to 80 letters, digits, `-` and `_` (FIFO queues do \
+         not work: the rules of deploy/aws send no message group)"
     )]
     BadQueue {
-        /// As it is written, cut and escaped.
+        /// The configured text, shortened and escaped.
         queue: String,
     },
-    /// The same queue twice.
-    #[error("interruption queue: `{queue}` is named twice; leave one out")]
+    /// A queue is configured twice.
+    #[error("interruption queue: `{queue}` is listed twice; remove one")]
     Twice {
-        /// As it is written.
+        /// The configured text.
         queue: String,
     },
 }
 
-/// Whether these queues can be read, as far as that can be told without a network.
+/// Checks the configured queues.
 pub(super) fn check(queues: &[String]) -> Result<(), QueueError> {
     match queues.len() {
         0 => return Err(QueueError::None),
-        named if named > MOST_QUEUES => return Err(QueueError::TooMany { named }),
+        count if count > MAX_QUEUES => return Err(QueueError::TooMany { count }),
         _ => {}
     }
     for (at, queue) in queues.iter().enumerate() {
-        if !can_be(queue) {
-            return Err(QueueError::BadQueue { queue: forebay_aws::shown(queue) });
+        if !is_valid(queue) {
+            return Err(QueueError::BadQueue { queue: forebay_aws::printable(queue) });
         }
         if queues[..at].contains(queue) {
             return Err(QueueError::Twice { queue: queue.clone() });
@@ -55,7 +53,7 @@ pub(super) fn check(queues: &[String]) -> Result<(), QueueError> {
     Ok(())
 }
 
-fn can_be(queue: &str) -> bool {
+fn is_valid(queue: &str) -> bool {
     let name = match queue.split_once("://") {
         Some(("http" | "https", rest)) => rest.split_once('/').and_then(|(_, path)| path.rsplit('/').next()),
         Some(_) => None,
@@ -65,8 +63,8 @@ fn can_be(queue: &str) -> bool {
     name.is_some_and(|name| (1..=80).contains(&name.len()) && name.chars().all(known))
 }
 
-/// What to call a queue: the last part of its URL.
-pub(super) fn name_of(queue: &str) -> &str {
+/// The name of a queue, which is the last part of its URL.
+pub(super) fn queue_name(queue: &str) -> &str {
     queue.rsplit('/').next().unwrap_or(queue)
 }
 
@@ -75,22 +73,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_remedy() {
-        let named = |queues: &[&str]| check(&queues.iter().map(|queue| (*queue).to_owned()).collect::<Vec<_>>());
-        assert_eq!(named(&["a", "https://sqs.eu-west-1.amazonaws.com/123456789012/b"]), Ok(()));
+    fn invalid_queues_are_refused_with_a_remedy() {
+        let check_all = |queues: &[&str]| check(&queues.iter().map(|queue| (*queue).to_owned()).collect::<Vec<_>>());
+        assert_eq!(check_all(&["a", "https://sqs.eu-west-1.amazonaws.com/123456789012/b"]), Ok(()));
         for (queues, part) in [
-            (&[][..], "none is named"),
-            (&["a", "a"], "`a` is named twice"),
-            (&["a.fifo"], "`a.fifo` is none"),
-            (&["a b"], "`a b` is none"),
-            (&["ftp://h/1/a"], "is none"),
-            (&["https://h"], "is none"),
-            (&["\u{7}"], r"`\u{7}` is none"),
-            (&["a"; 17], "17 are named"),
+            (&[][..], "none is configured"),
+            (&["a", "a"], "`a` is listed twice"),
+            (&["a.fifo"], "`a.fifo` is not a queue"),
+            (&["a b"], "`a b` is not a queue"),
+            (&["ftp://h/1/a"], "is not a queue"),
+            (&["https://h"], "is not a queue"),
+            (&["\u{7}"], r"`\u{7}` is not a queue"),
+            (&["a"; 17], "17 are configured"),
         ] {
-            let error = named(queues).expect_err(part).to_string();
+            let error = check_all(queues).expect_err(part).to_string();
             assert!(error.contains(part), "{error}");
         }
-        assert_eq!(name_of("https://sqs.eu-west-1.amazonaws.com/123456789012/b"), "b");
+        assert_eq!(queue_name("https://sqs.eu-west-1.amazonaws.com/123456789012/b"), "b");
     }
 }

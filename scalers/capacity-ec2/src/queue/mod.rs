@@ -1,24 +1,21 @@
-//! SQS queues with what EC2 says of its own accord: read, handed out in batches, and deleted when the engine holds them.
+//! Reads EC2's interruption messages from SQS queues: they are handed out in batches, and deleted when their content is durable.
 //!
 //! ```text
-//! room for a batch -> ReceiveMessage (long poll, ten at most) -> Batch: letters, each read as a notice or not, with its bytes
-//!                                                                  |-- durable() --> DeleteMessageBatch
-//!                                                                  '-- dropped ----> nothing: it comes again after a while
+//! free slot -> ReceiveMessage (long poll, at most ten) -> NoticeBatch: each message decoded, with its body
+//!                                                           |-- acknowledge() --> DeleteMessageBatch
+//!                                                           '-- dropped --------> received again later
 //! ```
 //!
-//! What is no notice is handed out too, and deleted only when whoever took the batch says so: by then its bytes are kept elsewhere.
-//! A message may come twice (SQS promises no less, and a reader that dies before its receipt gets it again); the engine ignores what it
-//! knows. Messages are hidden for [`Pace::hidden`] and not longer: a receipt takes milliseconds, while one that does not come holds up
-//! the reading itself, so that the dead-letter queue does not fill because the controller is slow.
-//!
-//! Never: deletes what is not durable, receives without room, decides what a notice means, or says the same trouble twice.
+//! Messages that are no notices are handed out too, so that their bodies can be kept before they are deleted. A message may be received twice,
+//! which the engine ignores. Messages are hidden for [`QueueTimings::hidden`] only: an acknowledgement takes milliseconds, and reading stops
+//! while acknowledgements are missing, so a slow controller does not fill the dead-letter queue. Each outage is logged once.
 
 mod batch;
 mod error;
+mod failure;
 mod read;
-mod trouble;
 
-pub use batch::{Batch, Letter};
+pub use batch::{NoticeBatch, ReceivedMessage};
 pub use error::QueueError;
 
 use aws_sdk_sqs::Client;
@@ -27,112 +24,112 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// Batches that wait to be taken, over all queues. With those that wait for their receipts they bound what is in memory: ten messages
-/// of at most 1 MiB each.
-const MOST_WAITING: usize = 4;
+/// The most batches that wait to be taken, over all queues. Together with the unacknowledged ones they bound the memory: a batch has ten
+/// messages of at most 1 MiB each.
+const MAX_WAITING: usize = 4;
 
-/// Queues that one reader has: one a region is usual.
-const MOST_QUEUES: usize = 16;
+/// The most queues of one reader. One per region is usual.
+const MAX_QUEUES: usize = 16;
 
-/// How long the end waits for receipts that are on their way.
-const LAST_RECEIPTS: Duration = Duration::from_secs(5);
+/// How long stopping waits for acknowledgements and deletions.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Waits and time limits. The defaults are for production; tests shorten them.
+/// Delays and timeouts. The defaults are for production; tests shorten them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// How long a poll waits for messages, at most 20 s by SQS. It answers as soon as there is one. The default makes 260,000 calls
-    /// a month for each queue.
-    pub wait: Duration,
-    /// How long an answer may take beyond that.
-    pub patience: Duration,
-    /// How long a message stays hidden that was received, in whole seconds. A warning gives two minutes: another instance of the
-    /// controller that takes over still has most of them.
+pub struct QueueTimings {
+    /// How long a poll waits for messages; SQS takes at most 20 s. The default makes 260,000 calls per month and queue.
+    pub poll_wait: Duration,
+    /// The response timeout in addition to the poll wait.
+    pub response_timeout: Duration,
+    /// How long a received message stays hidden, in whole seconds. Of the two minutes of a warning, most are left for another instance of
+    /// the controller that takes over.
     pub hidden: Duration,
-    /// The first pause after a failure; it doubles.
-    pub first_pause: Duration,
-    /// The longest pause after a failure that may pass by itself: short, for a warning gives two minutes.
-    pub longest_pause: Duration,
-    /// The longest pause after a failure that somebody has to mend: no permission, no queue.
-    pub slow_pause: Duration,
+    /// The first delay after a failure. Further ones double.
+    pub first_delay: Duration,
+    /// The longest delay after a failure that may pass by itself. It is short, because a warning comes two minutes ahead.
+    pub longest_delay: Duration,
+    /// The longest delay after a failure that an operator has to fix, such as a missing permission or queue.
+    pub operator_delay: Duration,
 }
 
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace {
-            wait: Duration::from_secs(10),
-            patience: Duration::from_secs(10),
+impl Default for QueueTimings {
+    fn default() -> QueueTimings {
+        QueueTimings {
+            poll_wait: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(10),
             hidden: Duration::from_secs(30),
-            first_pause: Duration::from_millis(200),
-            longest_pause: Duration::from_secs(10),
-            slow_pause: Duration::from_secs(30),
+            first_delay: Duration::from_millis(200),
+            longest_delay: Duration::from_secs(10),
+            operator_delay: Duration::from_secs(30),
         }
     }
 }
 
-/// How a queue is, and what came from it since this process started.
+/// The condition of a queue, and counts since this process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Why it fails now, and what to do. `None`: it works, or has not been tried yet.
+pub struct QueueStats {
+    /// Why it fails now, with a remedy. `None`: it works, or has not been polled yet.
     pub failing: Option<String>,
-    /// Polls that were answered.
+    /// Successful polls.
     pub polls: u64,
     /// Messages about instances.
     pub notices: u64,
-    /// Messages about something else.
+    /// Messages about other things.
     pub foreign: u64,
-    /// Messages that could not be read.
+    /// Messages that could not be decoded.
     pub rejected: u64,
-    /// Messages that were deleted.
+    /// Deleted messages.
     pub deleted: u64,
-    /// Outages: each is logged once when it begins and once when it ends.
+    /// Outages. Each is logged once when it begins and once when it ends.
     pub outages: u64,
 }
 
-/// Reads queues until it is stopped or dropped.
+/// Reads interruption queues until it is stopped or dropped.
 #[derive(Debug)]
-pub struct Reader {
+pub struct InterruptionReader {
     tasks: JoinSet<()>,
-    ending: watch::Sender<bool>,
-    seen: Vec<(String, watch::Receiver<Seen>)>,
+    stopping: watch::Sender<bool>,
+    stats: Vec<(String, watch::Receiver<QueueStats>)>,
 }
 
-impl Reader {
-    /// Starts to read queues, each named by its URL or, in the credentials' own account, by its name. Batches come through the receiver;
-    /// nobody reads on when it is dropped.
+impl InterruptionReader {
+    /// Starts to read queues, each given by its URL, or by its name in the account of the credentials. Reading stops when the receiver of
+    /// the batches is dropped.
     ///
     /// # Errors
-    /// No queue, too many, or one that cannot be.
+    /// There is no queue, there are too many, or one of them is invalid or listed twice.
     pub fn start(
         client: &Client,
         queues: &[String],
-        pace: Pace,
+        timings: QueueTimings,
         runtime: &Handle,
-    ) -> Result<(Reader, mpsc::Receiver<Batch>), QueueError> {
+    ) -> Result<(InterruptionReader, mpsc::Receiver<NoticeBatch>), QueueError> {
         error::check(queues)?;
-        let (to, from) = mpsc::channel(MOST_WAITING);
-        let (ending, _) = watch::channel(false);
-        let mut reader = Reader { tasks: JoinSet::new(), ending, seen: Vec::new() };
+        let (batches, receiver) = mpsc::channel(MAX_WAITING);
+        let (stopping, _) = watch::channel(false);
+        let mut reader = InterruptionReader { tasks: JoinSet::new(), stopping, stats: Vec::new() };
         for queue in queues {
-            let (seen, looks) = watch::channel(Seen::default());
-            reader.seen.push((queue.clone(), looks));
-            let task = read::Queue::new(client.clone(), queue, pace, to.clone(), seen, reader.ending.subscribe());
+            let (stats, stats_receiver) = watch::channel(QueueStats::default());
+            reader.stats.push((queue.clone(), stats_receiver));
+            let (batches, stopping) = (batches.clone(), reader.stopping.subscribe());
+            let task = read::QueueReader::new(client.clone(), queue, timings, batches, stats, stopping);
             reader.tasks.spawn_on(task.run(), runtime);
         }
-        Ok((reader, from))
+        Ok((reader, receiver))
     }
 
-    /// How each queue is, in the order in which they were named.
+    /// The condition of each queue, by its configured text and in the order of the configuration.
     #[must_use]
-    pub fn seen(&self) -> Vec<(String, Seen)> {
-        self.seen.iter().map(|(queue, seen)| (queue.clone(), seen.borrow().clone())).collect()
+    pub fn stats(&self) -> Vec<(String, QueueStats)> {
+        self.stats.iter().map(|(queue, stats)| (queue.clone(), stats.borrow().clone())).collect()
     }
 
-    /// Ends the reading, and waits up to 5 s for receipts that are on their way and the deletions after them. What has none comes again,
-    /// and so does what SQS hands to the poll that is dropped here.
+    /// Stops reading, and waits up to 5 s for acknowledgements and the deletions after them. Unacknowledged messages are received again, and
+    /// so are those of the polls that are dropped here.
     pub async fn stop(mut self) {
-        self.ending.send_replace(true);
+        self.stopping.send_replace(true);
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        // What is left is dropped with the reader.
-        let _ = tokio::time::timeout(LAST_RECEIPTS, all).await;
+        // The remaining tasks are dropped with the reader.
+        let _ = tokio::time::timeout(STOP_TIMEOUT, all).await;
     }
 }

@@ -1,244 +1,254 @@
-//! One queue: room first, then a poll, then a batch handed out. Earlier batches wait for their receipts meanwhile.
-//!
-//! Never: polls without room, waits for one batch's receipt before the next poll (up to a bound), or ends for a failure.
+//! Reads one queue: wait for a free slot, poll, hand out a batch. Earlier batches meanwhile wait for their acknowledgements, up to a bound. A
+//! failure never ends the reader.
 
-use super::batch::{Batch, Letter};
-use super::error::name_of;
-use super::trouble::{Trouble, sorted, within};
-use super::{Pace, Seen};
-use crate::notice::{Message as Said, read};
+use super::batch::{NoticeBatch, ReceivedMessage};
+use super::error::queue_name;
+use super::failure::{QueueDelays, QueueFailure, classify, with_timeout};
+use super::{QueueStats, QueueTimings};
+use crate::notice::{QueueMessage, decode_message};
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName};
-use forebay_aws::Backoff;
-use forebay_aws::{Answer, Kind};
-use forebay_engine::units::Millis;
+use forebay_aws::{CallError, FailureKind};
+use forebay_kernel::units::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-/// Messages that SQS hands out at once.
-const AT_ONCE: i32 = 10;
-/// Batches of one queue that wait for their receipts.
-const IN_FLIGHT: usize = 4;
-/// Tries to delete. After that the messages come again and say what is known.
-const DELETES: u32 = 5;
+/// The most messages of one poll, the maximum of SQS.
+const MAX_MESSAGES: i32 = 10;
+/// The most unacknowledged batches of one queue.
+const MAX_UNACKNOWLEDGED: usize = 4;
+/// Attempts to delete. Messages that are left are received again, and ignored as known.
+const MAX_DELETE_ATTEMPTS: u32 = 5;
 
-/// One queue.
-pub(super) struct Queue {
+/// The reader of one queue.
+pub(super) struct QueueReader {
     client: Client,
-    given: String,
+    configured: String,
     name: String,
     url: Option<Arc<str>>,
-    pace: Pace,
-    to: mpsc::Sender<Batch>,
-    seen: Arc<watch::Sender<Seen>>,
-    ending: watch::Receiver<bool>,
-    flight: Arc<Semaphore>,
+    timings: QueueTimings,
+    batches: mpsc::Sender<NoticeBatch>,
+    stats: Arc<watch::Sender<QueueStats>>,
+    stopping: watch::Receiver<bool>,
+    unacknowledged: Arc<Semaphore>,
 }
 
-/// The reading ends.
-struct Ending;
+/// The reader is stopping.
+struct Stopping;
 
-impl Queue {
+impl QueueReader {
     pub fn new(
         client: Client,
-        given: &str,
-        pace: Pace,
-        to: mpsc::Sender<Batch>,
-        seen: watch::Sender<Seen>,
-        ending: watch::Receiver<bool>,
-    ) -> Queue {
-        let (given, name) = (given.to_owned(), name_of(given).to_owned());
-        let (seen, flight) = (Arc::new(seen), Arc::new(Semaphore::new(IN_FLIGHT)));
-        Queue { client, given, name, url: None, pace, to, seen, ending, flight }
+        configured: &str,
+        timings: QueueTimings,
+        batches: mpsc::Sender<NoticeBatch>,
+        stats: watch::Sender<QueueStats>,
+        stopping: watch::Receiver<bool>,
+    ) -> QueueReader {
+        let (configured, name) = (configured.to_owned(), queue_name(configured).to_owned());
+        let (stats, unacknowledged) = (Arc::new(stats), Arc::new(Semaphore::new(MAX_UNACKNOWLEDGED)));
+        QueueReader { client, configured, name, url: None, timings, batches, stats, stopping, unacknowledged }
     }
 
-    /// Reads until the end, then waits for what is on its way.
+    /// Reads until it is stopped, then waits for the remaining deletions.
     pub async fn run(mut self) {
-        let (mut backoff, mut held) = (Backoff::default(), JoinSet::new());
-        while let Ok(outcome) = self.once(&mut held, backoff.tries() > 0).await {
-            // What has been seen to is let go of.
-            while held.try_join_next().is_some() {}
-            let Err(trouble) = outcome else {
-                self.well(&mut backoff);
+        let (mut delays, mut deletions) = (QueueDelays::new(&self.timings), JoinSet::new());
+        loop {
+            // After a failure the poll does not wait for messages, so that a recovery is noticed soon.
+            let poll_wait = if delays.failures() > 0 { Duration::ZERO } else { self.timings.poll_wait };
+            let Ok(outcome) = self.read_batch(&mut deletions, poll_wait).await else { break };
+            while deletions.try_join_next().is_some() {}
+            let Err(failure) = outcome else {
+                self.record_success(&mut delays);
                 continue;
             };
-            if trouble.kind == Kind::Missing {
+            if failure.kind == FailureKind::NotFound {
                 self.url = None;
             }
-            let pause = trouble.pause(&mut backoff, &self.pace);
-            self.failing(&trouble);
-            if or_end(&mut self.ending, tokio::time::sleep(pause)).await.is_err() {
+            let delay = delays.next_delay(&failure);
+            self.record_failure(&failure);
+            if unless_stopping(&mut self.stopping, tokio::time::sleep(delay)).await.is_err() {
                 break;
             }
         }
-        while held.join_next().await.is_some() {}
+        while deletions.join_next().await.is_some() {}
     }
 
-    fn well(&self, backoff: &mut Backoff) {
-        if backoff.tries() > 0 {
-            tracing::info!(queue = %self.name, tries = backoff.tries(), "the interruption queue is read again");
-            backoff.reset();
+    fn record_success(&self, delays: &mut QueueDelays) {
+        if delays.failures() > 0 {
+            tracing::info!(queue = %self.name, tries = delays.failures(), "the interruption queue is read again");
+            delays.reset();
         }
-        self.seen.send_modify(|seen| {
-            seen.failing = None;
-            seen.polls += 1;
+        self.stats.send_modify(|stats| {
+            stats.failing = None;
+            stats.polls += 1;
         });
     }
 
-    /// Said once for an outage, whatever comes in the course of it.
-    fn failing(&self, trouble: &Trouble) {
+    /// Logs an outage once, whatever other failures it has.
+    fn record_failure(&self, failure: &QueueFailure) {
         let mut begins = false;
-        self.seen.send_modify(|seen| {
-            begins = seen.failing.replace(trouble.why.clone()).is_none();
-            seen.outages += u64::from(begins);
+        self.stats.send_modify(|stats| {
+            begins = stats.failing.replace(failure.why.clone()).is_none();
+            stats.outages += u64::from(begins);
         });
         if begins {
-            tracing::warn!(queue = %self.name, "interruptions are not heard by this queue: {}", trouble.why);
+            tracing::warn!(queue = %self.name, "interruptions are not received from this queue: {}", failure.why);
         }
     }
 
-    /// One poll. After a failure it does not wait for messages, so that it is soon known whether all is well.
-    async fn once(&mut self, held: &mut JoinSet<()>, failed_before: bool) -> Result<Result<(), Trouble>, Ending> {
-        let mut ending = self.ending.clone();
-        let permit = Arc::clone(&self.flight).acquire_owned();
-        let permit = or_end(&mut ending, permit).await?.map_err(|_| Ending)?;
-        let room = or_end(&mut ending, self.to.clone().reserve_owned()).await?.map_err(|_| Ending)?;
-        let wait = if failed_before { Duration::ZERO } else { self.pace.wait };
-        let (url, messages) = match or_end(&mut ending, self.poll(wait)).await? {
+    /// Polls once and hands out the messages. The inner error is the poll's.
+    async fn read_batch(
+        &mut self,
+        deletions: &mut JoinSet<()>,
+        poll_wait: Duration,
+    ) -> Result<Result<(), QueueFailure>, Stopping> {
+        let mut stopping = self.stopping.clone();
+        let permit = Arc::clone(&self.unacknowledged).acquire_owned();
+        let permit = unless_stopping(&mut stopping, permit).await?.map_err(|_| Stopping)?;
+        let slot = unless_stopping(&mut stopping, self.batches.clone().reserve_owned()).await?.map_err(|_| Stopping)?;
+        let (url, messages) = match unless_stopping(&mut stopping, self.poll(poll_wait)).await? {
             Ok((_, messages)) if messages.is_empty() => return Ok(Ok(())),
-            Ok(found) => found,
-            Err(trouble) => return Ok(Err(trouble)),
+            Ok(received) => received,
+            Err(failure) => return Ok(Err(failure)),
         };
-        let (letters, handles): (Vec<Letter>, Vec<String>) = messages.into_iter().filter_map(letter).unzip();
-        if letters.is_empty() {
+        let (messages, handles): (Vec<ReceivedMessage>, Vec<String>) = messages.into_iter().filter_map(decode).unzip();
+        if messages.is_empty() {
             return Ok(Ok(()));
         }
-        self.count(&letters);
-        let (receipt, answered) = oneshot::channel();
-        room.send(Batch { queue: self.name.clone(), letters, receipt });
-        held.spawn(self.delete_after(answered, url, handles, permit));
+        self.count(&messages);
+        let (acknowledgement, acknowledged) = oneshot::channel();
+        slot.send(NoticeBatch { queue: self.name.clone(), messages, acknowledgement });
+        deletions.spawn(self.delete_after(acknowledged, url, handles, permit));
         Ok(Ok(()))
     }
 
-    async fn poll(&mut self, wait: Duration) -> Result<(Arc<str>, Vec<Message>), Trouble> {
+    async fn poll(&mut self, poll_wait: Duration) -> Result<(Arc<str>, Vec<Message>), QueueFailure> {
         let url = self.url().await?;
         let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
-        let ask = self.client.receive_message().queue_url(&*url).max_number_of_messages(AT_ONCE);
-        let ask = ask.wait_time_seconds(seconds(wait)).visibility_timeout(seconds(self.pace.hidden));
-        let ask = ask.message_system_attribute_names(MessageSystemAttributeName::SentTimestamp);
-        let answer = within(wait + self.pace.patience, "ReceiveMessage", &self.name, ask.send()).await?;
-        Ok((url, answer.messages.unwrap_or_default()))
+        let call = self.client.receive_message().queue_url(&*url).max_number_of_messages(MAX_MESSAGES);
+        let call = call.wait_time_seconds(seconds(poll_wait)).visibility_timeout(seconds(self.timings.hidden));
+        let call = call.message_system_attribute_names(MessageSystemAttributeName::SentTimestamp);
+        let timeout = poll_wait + self.timings.response_timeout;
+        let response = with_timeout(timeout, "ReceiveMessage", &self.name, call.send()).await?;
+        Ok((url, response.messages.unwrap_or_default()))
     }
 
-    /// Its URL, looked up once by its name, and again after it was missing.
-    async fn url(&mut self) -> Result<Arc<str>, Trouble> {
+    /// The URL. A name is looked up once, and again after the queue was missing.
+    async fn url(&mut self) -> Result<Arc<str>, QueueFailure> {
         if let Some(url) = &self.url {
             return Ok(Arc::clone(url));
         }
-        let url: Arc<str> = if self.given.contains("://") {
-            self.given.as_str().into()
+        let url: Arc<str> = if self.configured.contains("://") {
+            self.configured.as_str().into()
         } else {
             let call = self.client.get_queue_url().queue_name(&self.name).send();
-            let answer = within(self.pace.patience, "GetQueueUrl", &self.name, call).await?;
-            let none = || sorted("GetQueueUrl", &self.name, Answer::NoAnswer("an answer without a URL".to_owned()));
-            answer.queue_url.ok_or_else(none)?.into()
+            let response = with_timeout(self.timings.response_timeout, "GetQueueUrl", &self.name, call).await?;
+            let error = || CallError::NoResponse("a response without a URL".to_owned());
+            response.queue_url.ok_or_else(|| classify("GetQueueUrl", &self.name, error()))?.into()
         };
         self.url = Some(Arc::clone(&url));
         Ok(url)
     }
 
-    fn count(&self, letters: &[Letter]) {
-        let of = |wanted: fn(&Letter) -> bool| letters.iter().filter(|letter| wanted(letter)).count() as u64;
-        self.seen.send_modify(|seen| {
-            seen.notices += of(|letter| matches!(letter.said, Ok(Said::Notice(_))));
-            seen.foreign += of(|letter| matches!(letter.said, Ok(Said::Foreign { .. })));
-            seen.rejected += of(|letter| letter.said.is_err());
+    fn count(&self, messages: &[ReceivedMessage]) {
+        let count =
+            |wanted: fn(&ReceivedMessage) -> bool| messages.iter().filter(|message| wanted(message)).count() as u64;
+        self.stats.send_modify(|stats| {
+            stats.notices += count(|message| matches!(message.content, Ok(QueueMessage::Notice(_))));
+            stats.foreign += count(|message| matches!(message.content, Ok(QueueMessage::Foreign { .. })));
+            stats.rejected += count(|message| message.content.is_err());
         });
     }
 
-    /// Waits for the receipt, and deletes. Without one nothing is done: the messages come again.
+    /// Waits for the acknowledgement, and deletes. Without one nothing is done, and the messages are received again.
     fn delete_after(
         &self,
-        answered: oneshot::Receiver<()>,
+        acknowledged: oneshot::Receiver<()>,
         url: Arc<str>,
         handles: Vec<String>,
         permit: OwnedSemaphorePermit,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let (client, name, pace, seen) = (self.client.clone(), self.name.clone(), self.pace, Arc::clone(&self.seen));
+        let (client, name, timings, stats) =
+            (self.client.clone(), self.name.clone(), self.timings, Arc::clone(&self.stats));
         async move {
-            let _in_flight = permit;
-            if answered.await.is_err() {
+            let _unacknowledged = permit;
+            if acknowledged.await.is_err() {
                 return;
             }
-            let (mut left, mut backoff) = (handles, Backoff::default());
+            let (mut left, mut delays) = (handles, QueueDelays::new(&timings));
             loop {
                 let before = left.len();
-                let outcome = delete(&client, &url, &name, &mut left, pace.patience).await;
-                seen.send_modify(|seen| seen.deleted += (before - left.len()) as u64);
-                let Err(trouble) = outcome else {
+                let outcome = delete(&client, &url, &name, &mut left, timings.response_timeout).await;
+                stats.send_modify(|stats| stats.deleted += (before - left.len()) as u64);
+                let Err(failure) = outcome else {
                     return;
                 };
-                let pause = trouble.pause(&mut backoff, &pace);
-                if trouble.kind.needs_somebody() || backoff.tries() >= DELETES {
-                    let (n, why) = (left.len(), trouble.why);
-                    tracing::warn!(queue = %name, "{n} messages are durable and could not be deleted; they come again: {why}");
+                let delay = delays.next_delay(&failure);
+                if failure.kind.needs_operator() || delays.failures() >= MAX_DELETE_ATTEMPTS {
+                    let (n, why) = (left.len(), failure.why);
+                    tracing::warn!(queue = %name, "{n} messages are durable and could not be deleted; they are received again: {why}");
                     return;
                 }
-                tokio::time::sleep(pause).await;
+                tokio::time::sleep(delay).await;
             }
         }
     }
 }
 
-/// One try to delete. What is left stays in `handles`.
+/// Deletes messages once. The handles of those that failed stay in `handles`.
 async fn delete(
     client: &Client,
     url: &str,
     name: &str,
     handles: &mut Vec<String>,
-    patience: Duration,
-) -> Result<(), Trouble> {
+    response_timeout: Duration,
+) -> Result<(), QueueFailure> {
     let entry = |(at, handle): (usize, &String)| {
         DeleteMessageBatchRequestEntry::builder().id(at.to_string()).receipt_handle(handle).build()
     };
     let entries = handles.iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>();
-    let entries = entries.map_err(|error| sorted("DeleteMessage", name, Answer::NoAnswer(error.to_string())))?;
+    let entries = entries.map_err(|error| classify("DeleteMessage", name, CallError::NoResponse(error.to_string())))?;
     let call = client.delete_message_batch().queue_url(url).set_entries(Some(entries)).send();
-    let answer = within(patience, "DeleteMessageBatch", name, call).await?;
-    let Some(first) = answer.failed.first() else {
+    let response = with_timeout(response_timeout, "DeleteMessageBatch", name, call).await?;
+    let Some(first) = response.failed.first() else {
         handles.clear();
         return Ok(());
     };
     let message = first.message.clone().unwrap_or_default();
-    let trouble = sorted("DeleteMessage", name, Answer::Service { code: first.code.clone(), message, status: 400 });
-    let failed = answer.failed.iter().filter_map(|failed| failed.id.parse::<usize>().ok());
+    let failure =
+        classify("DeleteMessage", name, CallError::Service { code: first.code.clone(), message, status: 400 });
+    let failed = response.failed.iter().filter_map(|failed| failed.id.parse::<usize>().ok());
     *handles = failed.filter_map(|at| handles.get(at).cloned()).collect();
-    Err(trouble)
+    Err(failure)
 }
 
-/// A message, and its handle. One without a handle is none of SQS's.
-fn letter(message: Message) -> Option<(Letter, String)> {
+/// The message and its receipt handle, which SQS always sets.
+fn decode(message: Message) -> Option<(ReceivedMessage, String)> {
     let handle = message.receipt_handle?;
     let body = message.body.unwrap_or_default();
     let attributes = message.attributes.unwrap_or_default();
     let sent = attributes.get(&MessageSystemAttributeName::SentTimestamp);
-    let sent = sent.and_then(|text| text.parse().ok()).map(Millis);
-    let said = read(&body, sent.unwrap_or_else(now));
-    Some((Letter { id: message.message_id.unwrap_or_default(), sent, said, body }, handle))
+    let sent = sent.and_then(|text| text.parse().ok()).map(Timestamp);
+    let content = decode_message(&body, sent.unwrap_or_else(now));
+    Some((ReceivedMessage { id: message.message_id.unwrap_or_default(), sent, content, body }, handle))
 }
 
-fn now() -> Millis {
+fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Waits for something, or for the end. A reader that is dropped is one.
-async fn or_end<T>(ending: &mut watch::Receiver<bool>, wait: impl Future<Output = T>) -> Result<T, Ending> {
+/// Waits for something, unless the reader is stopped or dropped.
+async fn unless_stopping<T>(
+    stopping: &mut watch::Receiver<bool>,
+    future: impl Future<Output = T>,
+) -> Result<T, Stopping> {
     tokio::select! {
         biased;
-        _ = ending.wait_for(|end| *end) => Err(Ending),
-        got = wait => Ok(got),
+        _ = stopping.wait_for(|stopping| *stopping) => Err(Stopping),
+        output = future => Ok(output),
     }
 }

@@ -1,7 +1,7 @@
 //! An endpoint that fails: what it says is never taken for a missing checkpoint.
 
 use crate::support::{key, runtime, settings, unknown};
-use forebay_checkpoint_s3::{Ask, Checkpoints, Pace, Settings};
+use forebay_checkpoint_s3::{CheckpointSettings, CheckpointTimeouts, CheckpointVerifier, VerifyRequest};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -40,20 +40,25 @@ fn no_answer_is_unknown_with_its_remedy() {
     let runtime = runtime();
     for (answer, parts) in [
         (error("403 Forbidden", "AccessDenied"), ["AccessDenied", "allow s3:"]),
-        (error("403 Forbidden", "InvalidAccessKeyId"), ["InvalidAccessKeyId", "mend the access key"]),
-        (error("503 Slow Down", "SlowDown"), ["SlowDown", "tried again after a pause"]),
-        (error("500 Internal Server Error", "InternalError"), ["InternalError", "tried again after a pause"]),
-        (error("301 Moved Permanently", "PermanentRedirect"), ["PermanentRedirect", "mend `checkpoints.s3.region`"]),
+        (error("403 Forbidden", "InvalidAccessKeyId"), ["InvalidAccessKeyId", "correct the access key"]),
+        (error("503 Slow Down", "SlowDown"), ["SlowDown", "retried after a delay"]),
+        (error("500 Internal Server Error", "InternalError"), ["InternalError", "retried after a delay"]),
+        (error("301 Moved Permanently", "PermanentRedirect"), ["PermanentRedirect", "correct `checkpoints.s3.region`"]),
         ("HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n<oops".to_owned(), ["", ""]),
         ("nonsense".to_owned(), ["", "check the endpoint and the network"]),
-        (String::new(), ["no answer to", "within 1s"]),
+        (String::new(), ["no response to", "within 1s"]),
     ] {
-        let pace = Pace { call: Duration::from_secs(1), read: Duration::from_secs(1), whole: Duration::from_secs(9) };
-        let checkpoints = Checkpoints::new(Settings { pace, ..settings(&answering(&answer)) }).expect("they can be");
-        let ask = Ask { uri: "s3://ckpt/a/", job: "job-1", attempt: 1 };
+        let timeouts = CheckpointTimeouts {
+            call: Duration::from_secs(1),
+            read: Duration::from_secs(1),
+            whole: Duration::from_secs(9),
+        };
+        let checkpoints = CheckpointVerifier::new(CheckpointSettings { timeouts, ..settings(&answering(&answer)) })
+            .expect("they can be");
+        let request = VerifyRequest { uri: "s3://ckpt/a/", job: "job-1", attempt: 1 };
         let began = Instant::now();
         for looked in
-            [runtime.block_on(checkpoints.latest(&ask)), runtime.block_on(checkpoints.verify(&ask, &key(1, 1)))]
+            [runtime.block_on(checkpoints.latest(&request)), runtime.block_on(checkpoints.verify(&request, &key(1, 1)))]
         {
             let why = unknown(looked);
             assert!(
@@ -68,8 +73,11 @@ fn no_answer_is_unknown_with_its_remedy() {
 
 #[test]
 fn a_whole_look_has_an_end() {
-    let pace = Pace { whole: Duration::from_millis(300), ..Pace::default() };
-    let checkpoints = Checkpoints::new(Settings { pace, ..settings(&answering("")) }).expect("they can be");
-    let ask = Ask { uri: "s3://ckpt/a/", job: "job-1", attempt: 1 };
-    assert!(unknown(runtime().block_on(checkpoints.latest(&ask))).contains("no answer to all of the look"));
+    let timeouts = CheckpointTimeouts { whole: Duration::from_millis(300), ..CheckpointTimeouts::default() };
+    let checkpoints =
+        CheckpointVerifier::new(CheckpointSettings { timeouts, ..settings(&answering("")) }).expect("they can be");
+    let request = VerifyRequest { uri: "s3://ckpt/a/", job: "job-1", attempt: 1 };
+    assert!(
+        unknown(runtime().block_on(checkpoints.latest(&request))).contains("no response to the whole verification")
+    );
 }

@@ -1,6 +1,6 @@
 //! Checkpoints in a real LocalStack, in folders, and at an endpoint that fails in ways that LocalStack does not.
 //!
-//! Never: a sleep to wait for something; each wait looks for its condition and has a deadline.
+//! Tests never sleep to wait: each wait checks a condition until a deadline.
 
 mod failing;
 mod files;

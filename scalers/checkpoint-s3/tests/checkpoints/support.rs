@@ -2,7 +2,10 @@
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::types::ChecksumAlgorithm;
-use forebay_checkpoint_s3::{Ask, CheckError, Checkpoints, Keys, Pace, Place, Refusal, S3Settings, Settings, Verified};
+use forebay_checkpoint_s3::{
+    AccessKey, AwsSettings, CheckError, CheckpointRefusal, CheckpointSettings, CheckpointTimeouts, CheckpointVerifier,
+    S3Settings, VerifiedCheckpoint, VerifyRequest,
+};
 use forebay_parts::LocalStack;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -40,42 +43,50 @@ pub fn key(attempt: u32, sequence: u64) -> String {
 }
 
 /// Of an S3 at this endpoint, with short limits.
-pub fn settings(endpoint: &str) -> Settings {
-    let keys = Keys { access_key_id: "test".into(), secret_access_key: "hush".into(), session_token: None };
-    let place = Place { region: Some("us-east-1".into()), endpoint: Some(endpoint.into()), keys: Some(keys) };
-    let pace = Pace { call: Duration::from_secs(5), read: Duration::from_secs(5), whole: Duration::from_secs(60) };
-    Settings { s3: Some(S3Settings { place, ..S3Settings::default() }), pace, ..Settings::default() }
+pub fn settings(endpoint: &str) -> CheckpointSettings {
+    let keys = AccessKey { access_key_id: "test".into(), secret_access_key: "hush".into(), session_token: None };
+    let aws = AwsSettings { region: Some("us-east-1".into()), endpoint: Some(endpoint.into()), access_key: Some(keys) };
+    let timeouts = CheckpointTimeouts {
+        call: Duration::from_secs(5),
+        read: Duration::from_secs(5),
+        whole: Duration::from_secs(60),
+    };
+    CheckpointSettings {
+        s3: Some(S3Settings { aws, ..S3Settings::default() }),
+        timeouts,
+        ..CheckpointSettings::default()
+    }
 }
 
 /// A bucket, somebody who writes into it, and who looks at it.
-pub struct Bucket {
+pub struct TestBucket {
     pub localstack: Option<Arc<LocalStack>>,
     pub runtime: Runtime,
     pub client: Client,
     pub name: String,
-    pub checkpoints: Checkpoints,
+    pub checkpoints: CheckpointVerifier,
 }
 
-impl Bucket {
+impl TestBucket {
     /// A new one, in the LocalStack that all tests share.
-    pub fn new(name: &str) -> Bucket {
+    pub fn new(name: &str) -> TestBucket {
         let localstack = LocalStack::shared();
         let endpoint = localstack.endpoint().to_owned();
-        Bucket { localstack: Some(localstack), ..Bucket::at(&endpoint, name) }
+        TestBucket { localstack: Some(localstack), ..TestBucket::at(&endpoint, name) }
     }
 
     /// A new one somewhere else.
-    pub fn at(endpoint: &str, name: &str) -> Bucket {
+    pub fn at(endpoint: &str, name: &str) -> TestBucket {
         let runtime = runtime();
         let settings = settings(endpoint);
-        let place = settings.s3.clone().expect("it is given").place;
-        let way = runtime.block_on(forebay_aws::find(&place)).expect("a way");
+        let location = settings.s3.clone().expect("it is given").aws;
+        let connection = runtime.block_on(forebay_aws::load_client_config(&location)).expect("a way");
         let config =
-            aws_sdk_s3::config::Builder::from(&way.shared).endpoint_url(endpoint).force_path_style(true).build();
+            aws_sdk_s3::config::Builder::from(&connection.sdk).endpoint_url(endpoint).force_path_style(true).build();
         let client = Client::from_conf(config);
         runtime.block_on(client.create_bucket().bucket(name).send()).expect("a bucket");
-        let checkpoints = Checkpoints::new(settings).expect("settings that can be");
-        Bucket { localstack: None, runtime, client, name: name.to_owned(), checkpoints }
+        let checkpoints = CheckpointVerifier::new(settings).expect("settings that can be");
+        TestBucket { localstack: None, runtime, client, name: name.to_owned(), checkpoints }
     }
 
     /// Its address, with a prefix.
@@ -105,19 +116,19 @@ impl Bucket {
         self.runtime.block_on(call.send()).expect("deleted");
     }
 
-    pub fn verify(&self, job: &str, attempt: u32, manifest: &str) -> Result<Verified, CheckError> {
+    pub fn verify(&self, job: &str, attempt: u32, manifest: &str) -> Result<VerifiedCheckpoint, CheckError> {
         let uri = self.uri();
-        self.runtime.block_on(self.checkpoints.verify(&Ask { uri: &uri, job, attempt }, manifest))
+        self.runtime.block_on(self.checkpoints.verify(&VerifyRequest { uri: &uri, job, attempt }, manifest))
     }
 
-    pub fn latest(&self, job: &str, attempt: u32) -> Result<Verified, CheckError> {
+    pub fn latest(&self, job: &str, attempt: u32) -> Result<VerifiedCheckpoint, CheckError> {
         let uri = self.uri();
-        self.runtime.block_on(self.checkpoints.latest(&Ask { uri: &uri, job, attempt }))
+        self.runtime.block_on(self.checkpoints.latest(&VerifyRequest { uri: &uri, job, attempt }))
     }
 }
 
 /// The refusal; unknown would be a failure of the test.
-pub fn refused(looked: Result<Verified, CheckError>) -> Refusal {
+pub fn refused(looked: Result<VerifiedCheckpoint, CheckError>) -> CheckpointRefusal {
     match looked {
         Err(CheckError::Refused(refusal)) => refusal,
         other => panic!("not refused: {other:?}"),
@@ -125,9 +136,9 @@ pub fn refused(looked: Result<Verified, CheckError>) -> Refusal {
 }
 
 /// Why nobody can say.
-pub fn unknown(looked: Result<Verified, CheckError>) -> String {
+pub fn unknown(looked: Result<VerifiedCheckpoint, CheckError>) -> String {
     match looked {
-        Err(CheckError::Unknown(unknown)) => unknown.why,
+        Err(CheckError::Unavailable(unknown)) => unknown.why,
         other => panic!("not unknown: {other:?}"),
     }
 }

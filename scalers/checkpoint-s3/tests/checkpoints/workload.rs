@@ -1,7 +1,7 @@
 //! examples/checkpoint/train.py, stopped and killed in its work: what it wrote counts, and it goes on from there.
 
-use crate::support::{Bucket, runtime};
-use forebay_checkpoint_s3::{Ask, Checkpoints, Settings, Verified};
+use crate::support::{TestBucket, runtime};
+use forebay_checkpoint_s3::{CheckpointSettings, CheckpointVerifier, VerifiedCheckpoint, VerifyRequest};
 use forebay_parts::tools;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -69,8 +69,8 @@ fn model() -> String {
 }
 
 /// Stopped, killed, and let go to its end.
-fn interrupted(python: &PathBuf, uri: &str, variables: &[(&str, &str)], latest: impl Fn(u32) -> Verified) {
-    let steps = |found: &Verified| u32::try_from(found.progress.as_millis() / 20).expect("few");
+fn interrupted(python: &PathBuf, uri: &str, variables: &[(&str, &str)], latest: impl Fn(u32) -> VerifiedCheckpoint) {
+    let steps = |found: &VerifiedCheckpoint| u32::try_from(found.progress.as_millis() / 20).expect("few");
 
     let mut first = Train::start(python, uri, 1, variables);
     assert_eq!(step(&first.says("begins at step")), 0);
@@ -91,7 +91,7 @@ fn interrupted(python: &PathBuf, uri: &str, variables: &[(&str, &str)], latest: 
     let saved = said.iter().rev().find(|line| line.starts_with("saved")).map_or(saved, |line| step(line));
     let found = latest(2);
     assert!(
-        steps(&found) >= saved && found.passed_over.is_empty(),
+        steps(&found) >= saved && found.skipped.is_empty(),
         "at most the work since the last manifest is lost: {found:?}"
     );
 
@@ -107,9 +107,10 @@ fn interrupted(python: &PathBuf, uri: &str, variables: &[(&str, &str)], latest: 
 fn a_workload_goes_on_from_a_folder_after_a_stop_and_a_kill() {
     let folder = tempfile::tempdir().expect("a folder");
     let uri = format!("file://{}/job/", folder.path().display());
-    let checkpoints = Checkpoints::new(Settings { files: true, ..Settings::default() }).expect("they can be");
+    let checkpoints = CheckpointVerifier::new(CheckpointSettings { files: true, ..CheckpointSettings::default() })
+        .expect("they can be");
     let latest = |attempt| {
-        let looked = runtime().block_on(checkpoints.latest(&Ask { uri: &uri, job: "job-7", attempt }));
+        let looked = runtime().block_on(checkpoints.latest(&VerifyRequest { uri: &uri, job: "job-7", attempt }));
         looked.expect("it counts")
     };
     interrupted(&tools::python().expect("a Python"), &uri, &[], latest);
@@ -117,7 +118,7 @@ fn a_workload_goes_on_from_a_folder_after_a_stop_and_a_kill() {
 
 #[test]
 fn a_workload_goes_on_from_s3_after_a_stop_and_a_kill() {
-    let bucket = Bucket::new("train");
+    let bucket = TestBucket::new("train");
     let localstack = bucket.localstack.as_ref().expect("it runs");
     let variables = [
         ("AWS_ENDPOINT_URL", localstack.endpoint()),

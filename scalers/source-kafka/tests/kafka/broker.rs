@@ -3,7 +3,7 @@
 //! Never: the code under test, which would test itself.
 
 use forebay_parts::{Kafka, KafkaOptions};
-use forebay_source_kafka::Settings;
+use forebay_source_kafka::KafkaSettings;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -40,14 +40,14 @@ pub fn unique(name: &str) -> String {
 }
 
 /// Settings of a source of the shared broker, with a group of its own.
-pub fn settings(topic: &str) -> Settings {
-    Settings {
+pub fn settings(topic: &str) -> KafkaSettings {
+    KafkaSettings {
         brokers: shared().to_owned(),
         group: format!("{topic}-group"),
         instance: Some(format!("{topic}-instance")),
         topics: vec![topic.to_owned()],
-        watch: Duration::from_millis(500),
-        ..Settings::default()
+        watch_interval: Duration::from_millis(500),
+        ..KafkaSettings::default()
     }
 }
 
@@ -123,7 +123,7 @@ pub fn trim(brokers: &str, topic: &str, partition: i32, before: i64) {
 }
 
 /// What the group has committed of a partition.
-pub fn committed(settings: &Settings, topic: &str, partition: i32) -> Option<i64> {
+pub fn committed(settings: &KafkaSettings, topic: &str, partition: i32) -> Option<i64> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", &settings.brokers)
         .set("group.id", &settings.group)

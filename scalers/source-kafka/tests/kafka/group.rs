@@ -3,9 +3,9 @@
 //! Never: more than one controller to a group without a word about it.
 
 use crate::broker::{create, numbers, send, settings, shared, unique};
-use crate::controller::{Controller, wait_until};
-use forebay_source::{Condition, Durable, Health, Source};
-use forebay_source_kafka::Kafka;
+use crate::controller::{TestController, wait_until};
+use forebay_source::{Condition, DurablePositions, Health, Source};
+use forebay_source_kafka::KafkaSource;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use std::time::{Duration, Instant};
 fn without_room_it_waits_within_the_group_and_loses_nothing() {
     let topic = unique("pressure");
     create(shared(), &topic, 2);
-    let (durable, journal, health) = (Durable::default(), Arc::default(), Health::default());
-    let controller = Controller::start(500, &durable, &journal);
+    let (positions, journal, health) = (DurablePositions::default(), Arc::default(), Health::default());
+    let controller = TestController::start(500, &positions, &journal);
     let mut settings = settings(&topic);
     // One that does not poll is thrown out after this.
     settings.extra.insert("max.poll.interval.ms".to_owned(), "9000".to_owned());
     // Less than the 11 s without room, in which it counts for nothing.
-    settings.stall = Duration::from_secs(8);
-    let source = Kafka::start(settings, controller.desk.clone(), health.clone()).expect("started");
+    settings.stall_timeout = Duration::from_secs(8);
+    let source = KafkaSource::start(settings, controller.handle.clone(), health.clone()).expect("started");
     send(shared(), &topic, 2, 0..100);
     controller.wait_for(100);
     controller.stick(true);
     send(shared(), &topic, 2, 100..20_000);
     wait_until("held back", || {
-        let seen = health.seen();
+        let seen = health.snapshot();
         (seen.condition == Condition::HeldBack).then_some(()).ok_or_else(|| format!("{seen:?}"))
     });
     let end = Instant::now() + Duration::from_secs(11);
     while Instant::now() < end {
-        assert_eq!(health.seen().condition, Condition::HeldBack);
+        assert_eq!(health.snapshot().condition, Condition::HeldBack);
         std::thread::park_timeout(Duration::from_millis(100));
     }
     controller.stick(false);
     controller.wait_for(20_000);
     assert_eq!(controller.journal.lock().unwrap().all(), numbers(0..20_000));
-    let seen = health.seen();
+    let seen = health.snapshot();
     assert_eq!(seen.restarts, 0, "{seen:?}");
     Box::new(source).stop();
 }
@@ -49,27 +49,27 @@ fn a_second_start_with_the_same_journal_takes_over_at_once_and_the_first_says_th
     let topic = unique("fenced");
     create(shared(), &topic, 2);
     send(shared(), &topic, 2, 0..100);
-    let (durable, journal) = (Durable::default(), Arc::default());
-    let (first, one) = (Controller::start(1_000, &durable, &journal), Health::default());
-    let zombie = Kafka::start(settings(&topic), first.desk.clone(), one.clone()).expect("started");
+    let (positions, journal) = (DurablePositions::default(), Arc::default());
+    let (first, one) = (TestController::start(1_000, &positions, &journal), Health::default());
+    let zombie = KafkaSource::start(settings(&topic), first.handle.clone(), one.clone()).expect("started");
     first.wait_for(100);
-    let (second, two) = (Controller::start(1_000, &durable, &journal), Health::default());
+    let (second, two) = (TestController::start(1_000, &positions, &journal), Health::default());
     let began = Instant::now();
-    let leader = Kafka::start(settings(&topic), second.desk.clone(), two.clone()).expect("started");
+    let leader = KafkaSource::start(settings(&topic), second.handle.clone(), two.clone()).expect("started");
     wait_until("working", || {
-        let seen = two.seen();
+        let seen = two.snapshot();
         (seen.condition == Condition::Working).then_some(()).ok_or_else(|| format!("{seen:?}"))
     });
     assert!(began.elapsed() < Duration::from_millis(8_500), "less than a session of 9 s: {:?}", began.elapsed());
     wait_until("the first to stop", || {
-        let seen = one.seen();
-        let said = seen.remarks.iter().any(|(_, text)| text.contains("another controller with this journal"));
+        let seen = one.snapshot();
+        let said = seen.remarks.iter().any(|remark| remark.text.contains("another controller with this journal"));
         (said && seen.condition == Condition::Stopped).then_some(()).ok_or_else(|| format!("{seen:?}"))
     });
     send(shared(), &topic, 2, 100..200);
     second.wait_for(200);
     assert_eq!(second.journal.lock().unwrap().all(), numbers(0..200));
-    assert_eq!(two.seen().restarts, 0);
+    assert_eq!(two.snapshot().restarts, 0);
     Box::new(leader).stop();
     Box::new(zombie).stop();
 }
@@ -78,16 +78,16 @@ fn a_second_start_with_the_same_journal_takes_over_at_once_and_the_first_says_th
 fn one_that_was_shut_out_joins_anew_when_nobody_else_is_there() {
     let topic = unique("unfenced");
     create(shared(), &topic, 1);
-    let (durable, journal) = (Durable::default(), Arc::default());
-    let (controller, health) = (Controller::start(1_000, &durable, &journal), Health::default());
-    let source = Kafka::start(settings(&topic), controller.desk.clone(), health.clone()).expect("started");
+    let (positions, journal) = (DurablePositions::default(), Arc::default());
+    let (controller, health) = (TestController::start(1_000, &positions, &journal), Health::default());
+    let source = KafkaSource::start(settings(&topic), controller.handle.clone(), health.clone()).expect("started");
     send(shared(), &topic, 1, 0..10);
     controller.wait_for(10);
     // A member of the same name that goes again: what a broker that lost track leaves behind looks the same.
-    let (other, its) = (Controller::start(1_000, &durable, &journal), Health::default());
-    let ghost = Kafka::start(settings(&topic), other.desk.clone(), its.clone()).expect("started");
+    let (other, its) = (TestController::start(1_000, &positions, &journal), Health::default());
+    let ghost = KafkaSource::start(settings(&topic), other.handle.clone(), its.clone()).expect("started");
     wait_until("shut out", || {
-        let seen = health.seen();
+        let seen = health.snapshot();
         let said = matches!(&seen.condition, Condition::Failing { why } if why.contains("shut out of group"));
         said.then_some(()).ok_or_else(|| format!("{seen:?}"))
     });
@@ -95,9 +95,9 @@ fn one_that_was_shut_out_joins_anew_when_nobody_else_is_there() {
     send(shared(), &topic, 1, 10..20);
     controller.wait_for(20);
     assert_eq!(controller.journal.lock().unwrap().all(), numbers(0..20));
-    let seen = health.seen();
+    let seen = health.snapshot();
     assert_eq!(seen.restarts, 1, "{seen:?}");
-    assert!(seen.remarks.iter().any(|(_, text)| text.contains("nobody else is in it")), "{seen:?}");
+    assert!(seen.remarks.iter().any(|remark| remark.text.contains("nobody else is in it")), "{seen:?}");
     Box::new(source).stop();
 }
 
@@ -105,7 +105,7 @@ fn one_that_was_shut_out_joins_anew_when_nobody_else_is_there() {
 fn another_member_of_the_group_is_reported() {
     let topic = unique("shared");
     create(shared(), &topic, 4);
-    let (controller, health) = (Controller::new(), Health::default());
+    let (controller, health) = (TestController::new(), Health::default());
     let settings = settings(&topic);
     let stranger: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", shared())
@@ -114,10 +114,10 @@ fn another_member_of_the_group_is_reported() {
         .create()
         .expect("a consumer");
     stranger.subscribe(&[&topic]).expect("subscribed");
-    let source = Kafka::start(settings, controller.desk.clone(), health.clone()).expect("started");
+    let source = KafkaSource::start(settings, controller.handle.clone(), health.clone()).expect("started");
     wait_until("a report", || {
         drop(stranger.poll(Duration::from_millis(50)));
-        let seen = health.seen();
+        let seen = health.snapshot();
         let said = matches!(&seen.condition, Condition::Failing { why }
             if why.contains("holds 2 of 4 partitions") && why.contains("stranger") && why.contains("its own group"));
         said.then_some(()).ok_or_else(|| format!("{seen:?}"))
@@ -126,7 +126,7 @@ fn another_member_of_the_group_is_reported() {
     send(shared(), &topic, 4, 0..40);
     controller.wait_for(40);
     wait_until("working", || {
-        let seen = health.seen();
+        let seen = health.snapshot();
         (seen.condition == Condition::Working).then_some(()).ok_or_else(|| format!("{seen:?}"))
     });
     Box::new(source).stop();

@@ -3,11 +3,11 @@
 //! Never: the broker that other tests share.
 
 use crate::broker::{create, numbers, read_all, send, start};
-use crate::controller::{Controller, wait_until};
-use crate::sink::note;
+use crate::controller::{TestController, wait_until};
+use crate::sink::message;
 use forebay_parts::KafkaOptions;
 use forebay_source::{Condition, Health, Sink, Source};
-use forebay_source_kafka::{Kafka, KafkaSink, Settings};
+use forebay_source_kafka::{KafkaSettings, KafkaSink, KafkaSource};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,15 +19,15 @@ fn a_broker_that_is_killed_and_comes_back_costs_neither_letters_nor_notes() {
     create(&brokers, "jobs", 2);
     create(&brokers, "status", 1);
     send(&brokers, "jobs", 2, 0..5_000);
-    let settings = Settings {
+    let settings = KafkaSettings {
         brokers: brokers.clone(),
         instance: Some("journal".to_owned()),
         topics: vec!["jobs".to_owned()],
-        watch: Duration::from_millis(500),
-        ..Settings::default()
+        watch_interval: Duration::from_millis(500),
+        ..KafkaSettings::default()
     };
-    let (controller, health) = (Controller::new(), Health::default());
-    let source = Kafka::start(settings.clone(), controller.desk.clone(), health.clone()).expect("started");
+    let (controller, health) = (TestController::new(), Health::default());
+    let source = KafkaSource::start(settings.clone(), controller.handle.clone(), health.clone()).expect("started");
     controller.wait_for(5_000);
     let (done, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let writer = {
@@ -43,7 +43,7 @@ fn a_broker_that_is_killed_and_comes_back_costs_neither_letters_nor_notes() {
     notes_after(200);
     kafka.kill().expect("killed");
     wait_until("failing", || {
-        let seen = health.seen();
+        let seen = health.snapshot();
         matches!(seen.condition, Condition::Failing { .. }).then_some(()).ok_or_else(|| format!("{seen:?}"))
     });
     kafka.restart().expect("restarted");
@@ -55,7 +55,7 @@ fn a_broker_that_is_killed_and_comes_back_costs_neither_letters_nor_notes() {
     let sent = sent.load(Ordering::Acquire);
     assert_eq!(controller.journal.lock().unwrap().all(), numbers(0..10_000));
     wait_until("working", || {
-        let seen = health.seen();
+        let seen = health.snapshot();
         (seen.condition == Condition::Working).then_some(()).ok_or_else(|| format!("{seen:?}"))
     });
     Box::new(source).stop();
@@ -74,12 +74,12 @@ fn a_broker_that_is_killed_and_comes_back_costs_neither_letters_nor_notes() {
 }
 
 /// Sends notes of 50 until it is done. How many batches failed.
-fn write(settings: Settings, done: &AtomicBool, sent: &AtomicU64) -> u64 {
+fn write(settings: KafkaSettings, done: &AtomicBool, sent: &AtomicU64) -> u64 {
     let mut sink = KafkaSink::new(settings, "status").expect("a sink");
     let mut failures = 0;
     while !done.load(Ordering::Acquire) {
         let from = sent.load(Ordering::Acquire);
-        let notes: Vec<_> = (from..from + 50).map(|n| note(n, "job")).collect();
+        let notes: Vec<_> = (from..from + 50).map(|n| message(n, "job")).collect();
         let began = Instant::now();
         match sink.send(&notes) {
             Ok(()) => sent.store(from + 50, Ordering::Release),

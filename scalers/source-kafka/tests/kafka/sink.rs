@@ -3,13 +3,13 @@
 //! Never: a broker that ends; that is in restarts.
 
 use crate::broker::{create, create_with, read_all, shared, unique};
-use forebay_source::{Note, Sink, SinkError};
-use forebay_source_kafka::{KafkaSink, Settings};
+use forebay_source::{OutgoingMessage, Sink, SinkError};
+use forebay_source_kafka::{KafkaSettings, KafkaSink};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-pub fn note(number: u64, key: &str) -> Note {
-    Note {
+pub fn message(number: u64, key: &str) -> OutgoingMessage {
+    OutgoingMessage {
         number,
         id: format!("id-{number}"),
         key: key.to_owned(),
@@ -18,8 +18,8 @@ pub fn note(number: u64, key: &str) -> Note {
     }
 }
 
-fn settings() -> Settings {
-    Settings { brokers: shared().to_owned(), ..Settings::default() }
+fn settings() -> KafkaSettings {
+    KafkaSettings { brokers: shared().to_owned(), ..KafkaSettings::default() }
 }
 
 #[test]
@@ -29,7 +29,8 @@ fn notes_come_once_and_in_the_order_of_their_keys() {
     let mut sink = KafkaSink::new(settings(), &topic).expect("a sink");
     assert_eq!(sink.name(), format!("kafka:{topic}"));
     for batch in 0..20_u64 {
-        let notes: Vec<Note> = (batch * 100..(batch + 1) * 100).map(|n| note(n, &format!("job-{}", n % 7))).collect();
+        let notes: Vec<OutgoingMessage> =
+            (batch * 100..(batch + 1) * 100).map(|n| message(n, &format!("job-{}", n % 7))).collect();
         sink.send(&notes).expect("sent");
     }
     sink.send(&[]).expect("nothing to send is no error");
@@ -50,11 +51,11 @@ fn a_note_alone_is_acknowledged_soon() {
     let topic = unique("soon");
     create(shared(), &topic, 1);
     let mut sink = KafkaSink::new(settings(), &topic).expect("a sink");
-    sink.send(&[note(0, "job")]).expect("sent");
+    sink.send(&[message(0, "job")]).expect("sent");
     let mut took: Vec<Duration> = (1..11)
         .map(|n| {
             let began = Instant::now();
-            sink.send(&[note(n, "job")]).expect("sent");
+            sink.send(&[message(n, "job")]).expect("sent");
             began.elapsed()
         })
         .collect();
@@ -68,7 +69,7 @@ fn a_note_that_the_topic_never_takes_is_refused_by_its_number_and_the_others_may
     let topic = unique("small");
     create_with(shared(), &topic, 1, &[("max.message.bytes", "20000")]);
     let mut sink = KafkaSink::new(settings(), &topic).expect("a sink");
-    assert_eq!(sink.most_bytes(), 20_000 - 1_024);
+    assert_eq!(sink.max_bytes(), 20_000 - 1_024);
     // Random, so that it does not become small on the way.
     let mut state = 1_u32;
     let noise = |len: usize| -> Vec<u8> {
@@ -80,15 +81,15 @@ fn a_note_that_the_topic_never_takes_is_refused_by_its_number_and_the_others_may
             .collect()
     };
     let mut noise = noise;
-    let large = |number, bytes| Note { bytes, ..note(number, "job") };
-    let batch = [note(1, "job"), large(2, noise(19_500)), note(3, "job")];
+    let large = |number, bytes| OutgoingMessage { bytes, ..message(number, "job") };
+    let batch = [message(1, "job"), large(2, noise(19_500)), message(3, "job")];
     match sink.send(&batch) {
         Err(SinkError::Refused { number: 2, why }) => assert!(why.contains("max.message.bytes"), "{why}"),
         other => panic!("{other:?}"),
     }
     // As large as it may be, and many that are larger than the limit together.
-    let most = sink.most_bytes() - "job".len();
-    let fits: Vec<Note> = (0..10).map(|n| large(n, noise(most))).collect();
+    let most = sink.max_bytes() - "job".len();
+    let fits: Vec<OutgoingMessage> = (0..10).map(|n| large(n, noise(most))).collect();
     sink.send(&fits).expect("sent");
     assert_eq!(read_all(shared(), &topic, 1, 10).len(), 10, "nothing of the refused batch was sent");
 }
@@ -96,21 +97,23 @@ fn a_note_that_the_topic_never_takes_is_refused_by_its_number_and_the_others_may
 #[test]
 fn a_topic_that_is_not_there_passes() {
     let mut sink = KafkaSink::new(settings(), "nowhere-yet").expect("a sink");
-    match sink.send(&[note(1, "job")]) {
-        Err(SinkError::Passing { why }) => assert!(why.contains("nowhere-yet") && why.contains("create it"), "{why}"),
+    match sink.send(&[message(1, "job")]) {
+        Err(SinkError::Transient { why }) => assert!(why.contains("nowhere-yet") && why.contains("create it"), "{why}"),
         other => panic!("{other:?}"),
     }
     create(shared(), "nowhere-yet", 1);
-    crate::controller::wait_until("the topic to be found", || sink.send(&[note(1, "job")]).map_err(|e| e.to_string()));
+    crate::controller::wait_until("the topic to be found", || {
+        sink.send(&[message(1, "job")]).map_err(|e| e.to_string())
+    });
 }
 
 #[test]
 fn a_broker_that_does_not_answer_passes() {
-    let away = Settings { brokers: "127.0.0.1:1".to_owned(), ..Settings::default() };
+    let away = KafkaSettings { brokers: "127.0.0.1:1".to_owned(), ..KafkaSettings::default() };
     let mut sink = KafkaSink::new(away, "status").expect("a sink");
     let began = Instant::now();
-    match sink.send(&[note(1, "job")]) {
-        Err(SinkError::Passing { why }) => assert!(why.contains("check that the brokers run"), "{why}"),
+    match sink.send(&[message(1, "job")]) {
+        Err(SinkError::Transient { why }) => assert!(why.contains("check that the brokers run"), "{why}"),
         other => panic!("{other:?}"),
     }
     assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());

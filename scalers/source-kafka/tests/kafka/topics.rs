@@ -3,9 +3,9 @@
 //! Never: a guess at what was lost: each test counts.
 
 use crate::broker::{create, delete, numbers, send, settings, shared, trim, unique, widen};
-use crate::controller::{Controller, wait_until};
-use forebay_source::{Backlog, Durable, Health, Source};
-use forebay_source_kafka::Kafka;
+use crate::controller::{TestController, wait_until};
+use forebay_source::{Backlog, DurablePositions, Health, Source};
+use forebay_source_kafka::KafkaSource;
 use std::sync::Arc;
 
 #[test]
@@ -13,20 +13,20 @@ fn a_trimmed_log_is_read_from_its_start_and_what_was_missed_is_said() {
     let topic = unique("trimmed");
     create(shared(), &topic, 1);
     send(shared(), &topic, 1, 0..100);
-    let (durable, journal, health) = (Durable::default(), Arc::default(), Health::default());
-    let controller = Controller::start(1_000, &durable, &journal);
-    let source = Kafka::start(settings(&topic), controller.desk.clone(), health.clone()).expect("started");
+    let (positions, journal, health) = (DurablePositions::default(), Arc::default(), Health::default());
+    let controller = TestController::start(1_000, &positions, &journal);
+    let source = KafkaSource::start(settings(&topic), controller.handle.clone(), health.clone()).expect("started");
     controller.wait_for(100);
     Box::new(source).stop();
     send(shared(), &topic, 1, 100..200);
     trim(shared(), &topic, 0, 150);
-    let source = Kafka::start(settings(&topic), controller.desk.clone(), health.clone()).expect("started");
+    let source = KafkaSource::start(settings(&topic), controller.handle.clone(), health.clone()).expect("started");
     controller.wait_for(150);
     let expected = [numbers(0..100), numbers(150..200)].concat();
     assert_eq!(controller.journal.lock().unwrap().bodies(&format!("kafka:{topic}/0/0")), expected);
-    let seen = health.seen();
+    let seen = health.snapshot();
     assert_eq!(seen.missed, 50, "{seen:?}");
-    assert!(seen.remarks.iter().any(|(_, text)| text.contains("retention took 50 messages")), "{seen:?}");
+    assert!(seen.remarks.iter().any(|remark| remark.text.contains("retention deleted 50 messages")), "{seen:?}");
     Box::new(source).stop();
 }
 
@@ -35,8 +35,8 @@ fn made_again(name: &str, running: bool, others: usize) {
     let topic = unique(name);
     create(shared(), &topic, 1);
     send(shared(), &topic, 1, 0..100);
-    let (controller, health) = (Controller::new(), Health::default());
-    let start = || Kafka::start(settings(&topic), controller.desk.clone(), health.clone()).expect("started");
+    let (controller, health) = (TestController::new(), Health::default());
+    let start = || KafkaSource::start(settings(&topic), controller.handle.clone(), health.clone()).expect("started");
     let mut source = Some(start());
     controller.wait_for(100);
     if !running {
@@ -51,8 +51,8 @@ fn made_again(name: &str, running: bool, others: usize) {
     assert_eq!(journal.bodies(&format!("kafka:{topic}/0/0")), numbers(0..100));
     assert_eq!(journal.bodies(&format!("kafka:{topic}/0/1")), numbers(1_000..1_000 + others));
     drop(journal);
-    let seen = health.seen();
-    assert!(seen.remarks.iter().any(|(_, text)| text.contains("another log")), "{seen:?}");
+    let seen = health.snapshot();
+    assert!(seen.remarks.iter().any(|remark| remark.text.contains("another log")), "{seen:?}");
     assert_eq!(seen.missed, 0, "{seen:?}");
     Box::new(source).stop();
     // And from there it goes on as one that was never another.
@@ -94,8 +94,8 @@ fn new_partitions_are_read_from_their_start_even_by_one_that_came_back() {
     let topic = unique("wider");
     create(shared(), &topic, 1);
     send(shared(), &topic, 1, 0..100);
-    let (controller, health) = (Controller::new(), Health::default());
-    let start = || Kafka::start(settings(&topic), controller.desk.clone(), health.clone()).expect("started");
+    let (controller, health) = (TestController::new(), Health::default());
+    let start = || KafkaSource::start(settings(&topic), controller.handle.clone(), health.clone()).expect("started");
     let source = start();
     controller.wait_for(100);
     Box::new(source).stop();
@@ -114,12 +114,12 @@ fn new_partitions_are_read_from_their_start_even_by_one_that_came_back() {
 fn a_topic_that_is_not_there_is_said_and_read_when_it_comes() {
     let (there, late) = (unique("there"), unique("late"));
     create(shared(), &there, 1);
-    let (controller, health) = (Controller::new(), Health::default());
+    let (controller, health) = (TestController::new(), Health::default());
     let mut settings = settings(&there);
     settings.topics.push(late.clone());
-    let source = Kafka::start(settings, controller.desk.clone(), health.clone()).expect("started");
+    let source = KafkaSource::start(settings, controller.handle.clone(), health.clone()).expect("started");
     wait_until("a remark", || {
-        let seen = health.seen();
+        let seen = health.snapshot();
         let unknown = matches!(seen.backlog.get(&late), Some(Backlog::Unknown { why }) if why.contains("create it"));
         unknown.then_some(()).ok_or_else(|| format!("{seen:?}"))
     });

@@ -22,10 +22,10 @@ fn look_up(environment: &[(&str, &str)]) -> String {
 fn the_chain_is_looked_up_within_bounds() {
     if let Ok(endpoint) = std::env::var(ENDPOINT) {
         let mut settings = settings(&endpoint, &["jobs"]);
-        (settings.keys, settings.region) = (None, None);
+        (settings.access_key, settings.region) = (None, None);
         let runtime = runtime();
-        let findings = forebay_source_sqs::probe(&settings, None, None, runtime.handle());
-        return findings.iter().for_each(|finding| println!("{finding:?}"));
+        let diagnostics = forebay_source_sqs::probe(&settings, None, None, runtime.handle());
+        return diagnostics.iter().for_each(|diagnostic| println!("{diagnostic:?}"));
     }
     let stub = Stub::start(|_, _| None);
     // A machine's metadata that takes connections and never answers.
@@ -41,7 +41,7 @@ fn the_chain_is_looked_up_within_bounds() {
     let began = Instant::now();
     let none = look_up(&[stub, region, silent[0], silent[1]]);
     assert!(none.contains("none were found"), "{none}");
-    assert!(none.contains("set AWS_ACCESS_KEY_ID") && none.contains("not tried: there are no credentials"), "{none}");
+    assert!(none.contains("set AWS_ACCESS_KEY_ID") && none.contains("not checked: there are no credentials"), "{none}");
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 
     let began = Instant::now();

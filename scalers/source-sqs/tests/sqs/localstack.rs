@@ -3,13 +3,13 @@
 use crate::support::{Admin, bodies, durable, settings, start, texts, until};
 use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName};
 use forebay_parts::{LocalStack, LocalStackOptions};
-use forebay_source::{Backlog, Condition, Outcome};
-use forebay_source_sqs::Pace;
+use forebay_source::{Backlog, Condition, Severity};
+use forebay_source_sqs::SqsTimings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 #[test]
-fn every_message_is_handed_in_once_and_deleted_after_its_receipt() {
+fn every_message_is_submitted_once_and_deleted_after_its_receipt() {
     let admin = Admin::new();
     let url = admin.create("once", &[]);
     admin.send(&url, &texts("m", 40));
@@ -17,26 +17,28 @@ fn every_message_is_handed_in_once_and_deleted_after_its_receipt() {
     let mut waiting = Vec::new();
     let mut seen = BTreeMap::new();
     while seen.len() < 40 {
-        let posted = running.next();
-        assert_eq!((posted.parcel.channel, posted.parcel.stream.is_none()), (0, true));
-        for (body, id) in bodies(&posted) {
+        let submitted = running.next();
+        assert_eq!((submitted.batch.channel, submitted.batch.stream.is_none()), (0, true));
+        for (body, id) in bodies(&submitted) {
             assert!(id.starts_with("once/"), "{id}");
-            assert_eq!(seen.insert(body, id), None, "handed in once");
+            assert_eq!(seen.insert(body, id), None, "submitted once");
         }
-        assert!(posted.parcel.letters.iter().all(|letter| letter.sent_ms.is_some_and(|ms| ms > 1_600_000_000_000)));
-        waiting.push(posted);
+        assert!(
+            submitted.batch.messages.iter().all(|message| message.sent_ms.is_some_and(|ms| ms > 1_600_000_000_000))
+        );
+        waiting.push(submitted);
     }
     let (visible, hidden) = admin.count(&url);
     assert_eq!(visible + hidden, 40, "nothing is deleted before its receipt");
     until("the backlog is without what is here", || {
-        running.health.seen().backlog.get("once") == Some(&Backlog::Known(0))
+        running.health.snapshot().backlog.get("once") == Some(&Backlog::Known(0))
     });
     waiting.into_iter().for_each(durable);
     until("all are deleted", || admin.count(&url) == (0, 0));
-    assert_eq!(running.health.seen().condition, Condition::Working);
+    assert_eq!(running.health.snapshot().condition, Condition::Working);
     running.stop();
-    assert_eq!(running.health.seen().condition, Condition::Stopped);
-    assert_eq!(running.room.available_permits(), 100, "all room is given back");
+    assert_eq!(running.health.snapshot().condition, Condition::Stopped);
+    assert_eq!(running.permits.available_permits(), 100, "all permits are released");
 }
 
 #[test]
@@ -48,9 +50,9 @@ fn after_a_crash_before_the_delete_the_same_id_comes_again() {
     let mut before = BTreeSet::new();
     let mut held = Vec::new();
     while before.len() < 3 {
-        let posted = first.next();
-        before.extend(bodies(&posted));
-        held.push(posted);
+        let submitted = first.next();
+        before.extend(bodies(&submitted));
+        held.push(submitted);
     }
     first.crash();
     let mut second = start(settings(admin.endpoint(), &["crash"]), 100);
@@ -66,7 +68,9 @@ fn what_waits_longer_than_the_visibility_timeout_is_not_received_twice() {
     admin.send(&url, &texts("m", 5));
     let mut running = start(settings(admin.endpoint(), &["patient"]), 40);
     let mut held = Vec::new();
-    while held.iter().map(|posted: &forebay_source::Posted| posted.parcel.letters.len()).sum::<usize>() < 5 {
+    while held.iter().map(|submitted: &forebay_source::SubmittedBatch| submitted.batch.messages.len()).sum::<usize>()
+        < 5
+    {
         held.push(running.next());
     }
     // More than three timeouts; whatever became visible would be received again, or end among the dead letters.
@@ -75,20 +79,22 @@ fn what_waits_longer_than_the_visibility_timeout_is_not_received_twice() {
     held.into_iter().for_each(durable);
     until("deleted", || admin.count(&url) == (0, 0));
     assert_eq!(admin.count(&dead), (0, 0));
-    assert!(running.health.seen().remarks.is_empty(), "{:?}", running.health.seen());
+    assert!(running.health.snapshot().remarks.is_empty(), "{:?}", running.health.snapshot());
 }
 
 #[test]
-fn at_its_end_a_source_gives_back_what_is_not_durable() {
+fn a_stopping_source_releases_what_is_not_durable() {
     let admin = Admin::new();
     let (url, dead) = admin.create_with_dead_letters("back", 9, 600);
     admin.send(&url, &texts("m", 10));
     let mut patient = settings(admin.endpoint(), &["back"]);
     // An idle receiver polls as long as it does in production: it must not take what the others give back.
-    patient.pace.wait = Pace::default().wait;
+    patient.timings.poll_wait = SqsTimings::default().poll_wait;
     let mut running = start(patient, 100);
     let mut held = Vec::new();
-    while held.iter().map(|posted: &forebay_source::Posted| posted.parcel.letters.len()).sum::<usize>() < 10 {
+    while held.iter().map(|submitted: &forebay_source::SubmittedBatch| submitted.batch.messages.len()).sum::<usize>()
+        < 10
+    {
         held.push(running.next());
     }
     let took = running.stop();
@@ -128,17 +134,17 @@ fn a_queue_that_is_deleted_and_made_again_is_found_again() {
     admin.send(&url, &texts("old", 1));
     assert_eq!(running.take(1)[0].0, "old-0");
     admin.runtime.block_on(admin.client.delete_queue().queue_url(&url).send()).expect("deleted");
-    running.says("the queue is gone", |condition| {
-        matches!(condition, Condition::Failing { why } if why.contains("`reborn`") && why.contains("make the queue"))
+    running.wait_for_condition("the queue is gone", |condition| {
+        matches!(condition, Condition::Failing { why } if why.contains("`reborn`") && why.contains("create the queue"))
     });
     until(
         "the backlog is not known",
-        || matches!(running.health.seen().backlog.get("reborn"), Some(Backlog::Unknown { why }) if why.contains("reborn")),
+        || matches!(running.health.snapshot().backlog.get("reborn"), Some(Backlog::Unknown { why }) if why.contains("reborn")),
     );
     let url = admin.create("reborn", &[]);
     admin.send(&url, &texts("new", 1));
     assert_eq!(running.take(1)[0].0, "new-0");
-    running.says("it works", |condition| *condition == Condition::Working);
+    running.wait_for_condition("it works", |condition| *condition == Condition::Working);
 }
 
 #[test]
@@ -154,108 +160,125 @@ fn events_in_binary_mode_come_with_their_attributes() {
     }
     admin.runtime.block_on(call.send()).expect("sent");
     let mut running = start(settings(admin.endpoint(), &["binary"]), 100);
-    let posted = running.next();
+    let submitted = running.next();
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let wanted = [pair("ce_id", "7"), pair("ce_type", "job.submitted"), pair("content-type", "application/json")];
-    assert_eq!(posted.parcel.letters[0].attributes, wanted);
-    durable(posted);
+    assert_eq!(submitted.batch.messages[0].attributes, wanted);
+    durable(submitted);
 }
 
 #[test]
-fn each_queue_is_a_channel_and_room_is_never_exceeded() {
+fn each_queue_is_a_channel_and_permits_are_never_exceeded() {
     let admin = Admin::new();
     let urls = [admin.create("one", &[]), admin.create("two", &[])];
     for (url, name) in urls.iter().zip(["one", "two"]) {
         admin.send(url, &texts(name, 30));
     }
-    // Two receivers a queue need room for 40 to poll at once; here only one of them has room at a time.
+    // Two receivers per queue need 40 permits to poll at once; here only one of them has enough at a time.
     let mut running = start(settings(admin.endpoint(), &["one", &urls[1]]), 15);
     let mut taken = [0, 0];
     while taken != [30, 30] {
-        let posted = running.next();
-        assert!(posted.slot.letters() <= 15 && posted.slot.letters() >= posted.parcel.letters.len());
-        for (body, _) in bodies(&posted) {
-            assert!(body.starts_with(["one", "two"][posted.parcel.channel]), "{body}");
-            taken[posted.parcel.channel] += 1;
+        let submitted = running.next();
+        assert!(submitted.permit.messages() <= 15 && submitted.permit.messages() >= submitted.batch.messages.len());
+        for (body, _) in bodies(&submitted) {
+            assert!(body.starts_with(["one", "two"][submitted.batch.channel]), "{body}");
+            taken[submitted.batch.channel] += 1;
         }
-        durable(posted);
+        durable(submitted);
     }
     until("deleted", || urls.iter().all(|url| admin.count(url) == (0, 0)));
 }
 
 #[test]
-fn without_room_nothing_is_received() {
+fn without_permits_nothing_is_received() {
     let admin = Admin::new();
     let url = admin.create("full", &[]);
     admin.send(&url, &texts("m", 5));
     let mut running = start(settings(admin.endpoint(), &["full"]), 9);
-    running.says("it is held back", |condition| *condition == Condition::HeldBack);
+    running.wait_for_condition("it is held back", |condition| *condition == Condition::HeldBack);
     assert_eq!(admin.count(&url), (5, 0), "still where they were");
-    until("the backlog says so", || running.health.seen().backlog.get("full") == Some(&Backlog::Known(5)));
-    running.room.add_permits(20);
+    until("the backlog says so", || running.health.snapshot().backlog.get("full") == Some(&Backlog::Known(5)));
+    running.permits.add_permits(20);
     assert_eq!(running.take(5).len(), 5);
-    running.says("it works", |condition| *condition == Condition::Working);
+    running.wait_for_condition("it works", |condition| *condition == Condition::Working);
 }
 
 #[test]
-fn the_doctor_sees_queues_as_they_are() {
+fn the_probe_reports_queues_as_they_are() {
     let admin = Admin::new();
     admin.create_with_dead_letters("frail", 2, 5);
     admin.create("sound.fifo", &[(QueueAttributeName::VisibilityTimeout, "60")]);
     let settings = settings(admin.endpoint(), &["frail", "sound.fifo", "nowhere"]);
     let began = Instant::now();
-    let findings = forebay_source_sqs::probe(&settings, Some("absent-status"), None, admin.runtime.handle());
+    let diagnostics = forebay_source_sqs::probe(&settings, Some("absent-status"), None, admin.runtime.handle());
     assert!(began.elapsed() < Duration::from_secs(20));
     let of = |queue: &str| {
-        let all = findings.iter().filter(|finding| finding.what.ends_with(queue));
-        all.map(|finding| (finding.outcome, finding.said.as_str())).collect::<Vec<_>>()
+        let all = diagnostics.iter().filter(|diagnostic| diagnostic.subject.ends_with(queue));
+        all.map(|diagnostic| (diagnostic.severity, diagnostic.message.as_str())).collect::<Vec<_>>()
     };
-    assert!(matches!(of("credentials")[..], [(Outcome::Fine, said)] if said.contains("configuration")), "{findings:?}");
-    let frail = of("queue frail");
-    assert!(frail.iter().any(|(o, said)| *o == Outcome::Warning && said.contains("maxReceiveCount to 5")), "{frail:?}");
     assert!(
-        frail.iter().any(|(o, said)| *o == Outcome::Warning && said.contains("visibility timeout is 5 s")),
+        matches!(of("credentials")[..], [(Severity::Ok, said)] if said.contains("configuration")),
+        "{diagnostics:?}"
+    );
+    let frail = of("queue frail");
+    assert!(
+        frail.iter().any(|(o, said)| *o == Severity::Warning && said.contains("maxReceiveCount to 5")),
+        "{frail:?}"
+    );
+    assert!(
+        frail.iter().any(|(o, said)| *o == Severity::Warning && said.contains("visibility timeout is 5 s")),
         "{frail:?}"
     );
     let sound = of("queue sound.fifo");
-    assert!(sound.iter().all(|(outcome, _)| *outcome == Outcome::Fine), "{sound:?}");
+    assert!(sound.iter().all(|(outcome, _)| *outcome == Severity::Ok), "{sound:?}");
     assert!(sound[0].1.starts_with("FIFO, 0 messages wait"), "{sound:?}");
     for absent in ["queue nowhere", "queue absent-status"] {
-        assert!(matches!(of(absent)[..], [(Outcome::Bad, said)] if said.contains("make the queue")), "{findings:?}");
+        assert!(
+            matches!(of(absent)[..], [(Severity::Error, said)] if said.contains("create the queue")),
+            "{diagnostics:?}"
+        );
     }
 }
 
 #[test]
-fn a_controller_that_lets_go_ends_the_source() {
+fn a_controller_that_stops_ends_the_source() {
     let admin = Admin::new();
     let url = admin.create("let-go", &[(QueueAttributeName::VisibilityTimeout, "600")]);
     admin.send(&url, &texts("m", 2));
     let mut running = start(settings(admin.endpoint(), &["let-go"]), 100);
-    let posted = running.next();
-    drop(posted);
-    running.says("it has ended", |condition| *condition == Condition::Stopped);
+    let submitted = running.next();
+    drop(submitted);
+    running.wait_for_condition("it has ended", |condition| *condition == Condition::Stopped);
     until("all are given back", || admin.count(&url) == (2, 0));
 }
 
 #[test]
-fn a_service_that_dies_is_told_and_waited_for() {
+fn a_service_that_dies_is_reported_and_retried() {
     let mut own = LocalStack::start(LocalStackOptions::default()).expect("a LocalStack");
     let admin = Admin::at(own.endpoint());
     let url = admin.create("mortal", &[]);
     admin.send(&url, &texts("before", 1));
     let mut running = start(settings(admin.endpoint(), &["mortal"]), 100);
-    let posted = running.next();
+    let submitted = running.next();
     own.kill().expect("killed");
-    running.says("nobody is there", |c| matches!(c, Condition::Failing { why } if why.contains("check the endpoint")));
+    running.wait_for_condition(
+        "nobody is there",
+        |c| matches!(c, Condition::Failing { why } if why.contains("check the endpoint")),
+    );
     // Its receipt comes while nobody can be told to delete.
-    durable(posted);
+    durable(submitted);
     until("it says what became of it", || {
-        running.health.seen().remarks.iter().any(|(_, text)| text.contains("are durable and could not be deleted"))
+        running
+            .health
+            .snapshot()
+            .remarks
+            .iter()
+            .any(|remark| remark.text.contains("are durable and could not be deleted"))
     });
     own.restart().expect("again");
     let url = admin.create("mortal", &[]);
     admin.send(&url, &texts("after", 1));
     assert_eq!(running.take(1)[0].0, "after-0");
-    running.says("it works", |condition| *condition == Condition::Working);
+    running.wait_for_condition("it works", |condition| *condition == Condition::Working);
     running.stop();
 }

@@ -1,6 +1,6 @@
 //! The source and the sink against a real LocalStack, and against an endpoint of their own that fails in ways that LocalStack does not.
 //!
-//! Never: a sleep to wait for something; each wait looks for its condition and has a deadline.
+//! Tests never sleep to wait: each wait checks a condition until a deadline.
 
 mod chain;
 mod failing;

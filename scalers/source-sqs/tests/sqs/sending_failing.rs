@@ -1,9 +1,9 @@
 //! Sending while the service fails.
 
-use crate::sending::note;
-use crate::stub::{Answer, Stub, batch};
+use crate::sending::message;
+use crate::stub::{Stub, StubResponse, batch};
 use crate::support::{runtime, settings};
-use forebay_source::{Note, Sink, SinkError};
+use forebay_source::{OutgoingMessage, Sink, SinkError};
 use forebay_source_sqs::SqsSink;
 use serde_json::Value;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,12 +24,13 @@ fn what_failed_is_sent_again_before_what_follows_it_in_its_key() {
     let tries = AtomicU32::new(0);
     let stub = Stub::start(move |action, body| {
         let first = action == "SendMessageBatch" && tries.fetch_add(1, Ordering::Relaxed) == 0;
-        first.then(|| Answer::Good(batch(body, |entry| (number(entry) == 1).then_some((false, "InternalError")))))
+        first.then(|| StubResponse::Good(batch(body, |entry| (number(entry) == 1).then_some((false, "InternalError")))))
     });
     let runtime = runtime();
     let mut sink = SqsSink::new(settings(&stub.endpoint, &[]), "out.fifo", runtime.handle().clone()).expect("a sink");
-    let notes: Vec<Note> = [(1, "a"), (2, "b"), (3, "a"), (4, "a")].map(|(n, key)| note(n, key, "x")).to_vec();
-    sink.send(&notes).expect("sent");
+    let messages: Vec<OutgoingMessage> =
+        [(1, "a"), (2, "b"), (3, "a"), (4, "a")].map(|(n, key)| message(n, key, "x")).to_vec();
+    sink.send(&messages).expect("sent");
     assert_eq!(batches(&stub), [vec![1, 2], vec![1], vec![3], vec![4]]);
     let ids: Vec<Value> = stub.calls("SendMessageBatch")[..2].iter().map(|call| call["Entries"][0].clone()).collect();
     assert_eq!(ids[0]["MessageDeduplicationId"], ids[1]["MessageDeduplicationId"], "the same id when it is sent again");
@@ -42,53 +43,58 @@ fn on_a_standard_queue_only_the_failed_ones_are_sent_again() {
     let stub = Stub::start(move |action, body| {
         let first = action == "SendMessageBatch" && tries.fetch_add(1, Ordering::Relaxed) == 0;
         first.then(|| {
-            Answer::Good(batch(body, |entry| number(entry).is_multiple_of(4).then_some((false, "InternalError"))))
+            StubResponse::Good(batch(body, |entry| number(entry).is_multiple_of(4).then_some((false, "InternalError"))))
         })
     });
     let runtime = runtime();
     let mut sink = SqsSink::new(settings(&stub.endpoint, &[]), "out", runtime.handle().clone()).expect("a sink");
-    let notes: Vec<Note> = (1..=12).map(|n| note(n, "a", "x")).collect();
-    sink.send(&notes).expect("sent");
+    let messages: Vec<OutgoingMessage> = (1..=12).map(|n| message(n, "a", "x")).collect();
+    sink.send(&messages).expect("sent");
     assert_eq!(batches(&stub), [(1..=10).collect::<Vec<_>>(), vec![4, 8, 11, 12]]);
 }
 
 #[test]
-fn a_note_that_is_never_taken_is_named() {
+fn a_message_that_is_never_accepted_is_named() {
     let stub = Stub::start(|action, body| {
         let fails = |entry: &Value| (number(entry) == 3).then_some((true, "InvalidMessageContents"));
-        (action == "SendMessageBatch").then(|| Answer::Good(batch(body, fails)))
+        (action == "SendMessageBatch").then(|| StubResponse::Good(batch(body, fails)))
     });
     let runtime = runtime();
     let mut sink = SqsSink::new(settings(&stub.endpoint, &[]), "out", runtime.handle().clone()).expect("a sink");
-    let notes: Vec<Note> = (1..=5).map(|n| note(n, "a", "x")).collect();
-    assert!(matches!(sink.send(&notes), Err(SinkError::Refused { number: 3, .. })));
+    let messages: Vec<OutgoingMessage> = (1..=5).map(|n| message(n, "a", "x")).collect();
+    assert!(matches!(sink.send(&messages), Err(SinkError::Refused { number: 3, .. })));
 }
 
 #[test]
 fn a_batch_that_is_refused_whole_is_sent_one_by_one() {
     let stub = Stub::start(|action, body| {
         let entries = body["Entries"].as_array().map_or(0, Vec::len);
-        (action == "SendMessageBatch" && entries > 1).then_some(Answer::Bad(400, "BatchRequestTooLong", "too long"))
+        (action == "SendMessageBatch" && entries > 1).then_some(StubResponse::Bad(
+            400,
+            "BatchRequestTooLong",
+            "too long",
+        ))
     });
     let runtime = runtime();
     let mut sink = SqsSink::new(settings(&stub.endpoint, &[]), "out", runtime.handle().clone()).expect("a sink");
-    sink.send(&[note(1, "a", "x"), note(2, "a", "x")]).expect("sent");
+    sink.send(&[message(1, "a", "x"), message(2, "a", "x")]).expect("sent");
     assert_eq!(batches(&stub), [vec![1, 2], vec![1], vec![2]]);
 }
 
 #[test]
-fn what_passes_is_waited_for_within_bounds_and_what_needs_somebody_is_told_at_once() {
+fn a_transient_failure_is_retried_within_bounds_and_one_for_an_operator_is_reported_at_once() {
     for (code, remedy, longest) in
-        [("RequestThrottled", "tried again", 10), ("AccessDenied", "allow sqs:SendMessage on", 3)]
+        [("RequestThrottled", "retried after", 10), ("AccessDenied", "allow sqs:SendMessage on", 3)]
     {
-        let stub = Stub::start(move |action, _| (action == "SendMessageBatch").then_some(Answer::Bad(400, code, "no")));
+        let stub =
+            Stub::start(move |action, _| (action == "SendMessageBatch").then_some(StubResponse::Bad(400, code, "no")));
         let runtime = runtime();
         let mut slow = settings(&stub.endpoint, &[]);
-        slow.pace.longest_pause = Duration::from_secs(20);
+        slow.timings.longest_delay = Duration::from_secs(20);
         let mut sink = SqsSink::new(slow, "out", runtime.handle().clone()).expect("a sink");
         let began = Instant::now();
-        let error = sink.send(&[note(1, "a", "x")]).expect_err("not sent");
-        assert!(matches!(&error, SinkError::Passing { why } if why.contains(remedy)), "{error}");
+        let error = sink.send(&[message(1, "a", "x")]).expect_err("not sent");
+        assert!(matches!(&error, SinkError::Transient { why } if why.contains(remedy)), "{error}");
         assert!(began.elapsed() < Duration::from_secs(longest), "{:?}", began.elapsed());
     }
 }

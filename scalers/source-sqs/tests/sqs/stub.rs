@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// What is answered to a call.
-pub enum Answer {
+/// The response to a call.
+pub enum StubResponse {
     /// 200 with this.
     Good(Value),
     /// A status, a code and a message.
@@ -16,9 +16,9 @@ pub enum Answer {
     Hang,
 }
 
-type Handler = Box<dyn FnMut(&str, &Value) -> Option<Answer> + Send>;
+type Handler = Box<dyn FnMut(&str, &Value) -> Option<StubResponse> + Send>;
 
-struct Inside {
+struct StubState {
     handler: Handler,
     calls: Vec<(String, Value)>,
     messages: VecDeque<Value>,
@@ -28,16 +28,16 @@ struct Inside {
 #[derive(Clone)]
 pub struct Stub {
     pub endpoint: String,
-    inside: Arc<Mutex<Inside>>,
+    shared: Arc<Mutex<StubState>>,
 }
 
 impl Stub {
     /// The handler sees every call first; where it gives nothing, all goes well.
-    pub fn start(handler: impl FnMut(&str, &Value) -> Option<Answer> + Send + 'static) -> Stub {
+    pub fn start(handler: impl FnMut(&str, &Value) -> Option<StubResponse> + Send + 'static) -> Stub {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
-        let inside = Inside { handler: Box::new(handler), calls: Vec::new(), messages: VecDeque::new() };
-        let stub = Stub { endpoint, inside: Arc::new(Mutex::new(inside)) };
+        let shared = StubState { handler: Box::new(handler), calls: Vec::new(), messages: VecDeque::new() };
+        let stub = Stub { endpoint, shared: Arc::new(Mutex::new(shared)) };
         let served = stub.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -50,9 +50,9 @@ impl Stub {
 
     /// Puts messages into the one queue that there is.
     pub fn put(&self, bodies: &[&str]) {
-        let mut inside = self.inside.lock().expect("whole");
+        let mut shared = self.shared.lock().expect("whole");
         for body in bodies {
-            inside
+            shared
                 .messages
                 .push_back(json!({ "MessageId": format!("id-{body}"), "ReceiptHandle": format!("handle-{body}"),
                 "Body": body, "Attributes": { "SentTimestamp": "1700000000000" } }));
@@ -61,8 +61,8 @@ impl Stub {
 
     /// The calls of an action so far.
     pub fn calls(&self, action: &str) -> Vec<Value> {
-        let inside = self.inside.lock().expect("whole");
-        inside.calls.iter().filter(|(of, _)| of == action).map(|(_, body)| body.clone()).collect()
+        let shared = self.shared.lock().expect("whole");
+        shared.calls.iter().filter(|(of, _)| of == action).map(|(_, body)| body.clone()).collect()
     }
 
     fn serve(&self, stream: TcpStream) -> Option<()> {
@@ -70,32 +70,32 @@ impl Stub {
         loop {
             let (action, body) = request(&mut reader)?;
             match self.answer(&action, &body) {
-                Answer::Good(value) => respond(&stream, 200, "", &value)?,
-                Answer::Bad(status, code, message) => {
+                StubResponse::Good(value) => respond(&stream, 200, "", &value)?,
+                StubResponse::Bad(status, code, message) => {
                     let value = json!({ "__type": format!("com.amazonaws.sqs#{code}"), "message": message });
                     respond(&stream, status, &format!("x-amzn-query-error: {code};Sender\r\n"), &value)?;
                 }
                 // Until the other side gives up.
-                Answer::Hang => drop(reader.read(&mut [0; 1])),
+                StubResponse::Hang => drop(reader.read(&mut [0; 1])),
             }
         }
     }
 
-    fn answer(&self, action: &str, body: &Value) -> Answer {
-        let mut inside = self.inside.lock().expect("whole");
-        inside.calls.push((action.to_owned(), body.clone()));
-        if let Some(answer) = (inside.handler)(action, body) {
+    fn answer(&self, action: &str, body: &Value) -> StubResponse {
+        let mut shared = self.shared.lock().expect("whole");
+        shared.calls.push((action.to_owned(), body.clone()));
+        if let Some(answer) = (shared.handler)(action, body) {
             return answer;
         }
-        Answer::Good(match action {
+        StubResponse::Good(match action {
             "GetQueueUrl" => {
                 json!({ "QueueUrl": format!("{}/1/{}", self.endpoint, body["QueueName"].as_str().unwrap_or("")) })
             }
             "GetQueueAttributes" => json!({ "Attributes": { "VisibilityTimeout": "2", "MaximumMessageSize": "262144",
                 "ApproximateNumberOfMessages": "0", "ApproximateNumberOfMessagesNotVisible": "0" } }),
             "ReceiveMessage" => {
-                let most = inside.messages.len().min(10);
-                json!({ "Messages": inside.messages.drain(..most).collect::<Vec<_>>() })
+                let most = shared.messages.len().min(10);
+                json!({ "Messages": shared.messages.drain(..most).collect::<Vec<_>>() })
             }
             _ => batch(body, |_| None),
         })

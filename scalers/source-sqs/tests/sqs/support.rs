@@ -1,11 +1,13 @@
-//! A controller of the test's own: a desk, its other side, and an administrator who looks at the queues.
+//! What the tests share: a running source with the controller's end of its handle, and an administrator who inspects the queues.
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName, SendMessageBatchRequestEntry};
 use forebay_parts::LocalStack;
-use forebay_source::{Condition, Durable, Health, Incoming, Posted, Receipt, Source, desk};
-use forebay_source_sqs::{Keys, Pace, Settings, Sqs};
+use forebay_source::{
+    Condition, DurablePositions, Health, IncomingBatches, Receipt, Source, SourceHandle, SubmittedBatch,
+};
+use forebay_source_sqs::{AccessKey, SqsSettings, SqsSource, SqsTimings};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -14,33 +16,33 @@ use tokio::sync::Semaphore;
 /// For anything that should come: two busy cores are slow.
 pub const SOON: Duration = Duration::from_secs(20);
 
-/// Polls of a second, short pauses.
-pub fn settings(endpoint: &str, queues: &[&str]) -> Settings {
-    let pace = Pace {
-        wait: Duration::from_secs(1),
-        patience: Duration::from_secs(10),
-        first_pause: Duration::from_millis(20),
-        longest_pause: Duration::from_millis(200),
-        slow_pause: Duration::from_millis(500),
-        backlog: Duration::from_millis(200),
+/// Polls of one second and short delays.
+pub fn settings(endpoint: &str, queues: &[&str]) -> SqsSettings {
+    let timings = SqsTimings {
+        poll_wait: Duration::from_secs(1),
+        response_timeout: Duration::from_secs(10),
+        first_delay: Duration::from_millis(20),
+        longest_delay: Duration::from_millis(200),
+        operator_delay: Duration::from_millis(500),
+        backlog_interval: Duration::from_millis(200),
     };
-    let keys = Keys { access_key_id: "test".into(), secret_access_key: "test".into(), session_token: None };
-    Settings {
+    let access_key = AccessKey { access_key_id: "test".into(), secret_access_key: "test".into(), session_token: None };
+    SqsSettings {
         region: Some("us-east-1".into()),
         endpoint: Some(endpoint.into()),
         queues: queues.iter().map(|queue| (*queue).to_owned()).collect(),
         receivers: 2,
-        keys: Some(keys),
-        pace,
+        access_key: Some(access_key),
+        timings,
     }
 }
 
-/// A source that runs, and the other side of its desk.
-pub struct Running {
-    sqs: Option<Sqs>,
-    pub incoming: Incoming,
+/// A running source, and the controller's end of its handle.
+pub struct RunningSource {
+    sqs: Option<SqsSource>,
+    pub incoming: IncomingBatches,
     pub health: Health,
-    pub room: Arc<Semaphore>,
+    pub permits: Arc<Semaphore>,
     runtime: Option<Runtime>,
 }
 
@@ -48,38 +50,39 @@ pub fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-pub fn start(settings: Settings, room: usize) -> Running {
-    let (runtime, room, health) = (runtime(), Arc::new(Semaphore::new(room)), Health::default());
-    let (desk, incoming) = desk(Arc::clone(&room), Durable::default());
-    let sqs = Sqs::start(settings, desk, health.clone(), runtime.handle().clone()).expect("settings that can be");
-    Running { sqs: Some(sqs), incoming, health, room, runtime: Some(runtime) }
+pub fn start(settings: SqsSettings, permits: usize) -> RunningSource {
+    let (runtime, permits, health) = (runtime(), Arc::new(Semaphore::new(permits)), Health::default());
+    let (handle, incoming) = SourceHandle::new(Arc::clone(&permits), DurablePositions::default());
+    let sqs =
+        SqsSource::start(settings, handle, health.clone(), runtime.handle().clone()).expect("settings that can be");
+    RunningSource { sqs: Some(sqs), incoming, health, permits, runtime: Some(runtime) }
 }
 
-impl Running {
-    /// The next parcel, if one comes in time.
-    pub fn next_within(&mut self, limit: Duration) -> Option<Posted> {
+impl RunningSource {
+    /// The next batch, if one is submitted in time.
+    pub fn next_within(&mut self, limit: Duration) -> Option<SubmittedBatch> {
         let runtime = self.runtime.as_ref().expect("it runs");
-        runtime.block_on(async { tokio::time::timeout(limit, self.incoming.from.recv()).await.ok().flatten() })
+        runtime.block_on(async { tokio::time::timeout(limit, self.incoming.batches.recv()).await.ok().flatten() })
     }
 
-    pub fn next(&mut self) -> Posted {
+    pub fn next(&mut self) -> SubmittedBatch {
         let next = self.next_within(SOON);
-        next.unwrap_or_else(|| panic!("no parcel; the source says {:?}", self.health.seen()))
+        next.unwrap_or_else(|| panic!("no batch; the source reports {:?}", self.health.snapshot()))
     }
 
-    /// Parcels until there are so many letters: bodies and ids. Each is durable at once.
-    pub fn take(&mut self, letters: usize) -> Vec<(String, String)> {
+    /// Takes batches until there are this many messages, and makes each durable at once. Returns bodies and ids.
+    pub fn take(&mut self, messages: usize) -> Vec<(String, String)> {
         let mut taken = Vec::new();
-        while taken.len() < letters {
-            let posted = self.next();
-            taken.extend(bodies(&posted));
-            durable(posted);
+        while taken.len() < messages {
+            let submitted = self.next();
+            taken.extend(bodies(&submitted));
+            durable(submitted);
         }
         taken
     }
 
-    pub fn says(&self, what: &str, wanted: impl Fn(&Condition) -> bool) {
-        until(what, || wanted(&self.health.seen().condition));
+    pub fn wait_for_condition(&self, what: &str, wanted: impl Fn(&Condition) -> bool) {
+        until(what, || wanted(&self.health.snapshot().condition));
     }
 
     pub fn stop(&mut self) -> Duration {
@@ -94,7 +97,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningSource {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -103,19 +106,19 @@ impl Drop for Running {
 }
 
 /// Bodies and ids.
-pub fn bodies(posted: &Posted) -> Vec<(String, String)> {
+pub fn bodies(submitted: &SubmittedBatch) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
-    posted.parcel.letters.iter().map(|letter| (text(&letter.bytes), letter.id.clone().expect("an id"))).collect()
+    submitted.batch.messages.iter().map(|message| (text(&message.bytes), message.id.clone().expect("an id"))).collect()
 }
 
 /// The journal has it.
-pub fn durable(posted: Posted) {
-    let taken = posted.parcel.letters.len() as u32;
-    drop(posted.slot);
-    posted.answer.send(Receipt { taken, ..Receipt::default() }).expect("somebody waits for the receipt");
+pub fn durable(submitted: SubmittedBatch) {
+    let taken = submitted.batch.messages.len() as u32;
+    drop(submitted.permit);
+    submitted.receipt.send(Receipt { taken, ..Receipt::default() }).expect("the receiver is there");
 }
 
-/// Looks until something holds.
+/// Waits until a condition holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
     while !holds() {
@@ -124,7 +127,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Somebody who may do everything with the queues of a LocalStack.
+/// A client with all permissions on the queues of a LocalStack.
 pub struct Admin {
     endpoint: String,
     _localstack: Option<Arc<LocalStack>>,

@@ -1,20 +1,19 @@
-//! What there is to buy and what it costs: DescribeInstanceTypes, DescribeInstanceTypeOfferings, DescribeSpotPriceHistory.
-//!
-//! Never: a past price. The history is one row for each (type, zone): what holds now.
+//! Instance types and prices: DescribeInstanceTypes, DescribeInstanceTypeOfferings and DescribeSpotPriceHistory. The price history has only the
+//! present price of each (type, zone).
 
-use forebay_engine::units::Millis;
-use forebay_sim::prices::PriceRow;
+use forebay_catalog::PriceRow;
+use forebay_kernel::units::Timestamp;
 
 use super::filters::{Filters, Page};
+use crate::fault::Ec2Fault;
 use crate::params::{Params, dollars};
-use crate::refusal::Refusal;
 use crate::region::{Region, millis};
 use crate::xml::Xml;
 
-/// What spot prices are quoted for here.
+/// The product of the spot prices.
 const PRODUCT: &str = "Linux/UNIX";
 
-pub(super) fn types(region: &mut Region, params: &Params) -> Result<Xml, Refusal> {
+pub(super) fn types(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
     let page = Page::read(params, 5, 100)?;
     let known = [
         "instance-type",
@@ -27,7 +26,7 @@ pub(super) fn types(region: &mut Region, params: &Params) -> Result<Xml, Refusal
     let missing: Vec<&str> = ids.iter().copied().filter(|id| !region.types.contains_key(*id)).collect();
     if !missing.is_empty() {
         let message = format!("The following supplied instance types do not exist: [{}]", missing.join(", "));
-        return Err(Refusal::new(400, "InvalidInstanceType", message));
+        return Err(Ec2Fault::new(400, "InvalidInstanceType", message));
     }
     let named = region.types.values().filter(|row| ids.is_empty() || ids.contains(&row.instance_type.as_str()));
     let matched = named.filter(|row| {
@@ -78,12 +77,12 @@ fn type_info(xml: &mut Xml, row: &PriceRow) {
     xml.element("placementGroupInfo", |xml| xml.texts("supportedStrategies", ["cluster", "partition", "spread"]));
 }
 
-/// Parts of a GPU count as 0 GPUs, with so many logical ones and their size, as EC2 reports them.
+/// As in EC2, a part of a GPU counts as 0 GPUs, with a number of logical GPUs and their size.
 fn gpu_info(xml: &mut Xml, row: &PriceRow) {
     let model = row.gpu_model.to_uppercase();
     xml.element("gpuInfo", |xml| {
         xml.list("gpus", [row], |xml, row| {
-            // The catalogue tells models of two sizes apart by a suffix that EC2's names do not have.
+            // The catalog has a suffix for the memory size, which EC2's names do not have.
             xml.leaf("name", model.split('-').next().unwrap_or(&model));
             xml.leaf("manufacturer", "NVIDIA");
             xml.leaf("count", if row.is_fractional() { 0 } else { row.gpus });
@@ -102,7 +101,7 @@ fn usage_classes(row: &PriceRow) -> Vec<&'static str> {
     if blocks { vec!["on-demand", "spot", "capacity-block"] } else { vec!["on-demand", "spot"] }
 }
 
-/// How many EFA interfaces a type takes, by EC2's lists: its largest sizes take one, its training types several.
+/// The number of EFA interfaces of a type, by EC2's documentation.
 pub(super) fn efa_interfaces(instance_type: &str) -> u32 {
     let Some((family, size)) = instance_type.split_once('.') else { return 0 };
     let large = |most_small: u32| {
@@ -123,7 +122,7 @@ pub(super) fn efa_interfaces(instance_type: &str) -> u32 {
     }
 }
 
-pub(super) fn offerings(region: &mut Region, params: &Params) -> Result<Xml, Refusal> {
+pub(super) fn offerings(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
     let page = Page::read(params, 5, 1000)?;
     let filters = Filters::read(params, |name| ["instance-type", "location"].contains(&name))?;
     let kind = params.text("LocationType").unwrap_or("region");
@@ -131,7 +130,7 @@ pub(super) fn offerings(region: &mut Region, params: &Params) -> Result<Xml, Ref
         "region" => vec![region.options.name.clone()],
         "availability-zone" => region.options.zones.clone(),
         "availability-zone-id" => region.options.zones.iter().map(|zone| region.zone_id(zone)).collect(),
-        other => return Err(Refusal::value("LocationType", other)),
+        other => return Err(Ec2Fault::invalid_value("LocationType", other)),
     };
     let all = region.types.keys().flat_map(|t| locations.iter().map(move |l| (t, l)));
     let matched =
@@ -147,7 +146,7 @@ pub(super) fn offerings(region: &mut Region, params: &Params) -> Result<Xml, Ref
     Ok(xml)
 }
 
-pub(super) fn spot_prices(region: &mut Region, params: &Params) -> Result<Xml, Refusal> {
+pub(super) fn spot_prices(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
     let page = Page::read(params, 1, 1000)?;
     let known = ["availability-zone", "instance-type", "product-description"];
     let filters = Filters::read(params, |name| known.contains(&name))?;
@@ -165,8 +164,8 @@ pub(super) fn spot_prices(region: &mut Region, params: &Params) -> Result<Xml, R
         product && named && filters.take(has)
     });
     let (rows, next) = page.of(matched.collect());
-    // A price has held since some moment before now: the minute's beginning stands for it.
-    let since = Millis(region.now().0 - region.now().0 % 60_000);
+    // The price has been valid since before now. The start of the minute is used.
+    let since = Timestamp(region.now().0 - region.now().0 % 60_000);
     let mut xml = Xml::default();
     xml.list("spotPriceHistorySet", rows, |xml, (instance_type, zone)| {
         xml.leaf("instanceType", instance_type);

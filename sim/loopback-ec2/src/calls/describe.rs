@@ -1,18 +1,16 @@
-//! DescribeInstances, and how an instance is written.
-//!
-//! Never: the truth where the options ask for less: each instance is shown as it was when the draw says.
+//! DescribeInstances, and the XML of an instance. Each instance is described as stale as the options allow.
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::Millis;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::Timestamp;
 
 use super::filters::{Filters, Page};
+use crate::fault::Ec2Fault;
 use crate::options::{RegionOptions, ReservationKind};
 use crate::params::Params;
-use crate::refusal::Refusal;
-use crate::region::{Instance, InstanceState, Region, View, Why, millis, spaced};
+use crate::region::{EndReason, InstanceState, LoopbackInstance, Region, View, millis, spaced};
 use crate::xml::Xml;
 
-/// The filters that are known, beside `tag:KEY`.
+/// The supported filters, in addition to `tag:KEY`.
 const FILTERS: [&str; 10] = [
     "availability-zone",
     "capacity-reservation-id",
@@ -26,11 +24,11 @@ const FILTERS: [&str; 10] = [
     "tag-key",
 ];
 
-pub(super) fn instances(region: &mut Region, params: &Params) -> Result<Xml, Refusal> {
+pub(super) fn instances(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
     let ids = params.list("InstanceId");
     if !ids.is_empty() && params.text("MaxResults").is_some() {
         let message = "The parameter instancesSet cannot be used with the parameter maxResults";
-        return Err(Refusal::combination(message));
+        return Err(Ec2Fault::invalid_combination(message));
     }
     let page = Page::read(params, 5, 1000)?;
     let filters = Filters::read(params, |name| FILTERS.contains(&name) || name.starts_with("tag:"))?;
@@ -57,17 +55,17 @@ pub(super) fn instances(region: &mut Region, params: &Params) -> Result<Xml, Ref
     Ok(xml)
 }
 
-/// An instance with what it looks like to this call.
-type Shown<'a> = (&'a Instance, &'a View);
+/// An instance with the view that this call describes.
+type Shown<'a> = (&'a LoopbackInstance, &'a View);
 
-fn shown<'a>(region: &Region, row: &'a Instance) -> Option<Shown<'a>> {
+fn shown<'a>(region: &Region, row: &'a LoopbackInstance) -> Option<Shown<'a>> {
     let age = region.age_shown(row.number);
-    let view = row.seen_at(Millis(region.now().0.saturating_sub(age.0)))?;
+    let view = row.seen_at(Timestamp(region.now().0.saturating_sub(age.0)))?;
     Some((row, view))
 }
 
-/// The instances asked for by id, in the order of their launches; all of them or a refusal.
-fn named<'a>(region: &'a Region, ids: &[&str]) -> Result<Vec<Shown<'a>>, Refusal> {
+/// The instances with these ids, in the order of their launches. An unknown id is an error.
+fn named<'a>(region: &'a Region, ids: &[&str]) -> Result<Vec<Shown<'a>>, Ec2Fault> {
     check_ids(ids)?;
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for id in ids {
@@ -84,26 +82,26 @@ fn named<'a>(region: &'a Region, ids: &[&str]) -> Result<Vec<Shown<'a>>, Refusal
     Ok(found)
 }
 
-/// Ids look like ids, or the whole call is refused.
-pub(super) fn check_ids(ids: &[&str]) -> Result<(), Refusal> {
+/// Checks the format of ids.
+pub(super) fn check_ids(ids: &[&str]) -> Result<(), Ec2Fault> {
     let hex = |id: &str| id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let well_formed = |id: &str| id.strip_prefix("i-").is_some_and(|rest| [8, 17].contains(&rest.len()) && hex(rest));
     match ids.iter().find(|id| !well_formed(id)) {
-        Some(id) => Err(Refusal::new(400, "InvalidInstanceID.Malformed", format!("Invalid id: \"{id}\""))),
+        Some(id) => Err(Ec2Fault::new(400, "InvalidInstanceID.Malformed", format!("Invalid id: \"{id}\""))),
         None => Ok(()),
     }
 }
 
-pub(super) fn not_found(ids: &[&str]) -> Refusal {
+pub(super) fn not_found(ids: &[&str]) -> Ec2Fault {
     let message = match ids {
         [one] => format!("The instance ID '{one}' does not exist"),
         many => format!("The instance IDs '{}' do not exist", many.join(", ")),
     };
-    Refusal::new(400, "InvalidInstanceID.NotFound", message)
+    Ec2Fault::new(400, "InvalidInstanceID.NotFound", message)
 }
 
 fn values<'v>((row, view): &Shown<'v>, name: &str) -> Vec<&'v str> {
-    let row: &'v Instance = row;
+    let row: &'v LoopbackInstance = row;
     let one = |text: Option<&'v str>| text.into_iter().collect();
     match name {
         "availability-zone" => vec![&row.zone],
@@ -120,7 +118,7 @@ fn values<'v>((row, view): &Shown<'v>, name: &str) -> Vec<&'v str> {
     }
 }
 
-/// The inside of one launch: DescribeInstances has a list of them, RunInstances is one.
+/// The content of one launch, which is a list member in DescribeInstances and the response of RunInstances.
 pub(super) fn reservation(xml: &mut Xml, options: &RegionOptions, id: &str, instances: &[Shown<'_>]) {
     xml.leaf("reservationId", id);
     xml.leaf("ownerId", &options.account);
@@ -177,7 +175,7 @@ pub(super) fn tags<'t>(xml: &mut Xml, tags: impl Iterator<Item = (&'t String, &'
     });
 }
 
-fn lifecycle(row: &Instance, options: &RegionOptions) -> Option<&'static str> {
+fn lifecycle(row: &LoopbackInstance, options: &RegionOptions) -> Option<&'static str> {
     if row.capacity == CapacityType::Spot {
         return Some("spot");
     }
@@ -185,24 +183,24 @@ fn lifecycle(row: &Instance, options: &RegionOptions) -> Option<&'static str> {
     matches!(held.kind, ReservationKind::Block { .. }).then_some("capacity-block")
 }
 
-/// What EC2 says beside the state: nothing while it runs.
+/// The state reason of EC2. A running instance has none.
 fn reason(view: &View) -> Option<(&'static str, &'static str)> {
     match view.state {
         InstanceState::Pending => Some(("pending", "pending")),
         InstanceState::Running => None,
-        _ => view.why.map(Why::reason),
+        _ => view.end_reason.map(EndReason::reason),
     }
 }
 
 fn transition(view: &View) -> String {
-    match (view.state, view.why) {
+    match (view.state, view.end_reason) {
         (InstanceState::Pending | InstanceState::Running, _) | (_, None) => String::new(),
-        (_, Some(Why::Asked)) => format!("User initiated ({})", spaced(view.since)),
-        (_, Some(why)) => why.reason().0.to_owned(),
+        (_, Some(EndReason::Requested)) => format!("User initiated ({})", spaced(view.since)),
+        (_, Some(end_reason)) => end_reason.reason().0.to_owned(),
     }
 }
 
-/// An address of 10.0.0.0/8 by the instance's number.
+/// A private address of 10.0.0.0/8, by the number of the instance.
 fn address(number: u64) -> String {
     format!("10.{}.{}.{}", number >> 16 & 0xff, number >> 8 & 0xff, number & 0xff)
 }

@@ -1,29 +1,27 @@
-//! What describes have in common: filters and pages.
-//!
-//! Never: a filter that is not known and counts as matched.
+//! Filters and pages of describe calls. An unknown filter is refused.
 
+use crate::fault::Ec2Fault;
 use crate::params::Params;
-use crate::refusal::Refusal;
 
-/// The filters of one call: all must match, each by any of its values.
+/// The filters of a call. All of them must match, each with any of its values.
 pub(super) struct Filters<'a>(Vec<(&'a str, Vec<&'a str>)>);
 
 impl<'a> Filters<'a> {
-    /// Reads them; one that `known` does not take is refused.
-    pub(super) fn read(params: &'a Params, known: impl Fn(&str) -> bool) -> Result<Filters<'a>, Refusal> {
+    /// Parses the filters. One that is not `known` is refused.
+    pub(super) fn read(params: &'a Params, known: impl Fn(&str) -> bool) -> Result<Filters<'a>, Ec2Fault> {
         let mut filters = Vec::new();
         for prefix in params.members("Filter") {
-            let name = params.text(&format!("{prefix}Name")).ok_or_else(|| Refusal::missing("Filter.Name"))?;
+            let name = params.text(&format!("{prefix}Name")).ok_or_else(|| Ec2Fault::missing("Filter.Name"))?;
             if !known(name) {
                 let message = format!("The filter '{name}' is invalid");
-                return Err(Refusal::new(400, "InvalidParameterValue", message));
+                return Err(Ec2Fault::new(400, "InvalidParameterValue", message));
             }
             filters.push((name, params.list(&format!("{prefix}Value"))));
         }
         Ok(Filters(filters))
     }
 
-    /// Whether something matches, by the values that it has under a filter's name.
+    /// Whether an object matches, by its values for each filter.
     pub(super) fn take<'v>(&self, values: impl Fn(&str) -> Vec<&'v str>) -> bool {
         self.0.iter().all(|(name, wanted)| {
             let has = values(name);
@@ -32,10 +30,10 @@ impl<'a> Filters<'a> {
     }
 }
 
-/// `*` is any text, `?` one character, as EC2's filters have it.
+/// Matches a filter's pattern: `*` is any text, `?` one character.
 fn glob(pattern: &[u8], value: &[u8]) -> bool {
     let (mut p, mut v) = (0, 0);
-    // Where the last star is, and how much of the value it has taken so far.
+    // The position of the last star, and the number of characters that it has matched.
     let mut star: Option<(usize, usize)> = None;
     while v < value.len() {
         match pattern.get(p) {
@@ -58,35 +56,35 @@ fn glob(pattern: &[u8], value: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// Where a page starts and how much it may have.
+/// The start and size of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Page {
-    /// What was shown last, in the describe's own numbering; 0 at the start.
+    /// The last object of the previous page, in the numbering of the call. 0: the first page.
     pub after: u64,
     pub most: usize,
 }
 
 impl Page {
-    /// `MaxResults` within `least..=most`, and `NextToken`.
-    pub(super) fn read(params: &Params, least: u32, most: u32) -> Result<Page, Refusal> {
+    /// Parses `MaxResults` within `least..=most`, and `NextToken`.
+    pub(super) fn read(params: &Params, least: u32, most: u32) -> Result<Page, Ec2Fault> {
         let wanted = params.number("MaxResults")?.unwrap_or(most);
         if !(least..=most).contains(&wanted) {
             let message = format!(
                 "Value ( {wanted} ) for parameter maxResults is invalid. Expecting a value between {least} and {most}."
             );
-            return Err(Refusal::new(400, "InvalidParameterValue", message));
+            return Err(Ec2Fault::new(400, "InvalidParameterValue", message));
         }
         let after = match params.text("NextToken") {
             None => 0,
             Some(token) => token
                 .strip_prefix("after-")
                 .and_then(|n| n.parse().ok())
-                .ok_or_else(|| Refusal::new(400, "InvalidNextToken", format!("The token '{token}' is invalid")))?,
+                .ok_or_else(|| Ec2Fault::new(400, "InvalidNextToken", format!("The token '{token}' is invalid")))?,
         };
         Ok(Page { after, most: wanted as usize })
     }
 
-    /// The page of a list that does not change, and the token of the next.
+    /// The page of a constant list, and the token of the next page.
     pub(super) fn of<T>(self, all: Vec<T>) -> (Vec<T>, Option<String>) {
         let from = usize::try_from(self.after).unwrap_or(usize::MAX);
         let end = from.saturating_add(self.most);

@@ -1,52 +1,50 @@
-//! CreateFleet of type `instant`: a list of overrides, filled in the order of a strategy, whole or in part.
+//! CreateFleet of type `instant`: overrides are filled in the order of the allocation strategy, completely or in part, and not below the minimum.
 //!
 //! ```text
-//! overrides -> bids with their room -> ranked -> groups (one type, one zone, or all) -> a plan -> instances and errors
+//! overrides -> specifications with their availability -> ranked -> groups (one type, one zone, or all) -> plan -> instances and errors
 //! ```
-//!
-//! Never: anything launched below the minimum, a request that keeps itself filled.
 
 mod plan;
 
-use forebay_engine::catalog::CapacityType;
+use forebay_kernel::catalog::CapacityType;
 
-use super::launch::{check_tags, subnet, template, template_tags};
+use super::launch_parameters::{check_tags, subnet, template, template_tags};
+use crate::fault::Ec2Fault;
 use crate::options::LaunchTemplate;
 use crate::params::Params;
-use crate::refusal::Refusal;
-use crate::region::{Bid, Region};
+use crate::region::{LaunchSpec, Region};
 use crate::xml::Xml;
-use plan::{Ranked, Terms};
+use plan::{FleetTerms, Ranked};
 
-/// The most overrides of one request.
-const MOST_OVERRIDES: usize = 300;
-/// The most that a minimum may be.
-const MOST_MINIMUM: u32 = 1000;
+/// The most overrides of a request.
+const MAX_OVERRIDES: usize = 300;
+/// The largest minimum.
+const MAX_MINIMUM: u32 = 1000;
 
-/// One override, as it was asked.
+/// An override of the request.
 #[derive(Clone, Debug)]
-struct Override {
+struct FleetOverride {
     template: LaunchTemplate,
     instance_type: String,
     zone: String,
-    /// Whether the request named the zone itself.
+    /// Whether the request has the zone itself.
     zone_asked: bool,
     subnet: Option<String>,
     group: Option<String>,
     max_price: Option<u64>,
-    /// In 1/1000; lower comes first.
+    /// In 1/1000. The lowest comes first.
     priority: Option<u64>,
     image: Option<String>,
 }
 
-/// What came of one kind of capacity.
-struct Outcome {
+/// The result for one capacity type.
+struct FleetPart {
     capacity: CapacityType,
     launched: Vec<(usize, Vec<u64>)>,
-    short: Vec<(usize, Refusal)>,
+    short: Vec<(usize, Ec2Fault)>,
 }
 
-pub(super) fn create(region: &mut Region, params: &Params) -> Result<Xml, Refusal> {
+pub(super) fn create(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
     match params.text("Type") {
         Some("instant") => {}
         other => return Err(unsupported(format!("fleets of type {}", other.unwrap_or("maintain")))),
@@ -63,11 +61,11 @@ pub(super) fn create(region: &mut Region, params: &Params) -> Result<Xml, Refusa
         if terms.target == 0 {
             continue;
         }
-        let bid = |o: &Override| {
+        let spec = |o: &FleetOverride| {
             let mut tags = tags.clone();
             tags.insert("aws:ec2:fleet-id".to_owned(), fleet.clone());
             tags.extend(template_tags(Some(&o.template)));
-            Bid {
+            LaunchSpec {
                 instance_type: o.instance_type.clone(),
                 zone: o.zone.clone(),
                 capacity,
@@ -82,41 +80,41 @@ pub(super) fn create(region: &mut Region, params: &Params) -> Result<Xml, Refusa
                 efa_interfaces: 0,
             }
         };
-        let ranked = overrides.iter().enumerate().map(|(ix, o)| Ranked::new(region, ix, bid(o), o.priority)).collect();
+        let ranked = overrides.iter().enumerate().map(|(ix, o)| Ranked::new(region, ix, spec(o), o.priority)).collect();
         outcomes.push(fill(region, capacity, ranked, &terms));
     }
-    Ok(written(region, &fleet, &overrides, &outcomes))
+    Ok(to_response(region, &fleet, &overrides, &outcomes))
 }
 
-/// Carries a plan out.
-fn fill(region: &mut Region, capacity: CapacityType, ranked: Vec<Ranked>, terms: &Terms) -> Outcome {
+/// Plans and launches.
+fn fill(region: &mut Region, capacity: CapacityType, ranked: Vec<Ranked>, terms: &FleetTerms) -> FleetPart {
     let plan = plan::plan(region, &ranked, terms);
     let mut launched = Vec::new();
     for (ix, count) in plan.counts {
         if let Some(one) = ranked.iter().find(|r| r.ix == ix) {
-            launched.push((ix, region.create(&one.bid, count)));
+            launched.push((ix, region.create(&one.spec, count)));
         }
     }
-    Outcome { capacity, launched, short: plan.short }
+    FleetPart { capacity, launched, short: plan.short }
 }
 
-fn overrides(region: &Region, params: &Params) -> Result<Vec<Override>, Refusal> {
+fn overrides(region: &Region, params: &Params) -> Result<Vec<FleetOverride>, Ec2Fault> {
     let configs = params.members("LaunchTemplateConfigs");
     let mut all = Vec::new();
     for config in &configs {
         let template = template(region, params, &format!("{config}LaunchTemplateSpecification."))?;
-        let template = template.ok_or_else(|| Refusal::missing("LaunchTemplateSpecification"))?;
+        let template = template.ok_or_else(|| Ec2Fault::missing("LaunchTemplateSpecification"))?;
         for prefix in params.members(&format!("{config}Overrides")) {
             all.push(read_override(region, params, &template, &prefix)?);
         }
     }
     if all.is_empty() {
-        // The templates here name no instance type of their own.
-        return Err(Refusal::missing(if configs.is_empty() { "LaunchTemplateConfigs" } else { "InstanceType" }));
+        // Launch templates have no instance type here.
+        return Err(Ec2Fault::missing(if configs.is_empty() { "LaunchTemplateConfigs" } else { "InstanceType" }));
     }
-    if all.len() > MOST_OVERRIDES {
-        let message = format!("The number of overrides {} exceeds the limit of {MOST_OVERRIDES}.", all.len());
-        return Err(Refusal::new(400, "InvalidParameterValue", message));
+    if all.len() > MAX_OVERRIDES {
+        let message = format!("The number of overrides {} exceeds the limit of {MAX_OVERRIDES}.", all.len());
+        return Err(Ec2Fault::new(400, "InvalidParameterValue", message));
     }
     Ok(all)
 }
@@ -126,7 +124,7 @@ fn read_override(
     params: &Params,
     template: &LaunchTemplate,
     prefix: &str,
-) -> Result<Override, Refusal> {
+) -> Result<FleetOverride, Ec2Fault> {
     let field = |name: &str| format!("{prefix}{name}");
     let text = |name: &str| params.text(&field(name)).map(str::to_owned);
     if params.any(&field("InstanceRequirements.")) {
@@ -135,38 +133,38 @@ fn read_override(
     if text("WeightedCapacity").is_some_and(|w| w != "1" && w != "1.0") {
         return Err(unsupported("weighted capacity".to_owned()));
     }
-    let (asked, subnet_id) = (text("AvailabilityZone"), text("SubnetId"));
-    let zone = match (&asked, &subnet_id) {
+    let (requested, subnet_id) = (text("AvailabilityZone"), text("SubnetId"));
+    let zone = match (&requested, &subnet_id) {
         (Some(_), Some(_)) => {
             let message = "Only one of the subnet and the Availability Zone of an override may be specified";
-            return Err(Refusal::combination(message));
+            return Err(Ec2Fault::invalid_combination(message));
         }
         (Some(zone), None) => zone.clone(),
         (None, Some(id)) => subnet(region, id)?.zone.clone(),
         (None, None) => region.options.zones.first().cloned().unwrap_or_default(),
     };
-    Ok(Override {
+    Ok(FleetOverride {
         template: template.clone(),
         instance_type: params.required(&field("InstanceType"))?.to_owned(),
         zone,
-        zone_asked: asked.is_some(),
+        zone_asked: requested.is_some(),
         subnet: subnet_id,
         group: text("Placement.GroupName"),
         max_price: params.dollars(&field("MaxPrice"))?,
-        // A decimal number, read as a price is: to the sixth digit.
+        // A decimal number, parsed like a price.
         priority: params.dollars(&field("Priority"))?,
         image: text("ImageId"),
     })
 }
 
-/// How many on demand and how many spot.
-fn targets(params: &Params) -> Result<(u32, u32), Refusal> {
+/// The numbers of on-demand and spot instances.
+fn targets(params: &Params) -> Result<(u32, u32), Ec2Fault> {
     let number = |name: &str| params.number(&format!("TargetCapacitySpecification.{name}"));
-    let total = number("TotalTargetCapacity")?.ok_or_else(|| Refusal::missing("TotalTargetCapacity"))?;
+    let total = number("TotalTargetCapacity")?.ok_or_else(|| Ec2Fault::missing("TotalTargetCapacity"))?;
     let (mut on_demand, mut spot) =
         (number("OnDemandTargetCapacity")?.unwrap_or(0), number("SpotTargetCapacity")?.unwrap_or(0));
     let named = on_demand.saturating_add(spot);
-    let message = |what: &str| Refusal::new(400, "InvalidTargetCapacitySpecification", what);
+    let message = |what: &str| Ec2Fault::new(400, "InvalidTargetCapacitySpecification", what);
     if total == 0 || total > 10_000 {
         return Err(message("The total target capacity must be between 1 and 10000"));
     }
@@ -177,13 +175,13 @@ fn targets(params: &Params) -> Result<(u32, u32), Refusal> {
         Some("spot") => spot += rest,
         Some("on-demand") => on_demand += rest,
         None if rest == 0 => {}
-        None => return Err(Refusal::missing("DefaultTargetCapacityType")),
-        Some(other) => return Err(Refusal::value("DefaultTargetCapacityType", other)),
+        None => return Err(Ec2Fault::missing("DefaultTargetCapacityType")),
+        Some(other) => return Err(Ec2Fault::invalid_value("DefaultTargetCapacityType", other)),
     }
     Ok((on_demand, spot))
 }
 
-fn terms(params: &Params, prefix: &str, target: u32) -> Result<Terms, Refusal> {
+fn terms(params: &Params, prefix: &str, target: u32) -> Result<FleetTerms, Ec2Fault> {
     let field = |name: &str| format!("{prefix}{name}");
     let single_type = params.flag(&field("SingleInstanceType"))?;
     let single_zone = params.flag(&field("SingleAvailabilityZone"))?;
@@ -194,32 +192,32 @@ fn terms(params: &Params, prefix: &str, target: u32) -> Result<Terms, Refusal> {
     if let Some(least) = least {
         if !single_type && !single_zone {
             let message = "MinTargetCapacity requires SingleInstanceType or SingleAvailabilityZone";
-            return Err(Refusal::combination(message));
+            return Err(Ec2Fault::invalid_combination(message));
         }
-        if least == 0 || least > MOST_MINIMUM || least > target {
-            return Err(Refusal::value(&field("MinTargetCapacity"), &least.to_string()));
+        if least == 0 || least > MAX_MINIMUM || least > target {
+            return Err(Ec2Fault::invalid_value(&field("MinTargetCapacity"), &least.to_string()));
         }
     }
     let strategy = params.text(&field("AllocationStrategy")).unwrap_or("lowest-price");
     let strategy = plan::Strategy::read(strategy, prefix == "SpotOptions.")
-        .ok_or_else(|| Refusal::value(&field("AllocationStrategy"), strategy))?;
-    Ok(Terms { target, least: least.unwrap_or(0), single_type, single_zone, strategy })
+        .ok_or_else(|| Ec2Fault::invalid_value(&field("AllocationStrategy"), strategy))?;
+    Ok(FleetTerms { target, least: least.unwrap_or(0), single_type, single_zone, strategy })
 }
 
-/// What EC2 can do and this cannot: said aloud, so that nobody takes a wrong answer for EC2's.
-fn unsupported(what: String) -> Refusal {
-    Refusal::new(400, "UnsupportedOperation", format!("The loopback EC2 does not do {what}."))
+/// The fault for a feature of EC2 that is missing here, so that no wrong response is taken for EC2's.
+fn unsupported(what: String) -> Ec2Fault {
+    Ec2Fault::new(400, "UnsupportedOperation", format!("The loopback EC2 does not do {what}."))
 }
 
-fn written(region: &Region, fleet: &str, overrides: &[Override], outcomes: &[Outcome]) -> Xml {
+fn to_response(region: &Region, fleet: &str, overrides: &[FleetOverride], outcomes: &[FleetPart]) -> Xml {
     let mut xml = Xml::default();
     xml.leaf("fleetId", fleet);
-    let short = outcomes.iter().flat_map(|o| o.short.iter().map(|(ix, refusal)| (o.capacity, *ix, refusal)));
-    xml.list("errorSet", short, |xml, (capacity, ix, refusal)| {
+    let short = outcomes.iter().flat_map(|o| o.short.iter().map(|(ix, fault)| (o.capacity, *ix, fault)));
+    xml.list("errorSet", short, |xml, (capacity, ix, fault)| {
         echo(xml, overrides.get(ix));
         xml.leaf("lifecycle", capacity.as_str());
-        xml.leaf("errorCode", refusal.code);
-        xml.leaf("errorMessage", &refusal.message);
+        xml.leaf("errorCode", fault.code);
+        xml.leaf("errorMessage", &fault.message);
     });
     let launched = outcomes.iter().flat_map(|o| o.launched.iter().map(|(ix, numbers)| (o.capacity, *ix, numbers)));
     xml.list("fleetInstanceSet", launched, |xml, (capacity, ix, numbers)| {
@@ -233,9 +231,9 @@ fn written(region: &Region, fleet: &str, overrides: &[Override], outcomes: &[Out
     xml
 }
 
-/// The override again, as it was asked.
-fn echo(xml: &mut Xml, asked: Option<&Override>) {
-    let Some(o) = asked else { return };
+/// Repeats the override of the request.
+fn echo(xml: &mut Xml, requested: Option<&FleetOverride>) {
+    let Some(o) = requested else { return };
     xml.element("launchTemplateAndOverrides", |xml| {
         xml.element("launchTemplateSpecification", |xml| {
             xml.leaf("launchTemplateId", &o.template.id);

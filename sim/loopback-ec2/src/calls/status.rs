@@ -1,33 +1,32 @@
-//! DescribeInstanceStatus: running instances, and what is planned for them.
-//!
-//! Never: late. EC2 does not promise that either, and nobody is told of a change only minutes ahead.
+//! DescribeInstanceStatus: running instances and their scheduled events. The results are never stale.
 
 use super::describe::{self, check_ids, not_found};
 use super::filters::{Filters, Page};
+use crate::fault::Ec2Fault;
 use crate::params::Params;
-use crate::refusal::Refusal;
-use crate::region::{Instance, InstanceState, Region, millis};
+use crate::region::{InstanceState, LoopbackInstance, Region, millis};
 use crate::xml::Xml;
 
 const FILTERS: [&str; 3] = ["availability-zone", "event.code", "instance-state-name"];
 
-/// The one kind of change that a region has.
+/// The only kind of scheduled event in a region.
 const CODE: &str = "instance-retirement";
 
-pub(super) fn statuses(region: &mut Region, params: &Params) -> Result<Xml, Refusal> {
+pub(super) fn statuses(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
     let ids = params.list("InstanceId");
     check_ids(&ids)?;
     let missing: Vec<&str> = ids.iter().copied().filter(|id| region.instances.by_id(id).is_none()).collect();
     if !missing.is_empty() {
         return Err(not_found(&missing));
     }
-    let named = |row: &Instance| ids.is_empty() || ids.contains(&row.id.as_str());
+    let named = |row: &LoopbackInstance| ids.is_empty() || ids.contains(&row.id.as_str());
     let all = params.flag("IncludeAllInstances")?;
     let page = Page::read(params, 5, 1000)?;
     let filters = Filters::read(params, |name| FILTERS.contains(&name))?;
-    let shown = |row: &Instance| all || row.state == InstanceState::Running;
-    let wanted = |row: &&Instance| named(row) && shown(row) && filters.take(|name| values(row, name));
-    let mut found: Vec<&Instance> = region.instances.after(page.after).filter(wanted).take(page.most + 1).collect();
+    let shown = |row: &LoopbackInstance| all || row.state == InstanceState::Running;
+    let wanted = |row: &&LoopbackInstance| named(row) && shown(row) && filters.take(|name| values(row, name));
+    let mut found: Vec<&LoopbackInstance> =
+        region.instances.after(page.after).filter(wanted).take(page.most + 1).collect();
     let more = found.len() > page.most;
     found.truncate(page.most);
     let next = found.last().filter(|_| more).map(|row| Page::token(row.number));
@@ -37,7 +36,7 @@ pub(super) fn statuses(region: &mut Region, params: &Params) -> Result<Xml, Refu
     Ok(xml)
 }
 
-fn values<'v>(row: &'v Instance, name: &str) -> Vec<&'v str> {
+fn values<'v>(row: &'v LoopbackInstance, name: &str) -> Vec<&'v str> {
     match name {
         "availability-zone" => vec![&row.zone],
         "event.code" => row.retires_at.map(|_| CODE).into_iter().collect(),
@@ -45,7 +44,7 @@ fn values<'v>(row: &'v Instance, name: &str) -> Vec<&'v str> {
     }
 }
 
-fn status(xml: &mut Xml, row: &Instance) {
+fn status(xml: &mut Xml, row: &LoopbackInstance) {
     xml.leaf("instanceId", &row.id);
     xml.leaf("availabilityZone", &row.zone);
     xml.list("eventsSet", row.retires_at.iter(), |xml, at| {

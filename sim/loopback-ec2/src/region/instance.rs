@@ -1,32 +1,30 @@
-//! Instances: what is true of each, and what each looked like a while ago, for describes that lag behind.
-//!
-//! Never: a decision about them.
+//! Instances: the actual state of each, and its earlier states for describe calls with stale results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::{Millis, Span};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::{Span, Timestamp};
 
-/// Where in its life an instance is.
+/// The state of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstanceState {
-    /// Launched, not booted.
+    /// It was launched and has not booted.
     Pending,
-    /// Booted.
+    /// It has booted.
     Running,
-    /// Ending.
+    /// It is terminating.
     ShuttingDown,
-    /// Ended; shown for an hour.
+    /// It is terminated. It is described for another hour.
     Terminated,
-    /// Told to stop.
+    /// It is stopping.
     Stopping,
-    /// Stopped; it could start again.
+    /// It is stopped.
     Stopped,
 }
 
 impl InstanceState {
-    /// As EC2 writes it.
+    /// EC2's name of the state.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -39,7 +37,7 @@ impl InstanceState {
         }
     }
 
-    /// EC2's number for it.
+    /// EC2's code of the state.
     #[must_use]
     pub fn code(self) -> u16 {
         match self {
@@ -52,128 +50,132 @@ impl InstanceState {
         }
     }
 
-    /// Whether it is on its way to its end, or there.
+    /// Whether it is terminating or terminated.
     #[must_use]
     pub fn is_ending(self) -> bool {
         matches!(self, InstanceState::ShuttingDown | InstanceState::Terminated)
     }
 }
 
-/// Why an instance ended or stopped.
+/// Why an instance was terminated or stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// Somebody asked for it: a call, or a person.
-    Asked,
-    /// It could not boot.
-    NoBoot,
-    /// The market, or a test in its place.
+pub enum EndReason {
+    /// By a call or a user.
+    Requested,
+    /// It failed to boot.
+    BootFailed,
+    /// By the market, or by a test in its place.
     Reclaimed,
-    /// Its Capacity Block is over, or its retirement has come.
+    /// By the end of its Capacity Block, or by its retirement.
     Scheduled,
 }
 
-impl Why {
-    /// EC2's code of the reason, and its words. EC2 documents none for a block's end; a scheduled stop comes nearest.
+impl EndReason {
+    /// EC2's code and message. EC2 documents none for the end of a Capacity Block, so that of a scheduled stop is used.
     #[must_use]
     pub fn reason(self) -> (&'static str, &'static str) {
         match self {
-            Why::Asked => ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown"),
-            Why::NoBoot => ("Client.InternalError", "Client.InternalError: Client error on launch"),
-            Why::Reclaimed => {
+            EndReason::Requested => {
+                ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown")
+            }
+            EndReason::BootFailed => ("Client.InternalError", "Client.InternalError: Client error on launch"),
+            EndReason::Reclaimed => {
                 ("Server.SpotInstanceTermination", "Server.SpotInstanceTermination: Spot instance termination")
             }
-            Why::Scheduled => ("Server.ScheduledStop", "Server.ScheduledStop: Stopped due to a scheduled retirement"),
+            EndReason::Scheduled => {
+                ("Server.ScheduledStop", "Server.ScheduledStop: Stopped due to a scheduled retirement")
+            }
         }
     }
 }
 
-/// What is true of an instance.
+/// An instance in its actual state.
 #[derive(Clone, Debug)]
-pub struct Instance {
+pub struct LoopbackInstance {
     /// `i-` with 17 hex digits.
     pub id: String,
-    /// Its type.
+    /// The instance type.
     pub instance_type: String,
-    /// Its zone.
+    /// The zone.
     pub zone: String,
-    /// How it is paid for. In a reservation: reserved.
+    /// How it is paid for. It is `Reserved` in a reservation.
     pub capacity: CapacityType,
-    /// Where in its life it is.
+    /// The state.
     pub state: InstanceState,
-    /// Its tags.
+    /// All tags.
     pub tags: BTreeMap<String, String>,
-    /// The token of the call that launched it; empty where there was none. Describes show another for a fleet's.
+    /// The client token of its launch, or an empty text. Describe calls return another token for a fleet.
     pub client_token: String,
     /// When it was launched.
-    pub launched: Millis,
-    /// When it ended, if it has.
-    pub gone: Option<Millis>,
-    /// Why it ended, ends or stopped.
-    pub why: Option<Why>,
-    /// The placement group that it is in.
+    pub launched: Timestamp,
+    /// When it was terminated.
+    pub terminated_at: Option<Timestamp>,
+    /// Why it was terminated or stopped.
+    pub end_reason: Option<EndReason>,
+    /// The name of its placement group.
     pub placement_group: Option<String>,
-    /// The capacity reservation that it runs in.
+    /// The id of its capacity reservation.
     pub reservation: Option<String>,
-    /// The subnet that was asked for.
+    /// The requested subnet.
     pub subnet: Option<String>,
-    /// When the cloud takes it back, if that is settled.
-    pub reclaim_at: Option<Millis>,
-    /// When it is retired, if that is announced.
-    pub retires_at: Option<Millis>,
-    /// When moving away was recommended, if it was.
-    pub rebalance_at: Option<Millis>,
-    /// How many of its interfaces are EFA.
+    /// When it is reclaimed, after a warning.
+    pub reclaim_at: Option<Timestamp>,
+    /// When it is retired, after an announcement.
+    pub retires_at: Option<Timestamp>,
+    /// When a rebalance recommendation was sent.
+    pub rebalance_at: Option<Timestamp>,
+    /// The number of its EFA interfaces.
     pub efa_interfaces: u32,
-    /// In the order of launches, from 1.
+    /// The number in the order of launches, from 1.
     pub(crate) number: u64,
-    /// The launch that it came from, `r-...`.
+    /// The id of its launch, `r-...`.
     pub(crate) launch: String,
-    /// What describes show as its client token.
+    /// The client token in describe calls.
     pub(crate) shown_token: String,
     pub(crate) image: String,
     pub(crate) spot_request: Option<String>,
-    /// The most that it may cost, in micro-dollars an hour.
+    /// The highest price, in micro-dollars per hour.
     pub(crate) max_price: u64,
     pub(crate) vcpus: u64,
-    /// When its present state began.
-    pub(crate) since: Millis,
-    /// What it looked like from when on, oldest first; the last is the present.
-    pub(crate) history: Vec<(Millis, View)>,
+    /// When its state began.
+    pub(crate) since: Timestamp,
+    /// Its views with the times from which they are valid, oldest first. The last one is valid now.
+    pub(crate) history: Vec<(Timestamp, View)>,
 }
 
-/// What may be seen late.
+/// The part of an instance that may be described stale.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub state: InstanceState,
-    pub since: Millis,
-    pub why: Option<Why>,
+    pub since: Timestamp,
+    pub end_reason: Option<EndReason>,
     pub tags: Arc<BTreeMap<String, String>>,
 }
 
-impl Instance {
-    /// What it looked like then; nothing before it was launched.
-    pub(crate) fn seen_at(&self, at: Millis) -> Option<&View> {
+impl LoopbackInstance {
+    /// The view at a time. `None`: before its launch.
+    pub(crate) fn seen_at(&self, at: Timestamp) -> Option<&View> {
         let after = self.history.partition_point(|(from, _)| *from <= at);
         self.history.get(after.checked_sub(1)?).map(|(_, view)| view)
     }
 
-    /// Notes what has changed, and forgets what nobody can be shown any more.
-    pub(crate) fn changed(&mut self, at: Millis, stale: Span) {
+    /// Records a change, and removes the views that are too old to be described.
+    pub(crate) fn changed(&mut self, at: Timestamp, max_staleness: Span) {
         let tags = match self.history.last() {
             Some((_, view)) if *view.tags == self.tags => Arc::clone(&view.tags),
             _ => Arc::new(self.tags.clone()),
         };
-        self.history.push((at, View { state: self.state, since: self.since, why: self.why, tags }));
-        let oldest = Millis(at.0.saturating_sub(stale.0));
-        let gone = self.history.partition_point(|(from, _)| *from <= oldest).saturating_sub(1);
-        self.history.drain(..gone);
+        self.history.push((at, View { state: self.state, since: self.since, end_reason: self.end_reason, tags }));
+        let oldest = Timestamp(at.0.saturating_sub(max_staleness.0));
+        let terminated_at = self.history.partition_point(|(from, _)| *from <= oldest).saturating_sub(1);
+        self.history.drain(..terminated_at);
     }
 }
 
-/// All instances, by number and by id.
+/// All instances by number and by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Instances {
-    rows: BTreeMap<u64, Instance>,
+    rows: BTreeMap<u64, LoopbackInstance>,
     by_id: BTreeMap<String, u64>,
     last: u64,
 }
@@ -184,7 +186,7 @@ impl Instances {
         self.last
     }
 
-    pub(crate) fn insert(&mut self, instance: Instance) {
+    pub(crate) fn insert(&mut self, instance: LoopbackInstance) {
         self.by_id.insert(instance.id.clone(), instance.number);
         self.rows.insert(instance.number, instance);
     }
@@ -195,16 +197,16 @@ impl Instances {
         }
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Instance> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &LoopbackInstance> {
         self.rows.values()
     }
 
-    /// Those launched after this one.
-    pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = &Instance> {
+    /// The instances after a number.
+    pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = &LoopbackInstance> {
         self.rows.range(number.saturating_add(1)..).map(|(_, row)| row)
     }
 
-    pub(crate) fn by_id(&self, id: &str) -> Option<&Instance> {
+    pub(crate) fn by_id(&self, id: &str) -> Option<&LoopbackInstance> {
         self.row(*self.by_id.get(id)?)
     }
 
@@ -212,11 +214,11 @@ impl Instances {
         self.by_id.get(id).copied()
     }
 
-    pub(crate) fn row(&self, number: u64) -> Option<&Instance> {
+    pub(crate) fn row(&self, number: u64) -> Option<&LoopbackInstance> {
         self.rows.get(&number)
     }
 
-    pub(crate) fn row_mut(&mut self, number: u64) -> Option<&mut Instance> {
+    pub(crate) fn row_mut(&mut self, number: u64) -> Option<&mut LoopbackInstance> {
         self.rows.get_mut(&number)
     }
 }

@@ -1,19 +1,17 @@
-//! What an instance reads about itself: the paths below `/latest/meta-data/`.
-//!
-//! Never: tokens. Who may read is the face's to ask.
+//! The instance metadata below `/latest/meta-data/`. The frontend checks tokens.
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::Millis;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::Timestamp;
 use serde_json::json;
 
 use super::Region;
 use super::messages::seconds;
 
 impl Region {
-    /// The text at a path below `/latest/meta-data/`; nothing where there is none, or where the instance is gone.
-    pub fn metadata(&mut self, now: Millis, instance: &str, path: &str) -> Option<String> {
-        self.settle(now);
-        let row = self.instances.by_id(instance).filter(|row| row.gone.is_none())?;
+    /// The text at a path below `/latest/meta-data/`. `None`: there is no such path, or the instance is terminated.
+    pub fn metadata(&mut self, now: Timestamp, instance: &str, path: &str) -> Option<String> {
+        self.process_due(now);
+        let row = self.instances.by_id(instance).filter(|row| row.terminated_at.is_none())?;
         let spot = row.capacity == CapacityType::Spot;
         let going = row.reclaim_at.filter(|_| spot);
         match path.trim_end_matches('/') {

@@ -1,79 +1,79 @@
-//! A region of EC2 in memory: instances, stock, prices, what is due when, and the hands of a test. Time enters with each call.
+//! A region of EC2 in memory: instances, stock, prices, and scheduled changes. The time is a parameter of each call.
 //!
 //! ```text
-//! call(now, params) -> settle(now) -> rates, faults -> one of `calls` -> Reply
-//! settle(now): boots, ends, the market's falls, blocks' ends -> messages, handed out by advance(now)
+//! call(now, params) -> process_due(now) -> rate limits, faults -> one of `calls` -> ApiReply
+//! process_due(now): boots, terminations, the market's changes, ends of Capacity Blocks -> messages, returned by advance(now)
 //! ```
 //!
-//! Never: a clock, IO, an unseeded draw. The same options and calls give the same bytes.
+//! There is no clock and no IO, and all random draws are seeded: the same options and calls give the same bytes.
 
-mod agenda;
+mod call_log;
+mod changes;
 mod instance;
 mod launch;
-mod log;
 mod messages;
 mod metadata;
-mod reclaim;
+mod schedule;
 mod stock;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::{Millis, Span};
-use forebay_sim::prices::PriceRow;
+use forebay_catalog::PriceRow;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::{Span, Timestamp};
 use forebay_sim::world::hash::{Draw, below, chance, draw};
 
 use crate::calls;
+use crate::fault::Ec2Fault;
 use crate::options::{RegionOptions, ReservationKind};
 use crate::params::Params;
-use crate::refusal::Refusal;
 use crate::xml;
 
-use agenda::{Agenda, Due};
-pub use instance::{Instance, InstanceState, Why};
+pub use call_log::CallCount;
+use call_log::{CallLog, RateBucket};
+pub use instance::{EndReason, InstanceState, LoopbackInstance};
 pub(crate) use instance::{Instances, View};
-pub(crate) use launch::{Bid, Planned, Room};
-pub use log::CallCount;
-use log::{CallLog, Kind};
-pub use messages::Message;
+pub(crate) use launch::{Availability, LaunchSpec, Planned};
+pub use messages::EventMessage;
 pub(crate) use messages::{millis, seconds, spaced};
-pub(crate) use stock::Pool;
+use schedule::{Schedule, TimedChange};
+pub(crate) use stock::StockPool;
 
-/// A terminated instance is shown for so long after its end.
-const SHOWN_AFTER_END: Span = Span::mins(60);
-/// The most client tokens that are remembered; the oldest are forgotten beyond it.
-const MOST_TOKENS: usize = 20_000;
-/// The most messages that wait for [`Region::advance`]; the oldest are dropped beyond it, as nobody takes them.
-const MOST_MESSAGES: usize = 100_000;
+/// How long a terminated instance is described.
+const DESCRIBED_AFTER_END: Span = Span::mins(60);
+/// The most client tokens. Beyond it the oldest are removed.
+const MAX_TOKENS: usize = 20_000;
+/// The most messages that wait for [`Region::advance`]. Beyond it the oldest are dropped.
+const MAX_MESSAGES: usize = 100_000;
 
-/// What comes back from a call.
+/// The reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// An answer over HTTP.
-    Answer {
+pub enum ApiReply {
+    /// An HTTP response.
+    Response {
         /// The HTTP status.
         status: u16,
-        /// XML.
+        /// The XML.
         body: String,
     },
-    /// The connection closes without an answer.
+    /// The connection is closed without a response.
     Dropped,
 }
 
 /// A placement group.
 #[derive(Clone, Debug)]
-pub(crate) struct Group {
+pub(crate) struct PlacementGroup {
     pub id: String,
     pub strategy: String,
 }
 
-/// What was answered under a client token.
+/// The response to a client token.
 #[derive(Clone, Debug)]
-struct Answered {
-    /// The number of its call.
+struct RememberedResponse {
+    /// The number of the call.
     nth: u64,
     digest: blake3::Hash,
-    at: Millis,
+    at: Timestamp,
     body: String,
 }
 
@@ -82,33 +82,33 @@ struct Answered {
 pub struct Region {
     pub(crate) options: RegionOptions,
     pub(crate) types: BTreeMap<String, PriceRow>,
-    /// Pairs of the market by (type, zone).
+    /// The pairs of the market by (type, zone).
     pairs: BTreeMap<(String, String), usize>,
-    now: Millis,
-    agenda: Agenda,
+    now: Timestamp,
+    schedule: Schedule,
     pub(crate) instances: Instances,
-    /// Instances that exist, by what bounds them.
-    existing: BTreeMap<Pool, u32>,
+    /// The number of existing instances by stock pool.
+    existing: BTreeMap<StockPool, u32>,
     vcpus: BTreeMap<CapacityType, u64>,
-    /// Bounds set by hand, above `options.stock`.
-    set_by_hand: BTreeMap<Pool, Option<u32>>,
+    /// Limits set by [`Region::set_stock`], which replace `options.stock`.
+    stock_overrides: BTreeMap<StockPool, Option<u32>>,
     addresses: BTreeMap<String, u32>,
     in_reservation: BTreeMap<String, u32>,
-    pub(crate) groups: BTreeMap<String, Group>,
-    tokens: BTreeMap<(String, String), Answered>,
-    /// Tokens in the order in which they came.
+    pub(crate) groups: BTreeMap<String, PlacementGroup>,
+    tokens: BTreeMap<(String, String), RememberedResponse>,
+    /// The client tokens in the order of their calls.
     token_order: BTreeMap<u64, (String, String)>,
-    /// Pairs of the market whose next change is on the agenda.
+    /// The pairs of the market whose next change is scheduled.
     watched: BTreeSet<usize>,
     log: CallLog,
-    outbox: VecDeque<Message>,
-    /// Every call has a number; what is drawn for a call is drawn for its number.
+    outbox: VecDeque<EventMessage>,
+    /// The number of calls. Random draws for a call use its number.
     calls: u64,
     ids: u64,
 }
 
 impl Region {
-    /// A region in which nothing exists yet, at its origin.
+    /// An empty region at its origin.
     #[must_use]
     pub fn new(options: RegionOptions) -> Region {
         let types = options.types.iter().map(|row| (row.instance_type.clone(), row.clone())).collect();
@@ -117,22 +117,26 @@ impl Region {
             Some(((instance_type.to_owned(), zone.to_owned()), ix))
         };
         let pairs = (0..options.market.len()).filter_map(pair).collect();
-        let mut agenda = Agenda::default();
+        let mut schedule = Schedule::default();
         for reservation in &options.reservations {
             if let ReservationKind::Block { ends } = reservation.kind {
-                agenda.at(before(ends, reclaim::BLOCK_WARNS), Due::BlockWarns(reservation.id.clone()));
-                agenda.at(before(ends, reclaim::BLOCK_CLEARS), Due::BlockClears(reservation.id.clone()));
+                schedule
+                    .at(before(ends, changes::BLOCK_WARNING_LEAD), TimedChange::WarnOfBlockEnd(reservation.id.clone()));
+                schedule.at(
+                    before(ends, changes::BLOCK_RECLAIM_LEAD),
+                    TimedChange::EndBlockInstances(reservation.id.clone()),
+                );
             }
         }
         Region {
             types,
             pairs,
             now: options.origin,
-            agenda,
+            schedule,
             instances: Instances::default(),
             existing: BTreeMap::new(),
             vcpus: BTreeMap::new(),
-            set_by_hand: BTreeMap::new(),
+            stock_overrides: BTreeMap::new(),
             addresses: BTreeMap::new(),
             in_reservation: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -147,90 +151,90 @@ impl Region {
         }
     }
 
-    /// Answers a call. A `now` before the last one counts as the last one.
-    pub fn call(&mut self, now: Millis, params: &Params) -> Reply {
-        self.settle(now);
+    /// Handles a call. An earlier time than the last one counts as the last one.
+    pub fn call(&mut self, now: Timestamp, params: &Params) -> ApiReply {
+        self.process_due(now);
         self.calls += 1;
         let action = params.action().to_owned();
         let request_id = self.request_id();
         if self.chance(Draw::LostBefore, self.options.lost_before_permille) {
-            return Reply::Dropped;
+            return ApiReply::Dropped;
         }
-        let answered = self.admit(&action).and_then(|()| calls::answer(self, &action, params, &request_id));
+        let response = self.admit(&action).and_then(|()| calls::respond(self, &action, params, &request_id));
         if self.chance(Draw::LostAfter, self.options.lost_after_permille) {
-            return Reply::Dropped;
+            return ApiReply::Dropped;
         }
-        match answered {
-            Ok(body) => Reply::Answer { status: 200, body },
-            Err(refusal) => Reply::Answer { status: refusal.status, body: xml::refusal(&refusal, &request_id) },
+        match response {
+            Ok(body) => ApiReply::Response { status: 200, body },
+            Err(fault) => ApiReply::Response { status: fault.status, body: xml::fault(&fault, &request_id) },
         }
     }
 
-    /// When something happens next by itself.
+    /// When the next scheduled change is due.
     #[must_use]
-    pub fn next_event(&self) -> Option<Millis> {
-        self.agenda.next()
+    pub fn next_event(&self) -> Option<Timestamp> {
+        self.schedule.next()
     }
 
-    /// Lets everything happen that is due up to `now`, and hands out the messages that it and the calls since made, in order.
-    pub fn advance(&mut self, now: Millis) -> Vec<Message> {
-        self.settle(now);
+    /// Applies all changes that are due, and returns the new messages in their order.
+    pub fn advance(&mut self, now: Timestamp) -> Vec<EventMessage> {
+        self.process_due(now);
         std::mem::take(&mut self.outbox).into()
     }
 
-    /// The latest time that it has heard of.
+    /// The latest time of any call.
     #[must_use]
-    pub fn now(&self) -> Millis {
+    pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// The options that it was made with.
+    /// The options that it was created with.
     #[must_use]
     pub fn options(&self) -> &RegionOptions {
         &self.options
     }
 
-    /// The truth about every instance that exists, or ended within the last hour, in the order in which they were launched.
-    pub fn instances(&self) -> impl Iterator<Item = &Instance> {
+    /// All instances in the order of their launches, including those terminated within the last hour.
+    pub fn instances(&self) -> impl Iterator<Item = &LoopbackInstance> {
         self.instances.all()
     }
 
-    /// The truth about one.
+    /// An instance by its id.
     #[must_use]
-    pub fn instance(&self, id: &str) -> Option<&Instance> {
+    pub fn instance(&self, id: &str) -> Option<&LoopbackInstance> {
         self.instances.by_id(id)
     }
 
-    /// How often each action was called.
+    /// The number of calls by action.
     #[must_use]
     pub fn calls(&self) -> &BTreeMap<String, CallCount> {
         self.log.counts()
     }
 
-    /// Rates, outages and permissions: what a call meets before it is looked at.
-    fn admit(&mut self, action: &str) -> Result<(), Refusal> {
-        let (at, rates) = (self.now, self.options.rates);
+    /// Checks rate limits, outages and permissions.
+    fn admit(&mut self, action: &str) -> Result<(), Ec2Fault> {
+        let (at, rate_limits) = (self.now, self.options.rate_limits);
         let shut = self.options.throttled.iter().any(|(from, to)| *from <= at && at < *to);
-        if !self.log.note(at, action, Kind::of(action), rates, shut) {
-            return Err(Refusal::throttled());
+        if !self.log.note(at, action, RateBucket::of(action), rate_limits, shut) {
+            return Err(Ec2Fault::throttled());
         }
         if self.chance(Draw::ServerError, self.options.server_error_permille) {
             let internal = draw(self.options.seed, Draw::ServerError, self.calls, 1).is_multiple_of(2);
             return Err(if internal {
-                Refusal::new(500, "InternalError", "An internal error has occurred")
+                Ec2Fault::new(500, "InternalError", "An internal error has occurred")
             } else {
-                Refusal::new(503, "Unavailable", "The service is unavailable. Please try again shortly.")
+                Ec2Fault::new(503, "Unavailable", "The service is unavailable. Please try again shortly.")
             });
         }
         if self.options.denied.contains(action) {
             let message = "You are not authorized to perform this operation.";
-            return Err(Refusal::new(403, "UnauthorizedOperation", message));
+            return Err(Ec2Fault::new(403, "UnauthorizedOperation", message));
         }
         Ok(())
     }
 
-    /// What was answered to this very request under its client token; the token with another request is refused.
-    pub(crate) fn answered(&self, action: &str, params: &Params) -> Result<Option<String>, Refusal> {
+    /// The earlier response to the same request with the same client token. Another request with this token is refused.
+    pub(crate) fn response(&self, action: &str, params: &Params) -> Result<Option<String>, Ec2Fault> {
         let Some(token) = params.text("ClientToken") else { return Ok(None) };
         let Some(before) = self.tokens.get(&(action.to_owned(), token.to_owned())) else { return Ok(None) };
         if before.at + TOKEN_LASTS <= self.now {
@@ -239,24 +243,24 @@ impl Region {
         if before.digest != digest(params) {
             let message =
                 "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).";
-            return Err(Refusal::new(400, "IdempotentParameterMismatch", message));
+            return Err(Ec2Fault::new(400, "IdempotentParameterMismatch", message));
         }
         Ok(Some(before.body.clone()))
     }
 
-    /// Remembers an answer under the request's client token.
+    /// Stores the response under the client token of the request.
     pub(crate) fn remember(&mut self, action: &str, params: &Params, body: &str) {
         let Some(token) = params.text("ClientToken") else { return };
         let key = (action.to_owned(), token.to_owned());
         let nth = self.calls;
-        let answered = Answered { nth, digest: digest(params), at: self.now, body: body.to_owned() };
-        self.tokens.insert(key.clone(), answered);
+        let response = RememberedResponse { nth, digest: digest(params), at: self.now, body: body.to_owned() };
+        self.tokens.insert(key.clone(), response);
         self.token_order.insert(nth, key);
         loop {
-            let many = self.token_order.len() > MOST_TOKENS;
+            let many = self.token_order.len() > MAX_TOKENS;
             let Some(oldest) = self.token_order.first_entry() else { break };
-            // A token that came again after its day is in the order twice: its later place counts.
-            let current = self.tokens.get(oldest.get()).filter(|answered| answered.nth == *oldest.key());
+            // A token that was used again after a day is in the order twice, and the later place counts.
+            let current = self.tokens.get(oldest.get()).filter(|response| response.nth == *oldest.key());
             let (stands, over) = (current.is_some(), current.is_none_or(|a| a.at + TOKEN_LASTS <= self.now));
             if !over && !many {
                 break;
@@ -268,14 +272,14 @@ impl Region {
         }
     }
 
-    /// 17 hex digits that no other resource has.
+    /// A unique id of 17 hex digits.
     pub(crate) fn fresh_id(&mut self) -> String {
         self.ids += 1;
         let hash = draw(self.options.seed, Draw::Instance, self.ids, 0);
         format!("{:01x}{hash:016x}", self.ids & 0xf)
     }
 
-    /// True in so many of 1000 calls.
+    /// True for this share of the calls.
     fn chance(&self, what: Draw, permille: u16) -> bool {
         chance(draw(self.options.seed, what, self.calls, 0), permille)
     }
@@ -284,24 +288,27 @@ impl Region {
         uuid(draw(self.options.seed, Draw::Id, self.calls, 0), draw(self.options.seed, Draw::Id, self.calls, 1))
     }
 
-    /// How old what the present call shows of an instance is.
+    /// How stale the present call describes an instance.
     pub(crate) fn age_shown(&self, number: u64) -> Span {
-        Span(below(draw(self.options.seed, Draw::Stale, self.calls, number), self.options.stale.0.saturating_add(1)))
+        Span(below(
+            draw(self.options.seed, Draw::Stale, self.calls, number),
+            self.options.max_staleness.0.saturating_add(1),
+        ))
     }
 }
 
-/// A client token counts for a day.
+/// How long a client token is valid.
 const TOKEN_LASTS: Span = Span::mins(24 * 60);
 
 fn digest(params: &Params) -> blake3::Hash {
     blake3::hash(params.canonical().as_bytes())
 }
 
-fn before(at: Millis, span: Span) -> Millis {
-    Millis(at.0.saturating_sub(span.0))
+fn before(at: Timestamp, span: Span) -> Timestamp {
+    Timestamp(at.0.saturating_sub(span.0))
 }
 
-/// 128 bits as ids of calls and messages are written.
+/// Formats 128 bits as the id of a call or message.
 fn uuid(high: u64, low: u64) -> String {
     let (a, b, c) = (high >> 32, (high >> 16) & 0xffff, high & 0xfff);
     format!("{a:08x}-{b:04x}-4{c:03x}-{:04x}-{:012x}", 0x8000 | (low >> 48 & 0x3fff), low & 0xffff_ffff_ffff)

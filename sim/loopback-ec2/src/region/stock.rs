@@ -1,38 +1,36 @@
-//! What there is to be had, and at what price: the market's spot, fixed counts, arrivals, addresses, reservations, quotas.
-//!
-//! Never: a change of anything. Each figure is a look-up.
+//! What is available at which price: the market's spot stock, fixed limits, arrivals, addresses, reservations and quotas.
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::{Millis, Span};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::{Span, Timestamp};
 use forebay_sim::market::MarketState;
 use forebay_sim::world::DEFAULT_DEPTH;
 
 use super::{Region, before};
-use crate::options::{Reservation, ReservationKind};
+use crate::options::{ReservationKind, ReservationOptions};
 
-/// What is bounded together.
+/// Instances that share one limit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Pool {
+pub(crate) struct StockPool {
     pub instance_type: String,
     pub zone: String,
     pub capacity: CapacityType,
 }
 
-impl Pool {
-    pub(crate) fn new(instance_type: &str, zone: &str, capacity: CapacityType) -> Pool {
-        Pool { instance_type: instance_type.to_owned(), zone: zone.to_owned(), capacity }
+impl StockPool {
+    pub(crate) fn new(instance_type: &str, zone: &str, capacity: CapacityType) -> StockPool {
+        StockPool { instance_type: instance_type.to_owned(), zone: zone.to_owned(), capacity }
     }
 }
 
 impl Region {
-    /// How many more instances of a pool there are to be had; `None` for as many as one likes.
-    pub(crate) fn left(&self, pool: &Pool) -> Option<u32> {
+    /// How many more instances of a pool are available. `None`: unlimited.
+    pub(crate) fn left(&self, pool: &StockPool) -> Option<u32> {
         let bound = self.market_bound(pool).into_iter().chain(self.fixed_bound(pool)).min()?;
         Some(bound.saturating_sub(self.existing.get(pool).copied().unwrap_or(0)))
     }
 
-    /// The most of a pool that the market lets exist.
-    pub(super) fn market_bound(&self, pool: &Pool) -> Option<u32> {
+    /// The most instances of a pool by the market.
+    pub(super) fn market_bound(&self, pool: &StockPool) -> Option<u32> {
         if pool.capacity != CapacityType::Spot {
             return None;
         }
@@ -44,9 +42,9 @@ impl Region {
         Some(u32::try_from(u64::from(depth) * u64::from(permille) / 1000).unwrap_or(u32::MAX))
     }
 
-    fn fixed_bound(&self, pool: &Pool) -> Option<u32> {
-        if let Some(by_hand) = self.set_by_hand.get(pool) {
-            return *by_hand;
+    fn fixed_bound(&self, pool: &StockPool) -> Option<u32> {
+        if let Some(bound) = self.stock_overrides.get(pool) {
+            return *bound;
         }
         let same = |t: &str, z: &str, c| pool.instance_type == t && pool.zone == z && pool.capacity == c;
         let fixed = self.options.stock.iter().find(|s| same(&s.instance_type, &s.zone, s.capacity));
@@ -59,8 +57,8 @@ impl Region {
         Some(arrived.fold(fixed.map_or(0, |s| s.count), u32::saturating_add))
     }
 
-    /// The spot price of a (type, zone) at a moment, in micro-dollars an hour: the mean times what the market says, rounded up, and
-    /// at most the on-demand price. 0 for a type that there is not.
+    /// The present spot price of a (type, zone), in micro-dollars per hour: the mean times the factor of the market, rounded up, at most the
+    /// on-demand price. It is 0 for an unknown type.
     #[must_use]
     pub fn spot_price(&self, instance_type: &str, zone: &str) -> u64 {
         let Some(row) = self.types.get(instance_type) else { return 0 };
@@ -75,17 +73,17 @@ impl Region {
     }
 
     pub(super) fn pair(&self, instance_type: &str, zone: &str) -> Option<usize> {
-        // A pair of owned names is what the map is searched by.
+        // The map has owned keys.
         self.pairs.get(&(instance_type.to_owned(), zone.to_owned())).copied()
     }
 
-    /// When the pair's state changes next.
-    pub(super) fn market_changes(&self, pair: usize) -> Option<Millis> {
+    /// When the state of a market pair changes next.
+    pub(super) fn market_changes(&self, pair: usize) -> Option<Timestamp> {
         let next = self.options.market.next_change_after(pair, self.now.since(self.options.origin).0)?;
         Some(self.options.origin + Span(next)).filter(|at| *at > self.now)
     }
 
-    /// vCPUs that the account may still have of this kind; `None` for no limit.
+    /// The vCPUs that are left of a quota. `None`: no quota.
     pub(super) fn quota_left(&self, capacity: CapacityType) -> Option<u64> {
         let used = |kind| self.vcpus.get(&kind).copied().unwrap_or(0);
         let quotas = self.options.quotas;
@@ -98,24 +96,23 @@ impl Region {
         }
     }
 
-    /// Addresses that nobody has.
+    /// The free addresses of a subnet.
     pub(crate) fn free_addresses(&self, subnet: &str) -> Option<u32> {
         let free = self.options.subnets.iter().find(|s| s.id == subnet)?.free;
         Some(free.saturating_sub(self.addresses.get(subnet).copied().unwrap_or(0)))
     }
 
-    /// Instances that a reservation still has room for. A block takes none once its end is near.
-    pub(crate) fn reservation_left(&self, reservation: &Reservation) -> u32 {
-        if matches!(reservation.kind, ReservationKind::Block { ends } if self.now >= before(ends, super::reclaim::BLOCK_CLEARS))
+    /// The free instances of a reservation. A Capacity Block has none shortly before its end.
+    pub(crate) fn reservation_left(&self, reservation: &ReservationOptions) -> u32 {
+        if matches!(reservation.kind, ReservationKind::Block { ends } if self.now >= before(ends, super::changes::BLOCK_RECLAIM_LEAD))
         {
             return 0;
         }
         reservation.count.saturating_sub(self.in_reservation.get(&reservation.id).copied().unwrap_or(0))
     }
 
-    /// Sets how many instances of a pool may exist from now on, whatever the options say; `None` takes the bound away. What exists
-    /// stays.
+    /// Sets the most instances of a pool that may exist, in place of the options. `None`: no limit. Existing instances stay.
     pub fn set_stock(&mut self, instance_type: &str, zone: &str, capacity: CapacityType, most: Option<u32>) {
-        self.set_by_hand.insert(Pool::new(instance_type, zone, capacity), most);
+        self.stock_overrides.insert(StockPool::new(instance_type, zone, capacity), most);
     }
 }

@@ -1,9 +1,7 @@
-//! What goes wrong between asking and knowing: rates, outages, lost answers, describes that lag, boots that never end.
-//!
-//! Never: a fault that is not counted or seen.
+//! Faults: rate limits, outages, lost responses, stale results, and boots that never end.
 
-use forebay_engine::units::{Millis, Span};
-use forebay_loopback_ec2::{InstanceState, Params, RegionOptions, Reply};
+use forebay_kernel::units::{Span, Timestamp};
+use forebay_loopback_ec2::{ApiReply, InstanceState, Params, RegionOptions};
 
 use super::{A, Stage, describe, leaves, run};
 
@@ -18,7 +16,7 @@ fn each_kind_of_call_has_its_bucket() {
         (Params::new("CreateTags").with("ResourceId.1", "subnet-1").with("Tag.1.Key", "k"), 100, 10),
     ];
     for (params, burst, a_second) in cases {
-        let mut stage = Stage::new(RegionOptions { rates: true, ..RegionOptions::default() });
+        let mut stage = Stage::new(RegionOptions { rate_limits: true, ..RegionOptions::default() });
         let let_in = |stage: &mut Stage| {
             (0..200).filter(|_| stage.call(&params) != Err((503, "RequestLimitExceeded".to_owned()))).count()
         };
@@ -44,7 +42,7 @@ fn an_outage_refuses_everything_and_ends() {
 }
 
 #[test]
-fn faults_come_as_often_as_they_are_asked_for() {
+fn faults_have_their_configured_frequency() {
     let mut stage = Stage::new(RegionOptions {
         server_error_permille: 100,
         lost_before_permille: 100,
@@ -54,9 +52,9 @@ fn faults_come_as_often_as_they_are_asked_for() {
     let (mut errors, mut dropped, mut told) = (0, 0, 0);
     for _ in 0..3000 {
         match stage.region.call(stage.now, &run("g5.xlarge", A, 1, 1)) {
-            Reply::Dropped => dropped += 1,
-            Reply::Answer { status: 200, .. } => told += 1,
-            Reply::Answer { status, body } => {
+            ApiReply::Dropped => dropped += 1,
+            ApiReply::Response { status: 200, .. } => told += 1,
+            ApiReply::Response { status, body } => {
                 let code = leaves(&body, "Code").concat();
                 assert!([(500, "InternalError"), (503, "Unavailable")].contains(&(status, code.as_str())), "{code}");
                 errors += 1;
@@ -66,12 +64,15 @@ fn faults_come_as_often_as_they_are_asked_for() {
     assert!((490..650).contains(&dropped), "{dropped} dropped of 3000 at 190 permille");
     assert!((190..300).contains(&errors), "{errors} errors of 3000 at 81 permille");
     let made = stage.region.instances().count();
-    assert!((190..300).contains(&(made - told)), "{made} made, {told} told: lost answers are of calls that were done");
+    assert!(
+        (190..300).contains(&(made - told)),
+        "{made} made, {told} told: lost responses are of calls with an effect"
+    );
 }
 
 #[test]
-fn a_describe_lags_but_never_beyond_its_bound() {
-    let mut stage = Stage::new(RegionOptions { stale: Span::secs(10), ..RegionOptions::default() });
+fn stale_results_are_within_their_bound() {
+    let mut stage = Stage::new(RegionOptions { max_staleness: Span::secs(10), ..RegionOptions::default() });
     let id = stage.launch(&run("g5.xlarge", A, 1, 1))[0].clone();
     let seen = |stage: &mut Stage| match stage.call(&describe().with("InstanceId.1", &id)) {
         Ok(body) => leaves(leaves(&body, "instanceState")[0], "name")[0].to_owned(),
@@ -85,11 +86,11 @@ fn a_describe_lags_but_never_beyond_its_bound() {
         .collect();
     kinds.sort();
     kinds.dedup();
-    assert_eq!(kinds, ["InvalidInstanceID.NotFound", "pending"], "a new instance may not be there yet");
+    assert_eq!(kinds, ["InvalidInstanceID.NotFound", "pending"], "a new instance may be missing");
     stage.pass(Span::mins(2));
     assert!((0..50).all(|_| seen(&mut stage) == "running"));
-    assert!(stage.region.end_by_hand(stage.now, &id));
-    assert!(stage.region.instance(&id).unwrap().state == InstanceState::ShuttingDown, "the truth does not lag");
+    assert!(stage.region.terminate_as_user(stage.now, &id));
+    assert!(stage.region.instance(&id).unwrap().state == InstanceState::ShuttingDown, "the actual state is not stale");
     stage.pass(Span::secs(5));
     let mut kinds: Vec<String> = (0..100).map(|_| seen(&mut stage)).collect();
     kinds.sort();
@@ -97,7 +98,7 @@ fn a_describe_lags_but_never_beyond_its_bound() {
     assert_eq!(kinds, ["running", "shutting-down"]);
     stage.pass(Span::secs(30));
     assert!((0..50).all(|_| seen(&mut stage) == "terminated"));
-    // Tags lag as well: each describe shows them as they were at one moment.
+    // Tags are stale too.
     let id = stage.launch(&run("g5.xlarge", A, 1, 1))[0].clone();
     stage.pass(Span::mins(1));
     assert!(stage.region.retag(stage.now, &id, "k", Some("v")));
@@ -110,8 +111,8 @@ fn a_describe_lags_but_never_beyond_its_bound() {
 }
 
 #[test]
-fn boots_take_their_time_and_some_never_end() {
-    let mut stage = Stage::new(RegionOptions { no_boot_permille: 100, ..RegionOptions::default() });
+fn boots_take_time_and_some_never_end() {
+    let mut stage = Stage::new(RegionOptions { hanging_boot_permille: 100, ..RegionOptions::default() });
     let ids = stage.launch(&run("g5.xlarge", A, 1000, 1000));
     let running = |stage: &Stage| ids.iter().filter(|id| stage.state(id) == InstanceState::Running).count();
     stage.pass(Span(23_999));
@@ -130,6 +131,6 @@ fn time_does_not_go_back() {
     let mut stage = Stage::calm();
     stage.pass(Span::mins(5));
     let now = stage.now;
-    stage.region.call(Millis(0), &describe());
+    stage.region.call(Timestamp(0), &describe());
     assert_eq!(stage.region.now(), now);
 }

@@ -1,22 +1,20 @@
-//! The region by itself, in virtual time: each refusal, stock and prices, faults, reclaims, and that the same calls give the same bytes.
-//!
-//! Never: a socket, a clock.
+//! The region in virtual time, without a socket: errors, stock and prices, faults, reclaims, and determinism.
 
+mod api_faults;
+mod determinism;
 mod faults;
 mod reclaims;
-mod refusals;
-mod same;
 mod stock;
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::{Millis, Span};
-use forebay_loopback_ec2::{DEFAULT_TEMPLATE, InstanceState, Params, Region, RegionOptions, Reply};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::{Span, Timestamp};
+use forebay_loopback_ec2::{ApiReply, DEFAULT_TEMPLATE, InstanceState, Params, Region, RegionOptions};
 use forebay_sim::world::Stock;
 
 /// A region with the time that its calls are made at.
 struct Stage {
     region: Region,
-    now: Millis,
+    now: Timestamp,
 }
 
 impl Stage {
@@ -39,9 +37,9 @@ impl Stage {
     /// The body of a call that is answered with 200, or the code of its refusal with its status.
     fn call(&mut self, params: &Params) -> Result<String, (u16, String)> {
         match self.region.call(self.now, params) {
-            Reply::Answer { status: 200, body } => Ok(body),
-            Reply::Answer { status, body } => Err((status, leaves(&body, "Code").concat())),
-            Reply::Dropped => Err((0, "dropped".to_owned())),
+            ApiReply::Response { status: 200, body } => Ok(body),
+            ApiReply::Response { status, body } => Err((status, leaves(&body, "Code").concat())),
+            ApiReply::Dropped => Err((0, "dropped".to_owned())),
         }
     }
 
@@ -50,7 +48,7 @@ impl Stage {
         self.call(params).map_or_else(|(_, code)| code, |_| "done".to_owned())
     }
 
-    /// The ids that a launch answers.
+    /// The ids in the response of a launch.
     fn launch(&mut self, params: &Params) -> Vec<String> {
         let body = self.call(params).unwrap();
         let ids = if body.contains("<instanceIds>") { fleet_ids(&body) } else { leaves(&body, "instanceId") };
@@ -61,7 +59,7 @@ impl Stage {
         self.region.instance(id).unwrap().state
     }
 
-    fn living(&self) -> usize {
+    fn alive(&self) -> usize {
         self.region.instances().filter(|i| !i.state.is_ending()).count()
     }
 }

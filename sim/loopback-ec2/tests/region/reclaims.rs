@@ -1,10 +1,10 @@
-//! How instances are taken: by the market, with a block's end, by hand, and what is said of each.
-//!
-//! Never: a message for what was to go unannounced.
+//! Reclaims by the market, by the end of a Capacity Block and by a test, with their messages.
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::{Millis, Span};
-use forebay_loopback_ec2::{InstanceState, Params, Region, RegionOptions, Reservation, ReservationKind, Why};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::{Span, Timestamp};
+use forebay_loopback_ec2::{
+    EndReason, InstanceState, Params, Region, RegionOptions, ReservationKind, ReservationOptions,
+};
 use forebay_sim::market::Market;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn drought() -> RegionOptions {
 }
 
 #[test]
-fn a_market_that_falls_warns_and_takes() {
+fn a_falling_market_warns_and_reclaims() {
     let mut stage = Stage::new(RegionOptions { rebalance_permille: 1000, ..drought() });
     let ids = stage.launch(&spot(run("g5.xlarge", A, 3, 3)));
     let kept = [stage.launch(&run("g5.xlarge", A, 1, 1)), stage.launch(&spot(run("g5.xlarge", B, 1, 1)))].concat();
@@ -45,32 +45,32 @@ fn a_market_that_falls_warns_and_takes() {
     }
     assert_eq!(stage.code(&spot(run("g5.xlarge", A, 1, 1))), "InsufficientInstanceCapacity");
     stage.pass(Span(119_999));
-    assert_eq!(stage.living(), 5);
+    assert_eq!(stage.alive(), 5);
     stage.pass(Span(1));
-    assert_eq!(stage.living(), 2);
+    assert_eq!(stage.alive(), 2);
     stage.pass(Span::secs(15));
     for id in &ids {
         let row = stage.region.instance(id).unwrap();
-        assert_eq!((row.state, row.why), (InstanceState::Terminated, Some(Why::Reclaimed)));
+        assert_eq!((row.state, row.end_reason), (InstanceState::Terminated, Some(EndReason::Reclaimed)));
     }
     let body = stage.call(&describe().with("InstanceId.1", &ids[0])).unwrap();
     assert_eq!(leaves(&body, "stateReason").len(), 1);
     assert!(body.contains("<code>Server.SpotInstanceTermination</code>"), "{body}");
     assert!(kept.iter().all(|id| stage.state(id) == InstanceState::Running));
     stage.pass(Span::mins(20));
-    assert_eq!(stage.code(&spot(run("g5.xlarge", A, 1, 1))), "done", "the drought is over");
+    assert_eq!(stage.code(&spot(run("g5.xlarge", A, 1, 1))), "done", "the drought has ended");
 }
 
 #[test]
-fn without_a_warning_nothing_is_said() {
+fn without_a_warning_there_is_no_message() {
     let mut stage = Stage::new(RegionOptions { warning_permille: 0, ..drought() });
     stage.launch(&spot(run("g5.xlarge", A, 3, 3)));
     assert!(stage.pass(Span::mins(10)).is_empty());
-    assert_eq!(stage.living(), 0);
+    assert_eq!(stage.alive(), 0);
 }
 
 #[test]
-fn a_part_of_the_stock_takes_a_part_of_the_instances() {
+fn a_partial_fall_reclaims_a_part_of_the_instances() {
     let pairs = [("g5.xlarge".to_owned(), A.to_owned())];
     let market = Market::seeded(3, &pairs, 30 * 86_400_000);
     let (mut partial, mut at) = (None, 0);
@@ -88,15 +88,15 @@ fn a_part_of_the_stock_takes_a_part_of_the_instances() {
     stage.pass(Span(falls - 1));
     assert_eq!(stage.launch(&spot(run("g5.xlarge", A, 1, 20))).len(), 8);
     stage.pass(Span(1));
-    assert_eq!(stage.living(), 8 * usize::from(permille) / 1000);
+    assert_eq!(stage.alive(), 8 * usize::from(permille) / 1000);
 }
 
 #[test]
-fn what_is_dearer_than_its_bid_is_taken() {
+fn instances_above_their_maximum_price_are_reclaimed() {
     let pairs = [("g5.xlarge".to_owned(), A.to_owned())];
     let market = Market::seeded(5, &pairs, 30 * 86_400_000);
     let mut stage = Stage::new(RegionOptions { market: market.clone(), warning_permille: 0, ..quiet() });
-    // Launch where it is to be had and the price rises before the stock falls.
+    // Launch where the price rises before the stock falls.
     let mut at = 0;
     let rise = loop {
         let next = market.next_change_after(0, at).expect("a month of market has a rise");
@@ -108,8 +108,8 @@ fn what_is_dearer_than_its_bid_is_taken() {
     };
     stage.pass(Span(rise - 1));
     let price = stage.region.spot_price("g5.xlarge", A);
-    let bid = format!("0.{price:06}");
-    let tight = spot(run("g5.xlarge", A, 1, 1)).with("InstanceMarketOptions.SpotOptions.MaxPrice", bid);
+    let spec = format!("0.{price:06}");
+    let tight = spot(run("g5.xlarge", A, 1, 1)).with("InstanceMarketOptions.SpotOptions.MaxPrice", spec);
     let (tight, loose) = (stage.launch(&tight), stage.launch(&spot(run("g5.xlarge", A, 1, 1))));
     stage.pass(Span(1));
     assert!(stage.state(&tight[0]).is_ending());
@@ -120,7 +120,7 @@ fn what_is_dearer_than_its_bid_is_taken() {
 fn a_block_warns_and_is_cleared_before_its_end() {
     let ends = RegionOptions::default().origin + Span::mins(120);
     let mut stage = Stage::new(RegionOptions {
-        reservations: vec![Reservation {
+        reservations: vec![ReservationOptions {
             id: "cr-00000000000000001".to_owned(),
             instance_type: "p5.48xlarge".to_owned(),
             zone: A.to_owned(),
@@ -146,18 +146,18 @@ fn a_block_warns_and_is_cleared_before_its_end() {
     assert_eq!(said[0]["detail-type"], "Capacity Block Reservation Expiration Warning");
     let detail = json!({"capacity-reservation-id": "cr-00000000000000001", "end-date": "2026-01-01T02:00:00Z"});
     assert_eq!(said[0]["detail"], detail);
-    assert_eq!(stage.living(), 1);
+    assert_eq!(stage.alive(), 1);
     stage.pass(Span::mins(10));
-    assert_eq!(stage.living(), 0);
-    assert_eq!(stage.region.instances().next().unwrap().why, Some(Why::Scheduled));
+    assert_eq!(stage.alive(), 0);
+    assert_eq!(stage.region.instances().next().unwrap().end_reason, Some(EndReason::Scheduled));
     stage.pass(Span::mins(1));
     assert_eq!(stage.code(&in_block), "ReservationCapacityExceeded");
     stage.pass(Span::mins(30));
     assert!(stage.call(&Params::new("DescribeCapacityReservations")).unwrap().contains("<state>expired</state>"));
 }
 
-/// A hand of the test's, on the instance that it is given.
-type Hand = fn(&mut Region, Millis, &str) -> bool;
+/// A change of an instance by the test.
+type Hand = fn(&mut Region, Timestamp, &str) -> bool;
 
 #[test]
 fn every_hand_says_its_message_and_knows_the_living() {
@@ -182,7 +182,7 @@ fn every_hand_says_its_message_and_knows_the_living() {
             |r, now, id| r.schedule_retirement(now, id, now + Span::mins(60)),
             Some("AWS Health Event"),
         ),
-        ("end", CapacityType::OnDemand, Region::end_by_hand, None),
+        ("end", CapacityType::OnDemand, Region::terminate_as_user, None),
     ];
     for (name, capacity, hand, kind) in cases {
         let mut stage = Stage::new(quiet());
@@ -198,7 +198,7 @@ fn every_hand_says_its_message_and_knows_the_living() {
             assert_eq!(said[0]["detail"]["startTime"], "Thu, 1 Jan 2026 01:00:00 GMT");
             assert_eq!(said[0]["detail"]["affectedEntities"][0]["entityValue"], id);
         }
-        stage.region.end_by_hand(stage.now, &id);
+        stage.region.terminate_as_user(stage.now, &id);
         assert!(!hand(&mut stage.region, stage.now, &id), "{name}: it is ending");
         assert!(!hand(&mut stage.region, stage.now, "i-00000000000000000"), "{name}: there is none");
     }
@@ -225,7 +225,7 @@ fn a_retirement_is_in_the_status_and_stops_the_instance() {
     assert_eq!(stage.region.instance(&ids[0]).unwrap().state, InstanceState::Running);
     stage.pass(Span::mins(1));
     let row = stage.region.instance(&ids[0]).unwrap();
-    assert_eq!((row.state, row.why), (InstanceState::Stopped, Some(Why::Scheduled)));
+    assert_eq!((row.state, row.end_reason), (InstanceState::Stopped, Some(EndReason::Scheduled)));
     assert_eq!(statuses(&mut stage, Some("instance-retirement")), (0, false), "it does not run any more");
 }
 
@@ -234,9 +234,9 @@ fn each_change_of_state_is_a_message() {
     let mut stage = Stage::calm();
     let id = stage.launch(&run("g5.xlarge", A, 1, 1))[0].clone();
     let mut said = stage.pass(Span::mins(1));
-    assert!(stage.region.stop_by_hand(stage.now, &id));
+    assert!(stage.region.stop_as_user(stage.now, &id));
     said.extend(stage.pass(Span::mins(1)));
-    assert!(stage.region.end_by_hand(stage.now, &id));
+    assert!(stage.region.terminate_as_user(stage.now, &id));
     said.extend(stage.pass(Span::mins(1)));
     let states: Vec<&str> = said.iter().map(|m| m["detail"]["state"].as_str().unwrap()).collect();
     assert_eq!(states, ["pending", "running", "stopping", "stopped", "shutting-down", "terminated"]);

@@ -1,12 +1,10 @@
-//! What can be had and at what price: counts, arrivals, quotas, addresses, strategies, gangs.
-//!
-//! Never: more launched than there is.
+//! Stock and prices: limits, arrivals, quotas, addresses, strategies and gangs.
 
 use std::collections::BTreeMap;
 
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::{Millis, Span};
-use forebay_loopback_ec2::{Arrival, Params, Quotas, RegionOptions, Subnet};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::{Span, Timestamp};
+use forebay_loopback_ec2::{Params, RegionOptions, StockArrival, Subnet, VcpuQuotas};
 
 use super::{A, B, C, Stage, fleet, leaves, run, spot, stock};
 
@@ -41,11 +39,11 @@ fn strategies_fill_in_their_order() {
             stock("g6.xlarge", C, CapacityType::Spot, 3),
         ];
         let mut stage = Stage::new(RegionOptions { stock, ..RegionOptions::default() });
-        let asked = fleet(6, &overrides)
+        let requested = fleet(6, &overrides)
             .with("SpotOptions.AllocationStrategy", strategy)
             .with("LaunchTemplateConfigs.1.Overrides.3.Priority", "0.5")
             .with("LaunchTemplateConfigs.1.Overrides.2.Priority", "1.0");
-        assert_eq!(stage.launch(&asked).len(), 6, "{strategy}");
+        assert_eq!(stage.launch(&requested).len(), 6, "{strategy}");
         assert_eq!(held(&stage), of(&expected), "{strategy}");
     }
 }
@@ -73,21 +71,21 @@ fn a_gang_takes_one_type_in_one_zone_or_nothing() {
     ];
     for (one_type, one_zone, target, least, expected) in cases {
         let mut stage = Stage::new(RegionOptions { stock: counts.clone(), ..RegionOptions::default() });
-        let asked = fleet(target, &overrides)
+        let requested = fleet(target, &overrides)
             .with("SpotOptions.SingleInstanceType", one_type.to_string())
             .with("SpotOptions.SingleAvailabilityZone", one_zone.to_string())
             .with("SpotOptions.MinTargetCapacity", least.to_string());
-        let body = stage.call(&asked).unwrap();
+        let body = stage.call(&requested).unwrap();
         assert_eq!(held(&stage), of(&expected.clone().unwrap_or_default()), "{one_type} {one_zone} {target} {least}");
         let codes = leaves(&body, "errorCode");
         let whole = held(&stage).values().sum::<usize>() == target as usize;
-        assert!(whole || !codes.is_empty(), "what is missing has a reason");
+        assert!(whole || !codes.is_empty(), "missing instances have an error");
         assert_eq!(expected.is_none(), codes.contains(&"UnfulfillableCapacity"), "{codes:?}");
     }
 }
 
 #[test]
-fn a_run_takes_what_there_is_down_to_its_minimum() {
+fn a_run_launches_what_is_available_down_to_its_minimum() {
     let options =
         || RegionOptions { stock: vec![stock("g5.xlarge", A, CapacityType::OnDemand, 3)], ..RegionOptions::default() };
     for (least, most, expected) in [(1, 2, Ok(2)), (1, 5, Ok(3)), (3, 5, Ok(3)), (4, 5, Err(500))] {
@@ -95,7 +93,7 @@ fn a_run_takes_what_there_is_down_to_its_minimum() {
         let made = stage.call(&run("g5.xlarge", A, least, most)).map(|body| leaves(&body, "instanceId").len());
         assert_eq!(made.map_err(|(status, _)| status), expected, "{least} {most}");
     }
-    // A zone that is not named is one that has room.
+    // Without a zone, one with enough stock is used.
     let mut stage = Stage::new(options());
     let anywhere = Params::new("RunInstances").with("InstanceType", "g5.xlarge").with("ImageId", "ami-1");
     stage.launch(&anywhere.with("MinCount", "4").with("MaxCount", "4"));
@@ -103,11 +101,11 @@ fn a_run_takes_what_there_is_down_to_its_minimum() {
 }
 
 #[test]
-fn what_ends_can_be_had_again_and_what_arrives_too() {
+fn terminated_instances_and_arrivals_add_stock() {
     let origin = RegionOptions::default().origin;
     let mut stage = Stage::new(RegionOptions {
         stock: vec![stock("g5.xlarge", A, CapacityType::Spot, 1)],
-        arrivals: vec![Arrival {
+        arrivals: vec![StockArrival {
             at: origin + Span::mins(10),
             instance_type: "g5.xlarge".to_owned(),
             zone: A.to_owned(),
@@ -119,8 +117,8 @@ fn what_ends_can_be_had_again_and_what_arrives_too() {
     let one = spot(run("g5.xlarge", A, 1, 1));
     let id = stage.launch(&one)[0].clone();
     assert_eq!(stage.code(&one), "InsufficientInstanceCapacity");
-    assert!(stage.region.end_by_hand(stage.now, &id));
-    assert_eq!(stage.code(&one), "InsufficientInstanceCapacity", "not before it is gone");
+    assert!(stage.region.terminate_as_user(stage.now, &id));
+    assert_eq!(stage.code(&one), "InsufficientInstanceCapacity", "not before it is terminated");
     stage.pass(Span::secs(15));
     stage.launch(&one);
     assert_eq!(stage.code(&one), "InsufficientInstanceCapacity");
@@ -129,9 +127,9 @@ fn what_ends_can_be_had_again_and_what_arrives_too() {
 }
 
 #[test]
-fn quotas_and_addresses_bound_and_say_so() {
+fn quotas_and_addresses_are_limits_with_errors() {
     let mut stage = Stage::new(RegionOptions {
-        quotas: Quotas { on_demand: Some(10), spot: Some(8) },
+        quotas: VcpuQuotas { on_demand: Some(10), spot: Some(8) },
         subnets: vec![Subnet { id: "subnet-00000000000000001".to_owned(), zone: A.to_owned(), free: 1 }],
         ..RegionOptions::default()
     });
@@ -160,13 +158,13 @@ fn two_overrides_of_one_pool_share_its_stock() {
 #[test]
 fn a_price_cap_keeps_a_pool_out_of_a_fleet() {
     let mut stage = Stage::calm();
-    let asked = fleet(2, &[("g5.xlarge", A), ("g6.xlarge", B)])
+    let requested = fleet(2, &[("g5.xlarge", A), ("g6.xlarge", B)])
         .with("LaunchTemplateConfigs.1.Overrides.1.MaxPrice", "0.36")
         .with("LaunchTemplateConfigs.1.Overrides.2.MaxPrice", "0.29");
-    let body = stage.call(&asked).unwrap();
+    let body = stage.call(&requested).unwrap();
     assert_eq!(leaves(&body, "errorCode"), ["SpotMaxPriceTooLow", "SpotMaxPriceTooLow"]);
     assert_eq!(leaves(&body, "maxPrice"), ["0.360000", "0.290000"]);
-    let enough = asked.with("LaunchTemplateConfigs.1.Overrides.2.MaxPrice", "0.297776");
+    let enough = requested.with("LaunchTemplateConfigs.1.Overrides.2.MaxPrice", "0.297776");
     assert_eq!(stage.launch(&enough).len(), 2);
     assert_eq!(held(&stage), of(&[("g6.xlarge", B, 2)]));
 }
@@ -174,11 +172,11 @@ fn a_price_cap_keeps_a_pool_out_of_a_fleet() {
 #[test]
 fn one_fleet_buys_both_kinds() {
     let mut stage = Stage::calm();
-    let asked = fleet(5, &[("g5.xlarge", A)]).with("TargetCapacitySpecification.OnDemandTargetCapacity", "2");
-    let body = stage.call(&asked).unwrap();
+    let requested = fleet(5, &[("g5.xlarge", A)]).with("TargetCapacitySpecification.OnDemandTargetCapacity", "2");
+    let body = stage.call(&requested).unwrap();
     assert_eq!(leaves(&body, "lifecycle"), ["on-demand", "spot"]);
     let spot = stage.region.instances().filter(|i| i.capacity == CapacityType::Spot).count();
-    assert_eq!((spot, stage.living()), (3, 5));
+    assert_eq!((spot, stage.alive()), (3, 5));
     assert!(stage.region.instances().all(|i| i.tags.contains_key("aws:ec2:fleet-id")));
-    assert_eq!(stage.now, Millis(1_767_225_600_000));
+    assert_eq!(stage.now, Timestamp(1_767_225_600_000));
 }

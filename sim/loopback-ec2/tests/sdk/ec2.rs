@@ -1,6 +1,4 @@
-//! What each EC2 call answers, read by the client.
-//!
-//! Never: a fault; those are in `faults`.
+//! The responses of EC2 calls, as the SDK parses them.
 
 use aws_sdk_ec2::types::{
     CapacityReservationSpecification, CapacityReservationTarget, DefaultTargetCapacityType, Filter,
@@ -9,9 +7,9 @@ use aws_sdk_ec2::types::{
     LocationType, MarketType, Placement, PlacementStrategy, ResourceType, SpotInstanceType, SpotMarketOptions,
     SpotOptionsRequest, Tag, TagSpecification, TargetCapacitySpecificationRequest,
 };
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::{Millis, Span};
-use forebay_loopback_ec2::{DEFAULT_TEMPLATE, RegionOptions, Reservation, ReservationKind};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::{Span, Timestamp};
+use forebay_loopback_ec2::{DEFAULT_TEMPLATE, RegionOptions, ReservationKind, ReservationOptions};
 use forebay_sim::world::Stock;
 
 use super::{Stage, code};
@@ -66,7 +64,7 @@ fn fleet(
 }
 
 #[tokio::test]
-async fn a_fleet_is_filled_in_part_and_says_where_it_was_not() {
+async fn a_partial_fleet_has_errors() {
     let options = RegionOptions {
         stock: vec![
             stock("g5.xlarge", "us-east-1a", CapacityType::Spot, 2),
@@ -76,15 +74,15 @@ async fn a_fleet_is_filled_in_part_and_says_where_it_was_not() {
     };
     let stage = Stage::new(options);
     let overrides = vec![over("g5.xlarge", "us-east-1a"), over("g5.xlarge", "us-east-1b")];
-    let answer =
+    let respond =
         fleet(&stage, "t-1", SpotOptionsRequest::builder().build(), 5, overrides.clone()).send().await.unwrap();
-    assert!(answer.fleet_id().unwrap().starts_with("fleet-"));
-    let [launched] = answer.instances() else { panic!("{answer:?}") };
+    assert!(respond.fleet_id().unwrap().starts_with("fleet-"));
+    let [launched] = respond.instances() else { panic!("{respond:?}") };
     assert_eq!(launched.instance_ids().len(), 2);
     assert_eq!(launched.instance_type(), Some(&InstanceType::G5Xlarge));
     let of = launched.launch_template_and_overrides().unwrap().overrides().unwrap();
     assert_eq!(of.availability_zone(), Some("us-east-1a"));
-    let errors: Vec<_> = answer
+    let errors: Vec<_> = respond
         .errors()
         .iter()
         .map(|e| {
@@ -96,14 +94,14 @@ async fn a_fleet_is_filled_in_part_and_says_where_it_was_not() {
     assert_eq!(errors, [short("us-east-1a"), short("us-east-1b")]);
 
     let again = fleet(&stage, "t-1", SpotOptionsRequest::builder().build(), 5, overrides.clone()).send().await.unwrap();
-    assert_eq!(again.instances(), answer.instances());
+    assert_eq!(again.instances(), respond.instances());
     assert_eq!(stage.loopback.region().instances().count(), 2);
     let other = fleet(&stage, "t-1", SpotOptionsRequest::builder().build(), 6, overrides).send().await;
     assert_eq!(code(other), "IdempotentParameterMismatch");
 }
 
 #[tokio::test]
-async fn a_gang_is_whole_or_absent() {
+async fn a_gang_is_launched_completely_or_not_at_all() {
     let options = RegionOptions {
         stock: ["us-east-1a", "us-east-1b", "us-east-1c"]
             .iter()
@@ -201,8 +199,8 @@ async fn a_run_is_described_until_it_is_gone() {
     assert_eq!(one.state_reason().unwrap().code(), Some("Client.UserInitiatedShutdown"));
     assert!(one.state_transition_reason().unwrap().starts_with("User initiated (2026-01-01 00:0"));
     stage.pass(Span::mins(61));
-    let gone = stage.ec2.describe_instances().instance_ids(ids[1]).send().await;
-    assert_eq!(code(gone), "InvalidInstanceID.NotFound");
+    let terminated_at = stage.ec2.describe_instances().instance_ids(ids[1]).send().await;
+    assert_eq!(code(terminated_at), "InvalidInstanceID.NotFound");
 }
 
 #[tokio::test]
@@ -231,7 +229,7 @@ async fn pages_hold_every_instance_once() {
 }
 
 #[tokio::test]
-async fn tags_come_and_go() {
+async fn tags_are_created_and_deleted() {
     let stage = Stage::calm();
     let run =
         stage.ec2.run_instances().image_id("ami-1").instance_type(InstanceType::G5Xlarge).min_count(1).max_count(1);
@@ -248,7 +246,7 @@ async fn tags_come_and_go() {
 }
 
 #[tokio::test]
-async fn what_there_is_to_buy() {
+async fn types_offerings_and_prices_are_described() {
     let stage = Stage::calm();
     let (mut names, mut next) = (Vec::new(), None);
     loop {
@@ -292,9 +290,9 @@ async fn what_there_is_to_buy() {
 }
 
 #[tokio::test]
-async fn what_the_account_has() {
-    let block = ReservationKind::Block { ends: Millis(1_767_225_600_000) + Span::mins(120) };
-    let reservation = |n: u64, kind| Reservation {
+async fn account_resources_are_described() {
+    let block = ReservationKind::Block { ends: Timestamp(1_767_225_600_000) + Span::mins(120) };
+    let reservation = |n: u64, kind| ReservationOptions {
         id: format!("cr-{n:017x}"),
         instance_type: "p5.48xlarge".to_owned(),
         zone: "us-east-1c".to_owned(),

@@ -1,9 +1,7 @@
-//! How the client meets a region that fails: lost answers, rates, denials.
-//!
-//! Never: a region without a fault.
+//! Faults as the SDK sees them: lost responses, rate limits and denied actions.
 
 use aws_sdk_ec2::types::InstanceType;
-use forebay_engine::units::Span;
+use forebay_kernel::units::Span;
 use forebay_loopback_ec2::RegionOptions;
 
 use super::{Stage, code};
@@ -25,7 +23,7 @@ async fn an_answer_that_is_lost_is_an_error_of_the_connection() {
 #[tokio::test]
 async fn refusals_come_with_their_codes() {
     let stage = Stage::new(RegionOptions {
-        rates: true,
+        rate_limits: true,
         denied: ["DescribeSubnets".to_owned()].into(),
         ..RegionOptions::default()
     });

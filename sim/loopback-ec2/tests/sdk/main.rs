@@ -1,6 +1,4 @@
-//! Every call of the loopback EC2 through AWS's own client: what it answers is what the client reads.
-//!
-//! Never: retries, sleeps.
+//! The loopback EC2 with AWS's own clients, without retries.
 
 mod ec2;
 mod faults;
@@ -10,8 +8,8 @@ mod metadata;
 use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::config::{BehaviorVersion, Credentials, Region as Place};
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
-use forebay_engine::units::Span;
-use forebay_loopback_ec2::{Clock, Loopback, Region, RegionOptions, VirtualClock};
+use forebay_kernel::units::Span;
+use forebay_loopback_ec2::{Loopback, LoopbackClock, Region, RegionOptions, VirtualClock};
 
 /// A region that listens, the clock that it goes by, and a client of each kind.
 struct Stage {
@@ -24,7 +22,7 @@ struct Stage {
 impl Stage {
     fn new(options: RegionOptions) -> Stage {
         let clock = VirtualClock::new(options.origin);
-        let loopback = Loopback::start(Region::new(options), Clock::Virtual(clock.clone())).unwrap();
+        let loopback = Loopback::start(Region::new(options), LoopbackClock::Virtual(clock.clone())).unwrap();
         let http = aws_smithy_http_client::Builder::new().build_http();
         let keys = Credentials::new("test", "test", None, None, "a test");
         let ec2 = aws_sdk_ec2::Config::builder()
@@ -50,16 +48,16 @@ impl Stage {
         Stage::new(RegionOptions::default())
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     fn pass(&self, span: Span) {
         self.clock.set(self.clock.now() + span);
     }
 }
 
-/// The code of a refusal, as the client reads it.
+/// The error code, as the client parses it.
 fn code<T: std::fmt::Debug, E: ProvideErrorMetadata + std::fmt::Debug>(
     outcome: Result<T, SdkError<E, impl std::fmt::Debug>>,
 ) -> String {
-    let error = outcome.expect_err("it was to be refused");
+    let error = outcome.expect_err("an error");
     error.code().map_or_else(|| format!("{error:?}"), str::to_owned)
 }

@@ -1,14 +1,12 @@
-//! The queue of messages through SQS's own client.
-//!
-//! Never: a message that was not asked for.
+//! The message queue with SQS's own client.
 
 use std::time::Duration;
 
 use aws_sdk_sqs::types::{
     ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry, QueueAttributeName,
 };
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::units::Span;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::units::Span;
 use forebay_loopback_ec2::RegionOptions;
 
 use super::{Stage, code};
@@ -17,7 +15,7 @@ fn quiet() -> Stage {
     Stage::new(RegionOptions { state_messages: false, ..RegionOptions::default() })
 }
 
-/// A spot instance of somebody's.
+/// Launches a spot instance of another user.
 fn foreign(stage: &Stage) -> String {
     let mut region = stage.loopback.region();
     let now = region.now();
@@ -71,7 +69,7 @@ async fn a_warning_is_received_hidden_and_deleted() {
 }
 
 #[tokio::test]
-async fn batches_say_what_became_of_each_entry() {
+async fn batches_have_a_result_for_each_entry() {
     let stage = quiet();
     for n in 0..3 {
         stage.loopback.send(&format!("text {n}"));
@@ -83,9 +81,10 @@ async fn batches_say_what_became_of_each_entry() {
     let entry = |n: usize, handle: &str| {
         DeleteMessageBatchRequestEntry::builder().id(n.to_string()).receipt_handle(handle).build().unwrap()
     };
-    let gone = stage.sqs.delete_message_batch().queue_url(&url).entries(entry(0, handles[0])).entries(entry(1, "bad"));
-    let gone = gone.send().await.unwrap();
-    assert_eq!((gone.successful()[0].id(), gone.failed()[0].id()), ("0", "1"));
+    let terminated_at =
+        stage.sqs.delete_message_batch().queue_url(&url).entries(entry(0, handles[0])).entries(entry(1, "bad"));
+    let terminated_at = terminated_at.send().await.unwrap();
+    assert_eq!((terminated_at.successful()[0].id(), terminated_at.failed()[0].id()), ("0", "1"));
     let later = ChangeMessageVisibilityBatchRequestEntry::builder().id("0").receipt_handle(handles[1]);
     let later = later.visibility_timeout(0).build().unwrap();
     stage.sqs.change_message_visibility_batch().queue_url(&url).entries(later).send().await.unwrap();
@@ -94,13 +93,13 @@ async fn batches_say_what_became_of_each_entry() {
 }
 
 #[tokio::test]
-async fn a_receive_that_waits_hears_of_what_comes() {
+async fn a_waiting_receive_gets_new_messages() {
     let stage = quiet();
     let id = foreign(&stage);
     let url = stage.loopback.queue_url();
     let wait = stage.sqs.receive_message().queue_url(&url).wait_time_seconds(20).send();
     let wait = tokio::spawn(wait);
-    // Whether the reclaim or the request comes first, the message is received.
+    // The message is received whether the reclaim or the request comes first.
     {
         let mut region = stage.loopback.region();
         let now = region.now();
@@ -111,7 +110,7 @@ async fn a_receive_that_waits_hears_of_what_comes() {
     assert_eq!(got.messages().len(), 1);
     let handle = got.messages()[0].receipt_handle().unwrap();
     stage.sqs.delete_message().queue_url(&url).receipt_handle(handle).send().await.unwrap();
-    // And one that nothing comes for ends when virtual time has passed, long before the wall clock would end it.
+    // Without a message, the receive ends when the virtual time has passed, before the wall clock ends it.
     let wait = tokio::spawn(stage.sqs.receive_message().queue_url(&url).wait_time_seconds(20).send());
     let clock = stage.clock.clone();
     let pass = async {

@@ -2,9 +2,9 @@
 //!
 //! Never: a service that nobody cancels; it would serve for ever.
 
-use forebay_engine::event::Event;
-use forebay_engine::job::{Gang, JobSpec, Level, Service, Within, WorkerAsk};
-use forebay_engine::units::{Millis, Span};
+use forebay_kernel::event::Event;
+use forebay_kernel::job::{Gang, JobSpec, Level, Service, TopologyConstraint, WorkerAsk};
+use forebay_kernel::units::{Span, Timestamp};
 
 use super::{Dice, Input, TENANT};
 use crate::world::JobTruth;
@@ -13,7 +13,7 @@ use crate::world::JobTruth;
 const FOR_EVER: Span = Span::mins(60 * 24 * 365);
 
 /// Adds features to a job that is submitted at `at`.
-pub(super) fn add(dice: &Dice, at: Millis, spec: &mut JobSpec, truth: &mut JobTruth) {
+pub(super) fn add(dice: &Dice, at: Timestamp, spec: &mut JobSpec, truth: &mut JobTruth) {
     match dice.roll(100, 8) {
         0 => service(dice, spec, truth),
         1 => batch(dice, spec),
@@ -59,13 +59,13 @@ fn service(dice: &Dice, spec: &mut JobSpec, truth: &mut JobTruth) {
         target: 1 + small(113, 8),
         spread: [None, Some(Level::Node), Some(Level::Zone)][small(114, 3) as usize],
     });
-    spec.completion = forebay_engine::job::Completion::All;
+    spec.completion = forebay_kernel::job::Completion::All;
     (spec.deadline, spec.expected, spec.max_run) = (None, None, None);
     *truth = JobTruth { gpu_util_permille: None, linger: None, ..JobTruth::lasting(FOR_EVER) };
 }
 
 /// How demand moves, and the end of it.
-pub(super) fn demand(dice: &Dice, at: Millis, spec: &JobSpec, send: &mut dyn FnMut(Input)) {
+pub(super) fn demand(dice: &Dice, at: Timestamp, spec: &JobSpec, send: &mut dyn FnMut(Input)) {
     if spec.service.is_none() {
         return;
     }
@@ -87,7 +87,7 @@ fn within(dice: &Dice, spec: &mut JobSpec) {
     };
     if several && dice.one_in(140, 3) {
         let level = [Level::Numa, Level::Nvlink, Level::Node, Level::Rack, Level::Zone][dice.roll(141, 5) as usize];
-        spec.within = Some(Within { level, required: dice.one_in(142, 2) });
+        spec.within = Some(TopologyConstraint { level, required: dice.one_in(142, 2) });
     }
 }
 

@@ -89,7 +89,7 @@ const CLASSES: [Class; 13] = [
 
 /// A day of events as JSON lines, ready for `forebay run --replay`; the same seed gives the same bytes everywhere.
 ///
-/// The first line is a `simulation.market` event, which tells the simulated cloud when spot is gone.
+/// The first line is a `simulation.market` event: when the simulated cloud has no spot.
 #[must_use]
 pub fn generate_day(seed: u64) -> String {
     let mut day = Day { lines: Vec::new(), events: 0 };

@@ -90,7 +90,7 @@ pub fn generate_sharing(seed: u64, days: u64) -> Vec<TraceJob> {
     jobs
 }
 
-/// The hour's part of the day's jobs, a quarter more or less, and one more as often as the rest of the division says.
+/// The hour's part of the day's jobs, a quarter more or less, and one more with the probability that the rest of the division gives.
 fn arrivals(kind: &Kind, hour: u64, rng: &mut SplitMix64) -> u64 {
     let weekend = hour / 24 % 7 >= 5;
     let a_day = if weekend { kind.a_day.1 } else { kind.a_day.0 };

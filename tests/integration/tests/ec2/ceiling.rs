@@ -11,11 +11,11 @@ const LIMIT: u32 = 608;
 fn stand(limits: Ceiling, crash_one_in: u64) -> Stand {
     let policy = Policy { limits, ..forebay_sim::policies::spot_first() };
     let options = RegionOptions {
-        rates: true,
+        rate_limits: true,
         lost_after_permille: 100,
         lost_before_permille: 50,
         server_error_permille: 50,
-        stale: Span::secs(30),
+        max_staleness: Span::secs(30),
         ..RegionOptions::default()
     };
     let faults = Faults { crash_one_in, until: options.origin + Span::mins(40) };

@@ -2,18 +2,18 @@
 
 use crate::stand::{Faults, Stand, settings};
 use forebay_engine::event::{Event, LaunchError};
-use forebay_engine::units::{Millis, Span};
+use forebay_engine::units::{Span, Timestamp};
 use forebay_loopback_ec2::{InstanceState, RegionOptions};
 use std::collections::BTreeSet;
 
 const OTHER: &str = "00000000-0000-4000-8000-000000000000";
 
 fn stand() -> Stand {
-    let options = RegionOptions { rates: true, stale: Span::secs(20), ..RegionOptions::default() };
+    let options = RegionOptions { rate_limits: true, max_staleness: Span::secs(20), ..RegionOptions::default() };
     Stand::new(forebay_sim::policies::spot_first(), options, Faults::default(), 9)
 }
 
-fn job(stand: &mut Stand, at: Millis, name: &str) {
+fn job(stand: &mut Stand, at: Timestamp, name: &str) {
     let spec = crate::stand::job(name);
     stand.input(at, Event::JobSubmitted(Box::new(spec)));
 }
@@ -59,10 +59,10 @@ fn two_journals_under_one_name_stop_each_others_buying_and_end_nothing() {
     assert_eq!(launches(&second), before, "it buys though another uses its name");
     assert!(second.errors.get(&LaunchError::Contested).is_some_and(|n| *n > 0), "{:?}", second.errors);
     assert_eq!(up(&second, &ids), 1, "it ended what is not its own");
-    assert_eq!(second.desk.contested().get(OTHER), Some(&1));
+    assert_eq!(second.machine.contested().get(OTHER), Some(&1));
     println!("contested: refused {:?}, other's nodes still up", second.errors);
     // Somebody says that the other is no more: its instance is ended as an orphan, and buying goes on.
-    let named = forebay_capacity_ec2::Settings { predecessors: BTreeSet::from([OTHER.to_owned()]), ..settings() };
+    let named = forebay_capacity_ec2::Ec2Settings { predecessors: BTreeSet::from([OTHER.to_owned()]), ..settings() };
     second.configure(named);
     second.run_until(begin + Span::mins(75));
     assert_eq!(up(&second, &ids), 0);
@@ -86,7 +86,7 @@ fn a_node_whose_tags_were_edited_is_still_ours() {
     stand.run_until(now + Span::mins(15));
     assert_eq!(up(&stand, std::slice::from_ref(&id)), 1, "its work is not done");
     assert_eq!(stand.state().nodes().count(), 1);
-    assert!(stand.desk.contested().is_empty());
+    assert!(stand.machine.contested().is_empty());
     stand.run_until(now + Span::mins(120));
     assert_eq!((stand.existing(), stand.state().open_jobs()), (0, 0), "it is given back all the same");
 }

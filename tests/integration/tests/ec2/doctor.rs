@@ -1,7 +1,7 @@
 //! `forebay doctor` and `forebay check` with an EC2: everything that buying needs is tried, and nothing is bought.
 
 use forebay_integration::run;
-use forebay_loopback_ec2::{Clock, Loopback, Region, RegionOptions};
+use forebay_loopback_ec2::{Loopback, LoopbackClock, Region, RegionOptions};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -31,12 +31,12 @@ fn good(region: &Region) -> String {
 
 #[test]
 fn everything_that_buying_needs_is_tried_and_nothing_bought() {
-    let loopback = Loopback::start(Region::new(RegionOptions::default()), Clock::Wall).unwrap();
+    let loopback = Loopback::start(Region::new(RegionOptions::default()), LoopbackClock::Wall).unwrap();
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &loopback.url(), &loopback.queue_url(), &good(&loopback.region()));
     let said = run(folder.path(), &["doctor", "--config", "forebay.yaml"]);
     assert_eq!(said.code, 0, "{said:?}");
-    for part in ["launch", "allowed", "us-east-1a", "messages wait", "addresses free"] {
+    for part in ["launch", "allowed", "us-east-1a", "messages are waiting", "addresses free"] {
         assert!(said.out.contains(part), "no `{part}` in {}", said.out);
     }
     assert!(!said.out.contains("`prices: FILE`"), "{}", said.out);
@@ -53,14 +53,14 @@ fn everything_that_buying_needs_is_tried_and_nothing_bought() {
 fn what_is_missing_is_named_with_its_remedy() {
     let denied = BTreeSet::from(["CreateFleet".to_owned(), "DescribeSpotPriceHistory".to_owned()]);
     let options = RegionOptions { denied, ..RegionOptions::default() };
-    let loopback = Loopback::start(Region::new(options), Clock::Wall).unwrap();
+    let loopback = Loopback::start(Region::new(options), LoopbackClock::Wall).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let more =
         "  launch: {template: forebay-node, subnets: {us-east-1b: subnet-00000000000000001}}\n  zones: [us-east-9z]\n";
     write(folder.path(), &loopback.url(), &loopback.queue_url(), more);
     let said = run(folder.path(), &["doctor", "--config", "forebay.yaml"]);
     assert_eq!(said.code, 6, "{said:?}");
-    for part in ["UnauthorizedOperation", "us-east-9z", "lies in us-east-1a"] {
+    for part in ["UnauthorizedOperation", "us-east-9z", "is in us-east-1a"] {
         assert!(said.out.contains(part), "no `{part}` in {}", said.out);
     }
 }

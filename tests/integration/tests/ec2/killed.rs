@@ -6,7 +6,7 @@
 use forebay_engine::units::Span;
 use forebay_integration::dice::Dice;
 use forebay_integration::{Server, run, until};
-use forebay_loopback_ec2::{Clock, InstanceState, Loopback, Region, RegionOptions};
+use forebay_loopback_ec2::{InstanceState, Loopback, LoopbackClock, Region, RegionOptions};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -73,16 +73,16 @@ fn a_controller_killed_while_it_buys_buys_nothing_twice() {
     let seed = std::env::var("FOREBAY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_121);
     let mut dice = Dice::new(seed);
     let options = RegionOptions {
-        rates: true,
-        running_after: Span::secs(2),
-        gone_after: Span::secs(1),
+        rate_limits: true,
+        boot_time: Span::secs(2),
+        shutdown_time: Span::secs(1),
         lost_before_permille: 50,
         lost_after_permille: 150,
         server_error_permille: 50,
-        stale: Span::secs(3),
+        max_staleness: Span::secs(3),
         ..RegionOptions::default()
     };
-    let loopback = Loopback::start(Region::new(options), Clock::Wall).unwrap();
+    let loopback = Loopback::start(Region::new(options), LoopbackClock::Wall).unwrap();
     let folder = tempfile::tempdir().unwrap();
     configuration(folder.path(), &loopback);
     let (begun, mut seen, mut sent) = (Instant::now(), Seen::default(), 0);

@@ -1,7 +1,7 @@
 //! Buying from EC2, giving back, and being taken back from: `cargo xtask test integration ec2`.
 //!
 //! ```text
-//! stand    engine + journal + the adapter's desk and wire format + the loopback EC2's region, in virtual time, with faults
+//! stand    engine + journal + the adapter's machine and SDK calls + the loopback EC2's region, in virtual time, with faults
 //! ```
 
 mod boots;

@@ -3,7 +3,7 @@
 
 use forebay_engine::units::Span;
 use forebay_integration::{Server, until};
-use forebay_loopback_ec2::{Clock, InstanceState, Loopback, Region, RegionOptions};
+use forebay_loopback_ec2::{InstanceState, Loopback, LoopbackClock, Region, RegionOptions};
 use serde_json::json;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ const POLICY: &str = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: p}\
 
 #[test]
 fn an_instance_is_left_before_its_retirement_which_was_announced_while_nobody_listened() {
-    let options = RegionOptions { running_after: Span::secs(1), gone_after: Span::secs(1), ..RegionOptions::default() };
-    let loopback = Loopback::start(Region::new(options), Clock::Wall).unwrap();
+    let options = RegionOptions { boot_time: Span::secs(1), shutdown_time: Span::secs(1), ..RegionOptions::default() };
+    let loopback = Loopback::start(Region::new(options), LoopbackClock::Wall).unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("policy.yaml"), POLICY).unwrap();
     let text = format!(
@@ -52,5 +52,5 @@ fn an_instance_is_left_before_its_retirement_which_was_announced_while_nobody_li
         None | Some(InstanceState::Terminated) => Ok(()),
         Some(other) => Err(format!("{other:?}")),
     });
-    assert!(server.log().lines().all(|line| !line.contains("scheduled changes are not known")), "{}", server.log());
+    assert!(server.log().lines().all(|line| !line.contains("scheduled changes are unknown")), "{}", server.log());
 }

@@ -1,7 +1,7 @@
 //! Spot prices and shapes are EC2's own, from the real binary's start on.
 
 use forebay_integration::{Server, until};
-use forebay_loopback_ec2::{Clock, Loopback, Region, RegionOptions};
+use forebay_loopback_ec2::{Loopback, LoopbackClock, Region, RegionOptions};
 use forebay_sim::market::Market;
 use serde_json::Value;
 use std::time::Duration;
@@ -16,8 +16,8 @@ fn spot_prices_of_the_day_enter_the_state() {
     let pairs: Vec<(String, String)> =
         ["g5.xlarge", "g6.xlarge"].iter().flat_map(|t| ZONES.map(|z| ((*t).to_owned(), z.to_owned()))).collect();
     let options =
-        RegionOptions { market: Market::seeded(5, &pairs, 86_400_000), rates: true, ..RegionOptions::default() };
-    let loopback = Loopback::start(Region::new(options), Clock::Wall).unwrap();
+        RegionOptions { market: Market::seeded(5, &pairs, 86_400_000), rate_limits: true, ..RegionOptions::default() };
+    let loopback = Loopback::start(Region::new(options), LoopbackClock::Wall).unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("policy.yaml"), POLICY).unwrap();
     let text = format!(

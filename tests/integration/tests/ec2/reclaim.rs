@@ -8,21 +8,23 @@
 //! The controller is the real one, with the journal, HTTP, EC2 and S3 in it. What runs on the nodes are processes of this machine that
 //! the test starts and stops as the controller says, since no cluster is attached yet.
 
-use forebay::api::{self, Serving};
+use forebay::api::{self, ApiOptions};
 use forebay::checkpoints::Checkpoints;
+use forebay::cloud::OpenedCloud;
 use forebay::config::Config;
 use forebay::config::tokens::Tokens;
-use forebay::driver::{Act, Handle, Hands, Outside, Settings, start};
-use forebay::policy::compile;
-use forebay::sources::board::Board;
+use forebay::driver::{DriverHandle, EffectExecutor, EffectRequest, RealAdapters, Settings, start};
+use forebay::sources::registry::SourceRegistry;
+use forebay_driver::journal::JournalId;
 use forebay_engine::effect::{Action, Status, StatusKind};
 use forebay_engine::event::Event;
 use forebay_engine::ids::{Attempt, JobId};
 use forebay_engine::state::State;
-use forebay_engine::units::{Millis, Span};
+use forebay_engine::units::{Span, Timestamp};
 use forebay_integration::root;
-use forebay_loopback_ec2::{Clock, InstanceState, Loopback, Region, RegionOptions};
+use forebay_loopback_ec2::{InstanceState, Loopback, LoopbackClock, Region, RegionOptions};
 use forebay_parts::{LocalStack, LocalStackOptions};
+use forebay_policy::compile;
 use forebay_sim::market::Market;
 use forebay_sim::world::WorldOptions;
 use serde_json::{Value, json};
@@ -32,7 +34,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
-use uuid::Uuid;
 
 const POLICY: &str = "
 apiVersion: forebay/v1
@@ -63,7 +64,7 @@ struct Processes {
 
 /// What is known only when the controller runs.
 struct After {
-    handle: Handle,
+    handle: DriverHandle,
     checkpoints: Checkpoints,
     url: String,
     key: [u8; 32],
@@ -77,13 +78,13 @@ struct Run {
 
 struct Cluster(Arc<Processes>);
 
-impl Hands for Cluster {
-    fn begin(&mut self, _: Uuid, _: &State) {}
+impl EffectExecutor for Cluster {
+    fn begin(&mut self, _: JournalId, _: &State) {}
 
-    fn act(&mut self, act: Act<'_>) {
-        match &act.effect.action {
+    fn execute(&mut self, request: EffectRequest<'_>) {
+        match &request.effect.action {
             Action::Start { job, attempt, workers, resume_from } => {
-                let state = act.state;
+                let state = request.state;
                 let instance = workers.first().and_then(|w| state.node(w.node)?.instance.clone()).unwrap();
                 let carried: Value = serde_json::from_slice(&state.job(*job).unwrap().1.run).unwrap();
                 let uri = carried["checkpoint.uri"].as_str().unwrap().to_owned();
@@ -105,7 +106,7 @@ impl Processes {
         command.arg(root().join("examples/checkpoint/train.py"));
         command.args(["--work-s", WORK[0], "--every-s", WORK[1], "--step-s", WORK[2]]);
         command.env("FOREBAY_JOB", key.0.to_string()).env("FOREBAY_ATTEMPT", key.1.0.to_string());
-        command.env("FOREBAY_TOKEN", forebay::intake::token(&after.key, key.0, key.1));
+        command.env("FOREBAY_TOKEN", forebay_wire::intake::token(&after.key, key.0, key.1));
         command.env("FOREBAY_CHECKPOINT_URI", uri).env("FOREBAY_URL", &after.url);
         command.env("FOREBAY_RESUME_S", format!("{}", resume_from.0 as f64 / 1000.0));
         command.envs([("AWS_ENDPOINT_URL", self.s3.as_str()), ("AWS_REGION", "us-east-1")]);
@@ -139,7 +140,7 @@ impl Processes {
     fn submit(&self, events: Vec<Event>) {
         let after = self.after.get().unwrap();
         self.runtime.block_on(async {
-            let events = after.checkpoints.complete(events).await;
+            let events = after.checkpoints.fill_in_progress(events).await;
             after.handle.submit_async(events).await.unwrap();
         });
     }
@@ -213,15 +214,15 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
     let begun = Instant::now();
     let localstack = LocalStack::start(LocalStackOptions::default()).unwrap();
     localstack.seed().unwrap();
-    let options = RegionOptions { running_after: Span::secs(2), gone_after: Span::secs(2), ..RegionOptions::default() };
-    let loopback = Loopback::start(Region::new(options), Clock::Wall).unwrap();
+    let options = RegionOptions { boot_time: Span::secs(2), shutdown_time: Span::secs(2), ..RegionOptions::default() };
+    let loopback = Loopback::start(Region::new(options), LoopbackClock::Wall).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path(), &loopback, localstack.endpoint());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
 
     // The controller, as `forebay run` puts it together, but for the processes on the nodes.
     let catalogue = forebay::cloud::catalogue(&config).unwrap();
-    let (cloud, hands) = forebay::cloud::open(&config, &catalogue).unwrap().unwrap();
+    let OpenedCloud { cloud, executor } = forebay::cloud::open(&config, &catalogue).unwrap().unwrap();
     let compiled = compile("reclaim.yaml", POLICY, &catalogue).unwrap();
     let processes = Arc::new(Processes {
         python: localstack.python().to_owned(),
@@ -235,7 +236,7 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
     let calm = Box::new(|_: &_, origin| WorldOptions { origin, ..WorldOptions::new(1, Market::calm(&[])) });
     let running = start(Settings {
         policy: Some((POLICY.to_owned(), compiled.policy)),
-        outside: Outside { cloud: Some(hands), cluster: Some(Box::new(cluster)) },
+        real: RealAdapters { cloud: Some(executor), cluster: Some(Box::new(cluster)) },
         ..Settings::new(folder.path().join("data"), calm)
     })
     .unwrap();
@@ -244,13 +245,14 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
     let checkpoints = Checkpoints::start(&config, &handle, runtime.handle()).unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let serving = Serving {
+    let serving = ApiOptions {
         handle: handle.clone(),
-        routes: Arc::new(compiled.routes),
+        routes: Arc::new(forebay::intake::PolicyRoutes(compiled.routes)),
         key: Some(key),
         tokens: Tokens::default(),
-        sources: Board::default(),
+        sources: SourceRegistry::default(),
         checkpoints: checkpoints.clone(),
+        archive: Arc::clone(&running.archive),
     };
     let (_end, ending) = tokio::sync::watch::channel(false);
     runtime.spawn(api::serve(listener, serving, ending));
@@ -345,9 +347,9 @@ fn preemptions(url: &str) -> u64 {
     metrics.lines().filter(reclaimed).map(|l| figure(l).unwrap_or_else(|| panic!("no figure in {l:?}"))).sum()
 }
 
-fn wall() -> Millis {
+fn wall() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    Millis(since.as_millis() as u64)
+    Timestamp(since.as_millis() as u64)
 }
 
 /// The workload's last line: its model is a chain of hashes over all of its steps.

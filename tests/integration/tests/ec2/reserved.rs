@@ -1,13 +1,13 @@
 //! Capacity that is paid for already goes first, and a Capacity Block is left before EC2 clears it.
 
 use crate::stand::{Faults, Stand, settings};
-use forebay_capacity_ec2::{Reservation, Settings};
+use forebay_capacity_ec2::{Ec2Settings, ReservedCapacity};
 use forebay_engine::catalog::{CapacityType, Offering};
 use forebay_engine::event::Event;
 use forebay_engine::job::{Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::Policy;
-use forebay_engine::units::{Millis, Span};
-use forebay_loopback_ec2::{RegionOptions, Reservation as Held, ReservationKind};
+use forebay_engine::units::{Span, Timestamp};
+use forebay_loopback_ec2::{RegionOptions, ReservationKind, ReservationOptions};
 use forebay_sim::policies;
 
 const ODCR: &str = "cr-00000000000000001";
@@ -27,7 +27,7 @@ fn stand(id: &str, kind: ReservationKind, count: u32) -> Stand {
     stand_with(&[(id, kind, count, None)])
 }
 
-fn stand_with(reservations: &[(&str, ReservationKind, u32, Option<Millis>)]) -> Stand {
+fn stand_with(reservations: &[(&str, ReservationKind, u32, Option<Timestamp>)]) -> Stand {
     let (mut held, mut own) = (Vec::new(), Vec::new());
     for &(id, kind, count, starts) in reservations {
         let (instance_type, zone) = ("g4dn.metal".to_owned(), "us-east-1a".to_owned());
@@ -35,17 +35,23 @@ fn stand_with(reservations: &[(&str, ReservationKind, u32, Option<Millis>)]) -> 
             ReservationKind::Block { ends } => Some(ends),
             ReservationKind::OnDemand => None,
         };
-        held.push(Held { id: id.into(), instance_type: instance_type.clone(), zone: zone.clone(), count, kind });
-        own.push(Reservation { id: id.into(), instance_type, zone, block: ends.is_some(), starts, ends });
+        held.push(ReservationOptions {
+            id: id.into(),
+            instance_type: instance_type.clone(),
+            zone: zone.clone(),
+            count,
+            kind,
+        });
+        own.push(ReservedCapacity { id: id.into(), instance_type, zone, block: ends.is_some(), starts, ends });
     }
-    let options = RegionOptions { reservations: held, rates: true, ..RegionOptions::default() };
-    let settings = Settings { reservations: own, ..settings() };
+    let options = RegionOptions { reservations: held, rate_limits: true, ..RegionOptions::default() };
+    let settings = Ec2Settings { reservations: own, ..settings() };
     let mut stand = Stand::new(policy(), options, Faults::default(), 3);
     stand.configure(settings);
     stand
 }
 
-fn job(stand: &mut Stand, at: Millis, name: &str) {
+fn job(stand: &mut Stand, at: Timestamp, name: &str) {
     let each = WorkerAsk { gpus: 8, share: 1000, ..WorkerAsk::default() };
     let spec = JobSpec { gang: Gang::Workers { min: 1, max: 1, each }, ..crate::stand::job(name) };
     stand.input(at, Event::JobSubmitted(Box::new(spec)));
@@ -85,13 +91,14 @@ fn a_capacity_block_is_left_before_it_is_cleared() {
     let in_block = stand.region.with(|r| r.instances().filter(|i| i.reservation.is_some()).count());
     assert_eq!(in_block, 1);
     // Its end is known without a message, and the run is stopped in order before EC2 ends the node.
-    stand.run_until(Millis(clears.0 - 60_000));
+    stand.run_until(Timestamp(clears.0 - 60_000));
     let left: Vec<_> = stand.state().nodes().filter(|n| n.reclaim_at.is_none()).map(|n| n.offering).collect();
     let running = stand.state().jobs().filter(|(j, _)| j.alive()).count();
     println!("a minute before the block is cleared: {} nodes are there to stay, {running} runs", left.len());
     assert_eq!((left.len(), running), (1, 1), "it goes on elsewhere");
     stand.run_until(begin + Span::mins(200));
-    let late = stand.region.with(|r| r.instances().filter(|i| i.reservation.is_some() && i.gone.is_none()).count());
+    let late =
+        stand.region.with(|r| r.instances().filter(|i| i.reservation.is_some() && i.terminated_at.is_none()).count());
     assert_eq!((late, stand.found()), (0, Vec::new()));
 }
 
@@ -166,8 +173,9 @@ fn a_controller_that_dies_between_two_reservations_buys_no_node_twice() {
         while stand.now < begin + Span::mins(180) {
             stand.step(begin + Span::mins(180));
             assert_eq!(stand.found(), Vec::<String>::new(), "seed {seed}");
-            let now =
-                stand.region.with(|r| r.instances().filter(|i| i.reservation.is_some() && i.gone.is_none()).count());
+            let now = stand
+                .region
+                .with(|r| r.instances().filter(|i| i.reservation.is_some() && i.terminated_at.is_none()).count());
             reserved = reserved.max(now);
         }
         assert_eq!((stand.state().open_jobs(), stand.state().nodes().count()), (0, 0), "seed {seed}");

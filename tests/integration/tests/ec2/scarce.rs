@@ -6,8 +6,8 @@ use forebay_engine::catalog::CapacityType;
 use forebay_engine::event::Event;
 use forebay_engine::job::{Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::Policy;
-use forebay_engine::units::{Millis, Span};
-use forebay_loopback_ec2::{Arrival, RegionOptions};
+use forebay_engine::units::{Span, Timestamp};
+use forebay_loopback_ec2::{RegionOptions, StockArrival};
 use forebay_sim::policies;
 use forebay_sim::world::Stock;
 
@@ -18,8 +18,8 @@ const STOCK: u32 = 5;
 const ONE_PROBE: Span = Span::secs(610);
 const HOURS: u64 = 5;
 
-fn arrivals(begin: Millis) -> Vec<Arrival> {
-    let at = |minutes: u64, zone: &str, capacity, count| Arrival {
+fn arrivals(begin: Timestamp) -> Vec<StockArrival> {
+    let at = |minutes: u64, zone: &str, capacity, count| StockArrival {
         at: begin + Span::mins(minutes),
         instance_type: "g4dn.metal".to_owned(),
         zone: zone.to_owned(),
@@ -48,8 +48,12 @@ fn stand() -> Stand {
         count: STOCK,
     });
     let begin = RegionOptions::default().origin;
-    let options =
-        RegionOptions { rates: true, stock: stock.collect(), arrivals: arrivals(begin), ..RegionOptions::default() };
+    let options = RegionOptions {
+        rate_limits: true,
+        stock: stock.collect(),
+        arrivals: arrivals(begin),
+        ..RegionOptions::default()
+    };
     policy.offerings = offerings;
     let mut stand = Stand::new(policy, options, Faults::default(), 5);
     let each = WorkerAsk { gpus: 8, share: 1000, ..WorkerAsk::default() };
@@ -71,7 +75,7 @@ fn six_hundred_nodes_in_a_market_of_thirty_are_asked_for_quietly() {
     for hour in 1..=HOURS {
         stand.run_until(begin + Span::mins(60 * hour));
         assert_eq!(stand.found(), Vec::<String>::new());
-        sizes.push((stand.engine.snapshot().len(), format!("{:?}", stand.desk).len()));
+        sizes.push((stand.engine.snapshot().unwrap().len(), format!("{:?}", stand.machine).len()));
     }
     let calls = stand.region.with(|r| r.calls().clone());
     let most = |action: &str| calls.get(action).map_or(0, |c| c.most_in_a_minute);
@@ -82,7 +86,7 @@ fn six_hundred_nodes_in_a_market_of_thirty_are_asked_for_quietly() {
     assert!(most("CreateFleet") <= 60, "{}", most("CreateFleet"));
     assert!(steady <= (60 * HOURS as usize - 30) * 2, "{steady} launches");
     assert!(most("DescribeInstances") <= 20, "{}", most("DescribeInstances"));
-    println!("engine's snapshot and desk in bytes, by the hour: {sizes:?}");
+    println!("engine's snapshot and machine in bytes, by the hour: {sizes:?}");
     let (first, last) = (sizes[0], sizes[sizes.len() - 1]);
     assert!(last.0 <= first.0 * 11 / 10 && last.1 <= first.1 * 11 / 10, "{sizes:?}");
     for arrival in arrivals(begin) {

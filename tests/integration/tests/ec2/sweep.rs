@@ -6,7 +6,7 @@ use forebay_engine::job::{Checkpointing, Gang, JobSpec, WorkerAsk};
 use forebay_engine::policy::{Network, Policy};
 use forebay_engine::units::{Mib, MilliCpu, Rate, Span};
 use forebay_integration::dice::Dice;
-use forebay_loopback_ec2::{Arrival, Quotas, RegionOptions, Subnet};
+use forebay_loopback_ec2::{RegionOptions, StockArrival, Subnet, VcpuQuotas};
 use forebay_sim::market::Market;
 use forebay_sim::world::{Stock, spot_pairs};
 use std::collections::BTreeMap;
@@ -55,14 +55,14 @@ fn options(seed: u64, policy: &Policy, dice: &mut Dice) -> RegionOptions {
         subnets: ZONES.iter().zip(1u64..).map(|(z, n)| subnet(z, n)).collect(),
         market: if seed.is_multiple_of(4) { Market::calm(&pairs) } else { Market::seeded(seed, &pairs, 86_400_000) },
         depth: Some(1 + dice.below(6) as u32),
-        rates: true,
+        rate_limits: true,
         server_error_permille: rare(dice, 150),
         lost_before_permille: rare(dice, 150),
         lost_after_permille: rare(dice, 300),
-        stale: Span(dice.below(60_000)),
-        no_boot_permille: rare(dice, 200),
+        max_staleness: Span(dice.below(60_000)),
+        hanging_boot_permille: rare(dice, 200),
         warning_permille: 500,
-        quotas: Quotas { on_demand: (dice.below(4) == 0).then_some(96), spot: (dice.below(4) == 0).then_some(96) },
+        quotas: VcpuQuotas { on_demand: (dice.below(4) == 0).then_some(96), spot: (dice.below(4) == 0).then_some(96) },
         ..RegionOptions::default()
     };
     if dice.below(4) == 0 {
@@ -75,7 +75,7 @@ fn options(seed: u64, policy: &Policy, dice: &mut Dice) -> RegionOptions {
             options.stock.push(Stock { instance_type, zone, capacity, count: dice.below(3) as u32 });
             let (instance_type, zone) = (offer.instance_type.clone(), offer.zone.clone());
             let at = origin + Span(dice.below(7_200_000));
-            options.arrivals.push(Arrival { at, instance_type, zone, capacity, count: 1 + dice.below(3) as u32 });
+            options.arrivals.push(StockArrival { at, instance_type, zone, capacity, count: 1 + dice.below(3) as u32 });
         }
     }
     options
@@ -115,8 +115,8 @@ fn meddle(stand: &mut Stand, dice: &mut Dice) {
     let id = &ids[dice.below(ids.len() as u64) as usize];
     let now = stand.now;
     stand.region.with(|r| match dice.below(6) {
-        0 => r.end_by_hand(now, id),
-        1 => r.stop_by_hand(now, id),
+        0 => r.terminate_as_user(now, id),
+        1 => r.stop_as_user(now, id),
         2 => r.retag(now, id, "forebay:pool", Some("another")),
         3 => r.retag(now, id, "forebay:cluster", None),
         4 => r.reclaim(now, id, None),

@@ -10,7 +10,7 @@ use forebay_loopback_ec2::RegionOptions;
 fn ten_minutes_of_throttling_mark_nothing_as_out_of_stock() {
     let begin = RegionOptions::default().origin;
     let (from, to) = (begin + Span::mins(2), begin + Span::mins(12));
-    let options = RegionOptions { throttled: vec![(from, to)], rates: true, ..RegionOptions::default() };
+    let options = RegionOptions { throttled: vec![(from, to)], rate_limits: true, ..RegionOptions::default() };
     let mut stand = Stand::new(forebay_sim::policies::spot_first(), options, Faults::default(), 1);
     for number in 0..50u64 {
         let spec = crate::stand::job(&format!("job-{number}"));

@@ -246,7 +246,7 @@ fn a_team_can_neither_touch_nor_see_what_is_anothers_by_any_way() {
     );
     assert_eq!(teams.stage.rejected().len(), attempts.len());
     println!(
-        "isolation: {} attempts of team A by Kafka and SQS in rejected.jsonl with code and bytes, {} over HTTP answered; \
+        "isolation: {} attempts of team A by Kafka and SQS in the rejected events with code and bytes, {} over HTTP answered; \
          {} jobs of team B ended as B wanted",
         attempts.len(),
         attempts.len() / 2,

@@ -6,8 +6,8 @@
 
 use forebay_integration::dice::Dice;
 use forebay_integration::kafka::{Pipeline, read_all};
-use forebay_integration::sqs::Queues;
-use forebay_integration::{Server, until};
+use forebay_integration::sqs::SqsClient;
+use forebay_integration::{Server, segments, until};
 use forebay_parts::{Kafka, KafkaOptions, LocalStack, LocalStackOptions};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,7 @@ fn start(folder: &Path) -> Server {
 /// What was sent and not yet seen as a job, and who sends it.
 struct Senders<'a> {
     pipeline: Pipeline,
-    queues: Queues,
+    queues: SqsClient,
     url: &'a str,
     sent: [u64; 2],
 }
@@ -95,7 +95,7 @@ fn killed_at_20_moments_each_event_is_a_job_once() {
     for (topic, partitions) in [("jobs", 6), ("status", 3), ("rejected", 1)] {
         broker.create_topic(topic, partitions).expect("a topic");
     }
-    let queues = Queues::at(cloud.endpoint());
+    let queues = SqsClient::at(cloud.endpoint());
     // Short enough that what a killed controller held comes again within the test.
     let url = queues.create("jobs", &json!({"VisibilityTimeout": "20"}));
     configuration(folder.path(), broker.bootstrap(), cloud.endpoint());
@@ -139,14 +139,14 @@ fn killed_at_20_moments_each_event_is_a_job_once() {
         .sum();
     assert_eq!(jobs, all, "seed {seed}: no second job: {summary}");
     drop(server);
-    let statuses = check_file(&folder.path().join("data/status.jsonl"), all, seed);
+    let statuses = check_log(&folder.path().join("data/status"), all, seed);
     let sent = check_topic(broker.bootstrap(), statuses, seed);
-    let rejected = std::fs::read_to_string(folder.path().join("data/rejected.jsonl")).unwrap_or_default();
-    assert_eq!(rejected, "", "seed {seed}");
+    let rejected = segments::lines(&folder.path().join("data/rejected"));
+    assert_eq!(rejected, [""; 0], "seed {seed}");
     println!(
         "killed: {KILLS} kills of the controller, {} of the broker in {:.0} s; {BY_KAFKA} events by Kafka and {BY_SQS} by SQS are {all} jobs, \
          all completed once; {} letters came twice and were dropped; {AGAIN} submissions under new ids made no job; {statuses} statuses in \
-         the file, {sent} messages on the topic with the same ids; {:.0} s in all, seed {seed}",
+         the log, {sent} messages on the topic with the same ids; {:.0} s in all, seed {seed}",
         BROKER_KILLS.len(),
         killed.as_secs_f64(),
         seen + last_seen,
@@ -172,8 +172,8 @@ fn caught_up(server: &Server, senders: &Senders<'_>) -> Result<(), String> {
 }
 
 /// No number missing or twice; each job completed once and silent after it, its own numbers without a gap. How many there are.
-fn check_file(path: &Path, jobs: u64, seed: u64) -> u64 {
-    let text = std::fs::read_to_string(path).expect("there is a status stream");
+fn check_log(folder: &Path, jobs: u64, seed: u64) -> u64 {
+    let lines = segments::lines(folder);
     let mut of_job: BTreeMap<&str, (u64, bool)> = BTreeMap::new();
     let mut last = 0;
     #[derive(serde::Deserialize)]
@@ -189,7 +189,7 @@ fn check_file(path: &Path, jobs: u64, seed: u64) -> u64 {
         seq: u64,
         terminal: bool,
     }
-    for line in text.lines() {
+    for line in &lines {
         let status: Line<'_> = serde_json::from_str(line).unwrap_or_else(|e| panic!("seed {seed}: {e} in {line}"));
         assert_eq!(status.data.number, last + 1, "seed {seed}: {line}");
         last = status.data.number;

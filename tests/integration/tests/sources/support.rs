@@ -7,7 +7,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use forebay_integration::teams::{ask_json, secret, write};
-use forebay_integration::{Server, run};
+use forebay_integration::{Server, run, segments};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -149,20 +149,18 @@ impl Stage {
     }
 
     fn lines(&self, name: &str) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.data.join(name)).unwrap_or_default();
-        // The last line may be on its way.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+        let lines = segments::lines(&self.data.join(name));
+        lines.iter().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
     }
 
-    /// What is in `rejected.jsonl`.
+    /// The log of rejected events.
     pub fn rejected(&self) -> Vec<Value> {
-        self.lines("rejected.jsonl")
+        self.lines("rejected")
     }
 
-    /// What is in `status.jsonl`.
+    /// The log of statuses.
     pub fn statuses(&self) -> Vec<Value> {
-        self.lines("status.jsonl")
+        self.lines("status")
     }
 
     /// Waits until these are over, and that there is no other job.
@@ -221,7 +219,7 @@ pub fn job(subject: &str, queue: &str) -> Value {
         "data": { "queue": queue, "gang": { "each": { "cpu": 0.01 } }, "simulation": { "durationS": 0.05 } } })
 }
 
-/// The original bytes in a line of `rejected.jsonl`, or in the data of what is sent of it.
+/// The original bytes in a line of rejected events, or in the data of what is sent of it.
 pub fn original(line: &Value) -> Vec<u8> {
     match (line["event"].as_str(), line["eventBase64"].as_str()) {
         (Some(text), None) => text.as_bytes().to_vec(),

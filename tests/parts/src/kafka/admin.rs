@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Kafka, PART};
 use crate::PartError;
-use crate::leash::{Leashed, leashed};
+use crate::guarded::{GuardedChild, guarded};
 use crate::wait::tail;
 
 /// Many times what a tool takes on a busy machine.
@@ -33,7 +33,7 @@ impl Kafka {
         self.admin("TopicCommand", &["--create", "--topic", topic, "--partitions", &partitions]).map(drop)
     }
 
-    /// Deletes a topic with its records. Kafka says yes before the last of it is gone.
+    /// Deletes a topic with its records. Kafka acknowledges before the last of it is gone.
     ///
     /// # Errors
     /// When there is none.
@@ -46,8 +46,8 @@ impl Kafka {
     /// # Errors
     /// When it does not answer.
     pub fn topics(&self) -> Result<Vec<String>, PartError> {
-        let said = self.admin("TopicCommand", &["--list", "--exclude-internal"])?;
-        Ok(said.lines().map(str::to_owned).collect())
+        let output = self.admin("TopicCommand", &["--list", "--exclude-internal"])?;
+        Ok(output.lines().map(str::to_owned).collect())
     }
 
     /// Deletes the records of a partition below an offset, as the end of their retention would. Kafka notes it on its
@@ -62,12 +62,12 @@ impl Kafka {
             format!(r#"{{"version":1,"partitions":[{{"topic":{topic:?},"partition":{partition},"offset":{below}}}]}}"#);
         fs::write(&wanted, text).map_err(PartError::file(&wanted))?;
         let file = wanted.to_string_lossy().into_owned();
-        let said = self.admin("DeleteRecordsCommand", &["--offset-json-file", &file])?;
+        let output = self.admin("DeleteRecordsCommand", &["--offset-json-file", &file])?;
         // This tool exits with 0 whatever comes of it.
-        if said.contains("low_watermark") && !said.contains("error") {
+        if output.contains("low_watermark") && !output.contains("error") {
             Ok(())
         } else {
-            let tail = said.lines().map(|line| format!("  | {line}")).collect::<Vec<_>>().join("\n");
+            let tail = output.lines().map(|line| format!("  | {line}")).collect::<Vec<_>>().join("\n");
             Err(PartError::Command { command: "DeleteRecordsCommand".into(), ended: "deleted nothing".into(), tail })
         }
     }
@@ -81,12 +81,12 @@ impl Kafka {
             Edge::First => "-2",
             Edge::End => "-1",
         };
-        let said = self.admin("GetOffsetShell", &["--topic", topic, "--time", time])?;
+        let output = self.admin("GetOffsetShell", &["--topic", topic, "--time", time])?;
         let parse = |line: &str| {
             let (partition, offset) = line.strip_prefix(topic)?.strip_prefix(':')?.split_once(':')?;
             Some((partition.parse::<u32>().ok()?, offset.parse::<u64>().ok()?))
         };
-        let mut rows: Vec<_> = said.lines().filter_map(parse).collect();
+        let mut rows: Vec<_> = output.lines().filter_map(parse).collect();
         rows.sort_unstable();
         Ok(rows.into_iter().map(|(_, offset)| offset).collect())
     }
@@ -100,11 +100,11 @@ impl Kafka {
         self.tool("ConsoleProducer", &["--bootstrap-server", &internal, "--topic", topic], lines).map(drop)
     }
 
-    /// Runs one of Kafka's own tools, a class of `org.apache.kafka.tools` such as `TopicCommand`, and gives what it said
+    /// Runs one of Kafka's own tools, a class of `org.apache.kafka.tools` such as `TopicCommand`, and returns what it printed
     /// on its standard output. `input` is what it may read; the address is the caller's to name among the arguments.
     ///
     /// # Errors
-    /// When it does not exit with 0 within a minute; the error has what it said.
+    /// When it does not exit with 0 within a minute; the error has what it printed.
     pub fn tool(&self, class: &str, args: &[&str], input: &str) -> Result<String, PartError> {
         if self.running.is_none() {
             return Err(PartError::NotRunning { part: PART });
@@ -114,13 +114,13 @@ impl Kafka {
         let [read, out, err] = ["in", "out", "err"].map(|name| folder.path().join(name));
         fs::write(&read, input).map_err(PartError::file(&read))?;
         // It runs for a second: what makes Java faster later only makes it slower here.
-        let mut leash = leashed("/bin/sh");
-        leash.args(["-c", r#"exec "$@" <"$0""#]).arg(&read).arg(&self.java);
-        let mut command = self.java(leash, "tools.log", &["-Xmx128m", "-XX:TieredStopAtLevel=1"]);
+        let mut command = guarded("/bin/sh");
+        command.args(["-c", r#"exec "$@" <"$0""#]).arg(&read).arg(&self.java);
+        let mut command = self.java(command, "tools.log", &["-Xmx128m", "-XX:TieredStopAtLevel=1"]);
         command.arg(format!("org.apache.kafka.tools.{class}")).args(args);
         command.stdout(Stdio::from(File::create(&out).map_err(PartError::file(&out))?));
         command.stderr(Stdio::from(File::create(&err).map_err(PartError::file(&err))?));
-        let ended = match Leashed::start(PART, &mut command)?.wait(LIMIT)? {
+        let ended = match GuardedChild::start(PART, &mut command)?.wait(LIMIT)? {
             Some(status) if status.success() => return fs::read_to_string(&out).map_err(PartError::file(&out)),
             Some(status) => format!("ended with {status}"),
             None => format!("did not end within {LIMIT:?}"),

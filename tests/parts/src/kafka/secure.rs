@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::guarded::guarded;
 use crate::install::run;
-use crate::leash::leashed;
 use crate::{PartError, random, tools};
 
 /// The one user.
@@ -55,7 +55,7 @@ impl Secure {
         let settings = folder.join("openssl.cnf");
         fs::write(&settings, SETTINGS).map_err(PartError::file(&settings))?;
         let ask = |line: &str| {
-            let mut command = leashed(&openssl);
+            let mut command = guarded(&openssl);
             command.current_dir(folder).args(line.split(' '));
             run("openssl", &mut command, &folder.join("openssl.log"), LIMIT)
         };

@@ -48,7 +48,7 @@ share.coordinator.state.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
 # So that a test may see a dead consumer leave its group soon.
 group.min.session.timeout.ms=1000
-# A topic is trimmed when a test says so, not while it looks.
+# A topic is trimmed when a test asks for it, not while the test reads it.
 log.retention.hours=168
 # After a kill the node may have to wait until it has forgotten its former self: 9 s by default. Shorter than this, a
 # busy machine would take a node for dead that is only slow.

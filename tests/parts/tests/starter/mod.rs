@@ -1,6 +1,6 @@
 //! A process that starts a part and is killed.
 //!
-//! Never: a look at process ids, which others may get; a port that refuses is the part's own word.
+//! Never: a check of process ids, which others may get; a port that refuses is the part's own word.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;

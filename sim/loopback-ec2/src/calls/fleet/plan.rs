@@ -1,13 +1,12 @@
-//! How many of which override: the order of the strategy, one type or one zone where asked, the minimum or nothing.
-//!
-//! Never: a launch. A plan is counts and reasons.
+//! Plans a fleet: how many instances of which override, by the allocation strategy, with one type or one zone if requested, and at least the
+//! minimum or none.
 
-use forebay_engine::catalog::CapacityType;
+use forebay_kernel::catalog::CapacityType;
 
-use crate::refusal::Refusal;
-use crate::region::{Bid, Planned, Region, Room};
+use crate::fault::Ec2Fault;
+use crate::region::{Availability, LaunchSpec, Planned, Region};
 
-/// In which order overrides are filled.
+/// The allocation strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
     LowestPrice,
@@ -31,44 +30,44 @@ impl Strategy {
     }
 }
 
-/// What is asked of one kind of capacity.
+/// The request for one capacity type.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct FleetTerms {
     pub target: u32,
-    /// Nothing is launched below it.
+    /// Nothing is launched below this number.
     pub least: u32,
     pub single_type: bool,
     pub single_zone: bool,
     pub strategy: Strategy,
 }
 
-/// An override with what decides its place.
+/// An override with what determines its rank.
 #[derive(Clone, Debug)]
 pub(super) struct Ranked {
     pub ix: usize,
-    pub bid: Bid,
-    room: Result<Room, Refusal>,
+    pub spec: LaunchSpec,
+    availability: Result<Availability, Ec2Fault>,
     price: u64,
     priority: u64,
 }
 
 impl Ranked {
-    pub(super) fn new(region: &Region, ix: usize, bid: Bid, priority: Option<u64>) -> Ranked {
-        let price = match bid.capacity {
-            CapacityType::Spot => region.spot_price(&bid.instance_type, &bid.zone),
-            _ => region.types.get(&bid.instance_type).map_or(0, |row| row.on_demand_micros_per_hour),
+    pub(super) fn new(region: &Region, ix: usize, spec: LaunchSpec, priority: Option<u64>) -> Ranked {
+        let price = match spec.capacity {
+            CapacityType::Spot => region.spot_price(&spec.instance_type, &spec.zone),
+            _ => region.types.get(&spec.instance_type).map_or(0, |row| row.on_demand_micros_per_hour),
         };
-        let room = region.room(&bid, &Planned::default());
-        // Without a priority it comes after all that have one.
-        Ranked { ix, bid, room, price, priority: priority.unwrap_or(u64::MAX) }
+        let availability = region.availability(&spec, &Planned::default());
+        // An override without a priority comes last.
+        Ranked { ix, spec, availability, price, priority: priority.unwrap_or(u64::MAX) }
     }
 
     fn most(&self) -> u32 {
-        self.room.as_ref().map_or(0, |room| room.most)
+        self.availability.as_ref().map_or(0, |availability| availability.most)
     }
 
-    /// What is sorted by, lowest first; the request's order decides between equals.
-    fn key(&self, terms: &Terms) -> (u64, u64, usize) {
+    /// The sort key. The order of the request decides between equals.
+    fn key(&self, terms: &FleetTerms) -> (u64, u64, usize) {
         let scarce = u64::from(u32::MAX - self.most());
         match terms.strategy {
             Strategy::LowestPrice | Strategy::Even => (self.price, 0, self.ix),
@@ -78,26 +77,25 @@ impl Ranked {
         }
     }
 
-    /// What an override shares with those that may be launched together with it.
-    fn group(&self, terms: &Terms) -> (&str, &str) {
+    /// The type and zone that the overrides of a group share, where that is requested.
+    fn group(&self, terms: &FleetTerms) -> (&str, &str) {
         (
-            if terms.single_type { &self.bid.instance_type } else { "" },
-            if terms.single_zone { &self.bid.zone } else { "" },
+            if terms.single_type { &self.spec.instance_type } else { "" },
+            if terms.single_zone { &self.spec.zone } else { "" },
         )
     }
 }
 
-/// How many of which override, and for which there were fewer than asked.
+/// The number of instances by override, and the faults of those with fewer than requested.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct FleetPlan {
     pub counts: Vec<(usize, u32)>,
-    pub short: Vec<(usize, Refusal)>,
+    pub short: Vec<(usize, Ec2Fault)>,
     total: u32,
 }
 
-/// The first group in the strategy's order that fills the target, or else the one that comes nearest; nothing where that is below
-/// the minimum.
-pub(super) fn plan(region: &Region, overrides: &[Ranked], terms: &Terms) -> Plan {
+/// The first group in the order of the strategy that fills the target, or else the one with the most instances. It is empty below the minimum.
+pub(super) fn plan(region: &Region, overrides: &[Ranked], terms: &FleetTerms) -> FleetPlan {
     let mut ranked: Vec<&Ranked> = overrides.iter().collect();
     ranked.sort_by_key(|r| r.key(terms));
     let mut groups: Vec<(&str, &str)> = Vec::new();
@@ -106,7 +104,7 @@ pub(super) fn plan(region: &Region, overrides: &[Ranked], terms: &Terms) -> Plan
             groups.push(one.group(terms));
         }
     }
-    let mut best = Plan::default();
+    let mut best = FleetPlan::default();
     let mut short = Vec::new();
     for group in groups {
         let of_group: Vec<&Ranked> = ranked.iter().copied().filter(|r| r.group(terms) == group).collect();
@@ -126,9 +124,9 @@ pub(super) fn plan(region: &Region, overrides: &[Ranked], terms: &Terms) -> Plan
     best.short = short;
     if best.total < terms.least {
         best.counts.clear();
-        for (ix, why) in &mut best.short {
+        for (ix, end_reason) in &mut best.short {
             if overrides.iter().any(|r| r.ix == *ix && r.most() > 0) {
-                *why = unfulfillable();
+                *end_reason = unfulfillable();
             }
         }
     }
@@ -136,55 +134,55 @@ pub(super) fn plan(region: &Region, overrides: &[Ranked], terms: &Terms) -> Plan
     best
 }
 
-/// As much as there is of each in turn.
-fn greedy(region: &Region, group: &[&Ranked], terms: &Terms) -> Plan {
-    let (mut plan, mut planned) = (Plan::default(), Planned::default());
+/// Fills one override after the other.
+fn greedy(region: &Region, group: &[&Ranked], terms: &FleetTerms) -> FleetPlan {
+    let (mut plan, mut planned) = (FleetPlan::default(), Planned::default());
     for one in group {
         let rest = terms.target - plan.total;
         if rest == 0 {
             break;
         }
-        match region.room(&one.bid, &planned) {
-            Ok(room) => {
-                let count = room.most.min(rest);
-                planned.add(region, &one.bid, count);
+        match region.availability(&one.spec, &planned) {
+            Ok(availability) => {
+                let count = availability.most.min(rest);
+                planned.add(region, &one.spec, count);
                 plan.take(one.ix, count);
                 if count < rest {
-                    plan.short.push((one.ix, room.short));
+                    plan.short.push((one.ix, availability.short));
                 }
             }
-            Err(refusal) => plan.short.push((one.ix, refusal)),
+            Err(fault) => plan.short.push((one.ix, fault)),
         }
     }
     plan
 }
 
-/// One of each in turn, round and round.
-fn even(region: &Region, group: &[&Ranked], terms: &Terms) -> Plan {
-    let (mut plan, mut planned) = (Plan::default(), Planned::default());
+/// Fills the overrides in turns with one instance each.
+fn even(region: &Region, group: &[&Ranked], terms: &FleetTerms) -> FleetPlan {
+    let (mut plan, mut planned) = (FleetPlan::default(), Planned::default());
     let mut open: Vec<&Ranked> = group.to_vec();
     while plan.total < terms.target && !open.is_empty() {
         open.retain(|one| {
             if plan.total == terms.target {
                 return true;
             }
-            let refusal = match region.room(&one.bid, &planned) {
-                Ok(room) if room.most > 0 => {
-                    planned.add(region, &one.bid, 1);
+            let fault = match region.availability(&one.spec, &planned) {
+                Ok(availability) if availability.most > 0 => {
+                    planned.add(region, &one.spec, 1);
                     plan.take(one.ix, 1);
                     return true;
                 }
-                Ok(room) => room.short,
-                Err(refusal) => refusal,
+                Ok(availability) => availability.short,
+                Err(fault) => fault,
             };
-            plan.short.push((one.ix, refusal));
+            plan.short.push((one.ix, fault));
             false
         });
     }
     plan
 }
 
-impl Plan {
+impl FleetPlan {
     fn take(&mut self, ix: usize, count: u32) {
         if count == 0 {
             return;
@@ -197,8 +195,8 @@ impl Plan {
     }
 }
 
-fn unfulfillable() -> Refusal {
+fn unfulfillable() -> Ec2Fault {
     let message =
         "Unable to fulfill capacity due to your request configuration. Please adjust your request and try again.";
-    Refusal::new(400, "UnfulfillableCapacity", message)
+    Ec2Fault::new(400, "UnfulfillableCapacity", message)
 }

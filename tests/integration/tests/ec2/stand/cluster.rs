@@ -5,13 +5,13 @@ use forebay_engine::effect::{Action, Effect};
 use forebay_engine::event::Event;
 use forebay_engine::ids::{Attempt, JobId, NodeId};
 use forebay_engine::state::State;
-use forebay_engine::units::{Millis, Span};
+use forebay_engine::units::{Span, Timestamp};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
 pub struct Cluster {
     runs: BTreeMap<(JobId, Attempt), Run>,
-    said: BTreeMap<(Millis, u64), Event>,
+    said: BTreeMap<(Timestamp, u64), Event>,
     number: u64,
     /// How long every job works. `None`: some minutes, by its number.
     pub works: Option<Span>,
@@ -23,7 +23,7 @@ struct Run {
 }
 
 impl Cluster {
-    fn say(&mut self, at: Millis, event: Event) {
+    fn say(&mut self, at: Timestamp, event: Event) {
         self.number += 1;
         self.said.insert((at, self.number), event);
     }
@@ -33,7 +33,7 @@ impl Cluster {
         self.works.unwrap_or(Span::secs(60 + (job.0 * 7919) % 900))
     }
 
-    pub fn act(&mut self, now: Millis, effect: &Effect) {
+    pub fn act(&mut self, now: Timestamp, effect: &Effect) {
         match &effect.action {
             Action::Start { job, attempt, workers, resume_from } => {
                 let key = (*job, *attempt);
@@ -60,12 +60,12 @@ impl Cluster {
         }
     }
 
-    pub fn next(&self) -> Option<Millis> {
+    pub fn next(&self) -> Option<Timestamp> {
         self.said.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// What has happened. What a run says that has been stopped, or whose node is gone, is not said.
-    pub fn take(&mut self, now: Millis, state: &State) -> Vec<Event> {
+    pub fn take(&mut self, now: Timestamp, state: &State) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(entry) = self.said.first_entry().filter(|e| e.key().0 <= now) {
             let event = entry.remove();

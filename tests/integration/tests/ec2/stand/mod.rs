@@ -1,26 +1,30 @@
-//! A stand: the engine, its journal, the adapter's desk and wire format, a cluster, and the loopback EC2's region, in virtual time.
+//! A test stand: the engine, its journal, the adapter's machine and SDK calls, a cluster, and the loopback EC2's region, in virtual time.
 //! Everything that a controller does between a decision and its outcome happens here one step at a time, so that it can die at each.
 //!
 //! ```text
-//! events -> batch -> freeze -> [dies] -> journal -> [dies] -> desk -> [dies] -> call made -> [dies] -> answer -> report -> events
+//! events -> batch -> freeze -> [dies] -> journal -> [dies] -> machine -> [dies] -> call -> [dies] -> response -> report -> events
 //! ```
 //!
-//! Never: helps. What a crash lost has to be found out as in life: by tokens, tags and looks.
+//! What a crash lost has to be found out as in production: by tokens, tags and listings.
 
 pub mod cluster;
 pub mod wire;
 
 use cluster::Cluster;
-use forebay_capacity_ec2::wire::{Client, make};
-use forebay_capacity_ec2::{Answer, Call, Desk, Launch, Report, Request, Settings, look};
+use forebay_capacity_ec2::machine::CallId;
+use forebay_capacity_ec2::sdk::{Client, execute};
+use forebay_capacity_ec2::{
+    Ec2Call, Ec2Machine, Ec2Response, Ec2Settings, LaunchRequest, LaunchSettings, MachineReport, PurchaseOrigin,
+    reconcile,
+};
+use forebay_driver::step::BatchStep;
 use forebay_engine::effect::{Action, Effect};
 use forebay_engine::engine::Engine;
 use forebay_engine::event::{Event, LaunchError, Tick};
 use forebay_engine::job::JobSpec;
-use forebay_engine::journal::Journal;
 use forebay_engine::policy::Policy;
 use forebay_engine::state::State;
-use forebay_engine::units::{Millis, Rate, Span};
+use forebay_engine::units::{Rate, Span, Timestamp};
 use forebay_integration::dice::Dice;
 use forebay_loopback_ec2::{InstanceState, Region, RegionOptions};
 use forebay_sim::memory::MemoryJournal;
@@ -36,15 +40,15 @@ pub struct Faults {
     /// One crash in so many steps at which one can happen. 0: none.
     pub crash_one_in: u64,
     /// Until then; after it everything has to come out.
-    pub until: Millis,
+    pub until: Timestamp,
 }
 
 pub struct Stand {
     pub engine: Engine,
     pub region: Shared,
-    pub now: Millis,
-    pub desk: Desk,
-    pub inputs: BTreeMap<(Millis, u64), Event>,
+    pub now: Timestamp,
+    pub machine: Ec2Machine,
+    pub inputs: BTreeMap<(Timestamp, u64), Event>,
     pub crashes: BTreeMap<&'static str, u64>,
     /// Errors of launches as they came, with how often.
     pub errors: BTreeMap<LaunchError, u64>,
@@ -52,11 +56,11 @@ pub struct Stand {
     pub made: BTreeMap<&'static str, u64>,
     journal: MemoryJournal,
     /// As the journal keeps them.
-    requests: BTreeMap<u64, Request>,
-    settings: Settings,
+    requests: BTreeMap<u64, LaunchRequest>,
+    settings: Ec2Settings,
     client: Client,
     runtime: tokio::runtime::Runtime,
-    answers: BTreeMap<(Millis, u64), (u64, Answer)>,
+    responses: BTreeMap<(Timestamp, u64), (CallId, Ec2Response)>,
     cluster: Cluster,
     faults: Faults,
     dice: Dice,
@@ -64,7 +68,7 @@ pub struct Stand {
     asked: BTreeMap<String, (u32, u32)>,
     /// Instances ever launched, by purchase.
     launched: BTreeMap<String, BTreeSet<String>>,
-    launch_times: Vec<Millis>,
+    launch_times: Vec<Timestamp>,
     found: Vec<String>,
     numbered: u64,
     resumed: bool,
@@ -82,14 +86,17 @@ pub fn job(subject: &str) -> JobSpec {
 }
 
 /// Settings of the stand's adapter.
-pub fn settings() -> Settings {
-    let launch = Launch { template: Some(forebay_loopback_ec2::DEFAULT_TEMPLATE.to_owned()), ..Launch::default() };
-    Settings::new("stand", JOURNAL, launch)
+pub fn settings() -> Ec2Settings {
+    let launch = LaunchSettings {
+        template: Some(forebay_loopback_ec2::DEFAULT_TEMPLATE.to_owned()),
+        ..LaunchSettings::default()
+    };
+    Ec2Settings::new("stand", JOURNAL, launch)
 }
 
 impl Stand {
     pub fn new(policy: Policy, options: RegionOptions, faults: Faults, seed: u64) -> Stand {
-        let now = Millis(options.origin.0 + 1000);
+        let now = Timestamp(options.origin.0 + 1000);
         Stand::over(Shared::new(Region::new(options)), now, policy, faults, seed)
     }
 
@@ -105,19 +112,19 @@ impl Stand {
     }
 
     /// Starts again with other settings.
-    pub fn configure(&mut self, settings: Settings) {
+    pub fn configure(&mut self, settings: Ec2Settings) {
         self.settings = settings;
         self.restart();
     }
 
-    fn over(region: Shared, now: Millis, policy: Policy, faults: Faults, seed: u64) -> Stand {
+    fn over(region: Shared, now: Timestamp, policy: Policy, faults: Faults, seed: u64) -> Stand {
         let client = region.client();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut stand = Stand {
             engine: Engine::new(),
             region,
             now,
-            desk: Desk::new(settings(), BTreeSet::new(), seed),
+            machine: Ec2Machine::new(settings(), BTreeSet::new(), seed),
             inputs: BTreeMap::new(),
             crashes: BTreeMap::new(),
             errors: BTreeMap::new(),
@@ -127,7 +134,7 @@ impl Stand {
             settings: settings(),
             client,
             runtime,
-            answers: BTreeMap::new(),
+            responses: BTreeMap::new(),
             cluster: Cluster::default(),
             faults,
             dice: Dice::new(seed),
@@ -143,7 +150,7 @@ impl Stand {
     }
 
     /// Something happens then.
-    pub fn input(&mut self, at: Millis, event: Event) {
+    pub fn input(&mut self, at: Timestamp, event: Event) {
         self.numbered += 1;
         self.inputs.insert((at, self.numbered), event);
     }
@@ -159,15 +166,15 @@ impl Stand {
     }
 
     /// Launches asked for in that time.
-    pub fn launches_between(&self, from: Millis, to: Millis) -> usize {
+    pub fn launches_between(&self, from: Timestamp, to: Timestamp) -> usize {
         self.launch_times.iter().filter(|at| (from..to).contains(at)).count()
     }
 
     /// One step: to the next moment at which anything happens. `until` at the latest.
-    pub fn step(&mut self, until: Millis) {
+    pub fn step(&mut self, until: Timestamp) {
         let next = [
-            Some(self.desk.next(self.now)),
-            self.answers.first_key_value().map(|((at, _), _)| *at),
+            Some(self.machine.next_poll_at(self.now)),
+            self.responses.first_key_value().map(|((at, _), _)| *at),
             self.engine.poll_timeout(),
             self.region.with(|r| r.next_event()),
             self.cluster.next(),
@@ -179,9 +186,9 @@ impl Stand {
         self.region.at(self.now);
         let now = self.now;
         self.region.with(|r| r.advance(now));
-        while let Some(entry) = self.answers.first_entry().filter(|e| e.key().0 <= now) {
-            let (number, answer) = entry.remove();
-            self.desk.answer(now, number, answer);
+        while let Some(entry) = self.responses.first_entry().filter(|e| e.key().0 <= now) {
+            let (number, response) = entry.remove();
+            self.machine.handle_response(now, number, response);
         }
         self.calls();
         let mut events = self.reports();
@@ -197,50 +204,50 @@ impl Stand {
     }
 
     /// Steps until then.
-    pub fn run_until(&mut self, until: Millis) {
+    pub fn run_until(&mut self, until: Timestamp) {
         while self.now < until {
             self.step(until);
         }
     }
 
-    /// Makes what the desk wants made now; the answers come a little later, or never.
+    /// Makes the machine's calls. The responses come a little later, or never.
     fn calls(&mut self) {
-        for (number, call) in self.desk.poll(self.now) {
+        for (number, call) in self.machine.poll(self.now) {
             if self.dies("before a call") {
                 return;
             }
             *self.made.entry(name(&call)).or_default() += 1;
-            let answer = self.runtime.block_on(make(&self.client, &call));
-            if let Call::Launch(request) = &call {
+            let response = self.runtime.block_on(execute(&self.client, &call));
+            if let Ec2Call::Launch(request) = &call {
                 self.launch_times.push(self.now);
                 self.asked.insert(request.purchase.to_string(), (request.count, request.at_least));
             }
             if self.dies("before an answer") {
                 return;
             }
-            let takes = Span(50 + self.dice.below(if matches!(call, Call::Launch(_)) { 3000 } else { 300 }));
+            let takes = Span(50 + self.dice.below(if matches!(call, Ec2Call::Launch(_)) { 3000 } else { 300 }));
             let at = (self.now + takes, self.number());
-            self.answers.insert(at, (number, answer));
+            self.responses.insert(at, (number, response));
         }
     }
 
     fn reports(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
-        for report in self.desk.reports() {
+        for report in self.machine.take_reports() {
             match report {
-                Report::Outcome(event) => {
+                MachineReport::Outcome(event) => {
                     if let Event::LaunchOutcome { error: Some(error), .. } = &event {
                         *self.errors.entry(*error).or_default() += 1;
                     }
                     events.push(event);
                 }
-                Report::Look(seen) => {
+                MachineReport::Listing(seen) => {
                     let state = self.engine.state();
-                    events.extend(look::events(state, &self.settings, &seen));
+                    events.extend(reconcile::listing_events(state, &self.settings, &seen));
                     let held = state.nodes().filter_map(|n| n.instance.clone()).collect();
-                    self.desk.claims(&held);
+                    self.machine.set_claims(&held);
                 }
-                Report::Trouble { .. } | Report::Over { .. } | Report::Contested(_) => {}
+                MachineReport::Failing { .. } | MachineReport::Recovered { .. } | MachineReport::Contested(_) => {}
             }
         }
         events
@@ -248,36 +255,33 @@ impl Stand {
 
     fn batch(&mut self, events: Vec<Event>) {
         let resumed = std::mem::take(&mut self.resumed);
-        self.engine.open(Tick { now: self.now, resumed, delivered: u64::MAX });
-        for event in events {
-            self.engine.handle_event(event);
-        }
-        let _ = self.engine.plan();
-        let unsaved = self.engine.close();
-        let frozen: Vec<(u64, Request)> = unsaved
-            .pending()
-            .filter_map(|e| Some((e.id.0, Request::of(&self.settings, e, self.engine.state())?)))
-            .collect();
+        let mut step = BatchStep::open(&mut self.engine, Tick { now: self.now, resumed, delivered: u64::MAX });
+        events.into_iter().for_each(|event| _ = step.handle_event(event));
+        let planned = step.plan();
+        let state = self.engine.state();
+        let request = |e: &Effect| Some((e.id.0, LaunchRequest::from_effect(&self.settings, e, state)?));
+        let frozen: Vec<(u64, LaunchRequest)> = planned.pending_effects().filter_map(request).collect();
+        let found = self.engine.audit_rows(planned.batch());
         if self.dies("before the journal") {
             return;
         }
-        self.journal.append(unsaved.batch()).unwrap();
+        let released = planned.append(&mut self.journal).unwrap();
         self.requests.extend(frozen);
-        self.found.extend(self.engine.audit_rows(unsaved.batch()));
+        self.found.extend(found);
         if self.dies("before effects leave") {
             return;
         }
-        self.release(&unsaved.saved().effects, false);
+        self.release(&released.effects, PurchaseOrigin::New);
     }
 
-    fn release(&mut self, effects: &[Effect], recovered: bool) {
+    fn release(&mut self, effects: &[Effect], origin: PurchaseOrigin) {
         for effect in effects {
             match &effect.action {
                 Action::Launch { .. } => {
                     let request = self.requests.get(&effect.id.0).cloned();
-                    self.desk.launch(request.expect("its request is in the journal"), recovered);
+                    self.machine.launch(request.expect("its request is in the journal"), origin);
                 }
-                Action::Terminate { instance, .. } => self.desk.terminate(self.now, instance.clone()),
+                Action::Terminate { instance, .. } => self.machine.terminate(self.now, instance.clone()),
                 _ => self.cluster.act(self.now, effect),
             }
         }
@@ -297,7 +301,7 @@ impl Stand {
     /// Dies and comes back.
     pub fn restart(&mut self) {
         self.engine = self.journal.recover().unwrap().engine;
-        self.answers.clear();
+        self.responses.clear();
         if self.dice.below(4) == 0 {
             self.now = self.now + Span(self.dice.below(600_000));
         }
@@ -305,10 +309,10 @@ impl Stand {
         self.now = self.now.max(state.now());
         let claims = state.nodes().filter_map(|n| n.instance.clone()).collect();
         let seed = self.dice.below(u64::MAX);
-        self.desk = Desk::new(self.settings.clone(), claims, seed);
+        self.machine = Ec2Machine::new(self.settings.clone(), claims, seed);
         self.resumed = true;
         let open = self.engine.open_effects();
-        self.release(&open, true);
+        self.release(&open, PurchaseOrigin::Recovered);
     }
 
     /// What EC2 really has, against what was allowed.
@@ -391,15 +395,15 @@ impl Stand {
             && state.nodes().next().is_none()
             && state.purchases().next().is_none()
             && self.existing() == 0
-            && self.desk.is_idle()
+            && self.machine.is_idle()
     }
 }
 
-fn name(call: &Call) -> &'static str {
+fn name(call: &Ec2Call) -> &'static str {
     match call {
-        Call::Launch(_) => "launch",
-        Call::MakeGroup(_) => "make group",
-        Call::Terminate(_) => "terminate",
-        Call::List { .. } | Call::Describe(_) => "describe",
+        Ec2Call::Launch(_) => "launch",
+        Ec2Call::CreateGroup(_) => "make group",
+        Ec2Call::Terminate(_) => "terminate",
+        Ec2Call::List { .. } | Ec2Call::Describe(_) => "describe",
     }
 }

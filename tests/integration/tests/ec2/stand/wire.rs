@@ -10,17 +10,17 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
-use forebay_engine::units::Millis;
-use forebay_loopback_ec2::{Params, Region, Reply};
+use forebay_engine::units::Timestamp;
+use forebay_loopback_ec2::{ApiReply, Params, Region};
 use std::sync::{Arc, Mutex};
 
 /// A region and the time of whoever calls it.
 #[derive(Clone, Debug)]
-pub struct Shared(pub Arc<Mutex<(Region, Millis)>>);
+pub struct Shared(pub Arc<Mutex<(Region, Timestamp)>>);
 
 impl Shared {
     pub fn new(region: Region) -> Shared {
-        Shared(Arc::new(Mutex::new((region, Millis(0)))))
+        Shared(Arc::new(Mutex::new((region, Timestamp(0)))))
     }
 
     pub fn with<T>(&self, look: impl FnOnce(&mut Region) -> T) -> T {
@@ -28,7 +28,7 @@ impl Shared {
     }
 
     /// Calls are made at this time from now on.
-    pub fn at(&self, now: Millis) {
+    pub fn at(&self, now: Timestamp) {
         self.0.lock().unwrap().1 = now;
     }
 
@@ -58,8 +58,10 @@ impl HttpConnector for Shared {
         let now = inside.1;
         let reply = inside.0.call(now, &Params::parse(&body));
         HttpConnectorFuture::ready(match reply {
-            Reply::Answer { status, body } => Ok(HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body))),
-            Reply::Dropped => Err(ConnectorError::io("the connection was closed".into())),
+            ApiReply::Response { status, body } => {
+                Ok(HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body)))
+            }
+            ApiReply::Dropped => Err(ConnectorError::io("the connection was closed".into())),
         })
     }
 }

@@ -1,0 +1,70 @@
+//! Finished jobs that have left the state: read from the journal's archive on another thread than the driver's.
+//!
+//! ```text
+//! name -> state (driver's thread) -> not there -> archive (blocking thread) -> may this caller see it? (driver's thread) -> view
+//! ```
+//!
+//! Never: a job that the caller may not see; a read of the disk on the driver's thread.
+
+use super::Api;
+use super::error::ApiError;
+use super::visible;
+use crate::config::tokens::Who;
+use crate::document::write;
+use crate::journal::{ArchiveReader, ArchivedJob, JournalError};
+use forebay_engine::engine::Engine;
+use forebay_engine::ids::JobId;
+use forebay_engine::units::Timestamp;
+use forebay_wire::document::views::JobView;
+use std::sync::Arc;
+
+/// A finished job that was found in the archive.
+pub(super) struct FoundInArchive {
+    /// The engine's time.
+    pub now: Timestamp,
+    /// The job.
+    pub id: JobId,
+    /// Status messages that it had.
+    pub statuses: u64,
+    /// As it is shown.
+    pub view: JobView,
+}
+
+/// Reads the archive where that may block.
+pub(super) async fn read<T, F>(api: &Api, read: F) -> Result<T, ApiError>
+where
+    T: Send + 'static,
+    F: FnOnce(&ArchiveReader) -> Result<T, JournalError> + Send + 'static,
+{
+    let archive = Arc::clone(&api.archive);
+    let done = tokio::task::spawn_blocking(move || read(&archive)).await;
+    let failed =
+        |why: String| ApiError::new(500, "Archive", why, "see the controller's log, then `forebay journal verify`");
+    match done {
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(e)) => Err(failed(e.to_string())),
+        Err(e) => Err(failed(e.to_string())),
+    }
+}
+
+/// A job by `job-17`, or by its subject in the caller's tenant. `None`: the archive has none that this caller may see.
+pub(super) async fn find(api: &Api, who: &Arc<Who>, name: &str) -> Result<Option<FoundInArchive>, ApiError> {
+    let (asked, tenant) = (name.to_owned(), who.caller.tenant.clone());
+    let by_name = move |archive: &ArchiveReader| {
+        let number = asked.strip_prefix("job-").and_then(|n| n.parse().ok()).map(JobId);
+        let by_number = number.map_or(Ok(None), |id| archive.finished(id))?;
+        if by_number.is_some() { Ok(by_number) } else { archive.finished_by_subject(&tenant, &asked) }
+    };
+    let Some(ArchivedJob { finished, .. }) = read(api, by_name).await? else { return Ok(None) };
+    let who = Arc::clone(who);
+    let ask = move |engine: &Engine, _: &_| {
+        let state = engine.state();
+        visible::sees_finished(state, &who, &finished.spec).then(|| FoundInArchive {
+            now: state.now(),
+            id: finished.job.id,
+            statuses: u64::from(finished.job.status_seq),
+            view: write::job_view(engine, &finished.job, &finished.spec),
+        })
+    };
+    Ok(api.handle.query_async(ask).await?)
+}

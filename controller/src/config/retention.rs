@@ -1,0 +1,74 @@
+//! `journal:`, `statuses:` and `rejected:` in `forebay.yaml`: how long what is over is kept.
+//!
+//! Never: the identities of finished jobs, which are kept for ever at some 50 bytes each.
+
+use crate::driver::Retention;
+use crate::segments::SegmentRetention;
+use forebay_quantity::{Memory, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How long the journal keeps what is over.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct JournalConfig {
+    /// Finished jobs stay in `forebay jobs --all` and `forebay why` for so long. A job that is sent again is known for ever. Default: 30d.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_finished: Option<Time>,
+    /// Texts of policies that are not in force any more, for `forebay policy history`. Default: 30d.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_policies: Option<Time>,
+}
+
+/// How long a log of lines is kept. What a sink has not sent yet stays.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LogConfig {
+    /// Lines are kept for so long, and for as long as their segment, of a day at most, has younger ones. Default: 7d of statuses, 30d of
+    /// rejected events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Time>,
+    /// The oldest segments go beyond so much. Default: 4GiB of statuses, 1GiB of rejected events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<Memory>,
+}
+
+impl LogConfig {
+    fn over(self, default: SegmentRetention) -> SegmentRetention {
+        SegmentRetention {
+            age_ms: self.keep.map_or(default.age_ms, |Time(span)| span.0),
+            bytes: self.at_most.map_or(default.bytes, |Memory(mib)| mib.0 << 20),
+        }
+    }
+}
+
+impl super::Config {
+    /// How long what is over is kept, defaults filled in.
+    #[must_use]
+    pub fn retention(&self) -> Retention {
+        let mut retention = Retention::default();
+        let JournalConfig { keep_finished, keep_policies } = self.journal.unwrap_or_default();
+        retention.journal.finished = keep_finished.map_or(retention.journal.finished, |Time(span)| span);
+        retention.journal.policies = keep_policies.map_or(retention.journal.policies, |Time(span)| span);
+        retention.statuses = self.statuses.unwrap_or_default().over(retention.statuses);
+        retention.rejected = self.rejected.unwrap_or_default().over(retention.rejected);
+        retention
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use std::path::Path;
+
+    #[test]
+    fn what_is_written_goes_before_the_defaults() {
+        let text =
+            "apiVersion: forebay/v1\nkind: Config\njournal: {keepFinished: 90d}\nstatuses: {keep: 2d, atMost: 1GiB}\n";
+        let retention = Config::parse(Path::new("f.yaml"), text).expect("reads").retention();
+        assert_eq!(retention.journal.finished.0, 90 * 86_400_000);
+        assert_eq!((retention.statuses.age_ms, retention.statuses.bytes), (2 * 86_400_000, 1 << 30));
+        assert_eq!(retention.rejected, crate::intake::rejected::RETENTION);
+        assert_eq!(Config::default().retention(), crate::driver::Retention::default());
+    }
+}

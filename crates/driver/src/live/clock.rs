@@ -1,0 +1,140 @@
+//! The driver's time: that of the wall clock, or a replay's, at a stated speed or as fast as it goes.
+//!
+//! ```text
+//! Wall       max(last tick, wall clock) at the start, monotonic after it; a step of the wall clock is logged and changes nothing
+//! Scaled(n)  from the last tick or the file's first event on, n seconds a second
+//! Max        jumps to whatever is due next: no real time enters, so that the same file gives the same batches
+//! ```
+//!
+//! Never: goes back.
+
+use forebay_kernel::units::{Span, Timestamp};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How the driver's time passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockMode {
+    /// As the wall clock does.
+    Wall,
+    /// This many seconds in one real second.
+    Scaled(u32),
+    /// Virtual: the next thing is due at once.
+    Max,
+}
+
+/// A difference between wall clock and monotonic clock that is logged: more than NTP slews in a few minutes.
+const STEP: Duration = Duration::from_secs(2);
+
+/// A running clock.
+#[derive(Debug)]
+pub(super) struct LoopClock {
+    mode: ClockMode,
+    base: Timestamp,
+    since: Instant,
+    /// The wall clock at `since`, as far as its steps are known.
+    wall: Duration,
+}
+
+impl LoopClock {
+    /// Begins at `last`, or at `start` if that is later.
+    pub fn begin(mode: ClockMode, last: Timestamp, start: Timestamp) -> LoopClock {
+        LoopClock { mode, base: last.max(start), since: Instant::now(), wall: wall() }
+    }
+
+    /// Whether no real time enters.
+    pub fn is_virtual(&self) -> bool {
+        self.mode == ClockMode::Max
+    }
+
+    /// The time now, never before `last`. A virtual clock jumps to `due`, and without one stands still.
+    pub fn now(&mut self, last: Timestamp, due: Option<Timestamp>) -> Timestamp {
+        let elapsed = self.since.elapsed();
+        let real = match self.mode {
+            ClockMode::Wall => self.base + millis(elapsed),
+            ClockMode::Scaled(n) => self.base + Span(millis(elapsed).0.saturating_mul(u64::from(n))),
+            ClockMode::Max => due.unwrap_or(last).max(self.base),
+        };
+        if self.mode == ClockMode::Wall {
+            self.watch_for_steps(elapsed);
+        }
+        real.max(last)
+    }
+
+    /// How long to wait until `due`, in real time. `None`: until something arrives.
+    pub fn wait(&self, due: Option<Timestamp>) -> Option<Duration> {
+        let left = |n: u32| {
+            let passed = Span(millis(self.since.elapsed()).0.saturating_mul(u64::from(n)));
+            due.map(|at| Duration::from_millis(at.since(self.base + passed).0.div_ceil(u64::from(n.max(1)))))
+        };
+        match self.mode {
+            ClockMode::Wall => left(1),
+            ClockMode::Scaled(n) => left(n),
+            ClockMode::Max => due.map(|_| Duration::ZERO),
+        }
+    }
+
+    fn watch_for_steps(&mut self, elapsed: Duration) {
+        let (expected, found) = (self.wall + elapsed, wall());
+        if let Some(by) = step(expected, found) {
+            tracing::warn!(
+                seconds = by,
+                "the wall clock was stepped; time goes on as if it had not been: check the host's NTP"
+            );
+            self.wall = found.saturating_sub(elapsed);
+        }
+    }
+}
+
+/// The wall clock, since 1970.
+pub(super) fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The wall clock, in ms since 1970.
+#[must_use]
+pub fn wall_ms() -> Timestamp {
+    Timestamp(millis(wall()).0)
+}
+
+pub(super) fn millis(of: Duration) -> Span {
+    Span(u64::try_from(of.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// By how many seconds a clock was stepped, if by enough to log it.
+fn step(expected: Duration, found: Duration) -> Option<i64> {
+    let by = expected.abs_diff(found);
+    let seconds = i64::try_from(by.as_secs()).unwrap_or(i64::MAX);
+    (by > STEP).then_some(if found > expected { seconds } else { -seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_virtual_clock_jumps_and_never_goes_back() {
+        let mut time = LoopClock::begin(ClockMode::Max, Timestamp(50), Timestamp(10));
+        assert_eq!(time.now(Timestamp(50), Some(Timestamp(700))), Timestamp(700));
+        assert_eq!(time.now(Timestamp(700), Some(Timestamp(600))), Timestamp(700));
+        assert_eq!(time.now(Timestamp(700), None), Timestamp(700));
+        assert_eq!((time.wait(Some(Timestamp(900))), time.wait(None)), (Some(Duration::ZERO), None));
+    }
+
+    #[test]
+    fn a_real_clock_begins_at_the_later_of_journal_and_start() {
+        let mut time = LoopClock::begin(ClockMode::Wall, Timestamp(1 << 60), Timestamp(5));
+        assert!(time.now(Timestamp(0), None) >= Timestamp(1 << 60));
+        let wait = time.wait(Some(Timestamp((1 << 60) + 60_000))).unwrap();
+        assert!(wait <= Duration::from_secs(60) && wait > Duration::from_secs(30), "{wait:?}");
+        let fast = LoopClock::begin(ClockMode::Scaled(60), Timestamp(0), Timestamp(0));
+        assert!(fast.wait(Some(Timestamp(60_000))).unwrap() <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn small_drifts_are_no_steps() {
+        let at = Duration::from_secs(1000);
+        assert_eq!(step(at, at + Duration::from_secs(1)), None);
+        assert_eq!(step(at, at + Duration::from_secs(3600)), Some(3600));
+        assert_eq!(step(at, at - Duration::from_secs(90)), Some(-90));
+    }
+}

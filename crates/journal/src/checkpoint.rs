@@ -1,0 +1,127 @@
+//! Moves what the write-ahead log holds into the database, on a thread and a connection of its own: it writes megabytes and syncs
+//! twice, and no batch waits for that.
+//!
+//! ```text
+//! writers: commit .. commit --every 4 MiB--> wake --> PRAGMA wal_checkpoint(PASSIVE): beside the writers, who go on
+//! the log begins again at its front when a writer finds everything moved; if none does, at 64 MiB this thread takes a turn and moves
+//! the rest
+//! ```
+//!
+//! Never: decides what is durable. A batch is durable once the log is synced, wherever its pages are.
+
+use crate::error::JournalError;
+use crate::store;
+use crate::turns::WriteTurns;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Written since the last time: as SQLite's own 1,000 pages of 4 KiB.
+const EVERY: u64 = 4 << 20;
+
+/// Beyond this nobody writes for a moment while everything is moved: recovery reads the log from front to back.
+const MOST_LOG: u64 = 64 << 20;
+
+/// How long a reader may keep the log from being emptied while nobody writes.
+const READERS: Duration = Duration::from_millis(20);
+
+/// The thread.
+#[derive(Debug)]
+pub struct Checkpointer {
+    signal: Arc<LogSignal>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How writers say what they have written.
+#[derive(Debug)]
+pub struct LogSignal {
+    wake: SyncSender<LogWork>,
+    written: AtomicU64,
+}
+
+/// What the thread is to do next.
+#[derive(Clone, Copy, Debug)]
+enum LogWork {
+    Empty,
+    End,
+}
+
+impl LogSignal {
+    /// So many bytes were committed.
+    pub fn wrote(&self, bytes: u64) {
+        if self.written.fetch_add(bytes, Ordering::Relaxed) + bytes < EVERY {
+            return;
+        }
+        self.written.store(0, Ordering::Relaxed);
+        if let Err(TrySendError::Disconnected(_)) = self.wake.try_send(LogWork::Empty) {
+            tracing::error!("the thread that empties the write-ahead log has ended by a fault of this program");
+        }
+    }
+}
+
+impl Checkpointer {
+    /// For the database at `path`, which is open already. From here on its own connection moves nothing by itself.
+    pub fn start(path: &Path, db: &Connection, turns: Arc<WriteTurns>) -> Result<Checkpointer, JournalError> {
+        leave_the_log_alone(db).map_err(|e| JournalError::sqlite(path, e))?;
+        let own = store::connect(path, false)?;
+        own.busy_timeout(READERS).map_err(|e| JournalError::sqlite(path, e))?;
+        let log = crate::beside(path, "-wal");
+        let (wake, woken) = sync_channel(1);
+        let work = move || {
+            while let Ok(LogWork::Empty) = woken.recv() {
+                empty(&own, &log, &turns);
+            }
+        };
+        let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(work);
+        let thread = thread.map_err(|e| JournalError::io(path, e))?;
+        let signal = Arc::new(LogSignal { wake, written: AtomicU64::new(0) });
+        Ok(Checkpointer { signal, thread: Some(thread) })
+    }
+
+    /// The way to say what was written.
+    pub fn signal(&self) -> Arc<LogSignal> {
+        Arc::clone(&self.signal)
+    }
+
+    /// So many bytes were committed.
+    pub fn wrote(&self, bytes: u64) {
+        self.signal.wrote(bytes);
+    }
+}
+
+/// A connection that writes leaves moving pages to the thread.
+pub fn leave_the_log_alone(db: &Connection) -> rusqlite::Result<()> {
+    db.query_row("PRAGMA wal_autocheckpoint = 0", [], |row| row.get::<_, i64>(0)).map(|_| ())
+}
+
+fn empty(db: &Connection, log: &PathBuf, turns: &WriteTurns) {
+    // The log keeps everything, and grows; a full disk is then for the writer to report.
+    if let Err(error) = move_pages(db, "PASSIVE") {
+        tracing::warn!("the write-ahead log stays as it is for now: {error}");
+    }
+    if std::fs::metadata(log).is_ok_and(|log| log.len() > MOST_LOG) {
+        let turn = turns.background();
+        if let Err(error) = move_pages(db, "TRUNCATE") {
+            tracing::warn!("the write-ahead log is longer than {MOST_LOG} bytes and stays so for now: {error}");
+        }
+        drop(turn);
+    }
+}
+
+fn move_pages(db: &Connection, how: &str) -> rusqlite::Result<()> {
+    db.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |_| Ok(()))
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        // It may have ended before, by a fault; then nobody receives this.
+        let _ = self.signal.wake.send(LogWork::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

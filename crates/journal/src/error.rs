@@ -1,0 +1,231 @@
+//! What can be wrong with a journal, said so that its owner can mend it: what, where, and what to do.
+//!
+//! Never: repairs anything, or hides what the system said.
+
+use forebay_kernel::ids::Seq;
+use std::path::{Path, PathBuf};
+
+/// Why a journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// There is no journal in this folder.
+    #[error("{}: there is no journal here; check the folder, or leave `--resume` out to begin a new one", .path.display())]
+    Missing {
+        /// The file that was looked for.
+        path: PathBuf,
+    },
+    /// A new journal was asked for where one is.
+    #[error("{}: a journal is here already; give another folder, or go on with this one by `--resume`", .path.display())]
+    Exists {
+        /// The file that is there.
+        path: PathBuf,
+    },
+    /// Another process works on it.
+    #[error("{}: the journal is in use by {holder}; stop it first, or give another folder", .folder.display())]
+    InUse {
+        /// The journal's folder.
+        folder: PathBuf,
+        /// Who holds the lock, as far as it said so.
+        holder: String,
+    },
+    /// Written by a newer version.
+    #[error(
+        "{}: the journal has {what} version {found}, this program reads up to {supported}; use the release that wrote it, or a newer one",
+        .path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// `format` or `apply`.
+        what: &'static str,
+        /// What the file says.
+        found: u32,
+        /// What this build reads.
+        supported: u32,
+    },
+    /// Written by an earlier release.
+    #[error(
+        "{}: the journal has format {found}, this program writes format {written}; stop the release that wrote it, then upgrade the \
+         journal once by `forebay journal upgrade {}`",
+        .path.display(), .folder.display()
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// The journal's folder.
+        folder: PathBuf,
+        /// What the file says.
+        found: u32,
+        /// What this build writes.
+        written: u32,
+    },
+    /// Something that is to be written cannot be encoded. A fault of this program, stopped before anything is written.
+    #[error("{what} cannot be encoded: {source}; nothing was written: please report this")]
+    Encoding {
+        /// What.
+        what: &'static str,
+        /// What the encoder said.
+        source: postcard::Error,
+    },
+    /// Something in it is not as it was written.
+    #[error(
+        "{}: the journal is damaged at {place}: {what}; nothing was changed: restore the folder from a backup, \
+         `forebay journal verify` lists what is damaged",
+        .path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where: a position and a row, a frame, or the file.
+        place: DamagedAt,
+        /// What does not agree.
+        what: String,
+    },
+    /// The file system has no room.
+    #[error("{}: no space left for the journal; make room: nothing that was accepted is lost", .path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file system does not let it be written.
+    #[error("{}: the journal cannot be written: {source}; check that the folder is writable and not mounted read-only", .path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// Anything else that the file system said.
+    #[error("{}: {source}; check the folder and the disk under it", .path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Anything else that SQLite said.
+    #[error("{}: {source}; check the disk, then `forebay journal verify`", .path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// A batch that does not follow the last one. A fault of this program, stopped before it is written down.
+    #[error("batch at {got} does not follow the journal's end at {end}; nothing was written: please report this")]
+    OutOfOrder {
+        /// Where the batch says that it is.
+        got: Seq,
+        /// Where the journal ends.
+        end: Seq,
+    },
+}
+
+/// Where a journal is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DamagedAt {
+    /// The file as a whole.
+    File,
+    /// The description of the journal.
+    Meta,
+    /// A batch, by its position and its row counted from the first that was looked at.
+    Batch {
+        /// Position.
+        seq: u64,
+        /// Row, from 1.
+        row: u64,
+    },
+    /// A frame of the write-ahead log, from 1.
+    Frame(u64),
+    /// A policy's source text.
+    Source(u64),
+    /// The ids of the events of a batch.
+    Seen(u64),
+    /// The frozen request of an effect.
+    Request(u64),
+    /// A snapshot, by the position after it.
+    Snapshot(u64),
+    /// A finished job, by its row of the archive.
+    Archive(u64),
+    /// The identities of finished jobs: a run of them, and a page of it.
+    Identities {
+        /// Which run.
+        run: u64,
+        /// Which page; 0: the run as a whole.
+        page: u64,
+    },
+}
+
+impl std::fmt::Display for DamagedAt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DamagedAt::File => f.write_str("the file"),
+            DamagedAt::Meta => f.write_str("table meta"),
+            DamagedAt::Batch { seq, row } => write!(f, "position #{seq} (table batches, row {row} of those read)"),
+            DamagedAt::Frame(n) => write!(f, "frame {n} of the write-ahead log"),
+            DamagedAt::Source(seq) => write!(f, "the policy text of position #{seq}"),
+            DamagedAt::Seen(seq) => write!(f, "the event ids of the batch at position #{seq} (table seen)"),
+            DamagedAt::Request(effect) => write!(f, "the request of effect #{effect} (table requests)"),
+            DamagedAt::Snapshot(after) => write!(f, "the snapshot at position #{after} (tables snapshots, chunks)"),
+            DamagedAt::Archive(row) => write!(f, "row {row} of the finished jobs (table archive)"),
+            DamagedAt::Identities { run, page: 0 } => write!(f, "run {run} of the identities (table identity_runs)"),
+            DamagedAt::Identities { run, page } => {
+                write!(f, "page {page} of run {run} of the identities (table identity_pages)")
+            }
+        }
+    }
+}
+
+impl JournalError {
+    /// The exit code that the command line ends with: 2 for what the caller can mend, 1 for the rest.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            JournalError::OutOfOrder { .. } | JournalError::Encoding { .. } | JournalError::Full { .. } => 1,
+            _ => 2,
+        }
+    }
+
+    /// Whether it goes away when there is room on the disk.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, JournalError::Full { .. })
+    }
+
+    pub(crate) fn damaged(path: &Path, place: DamagedAt, what: impl Into<String>) -> JournalError {
+        JournalError::Damaged { path: path.to_owned(), place, what: what.into() }
+    }
+
+    pub(crate) fn io(path: &Path, source: std::io::Error) -> JournalError {
+        let path = path.to_owned();
+        match source.kind() {
+            std::io::ErrorKind::StorageFull => JournalError::Full { path },
+            _ => JournalError::Io { path, source },
+        }
+    }
+
+    /// Tells SQLite's errors apart.
+    pub(crate) fn sqlite(path: &Path, source: rusqlite::Error) -> JournalError {
+        use rusqlite::ErrorCode as Code;
+        let path = path.to_owned();
+        let damaged = |what: String| JournalError::Damaged { path: path.clone(), place: DamagedAt::File, what };
+        match source.sqlite_error_code() {
+            Some(Code::DiskFull) => JournalError::Full { path },
+            Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => JournalError::ReadOnly { path, source },
+            Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::SchemaChanged | Code::TypeMismatch) => {
+                damaged(source.to_string())
+            }
+            // A file shorter than its header says reads as an I/O error of its own kind.
+            Some(Code::SystemIoFailure) if short_read(&source) => damaged(format!("{source}: the file was cut")),
+            Some(Code::Unknown) => damaged(source.to_string()),
+            Some(_) => JournalError::Sqlite { path, source },
+            // No code from SQLite: a column of another type, a missing row.
+            None => damaged(source.to_string()),
+        }
+    }
+}
+
+fn short_read(error: &rusqlite::Error) -> bool {
+    matches!(error, rusqlite::Error::SqliteFailure(e, _) if e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHORT_READ)
+}

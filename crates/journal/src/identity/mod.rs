@@ -1,0 +1,195 @@
+//! The identities of finished jobs, known for ever: 16 bytes of a hash -> job, digest, when it was sent. Some 50 bytes each on disk.
+//!
+//! ```text
+//! finished -> recent (in memory; on disk these are rows of the archive) --16,384 of them--> a sorted run of pages on disk
+//! runs of like size are merged: a few runs, whatever their number of identities
+//! find: recent -> each run, newest first: its filter (in memory, 10 bits an identity) -> one page
+//! ```
+//!
+//! A table with the hash as its key would be simpler. With 10 million rows each new one touches a page of its own: 4 KiB written for
+//! 50 bytes, and as much read for each subject that is new. Runs are written in order, and the filter answers for what is new.
+//!
+//! Never: forgets an identity; reads the disk for one that is new, but for one in a hundred.
+
+mod merge;
+mod run;
+
+pub use merge::{forget_unused_pages, merge, wants_merge};
+
+use crate::archive;
+use crate::error::{DamagedAt, JournalError};
+use run::{Run, load_runs};
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use forebay_kernel::event::EarlierJob;
+
+/// The key of an identity: 16 bytes of BLAKE3 over tenant and subject. Two of 2^40 identities share one with a chance of 2^-49.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct IdentityKey([u8; 16]);
+
+impl IdentityKey {
+    /// The key of (tenant, subject).
+    #[must_use]
+    pub fn of(tenant: &str, subject: &str) -> IdentityKey {
+        let mut hasher = blake3::Hasher::new();
+        // The length keeps a byte from moving between the two unseen.
+        hasher.update(&(tenant.len() as u64).to_le_bytes()).update(tenant.as_bytes()).update(subject.as_bytes());
+        let mut key = [0; 16];
+        key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        IdentityKey(key)
+    }
+
+    fn high(self) -> u64 {
+        u64::from_be_bytes(self.0[..8].try_into().unwrap_or_default())
+    }
+
+    fn low(self) -> u64 {
+        u64::from_be_bytes(self.0[8..].try_into().unwrap_or_default())
+    }
+}
+
+/// A recent identity, and the row of the archive that has it. 0: not written yet.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    earlier: EarlierJob,
+    row: u64,
+}
+
+/// The lookup, shared by all who ask. Nobody holds its locks while reading the disk.
+#[derive(Debug)]
+pub struct IdentityIndex {
+    recent: Mutex<HashMap<IdentityKey, Recent>>,
+    runs: Mutex<Arc<Runs>>,
+}
+
+/// The runs on disk, oldest first.
+#[derive(Debug, Default)]
+struct Runs {
+    list: Vec<Arc<Run>>,
+}
+
+impl Runs {
+    /// The last row of the archive whose identity is in a run.
+    fn last_archived(&self) -> u64 {
+        self.list.last().map_or(0, |run| run.last_archived)
+    }
+}
+
+impl IdentityIndex {
+    /// As the journal has it. `archived`: the last row that the archive must have; `None`: whatever it has by now.
+    pub fn load(db: &Connection, path: &Path, archived: Option<u64>) -> Result<IdentityIndex, JournalError> {
+        let runs = Runs { list: load_runs(db, path)? };
+        let merged = runs.last_archived();
+        let mut recent = HashMap::new();
+        let ends = archive::each_after(db, path, merged, &mut |found| {
+            if let Some(earlier) = found.finished.identity() {
+                let spec = &found.finished.spec;
+                recent.insert(IdentityKey::of(&spec.tenant, &spec.subject), Recent { earlier, row: found.row.0 });
+            }
+        })?;
+        let missing = |row: u64, what: &str| Err(JournalError::damaged(path, DamagedAt::Archive(row), what));
+        if let Some((first, _)) = ends
+            && first != merged + 1
+        {
+            return missing(first, "rows before it are missing, and their identities are in no run");
+        }
+        if let Some(archived) = archived {
+            let newest = db.query_row("SELECT max(id) FROM archive", [], |row| row.get::<_, Option<i64>>(0));
+            let newest = newest.map_err(|e| JournalError::sqlite(path, e))?.map_or(merged, i64::unsigned_abs);
+            if newest != archived {
+                return missing(
+                    newest,
+                    &format!("the archive ends here, and the batches have {archived} finished jobs"),
+                );
+            }
+        }
+        Ok(IdentityIndex { recent: Mutex::new(recent), runs: Mutex::new(Arc::new(runs)) })
+    }
+
+    /// Knows a job from here on, before it is written.
+    pub fn note(&self, key: IdentityKey, earlier: EarlierJob) {
+        self.recent().insert(key, Recent { earlier, row: 0 });
+    }
+
+    /// Knows a job, which row `row` of the archive has.
+    pub fn wrote(&self, key: IdentityKey, earlier: EarlierJob, row: u64) {
+        self.recent().insert(key, Recent { earlier, row });
+    }
+
+    /// The last finished job of an identity.
+    pub fn find(&self, db: &Connection, path: &Path, key: &IdentityKey) -> Result<Option<EarlierJob>, JournalError> {
+        if let Some(recent) = self.recent().get(key) {
+            return Ok(Some(recent.earlier));
+        }
+        loop {
+            let runs = self.runs();
+            match find_in(&runs, db, path, key) {
+                // A merge may have taken the page away: then the list of runs is another by now.
+                Err(_) if !Arc::ptr_eq(&runs, &self.runs()) => {}
+                found => return found,
+            }
+        }
+    }
+
+    /// Puts runs in the place of those before, and lets go what they have of the recent ones.
+    fn replace_runs(&self, list: Vec<Arc<Run>>) {
+        let runs = Runs { list };
+        let merged = runs.last_archived();
+        *self.runs.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(runs);
+        self.recent().retain(|_, recent| recent.row == 0 || recent.row > merged);
+    }
+
+    fn recent(&self) -> MutexGuard<'_, HashMap<IdentityKey, Recent>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn runs(&self) -> Arc<Runs> {
+        Arc::clone(&self.runs.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The last row of the archive whose identity is in a run: rows after it must stay.
+    #[must_use]
+    pub fn last_archived(&self) -> u64 {
+        self.runs().last_archived()
+    }
+}
+
+fn find_in(runs: &Runs, db: &Connection, path: &Path, key: &IdentityKey) -> Result<Option<EarlierJob>, JournalError> {
+    for run in runs.list.iter().rev() {
+        if let Some(found) = run.find(db, path, key)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads every page of every run. Returns how many identities there are.
+///
+/// # Errors
+/// When a page cannot be read, or its identities are not in order; the run and page are named.
+pub fn verify(db: &Connection, path: &Path) -> Result<u64, JournalError> {
+    let mut count = 0;
+    for run in load_runs(db, path)? {
+        let (mut in_run, mut last) = (0, None);
+        for page in 0..run.pages() {
+            for entry in run.page(db, path, page)? {
+                if last.is_some_and(|last| last >= entry.key) || run.pages_of(entry.key).all(|of| of != page) {
+                    let at = DamagedAt::Identities { run: run.id, page: page + 1 };
+                    return Err(JournalError::damaged(path, at, "its identities are not in order"));
+                }
+                last = Some(entry.key);
+                in_run += 1;
+            }
+        }
+        if in_run != run.entries {
+            let at = DamagedAt::Identities { run: run.id, page: 0 };
+            return Err(JournalError::damaged(path, at, format!("it has {in_run} identities, not {}", run.entries)));
+        }
+        count += in_run;
+    }
+    Ok(count)
+}

@@ -1,0 +1,553 @@
+//! The journal in a file: SQLite with a write-ahead log, one transaction a batch, each row checked, all batches chained.
+//!
+//! ```text
+//! Batch + positions + finished jobs -> payload -> crc, chain -> one transaction -> synced -> effects may leave
+//! open: lock -> wal -> meta -> newest sound snapshot -> batches from there, each verified -> end
+//! background: snapshots in chunks, identities into runs, what is beyond retention is taken away; batches go first
+//! ```
+//!
+//! A torn tail is cut and reported. Damage with anything sound after it stops the start and changes nothing.
+//! Never: repairs, skips, or guesses.
+//!
+//! ```
+//! use forebay_kernel::event::Tick;
+//! use forebay_kernel::ids::Seq;
+//! use forebay_kernel::journal::{APPLY_VERSION, Batch};
+//! use forebay_kernel::units::Timestamp;
+//! use forebay_journal::{JournalEntry, RecoveredPart, SqliteJournal, chunks_of};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let mut journal = SqliteJournal::create(folder.path(), 1_793_000_000_000)?;
+//! let tick = Tick { now: Timestamp(1_793_000_000_000), resumed: false, delivered: 0 };
+//! let batch = Batch { version: APPLY_VERSION, first_seq: Seq(0), tick, events: Vec::new(), decisions: Vec::new() };
+//! journal.append_entry(JournalEntry::of(&batch))?;
+//! journal.begin_snapshot(chunks_of(b"the state after it"))?;
+//! journal.settle();
+//! drop(journal);
+//!
+//! let mut state = Vec::new();
+//! let (journal, recovery) = SqliteJournal::open(folder.path(), &mut |part| {
+//!     match part {
+//!         RecoveredPart::Start => state.clear(),
+//!         RecoveredPart::Snapshot(chunks) => state = chunks.flat_map(|chunk| chunk.bytes).collect(),
+//!         RecoveredPart::Batch { .. } => {}
+//!     }
+//!     Ok(())
+//! })?;
+//! assert_eq!(state, b"the state after it");
+//! assert_eq!((recovery.snapshot, journal.end()), (Some(Seq(1)), Seq(1)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod archive;
+mod background;
+mod chain;
+mod checkpoint;
+mod chunk;
+mod error;
+mod folder;
+mod format1;
+mod identity;
+mod kept;
+mod machine;
+mod record;
+mod recover;
+mod snapshot;
+mod steps;
+mod store;
+#[cfg(test)]
+mod tests;
+mod turns;
+mod upgrade;
+mod verify;
+mod wal;
+
+pub use archive::{
+    ArchivePage, ArchiveQuery, ArchiveReader, ArchiveRow, ArchivedJob, FinishedJob, MOST_LISTED, PastPolicy,
+};
+pub use chunk::{ChunkContent, ChunkId, FrozenChunks, StateChunk, StoredChunk, chunks_of};
+pub use error::{DamagedAt, JournalError};
+pub use folder::{DataFolder, FILE};
+pub use forebay_kernel::storage::{
+    BatchLog, Journal, JournalEntry, JournalId, JournalIdFault, JournalIdentity, MOST_INCARNATION, MOST_SEEN, Positions,
+};
+pub use identity::EarlierJob;
+pub use machine::{RecoveredJournal, recover, upgrade_folder};
+pub use recover::{RecoveredPart, Recovery, TornTail, policy_in_force};
+pub use snapshot::{SnapshotChunks, SnapshotReport};
+pub use store::{FORMAT_VERSION, JournalMeta};
+pub use upgrade::{OLD_FILE, ReplayBatches, UpgradedJournal, upgrade};
+pub use verify::{VerifiedJournal, verify};
+
+use archive::QueueNumbers;
+use background::{Background, Parts, Tidy};
+use chain::Chain;
+use checkpoint::Checkpointer;
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::Seq;
+use forebay_kernel::journal::{APPLY_VERSION, Batch};
+use forebay_kernel::units::Span;
+use identity::{IdentityIndex, IdentityKey};
+use rusqlite::{Connection, TransactionBehavior};
+use snapshot::{LastChunks, SnapshotWork};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use store::BatchNumbers;
+use turns::WriteTurns;
+use uuid::Uuid;
+
+/// How long what is over is kept. Identities of finished jobs are kept for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JournalRetention {
+    /// Finished jobs, from their end on.
+    pub finished: Span,
+    /// Texts of policies that are not in force any more, from when they came into force on.
+    pub policies: Span,
+}
+
+impl Default for JournalRetention {
+    /// 30 days of each.
+    fn default() -> JournalRetention {
+        let month = Span::mins(30 * 24 * 60);
+        JournalRetention { finished: month, policies: month }
+    }
+}
+
+/// Payload since the last snapshot that recovery reads and applies in 0.2 s, at some 40 MiB/s. Less is not worth a snapshot.
+const LEAST_BATCHES: u64 = 8 << 20;
+
+/// Payload since the last snapshot that takes 0.8 s. With the state itself, some 100 MB/s, a start takes about a second.
+const MOST_BATCHES: u64 = 32 << 20;
+
+/// Tick time between two times that what is beyond retention is taken away.
+const TIDY_EVERY: u64 = 3_600_000;
+
+/// Finished jobs between two times: as many as are merged at once.
+const TIDY_JOBS: u64 = 16_384;
+
+/// A journal that this process writes.
+#[derive(Debug)]
+pub struct SqliteJournal {
+    /// Dropped first: fields go in the order in which they stand, and the folder's lock goes last of all.
+    background: Background,
+    checkpointer: Checkpointer,
+    turns: Arc<WriteTurns>,
+    identities: Arc<IdentityIndex>,
+    db: Connection,
+    path: PathBuf,
+    meta: JournalMeta,
+    end: End,
+    queues: QueueNumbers,
+    retention: JournalRetention,
+    /// When what is beyond retention was last taken away: tick time, and rows of the archive.
+    tidied: (u64, u64),
+    /// Bytes of payload since the last snapshot was begun.
+    since_snapshot: u64,
+    folder: DataFolder,
+}
+
+/// Where a journal ends.
+#[derive(Clone, Debug)]
+struct End {
+    seq: u64,
+    tick_ms: u64,
+    archived: u64,
+    chain: Chain,
+    positions: Positions,
+}
+
+impl End {
+    fn first(meta: &JournalMeta) -> End {
+        let chain = chain::first(meta.uuid);
+        End { seq: meta.begins_at, tick_ms: meta.created_ms, archived: 0, chain, positions: Positions::new() }
+    }
+}
+
+impl SqliteJournal {
+    /// Begins a new journal in a folder, which is made if it is not there. It appears whole or not at all. `created_ms`: when, since
+    /// 1970.
+    ///
+    /// # Errors
+    /// The folder holds a journal, is in use, or cannot be written.
+    pub fn create(folder: &Path, created_ms: u64) -> Result<SqliteJournal, JournalError> {
+        std::fs::create_dir_all(folder).map_err(|e| JournalError::io(folder, e))?;
+        let folder = DataFolder::take(folder)?;
+        let path = folder.database();
+        if path.exists() {
+            return Err(JournalError::Exists { path });
+        }
+        let (format, apply) = (FORMAT_VERSION, APPLY_VERSION);
+        let meta = JournalMeta { format, apply, uuid: Uuid::new_v4(), incarnation: 0, created_ms, begins_at: 0 };
+        let draft = path.with_extension("new");
+        let db = begin_draft(&draft, meta)?;
+        // Closing moves everything from the log to the file, so that the file alone is the journal.
+        db.close().map_err(|(_, e)| JournalError::sqlite(&draft, e))?;
+        std::fs::rename(&draft, &path).map_err(|e| JournalError::io(&path, e))?;
+        folder.sync()?;
+        let db = store::connect(&path, false)?;
+        let identities = IdentityIndex::load(&db, &path, Some(0))?;
+        SqliteJournal::start(Opened {
+            db,
+            meta,
+            end: End::first(&meta),
+            since_snapshot: 0,
+            list: Vec::new(),
+            identities,
+            folder,
+        })
+    }
+
+    /// Opens a journal and hands everything from the newest sound snapshot on to `take`, verified. See [`RecoveredPart`].
+    ///
+    /// # Errors
+    /// There is no journal, it is in use, of another format, or damaged, or `take` could not apply a batch.
+    pub fn open(
+        folder: &Path,
+        take: &mut dyn FnMut(RecoveredPart<'_, '_>) -> Result<(), String>,
+    ) -> Result<(SqliteJournal, Recovery), JournalError> {
+        recover::open(folder, take)
+    }
+
+    fn start(opened: Opened) -> Result<SqliteJournal, JournalError> {
+        let Opened { db, meta, end, since_snapshot, list, identities, folder } = opened;
+        let path = folder.database();
+        let (turns, identities) = (Arc::new(WriteTurns::default()), Arc::new(identities));
+        let checkpointer = Checkpointer::start(&path, &db, Arc::clone(&turns))?;
+        let log = checkpointer.signal();
+        let last = LastChunks::of(&list);
+        let parts = Parts { turns: Arc::clone(&turns), log, identities: Arc::clone(&identities), last };
+        let background = Background::start(&path, parts)?;
+        let queues = QueueNumbers::load(&db, &path)?;
+        let tidied = (end.tick_ms, identities.last_archived());
+        let retention = JournalRetention::default();
+        Ok(SqliteJournal {
+            background,
+            checkpointer,
+            turns,
+            identities,
+            db,
+            path,
+            meta,
+            end,
+            queues,
+            retention,
+            tidied,
+            since_snapshot,
+            folder,
+        })
+    }
+
+    /// Makes batches durable in one transaction: all or none.
+    ///
+    /// # Errors
+    /// Nothing was written: the disk is full, the journal cannot be written, or a batch does not follow or cannot be encoded.
+    pub fn append_many(&mut self, entries: &[JournalEntry<'_>]) -> Result<(), JournalError> {
+        let mut end = self.end.clone();
+        let prepared = entries.iter().map(|entry| Prepared::new(entry, &mut end)).collect::<Result<Vec<_>, _>>()?;
+        let mut queues = self.queues.clone();
+        let mut chain = self.end.chain;
+        let turn = self.turns.batch();
+        let written = self.db.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|all| {
+            prepared.iter().try_for_each(|one| one.write(&all, &mut chain, &mut queues))?;
+            all.commit()
+        });
+        drop(turn);
+        written.map_err(|e| JournalError::sqlite(&self.path, e))?;
+        end.chain = chain;
+        for one in &prepared {
+            one.known_from_now(&self.identities);
+        }
+        let bytes = prepared.iter().map(|one| one.payload.len() as u64).sum();
+        (self.end, self.queues) = (end, queues);
+        self.since_snapshot += bytes;
+        self.checkpointer.wrote(bytes);
+        self.tidy_if_due();
+        Ok(())
+    }
+
+    /// Makes one batch durable with what is kept beside it.
+    ///
+    /// # Errors
+    /// As [`SqliteJournal::append_many`].
+    pub fn append_entry(&mut self, entry: JournalEntry<'_>) -> Result<(), JournalError> {
+        self.append_many(&[entry])
+    }
+
+    /// Knows the identities of jobs that are over with a batch which is not appended yet, so that [`SqliteJournal::identity`] finds them.
+    pub fn note_finished(&self, finished: &[FinishedJob]) {
+        for one in finished {
+            if let Some(earlier) = one.identity() {
+                self.identities.note(IdentityKey::of(&one.spec.tenant, &one.spec.subject), earlier);
+            }
+        }
+    }
+
+    /// What is known of the last finished job of an identity, over all the journal's life. An identity that is new costs no read of the
+    /// disk, but one in a hundred.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or something there is damaged.
+    pub fn identity(&self, tenant: &str, subject: &str) -> Result<Option<EarlierJob>, JournalError> {
+        self.identities.find(&self.db, &self.path, &IdentityKey::of(tenant, subject))
+    }
+
+    /// A reader of finished jobs for another thread.
+    ///
+    /// # Errors
+    /// The system gives no more files.
+    pub fn archive_reader(&self) -> Result<ArchiveReader, JournalError> {
+        ArchiveReader::new(&self.path, Arc::clone(&self.identities))
+    }
+
+    /// Sets how long what is over is kept.
+    pub fn keep(&mut self, retention: JournalRetention) {
+        self.retention = retention;
+    }
+
+    /// Whether so much has been written since the last snapshot that a start would take too long, and none is being written.
+    ///
+    /// A start reads the state and applies the batches after the snapshot, 40 MiB/s. Where a snapshot writes much, more batches are waited
+    /// for, so that snapshots write at most four times what batches do, but never more than 32 MiB: 0.8 s.
+    #[must_use]
+    pub fn wants_snapshot(&self) -> bool {
+        let last = self.background.last().map_or(0, |last| last.written_bytes);
+        self.since_snapshot > (last / 4).clamp(LEAST_BATCHES, MOST_BATCHES) && !self.background.writes_snapshot()
+    }
+
+    /// Begins to write a snapshot of the state as it is after the last batch that was appended. It is written beside the batches; if the
+    /// process ends before it is done, the one before counts.
+    ///
+    /// # Errors
+    /// The positions cannot be encoded: a fault of this program.
+    pub fn begin_snapshot(&mut self, chunks: FrozenChunks) -> Result<(), JournalError> {
+        let End { seq, tick_ms, archived, chain, positions } = &self.end;
+        let positions = encode_positions(positions.iter().collect())?;
+        let (after_seq, tick_ms, archived, chain) = (*seq, *tick_ms, *archived, *chain);
+        self.background.snapshot(SnapshotWork { after_seq, tick_ms, archived, positions, chain, chunks });
+        self.since_snapshot = 0;
+        Ok(())
+    }
+
+    /// Waits until the background has nothing left to do.
+    pub fn settle(&self) {
+        self.background.settle();
+    }
+
+    /// What the last snapshot of this process took.
+    #[must_use]
+    pub fn last_snapshot(&self) -> Option<SnapshotReport> {
+        self.background.last()
+    }
+
+    /// Why the last thing that the background tried did not work. The batches are not concerned.
+    #[must_use]
+    pub fn background_failure(&self) -> Option<String> {
+        self.background.failure()
+    }
+
+    /// The longest that a batch has waited for the background.
+    #[must_use]
+    pub fn longest_wait(&self) -> Duration {
+        self.turns.longest_wait()
+    }
+
+    /// Who this journal is.
+    #[must_use]
+    pub fn meta(&self) -> JournalMeta {
+        self.meta
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The position after its last record.
+    #[must_use]
+    pub fn end(&self) -> Seq {
+        Seq(self.end.seq)
+    }
+
+    /// How far each source has been read.
+    #[must_use]
+    pub fn positions(&self) -> &Positions {
+        &self.end.positions
+    }
+
+    /// The ids of the last [`MOST_SEEN`] events that have one, oldest first.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or a row is damaged.
+    pub fn seen(&self) -> Result<Vec<u128>, JournalError> {
+        let read = store::seen(&self.db, MOST_SEEN).map_err(|e| JournalError::sqlite(&self.path, e))?;
+        read.map_err(|seq| JournalError::damaged(&self.path, DamagedAt::Seen(seq), "its checksum does not agree"))
+    }
+
+    /// The frozen requests that have no outcome yet, and some that have.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or a row is damaged.
+    pub fn requests(&self) -> Result<BTreeMap<u64, Vec<u8>>, JournalError> {
+        let read = store::requests(&self.db).map_err(|e| JournalError::sqlite(&self.path, e))?;
+        read.map_err(|id| JournalError::damaged(&self.path, DamagedAt::Request(id), "its checksum does not agree"))
+    }
+
+    /// Forgets the frozen requests of effects that are not open any more.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn forget_requests(&mut self, open: &BTreeSet<u64>) -> Result<(), JournalError> {
+        let _turn = self.turns.batch();
+        let end = self.end.seq;
+        let done = self.db.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|all| {
+            store::forget_requests(&all, end, open)?;
+            all.commit()
+        });
+        done.map_err(|e| JournalError::sqlite(&self.path, e))
+    }
+
+    /// The text of the policy in force.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or the text is damaged.
+    pub fn policy_source(&self) -> Result<Option<String>, JournalError> {
+        recover::last_policy(&self.db, &self.path)
+    }
+
+    fn tidy_if_due(&mut self) {
+        let End { tick_ms, archived, .. } = self.end;
+        if tick_ms < self.tidied.0 + TIDY_EVERY && archived < self.tidied.1 + TIDY_JOBS {
+            return;
+        }
+        self.tidy();
+    }
+
+    /// Takes away what is beyond retention now, in the background.
+    pub fn tidy(&mut self) {
+        let End { tick_ms, archived, .. } = self.end;
+        self.tidied = (tick_ms, archived);
+        self.background.tidy(Tidy { now_ms: tick_ms, archived, keep: self.retention });
+    }
+
+    /// Caps the file's size, so that tests can meet a full disk.
+    #[doc(hidden)]
+    pub fn cap_pages(&self, pages: u32) {
+        let capped = self.db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |row| row.get::<_, i64>(0));
+        assert!(capped.is_ok());
+    }
+
+    /// The size of the file in pages, for the same tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        self.db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap_or_default()
+    }
+}
+
+/// What a journal is started from.
+struct Opened {
+    db: Connection,
+    meta: JournalMeta,
+    end: End,
+    since_snapshot: u64,
+    list: Vec<snapshot::ListedChunk>,
+    identities: IdentityIndex,
+    folder: DataFolder,
+}
+
+/// An entry whose rows are encoded.
+struct Prepared<'a> {
+    entry: JournalEntry<'a>,
+    numbers: BatchNumbers,
+    payload: Vec<u8>,
+    positions: Vec<u8>,
+    /// The bodies of the finished jobs, and the row of the first.
+    finished: Vec<Vec<u8>>,
+    first_row: u64,
+}
+
+impl<'a> Prepared<'a> {
+    /// Encodes an entry that follows `end`, and moves that on, but for the chain.
+    fn new(entry: &JournalEntry<'a>, end: &mut End) -> Result<Prepared<'a>, JournalError> {
+        let batch = entry.batch;
+        if batch.first_seq.0 != end.seq {
+            return Err(JournalError::OutOfOrder { got: batch.first_seq, end: Seq(end.seq) });
+        }
+        let fail = |what| move |source| JournalError::Encoding { what, source };
+        let payload = record::encode(batch).map_err(fail("a batch"))?;
+        let bodies = entry.finished.iter().map(archive::encode).collect::<Result<Vec<_>, _>>();
+        let finished = bodies.map_err(fail("a finished job"))?;
+        let moved: Vec<_> = entry.positions.iter().filter(|(name, at)| end.positions.get(*name) != Some(at)).collect();
+        let positions = if moved.is_empty() { Vec::new() } else { encode_positions(moved.clone())? };
+        let moved: Positions = moved.into_iter().map(|(name, at)| (name.clone(), *at)).collect();
+        let first_row = end.archived + 1;
+        end.archived += finished.len() as u64;
+        let numbers = BatchNumbers {
+            seq: end.seq,
+            next_seq: batch.next_seq().0,
+            tick_ms: batch.tick.now.0,
+            archived: end.archived,
+        };
+        end.positions.extend(moved);
+        (end.seq, end.tick_ms) = (numbers.next_seq, numbers.tick_ms);
+        Ok(Prepared { entry: *entry, numbers, payload, positions, finished, first_row })
+    }
+
+    fn write(&self, all: &Connection, chain: &mut Chain, queues: &mut QueueNumbers) -> rusqlite::Result<()> {
+        let JournalEntry { batch, policy, seen, requests, finished, .. } = self.entry;
+        *chain = store::insert_batch(all, chain, self.numbers, &self.payload, &self.positions)?;
+        if !seen.is_empty() {
+            store::insert_seen(all, batch.first_seq.0, seen)?;
+        }
+        for (effect, body) in requests {
+            store::insert_request(all, effect.0, body)?;
+        }
+        for ((row, job), body) in (self.first_row..).zip(finished).zip(&self.finished) {
+            archive::insert(all, queues, row, job, body)?;
+        }
+        if let (Some(text), Some(seq)) = (policy, configured_at(batch)) {
+            store::insert_source(all, seq, batch.tick.now.0, text)?;
+        }
+        Ok(())
+    }
+
+    fn known_from_now(&self, identities: &IdentityIndex) {
+        for (row, job) in (self.first_row..).zip(self.entry.finished) {
+            if let Some(earlier) = job.identity() {
+                identities.wrote(IdentityKey::of(&job.spec.tenant, &job.spec.subject), earlier, row);
+            }
+        }
+    }
+}
+
+/// A new database beside the journal, with its tables.
+fn begin_draft(draft: &Path, meta: JournalMeta) -> Result<Connection, JournalError> {
+    for left_over in [draft, &beside(draft, "-wal"), &beside(draft, "-shm")] {
+        match std::fs::remove_file(left_over) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(JournalError::io(left_over, e)),
+            _ => {}
+        }
+    }
+    let db = store::connect(draft, true)?;
+    store::create_tables(&db, meta).map_err(|e| JournalError::sqlite(draft, e))?;
+    Ok(db)
+}
+
+fn encode_positions(positions: Vec<(&String, &u64)>) -> Result<Vec<u8>, JournalError> {
+    postcard::to_allocvec(&positions)
+        .map_err(|source| JournalError::Encoding { what: "the sources' positions", source })
+}
+
+fn configured_at(batch: &Batch) -> Option<u64> {
+    let at = batch.events.iter().rposition(|e| matches!(e, Event::Configured(_)))?;
+    Some(batch.first_seq.0 + 1 + at as u64)
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}

@@ -1,0 +1,93 @@
+//! The kernel's state machine from a journal: on a start, and when a journal of format 1 is upgraded. Nothing that decides is needed.
+//!
+//! Never: decides, or applies a batch whose position does not follow.
+
+use crate::archive::FinishedJob;
+use crate::chunk::FrozenChunks;
+use crate::error::JournalError;
+use crate::recover::{RecoveredPart, Recovery};
+use crate::upgrade::{ReplayBatches, UpgradedJournal, upgrade};
+use crate::{SqliteJournal, StoredChunk};
+use forebay_kernel::journal::Batch;
+use forebay_kernel::machine::StateMachine;
+use forebay_kernel::state::freeze::Thaw;
+use std::path::Path;
+
+/// A journal that was opened, and what it says.
+#[derive(Debug)]
+pub struct RecoveredJournal {
+    /// The journal, to be written on.
+    pub journal: SqliteJournal,
+    /// The state after its last batch.
+    pub machine: StateMachine,
+    /// What opening it found.
+    pub recovery: Recovery,
+}
+
+/// Opens a journal and applies what it says.
+///
+/// # Errors
+/// As [`SqliteJournal::open`]: there is no journal, it is in use, of another format, or damaged.
+pub fn recover(folder: &Path) -> Result<RecoveredJournal, JournalError> {
+    let mut machine = StateMachine::default();
+    let mut take = |part: RecoveredPart<'_, '_>| {
+        match part {
+            RecoveredPart::Start => machine = StateMachine::default(),
+            RecoveredPart::Snapshot(chunks) => machine = thaw(chunks)?,
+            RecoveredPart::Batch(batch) => replay(&mut machine, batch)?,
+        }
+        Ok(())
+    };
+    let (journal, recovery) = SqliteJournal::open(folder, &mut take)?;
+    Ok(RecoveredJournal { journal, machine, recovery })
+}
+
+/// Upgrades the journal in a folder to this program's format. See [`upgrade`]. `beside` makes ready what lies beside the journal: it is
+/// called when the new file is written and the old one is still in its place.
+///
+/// # Errors
+/// It is in use, damaged, newer than this program, or cannot be written, or `beside` failed. The journal is as it was then.
+pub fn upgrade_folder(
+    folder: &Path,
+    beside: &mut dyn FnMut() -> Result<(), String>,
+) -> Result<UpgradedJournal, JournalError> {
+    upgrade(folder, &mut MachineReplay { machine: StateMachine::default(), beside })
+}
+
+fn thaw(chunks: &mut dyn Iterator<Item = StoredChunk>) -> Result<StateMachine, String> {
+    let unreadable = |e| format!("the snapshot cannot be read: {e}");
+    let mut thaw = Thaw::default();
+    for StoredChunk { id, bytes } in chunks {
+        thaw.take(id, &bytes).map_err(unreadable)?;
+    }
+    thaw.finish().map(StateMachine::from_state).map_err(unreadable)
+}
+
+fn replay(machine: &mut StateMachine, batch: &Batch) -> Result<(), String> {
+    machine.replay(batch);
+    let (at, expected) = (machine.counters().next_seq, batch.next_seq().0);
+    if at == expected { Ok(()) } else { Err(format!("replayed to position #{at} instead of #{expected}")) }
+}
+
+/// Replays a journal of format 1, in which no job ever left the state.
+struct MachineReplay<'a> {
+    machine: StateMachine,
+    beside: &'a mut dyn FnMut() -> Result<(), String>,
+}
+
+impl ReplayBatches for MachineReplay<'_> {
+    fn apply(&mut self, batch: &Batch, finished: &mut Vec<FinishedJob>) -> Result<(), String> {
+        replay(&mut self.machine, batch)?;
+        finished.extend(self.machine.finished());
+        Ok(())
+    }
+
+    fn freeze(&mut self, _: &mut Vec<FinishedJob>) -> Result<FrozenChunks, String> {
+        self.machine.retire();
+        Ok(Box::new(self.machine.freeze().into_chunks()))
+    }
+
+    fn before_swap(&mut self) -> Result<(), String> {
+        (self.beside)()
+    }
+}

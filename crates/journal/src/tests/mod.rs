@@ -1,0 +1,424 @@
+//! The journal against torn tails, damage, gaps, strangers and full disks: recover a prefix or refuse, never a wrong record.
+
+mod archive;
+mod damage;
+mod identities;
+mod snapshots;
+
+use super::*;
+use crate::chunk::chunks_of;
+use forebay_kernel::event::Tick;
+use forebay_kernel::units::Timestamp;
+use rusqlite::params;
+use tempfile::TempDir;
+
+/// SplitMix64: small, seeded, good enough to pick bytes.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+fn batch(first_seq: u64, number: u64) -> Batch {
+    let event = |i: u64| Event::JobCancelled {
+        tenant: format!("tenant-{number}"),
+        subject: "x".repeat((i * 37 % 200) as usize),
+        by: None,
+        sent: None,
+    };
+    let tick = Tick { now: Timestamp(1_000 * number), resumed: false, delivered: number };
+    Batch {
+        version: APPLY_VERSION,
+        first_seq: Seq(first_seq),
+        tick,
+        events: (0..number % 5).map(event).collect(),
+        decisions: Vec::new(),
+    }
+}
+
+fn batches(n: u64) -> Vec<Batch> {
+    let mut seq = 0;
+    (0..n)
+        .map(|number| {
+            let batch = batch(seq, number);
+            seq = batch.next_seq().0;
+            batch
+        })
+        .collect()
+}
+
+fn positions(n: u64) -> Positions {
+    Positions::from([("file".to_owned(), n)])
+}
+
+/// A journal of `n` batches, with snapshots (whose state is the number of batches) where asked for.
+fn journal(n: u64, snapshots: &[u64]) -> (TempDir, SqliteJournal) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = SqliteJournal::create(folder.path(), 7).unwrap();
+    for (batch, number) in batches(n).iter().zip(1..) {
+        journal.append_entry(JournalEntry { positions: &positions(number), ..JournalEntry::of(batch) }).unwrap();
+        if snapshots.contains(&number) {
+            journal.begin_snapshot(chunks_of(&number.to_le_bytes())).unwrap();
+            journal.settle();
+        }
+    }
+    (folder, journal)
+}
+
+/// What a recovery hands out, as batches: a snapshot of `n` stands for the first `n`.
+fn read(folder: &Path) -> Result<(Vec<Batch>, SqliteJournal, Recovery), JournalError> {
+    let mut got = Vec::new();
+    let mut take = |part: RecoveredPart<'_, '_>| {
+        match part {
+            RecoveredPart::Start => got.clear(),
+            RecoveredPart::Snapshot(chunks) => {
+                let state: Vec<u8> = chunks.flat_map(|chunk| chunk.bytes).collect();
+                let n = u64::from_le_bytes(state.try_into().map_err(|_| "not a number")?);
+                got = batches(n);
+            }
+            RecoveredPart::Batch(batch) => got.push(batch.clone()),
+        }
+        Ok(())
+    };
+    let (journal, recovery) = SqliteJournal::open(folder, &mut take)?;
+    Ok((got, journal, recovery))
+}
+
+fn refused(folder: &Path) -> JournalError {
+    match read(folder) {
+        Ok((got, _, recovery)) => panic!("opened with {} batches: {recovery:?}", got.len()),
+        Err(e) => e,
+    }
+}
+
+fn copy(from: &Path, endings: &[&str]) -> TempDir {
+    let to = tempfile::tempdir().unwrap();
+    for ending in endings {
+        let name = format!("{FILE}{ending}");
+        std::fs::copy(from.join(&name), to.path().join(&name)).unwrap();
+    }
+    to
+}
+
+fn sql(folder: &Path, statement: &str) {
+    let db = Connection::open(folder.join(FILE)).unwrap();
+    let changed = db.execute(statement, []).unwrap();
+    assert!(changed > 0, "{statement}");
+}
+
+#[test]
+fn what_was_appended_comes_back_with_its_positions_and_policy() {
+    let (folder, journal) = journal(0, &[]);
+    let uuid = journal.meta().uuid;
+    drop(journal);
+    let (_, mut journal, recovery) = read(folder.path()).unwrap();
+    assert_eq!(recovery, Recovery { snapshot: None, bad_snapshots: 0, batches: 0, cut: None });
+    let all = batches(10);
+    let at = positions(3);
+    let entries: Vec<_> = all.iter().map(|batch| JournalEntry { positions: &at, ..JournalEntry::of(batch) }).collect();
+    journal.append_many(&entries).unwrap();
+    drop(journal);
+    let (got, journal, recovery) = read(folder.path()).unwrap();
+    assert_eq!((got, recovery.batches), (all, 10));
+    let meta = journal.meta();
+    assert_eq!((meta.format, meta.apply, meta.created_ms), (FORMAT_VERSION, APPLY_VERSION, 7));
+    assert_eq!(meta.id(), JournalId { uuid: uuid.as_u128(), incarnation: 0 });
+    assert_eq!(journal.positions(), &positions(3));
+    assert_eq!(journal.policy_source().unwrap(), None);
+}
+
+#[test]
+fn a_batch_that_does_not_follow_is_not_written() {
+    let (folder, mut journal) = journal(3, &[]);
+    let wrong = batch(99, 3);
+    let error = journal.append(&wrong).unwrap_err();
+    assert!(matches!(error, JournalError::OutOfOrder { got: Seq(99), .. }), "{error}");
+    drop(journal);
+    assert_eq!(read(folder.path()).unwrap().0.len(), 3);
+}
+
+#[test]
+fn a_recovery_begins_at_the_newest_snapshot_and_two_are_kept() {
+    let (folder, journal) = journal(20, &[4, 9, 15]);
+    drop(journal);
+    assert_eq!(verify(folder.path()).unwrap().first, batches(20)[9].first_seq, "older batches are in the snapshots");
+    let (got, journal, recovery) = read(folder.path()).unwrap();
+    assert_eq!((got, recovery.batches), (batches(20), 5));
+    assert_eq!(journal.positions(), &positions(20));
+    drop(journal);
+    assert_eq!(verify(folder.path()).unwrap().snapshots.len(), 2);
+}
+
+#[test]
+fn a_damaged_snapshot_is_left_for_an_earlier_one_or_the_start() {
+    let (folder, first) = journal(20, &[9, 15]);
+    drop(first);
+    sql(folder.path(), "UPDATE chunks SET bytes = x'0102030405060708' WHERE id = (SELECT max(id) FROM chunks)");
+    let verified = verify(folder.path()).unwrap_err();
+    assert!(matches!(verified, JournalError::Damaged { place: DamagedAt::Snapshot(_), .. }), "{verified}");
+    let (got, _, recovery) = read(folder.path()).unwrap();
+    assert_eq!((got, recovery.batches, recovery.bad_snapshots), (batches(20), 11, 1));
+    // It does not count as one of two any more.
+    assert_eq!(verify(folder.path()).unwrap().snapshots.len(), 1);
+    sql(folder.path(), "UPDATE snapshots SET crc32c = crc32c + 1");
+    let said = refused(folder.path()).to_string();
+    assert!(said.contains("no snapshot can be read"), "{said}");
+
+    let (folder, second) = journal(20, &[9]);
+    drop(second);
+    sql(folder.path(), "UPDATE snapshots SET crc32c = crc32c + 1");
+    let (got, _, recovery) = read(folder.path()).unwrap();
+    assert_eq!((got, recovery.batches, recovery.snapshot), (batches(20), 20, None), "all batches are there");
+}
+
+#[test]
+fn a_torn_tail_is_cut_and_said_and_the_journal_goes_on() {
+    let (folder, journal) = journal(10, &[]);
+    drop(journal);
+    let all = batches(10);
+    let from = all[8].first_seq;
+    sql(folder.path(), &format!("UPDATE batches SET payload = x'00' WHERE seq >= {}", from.0));
+    let (got, mut journal, recovery) = read(folder.path()).unwrap();
+    assert_eq!(got, all[..8]);
+    let cut = recovery.cut.unwrap();
+    assert_eq!((cut.batches, cut.from), (2, from));
+    assert!(cut.to_string().contains(&format!("2 batches from position {from}")), "{cut}");
+    assert_eq!(journal.positions(), &positions(8));
+    journal.append(&all[8]).unwrap();
+    drop(journal);
+    let (got, _, recovery) = read(folder.path()).unwrap();
+    assert_eq!((got, recovery.cut), (all[..9].to_vec(), None));
+}
+
+#[test]
+fn damage_in_the_middle_stops_the_start_and_says_what_where_and_what_to_do() {
+    let cases: [(&str, &str); 6] = [
+        ("UPDATE batches SET payload = x'00' WHERE seq = {}", "checksum"),
+        ("UPDATE batches SET crc32c = crc32c + 1 WHERE seq = {}", "checksum"),
+        ("UPDATE batches SET chain = zeroblob(32) WHERE seq = {}", "checksum"),
+        ("UPDATE batches SET tick_ms = tick_ms + 1 WHERE seq = {}", "checksum"),
+        ("UPDATE batches SET positions = x'05' WHERE seq = {}", "checksum"),
+        ("DELETE FROM batches WHERE seq = {}", "gap"),
+    ];
+    for (statement, what) in cases {
+        let (folder, journal) = journal(10, &[]);
+        drop(journal);
+        let seq = batches(10)[5].first_seq.0;
+        sql(folder.path(), &statement.replace("{}", &seq.to_string()));
+        let error = refused(folder.path());
+        let said = error.to_string();
+        assert!(matches!(error, JournalError::Damaged { place: DamagedAt::Batch { .. }, .. }), "{statement}: {said}");
+        for part in [what, "position #", "row 6", "backup", "forebay journal verify"] {
+            assert!(said.contains(part), "{statement}: {part} is missing in: {said}");
+        }
+        assert_eq!(error.exit_code(), 2);
+    }
+}
+
+#[test]
+fn a_row_of_another_journal_does_not_continue_the_chain() {
+    let (one, journal_one) = journal(10, &[]);
+    let (two, journal_two) = journal(10, &[]);
+    drop((journal_one, journal_two));
+    let seq = batches(10)[9].first_seq.0;
+    let db = Connection::open(one.path().join(FILE)).unwrap();
+    db.execute("ATTACH ?1 AS two", params![two.path().join(FILE).to_str().unwrap()]).unwrap();
+    db.execute("INSERT OR REPLACE INTO batches SELECT * FROM two.batches WHERE seq = ?1", [seq as i64]).unwrap();
+    drop(db);
+    let said = refused(one.path()).to_string();
+    assert!(said.contains("does not continue the chain"), "{said}");
+}
+
+#[test]
+fn batches_missing_before_a_snapshot_are_a_gap() {
+    let (folder, journal) = journal(10, &[10]);
+    drop(journal);
+    sql(folder.path(), "DELETE FROM batches WHERE seq = (SELECT max(seq) FROM batches)");
+    assert!(refused(folder.path()).to_string().contains("a gap"));
+}
+
+#[test]
+fn a_newer_version_is_refused_with_both_versions() {
+    for (column, what, upto) in
+        [("format", "format version 9", FORMAT_VERSION), ("apply", "apply version 9", APPLY_VERSION)]
+    {
+        let (folder, journal) = journal(2, &[]);
+        drop(journal);
+        sql(folder.path(), &format!("UPDATE meta SET {column} = 9"));
+        let error = refused(folder.path());
+        let said = error.to_string();
+        assert!(said.contains(what) && said.contains(&format!("reads up to {upto}")), "{said}");
+        assert_eq!(error.exit_code(), 2);
+    }
+}
+
+#[test]
+fn a_changed_description_is_damage() {
+    let (folder, journal) = journal(2, &[]);
+    drop(journal);
+    sql(folder.path(), "UPDATE meta SET uuid = zeroblob(16)");
+    assert!(matches!(refused(folder.path()), JournalError::Damaged { place: DamagedAt::Meta, .. }));
+}
+
+#[test]
+fn a_folder_in_use_is_refused_and_one_that_is_taken_is_not_begun_again() {
+    let (folder, journal) = journal(2, &[]);
+    let said = refused(folder.path()).to_string();
+    assert!(said.contains(&format!("in use by process {}", std::process::id())), "{said}");
+    drop(journal);
+    let again = SqliteJournal::create(folder.path(), 0).unwrap_err();
+    assert!(matches!(again, JournalError::Exists { .. }), "{again}");
+    assert!(matches!(refused(tempfile::tempdir().unwrap().path()), JournalError::Missing { .. }));
+}
+
+#[test]
+fn a_full_disk_is_said_and_loses_nothing() {
+    let (folder, mut journal) = journal(5, &[]);
+    journal.cap_pages(journal.pages() + 1);
+    let all = batches(500);
+    let mut done = 5;
+    let error = loop {
+        match journal.append(&all[done]) {
+            Ok(()) => done += 1,
+            Err(e) => break e,
+        }
+    };
+    assert!(error.is_full() && error.to_string().contains("make room"), "{error}");
+    journal.cap_pages(1 << 20);
+    for batch in &all[done..done + 5] {
+        journal.append(batch).unwrap();
+    }
+    drop(journal);
+    assert_eq!(read(folder.path()).unwrap().0, all[..done + 5]);
+}
+
+#[test]
+fn a_read_only_file_system_is_named() {
+    let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY);
+    let error = JournalError::sqlite(Path::new("j"), rusqlite::Error::SqliteFailure(failure, None));
+    assert!(matches!(error, JournalError::ReadOnly { .. }) && error.to_string().contains("read-only"), "{error}");
+}
+
+#[test]
+fn strangers_in_the_place_of_a_journal_are_refused() {
+    let mut dice = Dice(5);
+    let random: Vec<u8> = (0..20_000).map(|_| dice.next() as u8).collect();
+    for bytes in [&[][..], &[0], b"hello", b"SQLite format 3\0", &random, &[0; 8192]] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(FILE), bytes).unwrap();
+        let error = refused(folder.path());
+        assert!(matches!(error, JournalError::Damaged { .. }), "{} bytes: {error:?}", bytes.len());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    Connection::open(folder.path().join(FILE)).unwrap().execute("CREATE TABLE other (x)", []).unwrap();
+    let error = refused(folder.path());
+    assert!(error.to_string().contains("no such table: meta"), "{error}");
+}
+
+/// Recovers a prefix or refuses; tells which.
+fn prefix_or_refused(folder: &Path, all: &[Batch], case: &str) -> Option<usize> {
+    match read(folder) {
+        Ok((got, journal, _)) => {
+            assert!(all.starts_with(&got), "{case}: not a prefix");
+            assert_eq!(journal.end().0, got.last().map_or(0, |b| b.next_seq().0), "{case}");
+            Some(got.len())
+        }
+        Err(e) => {
+            let known =
+                matches!(e, JournalError::Damaged { .. } | JournalError::Newer { .. } | JournalError::Io { .. });
+            assert!(known, "{case}: {e:?}");
+            None
+        }
+    }
+}
+
+#[test]
+fn flipped_bits_anywhere_recover_a_prefix_or_refuse() {
+    let (folder, journal) = journal(200, &[50, 120]);
+    drop(journal);
+    let (all, bytes) = (batches(200), std::fs::read(folder.path().join(FILE)).unwrap());
+    let (mut whole, mut shorter, mut refusals) = (0, 0, 0);
+    for seed in 0..400 {
+        let mut dice = Dice(seed);
+        let mut damaged = bytes.clone();
+        let at = dice.below(bytes.len() as u64) as usize;
+        damaged[at] ^= 1 << dice.below(8);
+        let to = tempfile::tempdir().unwrap();
+        std::fs::write(to.path().join(FILE), damaged).unwrap();
+        match prefix_or_refused(to.path(), &all, &format!("seed {seed}, byte {at}")) {
+            Some(200) => whole += 1,
+            Some(_) => shorter += 1,
+            None => refusals += 1,
+        }
+    }
+    // The rest is in free pages and in the empty part of others.
+    assert!(refusals > 60, "whole {whole}, shorter {shorter}, refused {refusals}");
+}
+
+#[test]
+fn a_cut_file_recovers_a_prefix_or_is_refused() {
+    let (folder, journal) = journal(200, &[50]);
+    drop(journal);
+    let (all, bytes) = (batches(200), std::fs::read(folder.path().join(FILE)).unwrap());
+    for step in 0..60 {
+        let length = bytes.len() * step / 60;
+        let to = tempfile::tempdir().unwrap();
+        std::fs::write(to.path().join(FILE), &bytes[..length]).unwrap();
+        prefix_or_refused(to.path(), &all, &format!("cut at {length}"));
+    }
+}
+
+#[test]
+fn a_cut_log_recovers_a_prefix() {
+    let (folder, journal) = journal(60, &[]);
+    let all = batches(60);
+    let log = std::fs::read(folder.path().join(format!("{FILE}-wal"))).unwrap();
+    assert!(log.len() > 60 * 4096, "the log holds the batches");
+    let mut dice = Dice(11);
+    let mut lengths = Vec::new();
+    for step in 0..80 {
+        let length = (log.len() * step / 80 + dice.below(4096) as usize).min(log.len());
+        let to = copy(folder.path(), &[""]);
+        std::fs::write(to.path().join(format!("{FILE}-wal")), &log[..length]).unwrap();
+        lengths.push(
+            prefix_or_refused(to.path(), &all, &format!("log cut at {length}")).expect("a torn tail is no damage"),
+        );
+    }
+    assert!(lengths.is_sorted(), "{lengths:?}");
+    drop(journal);
+}
+
+#[test]
+fn damage_in_the_middle_of_the_log_is_refused_and_at_its_end_it_is_a_torn_tail() {
+    let (folder, journal) = journal(60, &[]);
+    let all = batches(60);
+    let log = std::fs::read(folder.path().join(format!("{FILE}-wal"))).unwrap();
+    let (mut shorter, mut refusals) = (0, 0);
+    for seed in 0..200 {
+        let mut dice = Dice(seed);
+        let mut damaged = log.clone();
+        let at = dice.below(log.len() as u64) as usize;
+        damaged[at] ^= 1 << dice.below(8);
+        let to = copy(folder.path(), &[""]);
+        std::fs::write(to.path().join(format!("{FILE}-wal")), damaged).unwrap();
+        match prefix_or_refused(to.path(), &all, &format!("seed {seed}, byte {at} of the log")) {
+            Some(n) => {
+                assert!(n >= 56, "seed {seed}, byte {at}: {n} batches left, the rest dropped without a word");
+                shorter += 1;
+            }
+            None => refusals += 1,
+        }
+    }
+    assert!(refusals > 150, "shorter {shorter}, refused {refusals}");
+    drop(journal);
+}

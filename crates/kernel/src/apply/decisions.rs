@@ -1,0 +1,541 @@
+//! What a stage decided: one arm a decision. Returns the effect that the decision frees, frozen as its record has it.
+//!
+//! Never: asks whether the decision was right. The stage that made it did; the audit looks after it.
+
+use super::events::{never_ready, new_job, new_node, probe_lost};
+use super::{say, take_seq, unbook, unbook_all_on, vacate};
+use crate::decision::{Decision, EffectOf, Outcome, StopCause};
+use crate::effect::{Effect, StatusKind, Terms, WorkerPlace};
+use crate::ids::{Attempt, JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
+use crate::outbox::{launch, start_or_stop, terminate};
+use crate::policy::WhenLate;
+use crate::reason::Reason;
+use crate::state::jobs::{Ending, Leaving, OpenEffect, Phase, Wait};
+use crate::state::nodes::{NodePhase, Purchase};
+use crate::state::places::{Hold, nodes_of, share_of};
+use crate::state::reservations::Reservation;
+use crate::state::services::replica;
+use crate::state::{Shape, SharedSpec, State, Urgency};
+use crate::units::Timestamp;
+use alloc::vec::Vec;
+
+/// Applies a decision.
+pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect> {
+    let seq = take_seq(state);
+    state.counters.decisions += 1;
+    match decision {
+        Decision::Reject { job, reason } => finish(state, *job, Outcome::Rejected, Some(*reason)),
+        Decision::Resume { job } => resume(state, *job),
+        Decision::Requeue { job, reason, not_before } => requeue(state, *job, *reason, *not_before),
+        Decision::Finish { job, outcome, reason } => finish(state, *job, *outcome, *reason),
+        Decision::Replicate { service } => replicate(state, *service),
+        Decision::GiveUp { job } => give_up(state, *job),
+        Decision::Repeat { of, next } => return repeat(state, *of, *next),
+        Decision::Defer { job, until, run } => {
+            let until = *until;
+            let wait = run.map_or(Wait::Noise { until }, |(node, run)| Wait::Promised { node, run, until });
+            set_wait(state, *job, wait);
+        }
+        Decision::Due { job } => {
+            set_wait(state, *job, Wait::Over);
+            // What is bought for it, nobody could have asked for before.
+            state.capacity_epoch += 1;
+        }
+        Decision::Late { job } => late(state, *job),
+        Decision::Reassess { job, urgency, again, late } => reassess(state, *job, *urgency, *again, *late),
+        Decision::Book { job, pool, places } => book(state, *job, *pool, places),
+        Decision::Unbook { job } => unbook(state, *job),
+        Decision::Start { job } => return start(state, *job, seq),
+        Decision::Buy { purchase, pool, offering, count, at_least, terms } => {
+            return Some(buy(state, *purchase, (*pool, *offering), (*count, *at_least), *terms, seq));
+        }
+        Decision::Stop { job, cause, checkpoint, deadline } => {
+            return stop(state, *job, *cause, (*checkpoint, *deadline), seq);
+        }
+        Decision::Shrink { job, cause, leave, deadline } => {
+            return shrink(state, *job, *cause, (leave, *deadline), seq);
+        }
+        Decision::Keep { job, kept } => state.edit_job(*job, |row| row.kept = Some(*kept)),
+        Decision::Reserve { job, nodes, until } => reserve(state, *job, nodes, *until),
+        Decision::Unreserve { job } => release_all(state, *job),
+        Decision::Release { node } => {
+            state.edit_node(*node, |row| row.reserved = None);
+            state.capacity_epoch += 1;
+        }
+        Decision::MakeReservation { pool, reservation } => make_reservation(state, *pool, reservation),
+        Decision::EndReservation { pool } => {
+            state.set_reservation(*pool, None);
+            state.capacity_epoch += 1;
+        }
+        Decision::Backfill { job, ahead_of } => {
+            state.edit_job_quietly(*job, |row| row.backfill_for = Some(*ahead_of));
+        }
+        Decision::Drain { node, why, check_at } => {
+            let (now, why, check_at) = (state.now, *why, *check_at);
+            state.edit_node(*node, |row| {
+                row.phase = NodePhase::Draining { why, check_at };
+                row.since = now;
+            });
+        }
+        Decision::Consolidated { next } => state.consolidate_at = *next,
+        Decision::Undrain { node } => undrain(state, *node),
+        Decision::Terminate { node } => return give_back(state, *node, seq),
+        Decision::WarnLingering { job, .. } => state.edit_job(*job, |row| row.idle_reported = None),
+        Decision::Suspect { node } => {
+            if let Some(node) = state.node(*node).cloned() {
+                never_ready(state, &node);
+            }
+        }
+    }
+    None
+}
+
+fn set_wait(state: &mut State, job: JobId, wait: Wait) {
+    state.edit_job(job, |row| {
+        if let Some(start_target) = &mut row.start_target {
+            start_target.wait = wait;
+        }
+    });
+}
+
+fn late(state: &mut State, job: JobId) {
+    let class = state.jobs[job].class;
+    let shape = Shape { late: true, ..state.classes[class].shape.clone() };
+    let class = state.class_id(shape);
+    state.edit_job(job, |row| {
+        row.class = class;
+        if let Some(start_target) = &mut row.start_target {
+            start_target.when_late = WhenLate::Wait;
+            start_target.wait = Wait::Over;
+        }
+    });
+    state.capacity_epoch += 1;
+}
+
+/// An effect that is out, to be released again after the policy's pause.
+fn out(state: &State, id: Seq) -> OpenEffect {
+    let pause = state.lifecycle().launch_retry;
+    OpenEffect { id, next_try: state.now + pause, tries: 1 }
+}
+
+fn resume(state: &mut State, job: JobId) {
+    let now = state.now;
+    let first = state.jobs[job].phase == Phase::New;
+    let serves = state.services.contains_key(&job);
+    state.edit_job(job, |row| {
+        row.phase = if serves { Phase::Serving } else { Phase::Queued };
+        row.since = now;
+    });
+    if first {
+        say(state, job, StatusKind::Queued, None);
+    } else if state.index.deferred.contains_key(&state.jobs[job].class) {
+        // Its line may rest with a head that is not bought for. It is.
+        state.capacity_epoch += 1;
+    }
+}
+
+fn requeue(state: &mut State, job: JobId, reason: Reason, not_before: Timestamp) {
+    let now = state.now;
+    let how = match state.jobs[job].phase {
+        Phase::Ended { how } => how,
+        _ => return,
+    };
+    // Only a replica waits again when it is done: it was not to end.
+    let done = matches!(how, Ending::Completed | Ending::Stopped { cause: StopCause::Completed });
+    let failed = matches!(how, Ending::Failed { .. } | Ending::Stopped { cause: StopCause::Failed { .. } });
+    let own_failure = failed || done;
+    let taken = matches!(how, Ending::Stopped { cause } if cause.takes());
+    state.counters.reclaimed_runs += u64::from(matches!(how, Ending::Stopped { cause: StopCause::Reclaimed }));
+    state.edit_job(job, |row| {
+        row.phase = if not_before > now { Phase::BackingOff { until: not_before } } else { Phase::Queued };
+        row.since = now;
+        row.reason = Some(reason);
+        row.admitted_said = false;
+        row.must_end_by = Timestamp::NEVER;
+        row.failures += u32::from(own_failure);
+        row.interruptions += u32::from(!own_failure);
+    });
+    if taken {
+        say(state, job, StatusKind::Preempted, Some(reason));
+    }
+    say(state, job, StatusKind::Requeued, Some(reason));
+}
+
+fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason>) {
+    if state.jobs[job].phase == Phase::Booked {
+        vacate(state, job, Hold::Booked);
+    }
+    if state.jobs[job].reserved_until.is_some() {
+        release_all(state, job);
+    }
+    if state.jobs[job].kept.is_some() {
+        state.capacity_epoch += 1;
+    }
+    state.end_reservation(job);
+    let now = state.now;
+    state.edit_job(job, |row| {
+        row.phase = Phase::Done { outcome };
+        row.since = now;
+        row.ended = Some(now);
+        row.reason = reason;
+        row.must_end_by = Timestamp::NEVER;
+        row.kept = None;
+    });
+    // What the executor needed is not needed any more; the identity and its digest stay.
+    state.specs[job].edit().run = Vec::new();
+    state.services.remove(&job);
+    if state.jobs[job].service.is_some() {
+        state.counters.replicas_over += 1;
+        return;
+    }
+    state.ended_in_batch.push(job);
+    state.counters.outcomes[outcome as usize] += 1;
+    let late = state.specs[job].deadline.is_some_and(|by| now > by);
+    let missed = late || outcome != Outcome::Completed;
+    state.counters.deadline_misses += u64::from(state.specs[job].deadline.is_some() && missed);
+    let kind = match outcome {
+        Outcome::Completed => StatusKind::Completed,
+        Outcome::Failed => StatusKind::Failed,
+        Outcome::Cancelled => StatusKind::Cancelled,
+        Outcome::Rejected => StatusKind::Rejected,
+    };
+    say(state, job, kind, reason);
+}
+
+/// One more replica of a service: a job of its own without an identity.
+fn replicate(state: &mut State, service: JobId) {
+    let Some(row) = state.services.get_mut(&service) else { return };
+    let number = row.made;
+    row.made += 1;
+    let id = state.jobs.next_id();
+    let spec = replica(&state.specs[service], number);
+    let class = state.jobs[service].class;
+    let mut job = new_job(state, id, class, &spec);
+    job.phase = Phase::Queued;
+    job.service = Some(service);
+    if let Some(start_target) = job.start_target.as_mut().filter(|p| p.when_late == WhenLate::Reject) {
+        // One that is late is not replaced by another that is.
+        start_target.when_late = WhenLate::Wait;
+    }
+    state.counters.replicas += 1;
+    state.index.job_in(&job);
+    state.specs.push(SharedSpec::new(spec));
+    let _ = state.jobs.push(job);
+}
+
+/// A run has hung: its nodes take no more work, and end with it.
+fn give_up(state: &mut State, job: JobId) {
+    let nodes = nodes_of(&state.jobs[job].places);
+    state.edit_job(job, |row| {
+        row.hung = true;
+        row.must_end_by = Timestamp::NEVER;
+    });
+    for node in nodes {
+        state.edit_node(node, |row| {
+            row.condemned = true;
+            if matches!(row.phase, NodePhase::Draining { .. }) {
+                // Settle empties it now, whatever it was to leave for.
+                row.phase = NodePhase::Ready;
+            }
+        });
+        unbook_all_on(state, node);
+    }
+}
+
+fn repeat(state: &mut State, of: EffectOf, next: Timestamp) -> Option<Effect> {
+    let again = |effect: &mut OpenEffect| {
+        effect.next_try = next;
+        effect.tries = effect.tries.saturating_add(1);
+    };
+    match of {
+        EffectOf::Job(job) => {
+            state.edit_job(job, |row| row.effect.iter_mut().for_each(again));
+            start_or_stop(state, job)
+        }
+        EffectOf::Node(node) => {
+            state.edit_node(node, |row| row.effect.iter_mut().for_each(again));
+            terminate(state, node)
+        }
+        EffectOf::Purchase(purchase) => {
+            state.edit_purchase(purchase, |row| again(&mut row.effect));
+            Some(launch(state, purchase))
+        }
+    }
+}
+
+fn reassess(state: &mut State, job: JobId, urgency: Urgency, again: Timestamp, late: Option<Timestamp>) {
+    let was = state.jobs[job].class;
+    let shape = state.classes[was].shape.clone();
+    let class = if shape.urgency == urgency { was } else { state.class_id(Shape { urgency, ..shape }) };
+    state.edit_job(job, |row| {
+        row.class = class;
+        row.reassess_at = again;
+        row.hopeless |= late.is_some();
+        row.reason = late.map(|eta| Reason::DeadlineUnreachable { eta }).or(row.reason);
+    });
+    state.capacity_epoch += u64::from(class != was);
+}
+
+fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
+    let (class, queue, now) = (state.jobs[job].class, state.jobs[job].queue, state.now);
+    let share = share_of(places);
+    let said = state.jobs[job].admitted_said;
+    if !said {
+        // One that moves to better places needs no node more than before.
+        let empty = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.holds.is_empty());
+        let taken = nodes_of(places).iter().filter(|id| empty(id)).count() as u32;
+        state.observed.needed(pool, taken, now);
+    }
+    for owner in owners(state, job, places) {
+        release_all(state, owner);
+    }
+    let splits = places.iter().any(|p| state.nodes.get(&p.node).is_some_and(|node| node.split_by(p.gpus)));
+    state.hold_places(job, class, places, Hold::Booked);
+    // Whoever left that node whole has no reason to any more.
+    state.capacity_epoch += u64::from(splits);
+    state.take_quota(queue, pool, share);
+    if !said && state.jobs[job].first_start.is_none() {
+        state.count_entry(queue, share);
+    }
+    take_kept(state, job, pool);
+    if may_be_taken_back(state, job, pool) {
+        state.capacity_epoch += 1;
+    }
+    if state.jobs[job].reserved_until.is_some() {
+        release_all(state, job);
+    }
+    state.end_reservation(job);
+    state.edit_job(job, |row| {
+        row.phase = Phase::Booked;
+        row.since = now;
+        row.pool = Some(pool);
+        row.places = places.to_vec();
+        row.share = share;
+        row.admitted_said = true;
+        row.reserved_until = None;
+    });
+    state.cost_in(job);
+    state.count_over_budget(job);
+    if !said {
+        let reason = state.jobs[job].reason.filter(out_of_reach);
+        say(state, job, StatusKind::Admitted, reason);
+    }
+}
+
+/// What was kept for another job of the class goes to the one that is booked first: they ask the same.
+fn take_kept(state: &mut State, job: JobId, pool: PoolId) {
+    let (class, own) = (state.jobs[job].class, state.jobs[job].kept);
+    let same = |id: &JobId| {
+        let row = &state.jobs[*id];
+        *id != job && row.class == class && row.kept.is_some_and(|k| k.pool == pool)
+    };
+    let other = if own.is_some() { None } else { state.index.kept.iter().copied().find(same) };
+    let Some(other) = other else { return };
+    let kept = state.jobs[other].kept;
+    state.edit_job(other, |row| row.kept = None);
+    state.edit_job(job, |row| row.kept = kept);
+}
+
+/// Whether what a job takes makes somebody more stoppable than before: its queue borrows, or its tier has a share of its own.
+fn may_be_taken_back(state: &State, job: JobId, pool: PoolId) -> bool {
+    let row = &state.jobs[job];
+    let tier = state.policy.as_deref().and_then(|p| p.tiers.get(row.tier.index()));
+    let rule = state.queues[row.queue].rule.as_ref();
+    tier.is_some_and(|t| t.min_share > 0) || rule.is_some_and(|r| state.quota.borrows(r.quota, pool))
+}
+
+fn start(state: &mut State, job: JobId, seq: Seq) -> Option<Effect> {
+    let now = state.now;
+    let timeout = state.lifecycle().start_timeout;
+    let effect = out(state, seq);
+    let places = state.jobs[job].places.clone();
+    state.start_on(job, &places);
+    state.cost_out(job);
+    state.edit_job(job, |row| {
+        row.phase = Phase::Starting;
+        row.since = now;
+        row.attempt = Attempt(row.attempt.0 + 1);
+        row.workers = row.places.len() as u32;
+        row.numbers = (0..row.workers).collect();
+        row.resume_from = row.progress;
+        row.effect = Some(effect);
+        row.must_end_by = now + timeout;
+        row.reason = row.reason.filter(out_of_reach);
+    });
+    state.cost_in(job);
+    start_or_stop(state, job)
+}
+
+/// The one thing that is still worth saying of a job that runs.
+fn out_of_reach(reason: &Reason) -> bool {
+    matches!(reason, Reason::DeadlineUnreachable { .. })
+}
+
+fn buy(
+    state: &mut State,
+    id: PurchaseId,
+    (pool, offering): (PoolId, OfferingId),
+    (count, at_least): (u32, u32),
+    terms: Terms,
+    seq: Seq,
+) -> Effect {
+    let mut nodes = Vec::new();
+    for _ in 0..count {
+        let node = NodeId(state.counters.next_node);
+        state.counters.next_node += 1;
+        let row = new_node(state, node, id, offering, pool, terms);
+        state.add_node(row);
+        nodes.push(node);
+    }
+    state.counters.next_purchase = state.counters.next_purchase.max(id.0 + 1);
+    let effect = out(state, seq);
+    let decided_at = state.now;
+    state.add_purchase(Purchase { id, pool, offering, nodes, at_least, terms, decided_at, effect });
+    state.edit_offering(offering, |row| row.in_flight += count);
+    // What is bought for one may have room for another.
+    state.capacity_epoch += 1;
+    launch(state, id)
+}
+
+fn stop(
+    state: &mut State,
+    job: JobId,
+    cause: StopCause,
+    (checkpoint, deadline): (bool, Timestamp),
+    seq: Seq,
+) -> Option<Effect> {
+    let now = state.now;
+    let effect = out(state, seq);
+    let reason = why_stopped(state, job, cause);
+    let hangs_at = deadline.max(now) + state.lifecycle().hang_after;
+    state.edit_job(job, |row| {
+        row.phase = Phase::Stopping { cause, checkpoint, deadline };
+        row.since = now;
+        row.must_end_by = hangs_at;
+        row.effect = Some(effect);
+        row.reason = reason;
+        // That its criterion is met is not forgotten, whatever it is stopped for.
+        row.broken = row.broken.filter(|b| *b == StopCause::Completed);
+        row.idle_reported = None;
+        row.leaving = None;
+    });
+    // What is about to be free counts where quota is wanted back.
+    state.capacity_epoch += 1;
+    let for_another =
+        matches!(cause, StopCause::Preempted { .. } | StopCause::QuotaReclaimed { .. } | StopCause::Overran { .. });
+    state.counters.preemptions += u64::from(for_another);
+    state.counters.moves += u64::from(cause == StopCause::Moved);
+    if cause.takes() {
+        say(state, job, StatusKind::Preempting, reason);
+    }
+    start_or_stop(state, job)
+}
+
+fn shrink(
+    state: &mut State,
+    job: JobId,
+    cause: StopCause,
+    (leave, deadline): (&[u32], Timestamp),
+    seq: Seq,
+) -> Option<Effect> {
+    let effect = out(state, seq);
+    let reason = why_stopped(state, job, cause);
+    state.edit_job(job, |row| {
+        row.leaving = Some(Leaving { workers: leave.to_vec(), cause, deadline });
+        row.effect = Some(effect);
+        row.reason = reason;
+    });
+    state.counters.shrinks += 1;
+    state.capacity_epoch += 1;
+    start_or_stop(state, job)
+}
+
+/// What a stop is for, as a reason. Nothing where the job is simply completed.
+fn why_stopped(state: &State, job: JobId, cause: StopCause) -> Option<Reason> {
+    Some(match cause {
+        StopCause::Preempted { by } => Reason::PreemptedBy { queue: state.jobs[by].queue },
+        StopCause::Reclaimed => Reason::Reclaimed,
+        StopCause::Moved => Reason::Moved,
+        StopCause::QuotaReclaimed { by } => Reason::QuotaReclaimed { queue: state.jobs[by].queue },
+        StopCause::Overran { .. } => Reason::Overran,
+        StopCause::Hurried => Reason::Hurried,
+        StopCause::NodeHung => Reason::NodeHung,
+        StopCause::Scaled => Reason::Scaled,
+        StopCause::NodeLost => Reason::NodeLost,
+        StopCause::StartTimeout => Reason::StartTimeout,
+        StopCause::Failed { code } => Reason::ExitCode { code },
+        StopCause::Cancelled => Reason::Asked,
+        StopCause::Lingering { idle } => Reason::Lingering { idle },
+        StopCause::MaxRun => {
+            let lifecycle = state.lifecycle();
+            Reason::MaxRun { limit: state.specs[job].max_run.unwrap_or(lifecycle.max_run) }
+        }
+        StopCause::Completed => return None,
+    })
+}
+
+/// Others of its class for whom these places were kept.
+fn owners(state: &State, job: JobId, places: &[WorkerPlace]) -> Vec<JobId> {
+    let owner = |place: &WorkerPlace| state.nodes.get(&place.node)?.reserved.map(|(owner, _)| owner);
+    let mut owners: Vec<JobId> = places.iter().filter_map(owner).filter(|owner| *owner != job).collect();
+    owners.sort_unstable();
+    owners.dedup();
+    owners
+}
+
+/// What was kept for a job is free for all: it has places now, or has waited for long enough.
+fn release_all(state: &mut State, job: JobId) {
+    let kept = |n: &&crate::state::nodes::Node| n.reserved.is_some_and(|(owner, _)| owner == job);
+    let nodes: Vec<NodeId> = state.nodes.values().filter(kept).map(|n| n.id).collect();
+    for node in nodes {
+        state.edit_node(node, |row| row.reserved = None);
+    }
+    state.edit_job(job, |row| row.reserved_until = None);
+    state.capacity_epoch += 1;
+}
+
+fn reserve(state: &mut State, job: JobId, nodes: &[NodeId], until: Timestamp) {
+    for node in nodes {
+        state.edit_node(*node, |row| row.reserved = Some((job, until)));
+    }
+    state.edit_job(job, |row| row.reserved_until = Some(until));
+}
+
+fn make_reservation(state: &mut State, pool: PoolId, reservation: &Reservation) {
+    let same = |was: &Reservation| {
+        Reservation { from: reservation.from, known: reservation.known, ..was.clone() } == *reservation
+    };
+    // An earlier time only keeps more out. Anything else gives something up as well.
+    let narrower = state.reservations.get(&pool).is_some_and(|was| same(was) && reservation.from <= was.from);
+    state.capacity_epoch += u64::from(!narrower);
+    state.set_reservation(pool, Some(reservation.clone()));
+}
+
+fn undrain(state: &mut State, node: NodeId) {
+    let now = state.now;
+    let due = now + state.idle_allowed(node);
+    state.edit_node(node, |row| {
+        row.phase = NodePhase::Ready;
+        row.since = now;
+        row.idle_since = row.holds.is_empty().then_some(now);
+        row.due = due;
+    });
+    state.capacity_epoch += 1;
+}
+
+fn give_back(state: &mut State, node: NodeId, seq: Seq) -> Option<Effect> {
+    unbook_all_on(state, node);
+    if let Some(offering) = state.nodes.get(&node).filter(|row| row.phase.is_coming()).map(|row| row.offering) {
+        probe_lost(state, offering);
+    }
+    let now = state.now;
+    let effect = out(state, seq);
+    state.edit_node(node, |row| {
+        row.phase = NodePhase::Terminating;
+        row.since = now;
+        row.effect = Some(effect);
+        row.idle_since = None;
+        row.reserved = None;
+    });
+    terminate(state, node)
+}

@@ -1,0 +1,384 @@
+//! Why not, and why not yet: stable codes with their figures. A refusal is data, never a line in a log.
+//!
+//! Never: prose as the only carrier. `Display` words a reason with its remedy for people; `code` is what programs match on.
+
+use crate::event::LaunchError;
+use crate::ids::{OfferingId, QueueId};
+use crate::job::Level;
+use crate::units::{MilliGpu, Span, Timestamp};
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// A closed list, in the order in which a job meets them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Reason {
+    /// Another specification under the identity of a job that exists.
+    Conflict,
+    /// The queue is not declared, and the policy rejects such queues or has its fill of them.
+    UnknownQueue,
+    /// The principal is not among the queue's submitters.
+    ForbiddenQueue,
+    /// The specification contradicts itself or the pool.
+    Misconfigured,
+    /// No offering of the queue's pools could ever hold one worker, or the models asked for are not there.
+    NoMatchingPool,
+    /// More than the quota, with all that could be borrowed, would ever allow.
+    ExceedsMaxQuota {
+        /// What the job asks.
+        asked: MilliGpu,
+        /// The most it could get.
+        most: MilliGpu,
+    },
+    /// More than the ceilings would allow if nothing else ran.
+    ExceedsCeiling,
+    /// It did not start by its queue's target, and the policy rejects such jobs.
+    StartTooLate {
+        /// The target.
+        within: Span,
+    },
+    /// A budget of its queue or cohort is spent.
+    Budget {
+        /// The next period begins then.
+        until: Timestamp,
+    },
+    /// The queue's quota is in use.
+    WaitingForQuota {
+        /// What the job asks.
+        asked: MilliGpu,
+        /// What is free for its queue.
+        available: MilliGpu,
+    },
+    /// Runs are being stopped for it.
+    WaitingForPreemption {
+        /// How many.
+        victims: u32,
+    },
+    /// Nodes for it are being bought or are booting.
+    AwaitingNodes {
+        /// Expected then.
+        eta: Timestamp,
+    },
+    /// Its batch has as many runs as it needs: it follows one of them.
+    Batched {
+        /// Runs of its batch.
+        running: u32,
+        /// One more may run then, by the start target of its queue.
+        until: Option<Timestamp>,
+    },
+    /// It may wait, and what it needs is expected to be free by its start target.
+    WaitingByDesign {
+        /// Bought for then, at the latest.
+        until: Timestamp,
+    },
+    /// It may wait, and a node would not be there before the burst is over.
+    BurstIsNoise {
+        /// Bought for then, at the latest.
+        until: Timestamp,
+    },
+    /// No place or offering is as close together as it requires.
+    TopologyUnsatisfied {
+        /// What it requires.
+        level: Level,
+    },
+    /// Places are kept for it; what runs on them is expected to end then.
+    Reserved {
+        /// Expected then.
+        from: Timestamp,
+    },
+    /// What runs on the places that are kept for it has not ended in time and may not be stopped.
+    ReservationDelayed {
+        /// Expected then.
+        until: Timestamp,
+    },
+    /// A ceiling is reached.
+    Ceiling {
+        /// Which.
+        bound: Bound,
+    },
+    /// No offering that fits is in stock.
+    Stockout {
+        /// The one that is tried again first.
+        offering: OfferingId,
+        /// When.
+        until: Timestamp,
+    },
+    /// The cloud refused the launch for a reason that says nothing about stock.
+    LaunchRefused {
+        /// By which offering's launch.
+        offering: OfferingId,
+        /// What it said.
+        error: LaunchError,
+        /// Tried again then.
+        until: Timestamp,
+    },
+    /// Its tier buys nothing: it waits for idle capacity.
+    NothingIdle,
+    /// Jobs before it in the order take what there is.
+    BehindInQueue {
+        /// Its position, from 1.
+        position: u32,
+    },
+    /// It failed and pauses before its next attempt.
+    BackOff {
+        /// Until then.
+        until: Timestamp,
+    },
+    /// Its workers are being started.
+    Starting,
+    /// Stopped for a job of a higher tier.
+    PreemptedBy {
+        /// The queue of that job.
+        queue: QueueId,
+    },
+    /// The cloud took back a node under it.
+    Reclaimed,
+    /// It was moved to cheaper capacity.
+    Moved,
+    /// It runs on with fewer workers than it started with.
+    Shrunk {
+        /// So many.
+        workers: u32,
+    },
+    /// A queue within its quota took back what this one's had borrowed.
+    QuotaReclaimed {
+        /// The queue of the job for which.
+        queue: QueueId,
+    },
+    /// It was let in ahead of a reservation and did not end in time.
+    Overran,
+    /// Its deadline leaves no time for another reclaim: it goes on with capacity that stays.
+    Hurried,
+    /// Even if it started now, its deadline could not be met: it gets ordinary capacity.
+    DeadlineUnreachable {
+        /// When it would end.
+        eta: Timestamp,
+    },
+    /// Another run on its node hung in its clean-up.
+    NodeHung,
+    /// Its service needs fewer replicas.
+    Scaled,
+    /// A node under it failed.
+    NodeLost,
+    /// It did not start in time.
+    StartTimeout,
+    /// It ran longer than it may.
+    MaxRun {
+        /// What it may.
+        limit: Span,
+    },
+    /// Its GPUs were idle for longer than the policy allows.
+    Lingering {
+        /// For how long.
+        idle: Span,
+    },
+    /// It failed with this exit code and has no retries left.
+    ExitCode {
+        /// As reported.
+        code: i32,
+    },
+    /// Its submitter asked for it.
+    Asked,
+}
+
+/// The dimension and place of a ceiling.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// `limits.nodes`.
+    Nodes,
+    /// `limits.gpus`.
+    Gpus,
+    /// `limits.spend`.
+    Spend,
+    /// `pools.*.ceiling.nodes`.
+    PoolNodes,
+    /// `pools.*.ceiling.onDemandNodes`, or `limits.onDemandNodes`.
+    OnDemandNodes,
+    /// `pools.*.ceiling.gpus`.
+    PoolGpus,
+    /// `pools.*.ceiling.spend`.
+    PoolSpend,
+}
+
+impl Bound {
+    /// As it is written in a policy.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Bound::Nodes => "limits.nodes",
+            Bound::Gpus => "limits.gpus",
+            Bound::Spend => "limits.spend",
+            Bound::PoolNodes => "ceiling.nodes",
+            Bound::OnDemandNodes => "ceiling.onDemandNodes",
+            Bound::PoolGpus => "ceiling.gpus",
+            Bound::PoolSpend => "ceiling.spend",
+        }
+    }
+}
+
+impl Reason {
+    /// The stable code.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Reason::Conflict => "Conflict",
+            Reason::UnknownQueue => "UnknownQueue",
+            Reason::ForbiddenQueue => "ForbiddenQueue",
+            Reason::Misconfigured => "Misconfigured",
+            Reason::NoMatchingPool => "NoMatchingPool",
+            Reason::ExceedsMaxQuota { .. } => "ExceedsMaxQuota",
+            Reason::ExceedsCeiling => "ExceedsCeiling",
+            Reason::StartTooLate { .. } => "StartTooLate",
+            Reason::Budget { .. } => "Budget",
+            Reason::WaitingForQuota { .. } => "WaitingForQuota",
+            Reason::Batched { .. } => "Batched",
+            Reason::WaitingByDesign { .. } => "WaitingByDesign",
+            Reason::BurstIsNoise { .. } => "BurstIsNoise",
+            Reason::TopologyUnsatisfied { .. } => "TopologyUnsatisfied",
+            Reason::Reserved { .. } => "Reserved",
+            Reason::ReservationDelayed { .. } => "ReservationDelayed",
+            Reason::QuotaReclaimed { .. } => "QuotaReclaimed",
+            Reason::Overran => "Overran",
+            Reason::Hurried => "Hurried",
+            Reason::DeadlineUnreachable { .. } => "DeadlineUnreachable",
+            Reason::NodeHung => "NodeHung",
+            Reason::Scaled => "Scaled",
+            Reason::WaitingForPreemption { .. } => "WaitingForPreemption",
+            Reason::AwaitingNodes { .. } => "AwaitingNodes",
+            Reason::Ceiling { .. } => "Ceiling",
+            Reason::Stockout { .. } => "Stockout",
+            Reason::LaunchRefused { .. } => "LaunchRefused",
+            Reason::NothingIdle => "NothingIdle",
+            Reason::BehindInQueue { .. } => "BehindInQueue",
+            Reason::BackOff { .. } => "BackOff",
+            Reason::Starting => "Starting",
+            Reason::PreemptedBy { .. } => "PreemptedBy",
+            Reason::Reclaimed => "Reclaimed",
+            Reason::Moved => "Moved",
+            Reason::Shrunk { .. } => "Shrunk",
+            Reason::NodeLost => "NodeLost",
+            Reason::StartTimeout => "StartTimeout",
+            Reason::MaxRun { .. } => "MaxRun",
+            Reason::Lingering { .. } => "Lingering",
+            Reason::ExitCode { .. } => "ExitCode",
+            Reason::Asked => "Asked",
+        }
+    }
+
+    /// When a job that was told so is to be asked again, though nothing has been given back. Everything that a wait by the clock
+    /// depends on must be in here: the state alone says nothing of it.
+    #[must_use]
+    pub fn ask_again_at(self) -> Option<Timestamp> {
+        match self {
+            Reason::Budget { until }
+            | Reason::WaitingByDesign { until }
+            | Reason::BurstIsNoise { until }
+            | Reason::ReservationDelayed { until } => Some(until),
+            Reason::Batched { until, .. } => until,
+            _ => None,
+        }
+    }
+
+    /// Whether it waits because it may: nothing is missing but time.
+    #[must_use]
+    pub fn by_design(self) -> bool {
+        matches!(self, Reason::WaitingByDesign { .. } | Reason::BurstIsNoise { .. })
+    }
+
+    /// When the job is expected to move on, where this reason knows it.
+    #[must_use]
+    pub fn eta(self) -> Option<Timestamp> {
+        match self {
+            Reason::AwaitingNodes { eta } | Reason::Reserved { from: eta } | Reason::DeadlineUnreachable { eta } => {
+                Some(eta)
+            }
+            Reason::Budget { until }
+            | Reason::WaitingByDesign { until }
+            | Reason::BurstIsNoise { until }
+            | Reason::ReservationDelayed { until }
+            | Reason::Stockout { until, .. }
+            | Reason::LaunchRefused { until, .. }
+            | Reason::BackOff { until } => Some(until),
+            Reason::Batched { until, .. } => until,
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Conflict => {
+                f.write_str("a job of this tenant and subject exists with another specification: use a new subject")
+            }
+            Reason::UnknownQueue => {
+                f.write_str("the queue is not declared: declare it under `queues`, or send to one that is")
+            }
+            Reason::ForbiddenQueue => f.write_str("the principal is not among the queue's `submitters`"),
+            Reason::Misconfigured => f.write_str("the specification contradicts itself: check gang, share and sharing"),
+            Reason::NoMatchingPool => f.write_str(
+                "no offering of the queue's pools can hold one worker: ask for less, or add an instance type",
+            ),
+            Reason::ExceedsMaxQuota { asked, most } => {
+                write!(f, "asks {asked} GPUs, its quota with all borrowing is {most}: raise the quota or ask for less")
+            }
+            Reason::ExceedsCeiling => f.write_str(
+                "asks more than the ceilings or an hour of its budget allow with nothing else running: raise them",
+            ),
+            Reason::WaitingForQuota { asked, available } => {
+                write!(f, "asks {asked} GPUs, its queue has {available} free: starts when the queue's runs end")
+            }
+            Reason::WaitingForPreemption { victims } => write!(f, "{victims} runs are being stopped for it"),
+            Reason::StartTooLate { within } => {
+                write!(f, "it did not start within {within}: raise `start.within`, or let it wait (`whenLate`)")
+            }
+            Reason::Budget { .. } => {
+                f.write_str("the budget of its queue is spent: starts with the next period, or raise it")
+            }
+            Reason::Batched { running, .. } => write!(f, "{running} runs of its batch go on: it follows one of them"),
+            Reason::WaitingByDesign { .. } => {
+                f.write_str("it may wait, and what it needs is expected to be free in time")
+            }
+            Reason::BurstIsNoise { .. } => f.write_str(
+                "it may wait, and a node would come after the burst: bought for when its start target is near",
+            ),
+            Reason::TopologyUnsatisfied { level } => {
+                write!(f, "nothing holds it within one {}: prefer it instead of requiring it", level.as_str())
+            }
+            Reason::Reserved { .. } => f.write_str("places are kept for it until what runs on them ends"),
+            Reason::ReservationDelayed { .. } => {
+                f.write_str("what runs on the places kept for it has not ended in time and may not be stopped")
+            }
+            Reason::QuotaReclaimed { .. } => f.write_str("its queue had borrowed, and the lender wants its quota back"),
+            Reason::Overran => f.write_str("it was let in ahead of a reservation and did not end in time"),
+            Reason::Hurried => f.write_str("its deadline is near: it goes on with capacity that stays"),
+            Reason::DeadlineUnreachable { .. } => {
+                f.write_str("its deadline cannot be met any more: it runs on ordinary capacity")
+            }
+            Reason::NodeHung => f.write_str("another run on its node hung, and the node is given up"),
+            Reason::Scaled => f.write_str("its service needs fewer replicas"),
+            Reason::AwaitingNodes { .. } => f.write_str("nodes for it are being bought or are booting"),
+            Reason::Ceiling { bound } => {
+                write!(f, "`{}` is reached: starts when runs end, or raise it", bound.as_str())
+            }
+            Reason::Stockout { offering, .. } => {
+                write!(f, "nothing that fits is in stock; {offering} is tried again first")
+            }
+            Reason::LaunchRefused { error, .. } => write!(f, "the cloud refused to launch: {}", error.remedy()),
+            Reason::NothingIdle => f.write_str("its tier buys nothing and no idle capacity fits"),
+            Reason::BehindInQueue { position } => write!(f, "number {position} in the order"),
+            Reason::BackOff { .. } => f.write_str("it failed and pauses before its next attempt"),
+            Reason::Starting => f.write_str("its workers are being started"),
+            Reason::PreemptedBy { .. } => f.write_str("stopped for a job of a higher tier"),
+            Reason::Reclaimed => f.write_str("the cloud took back a node under it"),
+            Reason::Shrunk { workers } => write!(f, "workers were taken from it: it runs on with {workers}"),
+            Reason::Moved => f.write_str("moved to cheaper capacity, from its checkpoint on"),
+            Reason::NodeLost => f.write_str("a node under it failed"),
+            Reason::StartTimeout => f.write_str("its workers did not start in time"),
+            Reason::MaxRun { limit } => write!(f, "it ran longer than {limit}: raise `maxRun`"),
+            Reason::Lingering { idle } => write!(f, "its GPUs were idle for {idle}"),
+            Reason::ExitCode { code } => write!(f, "exit code {code}, no retries left"),
+            Reason::Asked => f.write_str("its submitter cancelled it"),
+        }
+    }
+}

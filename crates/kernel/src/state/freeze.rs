@@ -1,0 +1,153 @@
+//! The state as it is at one instant, to be written down elsewhere while the state itself goes on.
+//!
+//! ```text
+//! freeze -> FrozenState -> chunks: one for everything small, one for each 64 neighbouring jobs, one for their specifications
+//!                          a chunk that has not changed since the last freeze is known as the same without being read
+//! thaw   <- the bytes of the same chunks, in any order
+//! ```
+//!
+//! Never: copies a specification or a row of the job tables. What is not in these tables is copied; it grows with nodes, queues and
+//! classes, not with jobs.
+
+use super::State;
+use super::jobs::Job;
+use super::table::{Table, TableChunk};
+use crate::ids::JobId;
+use crate::journal::{ChunkContent, ChunkId, StateChunk};
+use crate::state::SharedSpec;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use serde::Serialize;
+
+/// Everything but jobs and their specifications.
+const BASE: u16 = 1;
+/// The rows of up to 64 neighbouring jobs.
+const JOBS: u16 = 2;
+/// Their specifications.
+const SPECS: u16 = 3;
+
+/// A state that does not change any more. Cheap to make, cheap to clone.
+#[derive(Clone, Debug)]
+pub struct FrozenState {
+    base: Arc<State>,
+    jobs: Table<JobId, Job>,
+    specs: Table<JobId, SharedSpec>,
+}
+
+impl FrozenState {
+    /// All parts. Encoding one is the caller's to do, on a thread that has the time.
+    pub fn into_chunks(self) -> impl Iterator<Item = StateChunk> + Send + 'static {
+        let base: Arc<dyn ChunkContent> = self.base;
+        let base = StateChunk { id: ChunkId { kind: BASE, number: 0 }, content: base };
+        core::iter::once(base).chain(of_table(self.jobs, JOBS)).chain(of_table(self.specs, SPECS))
+    }
+}
+
+fn of_table<T>(table: Table<JobId, T>, kind: u16) -> impl Iterator<Item = StateChunk> + Send + 'static
+where
+    T: Serialize + Send + Sync + 'static,
+{
+    table.into_chunks().map(move |(number, rows)| StateChunk { id: ChunkId { kind, number }, content: rows })
+}
+
+impl ChunkContent for State {
+    fn encode(&self) -> Result<Vec<u8>, postcard::Error> {
+        postcard::to_allocvec(self)
+    }
+}
+
+impl<T: Serialize + Send + Sync> ChunkContent for TableChunk<T> {
+    fn encode(&self) -> Result<Vec<u8>, postcard::Error> {
+        postcard::to_allocvec(self)
+    }
+}
+
+/// Puts a state together again from the bytes of its chunks.
+#[derive(Debug, Default)]
+pub struct Thaw {
+    base: Option<Box<State>>,
+    jobs: Vec<(u64, TableChunk<Job>)>,
+    specs: Vec<(u64, TableChunk<SharedSpec>)>,
+}
+
+impl Thaw {
+    /// Takes the bytes of one chunk. Chunks of one kind come in the order of their numbers.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are damaged, or another version wrote them.
+    pub fn take(&mut self, id: ChunkId, bytes: &[u8]) -> Result<(), postcard::Error> {
+        match id {
+            ChunkId { kind: BASE, .. } => self.base = Some(postcard::from_bytes(bytes)?),
+            ChunkId { kind: JOBS, number } => self.jobs.push((number, postcard::from_bytes(bytes)?)),
+            ChunkId { kind: SPECS, number } => self.specs.push((number, postcard::from_bytes(bytes)?)),
+            ChunkId { .. } => return Err(postcard::Error::SerdeDeCustom),
+        }
+        Ok(())
+    }
+
+    /// The state, with its lookups rebuilt.
+    ///
+    /// # Errors
+    ///
+    /// A chunk is missing, or chunks do not belong together.
+    pub fn finish(self) -> Result<State, postcard::Error> {
+        let damaged = postcard::Error::SerdeDeCustom;
+        let mut state = *self.base.ok_or(damaged.clone())?;
+        let (jobs, specs) = (state.jobs.next_id(), state.specs.next_id());
+        state.jobs = Table::from_chunks(jobs.0, self.jobs).ok_or(damaged.clone())?;
+        state.specs = Table::from_chunks(specs.0, self.specs).ok_or(damaged.clone())?;
+        if !state.jobs.ids().eq(state.specs.ids()) {
+            return Err(damaged);
+        }
+        state.rebuild();
+        Ok(state)
+    }
+}
+
+impl State {
+    /// The state as it is now. It costs a pointer for each 64 jobs and a copy of what is not a job.
+    #[must_use]
+    pub fn freeze(&self) -> FrozenState {
+        let base = State {
+            now: self.now,
+            policy: self.policy.clone(),
+            counters: self.counters,
+            specs: self.specs.emptied(),
+            jobs: self.jobs.emptied(),
+            classes: self.classes.clone(),
+            queues: self.queues.clone(),
+            models: self.models.clone(),
+            batches: self.batches.clone(),
+            racks: self.racks.clone(),
+            mix: self.mix.clone(),
+            offerings: self.offerings.clone(),
+            nodes: self.nodes.clone(),
+            purchases: self.purchases.clone(),
+            quota: self.quota.clone(),
+            fair: self.fair.clone(),
+            budgets: self.budgets.clone(),
+            totals: self.totals.clone(),
+            ledger: self.ledger,
+            observed: self.observed.clone(),
+            stream: self.stream.clone(),
+            services: self.services.clone(),
+            pending_cancels: self.pending_cancels.clone(),
+            consolidate_at: self.consolidate_at,
+            listed: self.listed.clone(),
+            reservations: self.reservations.clone(),
+            keeps_finished: self.keeps_finished,
+            kept_tiers: self.kept_tiers,
+            ..State::default()
+        };
+        FrozenState { base: Arc::new(base), jobs: self.jobs.clone(), specs: self.specs.clone() }
+    }
+
+    /// Makes again what is not part of the bytes.
+    pub(crate) fn rebuild(&mut self) {
+        self.index = super::Index::rebuilt(self);
+        self.names = super::names::Names::rebuilt(self);
+        self.woken = self.index.booked.values().flatten().map(|key| key.job).collect();
+    }
+}

@@ -1,0 +1,478 @@
+//! Lookups derived from the rows: who waits, who is free, what is due. Rebuilt from nothing after a restore; the audit compares
+//! the kept index with a rebuilt one.
+//!
+//! Never: holds anything that the rows do not say.
+
+use super::State;
+use super::jobs::{Job, Phase, Wait};
+use super::nodes::{Node, NodePhase, Purchase};
+use super::pending_cancels::PendingCancelKey;
+use crate::decision::EffectOf;
+use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, QueueId, TierId};
+use crate::units::{Mib, MilliGpu, Span, Timestamp};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+
+/// Order within a queue: higher priority, then earlier arrival, then lower id. With ageing, priority counts as earlier arrival: as all
+/// age alike, the order of two jobs never changes while they wait.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct OrderKey {
+    /// Negated priority, so that higher comes first; with ageing the arrival less priority x what a point of it is worth.
+    pub rank: i128,
+    /// Kept through requeues.
+    pub arrival: Timestamp,
+    /// Which job.
+    pub job: JobId,
+}
+
+impl OrderKey {
+    /// The key of a job. `ageing`: what a point of priority is worth in waiting; `None`: priority is strict.
+    #[must_use]
+    pub fn of(job: &Job, ageing: Option<Span>) -> OrderKey {
+        let priority = i128::from(job.priority);
+        let rank = ageing.map_or(-priority, |point| i128::from(job.arrival.0) - priority * i128::from(point.0));
+        OrderKey { rank, arrival: job.arrival, job: job.id }
+    }
+}
+
+/// All lookups.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Index {
+    /// Jobs that wait, by class.
+    pub queued: BTreeMap<ClassId, BTreeSet<OrderKey>>,
+    /// Jobs that hold places which are not all ready, by class.
+    pub booked: BTreeMap<ClassId, BTreeSet<OrderKey>>,
+    /// Jobs that settle has to look at.
+    pub unsettled: BTreeSet<JobId>,
+    /// Claims that settle has to look at.
+    pub unsettled_nodes: BTreeSet<NodeId>,
+    /// Runs that could be stopped for others.
+    pub running: BTreeMap<TierId, BTreeSet<JobId>>,
+    /// Free capacity by pool and offering.
+    pub free: BTreeMap<(PoolId, OfferingId), Free>,
+    /// Ready nodes with nothing on them.
+    pub idle: BTreeSet<NodeId>,
+    /// Nodes that take no new work and are looked at again.
+    pub draining: BTreeSet<NodeId>,
+    /// Claims in flight that nothing is booked on.
+    pub unbooked: BTreeSet<NodeId>,
+    /// When to look at which row again.
+    pub timers: BTreeSet<(Timestamp, EffectOf)>,
+    /// When the deadline of which job is looked at again.
+    pub reassess: BTreeSet<(Timestamp, JobId)>,
+    /// Claims by the cloud's id.
+    pub by_instance: BTreeMap<String, NodeId>,
+    /// Jobs by identity: (tenant, subject).
+    pub by_identity: BTreeMap<(String, String), JobId>,
+    /// When the protection of each run ends: it may be stopped for others from then on.
+    pub protection_ends: BTreeSet<(Timestamp, JobId)>,
+    /// Jobs that are not over.
+    pub open_jobs: BTreeSet<JobId>,
+    /// Jobs that are over and have not left the state, in the order of their ends.
+    pub finished: BTreeSet<(Timestamp, JobId)>,
+    /// Jobs that hold places, by class.
+    pub holding: BTreeMap<ClassId, BTreeSet<JobId>>,
+    /// What a point of priority is worth in waiting, under the policy in force.
+    pub ageing: Option<Span>,
+    /// Waiting jobs that are not bought for yet, by class.
+    pub deferred: BTreeMap<ClassId, BTreeSet<OrderKey>>,
+    /// Those of them that nobody has looked at.
+    pub newly_deferred: BTreeSet<JobId>,
+    /// Those of them to whom the places of a run are promised, by its node.
+    pub pledges: BTreeSet<(NodeId, JobId)>,
+    /// Replicas that are not over, by service.
+    pub replicas: BTreeMap<JobId, BTreeSet<JobId>>,
+    /// Runs that could be stopped for others, by queue.
+    pub running_in: BTreeMap<QueueId, BTreeSet<JobId>>,
+    /// Runs that are being stopped, or of which workers are leaving.
+    pub ending: BTreeSet<JobId>,
+    /// Waiting jobs for which quota is kept.
+    pub kept: BTreeSet<JobId>,
+    /// What each tier holds: booked, running and stopping.
+    pub in_use: BTreeMap<TierId, InUse>,
+    /// Cancels that are kept, oldest first.
+    pub pending_cancels: BTreeSet<(Timestamp, PendingCancelKey)>,
+}
+
+/// GPU share that the jobs of a tier hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InUse {
+    /// All of it.
+    pub all: MilliGpu,
+    /// Without what is being stopped or is leaving.
+    pub staying: MilliGpu,
+}
+
+/// Free capacity of one offering in one pool.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Free {
+    /// (0 ready, 1 in flight; whole GPUs free; node): all open nodes.
+    pub whole: BTreeSet<(u8, u16, NodeId)>,
+    /// (0 ready, 1 in flight; free share; node; GPU): GPUs in part taken.
+    pub part: BTreeSet<(u8, u16, NodeId, u8)>,
+    /// (0 ready, 1 in flight; stated share; memory; node; GPU; slice): free slices of partitioned GPUs.
+    pub slices: BTreeSet<(u8, u16, Mib, NodeId, u8, u8)>,
+}
+
+impl Index {
+    /// The index of a state, from nothing.
+    #[must_use]
+    pub fn rebuilt(state: &State) -> Index {
+        let ageing = state.policy.as_deref().and_then(|p| p.fairness.ageing);
+        let mut index = Index { ageing, pending_cancels: state.pending_cancels_by_age(), ..Index::default() };
+        for job in state.jobs.rows() {
+            index.job_in(job);
+        }
+        for (job, spec) in state.jobs().filter(|(job, _)| job.service.is_none()) {
+            // The latest job of an identity is the one that counts.
+            index.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), job.id);
+        }
+        for node in state.nodes.values() {
+            index.node_in(node);
+            index.name_in(node);
+        }
+        for purchase in state.purchases.values() {
+            index.purchase_in(purchase);
+        }
+        index
+    }
+
+    /// GPU share that the jobs of a tier hold, booked or running.
+    #[must_use]
+    pub fn used_by_tier(&self, tier: TierId) -> MilliGpu {
+        self.in_use.get(&tier).copied().unwrap_or_default().all
+    }
+
+    /// GPU share that all jobs hold.
+    #[must_use]
+    pub fn used_by_all(&self) -> MilliGpu {
+        self.in_use.values().fold(MilliGpu(0), |all, one| all + one.all)
+    }
+
+    pub(crate) fn job_in(&mut self, job: &Job) {
+        match job.phase {
+            Phase::Queued => {
+                self.queued.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
+                self.wait_in(job);
+            }
+            Phase::Booked => {
+                self.booked.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
+            }
+            Phase::Running => {
+                self.running.entry(job.tier).or_default().insert(job.id);
+                self.running_in.entry(job.queue).or_default().insert(job.id);
+                self.protection_ends.insert((job.protected_until, job.id));
+                if job.overdue_at != Timestamp::NEVER {
+                    self.protection_ends.insert((job.overdue_at, job.id));
+                }
+            }
+            _ => {}
+        }
+        if !job.places.is_empty() {
+            self.holding.entry(job.class).or_default().insert(job.id);
+        }
+        if needs_settling(job) {
+            self.unsettled.insert(job.id);
+        }
+        if job.done() {
+            self.finished.insert((job.since, job.id));
+        } else {
+            self.open_jobs.insert(job.id);
+            if let Some(service) = job.service {
+                self.replicas.entry(service).or_default().insert(job.id);
+            }
+        }
+        if ends(job) {
+            self.ending.insert(job.id);
+        }
+        if keeps(job) {
+            self.kept.insert(job.id);
+        }
+        if let Some(more) = in_use(job) {
+            let sum = self.in_use.entry(job.tier).or_default();
+            *sum = InUse { all: sum.all + more.all, staying: sum.staying + more.staying };
+        }
+        if let Some(at) = job_due(job) {
+            self.timers.insert((at, EffectOf::Job(job.id)));
+        }
+        if is_reassessed(job) {
+            self.reassess.insert((job.reassess_at, job.id));
+        }
+    }
+
+    pub(super) fn job_out(&mut self, job: &Job) {
+        match job.phase {
+            Phase::Queued => {
+                drop_from(&mut self.queued, job.class, &OrderKey::of(job, self.ageing));
+                self.wait_out(job);
+            }
+            Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job, self.ageing)),
+            Phase::Running => {
+                drop_from(&mut self.running, job.tier, &job.id);
+                drop_from(&mut self.running_in, job.queue, &job.id);
+                self.protection_ends.remove(&(job.protected_until, job.id));
+                self.protection_ends.remove(&(job.overdue_at, job.id));
+            }
+            _ => {}
+        }
+        if !job.places.is_empty() {
+            drop_from(&mut self.holding, job.class, &job.id);
+        }
+        self.unsettled.remove(&job.id);
+        if job.done() {
+            self.finished.remove(&(job.since, job.id));
+        }
+        self.open_jobs.remove(&job.id);
+        if let Some(service) = job.service {
+            drop_from(&mut self.replicas, service, &job.id);
+        }
+        self.ending.remove(&job.id);
+        self.kept.remove(&job.id);
+        if let Some(less) = in_use(job) {
+            let sum = self.in_use.entry(job.tier).or_default();
+            *sum = InUse { all: sum.all - less.all, staying: sum.staying - less.staying };
+            if *sum == InUse::default() {
+                self.in_use.remove(&job.tier);
+            }
+        }
+        if let Some(at) = job_due(job) {
+            self.timers.remove(&(at, EffectOf::Job(job.id)));
+        }
+        self.reassess.remove(&(job.reassess_at, job.id));
+    }
+
+    fn wait_in(&mut self, job: &Job) {
+        let Some(wait) = job.start_target.map(|p| p.wait).filter(|wait| *wait != Wait::Over) else {
+            return;
+        };
+        self.deferred.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
+        match wait {
+            Wait::New => _ = self.newly_deferred.insert(job.id),
+            Wait::Promised { node, .. } => _ = self.pledges.insert((node, job.id)),
+            Wait::Noise { .. } | Wait::Over => {}
+        }
+    }
+
+    fn wait_out(&mut self, job: &Job) {
+        let Some(wait) = job.start_target.map(|p| p.wait).filter(|wait| *wait != Wait::Over) else {
+            return;
+        };
+        drop_from(&mut self.deferred, job.class, &OrderKey::of(job, self.ageing));
+        match wait {
+            Wait::New => _ = self.newly_deferred.remove(&job.id),
+            Wait::Promised { node, .. } => _ = self.pledges.remove(&(node, job.id)),
+            Wait::Noise { .. } | Wait::Over => {}
+        }
+    }
+
+    /// Jobs of a class that wait and are bought for.
+    pub fn bought_for(&self, class: ClassId) -> usize {
+        let count = |lines: &BTreeMap<ClassId, BTreeSet<OrderKey>>| lines.get(&class).map_or(0, BTreeSet::len);
+        count(&self.queued).saturating_sub(count(&self.deferred))
+    }
+
+    /// The first of them.
+    pub fn first_bought_for(&self, class: ClassId) -> Option<OrderKey> {
+        let deferred = self.deferred.get(&class);
+        let line = self.queued.get(&class)?;
+        line.iter().find(|key| deferred.is_none_or(|d| !d.contains(key))).copied()
+    }
+
+    /// The cloud's id of a claim. Apart from the rest, for it changes once in a claim's life.
+    pub(super) fn name_in(&mut self, node: &Node) {
+        if let Some(instance) = &node.instance {
+            self.by_instance.insert(instance.clone(), node.id);
+        }
+    }
+
+    pub(super) fn name_out(&mut self, node: &Node) {
+        if let Some(instance) = &node.instance {
+            self.by_instance.remove(instance);
+        }
+    }
+
+    pub(super) fn node_in(&mut self, node: &Node) {
+        if node.open() {
+            let rank = rank(node);
+            let free = self.free.entry((node.pool, node.offering)).or_default();
+            free.whole.insert((rank, node.whole_free(), node.id));
+            for (at, slot) in parts(node) {
+                free.part.insert((rank, slot, node.id, at));
+            }
+            free.slices.extend(slices(node).map(|(share, mem, gpu, at)| (rank, share, mem, node.id, gpu, at)));
+            if node.holds.is_empty() {
+                let list = if node.phase == NodePhase::Ready { &mut self.idle } else { &mut self.unbooked };
+                list.insert(node.id);
+            }
+        }
+        if matches!(node.phase, NodePhase::Draining { .. }) {
+            self.draining.insert(node.id);
+        }
+        if node_needs_settling(node) {
+            self.unsettled_nodes.insert(node.id);
+        }
+        if let Some(at) = node_due(node) {
+            self.timers.insert((at, EffectOf::Node(node.id)));
+        }
+    }
+
+    pub(super) fn node_out(&mut self, node: &Node) {
+        if node.open() {
+            let rank = rank(node);
+            let key = (node.pool, node.offering);
+            if let Some(free) = self.free.get_mut(&key) {
+                free.whole.remove(&(rank, node.whole_free(), node.id));
+                for (at, slot) in parts(node) {
+                    free.part.remove(&(rank, slot, node.id, at));
+                }
+                for (share, mem, gpu, at) in slices(node) {
+                    free.slices.remove(&(rank, share, mem, node.id, gpu, at));
+                }
+                if free.whole.is_empty() && free.part.is_empty() {
+                    self.free.remove(&key);
+                }
+            }
+            self.idle.remove(&node.id);
+            self.unbooked.remove(&node.id);
+        }
+        self.draining.remove(&node.id);
+        self.unsettled_nodes.remove(&node.id);
+        if let Some(at) = node_due(node) {
+            self.timers.remove(&(at, EffectOf::Node(node.id)));
+        }
+    }
+
+    pub(super) fn purchase_in(&mut self, purchase: &Purchase) {
+        self.timers.insert((purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
+    }
+
+    pub(super) fn purchase_out(&mut self, purchase: &Purchase) {
+        self.timers.remove(&(purchase.effect.next_try, EffectOf::Purchase(purchase.id)));
+    }
+}
+
+impl State {
+    /// Ranks the jobs of all lines again, under the policy in force.
+    pub(super) fn rank_anew(&mut self) {
+        let ageing = self.policy.as_deref().and_then(|p| p.fairness.ageing);
+        if ageing == self.index.ageing {
+            return;
+        }
+        let open: alloc::vec::Vec<JobId> = self.index.open_jobs.iter().copied().collect();
+        for id in &open {
+            self.index.job_out(&self.jobs[*id]);
+        }
+        self.index.ageing = ageing;
+        for id in &open {
+            self.index.job_in(&self.jobs[*id]);
+        }
+    }
+}
+
+fn drop_from<K: Ord + Copy, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: K, value: &V) {
+    if let Some(set) = map.get_mut(&key) {
+        set.remove(value);
+        if set.is_empty() {
+            map.remove(&key);
+        }
+    }
+}
+
+/// Whether a run, or a part of it, is about to give back what it holds.
+fn ends(job: &Job) -> bool {
+    matches!(job.phase, Phase::Stopping { .. }) || job.leaving.is_some()
+}
+
+/// Whether quota is kept for a job beside what jobs hold.
+fn keeps(job: &Job) -> bool {
+    job.kept.is_some() && job.pool.is_none() && !job.done()
+}
+
+fn in_use(job: &Job) -> Option<InUse> {
+    if job.share == MilliGpu(0) {
+        return None;
+    }
+    let stays = |number: &u32| !job.leaving().contains(number);
+    let staying = match job.phase {
+        Phase::Stopping { .. } => MilliGpu(0),
+        _ if job.leaving.is_none() => job.share,
+        _ => {
+            let workers = job.places.iter().zip(&job.numbers).filter(|(_, number)| stays(number));
+            workers.fold(MilliGpu(0), |sum, (place, _)| sum + place.gpu_share())
+        }
+    };
+    Some(InUse { all: job.share, staying })
+}
+
+fn rank(node: &Node) -> u8 {
+    u8::from(node.phase != NodePhase::Ready)
+}
+
+fn parts(node: &Node) -> impl Iterator<Item = (u8, u16)> + '_ {
+    let whole = node.partition.is_none();
+    let in_part = move |s: &super::nodes::Slot| whole && s.workers > 0 && s.free > 0;
+    node.slots.iter().enumerate().filter(move |(_, s)| in_part(s)).map(|(at, s)| (at as u8, s.free))
+}
+
+/// Free slices: (stated share, memory, GPU, slice).
+fn slices(node: &Node) -> impl Iterator<Item = (u16, Mib, u8, u8)> + '_ {
+    let cuts = node.partition.as_ref().map_or(&[][..], |p| &p.slices);
+    node.slots.iter().enumerate().flat_map(move |(gpu, slot)| {
+        let free = cuts.iter().enumerate().filter(move |(at, _)| slot.slices & (1 << at) != 0);
+        free.map(move |(at, cut)| (cut.share, cut.mem, gpu as u8, at as u8))
+    })
+}
+
+/// Whether settle has something to decide on a job.
+fn needs_settling(job: &Job) -> bool {
+    if job.done() || job.phase == Phase::Serving {
+        return false;
+    }
+    let stopping = matches!(job.phase, Phase::Stopping { .. });
+    matches!(job.phase, Phase::New | Phase::Ended { .. })
+        || (job.cancel_asked && !stopping)
+        || (job.broken.is_some() && !stopping)
+        || (job.idle_reported.is_some() && !stopping)
+}
+
+/// Whether settle has something to decide on a claim.
+fn node_needs_settling(node: &Node) -> bool {
+    let alive = matches!(node.phase, NodePhase::Booting | NodePhase::Ready);
+    alive && (node.reclaim_at.is_some() || node.condemned)
+}
+
+/// Whether a job's deadline bears on where it goes, or on where it is.
+fn is_reassessed(job: &Job) -> bool {
+    let waits = matches!(job.phase, Phase::Queued | Phase::BackingOff { .. });
+    job.reassess_at != Timestamp::NEVER
+        && (waits || matches!(job.phase, Phase::Booked | Phase::Starting | Phase::Running))
+}
+
+/// When a job has to be looked at again. The bounds that need the policy are in the row already.
+fn job_due(job: &Job) -> Option<Timestamp> {
+    match job.phase {
+        Phase::BackingOff { until } => Some(until),
+        Phase::Starting => Some(job.must_end_by.min(job.effect.map_or(Timestamp::NEVER, |e| e.next_try))),
+        Phase::Running => Some(job.must_end_by.min(job.effect.map_or(Timestamp::NEVER, |e| e.next_try))),
+        Phase::Queued => {
+            let waits = job.start_target.map(|p| p.due()).filter(|at| *at != Timestamp::NEVER);
+            waits.into_iter().chain(job.reserved_until).min()
+        }
+        Phase::Stopping { .. } => Some(job.must_end_by.min(job.effect.map_or(Timestamp::NEVER, |e| e.next_try))),
+        _ => None,
+    }
+}
+
+/// When a claim has to be looked at again. A reserved one is not drained before its reservation is over.
+fn node_due(node: &Node) -> Option<Timestamp> {
+    match node.phase {
+        NodePhase::Requested => None,
+        NodePhase::Booting => Some(node.due),
+        NodePhase::Ready => match node.reserved {
+            Some((_, until)) => Some(until),
+            None => node.idle_since.map(|_| node.due),
+        },
+        NodePhase::Draining { check_at, .. } => Some(check_at),
+        NodePhase::Terminating => node.effect.map(|e| e.next_try),
+    }
+}

@@ -1,0 +1,639 @@
+//! The state: plain tables, their indices, the ledger. Changed only by `apply`, row by row, through the edits in this file, so that
+//! indices, totals and ledger never lag behind and a try can be undone.
+//!
+//! ```text
+//! edit_job, edit_node, ...  ->  undo log  ->  row  ->  index, totals, ledger
+//! ```
+//!
+//! Never: decides. Never changed from outside the engine.
+
+pub mod budget;
+pub mod fair;
+pub mod freeze;
+pub mod index;
+pub mod jobs;
+pub mod ledger;
+pub mod mix;
+pub mod names;
+pub mod nodes;
+pub mod observed_stats;
+pub mod pending_cancels;
+pub mod places;
+pub mod quota;
+pub mod reservations;
+pub mod retire;
+pub mod services;
+pub mod shares;
+pub mod table;
+mod tiers;
+pub mod undo;
+
+use crate::catalog::CapacityType;
+use crate::effect::Status;
+use crate::ids::{BatchId, ClassId, JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, QueueId, RackId, TierId};
+use crate::job::{Gang, JobSpec, TopologyConstraint};
+use crate::policy::{Lifecycle, Policy, QueueRule};
+use crate::units::{Rate, Span, Timestamp};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Deref;
+use index::Index;
+use jobs::Job;
+use ledger::Ledger;
+use nodes::{Node, OfferingRow, Purchase};
+use quota::QuotaTree;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use table::Table;
+use undo::{Undo, Was};
+
+/// Everything the engine knows.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct State {
+    /// Time of the last tick.
+    pub now: Timestamp,
+    /// The compiled policy in force; `None` until the first `Configured`.
+    pub policy: Option<Box<Policy>>,
+    /// Running numbers.
+    pub counters: Counters,
+    /// Specifications of the jobs.
+    pub specs: Table<JobId, SharedSpec>,
+    /// Jobs that are open, and until the next tick those that are over.
+    pub jobs: Table<JobId, Job>,
+    /// Classes of jobs.
+    pub classes: Table<ClassId, Class>,
+    /// Queues that the policy declares or a job names.
+    pub queues: Table<QueueId, Queue>,
+    /// GPU models by name.
+    pub models: Table<ModelId, String>,
+    /// Batch keys, each with its queue.
+    pub batches: Table<BatchId, (QueueId, String)>,
+    /// Racks by the cloud's names.
+    pub racks: Table<RackId, String>,
+    /// What has been asked for of late.
+    pub mix: mix::Mix,
+    /// Offerings with what is known of their stock; `OfferingId` is the position.
+    pub offerings: Vec<OfferingRow>,
+    /// Claims, from the decision to buy until they are gone.
+    pub nodes: BTreeMap<NodeId, Node>,
+    /// Purchases without an outcome.
+    pub purchases: BTreeMap<PurchaseId, Purchase>,
+    /// Quota and its use.
+    pub quota: QuotaTree,
+    /// Decayed use by node of the quota tree.
+    pub fair: fair::Fair,
+    /// Money spent and committed by budget.
+    pub budgets: budget::Budgets,
+    /// What is held against ceilings.
+    pub totals: Totals,
+    /// Time and money up to the last change of each node.
+    pub ledger: Ledger,
+    /// What was seen so far of durations, boots, reclaims and needs.
+    pub observed: observed_stats::ObservedStats,
+    /// Statuses that are not known to be delivered, oldest first.
+    pub stream: VecDeque<Status>,
+    /// Services that are not over.
+    pub services: BTreeMap<JobId, services::ServiceState>,
+    /// Cancels kept for submissions that may still come.
+    pub pending_cancels: BTreeMap<pending_cancels::PendingCancelKey, pending_cancels::PendingCancel>,
+    /// Running work is looked at again then, to move it.
+    pub consolidate_at: Timestamp,
+    /// By position in the policy's list of offerings.
+    pub listed: Vec<OfferingId>,
+    /// Reservations by pool.
+    pub reservations: BTreeMap<PoolId, reservations::Reservation>,
+    /// Jobs that are over and stay at most. `None`: [`retire::KEPT_FINISHED`].
+    pub(crate) keeps_finished: Option<u32>,
+    /// Tiers at the end of the policy's that it does not declare: they are kept for their jobs.
+    pub(crate) kept_tiers: u16,
+    /// What the records of the open batch mean.
+    #[serde(skip)]
+    pub(crate) apply_version: u32,
+    /// Jobs that ended in the open batch. Not part of the state's meaning.
+    #[serde(skip)]
+    pub(crate) ended_in_batch: Vec<JobId>,
+    /// Lookups made from the rows.
+    #[serde(skip)]
+    pub index: Index,
+    #[serde(skip)]
+    pub(crate) undo: Undo,
+    /// Grows whenever something was given back that a waiting job could use. Not part of the state's meaning.
+    #[serde(skip)]
+    pub capacity_epoch: u64,
+    /// Booked jobs with a node that became ready since they were last looked at. Not part of the state's meaning.
+    #[serde(skip)]
+    pub woken: BTreeSet<JobId>,
+    /// Queues, models, offerings and classes by name, to find them again.
+    /// Lookups made from the rows.
+    #[serde(skip)]
+    pub(crate) names: names::Names,
+}
+
+/// A specification, shared by every copy of the state that still needs it: it may be megabytes long and never changes much.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedSpec(Arc<JobSpec>);
+
+impl SharedSpec {
+    /// Shares a specification.
+    #[must_use]
+    pub fn new(spec: JobSpec) -> SharedSpec {
+        SharedSpec(Arc::new(spec))
+    }
+
+    pub(crate) fn edit(&mut self) -> &mut JobSpec {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl Deref for SharedSpec {
+    type Target = JobSpec;
+
+    fn deref(&self) -> &JobSpec {
+        &self.0
+    }
+}
+
+impl Serialize for SharedSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for SharedSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        JobSpec::deserialize(deserializer).map(SharedSpec::new)
+    }
+}
+
+/// Running numbers. Rolled back with everything else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Counters {
+    /// Position of the next record.
+    pub next_seq: u64,
+    /// The next claim.
+    pub next_node: u64,
+    /// The next purchase.
+    pub next_purchase: u64,
+    /// Status messages so far.
+    pub statuses: u64,
+    /// Events that said nothing new or came too late.
+    pub ignored_events: u64,
+    /// Submissions refused before they became a job.
+    pub refused: u64,
+    /// Jobs by outcome: completed, failed, cancelled, rejected.
+    pub outcomes: [u64; 4],
+    /// Runs stopped for another job: of a higher tier, of a lender, or of a reservation.
+    pub preemptions: u64,
+    /// Runs moved to cheaper capacity.
+    pub moves: u64,
+    /// Nodes that the cloud took back, or announced to.
+    pub reclaims: u64,
+    /// Runs that ended because the cloud took back a node.
+    pub reclaimed_runs: u64,
+    /// Decisions so far.
+    pub decisions: u64,
+    /// Times that the number of claims came back to zero.
+    pub times_at_zero: u64,
+    /// The most claims at once.
+    pub nodes_peak: u64,
+    /// Times that a policy was put in force.
+    pub configured: u64,
+    /// Instances taken in that nobody had bought.
+    pub orphans: u64,
+    /// Jobs that ended after their deadline, or not at all by then.
+    pub deadline_misses: u64,
+    /// Jobs that got places above a budget which only warns.
+    pub over_budget: u64,
+    /// Replicas of services so far. They are no jobs in any other count.
+    pub replicas: u64,
+    /// Of these, those that are over.
+    pub replicas_over: u64,
+    /// Times that workers of an elastic gang were asked to leave.
+    pub shrinks: u64,
+    /// Jobs that are over and have left the state.
+    pub retired: u64,
+    /// Replicas that are over and have left the state.
+    pub replicas_retired: u64,
+}
+
+/// What is held against ceilings, over all and by pool.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Totals {
+    /// Over all pools.
+    pub all: Held,
+    /// By pool.
+    pub pools: Vec<Held>,
+}
+
+/// What is held against a ceiling: everything from the decision to buy until gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Held {
+    /// Claims.
+    pub nodes: u32,
+    /// On-demand claims.
+    pub on_demand_nodes: u32,
+    /// Whole GPUs on them.
+    pub gpus: u32,
+    /// At booked prices.
+    pub spend: Rate,
+}
+
+/// A queue by its path.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Queue {
+    /// As events name it.
+    pub path: String,
+    /// What the policy in force says of it. `None`: nothing.
+    pub rule: Option<QueueRule>,
+}
+
+/// An equivalence class: jobs of one shape in one queue and tier. One "no" for one is a "no" for all.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Shape {
+    /// Which queue.
+    pub queue: QueueId,
+    /// Which tier.
+    pub tier: TierId,
+    /// Which workers.
+    pub gang: Gang,
+    /// Acceptable models; empty: any.
+    pub models: Vec<ModelId>,
+    /// Whether it may run on spot.
+    pub spot: bool,
+    /// Whether it consents to sharing.
+    pub shares: bool,
+    /// How close together its workers go.
+    pub within: Option<TopologyConstraint>,
+    /// Its batch.
+    pub batch: Option<BatchId>,
+    /// The service whose replica it is.
+    pub service: Option<JobId>,
+    /// How its deadline bears on what it may run on.
+    pub urgency: Urgency,
+    /// What a reclaim would cost it on average, coarsely. `None`: it can save, or does not run on what can be taken back.
+    pub loses: Option<Span>,
+    /// It has not started by its queue's target, and may be bought on-demand for that.
+    pub late: bool,
+}
+
+/// How a deadline bears on what a job may run on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub enum Urgency {
+    /// Well ahead of it: spot only, where its tier would have on-demand too.
+    Relaxed,
+    /// None, or no better than even with it: what its tier says.
+    #[default]
+    Ordinary,
+    /// No time for another reclaim: nothing that the cloud may take back.
+    Urgent,
+}
+
+/// A class and what fits it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Class {
+    /// What its jobs have in common.
+    pub shape: Shape,
+    /// Offerings that can hold at least one of its workers, by pool in order of preference, sorted.
+    pub fits: Vec<(PoolId, Vec<OfferingId>)>,
+}
+
+impl State {
+    /// The time of the last tick.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Option<&Policy> {
+        self.policy.as_deref()
+    }
+
+    /// Limits and defaults of runs under the policy in force.
+    #[must_use]
+    pub fn lifecycle(&self) -> Lifecycle {
+        self.policy.as_deref().map(|p| p.lifecycle).unwrap_or_default()
+    }
+
+    /// What the start target of a queue means to a job that arrived then.
+    pub(crate) fn start_target(&self, queue: QueueId, arrival: Timestamp) -> Option<jobs::JobStartTarget> {
+        let target = self.queues[queue].rule.as_ref()?.start?;
+        let by = arrival + target.within;
+        Some(jobs::JobStartTarget { by, when_late: target.when_late, wait: jobs::Wait::New })
+    }
+
+    /// Running numbers.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// All jobs, in order of acceptance, with their specifications.
+    pub fn jobs(&self) -> impl DoubleEndedIterator<Item = (&Job, &JobSpec)> + '_ {
+        self.jobs.iter().map(|(id, job)| (job, &*self.specs[id]))
+    }
+
+    /// A job and its specification.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<(&Job, &JobSpec)> {
+        Some((self.jobs.get(id)?, self.specs.get(id)?))
+    }
+
+    /// The latest job of an identity.
+    #[must_use]
+    pub fn job_of(&self, tenant: &str, subject: &str) -> Option<JobId> {
+        self.index.by_identity.get(&(String::from(tenant), String::from(subject))).copied()
+    }
+
+    /// Whether a principal may cancel, read or steer a job: its own submitter always, else whom its queue lists in the policy in force.
+    /// Nobody else may where there is no such job or its queue is not known.
+    #[must_use]
+    pub fn may_act(&self, principal: &str, job: JobId) -> bool {
+        let Some((job, spec)) = self.job(job) else { return false };
+        let path = &self.queues[job.queue].path;
+        spec.principal == principal || self.policy.as_deref().is_some_and(|p| p.may_act(principal, path))
+    }
+
+    /// Jobs that are not over. A service is one, its replicas are none.
+    #[must_use]
+    pub fn open_jobs(&self) -> usize {
+        let replicas = self.counters.replicas - self.counters.replicas_over;
+        self.index.open_jobs.len() - replicas as usize
+    }
+
+    /// Of these, those with a run that may be alive: services with a replica that is loaded count.
+    #[must_use]
+    pub fn running_jobs(&self) -> usize {
+        let runs = |id: &&JobId| self.jobs[**id].service.is_none() && self.jobs[**id].alive();
+        let loaded = self.services.values().filter(|row| row.loaded > 0).count();
+        // Whoever is alive holds places, and a million that wait do not.
+        self.index.holding.values().flatten().filter(runs).count() + loaded
+    }
+
+    /// Rows that are not over, by id: jobs, services and their replicas.
+    pub fn open_job_ids(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.index.open_jobs.iter().copied()
+    }
+
+    /// All claims.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> + '_ {
+        self.nodes.values()
+    }
+
+    /// A claim.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    /// The claim of an instance.
+    #[must_use]
+    pub fn node_of(&self, instance: &str) -> Option<&Node> {
+        self.nodes.get(self.index.by_instance.get(instance)?)
+    }
+
+    /// Purchases without an outcome.
+    pub fn purchases(&self) -> impl Iterator<Item = &Purchase> + '_ {
+        self.purchases.values()
+    }
+
+    /// All offerings ever named, `OfferingId` is the position.
+    #[must_use]
+    pub fn offerings(&self) -> &[OfferingRow] {
+        &self.offerings
+    }
+
+    /// The queues.
+    #[must_use]
+    pub fn queues(&self) -> &Table<QueueId, Queue> {
+        &self.queues
+    }
+
+    /// The classes.
+    #[must_use]
+    pub fn classes(&self) -> &Table<ClassId, Class> {
+        &self.classes
+    }
+
+    /// What has been asked for of late.
+    #[must_use]
+    pub fn mix(&self) -> &mix::Mix {
+        &self.mix
+    }
+
+    /// Quota and what is in use of it.
+    #[must_use]
+    pub fn quota(&self) -> &QuotaTree {
+        &self.quota
+    }
+
+    /// What is held against ceilings.
+    #[must_use]
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Time and money up to the last change of each node. See [`State::ledger_now`].
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Time and money up to the last tick.
+    #[must_use]
+    pub fn ledger_now(&self) -> Ledger {
+        let mut ledger = self.ledger;
+        for node in self.nodes.values() {
+            let offer = &self.offerings[node.offering.index()].offer;
+            ledger.accrue(node, offer.capacity, offer.on_demand, self.now);
+        }
+        ledger
+    }
+
+    /// Status messages that are not known to be delivered.
+    pub fn undelivered(&self) -> impl Iterator<Item = &Status> + '_ {
+        self.stream.iter()
+    }
+
+    /// How a claim is paid for.
+    #[must_use]
+    pub fn capacity_of(&self, node: &Node) -> CapacityType {
+        self.offerings[node.offering.index()].offer.capacity
+    }
+
+    /// The lookups.
+    #[must_use]
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The bytes of everything that matters: equal states have equal bytes on any machine.
+    ///
+    /// # Errors
+    ///
+    /// A row cannot be encoded, which is a fault of this program.
+    pub fn encode(&self) -> Result<Vec<u8>, postcard::Error> {
+        postcard::to_allocvec(self)
+    }
+
+    /// A state from its bytes, with its lookups rebuilt.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are damaged, or another version wrote them.
+    pub fn decode(bytes: &[u8]) -> Result<State, postcard::Error> {
+        let mut state: State = postcard::from_bytes(bytes)?;
+        state.rebuild();
+        Ok(state)
+    }
+}
+
+// Edits. Every change of a row goes through one of these.
+impl State {
+    pub(crate) fn edit_job(&mut self, id: JobId, edit: impl FnOnce(&mut Job)) {
+        let row = &mut self.jobs[id];
+        self.undo.note(|| Was::Job(Box::new(row.clone())));
+        self.index.job_out(row);
+        edit(row);
+        self.index.job_in(row);
+    }
+
+    /// Edits what no lookup is made from.
+    pub(crate) fn edit_job_quietly(&mut self, id: JobId, edit: impl FnOnce(&mut Job)) {
+        let row = &mut self.jobs[id];
+        self.undo.note(|| Was::Job(Box::new(row.clone())));
+        edit(row);
+    }
+
+    /// Edits a claim after counting its time so far. Does nothing when it is gone.
+    pub(crate) fn edit_node(&mut self, id: NodeId, edit: impl FnOnce(&mut Node)) {
+        let Some(row) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        self.undo.note(|| Was::Node(id, Some(Box::new(row.clone()))));
+        self.index.node_out(row);
+        let offer = &self.offerings[row.offering.index()].offer;
+        let booked_before = row.booked_price;
+        self.ledger.accrue(row, offer.capacity, offer.on_demand, self.now);
+        row.accrued_to = self.now;
+        let named = row.instance.is_some();
+        edit(row);
+        let (pool, booked_after) = (row.pool, row.booked_price);
+        self.index.node_in(row);
+        if !named {
+            self.index.name_in(row);
+        }
+        self.totals.reprice(pool, booked_before, booked_after);
+    }
+
+    pub(crate) fn add_node(&mut self, node: Node) {
+        self.undo.note(|| Was::Node(node.id, None));
+        let offer = &self.offerings[node.offering.index()].offer;
+        self.totals.add(node.pool, offer.capacity, offer.gpus, node.booked_price);
+        self.index.node_in(&node);
+        self.index.name_in(&node);
+        self.nodes.insert(node.id, node);
+        self.counters.nodes_peak = self.counters.nodes_peak.max(self.nodes.len() as u64);
+    }
+
+    pub(crate) fn remove_node(&mut self, id: NodeId) -> Option<Node> {
+        let node = self.nodes.remove(&id)?;
+        self.undo.note(|| Was::Node(id, Some(Box::new(node.clone()))));
+        self.index.node_out(&node);
+        self.index.name_out(&node);
+        let offer = &self.offerings[node.offering.index()].offer;
+        self.ledger.accrue(&node, offer.capacity, offer.on_demand, self.now);
+        self.totals.remove(node.pool, offer.capacity, offer.gpus, node.booked_price);
+        self.capacity_epoch += 1;
+        if self.nodes.is_empty() {
+            self.counters.times_at_zero += 1;
+        }
+        Some(node)
+    }
+
+    pub(crate) fn add_purchase(&mut self, purchase: Purchase) {
+        self.undo.note(|| Was::Purchase(purchase.id, None));
+        self.index.purchase_in(&purchase);
+        self.purchases.insert(purchase.id, purchase);
+    }
+
+    pub(crate) fn edit_purchase(&mut self, id: PurchaseId, edit: impl FnOnce(&mut Purchase)) {
+        let Some(row) = self.purchases.get_mut(&id) else {
+            return;
+        };
+        self.undo.note(|| Was::Purchase(id, Some(Box::new(row.clone()))));
+        self.index.purchase_out(row);
+        edit(row);
+        self.index.purchase_in(row);
+    }
+
+    pub(crate) fn remove_purchase(&mut self, id: PurchaseId) -> Option<Purchase> {
+        let purchase = self.purchases.remove(&id)?;
+        self.undo.note(|| Was::Purchase(id, Some(Box::new(purchase.clone()))));
+        self.index.purchase_out(&purchase);
+        Some(purchase)
+    }
+
+    pub(crate) fn edit_offering(&mut self, id: OfferingId, edit: impl FnOnce(&mut OfferingRow)) {
+        let row = &mut self.offerings[id.index()];
+        self.undo.note(|| Was::Offering(id, Box::new(row.clone())));
+        edit(row);
+    }
+
+    /// Takes a job's quota in a pool, or gives it back.
+    pub(crate) fn take_quota(&mut self, queue: QueueId, pool: PoolId, amount: crate::units::MilliGpu) {
+        let Some(rule) = &self.queues[queue].rule else {
+            return;
+        };
+        let quota = rule.quota;
+        self.undo.note(|| Was::QuotaTaken(quota, pool, amount));
+        self.quota.take(quota, pool, amount);
+        self.use_more(quota, amount);
+    }
+
+    pub(crate) fn give_quota_back(&mut self, queue: QueueId, pool: PoolId, amount: crate::units::MilliGpu) {
+        let Some(rule) = &self.queues[queue].rule else {
+            return;
+        };
+        let quota = rule.quota;
+        self.undo.note(|| Was::QuotaGiven(quota, pool, amount));
+        self.quota.give_back(quota, pool, amount);
+        self.use_less(quota, amount);
+        self.capacity_epoch += 1;
+    }
+}
+
+impl Totals {
+    fn both(&mut self, pool: PoolId) -> [Option<&mut Held>; 2] {
+        [Some(&mut self.all), self.pools.get_mut(pool.index())]
+    }
+
+    fn add(&mut self, pool: PoolId, capacity: CapacityType, gpus: u16, price: Rate) {
+        for held in self.both(pool).into_iter().flatten() {
+            held.nodes += 1;
+            held.on_demand_nodes += u32::from(capacity == CapacityType::OnDemand);
+            held.gpus += u32::from(gpus);
+            held.spend = held.spend + price;
+        }
+    }
+
+    fn remove(&mut self, pool: PoolId, capacity: CapacityType, gpus: u16, price: Rate) {
+        for held in self.both(pool).into_iter().flatten() {
+            held.nodes = held.nodes.saturating_sub(1);
+            held.on_demand_nodes = held.on_demand_nodes.saturating_sub(u32::from(capacity == CapacityType::OnDemand));
+            held.gpus = held.gpus.saturating_sub(u32::from(gpus));
+            held.spend = held.spend - price;
+        }
+    }
+
+    fn reprice(&mut self, pool: PoolId, before: Rate, after: Rate) {
+        if before != after {
+            for held in self.both(pool).into_iter().flatten() {
+                held.spend = held.spend - before + after;
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Names, interned: queues, models, offerings and classes get a small id the first time they are met, and keep it.
+//!
+//! Never: forgets. An id in a row stays good through every change of policy.
+
+use super::{Class, Queue, Shape, State};
+use crate::catalog::{CapacityType, Offering};
+use crate::ids::{BatchId, ClassId, JobId, ModelId, OfferingId, PoolId, QueueId, RackId};
+use crate::job::{Gang, WorkerAsk};
+use crate::policy::{Policy, QueueRule, Undeclared};
+use crate::state::nodes::OfferingRow;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Nodes of one offering that may be asked for at once while nothing speaks against its stock.
+const WIDE_OPEN: u32 = 1024;
+
+/// The lookups by name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Names {
+    queues: BTreeMap<String, QueueId>,
+    models: BTreeMap<String, ModelId>,
+    batches: BTreeMap<(QueueId, String), BatchId>,
+    racks: BTreeMap<String, RackId>,
+    offerings: BTreeMap<(String, String, CapacityType), OfferingId>,
+    classes: BTreeMap<Shape, ClassId>,
+}
+
+impl Names {
+    pub(super) fn rebuilt(state: &State) -> Names {
+        let mut names = Names::default();
+        for (id, queue) in state.queues.iter() {
+            names.queues.insert(queue.path.clone(), id);
+        }
+        for (id, model) in state.models.iter() {
+            names.models.insert(model.clone(), id);
+        }
+        for (id, batch) in state.batches.iter() {
+            names.batches.insert(batch.clone(), id);
+        }
+        for (id, rack) in state.racks.iter() {
+            names.racks.insert(rack.clone(), id);
+        }
+        for (at, row) in state.offerings.iter().enumerate() {
+            names.offerings.insert(key(&row.offer), OfferingId(at as u32));
+        }
+        for (id, class) in state.classes.iter() {
+            names.classes.insert(class.shape.clone(), id);
+        }
+        names
+    }
+}
+
+fn key(offer: &Offering) -> (String, String, CapacityType) {
+    (offer.instance_type.clone(), offer.zone.clone(), offer.capacity)
+}
+
+impl State {
+    pub(crate) fn queue_id(&mut self, path: &str) -> QueueId {
+        if let Some(id) = self.names.queues.get(path) {
+            return *id;
+        }
+        let rule = self.policy.as_deref().and_then(|policy| rule_of(policy, path, self.undeclared_in_use()));
+        let id = self.queues.push(Queue { path: path.into(), rule });
+        self.names.queues.insert(path.into(), id);
+        id
+    }
+
+    /// Queues that run by the rule for undeclared ones.
+    fn undeclared_in_use(&self) -> usize {
+        let Some(policy) = self.policy.as_deref() else { return 0 };
+        let undeclared = |q: &&Queue| q.rule.is_some() && !policy.queues.contains_key(&q.path);
+        self.queues.rows().filter(undeclared).count()
+    }
+
+    pub(crate) fn model_id(&mut self, name: &str) -> ModelId {
+        if let Some(id) = self.names.models.get(name) {
+            return *id;
+        }
+        let id = self.models.push(name.into());
+        self.names.models.insert(name.into(), id);
+        id
+    }
+
+    pub(crate) fn batch_id(&mut self, queue: QueueId, key: &str) -> BatchId {
+        let batch = (queue, String::from(key));
+        if let Some(id) = self.names.batches.get(&batch) {
+            return *id;
+        }
+        let id = self.batches.push(batch.clone());
+        self.names.batches.insert(batch, id);
+        id
+    }
+
+    pub(crate) fn rack_id(&mut self, name: &str) -> RackId {
+        if let Some(id) = self.names.racks.get(name) {
+            return *id;
+        }
+        let id = self.racks.push(name.into());
+        self.names.racks.insert(name.into(), id);
+        id
+    }
+
+    pub(crate) fn class_id(&mut self, shape: Shape) -> ClassId {
+        if let Some(id) = self.names.classes.get(&shape) {
+            return *id;
+        }
+        let fits = self.fits(&shape);
+        let id = self.classes.push(Class { shape: shape.clone(), fits });
+        self.names.classes.insert(shape, id);
+        id
+    }
+
+    /// Puts a policy in force: offerings, queues, classes and quota follow it; rows keep their ids.
+    pub(crate) fn configure(&mut self, policy: &Policy) {
+        self.counters.configured += 1;
+        let kept;
+        let policy = if self.apply_version >= 2 {
+            let (with_kept, map) = self.with_kept_tiers(policy);
+            self.kept_tiers = (with_kept.tiers.len() - policy.tiers.len()) as u16;
+            self.move_tiers(&map);
+            kept = with_kept;
+            &kept
+        } else {
+            policy
+        };
+        self.carry_pools(policy);
+        for row in &mut self.offerings {
+            row.listed = false;
+        }
+        self.listed = policy.offerings.iter().map(|offer| self.offering_id(offer)).collect();
+        let holders: Vec<_> = self.jobs.rows().filter_map(|j| Some((j.queue, j.pool?, j.share))).collect();
+        self.fair = self.carried_use(policy);
+        self.budgets = self.carried_budgets(policy);
+        self.quota = super::QuotaTree::new(policy);
+        let ids: Vec<QueueId> = self.queues.ids().collect();
+        let mut undeclared = 0;
+        for id in ids {
+            let path = &self.queues[id].path;
+            let rule = rule_of(policy, path, undeclared);
+            undeclared += usize::from(rule.is_some() && !policy.queues.contains_key(path));
+            self.queues[id].rule = rule;
+        }
+        self.policy = Some(alloc::boxed::Box::new(policy.clone()));
+        let ids: Vec<ClassId> = self.classes.ids().collect();
+        for id in ids {
+            self.classes[id].fits = self.fits(&self.classes[id].shape);
+        }
+        self.renew_patience();
+        for (queue, pool, share) in holders {
+            self.take_quota(queue, pool, share);
+        }
+        self.count_costs_anew();
+        self.rank_anew();
+        self.capacity_epoch += 1;
+    }
+
+    /// Start targets count from the policy in force; what was promised under another one is forgotten.
+    fn renew_patience(&mut self) {
+        let open: Vec<_> = self.index.open_jobs.iter().copied().collect();
+        for id in open {
+            let job = &self.jobs[id];
+            let start_target = if job.first_start.is_none() { self.start_target(job.queue, job.arrival) } else { None };
+            if start_target.is_some() || job.start_target.is_some() {
+                self.edit_job(id, |row| row.start_target = start_target);
+            }
+        }
+    }
+
+    /// Claims follow their pool by its name; those of a pool that is gone count in the first one.
+    fn carry_pools(&mut self, policy: &Policy) {
+        let old: Vec<String> =
+            self.policy.as_deref().map_or(Vec::new(), |p| p.pools.iter().map(|p| p.name.clone()).collect());
+        let map = |pool: PoolId| {
+            let name = old.get(pool.index());
+            let at = policy.pools.iter().position(|p| Some(&p.name) == name);
+            PoolId(at.unwrap_or(0) as u16)
+        };
+        let known = |pool: PoolId| old.get(pool.index()).is_some_and(|n| policy.pools.iter().any(|p| p.name == *n));
+        self.observed.carry_pools(|pool| known(pool).then(|| map(pool)));
+        self.totals.pools = alloc::vec![super::Held::default(); policy.pools.len()];
+        self.totals.all = super::Held::default();
+        let ids: Vec<_> = self.nodes.keys().copied().collect();
+        for id in ids {
+            let Some(mut node) = self.nodes.remove(&id) else {
+                continue;
+            };
+            self.index.node_out(&node);
+            node.pool = map(node.pool);
+            let offer = &self.offerings[node.offering.index()].offer;
+            self.totals.add(node.pool, offer.capacity, offer.gpus, node.booked_price);
+            self.index.node_in(&node);
+            self.nodes.insert(id, node);
+        }
+        let known = |pool: PoolId| policy.pools.iter().any(|p| old.get(pool.index()) == Some(&p.name));
+        self.carry_reservations(|pool| known(pool).then(|| map(pool)));
+        for purchase in self.purchases.values_mut() {
+            purchase.pool = map(purchase.pool);
+        }
+        let ids: Vec<JobId> = self.jobs.ids().collect();
+        for id in ids {
+            let (pool, kept) = (self.jobs[id].pool.map(map), self.jobs[id].kept);
+            if self.jobs[id].pool != pool {
+                self.jobs[id].pool = pool;
+            }
+            // What was kept was kept by the rules of before.
+            if kept.is_some() {
+                self.edit_job(id, |job| job.kept = None);
+            }
+        }
+    }
+
+    fn offering_id(&mut self, offer: &Offering) -> OfferingId {
+        let models = offer.models.iter().map(|m| self.model_id(m)).collect();
+        if let Some(&id) = self.names.offerings.get(&key(offer)) {
+            let row = &mut self.offerings[id.index()];
+            row.offer = offer.clone();
+            row.models = models;
+            row.listed = true;
+            return id;
+        }
+        let id = OfferingId(self.offerings.len() as u32);
+        self.names.offerings.insert(key(offer), id);
+        self.offerings.push(OfferingRow {
+            offer: offer.clone(),
+            models,
+            listed: true,
+            blocked_until: crate::units::Timestamp(0),
+            blocked_by: None,
+            refused_size: 0,
+            failures: 0,
+            window: WIDE_OPEN,
+            in_flight: 0,
+        });
+        id
+    }
+
+    /// Offerings that can hold at least one worker of a shape, by pool in the queue's order.
+    fn fits(&self, shape: &Shape) -> Vec<(PoolId, Vec<OfferingId>)> {
+        let (Some(policy), Some(rule)) = (&self.policy, &self.queues[shape.queue].rule) else {
+            return Vec::new();
+        };
+        let ask = smallest_worker(&shape.gang);
+        let mut fits = Vec::new();
+        for &pool in &rule.pools {
+            let Some(rules) = policy.pools.get(pool.index()) else {
+                continue;
+            };
+            let listed = rules.offerings.iter().filter_map(|at| self.listed.get(*at as usize).copied());
+            let cut = crate::layouts::can_be_held(rules, shape, &ask);
+            let good = listed.filter(|id| cut && self.holds_one(*id, shape, &ask)).collect();
+            fits.push((pool, good));
+        }
+        fits
+    }
+
+    fn holds_one(&self, id: OfferingId, shape: &Shape, ask: &WorkerAsk) -> bool {
+        let row = &self.offerings[id.index()];
+        let model = shape.models.is_empty() || shape.models.iter().any(|m| row.models.contains(m));
+        let offer = &row.offer;
+        let gpus = ask.gpus <= offer.gpus && (ask.gpus == 0 || ask.gpu_mem <= offer.gpu_mem);
+        let capacity = offer.capacity != CapacityType::Spot || self.may_use_spot(shape);
+        model && gpus && capacity && ask.cpu <= offer.cpu && ask.mem <= offer.mem
+    }
+
+    /// Whether jobs of a shape may run on spot: the job and its tier both say so, and its deadline leaves the time.
+    pub(crate) fn may_use_spot(&self, shape: &Shape) -> bool {
+        let Some(policy) = &self.policy else {
+            return false;
+        };
+        let tier = policy.tiers.get(shape.tier.index());
+        shape.spot
+            && shape.urgency != super::Urgency::Urgent
+            && tier.is_some_and(|t| t.buys != crate::policy::Buys::OnDemand)
+    }
+}
+
+/// What the smallest worker of a gang needs on one node.
+fn smallest_worker(gang: &Gang) -> WorkerAsk {
+    match gang {
+        Gang::Workers { each, .. } => *each,
+        Gang::Spanning { per_gpu, .. } => *per_gpu,
+    }
+}
+
+/// The rule of a queue: its own, or the one that undeclared queues share while fewer of them are in use than the policy allows.
+fn rule_of(policy: &Policy, path: &str, undeclared: usize) -> Option<QueueRule> {
+    if let Some(rule) = policy.queues.get(path) {
+        return Some(rule.clone());
+    }
+    let Undeclared::Under { rule, at_most } = &policy.undeclared else {
+        return None;
+    };
+    (undeclared < *at_most as usize).then(|| rule.clone())
+}

@@ -1,0 +1,238 @@
+//! What was seen so far, as running statistics: how long work lasts, how long nodes boot, how often they are taken back, how often
+//! a node is needed. Counted by `apply` as things happen; read by `demand`.
+//!
+//! ```text
+//! work done    (queue, GPUs) -> histogram of durations, four buckets an octave
+//! node ready   offering      -> the last 16 boots
+//! node gone    offering      -> time on spot, and how often that ended by the cloud's hand
+//! node taken   pool          -> the gap to the one taken before it
+//! ```
+//!
+//! Never: grows with the number of jobs. Never counts in a try: what is tried has not been seen.
+
+use crate::ids::{OfferingId, PoolId, QueueId};
+use crate::job::Gang;
+use crate::units::{Span, Timestamp};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Boots that are remembered of an offering.
+const BOOTS: usize = 16;
+/// A histogram with so many in it counts each half from then on, so that what is new weighs more.
+const FULL: u32 = 1024;
+/// A new gap counts one eighth, what was seen before seven: about the last eight matter.
+const WEIGHT: u64 = 8;
+
+/// All that was seen.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ObservedStats {
+    durations: BTreeMap<(QueueId, u8), Durations>,
+    boots: BTreeMap<OfferingId, VecDeque<Span>>,
+    lives: BTreeMap<OfferingId, Lives>,
+    needs: BTreeMap<PoolId, NeedStats>,
+}
+
+/// Durations of completed work: counts by bucket.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Durations {
+    counts: BTreeMap<u8, u32>,
+    total: u32,
+}
+
+/// Time on spot nodes of an offering that are gone, and how many of them the cloud took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Lives {
+    /// From the decision to buy until gone, over all of them.
+    pub time: Span,
+    /// Taken back.
+    pub reclaims: u64,
+}
+
+/// How often work takes a node with nothing on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct NeedStats {
+    /// So often so far.
+    pub count: u64,
+    /// The last time.
+    pub last: Timestamp,
+    /// The usual gap between two of them.
+    pub gap: Span,
+}
+
+impl ObservedStats {
+    /// Work was done: it took so long from its beginning, restarts included.
+    /// Forgets the durations of queues that are gone.
+    pub(crate) fn retain_queues(&mut self, keep: impl Fn(QueueId) -> bool) {
+        self.durations.retain(|(queue, _), _| keep(*queue));
+    }
+
+    pub(crate) fn completed(&mut self, queue: QueueId, gang: &Gang, lasted: Span) {
+        self.durations.entry((queue, size(gang))).or_default().add(lasted);
+    }
+
+    /// A node became ready so long after it was decided on.
+    pub(crate) fn booted(&mut self, offering: OfferingId, took: Span) {
+        let boots = self.boots.entry(offering).or_default();
+        boots.push_back(took);
+        if boots.len() > BOOTS {
+            boots.pop_front();
+        }
+    }
+
+    /// A spot node is gone.
+    pub(crate) fn lived(&mut self, offering: OfferingId, time: Span, reclaimed: bool) {
+        let lives = self.lives.entry(offering).or_default();
+        lives.time += time;
+        lives.reclaims += u64::from(reclaimed);
+    }
+
+    /// Work took so many nodes with nothing on them.
+    pub(crate) fn needed(&mut self, pool: PoolId, nodes: u32, now: Timestamp) {
+        let needs = self.needs.entry(pool).or_default();
+        for _ in 0..nodes {
+            let gap = now.since(needs.last);
+            let both = needs.gap.0.saturating_mul(WEIGHT - 1).saturating_add(gap.0);
+            // The first has no gap before it, and the second's is all there is.
+            needs.gap = match needs.count {
+                0 => Span::ZERO,
+                1 => gap,
+                _ => Span(both / WEIGHT),
+            };
+            needs.count += 1;
+            needs.last = now;
+        }
+    }
+
+    /// Nobody watched: a gap that was not seen is not counted.
+    pub(crate) fn resumed(&mut self, now: Timestamp) {
+        self.needs.values_mut().for_each(|needs| needs.last = now);
+    }
+
+    /// Pools follow their names through a change of policy.
+    pub(crate) fn carry_pools(&mut self, map: impl Fn(PoolId) -> Option<PoolId>) {
+        let old = core::mem::take(&mut self.needs);
+        self.needs = old.into_iter().filter_map(|(pool, needs)| Some((map(pool)?, needs))).collect();
+    }
+
+    /// Durations of completed work of a queue, of gangs about as large as this one.
+    pub fn durations(&self, queue: QueueId, gang: &Gang) -> Option<&Durations> {
+        self.durations.get(&(queue, size(gang)))
+    }
+
+    /// The last boots of an offering, shortest first.
+    pub fn boots(&self, offering: OfferingId) -> Vec<Span> {
+        let mut boots: Vec<Span> = self.boots.get(&offering).into_iter().flatten().copied().collect();
+        boots.sort_unstable();
+        boots
+    }
+
+    /// What became of an offering's spot nodes.
+    pub fn lives(&self, offering: OfferingId) -> Lives {
+        self.lives.get(&offering).copied().unwrap_or_default()
+    }
+
+    /// How often nodes of a pool are needed.
+    pub fn needs(&self, pool: PoolId) -> NeedStats {
+        self.needs.get(&pool).copied().unwrap_or_default()
+    }
+}
+
+impl Durations {
+    fn add(&mut self, lasted: Span) {
+        *self.counts.entry(bucket(lasted)).or_default() += 1;
+        self.total += 1;
+        if self.total >= FULL {
+            self.counts.values_mut().for_each(|n| *n /= 2);
+            self.counts.retain(|_, n| *n > 0);
+            self.total = self.counts.values().sum();
+        }
+    }
+
+    /// How many are in it.
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// How much longer work goes on that has lasted `age`, in so many cases of a thousand: the upper end of a bucket. `None`: nothing
+    /// that was seen lasted so long.
+    pub fn residual(&self, age: Span, permille: u64) -> Option<Span> {
+        let left = || self.counts.range(bucket(age)..);
+        let survivors: u64 = left().map(|(_, n)| u64::from(*n)).sum();
+        let wanted = (survivors * permille).div_ceil(1000);
+        let mut so_far = 0;
+        left().find_map(|(at, n)| {
+            so_far += u64::from(*n);
+            (so_far >= wanted).then(|| upper(*at) - age)
+        })
+    }
+}
+
+/// How large a gang is, coarsely: 0 without GPUs, then a step for each doubling.
+fn size(gang: &Gang) -> u8 {
+    let gpus = gang.gpu_share().0.div_ceil(1000);
+    gpus.checked_ilog2().map_or(0, |n| n as u8 + 1)
+}
+
+/// Four buckets for each doubling of the seconds, so that a bucket's ends are within a quarter of each other.
+fn bucket(span: Span) -> u8 {
+    let secs = (span.0 / 1000).max(1);
+    let octave = secs.ilog2();
+    // 64-bit milliseconds are fewer than 2^55 seconds: 4 x 55 fits.
+    let quarter = (u128::from(secs) * 4) >> octave;
+    (octave * 4) as u8 + (quarter & 3) as u8
+}
+
+/// The first moment past a bucket.
+fn upper(bucket: u8) -> Span {
+    let (octave, quarter) = (bucket / 4, u128::from(bucket % 4));
+    let secs = ((5 + quarter) << octave).div_ceil(4);
+    Span::secs(u64::try_from(secs).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Durations, ObservedStats, PoolId, Span, Timestamp, bucket, upper};
+
+    #[test]
+    fn a_duration_lies_in_its_bucket() {
+        for ms in (0..400_000).step_by(250).chain([86_400_000, 31_536_000_000, u64::MAX]) {
+            let at = bucket(Span(ms));
+            assert!(upper(at) > Span(ms) || ms == u64::MAX, "{ms}");
+            assert!(ms < 4000 || upper(at).0 - ms <= ms / 4 + 1000 || ms == u64::MAX, "{ms}");
+        }
+    }
+
+    /// Against the definition, by counting.
+    #[test]
+    fn what_is_left_shrinks_and_grows_as_it_should() {
+        let mut seen = Durations::default();
+        for n in 1..=100u64 {
+            seen.add(Span::secs(n * 60));
+        }
+        let p90 = seen.residual(Span::ZERO, 900).map_or(0, |s| s.0 / 60_000);
+        assert!((90..=113).contains(&p90), "{p90}");
+        let p90 = seen.residual(Span::mins(50), 900).map_or(0, |s| s.0 / 60_000);
+        assert!((45..=63).contains(&p90), "{p90}");
+        assert_eq!(seen.residual(Span::mins(200), 900), None);
+    }
+
+    #[test]
+    fn a_full_histogram_counts_each_half() {
+        let mut seen = Durations::default();
+        (0..5000).for_each(|_| seen.add(Span::mins(60)));
+        assert!(seen.total() < 1024);
+        (0..1024).for_each(|_| seen.add(Span::mins(1)));
+        let p50 = seen.residual(Span::ZERO, 500).map_or(0, |s| s.0);
+        assert!(p50 < 120_000, "what is new weighs more: {p50}");
+    }
+
+    #[test]
+    fn gaps_are_averaged() {
+        let mut seen = ObservedStats::default();
+        (0..20).for_each(|n| seen.needed(PoolId(0), 1, Timestamp(n * 1000)));
+        assert_eq!(seen.needs(PoolId(0)).gap, Span(1000));
+        seen.needed(PoolId(0), 1, Timestamp(19_000 + 9000));
+        assert_eq!(seen.needs(PoolId(0)).gap, Span(2000));
+    }
+}

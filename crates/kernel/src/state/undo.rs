@@ -1,0 +1,142 @@
+//! The undo log: what a stage changed since its checkpoint, so that a try that does not work out leaves no trace.
+//!
+//! ```text
+//! let mark = state.checkpoint();
+//! ... edits ...
+//! state.rollback(mark)      what was found is then decided for good, record by record
+//! ```
+//!
+//! Never: partial. Rows, quota, ledger, totals and counters all come back byte for byte; a property test says so.
+
+use super::fair::DecayedUsage;
+use super::jobs::Job;
+use super::ledger::Ledger;
+use super::nodes::{Node, OfferingRow, Purchase};
+use super::reservations::Reservation;
+use super::{Counters, State, Totals};
+use crate::ids::{NodeId, OfferingId, PoolId, PurchaseId, QuotaId};
+use crate::units::MilliGpu;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// What something was before it changed.
+#[derive(Clone, Debug)]
+pub(crate) enum Was {
+    Job(Box<Job>),
+    Node(NodeId, Option<Box<Node>>),
+    Purchase(PurchaseId, Option<Box<Purchase>>),
+    Offering(OfferingId, Box<OfferingRow>),
+    QuotaTaken(QuotaId, PoolId, MilliGpu),
+    QuotaGiven(QuotaId, PoolId, MilliGpu),
+    DecayedUsage(QuotaId, DecayedUsage),
+    Reservation(PoolId, Option<Box<Reservation>>),
+}
+
+/// The small things that change with nearly every edit: kept whole at each checkpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Base {
+    counters: Counters,
+    totals: Totals,
+    ledger: Ledger,
+    statuses: usize,
+    capacity_epoch: u64,
+}
+
+/// The log. Empty and inactive outside of a try.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Undo {
+    log: Vec<Was>,
+    bases: Vec<Base>,
+}
+
+/// A place in the log to come back to.
+#[derive(Debug)]
+#[must_use = "a checkpoint is rolled back"]
+pub struct Mark {
+    log: usize,
+    base: usize,
+}
+
+impl Undo {
+    pub(crate) fn active(&self) -> bool {
+        !self.bases.is_empty()
+    }
+
+    pub(super) fn note(&mut self, was: impl FnOnce() -> Was) {
+        if self.active() {
+            self.log.push(was());
+        }
+    }
+}
+
+impl State {
+    /// Opens a try.
+    pub(crate) fn checkpoint(&mut self) -> Mark {
+        let mark = Mark { log: self.undo.log.len(), base: self.undo.bases.len() };
+        self.undo.bases.push(Base {
+            counters: self.counters,
+            totals: self.totals.clone(),
+            ledger: self.ledger,
+            statuses: self.stream.len(),
+            capacity_epoch: self.capacity_epoch,
+        });
+        mark
+    }
+
+    /// Ends a try and takes back everything it did.
+    pub(crate) fn rollback(&mut self, mark: Mark) {
+        while self.undo.log.len() > mark.log {
+            let Some(was) = self.undo.log.pop() else {
+                break;
+            };
+            self.put_back(was);
+        }
+        if let Some(base) = self.undo.bases.get(mark.base).cloned() {
+            self.counters = base.counters;
+            self.totals = base.totals;
+            self.ledger = base.ledger;
+            self.stream.truncate(base.statuses);
+            self.capacity_epoch = base.capacity_epoch;
+        }
+        self.undo.bases.truncate(mark.base);
+    }
+
+    fn put_back(&mut self, was: Was) {
+        match was {
+            Was::Job(job) => {
+                let at = job.id;
+                self.index.job_out(&self.jobs[at]);
+                self.index.job_in(&job);
+                self.jobs[at] = *job;
+            }
+            Was::Node(id, row) => {
+                if let Some(now) = self.nodes.remove(&id) {
+                    self.index.node_out(&now);
+                    self.index.name_out(&now);
+                }
+                if let Some(row) = row {
+                    self.index.node_in(&row);
+                    self.index.name_in(&row);
+                    self.nodes.insert(id, *row);
+                }
+            }
+            Was::Purchase(id, row) => {
+                if let Some(now) = self.purchases.remove(&id) {
+                    self.index.purchase_out(&now);
+                }
+                if let Some(row) = row {
+                    self.index.purchase_in(&row);
+                    self.purchases.insert(id, *row);
+                }
+            }
+            Was::Offering(id, row) => self.offerings[id.index()] = *row,
+            Was::QuotaTaken(quota, pool, amount) => self.quota.give_back(quota, pool, amount),
+            Was::QuotaGiven(quota, pool, amount) => self.quota.take(quota, pool, amount),
+            Was::DecayedUsage(quota, past) => self.put_past_back(quota, past),
+            Was::Reservation(pool, was) => {
+                self.reservations.remove(&pool);
+                self.reservations.extend(was.map(|was| (pool, *was)));
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Pools: types and zones that exist, ceilings above floors, schedules that have an effect, one bid for one offering.
+//!
+//! Never: reads queues.
+
+use super::super::fault::{meant, nearest, shown};
+use super::super::words::{InstanceTypes, KeepReady};
+use super::super::written::{WrittenBuys, WrittenCeiling, WrittenPool, WrittenWhenLate};
+use super::{Check, MAX_POOLS, NAME_RULE, is_name};
+use forebay_catalog::PriceRow;
+use forebay_catalog::offering;
+use forebay_kernel::catalog::{CapacityType, Offering};
+use forebay_kernel::units::Mib;
+use forebay_quantity::{PerHour, Percent};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What one pool can buy, before any ceiling.
+#[derive(Clone, Debug, Default)]
+pub struct PoolStock {
+    /// Offerings in the order of the catalogue, zones and capacity types inside.
+    pub offerings: Vec<Offering>,
+    /// Types whose mean spot price is above the pool's bid: not offered as spot.
+    pub outbid: Vec<String>,
+    /// How much of a GPU each of its GPUs is, in thousandths, and the least memory of any. `None`: they are whole.
+    pub fraction: Option<(u16, Mib)>,
+}
+
+/// GPUs on a node at most; the engine's bound.
+const MAX_NODE_GPUS: u32 = 64;
+
+impl Check<'_> {
+    pub(super) fn pools(&mut self) -> Vec<PoolStock> {
+        if let Some(pools) = &self.written.pools {
+            if pools.is_empty() {
+                self.at_key(
+                    &["pools"],
+                    "no pool is declared",
+                    "declare one, or leave `pools` out for one pool of any instance type",
+                );
+            }
+            if pools.len() > MAX_POOLS {
+                let what = format!("{} pools are more than the {MAX_POOLS} that there may be", pools.len());
+                self.at_key(&["pools"], what, "merge some of them: a pool may have many instance types");
+            }
+        }
+        self.limits();
+        let pools = self.filled.pools.as_ref().into_iter().flatten();
+        let stock: Vec<PoolStock> = pools.map(|(name, pool)| self.pool(name, pool)).collect();
+        self.one_bid(&stock);
+        stock
+    }
+
+    fn limits(&mut self) {
+        let floors: u64 = self.filled.pools.as_ref().into_iter().flatten().map(|(_, p)| u64::from(floor(p))).sum();
+        let limits = self.filled.limits.unwrap_or_default();
+        if let Some(nodes) = limits.nodes.filter(|n| u64::from(*n) < floors) {
+            let what = format!("limits.nodes is {nodes}, but the pools keep {floors} nodes ready together");
+            self.at(&["limits", "nodes"], what, "raise it, or keep fewer nodes ready");
+        }
+    }
+
+    fn pool(&mut self, name: &str, pool: &WrittenPool) -> PoolStock {
+        if !is_name(name) {
+            self.at_key(&["pools", name], format!("`{}` cannot be a pool's name", shown(name)), NAME_RULE);
+        }
+        self.instance_types(name, pool);
+        self.zones(name, pool);
+        if pool.spot.and_then(|s| s.max_price).is_some_and(|p| p.0 == 0) {
+            let what = format!("pool `{name}` bids 0 % for spot and can never get any");
+            self.at(&["pools", name, "spot", "maxPrice"], what, "raise it, or use tiers that buy on-demand");
+        }
+        self.schedule(name, pool);
+        self.fractions(name, pool);
+        let stock = self.stock(pool);
+        self.sharing(name, pool, &stock);
+        self.floor_fits(name, pool, &stock);
+        stock
+    }
+
+    fn instance_types(&mut self, name: &str, pool: &WrittenPool) {
+        let Some(InstanceTypes::Listed(globs)) = &pool.instance_types else {
+            return;
+        };
+        if globs.is_empty() {
+            self.at_key(
+                &["pools", name, "instanceTypes"],
+                format!("pool `{name}` has no instance type"),
+                "name some, or write `any`",
+            );
+        }
+        let known: BTreeSet<&str> = self.catalogue.rows().iter().map(|r| r.instance_type.as_str()).collect();
+        for (at, glob) in globs.iter().enumerate() {
+            if !self.catalogue.rows_named(std::slice::from_ref(glob)).is_empty() || self.catalogue.is_elsewhere(glob) {
+                continue;
+            }
+            let path = ["pools", name, "instanceTypes", &at.to_string()];
+            if let Some(fraction) = self.catalogue.fraction_like(glob) {
+                let what = format!("`{}` matches only types with a part of a GPU, which are had by name", shown(glob));
+                self.at(&path, what, format!("name them without wildcards, such as `{fraction}`"));
+            } else if glob.contains(['*', '?']) {
+                let some = known.iter().next().copied().unwrap_or_default();
+                let remedy =
+                    format!("write a type of the catalogue such as `{some}`, a glob that matches some, or `any`");
+                self.at(&path, format!("no instance type matches `{}`", shown(glob)), remedy);
+            } else {
+                let near = nearest(glob, known.iter().copied());
+                let remedy = if near.is_empty() {
+                    "use a type of the catalogue, or add it to the catalogue".to_owned()
+                } else {
+                    meant(glob, near)
+                };
+                self.at(&path, format!("the catalogue has no instance type `{}`", shown(glob)), remedy);
+            }
+        }
+    }
+
+    /// A part of a GPU is never taken for a whole one: types with one have a pool of their own, all of one size.
+    fn fractions(&mut self, name: &str, pool: &WrittenPool) {
+        let Some(InstanceTypes::Listed(names)) = &pool.instance_types else { return };
+        let rows = self.catalogue.rows_named(names);
+        let Some(first) = rows.iter().find(|r| r.is_fractional()) else { return };
+        let size = |row: &PriceRow| (row.is_fractional(), row.gpu_milli);
+        let Some(other) = rows.iter().find(|r| size(r) != size(first)) else { return };
+        let has = |row: &PriceRow| match (row.gpus, row.is_fractional()) {
+            (0, _) => format!("`{}` has none", row.instance_type),
+            (_, true) => format!("`{}` has {} of a GPU", row.instance_type, Percent(row.gpu_milli)),
+            (_, false) => format!("`{}` has whole ones", row.instance_type),
+        };
+        let what = format!("pool `{name}` mixes parts of a GPU with others: {}, {}", has(first), has(other));
+        let remedy = format!("give `{}` a pool of its own, with types of the same part only", first.instance_type);
+        let at = names.iter().position(|n| *n == first.instance_type).unwrap_or(0).to_string();
+        self.at(&["pools", name, "instanceTypes", &at], what, remedy);
+    }
+
+    fn zones(&mut self, name: &str, pool: &WrittenPool) {
+        let Some(zones) = &pool.zones else { return };
+        if zones.is_empty() {
+            self.at_key(
+                &["pools", name, "zones"],
+                format!("pool `{name}` has no zone"),
+                "name some, or leave `zones` out for all",
+            );
+        }
+        for (at, zone) in zones.iter().enumerate() {
+            if !self.catalogue.has_zone(zone) {
+                let remedy = meant(zone, self.catalogue.zones().iter().map(String::as_str));
+                self.at(
+                    &["pools", name, "zones", &at.to_string()],
+                    format!("the cloud has no zone `{}`", shown(zone)),
+                    remedy,
+                );
+            }
+        }
+    }
+
+    /// All offerings of a pool. What no tier would ever buy is left out.
+    fn stock(&self, pool: &WrittenPool) -> PoolStock {
+        let buys = |wanted: &[WrittenBuys]| {
+            self.filled.tiers.as_ref().into_iter().flatten().any(|(_, t)| t.buys.is_some_and(|b| wanted.contains(&b)))
+        };
+        let spot = buys(&[WrittenBuys::Spot, WrittenBuys::SpotThenOnDemand]);
+        let late = self.filled.queues.iter().flatten().filter_map(|(_, q)| q.start?.when_late);
+        let rescues = late.into_iter().any(|w| w == WrittenWhenLate::BuyOnDemand);
+        let on_demand = rescues || buys(&[WrittenBuys::OnDemand, WrittenBuys::SpotThenOnDemand]);
+        let bid = pool.spot.and_then(|s| s.max_price).map_or(1000, |p| p.0);
+        let rows = match &pool.instance_types {
+            None | Some(InstanceTypes::Any) => self.catalogue.rows_of_whole_gpus(),
+            Some(InstanceTypes::Listed(globs)) => self.catalogue.rows_named(globs),
+        };
+        let zones = pool.zones.as_deref().unwrap_or(self.catalogue.zones());
+        let mut stock = PoolStock::default();
+        for row in rows.into_iter().filter(|r| r.gpus <= MAX_NODE_GPUS) {
+            if row.is_fractional() {
+                let mem = Mib(u64::from(row.gpu_mem_mib));
+                let least = stock.fraction.map_or(mem, |(_, least)| least.min(mem));
+                stock.fraction = Some((row.gpu_milli, least));
+            }
+            let spot = spot && self.catalogue.sells_spot(&row.instance_type);
+            let outbid = row.spot_permille > u32::from(bid);
+            if spot && outbid {
+                stock.outbid.push(row.instance_type.clone());
+            }
+            for zone in zones {
+                if self.catalogue.has_reserved(&row.instance_type, zone) {
+                    stock.offerings.push(offering(row, zone, CapacityType::Reserved, bid));
+                }
+                if spot && !outbid {
+                    stock.offerings.push(offering(row, zone, CapacityType::Spot, bid));
+                }
+                if on_demand {
+                    stock.offerings.push(offering(row, zone, CapacityType::OnDemand, bid));
+                }
+            }
+        }
+        stock
+    }
+
+    /// A time zone without hours has no effect.
+    fn schedule(&mut self, name: &str, pool: &WrittenPool) {
+        let Some(KeepReady::Scheduled(lines)) = &pool.keep_ready else { return };
+        for (at, _) in lines.iter().enumerate().filter(|(_, l)| l.zone.is_some() && l.when.is_none()) {
+            let what = format!("pool `{name}` names a time zone, but no hours in it");
+            let place = at.to_string();
+            self.at(&["pools", name, "keepReady", &place, "zone"], what, "add `when:`, such as `Mon-Fri 09:00-18:00`");
+        }
+    }
+
+    fn floor_fits(&mut self, name: &str, pool: &WrittenPool, stock: &PoolStock) {
+        let floor = floor(pool);
+        let ceiling = pool.ceiling.unwrap_or_default();
+        if floor == 0 {
+            return;
+        }
+        let kept = format!("pool `{name}` keeps {floor} nodes ready");
+        let path = ["pools", name, "keepReady"];
+        let lowest =
+            |f: fn(&Offering) -> u64| stock.offerings.iter().map(f).min().unwrap_or(0).saturating_mul(u64::from(floor));
+        let (gpus, spend) = (lowest(|o| u64::from(o.gpus)), lowest(|o| o.max_price.0));
+        if let Some(nodes) = ceiling.nodes.filter(|n| *n < floor) {
+            self.at(
+                &path,
+                format!("{kept}, but its ceiling is {nodes} nodes"),
+                format!("raise ceiling.nodes to {floor} or more, or keep fewer"),
+            );
+        } else if let Some(bound) = ceiling.gpus.filter(|g| u64::from(*g) < gpus) {
+            let what = format!("{kept}, which are {gpus} GPUs at least, but its ceiling is {bound} GPUs");
+            self.at(&path, what, format!("raise ceiling.gpus to {gpus} or more, or keep fewer"));
+        } else if let Some(bound) = ceiling.spend.filter(|s| s.0.0 < spend) {
+            let least = PerHour(forebay_kernel::units::Rate(spend));
+            let what = format!("{kept}, which cost {least} at least, but its ceiling is {bound}");
+            self.at(&path, what, format!("raise ceiling.spend to {least} or more, or keep fewer"));
+        }
+    }
+
+    /// Two pools that offer the same thing must bid the same for it: an offering has one maximum price.
+    fn one_bid(&mut self, stock: &[PoolStock]) {
+        let names: Vec<String> = self.filled.pools.iter().flatten().map(|(n, _)| n.clone()).collect();
+        let mut first: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
+        let mut reported: BTreeSet<(usize, usize)> = BTreeSet::new();
+        for (at, pool) in stock.iter().enumerate() {
+            for o in pool.offerings.iter().filter(|o| o.capacity == CapacityType::Spot) {
+                let key = (o.instance_type.clone(), o.zone.clone());
+                let (other, price) = *first.entry(key).or_insert((at, o.max_price.0));
+                if price != o.max_price.0 && reported.insert((other, at)) {
+                    let what = format!(
+                        "pools `{}` and `{}` both offer {} in {}, but bid differently for it",
+                        names[other], names[at], o.instance_type, o.zone
+                    );
+                    self.at(
+                        &["pools", &names[at], "spot", "maxPrice"],
+                        what,
+                        "give both the same spot.maxPrice, or part their types or zones",
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The most nodes that a pool keeps ready at any time.
+pub(super) fn floor(pool: &WrittenPool) -> u32 {
+    match &pool.keep_ready {
+        None => 0,
+        Some(KeepReady::Always(nodes)) => *nodes,
+        Some(KeepReady::Scheduled(lines)) => lines.iter().map(|l| l.nodes).max().unwrap_or(0),
+    }
+}
+
+/// Which dimension of a ceiling forbids even one node of this offering; `None`: it fits.
+pub(super) fn forbids(ceiling: &WrittenCeiling, o: &Offering) -> Option<(&'static str, String)> {
+    let on_demand = o.capacity == CapacityType::OnDemand;
+    if ceiling.nodes == Some(0) {
+        Some(("nodes", "0 nodes".to_owned()))
+    } else if on_demand && ceiling.on_demand_nodes == Some(0) {
+        Some(("onDemandNodes", "0 on-demand nodes".to_owned()))
+    } else if let Some(gpus) = ceiling.gpus.filter(|g| *g < u32::from(o.gpus)) {
+        Some(("gpus", format!("{gpus} GPUs")))
+    } else {
+        ceiling.spend.filter(|s| s.0 < o.max_price).map(|s| ("spend", s.to_string()))
+    }
+}

@@ -1,0 +1,192 @@
+//! Queues, undeclared queues and routes: paths and names that hold.
+//!
+//! Never: sums quotas (that is `quota`).
+
+use super::super::defaults::{default_tier, parent};
+use super::super::fault::{meant, shown};
+use super::super::routes;
+use super::super::words::UndeclaredQueues;
+use super::super::written::{WrittenQueue, WrittenQuota};
+use super::{Check, MAX_LEVELS, MAX_PATH, MAX_QUEUES, NAME_RULE, is_name};
+use cel::Program;
+use indexmap::IndexMap;
+
+impl Check<'_> {
+    pub(super) fn queues(&mut self) {
+        let Some(queues) = &self.written.queues else {
+            return;
+        };
+        if queues.len() > MAX_QUEUES {
+            let what = format!("{} queues are more than the {MAX_QUEUES} that there may be", queues.len());
+            self.at_key(&["queues"], what, "let `undeclaredQueues` take those that share a rule");
+        }
+        for (path, queue) in queues {
+            self.path(path, &["queues", path]);
+            self.queue(path, queue);
+        }
+    }
+
+    fn path(&mut self, path: &str, at: &[&str]) {
+        let segments: Vec<&str> = path.split('/').collect();
+        if path.starts_with('/') || path.ends_with('/') || path.contains("//") {
+            let remedy = "write names with one `/` between them, such as `research/vision`";
+            self.at_key(at, format!("`{}` is not a queue's path", shown(path)), remedy);
+        } else if segments.len() > MAX_LEVELS || path.len() > MAX_PATH {
+            let what = format!(
+                "the path `{}` is deeper than {MAX_LEVELS} levels or longer than {MAX_PATH} characters",
+                shown(path)
+            );
+            self.at_key(at, what, "shorten it");
+        } else if let Some(bad) = segments.iter().find(|s| !is_name(s)) {
+            self.at_key(at, format!("`{}` cannot be a part of a queue's path", shown(bad)), NAME_RULE);
+        }
+    }
+
+    fn queue(&mut self, path: &str, queue: &WrittenQueue) {
+        if let Some(tier) = &queue.tier {
+            self.tier_name(tier, &["queues", path, "tier"]);
+        } else if self.filled.queues.as_ref().and_then(|q| q.get(path)).is_some_and(|q| q.tier.is_none()) {
+            let remedy = meant("", self.tier_names().iter().map(String::as_str));
+            self.at_key(
+                &["queues", path],
+                format!("queue `{}` has no tier, and there is none called `normal`", shown(path)),
+                format!("add `tier:`; {remedy}"),
+            );
+        }
+        if let Some(pools) = &queue.pools {
+            if pools.is_empty() {
+                let what = format!("queue `{}` may use no pool, so none of its jobs can start", shown(path));
+                self.at_key(&["queues", path, "pools"], what, "name a pool, or leave `pools` out for all");
+            }
+            for (at, pool) in pools.iter().enumerate() {
+                let place = at.to_string();
+                self.pool_name(pool, &["queues", path, "pools", &place], false);
+                if pools[..at].contains(pool) {
+                    self.at(
+                        &["queues", path, "pools", &place],
+                        format!("pool `{}` is named twice", shown(pool)),
+                        "keep the first",
+                    );
+                }
+            }
+        }
+        if queue.submitters.as_ref().is_some_and(Vec::is_empty) {
+            let what = format!("queue `{}` has an empty list of submitters", shown(path));
+            self.at_key(
+                &["queues", path, "submitters"],
+                what,
+                "name who may submit, or leave `submitters` out for anyone who may submit at all",
+            );
+        }
+        if queue.weight.is_some_and(|w| w.0 == 0) {
+            let what = format!("queue `{}` has a weight of 0: it would get nothing of what is free", shown(path));
+            self.at(&["queues", path, "weight"], what, "write more than 0, such as `0.1`");
+        }
+        if let Some(quota) = &queue.quota {
+            self.quotas(quota, &["queues", path, "quota"], path, parent(path).is_some());
+        }
+    }
+
+    /// The figures of one queue's quotas, each by itself.
+    fn quotas(&mut self, quotas: &IndexMap<String, WrittenQuota>, at: &[&str], path: &str, has_parent: bool) {
+        use forebay_quantity::GpuBound;
+        for (pool, quota) in quotas {
+            let place = [at, &[pool.as_str()]].concat();
+            self.pool_name(pool, &place, true);
+            if let Some(GpuBound::GpuCount(lend)) =
+                quota.lend.filter(|l| matches!(l, GpuBound::GpuCount(lend) if *lend > quota.gpus))
+            {
+                let what = format!(
+                    "queue `{}` lends {lend} GPUs of pool `{pool}`, but its quota is {}",
+                    shown(path),
+                    quota.gpus
+                );
+                self.at(&[&place[..], &["lend"]].concat(), what, format!("lend at most {}, or `all`", quota.gpus));
+            }
+            let borrows = quota.borrow.is_some_and(|b| b != GpuBound::GpuCount(forebay_quantity::GpuCount::default()));
+            if borrows && !has_parent {
+                let what =
+                    format!("queue `{}` borrows in pool `{pool}`, but has no parent to borrow from", shown(path));
+                let remedy = format!("put it below a cohort, such as `research/{}`, or remove `borrow`", shown(path));
+                self.at(&[&place[..], &["borrow"]].concat(), what, remedy);
+            }
+        }
+    }
+
+    fn tier_names(&self) -> Vec<String> {
+        self.filled.tiers.iter().flatten().map(|(n, _)| n.clone()).collect()
+    }
+
+    fn tier_name(&mut self, tier: &str, at: &[&str]) {
+        let names = self.tier_names();
+        if !names.iter().any(|n| n == tier) {
+            self.at(at, format!("there is no tier `{}`", shown(tier)), meant(tier, names.iter().map(String::as_str)));
+        }
+    }
+
+    fn pool_name(&mut self, pool: &str, at: &[&str], is_key: bool) {
+        let names: Vec<&str> = self.filled.pools.iter().flatten().map(|(n, _)| n.as_str()).collect();
+        if !names.contains(&pool) {
+            let pos = if is_key { self.tree.key_pos(at) } else { self.tree.value_pos(at) };
+            self.fault(pos, format!("there is no pool `{}`", shown(pool)), meant(pool, names));
+        }
+    }
+
+    pub(super) fn undeclared(&mut self) {
+        let declared = self.written.queues.as_ref();
+        match &self.written.undeclared_queues {
+            None | Some(UndeclaredQueues::Reject) => {
+                if declared.is_none_or(IndexMap::is_empty) {
+                    let what = "no queue is declared and undeclared ones are rejected, so no job can run";
+                    self.at_key(&["queues"], what, "declare a queue, or write `undeclaredQueues: {under: shared}`");
+                }
+            }
+            Some(UndeclaredQueues::Shared(shared)) => {
+                let at = ["undeclaredQueues", "under"];
+                self.path(&shared.under, &at);
+                let is_declared = declared.is_some_and(|q| q.contains_key(&shared.under));
+                let no_tier = self.filled.tiers.as_ref().is_some_and(|t| default_tier(t).is_none());
+                if !is_declared && no_tier {
+                    let what =
+                        format!("queue `{}` has no tier, and there is none called `normal`", shown(&shared.under));
+                    self.at(&at, what, format!("declare `{}` among the queues, with its tier", shown(&shared.under)));
+                }
+                if shared.at_most == Some(0) {
+                    self.at(
+                        &["undeclaredQueues", "atMost"],
+                        "atMost is 0, so every undeclared queue is rejected",
+                        "write `undeclaredQueues: reject`",
+                    );
+                }
+                if let Some(quota) = &shared.quota_together {
+                    let has_parent = is_declared || parent(&shared.under).is_some();
+                    self.quotas(quota, &["undeclaredQueues", "quotaTogether"], &shared.under, has_parent);
+                }
+            }
+        }
+    }
+
+    pub(super) fn routes(&mut self) -> Vec<(Program, String)> {
+        let mut out = Vec::new();
+        for (at, route) in self.written.routes.iter().flatten().enumerate() {
+            let place = at.to_string();
+            let queues = self.written.queues.as_ref();
+            if !queues.is_some_and(|q| q.contains_key(&route.queue)) {
+                let names: Vec<&str> = queues.iter().flat_map(|q| q.keys()).map(String::as_str).collect();
+                let what = format!("the route leads to `{}`, which is not declared", shown(&route.queue));
+                self.at(&["routes", &place, "queue"], what, meant(&route.queue, names));
+            }
+            let earlier =
+                self.written.routes.iter().flatten().take(at).position(|r| r.when.trim() == route.when.trim());
+            if let Some(first) = earlier {
+                let what = format!("the route can never be taken: route {} asks the same before it", first + 1);
+                self.at(&["routes", &place, "when"], what, "remove one of them");
+            }
+            match routes::compile(&route.when) {
+                Ok(program) => out.push((program, route.queue.clone())),
+                Err((what, remedy)) => self.at(&["routes", &place, "when"], what, remedy),
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,65 @@
+//! Budgets that could never start a job, and whether a pool may hold what a late job is to get.
+//!
+//! Never: guesses what jobs will come. What no job could meet is a fault; what few could is advice.
+
+use super::super::fault::shown;
+use super::super::written::{WrittenCeiling, WrittenPeriod, WrittenPool};
+use super::pools::forbids;
+use super::{Check, PoolStock};
+use forebay_kernel::catalog::{CapacityType, Offering};
+use forebay_kernel::units::Rate;
+use forebay_quantity::{Money, PerHour};
+
+impl Check<'_> {
+    pub(super) fn budgets(&mut self, stock: &[PoolStock]) {
+        for (path, queue) in self.written.queues.iter().flatten() {
+            let Some(budget) = queue.budget else { continue };
+            let at = ["queues", path.as_str(), "budget", "amount"];
+            if budget.amount.0 == 0 {
+                let what = format!("queue `{}` has a budget of nothing, so none of its jobs can start", shown(path));
+                self.at(&at, what, "write what its work may cost, or remove the budget");
+            } else if budget.per == WrittenPeriod::Hour
+                && let Some(least) = self.cheapest_hour(path, stock).filter(|least| *least > budget.amount.0)
+            {
+                let least = PerHour(Rate(least));
+                let what = format!(
+                    "queue `{}` may spend {} an hour, but the least that it may use costs {least}",
+                    shown(path),
+                    budget.amount
+                );
+                self.at(&at, what, format!("write {} or more", Money(least.0.0)));
+            }
+        }
+    }
+
+    /// The price of an hour of the smallest share of a GPU (of a node without one) that a queue or one below it may use.
+    fn cheapest_hour(&self, path: &str, stock: &[PoolStock]) -> Option<u64> {
+        let below = format!("{path}/");
+        let family = self.filled.queues.iter().flatten().filter(|(p, _)| *p == path || p.starts_with(&below));
+        let pools: Vec<&String> = family.flat_map(|(_, q)| q.pools.iter().flatten()).collect();
+        let all = self.filled.pools.iter().flatten().zip(stock).filter(|((name, _), _)| pools.contains(name));
+        all.flat_map(|((_, pool), stock)| stock.offerings.iter().map(move |o| hour(o, smallest(pool, stock)))).min()
+    }
+}
+
+/// Rounded down: a budget is refused only where nothing could fit.
+fn hour(offering: &Offering, smallest: u64) -> u64 {
+    let gpu = offering.price.0 / u64::from(offering.gpus.max(1));
+    if offering.gpus == 0 { gpu } else { gpu * smallest / 1000 }
+}
+
+/// The smallest share of a GPU in a pool, in thousandths.
+fn smallest(pool: &WrittenPool, stock: &PoolStock) -> u64 {
+    let layouts = super::layouts(pool, stock);
+    let of_slices = layouts.iter().flat_map(|l| &l.slices).map(|s| s.share);
+    let of_time = pool.sharing.as_ref().and_then(|s| s.smallest).map(|p| p.0);
+    u64::from(of_slices.chain(of_time).min().unwrap_or(1000))
+}
+
+/// Whether a pool may hold at least one on-demand node.
+#[must_use]
+pub fn can_hold_on_demand(pool: &WrittenPool, limits: Option<WrittenCeiling>, stock: &PoolStock) -> bool {
+    let (own, all) = (pool.ceiling.unwrap_or_default(), limits.unwrap_or_default());
+    let on_demand = stock.offerings.iter().filter(|o| o.capacity == CapacityType::OnDemand);
+    on_demand.into_iter().any(|o| forbids(&own, o).is_none() && forbids(&all, o).is_none())
+}

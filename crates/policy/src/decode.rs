@@ -1,0 +1,312 @@
+//! From the positioned tree to typed values, through serde, finding as many faults as possible in one go.
+//!
+//! serde stops at the first error. So each fault is recorded where it stands, the value that caused it is set aside, and
+//! the whole is read again without it, until it reads or nothing is left to set aside. Unknown keys are found beforehand.
+//!
+//! Never: changes a value, guesses a type (`1` is a number or a name, as the reader of the field wants it).
+
+use super::fault::{PolicyFault, Pos, listed, meant, nearest, shown};
+use super::tree::{Value, YamlEntry, YamlNode};
+use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer, Visitor};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Reads a tree as a `T`. Faults are all that could be found; without any there is a value.
+pub fn decode<T: DeserializeOwned>(root: &YamlNode) -> (Option<T>, Vec<PolicyFault>) {
+    let cx = Cx::default();
+    // Each turn sets one value aside; after so many faults nobody reads on.
+    for _ in 0..64 {
+        match T::deserialize(At { node: root, key: root.pos, cx: &cx }) {
+            Ok(value) => {
+                let faults = cx.faults.into_inner();
+                return (faults.is_empty().then_some(value), faults);
+            }
+            Err(problem) => {
+                let before = cx.aside.borrow().len();
+                let _ = cx.record(root, root.pos, problem);
+                if cx.aside.borrow().contains(&root.id) || cx.aside.borrow().len() == before && before == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    (None, cx.faults.into_inner())
+}
+
+#[derive(Default)]
+struct Cx {
+    faults: RefCell<Vec<PolicyFault>>,
+    /// Values that are not read again.
+    aside: RefCell<BTreeSet<u32>>,
+}
+
+impl Cx {
+    fn add(&self, fault: PolicyFault) {
+        self.faults.borrow_mut().push(fault);
+    }
+
+    fn is_aside(&self, node: &YamlNode) -> bool {
+        self.aside.borrow().contains(&node.id)
+    }
+
+    /// Turns a fresh problem at `node` into a recorded fault, and sets the node aside.
+    fn record(&self, node: &YamlNode, key: Pos, problem: Problem) -> Problem {
+        match problem {
+            Problem::Recorded => return Problem::Recorded,
+            Problem::Said(message) => {
+                let (what, remedy) =
+                    message.split_once("; ").unwrap_or((message.as_str(), "see `forebay schema policy`"));
+                let pos = if matches!(node.value, Value::Scalar { .. }) { node.pos } else { key };
+                self.add(PolicyFault::new(pos, what, remedy));
+            }
+            Problem::Missing(field) => {
+                // A required field that was set aside has its own fault.
+                let there = node.child(field).is_some_and(|(n, _)| self.is_aside(n));
+                if !there {
+                    self.add(PolicyFault::new(key, format!("`{field}` is missing"), format!("add `{field}:` here")));
+                }
+            }
+        }
+        self.aside.borrow_mut().insert(node.id);
+        Problem::Recorded
+    }
+}
+
+/// Why reading stopped.
+#[derive(Debug)]
+enum Problem {
+    /// The fault is in the list already.
+    Recorded,
+    /// "what is wrong; what to do".
+    Said(String),
+    /// A required field.
+    Missing(&'static str),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Recorded => f.write_str("recorded"),
+            Problem::Said(what) => f.write_str(what),
+            Problem::Missing(field) => write!(f, "`{field}` is missing"),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl de::Error for Problem {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Problem::Said(message.to_string())
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Problem::Missing(field)
+    }
+
+    fn invalid_type(found: de::Unexpected<'_>, expected: &dyn Expected) -> Self {
+        // serde's own words for lists and texts are those of programmers.
+        let wanted = match expected.to_string().as_str() {
+            "a sequence" => "a list, such as `[a, b]`".to_owned(),
+            "a string" => "a name".to_owned(),
+            other => other.to_owned(),
+        };
+        Problem::Said(format!("{} stands here; write {wanted}", found_words(&found)))
+    }
+
+    fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
+        Problem::Said(format!("unknown field `{}`; {}", shown(field), meant(field, known.iter().copied())))
+    }
+
+    fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
+        let help = match nearest(variant, known.iter().copied())[..] {
+            [name] if known.len() > 1 => format!("did you mean `{name}`? known: {}", listed(known)),
+            _ => meant(variant, known.iter().copied()),
+        };
+        Problem::Said(format!("`{}` is not known here; {help}", shown(variant)))
+    }
+}
+
+fn found_words(found: &de::Unexpected<'_>) -> String {
+    match found {
+        de::Unexpected::Str(text) => format!("`{}`", shown(text)),
+        de::Unexpected::Map => "a map".to_owned(),
+        de::Unexpected::Seq => "a list".to_owned(),
+        de::Unexpected::Unit => "nothing".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// A node being read.
+#[derive(Clone, Copy)]
+struct At<'t> {
+    node: &'t YamlNode,
+    key: Pos,
+    cx: &'t Cx,
+}
+
+impl<'t> At<'t> {
+    fn wrong<V: Visitor<'t>>(self, visitor: &V) -> Problem {
+        let found = match &self.node.value {
+            Value::Null => de::Unexpected::Unit,
+            Value::Scalar { text, .. } => de::Unexpected::Str(text),
+            Value::List(_) => de::Unexpected::Seq,
+            Value::Map(_) => de::Unexpected::Map,
+        };
+        de::Error::invalid_type(found, visitor)
+    }
+
+    fn map<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
+        match &self.node.value {
+            // `queues:` with all of its lines commented out.
+            Value::Null => visitor.visit_map(Entries { entries: [].iter(), value: None, cx: self.cx }),
+            Value::Map(entries) => visitor.visit_map(Entries { entries: entries.iter(), value: None, cx: self.cx }),
+            _ => Err(self.wrong(&visitor)),
+        }
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($method:ident $visit:ident $type:ty),*) => {$(
+        fn $method<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
+            let Value::Scalar { text, .. } = &self.node.value else {
+                return Err(Problem::Said(format!("{} stands here; write a whole number", match &self.node.value {
+                    Value::Null => "nothing", Value::List(_) => "a list", _ => "a map",
+                })));
+            };
+            match text.parse::<$type>() {
+                Ok(n) => visitor.$visit(n),
+                Err(_) if text.parse::<i128>().is_ok() => Err(Problem::Said(format!(
+                    "{} is out of range; write a whole number from {} to {}", shown(text), <$type>::MIN, <$type>::MAX))),
+                Err(_) => Err(Problem::Said(format!("`{}` is not a whole number; write a number such as 20", shown(text)))),
+            }
+        }
+    )*};
+}
+
+impl<'t> Deserializer<'t> for At<'t> {
+    type Error = Problem;
+
+    fn deserialize_any<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
+        match &self.node.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Scalar { text, .. } => visitor.visit_borrowed_str(text),
+            Value::List(items) => visitor.visit_seq(Items { items: items.iter(), cx: self.cx }),
+            Value::Map(_) => self.map(visitor),
+        }
+    }
+
+    whole_numbers!(
+        deserialize_u8 visit_u8 u8, deserialize_u16 visit_u16 u16, deserialize_u32 visit_u32 u32, deserialize_u64 visit_u64 u64,
+        deserialize_i8 visit_i8 i8, deserialize_i16 visit_i16 i16, deserialize_i32 visit_i32 i32, deserialize_i64 visit_i64 i64
+    );
+
+    fn deserialize_bool<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
+        match &self.node.value {
+            Value::Scalar { text, .. } if text == "true" => visitor.visit_bool(true),
+            Value::Scalar { text, .. } if text == "false" => visitor.visit_bool(false),
+            Value::Scalar { text, .. } => {
+                Err(Problem::Said(format!("`{}` is neither true nor false; write `true` or `false`", shown(text))))
+            }
+            _ => Err(self.wrong(&visitor)),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
+        if self.node.value == Value::Null { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'t>>(self, _: &'static str, visitor: V) -> Result<V::Value, Problem> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_map<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
+        self.map(visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'t>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Problem> {
+        if let Value::Map(entries) = &self.node.value {
+            for entry in entries.iter().filter(|e| !fields.contains(&e.key.as_str()) && !self.cx.is_aside(&e.value)) {
+                let name = shown(&entry.key);
+                self.cx.add(PolicyFault::new(
+                    entry.key_pos,
+                    format!("unknown field `{name}`"),
+                    meant(&entry.key, fields.iter().copied()),
+                ));
+                self.cx.aside.borrow_mut().insert(entry.value.id);
+            }
+        }
+        self.map(visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'t>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Problem> {
+        match &self.node.value {
+            Value::Scalar { text, .. } => visitor.visit_enum(text.as_str().into_deserializer()),
+            _ => Err(self.wrong(&visitor)),
+        }
+    }
+
+    serde::forward_to_deserialize_any! {
+        <V: Visitor<'t>>
+        i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct identifier ignored_any
+    }
+}
+
+struct Entries<'t> {
+    entries: std::slice::Iter<'t, YamlEntry>,
+    value: Option<&'t YamlEntry>,
+    cx: &'t Cx,
+}
+
+impl<'t> de::MapAccess<'t> for Entries<'t> {
+    type Error = Problem;
+
+    fn next_key_seed<K: DeserializeSeed<'t>>(&mut self, seed: K) -> Result<Option<K::Value>, Problem> {
+        let cx = self.cx;
+        let Some(entry) = self.entries.by_ref().find(|e| !cx.is_aside(&e.value)) else {
+            return Ok(None);
+        };
+        self.value = Some(entry);
+        seed.deserialize(de::value::BorrowedStrDeserializer::new(&entry.key)).map(Some).map_err(|e: Problem| {
+            // A key that cannot be read is set aside with its value.
+            cx.record(&YamlNode { pos: entry.key_pos, ..entry.value.clone() }, entry.key_pos, e)
+        })
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'t>>(&mut self, seed: S) -> Result<S::Value, Problem> {
+        let Some(entry) = self.value.take() else {
+            return Err(Problem::Said("a value without a key; see the schema".to_owned()));
+        };
+        let at = At { node: &entry.value, key: entry.key_pos, cx: self.cx };
+        seed.deserialize(at).map_err(|e| self.cx.record(at.node, at.key, e))
+    }
+}
+
+struct Items<'t> {
+    items: std::slice::Iter<'t, YamlNode>,
+    cx: &'t Cx,
+}
+
+impl<'t> de::SeqAccess<'t> for Items<'t> {
+    type Error = Problem;
+
+    fn next_element_seed<S: DeserializeSeed<'t>>(&mut self, seed: S) -> Result<Option<S::Value>, Problem> {
+        let cx = self.cx;
+        let Some(node) = self.items.by_ref().find(|n| !cx.is_aside(n)) else {
+            return Ok(None);
+        };
+        let at = At { node, key: node.pos, cx };
+        seed.deserialize(at).map(Some).map_err(|e| cx.record(node, node.pos, e))
+    }
+}

@@ -1,0 +1,157 @@
+//! The policy with every default filled in. What `--explain` prints and what is compiled are the same value.
+//!
+//! Never: overwrites what is written, depends on anything but the written policy.
+
+use super::words::{InstanceTypes, KeepReady, UndeclaredQueues, WrittenDrain};
+use super::written::*;
+use forebay_kernel::policy::{Consolidation, Fairness, Lifecycle, OnLinger};
+use forebay_kernel::units::{MilliGpu, Span};
+use forebay_quantity::{Factor, GpuBound, Percent, Time};
+use indexmap::IndexMap;
+
+/// The tier of a queue that names none, where a tier of this name exists.
+pub const DEFAULT_TIER: &str = "normal";
+/// The pool of a policy that declares none.
+pub const DEFAULT_POOL: &str = "default";
+/// How many undeclared queues there may be, unless the policy says otherwise.
+pub const DEFAULT_AT_MOST: u32 = 100;
+
+/// The parent's path: `research` of `research/vision`.
+#[must_use]
+pub fn parent(path: &str) -> Option<&str> {
+    path.rsplit_once('/').map(|(parent, _)| parent)
+}
+
+/// Fills every default.
+#[must_use]
+pub fn filled(written: &WrittenPolicy) -> WrittenPolicy {
+    let mut out = written.clone();
+    let tiers = out.tiers.get_or_insert_with(default_tiers);
+    for tier in tiers.values_mut() {
+        tier.buys.get_or_insert(WrittenBuys::SpotThenOnDemand);
+        tier.stoppable_by.get_or_insert_default();
+        tier.min_run.get_or_insert(Time(Span::ZERO));
+    }
+    let tier = default_tier(tiers);
+    let pools = out.pools.get_or_insert_with(|| IndexMap::from([(DEFAULT_POOL.to_owned(), WrittenPool::default())]));
+    pools.values_mut().for_each(fill_pool);
+    let pool_names: Vec<String> = pools.keys().cloned().collect();
+
+    let declared = written.queues.clone().unwrap_or_default();
+    let queues = out.queues.get_or_insert_default();
+    for (path, queue) in queues.iter_mut() {
+        queue.tier = inherited(&declared, path, |q| q.tier.clone()).or_else(|| tier.clone());
+        queue.pools = inherited(&declared, path, |q| q.pools.clone()).or_else(|| Some(pool_names.clone()));
+        queue.submitters = inherited(&declared, path, |q| q.submitters.clone());
+        queue.start = inherited(&declared, path, |q| q.start);
+        queue.weight.get_or_insert(Factor(1000));
+        queue.quota.iter_mut().flat_map(|q| q.values_mut()).for_each(fill_quota);
+        if let Some(start) = &mut queue.start {
+            start.when_late.get_or_insert(WrittenWhenLate::Wait);
+        }
+        if let Some(budget) = &mut queue.budget {
+            budget.when_spent.get_or_insert(WrittenWhenSpent::Hold);
+        }
+    }
+    if let UndeclaredQueues::Shared(under) = out.undeclared_queues.get_or_insert(UndeclaredQueues::Reject) {
+        under.at_most.get_or_insert(DEFAULT_AT_MOST);
+        under.quota_together.iter_mut().flat_map(|q| q.values_mut()).for_each(fill_quota);
+    }
+    let consolidation = out.consolidation.get_or_insert_default();
+    let engine = Consolidation::default();
+    consolidation.worth_it.get_or_insert(Factor(u64::from(engine.worth_it)));
+    let moves = u16::try_from(engine.moves_per_hour).unwrap_or(1000);
+    consolidation.moves_per_hour.get_or_insert(Percent(moves));
+    consolidation.every.get_or_insert(Time(engine.every));
+    out.fairness.get_or_insert_default().half_life.get_or_insert(Time(Fairness::default().half_life));
+    fill_lifecycle(out.lifecycle.get_or_insert_default());
+    out
+}
+
+/// `critical`, `normal`, `scavenger`: what most teams mean by urgent, work, and whenever.
+fn default_tiers() -> IndexMap<String, WrittenTier> {
+    let tier = |priority, buys, stoppable_by: &[&str]| WrittenTier {
+        priority,
+        buys: Some(buys),
+        stoppable_by: Some(stoppable_by.iter().map(|t| (*t).to_owned()).collect()),
+        min_run: None,
+        max_run_while_others_wait: None,
+        min_share: None,
+    };
+    IndexMap::from([
+        ("critical".to_owned(), tier(1000, WrittenBuys::OnDemand, &[])),
+        (
+            "normal".to_owned(),
+            WrittenTier {
+                min_run: Some(Time(Span::mins(10))),
+                max_run_while_others_wait: Some(Time(Span::mins(8 * 60))),
+                ..tier(500, WrittenBuys::SpotThenOnDemand, &["critical"])
+            },
+        ),
+        ("scavenger".to_owned(), tier(0, WrittenBuys::Nothing, &["critical", "normal"])),
+    ])
+}
+
+/// `normal`, or the only tier there is. A policy with other tiers must name one for each queue.
+#[must_use]
+pub fn default_tier(tiers: &IndexMap<String, WrittenTier>) -> Option<String> {
+    let only = (tiers.len() == 1).then(|| tiers.keys().next()).flatten();
+    tiers.get_key_value(DEFAULT_TIER).map(|(name, _)| name).or(only).cloned()
+}
+
+/// A field of the queue, or of its nearest ancestor that states it.
+fn inherited<T>(
+    queues: &IndexMap<String, WrittenQueue>,
+    path: &str,
+    field: impl Fn(&WrittenQueue) -> Option<T>,
+) -> Option<T> {
+    let mut at = Some(path);
+    while let Some(path) = at {
+        if let Some(found) = queues.get(path).and_then(&field) {
+            return Some(found);
+        }
+        at = parent(path);
+    }
+    None
+}
+
+fn fill_quota(quota: &mut WrittenQuota) {
+    quota.borrow.get_or_insert(GpuBound::GpuCount(forebay_quantity::GpuCount(MilliGpu(0))));
+    quota.lend.get_or_insert(GpuBound::All);
+}
+
+fn fill_pool(pool: &mut WrittenPool) {
+    pool.instance_types.get_or_insert(InstanceTypes::Any);
+    pool.keep_ready.get_or_insert(KeepReady::Always(0));
+    pool.drain.get_or_insert(WrittenDrain::Auto);
+    pool.spot.get_or_insert_default().max_price.get_or_insert(Percent(1000));
+    if let Some(sharing) = &mut pool.sharing
+        && let Some(slices) = sharing.time_slices
+    {
+        // An even slice, rounded up to a whole thousandth; none when there are no slices, which `check` refuses.
+        let even = 1000u16.checked_div(slices).map_or(0, |_| 1000u16.div_ceil(slices));
+        sharing.smallest.get_or_insert(Percent(even));
+    }
+}
+
+fn fill_lifecycle(lifecycle: &mut WrittenLifecycle) {
+    let engine = Lifecycle::default();
+    let fill = |field: &mut Option<Time>, span: Span| {
+        field.get_or_insert(Time(span));
+    };
+    fill(&mut lifecycle.linger_after, engine.linger_after);
+    fill(&mut lifecycle.max_run, engine.max_run);
+    fill(&mut lifecycle.launch_retry, engine.launch_retry);
+    fill(&mut lifecycle.boot_timeout, engine.boot_timeout);
+    fill(&mut lifecycle.start_timeout, engine.start_timeout);
+    fill(&mut lifecycle.drain_settle, engine.drain_settle);
+    fill(&mut lifecycle.grace, engine.grace);
+    fill(&mut lifecycle.scale_down_after, engine.scale_down_after);
+    fill(&mut lifecycle.hang_after, engine.hang_after);
+    fill(&mut lifecycle.protect, engine.protect);
+    lifecycle.on_linger.get_or_insert(match engine.on_linger {
+        OnLinger::Warn => WrittenOnLinger::Warn,
+        OnLinger::Stop => WrittenOnLinger::Stop,
+    });
+    lifecycle.quarantine_after.get_or_insert(engine.quarantine_after);
+}

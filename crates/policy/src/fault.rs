@@ -1,0 +1,170 @@
+//! What is wrong with a policy: where, what, and how to mend it, shown with the line itself and a caret under the spot.
+//!
+//! Never: decides what is wrong. Lower case, no chains; the remedy comes last.
+
+pub(crate) use forebay_quantity::excerpt::one_line as shown;
+use std::fmt::{self, Write as _};
+
+/// A place in the source: both counted from 1, the column in characters. Line 0 is the file as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Pos {
+    /// Line, from 1; 0: no line, the whole file.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+    /// Characters to underline, at least 1.
+    pub width: u32,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicyFault {
+    /// Where it stands.
+    pub pos: Pos,
+    /// What is wrong, with the figures.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl PolicyFault {
+    /// A fault at a place.
+    #[must_use]
+    pub fn new(pos: Pos, message: impl Into<String>, remedy: impl Into<String>) -> PolicyFault {
+        PolicyFault { pos, message: message.into(), remedy: remedy.into() }
+    }
+}
+
+/// All that was found wrong with one policy, in the order of the file. Its text is what `forebay check` prints.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}", self.rendered())]
+pub struct PolicyErrors {
+    /// The file's name as the user gave it.
+    pub source_name: String,
+    /// Each fault with the source line that it points at.
+    pub faults: Vec<(PolicyFault, String)>,
+    /// Faults beyond [`PolicyErrors::SHOWN`] are counted, not kept.
+    pub more: usize,
+}
+
+impl PolicyErrors {
+    /// At most so many faults are shown: mending the first ones often mends the rest.
+    pub const SHOWN: usize = 20;
+    /// A source line is shown up to this width; longer ones are cut around the caret.
+    const LINE_WIDTH: usize = 120;
+
+    /// Faults of `source_name`, sorted by place, with their source lines from `text`.
+    #[must_use]
+    pub fn new(source_name: &str, text: &str, mut faults: Vec<PolicyFault>) -> PolicyErrors {
+        faults.sort_by_key(|f| (f.pos.line, f.pos.column));
+        faults.dedup();
+        let more = faults.len().saturating_sub(Self::SHOWN);
+        faults.truncate(Self::SHOWN);
+        let line_of = |line: u32| {
+            let at = usize::try_from(line).ok().and_then(|l| l.checked_sub(1));
+            at.and_then(|at| text.lines().nth(at)).unwrap_or_default().to_owned()
+        };
+        let faults = faults.into_iter().map(|f| (f.clone(), line_of(f.pos.line))).collect();
+        PolicyErrors { source_name: source_name.to_owned(), faults, more }
+    }
+
+    fn rendered(&self) -> String {
+        let mut out = String::new();
+        for (at, (fault, line)) in self.faults.iter().enumerate() {
+            if at > 0 {
+                out.push('\n');
+            }
+            // Writing to a string cannot fail.
+            let _ = render(&mut out, &self.source_name, fault, line);
+        }
+        if self.more > 0 {
+            let _ = writeln!(out, "\nand {} more", self.more);
+        }
+        out.truncate(out.trim_end().len());
+        out
+    }
+}
+
+fn render(out: &mut String, source: &str, fault: &PolicyFault, line: &str) -> fmt::Result {
+    let Pos { line: number, column, width } = fault.pos;
+    writeln!(out, "error: {}", fault.message)?;
+    if number == 0 {
+        writeln!(out, "  --> {source}")?;
+    } else {
+        let gutter = " ".repeat(number.to_string().len());
+        let (shown, indent, width) = window(line, column, width);
+        writeln!(out, "{gutter}--> {source}:{number}:{column}")?;
+        writeln!(out, "{gutter} |")?;
+        writeln!(out, "{number} | {shown}")?;
+        writeln!(out, "{gutter} | {}{}", " ".repeat(indent), "^".repeat(width))?;
+    }
+    writeln!(out, "  = help: {}", fault.remedy)
+}
+
+/// The part of a line to show, with the caret's indent and width in it. Tabs and control characters become blanks.
+fn window(line: &str, column: u32, width: u32) -> (String, usize, usize) {
+    let chars: Vec<char> = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let at = usize::try_from(column.saturating_sub(1)).unwrap_or(0).min(chars.len());
+    let start = if chars.len() > PolicyErrors::LINE_WIDTH { at.saturating_sub(40) } else { 0 };
+    let end = chars.len().min(start + PolicyErrors::LINE_WIDTH);
+    let longest = end.saturating_sub(at).max(1);
+    let width = usize::try_from(width).unwrap_or(1).clamp(1, longest);
+    (chars[start..end].iter().collect(), at - start, width)
+}
+
+/// Those of `known` that `given` may be a slip of the finger for: all that are equally near.
+#[must_use]
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    // Names are short; a pasted page is not a slip.
+    if given.chars().count() > 64 {
+        return Vec::new();
+    }
+    let allowed = 1 + given.chars().count() / 4;
+    let near = |name: &str| distance(&given.to_lowercase(), &name.to_lowercase());
+    let near: Vec<(usize, &str)> =
+        known.into_iter().map(|name| (near(name), name)).filter(|(d, _)| *d <= allowed).collect();
+    let least = near.iter().map(|(d, _)| *d).min();
+    near.into_iter().filter(|(d, _)| Some(*d) == least).map(|(_, name)| name).collect()
+}
+
+/// Edits between two words: insert, delete, replace, or swap of neighbours (optimal string alignment).
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let same = usize::from(a[i - 1] != b[j - 1]);
+            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + same);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+/// The remedy for a name that is not known: what was meant, or else what there is.
+#[must_use]
+pub fn meant<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    match (&nearest(given, known.iter().copied())[..], &known[..]) {
+        (_, []) => "declare it first".to_owned(),
+        (_, [only]) => format!("write `{only}`"),
+        ([], _) => format!("use one of {}", listed(&known)),
+        ([name], _) => format!("did you mean `{name}`?"),
+        (several, _) => format!("did you mean one of {}?", listed(several)),
+    }
+}
+
+/// The names in back quotes, at most twelve of them.
+#[must_use]
+pub fn listed(names: &[&str]) -> String {
+    let mut out: Vec<String> = names.iter().take(12).map(|n| format!("`{n}`")).collect();
+    if names.len() > 12 {
+        out.push(format!("{} more", names.len() - 12));
+    }
+    out.join(", ")
+}

@@ -1,0 +1,154 @@
+//! The policy as an SRE writes it, and its way into the engine.
+//!
+//! ```text
+//! text -> tree (positions) -> decode (types) -> defaults -> check (meaning) -> compile -> engine policy
+//!                                                  |                             |
+//!                                               explain                   routes, advice
+//! ```
+//!
+//! ```
+//! use forebay_catalog::Catalogue;
+//! use forebay_policy::compile;
+//!
+//! let text = "apiVersion: forebay/v1
+//! kind: Policy
+//! metadata: {name: small}
+//! limits: {nodes: 8, spend: 10 USD/h}
+//! queues: {research: {}}
+//! pools: {gpus: {instanceTypes: [g5.xlarge]}}
+//! ";
+//! let compiled = compile("small.yaml", text, &Catalogue::builtin())?;
+//! assert_eq!((compiled.policy.name.as_str(), compiled.is_bounded()), ("small", true));
+//!
+//! let errors = compile("small.yaml", &text.replace("g5.", "g55."), &Catalogue::builtin()).expect_err("no such type");
+//! assert!(errors.to_string().contains("small.yaml:6:"));
+//! # Ok::<(), forebay_policy::PolicyErrors>(())
+//! ```
+//!
+//! Every error names file, line and column, shows the line and the remedy; as many as can be found come at once.
+//! Never: reads a file, asks a cloud, panics on any bytes, or reads a field that nothing acts on.
+
+mod advice;
+mod check;
+mod compile;
+mod decode;
+mod defaults;
+mod explain;
+mod fault;
+mod routes;
+mod schema;
+mod tree;
+mod words;
+pub mod written;
+
+pub use advice::Advice;
+pub use fault::{PolicyErrors, PolicyFault, Pos};
+pub use routes::Routes;
+pub use schema::schema;
+pub use words::{Hours, InstanceTypes, KeepReady, ReadyLine, TimeZone, UndeclaredQueues, Under, WrittenDrain};
+
+use forebay_catalog::Catalogue;
+use forebay_kernel::policy::Policy;
+use written::WrittenPolicy;
+
+/// A policy that can be applied.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// What the engine runs under.
+    pub policy: Policy,
+    /// Which queue a job goes to, asked at intake.
+    pub routes: Routes,
+    /// What is allowed but unwise, in the order of the file.
+    pub advice: Vec<Advice>,
+    /// As written.
+    pub written: WrittenPolicy,
+    /// With every default filled in.
+    pub filled: WrittenPolicy,
+    /// Where each thing stands.
+    tree: tree::YamlNode,
+}
+
+impl Compiled {
+    /// The whole policy as YAML, every default filled in and marked. It compiles to the same policy.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        explain::explain(&self.filled, &self.tree)
+    }
+
+    /// Whether nodes and spend are bounded over all pools. A real cloud is not touched without.
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
+        self.policy.limits.nodes.is_some() && self.policy.limits.spend.is_some()
+    }
+
+    /// What `forebay check` prints for a good policy: a line of figures, then the advice.
+    #[must_use]
+    pub fn report(&self, source_name: &str) -> String {
+        advice::report(self, source_name)
+    }
+}
+
+/// Compiles the text of a policy. `source_name` is the file's name in errors.
+///
+/// # Errors
+/// All faults that could be found, with places and remedies: see [`PolicyErrors`].
+pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<Compiled, PolicyErrors> {
+    let refused = |faults: Vec<PolicyFault>| PolicyErrors::new(source_name, text, faults);
+    let whole = |message: String, remedy: &str| refused(vec![PolicyFault::new(Pos::default(), message, remedy)]);
+    const START: &str = "start with `apiVersion: forebay/v1`, or with one of the ready-made policies";
+    if text.len() > tree::MAX_BYTES {
+        let message =
+            format!("the file has {} bytes, more than the {} that a policy may have", text.len(), tree::MAX_BYTES);
+        return Err(whole(message, "is this a policy? let `undeclaredQueues` take queues that share a rule"));
+    }
+    let (tree, mut faults) = tree::parse(text);
+    let Some(tree) = tree else {
+        return Err(if faults.is_empty() { whole("the file is empty".to_owned(), START) } else { refused(faults) });
+    };
+    match &tree.value {
+        tree::Value::Map(entries) if !entries.is_empty() => {}
+        tree::Value::Null | tree::Value::Map(_) => {
+            return Err(whole("the file is empty".to_owned(), START));
+        }
+        _ => {
+            return Err(refused(vec![PolicyFault::new(tree.pos, "this is not a policy: it is not a map", START)]));
+        }
+    }
+    let (written, wrong) = decode::decode::<WrittenPolicy>(&tree);
+    faults.extend(wrong);
+    let Some(written) = written else {
+        return Err(refused(faults));
+    };
+    let filled = defaults::filled(&written);
+    let (checked, wrong) = check::check(&tree, &written, &filled, catalogue);
+    faults.extend(wrong);
+    if !faults.is_empty() {
+        return Err(refused(faults));
+    }
+    let policy = compile::build(&filled, &checked.stock);
+    let advice = advice::advise(&tree, &written, &filled, &policy, &checked.stock);
+    Ok(Compiled { policy, routes: Routes::new(checked.routes), advice, written, filled, tree })
+}
+
+/// Compiles the bytes of a policy file, which need not be text.
+///
+/// # Errors
+/// As [`compile`]; bytes that are not UTF-8 are an error with their place.
+pub fn compile_bytes(source_name: &str, bytes: &[u8], catalogue: &Catalogue) -> Result<Compiled, PolicyErrors> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => compile(source_name, text, catalogue),
+        Err(e) => {
+            let good = String::from_utf8_lossy(&bytes[..e.valid_up_to().min(tree::MAX_BYTES)]).into_owned();
+            let line = good.matches('\n').count() + 1;
+            let column = good.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+            let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            let pos = Pos { line: number(line), column: number(column), width: 1 };
+            let fault = PolicyFault::new(
+                pos,
+                "the file is not text: a byte here is not UTF-8",
+                "save the policy as UTF-8 text",
+            );
+            Err(PolicyErrors::new(source_name, &good, vec![fault]))
+        }
+    }
+}

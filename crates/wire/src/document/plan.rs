@@ -1,0 +1,56 @@
+//! The plan of one pass over a state: what would be decided, and why every job that waits does.
+//!
+//! Never: what was decided. A plan is thrown away with its engine.
+
+use super::seconds::Seconds;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What one pass would do.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PlanDocument {
+    /// In the order in which they would be made.
+    pub decisions: Vec<PlannedDecision>,
+    /// Every job that waits after the pass.
+    pub pending: Vec<PendingJob>,
+}
+
+/// One decision.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedDecision {
+    /// For which job. Null for decisions about nodes alone.
+    pub job: Option<String>,
+    /// The job's subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// What: `buy`, `book`, `unbook`, `start`, `stop`, `requeue`, `finish`, `reject`, `reserve`, `release`, `drain`,
+    /// `undrain`, `terminate`, `repeat`, `warn`.
+    pub action: String,
+    /// On which nodes; for `buy`, the nodes that it will bring.
+    pub nodes: Vec<String>,
+    /// What is bought, such as `g5.xlarge in us-east-1a (spot)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offering: Option<String>,
+    /// Why, for a decision that has a reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A job that waits.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PendingJob {
+    /// Which.
+    pub job: String,
+    /// Its subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// The stable code of why.
+    pub reason: String,
+    /// The same in words, with what to do about it.
+    pub message: String,
+    /// The code's figures.
+    pub figures: Map<String, Value>,
+    /// Seconds from the state's time until it is expected to move on. Null: not known.
+    pub eta_s: Option<Seconds>,
+}

@@ -1,0 +1,123 @@
+//! One status as it is sent: what became of a job, as a CloudEvent.
+//!
+//! Its id is `<journal>-<number>`, where a journal is its UUID and from the first restore on its incarnation,, so that a consumer can tell one journal's stream from another's.
+//! Never: a file, or a status that is not durable. Whoever writes the stream sees to that.
+
+use forebay_kernel::effect::Status;
+use forebay_kernel::ids::JobId;
+use forebay_kernel::reason::Reason;
+use serde::{Serialize, Serializer};
+use std::fmt::{Arguments, Display};
+
+/// A status as it is sent: a CloudEvent.
+#[derive(Serialize)]
+struct StatusEvent<'a> {
+    specversion: &'a str,
+    #[serde(rename = "type")]
+    kind: Text<Arguments<'a>>,
+    source: &'a str,
+    id: Text<Arguments<'a>>,
+    time: Option<Text<jiff::Timestamp>>,
+    subject: &'a str,
+    dataschema: Text<Arguments<'a>>,
+    datacontenttype: &'a str,
+    data: StatusData<'a>,
+}
+
+#[derive(Serialize)]
+struct StatusData<'a> {
+    number: u64,
+    tenant: &'a str,
+    job: Option<Text<JobId>>,
+    attempt: u32,
+    seq: u32,
+    terminal: bool,
+    reason: Option<StatusReason>,
+}
+
+#[derive(Serialize)]
+struct StatusReason {
+    code: &'static str,
+    text: Text<Reason>,
+}
+
+/// Text that is put together as it is written.
+struct Text<T>(T);
+
+impl<T: Display> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&self.0)
+    }
+}
+
+/// A status as it is sent, as JSON text. `journal` is the first part of its id.
+#[must_use]
+pub fn cloud_event(status: &Status, journal: impl Display) -> String {
+    let mut out = Vec::new();
+    write_event(&mut out, status, journal);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Writes a status as it is sent, as JSON text without a line break, after what is in `out`. `journal` is the first part of its id.
+pub fn write_event(out: &mut Vec<u8>, status: &Status, journal: impl Display) {
+    let kind = format_args!("status.{}", status.kind.as_str());
+    let id = format_args!("{journal}-{}", status.number);
+    let dataschema = format_args!("urn:forebay:status.{}:1", status.kind.as_str());
+    let time = i64::try_from(status.at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let event = StatusEvent {
+        specversion: "1.0",
+        kind: Text(kind),
+        source: "//forebay",
+        id: Text(id),
+        time: time.map(Text),
+        subject: &status.subject,
+        dataschema: Text(dataschema),
+        datacontenttype: "application/json",
+        data: StatusData {
+            number: status.number,
+            tenant: &status.tenant,
+            job: status.job.map(Text),
+            attempt: status.attempt.0,
+            seq: status.seq,
+            terminal: status.kind.terminal(),
+            reason: status.reason.map(|reason| StatusReason { code: reason.code(), text: Text(reason) }),
+        },
+    };
+    // Into memory, from texts and numbers: nothing there can fail.
+    let _ = serde_json::to_writer(out, &event);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_kernel::effect::StatusKind;
+    use forebay_kernel::ids::Attempt;
+    use forebay_kernel::units::Timestamp;
+    use serde_json::{Value, json};
+
+    fn status() -> Status {
+        Status {
+            number: 7,
+            at: Timestamp(1_793_000_000_007),
+            tenant: "t".into(),
+            subject: "job \"7\"\n".into(),
+            job: Some(JobId(7)),
+            attempt: Attempt(1),
+            seq: 3,
+            kind: StatusKind::Failed,
+            reason: Some(Reason::ExitCode { code: 2 }),
+        }
+    }
+
+    #[test]
+    fn a_line_says_everything_and_stays_one_line() {
+        let text = cloud_event(&status(), "00000000-0000-0000-0000-000000000000");
+        let event: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(event["id"], "00000000-0000-0000-0000-000000000000-7");
+        assert_eq!(event["type"], "status.failed");
+        assert_eq!(event["time"], "2026-10-26T07:33:20.007Z");
+        assert_eq!(event["data"]["reason"], json!({"code": "ExitCode", "text": "exit code 2, no retries left"}));
+        assert_eq!((&event["data"]["terminal"], &event["data"]["seq"]), (&json!(true), &json!(3)));
+        assert!(!text.contains('\n'));
+    }
+}

@@ -1,0 +1,60 @@
+//! What a pass remembers to spare the next one work. Transparent: without it the decisions are the same, and the audit shows it.
+//!
+//! Never: in a snapshot or a journal.
+
+use crate::ids::{ClassId, JobId};
+use crate::reason::Reason;
+use crate::rules::order::{ClassQueue, Head};
+use crate::state::State;
+use crate::units::Timestamp;
+use alloc::collections::BTreeMap;
+
+/// What a stage remembers between passes to spare itself work. Transparent: without it the decisions are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memo {
+    pub parked: BTreeMap<ClassId, Parked>,
+    /// Classes of booked jobs for which no ready places were found.
+    pub rebooked: BTreeMap<ClassId, Parked>,
+    /// The capacity epoch in which victims were last searched for. For a head that rests since then, the search would find the same.
+    pub preempted: Option<u64>,
+    /// Switched off by the audit, to show that it changes nothing.
+    pub off: bool,
+}
+
+/// A class whose head cannot be served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parked {
+    /// The head that was asked for.
+    pub head: JobId,
+    /// `State::freed` at that time: nothing that could help was given back while it is the same.
+    pub capacity_epoch: u64,
+    /// When it was tried. Nothing that could help has become possible by time alone since, unless `timing::woke_at` is later.
+    pub at: Timestamp,
+    /// Why it waits.
+    pub reason: Reason,
+    /// It is tried again then: the time in its reason, or when a budget allows a dearer offering.
+    pub until: Option<Timestamp>,
+}
+
+impl Memo {
+    /// Whether this head could not be served and nothing has happened since that could help. Its class queue rests with it.
+    pub(crate) fn resting(&self, state: &State, head: &Head, woke_at: Timestamp) -> Option<&Parked> {
+        let parked = match head.class_queue {
+            ClassQueue::Booked => self.rebooked.get(&head.class),
+            ClassQueue::Queued => self.parked.get(&head.class),
+        };
+        let rests = |p: &&Parked| {
+            let in_time = p.until.is_none_or(|at| at > state.now);
+            p.head == head.key.job && p.capacity_epoch == state.capacity_epoch && p.at >= woke_at && in_time
+        };
+        parked.filter(|_| !self.off).filter(rests)
+    }
+
+    /// When a class that waits for a time is tried again.
+    pub(crate) fn due(&self, state: &State) -> Option<Timestamp> {
+        let of = |(class, parked): (&ClassId, &Parked)| {
+            state.index.queued.contains_key(class).then_some(parked.until).flatten()
+        };
+        self.parked.iter().filter_map(of).filter(|at| *at > state.now).min()
+    }
+}

@@ -1,0 +1,123 @@
+//! Budgets: what they leave to a gang, by what it would cost on each offering.
+//!
+//! ```text
+//! room        the dearest gang that all budgets above its queue still let start
+//! affordable  an offering on which the whole gang costs no more than that: the only ones that placement and supply look at
+//! opens       when the next dearer offering becomes affordable, if nothing else changes
+//! ```
+//!
+//! An offering is affordable or not whatever is free on it, so that what others take never changes what a class may have.
+//!
+//! Never: counts. That is `state::budget`.
+
+use super::{placement, quota, supply};
+use crate::ids::{ClassId, JobId, OfferingId, PoolId, QuotaId};
+use crate::job::Gang;
+use crate::reason::Reason;
+use crate::state::State;
+use crate::state::budget::part_of;
+use crate::state::jobs::Phase;
+use crate::state::places::WorkerNeeds;
+use crate::units::{MilliGpu, Rate, Timestamp};
+
+/// Why no offering of a pool is affordable, if none is.
+pub(crate) fn refusal(state: &State, class: ClassId, pool: PoolId) -> Option<Reason> {
+    let room = room(state, class)?;
+    let fits = supply::fits(state, class, pool);
+    let cheapest = fits.iter().map(|id| gang_rate(state, class, pool, *id)).min()?;
+    if cheapest <= room {
+        return None;
+    }
+    let until = state.budget_opens(quota_node(state, class)?, cheapest)?;
+    Some(Reason::Budget { until })
+}
+
+/// Whether the gang of a job may be on this offering. One that is booked may go elsewhere at no higher cost.
+pub(crate) fn affordable(state: &State, job: JobId, class: ClassId, pool: PoolId, offering: OfferingId) -> bool {
+    let row = &state.jobs[job];
+    if row.phase != Phase::Booked {
+        return affordable_anew(state, class, pool, offering);
+    }
+    let held: u64 = match &state.classes[class].shape.gang {
+        Gang::Workers { .. } => row.places.len() as u64,
+        Gang::Spanning { gpus, .. } => u64::from(*gpus),
+    };
+    room(state, class).is_none() || unit_rate(state, class, pool, offering).times(held) <= row.rate
+}
+
+/// Whether one more gang of a class may be on this offering.
+pub(crate) fn affordable_anew(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> bool {
+    room(state, class).is_none_or(|room| gang_rate(state, class, pool, offering) <= room)
+}
+
+/// What quota and budgets leave to an elastic gang in a pool.
+pub(crate) fn most(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
+    let by_quota = quota::available(state, class, pool);
+    let (Some(room), Gang::Workers { min, max, each }) = (room(state, class), &state.classes[class].shape.gang) else {
+        return by_quota;
+    };
+    let fits = supply::fits(state, class, pool).iter();
+    let good = fits.filter(|id| affordable_anew(state, class, pool, **id));
+    let dearest = good.map(|id| unit_rate(state, class, pool, *id)).max().unwrap_or_default();
+    let count = room.0.checked_div(dearest.0).unwrap_or(u64::MAX).clamp(u64::from(*min), u64::from(*max));
+    let share = placement::effective_share(state, &state.classes[class].shape, pool, each);
+    by_quota.min(MilliGpu(u64::from(each.gpus).saturating_mul(u64::from(share)).saturating_mul(count)))
+}
+
+/// How many more gangs of a class budgets let start on an offering.
+pub(crate) fn how_many(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> u64 {
+    let each = gang_rate(state, class, pool, offering);
+    room(state, class).map_or(u64::MAX, |room| room.0.checked_div(each.0).unwrap_or(u64::MAX))
+}
+
+/// Whether an hour of the smallest gang costs more than a whole budget above its queue, wherever it goes in a pool.
+pub(crate) fn never(state: &State, class: ClassId, pool: PoolId) -> bool {
+    let amount = quota_node(state, class).and_then(|quota| state.budget_amount(quota));
+    let dear = |id: &OfferingId| amount.is_some_and(|amount| gang_rate(state, class, pool, *id) > amount);
+    amount.is_some() && supply::fits(state, class, pool).iter().all(dear)
+}
+
+/// When a class that cannot be served may find one more offering affordable, though nothing has been given back.
+pub(crate) fn opens(state: &State, class: ClassId) -> Option<Timestamp> {
+    let room = room(state, class)?;
+    let quota = quota_node(state, class)?;
+    let offers = state.classes[class].fits.iter().flat_map(|(pool, fits)| fits.iter().map(|id| (*pool, *id)));
+    let rates = offers.map(|(pool, id)| gang_rate(state, class, pool, id));
+    let next = rates.filter(|rate| *rate > room).min()?;
+    state.budget_opens(quota, next)
+}
+
+fn room(state: &State, class: ClassId) -> Option<Rate> {
+    if state.budgets.none() {
+        return None;
+    }
+    state.budget_room(quota_node(state, class)?)
+}
+
+fn quota_node(state: &State, class: ClassId) -> Option<QuotaId> {
+    state.queues[state.classes[class].shape.queue].rule.as_ref().map(|rule| rule.quota)
+}
+
+/// What the smallest gang costs on an offering. Without GPUs, quota does not bound how far it grows: then the largest one.
+fn gang_rate(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> Rate {
+    let units = match &state.classes[class].shape.gang {
+        Gang::Workers { max, each, .. } if each.gpus == 0 => *max,
+        Gang::Workers { min, .. } => *min,
+        Gang::Spanning { gpus, .. } => *gpus,
+    };
+    unit_rate(state, class, pool, offering).times(u64::from(units))
+}
+
+/// What one worker, or one GPU of a spanning gang, costs on an offering.
+fn unit_rate(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> Rate {
+    let shape = &state.classes[class].shape;
+    let offer = &state.offerings[offering.index()].offer;
+    let (each, gpus, share) = match &shape.gang {
+        Gang::Workers { each, .. } => {
+            (each, u64::from(each.gpus), placement::effective_share(state, shape, pool, each))
+        }
+        Gang::Spanning { per_gpu, .. } => (per_gpu, 1, 1000),
+    };
+    let needs = WorkerNeeds { gpu_mem: each.gpu_mem, cpu: each.cpu, mem: each.mem };
+    part_of(offer.price, offer, gpus, share, needs)
+}

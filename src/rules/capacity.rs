@@ -1,0 +1,30 @@
+//! Which types of capacity (reserved, spot, on-demand) a job may go to.
+//!
+//! Never: looks at stock or prices. That is supply's.
+
+use super::settings;
+use crate::catalog::CapacityType;
+use crate::ids::ClassId;
+use crate::policy::{Buys, WhenLate};
+use crate::state::{Shape, State, Urgency};
+
+/// Whether a tier that buys would buy, or a tier that does not buy would use, capacity of this type.
+pub(crate) fn wanted(state: &State, class: ClassId, capacity: CapacityType) -> bool {
+    let shape = &state.classes[class].shape;
+    let buys = settings::buys(state, shape);
+    match (buys, capacity) {
+        (_, CapacityType::OnDemand) if late(state, shape) => true,
+        (_, CapacityType::Reserved) | (Buys::Nothing, _) => true,
+        (Buys::OnDemand, c) => c == CapacityType::OnDemand,
+        (Buys::SpotThenOnDemand, c) if shape.urgency == Urgency::Relaxed => c == CapacityType::Spot && shape.spot,
+        (Buys::SpotThenOnDemand, c) if shape.urgency == Urgency::Urgent => c == CapacityType::OnDemand,
+        (Buys::SpotThenOnDemand, c) => c == CapacityType::OnDemand || shape.spot,
+        (Buys::Spot, c) => c == CapacityType::Spot && shape.spot,
+    }
+}
+
+/// Whether jobs of a shape missed their queue's target, and the queue has on-demand bought for such jobs.
+pub(crate) fn late(state: &State, shape: &Shape) -> bool {
+    let target = state.queues[shape.queue].rule.as_ref().and_then(|rule| rule.start);
+    shape.late && target.is_some_and(|target| target.when_late == WhenLate::BuyOnDemand)
+}

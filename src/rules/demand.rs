@@ -1,0 +1,71 @@
+//! The demand model: what is to be expected of durations, boots, reclaims and needs, from what jobs say of themselves and from what
+//! was seen.
+//!
+//! ```text
+//! remaining_p90     the job's own estimate, until it is used up; else what work of its queue and size was seen to last
+//! boot_p90          the last 16 boots of an offering, from the decision to buy on; else what the catalogue states
+//! reclaims          of an offering, per node and hour in millionths
+//! needs             how often work takes an empty node of a pool
+//! ```
+//!
+//! Never: floats, and never a number without a source: unknown is `None`, not zero.
+
+use crate::ids::{JobId, OfferingId, PoolId};
+use crate::state::State;
+use crate::state::observed_stats::NeedStats;
+use crate::units::{HOUR_MS, Span};
+
+/// Fewer completions than this say nothing of what is usual.
+const ENOUGH: u32 = 8;
+/// Fewer boots than this, and the catalogue is believed.
+const ENOUGH_BOOTS: usize = 4;
+/// What is assumed of spot before anything was seen: one reclaim in 20 node hours, 5 % an hour. Between what AWS's Spot Advisor states
+/// (up to and above 20 % a month) and what Bamboo (NSDI 2023) replays for GPU nodes on EC2 (10 to 33 % an hour).
+const PRIOR_RECLAIMS: u64 = 1;
+const PRIOR_TIME: Span = Span::mins(20 * 60);
+/// Once an hour. Nodes that die within minutes are seen first, those that live long are counted when they are gone: more than this is
+/// a drought, and that is what the memory of stock is for.
+const MOST_RECLAIMS: u64 = 1_000_000;
+
+/// How long a job's work is expected to go on at most, in nine cases of ten, given how long it has run. Zero: it stated how long, that is
+/// over, and nothing else is known. `None`: nothing is known.
+#[must_use]
+pub(crate) fn remaining_p90(state: &State, job: JobId) -> Option<Span> {
+    let (row, spec) = (&state.jobs[job], &state.specs[job]);
+    let (before, ran) = match row.running_since {
+        Some(since) => (row.resume_from, state.now.since(since)),
+        None => (row.progress, Span::ZERO),
+    };
+    let done = before + ran;
+    let stated = spec.expected.map(|expected| expected + spec.restart);
+    if let Some(stated) = stated.filter(|stated| *stated > done) {
+        return Some(stated - done);
+    }
+    let seen = state.observed.durations(row.queue, &spec.gang).filter(|seen| seen.total() >= ENOUGH);
+    seen.and_then(|seen| seen.residual(done, 900)).or(stated.map(|_| Span::ZERO))
+}
+
+/// How long an offering takes from the decision to buy until it is ready, in nine cases of ten.
+#[must_use]
+pub(crate) fn boot_p90(state: &State, offering: OfferingId) -> Span {
+    let boots = state.observed.boots(offering);
+    let at = (boots.len() * 9).div_ceil(10).saturating_sub(1);
+    let seen = if boots.len() < ENOUGH_BOOTS { None } else { boots.get(at).copied() };
+    seen.unwrap_or(state.offerings[offering.index()].offer.boot)
+}
+
+/// How often the cloud takes back a node of an offering, per node and hour, in millionths.
+#[must_use]
+pub(crate) fn reclaims_per_hour(state: &State, offering: OfferingId) -> u64 {
+    let lives = state.observed.lives(offering);
+    let count = u128::from(lives.reclaims + PRIOR_RECLAIMS) * 1_000_000 * u128::from(HOUR_MS);
+    let rate = count / u128::from((lives.time + PRIOR_TIME).0);
+    u64::try_from(rate).unwrap_or(u64::MAX).min(MOST_RECLAIMS)
+}
+
+/// How often work takes an empty node of a pool. `None`: too seldom so far to say.
+#[must_use]
+pub(crate) fn needs(state: &State, pool: PoolId) -> Option<NeedStats> {
+    let needs = state.observed.needs(pool);
+    (needs.count >= u64::from(ENOUGH)).then_some(needs)
+}

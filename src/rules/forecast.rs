@@ -1,0 +1,165 @@
+//! When places are expected to be given back, and where a gang that nothing can be had for would start soonest.
+//!
+//! ```text
+//! places    the nodes where it fits soonest, by the expected ends of what runs there
+//! room      or, under a full ceiling, the nodes that are given back soonest, so that what it needs can be bought
+//! ```
+//!
+//! Tries are made on the undo log and rolled back. Never: decides that anything is kept.
+
+use super::placement::{self, NodeScope};
+use super::{demand, launch, quota, reservations, supply};
+use crate::engine::Engine;
+use crate::ids::{JobId, NodeId, PoolId};
+use crate::reason::Reason;
+use crate::state::State;
+use crate::state::jobs::Phase;
+use crate::state::nodes::Node;
+use crate::state::places::{Hold, nodes_of};
+use crate::state::reservations::Reservation;
+use crate::units::{MilliGpu, Rate, Span, Timestamp};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// A run of which nothing is known is taken to last so long: longer than nearly all, so that its node is the last to be chosen.
+const UNKNOWN: Span = Span::mins(24 * 60);
+
+/// What has outlasted its estimate is expected to go on for half as long again as it has lasted, and at least for this.
+const AT_LEAST: Span = Span::mins(1);
+
+/// Launch options looked at for one gang at most: bounds a pass.
+const MOST_OPTIONS: usize = 16;
+
+/// The reservation by which a gang starts soonest, found on the undo log without what is kept in the pool now.
+pub(crate) fn soonest(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Reservation> {
+    let mark = engine.state.checkpoint();
+    engine.state.set_reservation(pool, None);
+    let refused = supply::refusal(&engine.state, job, pool);
+    let places = if refused.is_some() { places(engine, job, pool) } else { None };
+    let full = matches!(refused, Some(Reason::Ceiling { .. }));
+    let room = if full { room(&engine.state, job, pool) } else { None };
+    engine.state.rollback(mark);
+    match (places, room) {
+        (Some(places), Some(room)) => {
+            let boots = room.room.iter().map(|(id, _)| engine.state.offerings[id.index()].offer.boot).max();
+            let later = room.from + boots.unwrap_or_default();
+            Some(if places.from <= later { places } else { room })
+        }
+        (places, room) => places.or(room),
+    }
+}
+
+/// The nodes where it fits with the fewest of the runs gone that end first.
+fn places(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Reservation> {
+    let class = engine.state.jobs[job].class;
+    let fits = supply::fits(&engine.state, class, pool);
+    let useful = |n: &&Node| n.pool == pool && n.open() && fits.binary_search(&n.offering).is_ok();
+    let on: BTreeSet<JobId> =
+        engine.state.nodes.values().filter(useful).flat_map(|n| n.holds.iter().copied()).collect();
+    let mut runs: Vec<(Timestamp, JobId)> = on.into_iter().map(|id| (ends(&engine.state, id).0, id)).collect();
+    runs.sort_unstable();
+    let asked = quota::share(&engine.state, class, pool);
+    // The more are gone, the better it fits: the least number is found by halving.
+    let (mut fails, mut works) = (0, runs.len());
+    let mut found = fits_without(engine, job, pool, &runs, asked)?;
+    while fails + 1 < works {
+        let half = fails.midpoint(works);
+        match fits_without(engine, job, pool, &runs[..half], asked) {
+            Some(nodes) => (works, found) = (half, nodes),
+            None => fails = half,
+        }
+    }
+    let (from, known) = expected(&engine.state, &found);
+    (works > 0).then(|| Reservation { job, from, known, delayed: false, nodes: found, room: Vec::new() })
+}
+
+fn fits_without(
+    engine: &mut Engine,
+    job: JobId,
+    pool: PoolId,
+    gone: &[(Timestamp, JobId)],
+    asked: MilliGpu,
+) -> Option<Vec<NodeId>> {
+    let mark = engine.state.checkpoint();
+    for (_, id) in gone {
+        let row = &engine.state.jobs[*id];
+        let (class, places) = (row.class, row.places.clone());
+        let hold = if row.phase == Phase::Booked { Hold::Booked } else { Hold::Running };
+        engine.state.release_places(*id, class, &places, hold);
+    }
+    let found = placement::find(engine, job, pool, NodeScope::InFlight, asked);
+    engine.state.rollback(mark);
+    found.map(|places| nodes_of(&places))
+}
+
+/// The nodes that make room for an option soonest when they are given back.
+fn room(state: &State, job: JobId, pool: PoolId) -> Option<Reservation> {
+    let class = state.jobs[job].class;
+    let (all, own) = reservations::held(state, pool, Some(job));
+    let others = |n: &&Node| n.pool == pool && n.reserved.is_none_or(|(owner, _)| owner == job);
+    let mut leave: Vec<(Timestamp, Reverse<Rate>, NodeId)> =
+        state.nodes.values().filter(others).map(|n| (empty_at(state, n), Reverse(n.price), n.id)).collect();
+    leave.sort_unstable();
+    let leave: Vec<NodeId> = leave.into_iter().map(|l| l.2).collect();
+    let mut best: Option<Reservation> = None;
+    for option in supply::options_in_stock(state, class, pool).into_iter().take(MOST_OPTIONS) {
+        let without = |gone: &[NodeId]| {
+            let gone = state.held_on(gone);
+            launch::bound_hit(state, pool, &option, all.less(gone), own.less(gone)).is_none()
+        };
+        let Some(count) = (1..=leave.len()).find(|n| without(&leave[..*n])) else {
+            continue;
+        };
+        let mut nodes = leave[..count].to_vec();
+        // Tried back, the last to leave first: what is not needed stays.
+        for at in (0..nodes.len()).rev() {
+            let node = nodes.remove(at);
+            if !without(&nodes) {
+                nodes.insert(at, node);
+            }
+        }
+        nodes.sort_unstable();
+        let (from, known) = expected(state, &nodes);
+        if best.as_ref().is_none_or(|b| from < b.from) {
+            best = Some(Reservation { job, from, known, delayed: false, nodes, room: option.counts });
+        }
+    }
+    best
+}
+
+/// The jobs with workers on these nodes.
+pub(crate) fn holders(state: &State, nodes: &[NodeId]) -> BTreeSet<JobId> {
+    nodes.iter().filter_map(|id| state.nodes.get(id)).flat_map(|n| n.holds.iter().copied()).collect()
+}
+
+/// When what is on these nodes is expected to be over, and whether estimates of all of it say so.
+pub(crate) fn expected(state: &State, nodes: &[NodeId]) -> (Timestamp, bool) {
+    let of = |id: &JobId| ends(state, *id);
+    let both = |a: (Timestamp, bool), b: (Timestamp, bool)| (a.0.max(b.0), a.1 && b.1);
+    holders(state, nodes).iter().map(of).fold((state.now, true), both)
+}
+
+fn empty_at(state: &State, node: &Node) -> Timestamp {
+    expected(state, core::slice::from_ref(&node.id)).0
+}
+
+/// When a job is expected to give its places back, and whether an estimate says so. Always later than now.
+fn ends(state: &State, id: JobId) -> (Timestamp, bool) {
+    let (row, now) = (&state.jobs[id], state.now);
+    let again = |lasted: Span| now + Span((lasted.0 / 2).max(AT_LEAST.0));
+    if let Phase::Stopping { deadline, .. } = row.phase {
+        return (if deadline > now { deadline } else { again(now.since(row.since)) }, true);
+    }
+    let begins = if row.phase == Phase::Booked { supply::eta(state, id).max(now) } else { now };
+    let ran = row.running_since.map_or(Span::ZERO, |since| now.since(since));
+    let estimate = demand::remaining_p90(state, id);
+    let left = estimate.unwrap_or(UNKNOWN - ran);
+    let at = match row.backfill_for {
+        _ if left > Span::ZERO => begins + left,
+        // It is stopped the moment it may be.
+        Some(_) if row.protected_until > now => row.protected_until,
+        _ => again(ran),
+    };
+    (at, estimate.is_some())
+}

@@ -1,0 +1,31 @@
+//! Rules: the questions that stages ask. They read the state and answer; what is tried out is rolled back.
+//!
+//! ```text
+//! may it run      feasibility, quota, budget, batch, capacity, start_targets, protection
+//! where, with what  placement (where it fits), launch (what would hold it), supply (what can be had), reservations, forecast
+//! in what order   order
+//! what is it worth  demand, idle, relocation, replicas
+//! when            timing
+//! ```
+//!
+//! Never: makes a decision, or knows a stage. A test in `lib.rs` holds that.
+
+pub(crate) mod batch;
+pub(crate) mod budget;
+pub(crate) mod capacity;
+pub(crate) mod demand;
+pub(crate) mod feasibility;
+pub(crate) mod forecast;
+pub(crate) mod idle;
+pub(crate) mod launch;
+pub(crate) mod order;
+pub(crate) mod placement;
+pub(crate) mod protection;
+pub(crate) mod quota;
+pub(crate) mod relocation;
+pub(crate) mod replicas;
+pub(crate) mod reservations;
+pub(crate) mod settings;
+pub(crate) mod start_targets;
+pub(crate) mod supply;
+pub(crate) mod timing;

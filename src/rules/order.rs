@@ -1,0 +1,365 @@
+//! The order: who goes first. Tier, then fair share among queues, then priority with ageing and arrival within a queue.
+//!
+//! The jobs of one class form a queue of their own, and only the heads of these queues are compared. A class that gets a "no" leaves
+//! the pass, and everyone behind its head with it: they ask for the same. Use changes with every booking, so the next head is chosen
+//! anew each time, by a tournament down the quota tree. Only the path of the last one served is played again:
+//!
+//! ```text
+//! tier                       highest first; one below its `minShare` of all GPUs in use goes before
+//!   roots                    least use / weight
+//!     cohort                 least (borrowed / lendable / weight), the head's ask included
+//!       queue                where nothing is borrowed: least use / weight; then least past use / weight
+//!         heads              rank (priority, ageing), arrival
+//! ```
+//!
+//! Source: Kueue's fair sharing (dominant share of what is borrowed, at the lowest common ancestor).
+//!
+//! Never: keeps a job from being served because another class got a "no". Which runs are stopped is not decided by this order.
+
+use super::{quota, settings};
+use crate::engine::Engine;
+use crate::ids::{ClassId, PoolId, QuotaId, TierId};
+use crate::reason::Reason;
+use crate::state::State;
+use crate::state::index::OrderKey;
+use crate::units::{MilliGpu, Timestamp};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::ops::Bound::{Excluded, Unbounded};
+
+/// A head that can not be served now, and why.
+pub(crate) struct Unschedulable {
+    pub head: Head,
+    pub reason: Reason,
+    /// It rests since: what had been freed when it was last asked. `None`: it was asked in this round.
+    pub rests_since: Option<u64>,
+}
+
+/// Which queue of its class a head is the first of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum ClassQueue {
+    /// Holds places that are not all ready: looks for ready ones.
+    Booked,
+    /// Waits for quota and places.
+    Queued,
+}
+
+/// The first job of a class queue. Within a queue the least goes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Head {
+    pub key: OrderKey,
+    pub class_queue: ClassQueue,
+    pub class: ClassId,
+}
+
+/// The heads of all class queues in one round, in the order in which they are served.
+pub(crate) struct FairShareOrder {
+    groups: BTreeMap<Group, Tournament>,
+}
+
+/// Tiers of one priority, or one tier that has a `minShare`. The least is served first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Group {
+    /// Negated priority.
+    tier: i64,
+    min_share: Option<TierId>,
+}
+
+/// A contender: a subtree of the quota tree, or the jobs whose queue is an inner node itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Contender {
+    Own(QuotaId),
+    Subtree(QuotaId),
+}
+
+/// A contender's standing among its siblings. The least goes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Standing {
+    share: Part,
+    /// Only where nothing is borrowed.
+    used: Part,
+    past: Part,
+    head: Head,
+    contender: Contender,
+}
+
+/// A fraction, compared without rounding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Part {
+    of: u128,
+    all: u128,
+}
+
+/// GPUs and what can be lent are capped here, in thousandths, so that products stay within 128 bits: 2^46 x (2^46 x 2^32) = 2^124.
+const MOST: u64 = 1 << 46;
+
+impl Part {
+    const NOTHING: Part = Part { of: 0, all: 1 };
+}
+
+impl Ord for Part {
+    fn cmp(&self, other: &Part) -> Ordering {
+        (self.of.saturating_mul(other.all)).cmp(&other.of.saturating_mul(self.all))
+    }
+}
+
+impl PartialOrd for Part {
+    fn partial_cmp(&self, other: &Part) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[derive(Default)]
+struct Tournament {
+    heads: BTreeMap<QuotaId, BTreeSet<Head>>,
+    /// By the node above; `None`: the roots among each other.
+    standings: BTreeMap<Option<QuotaId>, BTreeSet<Standing>>,
+    contenders: BTreeMap<Contender, Standing>,
+}
+
+impl FairShareOrder {
+    /// The order of the heads of all classes.
+    pub(crate) fn new(engine: &Engine) -> FairShareOrder {
+        let state = &engine.state;
+        let mut order = FairShareOrder { groups: BTreeMap::new() };
+        for head in heads(state) {
+            let tournament = order.groups.entry(group(state, head.class)).or_default();
+            tournament.heads.entry(leaf(state, head.class)).or_default().insert(head);
+        }
+        for tournament in order.groups.values_mut() {
+            let leaves: Vec<QuotaId> = tournament.heads.keys().copied().collect();
+            leaves.into_iter().for_each(|leaf| tournament.play(state, leaf));
+        }
+        order
+    }
+
+    /// Takes out the head that goes first.
+    pub(crate) fn next_head(&mut self, engine: &Engine) -> Option<Head> {
+        let state = &engine.state;
+        let lagging = self.groups.iter().find(|(group, tournament)| lags(state, **group, tournament));
+        let key = lagging.map(|(key, _)| *key).or_else(|| self.groups.keys().next().copied())?;
+        let tournament = self.groups.get_mut(&key)?;
+        let head = tournament.first()?;
+        let leaf = leaf(state, head.class);
+        tournament.heads.entry(leaf).or_default().remove(&head);
+        tournament.play(state, leaf);
+        if tournament.first().is_none() {
+            self.groups.remove(&key);
+        }
+        Some(head)
+    }
+
+    /// A head was served: the next of its class queue takes its place, and its queue's use is compared anew in all tiers.
+    pub(crate) fn served(&mut self, engine: &Engine, head: &Head) {
+        let state = &engine.state;
+        let leaf = leaf(state, head.class);
+        if let Some(next) = behind(state, head) {
+            self.enter(state, next);
+        }
+        for tournament in self.groups.values_mut() {
+            tournament.play(state, leaf);
+        }
+    }
+
+    /// A head may wait by design: the first behind it that may not wait takes its place.
+    pub(crate) fn pass_by(&mut self, engine: &Engine, head: &Head) {
+        if let Some(key) = engine.state.index.first_bought_for(head.class).filter(|key| *key > head.key) {
+            self.enter(&engine.state, Head { key, ..*head });
+        }
+    }
+
+    fn enter(&mut self, state: &State, head: Head) {
+        let leaf = leaf(state, head.class);
+        let tournament = self.groups.entry(group(state, head.class)).or_default();
+        tournament.heads.entry(leaf).or_default().insert(head);
+        tournament.play(state, leaf);
+    }
+}
+
+/// Whether no head can be served and nothing has happened since that could help one of them. Then their order does not matter.
+pub(crate) fn all_rest(engine: &Engine, woke_at: Timestamp) -> bool {
+    heads(&engine.state).all(|head| engine.memo.resting(&engine.state, &head, woke_at).is_some())
+}
+
+fn heads(state: &State) -> impl Iterator<Item = Head> + '_ {
+    let all = [(ClassQueue::Booked, &state.index.booked), (ClassQueue::Queued, &state.index.queued)];
+    all.into_iter().flat_map(|(class_queue, classes)| {
+        classes.iter().filter_map(move |(class, jobs)| Some(Head { key: *jobs.first()?, class_queue, class: *class }))
+    })
+}
+
+/// The next job of the same class queue.
+fn behind(state: &State, head: &Head) -> Option<Head> {
+    let classes = match head.class_queue {
+        ClassQueue::Booked => &state.index.booked,
+        ClassQueue::Queued => &state.index.queued,
+    };
+    let key = classes.get(&head.class)?.range((Excluded(head.key), Unbounded)).next()?;
+    Some(Head { key: *key, ..*head })
+}
+
+/// The heads of all queues of waiting jobs, in the order in which runs are stopped for them.
+pub(crate) fn strict_heads(state: &State) -> Vec<Head> {
+    let first = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
+        Some(Head { key: *jobs.first()?, class_queue: ClassQueue::Queued, class: *class })
+    };
+    let mut heads: Vec<Head> = state.index.queued.iter().filter_map(first).collect();
+    heads.sort_by_cached_key(|head| strictly(state, head));
+    heads
+}
+
+/// The order in which runs are stopped for jobs: tier, priority and arrival alone. Neither use nor waiting counts here.
+pub(crate) fn strictly(state: &State, head: &Head) -> (i64, i64, Timestamp, crate::ids::JobId, ClassQueue) {
+    let job = &state.jobs[head.key.job];
+    (group(state, head.class).tier, -i64::from(job.priority), job.arrival, job.id, head.class_queue)
+}
+
+fn group(state: &State, class: ClassId) -> Group {
+    let id = state.classes[class].shape.tier;
+    let tier = settings::tier(state, id);
+    let min_share = tier.is_some_and(|t| t.min_share > 0).then_some(id);
+    Group { tier: -i64::from(tier.map_or(0, |t| t.priority)), min_share }
+}
+
+/// Whether a tier with a `minShare` has less than that of all GPUs in use, those counted that its head asks.
+fn lags(state: &State, group: Group, tournament: &Tournament) -> bool {
+    let (Some(tier), Some(head)) = (group.min_share, tournament.first()) else {
+        return false;
+    };
+    let part = settings::tier(state, tier).map_or(0, |t| t.min_share);
+    let all = u128::from((state.index.used_by_all() + ask(state, &head).1).0);
+    u128::from(state.index.used_by_tier(tier).0) * 1000 < all * u128::from(part)
+}
+
+/// The node of the quota tree that the queue of a class is at. Classes whose queue the policy does not know share a node of their own.
+fn leaf(state: &State, class: ClassId) -> QuotaId {
+    let queue = state.classes[class].shape.queue;
+    state.queues[queue].rule.as_ref().map_or(QuotaId(u16::MAX), |rule| rule.quota)
+}
+
+/// What a head would take, and in which pool first. One that is booked holds it already.
+fn ask(state: &State, head: &Head) -> (Option<PoolId>, MilliGpu) {
+    let pool = state.classes[head.class].fits.first().map(|f| f.0);
+    match (head.class_queue, pool) {
+        (ClassQueue::Queued, Some(pool)) => (Some(pool), quota::share(state, head.class, pool)),
+        _ => (None, MilliGpu(0)),
+    }
+}
+
+impl Tournament {
+    fn first(&self) -> Option<Head> {
+        self.standings.get(&None)?.first().map(|s| s.head)
+    }
+
+    /// Plays the path from a queue to the roots again.
+    fn play(&mut self, state: &State, leaf: QuotaId) {
+        let mut contender = Contender::Own(leaf);
+        loop {
+            let above = contender.above(state);
+            let standings = self.standings.entry(above).or_default();
+            if let Some(old) = self.contenders.remove(&contender) {
+                standings.remove(&old);
+            }
+            let head = match contender {
+                Contender::Own(quota) => self.heads.get(&quota).and_then(|heads| heads.first().copied()),
+                Contender::Subtree(quota) => {
+                    self.standings.get(&Some(quota)).and_then(|standings| standings.first()).map(|s| s.head)
+                }
+            };
+            if let Some(head) = head {
+                let standing = standing(state, contender, head);
+                self.standings.entry(above).or_default().insert(standing);
+                self.contenders.insert(contender, standing);
+            }
+            match above {
+                None => return,
+                Some(quota) => contender = Contender::Subtree(quota),
+            }
+        }
+    }
+}
+
+impl Contender {
+    fn above(self, state: &State) -> Option<QuotaId> {
+        match self {
+            Contender::Own(quota) => Some(quota),
+            Contender::Subtree(quota) => state.quota.parent(quota),
+        }
+    }
+}
+
+fn standing(state: &State, contender: Contender, head: Head) -> Standing {
+    let nothing = Standing { share: Part::NOTHING, used: Part::NOTHING, past: Part::NOTHING, head, contender };
+    let (quota, own) = match contender {
+        Contender::Own(quota) => (quota, true),
+        Contender::Subtree(quota) => (quota, false),
+    };
+    let node = state.policy.as_deref().and_then(|p| p.quotas.get(quota.index()));
+    // A contender without siblings needs no comparison.
+    if node.is_none() || (own && !state.quota.inner(quota)) {
+        return nothing;
+    }
+    let weight = if own { 1000 } else { u128::from(node.map_or(1000, |n| n.weight.max(1))) };
+    let share = share(state, contender, &head, weight);
+    let (held, past) = use_of(state, quota, own);
+    let used = Part { of: u128::from(held.0.min(MOST)), all: weight };
+    let used = if share == Part::NOTHING { used } else { Part::NOTHING };
+    Standing { share, used, past: Part { of: past, all: weight }, ..nothing }
+}
+
+/// The dominant share: over all pools the most of what is borrowed, by what could be lent at the node above, by weight.
+fn share(state: &State, contender: Contender, head: &Head, weight: u128) -> Part {
+    let (Some(above), Some(policy)) = (contender.above(state), state.policy.as_deref()) else {
+        return Part::NOTHING;
+    };
+    let mut most = Part::NOTHING;
+    for pool in (0..policy.pools.len()).map(|at| PoolId(at as u16)) {
+        let borrowed = match contender {
+            Contender::Own(quota) => {
+                let own = policy.quotas[quota.index()].limits.get(&pool).map_or(MilliGpu(0), |l| l.nominal);
+                own_use(state, quota, pool) + asked_at(state, contender, head, pool) - own
+            }
+            Contender::Subtree(quota) => state.quota.borrowed_with(quota, pool, asked_at(state, contender, head, pool)),
+        };
+        let lendable = state.quota.potential(above, pool).0.clamp(1, MOST);
+        let part = Part { of: u128::from(borrowed.0.min(MOST)), all: u128::from(lendable) * weight };
+        if borrowed > MilliGpu(0) && part > most {
+            most = part;
+        }
+    }
+    most
+}
+
+/// How much of what a head asks of a pool would count at this contender: what a queue keeps for itself does not count above it.
+fn asked_at(state: &State, contender: Contender, head: &Head, pool: PoolId) -> MilliGpu {
+    let (asked, amount) = ask(state, head);
+    if asked != Some(pool) {
+        return MilliGpu(0);
+    }
+    let (Contender::Own(at) | Contender::Subtree(at)) = contender;
+    state.quota.usage_with(leaf(state, head.class), pool, amount, at) - state.quota.usage(at, pool)
+}
+
+/// What the jobs whose queue is an inner node itself use.
+fn own_use(state: &State, quota: QuotaId, pool: PoolId) -> MilliGpu {
+    let below = state.quota.children(quota).map(|child| {
+        let usage = state.quota.usage(child, pool);
+        usage - state.quota.kept(child, pool)
+    });
+    state.quota.usage(quota, pool) - below.fold(MilliGpu(0), |all, one| all + one)
+}
+
+/// Held now and held before, by a subtree or by the jobs whose queue is its root.
+fn use_of(state: &State, quota: QuotaId, own: bool) -> (MilliGpu, u128) {
+    let of = |quota| (state.fair.counted(quota).held, state.past_use(quota).0);
+    let all = of(quota);
+    if !own {
+        return all;
+    }
+    let take = |(held, past): (MilliGpu, u128), child| {
+        let of = of(child);
+        (held - of.0, past.saturating_sub(of.1))
+    };
+    state.quota.children(quota).fold(all, take)
+}

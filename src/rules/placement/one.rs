@@ -1,0 +1,208 @@
+//! The best place for one worker: the least of its keys.
+//!
+//! ```text
+//! ready | few replicas | one NVLink group | the last empty large node not split | on a GPU in use | on a node in use
+//!       | least fragmentation, once the mix is known | tightest | cheapest | oldest
+//! ```
+//!
+//! Nodes with as much free are the same, so each such state is looked at once. Never: more than that, but for services and for what
+//! has to be close together.
+
+use super::room::{self, part_of, takes};
+use super::spread::ReplicaCounts;
+use super::{Ask, fragment, ranks, spare, topology};
+use crate::catalog::Offering;
+use crate::effect::WorkerPlace;
+use crate::ids::{NodeId, OfferingId};
+use crate::state::State;
+use crate::state::index::Free;
+use crate::state::nodes::Node;
+use crate::units::{Mib, Rate};
+
+/// How good a place is: the least is best.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Key {
+    /// 0 ready, 1 in flight.
+    rank: u8,
+    /// Replicas of its service counts it, nearest of its spread first.
+    near: (u32, u32, u32),
+    /// Its GPUs have no NVLink group in common.
+    apart: bool,
+    /// It would split the last empty large node.
+    splits: bool,
+    /// It takes GPUs with nothing on them.
+    fresh: bool,
+    /// It takes a part of a node with nothing on its GPUs.
+    opens: bool,
+    /// How fragmentation grows.
+    grows: i64,
+    /// What is left of the GPU or the node.
+    left: u32,
+    price: Rate,
+    node: NodeId,
+}
+
+struct Best<'a> {
+    state: &'a State,
+    ask: &'a Ask,
+    counts: Option<ReplicaCounts>,
+    found: Option<(Key, WorkerPlace)>,
+}
+
+/// One offering's free nodes.
+#[derive(Clone, Copy)]
+struct OfferingNodes<'a> {
+    free: &'a Free,
+    offer: &'a Offering,
+    rank: u8,
+}
+
+/// The best place for one worker.
+pub(super) fn one(state: &State, offerings: &[OfferingId], ask: &Ask) -> Option<WorkerPlace> {
+    let counts = ask.service.map(|service| ReplicaCounts::of(state, ask.pool, service));
+    let mut best = Best { state, ask, counts, found: None };
+    for id in offerings {
+        let Some(free) = state.index.free.get(&(ask.pool, *id)) else {
+            continue;
+        };
+        for rank in ranks(ask.scope) {
+            let nodes = OfferingNodes { free, offer: &state.offerings[id.index()].offer, rank };
+            best.slices(nodes);
+            if let Some(share) = ask.share.filter(|share| *share < 1000) {
+                best.parts(nodes, share);
+            }
+            if ask.share.is_some() {
+                best.whole(nodes);
+            }
+        }
+    }
+    best.found.map(|(_, place)| place)
+}
+
+impl Best<'_> {
+    /// The smallest free slice that holds it.
+    fn slices(&mut self, nodes: OfferingNodes<'_>) {
+        let Some((share, mem)) = self.ask.slice else { return };
+        let least = (nodes.rank, share, Mib(0), NodeId(0), 0, 0);
+        for (_, share, _, id, gpu, at) in nodes.free.slices.range(least..(nodes.rank + 1, 0, Mib(0), NodeId(0), 0, 0)) {
+            let Some(node) = self.state.nodes.get(id).filter(|n| takes(self.state, n, self.ask)) else {
+                continue;
+            };
+            let cut = node.partition.as_ref().and_then(|p| p.slices.get(usize::from(*at)));
+            let Some(cut) = cut.filter(|c| c.mem >= mem && room::fits(c, self.ask)) else {
+                continue;
+            };
+            let key = Key { left: u32::from(*share), ..self.key(nodes, node) };
+            self.offer(key, WorkerPlace { node: *id, gpus: 1 << gpu, share: cut.held, slice: Some(*at) });
+            if self.counts.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// A GPU in use that still has room for the share.
+    fn parts(&mut self, nodes: OfferingNodes<'_>, share: u16) {
+        let known = self.state.mix.known();
+        let end = (nodes.rank + 1, 0, NodeId(0), 0);
+        let mut from = (nodes.rank, share, NodeId(0), 0);
+        loop {
+            let mut next = None;
+            for &(rank, left, id, at) in nodes.free.part.range(from..end) {
+                let Some(node) = self.state.nodes.get(&id).filter(|n| takes(self.state, n, self.ask)) else {
+                    continue;
+                };
+                let slot = &node.slots[usize::from(at)];
+                let (need, slices) = part_of(self.state, node, self.ask, share);
+                if slot.mem_free < need || u32::from(slot.workers) >= slices {
+                    continue;
+                }
+                let grows = if known { fragment::part(&self.state.mix, left, share) } else { 0 };
+                let key = Key { grows, left: u32::from(left - share), ..self.key(nodes, node) };
+                self.offer(key, WorkerPlace { node: id, gpus: 1 << at, share, slice: None });
+                if self.counts.is_none() {
+                    next = Some((rank, left + 1, NodeId(0), 0));
+                    break;
+                }
+            }
+            // Without a mix the tightest is the best; with one every size of rest is looked at once.
+            match next.filter(|_| known) {
+                Some(next) => from = next,
+                None => return,
+            }
+        }
+    }
+
+    /// GPUs with nothing on them.
+    fn whole(&mut self, nodes: OfferingNodes<'_>) {
+        let (asks, gpus, share) = (self.ask.each.gpus, nodes.offer.gpus, self.ask.share.unwrap_or(1000));
+        let mix = &self.state.mix;
+        for free in asks..=gpus {
+            let opens = free == gpus && asks < gpus && asks > 0;
+            if opens && self.ask.spares && spare::large(gpus, asks) {
+                continue;
+            }
+            let grows = match (mix.known() && asks > 0, share) {
+                (false, _) => 0,
+                (true, 1000..) => fragment::whole(mix, gpus, free, asks),
+                (true, _) => fragment::fresh(mix, gpus, free, share),
+            };
+            let opens = opens && mix.known();
+            // Whether it is the last one matters only where a large node would be opened.
+            let splits =
+                nodes.rank == 0 && free == gpus && spare::large(gpus, asks) && spare::last(self.state, self.ask.pool);
+            let left = u32::from(free - asks) * 1000 + 1000;
+            let of_size = nodes.free.whole.range((nodes.rank, free, NodeId(0))..(nodes.rank, free + 1, NodeId(0)));
+            let mut first = true;
+            for (_, _, id) in of_size {
+                let Some(node) = self.state.nodes.get(id).filter(|n| takes(self.state, n, self.ask)) else {
+                    continue;
+                };
+                let mask = room::whole(node);
+                let Some(picked) = self.pick(nodes.offer, mask) else { continue };
+                let apart = topology::apart(nodes.offer, mask, asks);
+                let key = Key { apart, splits, fresh: true, opens, grows, left, ..self.key(nodes, node) };
+                self.offer(key, WorkerPlace { node: *id, gpus: picked, share, slice: None });
+                first &= apart;
+                if !first && self.counts.is_none() {
+                    break;
+                }
+            }
+            // Without a mix the tightest is the best, unless another has its GPUs closer together.
+            if !first && self.counts.is_none() && !mix.known() && !splits {
+                return;
+            }
+        }
+    }
+
+    /// Its GPUs on a node, all of one group where that is asked.
+    fn pick(&self, offer: &Offering, free: u64) -> Option<u64> {
+        let asks = self.ask.each.gpus;
+        let Some(level) = self.ask.group else {
+            return topology::pick(offer, free, asks);
+        };
+        let parts = topology::groups(offer, level).into_iter().map(|group| free & group);
+        let good = parts.filter(|part| part.count_ones() >= u32::from(asks));
+        good.min_by_key(|part| part.count_ones()).and_then(|part| topology::pick(offer, part, asks))
+    }
+
+    fn key(&self, nodes: OfferingNodes<'_>, node: &Node) -> Key {
+        Key {
+            rank: nodes.rank,
+            near: self.counts.as_ref().map_or((0, 0, 0), |counts| counts.near(node, &nodes.offer.zone)),
+            apart: false,
+            splits: false,
+            fresh: false,
+            opens: false,
+            grows: 0,
+            left: 0,
+            price: nodes.offer.price,
+            node: node.id,
+        }
+    }
+
+    fn offer(&mut self, key: Key, place: WorkerPlace) {
+        if self.found.as_ref().is_none_or(|best| key < best.0) {
+            self.found = Some((key, place));
+        }
+    }
+}

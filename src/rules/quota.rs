@@ -1,0 +1,89 @@
+//! Quota: what a gang takes of it, what the tree leaves, and what is a queue's own.
+//!
+//! Quota is taken when places are booked and given back when they are: a job that can have no places holds no quota.
+//!
+//! Never: looks at what is free. That is placement's.
+
+use super::placement;
+use crate::ids::{ClassId, JobId, PoolId, QuotaId};
+use crate::job::Gang;
+use crate::reason::Reason;
+use crate::state::State;
+use crate::state::jobs::{Job, Kept};
+use crate::units::MilliGpu;
+use alloc::vec::Vec;
+
+/// The GPU share that the smallest gang of a class takes in a pool, after the pool's sharing rules.
+pub(crate) fn share(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
+    let shape = &state.classes[class].shape;
+    match &shape.gang {
+        Gang::Spanning { gpus, .. } => MilliGpu::whole(u64::from(*gpus)),
+        Gang::Workers { min, each, .. } => {
+            let one = u64::from(each.gpus) * u64::from(placement::effective_share(state, shape, pool, each));
+            MilliGpu(one.saturating_mul(u64::from(*min)))
+        }
+    }
+}
+
+/// What quota leaves to a class in a pool. Nothing where its queue is not known.
+pub(crate) fn available(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
+    available_beside(state, class, pool, |_| true)
+}
+
+/// The same, beside only some of what is kept for others. Jobs of a class ask the same: what is kept for one is for all of them.
+fn available_beside(state: &State, class: ClassId, pool: PoolId, counts: impl Fn(&Kept) -> bool) -> MilliGpu {
+    let Some(rule) = state.queues[state.classes[class].shape.queue].rule.as_ref() else {
+        return MilliGpu(0);
+    };
+    let of = |id: &JobId| {
+        let job = &state.jobs[*id];
+        let kept = job.kept.filter(|k| k.pool == pool && job.class != class && counts(k))?;
+        Some((state.queues[job.queue].rule.as_ref()?.quota, kept.share))
+    };
+    let kept: Vec<_> = state.index.kept.iter().filter_map(of).collect();
+    state.quota.available_beside(rule.quota, pool, &kept)
+}
+
+/// Why quota lets no gang of this share start in a pool. `None`: it does.
+pub(crate) fn refusal(state: &State, class: ClassId, pool: PoolId, asked: MilliGpu) -> Option<Reason> {
+    if state.queues[state.classes[class].shape.queue].rule.is_none() {
+        return Some(Reason::UnknownQueue);
+    }
+    let available = available(state, class, pool);
+    if asked <= available {
+        return None;
+    }
+    // A job within its own quota goes before those for which borrowed quota is kept.
+    let before = is_own(state, class, pool, asked);
+    let no = !before || asked > available_beside(state, class, pool, |kept| kept.own);
+    no.then_some(Reason::WaitingForQuota { asked, available })
+}
+
+/// Whether a gang of a class would borrow nothing, at no level of the tree.
+pub(crate) fn is_own(state: &State, class: ClassId, pool: PoolId, asked: MilliGpu) -> bool {
+    let rule = state.queues[state.classes[class].shape.queue].rule.as_ref();
+    let Some(quota) = rule.map(|r| r.quota) else { return false };
+    let mut at = quota;
+    while let Some(above) = state.quota.parent(at) {
+        let kept = kept_under(state, at, pool, |job| job.class != class);
+        let used = state.quota.usage_with(quota, pool, asked, at) + kept;
+        if !state.within_own(at, pool, used) {
+            return false;
+        }
+        at = above;
+    }
+    true
+}
+
+/// What is kept in a pool for other jobs below a node of the tree: as good as in use there.
+pub(crate) fn kept_under(state: &State, node: QuotaId, pool: PoolId, counts: impl Fn(&Job) -> bool) -> MilliGpu {
+    let jobs = state.index.kept.iter().map(|id| &state.jobs[*id]).filter(|job| counts(job));
+    let below = |job: &&Job| quota_of(state, job).is_some_and(|quota| state.quota.is_below(quota, node));
+    let shares = jobs.filter(below).filter_map(|job| job.kept).filter(|k| k.pool == pool);
+    shares.fold(MilliGpu(0), |sum, kept| sum + kept.share)
+}
+
+/// The node of the quota tree that the queue of a job is at. `None`: the policy does not know the queue.
+pub(crate) fn quota_of(state: &State, job: &Job) -> Option<QuotaId> {
+    state.queues[job.queue].rule.as_ref().map(|r| r.quota)
+}

@@ -1,0 +1,106 @@
+//! What leaving nodes would save: their price against what their work would cost elsewhere.
+//!
+//! ```text
+//! what the move saves over the time that the work is expected to go on  >=  worthIt x what the move costs
+//! ```
+//!
+//! A node that has been of use for some time is expected to be for as long again (run times are heavy-tailed), counted up to an
+//! hour. A move costs both nodes for a boot and a restart. Source of the rule: balanced consolidation in Karpenter, savings over
+//! disruption.
+//!
+//! Never: counts on capacity whose stock was last found wanting.
+
+use super::launch::LaunchOption;
+use super::{demand, supply};
+use crate::catalog::CapacityType;
+use crate::decision::DrainWhy;
+use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
+use crate::policy::Consolidation;
+use crate::state::State;
+use crate::state::jobs::Phase;
+use crate::state::nodes::{Node, NodePhase};
+use crate::state::places::nodes_of;
+use crate::units::{HOUR_MS, Rate, Span};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// A node's use is not expected to go on for longer than this, whatever its age.
+const LONGEST_HORIZON: Span = Span::mins(60);
+
+/// What work of a class would cost elsewhere, found once in each review.
+pub(crate) type Elsewhere = BTreeMap<(ClassId, PoolId), Option<LaunchOption>>;
+
+/// The nodes that are left together with this one: those of its gang, where a gang over several nodes has it. In order.
+pub(crate) fn together(state: &State, node: &Node) -> Vec<NodeId> {
+    let spread = holders(node).into_iter().map(|id| nodes_of(&state.jobs[id].places)).find(|nodes| nodes.len() > 1);
+    spread.unwrap_or_else(|| alloc::vec![node.id])
+}
+
+/// What leaving nodes saves an hour, if that is worth it and all that is on them is on nothing else.
+pub(crate) fn worth_leaving(
+    state: &State,
+    nodes: &[NodeId],
+    rules: Consolidation,
+    elsewhere: &mut Elsewhere,
+) -> Option<Rate> {
+    let rows = || nodes.iter().filter_map(|id| state.nodes.get(id));
+    let mut jobs: Vec<(JobId, PoolId)> = rows().flat_map(|n| holders(n).into_iter().map(|job| (job, n.pool))).collect();
+    jobs.sort_unstable();
+    jobs.dedup();
+    // On several nodes there is one gang, whole, and nothing beside it.
+    if jobs.is_empty() || (nodes.len() > 1 && jobs.len() > 1) || rows().any(|n| n.holds.is_empty() || !may_leave(n)) {
+        return None;
+    }
+    let mut there = Rate(0);
+    let mut restart = Span::ZERO;
+    let mut risk = 0u128;
+    for (id, pool) in jobs {
+        let job = &state.jobs[id];
+        let spec = &state.specs[id];
+        let here = job.places.iter().all(|p| nodes.contains(&p.node));
+        if !here || spec.checkpoint.is_none() || job.phase == Phase::Booked {
+            return None;
+        }
+        let key = (job.class, pool);
+        let option = elsewhere.entry(key).or_insert_with(|| supply::cheapest_proven(state, key.0, key.1));
+        let option = option.as_ref()?;
+        there = there + option.cost(state);
+        risk += option.counts.iter().map(|(id, n)| at_risk(state, *id, spec.restart) * u128::from(*n)).sum::<u128>();
+        restart = restart.max(spec.restart);
+    }
+    let here = rows().map(|n| n.price).fold(Rate(0), |a, b| a + b);
+    let risk_here = rows().map(|n| at_risk(state, n.offering, restart)).sum::<u128>();
+    let hourly = |price: Rate, risk: u128| Rate(price.0.saturating_add(u64::try_from(risk).unwrap_or(u64::MAX)));
+    let saves = hourly(here, risk_here) - hourly(there, risk);
+    // Nodes that have been of use for some time, the youngest of them, are expected to be for as long again.
+    let horizon = rows().map(|n| state.now.since(n.decided_at)).min()?.min(LONGEST_HORIZON);
+    let boot = rows().map(|n| state.offerings[n.offering.index()].offer.boot).max()?;
+    let cost = (here + there).over(boot + restart);
+    let gain = saves.over(horizon);
+    let enough = gain.0.saturating_mul(1000) >= cost.0.saturating_mul(u128::from(rules.worth_it));
+    (saves > Rate(0) && enough).then_some(saves)
+}
+
+/// Up, or being left already; neither condemned nor taken back by the cloud.
+fn may_leave(node: &Node) -> bool {
+    let being_left = matches!(node.phase, NodePhase::Draining { why: DrainWhy::Moved, .. });
+    (being_left || node.phase == NodePhase::Ready) && !node.condemned && node.reclaim_at.is_none()
+}
+
+/// What reclaims of one node of an offering are expected to cost an hour, in micro-dollars: a boot and a restart each, at its price.
+fn at_risk(state: &State, id: OfferingId, restart: Span) -> u128 {
+    let offer = &state.offerings[id.index()].offer;
+    if offer.capacity != CapacityType::Spot {
+        return 0;
+    }
+    let lost = offer.price.over(offer.boot + restart).0 / u128::from(HOUR_MS);
+    lost.saturating_mul(u128::from(demand::reclaims_per_hour(state, id))) / 1_000_000
+}
+
+/// The jobs with workers on a node, each once.
+pub(crate) fn holders(node: &Node) -> Vec<JobId> {
+    let mut jobs = node.holds.clone();
+    jobs.sort_unstable();
+    jobs.dedup();
+    jobs
+}

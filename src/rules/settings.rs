@@ -1,0 +1,27 @@
+//! What the policy in force sets for a tier or a pool.
+//!
+//! Never: a default that `policy` does not state. Without a policy there is nothing to read.
+
+use crate::ids::{PoolId, TierId};
+use crate::policy::{Buys, Pool, Tier};
+use crate::state::{Shape, State};
+
+/// The rules of a tier. `None`: no policy, or one without this tier.
+pub(crate) fn tier(state: &State, id: TierId) -> Option<&Tier> {
+    state.policy.as_deref()?.tiers.get(id.index())
+}
+
+/// The rules of a pool. `None`: no policy, or one without this pool.
+pub(crate) fn pool(state: &State, id: PoolId) -> Option<&Pool> {
+    state.policy.as_deref()?.pools.get(id.index())
+}
+
+/// The priority of a tier, 0 where the policy does not know it. More goes first.
+pub(crate) fn priority(state: &State, id: TierId) -> i32 {
+    tier(state, id).map_or(0, |t| t.priority)
+}
+
+/// What the tier of a shape buys.
+pub(crate) fn buys(state: &State, shape: &Shape) -> Buys {
+    tier(state, shape.tier).map_or(Buys::Nothing, |t| t.buys)
+}

@@ -1,0 +1,256 @@
+//! Supply: what can be bought for a job now, when nodes come, and which stand ready with no work.
+//!
+//! ```text
+//! candidates = offerings of the pool that the class fits, that its tier may buy, that are not known to be out of stock
+//! options    = how many of each for the whole gang, or for the part that free places do not carry (launch.rs)
+//! the option that costs least in the end, reclaims counted, under every ceiling is chosen
+//! ```
+//!
+//! Never: above a ceiling, in flight included, spot at its maximum price. Never on unknown stock twice: what failed is left alone for
+//! a while, and tried again with one node, then two, then four. Throttling is not stock: the same is asked again, not something dearer.
+
+use super::launch::{self, LaunchOption};
+use super::placement::{self, Carried};
+use super::settings::{self, buys};
+use super::{batch, budget, capacity, quota, reservations};
+use crate::catalog::CapacityType;
+use crate::engine::Engine;
+use crate::event::LaunchError;
+use crate::ids::{ClassId, JobId, OfferingId, PoolId};
+use crate::job::{Gang, Level};
+use crate::policy::Buys;
+use crate::reason::Reason;
+use crate::state::nodes::{Node, NodePhase, OfferingRow};
+use crate::state::{Held, State};
+use crate::units::Timestamp;
+use alloc::vec::Vec;
+
+/// Nodes that one purchase asks for at most on behalf of several jobs.
+const MOST_AT_ONCE: u32 = 100;
+
+/// Whether a gang of a class could be had with nothing else running.
+pub(crate) fn possible_on_empty(state: &State, class: ClassId, pool: PoolId) -> bool {
+    let held = Held::default();
+    let options = launch::options(state, class, pool, fits(state, class, pool), &[]);
+    options.iter().any(|c| launch::bound_hit(state, pool, c, held, held).is_none())
+}
+
+/// The level at which a gang of a class would have to be split, if that alone keeps it from ever running.
+pub(crate) fn only_apart(state: &State, class: ClassId, pool: PoolId) -> Option<Level> {
+    launch::only_apart(state, class, pool, fits(state, class, pool))
+}
+
+/// The cheapest capacity for one more gang of a class now, where its stock has last been found good.
+pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Option<LaunchOption> {
+    let option = choose(state, None, class, pool, &[], ANY).ok()?;
+    let proven = |(id, _): &(OfferingId, u32)| state.offerings[id.index()].failures == 0;
+    option.counts.iter().all(proven).then_some(option)
+}
+
+/// Whether what a gang has no free places for could be bought now.
+pub(crate) fn can_be_had(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
+    let class = engine.state.jobs[job].class;
+    let carried = placement::carried(engine, job, class, pool);
+    choose(&engine.state, Some(job), class, pool, &carried, ANY).is_ok()
+}
+
+/// Offerings of a pool that can hold a worker of a class, sorted.
+pub(crate) fn fits(state: &State, class: ClassId, pool: PoolId) -> &[OfferingId] {
+    state.classes[class].fits.iter().find(|(p, _)| *p == pool).map_or(&[], |(_, f)| f)
+}
+
+/// Why nothing can be bought for the whole gang of a job now. `None`: it can.
+pub(crate) fn refusal(state: &State, job: JobId, pool: PoolId) -> Option<Reason> {
+    choose(state, Some(job), state.jobs[job].class, pool, &[], ANY).err()
+}
+
+/// Launch options for a whole gang that stock has nothing against, as they are tried.
+pub(crate) fn options_in_stock(state: &State, class: ClassId, pool: PoolId) -> Vec<LaunchOption> {
+    let shape = &state.classes[class].shape;
+    let mut open = bought(state, class, pool);
+    open.retain(|id| budget::affordable_anew(state, class, pool, *id) && in_stock(state, *id));
+    let mut options = launch::options(state, class, pool, &open, &[]);
+    options.retain(|c| within_window(state, c));
+    options.sort_by_cached_key(|c| (c.rank(state, shape), c.counts.first().copied()));
+    options
+}
+
+/// Which offerings may be bought.
+pub(crate) type These<'a> = &'a dyn Fn(&State, &OfferingId) -> bool;
+
+/// All of them.
+pub(crate) const ANY: These<'static> = &|_, _| true;
+
+/// The cheapest option that can be had now by a job, or by anyone.
+pub(crate) fn choose(
+    state: &State,
+    asker: Option<JobId>,
+    class: ClassId,
+    pool: PoolId,
+    carried: &[Carried],
+    these: These<'_>,
+) -> Result<LaunchOption, Reason> {
+    let shape = &state.classes[class].shape;
+    if buys(state, shape) == Buys::Nothing && !capacity::late(state, shape) {
+        return Err(Reason::NothingIdle);
+    }
+    let (all, own) = reservations::held(state, pool, asker);
+    if let Some(bound) = launch::no_room(state, pool, all, own) {
+        return Err(Reason::Ceiling { bound });
+    }
+    let mut wanted = bought(state, class, pool);
+    wanted.retain(|id| these(state, id) && budget::affordable_anew(state, class, pool, *id));
+    let open: Vec<OfferingId> = wanted.iter().copied().filter(|id| in_stock(state, *id)).collect();
+    let mut options = launch::options(state, class, pool, &open, carried);
+    options.retain(|c| within_window(state, c) && !(c.part && waits(state, c)));
+    // Of equally dear ones, where the fewest replicas are.
+    let around = shape.service.map(|service| placement::spread::ReplicaCounts::of(state, pool, service));
+    let near = |c: &LaunchOption| {
+        let zone = |(id, _): &(OfferingId, u32)| state.offerings[id.index()].offer.zone.as_str();
+        around.as_ref().map_or(0, |a| c.counts.iter().map(|l| a.in_zone(zone(l))).sum::<u32>())
+    };
+    options.sort_by_cached_key(|c| (c.rank(state, shape), near(c), c.counts.first().copied()));
+    let mut hit = None;
+    for option in options {
+        match launch::bound_hit(state, pool, &option, all, own) {
+            None => return unless_refused(state, option),
+            Some(bound) => hit = hit.or(Some(bound)),
+        }
+    }
+    Err(hit.map_or_else(|| out_of_stock(state, &wanted), |bound| Reason::Ceiling { bound }))
+}
+
+/// Offerings of a pool that may be bought for a class, whatever is known of their stock.
+pub(crate) fn bought(state: &State, class: ClassId, pool: PoolId) -> Vec<OfferingId> {
+    let shape = &state.classes[class].shape;
+    let nothing = buys(state, shape) == Buys::Nothing;
+    let may = |id: &OfferingId| {
+        let capacity = state.offerings[id.index()].offer.capacity;
+        let for_late = capacity == CapacityType::OnDemand && capacity::late(state, shape);
+        if nothing { for_late } else { capacity::wanted(state, class, capacity) }
+    };
+    fits(state, class, pool).iter().copied().filter(may).collect()
+}
+
+/// Too many calls, or the cloud's own fault: the same is asked again in a moment.
+fn passing(row: &OfferingRow) -> bool {
+    matches!(row.blocked_by, Some(LaunchError::Throttled | LaunchError::Server))
+}
+
+/// Whether an option has to wait out a throttling. One that counts on free places does not: they may be gone by then, and what a class
+/// waits for must not change with what others take.
+fn waits(state: &State, option: &LaunchOption) -> bool {
+    let row = |(id, _): &(OfferingId, u32)| &state.offerings[id.index()];
+    option.counts.iter().map(row).any(|row| row.blocked_until > state.now && passing(row))
+}
+
+fn unless_refused(state: &State, option: LaunchOption) -> Result<LaunchOption, Reason> {
+    for &(offering, _) in &option.counts {
+        let row = &state.offerings[offering.index()];
+        if row.blocked_until > state.now
+            && passing(row)
+            && let Some(error) = row.blocked_by
+        {
+            return Err(Reason::LaunchRefused { offering, error, until: row.blocked_until });
+        }
+    }
+    Ok(option)
+}
+
+/// Nothing is known against its stock, or not against a smaller request, and its window is open.
+fn in_stock(state: &State, id: OfferingId) -> bool {
+    let row = &state.offerings[id.index()];
+    let asked = row.blocked_until <= state.now || passing(row) || may_have_fewer(row);
+    row.listed && asked && row.in_flight < row.window.max(1)
+}
+
+/// A large request was refused for want of stock: a smaller one may still be met.
+fn may_have_fewer(row: &OfferingRow) -> bool {
+    row.blocked_by == Some(LaunchError::Capacity) && row.refused_size > 1
+}
+
+/// A gang may be larger than the window of a probe: it is one request, and goes whole or not at all.
+fn within_window(state: &State, option: &LaunchOption) -> bool {
+    option.counts.iter().all(|(id, n)| {
+        let row = &state.offerings[id.index()];
+        let refused = row.blocked_until > state.now && row.blocked_by == Some(LaunchError::Capacity);
+        let fewer = !refused || *n < row.refused_size;
+        fewer && (row.in_flight == 0 || row.in_flight.saturating_add(*n) <= row.window)
+    })
+}
+
+/// Which of the offerings is tried again first, and why it is not tried now.
+fn out_of_stock(state: &State, wanted: &[OfferingId]) -> Reason {
+    let first = wanted.iter().min_by_key(|id| (state.offerings[id.index()].blocked_until, **id));
+    let Some(&offering) = first else { return Reason::NoMatchingPool };
+    let row = &state.offerings[offering.index()];
+    match row.blocked_by {
+        // The window is used up: the answers to what is in flight decide.
+        _ if row.blocked_until <= state.now => Reason::AwaitingNodes { eta: state.now + row.offer.boot },
+        Some(LaunchError::Capacity) | None => Reason::Stockout { offering, until: row.blocked_until },
+        Some(error) => Reason::LaunchRefused { offering, error, until: row.blocked_until },
+    }
+}
+
+/// How many more nodes of this offering the jobs behind the head of a class queue would fill at once.
+pub(crate) fn worth_adding(state: &State, job: JobId, pool: PoolId, offering: OfferingId) -> u32 {
+    let class = state.jobs[job].class;
+    let shape = &state.classes[class].shape;
+    let offer = &state.offerings[offering.index()].offer;
+    let per_node = match &shape.gang {
+        Gang::Workers { min: 1, .. } => launch::units_a_node(state, shape, pool, offer, offer.gpus),
+        Gang::Spanning { gpus, .. } => launch::units_a_node(state, shape, pool, offer, offer.gpus) / (*gpus).max(1),
+        Gang::Workers { .. } => return 0,
+    };
+    let waiting = state.index.bought_for(class) as u64;
+    let asked = quota::share(state, class, pool);
+    let available = quota::available(state, class, pool);
+    let by_quota = available.0.checked_div(asked.0).unwrap_or(u64::MAX);
+    let by_budget = budget::how_many(state, class, pool, offering);
+    let waiting = waiting.min(batch::room(state, job));
+    let nodes = waiting.min(by_quota).min(by_budget).div_ceil(u64::from(per_node.max(1)));
+    let row = &state.offerings[offering.index()];
+    let window = row.window.saturating_sub(row.in_flight);
+    let mut count = u32::try_from(nodes).unwrap_or(u32::MAX).min(window).clamp(1, MOST_AT_ONCE);
+    let (all, own) = reservations::held(state, pool, None);
+    while count > 1 && launch::bound_hit(state, pool, &LaunchOption::of(offering, count), all, own).is_some() {
+        count /= 2;
+    }
+    count - 1
+}
+
+/// Claims of a pool with nothing on them that can still take work.
+pub(crate) fn spare(state: &State, pool: PoolId) -> u32 {
+    let both = state.index.idle.iter().chain(&state.index.unbooked);
+    both.filter(|id| state.nodes.get(id).is_some_and(|n| n.pool == pool)).count() as u32
+}
+
+/// The cheapest offering that a floor of a pool can be filled with now.
+pub(crate) fn cheapest_for_floor(state: &State, pool: PoolId) -> Option<OfferingId> {
+    let rules = settings::pool(state, pool)?;
+    let listed = rules.offerings.iter().filter_map(|at| state.listed.get(*at as usize).copied());
+    let (all, own) = reservations::held(state, pool, None);
+    let good = |id: &OfferingId| {
+        let row = &state.offerings[id.index()];
+        row.offer.gpus > 0
+            && row.blocked_until <= state.now
+            && in_stock(state, *id)
+            && launch::bound_hit(state, pool, &LaunchOption::of(*id, 1), all, own).is_none()
+    };
+    listed.filter(good).min_by_key(|id| (state.offerings[id.index()].offer.price, *id))
+}
+
+/// When a node is expected to be ready.
+pub(crate) fn ready_at(state: &State, node: &Node) -> Timestamp {
+    if node.phase == NodePhase::Ready {
+        return state.now;
+    }
+    node.since + state.offerings[node.offering.index()].offer.boot
+}
+
+/// When the nodes that a booked job waits for are expected.
+pub(crate) fn eta(state: &State, job: JobId) -> Timestamp {
+    let of = |node: &Node| ready_at(state, node);
+    let nodes = state.jobs[job].places.iter().filter_map(|p| state.nodes.get(&p.node));
+    nodes.filter(|n| n.phase != NodePhase::Ready).map(of).max().unwrap_or(state.now)
+}

@@ -1,0 +1,210 @@
+//! admit: the heads of all class queues in order. Each gets its places, or a reason why it waits.
+//!
+//! ```text
+//! booked head   ready places elsewhere                                    -> Unbook, Book, Start
+//! queued head   batch, then pool by pool: quota -> budget -> places that are ready -> places in flight
+//!               -> an empty node on its way out -> a purchase              -> Book, and Start if all is ready
+//! no place      its class rests until something that could help happens
+//! ```
+//!
+//! Quota is taken when places are booked and given back when they are: a job that can have no places holds no quota.
+//!
+//! Never: stops anything. What stops could help with is left to preempt.
+
+mod purchase;
+
+use crate::decision::Decision;
+use crate::effect::WorkerPlace;
+use crate::engine::Engine;
+use crate::ids::{ClassId, JobId, PoolId};
+use crate::memo::Parked;
+use crate::plan::PlanReport;
+use crate::reason::Reason;
+use crate::rules::forecast::soonest;
+use crate::rules::order::{self, ClassQueue, FairShareOrder, Head, Unschedulable};
+use crate::rules::placement::{self, NodeScope};
+use crate::rules::{batch, budget, protection, quota, reservations, start_targets, supply, timing};
+use crate::units::MilliGpu;
+use alloc::vec::Vec;
+
+/// Runs the stage. Returns the heads that can not be served, now or since they were last asked.
+pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> Vec<Unschedulable> {
+    let woke_at = timing::woke_at(&engine.state);
+    if order::all_rest(engine, woke_at) {
+        return all_at_rest(engine);
+    }
+    let mut waiting = Vec::new();
+    let mut fair_share = FairShareOrder::new(engine);
+    while let Some(head) = fair_share.next_head(engine) {
+        if let Some(parked) = engine.memo.resting(&engine.state, &head, woke_at) {
+            let (reason, rests_since) = (parked.reason, Some(parked.capacity_epoch));
+            waiting.push(Unschedulable { head, reason, rests_since });
+            continue;
+        }
+        let answer = match head.class_queue {
+            ClassQueue::Booked => rebook(engine, head.key.job, report),
+            ClassQueue::Queued => serve(engine, head.key.job, head.class, report),
+        };
+        match answer {
+            Ok(()) => fair_share.served(engine, &head),
+            Err(reason) => {
+                park(engine, &head, reason);
+                waiting.push(Unschedulable { head, reason, rests_since: None });
+                if reason.by_design() {
+                    // Those behind it that may wait no longer are not held up by it.
+                    fair_share.pass_by(engine, &head);
+                }
+            }
+        }
+    }
+    // Fairness and ageing order what is free; for whom others are stopped goes by tier, priority and arrival.
+    waiting.sort_by_cached_key(|one| order::strictly(&engine.state, &one.head));
+    waiting
+}
+
+/// All heads rest: each with its reason from before.
+fn all_at_rest(engine: &Engine) -> Vec<Unschedulable> {
+    let of = |head: Head| {
+        let parked = engine.memo.parked.get(&head.class)?;
+        Some(Unschedulable { head, reason: parked.reason, rests_since: Some(parked.capacity_epoch) })
+    };
+    order::strict_heads(&engine.state).into_iter().filter_map(of).collect()
+}
+
+/// The class of a head rests until something that could help happens.
+fn park(engine: &mut Engine, head: &Head, reason: Reason) {
+    let (capacity_epoch, at) = (engine.state.capacity_epoch, engine.state.now);
+    let opens = (head.class_queue == ClassQueue::Queued).then(|| budget::opens(&engine.state, head.class)).flatten();
+    let until = reason.ask_again_at().into_iter().chain(opens).min();
+    let parked = Parked { head: head.key.job, capacity_epoch, at, reason, until };
+    match head.class_queue {
+        ClassQueue::Booked => engine.memo.rebooked.insert(head.class, parked),
+        ClassQueue::Queued => engine.memo.parked.insert(head.class, parked),
+    };
+}
+
+/// A booked job that could start now on other nodes than those it waits for.
+fn rebook(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Result<(), Reason> {
+    let row = &engine.state.jobs[job];
+    let (Some(pool), share) = (row.pool, row.share) else {
+        return Ok(());
+    };
+    let stays = batch::stays_beside(&engine.state, job);
+    let places = if stays { None } else { placement::find(engine, job, pool, NodeScope::Ready, share) };
+    let better = places.filter(|places| !placement::spare::stays(&engine.state, job, places));
+    let Some(places) = better else {
+        return Err(Reason::AwaitingNodes { eta: supply::eta(&engine.state, job) });
+    };
+    engine.decide(Decision::Unbook { job });
+    book(engine, job, pool, places, report);
+    Ok(())
+}
+
+/// A queued job: beside others of its batch, or in the first of its pools that has what it takes.
+fn serve(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanReport) -> Result<(), Reason> {
+    if let Some(no) = batch::refusal(&engine.state, job) {
+        let (pool, place) = placement::beside(&engine.state, job, class).ok_or(no)?;
+        book(engine, job, pool, alloc::vec![place], report);
+        return Ok(());
+    }
+    let pools: Vec<PoolId> = engine.state.classes[class].fits.iter().map(|f| f.0).collect();
+    let mut no = Reason::NoMatchingPool;
+    for pool in pools {
+        match serve_in(engine, job, pool, report) {
+            Ok(()) => return Ok(()),
+            Err(reason) => no = no.max(reason),
+        }
+    }
+    if !no.by_design() && engine.state.jobs[job].reserved_until.is_some_and(|until| until > engine.state.now) {
+        no = Reason::WaitingForPreemption { victims: protection::stopping_for(&engine.state, job) };
+    }
+    Err(no)
+}
+
+/// A queued job in one pool.
+fn serve_in(engine: &mut Engine, job: JobId, pool: PoolId, report: &mut PlanReport) -> Result<(), Reason> {
+    let most = permitted(engine, job, pool)?;
+    let places = match start_targets::reason_to_wait(&engine.state, job) {
+        Some(waits) => places_while_waiting(engine, job, pool, most, report).ok_or(waits)?,
+        None => places_now(engine, job, pool, most, report)?,
+    };
+    book(engine, job, pool, places, report);
+    Ok(())
+}
+
+/// The share that quota and budgets leave to a job.
+fn permitted(engine: &Engine, job: JobId, pool: PoolId) -> Result<MilliGpu, Reason> {
+    let (state, class) = (&engine.state, engine.state.jobs[job].class);
+    let asked = quota::share(state, class, pool);
+    let no = quota::refusal(state, class, pool, asked).or_else(|| budget::refusal(state, class, pool));
+    no.map_or_else(|| Ok(budget::most(state, class, pool)), Err)
+}
+
+/// Places for a job that has to start: ready ones, those in flight, a node that was to leave, a purchase.
+fn places_now(
+    engine: &mut Engine,
+    job: JobId,
+    pool: PoolId,
+    most: MilliGpu,
+    report: &mut PlanReport,
+) -> Result<Vec<WorkerPlace>, Reason> {
+    if let Some(places) = placement::find(engine, job, pool, NodeScope::Ready, most) {
+        return Ok(purchase::spare_large_node(engine, job, pool, most, &places, report).unwrap_or(places));
+    }
+    if let Some(places) = placement::find(engine, job, pool, NodeScope::InFlight, most) {
+        return Ok(places);
+    }
+    if let Some(places) = purchase::keep_leaving_node(engine, job, pool, most) {
+        return Ok(places);
+    }
+    purchase::buy_for(engine, job, pool, report)?;
+    placement::find(engine, job, pool, NodeScope::InFlight, most).ok_or(Reason::NoMatchingPool)
+}
+
+/// Places for a job that may wait. It takes what is ready: what is on its way was bought for others.
+fn places_while_waiting(
+    engine: &mut Engine,
+    job: JobId,
+    pool: PoolId,
+    most: MilliGpu,
+    report: &mut PlanReport,
+) -> Option<Vec<WorkerPlace>> {
+    let ready = placement::find(engine, job, pool, NodeScope::Ready, most);
+    let whole = ready.and_then(|p| placement::spare::or_wait(&engine.state, job, pool, most, p));
+    match whole {
+        Some(places) => Some(purchase::spare_large_node(engine, job, pool, most, &places, report).unwrap_or(places)),
+        None => purchase::keep_leaving_node(engine, job, pool, most),
+    }
+}
+
+fn book(engine: &mut Engine, job: JobId, pool: PoolId, places: Vec<WorkerPlace>, report: &mut PlanReport) {
+    let ready = placement::all_ready(&engine.state, &places);
+    report.booked += 1;
+    engine.decide(Decision::Book { job, pool, places });
+    note_reservation(engine, job);
+    if ready {
+        report.started += 1;
+        engine.decide(Decision::Start { job });
+    }
+}
+
+/// A job was just booked: whether it was let in ahead of a reservation, or took what was kept for one behind it.
+fn note_reservation(engine: &mut Engine, job: JobId) {
+    if engine.state.reservations.is_empty() {
+        return;
+    }
+    let row = &engine.state.jobs[job];
+    let Some(pool) = row.pool else { return };
+    let Some(reservation) = engine.state.reservations.get(&pool) else { return };
+    let holder = reservation.job;
+    if !row.places.iter().any(|p| reservation.nodes.binary_search(&p.node).is_ok()) {
+        return;
+    }
+    if !reservations::before(&engine.state, job, holder) {
+        return engine.decide(Decision::Backfill { job, ahead_of: holder });
+    }
+    match soonest(engine, holder, pool) {
+        Some(reservation) => engine.decide(Decision::MakeReservation { pool, reservation }),
+        None => engine.decide(Decision::EndReservation { pool }),
+    }
+}

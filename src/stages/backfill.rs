@@ -1,0 +1,185 @@
+//! backfill: a gang that cannot be served gets a reservation, so that smaller jobs cannot keep it waiting for ever. What is certain
+//! to be over before it starts may go first.
+//!
+//! ```text
+//! first gang in the order that has quota, cannot be served, and that preemption does not help:
+//!   its reservation (rules/forecast.rs)   nodes that are expected to be free at `from`, or room under a ceiling then
+//! until `from`  those behind it are let in where they end (p90) by then: backfill
+//! at `from`     backfill that overran is stopped; what was there before may go on, and the time is estimated again
+//! ```
+//!
+//! Source: EASY backfilling (Lifka 1995). One reservation a pool.
+//!
+//! Never: keeps out a job that comes before the gang in tier, priority and arrival; never stops what ran there before; never keeps
+//! anything for a gang whose quota is in use.
+
+use crate::decision::{Decision, StopCause};
+use crate::engine::Engine;
+use crate::ids::{ClassId, JobId, PoolId};
+use crate::moves;
+use crate::plan::PlanReport;
+use crate::reason::Reason;
+use crate::rules::forecast::{expected, holders, soonest};
+use crate::rules::launch::{self, LaunchOption};
+use crate::rules::reservations::{before, held};
+use crate::rules::{batch, budget, order, protection, quota, start_targets, supply};
+use crate::state::jobs::Phase;
+use crate::state::nodes::Node;
+use crate::state::reservations::Reservation;
+use crate::state::{State, Urgency};
+use crate::units::MilliGpu;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// Gangs for which a reservation is sought in one pass at most: bounds a pass.
+const MOST_TRIES: u32 = 4;
+
+/// Runs the stage.
+pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    let pools: Vec<PoolId> = engine.state.reservations.keys().copied().collect();
+    let mut kept = BTreeMap::new();
+    for pool in &pools {
+        if let Some(job) = review(engine, *pool, report) {
+            kept.insert(*pool, job);
+        }
+    }
+    claim(engine, &mut kept);
+    for pool in pools {
+        if !kept.contains_key(&pool) {
+            engine.decide(Decision::EndReservation { pool });
+        }
+    }
+}
+
+/// Looks at what is kept in a pool. Returns for whom, if it still is.
+fn review(engine: &mut Engine, pool: PoolId, report: &mut PlanReport) -> Option<JobId> {
+    let reservation = engine.state.reservations.get(&pool)?.clone();
+    if !good(&engine.state, pool, &reservation) {
+        return None;
+    }
+    let (job, now) = (reservation.job, engine.state.now);
+    if reservation.from <= now {
+        let late = holders(&engine.state, &reservation.nodes);
+        return if late.is_empty() { Some(job) } else { renew(engine, pool, &reservation, &late, report) };
+    }
+    let (from, known) = expected(&engine.state, &reservation.nodes);
+    // Runs that ended early. Small steps are not worth a record.
+    if reservation.from.since(from).0 > reservation.from.since(now).0 / 8 {
+        engine.decide(Decision::MakeReservation { pool, reservation: Reservation { from, known, ..reservation } });
+    }
+    Some(job)
+}
+
+/// Its time has come, and there is work left: backfill is stopped, and for the rest the time is estimated again.
+fn renew(
+    engine: &mut Engine,
+    pool: PoolId,
+    reservation: &Reservation,
+    late: &BTreeSet<JobId>,
+    report: &mut PlanReport,
+) -> Option<JobId> {
+    for job in late {
+        let row = &engine.state.jobs[*job];
+        if row.backfill_for != Some(reservation.job) {
+            continue;
+        }
+        match row.phase {
+            Phase::Booked => engine.decide(Decision::Unbook { job: *job }),
+            Phase::Running
+                if row.broken.is_none() && protection::yields_reservation(&engine.state, *job, reservation.job) =>
+            {
+                report.stopped += 1;
+                moves::stop(engine, *job, StopCause::Overran { by: reservation.job });
+            }
+            _ => {}
+        }
+    }
+    let state = &engine.state;
+    let stays = |id: &JobId| !matches!(state.jobs[*id].phase, Phase::Stopping { .. } | Phase::Queued);
+    let delayed = late.iter().any(stays);
+    let renewed = soonest(engine, reservation.job, pool).map(|new| Reservation { delayed, ..new })?;
+    if renewed != *reservation {
+        engine.decide(Decision::MakeReservation { pool, reservation: renewed });
+    }
+    Some(reservation.job)
+}
+
+/// Whether a reservation still is what it was made for.
+fn good(state: &State, pool: PoolId, reservation: &Reservation) -> bool {
+    let row = &state.jobs[reservation.job];
+    if row.phase != Phase::Queued || !may_reserve(state, reservation.job, row.class, pool) {
+        return false;
+    }
+    let fits = supply::fits(state, row.class, pool);
+    if reservation.room.is_empty() {
+        let there = |n: &Node| n.open() && n.pool == pool && fits.binary_search(&n.offering).is_ok();
+        return reservation.nodes.iter().all(|id| state.nodes.get(id).is_some_and(there));
+    }
+    let refused = supply::refusal(state, reservation.job, pool);
+    let option = LaunchOption { counts: reservation.room.clone(), ..LaunchOption::default() };
+    let (all, own) = held(state, pool, Some(reservation.job));
+    let gone = state.held_on(&reservation.nodes);
+    matches!(refused, Some(Reason::Ceiling { .. }))
+        && supply::options_in_stock(state, row.class, pool).iter().any(|c| c.counts == option.counts)
+        && launch::bound_hit(state, pool, &option, all.less(gone), own.less(gone)).is_none()
+}
+
+/// Whether a job is of the kind that reserves, has quota, and waits for nothing but capacity. One GPU or less needs no reservation:
+/// the first that frees is its own. A job that is ahead of its deadline waits because it wants to.
+fn may_reserve(state: &State, job: JobId, class: ClassId, pool: PoolId) -> bool {
+    let asked = quota::share(state, class, pool);
+    let large = asked > MilliGpu::whole(1) || (asked == MilliGpu::whole(1) && launch::sharing_slices(state, pool) > 1);
+    let waits = state.jobs[job].reserved_until.is_some_and(|until| until > state.now);
+    let relaxed = state.classes[class].shape.urgency == Urgency::Relaxed;
+    large
+        && !waits
+        && !relaxed
+        && start_targets::reason_to_wait(state, job).is_none()
+        && batch::refusal(state, job).is_none()
+        && quota::refusal(state, class, pool, asked).is_none()
+        && budget::refusal(state, class, pool).is_none()
+}
+
+/// Gives the first gangs in the order what they can reserve.
+fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
+    let state = &engine.state;
+    let large = |class: &ClassId| {
+        let fits = &state.classes[*class].fits;
+        fits.iter().any(|(pool, _)| quota::share(state, *class, *pool) >= MilliGpu::whole(1))
+    };
+    if !state.index.queued.keys().any(large) {
+        return;
+    }
+    let mut tries = 0;
+    for head in order::strict_heads(&engine.state) {
+        let job = head.key.job;
+        if kept.values().any(|holder| *holder == job) {
+            continue;
+        }
+        let pools: Vec<PoolId> = engine.state.classes[head.class].fits.iter().map(|f| f.0).collect();
+        for pool in pools {
+            let state = &engine.state;
+            let taken = kept.get(&pool).is_some_and(|holder| !before(state, job, *holder));
+            if taken || !may_reserve(state, job, head.class, pool) || !lacks_capacity(state, job, pool) {
+                continue;
+            }
+            tries += 1;
+            if let Some(reservation) = soonest(engine, job, pool) {
+                if engine.state.reservations.get(&pool) != Some(&reservation) {
+                    engine.decide(Decision::MakeReservation { pool, reservation });
+                }
+                kept.insert(pool, job);
+                break;
+            }
+        }
+        if tries >= MOST_TRIES {
+            return;
+        }
+    }
+}
+
+/// Whether nothing but more capacity, ceiling or stock would help.
+fn lacks_capacity(state: &State, job: JobId, pool: PoolId) -> bool {
+    let reason = supply::refusal(state, job, pool);
+    matches!(reason, Some(Reason::Ceiling { .. } | Reason::Stockout { .. } | Reason::NothingIdle))
+}

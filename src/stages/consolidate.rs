@@ -1,0 +1,117 @@
+//! consolidate: nodes that are not worth their price take no new work.
+//!
+//! ```text
+//! empty    idle past their time, dearest first, floors kept
+//! in use   from time to time: where moving the work saves enough (rules/relocation.rs), the best moves first
+//! ```
+//!
+//! A gang over several nodes that no other job is on is judged as one: the prices of its nodes together against what the gang
+//! would cost elsewhere. What is on a node that is left goes as its protection ends.
+//!
+//! Never: moves work that cannot save its progress or is protected, a gang over several nodes that shares one of them, or anything
+//! to capacity whose stock was last found wanting; never takes a node that a job has reserved; never goes below a pool's `keepReady`,
+//! except to make room that a gang has reserved.
+
+use crate::decision::{Decision, DrainWhy};
+use crate::engine::Engine;
+use crate::ids::{NodeId, PoolId};
+use crate::moves;
+use crate::plan::PlanReport;
+use crate::policy::Consolidation;
+use crate::rules::relocation::{Elsewhere, together, worth_leaving};
+use crate::rules::{idle, reservations, supply};
+use crate::state::nodes::{Node, NodePhase};
+use crate::units::{HOUR_MS, Rate};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// Runs the stage.
+pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    drain_idle(engine, report);
+    let Some(rules) = engine.state.policy.as_deref().map(|p| p.consolidation) else {
+        return;
+    };
+    let due = engine.state.consolidate_at <= engine.state.now;
+    if rules.worth_it > 0 && due && !engine.state.index.running.is_empty() {
+        move_work(engine, rules, report);
+        let next = engine.state.now + rules.every;
+        engine.decide(Decision::Consolidated { next });
+    }
+}
+
+fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
+    let state = &engine.state;
+    let now = state.now;
+    let mut over: Vec<(Reverse<Rate>, NodeId, PoolId)> = Vec::new();
+    for (_, id) in idle::leaving(state).into_iter().filter(|(at, _)| *at <= now) {
+        if let Some(node) = state.nodes.get(&id) {
+            over.push((Reverse(node.price), id, node.pool));
+        }
+    }
+    if over.is_empty() {
+        return;
+    }
+    over.sort_unstable();
+    let Some(policy) = state.policy.as_deref() else {
+        return;
+    };
+    let settle = policy.lifecycle.drain_settle;
+    let floor = |pool: PoolId| policy.pools.get(pool.index()).map_or(0, |p| p.kept(now));
+    let mut spare: BTreeMap<PoolId, u32> = BTreeMap::new();
+    let mut leave: Vec<NodeId> = Vec::new();
+    for (_, id, pool) in over {
+        let left = spare.entry(pool).or_insert_with(|| supply::spare(state, pool));
+        let vacates = state.nodes.get(&id).is_some_and(|n| reservations::vacates(state, n));
+        if *left > floor(pool) || vacates {
+            *left = left.saturating_sub(1);
+            leave.push(id);
+        }
+    }
+    for node in leave {
+        report.drained += 1;
+        engine.decide(Decision::Drain { node, why: DrainWhy::Idle, check_at: now + settle });
+    }
+}
+
+/// Nodes whose work would cost less elsewhere: one, or all of one gang.
+struct Move {
+    saves: Rate,
+    pool: PoolId,
+    nodes: Vec<NodeId>,
+}
+
+fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport) {
+    let state = &engine.state;
+    let mut elsewhere = Elsewhere::new();
+    let mut ready: BTreeMap<PoolId, u64> = BTreeMap::new();
+    let mut moves: Vec<Move> = Vec::new();
+    for node in state.nodes.values().filter(|n| n.phase == NodePhase::Ready) {
+        *ready.entry(node.pool).or_default() += 1;
+        let nodes = together(state, node);
+        let first = nodes.first() == Some(&node.id);
+        let free = |n: &Node| n.open() && n.reserved.is_none() && !reservations::keeps(state, n);
+        if first && nodes.iter().filter_map(|id| state.nodes.get(id)).all(free) {
+            let saves = worth_leaving(state, &nodes, rules, &mut elsewhere);
+            moves.extend(saves.map(|saves| Move { saves, pool: node.pool, nodes }));
+        }
+    }
+    moves.sort_unstable_by(|a, b| b.saves.cmp(&a.saves).then_with(|| a.nodes.cmp(&b.nodes)));
+    // What an hour allows in each pool, spread over the looks in it.
+    let looks = |nodes: u64| (nodes * u64::from(rules.moves_per_hour) / 1000 * rules.every.0 / HOUR_MS).max(1);
+    let mut budgets: BTreeMap<PoolId, (u64, bool)> =
+        ready.into_iter().map(|(pool, n)| (pool, (looks(n), true))).collect();
+    for chosen in moves {
+        let takes = chosen.nodes.len() as u64;
+        let Some((budget, first)) = budgets.get_mut(&chosen.pool) else { continue };
+        // A gang larger than what one review allows would never be moved: it goes when it is worth the most, and alone.
+        if takes > *budget && !*first {
+            continue;
+        }
+        (*budget, *first) = (budget.saturating_sub(takes), false);
+        for node in chosen.nodes {
+            report.drained += 1;
+            moves::leave_node(engine, node, report);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! deadline: what a job may run on, by how urgent its deadline is. Spot while there is time to lose, on-demand when there is not.
+//!
+//! ```text
+//! relaxed    ahead of the uniform line        spot only; waits where there is none
+//! ordinary   behind it, or no choice          what its tier buys
+//! urgent     no time for another reclaim      on-demand and reserved only; a run on spot moves there from its checkpoint
+//! ```
+//!
+//! The line: progress in proportion to the time gone, with a quarter of the slack in hand. Source: Can't Be Late (NSDI 2024).
+//! A job is judged when it arrives, starts, saves, stops, and at the exact instants when its urgency changes with time.
+//!
+//! Never: more than the tier buys; never extra money for a deadline that is out of reach; never a step back from urgent.
+
+use crate::catalog::CapacityType;
+use crate::decision::{Decision, StopCause};
+use crate::effect::WorkerPlace;
+use crate::engine::Engine;
+use crate::ids::{ClassId, JobId, OfferingId, PoolId};
+use crate::moves;
+use crate::plan::PlanReport;
+use crate::policy::Buys;
+use crate::rules::placement::{self, NodeScope};
+use crate::rules::{demand, quota, settings, supply};
+use crate::state::jobs::Phase;
+use crate::state::{State, Urgency};
+use crate::units::{Span, Timestamp};
+use alloc::vec::Vec;
+
+/// How urgent a deadline is.
+struct Verdict {
+    urgency: Urgency,
+    /// It changes by the clock then.
+    again: Timestamp,
+    /// It cannot be met: the job would end then.
+    late: Option<Timestamp>,
+}
+
+/// Runs the stage.
+pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    let now = engine.state.now;
+    let due: Vec<JobId> = engine.state.index.reassess.iter().take_while(|h| h.0 <= now).map(|h| h.1).collect();
+    for job in due {
+        let Verdict { urgency, again, late } = judge(&engine.state, job);
+        engine.decide(Decision::Reassess { job, urgency, again, late });
+        if urgency == Urgency::Urgent {
+            leave_spot(engine, job, report);
+        }
+    }
+}
+
+fn judge(state: &State, job: JobId) -> Verdict {
+    let (row, spec) = (&state.jobs[job], &state.specs[job]);
+    let never = Verdict { urgency: Urgency::Ordinary, again: Timestamp::NEVER, late: None };
+    let (Some(deadline), Some(expected), false) = (spec.deadline, spec.expected, row.hopeless) else {
+        return never;
+    };
+    let now = state.now;
+    let left = expected - row.progress;
+    let runs = row.phase == Phase::Running;
+    let ends = now + if runs { left_of_run(state, job) } else { left + spec.restart };
+    if ends > deadline {
+        return Verdict { late: Some(ends), ..never };
+    }
+    let urgent_at = deadline - left - overhead(state, job).times(2);
+    // Progress in proportion to the time gone, and a quarter of the slack.
+    let all = deadline.since(row.arrival);
+    let share = u128::from(all.0) * u128::from(row.progress.0) / u128::from(expected.0.max(1));
+    let line_at = row.arrival + Span(u64::try_from(share).unwrap_or(u64::MAX)) + Span((all - expected).0 / 4);
+    let was = state.classes[row.class].shape.urgency;
+    let urgency = match choice(state, row.class, was) {
+        false => Urgency::Ordinary,
+        true if was == Urgency::Urgent || now >= urgent_at => Urgency::Urgent,
+        true if now < line_at => Urgency::Relaxed,
+        true => Urgency::Ordinary,
+    };
+    // From then on it could not be met by starting again.
+    let late_at = if runs { Timestamp::NEVER } else { deadline - left - spec.restart + Span(1) };
+    let again = [line_at, urgent_at, late_at].into_iter().filter(|at| *at > now).min().unwrap_or(Timestamp::NEVER);
+    Verdict { urgency, again, late: None }
+}
+
+/// Whether its tier and the policy leave a choice between spot and what stays.
+fn choice(state: &State, class: ClassId, was: Urgency) -> bool {
+    let row = &state.classes[class];
+    let buys = settings::tier(state, row.shape.tier).map(|t| t.buys);
+    let has = |spot: bool| row.fits.iter().flat_map(|f| &f.1).any(|id| is_spot(state, *id) == spot);
+    // What is urgent fits no spot any more.
+    buys == Some(Buys::SpotThenOnDemand) && row.shape.spot && has(false) && (was == Urgency::Urgent || has(true))
+}
+
+fn is_spot(state: &State, id: OfferingId) -> bool {
+    state.offerings[id.index()].offer.capacity == CapacityType::Spot
+}
+
+/// What a move to capacity that stays costs in time: saving, a boot of the cheapest that fits, and the restart.
+fn overhead(state: &State, job: JobId) -> Span {
+    let (row, spec) = (&state.jobs[job], &state.specs[job]);
+    let fits = state.classes[row.class].fits.iter().flat_map(|f| &f.1);
+    let stays = fits.filter(|id| !is_spot(state, **id)).map(|id| &state.offerings[id.index()].offer);
+    let boot = stays.min_by_key(|offer| (offer.price, offer.boot)).map_or(Span::ZERO, |offer| offer.boot);
+    boot + spec.restart + spec.checkpoint.map_or(Span::ZERO, |c| c.grace)
+}
+
+/// What is left of a run if nothing comes in between.
+fn left_of_run(state: &State, job: JobId) -> Span {
+    demand::remaining_p90(state, job).unwrap_or_default()
+}
+
+/// Takes an urgent job off spot, where that helps it: what is only booked is booked anew; a run that can save is moved, if there is
+/// something to move to and more is left of it than the move costs. A run that cannot save would lose all: it stays.
+fn leave_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
+    let state = &engine.state;
+    let (row, spec) = (&state.jobs[job], &state.specs[job]);
+    let on_spot = |p: &WorkerPlace| state.nodes.get(&p.node).is_some_and(|n| is_spot(state, n.offering));
+    if !row.places.iter().any(on_spot) {
+        return;
+    }
+    let saves = row.broken.is_none() && spec.checkpoint.is_some();
+    let worth = saves && left_of_run(state, job) > overhead(state, job);
+    let phase = row.phase;
+    match phase {
+        Phase::Booked => engine.decide(Decision::Unbook { job }),
+        Phase::Running if worth && can_move(engine, job) => {
+            report.stopped += 1;
+            moves::stop(engine, job, StopCause::Hurried);
+        }
+        _ => {}
+    }
+}
+
+/// Whether capacity that stays is free or can be bought. The job's class is urgent: it asks for nothing else.
+fn can_move(engine: &mut Engine, job: JobId) -> bool {
+    let class = engine.state.jobs[job].class;
+    let pools: Vec<PoolId> = engine.state.classes[class].fits.iter().map(|f| f.0).collect();
+    pools.into_iter().any(|pool| {
+        let asked = quota::share(&engine.state, class, pool);
+        supply::refusal(&engine.state, job, pool).is_none()
+            || placement::find(engine, job, pool, NodeScope::Ready, asked).is_some()
+    })
+}

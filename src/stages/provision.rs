@@ -1,0 +1,31 @@
+//! provision: buys what a pool's floor (`keepReady`) asks for and does not have. What jobs need is bought with their admission.
+//!
+//! Never: while room is made for a gang in the pool; never what is not in stock or above a ceiling.
+
+use crate::engine::Engine;
+use crate::ids::PoolId;
+use crate::moves::{self, Purchase};
+use crate::plan::PlanReport;
+use crate::rules::{reservations, settings, supply};
+use alloc::vec::Vec;
+
+/// Runs the stage.
+pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    let Some(policy) = engine.state.policy.as_deref() else { return };
+    let pools = policy.pools.iter().enumerate();
+    let floors: Vec<(PoolId, u32)> =
+        pools.map(|(at, p)| (PoolId(at as u16), p.kept(engine.state.now))).filter(|f| f.1 > 0).collect();
+    for (pool, floor) in floors {
+        // A floor is filled again when a gang that needs the room has started.
+        if reservations::makes_room(&engine.state, pool) {
+            continue;
+        }
+        // Of several layouts the one that is preferred.
+        let layouts = settings::pool(&engine.state, pool).map(|p| p.layouts.len());
+        let layout = layouts.filter(|n| *n > 0).map(|_| 0);
+        for _ in supply::spare(&engine.state, pool)..floor {
+            let Some(offering) = supply::cheapest_for_floor(&engine.state, pool) else { break };
+            moves::buy(engine, Purchase { pool, offering, count: 1, at_least: 1, close: false, layout }, report);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! settle: outcomes, time-outs, lingering work. After it every row has been judged.
+//!
+//! ```text
+//! timers that are due  ->  repeat effects, end pauses, stop what ran or started too long
+//! unsettled jobs       ->  accept or reject, finish, requeue, stop what is broken
+//! unsettled claims     ->  empty what the cloud takes back, give back what is condemned
+//! ```
+//!
+//! Never: looks for places or money. Own failures cost an attempt; reclaims, preemption and node faults never do.
+
+use crate::decision::{Decision, EffectOf, Outcome, StopCause};
+use crate::engine::Engine;
+use crate::ids::{JobId, NodeId, QueueId};
+use crate::moves;
+use crate::plan::PlanReport;
+use crate::policy::OnLinger;
+use crate::reason::Reason;
+use crate::rules::feasibility;
+use crate::rules::timing::repeat_pause;
+use crate::state::jobs::{Ending, Phase};
+use crate::state::nodes::NodePhase;
+use crate::units::{Span, Timestamp};
+use alloc::vec::Vec;
+
+/// The longest pause before a retry.
+const LONGEST_BACKOFF: Span = Span::mins(30);
+
+/// Runs the stage.
+pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    let due: Vec<EffectOf> = due(engine);
+    for row in due {
+        report.settled += 1;
+        match row {
+            EffectOf::Purchase(_) => repeat(engine, row),
+            EffectOf::Node(node) => due_node(engine, node),
+            EffectOf::Job(job) => due_job(engine, job),
+        }
+    }
+    let unsettled: Vec<NodeId> = engine.state.index.unsettled_nodes.iter().copied().collect();
+    for node in unsettled {
+        report.settled += 1;
+        empty_node(engine, node);
+    }
+    let unsettled: Vec<JobId> = engine.state.index.unsettled.iter().copied().collect();
+    for job in unsettled {
+        report.settled += 1;
+        settle_job(engine, job);
+    }
+}
+
+fn due(engine: &Engine) -> Vec<EffectOf> {
+    let now = engine.state.now;
+    engine.state.index.timers.iter().take_while(|t| t.0 <= now).map(|t| t.1).collect()
+}
+
+fn repeat(engine: &mut Engine, of: EffectOf) {
+    let effect = match of {
+        EffectOf::Purchase(id) => engine.state.purchases.get(&id).map(|p| p.effect),
+        EffectOf::Node(id) => engine.state.nodes.get(&id).and_then(|n| n.effect),
+        EffectOf::Job(id) => engine.state.jobs[id].effect,
+    };
+    let Some(effect) = effect.filter(|e| e.next_try <= engine.state.now) else {
+        return;
+    };
+    let pause = repeat_pause(engine.state.lifecycle().launch_retry, effect.tries);
+    let next = engine.state.now + pause;
+    engine.decide(Decision::Repeat { of, next });
+}
+
+fn due_node(engine: &mut Engine, id: NodeId) {
+    let now = engine.state.now;
+    let Some(node) = engine.state.nodes.get(&id) else {
+        return;
+    };
+    if let Some((job, until)) = node.reserved
+        && (until <= now || engine.state.jobs[job].done())
+    {
+        engine.decide(Decision::Release { node: id });
+    }
+    let Some(node) = engine.state.nodes.get(&id) else {
+        return;
+    };
+    match node.phase {
+        NodePhase::Booting if node.due <= now => {
+            engine.decide(Decision::Suspect { node: id });
+            engine.decide(Decision::Terminate { node: id });
+        }
+        NodePhase::Terminating => repeat(engine, EffectOf::Node(id)),
+        // Idle and draining nodes are consolidate's and drain's.
+        _ => {}
+    }
+}
+
+fn due_job(engine: &mut Engine, id: JobId) {
+    let now = engine.state.now;
+    let job = &engine.state.jobs[id];
+    match job.phase {
+        // It is broken and will be stopped below: its start is not requested again.
+        Phase::Starting | Phase::Running if job.broken.is_some() => {}
+        Phase::BackingOff { .. } => engine.decide(Decision::Resume { job: id }),
+        Phase::Queued if job.reserved_until.is_some_and(|until| until <= now) => {
+            engine.decide(Decision::Unreserve { job: id });
+        }
+        Phase::Stopping { .. } if job.must_end_by <= now => {
+            engine.decide(Decision::GiveUp { job: id });
+            repeat(engine, EffectOf::Job(id));
+        }
+        Phase::Starting if job.must_end_by <= now => moves::stop(engine, id, StopCause::StartTimeout),
+        Phase::Running if job.must_end_by <= now => moves::stop(engine, id, StopCause::MaxRun),
+        _ => repeat(engine, EffectOf::Job(id)),
+    }
+}
+
+/// A claim that the cloud takes back, or that is condemned.
+fn empty_node(engine: &mut Engine, id: NodeId) {
+    let Some(node) = engine.state.nodes.get(&id) else {
+        return;
+    };
+    let reclaimed = node.reclaim_at.is_some();
+    let mut holds = node.holds.clone();
+    holds.sort_unstable();
+    holds.dedup();
+    let hung = |job: &JobId| engine.state.jobs[*job].hung;
+    let given_up = holds.iter().any(hung);
+    // Only what cannot be stopped is left on it, or nothing.
+    if holds.iter().all(hung) {
+        return engine.decide(Decision::Terminate { node: id });
+    }
+    for job in holds {
+        let phase = engine.state.jobs[job].phase;
+        match phase {
+            Phase::Booked => engine.decide(Decision::Unbook { job }),
+            Phase::Running if reclaimed && leave_node(engine, job, id) => {}
+            Phase::Starting | Phase::Running if reclaimed || given_up => {
+                // That its criterion is met, or that it has lost a worker already, comes first.
+                let broken = engine.state.jobs[job].broken;
+                let cause = if reclaimed { StopCause::Reclaimed } else { StopCause::NodeHung };
+                moves::stop(engine, job, broken.unwrap_or(cause));
+            }
+            // A quarantined node keeps what runs on it, and gets nothing new.
+            _ => {}
+        }
+    }
+}
+
+/// Takes the workers of an elastic gang off a node that the cloud takes back, where the rest can go on. While others are leaving it
+/// waits for these: if it is too late then, the run goes on all the same when the node is gone.
+fn leave_node(engine: &mut Engine, id: JobId, node: NodeId) -> bool {
+    let state = &engine.state;
+    let (job, spec) = (&state.jobs[id], &state.specs[id]);
+    let leave = job.numbers_on(node);
+    if job.cancel_asked || !job.goes_on_without(spec, &leave) {
+        return false;
+    }
+    if job.leaving.is_none() {
+        moves::shrink(engine, id, StopCause::Reclaimed, leave);
+    }
+    true
+}
+
+fn settle_job(engine: &mut Engine, id: JobId) {
+    let job = &engine.state.jobs[id];
+    match job.phase {
+        Phase::Ended { how } => after_run(engine, id, how),
+        _ if job.cancel_asked => cancel(engine, id),
+        Phase::New => accept(engine, id),
+        _ => match (job.broken, job.idle_reported) {
+            (Some(cause), _) => moves::stop(engine, id, cause),
+            (None, Some(idle)) => linger(engine, id, idle),
+            (None, None) => {}
+        },
+    }
+}
+
+fn accept(engine: &mut Engine, id: JobId) {
+    match feasibility::impossible(&engine.state, id) {
+        Some(reason) => engine.decide(Decision::Reject { job: id, reason }),
+        None => engine.decide(Decision::Resume { job: id }),
+    }
+}
+
+fn cancel(engine: &mut Engine, id: JobId) {
+    if engine.state.jobs[id].alive() {
+        moves::stop(engine, id, StopCause::Cancelled);
+    } else {
+        finish(engine, id, Outcome::Cancelled, Reason::Asked);
+    }
+}
+
+fn linger(engine: &mut Engine, id: JobId, idle: Span) {
+    let rules = engine.state.lifecycle();
+    // Whether an idle replica stays is decided with its service.
+    let replica = engine.state.jobs[id].service.is_some();
+    if idle >= rules.linger_after && rules.on_linger == OnLinger::Stop && !replica {
+        moves::stop(engine, id, StopCause::Lingering { idle });
+    } else {
+        engine.decide(Decision::WarnLingering { job: id, idle });
+    }
+}
+
+/// What follows when no worker of a run is alive.
+fn after_run(engine: &mut Engine, id: JobId, how: Ending) {
+    let cancelled = engine.state.jobs[id].cancel_asked;
+    match how {
+        // A replica is not meant to end by itself.
+        Ending::Completed | Ending::Stopped { cause: StopCause::Completed }
+            if engine.state.jobs[id].service.is_some() =>
+        {
+            back_off(engine, id);
+        }
+        Ending::Completed | Ending::Stopped { cause: StopCause::Completed } => {
+            engine.decide(Decision::Finish { job: id, outcome: Outcome::Completed, reason: None });
+        }
+        _ if cancelled => finish(engine, id, Outcome::Cancelled, Reason::Asked),
+        Ending::Failed { code } | Ending::Stopped { cause: StopCause::Failed { code } } => {
+            after_failure(engine, id, code);
+        }
+        Ending::NodeFault => requeue(engine, id, Reason::NodeLost),
+        Ending::Dropped => pause(engine, id, Reason::StartTimeout),
+        Ending::Stopped { cause } => after_stop(engine, id, cause),
+    }
+}
+
+/// Why a run was stopped, with the queue of the job that it was stopped for. If that job is over and gone, the reason of the stop itself.
+fn taken_for(engine: &Engine, id: JobId, by: JobId, reason: impl Fn(QueueId) -> Reason) -> Reason {
+    let own = engine.state.jobs[id].reason.unwrap_or(Reason::Asked);
+    engine.state.jobs.get(by).map_or(own, |row| reason(row.queue))
+}
+
+fn after_stop(engine: &mut Engine, id: JobId, cause: StopCause) {
+    match cause {
+        StopCause::Preempted { by } => {
+            let reason = taken_for(engine, id, by, |queue| Reason::PreemptedBy { queue });
+            requeue(engine, id, reason);
+        }
+        StopCause::QuotaReclaimed { by } => {
+            let reason = taken_for(engine, id, by, |queue| Reason::QuotaReclaimed { queue });
+            requeue(engine, id, reason);
+        }
+        StopCause::Reclaimed => requeue(engine, id, Reason::Reclaimed),
+        StopCause::Moved => requeue(engine, id, Reason::Moved),
+        StopCause::Overran { .. } => requeue(engine, id, Reason::Overran),
+        StopCause::Hurried => requeue(engine, id, Reason::Hurried),
+        StopCause::NodeHung => requeue(engine, id, Reason::NodeHung),
+        StopCause::Scaled => finish(engine, id, Outcome::Completed, Reason::Scaled),
+        StopCause::NodeLost => requeue(engine, id, Reason::NodeLost),
+        StopCause::StartTimeout => pause(engine, id, Reason::StartTimeout),
+        StopCause::MaxRun => {
+            let own = engine.state.specs[id].max_run;
+            let limit = own.unwrap_or(engine.state.lifecycle().max_run);
+            finish(engine, id, Outcome::Failed, Reason::MaxRun { limit });
+        }
+        StopCause::Lingering { idle } => finish(engine, id, Outcome::Failed, Reason::Lingering { idle }),
+        StopCause::Cancelled => finish(engine, id, Outcome::Cancelled, Reason::Asked),
+        // Both are handled before.
+        StopCause::Completed | StopCause::Failed { .. } => {}
+    }
+}
+
+fn after_failure(engine: &mut Engine, id: JobId, code: i32) {
+    let (job, spec) = (&engine.state.jobs[id], &engine.state.specs[id]);
+    if job.failures + 1 >= spec.retry.attempts || spec.retry.never.contains(&code) {
+        return finish(engine, id, Outcome::Failed, Reason::ExitCode { code });
+    }
+    back_off(engine, id);
+}
+
+/// Queued again after a pause that doubles with each failure.
+fn back_off(engine: &mut Engine, id: JobId) {
+    let (job, spec) = (&engine.state.jobs[id], &engine.state.specs[id]);
+    let pause = spec.retry.backoff.doubled(job.failures, LONGEST_BACKOFF);
+    let not_before = engine.state.now + pause;
+    engine.decide(Decision::Requeue { job: id, reason: Reason::BackOff { until: not_before }, not_before });
+}
+
+fn requeue(engine: &mut Engine, id: JobId, reason: Reason) {
+    engine.decide(Decision::Requeue { job: id, reason, not_before: Timestamp(0) });
+}
+
+/// Queued again, but not at once: what failed for reasons of the cluster may fail again.
+fn pause(engine: &mut Engine, id: JobId, reason: Reason) {
+    let tries = engine.state.jobs[id].interruptions;
+    let not_before = engine.state.now + Span::secs(10).doubled(tries, Span::mins(5));
+    engine.decide(Decision::Requeue { job: id, reason, not_before });
+}
+
+fn finish(engine: &mut Engine, id: JobId, outcome: Outcome, reason: Reason) {
+    engine.decide(Decision::Finish { job: id, outcome, reason: Some(reason) });
+}

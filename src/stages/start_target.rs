@@ -1,0 +1,108 @@
+//! start_target: a job whose queue has a start target may wait. It takes what is free whenever it can, and is bought for in time to
+//! start by its target.
+//!
+//! ```text
+//! defer        before jobs are served: a new job that may wait learns until when
+//! reevaluate   after all that is free has been given out: who waits no longer, and for which release of places the others wait
+//! ```
+//!
+//! What is promised is decided and journaled: the places of one run are promised to one job, and the job is tried again when that
+//! time has come or the promise is broken. So nothing here depends on the order in which jobs are tried.
+//!
+//! Never: buys. Never lets a job wait again that is due.
+
+use crate::decision::{Decision, EffectOf};
+use crate::engine::Engine;
+use crate::ids::{ClassId, JobId};
+use crate::plan::PlanReport;
+use crate::policy::WhenLate;
+use crate::reason::Reason;
+use crate::rules::{settings, start_targets};
+use crate::state::State;
+use crate::state::index::OrderKey;
+use crate::state::jobs::Phase;
+use crate::units::Timestamp;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// Before anybody is served: new jobs that may wait learn until when.
+pub(crate) fn defer(engine: &mut Engine) {
+    let new: Vec<JobId> = engine.state.index.newly_deferred.iter().copied().collect();
+    for job in new {
+        let until = start_targets::buys_from(&engine.state, job);
+        if until > engine.state.now {
+            engine.decide(Decision::Defer { job, until, run: None });
+        }
+    }
+}
+
+/// After all that is free has been given out: who waits no longer, and for what the others do.
+pub(crate) fn reevaluate(engine: &mut Engine, report: &mut PlanReport) {
+    late(engine, report);
+    for (_, class, jobs) in asked(&engine.state) {
+        let promises = start_targets::promises(engine, class, &jobs);
+        for key in jobs {
+            match promises.get(&key.job) {
+                Some(promise) => {
+                    engine.decide(Decision::Defer {
+                        job: key.job,
+                        until: promise.until,
+                        run: Some((promise.node, promise.run)),
+                    });
+                }
+                None => engine.decide(Decision::Due { job: key.job }),
+            }
+        }
+    }
+}
+
+/// What becomes of jobs that have not started by their target.
+fn late(engine: &mut Engine, report: &mut PlanReport) {
+    let now = engine.state.now;
+    for job in due_rows(&engine.state) {
+        let row = &engine.state.jobs[job];
+        let Some(start_target) = row.start_target.filter(|p| p.by <= now) else { continue };
+        report.settled += 1;
+        match start_target.when_late {
+            WhenLate::Wait => {}
+            WhenLate::BuyOnDemand => engine.decide(Decision::Late { job }),
+            WhenLate::Reject => {
+                let within = start_target.by.since(row.arrival);
+                engine.decide(Decision::Reject { job, reason: Reason::StartTooLate { within } });
+            }
+        }
+    }
+}
+
+/// Waiting jobs whose timers have run out.
+fn due_rows(state: &State) -> Vec<JobId> {
+    let due = state.index.timers.iter().take_while(|t| t.0 <= state.now);
+    let job = |of| match of {
+        EffectOf::Job(job) => Some(job),
+        _ => None,
+    };
+    let jobs = due.filter_map(|t| job(t.1));
+    jobs.filter(|id| state.jobs[*id].phase == Phase::Queued).collect()
+}
+
+/// Jobs that wait no longer unless something is promised to them, by class in the order of tiers and targets.
+fn asked(state: &State) -> Vec<((i64, Timestamp), ClassId, Vec<OrderKey>)> {
+    let broken = state.index.pledges.iter().map(|p| p.1).filter(|job| start_targets::broken(state, *job));
+    let over = due_rows(state).into_iter().filter(|job| start_targets::over(state, *job));
+    let all: BTreeSet<JobId> = state.index.newly_deferred.iter().copied().chain(broken).chain(over).collect();
+    let mut classes: BTreeMap<ClassId, Vec<OrderKey>> = BTreeMap::new();
+    for job in all {
+        let row = &state.jobs[job];
+        classes.entry(row.class).or_default().push(OrderKey::of(row, state.index.ageing));
+    }
+    let order = |(class, mut jobs): (ClassId, Vec<OrderKey>)| {
+        jobs.sort_unstable();
+        let tier = state.classes[class].shape.tier;
+        let priority = settings::priority(state, tier);
+        let first = jobs.first().map_or(Timestamp(0), |key| key.arrival);
+        ((-i64::from(priority), first), class, jobs)
+    };
+    let mut all: Vec<_> = classes.into_iter().map(order).collect();
+    all.sort_unstable();
+    all
+}

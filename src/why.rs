@@ -1,0 +1,69 @@
+//! Why jobs are where they are: by class for the report of a pass, and for one job when somebody asks.
+//!
+//! Never: decides anything.
+
+use crate::engine::Engine;
+use crate::ids::{ClassId, JobId};
+use crate::reason::Reason;
+use crate::rules::{protection, reservations, start_targets, supply};
+use crate::state::index::OrderKey;
+use crate::state::jobs::Phase;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+/// The classes that wait, with the reasons of their heads. A head that became one since and may wait has a reason of its own.
+pub(crate) fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
+    let of = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
+        let (parked, head) = (engine.memo.parked.get(class)?, jobs.first()?.job);
+        let reason = match start_targets::reason_to_wait(&engine.state, head) {
+            Some(waits) if parked.reason.by_design() => waits,
+            None if parked.reason.by_design() => return None,
+            _ => reservations::reason(&engine.state, head).unwrap_or(parked.reason),
+        };
+        Some((*class, reason))
+    };
+    engine.state.index.queued.iter().filter_map(of).collect()
+}
+
+/// Why a job is where it is.
+pub(crate) fn why(engine: &Engine, id: JobId) -> Option<Reason> {
+    let job = engine.state.jobs.get(id)?;
+    match job.phase {
+        Phase::New => None,
+        Phase::BackingOff { until } => Some(Reason::BackOff { until }),
+        Phase::Queued => Some(why_queued(engine, id)),
+        Phase::Booked => Some(Reason::AwaitingNodes { eta: supply::eta(&engine.state, id) }),
+        Phase::Starting => Some(Reason::Starting),
+        Phase::Serving => why_serving(engine, id),
+        Phase::Running | Phase::Stopping { .. } | Phase::Ended { .. } | Phase::Done { .. } => job.reason,
+    }
+}
+
+/// A service with a loaded replica needs no reason; another has its first replica's.
+fn why_serving(engine: &Engine, id: JobId) -> Option<Reason> {
+    let loaded = engine.state.services.get(&id).is_some_and(|row| row.loaded > 0);
+    let first = engine.state.replicas(id).next().filter(|_| !loaded)?;
+    why(engine, first)
+}
+
+/// The head of a class queue has the reason of its class; those behind it have their position.
+fn why_queued(engine: &Engine, id: JobId) -> Reason {
+    let job = &engine.state.jobs[id];
+    let victims = if job.kept.is_some() { protection::stopping_for(&engine.state, id) } else { 0 };
+    if victims > 0 || job.reserved_until.is_some_and(|until| until > engine.state.now) {
+        return Reason::WaitingForPreemption { victims: protection::stopping_for(&engine.state, id) };
+    }
+    let waits = start_targets::reason_to_wait(&engine.state, id);
+    if let Some(kept) = reservations::reason(&engine.state, id).filter(|_| waits.is_none()) {
+        return kept;
+    }
+    let key = OrderKey::of(job, engine.state.index.ageing);
+    let in_front = engine.state.index.queued.get(&job.class).map_or(0, |jobs| jobs.range(..key).count());
+    let parked = engine.memo.parked.get(&job.class).filter(|_| in_front == 0);
+    match (parked, waits) {
+        (Some(parked), None) => parked.reason,
+        (Some(parked), Some(_)) if parked.head == id && !parked.reason.by_design() => parked.reason,
+        (_, Some(waits)) => waits,
+        (None, None) => Reason::BehindInQueue { position: in_front as u32 + 1 },
+    }
+}

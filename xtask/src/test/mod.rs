@@ -1,0 +1,374 @@
+//! The whole test run, section by section. A section that fails does not end it: the others run, and the end lists all that failed.
+//!
+//! ```text
+//! needs -> the sections of sections.rs, in order -> what failed, each with what repeats it
+//!                                                   seconds of each section, the longest parts
+//!                                                   `N passed, N failed`, alone on the last line
+//! ```
+//!
+//! All sections together build every test binary once (built.rs); one section alone builds its packages by `cargo test`.
+//! The exit code is 1 when anything failed. A section that fails without a failed test (a lint, a build) counts as one failure.
+
+pub mod sections;
+
+mod built;
+mod report;
+mod tally;
+
+use std::process::Command;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use clap::builder::PossibleValuesParser;
+use forebay_parts::{CargoDeny, CfnLint, Kafka, LocalStack};
+
+use self::built::Built;
+use self::report::{Report, Run};
+use self::sections::{EC2, FROM_OUTSIDE, Kind, SECTIONS, Section};
+use self::tally::{Part, Parts, plain};
+use crate::command::{cargo, quoted, run as run_command, run_reading, shown};
+use crate::needs::{self, Scope};
+use crate::workspace::Workspace;
+use crate::{Failure, schema, sweep, tidy};
+
+/// Enough seeds to catch a broken recovery within a minute; `cargo xtask sweep --seeds 2000` is the long run.
+const SWEEP_SEEDS: u64 = 100;
+
+/// Tests of an adapter at a time: they wait for a broker more than they work. By themselves they run as many as there are cores.
+const WAITING: &str = "8";
+
+/// Every section.
+const ALL: &str = "all";
+
+/// What `cargo xtask test` takes.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which section to run
+    #[arg(value_parser = names(), default_value = ALL)]
+    section: String,
+    /// Of integration: one of its files, such as `sources`, with the figures that it prints
+    #[arg(requires = "section")]
+    part: Option<String>,
+    /// Of all sections, those that are left out, such as `integration,deny`
+    #[arg(long, value_name = "SECTIONS", value_delimiter = ',', value_parser = names())]
+    skip: Vec<String>,
+    /// Passed to each test binary as it is: a part of a test's name, --nocapture
+    #[arg(last = true)]
+    extra: Vec<String>,
+}
+
+fn names() -> PossibleValuesParser {
+    [ALL].into_iter().chain(SECTIONS.iter().map(|section| section.name)).collect::<Vec<_>>().into()
+}
+
+impl Args {
+    /// The sections that were asked for, without those whose packages are all planned.
+    fn sections(&self, workspace: &Workspace) -> Result<Vec<Section>, Failure> {
+        let is_here = |section: &&Section| section.packages.is_empty() || !packages(workspace, section).is_empty();
+        if self.section == ALL {
+            let asked =
+                |section: &&Section| is_here(section) && !self.skip.iter().any(|skipped| skipped == section.name);
+            return Ok(SECTIONS.iter().filter(asked).copied().collect());
+        }
+        let section = Section::named(&self.section).filter(|section| is_here(&section));
+        let section = section.ok_or_else(|| {
+            Failure::new(format!("the packages of the section `{}` are not in the workspace yet", self.section))
+        })?;
+        Ok(vec![section])
+    }
+
+    /// The command that repeats a section, or one test of it.
+    fn repeat(&self, section: &str, test: Option<&str>) -> String {
+        let mut words = vec!["cargo xtask test".to_owned(), section.to_owned()];
+        words.extend(self.part.clone());
+        let extra: Vec<&str> = match test {
+            Some(test) => vec![test],
+            None => self.extra.iter().map(String::as_str).collect(),
+        };
+        if !extra.is_empty() {
+            words.push("--".to_owned());
+            words.extend(extra.into_iter().map(quoted));
+        }
+        words.join(" ")
+    }
+
+    /// What the test binaries get. A part that is asked for by name shows its figures.
+    fn extra(&self) -> Vec<String> {
+        let figures = self.part.is_some().then(|| "--nocapture".to_owned());
+        self.extra.iter().cloned().chain(figures).collect()
+    }
+}
+
+/// Runs the section, or all of them in order, whatever fails.
+pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
+    if args.part.is_some() && args.section != "integration" {
+        return Err(Failure::new("only `integration` has parts: cargo xtask test integration sources"));
+    }
+    let sections = args.sections(workspace)?;
+    let scope = sections.iter().map(|section| section.scope).max().unwrap_or(Scope::Rust);
+    let missing = needs::check(scope);
+    let filtered = args.part.is_some() || !args.extra.is_empty();
+    let mut report = Report::default();
+    // The servers are fetched while the first sections compile: one waits for the network, the other for the processor.
+    let later = sections.len() > 1 && sections.iter().any(|section| section.kind == Kind::Integration);
+    let installing = (later && missing.of(Scope::Parts).is_none()).then(|| std::thread::spawn(install_parts));
+    let mut suite = Suite { workspace, args, built: None, released: false, installing };
+    for section in sections {
+        eprintln!("\n== {} ==", section.name);
+        let begun = Instant::now();
+        let mut run = Run::default();
+        if let Some(failure) = missing.of(section.scope) {
+            eprintln!("{}", failure.message);
+            run.failures.push(failure.message);
+        } else {
+            suite.section(&section, &mut run);
+        }
+        report.add(&section, run, begun.elapsed(), filtered);
+    }
+    print!("{}", report.text(|section, test| args.repeat(section, test)));
+    if report.failed() { Err(Failure::already_printed()) } else { Ok(()) }
+}
+
+/// A run of one section or of all.
+struct Suite<'a> {
+    workspace: &'a Workspace,
+    args: &'a Args,
+    /// The test binaries, once the section `build` has built them.
+    built: Option<Built>,
+    /// Whether the section `integration` has built the release programs.
+    released: bool,
+    /// The installation of the real servers, where it was begun with the run.
+    installing: Option<JoinHandle<Result<(), Failure>>>,
+}
+
+impl Suite<'_> {
+    fn section(&mut self, section: &Section, run: &mut Run) {
+        let workspace = self.workspace;
+        let all = packages(workspace, section);
+        match section.kind {
+            Kind::Packages => self.test(&all, run),
+            Kind::Tidy => {
+                step(run, "tidy", || tidy::run(workspace, &tidy::Args::default()));
+                self.test(&all, run);
+            }
+            Kind::Clippy => {
+                let mut clippy = cargo(workspace.root());
+                clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+                command_step(run, clippy);
+            }
+            Kind::Build => {
+                let begun = Instant::now();
+                let (built, outcome) = Built::all(workspace);
+                self.built = Some(built);
+                run.parts.push(Part { name: "build: every test".to_owned(), took: begun.elapsed() });
+                attempt(run, outcome);
+            }
+            Kind::Examples => {
+                let mut examples = cargo(workspace.root());
+                examples.args(["test", "--workspace", "--exclude", "xtask", "--doc", "--no-fail-fast"]);
+                self.read_tests(examples, None, run);
+            }
+            Kind::Deny => deny(workspace, run),
+            Kind::Integration => self.integration(&all, run),
+            Kind::Schema => {
+                step(run, "schema", || schema::run(workspace, &schema::Args { check: true }));
+            }
+            Kind::Sweep => {
+                let seeds = sweep::Args { seeds: SWEEP_SEEDS, from: 0, jobs: None };
+                let sweep = if self.released { sweep::run_built } else { sweep::run };
+                step(run, "sweep", || sweep(workspace, &seeds));
+            }
+        }
+    }
+
+    /// Builds the release binary, installs the real servers, and tests the adapters, then the binary from outside.
+    fn integration(&mut self, all: &[&str], run: &mut Run) {
+        let mut build = cargo(self.workspace.root());
+        // The sweep too, for the section of that name: by itself it would build all that it is built on again, with other features.
+        build.args(["build", "--release", "-p", "forebay", "-p", "forebay-fuzz", "-p", "forebay-sim", "--bins"]);
+        self.released = command_step(run, build);
+        if !self.released {
+            return;
+        }
+        // Here, where it is seen: a test's own output is not, and its time would count as the test's.
+        let installing = self.installing.take();
+        let installed = step(run, "install Kafka, LocalStack and cfn-lint", || match installing {
+            Some(thread) => thread.join().unwrap_or_else(|_| Err(Failure::new("the installation ended with a panic"))),
+            None => install_parts(),
+        });
+        if !installed {
+            return;
+        }
+        if let Some(part) = &self.args.part {
+            if part == "ec2" {
+                self.test_packages(EC2, &[], run);
+            }
+            return self.test_packages(&[FROM_OUTSIDE], &["--test", part], run);
+        }
+        let adapters: Vec<&str> = all.iter().copied().filter(|package| *package != FROM_OUTSIDE).collect();
+        self.test(&adapters, run);
+        self.test(&[FROM_OUTSIDE], run);
+    }
+
+    /// Tests these packages, all of their tests whatever fails: with what was built for all sections, else by cargo.
+    fn test(&self, packages: &[&str], run: &mut Run) {
+        let Some(built) = &self.built else {
+            return self.test_packages(packages, &[], run);
+        };
+        for package in packages.iter().filter_map(|package| self.workspace.package(package)) {
+            for binary in built.of(self.workspace, package) {
+                match binary.command() {
+                    Ok(mut command) => {
+                        self.set_environment(&mut command, &package.name);
+                        command.args(self.args.extra());
+                        self.read_tests(command, Some(&binary.name), run);
+                    }
+                    Err(failure) => {
+                        attempt(run, Err(failure));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Builds and tests these packages by one `cargo test`.
+    fn test_packages(&self, packages: &[&str], targets: &[&str], run: &mut Run) {
+        let mut command = cargo(self.workspace.root());
+        command.args(["test", "--no-fail-fast"]);
+        command.args(packages.iter().flat_map(|package| ["-p", package]));
+        command.args(targets);
+        if let Some(first) = packages.first() {
+            self.set_environment(&mut command, first);
+        }
+        let extra = self.args.extra();
+        if !extra.is_empty() {
+            command.arg("--").args(extra);
+        }
+        self.read_tests(command, None, run);
+    }
+
+    /// What the tests of a package find in their environment. Those of the adapters stand together and have the same.
+    fn set_environment(&self, command: &mut Command, package: &str) {
+        if package == FROM_OUTSIDE {
+            command.env("FOREBAY_BIN", self.workspace.forebay_binary());
+        } else if Section::named("integration").is_some_and(|section| section.packages.contains(&package)) {
+            command.env("RUST_TEST_THREADS", WAITING);
+        }
+    }
+
+    /// Runs a command that runs tests, and counts them. `name` is that of its one test binary; else cargo names several.
+    fn read_tests(&self, mut command: Command, name: Option<&str>, run: &mut Run) {
+        let begun = Instant::now();
+        let mut parts = Parts::of(&shown(&command), name);
+        let outcome = run_reading(&mut command, |line, at| {
+            let line = plain(line);
+            run.tally.read(&line);
+            parts.read(&line, at);
+        });
+        run.parts.extend(parts.end(begun.elapsed()));
+        attempt(run, outcome);
+    }
+}
+
+/// Installs the real servers where they are not there yet.
+fn install_parts() -> Result<(), Failure> {
+    let installed = Kafka::install().and_then(|_| LocalStack::install()).and_then(|_| CfnLint::install());
+    installed.map(|_| ()).map_err(|e| Failure::new(e.to_string()))
+}
+
+/// Licences, bans and sources of everything that Cargo.lock names, for every platform. After `cargo fetch` it needs no network.
+fn deny(workspace: &Workspace, run: &mut Run) {
+    let mut tool = None;
+    let installed = step(run, "install cargo-deny", || {
+        tool = Some(CargoDeny::install().map_err(|e| Failure::new(e.to_string()))?);
+        Ok(())
+    });
+    let mut fetch = cargo(workspace.root());
+    fetch.args(["fetch", "--locked"]);
+    if let Some(tool) = tool.filter(|_| installed && command_step(run, fetch)) {
+        let mut deny = Command::new(tool.program());
+        deny.current_dir(workspace.root());
+        deny.args(["--offline", "--locked", "--workspace", "check"]);
+        // What deny.toml allows and nothing needs is an error too, so that its lists stay true.
+        deny.args(["unmatched-skip", "unnecessary-skip", "unused-wrapper"].iter().flat_map(|lint| ["-D", lint]));
+        deny.args(["licenses", "bans", "sources"]);
+        step(run, "cargo-deny", || run_command(&mut deny));
+    }
+}
+
+/// The packages of a section that the workspace has.
+fn packages(workspace: &Workspace, section: &Section) -> Vec<&'static str> {
+    section.packages.iter().copied().filter(|package| workspace.package(package).is_some()).collect()
+}
+
+/// Runs a command as one part of the section.
+fn command_step(run: &mut Run, mut command: Command) -> bool {
+    let name = shown(&command);
+    step(run, &name, || run_command(&mut command))
+}
+
+/// Runs one part of the section; whether it succeeded.
+fn step(run: &mut Run, name: &str, work: impl FnOnce() -> Result<(), Failure>) -> bool {
+    let begun = Instant::now();
+    let outcome = work();
+    run.parts.push(Part { name: name.to_owned(), took: begun.elapsed() });
+    attempt(run, outcome)
+}
+
+/// Notes why a command failed; whether it succeeded.
+fn attempt(run: &mut Run, outcome: Result<(), Failure>) -> bool {
+    match outcome {
+        Ok(()) => true,
+        Err(failure) => {
+            eprintln!("failed: {}", failure.message);
+            run.failures.push(failure.message);
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(words: &[&str]) -> Args {
+        Line::try_parse_from([&["test"], words].concat()).map(|line| line.args).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    #[test]
+    fn what_repeats_a_section_keeps_its_part_and_its_filter() {
+        assert_eq!(args(&[]).repeat("clippy", None), "cargo xtask test clippy");
+        let gang = args(&["engine", "--", "gang", "--nocapture"]);
+        assert_eq!(gang.repeat("engine", None), "cargo xtask test engine -- gang --nocapture");
+        assert_eq!(gang.repeat("engine", Some("stories::gang")), "cargo xtask test engine -- stories::gang");
+        assert_eq!(args(&["--skip", "integration,deny"]).skip, ["integration", "deny"]);
+        let sources = args(&["integration", "sources"]);
+        let again = "cargo xtask test integration sources -- 'src/lib.rs - (line 9)'";
+        assert_eq!(sources.repeat("integration", Some("src/lib.rs - (line 9)")), again);
+        assert_eq!(sources.extra(), ["--nocapture"]);
+    }
+
+    #[test]
+    fn a_step_that_fails_is_noted_and_the_next_one_runs() {
+        let mut run = Run::default();
+        assert!(!step(&mut run, "one", || Err(Failure::new("broken"))));
+        assert!(step(&mut run, "two", || Ok(())));
+        assert_eq!(run.failures, ["broken"]);
+        let parts: Vec<&str> = run.parts.iter().map(|part| part.name.as_str()).collect();
+        assert_eq!(parts, ["one", "two"]);
+    }
+
+    #[test]
+    fn a_section_that_is_not_there_is_refused() {
+        assert!(Line::try_parse_from(["test", "no-such-section"]).is_err());
+        assert_eq!(args(&[]).section, ALL);
+    }
+}

@@ -1,0 +1,173 @@
+//! What the output of a cargo command means: how many tests passed, which failed, and how long each part took.
+//!
+//! Never: runs anything. Lines come in as they arrive, each with the time since the command began.
+
+use std::time::Duration;
+
+/// The sum of the `test result:` lines that cargo's test binaries print, and the names of the tests that failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
+    /// Tests that were left out by their own `#[ignore]`.
+    pub ignored: u64,
+    /// The names of those that failed, as a filter takes them, in the order in which they ended.
+    pub names: Vec<String>,
+}
+
+impl Tally {
+    /// Reads one line of output.
+    pub fn read(&mut self, line: &str) {
+        if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+            // What the test binary adds to a name is no part of it, and a filter does not match it.
+            let added = [" - should panic", " - compile fail", " - compile"];
+            let name = added.iter().find_map(|added| test.strip_suffix(added)).unwrap_or(test);
+            self.names.push(name.to_owned());
+        }
+        let Some(result) = line.strip_prefix("test result: ") else {
+            return;
+        };
+        let Some((_, counts)) = result.split_once(". ") else {
+            return;
+        };
+        for count in counts.split("; ") {
+            match count.split_once(' ') {
+                Some((n, "passed")) => self.passed += n.parse().unwrap_or(0),
+                Some((n, "failed")) => self.failed += n.parse().unwrap_or(0),
+                Some((n, "ignored")) => self.ignored += n.parse().unwrap_or(0),
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds the counts of another one. The names stay with their section.
+    pub fn add(&mut self, other: &Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+}
+
+/// A part of a section, such as one test binary, and how long it took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What it is, such as `forebay_engine (src/lib.rs)` or `build for cargo test -p forebay-engine`.
+    pub name: String,
+    /// From its first line to the first line of the next part.
+    pub took: Duration,
+}
+
+/// Cuts the output of one cargo command into parts: the build, then each test binary.
+#[derive(Debug)]
+pub struct Parts {
+    done: Vec<Part>,
+    name: String,
+    since: Duration,
+}
+
+impl Parts {
+    /// Starts with the test binary of that name, else with the build by `command`, as a person would type it.
+    pub fn of(command: &str, binary: Option<&str>) -> Self {
+        let name = binary.map_or_else(|| format!("build: {command}"), str::to_owned);
+        Self { done: Vec::new(), name, since: Duration::ZERO }
+    }
+
+    /// Reads one line of output that came `at` after the command began.
+    pub fn read(&mut self, line: &str, at: Duration) {
+        if let Some(name) = begins(line) {
+            self.cut(at);
+            self.name = name;
+        }
+    }
+
+    /// All parts, once the command has ended `at` after it began.
+    pub fn end(mut self, at: Duration) -> Vec<Part> {
+        self.cut(at);
+        self.done
+    }
+
+    fn cut(&mut self, at: Duration) {
+        let took = at.saturating_sub(self.since);
+        self.done.push(Part { name: std::mem::take(&mut self.name), took });
+        self.since = at;
+    }
+}
+
+/// The part that begins with this line, if one does:
+/// `     Running tests/kill9.rs (target/debug/deps/kill9-0123456789abcdef)` or `   Doc-tests forebay_engine`.
+fn begins(line: &str) -> Option<String> {
+    let line = line.trim_start();
+    if let Some(library) = line.strip_prefix("Doc-tests ") {
+        return Some(format!("{library} (examples in its documentation)"));
+    }
+    let (source, binary) = line.strip_prefix("Running ")?.strip_suffix(')')?.rsplit_once(" (")?;
+    let name = binary.rsplit(['/', '\\']).next()?;
+    let (name, _hash) = name.rsplit_once('-')?;
+    Some(format!("{name} ({})", source.strip_prefix("unittests ").unwrap_or(source)))
+}
+
+/// The line without the codes that colour it on a terminal.
+pub fn plain(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, code)) = rest.split_once("\u{1b}[") {
+        text.push_str(before);
+        // A code ends with its first letter.
+        let end = code.find(|c: char| c.is_ascii_alphabetic()).map_or(code.len(), |letter| letter + 1);
+        rest = &code[end..];
+    }
+    text + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_summed_and_other_lines_are_not() {
+        let mut tally = Tally::default();
+        tally.read("test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.03s");
+        tally.read("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1.00s");
+        tally.read("test tests::a_name ... ok");
+        tally.read("test stories::gang ... FAILED");
+        tally.read("test src/lib.rs - (line 9) - compile ... FAILED");
+        tally.read("99 passed; 99 failed");
+        let names = vec!["stories::gang".to_owned(), "src/lib.rs - (line 9)".to_owned()];
+        assert_eq!(tally, Tally { passed: 15, failed: 2, ignored: 1, names });
+    }
+
+    #[test]
+    fn a_command_is_cut_into_its_build_and_its_binaries() {
+        let lines = [
+            (1, "   Compiling forebay-engine v0.1.0 (/work)"),
+            (30, "    Finished `test` profile [optimized + debuginfo] target(s) in 29.01s"),
+            (30, "     Running unittests src/lib.rs (target/debug/deps/forebay_engine-0123456789abcdef)"),
+            (31, "test a ... ok"),
+            (35, "     Running tests/engine/main.rs (/a b/debug/deps/engine-0123456789abcdef)"),
+            (95, "   Doc-tests forebay_engine"),
+        ];
+        let mut parts = Parts::of("cargo test -p forebay-engine", None);
+        for (at, line) in lines {
+            parts.read(line, Duration::from_secs(at));
+        }
+        let parts = parts.end(Duration::from_secs(99));
+        let shown: Vec<(&str, u64)> = parts.iter().map(|part| (part.name.as_str(), part.took.as_secs())).collect();
+        let expected = [
+            ("build: cargo test -p forebay-engine", 30),
+            ("forebay_engine (src/lib.rs)", 5),
+            ("engine (tests/engine/main.rs)", 60),
+            ("forebay_engine (examples in its documentation)", 4),
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn colours_are_not_read() {
+        assert_eq!(plain("\u{1b}[1m\u{1b}[32m   Running\u{1b}[0m tests/a.rs"), "   Running tests/a.rs");
+        assert_eq!(plain("test a ... \u{1b}[31mFAILED\u{1b}[m"), "test a ... FAILED");
+        assert_eq!(plain("cut off \u{1b}["), "cut off ");
+        assert_eq!(plain("none"), "none");
+    }
+}
