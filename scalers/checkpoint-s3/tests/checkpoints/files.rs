@@ -100,8 +100,8 @@ fn links_pipes_and_folders_are_no_files_of_a_checkpoint() {
     for (sequence, (name, why)) in (1..).zip([
         ("link.bin", "leads out"),
         ("elsewhere/secret.bin", "leads out"),
-        ("pipe.bin", "no file"),
-        ("step", "no file"),
+        ("pipe.bin", "not a file"),
+        ("step", "not a file"),
     ]) {
         let refusal = refused(folder.manifest(sequence, &[entry(name, MODEL)]));
         assert!(

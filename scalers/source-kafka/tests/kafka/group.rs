@@ -88,7 +88,7 @@ fn one_that_was_shut_out_joins_anew_when_nobody_else_is_there() {
     let ghost = KafkaSource::start(settings(&topic), other.handle.clone(), its.clone()).expect("started");
     wait_until("shut out", || {
         let seen = health.snapshot();
-        let said = matches!(&seen.condition, Condition::Failing { why } if why.contains("shut out of group"));
+        let said = matches!(&seen.condition, Condition::Failing { why } if why.contains("fenced by group"));
         said.then_some(()).ok_or_else(|| format!("{seen:?}"))
     });
     Box::new(ghost).stop();
