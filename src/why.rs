@@ -35,7 +35,7 @@ pub(crate) fn why(engine: &Engine, id: JobId) -> Option<Reason> {
         Phase::Booked => Some(Reason::AwaitingNodes { eta: supply::eta(&engine.state, id) }),
         Phase::Starting => Some(Reason::Starting),
         Phase::Serving => why_serving(engine, id),
-        Phase::Running | Phase::Stopping { .. } | Phase::Ended { .. } | Phase::Done { .. } => job.reason,
+        Phase::Running | Phase::Stopping { .. } | Phase::Ended { .. } | Phase::Held | Phase::Done { .. } => job.reason,
     }
 }
 

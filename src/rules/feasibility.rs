@@ -6,7 +6,7 @@ use super::{budget, capacity, quota, supply};
 use crate::ids::{ClassId, JobId};
 use crate::job::Gang;
 use crate::reason::Reason;
-use crate::state::State;
+use crate::state::{State, Urgency};
 
 /// Replicas of one service at most: beyond it lies a typing error, not a service.
 const MOST_REPLICAS: u32 = 10_000;
@@ -37,6 +37,18 @@ pub(crate) fn impossible(state: &State, id: JobId) -> Option<Reason> {
         return Some(Reason::Misconfigured);
     }
     never_fits(state, job.class)
+}
+
+/// Why no job of a class can ever run under the policy in force, if none can. The urgency of deadlines changes, so what only an urgent
+/// class lacks does not count.
+pub(crate) fn class_impossible(state: &State, class: ClassId) -> Option<Reason> {
+    let shape = &state.classes[class].shape;
+    if state.queues[shape.queue].rule.is_none() {
+        return Some(Reason::UnknownQueue);
+    }
+    let reason = never_fits(state, class)?;
+    let for_all = matches!(reason, Reason::ExceedsMaxQuota { .. }) || shape.urgency != Urgency::Urgent;
+    for_all.then_some(reason)
 }
 
 /// Whether no pool of the class's queue could hold a gang of it with nothing else running.

@@ -73,7 +73,7 @@ fn grade(job: &Job) -> Option<Grade> {
         Phase::Stopping { .. } => Some(Grade::BeingStopped),
         Phase::Booked => Some(Grade::Booked),
         Phase::Starting | Phase::Running => Some(Grade::Runs),
-        Phase::New | Phase::BackingOff { .. } | Phase::Queued | Phase::Ended { .. } | Phase::Serving => {
+        Phase::New | Phase::BackingOff { .. } | Phase::Queued | Phase::Ended { .. } | Phase::Serving | Phase::Held => {
             Some(Grade::Waits)
         }
     }

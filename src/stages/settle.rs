@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! timers that are due  ->  repeat effects, end pauses, stop what ran or started too long
+//! another policy       ->  hold what it makes impossible, resume what it no longer does
 //! unsettled jobs       ->  accept or reject, finish, requeue, stop what is broken
 //! unsettled claims     ->  empty what the cloud takes back, give back what is condemned
 //! ```
@@ -27,6 +28,10 @@ const LONGEST_BACKOFF: Span = Span::mins(30);
 
 /// Runs the stage.
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    if engine.state.unjudged {
+        judge_classes(engine);
+        judge_waiting(engine, report);
+    }
     let due: Vec<EffectOf> = due(engine);
     for row in due {
         report.settled += 1;
@@ -45,6 +50,44 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     for job in unsettled {
         report.settled += 1;
         settle_job(engine, job);
+    }
+}
+
+/// What the policy in force makes of each class.
+fn judge_classes(engine: &mut Engine) {
+    let state = &engine.state;
+    let judged = state.classes.ids().map(|class| (class, feasibility::class_impossible(state, class)));
+    let impossible = judged.filter(|(class, reason)| *reason != state.classes[*class].impossible).collect();
+    engine.decide(Decision::Judge { impossible });
+}
+
+/// Jobs that wait are held, or wait in their queues again. A service is not: its replicas say why they wait.
+fn judge_waiting(engine: &mut Engine, report: &mut PlanReport) {
+    let open: Vec<JobId> = engine.state.index.open_jobs.iter().copied().collect();
+    for id in open {
+        let (was, now) = (engine.state.jobs[id].phase, engine.state.jobs[id].reason);
+        match (was, impossible(engine, id)) {
+            (Phase::Held, None) => engine.decide(Decision::Resume { job: id }),
+            (Phase::Held, Some(reason)) if now == Some(reason) => continue,
+            (Phase::Held | Phase::Queued | Phase::Booked | Phase::BackingOff { .. }, Some(reason)) => {
+                engine.decide(Decision::Hold { job: id, reason });
+            }
+            _ => continue,
+        }
+        report.settled += 1;
+    }
+}
+
+/// What a change of policy put in the way of a job, for good.
+fn impossible(engine: &Engine, id: JobId) -> Option<Reason> {
+    let job = &engine.state.jobs[id];
+    engine.state.classes[job.class].impossible.filter(|_| job.service.is_none() && !job.cancel_asked)
+}
+
+/// A job that waits again waits in its queue, unless the policy has become one that it is impossible under.
+fn hold_if_impossible(engine: &mut Engine, id: JobId) {
+    if let Some(reason) = impossible(engine, id) {
+        engine.decide(Decision::Hold { job: id, reason });
     }
 }
 
@@ -271,10 +314,12 @@ fn back_off(engine: &mut Engine, id: JobId) {
     let pause = spec.retry.backoff.doubled(job.failures, LONGEST_BACKOFF);
     let not_before = engine.state.now + pause;
     engine.decide(Decision::Requeue { job: id, reason: Reason::BackOff { until: not_before }, not_before });
+    hold_if_impossible(engine, id);
 }
 
 fn requeue(engine: &mut Engine, id: JobId, reason: Reason) {
     engine.decide(Decision::Requeue { job: id, reason, not_before: Timestamp(0) });
+    hold_if_impossible(engine, id);
 }
 
 /// Queued again, but not at once: what failed for reasons of the cluster may fail again.
@@ -282,6 +327,7 @@ fn pause(engine: &mut Engine, id: JobId, reason: Reason) {
     let tries = engine.state.jobs[id].interruptions;
     let not_before = engine.state.now + Span::secs(10).doubled(tries, Span::mins(5));
     engine.decide(Decision::Requeue { job: id, reason, not_before });
+    hold_if_impossible(engine, id);
 }
 
 fn finish(engine: &mut Engine, id: JobId, outcome: Outcome, reason: Reason) {

@@ -185,7 +185,11 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
                 let limit = QuotaLimit { nominal, borrow, lend };
                 limits.insert(PoolId(at.expect("a pool told before") as u16), limit);
             }
-            policy.quotas.push(QuotaNode { name: w.at(0).into(), parent, limits, weight, budget });
+            let node = QuotaNode { name: w.at(0).into(), parent, limits, weight, budget };
+            match policy.quotas.iter_mut().find(|q| q.name == node.name) {
+                Some(told_before) => *told_before = node,
+                None => policy.quotas.push(node),
+            }
         }
         "queue" => {
             let rule = queue_rule(policy, &mut w);

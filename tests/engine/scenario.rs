@@ -180,6 +180,15 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
             pool.layouts = w.plain[1..].iter().map(|word| layout(word)).collect();
             Event::Configured(Box::new(policy))
         }
+        // policy LINE: from now on that line of the policy is so; `policy without QUEUE`: it does not declare the queue any more
+        "policy" => {
+            let mut policy = world.state().policy().expect("a policy").clone();
+            match w.plain.remove(0) {
+                "without" => drop(policy.queues.remove(w.at(0)).expect("a queue")),
+                line => given(&mut policy, &mut names.to_vec(), line, core::mem::replace(&mut w, Words::of(""))),
+            }
+            Event::Configured(Box::new(policy))
+        }
         // submitters QUEUE NAME ...: from now on it takes jobs from these alone
         "submitters" => {
             let mut policy = world.state().policy().expect("a policy").clone();

@@ -129,6 +129,7 @@ stories! {
     partial_launch_of_a_line
     past_use_counts
     past_use_decays
+    policy_makes_jobs_impossible
     preempted_from_checkpoint
     preempted_only_past_min_run
     preempted_while_starting

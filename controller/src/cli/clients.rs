@@ -16,7 +16,7 @@ pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
         let known: Result<JobPhase, _> = serde_json::from_value(phase.to_lowercase().into());
         let phase = known.map_err(|_| {
             Failure::input(format_args!(
-                "--phase {phase}: no such phase: write new, backing-off, queued, booked, starting, running, stopping, ended, \
+                "--phase {phase}: no such phase: write new, backing-off, held, queued, booked, starting, running, stopping, ended, \
                  completed, failed, cancelled or rejected"
             ))
         })?;

@@ -276,6 +276,10 @@ impl Building {
         };
         self.jobs.insert(at, id);
         self.loaded.jobs.insert(id, view.job.clone());
+        let in_the_way = self.loaded.engine.why_impossible(id);
+        if let (JobPhase::Held, Some(reason)) = (view.phase, in_the_way) {
+            tell(&mut self.loaded.engine, when, Vec::new(), vec![Decision::Hold { job: id, reason }]);
+        }
         if let (Some(service), JobPhase::Serving) = (&view.service, view.phase) {
             tell(&mut self.loaded.engine, when, Vec::new(), vec![Decision::Resume { job: id }]);
             let demand = Event::ServiceDemand { tenant, subject, by: None, concurrency: service.demand };

@@ -53,7 +53,7 @@ fn phase(phase: JobPhase, paint: Paint) -> String {
     match phase {
         JobPhase::Failed | JobPhase::Rejected => paint.bad(phase.as_str()),
         JobPhase::Running | JobPhase::Serving | JobPhase::Completed => paint.good(phase.as_str()),
-        JobPhase::BackingOff | JobPhase::Stopping => paint.warn(phase.as_str()),
+        JobPhase::BackingOff | JobPhase::Held | JobPhase::Stopping => paint.warn(phase.as_str()),
         _ => phase.as_str().to_owned(),
     }
 }

@@ -47,6 +47,7 @@ pub fn full(state: &State) -> Vec<String> {
     services(state, &mut found);
     early(state, &mut found);
     reservations(state, &mut found);
+    held(state, &mut found);
     stream(state, &mut found);
     let rebuilt = Index::rebuilt(state);
     if rebuilt != state.index {
@@ -89,6 +90,7 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             | Decision::Late { job }
             | Decision::Shrink { job, .. }
             | Decision::Keep { job, .. }
+            | Decision::Hold { job, .. }
             | Decision::WarnLingering { job, .. } => {
                 jobs.insert(*job);
             }
@@ -122,6 +124,7 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             Decision::EndReservation { .. }
             | Decision::Repeat { .. }
             | Decision::Buy { .. }
+            | Decision::Judge { .. }
             | Decision::Consolidated { .. } => {}
         }
     }
@@ -288,6 +291,20 @@ fn totals(state: &State, found: &mut Vec<String>) {
         let says = pools.get(&PoolId(at as u16)).copied().unwrap_or_default();
         if says != *held {
             found.push(format!("pool {at} counts {held:?}, the claims say {says:?}"));
+        }
+    }
+}
+
+/// Jobs are held where the policy has made their class impossible, and nowhere else.
+fn held(state: &State, found: &mut Vec<String>) {
+    if state.unjudged {
+        return;
+    }
+    for job in state.jobs.rows().filter(|job| job.service.is_none() && !job.cancel_asked) {
+        let waits = matches!(job.phase, Phase::Queued | Phase::Booked | Phase::BackingOff { .. });
+        let impossible = state.classes[job.class].impossible;
+        if (job.phase == Phase::Held && impossible != job.reason) || (waits && impossible.is_some()) {
+            found.push(format!("{} is {:?} for {:?}, its class has {impossible:?}", job.id, job.phase, job.reason));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Never: decided again. Recovery applies what is written here, even where a newer version would decide otherwise.
 
 use crate::effect::{Terms, WorkerPlace};
-use crate::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId};
+use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::reason::Reason;
 use crate::state::Urgency;
 use crate::state::jobs::Kept;
@@ -23,7 +23,7 @@ pub enum Decision {
         /// Why.
         reason: Reason,
     },
-    /// settle: a pause after a failure is over; the job waits in its queue again.
+    /// settle: a pause after a failure is over, or what held a job is: it waits in its queue again.
     Resume {
         /// Which job.
         job: JobId,
@@ -229,6 +229,18 @@ pub enum Decision {
     Suspect {
         /// Which node.
         node: NodeId,
+    },
+    /// settle: which classes the policy in force makes impossible, and which no longer. Those that are not listed stay as they were.
+    Judge {
+        /// By class, what is in the way. `None`: nothing any more.
+        impossible: Vec<(ClassId, Option<Reason>)>,
+    },
+    /// settle: the policy in force makes a job impossible that waits: it is held until another policy makes it possible.
+    Hold {
+        /// Which job.
+        job: JobId,
+        /// What is in the way.
+        reason: Reason,
     },
 }
 

@@ -157,6 +157,8 @@ pub enum StatusKind {
     Cancelled,
     /// Never to be run.
     Rejected,
+    /// The policy in force makes it impossible: it waits for another policy. `Queued` follows when one makes it possible.
+    Held,
 }
 
 impl StatusKind {
@@ -181,6 +183,7 @@ impl StatusKind {
             StatusKind::Failed => "failed",
             StatusKind::Cancelled => "cancelled",
             StatusKind::Rejected => "rejected",
+            StatusKind::Held => "held",
         }
     }
 }

@@ -14,6 +14,7 @@ mod garbage;
 mod life;
 mod patience;
 mod placing;
+mod policies;
 mod quota;
 mod reclaim;
 mod serve;

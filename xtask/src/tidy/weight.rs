@@ -1,7 +1,7 @@
 //! The tests of the inner packages build without the heavy libraries: librdkafka, AWS's clients, SQLite.
 //!
 //! ```text
-//! cargo tree -p forebay-policy -e normal,build,dev --offline   must not name rdkafka-sys, aws-sdk-*, libsqlite3-sys, ...
+//! cargo tree -p forebay-policy -e normal,build,dev --locked   must not name rdkafka-sys, aws-sdk-*, libsqlite3-sys, ...
 //! ```
 //!
 //! Whoever edits a policy's check or a wire type waits for seconds then, not for minutes. Never: builds anything.
@@ -38,7 +38,7 @@ pub fn check(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, Fail
             continue;
         };
         let mut ask = cargo(workspace.root());
-        ask.args(["tree", "-p", name, "-e", "normal,build,dev", "--offline", "--prefix", "none", "--format", "{p}"]);
+        ask.args(["tree", "-p", name, "-e", "normal,build,dev", "--locked", "--prefix", "none", "--format", "{p}"]);
         let tree = capture(&mut ask)?;
         findings.extend(compare(&find(files, &package.manifest), name, heavy, &tree));
     }

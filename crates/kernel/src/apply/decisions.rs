@@ -6,7 +6,7 @@ use super::events::{never_ready, new_job, new_node, probe_lost};
 use super::{say, take_seq, unbook, unbook_all_on, vacate};
 use crate::decision::{Decision, EffectOf, Outcome, StopCause};
 use crate::effect::{Effect, StatusKind, Terms, WorkerPlace};
-use crate::ids::{Attempt, JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
+use crate::ids::{Attempt, ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
 use crate::outbox::{launch, start_or_stop, terminate};
 use crate::policy::WhenLate;
 use crate::reason::Reason;
@@ -81,6 +81,8 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         Decision::Undrain { node } => undrain(state, *node),
         Decision::Terminate { node } => return give_back(state, *node, seq),
         Decision::WarnLingering { job, .. } => state.edit_job(*job, |row| row.idle_reported = None),
+        Decision::Judge { impossible } => judge(state, impossible),
+        Decision::Hold { job, reason } => hold(state, *job, *reason),
         Decision::Suspect { node } => {
             if let Some(node) = state.node(*node).cloned() {
                 never_ready(state, &node);
@@ -120,13 +122,14 @@ fn out(state: &State, id: Seq) -> OpenEffect {
 
 fn resume(state: &mut State, job: JobId) {
     let now = state.now;
-    let first = state.jobs[job].phase == Phase::New;
+    let was = state.jobs[job].phase;
     let serves = state.services.contains_key(&job);
     state.edit_job(job, |row| {
         row.phase = if serves { Phase::Serving } else { Phase::Queued };
         row.since = now;
+        row.reason = row.reason.filter(|_| was != Phase::Held);
     });
-    if first {
+    if matches!(was, Phase::New | Phase::Held) {
         say(state, job, StatusKind::Queued, None);
     } else if state.index.deferred.contains_key(&state.jobs[job].class) {
         // Its line may rest with a head that is not bought for. It is.
@@ -161,7 +164,28 @@ fn requeue(state: &mut State, job: JobId, reason: Reason, not_before: Timestamp)
     say(state, job, StatusKind::Requeued, Some(reason));
 }
 
-fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason>) {
+fn judge(state: &mut State, impossible: &[(ClassId, Option<Reason>)]) {
+    for (class, reason) in impossible {
+        state.classes[*class].impossible = *reason;
+    }
+    state.unjudged = false;
+}
+
+fn hold(state: &mut State, job: JobId, reason: Reason) {
+    give_up_all_for(state, job);
+    let now = state.now;
+    state.edit_job(job, |row| {
+        row.phase = Phase::Held;
+        row.since = now;
+        row.reason = Some(reason);
+        row.admitted_said = false;
+        row.kept = None;
+    });
+    say(state, job, StatusKind::Held, Some(reason));
+}
+
+/// What is booked, reserved and kept for a job is free again.
+fn give_up_all_for(state: &mut State, job: JobId) {
     if state.jobs[job].phase == Phase::Booked {
         vacate(state, job, Hold::Booked);
     }
@@ -172,6 +196,10 @@ fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason
         state.capacity_epoch += 1;
     }
     state.end_reservation(job);
+}
+
+fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason>) {
+    give_up_all_for(state, job);
     let now = state.now;
     state.edit_job(job, |row| {
         row.phase = Phase::Done { outcome };
@@ -267,6 +295,10 @@ fn reassess(state: &mut State, job: JobId, urgency: Urgency, again: Timestamp, l
     let was = state.jobs[job].class;
     let shape = state.classes[was].shape.clone();
     let class = if shape.urgency == urgency { was } else { state.class_id(Shape { urgency, ..shape }) };
+    if let Some(reason) = state.classes[was].impossible {
+        // More urgency fits less.
+        state.classes[class].impossible.get_or_insert(reason);
+    }
     state.edit_job(job, |row| {
         row.class = class;
         row.reassess_at = again;

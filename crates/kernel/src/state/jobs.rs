@@ -225,6 +225,8 @@ pub enum Phase {
         /// How.
         outcome: Outcome,
     },
+    /// The policy in force makes it impossible: it waits for another policy. [`Job::reason`] says what is in the way.
+    Held,
 }
 
 /// How a run ended.

@@ -33,6 +33,7 @@ use crate::effect::Status;
 use crate::ids::{BatchId, ClassId, JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, QueueId, RackId, TierId};
 use crate::job::{Gang, JobSpec, TopologyConstraint};
 use crate::policy::{Lifecycle, Policy, QueueRule};
+use crate::reason::Reason;
 use crate::units::{Rate, Span, Timestamp};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -108,6 +109,8 @@ pub struct State {
     pub(crate) keeps_finished: Option<u32>,
     /// Tiers at the end of the policy's that it does not declare: they are kept for their jobs.
     pub(crate) kept_tiers: u16,
+    /// The policy has changed, and settle has not judged yet what it makes impossible.
+    pub unjudged: bool,
     /// What the records of the open batch mean.
     #[serde(skip)]
     pub(crate) apply_version: u32,
@@ -297,6 +300,8 @@ pub struct Class {
     pub shape: Shape,
     /// Offerings that can hold at least one of its workers, by pool in order of preference, sorted.
     pub fits: Vec<(PoolId, Vec<OfferingId>)>,
+    /// What a change of policy put in the way of all its jobs, for good.
+    pub impossible: Option<Reason>,
 }
 
 impl State {

@@ -106,7 +106,7 @@ impl State {
             return *id;
         }
         let fits = self.fits(&shape);
-        let id = self.classes.push(Class { shape: shape.clone(), fits });
+        let id = self.classes.push(Class { shape: shape.clone(), fits, impossible: None });
         self.names.classes.insert(shape, id);
         id
     }
@@ -152,6 +152,7 @@ impl State {
         }
         self.count_costs_anew();
         self.rank_anew();
+        self.unjudged = self.apply_version >= 2 && self.counters.configured > 1;
         self.capacity_epoch += 1;
     }
 

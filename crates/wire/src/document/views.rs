@@ -20,6 +20,8 @@ pub enum JobPhase {
     New,
     /// Pauses after a failure of its own.
     BackingOff,
+    /// The policy in force makes it impossible: it waits for another policy.
+    Held,
     /// Waits for quota and capacity.
     Queued,
     /// Holds quota and places; some nodes are not ready yet.
@@ -51,6 +53,7 @@ impl JobPhase {
         match self {
             JobPhase::New => "new",
             JobPhase::BackingOff => "backing-off",
+            JobPhase::Held => "held",
             JobPhase::Queued => "queued",
             JobPhase::Booked => "booked",
             JobPhase::Starting => "starting",
@@ -74,7 +77,7 @@ impl JobPhase {
     /// Whether it waits for its start.
     #[must_use]
     pub fn waiting(self) -> bool {
-        matches!(self, JobPhase::New | JobPhase::BackingOff | JobPhase::Queued | JobPhase::Booked)
+        matches!(self, JobPhase::New | JobPhase::BackingOff | JobPhase::Held | JobPhase::Queued | JobPhase::Booked)
     }
 }
 
@@ -390,6 +393,7 @@ impl From<&Phase> for JobPhase {
         match phase {
             Phase::New => JobPhase::New,
             Phase::BackingOff { .. } => JobPhase::BackingOff,
+            Phase::Held => JobPhase::Held,
             Phase::Queued => JobPhase::Queued,
             Phase::Booked => JobPhase::Booked,
             Phase::Starting => JobPhase::Starting,
