@@ -6,11 +6,15 @@ use forebay_journal::{
     policy_in_force, recover, upgrade_folder, verify,
 };
 use forebay_kernel::event::Tick;
+use forebay_kernel::journal::Batch;
 use forebay_kernel::machine::StateMachine;
 use forebay_kernel::state::jobs::Phase;
 use forebay_kernel::units::Timestamp;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+
+#[path = "../../kernel/tests/replay/facts.rs"]
+mod replay;
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/format-1").join(name)
@@ -24,6 +28,30 @@ fn copy(name: &str) -> tempfile::TempDir {
 
 fn opened(folder: &Path) -> Result<(SqliteJournal, StateMachine), JournalError> {
     recover(folder).map(|recovered| (recovered.journal, recovered.machine))
+}
+
+/// The batches of a golden journal, as `crates/kernel/tests/replay` replays them without this crate.
+#[test]
+fn the_golden_records_are_those_of_the_journals() {
+    for name in ["finished", "killed"] {
+        let folder = copy(name);
+        let db = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+        let mut select = db.prepare("SELECT payload FROM batches ORDER BY seq").unwrap();
+        let payloads = select.query_map([], |row| row.get::<_, Vec<u8>>(0)).unwrap();
+        let (mut bytes, mut machine) = (Vec::new(), StateMachine::default());
+        for payload in payloads {
+            let payload = payload.unwrap();
+            bytes.extend(u32::try_from(payload.len()).unwrap().to_le_bytes());
+            machine.replay(&Batch::decode_v1(&payload).unwrap());
+            bytes.extend(payload);
+        }
+        let path = golden("../records").join(format!("version-1-{name}"));
+        if std::env::var_os("FOREBAY_WRITE_GOLDEN").is_some() {
+            std::fs::write(path.with_extension("bin"), &bytes).unwrap();
+            std::fs::write(path.with_extension("txt"), replay::facts(&machine)).unwrap();
+        }
+        assert!(std::fs::read(path.with_extension("bin")).unwrap() == bytes, "{name}: other records");
+    }
 }
 
 /// What a journal says, a fact a line.

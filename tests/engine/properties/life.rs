@@ -1,4 +1,4 @@
-//! Whole lives: random submissions, faults, stock, deafness and down time in the small world of `cluster`, which checks after every
+//! Whole lives: random submissions, changes of policy, faults, stock, deafness and down time in the small world of `cluster`, which checks after every
 //! batch that nothing is above a ceiling, no gang is in parts, no attempt doubled, no message missing, and that a replay and a
 //! restored engine agree to the byte. Here: everything ends, and four engines decide the same.
 //!
@@ -22,7 +22,7 @@ use proptest::test_runner::TestCaseResult;
 /// One thing that happens: which kind, to whom, how much.
 type Op = (u8, u8, u16);
 
-const KINDS: u8 = 22;
+const KINDS: u8 = 23;
 
 fn lives(longest: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec((0..KINDS, any::<u8>(), any::<u16>()), 1..longest)
@@ -197,6 +197,7 @@ fn happen(world: &mut Cluster, n: usize, (kind, a, b): Op) {
             world.now += u64::from(b) * 10;
             return world.step(Vec::new(), true);
         }
+        22 => Some(Event::Configured(Box::new(policy(b)))),
         _ => {
             let until = world.now + u64::from(b) * 4;
             return world.run_until(until);
@@ -389,4 +390,37 @@ fn lives_that_once_failed() {
 #[test]
 fn waiting_for_a_throttled_offering() {
     stands_all(THROTTLED);
+}
+
+#[path = "../../../crates/kernel/tests/replay/facts.rs"]
+mod facts;
+
+/// Writes the golden records of this version, with what this live engine has after them. Not run otherwise: `tests/golden/README.md`.
+#[test]
+#[ignore = "it writes tests/golden/records: FOREBAY_WRITE_GOLDEN=1 cargo test -p forebay-engine --test engine golden -- --ignored"]
+fn golden_records_are_written() {
+    assert!(std::env::var_os("FOREBAY_WRITE_GOLDEN").is_some(), "set FOREBAY_WRITE_GOLDEN=1 to write tests/golden/records");
+    let mut random = 12_u64;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random >> 33
+    };
+    let ops: Vec<Op> = (0..1_500).map(|_| ((next() % u64::from(KINDS)) as u8, next() as u8, next() as u16)).collect();
+    let world = live(&ops, Mode::Careful);
+    let mut kinds = alloc::collections::BTreeMap::new();
+    for decision in world.log.batches.iter().flat_map(|b| &b.decisions) {
+        let word = format!("{decision:?}");
+        *kinds.entry(word.split([' ', '{']).next().unwrap_or_default().to_owned()).or_insert(0) += 1;
+    }
+    println!("decisions: {kinds:?}");
+    let mut bytes = Vec::new();
+    for batch in &world.log.batches {
+        let batch = batch.encode().expect("a batch");
+        bytes.extend((batch.len() as u32).to_le_bytes());
+        bytes.extend(batch);
+    }
+    assert_eq!(facts::split(&bytes).len(), world.log.batches.len());
+    let path = format!("tests/golden/records/version-{}-lives", forebay_engine::journal::APPLY_VERSION);
+    std::fs::write(format!("{path}.bin"), bytes).expect("written");
+    std::fs::write(format!("{path}.txt"), facts::facts(world.state())).expect("written");
 }
