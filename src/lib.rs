@@ -11,7 +11,8 @@
 //! The loop, whole:
 //!
 //! ```
-//! use forebay_engine::{engine::Engine, event::Tick, units::Timestamp};
+//! use forebay_engine::engine::Engine;
+//! use forebay_kernel::{event::Tick, units::Timestamp};
 //!
 //! let mut engine = Engine::new();
 //! engine.open(Tick { now: Timestamp(1_000), resumed: false, delivered: 0 });
@@ -26,9 +27,8 @@
 #![no_std]
 extern crate alloc;
 
-pub use forebay_kernel::{
-    audit, calendar, catalog, decision, effect, event, floors, ids, job, journal, layouts, machine, policy, reason,
-    reconcile, state, storage, units,
+use forebay_kernel::{
+    audit, catalog, decision, effect, event, floors, ids, job, journal, layouts, machine, policy, reason, state, units,
 };
 
 pub mod engine;

@@ -2,7 +2,7 @@
 //!
 //! Never: a verdict. It prints figures; the best of its rounds is the one that other work on the machine disturbed least.
 
-use forebay_engine::ids::{Attempt, JobId};
+use forebay_kernel::ids::{Attempt, JobId};
 use forebay_wire::intake::{Caller, Intake, NoRoutes, token};
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -13,7 +13,7 @@ use crate::journal::JournalId;
 use crate::segments::{
     LineHead, LogPosition, NumberedLine, Retained, SegmentError, SegmentLog, SegmentReader, SegmentRetention,
 };
-use forebay_engine::effect::Status;
+use forebay_kernel::effect::Status;
 use forebay_wire::status::write_event;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -173,10 +173,10 @@ fn check_owner(folder: &Path, journal: JournalId) -> Result<(), StatusError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_engine::effect::StatusKind;
-    use forebay_engine::ids::{Attempt, JobId};
-    use forebay_engine::reason::Reason;
-    use forebay_engine::units::Timestamp;
+    use forebay_kernel::effect::StatusKind;
+    use forebay_kernel::ids::{Attempt, JobId};
+    use forebay_kernel::reason::Reason;
+    use forebay_kernel::units::Timestamp;
     use forebay_wire::status::cloud_event;
     use serde_json::{Value, json};
 

@@ -3,8 +3,8 @@
 use forebay::document::plan::plan;
 use forebay::document::state::{load, state_document};
 use forebay_catalog::Catalogue;
-use forebay_engine::job::{Level, TopologyConstraint};
-use forebay_engine::policy::Policy;
+use forebay_kernel::job::{Level, TopologyConstraint};
+use forebay_kernel::policy::Policy;
 use forebay_policy::compile;
 use forebay_wire::document::plan::PlanDocument;
 use forebay_wire::document::seconds::Seconds;

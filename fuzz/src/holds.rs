@@ -12,11 +12,11 @@ use crate::input::KEY;
 use crate::sizes::{MOST_KEPT, MOST_TEXT, MOST_WARNINGS};
 use crate::targets::Broken;
 use crate::vocabulary;
-use forebay_engine::event::{Event, Tick};
-use forebay_engine::ids::Seq;
-use forebay_engine::job::{Gang, JobSpec};
-use forebay_engine::journal::{APPLY_VERSION, Batch};
-use forebay_engine::units::Timestamp;
+use forebay_kernel::event::{Event, Tick};
+use forebay_kernel::ids::Seq;
+use forebay_kernel::job::{Gang, JobSpec};
+use forebay_kernel::journal::{APPLY_VERSION, Batch};
+use forebay_kernel::units::Timestamp;
 use forebay_wire::intake::{Decoded, Rejected, token};
 use serde_json::Value;
 

@@ -10,10 +10,10 @@ use crate::corpus::Seed;
 use crate::generate;
 use crate::mutate::{MOST, mutate};
 use crate::targets::{InputFormat, ReportKey, TARGETS, Target};
-use forebay_engine::event::Tick;
-use forebay_engine::ids::{Attempt, JobId, Seq};
-use forebay_engine::journal::{APPLY_VERSION, Batch};
-use forebay_engine::units::Timestamp;
+use forebay_kernel::event::Tick;
+use forebay_kernel::ids::{Attempt, JobId, Seq};
+use forebay_kernel::journal::{APPLY_VERSION, Batch};
+use forebay_kernel::units::Timestamp;
 use forebay_sim::trace::SplitMix64;
 use forebay_wire::intake::token;
 

@@ -8,7 +8,7 @@ use forebay::intake::rejected::RejectedLog;
 use forebay::journal::JournalId;
 use forebay::segments::LogPosition;
 use forebay::status::StatusLog;
-use forebay_engine::journal::Batch;
+use forebay_kernel::journal::Batch;
 use forebay_wire::intake::{Caller, Decoded, Intake, NoRoutes, Rejected, from_headers};
 use std::path::Path;
 

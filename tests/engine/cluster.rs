@@ -14,19 +14,19 @@
 mod world;
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::Decision;
-use forebay_engine::effect::{Effect, Status, WorkerPlace};
 use forebay_engine::engine::Engine;
-use forebay_engine::event::{Event, LaunchError, Tick};
-use forebay_engine::ids::{Attempt, JobId, NodeId, OfferingId, Seq};
-use forebay_engine::job::{Gang, JobSpec};
-use forebay_engine::journal::Batch;
-use forebay_engine::policy::{Ceiling, Policy};
-use forebay_engine::state::State;
-use forebay_engine::state::freeze::Thaw;
-use forebay_engine::state::jobs::Job;
-use forebay_engine::units::{Rate, Timestamp};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::Decision;
+use forebay_kernel::effect::{Effect, Status, WorkerPlace};
+use forebay_kernel::event::{Event, LaunchError, Tick};
+use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, Seq};
+use forebay_kernel::job::{Gang, JobSpec};
+use forebay_kernel::journal::Batch;
+use forebay_kernel::policy::{Ceiling, Policy};
+use forebay_kernel::state::State;
+use forebay_kernel::state::freeze::Thaw;
+use forebay_kernel::state::jobs::Job;
+use forebay_kernel::units::{Rate, Timestamp};
 use forebay_sim::memory::state_bytes;
 
 /// How long the world takes, in milliseconds.

@@ -5,14 +5,14 @@
 use crate::making::{self, DOLLAR};
 use crate::words::{Words, number, time};
 use alloc::collections::BTreeMap;
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::ids::{PoolId, QuotaId, TierId};
-use forebay_engine::job::{Completion, Gang, JobSpec, Level, Service, TopologyConstraint, WorkerAsk};
-use forebay_engine::policy::{
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::ids::{PoolId, QuotaId, TierId};
+use forebay_kernel::job::{Completion, Gang, JobSpec, Level, Service, TopologyConstraint, WorkerAsk};
+use forebay_kernel::policy::{
     Budget, Buys, Ceiling, Drain, Floor, Layout, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing,
     Slice, StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
 };
-use forebay_engine::units::{Mib, MilliCpu, MilliGpu, Rate, Span, Timestamp};
+use forebay_kernel::units::{Mib, MilliCpu, MilliGpu, Rate, Span, Timestamp};
 
 fn gpus(word: &str) -> MilliGpu {
     MilliGpu::whole(number(word))

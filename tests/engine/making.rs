@@ -3,11 +3,11 @@
 //! Never: decides what is expected.
 
 use alloc::collections::BTreeMap;
-use forebay_engine::catalog::{CapacityType, Offering};
-use forebay_engine::ids::{PoolId, QuotaId, TierId};
-use forebay_engine::job::{Checkpointing, Gang, JobSpec, WorkerAsk};
-use forebay_engine::policy::{Buys, Consolidation, Drain, Policy, Pool, QueueRule, QuotaNode, Tier};
-use forebay_engine::units::{Mib, MilliCpu, Rate, Span};
+use forebay_kernel::catalog::{CapacityType, Offering};
+use forebay_kernel::ids::{PoolId, QuotaId, TierId};
+use forebay_kernel::job::{Checkpointing, Gang, JobSpec, WorkerAsk};
+use forebay_kernel::policy::{Buys, Consolidation, Drain, Policy, Pool, QueueRule, QuotaNode, Tier};
+use forebay_kernel::units::{Mib, MilliCpu, Rate, Span};
 
 /// Micro-dollars an hour in a dollar an hour.
 pub const DOLLAR: u64 = 1_000_000;

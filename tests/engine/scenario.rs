@@ -14,10 +14,10 @@ use crate::given::{given, job, layout};
 use crate::making::{self, DOLLAR};
 use crate::then::then;
 use crate::words::{Words, number, time};
-use forebay_engine::event::{Event, GoneWhy, LaunchError};
-use forebay_engine::ids::{Attempt, JobId, NodeId, OfferingId};
-use forebay_engine::policy::Policy;
-use forebay_engine::units::{Rate, Span, Timestamp};
+use forebay_kernel::event::{Event, GoneWhy, LaunchError};
+use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId};
+use forebay_kernel::policy::Policy;
+use forebay_kernel::units::{Rate, Span, Timestamp};
 
 /// Tells one story and panics with its line where it does not come out.
 pub fn tell(name: &str) {

@@ -5,11 +5,11 @@
 use crate::cluster::Cluster;
 use crate::words::Words;
 use alloc::collections::{BTreeMap, BTreeSet};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::Decision;
-use forebay_engine::effect::Action;
-use forebay_engine::ids::{NodeId, Seq};
-use forebay_engine::state::jobs::Phase;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::Decision;
+use forebay_kernel::effect::Action;
+use forebay_kernel::ids::{NodeId, Seq};
+use forebay_kernel::state::jobs::Phase;
 
 fn phase_word(phase: Phase) -> String {
     let word = format!("{phase:?}");

@@ -19,8 +19,8 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use forebay_engine::event::Event;
-use forebay_engine::units::{Span, Timestamp};
+use forebay_kernel::event::Event;
+use forebay_kernel::units::{Span, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

@@ -13,8 +13,8 @@ use crate::config::tokens::Who;
 use crate::document::write;
 use crate::journal::{ArchiveReader, ArchivedJob, JournalError};
 use forebay_engine::engine::Engine;
-use forebay_engine::ids::JobId;
-use forebay_engine::units::Timestamp;
+use forebay_kernel::ids::JobId;
+use forebay_kernel::units::Timestamp;
 use forebay_wire::document::views::JobView;
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ pub(super) async fn find(api: &Api, who: &Arc<Who>, name: &str) -> Result<Option
             now: state.now(),
             id: finished.job.id,
             statuses: u64::from(finished.job.status_seq),
-            view: write::job_view(engine, &finished.job, &finished.spec),
+            view: write::finished_view(engine, &finished),
         })
     };
     Ok(api.handle.query_async(ask).await?)

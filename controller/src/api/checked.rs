@@ -6,8 +6,8 @@ use super::Api;
 use super::error::ApiError;
 use super::events::{Asked, Known, RefusedEvent, Taken};
 use crate::checkpoints::{CheckpointReport, CheckpointVerdict};
-use forebay_engine::event::Event;
-use forebay_engine::units::Span;
+use forebay_kernel::event::Event;
+use forebay_kernel::units::Span;
 use forebay_wire::intake::Rejected;
 
 /// Reports of checkpoints in one request: each is a look at the store.

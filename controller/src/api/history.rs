@@ -4,7 +4,7 @@
 
 use crate::segments::{SegmentError, SegmentLine, SegmentReader};
 use crate::status::FOLDER;
-use forebay_engine::ids::JobId;
+use forebay_kernel::ids::JobId;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -84,9 +84,9 @@ mod tests {
     use crate::journal::JournalId;
     use crate::segments::LogPosition;
     use crate::status::StatusLog;
-    use forebay_engine::effect::{Status, StatusKind};
-    use forebay_engine::ids::Attempt;
-    use forebay_engine::units::Timestamp;
+    use forebay_kernel::effect::{Status, StatusKind};
+    use forebay_kernel::ids::Attempt;
+    use forebay_kernel::units::Timestamp;
 
     /// Jobs in turn; each job's tenth status is its last. Job 2 is named like a mark of job 1.
     fn status(number: u64) -> Status {

@@ -17,8 +17,8 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use forebay_engine::engine::Engine;
-use forebay_engine::event::Event;
-use forebay_engine::ids::JobId;
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::JobId;
 use forebay_wire::document::reason::ReasonView;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{JobPhase, JobView};
@@ -144,14 +144,14 @@ fn page(
                 && asked.open.is_none_or(|o| o != job.done())
                 && visible::sees(state, who, job.id)
         });
-    let here = here.map(|(job, spec)| (job.id, job, spec));
+    let here = here.map(|(job, spec)| (job.id, write::job_view(engine, job, spec)));
     // The state keeps some of the jobs that the archive has: those are shown as the state has them.
     let gone =
         finished.jobs.iter().map(|job| &job.finished).filter(|finished| {
             state.job(finished.job.id).is_none() && visible::sees_finished(state, who, &finished.spec)
         });
-    let gone = gone.map(|finished| (finished.job.id, &finished.job, &*finished.spec));
-    let wanted = by_id(here, gone).map(|(_, job, spec)| write::job_view(engine, job, spec));
+    let gone = gone.map(|finished| (finished.job.id, write::finished_view(engine, finished)));
+    let wanted = by_id(here, gone).map(|(_, view)| view);
     let mut jobs: Vec<JobView> = wanted.filter(fits).take(limit + 1).collect();
     let cut = jobs.len() > limit;
     jobs.truncate(limit);
@@ -177,7 +177,7 @@ trait HasId {
     fn id(&self) -> JobId;
 }
 
-impl<A, B> HasId for (JobId, A, B) {
+impl<A> HasId for (JobId, A) {
     fn id(&self) -> JobId {
         self.0
     }

@@ -60,7 +60,7 @@ fn shown(engine: &Engine, who: &Who) -> Vec<JobView> {
     let room = SHOWN - jobs.len();
     let latest =
         state.counters().outcomes.iter().sum::<u64>() as usize + state.open_jobs() + state.counters().replicas as usize;
-    let over = (0..latest as u64).rev().map(forebay_engine::ids::JobId).filter_map(|id| state.job(id));
+    let over = (0..latest as u64).rev().map(forebay_kernel::ids::JobId).filter_map(|id| state.job(id));
     let over = over.filter(|(job, _)| job.done() && visible::sees(state, who, job.id)).take(room);
     jobs.extend(over.map(|(job, spec)| write::job_view(engine, job, spec)));
     jobs

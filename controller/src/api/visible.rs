@@ -9,10 +9,10 @@
 
 use crate::config::tokens::Who;
 use crate::document::write;
-use forebay_engine::event::Event;
-use forebay_engine::ids::JobId;
-use forebay_engine::job::JobSpec;
-use forebay_engine::state::State;
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::JobId;
+use forebay_kernel::job::JobSpec;
+use forebay_kernel::state::State;
 
 /// Whether a queue takes jobs from a caller.
 pub(super) fn queue_takes(state: &State, who: &Who, queue: &str) -> bool {

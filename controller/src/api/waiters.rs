@@ -3,7 +3,7 @@
 //! Never: misses an end. Whoever waits registers first and looks at the job then.
 
 use crate::driver::{DriverHandle, StreamEnd};
-use forebay_engine::ids::JobId;
+use forebay_kernel::ids::JobId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;

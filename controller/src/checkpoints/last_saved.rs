@@ -4,8 +4,8 @@
 use super::store::StoreVerdict;
 use super::{CheckpointReport, Checkpoints, running_attempt};
 use forebay_engine::engine::Engine;
-use forebay_engine::event::Event;
-use forebay_engine::units::Span;
+use forebay_kernel::event::Event;
+use forebay_kernel::units::Span;
 use forebay_wire::intake::checkpoint_uri;
 use std::time::Duration;
 

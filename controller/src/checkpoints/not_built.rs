@@ -2,7 +2,7 @@
 
 use super::{CheckpointReport, CheckpointsError};
 use crate::config::checkpoints::CheckpointsConfig;
-use forebay_engine::units::Span;
+use forebay_kernel::units::Span;
 use forebay_source::Diagnostic;
 
 /// A store that does not exist.

@@ -5,8 +5,8 @@ use super::{CheckpointReport, Checkpoints, MAX_CONCURRENT};
 use crate::driver::{DriverHandle, DriverStopped, ItemContent, Original, ReplyTo, Submission, SubmittedItem};
 use crate::sources::metrics::SourceMetrics;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use forebay_engine::event::Event;
-use forebay_engine::ids::JobId;
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::JobId;
 use forebay_wire::intake::{EventId, Rejected};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -228,7 +228,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_engine::ids::Attempt;
+    use forebay_kernel::ids::Attempt;
 
     fn entry(job: u64, attempt: u32, bytes: Option<usize>) -> PendingReport {
         let message = |bytes| PendingMessage {

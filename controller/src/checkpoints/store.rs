@@ -4,7 +4,7 @@ use super::{CheckpointReport, CheckpointsError};
 use crate::config::checkpoints::CheckpointsConfig;
 use crate::sources::adapter::access_key;
 use forebay_checkpoint_s3 as adapter;
-use forebay_engine::units::Span;
+use forebay_kernel::units::Span;
 use forebay_source::Diagnostic;
 use std::pin::Pin;
 

@@ -6,7 +6,7 @@ use crate::driver::tests::world;
 use crate::driver::{ClockMode, Original, Running, Settings, start};
 use crate::sources::metrics::SourceMetrics;
 use forebay_catalog::Catalogue;
-use forebay_engine::state::jobs::Phase;
+use forebay_kernel::state::jobs::Phase;
 use forebay_policy::compile;
 use forebay_wire::intake::{Caller, EventId, Intake, NoRoutes};
 use serde_json::{Value, json};

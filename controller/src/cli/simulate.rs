@@ -9,7 +9,7 @@ use super::outcome::{Exit, Failure, print, write};
 use crate::show::closing::Closing;
 use crate::show::progress::{Bar, Moment};
 use forebay_catalog::Catalogue;
-use forebay_engine::policy::Policy;
+use forebay_kernel::policy::Policy;
 use forebay_sim::drive::{SimError, SimOptions, SimOutcome, SimProgress, simulate};
 use forebay_sim::market::{Market, find_beside};
 use forebay_sim::trace::{self, Trace, TraceFormat};

@@ -4,7 +4,7 @@
 
 use super::outcome::{Failure, read, write};
 use crate::driver::WorldMaker;
-use forebay_engine::policy::Policy;
+use forebay_kernel::policy::Policy;
 use forebay_sim::market::Market;
 use forebay_sim::world::{WorldOptions, spot_pairs};
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::config::ec2::Ec2Config;
 use crate::show::figures::short;
 use forebay_catalog::Catalogue;
-use forebay_engine::policy::{Policy, Pool};
+use forebay_kernel::policy::{Policy, Pool};
 use forebay_source::Diagnostic;
 use std::collections::BTreeSet;
 use std::path::Path;

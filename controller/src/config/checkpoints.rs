@@ -4,7 +4,7 @@
 
 use super::aws::AwsKeys;
 use super::secret::Secret;
-use forebay_engine::units::Mib;
+use forebay_kernel::units::Mib;
 use forebay_quantity::Memory;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -2,10 +2,10 @@
 //!
 //! Never: two jobs on one share of a GPU. What does not fit is a fault.
 
-use forebay_engine::effect::WorkerPlace;
-use forebay_engine::ids::{JobId, NodeId, PoolId};
-use forebay_engine::job::{Gang, WorkerAsk};
-use forebay_engine::state::State;
+use forebay_kernel::effect::WorkerPlace;
+use forebay_kernel::ids::{JobId, NodeId, PoolId};
+use forebay_kernel::job::{Gang, WorkerAsk};
+use forebay_kernel::state::State;
 use forebay_wire::document::DocumentFault;
 use std::collections::BTreeMap;
 

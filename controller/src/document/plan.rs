@@ -5,10 +5,10 @@
 use super::reason::reason_view;
 use super::state::Loaded;
 use forebay_driver::step::BatchStep;
-use forebay_engine::decision::Decision;
-use forebay_engine::event::Tick;
-use forebay_engine::ids::{JobId, NodeId, OfferingId};
-use forebay_engine::state::jobs::Phase;
+use forebay_kernel::decision::Decision;
+use forebay_kernel::event::Tick;
+use forebay_kernel::ids::{JobId, NodeId, OfferingId};
+use forebay_kernel::state::jobs::Phase;
 use forebay_wire::document::plan::{PendingJob, PlanDocument, PlannedDecision};
 use forebay_wire::document::reason::ReasonView;
 use serde_json::Map;

@@ -2,9 +2,9 @@
 //!
 //! Never: another wording than the engine's own.
 
-use forebay_engine::reason::Reason;
-use forebay_engine::state::State;
-use forebay_engine::units::Timestamp;
+use forebay_kernel::reason::Reason;
+use forebay_kernel::state::State;
+use forebay_kernel::units::Timestamp;
 use forebay_wire::document::reason::ReasonView;
 use forebay_wire::document::seconds::Seconds;
 use serde_json::{Map, Value, json};

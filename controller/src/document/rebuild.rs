@@ -9,15 +9,15 @@
 
 use super::state::Loaded;
 use super::{places, spec};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::{Decision, DrainWhy};
-use forebay_engine::effect::Terms;
 use forebay_engine::engine::Engine;
-use forebay_engine::event::{Event, Tick};
-use forebay_engine::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
-use forebay_engine::journal::{APPLY_VERSION, Batch};
-use forebay_engine::policy::Policy;
-use forebay_engine::units::Timestamp;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::{Decision, DrainWhy};
+use forebay_kernel::effect::Terms;
+use forebay_kernel::event::{Event, Tick};
+use forebay_kernel::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
+use forebay_kernel::journal::{APPLY_VERSION, Batch};
+use forebay_kernel::policy::Policy;
+use forebay_kernel::units::Timestamp;
 use forebay_wire::document::DocumentFault;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::state::StateDocument;
@@ -209,7 +209,7 @@ impl Building {
         let found = state.offerings().iter().position(|row| row.offer.key() == wanted);
         let policy = state.policy();
         let pools = policy.map(|p| p.pools.as_slice()).unwrap_or_default();
-        let offers = |pool: &forebay_engine::policy::Pool| {
+        let offers = |pool: &forebay_kernel::policy::Pool| {
             let named = pool.offerings.iter().filter_map(|&o| policy?.offerings.get(o as usize));
             named.into_iter().any(|o| o.key() == wanted)
         };

@@ -3,9 +3,9 @@
 //! Never: guesses at contradictions; each is a fault with its path.
 
 use super::write::rule_of;
-use forebay_engine::job::{Checkpointing, Gang, JobSpec, Level, Service, WorkerAsk};
-use forebay_engine::policy::Policy;
-use forebay_engine::units::{Mib, MilliCpu, Span, Timestamp};
+use forebay_kernel::job::{Checkpointing, Gang, JobSpec, Level, Service, WorkerAsk};
+use forebay_kernel::policy::Policy;
+use forebay_kernel::units::{Mib, MilliCpu, Span, Timestamp};
 use forebay_wire::document::DocumentFault;
 use forebay_wire::document::state::DEFAULT_TENANT;
 use forebay_wire::document::views::{JobView, ServiceView};

@@ -3,16 +3,17 @@
 //! Never: keeps anything, or changes the engine.
 
 use super::reason::reason_view;
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::Outcome;
 use forebay_engine::engine::Engine;
-use forebay_engine::ids::{JobId, PoolId, QueueId};
-use forebay_engine::job::{Gang, JobSpec, Service, WorkerAsk};
-use forebay_engine::policy::{Policy, QueueRule, Undeclared};
-use forebay_engine::state::State;
-use forebay_engine::state::jobs::{Job, Phase};
-use forebay_engine::state::nodes::{Node, NodePhase, OfferingRow};
-use forebay_engine::units::Rate;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::Outcome;
+use forebay_kernel::ids::{JobId, PoolId, QueueId};
+use forebay_kernel::job::{Gang, JobSpec, Service, WorkerAsk};
+use forebay_kernel::policy::{Policy, QueueRule, Undeclared};
+use forebay_kernel::state::State;
+use forebay_kernel::state::jobs::{Job, Phase};
+use forebay_kernel::state::nodes::{Node, NodePhase, OfferingRow};
+use forebay_kernel::state::retire::FinishedJob;
+use forebay_kernel::units::Rate;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::state::DEFAULT_TENANT;
 use forebay_wire::document::views::{
@@ -95,6 +96,13 @@ pub fn job_view(engine: &Engine, job: &Job, spec: &JobSpec) -> JobView {
         service: spec.service.map(|rule| service_view(state, job.id, rule)),
         of: job.service.map(|service| service.to_string()),
     }
+}
+
+/// A job that has left the state: its tier is the one that it had, whatever the policy in force calls so.
+#[must_use]
+pub fn finished_view(engine: &Engine, finished: &FinishedJob) -> JobView {
+    let tier = Some(finished.tier.clone()).filter(|tier| !tier.is_empty());
+    JobView { tier, ..job_view(engine, &finished.job, &finished.spec) }
 }
 
 fn service_view(state: &State, id: JobId, rule: Service) -> ServiceView {

@@ -6,11 +6,11 @@ use forebay_driver::adapters::{Adapters, EffectExecutor, EffectRequest, External
 use forebay_driver::journal::JournalId;
 use forebay_driver::live::{AdapterStart, StartKind};
 use forebay_driver::step::EffectLifetime;
-use forebay_engine::effect::Effect;
-use forebay_engine::event::Event;
-use forebay_engine::job::JobSpec;
-use forebay_engine::state::State;
-use forebay_engine::units::Timestamp;
+use forebay_kernel::effect::Effect;
+use forebay_kernel::event::Event;
+use forebay_kernel::job::JobSpec;
+use forebay_kernel::state::State;
+use forebay_kernel::units::Timestamp;
 use forebay_sim::adapters::{RealSide, SimulatedAdapters};
 use forebay_sim::world::{World, WorldOptions};
 

@@ -8,10 +8,10 @@
 
 use super::Original;
 use forebay_driver::live::{EventFeed, FedItem, Rejection};
-use forebay_engine::event::Event;
-use forebay_engine::job::JobSpec;
-use forebay_engine::policy::{Policy, Undeclared};
-use forebay_engine::units::{Span, Timestamp};
+use forebay_kernel::event::Event;
+use forebay_kernel::job::JobSpec;
+use forebay_kernel::policy::{Policy, Undeclared};
+use forebay_kernel::units::{Span, Timestamp};
 use forebay_wire::intake::{Caller, Intake, NoRoutes, Router};
 use serde_json::Value;
 use std::collections::VecDeque;

@@ -8,8 +8,8 @@ use crate::segments::{SegmentError, SegmentRetention};
 use crate::status::{self, StatusError, StatusLog};
 use forebay_driver::journal::StorageFailure;
 use forebay_driver::live::{Rejection, RejectionWriter, StatusWriter};
-use forebay_engine::effect::Status;
-use forebay_engine::units::Timestamp;
+use forebay_kernel::effect::Status;
+use forebay_kernel::units::Timestamp;
 
 /// How long what is over is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,9 +7,9 @@
 //! Never: judges an event (the intake does), or runs a trace under a policy of its own.
 
 use super::feed::{Feed, FeedContent, FeedItem, after};
-use forebay_engine::job::JobSpec;
-use forebay_engine::policy::Policy;
-use forebay_engine::units::Timestamp;
+use forebay_kernel::job::JobSpec;
+use forebay_kernel::policy::Policy;
+use forebay_kernel::units::Timestamp;
 use forebay_sim::convert::{Assumptions, Converter};
 use forebay_sim::trace::{ReplayLine, TraceError, TraceFormat, read, read_events};
 use std::path::{Path, PathBuf};

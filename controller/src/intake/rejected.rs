@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 pub use forebay_driver::live::refused_path;
 use forebay_driver::live::{Original, Rejection};
-use forebay_engine::units::Timestamp;
+use forebay_kernel::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

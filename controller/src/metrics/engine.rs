@@ -4,12 +4,12 @@
 
 use super::family::Family;
 use crate::document::write::{dollars, gpus};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::event::LaunchError;
-use forebay_engine::ids::PoolId;
-use forebay_engine::state::State;
-use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::{MilliGpu, Rate};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::event::LaunchError;
+use forebay_kernel::ids::PoolId;
+use forebay_kernel::state::State;
+use forebay_kernel::state::jobs::Phase;
+use forebay_kernel::units::{MilliGpu, Rate};
 use std::collections::BTreeMap;
 
 const CAPACITY_TYPES: [CapacityType; 3] = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand];

@@ -9,11 +9,11 @@
 
 use super::family::{Exemplar, Family, Number};
 use crate::driver::{DriverHandle, MailboxError, QueryContext, StatusStream, StreamEnd};
-use forebay_engine::effect::{Status, StatusKind};
 use forebay_engine::engine::Engine;
-use forebay_engine::ids::{Attempt, JobId};
-use forebay_engine::reason::Reason;
-use forebay_engine::units::Timestamp;
+use forebay_kernel::effect::{Status, StatusKind};
+use forebay_kernel::ids::{Attempt, JobId};
+use forebay_kernel::reason::Reason;
+use forebay_kernel::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -194,7 +194,7 @@ fn queues(engine: &Engine, context: &QueryContext, jobs: &[JobId]) -> (Vec<(Stri
 mod tests {
     use super::super::family::text;
     use super::*;
-    use forebay_engine::ids::QueueId;
+    use forebay_kernel::ids::QueueId;
 
     fn preempted(job: u64) -> Preempted {
         Preempted { job: JobId(job), attempt: Attempt(3), at: None }

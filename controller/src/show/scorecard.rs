@@ -3,10 +3,10 @@
 //! Never: what only a simulation knows (true durations, a lower bound, time inside the engine): those are null.
 
 use super::closing::Closing;
-use forebay_engine::decision::Outcome;
 use forebay_engine::engine::Engine;
-use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::Timestamp;
+use forebay_kernel::decision::Outcome;
+use forebay_kernel::state::jobs::Phase;
+use forebay_kernel::units::Timestamp;
 use forebay_sim::score::figures::{Distribution, dollars, gpu_hours, hours, ratio, seconds};
 use forebay_sim::score::{Scorecard, Wasted};
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@
 use super::metrics::SourceMetrics;
 use crate::checkpoints::{CheckpointReport, Checkpoints, PendingMessage};
 use crate::driver::{DriverHandle, ItemContent, Original, ReplyTo, Submission, SubmittedItem};
-use forebay_engine::event::Event;
+use forebay_kernel::event::Event;
 use forebay_source::{IncomingBatches, Message, MessageBatch, SubmittedBatch};
 use forebay_wire::intake::{Caller, Decoded, EventId, Intake, MOST_BYTES, Rejected, Router, from_headers};
 use std::collections::BTreeSet;

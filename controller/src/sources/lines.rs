@@ -164,7 +164,7 @@ mod tests {
     use crate::driver::Original;
     use crate::intake::rejected::RejectedLog;
     use forebay_driver::live::Rejection;
-    use forebay_engine::units::Timestamp;
+    use forebay_kernel::units::Timestamp;
     use forebay_wire::intake::{RejectCode, Rejected};
     use std::io::Write;
 

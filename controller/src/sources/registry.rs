@@ -2,7 +2,7 @@
 
 use super::lines::LogKind;
 use super::metrics::SourceMetrics;
-use forebay_engine::units::Timestamp;
+use forebay_kernel::units::Timestamp;
 use forebay_source::{Backlog, Condition, DurablePositions, Health, HealthSnapshot};
 use forebay_wire::document::seconds::Seconds;
 use serde::{Deserialize, Serialize};

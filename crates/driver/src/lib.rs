@@ -11,7 +11,8 @@
 //! ```
 //! use forebay_driver::journal::NullJournal;
 //! use forebay_driver::step::BatchStep;
-//! use forebay_engine::{engine::Engine, event::Tick, units::Timestamp};
+//! use forebay_engine::engine::Engine;
+//! use forebay_kernel::{event::Tick, units::Timestamp};
 //!
 //! let mut engine = Engine::new();
 //! let step = BatchStep::open(&mut engine, Tick { now: Timestamp(1_000), resumed: false, delivered: 0 });

@@ -131,7 +131,7 @@ pub fn insert(
     finished: &FinishedJob,
     body: &[u8],
 ) -> rusqlite::Result<()> {
-    let FinishedJob { job, spec } = finished;
+    let FinishedJob { job, spec, .. } = finished;
     let queue = queues.number(db, &spec.queue)?;
     let outcome = finished.outcome().map_or(-1, |outcome| outcome as i64);
     let ended = job.ended.unwrap_or(job.since);

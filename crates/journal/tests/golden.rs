@@ -75,7 +75,7 @@ fn facts(folder: &Path) -> String {
     }
     let query = ArchiveQuery { queues: Vec::new(), outcome: None, before: None, limit: 1_000 };
     for found in journal.archive_reader().unwrap().list(&query).unwrap().jobs {
-        let FinishedJob { job, spec } = found.finished;
+        let FinishedJob { job, spec, .. } = found.finished;
         let Phase::Done { outcome } = job.phase else { panic!("{} is not over", job.id) };
         let ended = job.ended.unwrap().0;
         let line = format!("{} {} {outcome:?} at {ended} attempt {}", job.id, spec.subject, job.attempt.0);

@@ -4,12 +4,12 @@
 
 use super::{Cluster, Run};
 use alloc::collections::{BTreeMap, BTreeSet};
-use forebay_engine::effect::{Action, Effect, WorkerPlace};
-use forebay_engine::event::{Event, GoneWhy, LaunchError};
-use forebay_engine::ids::{Attempt, JobId, NodeId};
-use forebay_engine::job::{Completion, Gang, Level};
-use forebay_engine::state::nodes::Node;
-use forebay_engine::units::{Span, Timestamp};
+use forebay_kernel::effect::{Action, Effect, WorkerPlace};
+use forebay_kernel::event::{Event, GoneWhy, LaunchError};
+use forebay_kernel::ids::{Attempt, JobId, NodeId};
+use forebay_kernel::job::{Completion, Gang, Level};
+use forebay_kernel::state::nodes::Node;
+use forebay_kernel::units::{Span, Timestamp};
 
 impl Cluster {
     /// What the world does about an effect, once: repeats of one that was heard change nothing.

@@ -6,13 +6,13 @@
 use super::holds;
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::Decision;
-use forebay_engine::event::{Event, GoneWhy, LaunchError};
-use forebay_engine::ids::OfferingId;
-use forebay_engine::job::JobSpec;
-use forebay_engine::state::nodes::NodePhase;
-use forebay_engine::units::{Span, Timestamp};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::Decision;
+use forebay_kernel::event::{Event, GoneWhy, LaunchError};
+use forebay_kernel::ids::OfferingId;
+use forebay_kernel::job::JobSpec;
+use forebay_kernel::state::nodes::NodePhase;
+use forebay_kernel::units::{Span, Timestamp};
 use proptest::prelude::*;
 
 /// A small job: comes so long after the one before, works so long, and says so or nothing.
@@ -121,7 +121,7 @@ fn befall(world: &mut Cluster, fate: u8, warned: bool) {
         0 => world.stock.entry(spot).or_default().refuses = Some(LaunchError::Capacity),
         1 => world.stock.entry(spot).or_default().refuses = None,
         _ => {
-            let up = |n: &&forebay_engine::state::nodes::Node| n.offering == spot && n.phase == NodePhase::Ready;
+            let up = |n: &&forebay_kernel::state::nodes::Node| n.offering == spot && n.phase == NodePhase::Ready;
             let Some(instance) = world.state().nodes().find(up).and_then(|n| n.instance.clone()) else {
                 return;
             };

@@ -7,11 +7,11 @@
 use super::holds;
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::Outcome;
-use forebay_engine::event::Event;
-use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::Timestamp;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::Outcome;
+use forebay_kernel::event::Event;
+use forebay_kernel::state::jobs::Phase;
+use forebay_kernel::units::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestCaseResult;

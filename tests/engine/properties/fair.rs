@@ -13,13 +13,13 @@ use super::quota::{MOST, Plain, may_take, owns, policy, stands, trees, uses};
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
 use core::cmp::Ordering;
-use forebay_engine::decision::Decision;
-use forebay_engine::event::Event;
-use forebay_engine::ids::{JobId, QuotaId};
-use forebay_engine::job::WorkerAsk;
-use forebay_engine::policy::{Fairness, QuotaNode, Sharing};
-use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::{MilliGpu, Span};
+use forebay_kernel::decision::Decision;
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::{JobId, QuotaId};
+use forebay_kernel::job::WorkerAsk;
+use forebay_kernel::policy::{Fairness, QuotaNode, Sharing};
+use forebay_kernel::state::jobs::Phase;
+use forebay_kernel::units::{MilliGpu, Span};
 use proptest::prelude::*;
 
 /// A job that waits: at which node, how many GPUs, which priority, since when.

@@ -4,13 +4,13 @@
 
 use super::holds;
 use crate::making::{self, ask, workers};
-use forebay_engine::catalog::CapacityType;
 use forebay_engine::engine::Engine;
-use forebay_engine::event::{Event, GoneWhy, LaunchError, Tick};
-use forebay_engine::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId};
-use forebay_engine::job::Gang;
-use forebay_engine::journal::Batch;
-use forebay_engine::units::{Rate, Span, Timestamp};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::event::{Event, GoneWhy, LaunchError, Tick};
+use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId};
+use forebay_kernel::job::Gang;
+use forebay_kernel::journal::Batch;
+use forebay_kernel::units::{Rate, Span, Timestamp};
 use proptest::prelude::*;
 
 /// Kind, two small numbers that often name something that exists, and one large.

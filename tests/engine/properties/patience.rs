@@ -7,10 +7,10 @@ use super::holds;
 use crate::cluster::Cluster;
 use crate::making::{self, ask, workers};
 use alloc::collections::BTreeSet;
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::Decision;
-use forebay_engine::policy::{Drain, StartTarget, WhenLate};
-use forebay_engine::units::Span;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::Decision;
+use forebay_kernel::policy::{Drain, StartTarget, WhenLate};
+use forebay_kernel::units::Span;
 use proptest::prelude::*;
 
 /// What the world takes: a launch and a boot, and a start.
@@ -29,7 +29,7 @@ fn nothing_is_bought_early_and_nobody_starts_late() {
         for (name, secs) in ["one", "two", "none"].into_iter().zip(&within) {
             let target = StartTarget { within: Span::secs(*secs), when_late: WhenLate::Wait };
             let start = (*secs > 0).then_some(target);
-            policy.queues.insert(name.into(), forebay_engine::policy::QueueRule { start, ..making::rule(1) });
+            policy.queues.insert(name.into(), forebay_kernel::policy::QueueRule { start, ..making::rule(1) });
         }
         let mut world = Cluster::new(policy);
         let mut due = Vec::new();

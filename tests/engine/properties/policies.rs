@@ -6,14 +6,14 @@ use super::holds;
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
 use alloc::collections::BTreeMap;
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::Outcome;
-use forebay_engine::effect::StatusKind;
-use forebay_engine::event::Event;
-use forebay_engine::ids::{PoolId, QuotaId};
-use forebay_engine::policy::{Policy, QuotaLimit, QuotaNode};
-use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::{MilliGpu, Span};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::Outcome;
+use forebay_kernel::effect::StatusKind;
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::{PoolId, QuotaId};
+use forebay_kernel::policy::{Policy, QuotaLimit, QuotaNode};
+use forebay_kernel::state::jobs::Phase;
+use forebay_kernel::units::{MilliGpu, Span};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -54,7 +54,7 @@ fn policy(queues: &Queues) -> Policy {
         let limits = BTreeMap::from([(PoolId(0), limit)]);
         let quota = QuotaId(policy.quotas.len() as u16);
         policy.quotas.push(QuotaNode { name: name.clone(), limits, ..QuotaNode::default() });
-        policy.queues.insert(name, forebay_engine::policy::QueueRule { quota, ..making::rule(1) });
+        policy.queues.insert(name, forebay_kernel::policy::QueueRule { quota, ..making::rule(1) });
     }
     policy
 }
@@ -72,7 +72,7 @@ fn check(world: &Cluster, queues: &Queues, asked: &[(usize, u16)]) -> TestCaseRe
     for (n, asked) in asked.iter().enumerate() {
         let Some(id) = world.state().job_of("t", &format!("j{n}")) else { continue };
         let Some((job, _)) = world.state().job(id) else { continue };
-        let (is, code) = (job.phase, world.engine.why(id).map(forebay_engine::reason::Reason::code));
+        let (is, code) = (job.phase, world.engine.why(id).map(forebay_kernel::reason::Reason::code));
         let said = world.log.statuses.iter().rfind(|s| s.job == Some(id)).map(|s| s.kind);
         match is {
             Phase::Done { outcome } => prop_assert!(outcome != Outcome::Failed, "j{n} failed"),

@@ -7,12 +7,12 @@ use super::holds;
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
 use alloc::collections::BTreeMap;
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::event::Event;
-use forebay_engine::ids::{PoolId, QuotaId};
-use forebay_engine::policy::{Policy, QuotaLimit, QuotaNode};
-use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::MilliGpu;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::{PoolId, QuotaId};
+use forebay_kernel::policy::{Policy, QuotaLimit, QuotaNode};
+use forebay_kernel::state::jobs::Phase;
+use forebay_kernel::units::MilliGpu;
 use proptest::prelude::*;
 
 /// A node of the tree: its parent (an earlier one, or none) and its limits in GPUs, if it names any.

@@ -11,16 +11,16 @@ use super::holds;
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
 use alloc::collections::{BTreeMap, BTreeSet};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::{Decision, StopCause};
-use forebay_engine::effect::Action;
 use forebay_engine::engine::Engine;
-use forebay_engine::event::{Event, GoneWhy, Tick};
-use forebay_engine::ids::{JobId, PoolId, QuotaId, TierId};
-use forebay_engine::job::{Gang, JobSpec};
-use forebay_engine::policy::{Drain, Policy, QuotaLimit, QuotaNode};
-use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::{MilliGpu, Span, Timestamp};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::{Decision, StopCause};
+use forebay_kernel::effect::Action;
+use forebay_kernel::event::{Event, GoneWhy, Tick};
+use forebay_kernel::ids::{JobId, PoolId, QuotaId, TierId};
+use forebay_kernel::job::{Gang, JobSpec};
+use forebay_kernel::policy::{Drain, Policy, QuotaLimit, QuotaNode};
+use forebay_kernel::state::jobs::Phase;
+use forebay_kernel::units::{MilliGpu, Span, Timestamp};
 use proptest::prelude::*;
 
 /// A cohort of queues with nominal quotas that borrow without bound, on nodes of four GPUs.

@@ -6,13 +6,13 @@
 use super::holds;
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::StopCause;
-use forebay_engine::event::{Event, GoneWhy};
-use forebay_engine::ids::JobId;
-use forebay_engine::job::{JobSpec, Service};
-use forebay_engine::state::jobs::Phase;
-use forebay_engine::units::Span;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::StopCause;
+use forebay_kernel::event::{Event, GoneWhy};
+use forebay_kernel::ids::JobId;
+use forebay_kernel::job::{JobSpec, Service};
+use forebay_kernel::state::jobs::Phase;
+use forebay_kernel::units::Span;
 use proptest::prelude::*;
 
 /// What happens after so many seconds.

@@ -7,12 +7,12 @@ use super::holds;
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
 use alloc::collections::{BTreeMap, BTreeSet};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::decision::{Decision, StopCause};
-use forebay_engine::ids::{JobId, NodeId};
-use forebay_engine::state::State;
-use forebay_engine::state::jobs::{Job, Phase};
-use forebay_engine::units::Span;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::decision::{Decision, StopCause};
+use forebay_kernel::ids::{JobId, NodeId};
+use forebay_kernel::state::State;
+use forebay_kernel::state::jobs::{Job, Phase};
+use forebay_kernel::units::Span;
 use proptest::prelude::*;
 
 /// How often the runs save.

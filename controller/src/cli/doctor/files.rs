@@ -9,7 +9,7 @@ use crate::cli::outcome::{Failure, read};
 use crate::config::tokens::Tokens;
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
 use crate::show::figures::{count, short};
-use forebay_engine::policy::Undeclared;
+use forebay_kernel::policy::Undeclared;
 use forebay_policy::Compiled;
 use forebay_source::{Diagnostic, Severity};
 use std::collections::BTreeSet;
@@ -187,7 +187,7 @@ mod tests {
         let config = Config::parse(Path::new("forebay.yaml"), &format!("{HEAD}{config}")).unwrap();
         let text = include_str!("../../../../policies/teams.yaml");
         let compiled = compile("p", &text.replace("  vision/batch:\n", queues), &Catalogue::builtin()).unwrap();
-        let open = |rule: &forebay_engine::policy::QueueRule| rule.submitters.is_empty();
+        let open = |rule: &forebay_kernel::policy::QueueRule| rule.submitters.is_empty();
         assert!(compiled.policy.queues.values().any(open), "the ready-made policy has open queues");
         submitters(&config, &compiled).into_iter().map(|f| format!("{:?} {}", f.severity, f.subject)).collect()
     }

@@ -16,11 +16,11 @@ use forebay_capacity_ec2::notice::{ACT_WITHIN, ClaimStatus};
 use forebay_capacity_ec2::offerings::{self, LookupError, SpotMarket};
 use forebay_capacity_ec2::scheduled_events::scheduled_events;
 use forebay_capacity_ec2::sdk::Client;
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::event::Event;
-use forebay_engine::ids::OfferingId;
-use forebay_engine::state::State;
-use forebay_engine::units::{Rate, Timestamp};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::OfferingId;
+use forebay_kernel::state::State;
+use forebay_kernel::units::{Rate, Timestamp};
 use forebay_source::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use forebay_catalog::Catalogue;
     use forebay_engine::engine::Engine;
-    use forebay_engine::event::Tick;
+    use forebay_kernel::event::Tick;
     use forebay_policy::compile;
 
     fn engine() -> Engine {

@@ -361,7 +361,7 @@ mod tests {
         let offers: Vec<(&str, bool)> = policy
             .offerings
             .iter()
-            .map(|o| (o.instance_type.as_str(), o.capacity == forebay_engine::catalog::CapacityType::Spot))
+            .map(|o| (o.instance_type.as_str(), o.capacity == forebay_kernel::catalog::CapacityType::Spot))
             .collect();
         assert_eq!(offers, [("g5.xlarge", false), ("g6.xlarge", true), ("g6.xlarge", false)]);
     }

@@ -57,5 +57,5 @@ pub fn finished(id: JobId, spec: JobSpec, outcome: Outcome, ended: Timestamp) ->
         kept: None,
         overdue_at: Timestamp::NEVER,
     };
-    FinishedJob { job, spec: SharedSpec::new(spec) }
+    FinishedJob { job, spec: SharedSpec::new(spec), tier: "normal".into() }
 }

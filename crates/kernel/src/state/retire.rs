@@ -19,6 +19,7 @@ use crate::ids::{BatchId, ClassId, JobId, ModelId, QueueId, RackId};
 use crate::state::SharedSpec;
 use crate::state::jobs::{Job, Phase};
 use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -36,13 +37,15 @@ pub struct FinishedJob {
     pub job: Job,
     /// What was asked for, without what only its executor needed.
     pub spec: SharedSpec,
+    /// The name of its tier when it ended: a later policy may give the number in [`Job::tier`] to another.
+    pub tier: String,
 }
 
 impl FinishedJob {
     /// What stays known of it for ever. `None`: a replica, which has no identity.
     #[must_use]
     pub fn identity(&self) -> Option<EarlierJob> {
-        let FinishedJob { job, spec } = self;
+        let FinishedJob { job, spec, .. } = self;
         let service = spec.service.is_some();
         job.service.is_none().then_some(EarlierJob { job: job.id, digest: spec.digest, sent: spec.sent, service })
     }
@@ -61,8 +64,12 @@ impl State {
     /// The jobs that ended in the open batch, or in the last one when none is open: what the archive takes. Replicas are nobody's jobs.
     #[must_use]
     pub fn finished(&self) -> Vec<FinishedJob> {
-        let copy =
-            |id: &JobId| Some(FinishedJob { job: self.jobs.get(*id)?.clone(), spec: self.specs.get(*id)?.clone() });
+        let tiers = self.policy.as_deref().map_or(&[][..], |policy| &policy.tiers);
+        let copy = |id: &JobId| {
+            let (job, spec) = (self.jobs.get(*id)?.clone(), self.specs.get(*id)?.clone());
+            let tier = tiers.get(job.tier.index()).map(|tier| tier.name.clone()).unwrap_or_default();
+            Some(FinishedJob { job, spec, tier })
+        };
         self.ended_in_batch.iter().filter_map(copy).collect()
     }
 

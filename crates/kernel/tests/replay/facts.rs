@@ -8,8 +8,12 @@ use std::fmt::Write as _;
 pub fn facts(state: &State) -> String {
     let (c, total) = (state.counters(), state.ledger_now().total());
     let mut text = format!("at {} ms, the next record is #{}\n", state.now().0, c.next_seq);
-    text += &format!("outcomes {:?} refused {} statuses {} decisions {}\n", c.outcomes, c.refused, c.statuses, c.decisions);
-    text += &format!("preemptions {} moves {} reclaims {} ignored {}\n", c.preemptions, c.moves, c.reclaims, c.ignored_events);
+    text +=
+        &format!("outcomes {:?} refused {} statuses {} decisions {}\n", c.outcomes, c.refused, c.statuses, c.decisions);
+    text += &format!(
+        "preemptions {} moves {} reclaims {} ignored {}\n",
+        c.preemptions, c.moves, c.reclaims, c.ignored_events
+    );
     text += &format!("next node {} next purchase {} configured {}\n", c.next_node, c.next_purchase, c.configured);
     text += &format!("bought {} allocated {} cost {}\n", total.bought.0, total.allocated.0, total.cost.0);
     for (job, spec) in state.jobs() {
@@ -34,15 +38,4 @@ pub fn facts(state: &State) -> String {
         writeln!(text, "{} of {} nodes", purchase.id, purchase.nodes.len()).unwrap();
     }
     text
-}
-
-/// Batches in a file: the length of each in four bytes, little end first, then its own.
-pub fn split(mut bytes: &[u8]) -> Vec<&[u8]> {
-    let mut batches = Vec::new();
-    while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
-        let (batch, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
-        batches.push(batch);
-        bytes = rest;
-    }
-    batches
 }

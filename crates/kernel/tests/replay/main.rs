@@ -3,7 +3,7 @@
 
 mod facts;
 
-use facts::{facts, split};
+use facts::facts;
 use forebay_kernel::audit;
 use forebay_kernel::journal::{APPLY_VERSION, Batch, OLDEST_APPLY_VERSION};
 use forebay_kernel::machine::StateMachine;
@@ -11,6 +11,17 @@ use std::path::PathBuf;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/records")
+}
+
+/// Batches in a file: the length of each in four bytes, little end first, then its own.
+fn split(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut batches = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
+        let (batch, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
+        batches.push(batch);
+        bytes = rest;
+    }
+    batches
 }
 
 fn replayed(version: u32, bytes: &[u8]) -> StateMachine {

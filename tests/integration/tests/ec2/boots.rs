@@ -1,10 +1,10 @@
 //! Hours in which no instance gets through its boot, as with a disk key that nobody may use. Peers launch them again as fast as they end.
 
 use crate::stand::{Faults, Stand};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::event::{Event, LaunchError};
-use forebay_engine::state::nodes::OfferingRow;
-use forebay_engine::units::Span;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::event::{Event, LaunchError};
+use forebay_kernel::state::nodes::OfferingRow;
+use forebay_kernel::units::Span;
 use forebay_loopback_ec2::RegionOptions;
 
 #[test]

@@ -1,9 +1,9 @@
 //! The case of Karpenter's issue 2915: a limit of 608, demand far above it. There it was overshot (627); here it is reached and never passed.
 
 use crate::stand::{Faults, Stand};
-use forebay_engine::event::Event;
-use forebay_engine::policy::{Ceiling, Policy};
-use forebay_engine::units::{Rate, Span};
+use forebay_kernel::event::Event;
+use forebay_kernel::policy::{Ceiling, Policy};
+use forebay_kernel::units::{Rate, Span};
 use forebay_loopback_ec2::{InstanceState, RegionOptions};
 
 const LIMIT: u32 = 608;

@@ -1,8 +1,8 @@
 //! A second controller by mistake: another journal under the same name. Neither buys what the other has, and nothing is ended that works.
 
 use crate::stand::{Faults, Stand, settings};
-use forebay_engine::event::{Event, LaunchError};
-use forebay_engine::units::{Span, Timestamp};
+use forebay_kernel::event::{Event, LaunchError};
+use forebay_kernel::units::{Span, Timestamp};
 use forebay_loopback_ec2::{InstanceState, RegionOptions};
 use std::collections::BTreeSet;
 

@@ -3,9 +3,9 @@
 //!
 //! `FOREBAY_SEED=n cargo xtask test integration ec2 -- killed` meets the same moments again, as far as the machine is as fast.
 
-use forebay_engine::units::Span;
 use forebay_integration::dice::Dice;
 use forebay_integration::{Server, run, until};
+use forebay_kernel::units::Span;
 use forebay_loopback_ec2::{InstanceState, Loopback, LoopbackClock, Region, RegionOptions};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};

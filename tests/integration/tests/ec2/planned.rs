@@ -1,8 +1,8 @@
 //! A retirement that AWS announced while nobody listened: the real binary asks what is planned when it starts again, and leaves the instance
 //! before it is stopped.
 
-use forebay_engine::units::Span;
 use forebay_integration::{Server, until};
+use forebay_kernel::units::Span;
 use forebay_loopback_ec2::{InstanceState, Loopback, LoopbackClock, Region, RegionOptions};
 use serde_json::json;
 use std::time::Duration;

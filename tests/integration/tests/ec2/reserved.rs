@@ -2,11 +2,11 @@
 
 use crate::stand::{Faults, Stand, settings};
 use forebay_capacity_ec2::{Ec2Settings, ReservedCapacity};
-use forebay_engine::catalog::{CapacityType, Offering};
-use forebay_engine::event::Event;
-use forebay_engine::job::{Gang, JobSpec, WorkerAsk};
-use forebay_engine::policy::Policy;
-use forebay_engine::units::{Span, Timestamp};
+use forebay_kernel::catalog::{CapacityType, Offering};
+use forebay_kernel::event::Event;
+use forebay_kernel::job::{Gang, JobSpec, WorkerAsk};
+use forebay_kernel::policy::Policy;
+use forebay_kernel::units::{Span, Timestamp};
 use forebay_loopback_ec2::{RegionOptions, ReservationKind, ReservationOptions};
 use forebay_sim::policies;
 
@@ -135,7 +135,7 @@ fn the_next_block_is_used_when_it_starts_and_none_that_is_about_to_end() {
     stand.run_until(begin + Span::mins(360));
     println!("launched into {into:?}");
     assert_eq!(into, [[Some(BLOCK.to_owned())], [None], [Some(next.to_owned())], [None]]);
-    let refused = stand.errors.get(&forebay_engine::event::LaunchError::Config).copied();
+    let refused = stand.errors.get(&forebay_kernel::event::LaunchError::Config).copied();
     assert_eq!((refused, stand.found(), stand.state().open_jobs()), (None, Vec::new(), 0));
 }
 

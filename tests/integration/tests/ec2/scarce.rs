@@ -2,11 +2,11 @@
 //! few, nothing grows, and stock that arrives is found by the next probe.
 
 use crate::stand::{Faults, Stand};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::event::Event;
-use forebay_engine::job::{Gang, JobSpec, WorkerAsk};
-use forebay_engine::policy::Policy;
-use forebay_engine::units::{Span, Timestamp};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::event::Event;
+use forebay_kernel::job::{Gang, JobSpec, WorkerAsk};
+use forebay_kernel::policy::Policy;
+use forebay_kernel::units::{Span, Timestamp};
 use forebay_loopback_ec2::{RegionOptions, StockArrival};
 use forebay_sim::policies;
 use forebay_sim::world::Stock;

@@ -1,11 +1,11 @@
 //! Three hundred seeds of faults with crashes at every step of a purchase.
 
 use crate::stand::{Faults, Stand};
-use forebay_engine::event::Event;
-use forebay_engine::job::{Checkpointing, Gang, JobSpec, WorkerAsk};
-use forebay_engine::policy::{Network, Policy};
-use forebay_engine::units::{Mib, MilliCpu, Rate, Span};
 use forebay_integration::dice::Dice;
+use forebay_kernel::event::Event;
+use forebay_kernel::job::{Checkpointing, Gang, JobSpec, WorkerAsk};
+use forebay_kernel::policy::{Network, Policy};
+use forebay_kernel::units::{Mib, MilliCpu, Rate, Span};
 use forebay_loopback_ec2::{RegionOptions, StockArrival, Subnet, VcpuQuotas};
 use forebay_sim::market::Market;
 use forebay_sim::world::{Stock, spot_pairs};

@@ -1,9 +1,9 @@
 //! Ten minutes in which EC2 refuses every call as one too many. Peers take it for a stock-out and buy dearer, or nothing.
 
 use crate::stand::{Faults, Stand};
-use forebay_engine::catalog::CapacityType;
-use forebay_engine::event::{Event, LaunchError};
-use forebay_engine::units::Span;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::event::{Event, LaunchError};
+use forebay_kernel::units::Span;
 use forebay_loopback_ec2::RegionOptions;
 
 #[test]

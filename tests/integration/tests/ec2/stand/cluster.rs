@@ -1,11 +1,11 @@
 //! A cluster without faults of its own: starts what it is told to, stops it when it is told to, and keeps what a crash of the
 //! controller cannot take.
 
-use forebay_engine::effect::{Action, Effect};
-use forebay_engine::event::Event;
-use forebay_engine::ids::{Attempt, JobId, NodeId};
-use forebay_engine::state::State;
-use forebay_engine::units::{Span, Timestamp};
+use forebay_kernel::effect::{Action, Effect};
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::{Attempt, JobId, NodeId};
+use forebay_kernel::state::State;
+use forebay_kernel::units::{Span, Timestamp};
 use std::collections::BTreeMap;
 
 #[derive(Default)]

@@ -18,14 +18,14 @@ use forebay_capacity_ec2::{
     reconcile,
 };
 use forebay_driver::step::BatchStep;
-use forebay_engine::effect::{Action, Effect};
 use forebay_engine::engine::Engine;
-use forebay_engine::event::{Event, LaunchError, Tick};
-use forebay_engine::job::JobSpec;
-use forebay_engine::policy::Policy;
-use forebay_engine::state::State;
-use forebay_engine::units::{Rate, Span, Timestamp};
 use forebay_integration::dice::Dice;
+use forebay_kernel::effect::{Action, Effect};
+use forebay_kernel::event::{Event, LaunchError, Tick};
+use forebay_kernel::job::JobSpec;
+use forebay_kernel::policy::Policy;
+use forebay_kernel::state::State;
+use forebay_kernel::units::{Rate, Span, Timestamp};
 use forebay_loopback_ec2::{InstanceState, Region, RegionOptions};
 use forebay_sim::memory::MemoryJournal;
 use std::collections::{BTreeMap, BTreeSet};

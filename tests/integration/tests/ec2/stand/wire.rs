@@ -10,7 +10,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
-use forebay_engine::units::Timestamp;
+use forebay_kernel::units::Timestamp;
 use forebay_loopback_ec2::{ApiReply, Params, Region};
 use std::sync::{Arc, Mutex};
 
