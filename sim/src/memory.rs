@@ -140,7 +140,7 @@ impl MemoryJournal {
 
     /// For tests and faults: as if the process had died while it wrote `batch`. `keep` of 1000 bytes were written.
     pub fn tear(&mut self, batch: &Batch, keep_permille: u16) {
-        let mut bytes = batch.encode().unwrap_or_default();
+        let Ok(mut bytes) = batch.encode() else { return };
         let crc = crc32c::crc32c(&bytes);
         let link = next_link(&self.link, &bytes);
         bytes.truncate(bytes.len() * usize::from(keep_permille.min(999)) / 1000);

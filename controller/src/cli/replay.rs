@@ -117,7 +117,7 @@ fn close(
         eprintln!("{} {finding}", out.err.bad("violation:"));
     }
     if let Some(path) = &args.json {
-        let value = scorecard::json(&card, &closing, &finished.audit);
+        let value = scorecard::json(&card, &closing, &finished.audit).map_err(Failure::outside)?;
         let text = serde_json::to_string_pretty(&value).map_err(Failure::outside)?;
         write(path, &format!("{text}\n"))?;
     }

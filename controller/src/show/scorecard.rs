@@ -97,14 +97,16 @@ fn times(engine: &Engine) -> Scorecard {
 }
 
 /// A run's scorecard as JSON: null for what it cannot know.
-#[must_use]
-pub fn json(card: &Scorecard, closing: &Closing, audit: &[String]) -> Value {
-    let mut value = serde_json::to_value(card).unwrap_or_default();
+///
+/// # Errors
+/// It cannot be written as JSON: a fault of this program.
+pub fn json(card: &Scorecard, closing: &Closing, audit: &[String]) -> Result<Value, serde_json::Error> {
+    let mut value = serde_json::to_value(card)?;
     for key in UNKNOWN {
         value[key] = Value::Null;
     }
     value["cancelled"] = json!(closing.cancelled);
     value["open"] = json!(closing.open);
     value["audit"] = json!(audit);
-    value
+    Ok(value)
 }

@@ -115,7 +115,7 @@ impl Lines {
                     bytes: line.bytes.clone(),
                 })
             }
-            LogKind::Rejected => Some(rejected(self.journal, &serde_json::from_slice(&line.bytes).ok()?, None)),
+            LogKind::Rejected => rejected(self.journal, &serde_json::from_slice(&line.bytes).ok()?, None),
         }
     }
 
@@ -124,15 +124,15 @@ impl Lines {
     pub fn smaller(&self, note: &OutgoingMessage, most: usize) -> Option<OutgoingMessage> {
         let whole: Value = serde_json::from_slice(&note.bytes).ok()?;
         let said: RejectedLine = serde_json::from_value(whole.get("data")?.clone()).ok()?;
-        let note = rejected(self.journal, &said, Some(()));
+        let note = rejected(self.journal, &said, Some(()))?;
         (self.kind == LogKind::Rejected && note.bytes.len() <= most).then_some(note)
     }
 }
 
 /// An event that was not taken, as an event. Cut: without its bytes and attributes.
-fn rejected(journal: JournalId, said: &RejectedLine, cut: Option<()>) -> OutgoingMessage {
+fn rejected(journal: JournalId, said: &RejectedLine, cut: Option<()>) -> Option<OutgoingMessage> {
     let id = format!("{journal}-rejected-{}", said.number);
-    let mut data = serde_json::to_value(said).unwrap_or_default();
+    let mut data = serde_json::to_value(said).ok()?;
     if let (Some(()), Some(fields)) = (cut, data.as_object_mut()) {
         let text = fields.remove("event").or_else(|| fields.remove("eventBase64"));
         fields.remove("attributes");
@@ -155,7 +155,13 @@ fn rejected(journal: JournalId, said: &RejectedLine, cut: Option<()>) -> Outgoin
         "data": data,
     });
     let bytes = event.to_string().into_bytes();
-    OutgoingMessage { number: said.number, id, key: said.source.clone(), kind: "event.rejected".to_owned(), bytes }
+    Some(OutgoingMessage {
+        number: said.number,
+        id,
+        key: said.source.clone(),
+        kind: "event.rejected".to_owned(),
+        bytes,
+    })
 }
 
 #[cfg(test)]

@@ -219,9 +219,11 @@ impl LaunchRequest {
     }
 
     /// The bytes for the journal, in JSON.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
+    ///
+    /// # Errors
+    /// The request cannot be written as JSON: a fault of this program.
+    pub fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(self)
     }
 
     /// The inverse of [`LaunchRequest::encode`].
@@ -352,9 +354,9 @@ mod tests {
         let efa = Terms { efa: true, ..Terms::default() };
         let request = frozen(LaunchSettings::default(), efa);
         assert_eq!((request.efa, request.efa_cards), (true, 32));
-        assert_eq!(LaunchRequest::decode(&request.encode()).unwrap(), request);
+        assert_eq!(LaunchRequest::decode(&request.encode().unwrap()).unwrap(), request);
         assert_eq!(frozen(LaunchSettings::default(), Terms::default()).efa_cards, 0);
-        let older = String::from_utf8(request.encode()).unwrap().replace("\"efa_cards\":32,", "");
+        let older = String::from_utf8(request.encode().unwrap()).unwrap().replace("\"efa_cards\":32,", "");
         assert!(!older.contains("efa_cards"), "{older}");
         assert_eq!(LaunchRequest::decode(older.as_bytes()).unwrap(), LaunchRequest { efa_cards: 0, ..request });
     }

@@ -71,7 +71,12 @@ impl ControllerClient {
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
-        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let body = match serde_json::to_vec(&body) {
+            Ok(body) => body,
+            Err(error) => {
+                return Delivery::Refused(format!("a fault of this program: the report is no JSON ({error})"));
+            }
+        };
         let response = request.body(body).map_err(ureq::Error::from).and_then(|request| self.agent.run(request));
         match response {
             Ok(response) => self.read(response),

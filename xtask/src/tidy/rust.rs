@@ -26,7 +26,25 @@ pub fn check(file: &File) -> Vec<Finding> {
         findings.push(Finding::new(file, 0, format!("{lines} lines, at most {MOST_LINES}; split it by what it does")));
     }
     findings.extend(allows_without_why(file));
+    findings.extend(swallowed_encodings(file));
     findings
+}
+
+/// What turns something into bytes and may fail.
+const ENCODERS: [&str; 3] = ["serde_json::to_", "postcard::to_", ".encode()"];
+
+/// An encoding that failed and is taken for empty bytes: a record that says nothing, a request without a body, an identity that many share.
+fn swallowed_encodings(file: &File) -> Vec<Finding> {
+    if ["tests/", "benches/", "examples/"].iter().any(|folder| file.path.contains(folder)) {
+        return Vec::new();
+    }
+    let code = file.text.split("#[cfg(test)]").next().unwrap_or_default();
+    let swallows = |line: &str| {
+        line.contains(concat!("unwrap_or_", "default()")) && ENCODERS.iter().any(|encoder| line.contains(encoder))
+    };
+    let lines = code.lines().enumerate().filter(|(_, line)| swallows(line));
+    let why = "an encoding error becomes empty bytes; return the error";
+    lines.map(|(at, _)| Finding::new(file, at + 1, why)).collect()
 }
 
 /// The files between the two bounds, longest first.
@@ -89,6 +107,17 @@ mod tests {
         assert_eq!(shown(&check(&of("a.rs", 801))), ["a.rs: 801 lines, at most 800; split it by what it does"]);
         let files = [of("a.rs", 400), of("b.rs", 401), of("c.rs", 800), of("d.rs", 801), of("e.md", 500)];
         assert_eq!(long_files(&files), [("c.rs", 800), ("b.rs", 401)]);
+    }
+
+    #[test]
+    fn an_encoding_that_failed_is_not_taken_for_nothing() {
+        let swallows = format!("//! x\nlet b = serde_json::to_vec(&a).unwrap_or_{}();\n", "default");
+        assert_eq!(
+            shown(&check(&file("a/src/b.rs", &swallows))),
+            ["a/src/b.rs:2: an encoding error becomes empty bytes; return the error"]
+        );
+        assert!(check(&file("a/tests/b.rs", &swallows)).is_empty());
+        assert!(check(&file("a/src/b.rs", "//! x\nlet b = serde_json::to_vec(&a)?;\n")).is_empty());
     }
 
     #[test]

@@ -171,7 +171,14 @@ impl EffectExecutor for Ec2Executor {
     }
 
     fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {
-        LaunchRequest::from_effect(&self.settings, effect, state).map(|request| request.encode())
+        match LaunchRequest::from_effect(&self.settings, effect, state)?.encode() {
+            Ok(bytes) => Some(bytes),
+            // Without it, EC2 itself refuses a repetition that differs.
+            Err(error) => {
+                tracing::error!(%error, effect = %effect.id, "a request to EC2 cannot be written to the journal; report it");
+                None
+            }
+        }
     }
 
     fn execute(&mut self, asked: EffectRequest<'_>) {

@@ -11,11 +11,13 @@ use forebay_kernel::event::Event;
 pub struct EventId(pub u128);
 
 impl EventId {
-    /// Of an event with an id of its own.
-    #[must_use]
-    pub fn of(caller: &Caller, envelope: &Envelope, event: &Event) -> Option<EventId> {
+    /// Of an event with an id of its own. `None`: it has none.
+    ///
+    /// # Errors
+    /// The event cannot be encoded: a fault of this program. Without all of its bytes two events could be taken for one.
+    pub fn of(caller: &Caller, envelope: &Envelope, event: &Event) -> Result<Option<EventId>, postcard::Error> {
         if envelope.id.is_empty() {
-            return None;
+            return Ok(None);
         }
         let mut hash = Parts::default();
         for part in [&caller.tenant, &caller.principal, &envelope.source, &envelope.id, &envelope.kind] {
@@ -28,9 +30,9 @@ impl EventId {
                 hash.part(&[u8::from(spec.rerun)]);
             }
             // Small and rare beside submissions: all of it.
-            other => hash.part(&postcard::to_allocvec(other).unwrap_or_default()),
+            other => hash.part(&postcard::to_allocvec(other)?),
         }
-        Some(hash.end())
+        Ok(Some(hash.end()))
     }
 
     /// Of a message, by its transport's own id.

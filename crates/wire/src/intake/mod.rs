@@ -263,7 +263,13 @@ impl Intake<'_> {
                 return Err(Rejected::new(RejectCode::UnknownType, "type", message));
             }
         };
-        let id = EventId::of(self.caller, &envelope, &event);
+        let id = EventId::of(self.caller, &envelope, &event).map_err(|e| {
+            Rejected::new(
+                RejectCode::BadValue,
+                "$",
+                format!("a fault of this program: it has no identity ({e}); report it"),
+            )
+        })?;
         Ok(Decoded { event, envelope, warnings, id, manifest })
     }
 }

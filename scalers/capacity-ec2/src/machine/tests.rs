@@ -142,7 +142,7 @@ fn a_lost_response_repeats_the_same_request() {
     assert_eq!(launches(&second)[0].1, "journal-1-101");
     let body = |calls: &[(CallId, Ec2Call)]| {
         calls.iter().find_map(|(_, c)| match c {
-            Ec2Call::Launch(r) => Some(r.encode()),
+            Ec2Call::Launch(r) => Some(r.encode().unwrap()),
             _ => None,
         })
     };
