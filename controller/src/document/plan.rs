@@ -25,7 +25,9 @@ pub fn plan(mut loaded: Loaded) -> PlanDocument {
     let started: BTreeSet<JobId> =
         decisions.iter().filter_map(|d| if let Decision::Start { job } = d { Some(*job) } else { None }).collect();
     // That a job waits in its queue (again) is told by `pending`.
-    let told = decisions.iter().filter(|d| !matches!(d, Decision::Resume { .. } | Decision::Consolidated { .. }));
+    let told = decisions
+        .iter()
+        .filter(|d| !matches!(d, Decision::Resume { .. } | Decision::Judge { .. } | Decision::Consolidated { .. }));
     let decisions = told.map(|d| loaded.decision(d, &mut next_node)).collect();
     PlanDocument { decisions, pending: loaded.pending(&started) }
 }
@@ -64,6 +66,8 @@ impl Loaded {
     fn decision(&self, decision: &Decision, next_node: &mut u64) -> PlannedDecision {
         let (action, job, nodes, offering, reason) = match decision {
             Decision::Reject { job, reason } => ("reject", Some(*job), vec![], None, Some(reason.code().to_owned())),
+            Decision::Hold { job, reason } => ("hold", Some(*job), vec![], None, Some(reason.code().to_owned())),
+            Decision::Judge { .. } => ("judge", None, vec![], None, None),
             Decision::Resume { job } => ("resume", Some(*job), vec![], None, None),
             Decision::Requeue { job, reason, .. } => {
                 ("requeue", Some(*job), vec![], None, Some(reason.code().to_owned()))

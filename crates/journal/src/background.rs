@@ -6,7 +6,7 @@
 //!
 //! Never: holds a batch back for longer than one small transaction; decides what is kept (see `JournalRetention`).
 
-use crate::checkpoint::{LogSignal, leave_the_log_alone};
+use crate::checkpoint::{LogSignal, leave_the_log_to};
 use crate::error::JournalError;
 use crate::identity::{self, IdentityIndex};
 use crate::snapshot::{self, LastChunks, SnapshotReport, SnapshotWork};
@@ -76,8 +76,8 @@ pub struct Parts {
 impl Background {
     /// For the database at `path`, which is open already.
     pub fn start(path: &Path, parts: Parts) -> Result<Background, JournalError> {
-        let db = store::connect(path, false)?;
-        leave_the_log_alone(&db).map_err(|e| JournalError::sqlite(path, e))?;
+        let mut db = store::connect(path, false)?;
+        leave_the_log_to(&parts.log, &mut db).map_err(|e| JournalError::sqlite(path, e))?;
         let shared = Arc::new(Shared::default());
         let worker = Worker { db, path: path.to_owned(), parts, shared: Arc::clone(&shared), cleaned: false };
         let thread = std::thread::Builder::new().name("journal-background".to_owned()).spawn(move || worker.run());
@@ -171,7 +171,7 @@ impl Worker {
 
     fn work(&mut self, work: Work) -> Result<Option<SnapshotReport>, JournalError> {
         let Worker { db, path, parts, shared, cleaned } = self;
-        let steps = Steps { db, path, turns: &parts.turns, log: Some(&parts.log) };
+        let steps = Steps { db, path, turns: &parts.turns };
         let stopping = || shared.lock().stop;
         if !*cleaned {
             identity::forget_unused_pages(&steps, &parts.identities)?;

@@ -2,7 +2,7 @@
 //! twice, and no batch waits for that.
 //!
 //! ```text
-//! writers: commit .. commit --every 4 MiB--> wake --> PRAGMA wal_checkpoint(PASSIVE): beside the writers, who go on
+//! writers: commit .. commit --every 4 MiB of pages--> wake --> PRAGMA wal_checkpoint(PASSIVE): beside the writers, who go on
 //! the log begins again at its front when a writer finds everything moved; if none does, at 64 MiB this thread takes a turn and moves
 //! the rest
 //! ```
@@ -20,8 +20,9 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Written since the last time: as SQLite's own 1,000 pages of 4 KiB.
-const EVERY: u64 = 4 << 20;
+/// Pages that the log has more than when the thread was last woken: 4 MiB, about as much as SQLite's own default. A batch of some hundred
+/// bytes writes several pages, so pages are counted and not what is in them.
+const EVERY: u64 = 1_024;
 
 /// Beyond this nobody writes for a moment while everything is moved: recovery reads the log from front to back.
 const MOST_LOG: u64 = 64 << 20;
@@ -40,7 +41,8 @@ pub struct Checkpointer {
 #[derive(Debug)]
 pub struct LogSignal {
     wake: SyncSender<LogWork>,
-    written: AtomicU64,
+    /// Pages in the log when the thread was last woken, or when the log began again at its front.
+    woken_at: AtomicU64,
 }
 
 /// What the thread is to do next.
@@ -51,12 +53,17 @@ enum LogWork {
 }
 
 impl LogSignal {
-    /// So many bytes were committed.
-    pub fn wrote(&self, bytes: u64) {
-        if self.written.fetch_add(bytes, Ordering::Relaxed) + bytes < EVERY {
+    /// After a commit the log has so many pages.
+    fn has(&self, pages: u64) {
+        let before = self.woken_at.load(Ordering::Relaxed);
+        if pages < before {
+            // It began again at its front.
+            return self.woken_at.store(0, Ordering::Relaxed);
+        }
+        if pages - before < EVERY {
             return;
         }
-        self.written.store(0, Ordering::Relaxed);
+        self.woken_at.store(pages, Ordering::Relaxed);
         if let Err(TrySendError::Disconnected(_)) = self.wake.try_send(LogWork::Empty) {
             tracing::error!("the thread that empties the write-ahead log has ended by a fault of this program");
         }
@@ -65,8 +72,7 @@ impl LogSignal {
 
 impl Checkpointer {
     /// For the database at `path`, which is open already. From here on its own connection moves nothing by itself.
-    pub fn start(path: &Path, db: &Connection, turns: Arc<WriteTurns>) -> Result<Checkpointer, JournalError> {
-        leave_the_log_alone(db).map_err(|e| JournalError::sqlite(path, e))?;
+    pub fn start(path: &Path, db: &mut Connection, turns: Arc<WriteTurns>) -> Result<Checkpointer, JournalError> {
         let own = store::connect(path, false)?;
         own.busy_timeout(READERS).map_err(|e| JournalError::sqlite(path, e))?;
         let log = crate::beside(path, "-wal");
@@ -78,7 +84,8 @@ impl Checkpointer {
         };
         let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(work);
         let thread = thread.map_err(|e| JournalError::io(path, e))?;
-        let signal = Arc::new(LogSignal { wake, written: AtomicU64::new(0) });
+        let signal = Arc::new(LogSignal { wake, woken_at: AtomicU64::new(0) });
+        leave_the_log_to(&signal, db).map_err(|e| JournalError::sqlite(path, e))?;
         Ok(Checkpointer { signal, thread: Some(thread) })
     }
 
@@ -86,16 +93,16 @@ impl Checkpointer {
     pub fn signal(&self) -> Arc<LogSignal> {
         Arc::clone(&self.signal)
     }
-
-    /// So many bytes were committed.
-    pub fn wrote(&self, bytes: u64) {
-        self.signal.wrote(bytes);
-    }
 }
 
-/// A connection that writes leaves moving pages to the thread.
-pub fn leave_the_log_alone(db: &Connection) -> rusqlite::Result<()> {
-    db.query_row("PRAGMA wal_autocheckpoint = 0", [], |row| row.get::<_, i64>(0)).map(|_| ())
+/// A connection that writes leaves moving pages to the thread, and says how many there are.
+pub fn leave_the_log_to(signal: &Arc<LogSignal>, db: &mut Connection) -> rusqlite::Result<()> {
+    db.query_row("PRAGMA wal_autocheckpoint = 0", [], |row| row.get::<_, i64>(0))?;
+    let signal = Arc::clone(signal);
+    db.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+        signal.has(u64::try_from(pages).unwrap_or(0));
+        Ok(())
+    }))
 }
 
 fn empty(db: &Connection, log: &PathBuf, turns: &WriteTurns) {

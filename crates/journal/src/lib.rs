@@ -132,7 +132,8 @@ const TIDY_JOBS: u64 = 16_384;
 pub struct SqliteJournal {
     /// Dropped first: fields go in the order in which they stand, and the folder's lock goes last of all.
     background: Background,
-    checkpointer: Checkpointer,
+    /// Empties the log until it is dropped.
+    _checkpointer: Checkpointer,
     turns: Arc<WriteTurns>,
     identities: Arc<IdentityIndex>,
     db: Connection,
@@ -211,10 +212,10 @@ impl SqliteJournal {
     }
 
     fn start(opened: Opened) -> Result<SqliteJournal, JournalError> {
-        let Opened { db, meta, end, since_snapshot, list, identities, folder } = opened;
+        let Opened { mut db, meta, end, since_snapshot, list, identities, folder } = opened;
         let path = folder.database();
         let (turns, identities) = (Arc::new(WriteTurns::default()), Arc::new(identities));
-        let checkpointer = Checkpointer::start(&path, &db, Arc::clone(&turns))?;
+        let checkpointer = Checkpointer::start(&path, &mut db, Arc::clone(&turns))?;
         let log = checkpointer.signal();
         let last = LastChunks::of(&list);
         let parts = Parts { turns: Arc::clone(&turns), log, identities: Arc::clone(&identities), last };
@@ -224,7 +225,7 @@ impl SqliteJournal {
         let retention = JournalRetention::default();
         Ok(SqliteJournal {
             background,
-            checkpointer,
+            _checkpointer: checkpointer,
             turns,
             identities,
             db,
@@ -259,10 +260,9 @@ impl SqliteJournal {
         for one in &prepared {
             one.known_from_now(&self.identities);
         }
-        let bytes = prepared.iter().map(|one| one.payload.len() as u64).sum();
+        let bytes: u64 = prepared.iter().map(|one| one.payload.len() as u64).sum();
         (self.end, self.queues) = (end, queues);
         self.since_snapshot += bytes;
-        self.checkpointer.wrote(bytes);
         self.tidy_if_due();
         Ok(())
     }

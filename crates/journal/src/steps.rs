@@ -2,7 +2,6 @@
 //!
 //! Never: a transaction that a batch would wait long for. Whoever calls keeps each below some 1 MiB.
 
-use crate::checkpoint::LogSignal;
 use crate::error::JournalError;
 use crate::turns::WriteTurns;
 use rusqlite::{Connection, TransactionBehavior};
@@ -13,8 +12,6 @@ pub struct Steps<'a> {
     pub db: &'a Connection,
     pub path: &'a Path,
     pub turns: &'a WriteTurns,
-    /// Told what was written. `None`: the connection looks after the log itself.
-    pub log: Option<&'a LogSignal>,
 }
 
 impl Steps<'_> {
@@ -28,9 +25,6 @@ impl Steps<'_> {
             Ok(done)
         });
         drop(turn);
-        if let Some(log) = self.log {
-            log.wrote(STEP_BYTES);
-        }
         done.map_err(|e| self.fail(e))
     }
 
@@ -42,6 +36,3 @@ impl Steps<'_> {
         JournalError::Encoding { what, source }
     }
 }
-
-/// What a transaction adds to the write-ahead log, roughly.
-const STEP_BYTES: u64 = 256 << 10;

@@ -215,7 +215,7 @@ fn write_snapshot(
     let (after_seq, tick_ms, chain) = (end.seq, end.tick_ms, end.chain);
     let work = SnapshotWork { after_seq, tick_ms, archived, positions, chain, chunks };
     let turns = WriteTurns::default();
-    let steps = Steps { db, path: draft, turns: &turns, log: None };
+    let steps = Steps { db, path: draft, turns: &turns };
     snapshot::write(&steps, &mut LastChunks::default(), work, &|| false).map(|_| ())
 }
 

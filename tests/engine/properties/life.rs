@@ -397,12 +397,8 @@ mod facts;
 
 /// Writes the golden records of this version, with what this live engine has after them. Not run otherwise: `tests/golden/README.md`.
 #[test]
-#[ignore = "it writes tests/golden/records: FOREBAY_WRITE_GOLDEN=1 cargo test -p forebay-engine --test engine golden -- --ignored"]
+#[ignore = "it writes tests/golden/records: cargo test -p forebay-engine --test engine golden -- --ignored"]
 fn golden_records_are_written() {
-    assert!(
-        std::env::var_os("FOREBAY_WRITE_GOLDEN").is_some(),
-        "set FOREBAY_WRITE_GOLDEN=1 to write tests/golden/records"
-    );
     let mut random = 12_u64;
     let mut next = || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-/// All whole lines, in order. A last line that is on its way is left out.
+/// All whole lines, in order, as they were before their checksum was put in. A last line that is on its way is left out.
 ///
 /// # Panics
 /// When a segment does not follow the one before it, or a line's checksum does not agree.
@@ -26,7 +26,7 @@ pub fn lines(folder: &Path) -> Vec<String> {
             let (object, trailer) = line.rsplit_once(",\"crc32c\":\"").unwrap_or_else(|| panic!("no checksum: {line}"));
             let stated = u32::from_str_radix(trailer.trim_end_matches("\"}"), 16);
             assert_eq!(stated, Ok(crc32c(object.as_bytes())), "{name}: {line}");
-            lines.push(line.to_owned());
+            lines.push(format!("{object}}}"));
         }
     }
     lines

@@ -154,3 +154,20 @@ fn what_is_older_than_it_is_kept_leaves_and_stays_known() {
     let journal = reopened(folder.path());
     assert_eq!(journal.identity("default", "run-0").unwrap().unwrap().job, JobId(0));
 }
+
+#[test]
+fn the_log_stays_short_though_a_small_batch_writes_many_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = SqliteJournal::create(folder.path(), 0).unwrap();
+    let mut longest = 0;
+    for round in 0..6_000_u64 {
+        let jobs: Vec<_> =
+            (0..6).map(|n| finished(round * 6 + n, &format!("s{n}-{round}"), "q", Outcome::Completed, round)).collect();
+        append(&mut journal, round, &jobs);
+        let long = std::fs::metadata(crate::beside(&folder.path().join(crate::FILE), "-wal")).unwrap().len();
+        longest = longest.max(long);
+    }
+    println!("the log had {longest} bytes at most");
+    // 64 MiB, and what is written until the thread has its turn.
+    assert!(longest < 96 << 20, "{longest} bytes");
+}

@@ -1,8 +1,8 @@
 //! What a state says, as text: a fact a line. It does not depend on how the state is encoded, so that it can be committed.
 
+use core::fmt::Write as _;
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::Phase;
-use std::fmt::Write as _;
 
 /// Every job, node and purchase, and every running number that a record can change.
 pub fn facts(state: &State) -> String {
