@@ -122,6 +122,15 @@ impl<'a> JsonCursor<'a> {
         Rejected::new(RejectCode::BadValue, &self.path(), message)
     }
 
+    /// The same where a number or a flag is wanted, and may be there as text.
+    fn quoted(&self, what: &str, remedy: &str) -> Rejected {
+        let bare = |text: &str| serde_json::from_str::<Value>(text).is_ok_and(|v| v.is_number() || v.is_boolean());
+        if self.value.as_str().is_some_and(bare) {
+            return self.bad("is text", &format!("{remedy}, without quotes"));
+        }
+        self.bad(what, remedy)
+    }
+
     pub(crate) fn object(&self) -> Result<&'a Map<String, Value>, Rejected> {
         self.value.as_object().ok_or_else(|| self.bad("is not an object", "write {...}"))
     }
@@ -160,13 +169,13 @@ impl<'a> JsonCursor<'a> {
     }
 
     pub(crate) fn flag(&self) -> Result<bool, Rejected> {
-        self.value.as_bool().ok_or_else(|| self.bad("is not true or false", "write true or false"))
+        self.value.as_bool().ok_or_else(|| self.quoted("is not true or false", "write true or false"))
     }
 
     /// A whole number within bounds.
     pub(crate) fn whole(&self, least: i64, most: i64) -> Result<i64, Rejected> {
         let n = self.value.as_i64().filter(|n| (least..=most).contains(n));
-        n.ok_or_else(|| self.bad("is not possible here", &format!("write a whole number from {least} to {most}")))
+        n.ok_or_else(|| self.quoted("is not possible here", &format!("write a whole number from {least} to {most}")))
     }
 
     pub(crate) fn count(&self, least: u32, most: u32) -> Result<u32, Rejected> {
@@ -176,7 +185,7 @@ impl<'a> JsonCursor<'a> {
 
     /// A number with up to three decimals, in thousandths.
     pub(crate) fn thousandths(&self) -> Result<u64, Rejected> {
-        let wrong = || self.bad("is not an amount", "write a number with at most three decimals, such as 0.5");
+        let wrong = || self.quoted("is not an amount", "write a number with at most three decimals, such as 0.5");
         let text = match self.value {
             Value::Number(n) => n.to_string(),
             _ => return Err(wrong()),
