@@ -9,7 +9,7 @@
 use crate::corpus::Seed;
 use crate::generate;
 use crate::mutate::{MOST, mutate};
-use crate::targets::{InputFormat, ReportKey, TARGETS, Target};
+use crate::targets::{FuzzTarget, InputFormat, ReportKey, TARGETS};
 use forebay_kernel::event::Tick;
 use forebay_kernel::ids::{Attempt, JobId, Seq};
 use forebay_kernel::journal::{APPLY_VERSION, Batch};
@@ -24,7 +24,7 @@ pub const KEY: [u8; 32] = [7; 32];
 #[derive(Debug)]
 pub struct Maker {
     seed: u64,
-    only: Option<&'static Target>,
+    only: Option<&'static FuzzTarget>,
     events: Vec<Vec<u8>>,
     headers: Vec<Vec<u8>>,
     batches: Vec<Vec<u8>>,
@@ -35,7 +35,7 @@ pub struct Maker {
 impl Maker {
     /// For a seed, a corpus, and one target or all of them.
     #[must_use]
-    pub fn new(seed: u64, corpus: &[Seed], only: Option<&'static Target>) -> Maker {
+    pub fn new(seed: u64, corpus: &[Seed], only: Option<&'static FuzzTarget>) -> Maker {
         let (headers, events): (Vec<_>, Vec<_>) = corpus.iter().partition(|s| s.name.ends_with(".headers"));
         let bytes = |seeds: Vec<&Seed>| -> Vec<Vec<u8>> { seeds.into_iter().map(|s| s.bytes.clone()).collect() };
         let (events, headers) = (bytes(events), bytes(headers));
@@ -46,7 +46,7 @@ impl Maker {
     }
 
     /// Which target input `n` is for; `bytes` becomes the input.
-    pub fn make(&self, n: u64, bytes: &mut Vec<u8>) -> &'static Target {
+    pub fn make(&self, n: u64, bytes: &mut Vec<u8>) -> &'static FuzzTarget {
         let base = SplitMix64::new(self.seed).next_u64();
         let mut rng = SplitMix64::new(base ^ n.wrapping_mul(0xd134_2543_de82_ef95));
         let drawn = by_share(rng.below(TARGETS.iter().map(|t| t.share).sum()));
@@ -117,7 +117,7 @@ fn one_of(of: &[Vec<u8>], n: u64) -> &[u8] {
     of.get(at).map_or(&[], Vec::as_slice)
 }
 
-fn by_share(mut n: u64) -> &'static Target {
+fn by_share(mut n: u64) -> &'static FuzzTarget {
     for target in &TARGETS {
         if n < target.share {
             return target;

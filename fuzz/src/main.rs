@@ -6,7 +6,7 @@ use clap::Parser;
 use forebay_fuzz::corpus;
 use forebay_fuzz::input::Maker;
 use forebay_fuzz::run::{ACCEPTED, Figures, Plan, run};
-use forebay_fuzz::targets::{self, TARGETS, Target};
+use forebay_fuzz::targets::{self, FuzzTarget, TARGETS};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ const SHOWN: usize = 600;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let only: Option<&'static Target> = match args.target.as_str() {
+    let only: Option<&'static FuzzTarget> = match args.target.as_str() {
         "all" => None,
         name => match targets::named(name) {
             Some(target) => Some(target),

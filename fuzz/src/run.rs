@@ -8,7 +8,7 @@
 
 use crate::input::Maker;
 use crate::sizes::{MOST_GROWTH_KIB, peak_kib};
-use crate::targets::{Broken, DecodeOutcome, Target};
+use crate::targets::{Broken, DecodeOutcome, FuzzTarget};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -195,7 +195,7 @@ fn work(shared: &Shared<'_>, at: &AtomicU64, folder: &Path) {
     }
 }
 
-fn caught(target: &Target, bytes: &[u8], folder: &Path) -> Result<DecodeOutcome, Broken> {
+fn caught(target: &FuzzTarget, bytes: &[u8], folder: &Path) -> Result<DecodeOutcome, Broken> {
     catch_unwind(AssertUnwindSafe(|| (target.check)(bytes, folder)))
         .unwrap_or_else(|_| Err(SAID.take().unwrap_or_else(|| "it panicked".to_owned())))
 }

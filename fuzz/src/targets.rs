@@ -39,7 +39,7 @@ pub type Broken = String;
 
 /// One decoder.
 #[derive(Debug)]
-pub struct Target {
+pub struct FuzzTarget {
     /// For `--target`.
     pub name: &'static str,
     /// Of 1,000 inputs, so many are for it.
@@ -51,17 +51,17 @@ pub struct Target {
 }
 
 /// All of them.
-pub static TARGETS: [Target; 5] = [
-    Target { name: "structured", share: 595, shape: InputFormat::Event, check: structured },
-    Target { name: "reports", share: 150, shape: InputFormat::Event, check: reports },
-    Target { name: "binary", share: 150, shape: InputFormat::Headers, check: binary },
-    Target { name: "batch", share: 100, shape: InputFormat::Batch, check: batch },
-    Target { name: "files", share: 5, shape: InputFormat::Lines, check: files },
+pub static TARGETS: [FuzzTarget; 5] = [
+    FuzzTarget { name: "structured", share: 595, shape: InputFormat::Event, check: structured },
+    FuzzTarget { name: "reports", share: 150, shape: InputFormat::Event, check: reports },
+    FuzzTarget { name: "binary", share: 150, shape: InputFormat::Headers, check: binary },
+    FuzzTarget { name: "batch", share: 100, shape: InputFormat::Batch, check: batch },
+    FuzzTarget { name: "files", share: 5, shape: InputFormat::Lines, check: files },
 ];
 
 /// A target by its name.
 #[must_use]
-pub fn named(name: &str) -> Option<&'static Target> {
+pub fn named(name: &str) -> Option<&'static FuzzTarget> {
     TARGETS.iter().find(|t| t.name == name)
 }
 

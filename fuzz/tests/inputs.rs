@@ -5,14 +5,14 @@
 use forebay_fuzz::corpus;
 use forebay_fuzz::input::Maker;
 use forebay_fuzz::run::{Plan, run};
-use forebay_fuzz::targets::{DecodeOutcome, InputFormat, TARGETS, Target};
+use forebay_fuzz::targets::{DecodeOutcome, FuzzTarget, InputFormat, TARGETS};
 
 fn hangs(n: u64) -> ! {
     eprintln!("input {n} of seed 1 takes more than 30 s");
     std::process::exit(1)
 }
 
-fn maker(only: Option<&'static Target>) -> Maker {
+fn maker(only: Option<&'static FuzzTarget>) -> Maker {
     Maker::new(1, &corpus::read(&corpus::folder()).unwrap(), only)
 }
 
@@ -33,7 +33,7 @@ fn a_hundred_thousand_inputs_break_nothing_and_what_breaks_is_found() {
         assert!(figures.outcomes.keys().any(|(_, outcome)| *outcome == code), "{code} never came out");
     }
 
-    static PANICS: Target = Target {
+    static PANICS: FuzzTarget = FuzzTarget {
         name: "panics",
         share: 0,
         shape: InputFormat::Event,

@@ -4,13 +4,13 @@ mod sharing;
 
 use std::path::PathBuf;
 
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::{cargo, run as run_command};
 use crate::workspace::Workspace;
 
 /// What `cargo xtask bench` takes.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct BenchArgs {
     /// Which bench; all of them where it is not given
     name: Option<String>,
     /// The seed of a bench that generates its input
@@ -31,13 +31,13 @@ const FROM_OUTSIDE: &str = "forebay-integration";
 const SHARING: &str = "sharing";
 
 /// Runs the benches that match. Fails where there is none, with the list of those that are there.
-pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
+pub fn run(workspace: &Workspace, args: &BenchArgs) -> Result<(), ChoreFailure> {
     let all = workspace.targets("bench");
     let chosen: Vec<_> = all.iter().filter(|(_, bench)| args.name.as_ref().is_none_or(|name| name == bench)).collect();
     let sharing = args.name.as_ref().is_none_or(|name| name == SHARING);
     if let Some(name) = args.name.as_ref().filter(|_| chosen.is_empty() && !sharing) {
         let names: Vec<&str> = all.iter().map(|(_, bench)| bench.as_str()).chain([SHARING]).collect();
-        return Err(Failure::new(format!("no bench named {name}; there are: {}", names.join(", "))));
+        return Err(ChoreFailure::new(format!("no bench named {name}; there are: {}", names.join(", "))));
     }
     for (package, bench) in chosen {
         let mut command = cargo(workspace.root());

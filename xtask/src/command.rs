@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::Failure;
+use crate::ChoreFailure;
 
 /// The cargo that started this chore, or the one on the path.
 pub fn cargo(root: &Path) -> Command {
@@ -43,7 +43,7 @@ pub fn quoted(word: &str) -> String {
 }
 
 /// Prints the command, runs it with its output passed through, and fails unless it exits with 0.
-pub fn run(command: &mut Command) -> Result<(), Failure> {
+pub fn run(command: &mut Command) -> Result<(), ChoreFailure> {
     eprintln!("$ {}", shown(command));
     let status = command.status().map_err(|e| cannot_start(command, &e))?;
     if status.success() { Ok(()) } else { Err(ended(command, &status)) }
@@ -51,7 +51,7 @@ pub fn run(command: &mut Command) -> Result<(), Failure> {
 
 /// Prints the command, runs it, prints its output and its errors in the order in which they come, and gives each line to `line`
 /// with the time since the command began.
-pub fn run_reading(command: &mut Command, mut line: impl FnMut(&str, Duration)) -> Result<(), Failure> {
+pub fn run_reading(command: &mut Command, mut line: impl FnMut(&str, Duration)) -> Result<(), ChoreFailure> {
     eprintln!("$ {}", shown(command));
     let begun = Instant::now();
     let (reader, writer) = std::io::pipe().map_err(|e| cannot_start(command, &e))?;
@@ -60,7 +60,7 @@ pub fn run_reading(command: &mut Command, mut line: impl FnMut(&str, Duration)) 
     // `command` holds the writing ends until it gets others, and the pipe ends when all of them are closed.
     command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
     let read = read_lines(reader, |text| line(text, begun.elapsed()));
-    read.map_err(|e| Failure::new(format!("{}: reading its output: {e}", shown(command))))?;
+    read.map_err(|e| ChoreFailure::new(format!("{}: reading its output: {e}", shown(command))))?;
     let status = child.wait().map_err(|e| cannot_start(command, &e))?;
     if status.success() { Ok(()) } else { Err(ended(command, &status)) }
 }
@@ -80,16 +80,17 @@ fn read_lines(output: impl Read, mut line: impl FnMut(&str)) -> std::io::Result<
 }
 
 /// Runs the command without printing it and returns what it wrote to its standard output.
-pub fn capture(command: &mut Command) -> Result<String, Failure> {
+pub fn capture(command: &mut Command) -> Result<String, ChoreFailure> {
     let output = command.stderr(Stdio::inherit()).output().map_err(|e| cannot_start(command, &e))?;
     if !output.status.success() {
         return Err(ended(command, &output.status));
     }
-    String::from_utf8(output.stdout).map_err(|_| Failure::new(format!("{}: its output is not UTF-8", shown(command))))
+    String::from_utf8(output.stdout)
+        .map_err(|_| ChoreFailure::new(format!("{}: its output is not UTF-8", shown(command))))
 }
 
 /// As [`capture`], but what was written before the command failed comes as well.
-pub fn capture_all(command: &mut Command) -> (String, Result<(), Failure>) {
+pub fn capture_all(command: &mut Command) -> (String, Result<(), ChoreFailure>) {
     match command.stderr(Stdio::inherit()).output() {
         Err(error) => (String::new(), Err(cannot_start(command, &error))),
         Ok(output) => {
@@ -109,12 +110,12 @@ pub fn answers(words: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-fn cannot_start(command: &Command, error: &std::io::Error) -> Failure {
-    Failure::new(format!("{}: cannot be run: {error}", shown(command)))
+fn cannot_start(command: &Command, error: &std::io::Error) -> ChoreFailure {
+    ChoreFailure::new(format!("{}: cannot be run: {error}", shown(command)))
 }
 
-fn ended(command: &Command, status: &std::process::ExitStatus) -> Failure {
-    Failure::new(format!("{}: {status}", shown(command)))
+fn ended(command: &Command, status: &std::process::ExitStatus) -> ChoreFailure {
+    ChoreFailure::new(format!("{}: {status}", shown(command)))
 }
 
 #[cfg(test)]

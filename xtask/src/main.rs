@@ -36,17 +36,17 @@ struct Cli {
 #[derive(Subcommand)]
 enum Chore {
     /// Run the checks and the tests, section by section, and list at the end all that failed
-    Test(test::Args),
+    Test(test::TestArgs),
     /// Check the rules of the project that the compiler does not (CONTRIBUTING.md names them)
-    Tidy(tidy::Args),
+    Tidy(tidy::TidyArgs),
     /// Run the seeded fault sweep in simulation
-    Sweep(sweep::Args),
+    Sweep(sweep::SweepArgs),
     /// Write the JSON Schemas to policies/schema, or check that they are up to date
-    Schema(schema::Args),
+    Schema(schema::WriteSchemaArgs),
     /// Run the benches, or the one that is named
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Start Kafka, LocalStack or the loopback EC2 on this machine and print how Forebay is pointed at it; Ctrl-C ends it
-    Up(up::Args),
+    Up(up::UpArgs),
 }
 
 fn main() -> ExitCode {
@@ -73,12 +73,12 @@ fn main() -> ExitCode {
 
 /// Why a chore did not succeed, in words that end with what to do about it.
 #[derive(Debug)]
-pub struct Failure {
+pub struct ChoreFailure {
     /// What to print, or nothing when the chore has printed it already.
     pub message: String,
 }
 
-impl Failure {
+impl ChoreFailure {
     /// A failure with its message.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }

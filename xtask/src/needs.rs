@@ -7,7 +7,7 @@ use std::process::Command;
 
 use forebay_parts::tools;
 
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::{answers, run as run_command};
 
 /// What a section builds and starts. Each has the needs of those above it.
@@ -146,11 +146,11 @@ pub struct Missing(Vec<&'static Need>);
 
 impl Missing {
     /// Why a section of this scope cannot run: every need of it that is missing, what it is for, and how to get it.
-    pub fn of(&self, scope: Scope) -> Option<Failure> {
+    pub fn of(&self, scope: Scope) -> Option<ChoreFailure> {
         let rows: Vec<String> = (self.0.iter().filter(|need| need.scope <= scope))
             .map(|need| format!("\n  {}: {}\n    get it: {}", need.name, need.why, need.how))
             .collect();
-        (!rows.is_empty()).then(|| Failure::new(format!("it needs what is not here:{}", rows.concat())))
+        (!rows.is_empty()).then(|| ChoreFailure::new(format!("it needs what is not here:{}", rows.concat())))
     }
 }
 
@@ -183,7 +183,7 @@ fn may_install() -> bool {
     answers(&["apt-get", "--version"]) && answers(&["sh", "-c", "test \"$(id -u)\" = 0"])
 }
 
-fn install(packages: &[&str]) -> Result<(), Failure> {
+fn install(packages: &[&str]) -> Result<(), ChoreFailure> {
     run_command(Command::new("apt-get").arg("update"))?;
     let mut install = Command::new("apt-get");
     // Nobody is there to answer what a package asks.

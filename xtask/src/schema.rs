@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::{capture, cargo, run as run_command, shown};
 use crate::page;
 use crate::workspace::Workspace;
@@ -18,14 +18,14 @@ const KINDS: [&str; 4] = ["policy", "event", "state", "config"];
 
 /// What `cargo xtask schema` takes.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct WriteSchemaArgs {
     /// Write nothing; fail where a committed schema differs from the code's
     #[arg(long)]
     pub check: bool,
 }
 
 /// Builds `forebay`, asks it for each schema, and writes or compares the files.
-pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
+pub fn run(workspace: &Workspace, args: &WriteSchemaArgs) -> Result<(), ChoreFailure> {
     run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay"]))?;
     let mut stale = Vec::new();
     for kind in KINDS {
@@ -35,7 +35,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
         let fresh = normal(&capture(&mut ask)?, kind)?;
         if kind == "policy" {
             let page = serde_json::from_str(&fresh).ok().and_then(|schema| page::render(&schema));
-            let page = page.ok_or_else(|| Failure::new(format!("{}: the schema has no `$defs`", page::PATH)))?;
+            let page = page.ok_or_else(|| ChoreFailure::new(format!("{}: the schema has no `$defs`", page::PATH)))?;
             stale.extend(keep(workspace, page::PATH, &page, args.check)?);
         }
         stale.extend(keep(workspace, &format!("{FOLDER}/{kind}.json"), &fresh, args.check)?);
@@ -43,11 +43,14 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     if stale.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(format!("{}\nmend: cargo xtask schema, then read the difference and commit it", stale.join("\n"))))
+    Err(ChoreFailure::new(format!(
+        "{}\nmend: cargo xtask schema, then read the difference and commit it",
+        stale.join("\n")
+    )))
 }
 
 /// Writes a file where it differs, or returns how it does.
-fn keep(workspace: &Workspace, name: &str, fresh: &str, check: bool) -> Result<Option<String>, Failure> {
+fn keep(workspace: &Workspace, name: &str, fresh: &str, check: bool) -> Result<Option<String>, ChoreFailure> {
     let path = workspace.root().join(name);
     let committed = fs::read_to_string(&path).ok();
     if committed.as_deref() == Some(fresh) {
@@ -57,15 +60,15 @@ fn keep(workspace: &Workspace, name: &str, fresh: &str, check: bool) -> Result<O
         return Ok(Some(format!("{name}: {}", difference(committed.as_deref(), fresh))));
     }
     let write = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, fresh));
-    write.map_err(|e| Failure::new(format!("{name}: {e}")))?;
+    write.map_err(|e| ChoreFailure::new(format!("{name}: {e}")))?;
     eprintln!("wrote {name}");
     Ok(None)
 }
 
 /// Checks that it is JSON, and ends it with exactly one line end.
-fn normal(output: &str, kind: &str) -> Result<String, Failure> {
+fn normal(output: &str, kind: &str) -> Result<String, ChoreFailure> {
     let parsed: Result<serde_json::Value, _> = serde_json::from_str(output);
-    parsed.map_err(|e| Failure::new(format!("forebay schema {kind}: its output is not JSON: {e}")))?;
+    parsed.map_err(|e| ChoreFailure::new(format!("forebay schema {kind}: its output is not JSON: {e}")))?;
     Ok(format!("{}\n", output.trim_end()))
 }
 

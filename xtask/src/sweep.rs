@@ -4,13 +4,13 @@
 
 use std::process::Command;
 
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::{cargo, run as run_command};
 use crate::workspace::Workspace;
 
 /// What `cargo xtask sweep` takes.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct SweepArgs {
     /// How many seeds to run
     #[arg(long, value_name = "N")]
     pub seeds: u64,
@@ -26,10 +26,10 @@ pub struct Args {
 const PROGRAM: &str = "forebay-sweep";
 
 /// Builds the sweep and runs it.
-pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
+pub fn run(workspace: &Workspace, args: &SweepArgs) -> Result<(), ChoreFailure> {
     let sweep = ("forebay-sim".to_owned(), PROGRAM.to_owned());
     if !workspace.targets("bin").contains(&sweep) {
-        return Err(Failure::new(
+        return Err(ChoreFailure::new(
             "no sweep here: sim/src/bin/forebay-sweep.rs is missing; it must take --seeds N --from S [--jobs J]",
         ));
     }
@@ -39,13 +39,13 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
 }
 
 /// Runs the sweep that the release build beside the binary has made: what both are built on is built once.
-pub fn run_built(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
+pub fn run_built(workspace: &Workspace, args: &SweepArgs) -> Result<(), ChoreFailure> {
     let mut command = Command::new(workspace.release(PROGRAM));
     command.current_dir(workspace.root());
     run_command(with(&mut command, args))
 }
 
-fn with<'a>(command: &'a mut Command, args: &Args) -> &'a mut Command {
+fn with<'a>(command: &'a mut Command, args: &SweepArgs) -> &'a mut Command {
     command.args(["--seeds", &args.seeds.to_string(), "--from", &args.from.to_string()]);
     if let Some(jobs) = args.jobs {
         command.args(["--jobs", &jobs.to_string()]);

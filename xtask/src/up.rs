@@ -11,13 +11,13 @@ use forebay_parts::{Kafka, KafkaOptions, LocalStack, LocalStackOptions, PartErro
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::{cargo, run as run_command};
 use crate::workspace::Workspace;
 
 /// What `cargo xtask up` takes.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct UpArgs {
     /// Which server
     #[arg(value_enum)]
     part: Part,
@@ -40,7 +40,7 @@ enum Part {
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Starts the server and holds it until Ctrl-C.
-pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
+pub fn run(workspace: &Workspace, args: &UpArgs) -> Result<(), ChoreFailure> {
     match args.part {
         Part::Kafka => {
             // For a person, a topic that comes into being when it is named saves a command; tests have none that they did not create.
@@ -65,7 +65,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
 }
 
 /// Builds and runs the loopback EC2; it prints how it is used, and a Ctrl-C reaches it as well.
-fn ec2(workspace: &Workspace, port: Option<u16>) -> Result<(), Failure> {
+fn ec2(workspace: &Workspace, port: Option<u16>) -> Result<(), ChoreFailure> {
     let mut build = cargo(workspace.root());
     run_command(build.args(["build", "--package", "forebay-loopback-ec2"]))?;
     let name = format!("forebay-loopback-ec2{}", std::env::consts::EXE_SUFFIX);
@@ -73,7 +73,7 @@ fn ec2(workspace: &Workspace, port: Option<u16>) -> Result<(), Failure> {
     if let Some(port) = port {
         server.args(["--port", &port.to_string()]);
     }
-    let mut server = server.spawn().map_err(|e| Failure::new(format!("the loopback EC2 does not start: {e}")))?;
+    let mut server = server.spawn().map_err(|e| ChoreFailure::new(format!("the loopback EC2 does not start: {e}")))?;
     let mut ended = None;
     let end = hold(|| {
         ended = server.try_wait().ok().flatten();
@@ -87,7 +87,7 @@ fn ec2(workspace: &Workspace, port: Option<u16>) -> Result<(), Failure> {
     }
     // What was wrong stands above: it has printed it.
     Err(if ended.is_some_and(|status| !status.success()) {
-        Failure::already_printed()
+        ChoreFailure::already_printed()
     } else {
         gone("the loopback EC2", "")
     })
@@ -100,9 +100,9 @@ enum End {
 }
 
 /// Waits for Ctrl-C, or for the server's own end.
-fn hold(mut is_running: impl FnMut() -> bool) -> Result<End, Failure> {
+fn hold(mut is_running: impl FnMut() -> bool) -> Result<End, ChoreFailure> {
     let signals = Signals::new([SIGINT, SIGTERM]);
-    let mut signals = signals.map_err(|e| Failure::new(format!("Ctrl-C cannot be waited for: {e}")))?;
+    let mut signals = signals.map_err(|e| ChoreFailure::new(format!("Ctrl-C cannot be waited for: {e}")))?;
     while signals.pending().next().is_none() {
         if !is_running() {
             return Ok(End::ByItself);
@@ -156,10 +156,10 @@ Ctrl-C ends it, and what it holds is gone. More: localstack/README.md"
     )
 }
 
-fn gone(part: &str, tail: &str) -> Failure {
-    Failure::new(format!("{part} ended by itself; the last lines of its log:\n{tail}\nstart it again"))
+fn gone(part: &str, tail: &str) -> ChoreFailure {
+    ChoreFailure::new(format!("{part} ended by itself; the last lines of its log:\n{tail}\nstart it again"))
 }
 
-fn failure(error: PartError) -> Failure {
-    Failure::new(error.to_string())
+fn failure(error: PartError) -> ChoreFailure {
+    ChoreFailure::new(error.to_string())
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::{capture, cargo};
 
 /// What `cargo metadata --no-deps` has about the workspace.
@@ -26,15 +26,17 @@ pub struct Package {
     pub manifest: String,
     /// The first file of its library, from the root, with `/`; nothing where it is a program alone.
     pub library: Option<String>,
+    /// The first file of its program, in the same way.
+    pub binary: Option<String>,
     /// What it depends on within the workspace, each package once a kind, in order.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<DependencyEdge>,
     /// Its library, programs, tests, benches and examples.
-    pub targets: Vec<Target>,
+    pub targets: Vec<CargoTarget>,
 }
 
 /// One target of a package.
 #[derive(Debug)]
-pub struct Target {
+pub struct CargoTarget {
     /// `lib`, `bin`, `test`, `bench`, `example`, ...
     pub kind: String,
     /// As cargo names it.
@@ -47,7 +49,7 @@ pub struct Target {
 
 /// One dependency of a package on another one of the workspace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Edge {
+pub struct DependencyEdge {
     /// The package that is depended on.
     pub to: String,
     /// Whether only tests, benches and examples have it. Else it is a normal or a build dependency.
@@ -56,19 +58,21 @@ pub struct Edge {
 
 impl Workspace {
     /// Asks cargo. Fails outside a workspace.
-    pub fn find() -> Result<Self, Failure> {
+    pub fn find() -> Result<Self, ChoreFailure> {
         let mut ask = cargo(Path::new("."));
         ask.args(["metadata", "--no-deps", "--format-version", "1"]);
         let text = capture(&mut ask)?;
         let metadata: Value =
-            serde_json::from_str(&text).map_err(|e| Failure::new(format!("cargo metadata: not JSON: {e}")))?;
+            serde_json::from_str(&text).map_err(|e| ChoreFailure::new(format!("cargo metadata: not JSON: {e}")))?;
         Self::of(&metadata)
     }
 
-    fn of(metadata: &Value) -> Result<Self, Failure> {
+    fn of(metadata: &Value) -> Result<Self, ChoreFailure> {
         let path = |key: &str| {
             let value = metadata[key].as_str();
-            value.map(PathBuf::from).ok_or_else(|| Failure::new(format!("cargo metadata: no `{key}` in its answer")))
+            value
+                .map(PathBuf::from)
+                .ok_or_else(|| ChoreFailure::new(format!("cargo metadata: no `{key}` in its answer")))
         };
         let root = path("workspace_root")?;
         let listed = items(&metadata["packages"]);
@@ -131,22 +135,30 @@ fn read_package(package: &Value, root: &Path, names: &[String]) -> Package {
         let path = PathBuf::from(text(path));
         path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/")
     };
-    let targets: Vec<Target> = items(&package["targets"])
+    let targets: Vec<CargoTarget> = items(&package["targets"])
         .iter()
-        .map(|target| Target {
+        .map(|target| CargoTarget {
             kind: items(&target["kind"]).first().map(text).unwrap_or_default(),
             name: text(&target["name"]),
             source: from_root(&target["src_path"]),
             tested: target["test"] == true,
         })
         .collect();
-    let library = targets.iter().find(|target| target.kind == "lib").map(|target| target.source.clone());
+    let source = |kind: &str| targets.iter().find(|target| target.kind == kind).map(|target| target.source.clone());
+    let (library, binary) = (source("lib"), source("bin"));
     let within = items(&package["dependencies"]).iter().filter(|edge| edge["path"].is_string());
-    let within = within.map(|edge| Edge { to: text(&edge["name"]), dev: edge["kind"] == "dev" });
-    let mut edges: Vec<Edge> = within.filter(|edge| names.contains(&edge.to)).collect();
+    let within = within.map(|edge| DependencyEdge { to: text(&edge["name"]), dev: edge["kind"] == "dev" });
+    let mut edges: Vec<DependencyEdge> = within.filter(|edge| names.contains(&edge.to)).collect();
     edges.sort();
     edges.dedup();
-    Package { name: text(&package["name"]), manifest: from_root(&package["manifest_path"]), library, edges, targets }
+    Package {
+        name: text(&package["name"]),
+        manifest: from_root(&package["manifest_path"]),
+        library,
+        binary,
+        edges,
+        targets,
+    }
 }
 
 fn items(value: &Value) -> &[Value] {
@@ -194,7 +206,8 @@ mod tests {
         assert!(inner.edges.is_empty());
         let outer = workspace.package("outer").unwrap();
         assert_eq!((outer.manifest.as_str(), outer.library.as_deref()), ("Cargo.toml", None));
-        let edges = [Edge { to: "inner".into(), dev: false }, Edge { to: "inner".into(), dev: true }];
+        let edges =
+            [DependencyEdge { to: "inner".into(), dev: false }, DependencyEdge { to: "inner".into(), dev: true }];
         assert_eq!(outer.edges, edges);
         assert_eq!(workspace.targets("bin"), [("outer".to_owned(), "outer".to_owned())]);
     }

@@ -66,7 +66,7 @@ pub struct Tidy {
 }
 
 /// What the thread works with.
-pub struct Parts {
+pub struct BackgroundParts {
     pub turns: Arc<WriteTurns>,
     pub log: Arc<LogSignal>,
     pub identities: Arc<IdentityIndex>,
@@ -75,7 +75,7 @@ pub struct Parts {
 
 impl Background {
     /// For the database at `path`, which is open already.
-    pub fn start(path: &Path, parts: Parts) -> Result<Background, JournalError> {
+    pub fn start(path: &Path, parts: BackgroundParts) -> Result<Background, JournalError> {
         let mut db = store::connect(path, false)?;
         leave_the_log_to(&parts.log, &mut db).map_err(|e| JournalError::sqlite(path, e))?;
         let shared = Arc::new(Shared::default());
@@ -139,7 +139,7 @@ impl Shared {
 struct Worker {
     db: Connection,
     path: PathBuf,
-    parts: Parts,
+    parts: BackgroundParts,
     shared: Arc<Shared>,
     cleaned: bool,
 }

@@ -80,7 +80,7 @@ pub use upgrade::{OLD_FILE, ReplayBatches, UpgradedJournal, upgrade};
 pub use verify::{VerifiedJournal, verify};
 
 use archive::QueueNumbers;
-use background::{Background, Parts, Tidy};
+use background::{Background, BackgroundParts, Tidy};
 use chain::Chain;
 use checkpoint::Checkpointer;
 use forebay_kernel::event::Event;
@@ -218,7 +218,7 @@ impl SqliteJournal {
         let checkpointer = Checkpointer::start(&path, &mut db, Arc::clone(&turns))?;
         let log = checkpointer.signal();
         let last = LastChunks::of(&list);
-        let parts = Parts { turns: Arc::clone(&turns), log, identities: Arc::clone(&identities), last };
+        let parts = BackgroundParts { turns: Arc::clone(&turns), log, identities: Arc::clone(&identities), last };
         let background = Background::start(&path, parts)?;
         let queues = QueueNumbers::load(&db, &path)?;
         let tidied = (end.tick_ms, identities.last_archived());

@@ -145,7 +145,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn nothing_that_was_durable_is_lost_or_there_twice() {
-    let (kills, seed) = (number("FOREBAY_KILLS", 20), number("FOREBAY_SEED", 1));
+    let (kills, seed) = (number("FOREBAY_KILLS", 40), number("FOREBAY_SEED", 1));
     println!("seed {seed}, {kills} kills");
     let mut dice = seed;
     let folder = tempfile::tempdir().unwrap();

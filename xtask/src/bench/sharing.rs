@@ -16,7 +16,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::{capture, cargo, run as run_command, shown};
 use crate::workspace::Workspace;
 
@@ -44,9 +44,9 @@ struct Line {
 }
 
 /// Generates, simulates twice, compares. Fails where a bound is missed.
-pub fn run(workspace: &Workspace, seed: u64, json: Option<&Path>) -> Result<(), Failure> {
+pub fn run(workspace: &Workspace, seed: u64, json: Option<&Path>) -> Result<(), ChoreFailure> {
     let folder = workspace.target().join("bench").join("sharing");
-    fs::create_dir_all(&folder).map_err(|e| Failure::new(format!("{}: {e}", folder.display())))?;
+    fs::create_dir_all(&folder).map_err(|e| ChoreFailure::new(format!("{}: {e}", folder.display())))?;
     let trace = folder.join(format!("three-months-{seed}.csv"));
     let mut make = cargo(workspace.root());
     make.args(["run", "--release", "-p", "forebay-sim", "--example", "workload", "--", "sharing"]);
@@ -58,15 +58,15 @@ pub fn run(workspace: &Workspace, seed: u64, json: Option<&Path>) -> Result<(), 
     let lines = lines(&before, &after)?;
     print!("{}", table(&lines));
     if let Some(path) = json {
-        let text = serde_json::to_string_pretty(&list(&lines)).map_err(|e| Failure::new(e.to_string()))?;
-        fs::write(path, text + "\n").map_err(|e| Failure::new(format!("{}: {e}", path.display())))?;
+        let text = serde_json::to_string_pretty(&list(&lines)).map_err(|e| ChoreFailure::new(e.to_string()))?;
+        fs::write(path, text + "\n").map_err(|e| ChoreFailure::new(format!("{}: {e}", path.display())))?;
     }
     let missed: Vec<&str> = lines.iter().filter(|line| !line.holds()).map(|line| line.what).collect();
-    if missed.is_empty() { Ok(()) } else { Err(Failure::new(format!("missed: {}", missed.join(", ")))) }
+    if missed.is_empty() { Ok(()) } else { Err(ChoreFailure::new(format!("missed: {}", missed.join(", ")))) }
 }
 
 /// The scorecard of the trace under a policy of `benches/sharing`; a copy stays beside the trace.
-fn simulate(workspace: &Workspace, policy: &str, trace: &Path, seed: u64) -> Result<Value, Failure> {
+fn simulate(workspace: &Workspace, policy: &str, trace: &Path, seed: u64) -> Result<Value, ChoreFailure> {
     let out = trace.with_file_name(format!("{policy}-{seed}.json"));
     let mut command = Command::new(workspace.forebay_binary());
     command.current_dir(workspace.root()).arg("simulate");
@@ -74,14 +74,14 @@ fn simulate(workspace: &Workspace, policy: &str, trace: &Path, seed: u64) -> Res
     command.args(["--market", "seeded", "--seed", &seed.to_string(), "--json", "-"]);
     eprintln!("$ {}", shown(&command));
     let text = capture(&mut command)?;
-    fs::write(&out, &text).map_err(|e| Failure::new(format!("{}: {e}", out.display())))?;
-    serde_json::from_str(&text).map_err(|e| Failure::new(format!("the scorecard of {policy}: {e}")))
+    fs::write(&out, &text).map_err(|e| ChoreFailure::new(format!("{}: {e}", out.display())))?;
+    serde_json::from_str(&text).map_err(|e| ChoreFailure::new(format!("the scorecard of {policy}: {e}")))
 }
 
 #[rustfmt::skip]
-fn lines(before: &Value, after: &Value) -> Result<Vec<Line>, Failure> {
+fn lines(before: &Value, after: &Value) -> Result<Vec<Line>, ChoreFailure> {
     let of = |card: &Value, at: &str| {
-        card.pointer(at).and_then(Value::as_f64).ok_or_else(|| Failure::new(format!("the scorecard has no {at}")))
+        card.pointer(at).and_then(Value::as_f64).ok_or_else(|| ChoreFailure::new(format!("the scorecard has no {at}")))
     };
     let utilization = |card: &Value| Ok(100.0 * of(card, "/gpu_hours_busy")? / of(card, "/gpu_hours_bought")?);
     let (spent, spends) = (of(before, "/cost_usd")?, of(after, "/cost_usd")?);

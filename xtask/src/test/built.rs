@@ -14,7 +14,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::{capture_all, cargo, shown};
 use crate::workspace::{Package, Workspace};
 
@@ -38,7 +38,7 @@ pub struct Built {
 
 impl Built {
     /// Builds all that can be built. The second value is an error where something could not.
-    pub fn all(workspace: &Workspace) -> (Self, Result<(), Failure>) {
+    pub fn all(workspace: &Workspace) -> (Self, Result<(), ChoreFailure>) {
         let mut command = cargo(workspace.root());
         // The examples too, as `cargo test` does: they are built with the features of the tests.
         command.args(["build", "--workspace", "--exclude", "xtask", "--tests", "--examples", "--keep-going"]);
@@ -80,9 +80,9 @@ impl Built {
 
 impl Binary {
     /// The command that runs it as cargo does: in its package's folder, and with that folder in its environment.
-    pub fn command(&self) -> Result<Command, Failure> {
+    pub fn command(&self) -> Result<Command, ChoreFailure> {
         let Some(program) = &self.program else {
-            return Err(Failure::new(format!(
+            return Err(ChoreFailure::new(format!(
                 "{} was not built; the section `build` has the compiler's error",
                 self.name
             )));

@@ -23,13 +23,13 @@ use clap::builder::PossibleValuesParser;
 use forebay_parts::{CargoDeny, CfnLint, Kafka, LocalStack};
 
 use self::built::Built;
-use self::report::{Report, Run};
+use self::report::{Report, SectionRun};
 use self::sections::{EC2, FROM_OUTSIDE, Kind, SECTIONS, Section};
-use self::tally::{Part, Parts, plain};
+use self::tally::{Part, TestParts, plain};
 use crate::command::{cargo, quoted, run as run_command, run_reading, shown};
 use crate::needs::{self, Scope};
 use crate::workspace::Workspace;
-use crate::{Failure, schema, sweep, tidy};
+use crate::{ChoreFailure, schema, sweep, tidy};
 
 /// Enough seeds to catch a broken recovery within a minute; `cargo xtask sweep --seeds 2000` is the long run.
 const SWEEP_SEEDS: u64 = 100;
@@ -42,7 +42,7 @@ const ALL: &str = "all";
 
 /// What `cargo xtask test` takes.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct TestArgs {
     /// Which section to run
     #[arg(value_parser = names(), default_value = ALL)]
     section: String,
@@ -61,9 +61,9 @@ fn names() -> PossibleValuesParser {
     [ALL].into_iter().chain(SECTIONS.iter().map(|section| section.name)).collect::<Vec<_>>().into()
 }
 
-impl Args {
+impl TestArgs {
     /// The sections that were asked for, without those whose packages are all planned.
-    fn sections(&self, workspace: &Workspace) -> Result<Vec<Section>, Failure> {
+    fn sections(&self, workspace: &Workspace) -> Result<Vec<Section>, ChoreFailure> {
         let is_here = |section: &&Section| section.packages.is_empty() || !packages(workspace, section).is_empty();
         if self.section == ALL {
             let asked =
@@ -72,7 +72,7 @@ impl Args {
         }
         let section = Section::named(&self.section).filter(|section| is_here(&section));
         let section = section.ok_or_else(|| {
-            Failure::new(format!("the packages of the section `{}` are not in the workspace yet", self.section))
+            ChoreFailure::new(format!("the packages of the section `{}` are not in the workspace yet", self.section))
         })?;
         Ok(vec![section])
     }
@@ -100,9 +100,9 @@ impl Args {
 }
 
 /// Runs the section, or all of them in order, whatever fails.
-pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
+pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
     if args.part.is_some() && args.section != "integration" {
-        return Err(Failure::new("only `integration` has parts: cargo xtask test integration sources"));
+        return Err(ChoreFailure::new("only `integration` has parts: cargo xtask test integration sources"));
     }
     let sections = args.sections(workspace)?;
     let scope = sections.iter().map(|section| section.scope).max().unwrap_or(Scope::Rust);
@@ -116,7 +116,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     for section in sections {
         eprintln!("\n== {} ==", section.name);
         let begun = Instant::now();
-        let mut run = Run::default();
+        let mut run = SectionRun::default();
         if let Some(failure) = missing.of(section.scope) {
             eprintln!("{}", failure.message);
             run.failures.push(failure.message);
@@ -126,29 +126,29 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
         report.add(&section, run, begun.elapsed(), filtered);
     }
     print!("{}", report.text(|section, test| args.repeat(section, test)));
-    if report.failed() { Err(Failure::already_printed()) } else { Ok(()) }
+    if report.failed() { Err(ChoreFailure::already_printed()) } else { Ok(()) }
 }
 
 /// A run of one section or of all.
 struct Suite<'a> {
     workspace: &'a Workspace,
-    args: &'a Args,
+    args: &'a TestArgs,
     /// The test binaries, once the section `build` has built them.
     built: Option<Built>,
     /// Whether the section `integration` has built the release programs.
     released: bool,
     /// The installation of the real servers, where it was begun with the run.
-    installing: Option<JoinHandle<Result<(), Failure>>>,
+    installing: Option<JoinHandle<Result<(), ChoreFailure>>>,
 }
 
 impl Suite<'_> {
-    fn section(&mut self, section: &Section, run: &mut Run) {
+    fn section(&mut self, section: &Section, run: &mut SectionRun) {
         let workspace = self.workspace;
         let all = packages(workspace, section);
         match section.kind {
             Kind::Packages => self.test(&all, run),
             Kind::Tidy => {
-                step(run, "tidy", || tidy::run(workspace, &tidy::Args::default()));
+                step(run, "tidy", || tidy::run(workspace, &tidy::TidyArgs::default()));
                 self.test(&all, run);
             }
             Kind::Clippy => {
@@ -171,10 +171,10 @@ impl Suite<'_> {
             Kind::Deny => deny(workspace, run),
             Kind::Integration => self.integration(&all, run),
             Kind::Schema => {
-                step(run, "schema", || schema::run(workspace, &schema::Args { check: true }));
+                step(run, "schema", || schema::run(workspace, &schema::WriteSchemaArgs { check: true }));
             }
             Kind::Sweep => {
-                let seeds = sweep::Args { seeds: SWEEP_SEEDS, from: 0, jobs: None };
+                let seeds = sweep::SweepArgs { seeds: SWEEP_SEEDS, from: 0, jobs: None };
                 let sweep = if self.released { sweep::run_built } else { sweep::run };
                 step(run, "sweep", || sweep(workspace, &seeds));
             }
@@ -182,7 +182,7 @@ impl Suite<'_> {
     }
 
     /// Builds the release binary, installs the real servers, and tests the adapters, then the binary from outside.
-    fn integration(&mut self, all: &[&str], run: &mut Run) {
+    fn integration(&mut self, all: &[&str], run: &mut SectionRun) {
         let mut build = cargo(self.workspace.root());
         // The sweep too, for the section of that name: by itself it would build all that it is built on again, with other features.
         build.args(["build", "--release", "-p", "forebay", "-p", "forebay-fuzz", "-p", "forebay-sim", "--bins"]);
@@ -193,7 +193,9 @@ impl Suite<'_> {
         // Here, where it is seen: a test's own output is not, and its time would count as the test's.
         let installing = self.installing.take();
         let installed = step(run, "install Kafka, LocalStack and cfn-lint", || match installing {
-            Some(thread) => thread.join().unwrap_or_else(|_| Err(Failure::new("the installation ended with a panic"))),
+            Some(thread) => {
+                thread.join().unwrap_or_else(|_| Err(ChoreFailure::new("the installation ended with a panic")))
+            }
             None => install_parts(),
         });
         if !installed {
@@ -211,7 +213,7 @@ impl Suite<'_> {
     }
 
     /// Tests these packages, all of their tests whatever fails: with what was built for all sections, else by cargo.
-    fn test(&self, packages: &[&str], run: &mut Run) {
+    fn test(&self, packages: &[&str], run: &mut SectionRun) {
         let Some(built) = &self.built else {
             return self.test_packages(packages, &[], run);
         };
@@ -232,7 +234,7 @@ impl Suite<'_> {
     }
 
     /// Builds and tests these packages by one `cargo test`.
-    fn test_packages(&self, packages: &[&str], targets: &[&str], run: &mut Run) {
+    fn test_packages(&self, packages: &[&str], targets: &[&str], run: &mut SectionRun) {
         let mut command = cargo(self.workspace.root());
         command.args(["test", "--no-fail-fast"]);
         command.args(packages.iter().flat_map(|package| ["-p", package]));
@@ -257,9 +259,9 @@ impl Suite<'_> {
     }
 
     /// Runs a command that runs tests, and counts them. `name` is that of its one test binary; else cargo names several.
-    fn read_tests(&self, mut command: Command, name: Option<&str>, run: &mut Run) {
+    fn read_tests(&self, mut command: Command, name: Option<&str>, run: &mut SectionRun) {
         let begun = Instant::now();
-        let mut parts = Parts::of(&shown(&command), name);
+        let mut parts = TestParts::of(&shown(&command), name);
         let outcome = run_reading(&mut command, |line, at| {
             let line = plain(line);
             run.tally.read(&line);
@@ -271,16 +273,16 @@ impl Suite<'_> {
 }
 
 /// Installs the real servers where they are not there yet.
-fn install_parts() -> Result<(), Failure> {
+fn install_parts() -> Result<(), ChoreFailure> {
     let installed = Kafka::install().and_then(|_| LocalStack::install()).and_then(|_| CfnLint::install());
-    installed.map(|_| ()).map_err(|e| Failure::new(e.to_string()))
+    installed.map(|_| ()).map_err(|e| ChoreFailure::new(e.to_string()))
 }
 
 /// Licences, bans and sources of everything that Cargo.lock names, for every platform. After `cargo fetch` it needs no network.
-fn deny(workspace: &Workspace, run: &mut Run) {
+fn deny(workspace: &Workspace, run: &mut SectionRun) {
     let mut tool = None;
     let installed = step(run, "install cargo-deny", || {
-        tool = Some(CargoDeny::install().map_err(|e| Failure::new(e.to_string()))?);
+        tool = Some(CargoDeny::install().map_err(|e| ChoreFailure::new(e.to_string()))?);
         Ok(())
     });
     let mut fetch = cargo(workspace.root());
@@ -302,13 +304,13 @@ fn packages(workspace: &Workspace, section: &Section) -> Vec<&'static str> {
 }
 
 /// Runs a command as one part of the section.
-fn command_step(run: &mut Run, mut command: Command) -> bool {
+fn command_step(run: &mut SectionRun, mut command: Command) -> bool {
     let name = shown(&command);
     step(run, &name, || run_command(&mut command))
 }
 
 /// Runs one part of the section; whether it succeeded.
-fn step(run: &mut Run, name: &str, work: impl FnOnce() -> Result<(), Failure>) -> bool {
+fn step(run: &mut SectionRun, name: &str, work: impl FnOnce() -> Result<(), ChoreFailure>) -> bool {
     let begun = Instant::now();
     let outcome = work();
     run.parts.push(Part { name: name.to_owned(), took: begun.elapsed() });
@@ -316,7 +318,7 @@ fn step(run: &mut Run, name: &str, work: impl FnOnce() -> Result<(), Failure>) -
 }
 
 /// Notes why a command failed; whether it succeeded.
-fn attempt(run: &mut Run, outcome: Result<(), Failure>) -> bool {
+fn attempt(run: &mut SectionRun, outcome: Result<(), ChoreFailure>) -> bool {
     match outcome {
         Ok(()) => true,
         Err(failure) => {
@@ -336,10 +338,10 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        args: Args,
+        args: TestArgs,
     }
 
-    fn args(words: &[&str]) -> Args {
+    fn args(words: &[&str]) -> TestArgs {
         Line::try_parse_from([&["test"], words].concat()).map(|line| line.args).unwrap_or_else(|e| panic!("{e}"))
     }
 
@@ -358,8 +360,8 @@ mod tests {
 
     #[test]
     fn a_step_that_fails_is_noted_and_the_next_one_runs() {
-        let mut run = Run::default();
-        assert!(!step(&mut run, "one", || Err(Failure::new("broken"))));
+        let mut run = SectionRun::default();
+        assert!(!step(&mut run, "one", || Err(ChoreFailure::new("broken"))));
         assert!(step(&mut run, "two", || Ok(())));
         assert_eq!(run.failures, ["broken"]);
         let parts: Vec<&str> = run.parts.iter().map(|part| part.name.as_str()).collect();

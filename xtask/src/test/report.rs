@@ -13,7 +13,7 @@ const LONGEST: usize = 12;
 
 /// What has been seen of a section while it ran.
 #[derive(Debug, Default)]
-pub struct Run {
+pub struct SectionRun {
     /// Its tests.
     pub tally: Tally,
     /// Its builds, installations and test binaries, in order.
@@ -26,7 +26,7 @@ pub struct Run {
 #[derive(Debug)]
 struct Row {
     name: &'static str,
-    run: Run,
+    run: SectionRun,
     took: Duration,
 }
 
@@ -39,7 +39,7 @@ pub struct Report {
 impl Report {
     /// Adds a section that has run. One that failed without a failed test (a lint, a build) counts as one failure, and so does one
     /// with tests of which none ran, unless `filtered` is true because only some were asked for.
-    pub fn add(&mut self, section: &Section, mut run: Run, took: Duration, filtered: bool) {
+    pub fn add(&mut self, section: &Section, mut run: SectionRun, took: Duration, filtered: bool) {
         if run.failures.is_empty() && section.has_tests() && !filtered && run.tally.passed + run.tally.failed == 0 {
             run.failures.push("no test ran, and there must be some".to_owned());
         }
@@ -129,18 +129,18 @@ mod tests {
     /// Clippy fails without a test, the engine with two, the controller passes, and the sweep passes without a test.
     fn mixed() -> Report {
         let mut report = Report::default();
-        let lint = Run { failures: vec!["cargo clippy: exit status: 101".to_owned()], ..Run::default() };
+        let lint = SectionRun { failures: vec!["cargo clippy: exit status: 101".to_owned()], ..SectionRun::default() };
         report.add(&section("clippy"), lint, Duration::from_millis(900), false);
         let parts = vec![
             Part { name: "build: cargo test".to_owned(), took: Duration::from_millis(1500) },
             Part { name: "engine (tests/engine/main.rs)".to_owned(), took: Duration::from_millis(500) },
         ];
         let failures = vec!["cargo test: exit status: 101".to_owned()];
-        let engine = Run { tally: tally(8, &["stories::gang", "src/lib.rs - (line 9)"]), parts, failures };
+        let engine = SectionRun { tally: tally(8, &["stories::gang", "src/lib.rs - (line 9)"]), parts, failures };
         report.add(&section("engine"), engine, Duration::from_secs(2), false);
-        let controller = Run { tally: tally(5, &[]), ..Run::default() };
+        let controller = SectionRun { tally: tally(5, &[]), ..SectionRun::default() };
         report.add(&section("controller"), controller, Duration::from_secs(3), false);
-        report.add(&section("sweep"), Run::default(), Duration::from_secs(1), false);
+        report.add(&section("sweep"), SectionRun::default(), Duration::from_secs(1), false);
         report
     }
 
@@ -177,8 +177,13 @@ all                                       6.9
     fn one_failure_fails_the_run_and_none_does_not() {
         assert!(mixed().failed());
         let mut report = Report::default();
-        report.add(&section("engine"), Run { tally: tally(8, &[]), ..Run::default() }, Duration::ZERO, false);
-        report.add(&section("schema"), Run::default(), Duration::ZERO, false);
+        report.add(
+            &section("engine"),
+            SectionRun { tally: tally(8, &[]), ..SectionRun::default() },
+            Duration::ZERO,
+            false,
+        );
+        report.add(&section("schema"), SectionRun::default(), Duration::ZERO, false);
         assert!(!report.failed());
         assert_eq!(report.text(repeat).lines().last(), Some("8 passed, 0 failed"));
     }
@@ -186,9 +191,9 @@ all                                       6.9
     #[test]
     fn a_section_whose_tests_did_not_run_has_failed_unless_a_filter_left_them_out() {
         let mut report = Report::default();
-        report.add(&section("sim"), Run::default(), Duration::ZERO, true);
+        report.add(&section("sim"), SectionRun::default(), Duration::ZERO, true);
         assert!(!report.failed());
-        report.add(&section("sim"), Run::default(), Duration::ZERO, false);
+        report.add(&section("sim"), SectionRun::default(), Duration::ZERO, false);
         assert!(report.failed());
         let text = report.text(repeat);
         assert!(text.contains("failed in sim: no test ran, and there must be some\n  repeat: again sim all"), "{text}");
@@ -199,7 +204,7 @@ all                                       6.9
     fn a_test_binary_that_died_beside_passed_tests_counts_as_one() {
         let mut report = Report::default();
         let failures = vec!["cargo test: signal: 11".to_owned()];
-        let run = Run { tally: tally(3, &[]), failures, ..Run::default() };
+        let run = SectionRun { tally: tally(3, &[]), failures, ..SectionRun::default() };
         report.add(&section("sim"), run, Duration::ZERO, false);
         assert_eq!(report.text(repeat).lines().last(), Some("3 passed, 1 failed"));
     }

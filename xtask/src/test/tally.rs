@@ -61,13 +61,13 @@ pub struct Part {
 
 /// Cuts the output of one cargo command into parts: the build, then each test binary.
 #[derive(Debug)]
-pub struct Parts {
+pub struct TestParts {
     done: Vec<Part>,
     name: String,
     since: Duration,
 }
 
-impl Parts {
+impl TestParts {
     /// Starts with the test binary of that name, else with the build by `command`, as a person would type it.
     pub fn of(command: &str, binary: Option<&str>) -> Self {
         let name = binary.map_or_else(|| format!("build: {command}"), str::to_owned);
@@ -148,7 +148,7 @@ mod tests {
             (35, "     Running tests/engine/main.rs (/a b/debug/deps/engine-0123456789abcdef)"),
             (95, "   Doc-tests forebay_engine"),
         ];
-        let mut parts = Parts::of("cargo test -p forebay-engine", None);
+        let mut parts = TestParts::of("cargo test -p forebay-engine", None);
         for (at, line) in lines {
             parts.read(line, Duration::from_secs(at));
         }

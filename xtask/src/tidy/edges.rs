@@ -141,10 +141,10 @@ fn line_of(manifest: &File, dependency: &str) -> usize {
 mod tests {
     use super::super::{file, shown};
     use super::*;
-    use crate::workspace::Edge;
+    use crate::workspace::DependencyEdge;
 
     fn package(name: &str, edges: &[(&str, bool)]) -> Package {
-        let edges = edges.iter().map(|(to, dev)| Edge { to: (*to).to_owned(), dev: *dev }).collect();
+        let edges = edges.iter().map(|(to, dev)| DependencyEdge { to: (*to).to_owned(), dev: *dev }).collect();
         Package { name: name.to_owned(), manifest: format!("{name}/Cargo.toml"), edges, ..Package::default() }
     }
 

@@ -6,15 +6,15 @@ use std::path::Path;
 use std::process::Command;
 
 use super::File;
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::capture;
 
 /// Every text file under the root, in order of path.
-pub fn read_all(root: &Path) -> Result<Vec<File>, Failure> {
+pub fn read_all(root: &Path) -> Result<Vec<File>, ChoreFailure> {
     let mut git = Command::new("git");
     git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let listed = capture(&mut git).map_err(|e| {
-        Failure::new(format!("{}\ntidy asks git which files are the project's: run it in a clone", e.message))
+        ChoreFailure::new(format!("{}\ntidy asks git which files are the project's: run it in a clone", e.message))
     })?;
     let mut paths: Vec<&str> = listed.split('\0').filter(|path| !path.is_empty()).collect();
     paths.sort_unstable();
@@ -26,7 +26,7 @@ pub fn read_all(root: &Path) -> Result<Vec<File>, Failure> {
         if !on_disk.is_file() || on_disk.is_symlink() {
             continue;
         }
-        let bytes = std::fs::read(&on_disk).map_err(|e| Failure::new(format!("{path}: {e}")))?;
+        let bytes = std::fs::read(&on_disk).map_err(|e| ChoreFailure::new(format!("{path}: {e}")))?;
         if let Ok(text) = String::from_utf8(bytes)
             && !text.contains('\0')
         {

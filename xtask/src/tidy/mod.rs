@@ -21,13 +21,13 @@ use std::fmt;
 use std::path::Path;
 
 use self::surface::{Breach, Surface};
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::{cargo, run as run_command};
 use crate::workspace::Workspace;
 
 /// What `cargo xtask tidy` takes.
 #[derive(clap::Args, Default)]
-pub struct Args {
+pub struct TidyArgs {
     /// Write the table of exceptions (xtask/rules/ratchet.txt) from what is there, and check nothing
     #[arg(long)]
     write_ratchet: bool,
@@ -65,7 +65,7 @@ impl fmt::Display for Finding {
 }
 
 /// Checks every rule and the format. Fails with all findings, not only the first.
-pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
+pub fn run(workspace: &Workspace, args: &TidyArgs) -> Result<(), ChoreFailure> {
     let files = files::read_all(workspace.root())?;
     let (mut findings, breaches) = surfaces(workspace, &files);
     if args.places {
@@ -95,9 +95,12 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<(), Failure> {
     }
     let formatted = run_command(cargo(workspace.root()).args(["fmt", "--all", "--check"]));
     if !findings.is_empty() {
-        return Err(Failure::new(format!("tidy: {}, each with its place above", count(findings.len(), "finding"))));
+        return Err(ChoreFailure::new(format!(
+            "tidy: {}, each with its place above",
+            count(findings.len(), "finding")
+        )));
     }
-    formatted.map_err(|e| Failure::new(format!("{}\nmend: cargo fmt --all", e.message)))
+    formatted.map_err(|e| ChoreFailure::new(format!("{}\nmend: cargo fmt --all", e.message)))
 }
 
 /// What every library shows: findings about files that cannot be read and about the list of names, and what breaks a rule.
@@ -105,13 +108,14 @@ fn surfaces(workspace: &Workspace, files: &[File]) -> (Vec<Finding>, Vec<Breach>
     let by_path: BTreeMap<&str, &File> = files.iter().map(|file| (file.path.as_str(), file)).collect();
     let (mut findings, mut all) = (Vec::new(), Surface::default());
     for package in workspace.packages() {
-        let Some(library) = &package.library else {
+        // Of a binary only the names count: nobody else calls its functions.
+        let Some(root) = package.library.as_ref().or(package.binary.as_ref()) else {
             continue;
         };
-        match surface::read(&package.name, library, &by_path) {
+        match surface::read(&package.name, root, &by_path) {
             Ok(surface) => {
                 all.types.extend(surface.types);
-                all.breaches.extend(surface.breaches);
+                all.breaches.extend(surface.breaches.into_iter().filter(|_| package.library.is_some()));
             }
             Err(finding) => findings.push(finding),
         }
@@ -122,9 +126,10 @@ fn surfaces(workspace: &Workspace, files: &[File]) -> (Vec<Finding>, Vec<Breach>
     (findings, all.breaches)
 }
 
-fn write_ratchet(workspace: &Workspace, breaches: &[Breach]) -> Result<(), Failure> {
+fn write_ratchet(workspace: &Workspace, breaches: &[Breach]) -> Result<(), ChoreFailure> {
     let path = workspace.root().join(ratchet::TABLE);
-    std::fs::write(&path, ratchet::write(breaches)).map_err(|e| Failure::new(format!("{}: {e}", ratchet::TABLE)))?;
+    std::fs::write(&path, ratchet::write(breaches))
+        .map_err(|e| ChoreFailure::new(format!("{}: {e}", ratchet::TABLE)))?;
     eprintln!("wrote {}; read the difference: its numbers go down", ratchet::TABLE);
     Ok(())
 }

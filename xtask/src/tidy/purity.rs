@@ -3,7 +3,7 @@
 //! Clippy holds the rest of it (clippy.toml at the root). Tests inside their files may use `std`.
 
 use super::{File, Finding, find};
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::{capture, cargo};
 use crate::workspace::Workspace;
 
@@ -101,7 +101,7 @@ fn suffix(literal: &str) -> &str {
 }
 
 /// Compares what the pure packages link with the committed lists.
-pub fn check_dependencies(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, Failure> {
+pub fn check_dependencies(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, ChoreFailure> {
     let own: Vec<&str> = workspace.packages().iter().map(|package| package.name.as_str()).collect();
     let mut findings = Vec::new();
     for pure in PURE.iter().filter(|pure| own.contains(&pure.package)) {

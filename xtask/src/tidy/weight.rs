@@ -7,7 +7,7 @@
 //! Whoever edits a policy's check or a wire type waits for seconds then, not for minutes. Never: builds anything.
 
 use super::{File, Finding, find};
-use crate::Failure;
+use crate::ChoreFailure;
 use crate::command::{capture, cargo};
 use crate::workspace::Workspace;
 
@@ -31,7 +31,7 @@ const LIGHT: [(&str, &[(&str, &str)]); 8] = [
 ];
 
 /// Asks cargo what each of them is built on, tests included.
-pub fn check(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, Failure> {
+pub fn check(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, ChoreFailure> {
     let mut findings = Vec::new();
     for (name, heavy) in LIGHT {
         let Some(package) = workspace.package(name) else {

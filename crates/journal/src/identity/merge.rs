@@ -8,7 +8,9 @@
 //!
 //! Never: touches a run that is in use. Its pages go once another has taken its place.
 
-use super::run::{PAGE_BYTES, PAGES_A_PART, PageFilter, Run, RunEntry, insert_filters, insert_page, insert_run};
+use super::run::{
+    IdentityRun, PAGE_BYTES, PAGES_A_PART, PageFilter, RunEntry, insert_filters, insert_page, insert_run,
+};
 use super::{IdentityIndex, IdentityKey};
 use crate::error::JournalError;
 use crate::steps::Steps;
@@ -68,7 +70,7 @@ pub fn merge(steps: &Steps<'_>, index: &IdentityIndex, archived: u64) -> Result<
 /// Where entries come from, in key order.
 #[derive(Default)]
 struct Source {
-    run: Option<Arc<Run>>,
+    run: Option<Arc<IdentityRun>>,
     next_page: u64,
     entries: std::vec::IntoIter<RunEntry>,
     head: Option<RunEntry>,
@@ -112,14 +114,14 @@ fn write_run(
     mut sources: Vec<Source>,
     first_archived: u64,
     last_archived: u64,
-) -> Result<Run, JournalError> {
+) -> Result<IdentityRun, JournalError> {
     let after = |table: &str| {
         let sql = format!("SELECT coalesce(max(id), 0) + 1 FROM {table}");
         steps.db.query_row(&sql, [], |row| row.get::<_, i64>(0)).map_err(|e| steps.fail(e))
     };
     let first_page = after("identity_pages")?.unsigned_abs();
     let id = after("identity_runs")?.unsigned_abs();
-    let mut run = Run { id, first_page, entries: 0, first_archived, last_archived, filters: Vec::new() };
+    let mut run = IdentityRun { id, first_page, entries: 0, first_archived, last_archived, filters: Vec::new() };
     let mut page = PageInProgress::default();
     let mut pages: Vec<Vec<u8>> = Vec::new();
     loop {

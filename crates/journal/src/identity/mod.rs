@@ -18,7 +18,7 @@ pub use merge::{forget_unused_pages, merge, wants_merge};
 
 use crate::archive;
 use crate::error::{DamagedAt, JournalError};
-use run::{Run, load_runs};
+use run::{IdentityRun, load_runs};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -69,7 +69,7 @@ pub struct IdentityIndex {
 /// The runs on disk, oldest first.
 #[derive(Debug, Default)]
 struct Runs {
-    list: Vec<Arc<Run>>,
+    list: Vec<Arc<IdentityRun>>,
 }
 
 impl Runs {
@@ -136,7 +136,7 @@ impl IdentityIndex {
     }
 
     /// Puts runs in the place of those before, and lets go what they have of the recent ones.
-    fn replace_runs(&self, list: Vec<Arc<Run>>) {
+    fn replace_runs(&self, list: Vec<Arc<IdentityRun>>) {
         let runs = Runs { list };
         let merged = runs.last_archived();
         *self.runs.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(runs);

@@ -81,7 +81,7 @@ fn bits(key: IdentityKey) -> impl Iterator<Item = usize> {
 
 /// A run and what is in memory of it.
 #[derive(Debug)]
-pub struct Run {
+pub struct IdentityRun {
     pub id: u64,
     pub first_page: u64,
     pub entries: u64,
@@ -90,7 +90,7 @@ pub struct Run {
     pub filters: Vec<PageFilter>,
 }
 
-impl Run {
+impl IdentityRun {
     pub fn pages(&self) -> u64 {
         self.filters.len() as u64
     }
@@ -148,7 +148,7 @@ pub fn insert_filters(db: &Connection, run: u64, part: u64, body: &[u8]) -> rusq
 }
 
 /// Publishes a run whose pages and filters are written, in the place of others.
-pub fn insert_run(db: &Connection, run: &Run, instead_of: &[u64]) -> rusqlite::Result<()> {
+pub fn insert_run(db: &Connection, run: &IdentityRun, instead_of: &[u64]) -> rusqlite::Result<()> {
     for id in instead_of {
         db.execute("DELETE FROM identity_runs WHERE id = ?1", [signed(*id)])?;
     }
@@ -162,7 +162,7 @@ pub fn insert_run(db: &Connection, run: &Run, instead_of: &[u64]) -> rusqlite::R
 }
 
 /// The runs, oldest first, each following the one before.
-pub fn load_runs(db: &Connection, path: &Path) -> Result<Vec<Arc<Run>>, JournalError> {
+pub fn load_runs(db: &Connection, path: &Path) -> Result<Vec<Arc<IdentityRun>>, JournalError> {
     let fail = |e| JournalError::sqlite(path, e);
     let sql = "SELECT id, first_page, pages, entries, first_archived, last_archived, crc32c FROM identity_runs
                ORDER BY last_archived";
@@ -188,7 +188,7 @@ pub fn load_runs(db: &Connection, path: &Path) -> Result<Vec<Arc<Run>>, JournalE
         if filters.len() as u64 != pages {
             return damaged("filters of its pages are missing (table identity_filters)");
         }
-        runs.push(Arc::new(Run { id, first_page, entries, first_archived, last_archived, filters }));
+        runs.push(Arc::new(IdentityRun { id, first_page, entries, first_archived, last_archived, filters }));
     }
     Ok(runs)
 }

@@ -103,7 +103,7 @@ fn gangs_can_be_written_in_several_ways() {
 fn what_is_wrong_is_said_with_its_path_and_a_remedy() {
     use RejectCode::{BadValue, Inline, Missing};
     let ok = json!({"workers": 1, "each": {"gpus": 1}});
-    let cases: [(Value, RejectCode, &str, &str); 46] = [
+    let cases: [(Value, RejectCode, &str, &str); 48] = [
         (json!({}), Missing, "data.gang", "say what it needs"),
         (json!({"gang": 3}), BadValue, "data.gang", "not an object"),
         (json!({"gang": {"workers": 0, "each": {"gpus": 1}}}), BadValue, "data.gang.workers", "from 1 to"),
@@ -119,6 +119,8 @@ fn what_is_wrong_is_said_with_its_path_and_a_remedy() {
         (json!({"gang": {"gpus": 4, "workers": 2}}), BadValue, "data.gang.gpus", "exclude each other"),
         (json!({"gang": {"each": {"gpus": 1.5}}}), BadValue, "data.gang.each.gpus", "write 2, or 0.5"),
         (json!({"gang": {"each": {"gpus": -1}}}), BadValue, "data.gang.each.gpus", "not an amount"),
+        (json!({"gang": {"each": {"gpus": "0.5"}}}), BadValue, "data.gang.each.gpus", "without quotes"),
+        (json!({"gang": {"workers": "2", "each": {"gpus": 1}}}), BadValue, "data.gang.workers", "without quotes"),
         (json!({"gang": {"each": {"gpus": 65}}}), BadValue, "data.gang.each.gpus", "more workers"),
         (json!({"gang": {"each": {"gpus": 2, "share": 0.5}}}), BadValue, "data.gang.each.share", "`gpus: 1` only"),
         (json!({"gang": {"each": {"gpus": 1, "share": 1.5}}}), BadValue, "data.gang.each.share", "at most 1"),
