@@ -5,6 +5,7 @@
 use super::outcome::{Failure, read, write};
 use crate::driver::WorldMaker;
 use forebay_kernel::policy::Policy;
+use forebay_kernel::units::Span;
 use forebay_sim::market::Market;
 use forebay_sim::world::{WorldOptions, spot_pairs};
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,9 @@ const FILE: &str = "world.json";
 
 /// A drawn market repeats after so long: 60 days, the longest public traces.
 const HORIZON_MS: u64 = 60 * 86_400_000;
+
+/// What is over in the simulated world is forgotten after this: long after the driver has settled it.
+const FORGETS_AFTER: Span = Span::mins(24 * 60);
 
 /// What was asked for.
 pub(super) struct Choice {
@@ -111,7 +115,7 @@ impl WorldFile {
             let pairs = spot_pairs(policy);
             // Read once already by `check`; a file that went away since leaves a drawn market.
             let market = file.market(&pairs).unwrap_or_else(|_| Market::seeded(file.seed, &pairs, HORIZON_MS));
-            WorldOptions { origin, ..WorldOptions::new(file.seed, market) }
+            WorldOptions { origin, forgets_after: Some(FORGETS_AFTER), ..WorldOptions::new(file.seed, market) }
         })
     }
 }

@@ -10,6 +10,7 @@
 //! Never: starts a part of a gang, or a run that was stopped before it was started.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Index, IndexMut};
 
 use forebay_kernel::effect::WorkerPlace;
 use forebay_kernel::event::{Event, GoneWhy};
@@ -49,7 +50,7 @@ pub(super) struct StopRequest {
 /// The cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cluster {
-    runs: Vec<Run>,
+    runs: Runs,
     by_key: BTreeMap<(JobId, Attempt), usize>,
     /// Runs with a live worker.
     alive: BTreeSet<(JobId, usize)>,
@@ -60,10 +61,41 @@ pub(super) struct Cluster {
     cut: BTreeSet<(usize, u64, u8)>,
     completions: BTreeMap<JobId, u32>,
     saved: BTreeMap<JobId, Span>,
+    /// What is over is forgotten after this. `None`: never.
+    forgets_after: Option<Span>,
     /// Rules that were broken and are not collected by the world yet.
     pub(super) violations: Vec<String>,
     /// Times that the jobs on a GPU needed more memory than it has.
     pub(super) out_of_memory: u64,
+}
+
+/// Runs by their numbers, which are given once.
+#[derive(Clone, Debug, Default)]
+struct Runs {
+    rows: BTreeMap<usize, Run>,
+    next: usize,
+}
+
+impl Runs {
+    fn push(&mut self, run: Run) -> usize {
+        self.rows.insert(self.next, run);
+        self.next += 1;
+        self.next - 1
+    }
+}
+
+impl Index<usize> for Runs {
+    type Output = Run;
+
+    fn index(&self, ix: usize) -> &Run {
+        &self.rows[&ix]
+    }
+}
+
+impl IndexMut<usize> for Runs {
+    fn index_mut(&mut self, ix: usize) -> &mut Run {
+        self.rows.get_mut(&ix).unwrap_or_else(|| unreachable!("run {ix} is forgotten"))
+    }
 }
 
 /// What the jobs on one GPU use of it.
@@ -79,6 +111,10 @@ fn share_of(share: u16, slice: Option<u8>) -> u32 {
 }
 
 impl Cluster {
+    pub(super) fn new(forgets_after: Option<Span>) -> Cluster {
+        Cluster { forgets_after, ..Cluster::default() }
+    }
+
     /// Whether a run is known already. What is known of it is then reported again.
     pub(super) fn knows(&mut self, now: Timestamp, key: (JobId, Attempt), agenda: &mut Agenda) -> bool {
         let known = self.by_key.get(&key).copied();
@@ -196,6 +232,10 @@ impl Cluster {
         billing: &mut Billing,
         events: &mut Vec<Event>,
     ) {
+        self.forget(at);
+        if due.run().is_some_and(|ix| !self.runs.rows.contains_key(&ix)) {
+            return;
+        }
         match due {
             Due::Started(ix) => self.started(at, ix, options, agenda, billing, events),
             Due::Saves(ix) => self.saves(at, ix, options, agenda, events),
@@ -329,7 +369,7 @@ impl Cluster {
     }
 
     fn add(&mut self, run: Run) -> usize {
-        let ix = self.runs.len();
+        let ix = self.runs.next;
         let saved = self.saved.entry(run.key.0).or_default();
         *saved = run.base.max(*saved);
         for worker in &run.workers {
@@ -340,8 +380,7 @@ impl Cluster {
         if run.alive() {
             self.alive.insert((run.key.0, ix));
         }
-        self.runs.push(run);
-        ix
+        self.runs.push(run)
     }
 
     /// The rules that a start must keep.
@@ -678,6 +717,22 @@ impl Cluster {
         let job = run.key.0;
         self.alive.remove(&(job, ix));
         self.ended.insert((at, ix));
+    }
+
+    /// Takes out runs that ended long ago. What a job has saved stays until it is completed: it may still go on from there.
+    fn forget(&mut self, now: Timestamp) {
+        let Some(after) = self.forgets_after else { return };
+        while let Some((at, ix)) = self.ended.first().copied().filter(|(at, _)| *at + after < now) {
+            self.ended.remove(&(at, ix));
+            let Some(run) = self.runs.rows.remove(&ix) else { continue };
+            let job = run.key.0;
+            self.by_key.remove(&run.key);
+            let others = self.by_key.range((job, Attempt(0))..=(job, Attempt(u32::MAX))).next().is_some();
+            if !others && self.completions(job) > 0 {
+                self.completions.remove(&job);
+                self.saved.remove(&job);
+            }
+        }
     }
 
     /// A worker is no more: its GPUs are free.

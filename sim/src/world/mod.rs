@@ -76,6 +76,8 @@ pub struct WorldOptions {
     pub on_demand_out: Vec<(Timestamp, Timestamp)>,
     /// Runs save their progress on whole multiples of this, so that many reports share an instant.
     pub save_grid: Span,
+    /// Runs and jobs that are over are forgotten after this: a world that lasts stays small. `None`: never, so that all can be checked.
+    pub forgets_after: Option<Span>,
 }
 
 /// An exact number of nodes.
@@ -111,6 +113,7 @@ impl WorldOptions {
             racks: 0,
             on_demand_out: Vec::new(),
             save_grid: Span::mins(1),
+            forgets_after: None,
         }
     }
 }
@@ -160,6 +163,29 @@ pub(crate) enum Due {
     Shrunk(usize, Vec<u32>),
 }
 
+impl Due {
+    /// The run that it is about, if it is about one.
+    fn run(&self) -> Option<usize> {
+        match self {
+            Due::Started(ix)
+            | Due::Saves(ix)
+            | Due::Worked(ix, _)
+            | Due::Fails(ix)
+            | Due::Idles(ix)
+            | Due::Leaves(ix)
+            | Due::Stopped(ix)
+            | Due::Shrunk(ix, _) => Some(*ix),
+            Due::Report(_)
+            | Due::Answer(_)
+            | Due::Ready(_)
+            | Due::Reclaimed(_)
+            | Due::Terminated(_)
+            | Due::Market(_)
+            | Due::Price(_) => None,
+        }
+    }
+}
+
 /// What is due when, in a total order: time, then insertion.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agenda {
@@ -204,11 +230,12 @@ impl World {
     /// A world in which nothing of ours exists yet. `state` knows the policy, and so what can be bought.
     #[must_use]
     pub fn new(options: WorldOptions, state: &State) -> World {
+        let cluster = Cluster::new(options.forgets_after);
         let mut world = World {
             options,
             agenda: Agenda::default(),
             cloud: Cloud::default(),
-            cluster: Cluster::default(),
+            cluster,
             billing: Billing::default(),
             truths: Truths::new(),
             violations: Vec::new(),
