@@ -28,8 +28,7 @@ pub(super) fn sees(state: &State, who: &Who, job: JobId) -> bool {
 /// Whether a caller may see a job that has left the state.
 pub(super) fn sees_finished(state: &State, who: &Who, spec: &JobSpec) -> bool {
     let principal = &who.caller.principal;
-    let own = || spec.principal == *principal || state.policy().is_some_and(|p| p.may_act(principal, &spec.queue));
-    who.operates() || spec.tenant == who.caller.tenant && own()
+    who.operates() || spec.tenant == who.caller.tenant && state.may_act_for(principal, &spec.principal, &spec.queue)
 }
 
 /// A job by `job-17`, or by its subject in the caller's tenant; an operator's subject may be of any tenant.

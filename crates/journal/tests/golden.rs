@@ -21,9 +21,37 @@ fn golden(name: &str) -> PathBuf {
 }
 
 fn copy(name: &str) -> tempfile::TempDir {
+    copy_of(&golden(name))
+}
+
+fn copy_of(golden: &Path) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::copy(golden(name).join("journal.db"), folder.path().join(FILE)).unwrap();
+    std::fs::copy(golden.join("journal.db"), folder.path().join(FILE)).unwrap();
     folder
+}
+
+/// What the journal in a folder says is what is committed beside the golden one.
+fn says_what_it_said(folder: &Path, golden: &Path) -> String {
+    let (text, path) = (facts(folder), golden.join("facts.txt"));
+    if std::env::var_os("FOREBAY_WRITE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(&path).unwrap_or_default(), "{}", golden.display());
+    text
+}
+
+#[test]
+fn those_of_this_format_are_opened_as_they_are_and_say_what_they_said() {
+    for name in ["killed", "upgraded"] {
+        let golden = golden("../format-2").join(name);
+        let folder = copy_of(&golden);
+        let sound = verify(folder.path()).unwrap();
+        assert_eq!(sound.meta.format, 2, "{name}");
+        assert_eq!(sound.snapshots.is_empty(), name == "killed", "one has all of its batches, the other a snapshot");
+        let text = says_what_it_said(folder.path(), &golden);
+        assert_eq!(upgraded(folder.path()), UpgradedJournal::Already, "{name}");
+        assert_eq!(says_what_it_said(folder.path(), &golden), text, "{name}");
+    }
 }
 
 fn opened(folder: &Path) -> Result<(SqliteJournal, StateMachine), JournalError> {
@@ -106,12 +134,7 @@ fn each_is_refused_with_its_command_upgraded_and_says_what_it_said() {
         let UpgradedJournal::Done { batches, end, finished, old, cut } = upgraded(folder.path()) else { panic!() };
         assert_eq!((batches, end, cut), (sound.batches, sound.end, None), "{name}");
         assert_eq!(old, folder.path().join(OLD_FILE));
-        let text = facts(folder.path());
-        let path = golden(name).join("facts.txt");
-        if std::env::var_os("FOREBAY_WRITE_GOLDEN").is_some() {
-            std::fs::write(&path, &text).unwrap();
-        }
-        assert_eq!(text, std::fs::read_to_string(&path).unwrap_or_default(), "{name}");
+        let text = says_what_it_said(folder.path(), &golden(name));
         let after = verify(folder.path()).unwrap();
         assert_eq!((after.meta.uuid, after.end, after.finished), (sound.meta.uuid, sound.end, finished), "{name}");
         assert_eq!((after.meta.begins_at, after.meta.incarnation), (end.0, 0), "{name}");

@@ -297,9 +297,9 @@ impl KnownJob {
         match self {
             KnownJob::Unknown => true,
             KnownJob::InState(job) => state.may_act(principal, *job),
-            KnownJob::Archived(identity) => identity.owner.as_ref().is_none_or(|owner| {
-                owner.principal == principal || state.policy().is_some_and(|p| p.may_act(principal, &owner.queue))
-            }),
+            KnownJob::Archived(identity) => {
+                identity.owner.as_ref().is_none_or(|owner| state.may_act_for(principal, &owner.principal, &owner.queue))
+            }
         }
     }
 

@@ -353,13 +353,18 @@ impl State {
         self.index.by_identity.get(&(String::from(tenant), String::from(subject))).copied()
     }
 
-    /// Whether a principal may cancel, read or steer a job: its own submitter always, else whom its queue lists in the policy in force.
-    /// Nobody else may where there is no such job or its queue is not known.
+    /// Whether a principal may cancel, read or steer a job: see [`State::may_act_for`].
     #[must_use]
     pub fn may_act(&self, principal: &str, job: JobId) -> bool {
-        let Some((job, spec)) = self.job(job) else { return false };
-        let path = &self.queues[job.queue].path;
-        spec.principal == principal || self.policy.as_deref().is_some_and(|p| p.may_act(principal, path))
+        let Some((row, spec)) = self.job(job) else { return false };
+        self.may_act_for(principal, &spec.principal, &self.queues[row.queue].path)
+    }
+
+    /// Whether a principal may act on what another submitted to a queue: its own always, else where the queue lists it in the policy in
+    /// force. The one place where this is asked, for jobs that are here and for those that have left.
+    #[must_use]
+    pub fn may_act_for(&self, principal: &str, submitter: &str, queue: &str) -> bool {
+        submitter == principal || self.policy.as_deref().is_some_and(|p| p.may_act(principal, queue))
     }
 
     /// Jobs that are not over. A service is one, its replicas are none.
