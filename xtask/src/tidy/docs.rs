@@ -27,6 +27,17 @@ pub fn check(files: &[File]) -> Vec<Finding> {
                 linked.insert(target);
             }
         }
+        // A page in a crate may mean its own folders.
+        let of_root = page.path.starts_with("docs/") || !page.path.contains('/');
+        for (line, path) in paths(&page.text).into_iter().filter(|_| of_root) {
+            if !there(path.trim_end_matches('/')) {
+                findings.push(Finding::new(
+                    page,
+                    line,
+                    format!("names `{path}`, which is not there; say where it is now"),
+                ));
+            }
+        }
     }
     for page in files.iter().filter(|file| file.path.starts_with("docs/") && extension(&file.path) == "md") {
         if !linked.contains(&page.path) {
@@ -70,6 +81,38 @@ fn policies_without_introduction(files: &[File]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The folders at the root that hold what pages name.
+const ROOTS: [&str; 13] = [
+    "src/",
+    "crates/",
+    "sim/",
+    "controller/",
+    "scalers/",
+    "xtask/",
+    "tests/",
+    "deploy/",
+    "docs/",
+    "policies/",
+    "examples/",
+    "fuzz/",
+    "benches/",
+];
+
+/// Paths from the root in code spans outside fenced code, with their lines. One with a pattern in it is none.
+fn paths(text: &str) -> Vec<(usize, &str)> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let is_path = |span: &&str| ROOTS.iter().any(|root| span.starts_with(root)) && span.chars().all(plain);
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for (at, line) in text.lines().enumerate() {
+        fenced ^= line.trim_start().starts_with("```");
+        if !fenced {
+            found.extend(line.split('`').skip(1).step_by(2).filter(is_path).map(|span| (at + 1, span)));
+        }
+    }
+    found
 }
 
 /// The targets of `[text](target)` outside fenced code, with their lines. Images are `![text](target)` and count as well.
@@ -136,6 +179,25 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_is_named_is_there() {
+        let text = "[b](docs/B.md) `src/plan.rs` `src/gone.rs` `src/*.rs` `cargo run src/x`\n```\n`src/y.rs`\n```\n";
+        let files = [
+            file("README.md", text),
+            file("docs/B.md", "`crates/a/` and `crates/b/`\n"),
+            file("src/plan.rs", ""),
+            file("crates/a/lib.rs", ""),
+            file("crates/a/README.md", "`src/of_its_own.rs`\n"),
+        ];
+        assert_eq!(
+            shown(&check(&files)),
+            [
+                "README.md:1: names `src/gone.rs`, which is not there; say where it is now",
+                "docs/B.md:1: names `crates/b/`, which is not there; say where it is now",
+            ]
+        );
+    }
+
+    #[test]
     fn a_policy_is_introduced() {
         let readme = file("policies/README.md", "`spot-first.yaml` is for batch.\n");
         let files = [
@@ -149,6 +211,7 @@ mod tests {
             ["policies/README.md: does not name `teams.yaml`; say in a line whom it is for"]
         );
     }
+
     #[test]
     fn the_page_of_the_fields_is_the_schemas() {
         let schema = || file("policies/schema/policy.json", r#"{"$defs":{},"description":"d"}"#);
