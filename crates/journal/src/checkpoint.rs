@@ -4,7 +4,7 @@
 //! ```text
 //! writers: commit .. commit --every 4 MiB of pages--> wake --> PRAGMA wal_checkpoint(PASSIVE): beside the writers, who go on
 //! the log begins again at its front when a writer finds everything moved; if none does, at 64 MiB this thread takes a turn and moves
-//! the rest
+//! the rest. The file is not made shorter: that takes longer than the move
 //! ```
 //!
 //! Never: decides what is durable. A batch is durable once the log is synced, wherever its pages are.
@@ -13,7 +13,7 @@ use crate::error::JournalError;
 use crate::store;
 use crate::turns::WriteTurns;
 use rusqlite::Connection;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -24,8 +24,14 @@ use std::time::Duration;
 /// bytes writes several pages, so pages are counted and not what is in them.
 const EVERY: u64 = 1_024;
 
-/// Beyond this nobody writes for a moment while everything is moved: recovery reads the log from front to back.
-const MOST_LOG: u64 = 64 << 20;
+/// Beyond so many pages, 64 MiB, nobody writes for a moment while the rest is moved: recovery reads the log from front to back.
+const MOST_LOG: i64 = 16_384;
+
+/// A rest of so many pages, 1 MiB, is moved within milliseconds.
+const SHORT_REST: i64 = 256;
+
+/// Times that the rest is made shorter beside the writers.
+const CATCHING_UP: u32 = 4;
 
 /// How long a reader may keep the log from being emptied while nobody writes.
 const READERS: Duration = Duration::from_millis(20);
@@ -75,11 +81,10 @@ impl Checkpointer {
     pub fn start(path: &Path, db: &mut Connection, turns: Arc<WriteTurns>) -> Result<Checkpointer, JournalError> {
         let own = store::connect(path, false)?;
         own.busy_timeout(READERS).map_err(|e| JournalError::sqlite(path, e))?;
-        let log = crate::beside(path, "-wal");
         let (wake, woken) = sync_channel(1);
         let work = move || {
             while let Ok(LogWork::Empty) = woken.recv() {
-                empty(&own, &log, &turns);
+                empty(&own, &turns);
             }
         };
         let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(work);
@@ -105,22 +110,44 @@ pub fn leave_the_log_to(signal: &Arc<LogSignal>, db: &mut Connection) -> rusqlit
     }))
 }
 
-fn empty(db: &Connection, log: &PathBuf, turns: &WriteTurns) {
+fn empty(db: &Connection, turns: &WriteTurns) {
     // The log keeps everything, and grows; a full disk is then for the writer to report.
-    if let Err(error) = move_pages(db, "PASSIVE") {
-        tracing::warn!("the write-ahead log stays as it is for now: {error}");
+    let warn = |error| tracing::warn!("the write-ahead log stays as it is for now: {error}");
+    let mut pages = match move_pages(db, "PASSIVE") {
+        Ok(pages) => pages,
+        Err(error) => return warn(error),
+    };
+    if pages.log < MOST_LOG {
+        return;
     }
-    if std::fs::metadata(log).is_ok_and(|log| log.len() > MOST_LOG) {
-        let turn = turns.background();
-        if let Err(error) = move_pages(db, "TRUNCATE") {
-            tracing::warn!("the write-ahead log is longer than {MOST_LOG} bytes and stays so for now: {error}");
+    // What is written meanwhile is less each time; the rest is moved while nobody writes.
+    for _ in 0..CATCHING_UP {
+        if pages.log - pages.moved < SHORT_REST {
+            break;
         }
-        drop(turn);
+        match move_pages(db, "PASSIVE") {
+            Ok(more) => pages = more,
+            Err(error) => return warn(error),
+        }
     }
+    let turn = turns.background();
+    if let Err(error) = move_pages(db, "RESTART") {
+        warn(error);
+    }
+    drop(turn);
 }
 
-fn move_pages(db: &Connection, how: &str) -> rusqlite::Result<()> {
-    db.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |_| Ok(()))
+/// What a checkpoint found.
+struct LogPages {
+    /// In the log.
+    log: i64,
+    /// Of these, those that are in the database too.
+    moved: i64,
+}
+
+fn move_pages(db: &Connection, how: &str) -> rusqlite::Result<LogPages> {
+    let pages = |row: &rusqlite::Row<'_>| Ok(LogPages { log: row.get(1)?, moved: row.get(2)? });
+    db.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], pages)
 }
 
 impl Drop for Checkpointer {
