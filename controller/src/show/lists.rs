@@ -166,8 +166,11 @@ fn queue_line(queue: &QueueView, first: bool, quota: Option<&QuotaView>) -> Vec<
 #[must_use]
 pub fn why(job: &JobView, now: Seconds, paint: Paint) -> String {
     let subject = job.subject.as_deref().map(|s| format!(" ({})", short(s, 60))).unwrap_or_default();
-    let since = job.since_s.map(|at| format!(" for {}", age(at, now))).unwrap_or_default();
-    let mut lines = vec![format!("{}{subject} is {}{since}", paint.strong(&job.job), phase(job.phase, paint))];
+    let over = job.phase.terminal();
+    let is = if over { "was" } else { "is" };
+    let time = |at| if over { format!(" {} ago", age(at, now)) } else { format!(" for {}", age(at, now)) };
+    let since = job.since_s.map(time).unwrap_or_default();
+    let mut lines = vec![format!("{}{subject} {is} {}{since}", paint.strong(&job.job), phase(job.phase, paint))];
     if let Some(reason) = &job.reason {
         lines.push(format!("{}: {}", paint.warn(&reason.code), reason.message));
         // Instants of the engine's clock say nothing to people; the time until then follows.
