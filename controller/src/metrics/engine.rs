@@ -157,9 +157,11 @@ pub fn jobs(state: &State) -> Vec<Family> {
             _ => {}
         }
     }
-    let waiting = (state.open_jobs() as u64).saturating_sub(serving + booked + starting + running + stopping);
+    let held = state.index().held.len() as u64;
+    let waiting = (state.open_jobs() as u64).saturating_sub(serving + held + booked + starting + running + stopping);
     let counts = [
         ("waiting", waiting),
+        ("held", held),
         ("booked", booked),
         ("starting", starting),
         ("running", running),

@@ -522,6 +522,7 @@ fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
         (kept.running_in != rebuilt.running_in, "running_in"),
         (kept.ending != rebuilt.ending, "ending"),
         (kept.kept != rebuilt.kept, "kept"),
+        (kept.held != rebuilt.held, "held"),
         (kept.in_use != rebuilt.in_use, "in_use"),
     ];
     differs.iter().find(|d| d.0).map_or("nothing", |d| d.1)

@@ -102,7 +102,7 @@ fn before_anything_happens_every_figure_is_there_or_left_out() {
     let read = metrics(&server);
     assert_eq!(read.value("forebay_build", &[("version", env!("CARGO_PKG_VERSION"))]), Some(1.0));
     assert_eq!(read.value("forebay_receiving", &[]), Some(1.0));
-    for state in ["waiting", "booked", "starting", "running", "stopping", "serving"] {
+    for state in ["waiting", "held", "booked", "starting", "running", "stopping", "serving"] {
         assert_eq!(read.value("forebay_jobs", &[("state", state)]), Some(0.0), "{state}");
     }
     for error in ["capacity", "throttled", "quota", "auth", "config", "server", "contested"] {

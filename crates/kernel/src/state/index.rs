@@ -88,6 +88,8 @@ pub struct Index {
     pub ending: BTreeSet<JobId>,
     /// Waiting jobs for which quota is kept.
     pub kept: BTreeSet<JobId>,
+    /// Jobs that the policy in force makes impossible.
+    pub held: BTreeSet<JobId>,
     /// What each tier holds: booked, running and stopping.
     pub in_use: BTreeMap<TierId, InUse>,
     /// Cancels that are kept, oldest first.
@@ -166,6 +168,7 @@ impl Index {
                     self.protection_ends.insert((job.overdue_at, job.id));
                 }
             }
+            Phase::Held => _ = self.held.insert(job.id),
             _ => {}
         }
         if !job.places.is_empty() {
@@ -213,6 +216,7 @@ impl Index {
                 self.protection_ends.remove(&(job.protected_until, job.id));
                 self.protection_ends.remove(&(job.overdue_at, job.id));
             }
+            Phase::Held => _ = self.held.remove(&job.id),
             _ => {}
         }
         if !job.places.is_empty() {
