@@ -84,13 +84,6 @@ fn impossible(engine: &Engine, id: JobId) -> Option<Reason> {
     engine.state.classes[job.class].impossible.filter(|_| job.service.is_none() && !job.cancel_asked)
 }
 
-/// A job that waits again waits in its queue, unless the policy has become one that it is impossible under.
-fn hold_if_impossible(engine: &mut Engine, id: JobId) {
-    if let Some(reason) = impossible(engine, id) {
-        engine.decide(Decision::Hold { job: id, reason });
-    }
-}
-
 fn due(engine: &Engine) -> Vec<EffectOf> {
     let now = engine.state.now;
     engine.state.index.timers.iter().take_while(|t| t.0 <= now).map(|t| t.1).collect()
@@ -313,21 +306,26 @@ fn back_off(engine: &mut Engine, id: JobId) {
     let (job, spec) = (&engine.state.jobs[id], &engine.state.specs[id]);
     let pause = spec.retry.backoff.doubled(job.failures, LONGEST_BACKOFF);
     let not_before = engine.state.now + pause;
-    engine.decide(Decision::Requeue { job: id, reason: Reason::BackOff { until: not_before }, not_before });
-    hold_if_impossible(engine, id);
+    wait_again(engine, id, Reason::BackOff { until: not_before }, not_before);
 }
 
 fn requeue(engine: &mut Engine, id: JobId, reason: Reason) {
-    engine.decide(Decision::Requeue { job: id, reason, not_before: Timestamp(0) });
-    hold_if_impossible(engine, id);
+    wait_again(engine, id, reason, Timestamp(0));
 }
 
 /// Queued again, but not at once: what failed for reasons of the cluster may fail again.
 fn pause(engine: &mut Engine, id: JobId, reason: Reason) {
     let tries = engine.state.jobs[id].interruptions;
     let not_before = engine.state.now + Span::secs(10).doubled(tries, Span::mins(5));
+    wait_again(engine, id, reason, not_before);
+}
+
+/// A run is over and its job is not. It waits in its queue, unless the policy has become one that it is impossible under.
+fn wait_again(engine: &mut Engine, id: JobId, reason: Reason, not_before: Timestamp) {
     engine.decide(Decision::Requeue { job: id, reason, not_before });
-    hold_if_impossible(engine, id);
+    if let Some(reason) = impossible(engine, id) {
+        engine.decide(Decision::Hold { job: id, reason });
+    }
 }
 
 fn finish(engine: &mut Engine, id: JobId, outcome: Outcome, reason: Reason) {

@@ -11,7 +11,7 @@
 use crate::Positions;
 use crate::chain::{self, Chain};
 use crate::error::{DamagedAt, JournalError};
-use crate::recover::{self, TornTail};
+use crate::recover::{self, RowPlace, TornTail};
 use crate::store::{self, JournalMeta};
 use crate::verify::VerifiedJournal;
 use forebay_kernel::ids::Seq;
@@ -73,18 +73,9 @@ pub fn follow(
     while let Some(row) = rows.next().map_err(fail)? {
         let row = Row1::read(row).map_err(fail)?;
         let at = DamagedAt::Batch { seq: row.seq, row: end.batches + 1 };
-        if let Some(tail) = &mut end.tail {
-            if row.sound {
-                let what = format!("{}, and position #{} after it is sound", tail.what, row.seq);
-                let at = DamagedAt::Batch { seq: tail.from.0, row: end.batches + 1 };
-                return Err(JournalError::damaged(path, at, what));
-            }
-            tail.batches += 1;
+        let place = RowPlace { number: end.batches + 1, seq: row.seq, sound: row.sound, after: end.seq };
+        if place.is_behind(path, &mut end.tail)? {
             continue;
-        }
-        if row.sound && row.seq != end.seq {
-            let what = format!("a gap: the batch before it ends at position #{}", end.seq);
-            return Err(JournalError::damaged(path, at, what));
         }
         match row.checked(&end.chain) {
             Ok((batch, moved)) => {

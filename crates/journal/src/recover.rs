@@ -209,6 +209,38 @@ pub(crate) struct Followed {
     pub bytes: u64,
 }
 
+/// Where a row of a batch is found, whatever the format.
+pub(crate) struct RowPlace {
+    /// Counted from 1 among those that are read.
+    pub number: u64,
+    /// The position that it says.
+    pub seq: u64,
+    /// Its checksum agrees.
+    pub sound: bool,
+    /// Where the batch before it ends.
+    pub after: u64,
+}
+
+impl RowPlace {
+    /// Whether it is behind a torn batch, and so part of the tail. Damage is told: a sound row behind a torn one, or behind a gap.
+    pub(crate) fn is_behind(&self, path: &Path, tail: &mut Option<TornTail>) -> Result<bool, JournalError> {
+        let damaged = |seq, what| Err(JournalError::damaged(path, DamagedAt::Batch { seq, row: self.number }, what));
+        match tail {
+            Some(tail) if self.sound => {
+                damaged(tail.from.0, format!("{}, and position #{} after it is sound", tail.what, self.seq))
+            }
+            Some(tail) => {
+                tail.batches += 1;
+                Ok(true)
+            }
+            None if self.sound && self.seq != self.after => {
+                damaged(self.seq, format!("a gap: the batch before it ends at position #{}", self.after))
+            }
+            None => Ok(false),
+        }
+    }
+}
+
 /// Verifies and hands on every batch from `end` on.
 pub(crate) fn follow(
     db: &Connection,
@@ -224,18 +256,9 @@ pub(crate) fn follow(
     while let Some(row) = rows.next().map_err(fail)? {
         let row = store::batch_row(row).map_err(fail)?;
         let at = DamagedAt::Batch { seq: row.seq, row: found.batches + 1 };
-        if let Some(tail) = &mut found.tail {
-            if row.sound {
-                let at = DamagedAt::Batch { seq: tail.from.0, row: found.batches + 1 };
-                let what = format!("{}, and position #{} after it is sound", tail.what, row.seq);
-                return Err(JournalError::damaged(path, at, what));
-            }
-            tail.batches += 1;
+        let place = RowPlace { number: found.batches + 1, seq: row.seq, sound: row.sound, after: end.seq };
+        if place.is_behind(path, &mut found.tail)? {
             continue;
-        }
-        if row.sound && row.seq != end.seq {
-            let what = format!("a gap: the batch before it ends at position #{}", end.seq);
-            return Err(JournalError::damaged(path, at, what));
         }
         match checked(&row, end) {
             Ok((batch, moved)) => {

@@ -81,8 +81,6 @@ fn over_http(folder: &Path, jobs: u64) -> bool {
     println!(
         "{jobs} jobs over HTTP, submitted and finished in {seconds:.0} s; the controller had {before:.0} MiB then"
     );
-    let longest = server.log().lines().filter(|line| line.contains("snapshot")).count();
-    println!("{longest} lines of its log are about snapshots");
     server.kill();
     let bytes = bytes_of(&folder.join("data"));
     println!("its folder, before anything is beyond retention: {:.0} MB", bytes as f64 / 1e6);

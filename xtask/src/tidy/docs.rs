@@ -105,32 +105,27 @@ fn paths(text: &str) -> Vec<(usize, &str)> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     let is_path = |span: &&str| ROOTS.iter().any(|root| span.starts_with(root)) && span.chars().all(plain);
     let mut found = Vec::new();
-    let mut fenced = false;
-    for (at, line) in text.lines().enumerate() {
-        fenced ^= line.trim_start().starts_with("```");
-        if !fenced {
-            found.extend(line.split('`').skip(1).step_by(2).filter(is_path).map(|span| (at + 1, span)));
-        }
+    for (line, text) in unfenced(text) {
+        found.extend(text.split('`').skip(1).step_by(2).filter(is_path).map(|span| (line, span)));
     }
     found
+}
+
+/// The lines outside fenced code, with their numbers from 1. The lines that open and close a fence are in it or hold nothing else.
+fn unfenced(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    (1..).zip(text.lines()).filter(move |(_, line)| {
+        fenced ^= line.trim_start().starts_with("```");
+        !fenced
+    })
 }
 
 /// The targets of `[text](target)` outside fenced code, with their lines. Images are `![text](target)` and count as well.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
-    let mut fenced = false;
-    for (at, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            fenced = !fenced;
-        }
-        if fenced {
-            continue;
-        }
-        for part in line.split("](").skip(1) {
-            if let Some((target, _)) = part.split_once(')') {
-                found.push((at + 1, target));
-            }
-        }
+    for (line, text) in unfenced(text) {
+        let targets = text.split("](").skip(1).filter_map(|part| part.split_once(')'));
+        found.extend(targets.map(|(target, _)| (line, target)));
     }
     found
 }
