@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::ChoreFailure;
@@ -46,7 +46,7 @@ pub fn quoted(word: &str) -> String {
 pub fn run(command: &mut Command) -> Result<(), ChoreFailure> {
     eprintln!("$ {}", shown(command));
     let status = command.status().map_err(|e| cannot_start(command, &e))?;
-    if status.success() { Ok(()) } else { Err(ended(command, &status)) }
+    succeeded(command, status)
 }
 
 /// Prints the command, runs it, prints its output and its errors in the order in which they come, and gives each line to `line`
@@ -62,7 +62,7 @@ pub fn run_reading(command: &mut Command, mut line: impl FnMut(&str, Duration)) 
     let read = read_lines(reader, |text| line(text, begun.elapsed()));
     read.map_err(|e| ChoreFailure::new(format!("{}: reading its output: {e}", shown(command))))?;
     let status = child.wait().map_err(|e| cannot_start(command, &e))?;
-    if status.success() { Ok(()) } else { Err(ended(command, &status)) }
+    succeeded(command, status)
 }
 
 fn read_lines(output: impl Read, mut line: impl FnMut(&str)) -> std::io::Result<()> {
@@ -82,9 +82,7 @@ fn read_lines(output: impl Read, mut line: impl FnMut(&str)) -> std::io::Result<
 /// Runs the command without printing it and returns what it wrote to its standard output.
 pub fn capture(command: &mut Command) -> Result<String, ChoreFailure> {
     let output = command.stderr(Stdio::inherit()).output().map_err(|e| cannot_start(command, &e))?;
-    if !output.status.success() {
-        return Err(ended(command, &output.status));
-    }
+    succeeded(command, output.status)?;
     String::from_utf8(output.stdout)
         .map_err(|_| ChoreFailure::new(format!("{}: its output is not UTF-8", shown(command))))
 }
@@ -93,10 +91,7 @@ pub fn capture(command: &mut Command) -> Result<String, ChoreFailure> {
 pub fn capture_all(command: &mut Command) -> (String, Result<(), ChoreFailure>) {
     match command.stderr(Stdio::inherit()).output() {
         Err(error) => (String::new(), Err(cannot_start(command, &error))),
-        Ok(output) => {
-            let ended = if output.status.success() { Ok(()) } else { Err(ended(command, &output.status)) };
-            (String::from_utf8_lossy(&output.stdout).into_owned(), ended)
-        }
+        Ok(output) => (String::from_utf8_lossy(&output.stdout).into_owned(), succeeded(command, output.status)),
     }
 }
 
@@ -114,8 +109,8 @@ fn cannot_start(command: &Command, error: &std::io::Error) -> ChoreFailure {
     ChoreFailure::new(format!("{}: cannot be run: {error}", shown(command)))
 }
 
-fn ended(command: &Command, status: &std::process::ExitStatus) -> ChoreFailure {
-    ChoreFailure::new(format!("{}: {status}", shown(command)))
+fn succeeded(command: &Command, status: ExitStatus) -> Result<(), ChoreFailure> {
+    if status.success() { Ok(()) } else { Err(ChoreFailure::new(format!("{}: {status}", shown(command)))) }
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ enum Chore {
     /// Run the checks and the tests, section by section, and list at the end all that failed
     Test(test::TestArgs),
     /// Check the rules of the project that the compiler does not (CONTRIBUTING.md names them)
-    Tidy(tidy::TidyArgs),
+    Tidy,
     /// Run the seeded fault sweep in simulation
     Sweep(sweep::SweepArgs),
     /// Write the JSON Schemas to policies/schema, or check that they are up to date
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = Workspace::find().and_then(|workspace| match cli.chore {
         Chore::Test(args) => test::run(&workspace, &args),
-        Chore::Tidy(args) => tidy::run(&workspace, &args),
+        Chore::Tidy => tidy::run(&workspace),
         Chore::Sweep(args) => sweep::run(&workspace, &args),
         Chore::Schema(args) => schema::run(&workspace, &args),
         Chore::Bench(args) => bench::run(&workspace, &args),

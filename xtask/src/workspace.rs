@@ -5,55 +5,66 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::ChoreFailure;
 use crate::command::{capture, cargo};
 
 /// What `cargo metadata --no-deps` has about the workspace.
+#[derive(Deserialize)]
 pub struct Workspace {
+    #[serde(rename = "workspace_root")]
     root: PathBuf,
+    #[serde(rename = "target_directory")]
     target: PathBuf,
     packages: Vec<Package>,
 }
 
 /// One package of the workspace.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize)]
 pub struct Package {
     /// As cargo names it.
     pub name: String,
     /// Its Cargo.toml, from the root, with `/`.
+    #[serde(rename = "manifest_path")]
     pub manifest: String,
-    /// The first file of its library, from the root, with `/`; nothing where it is a program alone.
-    pub library: Option<String>,
-    /// The first file of its program, in the same way.
-    pub binary: Option<String>,
     /// What it depends on within the workspace, each package once a kind, in order.
+    #[serde(rename = "dependencies")]
     pub edges: Vec<DependencyEdge>,
     /// Its library, programs, tests, benches and examples.
     pub targets: Vec<CargoTarget>,
 }
 
 /// One target of a package.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub struct CargoTarget {
     /// `lib`, `bin`, `test`, `bench`, `example`, ...
-    pub kind: String,
+    kind: Vec<String>,
     /// As cargo names it.
     pub name: String,
     /// Its first file, from the root, with `/`.
+    #[serde(rename = "src_path")]
     pub source: String,
     /// Whether `cargo test` runs it.
+    #[serde(default, rename = "test")]
     pub tested: bool,
 }
 
 /// One dependency of a package on another one of the workspace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct DependencyEdge {
     /// The package that is depended on.
+    #[serde(rename = "name")]
     pub to: String,
     /// Whether only tests, benches and examples have it. Else it is a normal or a build dependency.
+    #[serde(rename = "kind", deserialize_with = "is_dev")]
     pub dev: bool,
+    /// Its folder; nothing for a package from a registry.
+    pub path: Option<PathBuf>,
+}
+
+fn is_dev<'de, D: serde::Deserializer<'de>>(kind: D) -> Result<bool, D::Error> {
+    Ok(Option::<String>::deserialize(kind)?.as_deref() == Some("dev"))
 }
 
 impl Workspace {
@@ -62,23 +73,23 @@ impl Workspace {
         let mut ask = cargo(Path::new("."));
         ask.args(["metadata", "--no-deps", "--format-version", "1"]);
         let text = capture(&mut ask)?;
-        let metadata: Value =
-            serde_json::from_str(&text).map_err(|e| ChoreFailure::new(format!("cargo metadata: not JSON: {e}")))?;
-        Self::of(&metadata)
+        Self::read(&text).map_err(|e| ChoreFailure::new(format!("cargo metadata: {e}")))
     }
 
-    fn of(metadata: &Value) -> Result<Self, ChoreFailure> {
-        let path = |key: &str| {
-            let value = metadata[key].as_str();
-            value
-                .map(PathBuf::from)
-                .ok_or_else(|| ChoreFailure::new(format!("cargo metadata: no `{key}` in its answer")))
-        };
-        let root = path("workspace_root")?;
-        let listed = items(&metadata["packages"]);
-        let names: Vec<String> = listed.iter().map(|package| text(&package["name"])).collect();
-        let packages = listed.iter().map(|package| read_package(package, &root, &names)).collect();
-        Ok(Self { root, target: path("target_directory")?, packages })
+    fn read(metadata: &str) -> serde_json::Result<Self> {
+        let mut workspace: Self = serde_json::from_str(metadata)?;
+        let names: Vec<String> = workspace.packages.iter().map(|package| package.name.clone()).collect();
+        for package in &mut workspace.packages {
+            package.edges.retain(|edge| edge.path.is_some() && names.contains(&edge.to));
+            package.edges.sort();
+            package.edges.dedup();
+            let sources = package.targets.iter_mut().map(|target| &mut target.source);
+            for path in sources.chain([&mut package.manifest]) {
+                let from_root = Path::new(path).strip_prefix(&workspace.root).unwrap_or(Path::new(path));
+                *path = from_root.to_string_lossy().replace('\\', "/");
+            }
+        }
+        Ok(workspace)
     }
 
     /// The folder that holds the workspace's Cargo.toml.
@@ -115,7 +126,7 @@ impl Workspace {
     pub fn targets(&self, kind: &str) -> Vec<(String, String)> {
         let mut found = Vec::new();
         for package in &self.packages {
-            let of_kind = package.targets.iter().filter(|target| target.kind == kind);
+            let of_kind = package.of_kind(kind);
             found.extend(of_kind.map(|target| (package.name.clone(), target.name.clone())));
         }
         found.sort();
@@ -128,45 +139,20 @@ impl Package {
     pub fn folder(&self) -> &str {
         self.manifest.rsplit_once('/').map_or("", |(folder, _)| folder)
     }
-}
 
-fn read_package(package: &Value, root: &Path, names: &[String]) -> Package {
-    let from_root = |path: &Value| {
-        let path = PathBuf::from(text(path));
-        path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/")
-    };
-    let targets: Vec<CargoTarget> = items(&package["targets"])
-        .iter()
-        .map(|target| CargoTarget {
-            kind: items(&target["kind"]).first().map(text).unwrap_or_default(),
-            name: text(&target["name"]),
-            source: from_root(&target["src_path"]),
-            tested: target["test"] == true,
-        })
-        .collect();
-    let source = |kind: &str| targets.iter().find(|target| target.kind == kind).map(|target| target.source.clone());
-    let (library, binary) = (source("lib"), source("bin"));
-    let within = items(&package["dependencies"]).iter().filter(|edge| edge["path"].is_string());
-    let within = within.map(|edge| DependencyEdge { to: text(&edge["name"]), dev: edge["kind"] == "dev" });
-    let mut edges: Vec<DependencyEdge> = within.filter(|edge| names.contains(&edge.to)).collect();
-    edges.sort();
-    edges.dedup();
-    Package {
-        name: text(&package["name"]),
-        manifest: from_root(&package["manifest_path"]),
-        library,
-        binary,
-        edges,
-        targets,
+    /// The first file of its library, from the root, with `/`; nothing where it is a program alone.
+    pub fn library(&self) -> Option<&str> {
+        self.of_kind("lib").next().map(|target| target.source.as_str())
     }
-}
 
-fn items(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
+    /// The first file of its program, in the same way.
+    pub fn binary(&self) -> Option<&str> {
+        self.of_kind("bin").next().map(|target| target.source.as_str())
+    }
 
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+    fn of_kind(&self, kind: &str) -> impl Iterator<Item = &CargoTarget> {
+        self.targets.iter().filter(move |target| target.kind.first().is_some_and(|first| first == kind))
+    }
 }
 
 #[cfg(test)]
@@ -200,15 +186,14 @@ mod tests {
                 },
             ],
         });
-        let workspace = Workspace::of(&metadata).unwrap();
+        let workspace = Workspace::read(&metadata.to_string()).unwrap();
         let inner = workspace.package("inner").unwrap();
-        assert_eq!(inner.library.as_deref(), Some("crates/inner/src/lib.rs"));
+        assert_eq!(inner.library(), Some("crates/inner/src/lib.rs"));
         assert!(inner.edges.is_empty());
         let outer = workspace.package("outer").unwrap();
-        assert_eq!((outer.manifest.as_str(), outer.library.as_deref()), ("Cargo.toml", None));
-        let edges =
-            [DependencyEdge { to: "inner".into(), dev: false }, DependencyEdge { to: "inner".into(), dev: true }];
-        assert_eq!(outer.edges, edges);
+        assert_eq!((outer.manifest.as_str(), outer.library()), ("Cargo.toml", None));
+        let edges: Vec<(&str, bool)> = outer.edges.iter().map(|edge| (edge.to.as_str(), edge.dev)).collect();
+        assert_eq!(edges, [("inner", false), ("inner", true)]);
         assert_eq!(workspace.targets("bin"), [("outer".to_owned(), "outer".to_owned())]);
     }
 }

@@ -62,19 +62,13 @@ fn names() -> PossibleValuesParser {
 }
 
 impl TestArgs {
-    /// The sections that were asked for, without those whose packages are all planned.
-    fn sections(&self, workspace: &Workspace) -> Result<Vec<Section>, ChoreFailure> {
-        let is_here = |section: &&Section| section.packages.is_empty() || !packages(workspace, section).is_empty();
+    /// Whether a section was asked for.
+    fn names(&self, section: &Section) -> bool {
         if self.section == ALL {
-            let asked =
-                |section: &&Section| is_here(section) && !self.skip.iter().any(|skipped| skipped == section.name);
-            return Ok(SECTIONS.iter().filter(asked).copied().collect());
+            !self.skip.iter().any(|skipped| skipped == section.name)
+        } else {
+            self.section == section.name
         }
-        let section = Section::named(&self.section).filter(|section| is_here(&section));
-        let section = section.ok_or_else(|| {
-            ChoreFailure::new(format!("the packages of the section `{}` are not in the workspace yet", self.section))
-        })?;
-        Ok(vec![section])
     }
 
     /// The command that repeats a section, or one test of it.
@@ -104,7 +98,7 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
     if args.part.is_some() && args.section != "integration" {
         return Err(ChoreFailure::new("only `integration` has parts: cargo xtask test integration sources"));
     }
-    let sections = args.sections(workspace)?;
+    let sections: Vec<&Section> = SECTIONS.iter().filter(|section| args.names(section)).collect();
     let scope = sections.iter().map(|section| section.scope).max().unwrap_or(Scope::Rust);
     let missing = needs::check(scope);
     let filtered = args.part.is_some() || !args.extra.is_empty();
@@ -121,9 +115,9 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
             eprintln!("{}", failure.message);
             run.failures.push(failure.message);
         } else {
-            suite.section(&section, &mut run);
+            suite.section(section, &mut run);
         }
-        report.add(&section, run, begun.elapsed(), filtered);
+        report.add(section, run, begun.elapsed(), filtered);
     }
     print!("{}", report.text(|section, test| args.repeat(section, test)));
     if report.failed() { Err(ChoreFailure::already_printed()) } else { Ok(()) }
@@ -144,12 +138,12 @@ struct Suite<'a> {
 impl Suite<'_> {
     fn section(&mut self, section: &Section, run: &mut SectionRun) {
         let workspace = self.workspace;
-        let all = packages(workspace, section);
+        let all = section.packages;
         match section.kind {
-            Kind::Packages => self.test(&all, run),
+            Kind::Packages => self.test(all, run),
             Kind::Tidy => {
-                step(run, "tidy", || tidy::run(workspace, &tidy::TidyArgs::default()));
-                self.test(&all, run);
+                step(run, "tidy", || tidy::run(workspace));
+                self.test(all, run);
             }
             Kind::Clippy => {
                 let mut clippy = cargo(workspace.root());
@@ -169,7 +163,7 @@ impl Suite<'_> {
                 self.read_tests(examples, None, run);
             }
             Kind::Deny => deny(workspace, run),
-            Kind::Integration => self.integration(&all, run),
+            Kind::Integration => self.integration(all, run),
             Kind::Schema => {
                 step(run, "schema", || schema::run(workspace, &schema::WriteSchemaArgs { check: true }));
             }
@@ -296,11 +290,6 @@ fn deny(workspace: &Workspace, run: &mut SectionRun) {
         deny.args(["licenses", "bans", "sources"]);
         step(run, "cargo-deny", || run_command(&mut deny));
     }
-}
-
-/// The packages of a section that the workspace has.
-fn packages(workspace: &Workspace, section: &Section) -> Vec<&'static str> {
-    section.packages.iter().copied().filter(|package| workspace.package(package).is_some()).collect()
 }
 
 /// Runs a command as one part of the section.

@@ -17,11 +17,7 @@ pub fn check(files: &[File]) -> Vec<Finding> {
                 continue;
             };
             if !there(&target) {
-                findings.push(Finding::new(
-                    page,
-                    line,
-                    format!("links to `{target}`, which is not there; mend the link"),
-                ));
+                findings.push(page.finding(line, format!("links to `{target}`, which is not there; mend the link")));
             }
             if target != page.path {
                 linked.insert(target);
@@ -31,21 +27,13 @@ pub fn check(files: &[File]) -> Vec<Finding> {
         let of_root = page.path.starts_with("docs/") || !page.path.contains('/');
         for (line, path) in paths(&page.text).into_iter().filter(|_| of_root) {
             if !there(path.trim_end_matches('/')) {
-                findings.push(Finding::new(
-                    page,
-                    line,
-                    format!("names `{path}`, which is not there; say where it is now"),
-                ));
+                findings.push(page.finding(line, format!("names `{path}`, which is not there; say where it is now")));
             }
         }
     }
     for page in files.iter().filter(|file| file.path.starts_with("docs/") && extension(&file.path) == "md") {
         if !linked.contains(&page.path) {
-            findings.push(Finding::new(
-                page,
-                0,
-                "no other page links here; link it from README.md or from a page of docs/",
-            ));
+            findings.push(page.finding(0, "no other page links here; link it from README.md or from a page of docs/"));
         }
     }
     findings.extend(policies_without_introduction(files));
@@ -61,9 +49,9 @@ fn stale_page(files: &[File]) -> Option<Finding> {
         Some(page) if page.text == fresh => None,
         Some(page) => {
             let same = page.text.lines().zip(fresh.lines()).take_while(|(old, new)| old == new).count();
-            Some(Finding::new(page, same + 1, "differs from the policy's schema; run `cargo xtask schema`"))
+            Some(page.finding(same + 1, "differs from the policy's schema; run `cargo xtask schema`"))
         }
-        None => Some(Finding::new(schema, 0, format!("has no page {}; run `cargo xtask schema`", page::PATH))),
+        None => Some(schema.finding(0, format!("has no page {}; run `cargo xtask schema`", page::PATH))),
     }
 }
 
@@ -77,7 +65,7 @@ fn policies_without_introduction(files: &[File]) -> Vec<Finding> {
             continue;
         };
         if extension(name) == "yaml" && !name.contains('/') && !readme.text.contains(name) {
-            findings.push(Finding::new(readme, 0, format!("does not name `{name}`; say in a line whom it is for")));
+            findings.push(readme.finding(0, format!("does not name `{name}`; say in a line whom it is for")));
         }
     }
     findings

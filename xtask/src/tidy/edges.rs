@@ -14,10 +14,6 @@ use crate::workspace::Package;
 /// The committed list.
 pub const LIST: &str = "xtask/rules/edges.txt";
 
-/// Packages that are listed and come soon. As long as one is named here, an edge from it or to it may be missing, and
-/// `forebay-engine` stands in for `forebay-kernel`, which is still inside it. Empty once all of them are there.
-pub const PLANNED: &[&str] = &[];
-
 /// One line of the list.
 #[derive(Debug)]
 struct Line<'a> {
@@ -27,33 +23,29 @@ struct Line<'a> {
     knows: Option<Vec<&'a str>>,
 }
 
-/// Compares the list with what the packages depend on. `planned` is [`PLANNED`], but in tests.
-pub fn check(packages: &[Package], files: &[File], planned: &[&str]) -> Vec<Finding> {
+/// Compares the list with what the packages depend on.
+pub fn check(packages: &[Package], files: &[File]) -> Vec<Finding> {
     let list = &find(files, LIST);
     let lines = read(list);
-    let mut findings = check_list(list, &lines, packages, planned);
+    let mut findings = check_list(list, &lines, packages);
     for package in packages {
         let manifest = files.iter().find(|file| file.path == package.manifest);
         let Some(line) = lines.iter().find(|line| line.package == package.name) else {
             let what =
                 format!("`{}` is a package without a line; add one, below those that it depends on", package.name);
-            findings.push(Finding::new(list, 0, what));
+            findings.push(list.finding(0, what));
             continue;
         };
         for edge in &package.edges {
-            let stands_in = planned.contains(&"forebay-kernel") && edge.to == "forebay-engine";
-            let to: &[&str] = if stands_in { &["forebay-engine", "forebay-kernel"] } else { &[edge.to.as_str()] };
-            let allowed = to.iter().any(|to| may(&lines, line, to)) || (edge.dev && !knows_all(&lines, &edge.to));
-            if !allowed {
+            if !(may(&lines, line, &edge.to) || edge.dev && !knows_all(&lines, &edge.to)) {
                 let at = manifest.map_or(0, |file| line_of(file, &edge.to));
                 findings.push(Finding { path: package.manifest.clone(), line: at, what: forbidden(package, &edge.to) });
             }
         }
         let of_package = |to: &&str| package.edges.iter().any(|edge| !edge.dev && edge.to == *to);
-        let soon = |to: &&str| planned.contains(to) || planned.contains(&package.name.as_str());
-        for to in line.knows.iter().flatten().filter(|to| !of_package(to) && !soon(to)) {
+        for to in line.knows.iter().flatten().filter(|to| !of_package(to)) {
             let what = format!("`{}` no longer depends on `{to}`; remove it from this line", package.name);
-            findings.push(Finding::new(list, line.at, what));
+            findings.push(list.finding(line.at, what));
         }
     }
     findings
@@ -68,19 +60,16 @@ fn forbidden(package: &Package, to: &str) -> String {
 }
 
 /// What is wrong with the list by itself.
-fn check_list(list: &File, lines: &[Line<'_>], packages: &[Package], planned: &[&str]) -> Vec<Finding> {
+fn check_list(list: &File, lines: &[Line<'_>], packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (nth, line) in lines.iter().enumerate() {
         if lines[..nth].iter().any(|above| above.package == line.package) {
-            findings.push(Finding::new(list, line.at, format!("`{}` has a line already; keep one", line.package)));
+            findings.push(list.finding(line.at, format!("`{}` has a line already; keep one", line.package)));
         }
-        let is_here = packages.iter().any(|package| package.name == line.package);
-        if !is_here && !planned.contains(&line.package) {
-            findings.push(Finding::new(
-                list,
-                line.at,
-                format!("`{}` is no package of the workspace; remove its line", line.package),
-            ));
+        if !packages.iter().any(|package| package.name == line.package) {
+            findings.push(
+                list.finding(line.at, format!("`{}` is no package of the workspace; remove its line", line.package)),
+            );
         }
         for to in line.knows.iter().flatten() {
             if !lines[..nth].iter().any(|above| above.package == *to) {
@@ -88,7 +77,7 @@ fn check_list(list: &File, lines: &[Line<'_>], packages: &[Package], planned: &[
                     "`{}` may know `{to}`, which has no line above it; dependencies point inward: order the lines so that it has",
                     line.package
                 );
-                findings.push(Finding::new(list, line.at, what));
+                findings.push(list.finding(line.at, what));
             }
         }
     }
@@ -144,12 +133,13 @@ mod tests {
     use crate::workspace::DependencyEdge;
 
     fn package(name: &str, edges: &[(&str, bool)]) -> Package {
-        let edges = edges.iter().map(|(to, dev)| DependencyEdge { to: (*to).to_owned(), dev: *dev }).collect();
+        let edges =
+            edges.iter().map(|(to, dev)| DependencyEdge { to: (*to).to_owned(), dev: *dev, path: None }).collect();
         Package { name: name.to_owned(), manifest: format!("{name}/Cargo.toml"), edges, ..Package::default() }
     }
 
-    fn findings(list: &str, packages: &[Package], planned: &[&str]) -> Vec<String> {
-        shown(&check(packages, &[file(LIST, list)], planned))
+    fn findings(list: &str, packages: &[Package]) -> Vec<String> {
+        shown(&check(packages, &[file(LIST, list)]))
     }
 
     const LINES: &str = "# layers\nkernel:\nplanner: kernel # decides\nbinary: *\nparts:\ntests: *\n";
@@ -166,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_listed_edges_pass() {
-        assert_eq!(findings(LINES, &packages(), &[]), [""; 0]);
+        assert_eq!(findings(LINES, &packages()), [""; 0]);
     }
 
     #[test]
@@ -176,14 +166,14 @@ mod tests {
         let manifest = "[package]\nname = \"kernel\"\n\n[workspace.dependencies]\nplanner = { path = \"..\" }\n\n\
                         [dependencies]\nserde = \"1\"\nplanner.workspace = true\n";
         let files = [file(LIST, LINES), file("kernel/Cargo.toml", manifest)];
-        let found = shown(&check(&packages, &files, &[]));
+        let found = shown(&check(&packages, &files));
         let expected = "kernel/Cargo.toml:9: the dependency kernel -> planner is not allowed; move what needs it to a package \
                         that may know both, or, if it is meant, add `planner` to the line of `kernel` in xtask/rules/edges.txt \
                         and its why to docs/ARCHITECTURE.md";
         assert_eq!(found, [expected]);
         // Not even by the list: the planner stands below the kernel.
         let list = LINES.replace("kernel:\n", "kernel: planner\n");
-        let found = findings(&list, &packages, &[]);
+        let found = findings(&list, &packages);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("`kernel` may know `planner`, which has no line above it"), "{found:?}");
     }
@@ -191,7 +181,7 @@ mod tests {
     #[test]
     fn the_committed_list_keeps_the_planner_out_of_the_kernel() {
         let list = file(LIST, include_str!("../../rules/edges.txt"));
-        let of = |edges| check(&[package("forebay-kernel", edges)], std::slice::from_ref(&list), &[]);
+        let of = |edges| check(&[package("forebay-kernel", edges)], std::slice::from_ref(&list));
         let forbidden = |findings: Vec<Finding>| {
             shown(&findings).into_iter().filter(|finding| finding.contains("is not allowed")).collect::<Vec<_>>()
         };
@@ -206,7 +196,7 @@ mod tests {
         let mut packages = packages();
         packages[1] = package("planner", &[("kernel", true)]);
         let gone = "xtask/rules/edges.txt:3: `planner` no longer depends on `kernel`; remove it from this line";
-        assert_eq!(findings(LINES, &packages, &[]), [gone], "a dev-dependency is no edge of the list");
+        assert_eq!(findings(LINES, &packages), [gone], "a dev-dependency is no edge of the list");
     }
 
     #[test]
@@ -215,33 +205,25 @@ mod tests {
         packages.push(package("new", &[]));
         packages.remove(3);
         packages[3].edges.pop();
-        let found = findings(LINES, &packages, &[]);
+        let found = findings(LINES, &packages);
         let expected = [
             "xtask/rules/edges.txt:5: `parts` is no package of the workspace; remove its line",
             "xtask/rules/edges.txt: `new` is a package without a line; add one, below those that it depends on",
         ];
         assert_eq!(found, expected);
-        assert_eq!(findings(&format!("{LINES}kernel:\n"), &self::packages(), &[]).len(), 1, "a second line");
+        assert_eq!(findings(&format!("{LINES}kernel:\n"), &self::packages()).len(), 1, "a second line");
     }
 
     #[test]
     fn a_test_may_know_more_but_not_the_whole() {
         let mut packages = packages();
         packages[0] = package("kernel", &[("planner", true), ("parts", true)]);
-        assert_eq!(findings(LINES, &packages, &[]), [""; 0]);
+        assert_eq!(findings(LINES, &packages), [""; 0]);
         packages[0] = package("kernel", &[("binary", true)]);
-        assert_eq!(findings(LINES, &packages, &[]).len(), 1);
+        assert_eq!(findings(LINES, &packages).len(), 1);
         // What stands below the binary is not known by it, whatever the star.
         packages = self::packages();
         packages[2] = package("binary", &[("parts", false)]);
-        assert_eq!(findings(LINES, &packages, &[]).len(), 1);
-    }
-
-    #[test]
-    fn what_is_planned_may_be_missing() {
-        let list = "forebay-kernel:\nforebay-engine: forebay-kernel\nforebay-wire: forebay-kernel\n";
-        let packages = [package("forebay-engine", &[]), package("forebay-wire", &[("forebay-engine", false)])];
-        assert_eq!(findings(list, &packages, &["forebay-kernel"]), [""; 0]);
-        assert_eq!(findings(list, &packages, &[]).len(), 4);
+        assert_eq!(findings(LINES, &packages).len(), 1);
     }
 }

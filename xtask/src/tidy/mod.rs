@@ -9,7 +9,6 @@ mod exports;
 mod files;
 mod names;
 mod purity;
-mod ratchet;
 mod rust;
 mod sections;
 mod surface;
@@ -20,21 +19,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use self::surface::{Breach, Surface};
 use crate::ChoreFailure;
 use crate::command::{cargo, run as run_command};
 use crate::workspace::Workspace;
-
-/// What `cargo xtask tidy` takes.
-#[derive(clap::Args, Default)]
-pub struct TidyArgs {
-    /// Write the table of exceptions (xtask/rules/ratchet.txt) from what is there, and check nothing
-    #[arg(long)]
-    write_ratchet: bool,
-    /// Print each exception that the table counts, with its place, and check nothing
-    #[arg(long, conflicts_with = "write_ratchet")]
-    places: bool,
-}
 
 /// One text file: its path from the root with `/`, and its content.
 pub struct File {
@@ -51,9 +38,14 @@ pub struct Finding {
     what: String,
 }
 
-impl Finding {
-    fn new(file: &File, line: usize, what: impl Into<String>) -> Self {
-        Self { path: file.path.clone(), line, what: what.into() }
+impl File {
+    fn finding(&self, line: usize, what: impl Into<String>) -> Finding {
+        Finding { path: self.path.clone(), line, what: what.into() }
+    }
+
+    /// The lines of a committed list with their numbers from 1, without blank ones and comments.
+    fn entries(&self) -> impl Iterator<Item = (usize, &str)> {
+        (1..).zip(self.text.lines()).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
     }
 }
 
@@ -65,16 +57,9 @@ impl fmt::Display for Finding {
 }
 
 /// Checks every rule and the format. Fails with all findings, not only the first.
-pub fn run(workspace: &Workspace, args: &TidyArgs) -> Result<(), ChoreFailure> {
+pub fn run(workspace: &Workspace) -> Result<(), ChoreFailure> {
     let files = files::read_all(workspace.root())?;
-    let (mut findings, breaches) = surfaces(workspace, &files);
-    if args.places {
-        breaches.iter().for_each(|breach| println!("{}: {}", breach.package, ratchet::place(breach)));
-        return Ok(());
-    }
-    if args.write_ratchet {
-        return write_ratchet(workspace, &breaches);
-    }
+    let mut findings = surfaces(workspace, &files);
     eprintln!("tidy: {} text files", files.len());
     for file in &files {
         findings.extend(words::check(file));
@@ -84,10 +69,9 @@ pub fn run(workspace: &Workspace, args: &TidyArgs) -> Result<(), ChoreFailure> {
     for (path, lines) in rust::long_files(&files) {
         eprintln!("tidy: long, not yet too long: {path}: {lines} lines");
     }
-    findings.extend(ratchet::check(&breaches, &find(&files, ratchet::TABLE)));
     findings.extend(docs::check(&files));
-    findings.extend(edges::check(workspace.packages(), &files, edges::PLANNED));
-    findings.extend(sections::check(workspace.packages(), edges::PLANNED));
+    findings.extend(edges::check(workspace.packages(), &files));
+    findings.extend(sections::check(workspace.packages()));
     findings.extend(purity::check_dependencies(workspace, &files)?);
     findings.extend(weight::check(workspace, &files)?);
     for finding in &findings {
@@ -103,35 +87,25 @@ pub fn run(workspace: &Workspace, args: &TidyArgs) -> Result<(), ChoreFailure> {
     formatted.map_err(|e| ChoreFailure::new(format!("{}\nmend: cargo fmt --all", e.message)))
 }
 
-/// What every library shows: findings about files that cannot be read and about the list of names, and what breaks a rule.
-fn surfaces(workspace: &Workspace, files: &[File]) -> (Vec<Finding>, Vec<Breach>) {
+/// What every library shows, and what in it breaks a rule or cannot be read.
+fn surfaces(workspace: &Workspace, files: &[File]) -> Vec<Finding> {
     let by_path: BTreeMap<&str, &File> = files.iter().map(|file| (file.path.as_str(), file)).collect();
-    let (mut findings, mut all) = (Vec::new(), Surface::default());
+    let (mut findings, mut types) = (Vec::new(), Vec::new());
     for package in workspace.packages() {
-        // Of a binary only the names count: nobody else calls its functions.
-        let Some(root) = package.library.as_ref().or(package.binary.as_ref()) else {
+        let Some(root) = package.library().or_else(|| package.binary()) else {
             continue;
         };
-        match surface::read(&package.name, root, &by_path) {
+        match surface::read(root, &by_path) {
             Ok(surface) => {
-                all.types.extend(surface.types);
-                all.breaches.extend(surface.breaches.into_iter().filter(|_| package.library.is_some()));
+                types.extend(surface.types);
+                // Of a binary only the names count: nobody else calls its functions.
+                findings.extend(surface.findings.into_iter().filter(|_| package.library().is_some()));
             }
             Err(finding) => findings.push(finding),
         }
     }
-    let (of_list, doubled) = names::check(&all.types, &find(files, names::LIST));
-    findings.extend(of_list);
-    all.breaches.extend(doubled);
-    (findings, all.breaches)
-}
-
-fn write_ratchet(workspace: &Workspace, breaches: &[Breach]) -> Result<(), ChoreFailure> {
-    let path = workspace.root().join(ratchet::TABLE);
-    std::fs::write(&path, ratchet::write(breaches))
-        .map_err(|e| ChoreFailure::new(format!("{}: {e}", ratchet::TABLE)))?;
-    eprintln!("wrote {}; read the difference: its numbers go down", ratchet::TABLE);
-    Ok(())
+    findings.extend(names::check(&types, &find(files, names::LIST)));
+    findings
 }
 
 /// The file of that path, or an empty one.

@@ -49,8 +49,7 @@ pub fn check(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_root = file.path.strip_prefix(pure.folder) == Some("lib.rs");
     if is_root && !file.text.lines().any(|line| line.trim() == "#![no_std]") {
-        findings.push(Finding::new(
-            file,
+        findings.push(file.finding(
             0,
             format!("`#![no_std]` is gone; {} does without clock, IO, threads and randomness", pure.package),
         ));
@@ -66,7 +65,7 @@ pub fn check(file: &File) -> Vec<Finding> {
             ("std", "use core or alloc; what needs std belongs to a package that may do IO"),
         ] {
             if words(code).any(|found| found == word) {
-                findings.push(Finding::new(file, at + 1, format!("`{word}` in {}; {remedy}", pure.package)));
+                findings.push(file.finding(at + 1, format!("`{word}` in {}; {remedy}", pure.package)));
             }
         }
     }
@@ -87,7 +86,7 @@ fn lints(manifest: &File, pure: &Pure) -> Vec<Finding> {
     }
     let missing = LINTS.iter().filter(|lint| !set.contains(lint));
     let what = |lint: &&str| format!("{} does not set the lint `{lint}`; add it under [lints]", pure.package);
-    missing.map(|lint| Finding::new(manifest, 0, what(lint))).collect()
+    missing.map(|lint| manifest.finding(0, what(lint))).collect()
 }
 
 /// The identifiers of a line. A literal such as `1f64` counts as its suffix.
@@ -136,12 +135,12 @@ fn compare(list: &File, package: &str, linked: &[String]) -> Vec<Finding> {
         let what = format!(
             "{package} links `{row}`, which is not listed; if it is meant, add this line, and its why to docs/DESIGN.md"
         );
-        findings.push(Finding::new(list, 0, what));
+        findings.push(list.finding(0, what));
     }
     for (at, line) in listed {
         let entry = !line.is_empty() && !line.starts_with('#');
         if entry && !linked.iter().any(|row| row == line) {
-            findings.push(Finding::new(list, at, format!("{package} no longer links `{line}`; remove this line")));
+            findings.push(list.finding(at, format!("{package} no longer links `{line}`; remove this line")));
         }
     }
     findings

@@ -15,15 +15,11 @@ pub fn check(file: &File) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     if !file.text.starts_with("//!") {
-        findings.push(Finding::new(
-            file,
-            1,
-            "does not open with `//!`; say what the file is for and what it never does",
-        ));
+        findings.push(file.finding(1, "does not open with `//!`; say what the file is for and what it never does"));
     }
     let lines = file.text.lines().count();
     if lines > MOST_LINES {
-        findings.push(Finding::new(file, 0, format!("{lines} lines, at most {MOST_LINES}; split it by what it does")));
+        findings.push(file.finding(0, format!("{lines} lines, at most {MOST_LINES}; split it by what it does")));
     }
     findings.extend(allows_without_why(file));
     findings.extend(swallowed_encodings(file));
@@ -44,7 +40,7 @@ fn swallowed_encodings(file: &File) -> Vec<Finding> {
     };
     let lines = code.lines().enumerate().filter(|(_, line)| swallows(line));
     let why = "an encoding error becomes empty bytes; return the error";
-    lines.map(|(at, _)| Finding::new(file, at + 1, why)).collect()
+    lines.map(|(at, _)| file.finding(at + 1, why)).collect()
 }
 
 /// The files between the two bounds, longest first.
@@ -70,11 +66,7 @@ fn allows_without_why(file: &File) -> Vec<Finding> {
         let within = lines[at..=end].iter().any(|l| l.contains("reason =") || l.contains("//"));
         let above = at.checked_sub(1).is_some_and(|i| is_comment(lines[i]));
         if !within && !above {
-            findings.push(Finding::new(
-                file,
-                at + 1,
-                "silences a lint without its why; add a comment behind it or above it",
-            ));
+            findings.push(file.finding(at + 1, "silences a lint without its why; add a comment behind it or above it"));
         }
     }
     findings

@@ -6,7 +6,7 @@
 //!
 //! A type counts when it is written `pub`, whether or not a module hides it: two of one name confuse the reader of the code. A
 //! function counts when others can call it: it, or the type that it belongs to, is in public modules or is exported again by a
-//! `pub use`. What a macro makes is not seen. Never: an opinion about how many exceptions are fine; `ratchet.rs` has it.
+//! `pub use`. What a macro makes is not seen. Never: two types of one name; `names.rs` finds those.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,59 +15,11 @@ use syn::{Attribute, FnArg, ImplItem, Item, ItemImpl, ItemMod, ReturnType, Signa
 use super::exports::{Exports, Step};
 use super::{File, Finding};
 
-/// A rule about what a library shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rule {
-    /// One public type name, one type in the whole workspace.
-    Names,
-    /// No bare `bool` parameter in a public function.
-    Bools,
-    /// No tuple parameter in a public function.
-    Tuples,
-    /// `# Errors` on every public function that returns a `Result`.
-    Errors,
-    /// An example on the library's front page.
-    Example,
-}
-
-impl Rule {
-    /// Every rule, in the order of the ratchet's columns.
-    pub const ALL: [Rule; 5] = [Rule::Names, Rule::Bools, Rule::Tuples, Rule::Errors, Rule::Example];
-
-    /// Its column in the ratchet.
-    pub fn column(self) -> &'static str {
-        match self {
-            Rule::Names => "names",
-            Rule::Bools => "bools",
-            Rule::Tuples => "tuples",
-            Rule::Errors => "errors",
-            Rule::Example => "example",
-        }
-    }
-}
-
-/// One place that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Breach {
-    /// Which rule.
-    pub rule: Rule,
-    /// The library's package.
-    pub package: String,
-    /// The file, from the root.
-    pub path: String,
-    /// Counted from 1.
-    pub line: usize,
-    /// What it is, and how to mend it.
-    pub what: String,
-}
-
 /// One public type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicType {
     /// Its name, without its module.
     pub name: String,
-    /// The library's package.
-    pub package: String,
     /// The file, from the root.
     pub path: String,
     /// Counted from 1.
@@ -79,14 +31,14 @@ pub struct PublicType {
 pub struct Surface {
     /// Its public structs, enums, unions, traits and type aliases.
     pub types: Vec<PublicType>,
-    /// What breaks a rule about one place by itself.
-    pub breaches: Vec<Breach>,
+    /// What breaks a rule about one place by itself: a bare `bool` or a tuple as a parameter of a public function, a `Result` without a
+    /// section `# Errors`, a front page without an example.
+    pub findings: Vec<Finding>,
 }
 
 /// Reads a library from its first file on. Fails with the file that is missing or that is no Rust.
-pub fn read(package: &str, library: &str, files: &BTreeMap<&str, &File>) -> Result<Surface, Finding> {
+pub fn read(library: &str, files: &BTreeMap<&str, &File>) -> Result<Surface, Finding> {
     let mut reader = Reader {
-        package,
         files,
         path: library.to_owned(),
         types: Vec::new(),
@@ -99,10 +51,10 @@ pub fn read(package: &str, library: &str, files: &BTreeMap<&str, &File>) -> Resu
     Ok(reader.surface())
 }
 
-/// A breach that counts when others can call the function.
+/// A finding that counts when others can call the function.
 #[derive(Debug)]
 struct Candidate {
-    breach: Breach,
+    finding: Finding,
     /// The function's name, or that of the type or trait that it belongs to.
     owner: String,
     /// The modules that the function is in; nothing for one that belongs to a type, which may be in others.
@@ -110,7 +62,6 @@ struct Candidate {
 }
 
 struct Reader<'a> {
-    package: &'a str,
     files: &'a BTreeMap<&'a str, &'a File>,
     /// The file that is being read.
     path: String,
@@ -133,8 +84,8 @@ impl Reader<'_> {
             Some(modules) => exports.reach(&candidate.owner, modules),
             None => reached.contains(&candidate.owner),
         };
-        let breaches = candidates.into_iter().filter(counts).map(|candidate| candidate.breach).collect();
-        Surface { types: types.into_iter().map(|(ty, _)| ty).collect(), breaches }
+        let findings = candidates.into_iter().filter(counts).map(|candidate| candidate.finding).collect();
+        Surface { types: types.into_iter().map(|(ty, _)| ty).collect(), findings }
     }
 
     fn file(&mut self, path: &str) -> Result<(), Finding> {
@@ -148,12 +99,7 @@ impl Reader<'_> {
         let above = std::mem::replace(&mut self.path, path.to_owned());
         let is_root = above == path;
         if is_root && !text.lines().any(|line| line.starts_with("//!") && line.contains("```")) {
-            self.breach(
-                "",
-                Rule::Example,
-                1,
-                "the library's front page has no example; add a fenced block to its `//!`".into(),
-            );
+            self.found("", 1, "the library's front page has no example; add a fenced block to its `//!`".into());
         }
         // `x.rs` keeps its modules in `x/`; `lib.rs` and `mod.rs` beside themselves.
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -224,9 +170,8 @@ impl Reader<'_> {
 
     fn named(&mut self, visibility: &Visibility, name: &syn::Ident, attributes: &[Attribute]) {
         if is_public(visibility) && !for_tests(attributes) {
-            let (package, path) = (self.package.to_owned(), self.path.clone());
             let line = name.span().start().line;
-            let ty = PublicType { name: name.to_string(), package, path, line };
+            let ty = PublicType { name: name.to_string(), path: self.path.clone(), line };
             self.types.push((ty, self.modules.clone()));
         }
     }
@@ -235,8 +180,7 @@ impl Reader<'_> {
         if for_tests(attributes) {
             return;
         }
-        let name = &signature.ident;
-        let line = name.span().start().line;
+        let (name, line) = (signature.ident.to_string(), signature.ident.span().start().line);
         for argument in &signature.inputs {
             let FnArg::Typed(argument) = argument else {
                 continue;
@@ -245,30 +189,28 @@ impl Reader<'_> {
             match bare(&argument.ty) {
                 Type::Path(ty) if ty.path.is_ident("bool") => {
                     let what = format!("`{name}` takes a bare `bool`; take an enum whose variants say what is meant");
-                    self.breach(&name.to_string(), Rule::Bools, line, what);
+                    self.found(&name, line, what);
                 }
                 Type::Tuple(ty) if !ty.elems.is_empty() => {
                     let what = format!("`{name}` takes a tuple; take a struct with named fields, or several arguments");
-                    self.breach(&name.to_string(), Rule::Tuples, line, what);
+                    self.found(&name, line, what);
                 }
                 _ => {}
             }
         }
         if returns_result(signature) && !has_errors_section(attributes) {
             let what = format!("`{name}` returns a `Result` without a section `# Errors`; say when it fails");
-            self.breach(&name.to_string(), Rule::Errors, line, what);
+            self.found(&name, line, what);
         }
     }
 
-    fn breach(&mut self, name: &str, rule: Rule, line: usize, what: String) {
-        let (package, path) = (self.package.to_owned(), self.path.clone());
-        let breach = Breach { rule, package, path, line, what };
-        let candidate = if self.owner.is_empty() {
-            Candidate { breach, owner: name.to_owned(), modules: Some(self.modules.clone()) }
-        } else {
-            Candidate { breach, owner: self.owner.clone(), modules: None }
+    fn found(&mut self, name: &str, line: usize, what: String) {
+        let finding = Finding { path: self.path.clone(), line, what };
+        let (owner, modules) = match self.owner.as_str() {
+            "" => (name, Some(self.modules.clone())),
+            owner => (owner, None),
         };
-        self.candidates.push(candidate);
+        self.candidates.push(Candidate { finding, owner: owner.to_owned(), modules });
     }
 }
 
@@ -324,11 +266,18 @@ mod tests {
 
     fn surface(files: &[File]) -> Surface {
         let files: BTreeMap<&str, &File> = files.iter().map(|file| (file.path.as_str(), file)).collect();
-        read("lib", "a/src/lib.rs", &files).unwrap_or_else(|finding| panic!("{finding}"))
+        read("a/src/lib.rs", &files).unwrap_or_else(|finding| panic!("{finding}"))
     }
 
-    fn places(surface: &Surface) -> Vec<(Rule, &str, usize)> {
-        surface.breaches.iter().map(|breach| (breach.rule, breach.path.as_str(), breach.line)).collect()
+    const EXAMPLE: &str = "front page has no example";
+    const BOOL: &str = "takes a bare `bool`";
+    const TUPLE: &str = "takes a tuple";
+    const ERRORS: &str = "without a section `# Errors`";
+
+    /// The rule that each finding is about, by the words that only it has, and its place.
+    fn places(surface: &Surface) -> Vec<(&str, &str, usize)> {
+        let rule = |what: &str| [EXAMPLE, BOOL, TUPLE, ERRORS].into_iter().find(|words| what.contains(words)).unwrap();
+        surface.findings.iter().map(|found| (rule(&found.what), found.path.as_str(), found.line)).collect()
     }
 
     #[test]
@@ -349,7 +298,7 @@ mod tests {
         let names: Vec<&str> = surface.types.iter().map(|ty| ty.name.as_str()).collect();
         assert_eq!(names, ["Six", "Five", "Seven", "One", "Two", "Three", "Four", "Eight"]);
         assert_eq!((surface.types[7].path.as_str(), surface.types[7].line), ("a/src/inline/deep.rs", 3));
-        assert_eq!(surface.breaches, []);
+        assert_eq!(surface.findings, []);
     }
 
     #[test]
@@ -367,16 +316,16 @@ mod tests {
                        trait U { fn nine(&self, on: bool); }\n";
         let surface = surface(&[file("a/src/lib.rs", library)]);
         let expected = [
-            (Rule::Example, "a/src/lib.rs", 1),
-            (Rule::Bools, "a/src/lib.rs", 2),
-            (Rule::Tuples, "a/src/lib.rs", 2),
-            (Rule::Bools, "a/src/lib.rs", 3),
-            (Rule::Errors, "a/src/lib.rs", 5),
-            (Rule::Bools, "a/src/lib.rs", 12),
-            (Rule::Bools, "a/src/lib.rs", 14),
+            (EXAMPLE, "a/src/lib.rs", 1),
+            (BOOL, "a/src/lib.rs", 2),
+            (TUPLE, "a/src/lib.rs", 2),
+            (BOOL, "a/src/lib.rs", 3),
+            (ERRORS, "a/src/lib.rs", 5),
+            (BOOL, "a/src/lib.rs", 12),
+            (BOOL, "a/src/lib.rs", 14),
         ];
         assert_eq!(places(&surface), expected);
-        assert!(surface.breaches[1].what.contains("`one` takes a bare `bool`"));
+        assert!(surface.findings[1].what.contains("`one` takes a bare `bool`"));
     }
 
     #[test]
@@ -393,11 +342,11 @@ mod tests {
             file("a/src/all.rs", "pub fn i(on: bool) {}\n"),
         ];
         let expected = [
-            (Rule::Bools, "a/src/hidden.rs", 1),
-            (Rule::Bools, "a/src/hidden.rs", 5),
-            (Rule::Bools, "a/src/hidden/deep.rs", 2),
-            (Rule::Bools, "a/src/shown.rs", 1),
-            (Rule::Bools, "a/src/all.rs", 1),
+            (BOOL, "a/src/hidden.rs", 1),
+            (BOOL, "a/src/hidden.rs", 5),
+            (BOOL, "a/src/hidden/deep.rs", 2),
+            (BOOL, "a/src/shown.rs", 1),
+            (BOOL, "a/src/all.rs", 1),
         ];
         assert_eq!(places(&surface(&files)), expected);
     }
@@ -407,7 +356,7 @@ mod tests {
         let read_one = |text: &str| {
             let library = file("a/src/lib.rs", text);
             let files = BTreeMap::from([("a/src/lib.rs", &library)]);
-            read("lib", "a/src/lib.rs", &files).map(|_| ()).unwrap_err().to_string()
+            read("a/src/lib.rs", &files).map(|_| ()).unwrap_err().to_string()
         };
         assert_eq!(read_one("//! x\nmod gone;\n"), "a/src/gone/mod.rs: is no file that git knows; add it");
         assert!(read_one("//! x\nfn f( {}\n").starts_with("a/src/lib.rs:2: is not Rust as tidy reads it"));

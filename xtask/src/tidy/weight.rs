@@ -57,7 +57,7 @@ fn compare(manifest: &File, package: &str, heavy: &[(&str, &str)], tree: &str) -
                 "{package} or its tests are built on `{found}` ({brings}); `cargo tree -p {package} -e normal,build,dev -i {found}` \
                  names the way to it: take that dependency out, or move what needs it to an outer package"
             );
-            findings.push(Finding::new(manifest, 0, what));
+            findings.push(manifest.finding(0, what));
         }
     }
     findings

@@ -25,15 +25,15 @@ pub fn check(file: &File) -> Vec<Finding> {
     for (at, line) in file.text.split('\n').enumerate() {
         for (word, why) in FORBIDDEN {
             if line.contains(word) {
-                findings.push(Finding::new(file, at + 1, format!("`{word}`: {why}")));
+                findings.push(file.finding(at + 1, format!("`{word}`: {why}")));
             }
         }
         if by_hand && line.ends_with([' ', '\t', '\r']) {
-            findings.push(Finding::new(file, at + 1, "white space at the end of the line; remove it"));
+            findings.push(file.finding(at + 1, "white space at the end of the line; remove it"));
         }
     }
     if by_hand && !file.text.is_empty() && !file.text.ends_with('\n') {
-        findings.push(Finding::new(file, 0, "no line end after the last line; add one"));
+        findings.push(file.finding(0, "no line end after the last line; add one"));
     }
     findings
 }
