@@ -59,7 +59,7 @@ fn check_pool(ec2: &Ec2Config, policy: &Policy, pool: &Pool, catalogue: &Catalog
     }
     let types = pool.offerings.iter().filter_map(|ix| policy.offerings.get(*ix as usize)).map(|o| &o.instance_type);
     let without: BTreeSet<&str> =
-        types.filter(|name| catalogue.efa().get(*name) == Some(&0)).map(String::as_str).collect();
+        types.filter(|name| catalogue.efa.get(*name) == Some(&0)).map(String::as_str).collect();
     if without.is_empty() {
         return Ok(());
     }
@@ -83,7 +83,7 @@ pub fn unknown_efa(config: &Config, policy: &Policy, catalogue: &Catalogue) -> O
     let pools = policy.pools.iter().filter(|pool| pool.network.efa);
     let types = pools.flat_map(|pool| &pool.offerings).filter_map(|ix| policy.offerings.get(*ix as usize));
     let unknown: BTreeSet<&str> =
-        types.map(|o| o.instance_type.as_str()).filter(|name| !catalogue.efa().contains_key(*name)).collect();
+        types.map(|o| o.instance_type.as_str()).filter(|name| !catalogue.efa.contains_key(*name)).collect();
     (!unknown.is_empty()).then(|| {
         format!(
             "how many EFA interfaces {} take is not known: each node gets one, until a start at which EC2 answers \
@@ -159,7 +159,7 @@ mod tests {
     fn said(ec2: &str, efa: &[(&str, u32)]) -> String {
         let config = config(ec2);
         let efa: BTreeMap<String, u32> = efa.iter().map(|(name, most)| ((*name).to_owned(), *most)).collect();
-        let catalogue = crate::cloud::catalogue(&config).unwrap().with_efa(efa);
+        let catalogue = Catalogue { efa, ..crate::cloud::catalogue(&config).unwrap() };
         let policy = compile("t", POLICY, &catalogue).unwrap().policy;
         check_policy(&config, &policy, &catalogue).map_or_else(|e| e.to_string(), |()| "fits".to_owned())
     }
@@ -190,7 +190,7 @@ mod tests {
         let config = config(ec2);
         let known = |names: &[&str]| names.iter().map(|n| ((*n).to_owned(), 1)).collect::<BTreeMap<String, u32>>();
         let unknown = |names: &[&str]| {
-            let catalogue = crate::cloud::catalogue(&config).unwrap().with_efa(known(names));
+            let catalogue = Catalogue { efa: known(names), ..crate::cloud::catalogue(&config).unwrap() };
             unknown_efa(&config, &compile("t", POLICY, &catalogue).unwrap().policy, &catalogue)
         };
         assert!(unknown(&["g5.xlarge"]).unwrap().contains("interfaces `p5.48xlarge` take is not known"));

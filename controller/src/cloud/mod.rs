@@ -93,9 +93,9 @@ pub fn catalogue(config: &Config) -> Result<Catalogue, CloudError> {
         Some(path) => forebay_catalog::read(path).map_err(|e| CloudError::Setting(e.to_string()))?,
         None => own,
     };
-    let reserved = ec2.reservations.iter().map(|r| (r.instance_type.clone(), r.zone.clone()));
-    let catalogue = Catalogue::new(rows, ec2.all_zones()).with_reserved(reserved.collect());
-    Ok(catalogue.with_elsewhere(elsewhere.into_iter().map(|row| row.instance_type).collect()))
+    let reserved = ec2.reservations.iter().map(|r| (r.instance_type.clone(), r.zone.clone())).collect();
+    let elsewhere = elsewhere.into_iter().map(|row| row.instance_type).collect();
+    Ok(Catalogue { rows, zones: ec2.all_zones(), reserved, elsewhere, ..Catalogue::default() })
 }
 
 /// The catalog with the cloud's own figures of its types, and remarks for the log. It takes at most a few seconds. The figures are saved in
@@ -149,7 +149,7 @@ pub fn open(config: &Config, catalogue: &Catalogue) -> Result<Option<OpenedCloud
     match &config.ec2 {
         None => Ok(None),
         #[cfg(feature = "ec2")]
-        Some(ec2) => ec2::open(ec2, catalogue.efa()).map(Some),
+        Some(ec2) => ec2::open(ec2, &catalogue.efa).map(Some),
         #[cfg(not(feature = "ec2"))]
         Some(_) => {
             let _ = catalogue;

@@ -5,7 +5,7 @@
 //! use forebay_kernel::catalog::CapacityType;
 //!
 //! let catalogue = Catalogue::builtin();
-//! let row = catalogue.rows().iter().find(|row| row.instance_type == "g5.xlarge").expect("it is built in");
+//! let row = catalogue.rows.iter().find(|row| row.instance_type == "g5.xlarge").expect("it is built in");
 //! let spot = offering(row, "sim-1a", CapacityType::Spot, 1000);
 //! assert_eq!((spot.gpus, spot.max_price), (1, spot.on_demand));
 //! assert!(spot.price < spot.on_demand);

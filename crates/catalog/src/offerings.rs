@@ -8,20 +8,22 @@ use forebay_kernel::units::{Mib, MilliCpu, Rate, Span};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Instance types with prices, and the zones that they are sold in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Catalogue {
-    rows: Vec<PriceRow>,
-    zones: Vec<String>,
+    /// The price rows. Every type is sold in every zone.
+    pub rows: Vec<PriceRow>,
+    /// The zones.
+    pub zones: Vec<String>,
     /// Sold in any zone that a policy names: the simulated cloud has them all.
-    everywhere: bool,
+    pub everywhere: bool,
     /// Types that are not sold as spot.
-    not_spot: BTreeSet<String>,
+    pub not_spot: BTreeSet<String>,
     /// What is paid for already, by type and zone.
-    reserved: BTreeSet<(String, String)>,
+    pub reserved: BTreeSet<(String, String)>,
     /// Types that other clouds sell: a policy may name them beside those that can be had here.
-    elsewhere: BTreeSet<String>,
-    /// How many EFA interfaces a type takes, where the cloud has said so.
-    efa: BTreeMap<String, u32>,
+    pub elsewhere: BTreeSet<String>,
+    /// How many EFA interfaces each type takes, 0 for those without; absent where the cloud has not said so.
+    pub efa: BTreeMap<String, u32>,
 }
 
 impl Catalogue {
@@ -31,15 +33,8 @@ impl Catalogue {
     /// The built-in price rows in the simulated cloud, which has whatever zone a policy names.
     #[must_use]
     pub fn builtin() -> Catalogue {
-        let zones = Self::SIMULATED_ZONES.iter().map(|z| (*z).to_owned()).collect();
-        Catalogue { everywhere: true, ..Catalogue::new(prices::builtin(), zones) }
-    }
-
-    /// Price rows of one's own. Every type is sold in every zone.
-    #[must_use]
-    pub fn new(rows: Vec<PriceRow>, zones: Vec<String>) -> Catalogue {
-        let (not_spot, reserved, elsewhere, efa) = Default::default();
-        Catalogue { rows, zones, everywhere: false, not_spot, reserved, elsewhere, efa }
+        let zones = Self::SIMULATED_ZONES.map(str::to_owned).to_vec();
+        Catalogue { rows: prices::builtin(), zones, everywhere: true, ..Catalogue::default() }
     }
 
     /// The same, sold in these zones too.
@@ -51,42 +46,6 @@ impl Catalogue {
             }
         }
         self
-    }
-
-    /// The same zones with other price rows.
-    #[must_use]
-    pub fn with_rows(self, rows: Vec<PriceRow>) -> Catalogue {
-        Catalogue { rows, ..self }
-    }
-
-    /// The same, where these types are not sold as spot.
-    #[must_use]
-    pub fn without_spot(self, not_spot: BTreeSet<String>) -> Catalogue {
-        Catalogue { not_spot, ..self }
-    }
-
-    /// The same, where these types in these zones are paid for already.
-    #[must_use]
-    pub fn with_reserved(self, reserved: BTreeSet<(String, String)>) -> Catalogue {
-        Catalogue { reserved, ..self }
-    }
-
-    /// The same, where these types are sold by other clouds.
-    #[must_use]
-    pub fn with_elsewhere(self, elsewhere: BTreeSet<String>) -> Catalogue {
-        Catalogue { elsewhere, ..self }
-    }
-
-    /// The same, where these types take so many EFA interfaces.
-    #[must_use]
-    pub fn with_efa(self, efa: BTreeMap<String, u32>) -> Catalogue {
-        Catalogue { efa, ..self }
-    }
-
-    /// How many EFA interfaces each type takes, 0 for those without; absent where it is not known.
-    #[must_use]
-    pub fn efa(&self) -> &BTreeMap<String, u32> {
-        &self.efa
     }
 
     /// Whether some of a type in a zone is paid for already.
@@ -105,18 +64,6 @@ impl Catalogue {
     #[must_use]
     pub fn sells_spot(&self, instance_type: &str) -> bool {
         !self.not_spot.contains(instance_type)
-    }
-
-    /// The price rows.
-    #[must_use]
-    pub fn rows(&self) -> &[PriceRow] {
-        &self.rows
-    }
-
-    /// The zones.
-    #[must_use]
-    pub fn zones(&self) -> &[String] {
-        &self.zones
     }
 
     /// Whether the cloud has a zone of that name.

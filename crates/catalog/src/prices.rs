@@ -101,7 +101,7 @@ pub fn builtin() -> Vec<PriceRow> {
 /// Whatever is wrong with the file, with its line, column and value: see [`CatalogError`].
 pub fn read(path: impl AsRef<Path>) -> Result<Vec<PriceRow>, CatalogError> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|e| CatalogError::io(path, e))?;
+    let bytes = std::fs::read(path).map_err(|e| CatalogError::io(path, &e))?;
     parse(path, &bytes)
 }
 
@@ -117,18 +117,14 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<PriceRow>, CatalogError> {
     for row in table.rows() {
         let next = price_row(&row)?;
         if let Some(first) = rows.iter().find(|r| r.instance_type == next.instance_type) {
-            return Err(CatalogError::Repeated {
-                path: path.to_owned(),
-                line: next.line,
-                column: "instance_type",
-                value: escaped(&next.instance_type),
-                first_line: first.line,
-            });
+            let problem = format!("\"{}\" is on line {} already", escaped(&next.instance_type), first.line);
+            let remedy = "give each row an id of its own or remove one of the two";
+            return Err(CatalogError::new(row.place("instance_type"), problem, remedy));
         }
         rows.push(next);
     }
     if rows.is_empty() {
-        return Err(CatalogError::Empty { path: path.to_owned(), what: "the file has a header but no types" });
+        return Err(CatalogError::empty(path, "the file has a header but no types"));
     }
     Ok(rows)
 }
@@ -136,9 +132,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<PriceRow>, CatalogError> {
 /// The text of a file, without a byte order mark, or what the file is instead.
 fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str, CatalogError> {
     let line_of = |at: usize| bytes.iter().take(at).map(|b| u64::from(*b == b'\n')).sum::<u64>() + 1;
-    let refused = |at: usize, problem: &str, remedy| {
-        Err(CatalogError::BadRow { path: path.to_owned(), line: line_of(at), problem: problem.to_owned(), remedy })
-    };
+    let refused = |at: usize, problem: &str, remedy| Err(CatalogError::on_line(path, line_of(at), problem, remedy));
     let bytes_of_text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     match bytes {
         [0x1f, 0x8b, ..] => return refused(0, "a gzip archive", "unpack it first (gunzip)"),
@@ -219,7 +213,7 @@ fn gpu_milli(row: &Row<'_>) -> Result<u16, CatalogError> {
 }
 
 /// An empty cell is no.
-fn yes_no(row: &Row<'_>, column: &'static str) -> Result<bool, CatalogError> {
+fn yes_no(row: &Row<'_>, column: &str) -> Result<bool, CatalogError> {
     match row.text(column).to_lowercase().as_str() {
         "yes" | "true" | "1" => Ok(true),
         "" | "no" | "false" | "0" => Ok(false),

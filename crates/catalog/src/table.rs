@@ -6,7 +6,7 @@ use crate::error::CatalogError;
 use csv::{ReaderBuilder, StringRecord, Trim};
 use forebay_quantity::excerpt::escaped;
 use forebay_quantity::number::{NumberFault, scaled, whole};
-use std::borrow::Cow;
+use std::fmt::Display;
 use std::path::Path;
 
 /// The longest time that a cell may name: 100 years, in ms. Above it the unit is wrong.
@@ -31,26 +31,27 @@ pub(crate) struct Row<'a> {
 impl<'a> Table<'a> {
     /// Reads the whole text. Names of columns are compared without case; blanks around cells do not count.
     pub(crate) fn read(path: &'a Path, text: &str) -> Result<Table<'a>, CatalogError> {
-        let empty = || CatalogError::Empty { path: path.to_owned(), what: "the file is empty" };
         let mut reader =
             ReaderBuilder::new().has_headers(false).flexible(true).trim(Trim::All).from_reader(text.as_bytes());
         let mut records = Vec::new();
         let mut lines = LineCounter { text, at: 0, line: 1 };
         for record in reader.records() {
             // The reader has text, and its records may have any length: nothing can go wrong in it.
-            let record = record.map_err(|e| bad_row(path, 1, e.to_string(), "save it as a CSV file with a header"))?;
+            let refused =
+                |e: csv::Error| CatalogError::on_line(path, 1, e.to_string(), "save it as a CSV file with a header");
+            let record = record.map_err(refused)?;
             let line = lines.of(record.position().map_or(0, csv::Position::byte));
             if record.len() > 1 || record.get(0).is_some_and(|only| !only.is_empty()) {
                 records.push((line, record));
             }
         }
         let mut rows = records.into_iter();
-        let (header_line, header) = rows.next().ok_or_else(empty)?;
+        let (header_line, header) = rows.next().ok_or_else(|| CatalogError::empty(path, "the file is empty"))?;
         let header: Vec<String> = header.iter().map(str::to_lowercase).collect();
         for (n, name) in header.iter().enumerate() {
             if !name.is_empty() && header.iter().take(n).any(|earlier| earlier == name) {
                 let problem = format!("two columns are called {}", escaped(name));
-                return Err(bad_row(path, header_line, problem, "rename or remove one of them"));
+                return Err(CatalogError::on_line(path, header_line, problem, "rename or remove one of them"));
             }
         }
         let table = Table { path, header, rows: rows.collect() };
@@ -64,8 +65,7 @@ impl<'a> Table<'a> {
             let is_last = nth + 1 == self.rows.len();
             let open = is_last && tail(text, *line).matches('"').count() % 2 == 1;
             if open {
-                let problem = "a double quote opens and is never closed".to_owned();
-                return Err(CatalogError::Truncated { path: self.path.to_owned(), line: *line, problem });
+                return Err(CatalogError::cut_off(self.path, *line, "a double quote opens and is never closed"));
             }
             let have = record.len();
             if have == want {
@@ -73,11 +73,10 @@ impl<'a> Table<'a> {
             }
             let problem = format!("{have} fields where the header has {want}");
             if is_last && have < want && !text.ends_with('\n') {
-                let problem = format!("the last row has {problem}");
-                return Err(CatalogError::Truncated { path: self.path.to_owned(), line: *line, problem });
+                return Err(CatalogError::cut_off(self.path, *line, &format!("the last row has {problem}")));
             }
             let remedy = "write every field, empty ones too, and put fields that contain commas in double quotes";
-            return Err(bad_row(self.path, *line, problem, remedy));
+            return Err(CatalogError::on_line(self.path, *line, problem, remedy));
         }
         Ok(())
     }
@@ -89,16 +88,16 @@ impl<'a> Table<'a> {
         };
         let stem = |s: &str| s.trim_end_matches("_s").replace(['_', '-', ' '], "");
         let near = self.header.iter().find(|h| !h.is_empty() && stem(h) == stem(missing));
-        Err(CatalogError::MissingColumn {
-            path: self.path.to_owned(),
-            line: 1,
-            column: (*missing).to_owned(),
-            found: escaped(&self.header.join(",")),
-            remedy: match near {
-                Some(h) => format!("rename column {} to {missing}", escaped(h)),
-                None => format!("add a column {missing} to the header and to each row"),
-            },
-        })
+        let problem = format!("the column is missing, found {}", escaped(&self.header.join(",")));
+        let remedy = match near {
+            Some(h) => format!("rename column {} to {missing}", escaped(h)),
+            None => format!("add a column {missing} to the header and to each row"),
+        };
+        Err(CatalogError::new(self.place(1, missing), problem, remedy))
+    }
+
+    fn place(&self, line: u64, column: &str) -> String {
+        format!("{}, line {line}, column {column}", self.path.display())
     }
 
     /// The rows, in the file's order.
@@ -115,7 +114,7 @@ impl<'a> Row<'a> {
     }
 
     /// A time: decimal seconds in the file, milliseconds here (rounded half up).
-    pub(crate) fn ms(&self, column: &'static str) -> Result<u64, CatalogError> {
+    pub(crate) fn ms(&self, column: &str) -> Result<u64, CatalogError> {
         let read = scaled(self.text(column), 3);
         let (ms, _) = read.map_err(|f| self.number(column, f, "seconds as a plain number, 0 or more"))?;
         if ms > MAX_MS {
@@ -125,11 +124,7 @@ impl<'a> Row<'a> {
     }
 
     /// A whole number of at most `max`.
-    pub(crate) fn whole<T: TryFrom<u64> + Into<u64> + Copy>(
-        &self,
-        column: &'static str,
-        max: T,
-    ) -> Result<T, CatalogError> {
+    pub(crate) fn whole<T: TryFrom<u64> + Into<u64> + Copy>(&self, column: &str, max: T) -> Result<T, CatalogError> {
         let bound = max.into();
         let want = || format!("a whole number from 0 to {bound}");
         let number = whole(self.text(column), bound).map_err(|f| self.number(column, f, &want()))?;
@@ -137,13 +132,13 @@ impl<'a> Row<'a> {
     }
 
     /// A decimal times ten to the power `scale`, of at most `max` after scaling. `want` says what is meant.
-    pub(crate) fn decimal(&self, column: &'static str, scale: i32, max: u64, want: &str) -> Result<u64, CatalogError> {
+    pub(crate) fn decimal(&self, column: &str, scale: i32, max: u64, want: &str) -> Result<u64, CatalogError> {
         let (value, _) = scaled(self.text(column), scale).map_err(|f| self.number(column, f, want))?;
         if value > max { Err(self.number(column, NumberFault::TooLarge, want)) } else { Ok(value) }
     }
 
     /// A name: not empty, of at most 256 bytes, without control characters.
-    pub(crate) fn name(&self, column: &'static str) -> Result<String, CatalogError> {
+    pub(crate) fn name(&self, column: &str) -> Result<String, CatalogError> {
         let text = self.text(column);
         if text.is_empty() || text.len() > 256 || text.chars().any(char::is_control) {
             return Err(self.bad(column, "not an id", "write 1 to 256 bytes without control characters"));
@@ -151,31 +146,21 @@ impl<'a> Row<'a> {
         Ok(text.to_owned())
     }
 
-    /// An error about this row's cell.
-    pub(crate) fn bad(
-        &self,
-        column: &'static str,
-        problem: impl Into<Cow<'static, str>>,
-        remedy: impl Into<Cow<'static, str>>,
-    ) -> CatalogError {
-        CatalogError::BadValue {
-            path: self.table.path.to_owned(),
-            line: self.line,
-            column,
-            value: escaped(self.text(column)),
-            problem: problem.into(),
-            remedy: remedy.into(),
-        }
+    /// Where this row's cell is.
+    pub(crate) fn place(&self, column: &str) -> String {
+        self.table.place(self.line, column)
     }
 
-    fn number(&self, column: &'static str, fault: NumberFault, want: &str) -> CatalogError {
+    /// An error about this row's cell.
+    pub(crate) fn bad(&self, column: &str, problem: impl Display, remedy: impl Into<String>) -> CatalogError {
+        let found = escaped(self.text(column));
+        CatalogError::new(self.place(column), format!("{problem}, found \"{found}\""), remedy)
+    }
+
+    fn number(&self, column: &str, fault: NumberFault, want: &str) -> CatalogError {
         let problem = if self.text(column).is_empty() { "no value" } else { fault.problem() };
         self.bad(column, problem, format!("write {want}"))
     }
-}
-
-fn bad_row(path: &Path, line: u64, problem: String, remedy: &'static str) -> CatalogError {
-    CatalogError::BadRow { path: path.to_owned(), line, problem, remedy }
 }
 
 /// The text from a line on.

@@ -83,7 +83,7 @@ fn every_type_of_the_catalogue_can_be_bought_and_undeclared_queues_share_one_quo
     let catalogue = Catalogue::builtin();
     for name in READY {
         let policy = ready(name).policy;
-        for row in catalogue.rows() {
+        for row in &catalogue.rows {
             let offered = policy.offerings.iter().any(|o| o.instance_type == row.instance_type);
             // Parts of a GPU are had by name only.
             assert_eq!(offered, !row.is_fractional(), "{name}: {}", row.instance_type);

@@ -252,7 +252,7 @@ mod tests {
         let text = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: t}\nqueues: {a: {}}\n\
                     pools: {p: {instanceTypes: [g5.xlarge, g6.xlarge], spot: {maxPrice: 80 %}}}\n";
         let rows = forebay_catalog::builtin();
-        let catalogue = Catalogue::new(rows, vec!["za".to_owned(), "zb".to_owned()]);
+        let catalogue = Catalogue { rows, zones: vec!["za".to_owned(), "zb".to_owned()], ..Catalogue::default() };
         let mut engine = Engine::new();
         let policy = compile("t", text, &catalogue).unwrap().policy;
         take(&mut engine, vec![Event::Configured(Box::new(policy))]);

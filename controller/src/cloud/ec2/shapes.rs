@@ -85,7 +85,7 @@ impl SavedShapes {
 
 /// The catalog with EC2's figures, and remarks for the log.
 pub fn at_start(config: &Ec2Config, folder: &Path, catalogue: Catalogue) -> (Catalogue, Vec<String>) {
-    let types = catalogue.rows().iter().map(|row| row.instance_type.clone()).collect();
+    let types = catalogue.rows.iter().map(|row| row.instance_type.clone()).collect();
     let (region, result) = look_up(config, &types);
     let mut remarks: Vec<String> = region.and_then(|region| foreign_prices(config, &region)).into_iter().collect();
     let saved = match result {
@@ -146,7 +146,7 @@ pub(super) fn region(client: &Client) -> String {
 /// Price rows with EC2's figures, without the types that the region does not have.
 fn corrected(catalogue: Catalogue, saved: &SavedShapes) -> (Catalogue, Vec<String>) {
     let (mut rows, mut absent, mut changed) = (Vec::new(), Vec::new(), Vec::new());
-    for row in catalogue.rows() {
+    for row in &catalogue.rows {
         match saved.shapes.get(&row.instance_type) {
             Some(shape) => {
                 let new = corrected_row(row, shape);
@@ -166,7 +166,7 @@ fn corrected(catalogue: Catalogue, saved: &SavedShapes) -> (Catalogue, Vec<Strin
         remarks.push(format!("EC2's figures replace those of the catalog: {}", some(&changed)));
     }
     let efa = saved.shapes.iter().map(|(name, shape)| (name.clone(), shape.efa)).collect();
-    (catalogue.with_rows(rows).without_spot(not_spot).with_efa(efa), remarks)
+    (Catalogue { rows, not_spot, efa, ..catalogue }, remarks)
 }
 
 fn some(all: &[String]) -> String {
@@ -226,7 +226,7 @@ mod tests {
 
     fn aws() -> Catalogue {
         let rows = forebay_catalog::builtin().into_iter().filter(|row| row.provider == "aws").collect();
-        Catalogue::new(rows, vec!["us-east-1a".to_owned()])
+        Catalogue { rows, zones: vec!["us-east-1a".to_owned()], ..Catalogue::default() }
     }
 
     fn config(folder: &Path, endpoint: &str) -> Ec2Config {
@@ -260,9 +260,9 @@ mod tests {
 
     fn saved(change: impl Fn(&mut BTreeMap<String, InstanceShape>)) -> SavedShapes {
         let catalogue = aws();
-        let mut shapes = catalogue.rows().iter().map(|row| (row.instance_type.clone(), shape(row))).collect();
+        let mut shapes = catalogue.rows.iter().map(|row| (row.instance_type.clone(), shape(row))).collect();
         change(&mut shapes);
-        let types = catalogue.rows().iter().map(|row| row.instance_type.clone()).collect();
+        let types = catalogue.rows.iter().map(|row| row.instance_type.clone()).collect();
         SavedShapes::new("us-east-1".to_owned(), &types, shapes).unwrap()
     }
 
@@ -283,14 +283,14 @@ mod tests {
                 "EC2's figures replace those of the catalog: `g5.xlarge` has 15000 MiB, not 16384"
             ]
         );
-        assert_eq!(first.rows().len(), aws().rows().len() - 3);
-        assert!(first.rows().iter().any(|row| row.instance_type == "g5.xlarge" && row.mem_mib == 15_000));
+        assert_eq!(first.rows.len(), aws().rows.len() - 3);
+        assert!(first.rows.iter().any(|row| row.instance_type == "g5.xlarge" && row.mem_mib == 15_000));
         assert!(!data.join(format!("{FILE}.new")).exists());
-        assert_eq!((first.efa()["p5.48xlarge"], first.efa()["g5.xlarge"]), (32, 0));
+        assert_eq!((first.efa["p5.48xlarge"], first.efa["g5.xlarge"]), (32, 0));
 
         drop(loopback);
         let (second, remarks) = at_start(&config, &data, aws());
-        assert_eq!((second.rows(), second.efa()), (first.rows(), first.efa()));
+        assert_eq!((second.rows, second.efa), (first.rows, first.efa));
         assert!(
             remarks[0].starts_with("EC2's instance types could not be read (") && remarks.len() == 3,
             "{remarks:?}"
@@ -299,7 +299,7 @@ mod tests {
 
         std::fs::write(data.join(FILE), "{\"version\": 1, \"reg").unwrap();
         let (third, remarks) = at_start(&config, &data, aws());
-        assert_eq!((third.rows(), third.efa().len()), (aws().rows(), 0));
+        assert_eq!((third.rows, third.efa.len()), (aws().rows, 0));
         assert!(remarks.len() == 1 && remarks[0].ends_with("the figures of the catalog are used"), "{remarks:?}");
     }
 
@@ -321,14 +321,14 @@ mod tests {
     #[test]
     fn equal_figures_are_not_reported() {
         let (catalogue, remarks) = corrected(aws(), &saved(|_| {}));
-        assert_eq!((catalogue.rows(), remarks), (aws().rows(), Vec::new()));
+        assert_eq!((catalogue.rows, remarks), (aws().rows, Vec::new()));
     }
 
     #[test]
     fn a_type_that_was_not_looked_up_stays() {
         let mut answer = saved(|shapes| shapes.retain(|name, _| name == "g5.xlarge"));
         answer.absent.clear();
-        assert_eq!(corrected(aws(), &answer).0.rows().len(), aws().rows().len());
+        assert_eq!(corrected(aws(), &answer).0.rows.len(), aws().rows.len());
         assert_eq!(
             SavedShapes::new("r".to_owned(), &answer.types(), BTreeMap::new()),
             None,
@@ -344,7 +344,7 @@ mod tests {
             shapes.get_mut("g6.xlarge").unwrap().gpus = Some(l4);
         });
         let (catalogue, remarks) = corrected(aws(), &answer);
-        let row = |name: &str| catalogue.rows().iter().find(|row| row.instance_type == name).unwrap().clone();
+        let row = |name: &str| catalogue.rows.iter().find(|row| row.instance_type == name).unwrap().clone();
         assert_eq!((row("p5.4xlarge").gpus, row("p5.4xlarge").gpu_mem_mib), (1, 81_920));
         assert!(row("g6.xlarge").is_fractional() && row("g6.xlarge").answers_to("l4"));
         assert!(row("g6.xlarge").answers_to("L4-12Q"));

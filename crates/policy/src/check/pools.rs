@@ -87,7 +87,7 @@ impl Check<'_> {
                 "name some, or write `any`",
             );
         }
-        let known: BTreeSet<&str> = self.catalogue.rows().iter().map(|r| r.instance_type.as_str()).collect();
+        let known: BTreeSet<&str> = self.catalogue.rows.iter().map(|r| r.instance_type.as_str()).collect();
         for (at, glob) in globs.iter().enumerate() {
             if !self.catalogue.rows_named(std::slice::from_ref(glob)).is_empty() || self.catalogue.is_elsewhere(glob) {
                 continue;
@@ -142,7 +142,7 @@ impl Check<'_> {
         }
         for (at, zone) in zones.iter().enumerate() {
             if !self.catalogue.has_zone(zone) {
-                let remedy = meant(zone, self.catalogue.zones().iter().map(String::as_str));
+                let remedy = meant(zone, self.catalogue.zones.iter().map(String::as_str));
                 self.at(
                     &["pools", name, "zones", &at.to_string()],
                     format!("the cloud has no zone `{}`", shown(zone)),
@@ -166,7 +166,7 @@ impl Check<'_> {
             None | Some(InstanceTypes::Any) => self.catalogue.rows_of_whole_gpus(),
             Some(InstanceTypes::Listed(globs)) => self.catalogue.rows_named(globs),
         };
-        let zones = pool.zones.as_deref().unwrap_or(self.catalogue.zones());
+        let zones = pool.zones.as_deref().unwrap_or(&self.catalogue.zones);
         let mut stock = PoolStock::default();
         for row in rows.into_iter().filter(|r| r.gpus <= MAX_NODE_GPUS) {
             if row.is_fractional() {
