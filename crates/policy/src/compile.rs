@@ -293,7 +293,7 @@ fn compiled_pool(name: &str, pool: &written::WrittenPool, offerings: Vec<u32>, s
         keep_ready: if let Some(KeepReady::Always(nodes)) = pool.keep_ready { nodes } else { always },
         floors: lines.iter().filter_map(floor).collect(),
         drain: match pool.drain {
-            Some(WrittenDrain::After(time)) => engine::Drain::After(time.0),
+            Some(WrittenDrain::After(idle)) => engine::Drain::After(idle.after.0),
             Some(WrittenDrain::Auto) | None => engine::Drain::Auto,
         },
         sharing: sharing

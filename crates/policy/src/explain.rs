@@ -4,10 +4,8 @@
 //! Never: prints what has no default (a ceiling that is not given is no bound).
 
 use super::defaults::parent;
-use super::tree::{self, Value, YamlNode};
+use super::tree::{self, Value, YamlEntry, YamlNode};
 use super::written::WrittenPolicy;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// Fields of a queue that come from its nearest ancestor when it does not state them.
 const INHERITED: [&str; 4] = ["tier", "pools", "submitters", "start"];
@@ -19,34 +17,53 @@ pub fn explain(filled: &WrittenPolicy, source: &YamlNode) -> String {
         // Writing plain data to a string cannot fail; if it did, saying so beats ending.
         Err(e) => return format!("# the policy cannot be written as YAML: {e}\n"),
     };
-    let mut notes = BTreeMap::new();
+    let mut lines: Vec<Option<String>> = text.lines().map(|line| Some(line.to_owned())).collect();
     if let (Some(tree), _) = tree::parse(&text) {
-        annotate(&tree, source, &mut Vec::new(), &mut notes);
+        leave_out_unset(&tree, &mut lines);
+        annotate(&tree, source, &mut Vec::new(), &mut lines);
     }
-    let mut out = String::from("# Values marked `default` are not written in the file; they hold all the same.\n");
-    for (at, line) in text.lines().enumerate() {
-        // Writing to a string cannot fail.
-        let _ = match notes.get(&(at + 1)) {
-            Some(note) => writeln!(out, "{line}  # {note}"),
-            None => writeln!(out, "{line}"),
-        };
-    }
-    out
+    let head = "# Values marked `default` are not written in the file; they hold all the same.".to_owned();
+    [Some(head)].into_iter().chain(lines).flatten().map(|line| line + "\n").collect()
 }
 
-/// Notes by line: for each scalar or list whose path the source does not have.
-fn annotate<'t>(node: &'t YamlNode, source: &YamlNode, path: &mut Vec<&'t str>, notes: &mut BTreeMap<usize, String>) {
+fn line_of<'l>(entry: &YamlEntry, lines: &'l mut [Option<String>]) -> Option<&'l mut Option<String>> {
+    lines.get_mut(usize::try_from(entry.key_pos.line).ok()?.checked_sub(1)?)
+}
+
+/// Takes out the lines of fields that are neither stated nor have a default; a map of nothing else stays as an empty one.
+fn leave_out_unset(node: &YamlNode, lines: &mut [Option<String>]) {
+    match &node.value {
+        Value::List(items) => items.iter().for_each(|item| leave_out_unset(item, lines)),
+        Value::Map(entries) => {
+            for entry in entries {
+                let Some(line) = line_of(entry, lines) else { continue };
+                match &entry.value.value {
+                    Value::Null => *line = None,
+                    Value::Map(inner) if !inner.is_empty() && inner.iter().all(|e| e.value.value == Value::Null) => {
+                        line.iter_mut().for_each(|line| line.push_str(" {}"));
+                    }
+                    _ => {}
+                }
+                leave_out_unset(&entry.value, lines);
+            }
+        }
+        Value::Null | Value::Scalar { .. } => {}
+    }
+}
+
+/// Adds notes to the lines: at each scalar or list whose path the source does not have.
+fn annotate<'t>(node: &'t YamlNode, source: &YamlNode, path: &mut Vec<&'t str>, lines: &mut [Option<String>]) {
     let Value::Map(entries) = &node.value else {
         return;
     };
     for entry in entries {
         path.push(&entry.key);
         match &entry.value.value {
-            Value::Map(inner) if !inner.is_empty() => annotate(&entry.value, source, path, notes),
+            Value::Map(inner) if !inner.is_empty() => annotate(&entry.value, source, path, lines),
+            _ if source.has(path) => {}
             _ => {
-                if !source.has(path) {
-                    let line = usize::try_from(entry.key_pos.line).unwrap_or(0);
-                    notes.insert(line, note(source, path));
+                if let Some(Some(line)) = line_of(entry, lines) {
+                    line.push_str(&format!("  # {}", note(source, path)));
                 }
             }
         }

@@ -10,17 +10,18 @@ use forebay_quantity::Time;
 use indexmap::IndexMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
 /// What happens to a job whose queue is not declared.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum UndeclaredQueues {
     /// It is rejected.
     Reject,
     /// All such queues share one rule and one quota.
+    #[serde(untagged)]
     Shared(Under),
 }
 
@@ -35,41 +36,44 @@ pub struct Under {
     /// The queue whose rules and quota they share. If it is not declared it is one of tier `normal` that may use all pools.
     pub under: String,
     /// How many different undeclared queues there may be; a job of one more is rejected. Default: 100.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most: Option<u32>,
     /// By pool, what they are promised all together, within the quota of `under` if that is declared.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_together: Option<IndexMap<String, WrittenQuota>>,
 }
 
 /// When an idle node is given back.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum WrittenDrain {
     /// After as long as buying it back would take.
     Auto,
-    /// After this time idle.
-    After(Time),
+    /// After some time idle.
+    #[serde(untagged)]
+    After(After),
 }
 
 /// A time idle, after which a node is given back.
-#[derive(Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "`auto`, or a map such as `{after: 5m}`")]
-struct After {
+pub struct After {
     /// So long idle.
-    after: Time,
+    pub after: Time,
 }
 
 /// Which instance types a pool has.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum InstanceTypes {
     /// All of the catalogue.
     Any,
     /// Names and globs.
+    #[serde(untagged)]
     Listed(Vec<String>),
 }
 
 /// Nodes kept ready.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(untagged)]
 pub enum KeepReady {
     /// So many, always.
     Always(u32),
@@ -89,28 +93,30 @@ pub struct ReadyLine {
     /// So many nodes.
     pub nodes: u32,
     /// Days and hours. Default: always.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<Hours>,
     /// The time zone of `when`. Default: `UTC`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<TimeZone>,
 }
 
 /// Days and hours of a week, such as `Mon-Fri 09:00-18:00`. Hours that end before they begin end on the next day.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(transparent)]
 pub struct Hours {
     /// As written.
     text: String,
     /// Bit 0 is Monday.
+    #[serde(skip)]
     pub days: u8,
     /// From this minute of the day.
+    #[serde(skip)]
     pub from: u16,
     /// Up to this minute; at or before `from`: of the next day.
+    #[serde(skip)]
     pub to: u16,
 }
 
 /// An IANA time zone.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct TimeZone(String);
 
 /// A visitor of one shape as a word and another as a map or list.
@@ -152,7 +158,7 @@ macro_rules! two_shapes {
 two_shapes!(UndeclaredQueues, "`reject`, or a map such as `{under: shared, atMost: 200}`",
     word: |w| (w == "reject").then_some(UndeclaredQueues::Reject), map: Under => UndeclaredQueues::Shared);
 two_shapes!(WrittenDrain, "`auto`, or a map such as `{after: 5m}`",
-    word: |w| (w == "auto").then_some(WrittenDrain::Auto), map: After => |a: After| WrittenDrain::After(a.after));
+    word: |w| (w == "auto").then_some(WrittenDrain::Auto), map: After => WrittenDrain::After);
 two_shapes!(InstanceTypes, "`any`, or a list such as `[g5.xlarge, g6.*]`",
     word: |w| (w == "any").then_some(InstanceTypes::Any), list: String => InstanceTypes::Listed);
 two_shapes!(KeepReady, "a number of nodes, or a list such as `[{nodes: 2, when: Mon-Fri 09:00-18:00}]`",
@@ -235,54 +241,6 @@ impl TimeZone {
             }
         }
         if out == [(Timestamp(0), 0)] { Vec::new() } else { out }
-    }
-}
-
-impl Serialize for UndeclaredQueues {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match self {
-            UndeclaredQueues::Reject => s.serialize_str("reject"),
-            UndeclaredQueues::Shared(under) => under.serialize(s),
-        }
-    }
-}
-
-impl Serialize for WrittenDrain {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match self {
-            WrittenDrain::Auto => s.serialize_str("auto"),
-            WrittenDrain::After(after) => After { after: *after }.serialize(s),
-        }
-    }
-}
-
-impl Serialize for InstanceTypes {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match self {
-            InstanceTypes::Any => s.serialize_str("any"),
-            InstanceTypes::Listed(names) => names.serialize(s),
-        }
-    }
-}
-
-impl Serialize for KeepReady {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match self {
-            KeepReady::Always(nodes) => s.serialize_u32(*nodes),
-            KeepReady::Scheduled(lines) => lines.serialize(s),
-        }
-    }
-}
-
-impl Serialize for Hours {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&self.text)
-    }
-}
-
-impl Serialize for TimeZone {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&self.0)
     }
 }
 

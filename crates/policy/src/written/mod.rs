@@ -29,31 +29,22 @@ pub struct WrittenPolicy {
     /// Its name.
     pub metadata: PolicyMetadata,
     /// Hard bounds over all pools together. Required for a real cloud.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<WrittenCeiling>,
     /// Who goes first, who may stop whom, what may be bought for it. Default: `critical`, `normal`, `scavenger`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tiers: Option<IndexMap<String, WrittenTier>>,
     /// Queues by path; `research/vision` is a child of `research`, and a queue with children is a cohort.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<IndexMap<String, WrittenQueue>>,
     /// What happens to a job whose queue is not declared. Default: `reject`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub undeclared_queues: Option<UndeclaredQueues>,
     /// Rules that choose a job's queue at intake, first match; without a match the job's own queue stands.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub routes: Option<Vec<Route>>,
     /// What can be bought, in order of preference. Default: one pool `default` of any instance type.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pools: Option<IndexMap<String, WrittenPool>>,
     /// When running work is moved to save money.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub consolidation: Option<WrittenConsolidation>,
     /// How waiting and past use count in the order. They order free capacity; nothing is stopped for them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub fairness: Option<WrittenFairness>,
     /// When runs are warned, stopped, given up.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<WrittenLifecycle>,
 }
 
@@ -81,7 +72,6 @@ pub struct PolicyMetadata {
     /// Its name in reports, metrics and the journal.
     pub name: String,
     /// A line for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
@@ -91,16 +81,12 @@ pub struct PolicyMetadata {
 #[schemars(rename = "Ceiling")]
 pub struct WrittenCeiling {
     /// Nodes of any kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
     /// On-demand nodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_demand_nodes: Option<u32>,
     /// Whole GPUs on all nodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
     /// Sum of the nodes' prices, spot at its maximum price.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub spend: Option<PerHour>,
 }
 
@@ -116,19 +102,14 @@ pub struct WrittenTier {
     /// Higher goes first.
     pub priority: i32,
     /// What may be bought for its jobs. Default: `spot-then-on-demand`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub buys: Option<WrittenBuys>,
     /// Tiers of a higher priority whose jobs may stop this tier's. Default: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stoppable_by: Option<Vec<String>>,
     /// No run is stopped for another job before it has lasted this long. Default: `0s`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_run: Option<Time>,
     /// A run that has lasted this long may be stopped by any higher tier while others wait. Default: no such bound.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_run_while_others_wait: Option<Time>,
     /// The part of all capacity that this tier gets even when higher ones want it all. Default: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_share: Option<Percent>,
 }
 
@@ -157,25 +138,18 @@ pub enum WrittenBuys {
 #[schemars(rename = "Queue")]
 pub struct WrittenQueue {
     /// The tier of its jobs, unless a job names another. Default: its parent's, else `normal`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
     /// Pools that its jobs may use, in order of preference. Default: its parent's, else all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pools: Option<Vec<String>>,
     /// By pool, what it is promised. Without a quota for a pool it borrows from its parent; a root without one is unbounded there.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<IndexMap<String, WrittenQuota>>,
     /// Its share of what its siblings leave free, against theirs. Default: 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<Factor>,
     /// Principals that may submit, cancel and read. Default: its parent's, else anyone who may submit at all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub submitters: Option<Vec<String>>,
     /// When its jobs should start. Default: its parent's, else no target.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<WrittenStart>,
     /// What its jobs may cost.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<WrittenBudget>,
 }
 
@@ -191,10 +165,8 @@ pub struct WrittenQuota {
     /// GPUs that it may always use.
     pub gpus: GpuCount,
     /// How much more it may use while its cohort has it to spare. Default: 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub borrow: Option<GpuBound>,
     /// How much of what it does not use others may have. Default: `all`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lend: Option<GpuBound>,
 }
 
@@ -210,7 +182,6 @@ pub struct WrittenStart {
     /// Jobs should start within this time.
     pub within: Time,
     /// What is done when they cannot. Default: `wait`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub when_late: Option<WrittenWhenLate>,
 }
 
@@ -241,7 +212,6 @@ pub struct WrittenBudget {
     /// In this time.
     pub per: WrittenPeriod,
     /// What is done when it is spent. Default: `hold`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub when_spent: Option<WrittenWhenSpent>,
 }
 
@@ -289,13 +259,10 @@ pub struct Route {
 #[schemars(rename = "Consolidation")]
 pub struct WrittenConsolidation {
     /// Money saved over the cost of the work disturbed must reach this; 0: nothing is ever moved. Default: 2.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub worth_it: Option<Factor>,
     /// The part of the ready nodes that may be emptied in an hour; at least one. Default: `10 %`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub moves_per_hour: Option<Percent>,
     /// How often moves are considered. Default: `15m`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<Time>,
 }
 
@@ -305,10 +272,8 @@ pub struct WrittenConsolidation {
 #[schemars(rename = "Fairness")]
 pub struct WrittenFairness {
     /// After this time past use counts half. Default: `7d`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub half_life: Option<Time>,
     /// Within a queue, waiting for so long counts as one point of priority. Default: never, priority is strict.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ageing: Option<Time>,
 }
 
@@ -322,43 +287,30 @@ pub struct WrittenFairness {
 #[schemars(rename = "Lifecycle")]
 pub struct WrittenLifecycle {
     /// A GPU idle for this long under a run is lingering. Default: `15m`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub linger_after: Option<Time>,
     /// What is done about it. Default: `warn`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_linger: Option<WrittenOnLinger>,
     /// A run that lasts longer fails, unless the job has its own bound. Default: `365d`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_run: Option<Time>,
     /// A service whose model is loaded this many times longer than it computes is scaled to zero. Default: never.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_residency_over_compute: Option<Factor>,
     /// A service gives replicas back when it has needed fewer for so long. Default: `5m`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub scale_down_after: Option<Time>,
     /// A run that is not known to be dead so long after it was to be killed has hung: its nodes are given up. Default: `5m`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub hang_after: Option<Time>,
     /// A launch without an outcome is asked about again after this time. Default: `30s`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub launch_retry: Option<Time>,
     /// A node that is not ready after this time is given up. Default: `20m`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_timeout: Option<Time>,
     /// A gang that has not started after this time is stopped and queued again. Default: `10m`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_timeout: Option<Time>,
     /// A tainted node waits this long before it is checked again and terminated. Default: `10s`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_settle: Option<Time>,
     /// Checkpoint grace for jobs that state none. Default: `90s`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub grace: Option<Time>,
     /// A restarted victim is not stopped again before it has run this long. Default: `10m`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub protect: Option<Time>,
     /// So many faults on a node quarantine it. Default: 3.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantine_after: Option<u32>,
 }
 

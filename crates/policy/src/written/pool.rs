@@ -19,28 +19,20 @@ use serde::{Deserialize, Serialize};
 pub struct WrittenPool {
     /// Names or globs (`g5.*`), or `any`. Types with a part of a GPU (`g6f.large`) are had by name only, in a pool of one such size; only
     /// jobs that consent to share and ask for no more than the part go there. Default: `any`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_types: Option<InstanceTypes>,
     /// Zones to buy in. Default: all that the cloud offers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub zones: Option<Vec<String>>,
     /// This pool's own hard bounds. Default: those of `limits` only.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<WrittenCeiling>,
     /// Nodes kept ready whatever happens: a number, or a schedule. Default: 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_ready: Option<KeepReady>,
     /// When an idle node is given back: `auto` (as long as buying it back would take), or `{after: 5m}`. Default: `auto`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<WrittenDrain>,
     /// GPU sharing, by time slices or by partitions (MIG). Default: one job a GPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sharing: Option<WrittenSharing>,
     /// How spot is bought.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub spot: Option<Spot>,
     /// How its nodes are connected.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<WrittenNetwork>,
 }
 
@@ -54,14 +46,11 @@ pub struct WrittenPool {
 #[schemars(rename = "Sharing")]
 pub struct WrittenSharing {
     /// Time slices: jobs on one GPU at most. They share its memory and are not isolated.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub time_slices: Option<u16>,
     /// The smallest share by time slices; smaller asks are rounded up to it. Default: an even slice.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub smallest: Option<Percent>,
     /// Partitions (MIG), instead of time slices: isolated slices, one worker in each. In order of preference; a node gets one of
     /// them when it is bought and keeps it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mig: Option<Vec<GpuLayout>>,
 }
 
@@ -70,7 +59,6 @@ pub struct WrittenSharing {
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{maxPrice: 100 %}`")]
 pub struct Spot {
     /// The highest price to pay, as a part of the on-demand price; ceilings book spot at it. Default: `100 %`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_price: Option<Percent>,
 }
 
@@ -80,10 +68,8 @@ pub struct Spot {
 #[schemars(rename = "Network")]
 pub struct WrittenNetwork {
     /// Elastic Fabric Adapters on each node, one a network card: only for types that take them. Default: false.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub efa: Option<bool>,
     /// How a gang's nodes are placed. Default: `none`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
 }
 
