@@ -3,14 +3,18 @@
 //! Never: refuses; what cannot be is a fault and belongs to `check`.
 
 use super::check::PoolStock;
+use super::compile::NO_QUOTA;
 use super::fault::listed;
+use super::promises::Promises;
 use super::tree::YamlNode;
-use super::written::{WrittenBuys, WrittenPolicy, WrittenQueue, WrittenWhenLate};
+use super::written::{WrittenBuys, WrittenPolicy, WrittenPool, WrittenQueue, WrittenWhenLate};
 use super::{Compiled, check};
 use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::ids::PoolId;
 use forebay_kernel::policy::{Policy, Pool};
 use forebay_kernel::units::MilliGpu;
-use forebay_quantity::{GpuCount, Time};
+use forebay_quantity::{GpuBound, GpuCount, Time};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// One line of advice.
@@ -23,52 +27,66 @@ pub struct Advice {
 }
 
 /// All advice about a policy that compiled, in the order of the file.
-pub(super) fn advise(
-    tree: &YamlNode,
-    written: &WrittenPolicy,
-    filled: &WrittenPolicy,
-    policy: &Policy,
-    stock: &[PoolStock],
-) -> Vec<Advice> {
-    let mut lints = Lints { tree, out: Vec::new() };
-    lints.unbounded(written);
-    lints.pools(filled, policy, stock);
-    lints.queues(filled, policy);
-    lints.tiers(filled);
-    lints.starts(filled, policy, stock);
+pub(super) fn advise(tree: &YamlNode, filled: &WrittenPolicy, policy: &Policy, stock: &[PoolStock]) -> Vec<Advice> {
+    let pools = filled.pools.iter().flatten().zip(&policy.pools).zip(stock).enumerate();
+    let pools = pools.map(|(at, (((name, written), compiled), stock))| {
+        let id = PoolId(u16::try_from(at).unwrap_or(u16::MAX));
+        PoolFacts { id, name, written, compiled, stock }
+    });
+    let mut lints = Lints { tree, filled, policy, pools: pools.collect(), out: Vec::new() };
+    lints.unbounded();
+    lints.pools();
+    lints.queues();
+    lints.tiers();
+    lints.starts();
     lints.out.sort_by_key(|a| a.line);
     lints.out
 }
 
+/// What is known about one pool.
+#[derive(Clone, Copy)]
+struct PoolFacts<'a> {
+    id: PoolId,
+    name: &'a String,
+    written: &'a WrittenPool,
+    compiled: &'a Pool,
+    stock: &'a PoolStock,
+}
+
 struct Lints<'a> {
     tree: &'a YamlNode,
+    filled: &'a WrittenPolicy,
+    policy: &'a Policy,
+    pools: Vec<PoolFacts<'a>>,
     out: Vec<Advice>,
 }
 
-impl Lints<'_> {
+impl<'a> Lints<'a> {
     fn say(&mut self, path: &[&str], text: String) {
         self.out.push(Advice { line: self.tree.key_pos(path).line, text });
     }
 
-    fn unbounded(&mut self, written: &WrittenPolicy) {
-        let limits = written.limits.unwrap_or_default();
-        let missing: Vec<&str> = [("nodes", limits.nodes.is_none()), ("spend", limits.spend.is_none())]
-            .iter()
-            .filter(|(_, m)| *m)
-            .map(|(n, _)| *n)
-            .collect();
+    /// The pools that a queue may use.
+    fn pools_of(&self, queue: &WrittenQueue) -> impl Iterator<Item = PoolFacts<'a>> {
+        let own = queue.pools.as_deref().unwrap_or_default();
+        self.pools.iter().copied().filter(move |pool| own.contains(pool.name))
+    }
+
+    fn unbounded(&mut self) {
+        let limits = self.filled.limits.unwrap_or_default();
+        let nodes = limits.nodes.is_none().then_some("nodes");
+        let missing: Vec<&str> = nodes.into_iter().chain(limits.spend.is_none().then_some("spend")).collect();
         if !missing.is_empty() {
-            let text = format!(
-                "`limits` names no bound for {}: a real cloud is not touched without one",
-                missing.join(" and ")
-            );
+            let missing = missing.join(" and ");
+            let text = format!("`limits` names no bound for {missing}: a real cloud is not touched without one");
             let line = if self.tree.has(&["limits"]) { self.tree.key_pos(&["limits"]).line } else { 0 };
             self.out.push(Advice { line, text });
         }
     }
 
-    fn pools(&mut self, filled: &WrittenPolicy, policy: &Policy, stock: &[PoolStock]) {
-        for (((name, written), pool), stock) in filled.pools.iter().flatten().zip(&policy.pools).zip(stock) {
+    fn pools(&mut self) {
+        for pool in self.pools.clone() {
+            let PoolFacts { name, written, compiled, stock, .. } = pool;
             if !stock.outbid.is_empty() {
                 let bid = written.spot.and_then(|s| s.max_price).map_or_else(String::new, |p| p.to_string());
                 let types: Vec<&str> = stock.outbid.iter().map(String::as_str).collect();
@@ -87,100 +105,86 @@ impl Lints<'_> {
                     format!("pool `{name}` allows {slices} jobs a GPU, but shares of {smallest} leave room for {fit}");
                 self.say(&["pools", name, "sharing"], text);
             }
-            if pool.keep_ready > 0 {
-                let kept = count(pool.keep_ready as usize, "node");
+            if compiled.keep_ready > 0 {
+                let kept = count(compiled.keep_ready as usize, "node");
                 let text = format!("pool `{name}` keeps {kept} for ever: it never drains to zero");
                 self.say(&["pools", name, "keepReady"], text);
             }
-            if pool.ceiling.nodes == Some(0) {
+            if compiled.ceiling.nodes == Some(0) {
                 self.say(&["pools", name, "ceiling"], format!("pool `{name}` can hold no node"));
             }
-            self.quota_against_ceiling(name, pool, policy);
+            self.quota_against_ceiling(pool);
         }
     }
 
     /// A ceiling that no quota can reach, and a quota that no ceiling lets be.
-    fn quota_against_ceiling(&mut self, name: &str, pool: &Pool, policy: &Policy) {
-        let Some(at) = policy.pools.iter().position(|p| p.name == *name).and_then(|at| u16::try_from(at).ok()) else {
+    fn quota_against_ceiling(&mut self, PoolFacts { id, name, compiled, stock, .. }: PoolFacts<'_>) {
+        let largest = stock.offerings.iter().map(|o| u64::from(o.gpus)).max().unwrap_or(0);
+        let by_nodes = compiled.ceiling.nodes.map(|n| u64::from(n) * largest);
+        let by_gpus = compiled.ceiling.gpus.map(u64::from);
+        let Some(ceiling) = by_gpus.into_iter().chain(by_nodes).min() else { return };
+        // A tree in which nobody names a quota for the pool is unbounded there, and its root says so.
+        let limits = || self.policy.quotas.iter().filter_map(|q| q.limits.get(&id));
+        if limits().any(|l| l.nominal >= NO_QUOTA) {
             return;
-        };
-        let id = forebay_kernel::ids::PoolId(at);
-        let largest = pool
-            .offerings
-            .iter()
-            .filter_map(|o| policy.offerings.get(*o as usize))
-            .map(|o| u64::from(o.gpus))
-            .max()
-            .unwrap_or(0);
-        let by_nodes = pool.ceiling.nodes.map(|n| u64::from(n) * largest);
-        let ceiling = [pool.ceiling.gpus.map(u64::from), by_nodes].into_iter().flatten().min();
-        let Some(ceiling) = ceiling else { return };
+        }
         // What each tree is promised: a root's own quota and that of all below it.
-        let quotas = policy.quotas.iter().filter_map(|q| q.limits.get(&id)).map(|l| l.nominal);
-        let promised = quotas.fold(MilliGpu(0), |a, b| a + b);
-        let everywhere =
-            policy.quotas.iter().filter(|q| q.parent.is_none()).all(|root| is_bounded(policy, &root.name, id));
-        if promised > MilliGpu::whole(ceiling) && everywhere {
-            let text = format!(
+        let promised = limits().fold(MilliGpu(0), |sum, l| sum + l.nominal);
+        let text = if promised > MilliGpu::whole(ceiling) {
+            format!(
                 "pool `{name}` can hold {ceiling} GPUs at most, but quotas promise {}: not all can have theirs at once",
                 GpuCount(promised)
-            );
-            self.say(&["pools", name, "ceiling"], text);
-        } else if everywhere && pool.ceiling.gpus.is_some_and(|g| MilliGpu::whole(u64::from(g)) > promised) {
-            let text = format!(
+            )
+        } else if by_gpus.is_some_and(|gpus| MilliGpu::whole(gpus) > promised) {
+            format!(
                 "pool `{name}` may hold {ceiling} GPUs, but all quotas together are {}: the ceiling is never reached",
                 GpuCount(promised)
-            );
-            self.say(&["pools", name, "ceiling"], text);
-        }
+            )
+        } else {
+            return;
+        };
+        self.say(&["pools", name, "ceiling"], text);
     }
 
-    fn queues(&mut self, filled: &WrittenPolicy, policy: &Policy) {
-        let buys = |tier: &Option<String>| filled.tiers.as_ref().and_then(|t| t.get(tier.as_ref()?)?.buys);
+    fn queues(&mut self) {
+        let filled = self.filled;
+        let promises = Promises::new(filled);
         for (path, queue) in filled.queues.iter().flatten() {
             let pools = queue.pools.as_deref().unwrap_or_default();
             let fed = filled.queues.iter().flatten().any(|(_, other)| {
-                buys(&other.tier).is_some_and(|b| b != WrittenBuys::Nothing)
+                filled.buys(other).is_some_and(|b| b != WrittenBuys::Nothing)
                     && other.pools.iter().flatten().any(|p| pools.contains(p))
             });
-            let keeps = |p: &forebay_kernel::policy::Pool| p.keep_ready > 0 || !p.floors.is_empty();
-            let kept = policy.pools.iter().any(|p| keeps(p) && pools.contains(&p.name));
-            let shared = matches!(policy.undeclared, forebay_kernel::policy::Undeclared::Under { .. });
-            if buys(&queue.tier) == Some(WrittenBuys::Nothing) && !kept {
+            let kept = |pool: PoolFacts<'_>| pool.compiled.keep_ready > 0 || !pool.compiled.floors.is_empty();
+            if filled.buys(queue) == Some(WrittenBuys::Nothing) && !self.pools_of(queue).any(kept) {
                 let tier = queue.tier.as_deref().unwrap_or_default();
-                let text = if fed || shared {
-                    format!(
-                        "queue `{path}` can starve: nothing is bought for tier `{tier}`, it waits for what others leave idle"
-                    )
+                let (can, why) = if fed || filled.shared().is_some() {
+                    ("can", "it waits for what others leave idle")
                 } else {
-                    format!(
-                        "queue `{path}` will starve: nothing is bought for tier `{tier}`, and no other queue buys in its pools"
-                    )
+                    ("will", "and no other queue buys in its pools")
                 };
+                let text = format!("queue `{path}` {can} starve: nothing is bought for tier `{tier}`, {why}");
                 self.say(&["queues", path], text);
             }
             for (pool, quota) in queue.quota.iter().flatten() {
-                if !may_use(filled, path, pool) {
-                    self.say(
-                        &["queues", path, "quota", pool],
-                        format!("queue `{path}` has a quota in pool `{pool}`, which it may not use"),
-                    );
+                let at = ["queues", path, "quota", pool];
+                if !filled.family(path).any(|queue| queue.pools.iter().flatten().any(|p| p == pool)) {
+                    self.say(&at, format!("queue `{path}` has a quota in pool `{pool}`, which it may not use"));
                 }
-                let closed = check::total(filled, path, pool) == Some(MilliGpu(0))
-                    && quota.borrow.is_some_and(|b| b.to_string() == "0");
-                if closed {
+                let borrows_none = quota.borrow == Some(GpuBound::GpuCount(GpuCount::default()));
+                if borrows_none && promises.total(path, pool) == Some(MilliGpu(0)) {
                     let text = format!(
                         "queue `{path}` has no quota in pool `{pool}` and may borrow none: its GPU jobs never start there"
                     );
-                    self.say(&["queues", path, "quota", pool], text);
+                    self.say(&at, text);
                 }
             }
         }
     }
 
     /// A share that nothing is bought for.
-    fn tiers(&mut self, filled: &WrittenPolicy) {
-        for (name, tier) in filled.tiers.iter().flatten() {
+    fn tiers(&mut self) {
+        for (name, tier) in self.filled.tiers.iter().flatten() {
             if let Some(share) = tier.min_share.filter(|s| s.0 > 0 && tier.buys == Some(WrittenBuys::Nothing)) {
                 let text = format!(
                     "tier `{name}` is promised {share} of the GPUs in use, but nothing is bought for it: it gets that part of what others leave idle only"
@@ -191,77 +195,50 @@ impl Lints<'_> {
     }
 
     /// Start targets that nothing can meet, and what is to happen then but cannot.
-    fn starts(&mut self, filled: &WrittenPolicy, policy: &Policy, stock: &[PoolStock]) {
-        for (path, queue) in
-            filled.queues.iter().flatten().filter(|(path, _)| self.tree.has(&["queues", path, "start"]))
-        {
-            let Some(start) = queue.start else { continue };
-            let buys = queue.tier.as_ref().and_then(|t| filled.tiers.as_ref()?.get(t)?.buys);
-            if let Some(boot) = quickest_boot(filled, queue, policy, stock).filter(|boot| *boot > start.within) {
+    fn starts(&mut self) {
+        for (path, queue) in self.filled.queues.iter().flatten() {
+            let at = ["queues", path, "start"];
+            let Some(start) = queue.start.filter(|_| self.tree.has(&at)) else { continue };
+            let within = start.within;
+            if let Some(boot) = self.quickest_boot(queue).filter(|boot| *boot > within) {
                 let text = format!(
-                    "queue `{path}` wants starts within {}, but no node of its pools boots in less than {boot}: only what is there already can be in time; `keepReady` keeps nodes",
-                    start.within
+                    "queue `{path}` wants starts within {within}, but no node of its pools boots in less than {boot}: only what is there already can be in time; `keepReady` keeps nodes"
                 );
-                self.say(&["queues", path, "start"], text);
+                self.say(&at, text);
             }
-            if buys == Some(WrittenBuys::Spot) && start.when_late == Some(WrittenWhenLate::Reject) {
+            let spot_only = self.filled.buys(queue) == Some(WrittenBuys::Spot);
+            if spot_only && start.when_late == Some(WrittenWhenLate::Reject) {
                 let text = format!(
-                    "queue `{path}` rejects its jobs after {} and its tier buys spot only: a spell without spot rejects them all",
-                    start.within
+                    "queue `{path}` rejects its jobs after {within} and its tier buys spot only: a spell without spot rejects them all"
                 );
-                self.say(&["queues", path, "start"], text);
+                self.say(&at, text);
             }
-            let pools = filled.pools.iter().flatten().zip(stock);
-            let mut own = pools.filter(|((name, _), _)| queue.pools.iter().flatten().any(|p| p == *name));
             let rescues = start.when_late == Some(WrittenWhenLate::BuyOnDemand);
-            if rescues && !own.any(|((_, pool), stock)| check::can_hold_on_demand(pool, filled.limits, stock)) {
+            let limits = self.filled.limits;
+            let may_hold = |pool: PoolFacts<'_>| check::can_hold_on_demand(pool.written, limits, pool.stock);
+            if rescues && !self.pools_of(queue).any(may_hold) {
                 let text =
                     format!("queue `{path}` is to get on-demand nodes when late, but none of its pools may hold one");
-                self.say(&["queues", path, "start"], text);
+                self.say(&at, text);
             }
         }
     }
-}
 
-/// How soon a node of a queue's pools can be there; `None` where one may be there already, or none ever is.
-fn quickest_boot(filled: &WrittenPolicy, queue: &WrittenQueue, policy: &Policy, stock: &[PoolStock]) -> Option<Time> {
-    let pools = filled.pools.iter().flatten().zip(&policy.pools).zip(stock);
-    let own = pools.filter(|(((name, _), _), _)| queue.pools.iter().flatten().any(|p| p == *name));
-    let mut quickest = None;
-    for ((_, pool), stock) in own {
-        if keeps(pool) {
+    /// How soon a node of a queue's pools can be there; `None` where one may be there already, or none ever is.
+    fn quickest_boot(&self, queue: &WrittenQueue) -> Option<Time> {
+        let keeps = |pool: &Pool| pool.keep_ready > 0 || pool.floors.iter().any(|f| f.nodes > 0);
+        if self.pools_of(queue).any(|pool| keeps(pool.compiled)) {
             return None;
         }
-        let boot = stock.offerings.iter().map(|o| o.boot).min();
-        quickest = quickest.into_iter().chain(boot).min();
+        self.pools_of(queue).flat_map(|pool| &pool.stock.offerings).map(|o| o.boot).min().map(Time)
     }
-    quickest.map(Time)
-}
-
-/// Whether a pool keeps nodes ready, always or at times.
-fn keeps(pool: &Pool) -> bool {
-    pool.keep_ready > 0 || pool.floors.iter().any(|f| f.nodes > 0)
-}
-
-/// Whether a queue or one below it may use the pool.
-fn may_use(filled: &WrittenPolicy, path: &str, pool: &str) -> bool {
-    let below = format!("{path}/");
-    let family = filled.queues.iter().flatten().filter(|(p, _)| *p == path || p.starts_with(&below));
-    family.flat_map(|(_, q)| q.pools.iter().flatten()).any(|p| p == pool)
-}
-
-/// Whether somebody in the tree of `root` names a quota for the pool; else the tree is unbounded there.
-fn is_bounded(policy: &Policy, root: &str, pool: forebay_kernel::ids::PoolId) -> bool {
-    let below = format!("{root}/");
-    let family = policy.quotas.iter().filter(|q| q.name == root || q.name.starts_with(&below));
-    family.filter_map(|q| q.limits.get(&pool)).any(|l| l.nominal < super::compile::NO_QUOTA)
 }
 
 /// What `forebay check` prints for a good policy.
 pub(super) fn report(compiled: &Compiled, source_name: &str) -> String {
     let policy = &compiled.policy;
-    let types: std::collections::BTreeSet<&str> = policy.offerings.iter().map(|o| o.instance_type.as_str()).collect();
-    let zones: std::collections::BTreeSet<&str> = policy.offerings.iter().map(|o| o.zone.as_str()).collect();
+    let types: BTreeSet<&str> = policy.offerings.iter().map(|o| o.instance_type.as_str()).collect();
+    let zones: BTreeSet<&str> = policy.offerings.iter().map(|o| o.zone.as_str()).collect();
     let spot = policy.offerings.iter().filter(|o| o.capacity == CapacityType::Spot).count();
     let mut out = String::new();
     // Writing to a string cannot fail.

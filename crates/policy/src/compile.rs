@@ -2,9 +2,10 @@
 //!
 //! Never: refuses anything. What cannot be compiled was refused by `check`.
 
-use super::check::{PoolStock, layouts, total};
-use super::defaults::{default_tier, parent};
-use super::words::{KeepReady, ReadyLine, TimeZone, UndeclaredQueues, Under, WrittenDrain};
+use super::check::{PoolStock, layouts};
+use super::defaults::{ancestors, default_tier, lifecycle_times, parent};
+use super::promises::{Promises, undeclared_node};
+use super::words::{KeepReady, ReadyLine, TimeZone, WrittenDrain};
 use super::written::{self, WrittenPolicy};
 use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::ids::{PoolId, QuotaId, TierId};
@@ -14,7 +15,6 @@ use forebay_kernel::policy::{
 };
 use forebay_kernel::units::{MilliGpu, Span};
 use forebay_quantity::{GpuBound, GpuCount};
-use indexmap::IndexMap;
 use std::collections::BTreeMap;
 
 /// Stands for "no quota" at a root: more than any cloud has, small enough for sums of thousands of them.
@@ -22,29 +22,17 @@ pub(super) const NO_QUOTA: MilliGpu = MilliGpu(1_000_000_000_000);
 
 /// Compiles a policy whose defaults are filled and whose checks passed.
 pub fn build(filled: &WrittenPolicy, stock: &[PoolStock]) -> Policy {
-    let builder = Builder::new(filled);
-    let (quotas, ids) = builder.quota_tree();
+    let builder = Builder { filled, promises: Promises::new(filled) };
     let (offerings, of_pool) = offerings(stock);
-    let queues = filled
-        .queues
-        .iter()
-        .flatten()
-        .map(|(path, _)| (path.clone(), builder.rule(path, quota_of(&ids, path))))
-        .collect();
+    let pools = filled.pools.iter().flatten().zip(of_pool.into_iter().zip(stock));
     Policy {
         name: filled.metadata.name.clone(),
         limits: ceiling(filled.limits),
         tiers: builder.tiers(),
-        quotas,
-        queues,
-        undeclared: builder.undeclared(&ids),
-        pools: filled
-            .pools
-            .iter()
-            .flatten()
-            .zip(of_pool.into_iter().zip(stock))
-            .map(|((name, pool), (offerings, stock))| compiled_pool(name, pool, offerings, stock))
-            .collect(),
+        quotas: builder.promises.nodes().map(|path| builder.quota_node(path)).collect(),
+        queues: filled.queues.iter().flatten().map(|(path, _)| (path.clone(), builder.rule(path, path))).collect(),
+        undeclared: builder.undeclared(),
+        pools: pools.map(|((name, pool), (own, stock))| compiled_pool(name, pool, own, stock)).collect(),
         offerings,
         consolidation: consolidation(filled),
         lifecycle: lifecycle(filled),
@@ -54,25 +42,24 @@ pub fn build(filled: &WrittenPolicy, stock: &[PoolStock]) -> Policy {
 
 struct Builder<'a> {
     filled: &'a WrittenPolicy,
-    tiers: Vec<&'a str>,
-    pools: Vec<&'a str>,
+    promises: Promises<'a>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(filled: &'a WrittenPolicy) -> Builder<'a> {
-        Builder {
-            filled,
-            tiers: filled.tiers.iter().flat_map(|t| t.keys()).map(String::as_str).collect(),
-            pools: filled.pools.iter().flat_map(|p| p.keys()).map(String::as_str).collect(),
-        }
-    }
-
     fn tier_id(&self, name: &str) -> TierId {
-        TierId(position(&self.tiers, name))
+        TierId(id(self.filled.tiers.as_ref().and_then(|tiers| tiers.get_index_of(name))))
     }
 
     fn pool_id(&self, name: &str) -> PoolId {
-        PoolId(position(&self.pools, name))
+        PoolId(id(self.filled.pools.as_ref().and_then(|pools| pools.get_index_of(name))))
+    }
+
+    fn quota_id(&self, path: &str) -> QuotaId {
+        QuotaId(id(self.promises.position(path)))
+    }
+
+    fn pools(&self) -> impl Iterator<Item = &'a String> {
+        self.filled.pools.iter().flatten().map(|(name, _)| name)
     }
 
     fn tiers(&self) -> Vec<Tier> {
@@ -93,125 +80,63 @@ impl<'a> Builder<'a> {
         self.filled.tiers.iter().flatten().map(compiled).collect()
     }
 
-    /// The rule of a path: its own, or of one that is not declared, that of its nearest declared ancestor.
-    fn rule(&self, path: &str, quota: QuotaId) -> QueueRule {
-        let queues = self.filled.queues.as_ref();
-        let mut at = Some(path);
-        let queue = loop {
-            match (at, at.and_then(|p| queues?.get(p))) {
-                (None, _) => break None,
-                (_, Some(queue)) => break Some(queue),
-                (Some(p), None) => at = parent(p),
-            }
-        };
+    /// The rule of a path: its own, or of one that is not declared, that of its nearest declared ancestor. Its jobs count against `node`.
+    fn rule(&self, path: &str, node: &str) -> QueueRule {
+        let queue = ancestors(path).find_map(|path| self.filled.queue(path));
         let tier = queue.and_then(|q| q.tier.clone()).or_else(|| default_tier(self.filled.tiers.as_ref()?));
-        let pools: Vec<&str> = match queue.and_then(|q| q.pools.as_ref()) {
-            Some(pools) => pools.iter().map(String::as_str).collect(),
-            None => self.pools.clone(),
+        let pools = match queue.and_then(|q| q.pools.as_ref()) {
+            Some(pools) => pools.iter().map(|p| self.pool_id(p)).collect(),
+            None => self.pools().map(|p| self.pool_id(p)).collect(),
         };
         QueueRule {
-            quota,
+            quota: self.quota_id(node),
             tier: tier.map_or(TierId(0), |t| self.tier_id(&t)),
-            pools: pools.iter().map(|p| self.pool_id(p)).collect(),
+            pools,
             submitters: queue.and_then(|q| q.submitters.clone()).unwrap_or_default(),
             start: queue.and_then(|q| q.start).map(start),
         }
     }
 
-    fn shared(&self) -> Option<&'a Under> {
-        match &self.filled.undeclared_queues {
-            Some(UndeclaredQueues::Shared(under)) => Some(under),
-            _ => None,
-        }
-    }
-
-    /// The node that undeclared queues count against: `under` itself, or a child of it where it has a quota of its own.
-    fn undeclared_node(&self, under: &Under) -> String {
-        let declared = self.filled.queues.as_ref().is_some_and(|q| q.contains_key(&under.under));
-        if declared && under.quota_together.is_some() {
-            format!("{}/(undeclared)", under.under)
-        } else {
-            under.under.clone()
-        }
-    }
-
-    fn undeclared(&self, ids: &IndexMap<String, QuotaId>) -> Undeclared {
-        match self.shared() {
+    fn undeclared(&self) -> Undeclared {
+        match self.filled.shared().zip(undeclared_node(self.filled)) {
             None => Undeclared::Reject,
-            Some(under) => Undeclared::Under {
-                rule: self.rule(&under.under, quota_of(ids, &self.undeclared_node(under))),
+            Some((under, node)) => Undeclared::Under {
+                rule: self.rule(&under.under, &node),
                 at_most: under.at_most.unwrap_or(super::defaults::DEFAULT_AT_MOST),
             },
         }
     }
 
-    /// All nodes, parents before children, and their positions by path.
-    fn quota_tree(&self) -> (Vec<QuotaNode>, IndexMap<String, QuotaId>) {
-        let mut ids: IndexMap<String, QuotaId> = IndexMap::new();
-        let declared = self.filled.queues.iter().flat_map(|q| q.keys()).cloned();
-        let undeclared = self.shared().map(|u| self.undeclared_node(u));
-        for path in declared.chain(undeclared) {
-            let above = path.match_indices('/').map(|(at, _)| path[..at].to_owned());
-            for node in above.chain([path.clone()]) {
-                let next = QuotaId(u16::try_from(ids.len()).unwrap_or(u16::MAX));
-                ids.entry(node).or_insert(next);
+    fn quota_node(&self, path: &str) -> QuotaNode {
+        let queue = self.filled.queue(path);
+        QuotaNode {
+            name: path.to_owned(),
+            parent: parent(path).map(|p| self.quota_id(p)),
+            limits: self.limits(path),
+            weight: queue.and_then(|q| q.weight).map_or(1000, |f| u32::try_from(f.0).unwrap_or(u32::MAX)),
+            budget: queue.and_then(|q| q.budget).map(budget),
+        }
+    }
+
+    fn limits(&self, path: &str) -> BTreeMap<PoolId, QuotaLimit> {
+        let limit = |pool| match self.promises.written(path, pool) {
+            Some(quota) => {
+                let nominal = quota.gpus.0 - self.promises.total_below(path, pool);
+                Some(QuotaLimit { nominal, borrow: bound(quota.borrow), lend: bound(quota.lend) })
             }
-        }
-        let nodes = ids.keys().map(|path| QuotaNode {
-            name: path.clone(),
-            parent: parent(path).map(|p| quota_of(&ids, p)),
-            limits: self.limits(path, &ids),
-            weight: self.weight(path),
-            budget: self.filled.queues.as_ref().and_then(|q| q.get(path)).and_then(|q| q.budget).map(budget),
-        });
-        (nodes.collect(), ids.clone())
-    }
-
-    fn weight(&self, path: &str) -> u32 {
-        let written = self.filled.queues.as_ref().and_then(|q| q.get(path)).and_then(|q| q.weight);
-        written.map_or(1000, |f| u32::try_from(f.0).unwrap_or(u32::MAX))
-    }
-
-    fn limits(&self, path: &str, ids: &IndexMap<String, QuotaId>) -> BTreeMap<PoolId, QuotaLimit> {
-        let written = self.filled.queues.as_ref().and_then(|q| q.get(path)).and_then(|q| q.quota.as_ref());
-        let together =
-            self.shared().filter(|u| self.undeclared_node(u) == path).and_then(|u| u.quota_together.as_ref());
-        let mut out = BTreeMap::new();
-        for pool in &self.pools {
-            let quota = written.and_then(|q| q.get(*pool)).or_else(|| together.and_then(|q| q.get(*pool)));
-            let limit = match quota {
-                Some(quota) => {
-                    let below = self.below(path, pool, ids);
-                    QuotaLimit { nominal: quota.gpus.0 - below, borrow: bound(quota.borrow), lend: bound(quota.lend) }
-                }
-                // A whole tree without any quota for this pool is unbounded there: said at its root, for its children borrow from it.
-                None if parent(path).is_none() && total(self.filled, path, pool).is_none() => {
-                    QuotaLimit { nominal: NO_QUOTA, borrow: None, lend: None }
-                }
-                None => continue,
-            };
-            out.insert(self.pool_id(pool), limit);
-        }
-        out
-    }
-
-    /// What the children of a path are promised together.
-    fn below(&self, path: &str, pool: &str, ids: &IndexMap<String, QuotaId>) -> MilliGpu {
-        let children = ids.keys().filter(|c| parent(c) == Some(path));
-        let declared = self.filled.queues.as_ref().is_some_and(|q| q.contains_key(path));
-        let together =
-            self.shared().filter(|u| declared && u.under == path).and_then(|u| u.quota_together.as_ref()?.get(pool));
-        let sum = children.filter_map(|c| total(self.filled, c, pool)).fold(MilliGpu(0), |a, b| a + b);
-        sum + together.map_or(MilliGpu(0), |q| q.gpus.0)
+            // A whole tree without any quota for this pool is unbounded there: said at its root, for its children borrow from it.
+            None if parent(path).is_none() && self.promises.total(path, pool).is_none() => {
+                Some(QuotaLimit { nominal: NO_QUOTA, borrow: None, lend: None })
+            }
+            None => None,
+        };
+        self.pools().filter_map(|pool| Some((self.pool_id(pool), limit(pool)?))).collect()
     }
 }
 
-fn position(names: &[&str], name: &str) -> u16 {
-    names.iter().position(|n| *n == name).and_then(|at| u16::try_from(at).ok()).unwrap_or(u16::MAX)
-}
-
-fn quota_of(ids: &IndexMap<String, QuotaId>, path: &str) -> QuotaId {
-    ids.get(path).copied().unwrap_or_default()
+/// A position as an id. Every name was checked, and ids are wide enough for all that there may be.
+fn id(position: Option<usize>) -> u16 {
+    position.and_then(|at| u16::try_from(at).ok()).unwrap_or(u16::MAX)
 }
 
 /// `all` is no bound.
@@ -330,27 +255,19 @@ fn consolidation(filled: &WrittenPolicy) -> Consolidation {
 }
 
 fn lifecycle(filled: &WrittenPolicy) -> Lifecycle {
+    let mut written = filled.lifecycle.unwrap_or_default();
     let base = Lifecycle::default();
-    let Some(w) = filled.lifecycle else {
-        return base;
-    };
-    let or = |time: Option<forebay_quantity::Time>, span: Span| time.map_or(span, |t| t.0);
-    Lifecycle {
-        linger_after: or(w.linger_after, base.linger_after),
-        on_linger: match w.on_linger {
+    let mut out = Lifecycle {
+        on_linger: match written.on_linger {
             Some(written::WrittenOnLinger::Stop) => engine::OnLinger::Stop,
             Some(written::WrittenOnLinger::Warn) | None => engine::OnLinger::Warn,
         },
-        max_run: or(w.max_run, base.max_run),
-        launch_retry: or(w.launch_retry, base.launch_retry),
-        boot_timeout: or(w.boot_timeout, base.boot_timeout),
-        start_timeout: or(w.start_timeout, base.start_timeout),
-        drain_settle: or(w.drain_settle, base.drain_settle),
-        grace: or(w.grace, base.grace),
-        protect: or(w.protect, base.protect),
-        quarantine_after: w.quarantine_after.unwrap_or(base.quarantine_after),
-        hang_after: or(w.hang_after, base.hang_after),
-        scale_down_after: or(w.scale_down_after, base.scale_down_after),
-        max_residency_over_compute: w.max_residency_over_compute.map(|f| u32::try_from(f.0).unwrap_or(u32::MAX)),
+        quarantine_after: written.quarantine_after.unwrap_or(base.quarantine_after),
+        max_residency_over_compute: written.max_residency_over_compute.map(|f| u32::try_from(f.0).unwrap_or(u32::MAX)),
+        ..base
+    };
+    for (time, span) in lifecycle_times(&mut written, &mut out) {
+        *span = time.map_or(*span, |time| time.0);
     }
+    out
 }

@@ -17,13 +17,16 @@ pub const DEFAULT_POOL: &str = "default";
 pub const DEFAULT_AT_MOST: u32 = 100;
 
 /// The parent's path: `research` of `research/vision`.
-#[must_use]
 pub fn parent(path: &str) -> Option<&str> {
     path.rsplit_once('/').map(|(parent, _)| parent)
 }
 
+/// A path and those above it, upwards: `research/vision`, `research`.
+pub fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| parent(path))
+}
+
 /// Fills every default.
-#[must_use]
 pub fn filled(written: &WrittenPolicy) -> WrittenPolicy {
     let mut out = written.clone();
     let tiers = out.tiers.get_or_insert_with(default_tiers);
@@ -93,7 +96,6 @@ fn default_tiers() -> IndexMap<String, WrittenTier> {
 }
 
 /// `normal`, or the only tier there is. A policy with other tiers must name one for each queue.
-#[must_use]
 pub fn default_tier(tiers: &IndexMap<String, WrittenTier>) -> Option<String> {
     let only = (tiers.len() == 1).then(|| tiers.keys().next()).flatten();
     tiers.get_key_value(DEFAULT_TIER).map(|(name, _)| name).or(only).cloned()
@@ -105,14 +107,7 @@ fn inherited<T>(
     path: &str,
     field: impl Fn(&WrittenQueue) -> Option<T>,
 ) -> Option<T> {
-    let mut at = Some(path);
-    while let Some(path) = at {
-        if let Some(found) = queues.get(path).and_then(&field) {
-            return Some(found);
-        }
-        at = parent(path);
-    }
-    None
+    ancestors(path).find_map(|path| queues.get(path).and_then(&field))
 }
 
 fn fill_quota(quota: &mut WrittenQuota) {
@@ -135,23 +130,32 @@ fn fill_pool(pool: &mut WrittenPool) {
 }
 
 fn fill_lifecycle(lifecycle: &mut WrittenLifecycle) {
-    let engine = Lifecycle::default();
-    let fill = |field: &mut Option<Time>, span: Span| {
-        field.get_or_insert(Time(span));
-    };
-    fill(&mut lifecycle.linger_after, engine.linger_after);
-    fill(&mut lifecycle.max_run, engine.max_run);
-    fill(&mut lifecycle.launch_retry, engine.launch_retry);
-    fill(&mut lifecycle.boot_timeout, engine.boot_timeout);
-    fill(&mut lifecycle.start_timeout, engine.start_timeout);
-    fill(&mut lifecycle.drain_settle, engine.drain_settle);
-    fill(&mut lifecycle.grace, engine.grace);
-    fill(&mut lifecycle.scale_down_after, engine.scale_down_after);
-    fill(&mut lifecycle.hang_after, engine.hang_after);
-    fill(&mut lifecycle.protect, engine.protect);
+    let mut engine = Lifecycle::default();
+    for (field, span) in lifecycle_times(lifecycle, &mut engine) {
+        field.get_or_insert(Time(*span));
+    }
     lifecycle.on_linger.get_or_insert(match engine.on_linger {
         OnLinger::Warn => WrittenOnLinger::Warn,
         OnLinger::Stop => WrittenOnLinger::Stop,
     });
     lifecycle.quarantine_after.get_or_insert(engine.quarantine_after);
+}
+
+/// Each time of a lifecycle as it is written, with the engine's.
+pub fn lifecycle_times<'a>(
+    written: &'a mut WrittenLifecycle,
+    engine: &'a mut Lifecycle,
+) -> [(&'a mut Option<Time>, &'a mut Span); 10] {
+    [
+        (&mut written.linger_after, &mut engine.linger_after),
+        (&mut written.max_run, &mut engine.max_run),
+        (&mut written.launch_retry, &mut engine.launch_retry),
+        (&mut written.boot_timeout, &mut engine.boot_timeout),
+        (&mut written.start_timeout, &mut engine.start_timeout),
+        (&mut written.drain_settle, &mut engine.drain_settle),
+        (&mut written.grace, &mut engine.grace),
+        (&mut written.scale_down_after, &mut engine.scale_down_after),
+        (&mut written.hang_after, &mut engine.hang_after),
+        (&mut written.protect, &mut engine.protect),
+    ]
 }

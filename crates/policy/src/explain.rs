@@ -3,7 +3,7 @@
 //! The text comes from the same types that read it; the comments are put where the source has nothing at that path.
 //! Never: prints what has no default (a ceiling that is not given is no bound).
 
-use super::defaults::parent;
+use super::defaults::ancestors;
 use super::tree::{self, Value, YamlEntry, YamlNode};
 use super::written::WrittenPolicy;
 
@@ -75,12 +75,9 @@ fn note(source: &YamlNode, path: &[&str]) -> String {
     if let ["queues", queue, field, ..] = path
         && INHERITED.contains(field)
     {
-        let mut at = parent(queue);
-        while let Some(ancestor) = at {
-            if source.has(&[&["queues", ancestor], &path[2..]].concat()) {
-                return format!("from {ancestor}");
-            }
-            at = parent(ancestor);
+        let states = |ancestor: &&str| source.has(&[&["queues", *ancestor], &path[2..]].concat());
+        if let Some(ancestor) = ancestors(queue).skip(1).find(states) {
+            return format!("from {ancestor}");
         }
     }
     "default".to_owned()

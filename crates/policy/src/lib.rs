@@ -35,17 +35,17 @@ mod decode;
 mod defaults;
 mod explain;
 mod fault;
+mod promises;
 mod routes;
 mod schema;
 mod tree;
 mod words;
-pub mod written;
+mod written;
 
 pub use advice::Advice;
 pub use fault::{PolicyErrors, PolicyFault, Pos};
 pub use routes::Routes;
 pub use schema::schema;
-pub use words::{Hours, InstanceTypes, KeepReady, ReadyLine, TimeZone, UndeclaredQueues, Under, WrittenDrain};
 
 use forebay_catalog::Catalogue;
 use forebay_kernel::policy::Policy;
@@ -60,10 +60,8 @@ pub struct Compiled {
     pub routes: Routes,
     /// What is allowed but unwise, in the order of the file.
     pub advice: Vec<Advice>,
-    /// As written.
-    pub written: WrittenPolicy,
-    /// With every default filled in.
-    pub filled: WrittenPolicy,
+    /// As written, with every default filled in.
+    filled: WrittenPolicy,
     /// Where each thing stands.
     tree: tree::YamlNode,
 }
@@ -126,8 +124,8 @@ pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<C
         return Err(refused(faults));
     }
     let policy = compile::build(&filled, &checked.stock);
-    let advice = advice::advise(&tree, &written, &filled, &policy, &checked.stock);
-    Ok(Compiled { policy, routes: Routes::new(checked.routes), advice, written, filled, tree })
+    let advice = advice::advise(&tree, &filled, &policy, &checked.stock);
+    Ok(Compiled { policy, routes: Routes::new(checked.routes), advice, filled, tree })
 }
 
 /// Compiles the bytes of a policy file, which need not be text.

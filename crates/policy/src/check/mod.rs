@@ -22,7 +22,6 @@ use cel::Program;
 use forebay_catalog::Catalogue;
 
 pub use pools::PoolStock;
-pub use quota::total;
 pub use sharing::layouts;
 pub use targets::can_hold_on_demand;
 

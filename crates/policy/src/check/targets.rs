@@ -34,9 +34,7 @@ impl Check<'_> {
 
     /// The price of an hour of the smallest share of a GPU (of a node without one) that a queue or one below it may use.
     fn cheapest_hour(&self, path: &str, stock: &[PoolStock]) -> Option<u64> {
-        let below = format!("{path}/");
-        let family = self.filled.queues.iter().flatten().filter(|(p, _)| *p == path || p.starts_with(&below));
-        let pools: Vec<&String> = family.flat_map(|(_, q)| q.pools.iter().flatten()).collect();
+        let pools: Vec<&String> = self.filled.family(path).flat_map(|q| q.pools.iter().flatten()).collect();
         let all = self.filled.pools.iter().flatten().zip(stock).filter(|((name, _), _)| pools.contains(name));
         all.flat_map(|((_, pool), stock)| stock.offerings.iter().map(move |o| hour(o, smallest(pool, stock)))).min()
     }

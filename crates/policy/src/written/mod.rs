@@ -3,7 +3,8 @@
 //! Every field that may be left out is an `Option` here: `defaults` fills them, so that `--explain` can tell which it filled.
 //! Never: checks what one field means for another (that is `check`), or resolves a name.
 
-use super::words::UndeclaredQueues;
+use super::defaults::ancestors;
+use super::words::{UndeclaredQueues, Under};
 use forebay_quantity::{Factor, GpuBound, GpuCount, Money, PerHour, Percent, Time};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 mod pool;
 
-pub use pool::{Placement, Spot, WrittenNetwork, WrittenPool, WrittenSharing};
+pub use pool::{Placement, WrittenNetwork, WrittenPool, WrittenSharing};
 
 /// A Forebay policy: who goes first, what each may use, what may be bought, and when it is given back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +47,32 @@ pub struct WrittenPolicy {
     pub fairness: Option<WrittenFairness>,
     /// When runs are warned, stopped, given up.
     pub lifecycle: Option<WrittenLifecycle>,
+}
+
+impl WrittenPolicy {
+    /// The declared queue of that path.
+    pub fn queue(&self, path: &str) -> Option<&WrittenQueue> {
+        self.queues.as_ref()?.get(path)
+    }
+
+    /// A declared queue and all below it.
+    pub fn family(&self, root: &str) -> impl Iterator<Item = &WrittenQueue> {
+        let within = move |path: &str| ancestors(path).any(|above| above == root);
+        self.queues.iter().flatten().filter(move |(path, _)| within(path)).map(|(_, queue)| queue)
+    }
+
+    /// What may be bought for a queue's jobs.
+    pub fn buys(&self, queue: &WrittenQueue) -> Option<WrittenBuys> {
+        self.tiers.as_ref()?.get(queue.tier.as_ref()?)?.buys
+    }
+
+    /// The rule that undeclared queues share, if they are not rejected.
+    pub fn shared(&self) -> Option<&Under> {
+        match self.undeclared_queues.as_ref()? {
+            UndeclaredQueues::Shared(under) => Some(under),
+            UndeclaredQueues::Reject => None,
+        }
+    }
 }
 
 /// The version of the policy format.
