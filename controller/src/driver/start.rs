@@ -14,7 +14,7 @@ use super::feed::Feed;
 use super::logs::{Rejections, Retention, Statuses};
 use super::{ClockMode, DriverError, DriverHandle, REJECTED};
 use crate::intake::rejected::RejectedLog;
-use crate::journal::{ArchiveReader, RecoveredJournal, Recovery, SqliteJournal, TornTail, recover};
+use crate::journal::{ArchiveReader, Journal, RecoveredJournal, Recovery, SqliteJournal, TornTail, recover};
 use crate::segments::LogPosition;
 use crate::status::StatusLog;
 use forebay_driver::live::{self, AdapterStart, FinishedDriver, LiveSettings, PolicySource, RunningDriver, StartKind};

@@ -6,17 +6,18 @@
 //!
 //! Never: on the driver's thread but to write. Who reads has a connection of its own.
 
-use crate::chain;
+use crate::database::{Database, RowFault, insert_sealed, sealed, signed};
 use crate::error::{DamagedAt, JournalError};
 use crate::identity::{EarlierJob, IdentityIndex, IdentityKey};
-use crate::store::{self, signed};
+use crate::store;
 use forebay_kernel::decision::Outcome;
 use forebay_kernel::ids::{JobId, Seq};
 use forebay_kernel::units::Timestamp;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The version of a row's body that this build writes.
@@ -81,21 +82,16 @@ pub struct QueueNumbers {
 
 impl QueueNumbers {
     /// As the journal has them.
-    pub fn load(db: &Connection, path: &Path) -> Result<QueueNumbers, JournalError> {
-        let fail = |e| JournalError::sqlite(path, e);
-        let mut select = db.prepare("SELECT id, path, crc32c FROM archive_queues").map_err(fail)?;
-        let mut rows = select.query([]).map_err(fail)?;
-        let mut by_path = BTreeMap::new();
-        while let Some(row) = rows.next().map_err(fail)? {
-            let (id, queue, crc): (i64, String, i64) =
-                (row.get(0).map_err(fail)?, row.get(1).map_err(fail)?, row.get(2).map_err(fail)?);
-            if i64::from(chain::crc(&[id], &[queue.as_bytes()])) != crc {
+    pub fn load(db: &Database) -> Result<QueueNumbers, JournalError> {
+        let queues = db.rows("SELECT id, path, crc32c FROM archive_queues", [], |row| {
+            let damaged = |id: u64| {
                 let what = format!("the checksum of queue {id} does not agree (table archive_queues)");
-                return Err(JournalError::damaged(path, DamagedAt::File, what));
-            }
-            by_path.insert(queue, id);
-        }
-        Ok(QueueNumbers { by_path })
+                RowFault::damaged(DamagedAt::File, what)
+            };
+            let ([id], path) = sealed(row, |[id]| damaged(id))?;
+            Ok((String::from_utf8(path).map_err(|_| damaged(id))?, signed(id)))
+        })?;
+        Ok(QueueNumbers { by_path: queues.into_iter().collect() })
     }
 
     fn number(&mut self, db: &Connection, queue: &str) -> rusqlite::Result<i64> {
@@ -103,8 +99,7 @@ impl QueueNumbers {
             return Ok(*id);
         }
         let id = self.by_path.len() as i64 + 1;
-        let crc = chain::crc(&[id], &[queue.as_bytes()]);
-        db.execute("INSERT INTO archive_queues VALUES (?1, ?2, ?3)", params![id, queue, crc])?;
+        insert_sealed(db, "archive_queues", &[id], &queue)?;
         self.by_path.insert(queue.to_owned(), id);
         Ok(id)
     }
@@ -136,66 +131,66 @@ pub fn insert(
     let outcome = finished.outcome().map_or(-1, |outcome| outcome as i64);
     let ended = job.ended.unwrap_or(job.since);
     let numbers = [signed(row), signed(job.id.0), queue, outcome, signed(job.arrival.0), signed(ended.0)];
-    let crc = chain::crc(&numbers, &[body]);
-    let [row, job, queue, outcome, submitted, ended] = numbers;
-    let mut insert = db.prepare_cached("INSERT INTO archive VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
-    insert.execute(params![row, job, queue, outcome, submitted, ended, body, crc])?;
-    Ok(())
+    insert_sealed(db, "archive", &numbers, &body)
 }
 
 const COLUMNS: &str = "id, job, queue, outcome, submitted_ms, ended_ms, body, crc32c";
 
-fn archived(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<ArchivedJob, u64>> {
-    let numbers: [i64; 6] = [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?];
-    let (body, crc): (Vec<u8>, i64) = (row.get(6)?, row.get(7)?);
-    let at = numbers[0].unsigned_abs();
-    let sound = i64::from(chain::crc(&numbers, &[&body])) == crc;
-    let finished = if sound { decode(&body) } else { None };
-    let same = |found: &FinishedJob| signed(found.job.id.0) == numbers[1];
-    Ok(finished.filter(same).map(|finished| ArchivedJob { row: ArchiveRow(at), finished }).ok_or(at))
+fn archived(row: &rusqlite::Row<'_>) -> Result<ArchivedJob, RowFault> {
+    let damaged =
+        |at: u64| RowFault::damaged(DamagedAt::Archive(at), "its checksum does not agree or it cannot be read");
+    let (numbers, body) = sealed::<6>(row, |[at, ..]| damaged(at))?;
+    let [at, job, ..] = numbers;
+    let finished = decode(&body).filter(|found| found.job.id.0 == job).ok_or_else(|| damaged(at))?;
+    Ok(ArchivedJob { row: ArchiveRow(at), finished })
 }
 
-fn damaged(path: &Path, row: u64) -> JournalError {
-    JournalError::damaged(path, DamagedAt::Archive(row), "its checksum does not agree or it cannot be read")
+/// The finished job of this id.
+pub fn finished(db: &Database, job: JobId) -> Result<Option<ArchivedJob>, JournalError> {
+    let sql = format!("SELECT {COLUMNS} FROM archive WHERE job = ?1 ORDER BY id DESC LIMIT 1");
+    db.row(&sql, [signed(job.0)], archived)
 }
 
-/// Hands every row after `after` over, in order, and finds gaps. Returns the last row, and the first.
+/// The rows of the archive that are there.
+#[derive(Clone, Copy)]
+pub struct ArchiveRange {
+    pub first: u64,
+    pub last: u64,
+}
+
+/// Hands every row after `after` over, in order, and finds gaps. Returns which rows there are.
 pub fn each_after(
-    db: &Connection,
-    path: &Path,
+    db: &Database,
     after: u64,
     take: &mut dyn FnMut(ArchivedJob),
-) -> Result<Option<(u64, u64)>, JournalError> {
-    let fail = |e| JournalError::sqlite(path, e);
+) -> Result<Option<ArchiveRange>, JournalError> {
     let sql = format!("SELECT {COLUMNS} FROM archive WHERE id > ?1 ORDER BY id");
-    let mut select = db.prepare(&sql).map_err(fail)?;
-    let mut rows = select.query([signed(after)]).map_err(fail)?;
-    let mut ends: Option<(u64, u64)> = None;
-    while let Some(row) = rows.next().map_err(fail)? {
-        let found = archived(row).map_err(fail)?.map_err(|row| damaged(path, row))?;
+    let mut range: Option<ArchiveRange> = None;
+    db.each(&sql, [signed(after)], |row| {
+        let found = archived(row)?;
         let at = found.row.0;
-        if let Some((_, last)) = ends
+        if let Some(ArchiveRange { last, .. }) = range
             && at != last + 1
         {
-            return Err(JournalError::damaged(path, DamagedAt::Archive(at), format!("a gap: row {last} is before it")));
+            return Err(RowFault::damaged(DamagedAt::Archive(at), format!("a gap: row {last} is before it")));
         }
-        ends = Some((ends.map_or(at, |(first, _)| first), at));
+        range = Some(ArchiveRange { first: range.map_or(at, |range| range.first), last: at });
         take(found);
-    }
-    Ok(ends)
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(range)
 }
 
 /// The archive and the identities of a journal, read on a connection of its own, from any thread, while the journal is written.
 #[derive(Debug)]
 pub struct ArchiveReader {
-    db: Mutex<Connection>,
-    path: PathBuf,
+    db: Mutex<Database>,
     identities: Arc<IdentityIndex>,
 }
 
 impl ArchiveReader {
     pub(crate) fn new(path: &Path, identities: Arc<IdentityIndex>) -> Result<ArchiveReader, JournalError> {
-        Ok(ArchiveReader { db: Mutex::new(store::connect_to_read(path)?), path: path.to_owned(), identities })
+        Ok(ArchiveReader { db: Mutex::new(Database::open_to_read(path)?), identities })
     }
 
     /// Of the journal in a folder, which another process may write meanwhile: what is over by now is seen, what follows is not known by
@@ -208,10 +203,10 @@ impl ArchiveReader {
         if !path.exists() {
             return Err(JournalError::Missing { path });
         }
-        let db = store::connect_to_read(&path)?;
-        store::meta(&db, &path)?;
-        let identities = Arc::new(IdentityIndex::load(&db, &path, None)?);
-        Ok(ArchiveReader { db: Mutex::new(db), path, identities })
+        let db = Database::open_to_read(&path)?;
+        store::meta(&db)?;
+        let identities = Arc::new(IdentityIndex::load(&db, None)?);
+        Ok(ArchiveReader { db: Mutex::new(db), identities })
     }
 
     /// The finished job of this id.
@@ -219,8 +214,7 @@ impl ArchiveReader {
     /// # Errors
     /// The journal cannot be read, or the row is damaged.
     pub fn finished(&self, job: JobId) -> Result<Option<ArchivedJob>, JournalError> {
-        let sql = format!("SELECT {COLUMNS} FROM archive WHERE job = ?1 ORDER BY id DESC LIMIT 1");
-        self.one(&sql, signed(job.0))
+        finished(&self.db(), job)
     }
 
     /// The last job of an identity, if it is over and has not left the archive.
@@ -239,7 +233,7 @@ impl ArchiveReader {
     /// # Errors
     /// The journal cannot be read, or something there is damaged.
     pub fn identity(&self, tenant: &str, subject: &str) -> Result<Option<EarlierJob>, JournalError> {
-        self.identities.find(&self.db(), &self.path, &IdentityKey::of(tenant, subject))
+        self.identities.find(&self.db(), &IdentityKey::of(tenant, subject))
     }
 
     /// A page of the finished jobs, newest first.
@@ -247,23 +241,18 @@ impl ArchiveReader {
     /// # Errors
     /// The journal cannot be read, or a row is damaged.
     pub fn list(&self, query: &ArchiveQuery) -> Result<ArchivePage, JournalError> {
-        let fail = |e| JournalError::sqlite(&self.path, e);
         let db = self.db();
         let limit = query.limit.clamp(1, MOST_LISTED);
         let before = query.before.map_or(i64::MAX, |row| signed(row.0));
-        let mut rows = matching(&db, query, before, limit + 1).map_err(fail)?;
+        let mut rows = matching(&db, query, before, limit + 1)?;
         rows.sort_unstable_by(|a, b| b.cmp(a));
         let more = rows.len() > limit;
         rows.truncate(limit);
         let sql = format!("SELECT {COLUMNS} FROM archive WHERE id = ?1");
-        let mut select = db.prepare_cached(&sql).map_err(fail)?;
         let mut page = ArchivePage::default();
         for row in rows {
-            let found = select.query_row([row], archived).optional().map_err(fail)?;
             // It may have left the archive since its number was read.
-            if let Some(found) = found {
-                page.jobs.push(found.map_err(|row| damaged(&self.path, row))?);
-            }
+            page.jobs.extend(db.row(&sql, [row], archived)?);
         }
         page.next = page.jobs.last().filter(|_| more).map(|last| last.row);
         Ok(page)
@@ -280,17 +269,12 @@ impl ArchiveReader {
         queue: Option<&str>,
         limit: usize,
     ) -> Result<Vec<ArchivedJob>, JournalError> {
-        let fail = |e| JournalError::sqlite(&self.path, e);
         let (after, limit) = (after.map_or(-1, |id| signed(id.0)), limit.clamp(1, MOST_LISTED) as i64);
         let sql = format!(
             "SELECT {COLUMNS} FROM archive INDEXED BY archive_jobs
              WHERE job > ?1 AND (?2 IS NULL OR queue = (SELECT id FROM archive_queues WHERE path = ?2)) ORDER BY job LIMIT ?3"
         );
-        let db = self.db();
-        let mut select = db.prepare_cached(&sql).map_err(fail)?;
-        let rows = select.query_map(params![after, queue, limit], archived).map_err(fail)?;
-        let found = rows.map(|row| row.map_err(fail)?.map_err(|row| damaged(&self.path, row)));
-        found.collect()
+        self.db().rows(&sql, params![after, queue, limit], archived)
     }
 
     /// The policies that are and were in force, newest first, as far back as their texts are kept.
@@ -298,49 +282,32 @@ impl ArchiveReader {
     /// # Errors
     /// The journal cannot be read, or a text is damaged.
     pub fn policies(&self) -> Result<Vec<PastPolicy>, JournalError> {
-        let rows = store::sources(&self.db(), usize::MAX).map_err(|e| JournalError::sqlite(&self.path, e))?;
-        let policy = |row: store::SourceRow| {
-            let store::SourceRow { seq, tick_ms, text, sound } = row;
-            let damaged = || JournalError::damaged(&self.path, DamagedAt::Source(seq), "its checksum does not agree");
-            sound.then_some(PastPolicy { seq: Seq(seq), since: Timestamp(tick_ms), text }).ok_or_else(damaged)
-        };
-        rows.into_iter().map(policy).collect()
+        store::sources(&self.db(), usize::MAX)
     }
 
-    fn one(&self, sql: &str, key: i64) -> Result<Option<ArchivedJob>, JournalError> {
-        let db = self.db();
-        let found = db.prepare_cached(sql).and_then(|mut select| select.query_row([key], archived).optional());
-        let found = found.map_err(|e| JournalError::sqlite(&self.path, e))?;
-        found.transpose().map_err(|row| damaged(&self.path, row))
-    }
-
-    fn db(&self) -> MutexGuard<'_, Connection> {
+    fn db(&self) -> MutexGuard<'_, Database> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The numbers of the newest rows that match, of each queue and outcome for itself.
-fn matching(db: &Connection, query: &ArchiveQuery, before: i64, limit: usize) -> rusqlite::Result<Vec<i64>> {
+fn matching(db: &Database, query: &ArchiveQuery, before: i64, limit: usize) -> Result<Vec<i64>, JournalError> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let id = |row: &rusqlite::Row<'_>| Ok(row.get::<_, i64>(0)?);
     if query.queues.is_empty() && query.outcome.is_none() {
-        let mut select = db.prepare_cached("SELECT id FROM archive WHERE id < ?1 ORDER BY id DESC LIMIT ?2")?;
-        return select.query_map([before, limit], |row| row.get(0))?.collect();
+        return db.rows("SELECT id FROM archive WHERE id < ?1 ORDER BY id DESC LIMIT ?2", [before, limit], id);
     }
-    let mut queues = db.prepare_cached("SELECT id, path FROM archive_queues")?;
-    let queues: Vec<(i64, String)> =
-        queues.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-    let wanted = |path: &String| query.queues.is_empty() || query.queues.contains(path);
+    let queues = QueueNumbers::load(db)?.by_path.into_iter();
+    let wanted = queues.filter(|(path, _)| query.queues.is_empty() || query.queues.contains(path));
     let outcomes = match query.outcome {
         Some(outcome) => vec![outcome as i64],
         None => (-1..=Outcome::Rejected as i64).collect(),
     };
     let sql = "SELECT id FROM archive WHERE queue = ?1 AND outcome = ?2 AND id < ?3 ORDER BY id DESC LIMIT ?4";
-    let mut select = db.prepare_cached(sql)?;
     let mut rows = Vec::new();
-    for (queue, _) in queues.iter().filter(|(_, path)| wanted(path)) {
+    for (_, queue) in wanted {
         for outcome in &outcomes {
-            let found = select.query_map([*queue, *outcome, before, limit], |row| row.get(0))?;
-            rows.extend(found.collect::<Result<Vec<i64>, _>>()?);
+            rows.extend(db.rows(sql, [queue, *outcome, before, limit], id)?);
         }
     }
     Ok(rows)

@@ -7,15 +7,13 @@
 //! Never: holds a batch back for longer than one small transaction; decides what is kept (see `JournalRetention`).
 
 use crate::checkpoint::{LogSignal, leave_the_log_to};
+use crate::database::{Database, Steps, numbers, signed};
 use crate::error::JournalError;
 use crate::identity::{self, IdentityIndex};
 use crate::snapshot::{self, LastChunks, SnapshotReport, SnapshotWork};
-use crate::steps::Steps;
-use crate::store::{self, signed};
 use crate::turns::WriteTurns;
-use crate::{JournalRetention, MOST_SEEN};
-use rusqlite::Connection;
-use std::path::{Path, PathBuf};
+use crate::{JournalRetention, MOST_SEEN, store};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -23,7 +21,7 @@ use std::thread::JoinHandle;
 const ROWS_AT_ONCE: usize = 512;
 
 /// Free pages that the file may have for what comes next: a quarter of it, or 8 MiB.
-const FREE_PAGES: i64 = 2_048;
+const FREE_PAGES: u64 = 2_048;
 
 /// Pages by which one transaction shortens the file.
 const VACUUM_PAGES: i64 = 64;
@@ -76,10 +74,10 @@ pub struct BackgroundParts {
 impl Background {
     /// For the database at `path`, which is open already.
     pub fn start(path: &Path, parts: BackgroundParts) -> Result<Background, JournalError> {
-        let mut db = store::connect(path, false)?;
-        leave_the_log_to(&parts.log, &mut db).map_err(|e| JournalError::sqlite(path, e))?;
+        let mut db = Database::open(path)?;
+        leave_the_log_to(&parts.log, &mut db)?;
         let shared = Arc::new(Shared::default());
-        let worker = Worker { db, path: path.to_owned(), parts, shared: Arc::clone(&shared), cleaned: false };
+        let worker = Worker { db, parts, shared: Arc::clone(&shared), cleaned: false };
         let thread = std::thread::Builder::new().name("journal-background".to_owned()).spawn(move || worker.run());
         let thread = thread.map_err(|e| JournalError::io(path, e))?;
         Ok(Background { shared, thread: Some(thread) })
@@ -137,8 +135,7 @@ impl Shared {
 }
 
 struct Worker {
-    db: Connection,
-    path: PathBuf,
+    db: Database,
     parts: BackgroundParts,
     shared: Arc<Shared>,
     cleaned: bool,
@@ -170,8 +167,8 @@ impl Worker {
     }
 
     fn work(&mut self, work: Work) -> Result<Option<SnapshotReport>, JournalError> {
-        let Worker { db, path, parts, shared, cleaned } = self;
-        let steps = Steps { db, path, turns: &parts.turns };
+        let Worker { db, parts, shared, cleaned } = self;
+        let steps = Steps { db, turns: &parts.turns };
         let stopping = || shared.lock().stop;
         if !*cleaned {
             identity::forget_unused_pages(&steps, &parts.identities)?;
@@ -226,12 +223,9 @@ fn forget_finished(
     let merged = identities.last_archived();
     while !stopping() {
         let sql = "SELECT id, ended_ms FROM archive WHERE id <= ?1 ORDER BY id LIMIT ?2";
-        let mut select = steps.db.prepare_cached(sql).map_err(|e| steps.fail(e))?;
-        let rows = select.query_map([signed(merged), ROWS_AT_ONCE as i64], |row| Ok((row.get(0)?, row.get(1)?)));
-        let rows: Vec<(i64, i64)> = rows.and_then(Iterator::collect).map_err(|e| steps.fail(e))?;
-        drop(select);
-        let over = rows.iter().take_while(|(_, ended)| *ended < signed(before)).count();
-        if let Some((last, _)) = over.checked_sub(1).map(|at| rows[at]) {
+        let rows = steps.db.rows(sql, [signed(merged), ROWS_AT_ONCE as i64], |row| Ok(numbers::<2>(row)?))?;
+        let over = rows.iter().take_while(|[_, ended]| *ended < signed(before)).count();
+        if let Some([last, _]) = rows[..over].last() {
             steps.write(|db| db.prepare_cached("DELETE FROM archive WHERE id <= ?1")?.execute([last]))?;
         }
         if over < ROWS_AT_ONCE {
@@ -245,12 +239,12 @@ fn forget_finished(
 fn forget_sources(steps: &Steps<'_>, tidy: Tidy) -> Result<(), JournalError> {
     let before = signed(tidy.now_ms.saturating_sub(tidy.keep.policies.0));
     let sql = "DELETE FROM sources WHERE tick_ms < ?1 AND seq < (SELECT max(seq) FROM sources)";
-    steps.write(|db| db.prepare_cached(sql)?.execute([before]).map(|_| ()))
+    steps.write(|db| db.prepare_cached(sql)?.execute([before]).map(drop))
 }
 
 /// Ids of events beyond the horizon.
 fn forget_seen(steps: &Steps<'_>) -> Result<(), JournalError> {
-    let Some(upto) = store::seen_horizon(steps.db, MOST_SEEN).map_err(|e| steps.fail(e))? else { return Ok(()) };
+    let Some(upto) = store::seen_horizon(steps.db, MOST_SEEN)? else { return Ok(()) };
     let sql = "DELETE FROM seen WHERE seq IN (SELECT seq FROM seen WHERE seq <= ?1 ORDER BY seq LIMIT ?2)";
     while steps.write(|db| db.prepare_cached(sql)?.execute([upto, ROWS_AT_ONCE as i64]))? > 0 {}
     Ok(())
@@ -258,18 +252,16 @@ fn forget_seen(steps: &Steps<'_>) -> Result<(), JournalError> {
 
 /// Gives free pages back to the file system where there are more than are needed soon.
 fn shorten(steps: &Steps<'_>, stopping: &dyn Fn() -> bool) -> Result<(), JournalError> {
-    let number = |pragma: &str| {
-        steps.db.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0)).map_err(|e| steps.fail(e))
-    };
-    let mut free = number("freelist_count")?;
-    while !stopping() && free > FREE_PAGES.max(number("page_count")? / 4) {
+    let number = |pragma: &str| Ok(steps.db.number(pragma)?.unwrap_or(0));
+    let mut free = number("PRAGMA freelist_count")?;
+    while !stopping() && free > FREE_PAGES.max(number("PRAGMA page_count")? / 4) {
         steps.write(|db| {
             let mut vacuum = db.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
             let mut rows = vacuum.query([])?;
             while rows.next()?.is_some() {}
             Ok(())
         })?;
-        let left = number("freelist_count")?;
+        let left = number("PRAGMA freelist_count")?;
         if left >= free {
             break;
         }

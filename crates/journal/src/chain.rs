@@ -30,6 +30,12 @@ pub fn next(before: &Chain, positions: &[u8], payload: &[u8]) -> Chain {
     *hasher.finalize().as_bytes()
 }
 
+/// The first half of a hash.
+#[must_use]
+pub fn short(hash: &blake3::Hash) -> [u8; 16] {
+    hash.as_bytes().first_chunk().copied().unwrap_or_default()
+}
+
 /// A CRC over numbers, then over bytes.
 #[must_use]
 pub fn crc(numbers: &[i64], parts: &[&[u8]]) -> u32 {

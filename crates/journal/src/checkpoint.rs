@@ -9,11 +9,10 @@
 //!
 //! Never: decides what is durable. A batch is durable once the log is synced, wherever its pages are.
 
+use crate::database::Database;
 use crate::error::JournalError;
-use crate::store;
 use crate::turns::WriteTurns;
 use rusqlite::Connection;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -77,20 +76,23 @@ impl LogSignal {
 }
 
 impl Checkpointer {
-    /// For the database at `path`, which is open already. From here on its own connection moves nothing by itself.
-    pub fn start(path: &Path, db: &mut Connection, turns: Arc<WriteTurns>) -> Result<Checkpointer, JournalError> {
-        let own = store::connect(path, false)?;
-        own.busy_timeout(READERS).map_err(|e| JournalError::sqlite(path, e))?;
+    /// For a database that is open already. From here on its own connection moves nothing by itself.
+    pub fn start(db: &mut Database, turns: Arc<WriteTurns>) -> Result<Checkpointer, JournalError> {
+        let own = Database::open(&db.path)?;
+        own.connection.busy_timeout(READERS).map_err(|e| own.sqlite(e))?;
         let (wake, woken) = sync_channel(1);
         let work = move || {
             while let Ok(LogWork::Empty) = woken.recv() {
-                empty(&own, &turns);
+                // The log keeps everything, and grows; a full disk is then for the writer to report.
+                if let Err(error) = empty(&own.connection, &turns) {
+                    tracing::warn!("the write-ahead log stays as it is for now: {error}");
+                }
             }
         };
         let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(work);
-        let thread = thread.map_err(|e| JournalError::io(path, e))?;
+        let thread = thread.map_err(|e| JournalError::io(&db.path, e))?;
         let signal = Arc::new(LogSignal { wake, woken_at: AtomicU64::new(0) });
-        leave_the_log_to(&signal, db).map_err(|e| JournalError::sqlite(path, e))?;
+        leave_the_log_to(&signal, db)?;
         Ok(Checkpointer { signal, thread: Some(thread) })
     }
 
@@ -101,40 +103,30 @@ impl Checkpointer {
 }
 
 /// A connection that writes leaves moving pages to the thread, and says how many there are.
-pub fn leave_the_log_to(signal: &Arc<LogSignal>, db: &mut Connection) -> rusqlite::Result<()> {
-    db.query_row("PRAGMA wal_autocheckpoint = 0", [], |row| row.get::<_, i64>(0))?;
+pub fn leave_the_log_to(signal: &Arc<LogSignal>, db: &mut Database) -> Result<(), JournalError> {
+    db.number("PRAGMA wal_autocheckpoint = 0")?;
     let signal = Arc::clone(signal);
-    db.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+    let hooked = db.connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
         signal.has(u64::try_from(pages).unwrap_or(0));
         Ok(())
-    }))
+    }));
+    hooked.map_err(|e| db.sqlite(e))
 }
 
-fn empty(db: &Connection, turns: &WriteTurns) {
-    // The log keeps everything, and grows; a full disk is then for the writer to report.
-    let warn = |error| tracing::warn!("the write-ahead log stays as it is for now: {error}");
-    let mut pages = match move_pages(db, "PASSIVE") {
-        Ok(pages) => pages,
-        Err(error) => return warn(error),
-    };
+fn empty(db: &Connection, turns: &WriteTurns) -> rusqlite::Result<()> {
+    let mut pages = move_pages(db, "PASSIVE")?;
     if pages.log < MOST_LOG {
-        return;
+        return Ok(());
     }
     // What is written meanwhile is less each time; the rest is moved while nobody writes.
     for _ in 0..CATCHING_UP {
         if pages.log - pages.moved < SHORT_REST {
             break;
         }
-        match move_pages(db, "PASSIVE") {
-            Ok(more) => pages = more,
-            Err(error) => return warn(error),
-        }
+        pages = move_pages(db, "PASSIVE")?;
     }
-    let turn = turns.background();
-    if let Err(error) = move_pages(db, "RESTART") {
-        warn(error);
-    }
-    drop(turn);
+    let _turn = turns.background();
+    move_pages(db, "RESTART").map(drop)
 }
 
 /// What a checkpoint found.

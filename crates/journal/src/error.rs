@@ -226,6 +226,11 @@ impl JournalError {
     }
 }
 
+/// What an encoder said of `what`.
+pub(crate) fn encoding(what: &'static str) -> impl FnOnce(postcard::Error) -> JournalError {
+    move |source| JournalError::Encoding { what, source }
+}
+
 fn short_read(error: &rusqlite::Error) -> bool {
     matches!(error, rusqlite::Error::SqliteFailure(e, _) if e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHORT_READ)
 }

@@ -14,14 +14,14 @@
 //! use forebay_kernel::ids::Seq;
 //! use forebay_kernel::journal::{APPLY_VERSION, Batch};
 //! use forebay_kernel::units::Timestamp;
-//! use forebay_journal::{JournalEntry, RecoveredPart, SqliteJournal, chunks_of};
+//! use forebay_journal::{BatchLog, Journal, RecoveredPart, SqliteJournal, chunks_of};
 //!
 //! let folder = tempfile::tempdir()?;
 //! let mut journal = SqliteJournal::create(folder.path(), 1_793_000_000_000)?;
 //! let tick = Tick { now: Timestamp(1_793_000_000_000), resumed: false, delivered: 0 };
 //! let batch = Batch { version: APPLY_VERSION, first_seq: Seq(0), tick, events: Vec::new(), decisions: Vec::new() };
-//! journal.append_entry(JournalEntry::of(&batch))?;
-//! journal.begin_snapshot(chunks_of(b"the state after it"))?;
+//! journal.append(&batch)?;
+//! journal.begin_snapshot_of(chunks_of(b"the state after it"));
 //! journal.settle();
 //! drop(journal);
 //!
@@ -44,16 +44,14 @@ mod background;
 mod chain;
 mod checkpoint;
 mod chunk;
+mod database;
 mod error;
 mod folder;
 mod format1;
 mod identity;
-mod kept;
 mod machine;
-mod record;
 mod recover;
 mod snapshot;
-mod steps;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -72,29 +70,32 @@ pub use forebay_kernel::storage::{
     BatchLog, Journal, JournalEntry, JournalId, JournalIdFault, JournalIdentity, MOST_INCARNATION, MOST_SEEN, Positions,
 };
 pub use identity::EarlierJob;
-pub use machine::{RecoveredJournal, recover, upgrade_folder};
+pub use machine::{RecoveredJournal, recover};
 pub use recover::{RecoveredPart, Recovery, TornTail, policy_in_force};
 pub use snapshot::{SnapshotChunks, SnapshotReport};
 pub use store::{FORMAT_VERSION, JournalMeta};
-pub use upgrade::{OLD_FILE, ReplayBatches, UpgradedJournal, upgrade};
+pub use upgrade::{OLD_FILE, UpgradedJournal, upgrade_folder};
 pub use verify::{VerifiedJournal, verify};
 
 use archive::QueueNumbers;
 use background::{Background, BackgroundParts, Tidy};
 use chain::Chain;
 use checkpoint::Checkpointer;
+use database::{ChainedRow, Database};
+use error::encoding;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::Seq;
 use forebay_kernel::journal::{APPLY_VERSION, Batch};
+use forebay_kernel::state::State;
+use forebay_kernel::storage::{ArchivedIdentity, FrozenRequests, JobOwner, StorageFailure};
 use forebay_kernel::units::Span;
 use identity::{IdentityIndex, IdentityKey};
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::Connection;
 use snapshot::{LastChunks, SnapshotWork};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use store::BatchNumbers;
 use turns::WriteTurns;
 use uuid::Uuid;
 
@@ -136,8 +137,7 @@ pub struct SqliteJournal {
     _checkpointer: Checkpointer,
     turns: Arc<WriteTurns>,
     identities: Arc<IdentityIndex>,
-    db: Connection,
-    path: PathBuf,
+    db: Database,
     meta: JournalMeta,
     end: End,
     queues: QueueNumbers,
@@ -182,22 +182,14 @@ impl SqliteJournal {
         let (format, apply) = (FORMAT_VERSION, APPLY_VERSION);
         let meta = JournalMeta { format, apply, uuid: Uuid::new_v4(), incarnation: 0, created_ms, begins_at: 0 };
         let draft = path.with_extension("new");
-        let db = begin_draft(&draft, meta)?;
-        // Closing moves everything from the log to the file, so that the file alone is the journal.
-        db.close().map_err(|(_, e)| JournalError::sqlite(&draft, e))?;
+        // Closed, so that the file alone is the journal.
+        begin_draft(&draft, meta)?.close()?;
         std::fs::rename(&draft, &path).map_err(|e| JournalError::io(&path, e))?;
         folder.sync()?;
-        let db = store::connect(&path, false)?;
-        let identities = IdentityIndex::load(&db, &path, Some(0))?;
-        SqliteJournal::start(Opened {
-            db,
-            meta,
-            end: End::first(&meta),
-            since_snapshot: 0,
-            list: Vec::new(),
-            identities,
-            folder,
-        })
+        let db = Database::open(&path)?;
+        let identities = IdentityIndex::load(&db, Some(0))?;
+        let (end, chunks) = (End::first(&meta), Vec::new());
+        SqliteJournal::start(Opened { db, meta, end, since_snapshot: 0, chunks, identities, folder })
     }
 
     /// Opens a journal and hands everything from the newest sound snapshot on to `take`, verified. See [`RecoveredPart`].
@@ -212,76 +204,26 @@ impl SqliteJournal {
     }
 
     fn start(opened: Opened) -> Result<SqliteJournal, JournalError> {
-        let Opened { mut db, meta, end, since_snapshot, list, identities, folder } = opened;
-        let path = folder.database();
+        let Opened { mut db, meta, end, since_snapshot, chunks, identities, folder } = opened;
         let (turns, identities) = (Arc::new(WriteTurns::default()), Arc::new(identities));
-        let checkpointer = Checkpointer::start(&path, &mut db, Arc::clone(&turns))?;
+        let checkpointer = Checkpointer::start(&mut db, Arc::clone(&turns))?;
         let log = checkpointer.signal();
-        let last = LastChunks::of(&list);
+        let last = LastChunks::of(&chunks);
         let parts = BackgroundParts { turns: Arc::clone(&turns), log, identities: Arc::clone(&identities), last };
-        let background = Background::start(&path, parts)?;
-        let queues = QueueNumbers::load(&db, &path)?;
-        let tidied = (end.tick_ms, identities.last_archived());
-        let retention = JournalRetention::default();
         Ok(SqliteJournal {
-            background,
+            background: Background::start(&db.path, parts)?,
             _checkpointer: checkpointer,
             turns,
-            identities,
+            queues: QueueNumbers::load(&db)?,
             db,
-            path,
             meta,
+            retention: JournalRetention::default(),
+            tidied: (end.tick_ms, identities.last_archived()),
+            identities,
             end,
-            queues,
-            retention,
-            tidied,
             since_snapshot,
             folder,
         })
-    }
-
-    /// Makes batches durable in one transaction: all or none.
-    ///
-    /// # Errors
-    /// Nothing was written: the disk is full, the journal cannot be written, or a batch does not follow or cannot be encoded.
-    pub fn append_many(&mut self, entries: &[JournalEntry<'_>]) -> Result<(), JournalError> {
-        let mut end = self.end.clone();
-        let prepared = entries.iter().map(|entry| Prepared::new(entry, &mut end)).collect::<Result<Vec<_>, _>>()?;
-        let mut queues = self.queues.clone();
-        let mut chain = self.end.chain;
-        let turn = self.turns.batch();
-        let written = self.db.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|all| {
-            prepared.iter().try_for_each(|one| one.write(&all, &mut chain, &mut queues))?;
-            all.commit()
-        });
-        drop(turn);
-        written.map_err(|e| JournalError::sqlite(&self.path, e))?;
-        end.chain = chain;
-        for one in &prepared {
-            one.known_from_now(&self.identities);
-        }
-        let bytes: u64 = prepared.iter().map(|one| one.payload.len() as u64).sum();
-        (self.end, self.queues) = (end, queues);
-        self.since_snapshot += bytes;
-        self.tidy_if_due();
-        Ok(())
-    }
-
-    /// Makes one batch durable with what is kept beside it.
-    ///
-    /// # Errors
-    /// As [`SqliteJournal::append_many`].
-    pub fn append_entry(&mut self, entry: JournalEntry<'_>) -> Result<(), JournalError> {
-        self.append_many(&[entry])
-    }
-
-    /// Knows the identities of jobs that are over with a batch which is not appended yet, so that [`SqliteJournal::identity`] finds them.
-    pub fn note_finished(&self, finished: &[FinishedJob]) {
-        for one in finished {
-            if let Some(earlier) = one.identity() {
-                self.identities.note(IdentityKey::of(&one.spec.tenant, &one.spec.subject), earlier);
-            }
-        }
     }
 
     /// What is known of the last finished job of an identity, over all the journal's life. An identity that is new costs no read of the
@@ -290,7 +232,7 @@ impl SqliteJournal {
     /// # Errors
     /// The journal cannot be read, or something there is damaged.
     pub fn identity(&self, tenant: &str, subject: &str) -> Result<Option<EarlierJob>, JournalError> {
-        self.identities.find(&self.db, &self.path, &IdentityKey::of(tenant, subject))
+        self.identities.find(&self.db, &IdentityKey::of(tenant, subject))
     }
 
     /// A reader of finished jobs for another thread.
@@ -298,7 +240,7 @@ impl SqliteJournal {
     /// # Errors
     /// The system gives no more files.
     pub fn archive_reader(&self) -> Result<ArchiveReader, JournalError> {
-        ArchiveReader::new(&self.path, Arc::clone(&self.identities))
+        ArchiveReader::new(&self.db.path, Arc::clone(&self.identities))
     }
 
     /// Sets how long what is over is kept.
@@ -306,28 +248,11 @@ impl SqliteJournal {
         self.retention = retention;
     }
 
-    /// Whether so much has been written since the last snapshot that a start would take too long, and none is being written.
-    ///
-    /// A start reads the state and applies the batches after the snapshot, 40 MiB/s. Where a snapshot writes much, more batches are waited
-    /// for, so that snapshots write at most four times what batches do, but never more than 32 MiB: 0.8 s.
-    #[must_use]
-    pub fn wants_snapshot(&self) -> bool {
-        let last = self.background.last().map_or(0, |last| last.written_bytes);
-        self.since_snapshot > (last / 4).clamp(LEAST_BATCHES, MOST_BATCHES) && !self.background.writes_snapshot()
-    }
-
     /// Begins to write a snapshot of the state as it is after the last batch that was appended. It is written beside the batches; if the
     /// process ends before it is done, the one before counts.
-    ///
-    /// # Errors
-    /// The positions cannot be encoded: a fault of this program.
-    pub fn begin_snapshot(&mut self, chunks: FrozenChunks) -> Result<(), JournalError> {
-        let End { seq, tick_ms, archived, chain, positions } = &self.end;
-        let positions = encode_positions(positions.iter().collect())?;
-        let (after_seq, tick_ms, archived, chain) = (*seq, *tick_ms, *archived, *chain);
-        self.background.snapshot(SnapshotWork { after_seq, tick_ms, archived, positions, chain, chunks });
+    pub fn begin_snapshot_of(&mut self, chunks: FrozenChunks) {
+        self.background.snapshot(SnapshotWork { end: self.end.clone(), chunks });
         self.since_snapshot = 0;
-        Ok(())
     }
 
     /// Waits until the background has nothing left to do.
@@ -365,58 +290,6 @@ impl SqliteJournal {
         self.folder.path()
     }
 
-    /// The position after its last record.
-    #[must_use]
-    pub fn end(&self) -> Seq {
-        Seq(self.end.seq)
-    }
-
-    /// How far each source has been read.
-    #[must_use]
-    pub fn positions(&self) -> &Positions {
-        &self.end.positions
-    }
-
-    /// The ids of the last [`MOST_SEEN`] events that have one, oldest first.
-    ///
-    /// # Errors
-    /// The journal cannot be read, or a row is damaged.
-    pub fn seen(&self) -> Result<Vec<u128>, JournalError> {
-        let read = store::seen(&self.db, MOST_SEEN).map_err(|e| JournalError::sqlite(&self.path, e))?;
-        read.map_err(|seq| JournalError::damaged(&self.path, DamagedAt::Seen(seq), "its checksum does not agree"))
-    }
-
-    /// The frozen requests that have no outcome yet, and some that have.
-    ///
-    /// # Errors
-    /// The journal cannot be read, or a row is damaged.
-    pub fn requests(&self) -> Result<BTreeMap<u64, Vec<u8>>, JournalError> {
-        let read = store::requests(&self.db).map_err(|e| JournalError::sqlite(&self.path, e))?;
-        read.map_err(|id| JournalError::damaged(&self.path, DamagedAt::Request(id), "its checksum does not agree"))
-    }
-
-    /// Forgets the frozen requests of effects that are not open any more.
-    ///
-    /// # Errors
-    /// The journal cannot be written.
-    pub fn forget_requests(&mut self, open: &BTreeSet<u64>) -> Result<(), JournalError> {
-        let _turn = self.turns.batch();
-        let end = self.end.seq;
-        let done = self.db.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|all| {
-            store::forget_requests(&all, end, open)?;
-            all.commit()
-        });
-        done.map_err(|e| JournalError::sqlite(&self.path, e))
-    }
-
-    /// The text of the policy in force.
-    ///
-    /// # Errors
-    /// The journal cannot be read, or the text is damaged.
-    pub fn policy_source(&self) -> Result<Option<String>, JournalError> {
-        recover::last_policy(&self.db, &self.path)
-    }
-
     fn tidy_if_due(&mut self) {
         let End { tick_ms, archived, .. } = self.end;
         if tick_ms < self.tidied.0 + TIDY_EVERY && archived < self.tidied.1 + TIDY_JOBS {
@@ -435,7 +308,8 @@ impl SqliteJournal {
     /// Caps the file's size, so that tests can meet a full disk.
     #[doc(hidden)]
     pub fn cap_pages(&self, pages: u32) {
-        let capped = self.db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |row| row.get::<_, i64>(0));
+        let capped =
+            self.db.connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |row| row.get::<_, i64>(0));
         assert!(capped.is_ok());
     }
 
@@ -443,17 +317,105 @@ impl SqliteJournal {
     #[doc(hidden)]
     #[must_use]
     pub fn pages(&self) -> u32 {
-        self.db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap_or_default()
+        self.db.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap_or_default()
+    }
+}
+
+impl StorageFailure for JournalError {
+    fn is_full(&self) -> bool {
+        JournalError::is_full(self)
+    }
+
+    fn is_for_the_caller(&self) -> bool {
+        self.exit_code() == 2
+    }
+}
+
+impl BatchLog for SqliteJournal {
+    type Error = JournalError;
+
+    fn append_many(&mut self, entries: &[JournalEntry<'_>]) -> Result<(), JournalError> {
+        let mut end = self.end.clone();
+        let prepared = entries.iter().map(|entry| Prepared::new(entry, &mut end)).collect::<Result<Vec<_>, _>>()?;
+        let mut queues = self.queues.clone();
+        let turn = self.turns.batch();
+        self.db.write(|all| prepared.iter().try_for_each(|one| one.write(all, &mut queues)))?;
+        drop(turn);
+        for one in &prepared {
+            one.known_from_now(&self.identities);
+            self.since_snapshot += one.row.body.len() as u64;
+        }
+        (self.end, self.queues) = (end, queues);
+        self.tidy_if_due();
+        Ok(())
+    }
+}
+
+impl Journal for SqliteJournal {
+    fn identity(&self) -> JournalIdentity {
+        JournalIdentity { id: self.meta.id(), created_ms: self.meta.created_ms }
+    }
+
+    fn end(&self) -> Seq {
+        Seq(self.end.seq)
+    }
+
+    /// A start reads the state and applies the batches after the snapshot, 40 MiB/s. Where a snapshot writes much, more batches are waited
+    /// for, so that snapshots write at most four times what batches do, but never more than 32 MiB: 0.8 s.
+    fn wants_snapshot(&self) -> bool {
+        let last = self.background.last().map_or(0, |last| last.written_bytes);
+        self.since_snapshot > (last / 4).clamp(LEAST_BATCHES, MOST_BATCHES) && !self.background.writes_snapshot()
+    }
+
+    fn begin_snapshot(&mut self, state: &State) -> Result<(), JournalError> {
+        self.begin_snapshot_of(Box::new(state.freeze().into_chunks()));
+        Ok(())
+    }
+
+    fn note_finished(&mut self, finished: &[FinishedJob]) {
+        finished.iter().for_each(|one| self.identities.note(one, 0));
+    }
+
+    fn archived(&self, tenant: &str, subject: &str) -> Result<Option<ArchivedIdentity>, JournalError> {
+        let Some(earlier) = SqliteJournal::identity(self, tenant, subject)? else { return Ok(None) };
+        // Beyond the archive's retention nobody knows any more whose it was.
+        let owner = archive::finished(&self.db, earlier.job)?.map(|archived| {
+            let spec = archived.finished.spec;
+            JobOwner { principal: spec.principal.clone(), queue: spec.queue.clone() }
+        });
+        Ok(Some(ArchivedIdentity { earlier, owner }))
+    }
+
+    fn positions(&self) -> &Positions {
+        &self.end.positions
+    }
+
+    fn seen(&self) -> Result<Vec<u128>, JournalError> {
+        store::seen(&self.db, MOST_SEEN)
+    }
+
+    fn requests(&self) -> Result<FrozenRequests, JournalError> {
+        store::requests(&self.db)
+    }
+
+    fn forget_requests(&mut self, open: &BTreeSet<u64>) -> Result<(), JournalError> {
+        let _turn = self.turns.batch();
+        self.db.write(|all| store::forget_requests(all, self.end.seq, open))
+    }
+
+    fn policy_source(&self) -> Result<Option<String>, JournalError> {
+        recover::last_policy(&self.db)
     }
 }
 
 /// What a journal is started from.
 struct Opened {
-    db: Connection,
+    db: Database,
     meta: JournalMeta,
     end: End,
     since_snapshot: u64,
-    list: Vec<snapshot::ListedChunk>,
+    /// Those of the snapshot that it began with.
+    chunks: Vec<snapshot::ListedChunk>,
     identities: IdentityIndex,
     folder: DataFolder,
 }
@@ -461,44 +423,45 @@ struct Opened {
 /// An entry whose rows are encoded.
 struct Prepared<'a> {
     entry: JournalEntry<'a>,
-    numbers: BatchNumbers,
-    payload: Vec<u8>,
-    positions: Vec<u8>,
+    row: ChainedRow<4>,
     /// The bodies of the finished jobs, and the row of the first.
     finished: Vec<Vec<u8>>,
     first_row: u64,
 }
 
 impl<'a> Prepared<'a> {
-    /// Encodes an entry that follows `end`, and moves that on, but for the chain.
+    /// Encodes an entry that follows `end`, and moves that on.
     fn new(entry: &JournalEntry<'a>, end: &mut End) -> Result<Prepared<'a>, JournalError> {
         let batch = entry.batch;
         if batch.first_seq.0 != end.seq {
             return Err(JournalError::OutOfOrder { got: batch.first_seq, end: Seq(end.seq) });
         }
-        let fail = |what| move |source| JournalError::Encoding { what, source };
-        let payload = record::encode(batch).map_err(fail("a batch"))?;
-        let bodies = entry.finished.iter().map(archive::encode).collect::<Result<Vec<_>, _>>();
-        let finished = bodies.map_err(fail("a finished job"))?;
-        let moved: Vec<_> = entry.positions.iter().filter(|(name, at)| end.positions.get(*name) != Some(at)).collect();
-        let positions = if moved.is_empty() { Vec::new() } else { encode_positions(moved.clone())? };
-        let moved: Positions = moved.into_iter().map(|(name, at)| (name.clone(), *at)).collect();
+        let body = batch.encode().map_err(encoding("a batch"))?;
+        let finished = entry.finished.iter().map(archive::encode).collect::<Result<Vec<_>, _>>();
+        let finished = finished.map_err(encoding("a finished job"))?;
+        let mut moved = entry.positions.clone();
+        moved.retain(|name, at| end.positions.get(name) != Some(at));
+        let positions = match moved.is_empty() {
+            true => Vec::new(),
+            false => postcard::to_allocvec(&moved).map_err(encoding("the sources' positions"))?,
+        };
         let first_row = end.archived + 1;
-        end.archived += finished.len() as u64;
-        let numbers = BatchNumbers {
-            seq: end.seq,
-            next_seq: batch.next_seq().0,
+        *end = End {
+            seq: batch.next_seq().0,
             tick_ms: batch.tick.now.0,
-            archived: end.archived,
+            archived: end.archived + finished.len() as u64,
+            chain: chain::next(&end.chain, &positions, &body),
+            positions: std::mem::take(&mut end.positions),
         };
         end.positions.extend(moved);
-        (end.seq, end.tick_ms) = (numbers.next_seq, numbers.tick_ms);
-        Ok(Prepared { entry: *entry, numbers, payload, positions, finished, first_row })
+        let numbers = [batch.first_seq.0, end.seq, end.tick_ms, end.archived];
+        let row = ChainedRow { numbers, body, positions, chain: end.chain, sound: true };
+        Ok(Prepared { entry: *entry, row, finished, first_row })
     }
 
-    fn write(&self, all: &Connection, chain: &mut Chain, queues: &mut QueueNumbers) -> rusqlite::Result<()> {
+    fn write(&self, all: &Connection, queues: &mut QueueNumbers) -> rusqlite::Result<()> {
         let JournalEntry { batch, policy, seen, requests, finished, .. } = self.entry;
-        *chain = store::insert_batch(all, chain, self.numbers, &self.payload, &self.positions)?;
+        self.row.insert(all, "INSERT INTO batches")?;
         if !seen.is_empty() {
             store::insert_seen(all, batch.first_seq.0, seen)?;
         }
@@ -515,30 +478,25 @@ impl<'a> Prepared<'a> {
     }
 
     fn known_from_now(&self, identities: &IdentityIndex) {
-        for (row, job) in (self.first_row..).zip(self.entry.finished) {
-            if let Some(earlier) = job.identity() {
-                identities.wrote(IdentityKey::of(&job.spec.tenant, &job.spec.subject), earlier, row);
-            }
-        }
+        (self.first_row..).zip(self.entry.finished).for_each(|(row, job)| identities.note(job, row));
     }
 }
 
 /// A new database beside the journal, with its tables.
-fn begin_draft(draft: &Path, meta: JournalMeta) -> Result<Connection, JournalError> {
+fn begin_draft(draft: &Path, meta: JournalMeta) -> Result<Database, JournalError> {
     for left_over in [draft, &beside(draft, "-wal"), &beside(draft, "-shm")] {
-        match std::fs::remove_file(left_over) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(JournalError::io(left_over, e)),
-            _ => {}
-        }
+        remove_if_there(left_over)?;
     }
-    let db = store::connect(draft, true)?;
-    store::create_tables(&db, meta).map_err(|e| JournalError::sqlite(draft, e))?;
+    let db = Database::create(draft)?;
+    db.write(|all| store::create_tables(all, meta))?;
     Ok(db)
 }
 
-fn encode_positions(positions: Vec<(&String, &u64)>) -> Result<Vec<u8>, JournalError> {
-    postcard::to_allocvec(&positions)
-        .map_err(|source| JournalError::Encoding { what: "the sources' positions", source })
+fn remove_if_there(path: &Path) -> Result<(), JournalError> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(JournalError::io(path, e)),
+        _ => Ok(()),
+    }
 }
 
 fn configured_at(batch: &Batch) -> Option<u64> {

@@ -2,11 +2,8 @@
 //!
 //! Never: decides, or applies a batch whose position does not follow.
 
-use crate::archive::FinishedJob;
-use crate::chunk::FrozenChunks;
 use crate::error::JournalError;
 use crate::recover::{RecoveredPart, Recovery};
-use crate::upgrade::{ReplayBatches, UpgradedJournal, upgrade};
 use crate::{SqliteJournal, StoredChunk};
 use forebay_kernel::journal::Batch;
 use forebay_kernel::machine::StateMachine;
@@ -42,18 +39,6 @@ pub fn recover(folder: &Path) -> Result<RecoveredJournal, JournalError> {
     Ok(RecoveredJournal { journal, machine, recovery })
 }
 
-/// Upgrades the journal in a folder to this program's format. See [`upgrade`]. `beside` makes ready what lies beside the journal: it is
-/// called when the new file is written and the old one is still in its place.
-///
-/// # Errors
-/// It is in use, damaged, newer than this program, or cannot be written, or `beside` failed. The journal is as it was then.
-pub fn upgrade_folder(
-    folder: &Path,
-    beside: &mut dyn FnMut() -> Result<(), String>,
-) -> Result<UpgradedJournal, JournalError> {
-    upgrade(folder, &mut MachineReplay { machine: StateMachine::default(), beside })
-}
-
 fn thaw(chunks: &mut dyn Iterator<Item = StoredChunk>) -> Result<StateMachine, String> {
     let unreadable = |e| format!("the snapshot cannot be read: {e}");
     let mut thaw = Thaw::default();
@@ -63,31 +48,9 @@ fn thaw(chunks: &mut dyn Iterator<Item = StoredChunk>) -> Result<StateMachine, S
     thaw.finish().map(StateMachine::from_state).map_err(unreadable)
 }
 
-fn replay(machine: &mut StateMachine, batch: &Batch) -> Result<(), String> {
+/// Applies a batch that follows.
+pub(crate) fn replay(machine: &mut StateMachine, batch: &Batch) -> Result<(), String> {
     machine.replay(batch);
     let (at, expected) = (machine.counters().next_seq, batch.next_seq().0);
     if at == expected { Ok(()) } else { Err(format!("replayed to position #{at} instead of #{expected}")) }
-}
-
-/// Replays a journal of format 1, in which no job ever left the state.
-struct MachineReplay<'a> {
-    machine: StateMachine,
-    beside: &'a mut dyn FnMut() -> Result<(), String>,
-}
-
-impl ReplayBatches for MachineReplay<'_> {
-    fn apply(&mut self, batch: &Batch, finished: &mut Vec<FinishedJob>) -> Result<(), String> {
-        replay(&mut self.machine, batch)?;
-        finished.extend(self.machine.finished());
-        Ok(())
-    }
-
-    fn freeze(&mut self, _: &mut Vec<FinishedJob>) -> Result<FrozenChunks, String> {
-        self.machine.retire();
-        Ok(Box::new(self.machine.freeze().into_chunks()))
-    }
-
-    fn before_swap(&mut self) -> Result<(), String> {
-        (self.beside)()
-    }
 }

@@ -9,17 +9,17 @@
 //! Never: changes anything before it knows that the whole is one or the other.
 
 use crate::Positions;
-use crate::chain::{self, Chain};
+use crate::chain;
+use crate::database::{ChainedRow, Database, RowFault, signed};
 use crate::error::{DamagedAt, JournalError};
 use crate::folder::DataFolder;
 use crate::identity::IdentityIndex;
-use crate::record;
-use crate::snapshot::{self, ListedChunk, SnapshotChunks};
-use crate::store::{self, BATCH_COLUMNS, BatchRow, JournalMeta, signed};
+use crate::snapshot::{self, ListedChunk, ListedSnapshot, SnapshotChunks};
+use crate::store::{self, JournalMeta};
 use crate::{End, Opened, SqliteJournal, beside, wal};
 use forebay_kernel::ids::Seq;
-use forebay_kernel::journal::Batch;
-use rusqlite::Connection;
+use forebay_kernel::journal::{APPLY_VERSION, Batch};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// Up to this size SQLite's own check of the whole file is part of every start: 64 MiB take a quarter of a second. Beyond that the rows'
@@ -73,33 +73,30 @@ pub(crate) type Take<'a> = dyn FnMut(RecoveredPart<'_, '_>) -> Result<(), String
 
 /// See [`SqliteJournal::open`].
 pub(crate) fn open(folder: &Path, take: &mut Take<'_>) -> Result<(SqliteJournal, Recovery), JournalError> {
-    let (folder, mut db) = enter(folder)?;
-    let path = folder.database();
-    let meta = store::meta(&db, &path)?;
+    let (folder, db) = enter(folder)?;
+    let meta = store::meta(&db)?;
     let mut recovery = Recovery { snapshot: None, bad_snapshots: 0, batches: 0, cut: None };
-    let begun = begin(&db, &path, &meta, take, &mut recovery)?;
-    let (mut end, list) = (begun.end, begun.list);
-    let followed = follow(&db, &path, &mut end, take)?;
+    let ListedSnapshot { mut end, chunks } = begin(&db, &meta, take, &mut recovery)?;
+    let followed = follow(&db, &BATCHES, &mut end, take)?;
     recovery.batches = followed.batches;
     if followed.batches == 0 && followed.tail.is_none() {
-        reaches(&db, &path, &meta, end.seq)?;
+        reaches(&db, &meta, end.seq)?;
     }
-    let fail = |e| JournalError::sqlite(&path, e);
     if let Some(tail) = followed.tail {
-        store::cut(&mut db, end.seq, end.archived).map_err(fail)?;
+        db.write(|all| store::cut(all, end.seq, end.archived))?;
         recovery.cut = Some(tail);
     }
     if let (Some(used), true) = (recovery.snapshot, recovery.bad_snapshots > 0) {
-        snapshot::forget_unusable(&db, used.0).map_err(fail)?;
+        snapshot::forget_unusable(&db, used.0)?;
     }
-    let identities = IdentityIndex::load(&db, &path, Some(end.archived))?;
+    let identities = IdentityIndex::load(&db, Some(end.archived))?;
     let since_snapshot = followed.bytes;
-    let journal = SqliteJournal::start(Opened { db, meta, end, since_snapshot, list, identities, folder })?;
+    let journal = SqliteJournal::start(Opened { db, meta, end, since_snapshot, chunks, identities, folder })?;
     Ok((journal, recovery))
 }
 
 /// Lock, log, file: in this order, before anything is believed.
-pub(crate) fn enter(folder: &Path) -> Result<(DataFolder, Connection), JournalError> {
+pub(crate) fn enter(folder: &Path) -> Result<(DataFolder, Database), JournalError> {
     let path = folder.join(crate::FILE);
     let size = match std::fs::metadata(&path) {
         Ok(found) => found.len(),
@@ -112,10 +109,10 @@ pub(crate) fn enter(folder: &Path) -> Result<(DataFolder, Connection), JournalEr
         return Err(JournalError::damaged(&path, DamagedAt::File, "it is empty"));
     }
     wal::check(&beside(&path, "-wal"))?;
-    let db = store::connect(&path, false)?;
-    store::format(&db, &path)?;
+    let db = Database::open(&path)?;
+    store::format(&db)?;
     if size <= CHECKED_WHOLE {
-        check_file(&db, &path)?;
+        check_file(&db)?;
     }
     Ok((folder, db))
 }
@@ -131,74 +128,57 @@ pub fn policy_in_force(folder: &Path) -> Result<Option<String>, JournalError> {
     }
     let _folder = DataFolder::take(folder)?;
     wal::check(&beside(&path, "-wal"))?;
-    let db = store::connect(&path, false)?;
-    store::meta(&db, &path)?;
-    last_policy(&db, &path)
+    let db = Database::open(&path)?;
+    store::meta(&db)?;
+    last_policy(&db)
 }
 
 /// The text of the policy in force.
-pub(crate) fn last_policy(db: &Connection, path: &Path) -> Result<Option<String>, JournalError> {
-    let last = store::sources(db, 1).map_err(|e| JournalError::sqlite(path, e))?;
-    match last.into_iter().next() {
-        Some(row) if !row.sound => {
-            Err(JournalError::damaged(path, DamagedAt::Source(row.seq), "its checksum does not agree"))
-        }
-        source => Ok(source.map(|row| row.text)),
-    }
+pub(crate) fn last_policy(db: &Database) -> Result<Option<String>, JournalError> {
+    Ok(store::sources(db, 1)?.pop().map(|source| source.text))
 }
 
 /// SQLite's own check of the whole file.
-pub(crate) fn check_file(db: &Connection, path: &Path) -> Result<(), JournalError> {
-    let answer: Result<String, _> = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
-    match answer.map_err(|e| JournalError::sqlite(path, e))? {
-        answer if answer == "ok" => Ok(()),
-        answer => Err(JournalError::damaged(path, DamagedAt::File, answer.replace('\n', " "))),
+pub(crate) fn check_file(db: &Database) -> Result<(), JournalError> {
+    match db.row("PRAGMA quick_check(1)", [], |row| Ok(row.get::<_, String>(0)?))? {
+        Some(fault) if fault != "ok" => Err(db.damaged(DamagedAt::File, fault.replace('\n', " "))),
+        _ => Ok(()),
     }
-}
-
-/// Where a recovery begins.
-struct Begun {
-    end: End,
-    list: Vec<ListedChunk>,
 }
 
 /// The newest snapshot that is sound and can be used, or the very start.
 fn begin(
-    db: &Connection,
-    path: &Path,
+    db: &Database,
     meta: &JournalMeta,
     take: &mut Take<'_>,
     recovery: &mut Recovery,
-) -> Result<Begun, JournalError> {
-    for after in store::snapshot_list(db).map_err(|e| JournalError::sqlite(path, e))? {
-        let row = store::snapshot(db, after).map_err(|e| JournalError::sqlite(path, e))?;
-        if let (Some(list), Some(positions)) = (snapshot::listed(&row), positions(&row.positions))
-            && read_snapshot(db, &list, take).is_ok()
+) -> Result<ListedSnapshot, JournalError> {
+    for stored in store::snapshots(db)? {
+        if let Ok(listed) = stored.read
+            && read_snapshot(db, &listed.chunks, take).is_ok()
         {
-            recovery.snapshot = Some(Seq(row.after_seq));
-            let (seq, tick_ms, archived, chain) = (row.after_seq, row.tick_ms, row.archived, row.chain);
-            return Ok(Begun { end: End { seq, tick_ms, archived, chain, positions }, list });
+            recovery.snapshot = Some(Seq(stored.after_seq));
+            return Ok(listed);
         }
         recovery.bad_snapshots += 1;
     }
-    if meta.begins_at > 0 || (recovery.bad_snapshots > 0 && oldest(db, path)? != Some(0)) {
+    if meta.begins_at > 0 || (recovery.bad_snapshots > 0 && oldest(db)? != Some(0)) {
         let what = "no snapshot can be read, and the batches before them are not kept";
-        return Err(JournalError::damaged(path, DamagedAt::Snapshot(meta.begins_at), what));
+        return Err(db.damaged(DamagedAt::Snapshot(meta.begins_at), what));
     }
-    take(RecoveredPart::Start).map_err(|what| JournalError::damaged(path, DamagedAt::File, what))?;
-    Ok(Begun { end: End::first(meta), list: Vec::new() })
+    take(RecoveredPart::Start).map_err(|what| db.damaged(DamagedAt::File, what))?;
+    Ok(ListedSnapshot { end: End::first(meta), chunks: Vec::new() })
 }
 
-fn read_snapshot(db: &Connection, list: &[ListedChunk], take: &mut Take<'_>) -> Result<(), String> {
+fn read_snapshot(db: &Database, list: &[ListedChunk], take: &mut Take<'_>) -> Result<(), String> {
     let mut chunks = SnapshotChunks::new(db, list);
     let taken = take(RecoveredPart::Snapshot(&mut chunks));
     chunks.end().and(taken)
 }
 
 /// The position of the oldest batch that is kept.
-pub(crate) fn oldest(db: &Connection, path: &Path) -> Result<Option<u64>, JournalError> {
-    let oldest = db.query_row("SELECT min(seq) FROM batches", [], |row| row.get::<_, Option<i64>>(0));
-    Ok(oldest.map_err(|e| JournalError::sqlite(path, e))?.map(i64::unsigned_abs))
+pub(crate) fn oldest(db: &Database) -> Result<Option<u64>, JournalError> {
+    db.number("SELECT min(seq) FROM batches")
 }
 
 /// What was found from a position on.
@@ -209,106 +189,107 @@ pub(crate) struct Followed {
     pub bytes: u64,
 }
 
-/// Where a row of a batch is found, whatever the format.
-pub(crate) struct RowPlace {
-    /// Counted from 1 among those that are read.
-    pub number: u64,
-    /// The position that it says.
-    pub seq: u64,
-    /// Its checksum agrees.
-    pub sound: bool,
-    /// Where the batch before it ends.
-    pub after: u64,
+/// How a format has its batches.
+pub(crate) struct BatchTable {
+    /// From a position on.
+    pub sql: &'static str,
+    /// The numbers of a row: seq, next_seq, tick_ms, archived.
+    pub read: fn(&rusqlite::Row<'_>) -> rusqlite::Result<ChainedRow<4>>,
+    pub decode: fn(&[u8]) -> Result<Batch, String>,
 }
 
-impl RowPlace {
-    /// Whether it is behind a torn batch, and so part of the tail. Damage is told: a sound row behind a torn one, or behind a gap.
-    pub(crate) fn is_behind(&self, path: &Path, tail: &mut Option<TornTail>) -> Result<bool, JournalError> {
-        let damaged = |seq, what| Err(JournalError::damaged(path, DamagedAt::Batch { seq, row: self.number }, what));
-        match tail {
-            Some(tail) if self.sound => {
-                damaged(tail.from.0, format!("{}, and position #{} after it is sound", tail.what, self.seq))
-            }
-            Some(tail) => {
-                tail.batches += 1;
-                Ok(true)
-            }
-            None if self.sound && self.seq != self.after => {
-                damaged(self.seq, format!("a gap: the batch before it ends at position #{}", self.after))
-            }
-            None => Ok(false),
+/// The batches of the newest format.
+pub(crate) const BATCHES: BatchTable = BatchTable {
+    sql: "SELECT seq, next_seq, tick_ms, archived, payload, positions, crc32c, chain FROM batches WHERE seq >= ?1 ORDER BY seq",
+    read: ChainedRow::read,
+    decode,
+};
+
+/// The batch in a payload: the version of its records, then the batch as that version has it.
+fn decode(payload: &[u8]) -> Result<Batch, String> {
+    let unreadable = |_| "its records cannot be read".to_owned();
+    match postcard::take_from_bytes::<u32>(payload).map_err(unreadable)? {
+        (found, _) if found > APPLY_VERSION => {
+            Err(format!("its records have version {found}, this program reads up to {APPLY_VERSION}"))
         }
+        _ => Batch::decode(payload).map_err(unreadable),
     }
 }
 
 /// Verifies and hands on every batch from `end` on.
 pub(crate) fn follow(
-    db: &Connection,
-    path: &Path,
+    db: &Database,
+    table: &BatchTable,
     end: &mut End,
     take: &mut Take<'_>,
 ) -> Result<Followed, JournalError> {
-    let fail = |e| JournalError::sqlite(path, e);
-    let sql = format!("SELECT {BATCH_COLUMNS} FROM batches WHERE seq >= ?1 ORDER BY seq");
-    let mut select = db.prepare(&sql).map_err(fail)?;
-    let mut rows = select.query([signed(end.seq)]).map_err(fail)?;
     let mut found = Followed { tail: None, batches: 0, bytes: 0 };
-    while let Some(row) = rows.next().map_err(fail)? {
-        let row = store::batch_row(row).map_err(fail)?;
-        let at = DamagedAt::Batch { seq: row.seq, row: found.batches + 1 };
-        let place = RowPlace { number: found.batches + 1, seq: row.seq, sound: row.sound, after: end.seq };
-        if place.is_behind(path, &mut found.tail)? {
-            continue;
+    db.each(table.sql, [signed(end.seq)], |row| {
+        let row = (table.read)(row)?;
+        let [seq, next_seq, tick_ms, archived] = row.numbers;
+        let number = found.batches + 1;
+        let damaged = |seq, what: String| RowFault::damaged(DamagedAt::Batch { seq, row: number }, what);
+        match &mut found.tail {
+            // Behind a torn batch everything is torn.
+            Some(tail) if row.sound => {
+                let what = format!("{}, and position #{seq} after it is sound", tail.what);
+                return Err(damaged(tail.from.0, what));
+            }
+            Some(tail) => {
+                tail.batches += 1;
+                return Ok(ControlFlow::Continue(()));
+            }
+            None if row.sound && seq != end.seq => {
+                return Err(damaged(seq, format!("a gap: the batch before it ends at position #{}", end.seq)));
+            }
+            None => {}
         }
-        match checked(&row, end) {
+        match checked(&row, end, table) {
             Ok((batch, moved)) => {
-                take(RecoveredPart::Batch(&batch)).map_err(|what| JournalError::damaged(path, at, what))?;
-                (end.seq, end.tick_ms, end.archived, end.chain) = (row.next_seq, row.tick_ms, row.archived, row.chain);
+                take(RecoveredPart::Batch(&batch)).map_err(|what| damaged(seq, what))?;
+                (end.seq, end.tick_ms, end.archived, end.chain) = (next_seq, tick_ms, archived, row.chain);
                 end.positions.extend(moved);
                 found.batches += 1;
-                found.bytes += row.payload.len() as u64;
+                found.bytes += row.body.len() as u64;
             }
             // Its own check agrees, so it was written like this: no tear does that.
-            Err(what) if row.sound => return Err(JournalError::damaged(path, at, what)),
+            Err(what) if row.sound => return Err(damaged(seq, what)),
             Err(what) => found.tail = Some(TornTail { batches: 1, from: Seq(end.seq), what }),
         }
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     Ok(found)
 }
 
 /// With nothing after a snapshot, the last batch must be the one that the snapshot was taken after.
-fn reaches(db: &Connection, path: &Path, meta: &JournalMeta, seq: u64) -> Result<(), JournalError> {
-    let last = db.query_row("SELECT max(next_seq) FROM batches", [], |row| row.get::<_, Option<i64>>(0));
-    let last = last.map_err(|e| JournalError::sqlite(path, e))?.map_or(meta.begins_at, i64::unsigned_abs);
+fn reaches(db: &Database, meta: &JournalMeta, seq: u64) -> Result<(), JournalError> {
+    let last = db.number("SELECT max(next_seq) FROM batches")?.unwrap_or(meta.begins_at);
     if last == seq {
         return Ok(());
     }
     let what = format!("a gap: the batches end at position #{last}, the snapshot was taken at #{seq}");
-    Err(JournalError::damaged(path, DamagedAt::Batch { seq: last, row: 0 }, what))
+    Err(db.damaged(DamagedAt::Batch { seq: last, row: 0 }, what))
 }
 
 /// The batch in a row, if everything about it agrees.
-fn checked(row: &BatchRow, end: &End) -> Result<(Batch, Positions), String> {
-    let link: Chain = chain::next(&end.chain, &row.positions, &row.payload);
+fn checked(row: &ChainedRow<4>, end: &End, table: &BatchTable) -> Result<(Batch, Positions), String> {
     if !row.sound {
         return Err("its checksum does not agree".to_owned());
     }
-    if link != row.chain {
+    if chain::next(&end.chain, &row.positions, &row.body) != row.chain {
         return Err("it does not continue the chain of the batches before it".to_owned());
     }
-    let batch = record::decode(&row.payload).map_err(record::RecordFault::text)?;
+    let batch = (table.decode)(&row.body)?;
     let moved = positions(&row.positions).ok_or("its source positions cannot be read")?;
+    let [seq, next_seq, tick_ms, archived] = row.numbers;
     let tick = batch.tick.now.0.min(i64::MAX.unsigned_abs());
-    let numbers = batch.first_seq.0 == row.seq && batch.next_seq().0 == row.next_seq && tick == row.tick_ms;
-    if !numbers || row.archived < end.archived {
+    let numbers = batch.first_seq.0 == seq && batch.next_seq().0 == next_seq && tick == tick_ms;
+    if !numbers || archived < end.archived {
         return Err("its columns and its records disagree".to_owned());
     }
     Ok((batch, moved))
 }
 
 pub(crate) fn positions(bytes: &[u8]) -> Option<Positions> {
-    if bytes.is_empty() {
-        return Some(Positions::new());
-    }
-    postcard::from_bytes::<Vec<(String, u64)>>(bytes).ok().map(|list| list.into_iter().collect())
+    if bytes.is_empty() { Some(Positions::new()) } else { postcard::from_bytes(bytes).ok() }
 }

@@ -7,15 +7,15 @@
 //!
 //! Never: a list whose chunks are not all there; a chunk taken away that one of the two lists has.
 
-use crate::chain::Chain;
 use crate::chunk::{ChunkContent, ChunkId, FrozenChunks, StateChunk, StoredChunk};
-use crate::error::JournalError;
-use crate::steps::Steps;
-use crate::store::{self, SnapshotRow, signed};
+use crate::database::{ChainedRow, Database, Steps, signed};
+use crate::error::{JournalError, encoding};
+use crate::{End, chain, store};
 use forebay_kernel::ids::Seq;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -37,13 +37,22 @@ pub struct ListedChunk {
     pub digest: Digest,
 }
 
+/// A snapshot of the table.
+pub struct StoredSnapshot {
+    pub after_seq: u64,
+    /// What is in it, or what is wrong with it.
+    pub read: Result<ListedSnapshot, &'static str>,
+}
+
+/// Where the journal ended when a snapshot was taken, and the chunks of the state.
+pub struct ListedSnapshot {
+    pub end: End,
+    pub chunks: Vec<ListedChunk>,
+}
+
 /// What a snapshot is made from.
 pub struct SnapshotWork {
-    pub after_seq: u64,
-    pub tick_ms: u64,
-    pub archived: u64,
-    pub positions: Vec<u8>,
-    pub chain: Chain,
+    pub end: End,
     pub chunks: FrozenChunks,
 }
 
@@ -89,12 +98,6 @@ fn same(known: &LastChunk, content: &Arc<dyn ChunkContent>) -> bool {
         .is_some_and(|was| std::ptr::addr_eq(Arc::as_ptr(&was), Arc::as_ptr(content)))
 }
 
-fn digest(bytes: &[u8]) -> Digest {
-    let mut short = [0; 16];
-    short.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
-    short
-}
-
 /// Writes a snapshot and publishes it. `None`: it was to stop before it was published.
 pub fn write(
     steps: &Steps<'_>,
@@ -103,7 +106,8 @@ pub fn write(
     stopping: &dyn Fn() -> bool,
 ) -> Result<Option<SnapshotReport>, JournalError> {
     let began = Instant::now();
-    let mut rows = ChunkRows::new(steps)?;
+    let next = signed(steps.db.next_id("chunks")?);
+    let mut rows = ChunkRows { steps, next, waiting: Vec::new(), waiting_bytes: 0 };
     let (mut list, mut now_last) = (Vec::new(), BTreeMap::new());
     let (mut written, mut written_bytes) = (0, 0);
     for StateChunk { id, content } in work.chunks {
@@ -114,8 +118,8 @@ pub fn write(
         let listed = match known.filter(|known| same(known, &content)) {
             Some(known) => known.listed,
             None => {
-                let bytes = content.encode().map_err(|source| steps.encoding("a chunk of the state", source))?;
-                let digest = digest(&bytes);
+                let bytes = content.encode().map_err(encoding("a chunk of the state"))?;
+                let digest = chain::short(&blake3::hash(&bytes));
                 match known.filter(|known| known.listed.digest == digest) {
                     Some(known) => known.listed,
                     None => {
@@ -134,12 +138,13 @@ pub fn write(
         return Ok(None);
     }
     let chunks = list.len() as u64;
-    let list = postcard::to_allocvec(&list).map_err(|source| steps.encoding("the list of chunks", source))?;
-    let SnapshotWork { after_seq, tick_ms, archived, positions, chain, .. } = work;
-    let row = SnapshotRow { after_seq, tick_ms, archived, chunks: list, positions, chain, sound: true };
+    let body = postcard::to_allocvec(&list).map_err(encoding("the list of chunks"))?;
+    let End { seq, tick_ms, archived, chain, positions } = work.end;
+    let positions = postcard::to_allocvec(&positions).map_err(encoding("the sources' positions"))?;
+    let row = ChainedRow { numbers: [seq, tick_ms, archived], body, positions, chain, sound: true };
     steps.write(|db| store::insert_snapshot(db, &row))?;
     last.0 = now_last;
-    Ok(Some(SnapshotReport { after: Seq(after_seq), chunks, written, written_bytes, took: began.elapsed() }))
+    Ok(Some(SnapshotReport { after: Seq(seq), chunks, written, written_bytes, took: began.elapsed() }))
 }
 
 /// Rows of chunks on their way to the disk.
@@ -150,13 +155,7 @@ struct ChunkRows<'a> {
     waiting_bytes: u64,
 }
 
-impl<'a> ChunkRows<'a> {
-    fn new(steps: &'a Steps<'a>) -> Result<ChunkRows<'a>, JournalError> {
-        let sql = "SELECT coalesce(max(id), 0) + 1 FROM chunks";
-        let next = steps.db.query_row(sql, [], |row| row.get(0)).map_err(|e| steps.fail(e))?;
-        Ok(ChunkRows { steps, next, waiting: Vec::new(), waiting_bytes: 0 })
-    }
-
+impl ChunkRows<'_> {
     /// Writes a chunk. If it is to stop it does not go on, and the snapshot is not published.
     fn write(
         &mut self,
@@ -194,53 +193,42 @@ impl<'a> ChunkRows<'a> {
     }
 }
 
-/// The list of a snapshot. `None`: it cannot be read.
-pub fn listed(row: &SnapshotRow) -> Option<Vec<ListedChunk>> {
-    postcard::from_bytes(&row.chunks).ok().filter(|_| row.sound)
-}
-
 /// Takes away batches before the last but one snapshot, and chunks that no snapshot has.
 pub fn forget_what_is_over(steps: &Steps<'_>) -> Result<(), JournalError> {
-    let list = store::snapshot_list(steps.db).map_err(|e| steps.fail(e))?;
-    if let [_, before] = list[..] {
-        forget_batches(steps, before)?;
+    let snapshots = store::snapshots(steps.db)?;
+    if let [_, before] = &snapshots[..] {
+        forget_batches(steps, before.after_seq)?;
     }
-    forget_chunks(steps, &list)
+    forget_chunks(steps, &snapshots)
 }
 
-fn forget_batches(steps: &Steps<'_>, before: i64) -> Result<(), JournalError> {
+fn forget_batches(steps: &Steps<'_>, before: u64) -> Result<(), JournalError> {
     loop {
-        let mut upto = None;
-        {
-            let sql = "SELECT seq, length(payload) FROM batches WHERE seq < ?1 ORDER BY seq LIMIT 256";
-            let mut select = steps.db.prepare_cached(sql).map_err(|e| steps.fail(e))?;
-            let mut rows = select.query([before]).map_err(|e| steps.fail(e))?;
-            let mut bytes = 0;
-            while let Some(row) = rows.next().map_err(|e| steps.fail(e))? {
-                if bytes >= AT_ONCE {
-                    break;
-                }
-                upto = Some(row.get::<_, i64>(0).map_err(|e| steps.fail(e))?);
-                bytes += row.get::<_, i64>(1).map_err(|e| steps.fail(e))?.unsigned_abs();
+        let (mut upto, mut bytes) = (None, 0);
+        let sql = "SELECT seq, length(payload) FROM batches WHERE seq < ?1 ORDER BY seq LIMIT 256";
+        steps.db.each(sql, [signed(before)], |row| {
+            if bytes >= AT_ONCE {
+                return Ok(ControlFlow::Break(()));
             }
-        }
+            upto = Some(row.get::<_, i64>(0)?);
+            bytes += row.get::<_, i64>(1)?.unsigned_abs();
+            Ok(ControlFlow::Continue(()))
+        })?;
         let Some(upto) = upto else { return Ok(()) };
         steps.write(|db| db.prepare_cached("DELETE FROM batches WHERE seq <= ?1")?.execute([upto]))?;
     }
 }
 
-fn forget_chunks(steps: &Steps<'_>, snapshots: &[i64]) -> Result<(), JournalError> {
+fn forget_chunks(steps: &Steps<'_>, snapshots: &[StoredSnapshot]) -> Result<(), JournalError> {
     let mut used = BTreeSet::new();
-    for after in snapshots {
-        let row = store::snapshot(steps.db, *after).map_err(|e| steps.fail(e))?;
+    for snapshot in snapshots {
         // What a damaged list had is not known: nothing goes then.
-        let Some(list) = listed(&row) else { return Ok(()) };
-        used.extend(list.into_iter().flat_map(|chunk| chunk.row..chunk.row + i64::from(chunk.rows)));
+        let Ok(listed) = &snapshot.read else { return Ok(()) };
+        used.extend(listed.chunks.iter().flat_map(|chunk| chunk.row..chunk.row + i64::from(chunk.rows)));
     }
-    let mut select = steps.db.prepare_cached("SELECT id, length(bytes) FROM chunks").map_err(|e| steps.fail(e))?;
-    let all = select.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?.unsigned_abs())));
-    let all: Vec<(i64, u64)> = all.and_then(Iterator::collect).map_err(|e| steps.fail(e))?;
-    drop(select);
+    let all = steps.db.rows("SELECT id, length(bytes) FROM chunks", [], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?.unsigned_abs()))
+    })?;
     let (mut going, mut bytes) = (Vec::new(), 0);
     let mut unused = all.into_iter().filter(|(row, _)| !used.contains(row)).peekable();
     while let Some((row, length)) = unused.next() {
@@ -259,13 +247,13 @@ fn forget_chunks(steps: &Steps<'_>, snapshots: &[i64]) -> Result<(), JournalErro
 
 /// The chunks of a snapshot, read one after the other, each verified.
 pub struct SnapshotChunks<'a> {
-    db: &'a Connection,
+    db: &'a Database,
     list: std::slice::Iter<'a, ListedChunk>,
     fault: Option<String>,
 }
 
 impl<'a> SnapshotChunks<'a> {
-    pub(crate) fn new(db: &'a Connection, list: &'a [ListedChunk]) -> SnapshotChunks<'a> {
+    pub(crate) fn new(db: &'a Database, list: &'a [ListedChunk]) -> SnapshotChunks<'a> {
         SnapshotChunks { db, list: list.iter(), fault: None }
     }
 
@@ -278,13 +266,13 @@ impl<'a> SnapshotChunks<'a> {
     fn read(&self, chunk: &ListedChunk) -> Result<StoredChunk, String> {
         let mut bytes = Vec::new();
         for row in chunk.row..chunk.row + i64::from(chunk.rows) {
-            let select = self.db.prepare_cached("SELECT bytes FROM chunks WHERE id = ?1");
+            let select = self.db.connection.prepare_cached("SELECT bytes FROM chunks WHERE id = ?1");
             let piece =
                 select.and_then(|mut select| select.query_row([row], |row| row.get::<_, Vec<u8>>(0)).optional());
             let piece = piece.map_err(|e| format!("chunk {row}: {e}"))?;
             bytes.extend(piece.ok_or_else(|| format!("chunk {row} is missing"))?);
         }
-        if digest(&bytes) == chunk.digest {
+        if chain::short(&blake3::hash(&bytes)) == chunk.digest {
             return Ok(StoredChunk { id: chunk.id, bytes });
         }
         Err(format!("chunk {}: its digest does not agree", chunk.row))
@@ -307,6 +295,6 @@ impl std::fmt::Debug for SnapshotChunks<'_> {
 }
 
 /// Takes away snapshots that were found to be unusable, so that they do not count as one of the two.
-pub fn forget_unusable(db: &Connection, after: u64) -> rusqlite::Result<()> {
-    db.execute("DELETE FROM snapshots WHERE after_seq > ?1", [signed(after)]).map(|_| ())
+pub fn forget_unusable(db: &Database, after: u64) -> Result<(), JournalError> {
+    db.write(|all| all.execute("DELETE FROM snapshots WHERE after_seq > ?1", [signed(after)]).map(drop))
 }

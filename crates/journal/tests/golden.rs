@@ -2,7 +2,7 @@
 
 use forebay_engine::engine::Engine;
 use forebay_journal::{
-    ArchiveQuery, FILE, FinishedJob, JournalEntry, JournalError, OLD_FILE, SqliteJournal, UpgradedJournal,
+    ArchiveQuery, BatchLog, FILE, FinishedJob, Journal, JournalError, OLD_FILE, SqliteJournal, UpgradedJournal,
     policy_in_force, recover, upgrade_folder, verify,
 };
 use forebay_kernel::event::Tick;
@@ -158,10 +158,10 @@ fn it_goes_on_where_it_was() {
         engine.open(Tick { now, resumed: minute == 1, delivered: 0 });
         let _ = engine.plan();
         let unsaved = engine.close();
-        journal.append_entry(JournalEntry::of(unsaved.batch())).unwrap();
+        journal.append(unsaved.batch()).unwrap();
         let _ = unsaved.saved();
         if minute % 20 == 0 {
-            journal.begin_snapshot(Box::new(engine.state().freeze().into_chunks())).unwrap();
+            journal.begin_snapshot(engine.state()).unwrap();
             journal.settle();
         }
     }

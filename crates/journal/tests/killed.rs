@@ -2,8 +2,8 @@
 //! is there twice. `FOREBAY_KILLS=200` for more; the seed is printed, `FOREBAY_SEED` repeats it.
 
 use forebay_journal::{
-    ChunkContent, ChunkId, FinishedJob, JournalEntry, JournalRetention, RecoveredPart, SqliteJournal, StateChunk,
-    verify,
+    BatchLog, ChunkContent, ChunkId, FinishedJob, Journal, JournalEntry, JournalRetention, RecoveredPart,
+    SqliteJournal, StateChunk, verify,
 };
 use forebay_kernel::decision::Outcome;
 use forebay_kernel::event::Tick;
@@ -118,11 +118,11 @@ fn child() {
         let batch =
             Batch { version: APPLY_VERSION, first_seq: journal.end(), tick, events: Vec::new(), decisions: Vec::new() };
         let over: Vec<_> = (number * JOBS..(number + 1) * JOBS).map(|job| finished(job, now)).collect();
-        journal.append_entry(JournalEntry { finished: &over, ..JournalEntry::of(&batch) }).unwrap();
+        journal.append_many(&[JournalEntry { finished: &over, ..JournalEntry::of(&batch) }]).unwrap();
         seen.apply(number).unwrap();
         println!("durable {}", number + 1);
         if number % 7 == 0 {
-            journal.begin_snapshot(seen.freeze()).unwrap();
+            journal.begin_snapshot_of(seen.freeze());
         }
         if number % 10 == 0 {
             journal.tidy();

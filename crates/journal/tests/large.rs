@@ -3,7 +3,7 @@
 //! `FOREBAY_OPEN_MB=1500 cargo test --release -p forebay-journal --test large -- --nocapture` for 1.5 GB of open specifications.
 
 use forebay_engine::engine::Engine;
-use forebay_journal::{JournalEntry, SqliteJournal, recover};
+use forebay_journal::{BatchLog, Journal, SqliteJournal, recover};
 use forebay_kernel::event::{Event, Tick};
 use forebay_kernel::job::JobSpec;
 use forebay_kernel::units::Timestamp;
@@ -52,12 +52,12 @@ fn snapshots_go_on_and_hold_the_loop_for_moments_only() {
         // Nothing is planned: without a pool every job would be rejected, and here they stay open.
         let unsaved = engine.close();
         let began = Instant::now();
-        journal.append_entry(JournalEntry::of(unsaved.batch())).unwrap();
+        journal.append(unsaved.batch()).unwrap();
         slowest = slowest.max(began.elapsed());
         let _ = unsaved.saved();
         if journal.wants_snapshot() {
             let began = Instant::now();
-            journal.begin_snapshot(Box::new(engine.state().freeze().into_chunks())).unwrap();
+            journal.begin_snapshot(engine.state()).unwrap();
             longest = longest.max(began.elapsed());
             snapshots += 1;
         }
@@ -65,7 +65,7 @@ fn snapshots_go_on_and_hold_the_loop_for_moments_only() {
     journal.settle();
     // How many were due while one was being written depends on the disk; one more there is in any case.
     let began = Instant::now();
-    journal.begin_snapshot(Box::new(engine.state().freeze().into_chunks())).unwrap();
+    journal.begin_snapshot(engine.state()).unwrap();
     longest = longest.max(began.elapsed());
     snapshots += 1;
     journal.settle();

@@ -12,9 +12,8 @@ use super::run::{
     IdentityRun, PAGE_BYTES, PAGES_A_PART, PageFilter, RunEntry, insert_filters, insert_page, insert_run,
 };
 use super::{IdentityIndex, IdentityKey};
-use crate::error::JournalError;
-use crate::steps::Steps;
-use crate::store::signed;
+use crate::database::{Steps, signed};
+use crate::error::{JournalError, encoding};
 use rusqlite::params;
 use std::sync::Arc;
 
@@ -87,7 +86,7 @@ impl Source {
             let Some(run) = self.run.as_ref().filter(|run| self.head.is_none() && self.next_page < run.pages()) else {
                 break;
             };
-            self.entries = run.page(steps.db, steps.path, self.next_page)?.into_iter();
+            self.entries = run.page(steps.db, self.next_page)?.into_iter();
             self.next_page += 1;
         }
         Ok(())
@@ -115,12 +114,7 @@ fn write_run(
     first_archived: u64,
     last_archived: u64,
 ) -> Result<IdentityRun, JournalError> {
-    let after = |table: &str| {
-        let sql = format!("SELECT coalesce(max(id), 0) + 1 FROM {table}");
-        steps.db.query_row(&sql, [], |row| row.get::<_, i64>(0)).map_err(|e| steps.fail(e))
-    };
-    let first_page = after("identity_pages")?.unsigned_abs();
-    let id = after("identity_runs")?.unsigned_abs();
+    let (first_page, id) = (steps.db.next_id("identity_pages")?, steps.db.next_id("identity_runs")?);
     let mut run = IdentityRun { id, first_page, entries: 0, first_archived, last_archived, filters: Vec::new() };
     let mut page = PageInProgress::default();
     let mut pages: Vec<Vec<u8>> = Vec::new();
@@ -130,7 +124,7 @@ fn write_run(
         if full && !page.entries.is_empty() {
             run.filters.push(PageFilter::of(&page.entries));
             run.entries += page.entries.len() as u64;
-            pages.push(postcard::to_allocvec(&page.entries).map_err(|source| steps.encoding("a page", source))?);
+            pages.push(postcard::to_allocvec(&page.entries).map_err(encoding("a page"))?);
             page = PageInProgress::default();
         }
         if pages.len() >= PAGES_AT_ONCE || (entry.is_none() && !pages.is_empty()) {
@@ -143,7 +137,7 @@ fn write_run(
         page.entries.push(entry);
     }
     for (filters, part) in run.filters.chunks(PAGES_A_PART).zip(0..) {
-        let body = postcard::to_allocvec(filters).map_err(|source| steps.encoding("filters", source))?;
+        let body = postcard::to_allocvec(filters).map_err(encoding("filters"))?;
         steps.write(|db| insert_filters(db, id, part, &body))?;
     }
     Ok(run)
@@ -176,10 +170,7 @@ fn forget_pages(steps: &Steps<'_>, from: u64, before: u64) -> Result<(), Journal
 fn forget_filters(steps: &Steps<'_>) -> Result<(), JournalError> {
     let sql = "DELETE FROM identity_filters WHERE id IN
                (SELECT id FROM identity_filters WHERE run NOT IN (SELECT id FROM identity_runs) LIMIT 4)";
-    let mut left = 1;
-    while left > 0 {
-        left = steps.write(|db| db.prepare_cached(sql)?.execute([]))?;
-    }
+    while steps.write(|db| db.prepare_cached(sql)?.execute([]))? > 0 {}
     Ok(())
 }
 
@@ -197,10 +188,9 @@ pub fn forget_unused_pages(steps: &Steps<'_>, index: &IdentityIndex) -> Result<(
     for (used_from, used_to) in used {
         let sql = "SELECT min(id), max(id) FROM identity_pages WHERE id >= ?1 AND id < ?2";
         let range = params![signed(from), signed(used_from)];
-        let found: (Option<i64>, Option<i64>) =
-            steps.db.query_row(sql, range, |row| Ok((row.get(0)?, row.get(1)?))).map_err(|e| steps.fail(e))?;
-        if let (Some(first), Some(last)) = found {
-            forget_pages(steps, first.unsigned_abs(), last.unsigned_abs() + 1)?;
+        let found = steps.db.row(sql, range, |row| Ok((row.get::<_, Option<i64>>(0)?, row.get(1)?)))?;
+        if let Some((Some(first), Some(last))) = found {
+            forget_pages(steps, first.unsigned_abs(), i64::unsigned_abs(last) + 1)?;
         }
         from = used_to;
     }

@@ -16,13 +16,13 @@ mod run;
 
 pub use merge::{forget_unused_pages, merge, wants_merge};
 
-use crate::archive;
+use crate::archive::{self, FinishedJob};
+use crate::chain;
+use crate::database::Database;
 use crate::error::{DamagedAt, JournalError};
 use run::{IdentityRun, load_runs};
-use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use forebay_kernel::event::EarlierJob;
@@ -38,9 +38,7 @@ impl IdentityKey {
         let mut hasher = blake3::Hasher::new();
         // The length keeps a byte from moving between the two unseen.
         hasher.update(&(tenant.len() as u64).to_le_bytes()).update(tenant.as_bytes()).update(subject.as_bytes());
-        let mut key = [0; 16];
-        key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-        IdentityKey(key)
+        IdentityKey(chain::short(&hasher.finalize()))
     }
 
     fn high(self) -> u64 {
@@ -57,6 +55,14 @@ impl IdentityKey {
 struct Recent {
     earlier: EarlierJob,
     row: u64,
+}
+
+impl Recent {
+    /// `None`: the job has no identity.
+    fn of(finished: &FinishedJob, row: u64) -> Option<(IdentityKey, Recent)> {
+        let FinishedJob { spec, .. } = finished;
+        finished.identity().map(|earlier| (IdentityKey::of(&spec.tenant, &spec.subject), Recent { earlier, row }))
+    }
 }
 
 /// The lookup, shared by all who ask. Nobody holds its locks while reading the disk.
@@ -81,53 +87,42 @@ impl Runs {
 
 impl IdentityIndex {
     /// As the journal has it. `archived`: the last row that the archive must have; `None`: whatever it has by now.
-    pub fn load(db: &Connection, path: &Path, archived: Option<u64>) -> Result<IdentityIndex, JournalError> {
-        let runs = Runs { list: load_runs(db, path)? };
+    pub fn load(db: &Database, archived: Option<u64>) -> Result<IdentityIndex, JournalError> {
+        let runs = Runs { list: load_runs(db)? };
         let merged = runs.last_archived();
         let mut recent = HashMap::new();
-        let ends = archive::each_after(db, path, merged, &mut |found| {
-            if let Some(earlier) = found.finished.identity() {
-                let spec = &found.finished.spec;
-                recent.insert(IdentityKey::of(&spec.tenant, &spec.subject), Recent { earlier, row: found.row.0 });
-            }
+        let range = archive::each_after(db, merged, &mut |found| {
+            recent.extend(Recent::of(&found.finished, found.row.0));
         })?;
-        let missing = |row: u64, what: &str| Err(JournalError::damaged(path, DamagedAt::Archive(row), what));
-        if let Some((first, _)) = ends
-            && first != merged + 1
+        if let Some(range) = range
+            && range.first != merged + 1
         {
-            return missing(first, "rows before it are missing, and their identities are in no run");
+            let what = "rows before it are missing, and their identities are in no run";
+            return Err(db.damaged(DamagedAt::Archive(range.first), what));
         }
         if let Some(archived) = archived {
-            let newest = db.query_row("SELECT max(id) FROM archive", [], |row| row.get::<_, Option<i64>>(0));
-            let newest = newest.map_err(|e| JournalError::sqlite(path, e))?.map_or(merged, i64::unsigned_abs);
+            let newest = db.number("SELECT max(id) FROM archive")?.unwrap_or(merged);
             if newest != archived {
-                return missing(
-                    newest,
-                    &format!("the archive ends here, and the batches have {archived} finished jobs"),
-                );
+                let what = format!("the archive ends here, and the batches have {archived} finished jobs");
+                return Err(db.damaged(DamagedAt::Archive(newest), what));
             }
         }
         Ok(IdentityIndex { recent: Mutex::new(recent), runs: Mutex::new(Arc::new(runs)) })
     }
 
-    /// Knows a job from here on, before it is written.
-    pub fn note(&self, key: IdentityKey, earlier: EarlierJob) {
-        self.recent().insert(key, Recent { earlier, row: 0 });
-    }
-
-    /// Knows a job, which row `row` of the archive has.
-    pub fn wrote(&self, key: IdentityKey, earlier: EarlierJob, row: u64) {
-        self.recent().insert(key, Recent { earlier, row });
+    /// Knows a job from here on, which row `row` of the archive has. 0: it is not written yet.
+    pub fn note(&self, finished: &FinishedJob, row: u64) {
+        self.recent().extend(Recent::of(finished, row));
     }
 
     /// The last finished job of an identity.
-    pub fn find(&self, db: &Connection, path: &Path, key: &IdentityKey) -> Result<Option<EarlierJob>, JournalError> {
+    pub fn find(&self, db: &Database, key: &IdentityKey) -> Result<Option<EarlierJob>, JournalError> {
         if let Some(recent) = self.recent().get(key) {
             return Ok(Some(recent.earlier));
         }
         loop {
             let runs = self.runs();
-            match find_in(&runs, db, path, key) {
+            match find_in(&runs, db, key) {
                 // A merge may have taken the page away: then the list of runs is another by now.
                 Err(_) if !Arc::ptr_eq(&runs, &self.runs()) => {}
                 found => return found,
@@ -158,9 +153,9 @@ impl IdentityIndex {
     }
 }
 
-fn find_in(runs: &Runs, db: &Connection, path: &Path, key: &IdentityKey) -> Result<Option<EarlierJob>, JournalError> {
+fn find_in(runs: &Runs, db: &Database, key: &IdentityKey) -> Result<Option<EarlierJob>, JournalError> {
     for run in runs.list.iter().rev() {
-        if let Some(found) = run.find(db, path, key)? {
+        if let Some(found) = run.find(db, key)? {
             return Ok(Some(found));
         }
     }
@@ -171,15 +166,15 @@ fn find_in(runs: &Runs, db: &Connection, path: &Path, key: &IdentityKey) -> Resu
 ///
 /// # Errors
 /// When a page cannot be read, or its identities are not in order; the run and page are named.
-pub fn verify(db: &Connection, path: &Path) -> Result<u64, JournalError> {
+pub fn verify(db: &Database) -> Result<u64, JournalError> {
     let mut count = 0;
-    for run in load_runs(db, path)? {
+    for run in load_runs(db)? {
         let (mut in_run, mut last) = (0, None);
         for page in 0..run.pages() {
-            for entry in run.page(db, path, page)? {
+            for entry in run.page(db, page)? {
                 if last.is_some_and(|last| last >= entry.key) || run.pages_of(entry.key).all(|of| of != page) {
                     let at = DamagedAt::Identities { run: run.id, page: page + 1 };
-                    return Err(JournalError::damaged(path, at, "its identities are not in order"));
+                    return Err(db.damaged(at, "its identities are not in order"));
                 }
                 last = Some(entry.key);
                 in_run += 1;
@@ -187,7 +182,7 @@ pub fn verify(db: &Connection, path: &Path) -> Result<u64, JournalError> {
         }
         if in_run != run.entries {
             let at = DamagedAt::Identities { run: run.id, page: 0 };
-            return Err(JournalError::damaged(path, at, format!("it has {in_run} identities, not {}", run.entries)));
+            return Err(db.damaged(at, format!("it has {in_run} identities, not {}", run.entries)));
         }
         count += in_run;
     }

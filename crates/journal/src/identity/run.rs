@@ -9,11 +9,10 @@
 
 use super::{EarlierJob, IdentityKey};
 use crate::chain;
+use crate::database::{Database, RowFault, insert, insert_sealed, numbers, sealed, signed};
 use crate::error::{DamagedAt, JournalError};
-use crate::store::signed;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 use std::sync::Arc;
 
 /// Bytes of a page's body at most. SQLite keeps a row of up to 4,061 bytes in one page of 4,096.
@@ -102,12 +101,12 @@ impl IdentityRun {
         (after.saturating_sub(before + 1)..after).map(|page| page as u64)
     }
 
-    pub fn find(&self, db: &Connection, path: &Path, key: &IdentityKey) -> Result<Option<EarlierJob>, JournalError> {
+    pub fn find(&self, db: &Database, key: &IdentityKey) -> Result<Option<EarlierJob>, JournalError> {
         for page in self.pages_of(*key) {
             if !self.filters[page as usize].may_have(*key) {
                 continue;
             }
-            let entries = self.page(db, path, page)?;
+            let entries = self.page(db, page)?;
             if let Ok(at) = entries.binary_search_by_key(key, |entry| entry.key) {
                 return Ok(Some(entries[at].earlier()));
             }
@@ -116,35 +115,24 @@ impl IdentityRun {
     }
 
     /// The entries of a page, by its number in the run.
-    pub fn page(&self, db: &Connection, path: &Path, page: u64) -> Result<Vec<RunEntry>, JournalError> {
-        let fail = |e| JournalError::sqlite(path, e);
-        let id = signed(self.first_page + page);
-        let mut select = db.prepare_cached("SELECT body, crc32c FROM identity_pages WHERE id = ?1").map_err(fail)?;
-        let row = select.query_row([id], |row| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, i64>(1)?)));
+    pub fn page(&self, db: &Database, page: u64) -> Result<Vec<RunEntry>, JournalError> {
+        let sql = "SELECT id, body, crc32c FROM identity_pages WHERE id = ?1";
         let at = DamagedAt::Identities { run: self.id, page: page + 1 };
-        let damaged = |what: &str| JournalError::damaged(path, at, what);
-        let (body, crc) = row.optional().map_err(fail)?.ok_or_else(|| damaged("it is missing"))?;
-        if i64::from(chain::crc(&[id], &[&body])) != crc {
-            return Err(damaged("its checksum does not agree"));
-        }
-        postcard::from_bytes(&body).map_err(|_| damaged("it cannot be read"))
+        let id = signed(self.first_page + page);
+        let found = db.row(sql, [id], |row| sealed::<1>(row, |_| RowFault::checksum(at)))?;
+        let (_, body) = found.ok_or_else(|| db.damaged(at, "it is missing"))?;
+        postcard::from_bytes(&body).map_err(|_| db.damaged(at, "it cannot be read"))
     }
 }
 
-/// Writes a page. Returns the bytes of its body.
+/// Writes a page.
 pub fn insert_page(db: &Connection, id: u64, body: &[u8]) -> rusqlite::Result<()> {
-    let crc = chain::crc(&[signed(id)], &[body]);
-    db.prepare_cached("INSERT INTO identity_pages VALUES (?1, ?2, ?3)")?.execute(params![signed(id), body, crc])?;
-    Ok(())
+    insert_sealed(db, "identity_pages", &[signed(id)], &body)
 }
 
 /// Writes a part of a run's filters.
 pub fn insert_filters(db: &Connection, run: u64, part: u64, body: &[u8]) -> rusqlite::Result<()> {
-    let crc = chain::crc(&[signed(run), signed(part)], &[body]);
-    let mut insert =
-        db.prepare_cached("INSERT INTO identity_filters (run, part, body, crc32c) VALUES (?1, ?2, ?3, ?4)")?;
-    insert.execute(params![signed(run), signed(part), body, crc])?;
-    Ok(())
+    insert_sealed(db, "identity_filters (run, part, body, crc32c)", &[signed(run), signed(part)], &body)
 }
 
 /// Publishes a run whose pages and filters are written, in the place of others.
@@ -153,30 +141,18 @@ pub fn insert_run(db: &Connection, run: &IdentityRun, instead_of: &[u64]) -> rus
         db.execute("DELETE FROM identity_runs WHERE id = ?1", [signed(*id)])?;
     }
     let numbers = [run.id, run.first_page, run.pages(), run.entries, run.first_archived, run.last_archived].map(signed);
-    let [id, first_page, pages, entries, first_archived, last_archived] = numbers;
-    db.execute(
-        "INSERT INTO identity_runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        params![id, first_page, pages, entries, first_archived, last_archived, chain::crc(&numbers, &[])],
-    )?;
-    Ok(())
+    insert(db, "INSERT INTO identity_runs", &numbers, &[&chain::crc(&numbers, &[])])
 }
 
 /// The runs, oldest first, each following the one before.
-pub fn load_runs(db: &Connection, path: &Path) -> Result<Vec<Arc<IdentityRun>>, JournalError> {
-    let fail = |e| JournalError::sqlite(path, e);
+pub fn load_runs(db: &Database) -> Result<Vec<Arc<IdentityRun>>, JournalError> {
     let sql = "SELECT id, first_page, pages, entries, first_archived, last_archived, crc32c FROM identity_runs
                ORDER BY last_archived";
-    let mut select = db.prepare(sql).map_err(fail)?;
-    let mut rows = select.query([]).map_err(fail)?;
+    let rows = db.rows(sql, [], |row| Ok((numbers::<6>(row)?, row.get::<_, i64>(6)?)))?;
     let (mut runs, mut archived) = (Vec::new(), 0);
-    while let Some(row) = rows.next().map_err(fail)? {
-        let mut numbers = [0i64; 6];
-        for (at, number) in numbers.iter_mut().enumerate() {
-            *number = row.get(at).map_err(fail)?;
-        }
-        let crc: i64 = row.get(6).map_err(fail)?;
+    for (numbers, crc) in rows {
         let [id, first_page, pages, entries, first_archived, last_archived] = numbers.map(i64::unsigned_abs);
-        let damaged = |what| Err(JournalError::damaged(path, DamagedAt::Identities { run: id, page: 0 }, what));
+        let damaged = |what| Err(db.damaged(DamagedAt::Identities { run: id, page: 0 }, what));
         if i64::from(chain::crc(&numbers, &[])) != crc {
             return damaged("its checksum does not agree");
         }
@@ -184,7 +160,7 @@ pub fn load_runs(db: &Connection, path: &Path) -> Result<Vec<Arc<IdentityRun>>, 
             return damaged("it does not follow the run before it");
         }
         archived = last_archived;
-        let filters = load_filters(db, path, id)?;
+        let filters = load_filters(db, id)?;
         if filters.len() as u64 != pages {
             return damaged("filters of its pages are missing (table identity_filters)");
         }
@@ -193,22 +169,15 @@ pub fn load_runs(db: &Connection, path: &Path) -> Result<Vec<Arc<IdentityRun>>, 
     Ok(runs)
 }
 
-fn load_filters(db: &Connection, path: &Path, run: u64) -> Result<Vec<PageFilter>, JournalError> {
-    let fail = |e| JournalError::sqlite(path, e);
-    let sql = "SELECT part, body, crc32c FROM identity_filters WHERE run = ?1 ORDER BY part";
-    let mut select = db.prepare_cached(sql).map_err(fail)?;
-    let mut rows = select.query([signed(run)]).map_err(fail)?;
-    let mut filters = Vec::new();
-    while let Some(row) = rows.next().map_err(fail)? {
-        let (part, body, crc): (i64, Vec<u8>, i64) =
-            (row.get(0).map_err(fail)?, row.get(1).map_err(fail)?, row.get(2).map_err(fail)?);
-        let sound = i64::from(chain::crc(&[signed(run), part], &[&body])) == crc;
-        let read = postcard::from_bytes::<Vec<PageFilter>>(&body).ok().filter(|_| sound);
-        let Some(read) = read else {
+fn load_filters(db: &Database, run: u64) -> Result<Vec<PageFilter>, JournalError> {
+    let sql = "SELECT run, part, body, crc32c FROM identity_filters WHERE run = ?1 ORDER BY part";
+    let parts = db.rows(sql, [signed(run)], |row| {
+        let damaged = |part: u64| {
             let what = format!("part {part} of its filters is damaged (table identity_filters)");
-            return Err(JournalError::damaged(path, DamagedAt::Identities { run, page: 0 }, what));
+            RowFault::damaged(DamagedAt::Identities { run, page: 0 }, what)
         };
-        filters.extend(read);
-    }
-    Ok(filters)
+        let ([_, part], body) = sealed(row, |[_, part]| damaged(part))?;
+        postcard::from_bytes::<Vec<PageFilter>>(&body).map_err(|_| damaged(part))
+    })?;
+    Ok(parts.concat())
 }

@@ -31,7 +31,7 @@ fn tick(journal: &SqliteJournal, now: u64) -> Batch {
 
 pub(super) fn append(journal: &mut SqliteJournal, now: u64, jobs: &[FinishedJob]) {
     let batch = tick(journal, now);
-    journal.append_entry(JournalEntry { finished: jobs, ..JournalEntry::of(&batch) }).unwrap();
+    journal.append_many(&[JournalEntry { finished: jobs, ..JournalEntry::of(&batch) }]).unwrap();
 }
 
 fn queue(number: u64) -> &'static str {

@@ -20,16 +20,16 @@ fn full() -> TempDir {
         let batch = batch(journal.end().0, number);
         let (seen, requests) = ([u128::from(number)], [(Seq(number), vec![1, 2, 3])]);
         let entry = JournalEntry { positions: &at, seen: &seen, requests: &requests, ..JournalEntry::of(&batch) };
-        journal.append_entry(entry).unwrap();
+        journal.append_many(&[entry]).unwrap();
         if number % 10 == 5 {
-            journal.begin_snapshot(chunks_of(&vec![number as u8; 600_000])).unwrap();
+            journal.begin_snapshot_of(chunks_of(&vec![number as u8; 600_000]));
             journal.settle();
         }
     }
     let batch = batch(journal.end().0, 1);
     let policy = forebay_kernel::policy::Policy::default();
     let batch = Batch { events: vec![Event::Configured(Box::new(policy))], ..batch };
-    journal.append_entry(JournalEntry { policy: Some("text"), ..JournalEntry::of(&batch) }).unwrap();
+    journal.append_many(&[JournalEntry { policy: Some("text"), ..JournalEntry::of(&batch) }]).unwrap();
     assert_eq!(journal.background_failure(), None);
     folder
 }

@@ -66,9 +66,9 @@ fn journal(n: u64, snapshots: &[u64]) -> (TempDir, SqliteJournal) {
     let folder = tempfile::tempdir().unwrap();
     let mut journal = SqliteJournal::create(folder.path(), 7).unwrap();
     for (batch, number) in batches(n).iter().zip(1..) {
-        journal.append_entry(JournalEntry { positions: &positions(number), ..JournalEntry::of(batch) }).unwrap();
+        journal.append_many(&[JournalEntry { positions: &positions(number), ..JournalEntry::of(batch) }]).unwrap();
         if snapshots.contains(&number) {
-            journal.begin_snapshot(chunks_of(&number.to_le_bytes())).unwrap();
+            journal.begin_snapshot_of(chunks_of(&number.to_le_bytes()));
             journal.settle();
         }
     }

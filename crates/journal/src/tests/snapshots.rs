@@ -63,7 +63,7 @@ fn step(journal: &mut SqliteJournal, number: u64) {
 }
 
 fn snapshot(journal: &mut SqliteJournal, table: &Table) -> SnapshotReport {
-    journal.begin_snapshot(table.freeze()).unwrap();
+    journal.begin_snapshot_of(table.freeze());
     journal.settle();
     assert_eq!(journal.background_failure(), None);
     journal.last_snapshot().unwrap()
@@ -146,7 +146,7 @@ fn a_state_whose_chunk_cannot_be_encoded_leaves_the_snapshot_before() {
     snapshot(&mut journal, &table);
     step(&mut journal, 2);
     let broken = StateChunk { id: ChunkId { kind: 9, number: 0 }, content: Arc::new(Broken) };
-    journal.begin_snapshot(Box::new(table.freeze().chain([broken]))).unwrap();
+    journal.begin_snapshot_of(Box::new(table.freeze().chain([broken])));
     journal.settle();
     let failure = journal.background_failure().unwrap();
     assert!(failure.contains("a chunk of the state cannot be encoded"), "{failure}");
@@ -176,7 +176,7 @@ fn batches_go_on_while_a_snapshot_is_written_and_one_that_is_not_published_leave
     step(&mut journal, 1);
     let gate = Arc::new(Gate(std::sync::Mutex::new((arrived, opened))));
     let chunk = StateChunk { id: ChunkId { kind: 0, number: 0 }, content: gate };
-    journal.begin_snapshot(Box::new([chunk].into_iter())).unwrap();
+    journal.begin_snapshot_of(Box::new([chunk].into_iter()));
     arrives.recv().unwrap();
     for number in 2..20 {
         step(&mut journal, number);
@@ -233,7 +233,7 @@ fn a_long_chunk_is_written_in_pieces_and_comes_back_whole() {
     for round in 1..5 {
         step(&mut journal, u64::from(round));
         let chunk = |number, by| StateChunk { id: ChunkId { kind: 1, number }, content: Arc::new(Long(by)) };
-        journal.begin_snapshot(Box::new([chunk(0, 7), chunk(1, round)].into_iter())).unwrap();
+        journal.begin_snapshot_of(Box::new([chunk(0, 7), chunk(1, round)].into_iter()));
         journal.settle();
         assert_eq!(journal.last_snapshot().unwrap().written, if round == 1 { 2 } else { 1 });
     }
