@@ -13,7 +13,7 @@ use super::checked::checked;
 use super::error::ApiError;
 use super::visible::{Refusal, refusal};
 use crate::config::tokens::Who;
-use crate::driver::{Accepted, ItemOutcome, LiveProgress, MOST_EVENTS};
+use crate::driver::{Accepted, ItemOutcome, LiveProgress, MOST_EVENTS, SubmittedItem};
 use crate::intake::rejected::refused_path;
 use crate::show::figures::short;
 use axum::Json;
@@ -208,9 +208,9 @@ async fn permitted(
 /// Waits until events are durable, or until it is known that they cannot be for now.
 pub(super) async fn durable(api: &Api, events: Vec<Known>) -> Result<Accepted, ApiError> {
     let mut progress = api.handle.watch();
-    let known = events.into_iter().map(|(event, id)| (event, id.map(Into::into))).collect();
+    let items = events.into_iter().map(|(event, id)| SubmittedItem { id, ..event.into() }).collect();
     tokio::select! {
-        taken = api.handle.submit_known(known) => Ok(taken?),
+        taken = api.handle.submit_items(items) => Ok(taken?),
         why = paused(&mut progress) => Err(ApiError::disk_full(&why)),
     }
 }

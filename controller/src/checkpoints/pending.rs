@@ -56,16 +56,12 @@ impl ReportOrigin {
     ) -> Result<(), DriverStopped> {
         let (item, reply_to) = match (self, content) {
             (ReportOrigin::Source(message), content) => {
-                let content = content.map_or_else(|why| ItemContent::Unreadable(why.into()), ItemContent::Event);
+                let content = content.map_or_else(ItemContent::Unreadable, ItemContent::Event);
                 let PendingMessage { id, transport_id, original, metrics } = *message;
-                let (id, transport_id) = (id.map(Into::into), transport_id.map(Into::into));
                 let item = SubmittedItem { content, id, transport_id, original: Some(original) };
                 (item, ReplyTo::Source(oneshot::channel().0, metrics))
             }
-            (ReportOrigin::Start, Ok(event)) => (
-                SubmittedItem { content: ItemContent::Event(event), ..SubmittedItem::default() },
-                ReplyTo::Client(oneshot::channel().0),
-            ),
+            (ReportOrigin::Start, Ok(event)) => (event.into(), ReplyTo::Client(oneshot::channel().0)),
             (ReportOrigin::Start, Err(why)) => {
                 tracing::debug!(%job, "no checkpoint of it counts at this start: {}", why.message);
                 return Ok(());

@@ -115,7 +115,7 @@ impl Feed {
                 tracing::warn!(position, code = why.code.as_str(), "rejected: {why}");
                 let bytes = value.to_string().into_bytes();
                 let original = Original { source: name.into(), position, bytes, ..Original::default() };
-                FedItem::Rejected(Box::new(Rejection::unreadable(original, why.into())))
+                FedItem::Rejected(Box::new(Rejection::unreadable(original, why)))
             }
         }
     }

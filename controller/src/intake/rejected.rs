@@ -149,7 +149,7 @@ mod tests {
     fn rejection(bytes: &[u8]) -> Rejection {
         let why = Rejected { code: RejectCode::Malformed, path: "$".into(), message: "not JSON".into() };
         let original = Original { source: "f.jsonl".into(), position: 3, bytes: bytes.to_vec(), ..Original::default() };
-        Rejection::unreadable(original, why.into())
+        Rejection::unreadable(original, why)
     }
 
     #[test]

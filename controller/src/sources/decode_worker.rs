@@ -77,7 +77,7 @@ impl DecodeWorker {
             }
             Err(why) => {
                 tracing::debug!(source = %position_key, position = message.offset, code = why.code.as_str(), "rejected: {why}");
-                (ItemContent::Unreadable(why.into()), None, None)
+                (ItemContent::Unreadable(why), None, None)
             }
         };
         let original = Box::new(Original {
@@ -95,7 +95,6 @@ impl DecodeWorker {
             self.checkpoints.enqueue(CheckpointReport { job, attempt, manifest }, message);
             return None;
         }
-        let (id, transport_id) = (id.map(Into::into), transport_id.map(Into::into));
         Some(SubmittedItem { content, id, transport_id, original: Some(original) })
     }
 

@@ -180,7 +180,7 @@ mod tests {
         let why = Rejected { code: RejectCode::Malformed, path: "$".into(), message: "not JSON".into() };
         let original = Original { source: "kafka:jobs/0/0".into(), bytes: bytes.to_vec(), ..Original::default() };
         let mut log = RejectedLog::open(folder, 0).unwrap();
-        log.write(Timestamp(1_793_000_000_000), &vec![Rejection::unreadable(original, why.into()); count]).unwrap();
+        log.write(Timestamp(1_793_000_000_000), &vec![Rejection::unreadable(original, why); count]).unwrap();
         folder.join("rejected/00000000000000000001.jsonl")
     }
 

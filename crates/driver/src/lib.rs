@@ -28,6 +28,7 @@
 
 pub mod adapters;
 pub mod archive;
-pub mod journal;
 pub mod live;
 pub mod step;
+
+pub use forebay_kernel::storage as journal;

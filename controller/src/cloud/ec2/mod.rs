@@ -10,7 +10,7 @@ pub(super) use shapes::at_start;
 use super::check::{foreign_prices, script};
 use super::{Cloud, CloudError, OpenedCloud};
 use crate::config::ec2::{Ec2Config, LaunchConfig, Ready};
-use crate::driver::{DriverHandle, EffectExecutor, EffectOrigin, EffectRequest, MailboxError};
+use crate::driver::{DriverHandle, EffectExecutor, EffectOrigin, EffectRequest, MailboxError, SubmittedItem};
 use backon::{ConstantBuilder, Retryable};
 use forebay_aws::AwsSettings;
 use forebay_capacity_ec2::machine::PurchaseOrigin;
@@ -212,6 +212,6 @@ fn claimed(state: &State) -> BTreeSet<String> {
 /// The driver has stopped.
 async fn submit(handle: &DriverHandle, events: &[Event]) -> Result<(), MailboxError> {
     let retries = ConstantBuilder::new().with_delay(MAILBOX_RETRY).without_max_times();
-    let submit = || handle.submit_async(events.to_vec());
+    let submit = || handle.submit_items(events.iter().cloned().map(SubmittedItem::from).collect());
     submit.retry(retries).when(|error| !matches!(error, MailboxError::Stopped(_))).await.map(drop)
 }

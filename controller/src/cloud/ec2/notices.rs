@@ -7,7 +7,6 @@ use backon::{ConstantBuilder, Retryable};
 use forebay_capacity_ec2::notice::{self, ClaimStatus, KnownInstances, QueueMessage};
 use forebay_capacity_ec2::queue::{InterruptionReader, NoticeBatch, QueueTimings, ReceivedMessage};
 use forebay_capacity_ec2::sdk::SqsClient;
-use forebay_kernel::event::Event;
 use forebay_kernel::units::Timestamp;
 use forebay_source::Health;
 use forebay_wire::intake::{RejectCode, Rejected};
@@ -134,7 +133,7 @@ fn items(batch: &NoticeBatch, known: &Known, now: Timestamp) -> Vec<SubmittedIte
                     let seconds = later.at.since(now).0 / 1000;
                     tracing::info!("ec2: AWS announces a change of {} in {seconds} s", later.instance);
                 }
-                items.extend(outcome.events.into_iter().map(event));
+                items.extend(outcome.events.into_iter().map(SubmittedItem::from));
             }
             Ok(QueueMessage::Foreign { about }) => {
                 tracing::debug!("ec2: a message about {about} is not about instances")
@@ -143,10 +142,6 @@ fn items(batch: &NoticeBatch, known: &Known, now: Timestamp) -> Vec<SubmittedIte
         }
     }
     items
-}
-
-fn event(event: Event) -> SubmittedItem {
-    SubmittedItem { content: ItemContent::Event(event), ..SubmittedItem::default() }
 }
 
 fn rejected(batch: &NoticeBatch, message: &ReceivedMessage, why: &str) -> SubmittedItem {
@@ -160,7 +155,7 @@ fn rejected(batch: &NoticeBatch, message: &ReceivedMessage, why: &str) -> Submit
         sent_ms: message.sent.map(|at| at.0),
     };
     SubmittedItem {
-        content: ItemContent::Unreadable(error.into()),
+        content: ItemContent::Unreadable(error),
         original: Some(Box::new(original)),
         ..SubmittedItem::default()
     }

@@ -3,55 +3,24 @@
 //! Never: lets an effect reach anything that outlives this process before it is durable; see [`Executor::outlives_process`].
 
 use crate::adapters::{Adapters, EffectOrigin, EffectRequest};
-use crate::journal::{FrozenRequests, JournalId};
+use crate::journal::FrozenRequests;
 use crate::step::EffectLifetime;
 use forebay_kernel::effect::Effect;
-use forebay_kernel::event::Event;
 use forebay_kernel::ids::Seq;
-use forebay_kernel::job::JobSpec;
 use forebay_kernel::state::State;
-use forebay_kernel::units::Timestamp;
-use std::collections::BTreeSet;
 
 /// The adapters, and the requests that are frozen.
 #[derive(Debug)]
 pub(super) struct Executor<A> {
-    adapters: A,
+    pub adapters: A,
     /// Until their effects are settled.
-    frozen: FrozenRequests,
+    pub frozen: FrozenRequests,
 }
 
 impl<A: Adapters> Executor<A> {
-    pub fn new(adapters: A) -> Executor<A> {
-        Executor { adapters, frozen: FrozenRequests::new() }
-    }
-
-    /// Begins the adapters' work for a journal, and releases again what has no outcome yet.
-    pub fn begin(&mut self, journal: JournalId, frozen: FrozenRequests, open: &[Effect], state: &State) {
-        self.frozen = frozen;
-        self.adapters.begin(journal, state);
-        self.execute(open, EffectOrigin::Recovered, state);
-    }
-
-    pub fn adapters(&self) -> &A {
-        &self.adapters
-    }
-
-    pub fn into_adapters(self) -> A {
-        self.adapters
-    }
-
     /// Whether what was carried out is still there when this process is not: then an effect waits for its batch.
     pub fn outlives_process(&self) -> bool {
         self.adapters.lifetime() == EffectLifetime::OutlivesProcess
-    }
-
-    pub fn job_accepted(&mut self, spec: &JobSpec) {
-        self.adapters.job_accepted(spec);
-    }
-
-    pub fn take_events(&mut self, now: Timestamp) -> Vec<Event> {
-        self.adapters.take_events(now)
     }
 
     /// The requests of effects that are about to be durable, to be journaled with them.
@@ -69,22 +38,8 @@ impl<A: Adapters> Executor<A> {
         frozen
     }
 
-    /// Forgets the requests of all effects but these.
-    pub fn forget_requests(&mut self, open: &BTreeSet<u64>) {
-        self.frozen.retain(|effect, _| open.contains(effect));
-    }
-
-    /// Whether it holds frozen requests.
-    pub fn has_requests(&self) -> bool {
-        !self.frozen.is_empty()
-    }
-
-    /// Carries out what this process has decided.
-    pub fn release(&mut self, effects: &[Effect], state: &State) {
-        self.execute(effects, EffectOrigin::Decided, state);
-    }
-
-    fn execute(&mut self, effects: &[Effect], origin: EffectOrigin, state: &State) {
+    /// Carries effects out, with what was frozen for them.
+    pub fn execute(&mut self, effects: &[Effect], origin: EffectOrigin, state: &State) {
         let frozen = |effect: &Effect| self.frozen.get(&effect.id.0).map(Vec::as_slice);
         let request = |effect| EffectRequest { effect, frozen: frozen(effect), origin, state };
         let requests: Vec<EffectRequest<'_>> = effects.iter().map(request).collect();

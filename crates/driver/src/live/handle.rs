@@ -11,8 +11,8 @@
 use super::mailbox::Mailbox;
 use super::retention::LogReaders;
 use super::stream::{StatusStream, StatusTail};
-use super::submission::{ItemContent, ReplyTo, Submission, SubmittedItem};
-use crate::journal::{JournalId, SeenId};
+use super::submission::{ReplyTo, Submission, SubmittedItem};
+use crate::journal::JournalId;
 use forebay_engine::engine::Engine;
 use forebay_engine::plan::PlanReport;
 use forebay_kernel::event::Event;
@@ -163,33 +163,16 @@ impl DriverHandle {
     /// # Errors
     /// There is no capacity, or the driver has stopped.
     pub fn submit(&self, events: Vec<Event>) -> Result<Accepted, MailboxError> {
-        self.send(events.into_iter().map(|event| (event, None)))?.blocking_recv().map_err(|_| DriverStopped)?
+        let items = events.into_iter().map(SubmittedItem::from).collect();
+        self.send(items)?.blocking_recv().map_err(|_| DriverStopped)?
     }
 
-    /// [`DriverHandle::submit`] for async code.
-    ///
-    /// # Errors
-    /// There is no capacity, or the driver has stopped.
-    pub async fn submit_async(&self, events: Vec<Event>) -> Result<Accepted, MailboxError> {
-        self.submit_known(events.into_iter().map(|event| (event, None)).collect()).await
-    }
-
-    /// Takes events with the ids by which they are recognized when they come again.
-    ///
-    /// # Errors
-    /// There is no capacity, or the driver has stopped.
-    pub async fn submit_known(&self, events: Vec<(Event, Option<SeenId>)>) -> Result<Accepted, MailboxError> {
-        self.send(events.into_iter())?.await.map_err(|_| DriverStopped)?
-    }
-
-    /// Takes what came from outside by another way than a source's: events, and what was sent instead of one with its bytes.
+    /// Takes events, and what was sent instead of one with its bytes, into one batch, and returns when that batch is durable.
     ///
     /// # Errors
     /// There is no capacity, or the driver has stopped.
     pub async fn submit_items(&self, items: Vec<SubmittedItem>) -> Result<Accepted, MailboxError> {
-        let (answer, answered) = oneshot::channel();
-        self.mailbox.submit(items, ReplyTo::Client(answer))?;
-        answered.await.map_err(|_| DriverStopped)?
+        self.send(items)?.await.map_err(|_| DriverStopped)?
     }
 
     /// Takes a source's submission. Its slot is held until it is durable, and then it is answered.
@@ -278,11 +261,10 @@ impl DriverHandle {
 
     fn send(
         &self,
-        events: impl Iterator<Item = (Event, Option<SeenId>)>,
+        items: Vec<SubmittedItem>,
     ) -> Result<oneshot::Receiver<Result<Accepted, MailboxError>>, MailboxError> {
         let (answer, answered) = oneshot::channel();
-        let item = |(event, id)| SubmittedItem { content: ItemContent::Event(event), id, ..SubmittedItem::default() };
-        self.mailbox.submit(events.map(item).collect(), ReplyTo::Client(answer))?;
+        self.mailbox.submit(items, ReplyTo::Client(answer))?;
         Ok(answered)
     }
 

@@ -44,7 +44,7 @@ pub(super) struct InputTracker {
     positions: Positions,
     moved: Positions,
     recent: RecentIds,
-    log: Box<dyn RejectionWriter>,
+    pub log: Box<dyn RejectionWriter>,
     /// Of the open batch, not in the log yet.
     rejected: Vec<Rejection>,
     /// Jobs that the open batch accepted.
@@ -99,22 +99,6 @@ impl InputTracker {
         Ok(())
     }
 
-    /// Makes durable what was written.
-    ///
-    /// # Errors
-    /// The log could not be synced.
-    pub fn sync_rejected(&mut self) -> Result<(), Box<dyn StorageFailure>> {
-        self.log.sync()
-    }
-
-    /// See [`RejectionWriter::retain`].
-    ///
-    /// # Errors
-    /// The log could not be changed.
-    pub fn retain_rejected(&mut self, now: Timestamp, read: u64) -> Result<Option<u64>, Box<dyn StorageFailure>> {
-        self.log.retain(now, Some(read))
-    }
-
     /// What the batch that is being closed is to be journaled with.
     pub fn side_records(&mut self, requests: Vec<(Seq, Vec<u8>)>) -> SideRecords {
         let positions = std::mem::take(&mut self.moved);
@@ -124,11 +108,6 @@ impl InputTracker {
     /// Jobs that were accepted since the last call.
     pub fn take_accepted(&mut self) -> Vec<JobId> {
         std::mem::take(&mut self.accepted)
-    }
-
-    /// The number of the last message that was not taken.
-    pub fn rejections(&self) -> u64 {
-        self.log.last()
     }
 
     /// Feeds what is due, at most so many records.

@@ -15,23 +15,19 @@ use super::error::DriverError;
 use super::executor::Executor;
 use super::feed::EventFeed;
 use super::figures::ProgressReporter;
-use super::handle::{ItemOutcome, QueryContext};
+use super::handle::{DriverHandle, ItemOutcome, QueryContext};
 use super::input::{FeedDue, InputTracker};
-use super::mailbox::{Mailbox, Query, Taken};
+use super::mailbox::{Query, Taken};
 use super::output::StatusWriter;
-use super::retention::LogReaders;
-use super::stream::StatusTail;
 use super::submission::Submission;
-use crate::adapters::Adapters;
+use crate::adapters::{Adapters, EffectOrigin};
 use crate::journal::Journal;
 use crate::step::{BatchStep, GroupCommit, PlannedBatch};
 use forebay_engine::engine::Engine;
 use forebay_kernel::effect::Status;
 use forebay_kernel::event::{Event, Tick};
 use forebay_kernel::units::{Span, Timestamp};
-use forebay_source::DurablePositions;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Events of one batch at most (a submission is never split): a batch is one pass and one transaction, some 10 ms.
@@ -63,10 +59,9 @@ pub(super) struct LiveLoop<J, A> {
     pub statuses: Box<dyn StatusWriter>,
     pub feed: Option<Box<dyn EventFeed>>,
     pub input: InputTracker,
-    pub durable: DurablePositions,
     pub exit_when_drained: bool,
-    pub mailbox: Arc<Mailbox>,
-    pub tail: Arc<StatusTail>,
+    /// What the loop shares with the other threads.
+    pub handle: DriverHandle,
     pub progress: ProgressReporter,
     pub context: QueryContext,
     pub clock: LoopClock,
@@ -76,8 +71,7 @@ pub(super) struct LiveLoop<J, A> {
     pub compare_at: Timestamp,
     /// When frozen requests that are settled are forgotten next.
     pub forget_at: Timestamp,
-    /// Who reads the logs, and when what is beyond its retention is taken away next.
-    pub readers: LogReaders,
+    /// When what is beyond its retention is taken away next.
     pub retain_at: Timestamp,
     /// When a batch last decided something or had a status.
     pub active_at: Timestamp,
@@ -151,7 +145,7 @@ impl<J: Journal, A: Adapters> LiveLoop<J, A> {
     fn wait(&mut self, wait: Option<Duration>) -> Result<Taken, DriverError> {
         if wait == Some(Duration::ZERO) {
             self.progress.publish_if_due(&self.engine, self.feed.as_deref());
-            return Ok(self.mailbox.take(wait, MOST_BATCH));
+            return Ok(self.handle.mailbox.take(wait, MOST_BATCH));
         }
         self.progress.publish(&self.engine, self.feed.as_deref());
         self.save()?;
@@ -164,14 +158,14 @@ impl<J: Journal, A: Adapters> LiveLoop<J, A> {
         let pending = self.statuses.last() > self.statuses.delivered();
         let calm = wait.map_or(CALM, |wait| wait.min(CALM));
         if pending && !self.clock.is_virtual() {
-            let taken = self.mailbox.take(Some(calm), MOST_BATCH);
+            let taken = self.handle.mailbox.take(Some(calm), MOST_BATCH);
             if !taken.is_empty() || wait == Some(calm) {
                 return Ok(taken);
             }
         }
         self.sync_statuses()?;
         let left = wait.map(|wait| if pending { wait.saturating_sub(calm) } else { wait });
-        Ok(self.mailbox.take(left, MOST_BATCH))
+        Ok(self.handle.mailbox.take(left, MOST_BATCH))
     }
 
     /// Answers from what is durable.
@@ -191,16 +185,16 @@ impl<J: Journal, A: Adapters> LiveLoop<J, A> {
         let compare = (state.open_jobs() > 0 || state.nodes().next().is_some()).then_some(self.compare_at);
         let feed = self.feed.as_ref().and_then(|feed| feed.next());
         let resumed = self.resumed.then(|| state.now());
-        let times = [self.engine.poll_timeout(), self.executor.adapters().next_event(), feed, compare, resumed];
+        let times = [self.engine.poll_timeout(), self.executor.adapters.next_event(), feed, compare, resumed];
         times.into_iter().flatten().min()
     }
 
     /// What has happened in adapters under this clock, and every five minutes what no event has reported.
     fn take_from_adapters(&mut self, now: Timestamp) {
-        self.arrived.extend(self.executor.take_events(now));
+        self.arrived.extend(self.executor.adapters.take_events(now));
         if now >= self.compare_at {
             self.compare_at = now + COMPARE_EVERY;
-            self.arrived.extend(self.executor.adapters().differences(self.engine.state()));
+            self.arrived.extend(self.executor.adapters.differences(self.engine.state()));
         }
     }
 
@@ -228,8 +222,8 @@ impl<J: Journal, A: Adapters> LiveLoop<J, A> {
         if must_save || self.executor.outlives_process() {
             self.save_batches()?;
         }
-        let effects = self.commit.take_effects(self.executor.adapters().lifetime());
-        self.executor.release(&effects, self.engine.state());
+        let effects = self.commit.take_effects(self.executor.adapters.lifetime());
+        self.executor.execute(&effects, EffectOrigin::Decided, self.engine.state());
         for (submission, outcomes) in submissions.into_iter().zip(outcomes) {
             submission.answer(seq, at, outcomes);
         }
@@ -265,7 +259,7 @@ impl<J: Journal, A: Adapters> LiveLoop<J, A> {
         }
         for job in self.input.take_accepted() {
             if let Some((_, spec)) = planned.job(self.engine.state(), job) {
-                self.executor.job_accepted(spec);
+                self.executor.adapters.job_accepted(spec);
             }
         }
         for (submission, outcomes) in submissions.iter_mut().zip(&mut outcomes) {
@@ -302,9 +296,9 @@ impl<J: Journal, A: Adapters> LiveLoop<J, A> {
             return Ok(());
         }
         self.until_there_is_room(|this| {
-            this.input.sync_rejected().map_err(DriverError::Storage)?;
+            this.input.log.sync().map_err(DriverError::Storage)?;
             let moved = this.commit.commit(&mut this.journal)?;
-            this.durable.update(&moved);
+            this.handle.durable.update(&moved);
             Ok(())
         })
     }
@@ -324,7 +318,7 @@ impl<J: Journal, A: Adapters> LiveLoop<J, A> {
                         self.progress.pause(Some(e.to_string()));
                         paused = true;
                     }
-                    let taken = self.mailbox.take_queries(FULL_PAUSE);
+                    let taken = self.handle.mailbox.take_queries(FULL_PAUSE);
                     for query in taken.queries {
                         query(&self.engine, &self.context);
                     }
@@ -357,7 +351,7 @@ impl<J: Journal, A: Adapters> LiveLoop<J, A> {
         if self.statuses.last() - self.statuses.delivered() >= SYNC_EVERY {
             self.sync_statuses()?;
         }
-        self.tail.push(statuses);
+        self.handle.tail.push(statuses);
         Ok(())
     }
 
@@ -381,12 +375,12 @@ impl<J: Journal, A: Adapters> LiveLoop<J, A> {
 
     /// Frozen requests whose outcome is known are of no more use.
     fn forget_requests_if_due(&mut self) {
-        if !self.executor.has_requests() || self.engine.state().now() < self.forget_at {
+        if self.executor.frozen.is_empty() || self.engine.state().now() < self.forget_at {
             return;
         }
         self.forget_at = self.engine.state().now() + COMPARE_EVERY;
         let open: BTreeSet<u64> = self.engine.open_effects().iter().map(|effect| effect.id.0).collect();
-        self.executor.forget_requests(&open);
+        self.executor.frozen.retain(|effect, _| open.contains(effect));
         if let Err(e) = self.journal.forget_requests(&open) {
             tracing::warn!("requests that are settled stay in the journal: {e}");
         }

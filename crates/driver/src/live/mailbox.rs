@@ -150,18 +150,18 @@ impl Mailbox {
             }
             None => self.arrived.wait_while(inside, empty).unwrap_or_else(PoisonError::into_inner),
         };
-        let mut taken = Taken { stopping: inside.stopping, ..Taken::default() };
         let mut events = 0;
-        while let Some(next) = inside.submissions.front() {
-            if !taken.submissions.is_empty() && events + next.items.len() > most_events {
-                break;
-            }
+        let fitting = inside.submissions.iter().enumerate().take_while(|(at, next)| {
             events += next.items.len();
-            taken.submissions.extend(inside.submissions.pop_front());
+            *at == 0 || events <= most_events
+        });
+        let fitting = fitting.count();
+        Taken {
+            submissions: inside.submissions.drain(..fitting).collect(),
+            queries: inside.queries.drain(..).collect(),
+            cursors: std::mem::take(&mut inside.cursors),
+            stopping: inside.stopping,
         }
-        taken.queries.extend(inside.queries.drain(..));
-        taken.cursors = std::mem::take(&mut inside.cursors);
-        taken
     }
 
     /// While nothing is received: waits for queries, and takes only those. Whether somebody asked the driver to end comes with them.

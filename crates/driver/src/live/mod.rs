@@ -40,5 +40,5 @@ pub use start::{
 };
 pub use stream::{StatusStream, StreamEnd};
 pub use submission::{
-    ItemContent, Original, Rejection, ReplyTo, SourceObserver, Submission, SubmittedItem, Unreadable, refused_path,
+    ItemContent, Original, Rejection, ReplyTo, SourceObserver, Submission, SubmittedItem, refused_path,
 };

@@ -2,7 +2,8 @@
 //!
 //! Never: more than [`MOST_SEEN`]. An older event that comes again is recognized by the identity of its job only.
 
-use crate::journal::{MOST_SEEN, SeenId};
+use crate::journal::MOST_SEEN;
+use forebay_wire::intake::EventId;
 use std::collections::{HashSet, VecDeque};
 
 /// Known ids, oldest first, and those that are new since the last batch was closed.
@@ -19,12 +20,12 @@ impl RecentIds {
         RecentIds { known: ids.iter().copied().collect(), order: ids.into(), new: Vec::new() }
     }
 
-    pub fn contains(&self, id: Option<SeenId>) -> bool {
-        id.is_some_and(|SeenId(id)| self.known.contains(&id))
+    pub fn contains(&self, id: Option<EventId>) -> bool {
+        id.is_some_and(|EventId(id)| self.known.contains(&id))
     }
 
-    pub fn insert(&mut self, id: Option<SeenId>) {
-        let Some(SeenId(id)) = id else { return };
+    pub fn insert(&mut self, id: Option<EventId>) {
+        let Some(EventId(id)) = id else { return };
         if !self.known.insert(id) {
             return;
         }
@@ -50,10 +51,10 @@ mod tests {
     #[test]
     fn the_oldest_is_forgotten_beyond_the_horizon() {
         let mut seen = RecentIds::new((0..MOST_SEEN as u128).collect());
-        assert!(seen.contains(Some(SeenId(0))) && !seen.contains(None));
-        seen.insert(Some(SeenId(u128::MAX)));
-        seen.insert(Some(SeenId(u128::MAX)));
-        assert!(!seen.contains(Some(SeenId(0))) && seen.contains(Some(SeenId(1))));
+        assert!(seen.contains(Some(EventId(0))) && !seen.contains(None));
+        seen.insert(Some(EventId(u128::MAX)));
+        seen.insert(Some(EventId(u128::MAX)));
+        assert!(!seen.contains(Some(EventId(0))) && seen.contains(Some(EventId(1))));
         assert_eq!((seen.take_new(), seen.order.len(), seen.known.len()), (vec![u128::MAX], MOST_SEEN, MOST_SEEN));
     }
 }

@@ -3,6 +3,7 @@
 //! Never: takes away what a sink that is configured has not sent, or anything before it is known which these are.
 
 use super::error::DriverError;
+use super::handle::DriverHandle;
 use super::input::REJECTED;
 use super::live_loop::LiveLoop;
 use crate::adapters::Adapters;
@@ -58,19 +59,20 @@ impl<J: Journal, A: Adapters> LiveLoop<J, A> {
             return;
         }
         self.retain_at = now + EVERY;
-        let statuses = match self.readers.read(STATUS_CURSORS, &self.durable) {
+        let DriverHandle { readers, durable, .. } = &self.handle;
+        let statuses = match readers.read(STATUS_CURSORS, durable) {
             ReadSoFar::Unknown => return,
             ReadSoFar::NoReaders => None,
             ReadSoFar::UpTo(number) => Some(number),
         };
         report("statuses", self.statuses.retain(now, statuses).map_err(DriverError::Storage));
         // What the journal does not count yet is not to be forgotten either.
-        let counted = self.durable.get(REJECTED).unwrap_or(0);
-        let rejected = match self.readers.read(REJECTED_CURSORS, &self.durable) {
+        let counted = durable.get(REJECTED).unwrap_or(0);
+        let rejected = match readers.read(REJECTED_CURSORS, durable) {
             ReadSoFar::UpTo(number) => number.min(counted),
             ReadSoFar::Unknown | ReadSoFar::NoReaders => counted,
         };
-        report("rejected messages", self.input.retain_rejected(now, rejected).map_err(DriverError::Storage));
+        report("rejected messages", self.input.log.retain(now, Some(rejected)).map_err(DriverError::Storage));
     }
 }
 

@@ -20,7 +20,7 @@ use super::mailbox::Mailbox;
 use super::output::{RejectionWriter, StatusWriter};
 use super::retention::LogReaders;
 use super::stream::StatusTail;
-use crate::adapters::Adapters;
+use crate::adapters::{Adapters, EffectOrigin};
 use crate::journal::{Journal, JournalId};
 use crate::step::{GroupCommit, PlannedBatch, SideRecords, configure};
 use forebay_engine::engine::Engine;
@@ -149,18 +149,14 @@ where
     J: Journal + 'static,
     A: Adapters + 'static,
 {
-    let (folder, dies_after) = (settings.folder.clone(), settings.dies_after);
-    let (mut live, handle) = assemble(settings)?;
-    live.dies_in = dies_after;
-    let statuses_cut = live.statuses.cut();
-    let thread = std::thread::Builder::new().name("driver".to_owned()).spawn(move || run(live, folder));
+    let live = assemble(settings)?;
+    let (handle, statuses_cut) = (live.handle.clone(), live.statuses.cut());
+    let thread = std::thread::Builder::new().name("driver".to_owned()).spawn(move || run(live));
     Ok(RunningDriver { handle, statuses_cut, thread: thread.map_err(DriverError::Thread)? })
 }
 
 /// Puts the loop together, up to its first turn.
-fn assemble<J: Journal, A: Adapters>(
-    settings: LiveSettings<J, A>,
-) -> Result<(LiveLoop<J, A>, DriverHandle), DriverError> {
+fn assemble<J: Journal, A: Adapters>(settings: LiveSettings<J, A>) -> Result<LiveLoop<J, A>, DriverError> {
     let LiveSettings { folder, mut journal, mut engine, kind, policy, adapters, mut statuses, mut feed, .. } = settings;
     if let Some(feed) = &mut feed {
         position(feed.as_mut(), &journal, &folder)?;
@@ -181,12 +177,14 @@ fn assemble<J: Journal, A: Adapters>(
     if engine.state().policy().is_none() {
         return Err(DriverError::NoPolicy);
     }
-    let mut executor = Executor::new(adapters(AdapterStart { state: engine.state(), created, kind: adapters_kind }));
+    let adapters = adapters(AdapterStart { state: engine.state(), created, kind: adapters_kind });
     // Only what was decided in an earlier life may have been carried out already.
     let open: Vec<Effect> = engine.open_effects().into_iter().filter(|effect| before.contains(&effect.id.0)).collect();
     let mut frozen = journal.requests()?;
     frozen.retain(|id, _| before.contains(id));
-    executor.begin(identity.id, frozen, &open, engine.state());
+    let mut executor = Executor { adapters, frozen };
+    executor.adapters.begin(identity.id, engine.state());
+    executor.execute(&open, EffectOrigin::Recovered, engine.state());
     let resumed = recovered && configured.is_none();
     if let Some((text, planned)) = configured {
         commit_policy(text, planned, &mut journal, &mut executor, &engine)?;
@@ -205,24 +203,25 @@ fn assemble<J: Journal, A: Adapters>(
         wall_clock: settings.clock == ClockMode::Wall,
     };
     let (to, progress) = watch::channel(LiveProgress::default());
-    let tail = Arc::new(StatusTail::new(engine.state().counters().statuses));
-    let durable = DurablePositions::default();
-    durable.update(journal.positions());
-    let mailbox = Arc::new(Mailbox::default());
-    let readers = LogReaders::default();
-    let folder = Arc::new(folder);
-    let handle = DriverHandle { mailbox, progress, tail, journal: identity.id, folder, durable, readers };
-    let live = LiveLoop {
+    let handle = DriverHandle {
+        mailbox: Arc::new(Mailbox::default()),
+        progress,
+        tail: Arc::new(StatusTail::new(engine.state().counters().statuses)),
+        journal: identity.id,
+        folder: Arc::new(folder),
+        durable: DurablePositions::default(),
+        readers: LogReaders::default(),
+    };
+    handle.durable.update(journal.positions());
+    Ok(LiveLoop {
         engine,
         journal,
         executor,
         statuses,
         feed,
         input,
-        durable: handle.durable.clone(),
         exit_when_drained: settings.exit_when_drained,
-        mailbox: Arc::clone(&handle.mailbox),
-        tail: Arc::clone(&handle.tail),
+        handle,
         progress: ProgressReporter::new(to),
         context,
         clock,
@@ -230,13 +229,11 @@ fn assemble<J: Journal, A: Adapters>(
         resumed,
         compare_at: last.max(start),
         forget_at: last.max(start),
-        readers: handle.readers.clone(),
         retain_at: last.max(start),
         active_at: last.max(start),
         commit: GroupCommit::default(),
-        dies_in: None,
-    };
-    Ok((live, handle))
+        dies_in: settings.dies_after,
+    })
 }
 
 /// Makes the batch of a policy durable, and releases its effects. Its statuses are with the engine until they are written.
@@ -251,8 +248,8 @@ fn commit_policy<J: Journal, A: Adapters>(
     let mut commit = GroupCommit::default();
     commit.push(planned, SideRecords { policy: Some(text), requests, ..SideRecords::default() });
     commit.commit(journal)?;
-    let effects = commit.take_effects(executor.adapters().lifetime());
-    executor.release(&effects, engine.state());
+    let effects = commit.take_effects(executor.adapters.lifetime());
+    executor.execute(&effects, EffectOrigin::Decided, engine.state());
     Ok(())
 }
 
@@ -275,22 +272,22 @@ fn position<J: Journal>(feed: &mut dyn EventFeed, journal: &J, folder: &Path) ->
 }
 
 /// The thread.
-fn run<J: Journal, A: Adapters>(mut live: LiveLoop<J, A>, folder: PathBuf) -> Result<FinishedDriver<A>, DriverError> {
+fn run<J: Journal, A: Adapters>(mut live: LiveLoop<J, A>) -> Result<FinishedDriver<A>, DriverError> {
     let ended = live.run();
     // Whoever waits for an answer that will not come learns it now.
-    live.mailbox.close();
-    live.tail.end();
+    live.handle.mailbox.close();
+    live.handle.tail.end();
     let progress = live.progress.stopped(&live.engine, live.feed.as_deref());
     let end = ended.inspect_err(|e| tracing::error!("the controller ends: {e}"))?;
-    let LiveLoop { engine, journal, executor, input, .. } = live;
+    let LiveLoop { engine, executor, input, handle, .. } = live;
     Ok(FinishedDriver {
         end,
         audit: engine.audit(),
-        adapters: executor.into_adapters(),
+        adapters: executor.adapters,
         progress,
-        rejected: input.rejections(),
-        folder,
-        journal: journal.identity().id,
+        rejected: input.log.last(),
+        folder: handle.folder.to_path_buf(),
+        journal: handle.journal,
         engine,
     })
 }

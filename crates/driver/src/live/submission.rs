@@ -3,10 +3,10 @@
 //! Never: more than its slot has room for.
 
 use super::handle::{Accepted, MailboxError};
-use crate::journal::SeenId;
 use forebay_kernel::event::Event;
 use forebay_kernel::reason::Reason;
 use forebay_source::{MessagePermit, Receipt, StreamPosition};
+use forebay_wire::intake::{EventId, Rejected};
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -30,9 +30,9 @@ pub struct SubmittedItem {
     /// The event.
     pub content: ItemContent,
     /// By which it is recognized when it comes again; forgotten where the event is refused.
-    pub id: Option<SeenId>,
+    pub id: Option<EventId>,
     /// By which its transport recognizes it; remembered whatever becomes of it.
-    pub transport_id: Option<SeenId>,
+    pub transport_id: Option<EventId>,
     /// As it was sent, for the log of the rejected; `None` where the answer is enough.
     pub original: Option<Box<Original>>,
 }
@@ -46,23 +46,12 @@ pub enum ItemContent {
     /// An event.
     Event(Event),
     /// Something that is no event.
-    Unreadable(Unreadable),
+    Unreadable(Rejected),
 }
 
-/// Why something that was sent is no event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
-    /// A stable code: `Malformed`, `Missing`, ...
-    pub code: &'static str,
-    /// Where in what was sent: a JSON path.
-    pub path: String,
-    /// What is wrong there, and what to send instead.
-    pub message: String,
-}
-
-impl From<forebay_wire::intake::Rejected> for Unreadable {
-    fn from(why: forebay_wire::intake::Rejected) -> Unreadable {
-        Unreadable { code: why.code.as_str(), path: why.path, message: why.message }
+impl From<Event> for SubmittedItem {
+    fn from(event: Event) -> SubmittedItem {
+        SubmittedItem { content: ItemContent::Event(event), ..SubmittedItem::default() }
     }
 }
 
@@ -88,7 +77,7 @@ pub struct Original {
 pub struct Rejection {
     /// As it was received.
     pub original: Original,
-    /// A stable code: that of [`Unreadable`] or of a [`Reason`].
+    /// A stable code: that of a [`Rejected`] or of a [`Reason`].
     pub code: &'static str,
     /// Where in the message: a JSON path.
     pub path: String,
@@ -99,9 +88,9 @@ pub struct Rejection {
 impl Rejection {
     /// It could not be read as an event.
     #[must_use]
-    pub fn unreadable(original: Original, why: Unreadable) -> Rejection {
-        let Unreadable { code, path, message } = why;
-        Rejection { original, code, path, message }
+    pub fn unreadable(original: Original, why: Rejected) -> Rejection {
+        let Rejected { code, path, message } = why;
+        Rejection { original, code: code.as_str(), path, message }
     }
 
     /// The engine or the policy refused it.

@@ -141,7 +141,7 @@ impl Processes {
         let after = self.after.get().unwrap();
         self.runtime.block_on(async {
             let events = after.checkpoints.fill_in_progress(events).await;
-            after.handle.submit_async(events).await.unwrap();
+            after.handle.submit_items(events.into_iter().map(Into::into).collect()).await.unwrap();
         });
     }
 
