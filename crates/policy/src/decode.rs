@@ -23,9 +23,8 @@ pub fn decode<T: DeserializeOwned>(root: &YamlNode) -> (Option<T>, Vec<PolicyFau
                 return (faults.is_empty().then_some(value), faults);
             }
             Err(problem) => {
-                let before = cx.aside.borrow().len();
                 let _ = cx.record(root, root.pos, problem);
-                if cx.aside.borrow().contains(&root.id) || cx.aside.borrow().len() == before && before == 0 {
+                if cx.is_aside(root) {
                     break;
                 }
             }
@@ -147,14 +146,14 @@ struct At<'t> {
 }
 
 impl<'t> At<'t> {
-    fn wrong<V: Visitor<'t>>(self, visitor: &V) -> Problem {
+    fn wrong(self, expected: &dyn Expected) -> Problem {
         let found = match &self.node.value {
             Value::Null => de::Unexpected::Unit,
             Value::Scalar { text, .. } => de::Unexpected::Str(text),
             Value::List(_) => de::Unexpected::Seq,
             Value::Map(_) => de::Unexpected::Map,
         };
-        de::Error::invalid_type(found, visitor)
+        de::Error::invalid_type(found, expected)
     }
 
     fn map<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
@@ -171,9 +170,7 @@ macro_rules! whole_numbers {
     ($($method:ident $visit:ident $type:ty),*) => {$(
         fn $method<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
             let Value::Scalar { text, .. } = &self.node.value else {
-                return Err(Problem::Said(format!("{} stands here; write a whole number", match &self.node.value {
-                    Value::Null => "nothing", Value::List(_) => "a list", _ => "a map",
-                })));
+                return Err(self.wrong(&"a whole number"));
             };
             match text.parse::<$type>() {
                 Ok(n) => visitor.$visit(n),
@@ -233,12 +230,9 @@ impl<'t> Deserializer<'t> for At<'t> {
     ) -> Result<V::Value, Problem> {
         if let Value::Map(entries) = &self.node.value {
             for entry in entries.iter().filter(|e| !fields.contains(&e.key.as_str()) && !self.cx.is_aside(&e.value)) {
-                let name = shown(&entry.key);
-                self.cx.add(PolicyFault::new(
-                    entry.key_pos,
-                    format!("unknown field `{name}`"),
-                    meant(&entry.key, fields.iter().copied()),
-                ));
+                let what = format!("unknown field `{}`", shown(&entry.key));
+                let remedy = meant(&entry.key, fields.iter().copied());
+                self.cx.add(PolicyFault::new(entry.key_pos, what, remedy));
                 self.cx.aside.borrow_mut().insert(entry.value.id);
             }
         }

@@ -120,30 +120,12 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Vec
         return Vec::new();
     }
     let allowed = 1 + given.chars().count() / 4;
-    let near = |name: &str| distance(&given.to_lowercase(), &name.to_lowercase());
+    // Edits: insert, delete, replace, or swap of neighbours.
+    let near = |name: &str| strsim::osa_distance(&given.to_lowercase(), &name.to_lowercase());
     let near: Vec<(usize, &str)> =
         known.into_iter().map(|name| (near(name), name)).filter(|(d, _)| *d <= allowed).collect();
     let least = near.iter().map(|(d, _)| *d).min();
     near.into_iter().filter(|(d, _)| Some(*d) == least).map(|(_, name)| name).collect()
-}
-
-/// Edits between two words: insert, delete, replace, or swap of neighbours (optimal string alignment).
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let same = usize::from(a[i - 1] != b[j - 1]);
-            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + same);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 /// The remedy for a name that is not known: what was meant, or else what there is.

@@ -105,12 +105,8 @@ pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<C
     };
     match &tree.value {
         tree::Value::Map(entries) if !entries.is_empty() => {}
-        tree::Value::Null | tree::Value::Map(_) => {
-            return Err(whole("the file is empty".to_owned(), START));
-        }
-        _ => {
-            return Err(refused(vec![PolicyFault::new(tree.pos, "this is not a policy: it is not a map", START)]));
-        }
+        tree::Value::Null | tree::Value::Map(_) => return Err(whole("the file is empty".to_owned(), START)),
+        _ => return Err(refused(vec![PolicyFault::new(tree.pos, "this is not a policy: it is not a map", START)])),
     }
     let (written, wrong) = decode::decode::<WrittenPolicy>(&tree);
     faults.extend(wrong);
@@ -141,11 +137,8 @@ pub fn compile_bytes(source_name: &str, bytes: &[u8], catalogue: &Catalogue) -> 
             let column = good.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
             let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
             let pos = Pos { line: number(line), column: number(column), width: 1 };
-            let fault = PolicyFault::new(
-                pos,
-                "the file is not text: a byte here is not UTF-8",
-                "save the policy as UTF-8 text",
-            );
+            let what = "the file is not text: a byte here is not UTF-8";
+            let fault = PolicyFault::new(pos, what, "save the policy as UTF-8 text");
             Err(PolicyErrors::new(source_name, &good, vec![fault]))
         }
     }

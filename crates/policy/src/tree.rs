@@ -149,7 +149,7 @@ impl<'t> Reader<'t> {
                 } else {
                     "check the indentation, quotes and brackets of this line and the one before it"
                 };
-                Err(Box::new(PolicyFault::new(spot(*e.marker(), 1), format!("not valid YAML: {what}"), remedy)))
+                Err(stop(spot(*e.marker(), 1), format!("not valid YAML: {what}"), remedy))
             }
         }
     }
@@ -161,12 +161,8 @@ impl<'t> Reader<'t> {
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
                 Event::StreamEnd => break,
                 _ if root.is_some() => {
-                    let pos = spot(span.start, 1);
-                    self.faults.push(PolicyFault::new(
-                        pos,
-                        "a second document in one file",
-                        "keep one policy a file: remove it and the `---` before it",
-                    ));
+                    let remedy = "keep one policy a file: remove it and the `---` before it";
+                    self.fault(spot(span.start, 1), "a second document in one file", remedy);
                     break;
                 }
                 event => root = Some(self.node(event, span, 0)?),
@@ -175,11 +171,21 @@ impl<'t> Reader<'t> {
         Ok(root)
     }
 
-    fn fresh(&mut self, pos: Pos, value: Value) -> Result<YamlNode, Stop> {
-        self.nodes += 1;
-        if self.nodes > MAX_NODES {
-            return Err(too_much(pos));
+    fn fault(&mut self, pos: Pos, message: impl Into<String>, remedy: &str) {
+        self.faults.push(PolicyFault::new(pos, message, remedy));
+    }
+
+    fn count(&mut self, more: usize, pos: Pos) -> Result<(), Stop> {
+        self.nodes += more;
+        if self.nodes <= MAX_NODES {
+            return Ok(());
         }
+        let what = format!("more than {MAX_NODES} values, aliases expanded");
+        Err(stop(pos, what, "split the policy, or write fewer queues"))
+    }
+
+    fn fresh(&mut self, pos: Pos, value: Value) -> Result<YamlNode, Stop> {
+        self.count(1, pos)?;
         // Bounded by MAX_NODES.
         Ok(YamlNode { id: self.nodes as u32, pos, value })
     }
@@ -187,14 +193,11 @@ impl<'t> Reader<'t> {
     fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<YamlNode, Stop> {
         let pos = spot(span.start, u32::try_from(span.len()).unwrap_or(1));
         if depth > MAX_DEPTH {
-            return Err(Box::new(PolicyFault::new(
-                pos,
-                format!("nested deeper than {MAX_DEPTH} levels"),
-                "a policy needs 6 levels; flatten this",
-            )));
+            let what = format!("nested deeper than {MAX_DEPTH} levels");
+            return Err(stop(pos, what, "a policy needs 6 levels; flatten this"));
         }
         if event.tag().is_some_and(|t| t.is_custom()) {
-            self.faults.push(PolicyFault::new(pos, "a custom YAML tag (`!...`) means nothing here", "remove the tag"));
+            self.fault(pos, "a custom YAML tag (`!...`) means nothing here", "remove the tag");
         }
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, _) => {
@@ -219,16 +222,9 @@ impl<'t> Reader<'t> {
             }
             Event::Alias(anchor) => {
                 let Some(copy) = self.anchors.get(&anchor).cloned() else {
-                    return Err(Box::new(PolicyFault::new(
-                        pos,
-                        "an alias inside of its own anchor",
-                        "write the value out",
-                    )));
+                    return Err(stop(pos, "an alias inside of its own anchor", "write the value out"));
                 };
-                self.nodes += size(&copy);
-                if self.nodes > MAX_NODES {
-                    return Err(too_much(pos));
-                }
+                self.count(size(&copy), pos)?;
                 return Ok(copy);
             }
             _ => (self.fresh(pos, Value::Null)?, 0),
@@ -254,16 +250,12 @@ impl<'t> Reader<'t> {
                 Some((event, span)) => self.node(event, span, depth + 1)?,
             };
             let Value::Scalar { text: name, .. } = key.value else {
-                self.faults.push(PolicyFault::new(
-                    key.pos,
-                    "a key that is not a name",
-                    "write a name before the colon",
-                ));
+                self.fault(key.pos, "a key that is not a name", "write a name before the colon");
                 continue;
             };
             if let Some(line) = first.get(&name) {
                 let message = format!("`{}` is given twice: first on line {line}", shown(&name));
-                self.faults.push(PolicyFault::new(key.pos, message, "keep one of them"));
+                self.fault(key.pos, message, "keep one of them");
                 continue;
             }
             first.insert(name.clone(), key.pos.line);
@@ -285,10 +277,6 @@ fn size(node: &YamlNode) -> usize {
     }
 }
 
-fn too_much(pos: Pos) -> Stop {
-    Box::new(PolicyFault::new(
-        pos,
-        format!("more than {MAX_NODES} values, aliases expanded"),
-        "split the policy, or write fewer queues",
-    ))
+fn stop(pos: Pos, message: impl Into<String>, remedy: &str) -> Stop {
+    Box::new(PolicyFault::new(pos, message, remedy))
 }

@@ -93,6 +93,13 @@ impl Check<'_> {
         self.fault(self.tree.key_pos(path), message, remedy);
     }
 
+    /// A fault where a map has more entries than there may be.
+    fn at_most(&mut self, key: &str, entries: usize, most: usize, remedy: &str) {
+        if entries > most {
+            self.at_key(&[key], format!("{entries} {key} are more than the {most} that there may be"), remedy);
+        }
+    }
+
     fn metadata(&mut self) {
         let name = &self.written.metadata.name;
         if !is_name(name) {

@@ -6,10 +6,9 @@ use super::super::fault::{meant, nearest, shown};
 use super::super::words::{InstanceTypes, KeepReady};
 use super::super::written::{WrittenBuys, WrittenCeiling, WrittenPool, WrittenWhenLate};
 use super::{Check, MAX_POOLS, NAME_RULE, is_name};
-use forebay_catalog::PriceRow;
-use forebay_catalog::offering;
+use forebay_catalog::{PriceRow, offering};
 use forebay_kernel::catalog::{CapacityType, Offering};
-use forebay_kernel::units::Mib;
+use forebay_kernel::units::{Mib, Rate};
 use forebay_quantity::{PerHour, Percent};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,16 +30,11 @@ impl Check<'_> {
     pub(super) fn pools(&mut self) -> Vec<PoolStock> {
         if let Some(pools) = &self.written.pools {
             if pools.is_empty() {
-                self.at_key(
-                    &["pools"],
-                    "no pool is declared",
-                    "declare one, or leave `pools` out for one pool of any instance type",
-                );
+                let remedy = "declare one, or leave `pools` out for one pool of any instance type";
+                self.at_key(&["pools"], "no pool is declared", remedy);
             }
-            if pools.len() > MAX_POOLS {
-                let what = format!("{} pools are more than the {MAX_POOLS} that there may be", pools.len());
-                self.at_key(&["pools"], what, "merge some of them: a pool may have many instance types");
-            }
+            let remedy = "merge some of them: a pool may have many instance types";
+            self.at_most("pools", pools.len(), MAX_POOLS, remedy);
         }
         self.limits();
         let pools = self.filled.pools.as_ref().into_iter().flatten();
@@ -81,11 +75,8 @@ impl Check<'_> {
             return;
         };
         if globs.is_empty() {
-            self.at_key(
-                &["pools", name, "instanceTypes"],
-                format!("pool `{name}` has no instance type"),
-                "name some, or write `any`",
-            );
+            let what = format!("pool `{name}` has no instance type");
+            self.at_key(&["pools", name, "instanceTypes"], what, "name some, or write `any`");
         }
         let known: BTreeSet<&str> = self.catalogue.rows.iter().map(|r| r.instance_type.as_str()).collect();
         for (at, glob) in globs.iter().enumerate() {
@@ -134,20 +125,14 @@ impl Check<'_> {
     fn zones(&mut self, name: &str, pool: &WrittenPool) {
         let Some(zones) = &pool.zones else { return };
         if zones.is_empty() {
-            self.at_key(
-                &["pools", name, "zones"],
-                format!("pool `{name}` has no zone"),
-                "name some, or leave `zones` out for all",
-            );
+            let what = format!("pool `{name}` has no zone");
+            self.at_key(&["pools", name, "zones"], what, "name some, or leave `zones` out for all");
         }
         for (at, zone) in zones.iter().enumerate() {
             if !self.catalogue.has_zone(zone) {
                 let remedy = meant(zone, self.catalogue.zones.iter().map(String::as_str));
-                self.at(
-                    &["pools", name, "zones", &at.to_string()],
-                    format!("the cloud has no zone `{}`", shown(zone)),
-                    remedy,
-                );
+                let what = format!("the cloud has no zone `{}`", shown(zone));
+                self.at(&["pools", name, "zones", &at.to_string()], what, remedy);
             }
         }
     }
@@ -210,30 +195,26 @@ impl Check<'_> {
         if floor == 0 {
             return;
         }
-        let kept = format!("pool `{name}` keeps {floor} nodes ready");
-        let path = ["pools", name, "keepReady"];
         let lowest =
             |f: fn(&Offering) -> u64| stock.offerings.iter().map(f).min().unwrap_or(0).saturating_mul(u64::from(floor));
         let (gpus, spend) = (lowest(|o| u64::from(o.gpus)), lowest(|o| o.max_price.0));
-        if let Some(nodes) = ceiling.nodes.filter(|n| *n < floor) {
-            self.at(
-                &path,
-                format!("{kept}, but its ceiling is {nodes} nodes"),
-                format!("raise ceiling.nodes to {floor} or more, or keep fewer"),
-            );
+        let (bound, field, least) = if let Some(nodes) = ceiling.nodes.filter(|n| *n < floor) {
+            (format!(", but its ceiling is {nodes} nodes"), "nodes", floor.to_string())
         } else if let Some(bound) = ceiling.gpus.filter(|g| u64::from(*g) < gpus) {
-            let what = format!("{kept}, which are {gpus} GPUs at least, but its ceiling is {bound} GPUs");
-            self.at(&path, what, format!("raise ceiling.gpus to {gpus} or more, or keep fewer"));
+            (format!(", which are {gpus} GPUs at least, but its ceiling is {bound} GPUs"), "gpus", gpus.to_string())
         } else if let Some(bound) = ceiling.spend.filter(|s| s.0.0 < spend) {
-            let least = PerHour(forebay_kernel::units::Rate(spend));
-            let what = format!("{kept}, which cost {least} at least, but its ceiling is {bound}");
-            self.at(&path, what, format!("raise ceiling.spend to {least} or more, or keep fewer"));
-        }
+            let least = PerHour(Rate(spend)).to_string();
+            (format!(", which cost {least} at least, but its ceiling is {bound}"), "spend", least)
+        } else {
+            return;
+        };
+        let remedy = format!("raise ceiling.{field} to {least} or more, or keep fewer");
+        self.at(&["pools", name, "keepReady"], format!("pool `{name}` keeps {floor} nodes ready{bound}"), remedy);
     }
 
     /// Two pools that offer the same thing must bid the same for it: an offering has one maximum price.
     fn one_bid(&mut self, stock: &[PoolStock]) {
-        let names: Vec<String> = self.filled.pools.iter().flatten().map(|(n, _)| n.clone()).collect();
+        let names: Vec<&str> = self.filled.pools.iter().flatten().map(|(n, _)| n.as_str()).collect();
         let mut first: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
         let mut reported: BTreeSet<(usize, usize)> = BTreeSet::new();
         for (at, pool) in stock.iter().enumerate() {
@@ -245,11 +226,8 @@ impl Check<'_> {
                         "pools `{}` and `{}` both offer {} in {}, but bid differently for it",
                         names[other], names[at], o.instance_type, o.zone
                     );
-                    self.at(
-                        &["pools", &names[at], "spot", "maxPrice"],
-                        what,
-                        "give both the same spot.maxPrice, or part their types or zones",
-                    );
+                    let remedy = "give both the same spot.maxPrice, or part their types or zones";
+                    self.at(&["pools", names[at], "spot", "maxPrice"], what, remedy);
                 }
             }
         }

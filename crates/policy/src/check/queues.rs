@@ -3,12 +3,13 @@
 //! Never: sums quotas (that is `quota`).
 
 use super::super::defaults::{default_tier, parent};
-use super::super::fault::{meant, shown};
+use super::super::fault::{Pos, meant, shown};
 use super::super::routes;
 use super::super::words::UndeclaredQueues;
 use super::super::written::{WrittenQueue, WrittenQuota};
 use super::{Check, MAX_LEVELS, MAX_PATH, MAX_QUEUES, NAME_RULE, is_name};
 use cel::Program;
+use forebay_quantity::{GpuBound, GpuCount};
 use indexmap::IndexMap;
 
 impl Check<'_> {
@@ -16,10 +17,7 @@ impl Check<'_> {
         let Some(queues) = &self.written.queues else {
             return;
         };
-        if queues.len() > MAX_QUEUES {
-            let what = format!("{} queues are more than the {MAX_QUEUES} that there may be", queues.len());
-            self.at_key(&["queues"], what, "let `undeclaredQueues` take those that share a rule");
-        }
+        self.at_most("queues", queues.len(), MAX_QUEUES, "let `undeclaredQueues` take those that share a rule");
         for (path, queue) in queues {
             self.path(path, &["queues", path]);
             self.queue(path, queue);
@@ -43,15 +41,18 @@ impl Check<'_> {
     }
 
     fn queue(&mut self, path: &str, queue: &WrittenQueue) {
-        if let Some(tier) = &queue.tier {
-            self.tier_name(tier, &["queues", path, "tier"]);
-        } else if self.filled.queues.as_ref().and_then(|q| q.get(path)).is_some_and(|q| q.tier.is_none()) {
-            let remedy = meant("", self.tier_names().iter().map(String::as_str));
-            self.at_key(
-                &["queues", path],
-                format!("queue `{}` has no tier, and there is none called `normal`", shown(path)),
-                format!("add `tier:`; {remedy}"),
-            );
+        let filled = self.filled;
+        let tiers = || filled.tiers.iter().flat_map(|tiers| tiers.keys()).map(String::as_str);
+        match &queue.tier {
+            Some(tier) if !tiers().any(|known| known == tier) => {
+                let what = format!("there is no tier `{}`", shown(tier));
+                self.at(&["queues", path, "tier"], what, meant(tier, tiers()));
+            }
+            None if filled.queue(path).is_some_and(|q| q.tier.is_none()) => {
+                let what = format!("queue `{}` has no tier, and there is none called `normal`", shown(path));
+                self.at_key(&["queues", path], what, format!("add `tier:`; {}", meant("", tiers())));
+            }
+            _ => {}
         }
         if let Some(pools) = &queue.pools {
             if pools.is_empty() {
@@ -60,23 +61,17 @@ impl Check<'_> {
             }
             for (at, pool) in pools.iter().enumerate() {
                 let place = at.to_string();
-                self.pool_name(pool, &["queues", path, "pools", &place], false);
+                let place = ["queues", path, "pools", &place];
+                self.pool_name(pool, self.tree.value_pos(&place));
                 if pools[..at].contains(pool) {
-                    self.at(
-                        &["queues", path, "pools", &place],
-                        format!("pool `{}` is named twice", shown(pool)),
-                        "keep the first",
-                    );
+                    self.at(&place, format!("pool `{}` is named twice", shown(pool)), "keep the first");
                 }
             }
         }
         if queue.submitters.as_ref().is_some_and(Vec::is_empty) {
             let what = format!("queue `{}` has an empty list of submitters", shown(path));
-            self.at_key(
-                &["queues", path, "submitters"],
-                what,
-                "name who may submit, or leave `submitters` out for anyone who may submit at all",
-            );
+            let remedy = "name who may submit, or leave `submitters` out for anyone who may submit at all";
+            self.at_key(&["queues", path, "submitters"], what, remedy);
         }
         if queue.weight.is_some_and(|w| w.0 == 0) {
             let what = format!("queue `{}` has a weight of 0: it would get nothing of what is free", shown(path));
@@ -89,12 +84,11 @@ impl Check<'_> {
 
     /// The figures of one queue's quotas, each by itself.
     fn quotas(&mut self, quotas: &IndexMap<String, WrittenQuota>, at: &[&str], path: &str, has_parent: bool) {
-        use forebay_quantity::GpuBound;
         for (pool, quota) in quotas {
             let place = [at, &[pool.as_str()]].concat();
-            self.pool_name(pool, &place, true);
-            if let Some(GpuBound::GpuCount(lend)) =
-                quota.lend.filter(|l| matches!(l, GpuBound::GpuCount(lend) if *lend > quota.gpus))
+            self.pool_name(pool, self.tree.key_pos(&place));
+            if let Some(GpuBound::GpuCount(lend)) = quota.lend
+                && lend > quota.gpus
             {
                 let what = format!(
                     "queue `{}` lends {lend} GPUs of pool `{pool}`, but its quota is {}",
@@ -103,7 +97,7 @@ impl Check<'_> {
                 );
                 self.at(&[&place[..], &["lend"]].concat(), what, format!("lend at most {}, or `all`", quota.gpus));
             }
-            let borrows = quota.borrow.is_some_and(|b| b != GpuBound::GpuCount(forebay_quantity::GpuCount::default()));
+            let borrows = quota.borrow.is_some_and(|b| b != GpuBound::GpuCount(GpuCount::default()));
             if borrows && !has_parent {
                 let what =
                     format!("queue `{}` borrows in pool `{pool}`, but has no parent to borrow from", shown(path));
@@ -113,21 +107,9 @@ impl Check<'_> {
         }
     }
 
-    fn tier_names(&self) -> Vec<String> {
-        self.filled.tiers.iter().flatten().map(|(n, _)| n.clone()).collect()
-    }
-
-    fn tier_name(&mut self, tier: &str, at: &[&str]) {
-        let names = self.tier_names();
-        if !names.iter().any(|n| n == tier) {
-            self.at(at, format!("there is no tier `{}`", shown(tier)), meant(tier, names.iter().map(String::as_str)));
-        }
-    }
-
-    fn pool_name(&mut self, pool: &str, at: &[&str], is_key: bool) {
+    fn pool_name(&mut self, pool: &str, pos: Pos) {
         let names: Vec<&str> = self.filled.pools.iter().flatten().map(|(n, _)| n.as_str()).collect();
         if !names.contains(&pool) {
-            let pos = if is_key { self.tree.key_pos(at) } else { self.tree.value_pos(at) };
             self.fault(pos, format!("there is no pool `{}`", shown(pool)), meant(pool, names));
         }
     }
@@ -152,11 +134,8 @@ impl Check<'_> {
                     self.at(&at, what, format!("declare `{}` among the queues, with its tier", shown(&shared.under)));
                 }
                 if shared.at_most == Some(0) {
-                    self.at(
-                        &["undeclaredQueues", "atMost"],
-                        "atMost is 0, so every undeclared queue is rejected",
-                        "write `undeclaredQueues: reject`",
-                    );
+                    let what = "atMost is 0, so every undeclared queue is rejected";
+                    self.at(&["undeclaredQueues", "atMost"], what, "write `undeclaredQueues: reject`");
                 }
                 if let Some(quota) = &shared.quota_together {
                     let has_parent = is_declared || parent(&shared.under).is_some();

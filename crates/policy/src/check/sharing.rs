@@ -20,24 +20,21 @@ impl Check<'_> {
         let at = ["pools", name, "sharing"];
         if let Some((milli, _)) = stock.fraction {
             let what = format!("pool `{name}` has GPUs that are {} of one: they cannot be cut further", Percent(milli));
-            self.at_key(
-                &at,
-                what,
-                "remove `sharing`: a job that asks for no more, and consents to share, gets one whole",
-            );
+            let remedy = "remove `sharing`: a job that asks for no more, and consents to share, gets one whole";
+            self.at_key(&at, what, remedy);
             return;
         }
         match (sharing.time_slices, &sharing.mig) {
-            (None, None) => self.at_key(
-                &at,
-                format!("pool `{name}` says neither into how many time slices nor into which partitions a GPU is cut"),
-                "write `{timeSlices: 4}`, or `{mig: [7 x 1g.10gb]}`",
-            ),
-            (Some(_), Some(_)) => self.at_key(
-                &["pools", name, "sharing", "mig"],
-                format!("pool `{name}` cuts its GPUs into time slices and into partitions"),
-                "keep one of `timeSlices` and `mig`; two pools can have one each",
-            ),
+            (None, None) => {
+                let what = "says neither into how many time slices nor into which partitions a GPU is cut";
+                let remedy = "write `{timeSlices: 4}`, or `{mig: [7 x 1g.10gb]}`";
+                self.at_key(&at, format!("pool `{name}` {what}"), remedy);
+            }
+            (Some(_), Some(_)) => {
+                let what = format!("pool `{name}` cuts its GPUs into time slices and into partitions");
+                let remedy = "keep one of `timeSlices` and `mig`; two pools can have one each";
+                self.at_key(&["pools", name, "sharing", "mig"], what, remedy);
+            }
             (Some(slices), None) => self.time_slices(name, slices, sharing),
             (None, Some(layouts)) => self.partitions(name, layouts, sharing, stock),
         }
@@ -48,11 +45,8 @@ impl Check<'_> {
             let what = format!("{slices} jobs on one GPU cannot be");
             self.at(&["pools", name, "sharing", "timeSlices"], what, format!("write a number from 1 to {MAX_SLICES}"));
         } else if sharing.smallest.is_some_and(|s| s.0 == 0) {
-            self.at(
-                &["pools", name, "sharing", "smallest"],
-                "a share of 0 % is no share",
-                "write the smallest useful share, such as `10 %`",
-            );
+            let remedy = "write the smallest useful share, such as `10 %`";
+            self.at(&["pools", name, "sharing", "smallest"], "a share of 0 % is no share", remedy);
         }
     }
 

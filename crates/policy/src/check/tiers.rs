@@ -12,19 +12,10 @@ impl Check<'_> {
             return;
         };
         if tiers.is_empty() {
-            self.at_key(
-                &["tiers"],
-                "no tier is declared",
-                "declare one, or leave `tiers` out for critical, normal and scavenger",
-            );
+            let remedy = "declare one, or leave `tiers` out for critical, normal and scavenger";
+            self.at_key(&["tiers"], "no tier is declared", remedy);
         }
-        if tiers.len() > MAX_TIERS {
-            self.at_key(
-                &["tiers"],
-                format!("{} tiers are more than the {MAX_TIERS} that there may be", tiers.len()),
-                "merge some of them",
-            );
-        }
+        self.at_most("tiers", tiers.len(), MAX_TIERS, "merge some of them");
         self.min_shares();
         for (name, tier) in tiers {
             if !is_name(name) {
