@@ -13,10 +13,9 @@ use forebay_kernel::policy::{
     Buys, Ceiling, Consolidation, Drain, Lifecycle, OnLinger, Policy, Pool, QueueRule, QuotaLimit, QuotaNode, Sharing,
     Tier, Undeclared,
 };
-use forebay_kernel::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
+use forebay_kernel::units::{MilliGpu, Rate, Span};
 
 use crate::world::hash::{Draw, below, draw};
-use forebay_catalog::PriceRow;
 
 /// Spot first, on-demand when there is none; whole 8-GPU and single-GPU nodes in three zones; every queue welcome.
 #[must_use]
@@ -60,32 +59,11 @@ pub fn offerings(types: &[&str], zones: &[&str]) -> Vec<Offering> {
     for row in types.iter().filter_map(|t| rows.iter().find(|r| r.instance_type == **t)) {
         for zone in zones {
             for capacity in [CapacityType::Spot, CapacityType::OnDemand] {
-                all.push(offering(row, zone, capacity));
+                all.push(forebay_catalog::offering(row, zone, capacity, 1000));
             }
         }
     }
     all
-}
-
-fn offering(row: &PriceRow, zone: &str, capacity: CapacityType) -> Offering {
-    let on_demand = Rate(row.on_demand_micros_per_hour);
-    let spot = capacity == CapacityType::Spot;
-    Offering {
-        instance_type: row.instance_type.clone(),
-        zone: zone.to_owned(),
-        capacity,
-        gpus: u16::try_from(row.gpus.min(64)).unwrap_or(64),
-        gpu_mem: Mib(u64::from(row.gpu_mem_mib)),
-        models: std::iter::once(row.gpu_model.clone()).chain(row.aliases.clone()).filter(|m| !m.is_empty()).collect(),
-        cpu: MilliCpu(row.cpu_milli),
-        mem: Mib(row.mem_mib),
-        price: if spot { Rate(row.spot_micros_per_hour()) } else { on_demand },
-        max_price: on_demand,
-        on_demand,
-        boot: Span(row.boot_ms),
-        nvlink: row.nvlink_group(),
-        numa: row.numa_group(),
-    }
 }
 
 fn tier(name: &str, priority: i32, buys: Buys, stoppable_by: Vec<TierId>) -> Tier {

@@ -31,27 +31,19 @@ struct Need {
     how: &'static str,
 }
 
-enum Probe {
-    /// Exits with 0 where the thing is there.
-    Command(&'static [&'static str]),
-    /// A program with a version of its own to check; the text names it.
-    Tool(&'static str, fn() -> bool),
+struct Probe {
+    /// The command, or what is looked for.
+    words: &'static str,
+    /// For a program with a version of its own to check. Else the command exits with 0 where the thing is there.
+    tool: Option<fn() -> bool>,
 }
 
-impl Probe {
-    fn finds(&self) -> bool {
-        match self {
-            Probe::Command(words) => answers(words),
-            Probe::Tool(_, finds) => finds(),
-        }
-    }
+const fn command(words: &'static str) -> Probe {
+    Probe { words, tool: None }
+}
 
-    fn words(&self) -> String {
-        match self {
-            Probe::Command(words) => words.join(" "),
-            Probe::Tool(words, _) => (*words).to_owned(),
-        }
-    }
+const fn tool(words: &'static str, finds: fn() -> bool) -> Probe {
+    Probe { words, tool: Some(finds) }
 }
 
 const NEEDS: [Need; 10] = [
@@ -59,7 +51,7 @@ const NEEDS: [Need; 10] = [
         name: "C compiler (cc)",
         why: "the journal builds its own SQLite",
         scope: Scope::Rust,
-        probe: Probe::Command(&["cc", "--version"]),
+        probe: command("cc --version"),
         debian: &["gcc", "libc6-dev"],
         how: "Debian, Ubuntu: apt-get install gcc libc6-dev; Fedora: dnf install gcc; macOS: xcode-select --install",
     },
@@ -67,7 +59,7 @@ const NEEDS: [Need; 10] = [
         name: "rustfmt",
         why: "tidy checks the format",
         scope: Scope::Rust,
-        probe: Probe::Command(&["cargo", "fmt", "--version"]),
+        probe: command("cargo fmt --version"),
         debian: &[],
         how: "rustup component add rustfmt",
     },
@@ -75,7 +67,7 @@ const NEEDS: [Need; 10] = [
         name: "clippy",
         why: "it holds the purity rules",
         scope: Scope::Rust,
-        probe: Probe::Command(&["cargo", "clippy", "--version"]),
+        probe: command("cargo clippy --version"),
         debian: &[],
         how: "rustup component add clippy",
     },
@@ -83,7 +75,7 @@ const NEEDS: [Need; 10] = [
         name: "C++ compiler (c++)",
         why: "the Kafka source builds its own librdkafka",
         scope: Scope::Controller,
-        probe: Probe::Command(&["c++", "--version"]),
+        probe: command("c++ --version"),
         debian: &["g++"],
         how: "Debian, Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install",
     },
@@ -91,7 +83,7 @@ const NEEDS: [Need; 10] = [
         name: "make",
         why: "librdkafka's build is a makefile",
         scope: Scope::Controller,
-        probe: Probe::Command(&["make", "--version"]),
+        probe: command("make --version"),
         debian: &["make"],
         how: "Debian, Ubuntu: apt-get install make; Fedora: dnf install make; macOS: xcode-select --install",
     },
@@ -99,7 +91,7 @@ const NEEDS: [Need; 10] = [
         name: "OpenSSL's headers",
         why: "librdkafka speaks TLS with them",
         scope: Scope::Controller,
-        probe: Probe::Command(&["pkg-config", "--exists", "openssl"]),
+        probe: command("pkg-config --exists openssl"),
         debian: &["libssl-dev", "pkg-config"],
         how: "Debian, Ubuntu: apt-get install libssl-dev pkg-config; Fedora: dnf install openssl-devel pkgconf; \
               macOS: brew install openssl pkgconf",
@@ -108,7 +100,7 @@ const NEEDS: [Need; 10] = [
         name: "OpenSSL (openssl)",
         why: "it makes the certificates that Kafka's TLS is tested with",
         scope: Scope::Parts,
-        probe: Probe::Tool("openssl version", || tools::openssl().is_ok()),
+        probe: tool("openssl version", || tools::openssl().is_ok()),
         debian: &["openssl"],
         how: "Debian, Ubuntu: apt-get install openssl; Fedora: dnf install openssl; macOS: brew install openssl",
     },
@@ -116,7 +108,7 @@ const NEEDS: [Need; 10] = [
         name: "Java 17 or newer",
         why: "Kafka runs on it",
         scope: Scope::Parts,
-        probe: Probe::Tool("java -version", || tools::java().is_ok()),
+        probe: tool("java -version", || tools::java().is_ok()),
         debian: &["default-jre-headless"],
         how: "Debian, Ubuntu: apt-get install default-jre-headless; Fedora: dnf install java-21-openjdk-headless; \
               macOS: brew install openjdk, and set JAVA_HOME",
@@ -125,7 +117,7 @@ const NEEDS: [Need; 10] = [
         name: "Maven",
         why: "it fetches Kafka's files",
         scope: Scope::Parts,
-        probe: Probe::Tool("mvn --version", || tools::maven().is_ok()),
+        probe: tool("mvn --version", || tools::maven().is_ok()),
         debian: &["maven"],
         how: "Debian, Ubuntu: apt-get install maven; Fedora: dnf install maven; macOS: brew install maven",
     },
@@ -133,7 +125,7 @@ const NEEDS: [Need; 10] = [
         name: "Python 3.13",
         why: "LocalStack and cfn-lint run on it",
         scope: Scope::Parts,
-        probe: Probe::Tool("python3.13, on the path or in pyenv", || tools::python().is_ok()),
+        probe: tool("python3.13, on the path or in pyenv", || tools::python().is_ok()),
         // Where Debian's own is another version, this changes nothing and the text below names what does.
         debian: &["python3-venv"],
         how: "Debian 13: apt-get install python3-venv; Fedora: dnf install python3.13; elsewhere: pyenv install 3.13; \
@@ -169,8 +161,9 @@ pub fn check(scope: Scope) -> Missing {
 }
 
 fn is_there(need: &Need) -> bool {
-    let there = need.probe.finds();
-    eprintln!("need: {} ({}): {}", need.name, need.probe.words(), if there { "there" } else { "missing" });
+    let Probe { words, tool } = need.probe;
+    let there = tool.map_or_else(|| answers(&words.split(' ').collect::<Vec<_>>()), |finds| finds());
+    eprintln!("need: {} ({words}): {}", need.name, if there { "there" } else { "missing" });
     there
 }
 

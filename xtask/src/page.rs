@@ -6,7 +6,7 @@
 //!
 //! Never written by hand, and never stale: `cargo xtask schema` writes it, tidy compares it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Map, Value};
 
@@ -28,7 +28,7 @@ Start from one of the [ready-made policies](../policies/README.md), which explai
 #[must_use]
 pub fn render(schema: &Value) -> Option<String> {
     let defs = schema.get("$defs")?.as_object()?;
-    let mut page = Page { defs, open: VecDeque::new(), seen: Vec::new() };
+    let mut page = Page { defs, open: VecDeque::new(), seen: BTreeMap::new() };
     let mut out = HEAD.to_owned();
     page.section("", schema, &mut out);
     while let Some((path, name)) = page.open.pop_front() {
@@ -41,8 +41,8 @@ struct Page<'a> {
     defs: &'a Map<String, Value>,
     /// Maps that are still to be described: where they stand first, and their names in the schema.
     open: VecDeque<(String, String)>,
-    /// All that have a place on the page.
-    seen: Vec<(String, String)>,
+    /// All that have a place on the page, by their names in the schema.
+    seen: BTreeMap<String, String>,
 }
 
 impl Page<'_> {
@@ -53,15 +53,13 @@ impl Page<'_> {
         out.push_str(&format!(
             "\n## {title}\n\n{what}\n\n| field | value | default | meaning |\n| --- | --- | --- | --- |\n"
         ));
-        let needed: Vec<&str> =
-            schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-        let fields = schema.get("properties").and_then(Value::as_object);
-        for (name, field) in fields.into_iter().flatten() {
+        let needed = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|n| n == name));
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
             let at = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             let value = self.value(&at, field);
             let (meaning, default) = meaning(text(field, "description"));
             let default = match default {
-                _ if needed.contains(&name.as_str()) => "required".to_owned(),
+                _ if needed(name) => "required".to_owned(),
                 Some(default) => default,
                 None if value.starts_with("a map") => "that of its fields".to_owned(),
                 None => "none".to_owned(),
@@ -72,59 +70,45 @@ impl Page<'_> {
 
     /// What may stand in a field, in words. Maps are put on the list of what is still to be described.
     fn value(&mut self, path: &str, schema: &Value) -> String {
-        if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next()) {
+        if let Some(name) = schema["$ref"].as_str().and_then(|r| r.rsplit('/').next()) {
             return self.named(path, name);
         }
-        for choice in ["anyOf", "oneOf"] {
-            if let Some(options) = schema.get(choice).and_then(Value::as_array) {
-                let some = options.iter().filter(|o| text(o, "type") != "null");
-                let words: Vec<String> = some.map(|o| self.value(path, o)).collect();
-                return words.join(" or ");
-            }
+        if let Some(options) = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array()) {
+            let some = options.iter().filter(|o| o["type"] != "null");
+            return some.map(|o| self.value(path, o)).collect::<Vec<_>>().join(" or ");
         }
-        if let Some(only) = schema.get("const").and_then(Value::as_str) {
+        if let Some(only) = schema["const"].as_str() {
             return format!("`{only}`");
         }
-        if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+        if let Some(words) = schema["enum"].as_array() {
             let words: Vec<String> = words.iter().filter_map(Value::as_str).map(|w| format!("`{w}`")).collect();
             return words.join(" or ");
         }
-        let types = schema.get("type");
-        let is = |kind: &str| match types {
-            Some(Value::Array(several)) => several.iter().any(|t| t == kind),
-            Some(one) => one == kind,
-            None => false,
-        };
-        if let Some(items) = schema.get("items").filter(|_| is("array")) {
-            return format!("a list: {}", self.value(&format!("{path}[]"), items));
+        let types = &schema["type"];
+        let is = |kind: &str| types == kind || types.as_array().is_some_and(|types| types.iter().any(|t| t == kind));
+        match (&schema["items"], &schema["additionalProperties"]) {
+            (Value::Null, entries @ Value::Object(_)) if is("object") => {
+                format!("by name: {}", self.value(&format!("{path}.*"), entries))
+            }
+            (items, _) if is("array") && !items.is_null() => {
+                format!("a list: {}", self.value(&format!("{path}[]"), items))
+            }
+            _ if is("integer") => "a whole number".to_owned(),
+            _ if is("boolean") => "`true` or `false`".to_owned(),
+            _ => "text".to_owned(),
         }
-        if let Some(entries) = schema.get("additionalProperties").filter(|a| is("object") && a.is_object()) {
-            return format!("by name: {}", self.value(&format!("{path}.*"), entries));
-        }
-        let word = if is("integer") {
-            "a whole number"
-        } else if is("boolean") {
-            "`true` or `false`"
-        } else {
-            "text"
-        };
-        word.to_owned()
     }
 
     fn named(&mut self, path: &str, name: &str) -> String {
         let Some(def) = self.defs.get(name) else { return "text".to_owned() };
         if def.get("properties").is_some() {
-            let first = match self.seen.iter().find(|(_, n)| n == name) {
-                Some((first, _)) => first.clone(),
-                None => {
-                    self.seen.push((path.to_owned(), name.to_owned()));
-                    self.open.push_back((path.to_owned(), name.to_owned()));
-                    path.to_owned()
-                }
-            };
-            return format!("a map, [`{first}`](#{})", anchor(&first));
+            let first = self.seen.entry(name.to_owned()).or_insert_with(|| {
+                self.open.push_back((path.to_owned(), name.to_owned()));
+                path.to_owned()
+            });
+            return format!("a map, [`{first}`](#{})", anchor(first));
         }
-        if let Some(options) = def.get("oneOf").and_then(Value::as_array)
+        if let Some(options) = def["oneOf"].as_array()
             && options.iter().all(|o| o.get("const").is_some())
         {
             let described = |o: &Value| match text(o, "description") {
@@ -152,7 +136,7 @@ fn meaning(description: &str) -> (String, Option<String>) {
 }
 
 fn text<'a>(schema: &'a Value, key: &str) -> &'a str {
-    schema.get(key).and_then(Value::as_str).unwrap_or_default()
+    schema[key].as_str().unwrap_or_default()
 }
 
 /// A table's cell: one line, no bar that is not the table's own.

@@ -103,9 +103,9 @@ impl Catalogue {
 pub fn offering(row: &PriceRow, zone: &str, capacity: CapacityType, spot_max_permille: u16) -> Offering {
     let on_demand = Rate(row.on_demand_micros_per_hour);
     // Rounded up: a bound in money may be missed by a micro-dollar on the safe side only.
-    let part = |permille: u64| Rate(on_demand.0.saturating_mul(permille).div_ceil(1000));
+    let booked = Rate(on_demand.0.saturating_mul(u64::from(spot_max_permille)).div_ceil(1000));
     let (price, max_price) = match capacity {
-        CapacityType::Spot => (part(u64::from(row.spot_permille)), part(u64::from(spot_max_permille))),
+        CapacityType::Spot => (Rate(row.spot_micros_per_hour()), booked),
         CapacityType::Reserved | CapacityType::OnDemand => (on_demand, on_demand),
     };
     let mut models: Vec<String> =

@@ -34,13 +34,12 @@ impl<'a> Table<'a> {
         let mut reader =
             ReaderBuilder::new().has_headers(false).flexible(true).trim(Trim::All).from_reader(text.as_bytes());
         let mut records = Vec::new();
-        let mut lines = LineCounter { text, at: 0, line: 1 };
         for record in reader.records() {
             // The reader has text, and its records may have any length: nothing can go wrong in it.
             let refused =
                 |e: csv::Error| CatalogError::on_line(path, 1, e.to_string(), "save it as a CSV file with a header");
             let record = record.map_err(refused)?;
-            let line = lines.of(record.position().map_or(0, csv::Position::byte));
+            let line = record.position().map_or(1, |at| at.line() + blank_lines(text, at.byte()));
             if record.len() > 1 || record.get(0).is_some_and(|only| !only.is_empty()) {
                 records.push((line, record));
             }
@@ -170,21 +169,9 @@ fn tail(text: &str, line: u64) -> &str {
     text.get(at..).unwrap_or_default()
 }
 
-/// The lines of byte positions that only rise. A record is said to begin before the blank lines above it: those are passed over.
-struct LineCounter<'t> {
-    text: &'t str,
-    at: usize,
-    line: u64,
-}
-
-impl LineCounter<'_> {
-    fn of(&mut self, byte: u64) -> u64 {
-        let bytes = self.text.as_bytes();
-        let from = usize::try_from(byte).unwrap_or(usize::MAX).min(bytes.len());
-        let blank = bytes.iter().skip(from).take_while(|b| matches!(b, b'\r' | b'\n')).count();
-        let passed = bytes.get(self.at..from + blank).unwrap_or_default();
-        self.line += passed.iter().map(|b| u64::from(*b == b'\n')).sum::<u64>();
-        self.at = self.at.max(from + blank);
-        self.line
-    }
+/// The blank lines at a byte. A record is said to begin before those above it: they are passed over.
+fn blank_lines(text: &str, byte: u64) -> u64 {
+    let from = usize::try_from(byte).unwrap_or(usize::MAX);
+    let blank = text.bytes().skip(from).take_while(|b| matches!(b, b'\r' | b'\n'));
+    blank.map(|b| u64::from(b == b'\n')).sum()
 }

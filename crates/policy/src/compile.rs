@@ -243,14 +243,12 @@ fn network(written: Option<written::WrittenNetwork>) -> Network {
 
 fn consolidation(filled: &WrittenPolicy) -> Consolidation {
     let base = Consolidation::default();
-    let Some(w) = filled.consolidation else {
-        return base;
-    };
+    let written = filled.consolidation.unwrap_or_default();
     Consolidation {
         // A factor is at most a million, in thousandths: it fits.
-        worth_it: w.worth_it.map_or(base.worth_it, |f| u32::try_from(f.0).unwrap_or(u32::MAX)),
-        moves_per_hour: w.moves_per_hour.map_or(base.moves_per_hour, |p| u32::from(p.0)),
-        every: w.every.map_or(base.every, |t| t.0),
+        worth_it: written.worth_it.map_or(base.worth_it, |f| u32::try_from(f.0).unwrap_or(u32::MAX)),
+        moves_per_hour: written.moves_per_hour.map_or(base.moves_per_hour, |p| u32::from(p.0)),
+        every: written.every.map_or(base.every, |t| t.0),
     }
 }
 

@@ -73,27 +73,18 @@ impl Cx {
 }
 
 /// Why reading stopped.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum Problem {
     /// The fault is in the list already.
+    #[error("recorded")]
     Recorded,
     /// "what is wrong; what to do".
+    #[error("{0}")]
     Said(String),
     /// A required field.
+    #[error("`{0}` is missing")]
     Missing(&'static str),
 }
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Problem::Recorded => f.write_str("recorded"),
-            Problem::Said(what) => f.write_str(what),
-            Problem::Missing(field) => write!(f, "`{field}` is missing"),
-        }
-    }
-}
-
-impl std::error::Error for Problem {}
 
 impl de::Error for Problem {
     fn custom<T: fmt::Display>(message: T) -> Self {
@@ -155,15 +146,6 @@ impl<'t> At<'t> {
         };
         de::Error::invalid_type(found, expected)
     }
-
-    fn map<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match &self.node.value {
-            // `queues:` with all of its lines commented out.
-            Value::Null => visitor.visit_map(Entries { entries: [].iter(), value: None, cx: self.cx }),
-            Value::Map(entries) => visitor.visit_map(Entries { entries: entries.iter(), value: None, cx: self.cx }),
-            _ => Err(self.wrong(&visitor)),
-        }
-    }
 }
 
 macro_rules! whole_numbers {
@@ -190,7 +172,7 @@ impl<'t> Deserializer<'t> for At<'t> {
             Value::Null => visitor.visit_unit(),
             Value::Scalar { text, .. } => visitor.visit_borrowed_str(text),
             Value::List(items) => visitor.visit_seq(Items { items: items.iter(), cx: self.cx }),
-            Value::Map(_) => self.map(visitor),
+            Value::Map(_) => self.deserialize_map(visitor),
         }
     }
 
@@ -219,7 +201,12 @@ impl<'t> Deserializer<'t> for At<'t> {
     }
 
     fn deserialize_map<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
-        self.map(visitor)
+        match &self.node.value {
+            // `queues:` with all of its lines commented out.
+            Value::Null => visitor.visit_map(Entries { entries: [].iter(), value: None, cx: self.cx }),
+            Value::Map(entries) => visitor.visit_map(Entries { entries: entries.iter(), value: None, cx: self.cx }),
+            _ => Err(self.wrong(&visitor)),
+        }
     }
 
     fn deserialize_struct<V: Visitor<'t>>(
@@ -236,7 +223,7 @@ impl<'t> Deserializer<'t> for At<'t> {
                 self.cx.aside.borrow_mut().insert(entry.value.id);
             }
         }
-        self.map(visitor)
+        self.deserialize_map(visitor)
     }
 
     fn deserialize_enum<V: Visitor<'t>>(

@@ -27,11 +27,8 @@ pub enum UndeclaredQueues {
 
 /// One rule for all undeclared queues.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "`reject`, or a map such as `{under: shared, atMost: 200}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "`reject`, or a map such as `{under: shared, atMost: 200}`")]
 pub struct Under {
     /// The queue whose rules and quota they share. If it is not declared it is one of tier `normal` that may use all pools.
     pub under: String,
@@ -83,11 +80,8 @@ pub enum KeepReady {
 
 /// One line of a keepReady schedule.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a line such as `{nodes: 2, when: Mon-Fri 09:00-18:00}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "a line such as `{nodes: 2, when: Mon-Fri 09:00-18:00}`")]
 #[schemars(rename = "Ready")]
 pub struct ReadyLine {
     /// So many nodes.

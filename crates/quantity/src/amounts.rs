@@ -18,14 +18,13 @@ impl FromStr for Percent {
 
     fn from_str(text: &str) -> Result<Percent, UnitError> {
         let (number, unit) = split_unit(text);
-        if unit.is_empty() && !number.is_empty() {
-            return wrong(format!("`{}` has no unit", shown(text)), format!("write `{} %`", shown(number)));
-        }
         match (unit, decimal(number, 1)) {
             ("%", Some(permille)) if permille <= 1000 => Ok(Percent(permille as u16)),
-            ("%", Some(_)) => wrong(format!("`{}` is more than 100 %", shown(text)), "write a share from 0 % to 100 %"),
+            ("", _) if !number.is_empty() => wrong(text, "has no unit", format!("write `{} %`", shown(number))),
+            ("%", Some(_)) => wrong(text, "is more than 100 %", "write a share from 0 % to 100 %"),
             _ => wrong(
-                format!("`{}` is not a share", shown(text)),
+                text,
+                "is not a share",
                 "write a share from 0 % to 100 % with at most one decimal, such as `25 %`",
             ),
         }
@@ -34,8 +33,7 @@ impl FromStr for Percent {
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_decimal(f, u64::from(self.0), 1)?;
-        f.write_str(" %")
+        write_decimal(f, u64::from(self.0), 1, " %")
     }
 }
 
@@ -55,16 +53,13 @@ impl FromStr for Memory {
             "GiB" => 1024,
             "TiB" => 1024 * 1024,
             "MB" | "GB" | "TB" | "M" | "G" | "T" | "Mi" | "Gi" | "Ti" => {
-                return wrong(
-                    format!("`{}` is not memory here", shown(text)),
-                    format!("write `{}{}iB`", shown(number), &unit[..1]),
-                );
+                return wrong(text, "is not memory here", format!("write `{}{}iB`", shown(number), &unit[..1]));
             }
-            _ => return wrong(format!("`{}` is not memory", shown(text)), remedy),
+            _ => return wrong(text, "is not memory", remedy),
         };
         match decimal(number, 3).and_then(|n| n.checked_mul(mib)) {
             Some(n) if n.is_multiple_of(1000) => Ok(Memory(Mib(n / 1000))),
-            _ => wrong(format!("`{}` is not a whole number of MiB", shown(text)), remedy),
+            _ => wrong(text, "is not a whole number of MiB", remedy),
         }
     }
 }
@@ -89,21 +84,15 @@ impl FromStr for GpuCount {
     fn from_str(text: &str) -> Result<GpuCount, UnitError> {
         match decimal(text.trim(), 3) {
             Some(milli) if milli <= MAX_MILLI_GPUS => Ok(GpuCount(MilliGpu(milli))),
-            Some(_) => wrong(
-                format!("`{}` is more than a hundred million GPUs", shown(text)),
-                "write a number of GPUs, such as `64`",
-            ),
-            None => wrong(
-                format!("`{}` is not a number of GPUs", shown(text)),
-                "write a number such as `64`, or `0.5` for half of one",
-            ),
+            Some(_) => wrong(text, "is more than a hundred million GPUs", "write a number of GPUs, such as `64`"),
+            None => wrong(text, "is not a number of GPUs", "write a number such as `64`, or `0.5` for half of one"),
         }
     }
 }
 
 impl fmt::Display for GpuCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_decimal(f, self.0.0, 3)
+        write_decimal(f, self.0.0, 3, "")
     }
 }
 
@@ -150,16 +139,13 @@ impl FromStr for Factor {
     fn from_str(text: &str) -> Result<Factor, UnitError> {
         match decimal(text.trim(), 3) {
             Some(n) if n <= 1_000_000_000 => Ok(Factor(n)),
-            _ => wrong(
-                format!("`{}` is not a number from 0 to 1000000", shown(text)),
-                "write a number, such as `2` or `1.5`",
-            ),
+            _ => wrong(text, "is not a number from 0 to 1000000", "write a number, such as `2` or `1.5`"),
         }
     }
 }
 
 impl fmt::Display for Factor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_decimal(f, self.0, 3)
+        write_decimal(f, self.0, 3, "")
     }
 }

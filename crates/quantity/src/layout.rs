@@ -3,7 +3,6 @@
 //! Never: says whether a GPU has such profiles. That is `check`, which knows the pool's GPUs.
 
 use super::{UnitError, as_text, wrong};
-use crate::excerpt::one_line as shown;
 use std::fmt;
 use std::str::FromStr;
 
@@ -42,10 +41,10 @@ impl FromStr for GpuLayout {
                 None => (Some(1), part),
             };
             let Some(count) = count.filter(|n| *n > 0 && is_profile(profile)) else {
-                return wrong(format!("`{}` is not a partition of a GPU", shown(text)), remedy);
+                return wrong(text, "is not a partition of a GPU", remedy);
             };
             if slices.len().saturating_add(count) > MOST_SLICES {
-                return wrong(format!("`{}` has more than {MOST_SLICES} slices", shown(text)), remedy);
+                return wrong(text, &format!("has more than {MOST_SLICES} slices"), remedy);
             }
             slices.extend(std::iter::repeat_n(profile.to_owned(), count));
         }

@@ -38,21 +38,17 @@ pub struct UnitError {
     pub remedy: String,
 }
 
-fn wrong<T>(what: impl Into<String>, remedy: impl Into<String>) -> Result<T, UnitError> {
-    Err(UnitError { what: what.into(), remedy: remedy.into() })
+/// Refuses a text: what is said of it, and the remedy.
+fn wrong<T>(text: &str, what: &str, remedy: impl Into<String>) -> Result<T, UnitError> {
+    Err(UnitError { what: format!("`{}` {what}", excerpt::one_line(text)), remedy: remedy.into() })
 }
 
 /// A whole or decimal number in units of 10^-`places`, as text: exact, `None` when it is not one or has more places.
-fn decimal(text: &str, places: u32) -> Option<u64> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
-    let part_len = u32::try_from(part.len()).ok()?;
-    if whole.is_empty() || !digits(whole) || !digits(part) || part_len > places || text.ends_with('.') {
-        return None;
-    }
-    let scale = 10u64.checked_pow(places)?;
-    let part = if part.is_empty() { 0 } else { part.parse::<u64>().ok()?.checked_mul(10u64.pow(places - part_len))? };
-    whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(part)
+fn decimal(text: &str, places: u8) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
+    let plain = digits(whole) && digits(part) && part.len() <= places.into();
+    number::scaled(text, places.into()).ok().filter(|_| plain).map(|(value, _)| value)
 }
 
 /// Number and unit: `15 m` and `15m` are the same.
@@ -62,12 +58,11 @@ fn split_unit(text: &str) -> (&str, &str) {
     (&text[..at], text[at..].trim_start())
 }
 
-/// Writes a number of units of 10^-`places` without trailing zeros.
-fn write_decimal(f: &mut fmt::Formatter<'_>, n: u64, places: usize) -> fmt::Result {
-    let scale = 10u64.pow(u32::try_from(places).unwrap_or(0));
-    let part = format!("{:0places$}", n % scale);
-    let part = if places == 0 { "" } else { part.trim_end_matches('0') };
-    if part.is_empty() { write!(f, "{}", n / scale) } else { write!(f, "{}.{part}", n / scale) }
+/// Writes a number of units of 10^-`places` without trailing zeros, then its unit.
+fn write_decimal(f: &mut fmt::Formatter<'_>, n: u64, places: u8, unit: &str) -> fmt::Result {
+    let (scale, width) = (10u64.pow(places.into()), usize::from(places));
+    let number = format!("{}.{:0width$}", n / scale, n % scale);
+    write!(f, "{}{unit}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// Reading, writing and the JSON Schema of a type by its `FromStr` and `Display`.

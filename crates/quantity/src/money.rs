@@ -18,31 +18,15 @@ impl FromStr for PerHour {
 
     fn from_str(text: &str) -> Result<PerHour, UnitError> {
         let (number, unit) = split_unit(text);
-        let shown_number = if number.is_empty() { "2500" } else { number };
-        let remedy = format!("write `{} USD/h`", shown(shown_number));
-        match unit {
-            "USD/h" => {}
-            "USD" => {
-                return wrong(format!("`{}` is an amount of money, but a rate is needed", shown(text)), remedy);
-            }
-            "" => return wrong(format!("`{}` has no unit", shown(text)), remedy),
-            _ => {
-                return wrong(
-                    format!("`{}` is not money over time", shown(text)),
-                    "write it in US dollars an hour, such as `2500 USD/h`",
-                );
-            }
-        }
-        match decimal(number, 6) {
-            Some(micros) if micros <= MAX_MICROS => Ok(PerHour(Rate(micros))),
-            Some(_) => {
-                wrong(format!("`{}` is more than a billion USD/h", shown(text)), "write what the account can bear")
-            }
-            None => wrong(
-                format!("`{}` is not money over time", shown(text)),
-                "write it in US dollars an hour, such as `2500 USD/h`",
-            ),
-        }
+        let remedy = format!("write `{} USD/h`", shown(if number.is_empty() { "2500" } else { number }));
+        let (what, remedy) = match (unit, decimal(number, 6)) {
+            ("USD/h", Some(micros)) if micros <= MAX_MICROS => return Ok(PerHour(Rate(micros))),
+            ("USD/h", Some(_)) => ("is more than a billion USD/h", "write what the account can bear".to_owned()),
+            ("USD", _) => ("is an amount of money, but a rate is needed", remedy),
+            ("", _) => ("has no unit", remedy),
+            _ => ("is not money over time", "write it in US dollars an hour, such as `2500 USD/h`".to_owned()),
+        };
+        wrong(text, what, remedy)
     }
 }
 
@@ -51,8 +35,7 @@ const MAX_MICROS: u64 = 1_000_000_000 * 1_000_000;
 
 impl fmt::Display for PerHour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_decimal(f, self.0.0, 6)?;
-        f.write_str(" USD/h")
+        write_decimal(f, self.0.0, 6, " USD/h")
     }
 }
 
@@ -69,16 +52,15 @@ impl FromStr for Money {
         let remedy = format!("write `{} USD`", shown(if number.is_empty() { "60000" } else { number }));
         match (unit, decimal(number, 6)) {
             ("USD", Some(micros)) if micros <= MAX_MICROS => Ok(Money(micros)),
-            ("USD/h", _) => wrong(format!("`{}` is a rate, but an amount of money is needed", shown(text)), remedy),
-            ("", _) => wrong(format!("`{}` has no unit", shown(text)), remedy),
-            _ => wrong(format!("`{}` is not an amount of money", shown(text)), "write US dollars, such as `60000 USD`"),
+            ("USD/h", _) => wrong(text, "is a rate, but an amount of money is needed", remedy),
+            ("", _) => wrong(text, "has no unit", remedy),
+            _ => wrong(text, "is not an amount of money", "write US dollars, such as `60000 USD`"),
         }
     }
 }
 
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_decimal(f, self.0, 6)?;
-        f.write_str(" USD")
+        write_decimal(f, self.0, 6, " USD")
     }
 }

@@ -29,13 +29,13 @@ impl FromStr for Time {
         let remedy = "write a time with its unit, such as `90s`, `15m`, `8h` or `7d`";
         let mut rest = text.trim();
         if rest.is_empty() || !rest.is_ascii() {
-            return wrong(format!("`{}` is not a time", shown(text)), remedy);
+            return wrong(text, "is not a time", remedy);
         }
         let mut total = 0u64;
         while !rest.is_empty() {
             let (number, tail) = split_unit(rest);
             let Ok(n) = number.parse::<u64>() else {
-                return wrong(format!("`{}` is not a time", shown(text)), remedy);
+                return wrong(text, "is not a time", remedy);
             };
             let unit = &tail[..tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len())];
             let ms = match unit {
@@ -47,21 +47,19 @@ impl FromStr for Time {
                 "w" => 7 * 86_400_000,
                 "" => {
                     return wrong(
-                        format!("`{}` has no unit of time", shown(text)),
+                        text,
+                        "has no unit of time",
                         format!("write `{0}s`, `{0}m` or `{0}h`", shown(number)),
                     );
                 }
                 _ => {
-                    return wrong(
-                        format!("`{}` is not a time: the unit `{}` is not known", shown(text), shown(unit)),
-                        remedy,
-                    );
+                    return wrong(text, &format!("is not a time: the unit `{}` is not known", shown(unit)), remedy);
                 }
             };
             total = match n.checked_mul(ms).and_then(|part| total.checked_add(part)) {
                 Some(sum) if sum <= MAX_TIME_MS => sum,
                 _ => {
-                    return wrong(format!("`{}` is more than a thousand years", shown(text)), remedy);
+                    return wrong(text, "is more than a thousand years", remedy);
                 }
             };
             rest = tail[unit.len()..].trim_start();

@@ -110,15 +110,7 @@ fn begins(line: &str) -> Option<String> {
 
 /// The line without the codes that colour it on a terminal.
 pub fn plain(line: &str) -> String {
-    let mut text = String::with_capacity(line.len());
-    let mut rest = line;
-    while let Some((before, code)) = rest.split_once("\u{1b}[") {
-        text.push_str(before);
-        // A code ends with its first letter.
-        let end = code.find(|c: char| c.is_ascii_alphabetic()).map_or(code.len(), |letter| letter + 1);
-        rest = &code[end..];
-    }
-    text + rest
+    anstream::adapter::strip_str(line).to_string()
 }
 
 #[cfg(test)]

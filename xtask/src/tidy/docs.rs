@@ -11,6 +11,8 @@ pub fn check(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut linked = BTreeSet::new();
     let there = |path: &str| files.iter().any(|f| f.path == path || f.path.starts_with(&format!("{path}/")));
+    // The folders at the root, which hold what pages name.
+    let roots: BTreeSet<&str> = files.iter().filter_map(|f| Some(f.path.split_once('/')?.0)).collect();
     for page in files.iter().filter(|file| extension(&file.path) == "md") {
         for (line, link) in links(&page.text) {
             let Some(target) = resolve(&page.path, link) else {
@@ -25,7 +27,7 @@ pub fn check(files: &[File]) -> Vec<Finding> {
         }
         // A page in a crate may mean its own folders.
         let of_root = page.path.starts_with("docs/") || !page.path.contains('/');
-        for (line, path) in paths(&page.text).into_iter().filter(|_| of_root) {
+        for (line, path) in paths(&page.text, &roots).into_iter().filter(|_| of_root) {
             if !there(path.trim_end_matches('/')) {
                 findings.push(page.finding(line, format!("names `{path}`, which is not there; say where it is now")));
             }
@@ -59,42 +61,21 @@ fn policies_without_introduction(files: &[File]) -> Vec<Finding> {
     let Some(readme) = files.iter().find(|file| file.path == "policies/README.md") else {
         return Vec::new();
     };
-    let mut findings = Vec::new();
-    for file in files {
-        let Some(name) = file.path.strip_prefix("policies/") else {
-            continue;
-        };
-        if extension(name) == "yaml" && !name.contains('/') && !readme.text.contains(name) {
-            findings.push(readme.finding(0, format!("does not name `{name}`; say in a line whom it is for")));
-        }
-    }
-    findings
+    let ready_made = files.iter().filter_map(|file| file.path.strip_prefix("policies/")?.strip_suffix(".yaml"));
+    let unnamed = ready_made.filter(|name| !name.contains('/') && !readme.text.contains(&format!("{name}.yaml")));
+    unnamed
+        .map(|name| readme.finding(0, format!("does not name `{name}.yaml`; say in a line whom it is for")))
+        .collect()
 }
 
-/// The folders at the root that hold what pages name.
-const ROOTS: [&str; 13] = [
-    "src/",
-    "crates/",
-    "sim/",
-    "controller/",
-    "scalers/",
-    "xtask/",
-    "tests/",
-    "deploy/",
-    "docs/",
-    "policies/",
-    "examples/",
-    "fuzz/",
-    "benches/",
-];
-
 /// Paths from the root in code spans outside fenced code, with their lines. One with a pattern in it is none.
-fn paths(text: &str) -> Vec<(usize, &str)> {
+fn paths<'t>(text: &'t str, roots: &BTreeSet<&str>) -> Vec<(usize, &'t str)> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    let is_path = |span: &&str| ROOTS.iter().any(|root| span.starts_with(root)) && span.chars().all(plain);
+    let from_root = |span: &str| span.split_once('/').is_some_and(|(root, _)| roots.contains(root));
     let mut found = Vec::new();
     for (line, text) in unfenced(text) {
-        found.extend(text.split('`').skip(1).step_by(2).filter(is_path).map(|span| (line, span)));
+        let spans = text.split('`').skip(1).step_by(2).filter(|span| from_root(span) && span.chars().all(plain));
+        found.extend(spans.map(|span| (line, span)));
     }
     found
 }

@@ -10,7 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use syn::{Attribute, FnArg, ImplItem, Item, ItemImpl, ItemMod, ReturnType, Signature, TraitItem, Type, Visibility};
+use syn::{Attribute, Expr, ExprLit, FnArg, ImplItem, Item, ItemImpl, ItemMod, Lit, Meta, MetaNameValue};
+use syn::{ReturnType, Signature, TraitItem, Type, Visibility};
 
 use super::exports::{Exports, Step};
 use super::{File, Finding};
@@ -232,14 +233,12 @@ fn returns_result(signature: &Signature) -> bool {
 }
 
 fn has_errors_section(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let syn::Meta::NameValue(doc) = &attribute.meta else {
-            return false;
-        };
-        let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = &doc.value else {
-            return false;
-        };
-        doc.path.is_ident("doc") && text.value().lines().any(|line| line.trim() == "# Errors")
+    attributes.iter().filter(|attribute| attribute.path().is_ident("doc")).any(|attribute| {
+        matches!(
+            &attribute.meta,
+            Meta::NameValue(MetaNameValue { value: Expr::Lit(ExprLit { lit: Lit::Str(text), .. }), .. })
+                if text.value().lines().any(|line| line.trim() == "# Errors")
+        )
     })
 }
 
@@ -249,10 +248,7 @@ fn is_public(visibility: &Visibility) -> bool {
 
 /// Whether it is there for tests only: `#[cfg(test)]`, alone or among others, but not `not(test)`.
 fn for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let syn::Meta::List(list) = &attribute.meta else {
-            return false;
-        };
+    attributes.iter().filter_map(|attribute| attribute.meta.require_list().ok()).any(|list| {
         let when = list.tokens.to_string().replace(' ', "");
         let mut words = when.split(|c: char| !c.is_alphanumeric() && c != '_');
         list.path.is_ident("cfg") && words.any(|word| word == "test") && !when.contains("not(test")

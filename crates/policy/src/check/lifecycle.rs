@@ -10,39 +10,34 @@ use forebay_quantity::Time;
 
 impl Check<'_> {
     pub(super) fn lifecycle(&mut self, stock: &[PoolStock]) {
-        let second = Span::secs(1);
+        let (second, minute) = (Span::secs(1), Span::mins(1));
         let written = self.written.lifecycle.unwrap_or_default();
-        for (field, time, least) in [
-            ("lingerAfter", written.linger_after, second),
-            ("maxRun", written.max_run, second),
-            ("launchRetry", written.launch_retry, second),
-            ("startTimeout", written.start_timeout, second),
-            ("hangAfter", written.hang_after, second),
-        ] {
-            self.at_least(&["lifecycle", field], time, least);
-        }
+        let fairness = self.written.fairness.unwrap_or_default();
         // The quickest type is what can boot at all.
         let boots = stock.iter().flat_map(|s| &s.offerings).map(|o| o.boot);
-        let quickest = boots.min().unwrap_or(second);
-        self.at_least(&["lifecycle", "bootTimeout"], written.boot_timeout, quickest);
-        if written.quarantine_after == Some(0) {
-            let path = ["lifecycle", "quarantineAfter"];
-            let what = "a node would be quarantined before its first fault";
-            self.at(&path, what, "write 1 or more");
+        for (section, field, time, least) in [
+            ("lifecycle", "lingerAfter", written.linger_after, second),
+            ("lifecycle", "maxRun", written.max_run, second),
+            ("lifecycle", "launchRetry", written.launch_retry, second),
+            ("lifecycle", "startTimeout", written.start_timeout, second),
+            ("lifecycle", "hangAfter", written.hang_after, second),
+            ("lifecycle", "bootTimeout", written.boot_timeout, boots.min().unwrap_or(second)),
+            ("consolidation", "every", self.written.consolidation.and_then(|c| c.every), minute),
+            ("fairness", "halfLife", fairness.half_life, minute),
+            ("fairness", "ageing", fairness.ageing, minute),
+        ] {
+            self.at_least(&[section, field], time, least);
         }
-        let every = self.written.consolidation.and_then(|c| c.every);
-        self.at_least(&["consolidation", "every"], every, Span::mins(1));
-        let half_life = self.written.fairness.and_then(|f| f.half_life);
-        self.at_least(&["fairness", "halfLife"], half_life, Span::mins(1));
-        let ageing = self.written.fairness.and_then(|f| f.ageing);
-        self.at_least(&["fairness", "ageing"], ageing, Span::mins(1));
+        if written.quarantine_after == Some(0) {
+            let what = "a node would be quarantined before its first fault";
+            self.at(&["lifecycle", "quarantineAfter"], what, "write 1 or more");
+        }
         if written.max_residency_over_compute.is_some_and(|f| f.0 == 0) {
             let what = "a service would be scaled to zero as soon as its model is loaded";
             self.at(&["lifecycle", "maxResidencyOverCompute"], what, "write 1 or more, or leave it out for never");
         }
         for (path, queue) in self.written.queues.iter().flatten() {
-            let within = queue.start.map(|s| s.within);
-            self.at_least(&["queues", path, "start", "within"], within, second);
+            self.at_least(&["queues", path, "start", "within"], queue.start.map(|s| s.within), second);
         }
     }
 

@@ -16,11 +16,8 @@ pub use pool::{Placement, WrittenNetwork, WrittenPool, WrittenSharing};
 
 /// A Forebay policy: who goes first, what each may use, what may be bought, and when it is given back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a policy: a map that starts with `apiVersion: forebay/v1`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "a policy: a map that starts with `apiVersion: forebay/v1`")]
 #[schemars(title = "Forebay policy")]
 pub struct WrittenPolicy {
     /// Always `forebay/v1`.
@@ -119,11 +116,8 @@ pub struct WrittenCeiling {
 
 /// Who goes first, who may stop whom, what may be bought for it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a tier such as `{priority: 500, buys: spot-then-on-demand}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "a tier such as `{priority: 500, buys: spot-then-on-demand}`")]
 #[schemars(rename = "Tier")]
 pub struct WrittenTier {
     /// Higher goes first.
@@ -157,11 +151,8 @@ pub enum WrittenBuys {
 
 /// A queue, or a cohort when other queues lie below it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a queue such as `{tier: normal, quota: {default: {gpus: 64}}}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "a queue such as `{tier: normal, quota: {default: {gpus: 64}}}`")]
 #[schemars(rename = "Queue")]
 pub struct WrittenQueue {
     /// The tier of its jobs, unless a job names another. Default: its parent's, else `normal`.
@@ -182,11 +173,8 @@ pub struct WrittenQueue {
 
 /// A quota in one pool. Of a cohort: what all of its queues are promised together, theirs included.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a quota such as `{gpus: 64, borrow: 0, lend: all}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "a quota such as `{gpus: 64, borrow: 0, lend: all}`")]
 #[schemars(rename = "Quota")]
 pub struct WrittenQuota {
     /// GPUs that it may always use.
@@ -199,11 +187,8 @@ pub struct WrittenQuota {
 
 /// A start target.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a start target such as `{within: 15m, whenLate: wait}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "a start target such as `{within: 15m, whenLate: wait}`")]
 #[schemars(rename = "Start")]
 pub struct WrittenStart {
     /// Jobs should start within this time.
@@ -227,11 +212,8 @@ pub enum WrittenWhenLate {
 
 /// Money for a queue.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a budget such as `{amount: 60000 USD, per: month}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "a budget such as `{amount: 60000 USD, per: month}`")]
 #[schemars(rename = "Budget")]
 pub struct WrittenBudget {
     /// So much.
@@ -268,11 +250,8 @@ pub enum WrittenWhenSpent {
 
 /// A rule that chooses a queue.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a route such as `{when: 'job.labels.kind == \"notebook\"', queue: interactive}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "a route such as `{when: 'job.labels.kind == \"notebook\"', queue: interactive}`")]
 pub struct Route {
     /// A CEL expression over `job`, the submitted event's data. A field that a job lacks makes it no match.
     pub when: String,
@@ -306,11 +285,8 @@ pub struct WrittenFairness {
 
 /// When runs are warned, stopped, given up.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a map such as `{lingerAfter: 15m, onLinger: warn}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "a map such as `{lingerAfter: 15m, onLinger: warn}`")]
 #[schemars(rename = "Lifecycle")]
 pub struct WrittenLifecycle {
     /// A GPU idle for this long under a run is lingering. Default: `15m`.

@@ -10,11 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// A set of instance types with a ceiling, drain and sharing rules.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "a pool such as `{instanceTypes: [g5.xlarge], ceiling: {nodes: 20}}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "a pool such as `{instanceTypes: [g5.xlarge], ceiling: {nodes: 20}}`")]
 #[schemars(rename = "Pool")]
 pub struct WrittenPool {
     /// Names or globs (`g5.*`), or `any`. Types with a part of a GPU (`g6f.large`) are had by name only, in a pool of one such size; only
@@ -38,11 +35,8 @@ pub struct WrittenPool {
 
 /// GPU sharing: either by time slices or by partitions. Jobs must consent to it too.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    rename_all = "camelCase",
-    deny_unknown_fields,
-    expecting = "sharing rules such as `{timeSlices: 4, smallest: 25 %}` or `{mig: [7 x 1g.10gb]}`"
-)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "sharing rules such as `{timeSlices: 4, smallest: 25 %}` or `{mig: [7 x 1g.10gb]}`")]
 #[schemars(rename = "Sharing")]
 pub struct WrittenSharing {
     /// Time slices: jobs on one GPU at most. They share its memory and are not isolated.
