@@ -7,34 +7,33 @@
 //!
 //! Never: makes up a message. Every fault loses, repeats or delays what was there.
 
-use std::collections::BTreeMap;
-
-use forebay_kernel::effect::Effect;
-use forebay_kernel::event::Event;
 use forebay_kernel::units::{Span, Timestamp};
 
 use crate::market::Market;
-use crate::world::WorldOptions;
 use crate::world::hash::{Draw, below, chance, draw};
+use crate::world::{Agenda, WorldOptions};
 
 /// The longest that a message or effect is late, and a list stale: below [`forebay_kernel::reconcile::SETTLED`].
 const LONGEST_LATE: Span = Span::secs(60);
 
+/// How often what goes wrong on the way in one direction, in 1/1000.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkFaults {
+    /// Never arrives.
+    pub lose: u16,
+    /// Arrives twice.
+    pub double: u16,
+    /// Arrives up to a minute late, and so out of order.
+    pub late: u16,
+}
+
 /// How often what goes wrong, in 1/1000. All zero: nothing does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// Effects that never arrive.
-    pub lose_effect: u16,
-    /// Effects that arrive twice.
-    pub double_effect: u16,
-    /// Effects that arrive up to a minute late.
-    pub late_effect: u16,
-    /// Messages that never arrive.
-    pub lose_event: u16,
-    /// Messages that arrive twice.
-    pub double_event: u16,
-    /// Messages that arrive up to a minute late, and so out of order.
-    pub late_event: u16,
+    /// What happens to effects.
+    pub effects: LinkFaults,
+    /// What happens to messages.
+    pub events: LinkFaults,
     /// Listings that are up to a minute old when they are compared.
     pub stale_list: u16,
     /// Batches at which the process dies.
@@ -55,12 +54,8 @@ impl FaultPlan {
             if on { u16::try_from(1 + below(hash, most)).unwrap_or(0) } else { 0 }
         };
         FaultPlan {
-            lose_effect: rate(0, 150),
-            double_effect: rate(1, 150),
-            late_effect: rate(2, 200),
-            lose_event: rate(3, 120),
-            double_event: rate(4, 150),
-            late_event: rate(5, 200),
+            effects: LinkFaults { lose: rate(0, 150), double: rate(1, 150), late: rate(2, 200) },
+            events: LinkFaults { lose: rate(3, 120), double: rate(4, 150), late: rate(5, 200) },
             stale_list: rate(6, 500),
             crash: rate(7, 120),
             clock_step: rate(8, 20),
@@ -97,111 +92,28 @@ impl FaultPlan {
     }
 }
 
-/// What went wrong, counted.
+/// What went wrong on the way in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FaultTally {
-    /// Effects that never arrived.
-    pub lost_effects: u64,
-    /// Effects that arrived twice.
-    pub doubled_effects: u64,
-    /// Effects that arrived late.
-    pub late_effects: u64,
-    /// Messages that never arrived.
-    pub lost_events: u64,
-    /// Messages that arrived twice.
-    pub doubled_events: u64,
-    /// Messages that arrived late.
-    pub late_events: u64,
+pub struct LinkTally {
+    /// Lost on the way or in a crash.
+    pub lost: u64,
+    /// Delivered twice.
+    pub doubled: u64,
+    /// Delivered late.
+    pub late: u64,
 }
 
-/// The way between driver and world, both directions.
+/// What goes wrong next: the plan, and the draws from it.
 #[derive(Clone, Debug)]
-pub(crate) struct Channel {
-    plan: FaultPlan,
+pub(crate) struct Faults {
+    pub plan: FaultPlan,
     seed: u64,
     nth: u64,
-    effects: BTreeMap<(Timestamp, u64), Effect>,
-    events: BTreeMap<(Timestamp, u64), Event>,
-    pub tally: FaultTally,
 }
 
-impl Channel {
-    pub fn new(seed: u64, plan: FaultPlan) -> Channel {
-        let (effects, events) = (BTreeMap::new(), BTreeMap::new());
-        Channel { plan, seed, nth: 0, effects, events, tally: FaultTally::default() }
-    }
-
-    /// Effects on their way to the world.
-    pub fn send(&mut self, now: Timestamp, effect: Effect) {
-        let plan = self.plan;
-        if self.happens(now, plan.lose_effect) {
-            self.tally.lost_effects += 1;
-            return;
-        }
-        if self.happens(now, plan.double_effect) {
-            self.tally.doubled_effects += 1;
-            let at = now + self.late();
-            self.effects.insert((at, self.nth), effect.clone());
-        }
-        let mut at = now;
-        if self.happens(now, plan.late_effect) {
-            self.tally.late_effects += 1;
-            at = now + self.late();
-        }
-        self.nth += 1;
-        self.effects.insert((at, self.nth), effect);
-    }
-
-    /// Messages on their way to the engine.
-    pub fn receive(&mut self, now: Timestamp, event: Event) {
-        let plan = self.plan;
-        if self.happens(now, plan.lose_event) {
-            self.tally.lost_events += 1;
-            return;
-        }
-        if self.happens(now, plan.double_event) {
-            self.tally.doubled_events += 1;
-            let at = now + self.late();
-            self.events.insert((at, self.nth), event.clone());
-        }
-        let mut at = now;
-        if self.happens(now, plan.late_event) {
-            self.tally.late_events += 1;
-            at = now + self.late();
-        }
-        self.nth += 1;
-        self.events.insert((at, self.nth), event);
-    }
-
-    /// Effects that arrive by now.
-    pub fn arrived_effects(&mut self, now: Timestamp) -> Vec<Effect> {
-        let later = self.effects.split_off(&(now + Span(1), 0));
-        std::mem::replace(&mut self.effects, later).into_values().collect()
-    }
-
-    /// Messages that arrive by now.
-    pub fn arrived_events(&mut self, now: Timestamp) -> Vec<Event> {
-        let later = self.events.split_off(&(now + Span(1), 0));
-        std::mem::replace(&mut self.events, later).into_values().collect()
-    }
-
-    /// The process dies: what was on its way to the engine is gone. Effects that left are with the world.
-    pub fn forget_events(&mut self) {
-        self.tally.lost_events += self.events.len() as u64;
-        self.events.clear();
-    }
-
-    /// The world dies too: what was on its way there is gone.
-    pub fn forget_effects(&mut self) {
-        self.tally.lost_effects += self.effects.len() as u64;
-        self.effects.clear();
-    }
-
-    /// When something arrives next.
-    pub fn next(&self) -> Option<Timestamp> {
-        let effect = self.effects.keys().next().map(|k| k.0);
-        let event = self.events.keys().next().map(|k| k.0);
-        effect.into_iter().chain(event).min()
+impl Faults {
+    pub fn new(seed: u64, plan: FaultPlan) -> Faults {
+        Faults { plan, seed, nth: 0 }
     }
 
     /// Whether a fault of this rate happens now.
@@ -214,10 +126,6 @@ impl Channel {
         below(self.hash(), bound)
     }
 
-    pub fn plan(&self) -> FaultPlan {
-        self.plan
-    }
-
     fn late(&mut self) -> Span {
         Span(1 + self.pick(LONGEST_LATE.0))
     }
@@ -228,40 +136,78 @@ impl Channel {
     }
 }
 
+/// Effects or messages on their way.
+#[derive(Clone, Debug)]
+pub(crate) struct Link<T> {
+    rates: LinkFaults,
+    queue: Agenda<T>,
+    pub tally: LinkTally,
+}
+
+impl<T: Clone> Link<T> {
+    pub fn new(rates: LinkFaults) -> Link<T> {
+        Link { rates, queue: Agenda::default(), tally: LinkTally::default() }
+    }
+
+    /// Sends something on its way.
+    pub fn send(&mut self, now: Timestamp, message: T, faults: &mut Faults) {
+        if faults.happens(now, self.rates.lose) {
+            self.tally.lost += 1;
+            return;
+        }
+        if faults.happens(now, self.rates.double) {
+            self.tally.doubled += 1;
+            self.queue.at(now + faults.late(), message.clone());
+        }
+        let late = faults.happens(now, self.rates.late);
+        self.tally.late += u64::from(late);
+        let at = if late { now + faults.late() } else { now };
+        faults.nth += 1;
+        self.queue.at(at, message);
+    }
+
+    /// What has arrived by `now`, in order.
+    pub fn arrived(&mut self, now: Timestamp) -> Vec<T> {
+        std::iter::from_fn(|| self.queue.pop(now)).map(|(_, message)| message).collect()
+    }
+
+    /// Nothing of what is on its way arrives.
+    pub fn forget(&mut self) {
+        self.tally.lost += self.arrived(Timestamp::NEVER).len() as u64;
+    }
+
+    /// When the next one arrives.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.queue.next()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn beat(n: u64) -> Event {
-        Event::NodeReady { instance: format!("i-{n}") }
-    }
-
     #[test]
     fn without_faults_everything_arrives_at_once_in_order() {
-        let mut channel = Channel::new(1, FaultPlan::default());
-        (0..10).for_each(|n| channel.receive(Timestamp(5), beat(n)));
-        assert_eq!(channel.next(), Some(Timestamp(5)));
-        assert_eq!(channel.arrived_events(Timestamp(5)), (0..10).map(beat).collect::<Vec<_>>());
-        assert_eq!(channel.next(), None);
+        let plan = FaultPlan::default();
+        let (mut faults, mut link) = (Faults::new(1, plan), Link::new(plan.events));
+        (0..10).for_each(|n| link.send(Timestamp(5), n, &mut faults));
+        assert_eq!(link.next(), Some(Timestamp(5)));
+        assert_eq!(link.arrived(Timestamp(5)), (0..10).collect::<Vec<_>>());
+        assert_eq!(link.next(), None);
     }
 
     #[test]
     fn faults_lose_double_and_delay_until_they_end() {
-        let plan = FaultPlan {
-            lose_event: 300,
-            double_event: 300,
-            late_event: 300,
-            until: Timestamp(100),
-            ..FaultPlan::default()
-        };
-        let mut channel = Channel::new(1, plan);
-        (0..100).for_each(|n| channel.receive(Timestamp(5), beat(n)));
-        let at_once = channel.arrived_events(Timestamp(5)).len();
-        let late = channel.arrived_events(Timestamp(100_000)).len();
-        let tally = channel.tally;
-        assert!(tally.lost_events > 10 && tally.doubled_events > 10 && tally.late_events > 10);
-        assert_eq!(at_once + late, 100 - tally.lost_events as usize + tally.doubled_events as usize);
-        (0..100).for_each(|n| channel.receive(Timestamp(100), beat(n)));
-        assert_eq!(channel.arrived_events(Timestamp(100)).len(), 100);
+        let events = LinkFaults { lose: 300, double: 300, late: 300 };
+        let plan = FaultPlan { events, until: Timestamp(100), ..FaultPlan::default() };
+        let (mut faults, mut link) = (Faults::new(1, plan), Link::new(plan.events));
+        (0..100).for_each(|n| link.send(Timestamp(5), n, &mut faults));
+        let at_once = link.arrived(Timestamp(5)).len();
+        let late = link.arrived(Timestamp(100_000)).len();
+        let tally = link.tally;
+        assert!(tally.lost > 10 && tally.doubled > 10 && tally.late > 10);
+        assert_eq!(at_once + late, 100 - tally.lost as usize + tally.doubled as usize);
+        (0..100).for_each(|n| link.send(Timestamp(100), n, &mut faults));
+        assert_eq!(link.arrived(Timestamp(100)).len(), 100);
     }
 }

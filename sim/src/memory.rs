@@ -154,13 +154,6 @@ impl MemoryJournal {
         }
     }
 
-    /// For tests: as if a batch had never been written, with a chain that hides it.
-    pub fn forget_last(&mut self) {
-        if self.records.pop().is_some() {
-            self.link = self.records.last().map_or(self.root, |r| r.link);
-        }
-    }
-
     /// Checks every record; a damaged last one is cut.
     fn cut_torn(&mut self) -> Result<bool, MemoryError> {
         let mut link = self.root;

@@ -19,11 +19,25 @@ pub struct MarketState {
     pub price_permille: u16,
 }
 
+/// Nodes of one (type, zone) that a market with a partial availability is measured against, where no depth is given:
+/// at 250 permille, 100 nodes can be had.
+pub const DEFAULT_DEPTH: u32 = 400;
+
 impl MarketState {
     /// Everything there, at the mean price.
     pub const CALM: Self = Self { available_permille: 1000, price_permille: 1000 };
     /// Nothing there, at the mean price.
     pub const NOTHING: Self = Self { available_permille: 0, price_permille: 1000 };
+
+    /// How many nodes can be had, with `depth` of them at full availability. `None`: without bound.
+    #[must_use]
+    pub fn nodes(self, depth: Option<u32>) -> Option<u32> {
+        if self.available_permille >= 1000 && depth.is_none() {
+            return None;
+        }
+        let nodes = u64::from(depth.unwrap_or(DEFAULT_DEPTH)) * u64::from(self.available_permille) / 1000;
+        Some(u32::try_from(nodes).unwrap_or(u32::MAX))
+    }
 }
 
 /// A (type, zone) with the series that it follows.

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{Market, MarketState, Pair, Series};
 use crate::trace::TraceError;
 use crate::trace::file::open;
-use crate::trace::rows::{Column, Row, Table};
+use crate::trace::rows::{Row, Table};
 
 /// The most instances that one probe may ask for.
 const MAX_CAPACITY: u64 = 1_000_000;
@@ -35,7 +35,7 @@ impl Market {
     /// Whatever is wrong with the file, with its line, column and value: see [`TraceError`].
     pub fn recorded(path: impl AsRef<Path>, pairs: &[(String, String)]) -> Result<Self, TraceError> {
         let path = path.as_ref();
-        let recordings = recordings(path, &Layout::Availability)?;
+        let recordings = recordings(path, &["available", "capacity"], permille)?;
         let series: Vec<Series> = recordings.iter().map(|r| to_series(&r.points)).collect();
         let (mut dealt, mut own) = (0usize, 0usize);
         let mut users = vec![0u64; series.len()];
@@ -69,7 +69,7 @@ impl Market {
     /// Whatever is wrong with the file, with its line, column and value: see [`TraceError`].
     pub fn with_prices(mut self, path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
-        let recordings = recordings(path, &Layout::Prices)?;
+        let recordings = recordings(path, &["usd_per_hour"], micros)?;
         let mut priced = 0;
         for pair in &mut self.pairs {
             let found = recordings.iter().find(|r| r.instance_type == pair.instance_type && r.zone == pair.zone);
@@ -87,25 +87,20 @@ impl Market {
     }
 }
 
-enum Layout {
-    Availability,
-    Prices,
-}
-
-fn recordings(path: &Path, layout: &Layout) -> Result<Vec<Recording>, TraceError> {
+fn recordings(
+    path: &Path,
+    columns: &[&str],
+    value: fn(&Row) -> Result<u64, TraceError>,
+) -> Result<Vec<Recording>, TraceError> {
     let mut table = Table::new(open(path)?)?;
-    let dataset = table.optional("dataset");
-    let [at, zone, instance_type] = [table.column("t_s")?, table.column("zone")?, table.column("instance_type")?];
-    let value = match layout {
-        Layout::Availability => Value::Probe(table.column("available")?, table.column("capacity")?),
-        Layout::Prices => Value::Usd(table.column("usd_per_hour")?),
-    };
+    table.require(&["t_s", "zone", "instance_type"])?;
+    table.require(columns)?;
     let mut places: BTreeMap<(String, String, String), usize> = BTreeMap::new();
     let mut out: Vec<Recording> = Vec::new();
     while let Some(row) = table.next_row()? {
-        let (t, value) = (row.ms(at)?, value.of(&row)?);
-        let set = row.maybe(dataset).map(|(_, text)| text.to_owned()).unwrap_or_default();
-        let (zone, instance_type) = (row.id(zone)?, row.id(instance_type)?);
+        let (t, value) = (row.ms("t_s")?, value(&row)?);
+        let set = row.text("dataset").to_owned();
+        let (zone, instance_type) = (row.id("zone")?, row.id("instance_type")?);
         let place = *places.entry((set, zone.clone(), instance_type.clone())).or_insert(out.len());
         if place == out.len() {
             if place == MAX_SERIES {
@@ -119,39 +114,26 @@ fn recordings(path: &Path, layout: &Layout) -> Result<Vec<Recording>, TraceError
             continue;
         };
         if points.last().is_some_and(|(before, _)| *before > t) {
-            return Err(row.fault(at, "earlier than the row before it in its series", "sort each series by t_s"));
+            return Err(row.fault("t_s", "earlier than the row before it in its series", "sort each series by t_s"));
         }
         points.push((t, value));
     }
-    if out.is_empty() {
-        return Err(TraceError::Empty { path: path.to_owned(), what: "the file has a header but no probes" });
-    }
+    table.not_empty("the file has a header but no probes")?;
     Ok(out)
 }
 
-/// The columns that a point's value is read from.
-enum Value {
-    Probe(Column, Column),
-    Usd(Column),
+fn micros(row: &Row) -> Result<u64, TraceError> {
+    row.decimal("usd_per_hour", 6, 10_000_000_000, "US dollars an hour, at most 10000")
 }
 
-impl Value {
-    fn of(&self, row: &Row) -> Result<u64, TraceError> {
-        match *self {
-            Self::Probe(available, capacity) => permille(row, available, capacity),
-            Self::Usd(usd) => row.decimal(usd, 6, 10_000_000_000, "US dollars an hour, at most 10000"),
-        }
-    }
-}
-
-fn permille(row: &Row, available: Column, capacity: Column) -> Result<u64, TraceError> {
-    let of = row.whole(capacity, MAX_CAPACITY)?;
+fn permille(row: &Row) -> Result<u64, TraceError> {
+    let of = row.whole("capacity", MAX_CAPACITY)?;
     if of == 0 {
-        return Err(row.fault(capacity, "nothing was asked for", "write how many instances the probe asked for"));
+        return Err(row.fault("capacity", "nothing was asked for", "write how many instances the probe asked for"));
     }
-    let had = row.whole(available, MAX_CAPACITY)?;
+    let had = row.whole("available", MAX_CAPACITY)?;
     if had > of {
-        return Err(row.fault(available, format!("more than the capacity of {of}"), "write at most the capacity"));
+        return Err(row.fault("available", format!("more than the capacity of {of}"), "write at most the capacity"));
     }
     Ok(had * 1000 / of)
 }

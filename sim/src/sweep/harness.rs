@@ -26,7 +26,7 @@ use super::checks::Checks;
 use super::workload::{self, Input, TENANT};
 use super::{Sabotage, SweepFailure, SweepReport};
 use crate::drive::difference;
-use crate::faults::{Channel, FaultPlan};
+use crate::faults::{FaultPlan, Faults, Link};
 use crate::market::Market;
 use crate::memory::MemoryJournal;
 use crate::policies::{self, features::without_floors};
@@ -93,7 +93,9 @@ pub(super) struct Harness {
     truths: Truths,
     /// Ends of work in worlds that died.
     completions: BTreeMap<JobId, u32>,
-    channel: Channel,
+    faults: Faults,
+    effects: Link<Effect>,
+    events: Link<Event>,
     checks: Checks,
     inputs: VecDeque<Input>,
     now: Timestamp,
@@ -134,6 +136,7 @@ impl Harness {
         for ((tenant, subject), truth) in &truths {
             world.learn(tenant, subject, *truth);
         }
+        let plan = FaultPlan::random(seed, FAULTS_UNTIL);
         Harness {
             seed,
             sabotage,
@@ -144,7 +147,9 @@ impl Harness {
             options,
             truths,
             completions: BTreeMap::new(),
-            channel: Channel::new(seed, FaultPlan::random(seed, FAULTS_UNTIL)),
+            faults: Faults::new(seed, plan),
+            effects: Link::new(plan.effects),
+            events: Link::new(plan.events),
             checks: Checks::default(),
             inputs: work.inputs.into(),
             now: Timestamp(0),
@@ -182,14 +187,16 @@ impl Harness {
             || state.purchases().next().is_some()
             || self.world.instances() > 0
             || self.world.runs_alive() > 0
-            || self.channel.next().is_some()
+            || self.effects.next().is_some()
+            || self.events.next().is_some()
     }
 
     fn step(&mut self) -> Result<(), SweepFailure> {
         let next = [
             self.inputs.front().map(|i| i.at),
             self.world.next_event(),
-            self.channel.next(),
+            self.effects.next(),
+            self.events.next(),
             self.engine.poll_timeout(),
             self.open().then_some(self.compare_at),
             self.list.as_ref().map(|(at, _)| *at),
@@ -198,14 +205,14 @@ impl Harness {
         let due = next.into_iter().flatten().min().unwrap_or(CANCEL_AT);
         self.now = self.now.max(due);
         self.step_clock();
-        for effect in self.channel.arrived_effects(self.now) {
+        for effect in self.effects.arrived(self.now) {
             self.act(&effect);
         }
         for event in self.world.take_until(self.now) {
-            self.channel.receive(self.now, event);
+            self.events.send(self.now, event, &mut self.faults);
         }
         let mut events = self.inputs();
-        events.extend(self.channel.arrived_events(self.now));
+        events.extend(self.events.arrived(self.now));
         self.take_list(&mut events);
         self.cancel_all(&mut events);
         self.lift_floors(&mut events);
@@ -218,10 +225,9 @@ impl Harness {
 
     /// The wall clock steps forward now and then; backward steps are in the tick.
     fn step_clock(&mut self) {
-        let plan = self.channel.plan();
-        if self.channel.happens(self.now, plan.clock_step) {
+        if self.faults.happens(self.now, self.faults.plan.clock_step) {
             self.report.clock_steps += 1;
-            self.now = self.now + Span(self.channel.pick(STEP));
+            self.now = self.now + Span(self.faults.pick(STEP));
         }
     }
 
@@ -256,9 +262,8 @@ impl Harness {
     }
 
     fn new_list(&mut self) {
-        let plan = self.channel.plan();
-        let stale = self.channel.happens(self.now, plan.stale_list);
-        let late = if stale { self.channel.pick(60_000) } else { 0 };
+        let stale = self.faults.happens(self.now, self.faults.plan.stale_list);
+        let late = if stale { self.faults.pick(60_000) } else { 0 };
         self.report.stale_lists += u64::from(stale);
         self.list = Some((self.now + Span(late), self.world.list(self.now)));
     }
@@ -288,8 +293,7 @@ impl Harness {
     }
 
     fn batch(&mut self, events: Vec<Event>) -> Result<(), SweepFailure> {
-        let plan = self.channel.plan();
-        let crash = self.channel.happens(self.now, plan.crash).then(|| match self.channel.pick(4) {
+        let crash = self.faults.happens(self.now, self.faults.plan.crash).then(|| match self.faults.pick(4) {
             0 => Crash::Unwritten,
             1 => Crash::Torn,
             _ => Crash::Unreleased,
@@ -310,7 +314,7 @@ impl Harness {
         }
         if let (Some(before), Some(Crash::Unwritten | Crash::Torn)) = (before, crash) {
             if crash == Some(Crash::Torn) {
-                let keep = u16::try_from(self.channel.pick(1000)).unwrap_or(0);
+                let keep = u16::try_from(self.faults.pick(1000)).unwrap_or(0);
                 self.journal.tear(planned.batch(), keep);
                 self.report.torn += 1;
             } else {
@@ -327,7 +331,7 @@ impl Harness {
         self.acknowledge(&events);
         if crash == Some(Crash::Unreleased) {
             self.report.unreleased += 1;
-            let some = self.channel.pick(released.effects.len() as u64 + 1) as usize;
+            let some = self.faults.pick(released.effects.len() as u64 + 1) as usize;
             for effect in released.effects.into_iter().take(some) {
                 self.send(effect);
             }
@@ -362,7 +366,7 @@ impl Harness {
 
     /// The same batch by an engine that remembers nothing between passes: memos must not change a decision.
     fn shadow(&mut self, tick: Tick, events: &[Event]) -> Option<Batch> {
-        if self.channel.pick(SHADOW_ONE_IN) != 0 {
+        if self.faults.pick(SHADOW_ONE_IN) != 0 {
             return None;
         }
         let mut shadow = self.engine.clone();
@@ -375,11 +379,10 @@ impl Harness {
     }
 
     fn tick(&mut self) -> Tick {
-        let plan = self.channel.plan();
         let mut now = self.now;
-        if self.channel.happens(now, plan.clock_step) {
+        if self.faults.happens(now, self.faults.plan.clock_step) {
             self.report.clock_steps += 1;
-            now = now - Span(self.channel.pick(STEP));
+            now = now - Span(self.faults.pick(STEP));
         }
         Tick { now, resumed: self.resumed, delivered: self.checks.delivered() }
     }
@@ -434,7 +437,7 @@ impl Harness {
         }
         self.checks.effect(&effect, self.engine.state());
         self.checks.observer.starts(std::slice::from_ref(&effect), self.engine.state());
-        self.channel.send(self.now, effect);
+        self.effects.send(self.now, effect, &mut self.faults);
     }
 
     fn act(&mut self, effect: &Effect) {
@@ -464,26 +467,26 @@ impl Harness {
             return Err(self.failure(format!("the recovered state differs: {how}")));
         }
         self.engine = recovered.engine;
-        if self.channel.pick(3) == 0 {
+        if self.faults.pick(3) == 0 {
             self.journal.snapshot(replayed);
         }
-        if self.channel.pick(2) == 0 {
+        if self.faults.pick(2) == 0 {
             self.report.downtimes += 1;
-            self.now = self.now + Span(self.channel.pick(DOWN));
+            self.now = self.now + Span(self.faults.pick(DOWN));
         }
-        if self.channel.pick(4) == 0 {
+        if self.faults.pick(4) == 0 {
             self.lose_world();
         }
         // What happened meanwhile was reported to nobody, or waits in a queue.
-        for effect in self.channel.arrived_effects(self.now) {
+        for effect in self.effects.arrived(self.now) {
             self.act(&effect);
         }
         let events = self.world.take_until(self.now);
-        if self.channel.pick(2) == 0 {
-            self.channel.forget_events();
+        if self.faults.pick(2) == 0 {
+            self.events.forget();
         } else {
             for event in events {
-                self.channel.receive(self.now, event);
+                self.events.send(self.now, event, &mut self.faults);
             }
         }
         self.resumed = true;
@@ -497,14 +500,14 @@ impl Harness {
     /// A simulated world dies with its process, and is put together again from what the journal knows.
     fn lose_world(&mut self) {
         self.report.worlds_lost += 1;
-        for (job, times) in self.world.all_completions() {
+        for (&job, times) in self.world.completions() {
             *self.completions.entry(job).or_default() += times;
         }
         let billing = self.world.billing(self.now);
         self.report.reclaims += billing.reclaims;
         self.report.unwarned += billing.unwarned;
-        self.channel.forget_effects();
-        self.channel.forget_events();
+        self.effects.forget();
+        self.events.forget();
         self.list = None;
         self.world = World::rebuild(self.options.clone(), self.engine.state(), self.truths.clone());
     }
@@ -548,7 +551,7 @@ impl Harness {
         let state = self.engine.state();
         let mut wrong = Vec::new();
         for (job, end) in self.checks.jobs() {
-            let done = self.world.completions(job) + self.completions.get(&job).copied().unwrap_or_default();
+            let done: u32 = [self.world.completions(), &self.completions].iter().filter_map(|all| all.get(&job)).sum();
             match end {
                 Some(StatusKind::Completed) => self.report.completed += 1,
                 Some(StatusKind::Failed) => self.report.failed += 1,
@@ -560,10 +563,7 @@ impl Harness {
             if end == Some(StatusKind::Completed) && done == 0 {
                 wrong.push(format!("{job} is completed, its work was never done"));
             }
-            if done > 1
-                && self.channel.tally.lost_events + self.channel.tally.late_events == 0
-                && self.report.crashes == 0
-            {
+            if done > 1 && self.events.tally.lost + self.events.tally.late == 0 && self.report.crashes == 0 {
                 wrong.push(format!("{job} was done {done} times though no message was lost"));
             }
         }
@@ -578,7 +578,8 @@ impl Harness {
         self.report.shrinks = counters.shrinks;
         self.report.reclaims += billing.reclaims;
         self.report.unwarned += billing.unwarned;
-        self.report.faults = self.channel.tally;
+        self.report.effects = self.effects.tally;
+        self.report.messages = self.events.tally;
         if wrong.is_empty() { Ok(self.report) } else { Err(self.failure(wrong.join("; "))) }
     }
 }

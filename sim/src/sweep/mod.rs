@@ -15,7 +15,7 @@ mod workload;
 
 use std::fmt;
 
-use crate::faults::FaultTally;
+use crate::faults::LinkTally;
 pub use tally::FeatureTally;
 
 /// What one seed, or many, went through.
@@ -71,8 +71,10 @@ pub struct SweepReport {
     pub stale_lists: u64,
     /// Events that a list brought.
     pub found_by_list: u64,
-    /// What went wrong on the way.
-    pub faults: FaultTally,
+    /// What went wrong with effects.
+    pub effects: LinkTally,
+    /// What went wrong with messages.
+    pub messages: LinkTally,
     /// Which features were named, and what of them was seen.
     pub tally: FeatureTally,
 }
@@ -106,12 +108,12 @@ impl SweepReport {
             (&mut self.clock_steps, other.clock_steps),
             (&mut self.stale_lists, other.stale_lists),
             (&mut self.found_by_list, other.found_by_list),
-            (&mut self.faults.lost_effects, other.faults.lost_effects),
-            (&mut self.faults.doubled_effects, other.faults.doubled_effects),
-            (&mut self.faults.late_effects, other.faults.late_effects),
-            (&mut self.faults.lost_events, other.faults.lost_events),
-            (&mut self.faults.doubled_events, other.faults.doubled_events),
-            (&mut self.faults.late_events, other.faults.late_events),
+            (&mut self.effects.lost, other.effects.lost),
+            (&mut self.effects.doubled, other.effects.doubled),
+            (&mut self.effects.late, other.effects.late),
+            (&mut self.messages.lost, other.messages.lost),
+            (&mut self.messages.doubled, other.messages.doubled),
+            (&mut self.messages.late, other.messages.late),
         ];
         for (sum, more) in fields {
             *sum += more;
@@ -122,7 +124,6 @@ impl SweepReport {
 
 impl fmt::Display for SweepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let faults = &self.faults;
         writeln!(f, "{} seeds, {} batches, {} jobs", self.seeds, self.batches, self.jobs)?;
         let (done, given_up) = (self.completed, self.failed);
         let (asked, never, redone) = (self.cancelled, self.rejected, self.redone);
@@ -132,10 +133,10 @@ impl fmt::Display for SweepReport {
         write!(f, "crashes  {} ({written} unwritten, {torn} torn, {held} unreleased), ", self.crashes)?;
         let (worlds, down, steps) = (self.worlds_lost, self.downtimes, self.clock_steps);
         writeln!(f, "{worlds} with the world, {down} down times, {steps} clock steps")?;
-        let (lost, twice, late) = (faults.lost_effects, faults.doubled_effects, faults.late_effects);
-        writeln!(f, "effects  {lost} lost, {twice} doubled, {late} late")?;
-        let (lost, twice, late) = (faults.lost_events, faults.doubled_events, faults.late_events);
-        write!(f, "messages {lost} lost, {twice} doubled, {late} late, ")?;
+        let LinkTally { lost, doubled, late } = self.effects;
+        writeln!(f, "effects  {lost} lost, {doubled} doubled, {late} late")?;
+        let LinkTally { lost, doubled, late } = self.messages;
+        write!(f, "messages {lost} lost, {doubled} doubled, {late} late, ")?;
         writeln!(f, "{} stale lists, {} found by a list", self.stale_lists, self.found_by_list)?;
         let (taken, unwarned) = (self.reclaims, self.unwarned);
         let (stops, shrinks) = (self.preemptions, self.shrinks);

@@ -62,7 +62,7 @@ fn read_opened(opened: Opened) -> Result<(Replay, Objects), TraceError> {
             Some(kind) => other += u64::from(!KNOWN.contains(&kind)),
         }
         let time = event.get("time").ok_or_else(|| objects.missing(line, "time", &event, TIME_REMEDY))?;
-        let at = unix_ms(time).ok_or_else(|| objects.bad(line, "time", time, "not a time", TIME_REMEDY))?;
+        let at = unix_ms(&objects, line, "time", time)?;
         stamped.push((at, line, event));
     }
     let Some(start_unix_ms) = stamped.iter().map(|(at, ..)| *at).min() else {
@@ -86,7 +86,7 @@ fn drought(objects: &Objects, line: u64, event: &Value) -> Result<Option<(i64, i
     };
     let time = |key: &str, name: &str| {
         let value = drought.get(key).ok_or_else(|| objects.missing(line, name, drought, TIME_REMEDY))?;
-        unix_ms(value).ok_or_else(|| objects.bad(line, name, value, "not a time", TIME_REMEDY))
+        unix_ms(objects, line, name, value)
     };
     let (from, to) = (time("from", "data.drought.from")?, time("to", "data.drought.to")?);
     if from < to {
@@ -121,20 +121,13 @@ pub(super) fn read_jobs(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), 
                 continue;
             }
         }
-        let Some(duration) = data.pointer("/simulation/durationS") else {
+        let job = Data { objects: &objects, line: *line, data };
+        let Some(duration_ms) = job.number("/simulation/durationS", 3, MAX_MS)? else {
             no_duration += 1;
             continue;
         };
-        let job = Data { objects: &objects, line: *line, data };
-        let duration_ms = job.scaled("data.simulation.durationS", duration, 3, MAX_MS)?;
-        let deadline_ms = match data.get("deadline") {
-            None => None,
-            Some(time) => {
-                let at = unix_ms(time)
-                    .ok_or_else(|| objects.bad(*line, "data.deadline", time, "not a time", TIME_REMEDY))?;
-                Some(u64::try_from(at - replay.start_unix_ms).unwrap_or(0))
-            }
-        };
+        let deadline = data.get("deadline").map(|time| unix_ms(&objects, *line, "data.deadline", time)).transpose()?;
+        let deadline_ms = deadline.map(|at| u64::try_from(at - replay.start_unix_ms).unwrap_or(0));
         jobs.push(TraceJob { id: subject.to_owned(), submit_ms: *at_ms, duration_ms, deadline_ms, ..job.shape()? });
     }
     note(
@@ -161,30 +154,19 @@ impl Data<'_> {
             None => 1,
             Some(value) => self.scaled("data.gang.workers", value, 0, 100_000)?.max(1),
         };
-        let milli = match self.data.pointer("/gang/each/gpus") {
-            None => 0,
-            Some(value) => self.scaled("data.gang.each.gpus", value, 3, 1_000_000)?,
-        };
+        let milli = self.number("/gang/each/gpus", 3, 1_000_000)?.unwrap_or(0);
         if milli > 1000 && milli % 1000 != 0 || (1..1000).contains(&milli) && workers > 1 {
             let value = self.data.pointer("/gang/each/gpus").unwrap_or(&Value::Null);
             let remedy = "write a whole number, or a share below 1 for a gang of one worker";
-            return Err(self.objects.bad(
-                self.line,
-                "data.gang.each.gpus",
-                value,
-                "not a share of a single GPU",
-                remedy,
-            ));
+            let problem = "not a share of a single GPU";
+            return Err(self.objects.bad(self.line, "data.gang.each.gpus", value, problem, remedy));
         }
-        let cpu_milli = match self.data.pointer("/gang/each/cpu") {
-            None => 0,
-            Some(value) => self.scaled("data.gang.each.cpu", value, 3, 1_000_000_000)?,
-        };
+        let cpu_milli = self.number("/gang/each/cpu", 3, 1_000_000_000)?.unwrap_or(0);
         let memory = self.data.pointer("/gang/each/memory").map_or(Ok(0), |v| self.mib("data.gang.each.memory", v))?;
         let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let word = |key: &str| self.data.get(key).and_then(Value::as_str).map(str::to_owned);
         let list = self.data.pointer("/gang/each/models").and_then(Value::as_array);
-        let util = self.data.pointer("/simulation/gpuUtil");
+        let util = self.number("/simulation/gpuUtil", 3, 1000);
         Ok(TraceJob {
             gpus: small(milli.div_ceil(1000).saturating_mul(workers)),
             workers: Some(small(workers)),
@@ -196,12 +178,16 @@ impl Data<'_> {
             tier: word("tier"),
             priority: word("priority"),
             gpu_models: list.into_iter().flatten().filter_map(Value::as_str).map(str::to_lowercase).collect(),
-            gpu_util_permille: util
-                .map(|v| self.scaled("data.simulation.gpuUtil", v, 3, 1000).map(small))
-                .transpose()?,
+            gpu_util_permille: util?.map(small),
             line: self.line,
             ..TraceJob::default()
         })
+    }
+
+    /// The number at a pointer into the data, times ten to the power `scale`.
+    fn number(&self, pointer: &str, scale: i32, max: u64) -> Result<Option<u64>, TraceError> {
+        let key = format!("data{}", pointer.replace('/', "."));
+        self.data.pointer(pointer).map(|value| self.scaled(&key, value, scale, max)).transpose()
     }
 
     fn scaled(&self, key: &str, value: &Value, scale: i32, max: u64) -> Result<u64, TraceError> {
@@ -229,7 +215,8 @@ impl Data<'_> {
 }
 
 /// RFC 3339 as Unix milliseconds, within the years that differences can be taken of.
-fn unix_ms(value: &Value) -> Option<i64> {
-    let at: Timestamp = value.as_str()?.parse().ok()?;
-    Some(at.as_millisecond())
+fn unix_ms(objects: &Objects, line: u64, key: &str, value: &Value) -> Result<i64, TraceError> {
+    let at: Option<Timestamp> = value.as_str().and_then(|text| text.parse().ok());
+    let at = at.ok_or_else(|| objects.bad(line, key, value, "not a time", TIME_REMEDY))?;
+    Ok(at.as_millisecond())
 }

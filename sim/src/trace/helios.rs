@@ -6,7 +6,7 @@
 use jiff::civil::DateTime;
 
 use super::file::Opened;
-use super::rows::{Column, Row, Table};
+use super::rows::{Row, Table};
 use super::{TraceError, TraceJob, bounded, note, note_cut};
 
 /// GPUs of the largest Helios node: a job that claims more on one node is free to span.
@@ -14,51 +14,48 @@ const NODE_GPUS: u32 = 8;
 
 pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), TraceError> {
     let mut table = Table::new(opened)?;
-    let [job_id, gpus, cpus, nodes] =
-        [table.column("job_id")?, table.column("gpu_num")?, table.column("cpu_num")?, table.column("node_num")?];
-    let [submit, start, end] = [table.column("submit_time")?, table.column("start_time")?, table.column("end_time")?];
-    let (user, vc, duration) = (table.optional("user"), table.optional("vc"), table.optional("duration"));
+    table.require(&["job_id", "gpu_num", "cpu_num", "node_num", "submit_time", "start_time", "end_time"])?;
     let (mut jobs, mut notes) = (Vec::new(), Vec::new());
     let (mut submits, mut unstarted, mut unended, mut uneven) = (Vec::new(), 0, 0, 0);
     while let Some(row) = table.next_row()? {
         bounded(table.path(), row.line, jobs.len())?;
-        let submit_ms = clock(&row, submit)?;
-        if unknown(row.text(start)) {
+        let submit_ms = clock(&row, "submit_time")?;
+        if unknown(row.text("start_time")) {
             unstarted += 1;
             continue;
         }
-        if unknown(row.text(end)) {
+        if unknown(row.text("end_time")) {
             unended += 1;
             continue;
         }
-        let duration_ms = match row.maybe(duration) {
-            Some((at, text)) if !unknown(text) => row.ms(at)?,
+        let duration_ms = match row.maybe("duration") {
+            Some(text) if !unknown(text) => row.ms("duration")?,
             _ => {
-                let ms = clock(&row, end)?.checked_sub(clock(&row, start)?).and_then(|ms| u64::try_from(ms).ok());
-                ms.ok_or_else(|| row.fault(end, "before the start_time of its row", "correct one of the two"))?
+                let ms = clock(&row, "end_time")?
+                    .checked_sub(clock(&row, "start_time")?)
+                    .and_then(|ms| u64::try_from(ms).ok());
+                ms.ok_or_else(|| row.fault("end_time", "before the start_time of its row", "correct one of the two"))?
             }
         };
-        let count = row.small(gpus, 1_000_000)?;
-        let span = row.small(nodes, 1_000_000)?;
+        let count = row.small("gpu_num", 1_000_000)?;
+        let span = row.small("node_num", 1_000_000)?;
         let even = span > 0 && count.is_multiple_of(span) && count / span <= NODE_GPUS;
         uneven += u64::from(!even);
         submits.push(submit_ms);
         jobs.push(TraceJob {
-            id: row.id(job_id)?,
+            id: row.id("job_id")?,
             duration_ms,
             gpus: count,
             workers: even.then_some(span),
             gpu_milli: 1000,
-            cpu_milli: row.whole(cpus, 1_000_000)? * 1000,
-            user: row.maybe(user).map(|(_, text)| text.to_owned()),
-            queue: row.maybe(vc).map(|(_, text)| text.to_owned()),
+            cpu_milli: row.whole("cpu_num", 1_000_000)? * 1000,
+            user: row.word("user"),
+            queue: row.word("vc"),
             line: row.line,
             ..TraceJob::default()
         });
     }
-    if jobs.is_empty() && unstarted + unended == 0 {
-        return Err(TraceError::Empty { path: table.path().to_owned(), what: "the file has a header but no jobs" });
-    }
+    table.not_empty("the file has a header but no jobs")?;
     from_first(&mut jobs, &submits);
     note(&mut notes, unstarted, "jobs were skipped: never started (no start_time)");
     note(&mut notes, unended, "jobs were skipped: still running at the end (no end_time)");
@@ -88,6 +85,6 @@ pub(super) fn wall_clock(text: &str) -> Option<i64> {
     (0..7_258_118_400_000).contains(&at).then_some(at)
 }
 
-fn clock(row: &Row, at: Column) -> Result<i64, TraceError> {
+fn clock(row: &Row, at: &str) -> Result<i64, TraceError> {
     wall_clock(row.text(at)).ok_or_else(|| row.fault(at, "not a time", "write it as 2020-06-09 18:41:01"))
 }

@@ -30,34 +30,31 @@ pub struct TraceNode {
 /// Whatever is wrong with the file, with its line, column and value: see [`TraceError`].
 pub fn read_nodes(path: impl AsRef<Path>) -> Result<Vec<TraceNode>, TraceError> {
     let mut table = Table::new(open(path.as_ref())?)?;
-    let published = table.optional("sn").is_some() && table.optional("node").is_none();
-    let names = if published { ["sn", "memory_mib", "gpu", "model"] } else { ["node", "mem_mib", "gpus", "gpu_model"] };
-    let [id, mem, gpus, model] = names;
-    let [id, cpu, mem, gpus] = [table.column(id)?, table.column("cpu_milli")?, table.column(mem)?, table.column(gpus)?];
-    let model = table.optional(model);
+    let published = table.has("sn") && !table.has("node");
+    let [id, mem, gpus, model] =
+        if published { ["sn", "memory_mib", "gpu", "model"] } else { ["node", "mem_mib", "gpus", "gpu_model"] };
+    table.require(&[id, "cpu_milli", mem, gpus])?;
     let mut nodes = Vec::new();
     while let Some(row) = table.next_row()? {
         super::bounded(table.path(), row.line, nodes.len())?;
-        let name = row.maybe(model).map(|(_, text)| text.to_lowercase()).filter(|m| m != "nan");
+        let name = row.maybe(model).map(str::to_lowercase).filter(|m| m != "nan");
         nodes.push(TraceNode {
             id: row.id(id)?,
-            cpu_milli: row.whole(cpu, 1_000_000_000)?,
+            cpu_milli: row.whole("cpu_milli", 1_000_000_000)?,
             mem_mib: row.whole(mem, 1 << 30)?,
             gpus: row.small(gpus, 1024)?,
             gpu_model: name,
             line: row.line,
         });
     }
-    if nodes.is_empty() {
-        return Err(TraceError::Empty { path: table.path().to_owned(), what: "the file has a header but no nodes" });
-    }
+    table.not_empty("the file has a header but no nodes")?;
     match super::first_repeat(nodes.iter().map(|n| (n.id.as_str(), n.line))) {
         None => Ok(nodes),
-        Some((line, first_line, id)) => Err(TraceError::Repeated {
+        Some((line, first_line, repeated)) => Err(TraceError::Repeated {
             path: table.path().to_owned(),
             line,
-            column: names[0].to_owned(),
-            value: shown(id),
+            column: id.to_owned(),
+            value: shown(repeated),
             first_line,
         }),
     }

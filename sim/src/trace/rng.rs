@@ -1,6 +1,8 @@
 //! The simulation's own randomness: SplitMix64, in integers, the same on every machine and in every version.
 //! It is never a source of secrets.
 
+use crate::world::hash;
+
 /// Sebastiano Vigna's SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>, public domain): 64 bits of state.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
@@ -25,16 +27,14 @@ impl SplitMix64 {
 
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        let next = hash::finish(self.0);
+        self.0 = self.0.wrapping_add(hash::STEP);
+        next
     }
 
     /// A number from 0 to `bound` - 1; 0 where `bound` is 0. The bias is below `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
-        let wide = u128::from(self.next_u64()) * u128::from(bound);
-        u64::try_from(wide >> 64).unwrap_or(0)
+        hash::below(self.next_u64(), bound)
     }
 
     /// A number from `low` to `high`, both included.

@@ -29,6 +29,7 @@ pub(crate) struct Table {
     source: Rc<Source>,
     reader: Reader<RawRecord>,
     cut_last_line: bool,
+    rows: u64,
 }
 
 /// One row, with what its messages need.
@@ -38,10 +39,6 @@ pub(crate) struct Row {
     pub(crate) line: u64,
 }
 
-/// A column by its place, as [`Table::column`] found it.
-#[derive(Clone, Copy)]
-pub(crate) struct Column(usize);
-
 impl Table {
     /// Reads the header. Names are compared without case and surrounding blanks.
     pub(crate) fn new(opened: Opened) -> Result<Self, TraceError> {
@@ -50,7 +47,7 @@ impl Table {
         let mut settings = ReaderBuilder::new();
         settings.has_headers(false).flexible(true).terminator(Terminator::Any(b'\n'));
         let reader = settings.from_reader(RawRecord::new(opened.reader));
-        let mut table = Self { source, reader, cut_last_line: false };
+        let mut table = Self { source, reader, cut_last_line: false, rows: 0 };
         let Some(row) = table.record()? else {
             return Err(TraceError::Empty { path: table.source.path.clone(), what: "the file is empty" });
         };
@@ -75,20 +72,21 @@ impl Table {
         self.cut_last_line
     }
 
-    /// The place of a required column.
-    pub(crate) fn column(&self, name: &str) -> Result<Column, TraceError> {
-        self.optional(name).ok_or_else(|| TraceError::MissingColumn {
+    /// Columns that the file must have.
+    pub(crate) fn require(&self, names: &[&str]) -> Result<(), TraceError> {
+        let Some(name) = names.iter().find(|name| !self.has(name)) else { return Ok(()) };
+        Err(TraceError::MissingColumn {
             path: self.source.path.clone(),
             line: self.source.header_line,
-            column: name.to_owned(),
+            column: (*name).to_owned(),
             found: shown(&self.source.header.join(",")),
             remedy: self.near_miss(name),
         })
     }
 
-    /// The place of a column that may be absent.
-    pub(crate) fn optional(&self, name: &str) -> Option<Column> {
-        self.source.header.iter().position(|h| h == name).map(Column)
+    /// Whether a column is there.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.source.header.iter().any(|h| h == name)
     }
 
     /// The columns that are none of `known`: worth a note, as one of them may be misspelt.
@@ -105,11 +103,17 @@ impl Table {
         }
     }
 
+    /// A file of which no row was read has no content: `what` says so.
+    pub(crate) fn not_empty(&self, what: &'static str) -> Result<(), TraceError> {
+        if self.rows > 0 { Ok(()) } else { Err(TraceError::Empty { path: self.source.path.clone(), what }) }
+    }
+
     /// The next row that is not blank.
     pub(crate) fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
         let Some(row) = self.record()? else {
             return Ok(None);
         };
+        self.rows += 1;
         let (have, want) = (row.record.len(), self.source.header.len());
         if have == want {
             return Ok(Some(row));
@@ -192,18 +196,24 @@ impl Table {
 }
 
 impl Row {
-    /// The field without surrounding blanks (a carriage return before the line break is one).
-    pub(crate) fn text(&self, column: Column) -> &str {
-        self.record.get(column.0).unwrap_or_default().trim()
+    /// The field without surrounding blanks (a carriage return before the line break is one); empty where the column is absent.
+    pub(crate) fn text(&self, column: &str) -> &str {
+        let at = self.source.header.iter().position(|h| h == column);
+        at.and_then(|at| self.record.get(at)).unwrap_or_default().trim()
     }
 
     /// The field, if the column is there and the field is not empty.
-    pub(crate) fn maybe(&self, column: Option<Column>) -> Option<(Column, &str)> {
-        column.map(|c| (c, self.text(c))).filter(|(_, text)| !text.is_empty())
+    pub(crate) fn maybe(&self, column: &str) -> Option<&str> {
+        Some(self.text(column)).filter(|text| !text.is_empty())
+    }
+
+    /// The same, as a text of its own.
+    pub(crate) fn word(&self, column: &str) -> Option<String> {
+        self.maybe(column).map(str::to_owned)
     }
 
     /// A time or duration: decimal seconds in the file, milliseconds here (rounded half up).
-    pub(crate) fn ms(&self, column: Column) -> Result<u64, TraceError> {
+    pub(crate) fn ms(&self, column: &str) -> Result<u64, TraceError> {
         let ms =
             scaled(self.text(column), 3).map_err(|f| self.number(column, f, "seconds as a plain number, 0 or more"))?.0;
         if ms > MAX_MS {
@@ -217,25 +227,25 @@ impl Row {
     }
 
     /// A whole number of at most `max`.
-    pub(crate) fn whole(&self, column: Column, max: u64) -> Result<u64, TraceError> {
+    pub(crate) fn whole(&self, column: &str, max: u64) -> Result<u64, TraceError> {
         let want = format!("a whole number from 0 to {max}");
         whole(self.text(column), max).map_err(|f| self.number(column, f, &want))
     }
 
     /// The same for numbers that fit 32 bits.
-    pub(crate) fn small(&self, column: Column, max: u32) -> Result<u32, TraceError> {
+    pub(crate) fn small(&self, column: &str, max: u32) -> Result<u32, TraceError> {
         let value = self.whole(column, u64::from(max))?;
         Ok(u32::try_from(value).unwrap_or(max))
     }
 
     /// A decimal times ten to the power `scale`, of at most `max` after scaling.
-    pub(crate) fn decimal(&self, column: Column, scale: i32, max: u64, want: &str) -> Result<u64, TraceError> {
+    pub(crate) fn decimal(&self, column: &str, scale: i32, max: u64, want: &str) -> Result<u64, TraceError> {
         let value = scaled(self.text(column), scale).map_err(|f| self.number(column, f, want))?.0;
         if value > max { Err(self.number(column, NumberFault::TooLarge, want)) } else { Ok(value) }
     }
 
     /// An id: not empty, of at most 256 bytes, without control characters.
-    pub(crate) fn id(&self, column: Column) -> Result<String, TraceError> {
+    pub(crate) fn id(&self, column: &str) -> Result<String, TraceError> {
         let text = self.text(column);
         if text.is_empty() || text.len() > 256 || text.chars().any(char::is_control) {
             let remedy = "write 1 to 256 bytes without control characters";
@@ -247,21 +257,21 @@ impl Row {
     /// An error about this row's field.
     pub(crate) fn fault(
         &self,
-        column: Column,
+        column: &str,
         problem: impl Into<Cow<'static, str>>,
         remedy: impl Into<Cow<'static, str>>,
     ) -> TraceError {
         TraceError::BadValue {
             path: self.source.path.clone(),
             line: self.line,
-            column: self.source.header.get(column.0).map(|h| shown(h).into()).unwrap_or_default(),
+            column: column.into(),
             value: shown(self.text(column)).into(),
             problem: problem.into(),
             remedy: remedy.into(),
         }
     }
 
-    fn number(&self, column: Column, fault: NumberFault, want: &str) -> TraceError {
+    fn number(&self, column: &str, fault: NumberFault, want: &str) -> TraceError {
         if self.text(column).is_empty() {
             return self.fault(column, "no value", format!("write {want}"));
         }

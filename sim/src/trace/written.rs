@@ -4,14 +4,12 @@
 use std::fmt::Write as _;
 
 use super::TraceJob;
-
-const HEADER: &str = "job_id,submit_s,duration_s,gpus,workers,gpu_milli,gpu_mem_mib,cpu,mem_mib,user,queue,tier,priority,\
-                      gpu_model,deadline_s,estimate_s,checkpoint_every_s,restart_s,preemptible,max_wait_s,gpu_util\n";
+use super::normalized::COLUMNS;
 
 /// Jobs as a normalized CSV. Names must not hold commas, quotes or line breaks: what is generated here has none.
 #[must_use]
 pub fn as_csv(jobs: &[TraceJob]) -> String {
-    let mut out = String::from(HEADER);
+    let mut out = format!("{COLUMNS}\n");
     for j in jobs {
         let word = |word: &Option<String>| word.clone().unwrap_or_default();
         let s = |ms: Option<u64>| ms.map(seconds).unwrap_or_default();

@@ -15,9 +15,8 @@ use forebay_kernel::ids::{OfferingId, PurchaseId};
 use forebay_kernel::state::State;
 use forebay_kernel::units::{HOUR_MS, Mib, Rate, Span, Timestamp};
 
-use super::billing::Billing;
 use super::hash::{Draw, below, chance, draw, name};
-use super::{Agenda, DEFAULT_DEPTH, Due, WorldOptions};
+use super::{Due, World};
 
 /// A reclaim is announced this long ahead, as EC2 does.
 const NOTICE: Span = Span::secs(120);
@@ -76,29 +75,21 @@ pub(super) struct Cloud {
     existing: BTreeSet<usize>,
 }
 
-pub(super) fn reclaimed() -> GoneWhy {
-    GoneWhy::Reclaimed
-}
-
-pub(super) fn terminated() -> GoneWhy {
-    GoneWhy::Terminated
-}
-
-impl Cloud {
+impl World {
     /// Takes note of offerings that it has not heard of.
-    pub(super) fn know(&mut self, options: &WorldOptions, state: &State, agenda: &mut Agenda, billing: &mut Billing) {
+    pub(super) fn know(&mut self, state: &State) {
         let rows = state.offerings();
-        for (at, row) in rows.iter().enumerate().skip(self.sold.len()) {
+        for (at, row) in rows.iter().enumerate().skip(self.cloud.sold.len()) {
             let offer = &row.offer;
             let listed = state.policy().and_then(|p| p.offerings.iter().find(|o| o.key() == offer.key()));
-            let pair = (0..options.market.len())
-                .find(|ix| options.market.pair(*ix) == Some((offer.instance_type.as_str(), offer.zone.as_str())));
+            let pair = (0..self.options.market.len())
+                .find(|ix| self.options.market.pair(*ix) == Some((offer.instance_type.as_str(), offer.zone.as_str())));
             let pair = pair.filter(|_| offer.capacity == CapacityType::Spot);
-            let stock = options.stock.iter().find(|s| {
+            let stock = self.options.stock.iter().find(|s| {
                 s.instance_type == offer.instance_type && s.zone == offer.zone && s.capacity == offer.capacity
             });
-            billing.know(Timestamp(0), offer);
-            self.sold.push(Sold {
+            self.billing.know(Timestamp(0), offer);
+            self.cloud.sold.push(Sold {
                 offer: offer.clone(),
                 mean: listed.map_or(offer.price, |o| o.price),
                 pair,
@@ -107,31 +98,32 @@ impl Cloud {
                 existing: 0,
             });
             if let Some(pair) = pair {
-                agenda.at(state.now(), Due::Price(OfferingId(u32::try_from(at).unwrap_or(u32::MAX))));
-                if self.watched.insert(pair) {
-                    agenda.at(state.now(), Due::Market(pair));
+                self.agenda.at(state.now(), Due::Price(OfferingId(u32::try_from(at).unwrap_or(u32::MAX))));
+                if self.cloud.watched.insert(pair) {
+                    self.agenda.at(state.now(), Due::Market(pair));
                 }
             }
         }
     }
 
     /// A launch arrives. For one that is known, everything that has become of it and of its instances is reported again.
-    pub(super) fn launch(&mut self, now: Timestamp, ask: LaunchRequest, options: &WorldOptions, agenda: &mut Agenda) {
+    pub(super) fn launch(&mut self, now: Timestamp, ask: LaunchRequest) {
         let id = ask.purchase;
-        match self.launches.get(&id) {
+        match self.cloud.launches.get(&id) {
             None => {
-                self.launches.insert(id, Launch { ask, answer: None });
-                let answer = 1000 + below(draw(options.seed, Draw::Answer, id.0, 0), 2000);
-                agenda.at(now + Span(answer), Due::Answer(id));
+                self.cloud.launches.insert(id, Launch { ask, answer: None });
+                let answer = 1000 + below(draw(self.options.seed, Draw::Answer, id.0, 0), 2000);
+                self.agenda.at(now + Span(answer), Due::Answer(id));
             }
             Some(Launch { answer: Some((instances, error)), .. }) => {
-                let names = instances.iter().filter_map(|ix| self.instances.get(*ix)).map(|i| i.name.clone());
-                agenda.report(now, Event::LaunchOutcome { purchase: id, instances: names.collect(), error: *error });
-                for instance in instances.iter().filter_map(|ix| self.instances.get(*ix)) {
+                let names = instances.iter().filter_map(|ix| self.cloud.instances.get(*ix)).map(|i| i.name.clone());
+                self.agenda
+                    .report(now, Event::LaunchOutcome { purchase: id, instances: names.collect(), error: *error });
+                for instance in instances.iter().filter_map(|ix| self.cloud.instances.get(*ix)) {
                     let instance_name = instance.name.clone();
                     match instance.gone {
-                        Some(why) => agenda.report(now, Event::NodeGone { instance: instance_name, why }),
-                        None if instance.ready => agenda.report(now, Event::NodeReady { instance: instance_name }),
+                        Some(why) => self.agenda.report(now, Event::NodeGone { instance: instance_name, why }),
+                        None if instance.ready => self.agenda.report(now, Event::NodeReady { instance: instance_name }),
                         None => {}
                     }
                 }
@@ -141,39 +133,29 @@ impl Cloud {
     }
 
     /// The cloud answers a launch.
-    pub(super) fn answer(
-        &mut self,
-        at: Timestamp,
-        id: PurchaseId,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-        billing: &mut Billing,
-        events: &mut Vec<Event>,
-    ) {
-        let Some(ask) = self.launches.get(&id).map(|l| l.ask) else { return };
-        let (count, error) = self.offered(at, ask, options);
-        let mut made = Vec::new();
-        for nth in 0..count {
-            made.push(self.create(at, ask, nth, options, agenda, billing));
-        }
-        let names = made.iter().filter_map(|ix| self.instances.get(*ix)).map(|i| i.name.clone()).collect();
-        if let Some(launch) = self.launches.get_mut(&id) {
+    pub(super) fn answer(&mut self, at: Timestamp, id: PurchaseId) -> Option<Event> {
+        let ask = self.cloud.launches.get(&id)?.ask;
+        let (count, error) = self.offered(at, ask);
+        let made: Vec<usize> = (0..count).map(|nth| self.create(at, ask, nth)).collect();
+        let names = made.iter().filter_map(|ix| self.cloud.instances.get(*ix)).map(|i| i.name.clone()).collect();
+        if let Some(launch) = self.cloud.launches.get_mut(&id) {
             launch.answer = Some((made, error));
         }
-        events.push(Event::LaunchOutcome { purchase: id, instances: names, error });
+        Some(Event::LaunchOutcome { purchase: id, instances: names, error })
     }
 
-    /// An instance joins the cluster, unless it is going already.
     /// The rack of an instance that takes work, if the cloud reports racks.
-    pub(super) fn stands(&self, ix: usize, options: &WorldOptions) -> Option<Event> {
-        let instance = self.instances.get(ix).filter(|i| i.ready && i.gone.is_none() && options.racks > 0)?;
+    pub(super) fn stands(&self, ix: usize) -> Option<Event> {
+        let instance =
+            self.cloud.instances.get(ix).filter(|i| i.ready && i.gone.is_none() && self.options.racks > 0)?;
         let zone = &self.sold_of(ix)?.offer.zone;
-        let nth = below(draw(options.seed, Draw::Rack, instance.purchase.0, 0), options.racks);
+        let nth = below(draw(self.options.seed, Draw::Rack, instance.purchase.0, 0), self.options.racks);
         Some(Event::NodePlaced { instance: instance.name.clone(), rack: format!("{zone}/{nth}") })
     }
 
+    /// An instance joins the cluster, unless it is going already.
     pub(super) fn ready(&mut self, ix: usize) -> Option<Event> {
-        let instance = self.instances.get_mut(ix)?;
+        let instance = self.cloud.instances.get_mut(ix)?;
         if instance.gone.is_some() || instance.ending || instance.ready {
             return None;
         }
@@ -182,120 +164,103 @@ impl Cloud {
     }
 
     /// A termination arrives. Returns the instance that it will end, the first time.
-    pub(super) fn terminate(
-        &mut self,
-        now: Timestamp,
-        instance: &str,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-    ) -> Option<usize> {
+    pub(super) fn terminate(&mut self, now: Timestamp, instance: &str) -> Option<usize> {
         let Some(ix) = self.find(instance) else {
-            agenda.report(now, Event::NodeGone { instance: instance.to_owned(), why: GoneWhy::Terminated });
+            self.agenda.report(now, Event::NodeGone { instance: instance.to_owned(), why: GoneWhy::Terminated });
             return None;
         };
-        let row = self.instances.get_mut(ix)?;
+        let row = self.cloud.instances.get_mut(ix)?;
         if let Some(why) = row.gone {
-            agenda.report(now, Event::NodeGone { instance: instance.to_owned(), why });
+            self.agenda.report(now, Event::NodeGone { instance: instance.to_owned(), why });
             return None;
         }
         if row.ending {
             return None;
         }
         row.ending = true;
-        let takes = 5000 + below(draw(options.seed, Draw::Termination, name(&[instance]), 0), 10_000);
-        agenda.at(now + Span(takes), Due::Terminated(ix));
+        let takes = 5000 + below(draw(self.options.seed, Draw::Termination, name(&[instance]), 0), 10_000);
+        self.agenda.at(now + Span(takes), Due::Gone(ix, GoneWhy::Terminated));
         Some(ix)
     }
 
     /// An instance is no more.
-    pub(super) fn gone(&mut self, at: Timestamp, ix: usize, why: GoneWhy, billing: &mut Billing) -> Option<Event> {
-        let instance = self.instances.get_mut(ix)?;
+    pub(super) fn gone(&mut self, at: Timestamp, ix: usize, why: GoneWhy) -> Option<Event> {
+        let instance = self.cloud.instances.get_mut(ix)?;
         if instance.gone.is_some() {
             return None;
         }
         instance.gone = Some(why);
-        self.existing.remove(&ix);
-        billing.gone(instance.offering, instance.launched, at);
+        self.cloud.existing.remove(&ix);
+        self.billing.gone(instance.offering, instance.launched, at);
         let taken = why == GoneWhy::Reclaimed || instance.reclaim_at.is_some();
-        billing.reclaims += u64::from(taken);
-        billing.unwarned += u64::from(taken && instance.reclaim_at.is_none());
-        if let Some(sold) = self.sold.get_mut(instance.offering.index()) {
+        self.billing.reclaims += u64::from(taken);
+        self.billing.unwarned += u64::from(taken && instance.reclaim_at.is_none());
+        if let Some(sold) = self.cloud.sold.get_mut(instance.offering.index()) {
             sold.existing = sold.existing.saturating_sub(1);
         }
-        Some(Event::NodeGone { instance: instance.name.clone(), why })
+        let instance = instance.name.clone();
+        self.node_gone(at, ix, why);
+        Some(Event::NodeGone { instance, why })
     }
 
     /// A pair's availability may have changed: spot beyond it is taken back.
-    pub(super) fn market(
-        &mut self,
-        at: Timestamp,
-        pair: usize,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-        events: &mut Vec<Event>,
-    ) {
-        if let Some(next) = next_change(options, pair, at) {
-            agenda.at(next, Due::Market(pair));
+    pub(super) fn market(&mut self, at: Timestamp, pair: usize) {
+        if let Some(next) = self.next_change(pair, at) {
+            self.agenda.at(next, Due::Market(pair));
         }
-        let Some(most) = available(options, pair, at) else { return };
+        let Some(most) = self.available(pair, at) else { return };
         let of_pair = |ix: &usize| self.sold_of(*ix).is_some_and(|s| s.pair == Some(pair));
-        let mut held: Vec<usize> = self.existing.iter().copied().filter(of_pair).collect();
-        held.retain(|ix| self.instances.get(*ix).is_some_and(|i| i.reclaim_at.is_none() && !i.ending));
+        let mut held: Vec<usize> = self.cloud.existing.iter().copied().filter(of_pair).collect();
+        held.retain(|ix| self.cloud.instances.get(*ix).is_some_and(|i| i.reclaim_at.is_none() && !i.ending));
         let excess = held.len().saturating_sub(most as usize);
         if excess == 0 {
             return;
         }
-        let seed = options.seed;
+        let seed = self.options.seed;
         held.sort_by_key(|ix| (draw(seed, Draw::Reclaim, *ix as u64, at.0), *ix));
         for ix in held.into_iter().take(excess) {
-            let Some(instance) = self.instances.get_mut(ix) else { continue };
-            if chance(draw(seed, Draw::Warning, name(&[&instance.name]), at.0), options.warning_permille) {
-                let goes = at + NOTICE;
+            let Some(instance) = self.cloud.instances.get_mut(ix) else { continue };
+            let warned =
+                chance(draw(seed, Draw::Warning, name(&[&instance.name]), at.0), self.options.warning_permille);
+            let goes = if warned { at + NOTICE } else { at };
+            if warned {
                 instance.reclaim_at = Some(goes);
-                events.push(Event::ReclaimNotice { instance: instance.name.clone(), at: goes });
-                agenda.at(goes, Due::Reclaimed(ix));
-            } else {
-                agenda.at(at, Due::Reclaimed(ix));
+                self.events.push(Event::ReclaimNotice { instance: instance.name.clone(), at: goes });
             }
+            self.agenda.at(goes, Due::Gone(ix, GoneWhy::Reclaimed));
         }
     }
 
     /// An offering's price may have changed. It is announced at most once an hour.
-    pub(super) fn price(
-        &mut self,
-        at: Timestamp,
-        offering: OfferingId,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-        billing: &mut Billing,
-    ) -> Option<Event> {
-        let sold = self.sold.get_mut(offering.index())?;
-        let pair = sold.pair?;
+    pub(super) fn price(&mut self, at: Timestamp, offering: OfferingId) -> Option<Event> {
+        let pair = self.cloud.sold.get(offering.index())?.pair?;
+        let next = self.next_change(pair, at);
+        let sold = self.cloud.sold.get_mut(offering.index())?;
         if let Some(earliest) = sold.price.0.map(|last| last + Span(HOUR_MS)).filter(|e| at < *e) {
-            agenda.at(earliest, Due::Price(offering));
+            self.agenda.at(earliest, Due::Price(offering));
             return None;
         }
-        if let Some(next) = next_change(options, pair, at) {
-            agenda.at(next, Due::Price(offering));
+        if let Some(next) = next {
+            self.agenda.at(next, Due::Price(offering));
         }
-        let permille = options.market.state_at(pair, at.since(options.origin).0).price_permille;
+        let permille = self.options.market.state_at(pair, at.since(self.options.origin).0).price_permille;
         let moved = Rate(sold.mean.0.saturating_mul(u64::from(permille)).div_ceil(1000)).min(sold.offer.max_price);
         if moved == sold.price.1 {
             return None;
         }
         sold.price = (Some(at), moved);
-        billing.reprice(at, offering, moved);
+        self.billing.reprice(at, offering, moved);
         Some(Event::PriceChanged { offering, price: moved })
     }
 
     /// An instance by its name.
     pub(super) fn find(&self, instance: &str) -> Option<usize> {
-        self.by_name.get(instance).copied()
+        self.cloud.by_name.get(instance).copied()
     }
 
     /// Whether work can start there.
     pub(super) fn usable(&self, ix: usize) -> bool {
-        self.instances.get(ix).is_some_and(|i| i.ready && i.gone.is_none() && !i.ending)
+        self.cloud.instances.get(ix).is_some_and(|i| i.ready && i.gone.is_none() && !i.ending)
     }
 
     /// Whole GPUs of an instance, and the memory of each.
@@ -305,84 +270,74 @@ impl Cloud {
 
     /// Instances that exist, by launch.
     pub(super) fn existing(&self) -> impl Iterator<Item = &Instance> + '_ {
-        self.existing.iter().filter_map(|ix| self.instances.get(*ix))
+        self.cloud.existing.iter().filter_map(|ix| self.cloud.instances.get(*ix))
     }
 
     /// An instance that is there already, for a rebuilt world.
-    pub(super) fn adopt(&mut self, instance: Instance, billing: &mut Billing) -> usize {
-        let ix = self.instances.len();
-        if let Some(sold) = self.sold.get_mut(instance.offering.index()) {
+    pub(super) fn adopt(&mut self, instance: Instance) -> usize {
+        let ix = self.cloud.instances.len();
+        if let Some(sold) = self.cloud.sold.get_mut(instance.offering.index()) {
             sold.existing += 1;
         }
-        billing.launched();
-        self.by_name.insert(instance.name.clone(), ix);
-        self.existing.insert(ix);
-        self.instances.push(instance);
+        self.billing.launched();
+        self.cloud.by_name.insert(instance.name.clone(), ix);
+        self.cloud.existing.insert(ix);
+        self.cloud.instances.push(instance);
         ix
     }
 
-    /// An instance of another cloud, as it is there: it takes work.
-    pub(super) fn host(
-        &mut self,
-        now: Timestamp,
-        instance: &str,
-        purchase: PurchaseId,
-        offering: OfferingId,
-        billing: &mut Billing,
-    ) {
-        let known = self.find(instance);
-        let ix =
-            known.unwrap_or_else(|| self.adopt(Instance::new(instance.to_owned(), purchase, offering, now), billing));
-        if let Some(row) = self.instances.get_mut(ix) {
-            row.ready = true;
+    /// An instance of another cloud than this world's: runs may be started on it. For a real cloud with a simulated cluster.
+    pub fn host(&mut self, now: Timestamp, instance: &str, purchase: PurchaseId, offering: OfferingId, state: &State) {
+        self.know(state);
+        let new = || Instance::new(instance.to_owned(), purchase, offering, now);
+        let ix = self.find(instance).unwrap_or_else(|| self.adopt(new()));
+        self.cloud.instances[ix].ready = true;
+    }
+
+    /// A hosted instance is no more, and so is every worker on it. The world reports nothing of it: its own cloud does.
+    pub fn take_away(&mut self, now: Timestamp, instance: &str) {
+        if let Some(ix) = self.find(instance) {
+            let _ = self.gone(now, ix, GoneWhy::Terminated);
         }
     }
 
-    fn create(
-        &mut self,
-        at: Timestamp,
-        ask: LaunchRequest,
-        nth: u32,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-        billing: &mut Billing,
-    ) -> usize {
-        let id = draw(options.seed, Draw::Instance, ask.purchase.0, u64::from(nth));
+    fn create(&mut self, at: Timestamp, ask: LaunchRequest, nth: u32) -> usize {
+        let id = draw(self.options.seed, Draw::Instance, ask.purchase.0, u64::from(nth));
         let instance = Instance::new(format!("i-{id:016x}"), ask.purchase, ask.offering, at);
-        let boot = self.boot(&instance.name, ask.offering, options);
-        let ix = self.adopt(instance, billing);
+        let boot = self.boot(&instance.name, ask.offering);
+        let ix = self.adopt(instance);
         if let Some(boot) = boot {
-            agenda.at(at + boot, Due::Ready(ix));
+            self.agenda.at(at + boot, Due::Ready(ix));
         }
         ix
     }
 
     /// From launch to ready: the offering's time, 20 % shorter to 50 % longer. `None`: never.
-    pub(super) fn boot(&self, instance: &str, offering: OfferingId, options: &WorldOptions) -> Option<Span> {
-        let usual = self.sold.get(offering.index())?.offer.boot;
+    pub(super) fn boot(&self, instance: &str, offering: OfferingId) -> Option<Span> {
+        let usual = self.cloud.sold.get(offering.index())?.offer.boot;
         let hash = name(&[instance]);
-        if chance(draw(options.seed, Draw::NoBoot, hash, 0), options.no_boot_permille) {
+        if chance(draw(self.options.seed, Draw::NoBoot, hash, 0), self.options.no_boot_permille) {
             return None;
         }
-        let slow = chance(draw(options.seed, Draw::SlowBoot, hash, 0), options.slow_boot_permille);
-        let permille = 800 + below(draw(options.seed, Draw::Boot, hash, 0), 701);
+        let slow = chance(draw(self.options.seed, Draw::SlowBoot, hash, 0), self.options.slow_boot_permille);
+        let permille = 800 + below(draw(self.options.seed, Draw::Boot, hash, 0), 701);
         Some(Span(usual.0.saturating_mul(permille) / 1000 * if slow { 5 } else { 1 }))
     }
 
     /// How many of what is asked the cloud gives, and why not all.
-    fn offered(&self, at: Timestamp, ask: LaunchRequest, options: &WorldOptions) -> (u32, Option<LaunchError>) {
-        let refused = |draw_kind, permille| chance(draw(options.seed, draw_kind, ask.purchase.0, 0), permille);
-        if refused(Draw::Throttle, options.throttle_permille) {
+    fn offered(&self, at: Timestamp, ask: LaunchRequest) -> (u32, Option<LaunchError>) {
+        let refused = |draw_kind, permille| chance(draw(self.options.seed, draw_kind, ask.purchase.0, 0), permille);
+        if refused(Draw::Throttle, self.options.throttle_permille) {
             return (0, Some(LaunchError::Throttled));
         }
-        if refused(Draw::ServerError, options.server_error_permille) {
+        if refused(Draw::ServerError, self.options.server_error_permille) {
             return (0, Some(LaunchError::Server));
         }
-        let Some(sold) = self.sold.get(ask.offering.index()) else { return (0, Some(LaunchError::Config)) };
+        let Some(sold) = self.cloud.sold.get(ask.offering.index()) else { return (0, Some(LaunchError::Config)) };
         let within = |list: &[(Timestamp, Timestamp)]| list.iter().any(|(from, to)| *from <= at && at < *to);
         let most = match sold.offer.capacity {
-            CapacityType::OnDemand if within(&options.on_demand_out) => Some(0),
-            CapacityType::Spot => sold.pair.and_then(|pair| available(options, pair, at)),
+            CapacityType::OnDemand if within(&self.options.on_demand_out) => Some(0),
+            CapacityType::Spot => sold.pair.and_then(|pair| self.available(pair, at)),
             _ => None,
         };
         let most = match (most, sold.stock) {
@@ -397,8 +352,19 @@ impl Cloud {
         (count, None)
     }
 
+    /// Spot nodes of a pair at `at`. `None`: without bound.
+    fn available(&self, pair: usize, at: Timestamp) -> Option<u32> {
+        self.options.market.state_at(pair, at.since(self.options.origin).0).nodes(self.options.depth)
+    }
+
+    /// The next moment after `at` at which a pair's availability or price may be another.
+    fn next_change(&self, pair: usize, at: Timestamp) -> Option<Timestamp> {
+        let market = self.options.market.next_change_after(pair, at.since(self.options.origin).0);
+        market.map(|t| self.options.origin + Span(t)).filter(|t| *t > at)
+    }
+
     fn sold_of(&self, ix: usize) -> Option<&Sold> {
-        self.sold.get(self.instances.get(ix)?.offering.index())
+        self.cloud.sold.get(self.cloud.instances.get(ix)?.offering.index())
     }
 }
 
@@ -406,19 +372,4 @@ impl Instance {
     pub(super) fn new(name: String, purchase: PurchaseId, offering: OfferingId, launched: Timestamp) -> Instance {
         Instance { name, purchase, offering, launched, ready: false, ending: false, reclaim_at: None, gone: None }
     }
-}
-
-/// Spot nodes of a pair at `at`. `None`: without bound.
-fn available(options: &WorldOptions, pair: usize, at: Timestamp) -> Option<u32> {
-    let permille = options.market.state_at(pair, at.since(options.origin).0).available_permille;
-    if permille >= 1000 && options.depth.is_none() {
-        return None;
-    }
-    Some(options.depth.unwrap_or(DEFAULT_DEPTH).saturating_mul(u32::from(permille)) / 1000)
-}
-
-/// The next moment after `at` at which a pair's availability or price may be another.
-fn next_change(options: &WorldOptions, pair: usize, at: Timestamp) -> Option<Timestamp> {
-    let market = options.market.next_change_after(pair, at.since(options.origin).0);
-    market.map(|t| options.origin + Span(t)).filter(|t| *t > at)
 }

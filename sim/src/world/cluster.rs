@@ -15,14 +15,14 @@ use std::ops::{Index, IndexMut};
 use forebay_kernel::effect::WorkerPlace;
 use forebay_kernel::event::{Event, GoneWhy};
 use forebay_kernel::ids::{Attempt, JobId};
-use forebay_kernel::job::{Completion, JobSpec};
+use forebay_kernel::job::Completion;
 use forebay_kernel::reconcile::{RunStatus, SETTLED, SeenRun};
+use forebay_kernel::state::State;
 use forebay_kernel::units::{GpuTime, Mib, MilliGpu, Span, Timestamp};
 
-use super::billing::Billing;
 use super::hash::{Draw, below, chance, draw};
 use super::run::{Phase, Run, shrunk, stopped};
-use super::{Agenda, Due, JobTruth, WorldOptions};
+use super::{Due, World};
 
 /// A run's end is listed for this long.
 const LISTED: Span = Span::mins(120);
@@ -61,12 +61,6 @@ pub(super) struct Cluster {
     cut: BTreeSet<(usize, u64, u8)>,
     completions: BTreeMap<JobId, u32>,
     saved: BTreeMap<JobId, Span>,
-    /// What is over is forgotten after this. `None`: never.
-    forgets_after: Option<Span>,
-    /// Rules that were broken and are not collected by the world yet.
-    pub(super) violations: Vec<String>,
-    /// Times that the jobs on a GPU needed more memory than it has.
-    pub(super) out_of_memory: u64,
 }
 
 /// Runs by their numbers, which are given once.
@@ -110,74 +104,75 @@ fn share_of(share: u16, slice: Option<u8>) -> u32 {
     if slice.is_some() { 0 } else { u32::from(share) }
 }
 
-impl Cluster {
-    pub(super) fn new(forgets_after: Option<Span>) -> Cluster {
-        Cluster { forgets_after, ..Cluster::default() }
-    }
+/// What is due for a run.
+#[derive(Clone, Debug)]
+pub(crate) enum RunDue {
+    /// A gang's workers start.
+    Started,
+    /// It saves its progress.
+    Saves,
+    /// A worker, or all of them, has done its work.
+    Worked(Option<u32>),
+    /// It fails.
+    Fails,
+    /// It lingers, and reports its idleness.
+    Idles,
+    /// Its process ends after it has lingered.
+    Leaves,
+    /// A stop is through.
+    Stopped,
+    /// Workers leave it, by their numbers.
+    Shrunk(Vec<u32>),
+}
 
-    /// Whether a run is known already. What is known of it is then reported again.
-    pub(super) fn knows(&mut self, now: Timestamp, key: (JobId, Attempt), agenda: &mut Agenda) -> bool {
-        let known = self.by_key.get(&key).copied();
-        if let Some(ix) = known {
-            self.report_again(now, ix, agenda);
-        }
-        known.is_some()
-    }
-
-    /// A start of a run that is not known arrives.
-    #[allow(clippy::too_many_arguments)] // What the world knows and the order does not, each by its name.
-    pub(super) fn start(
-        &mut self,
-        now: Timestamp,
-        order: &StartRequest<'_>,
-        places: &[(Option<usize>, &WorkerPlace)],
-        spec: &JobSpec,
-        truth: JobTruth,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-        gpus: &dyn Fn(usize) -> (u16, Mib),
-    ) {
+impl World {
+    /// A start arrives. Of a run that is known already, what is known is reported again.
+    pub(super) fn start(&mut self, now: Timestamp, order: &StartRequest<'_>, state: &State) {
         let key = (order.job, order.attempt);
+        if let Some(&ix) = self.cluster.by_key.get(&key) {
+            return self.report_again(now, ix);
+        }
+        // A start that comes when its job is over is for a run whose nodes are gone: nothing would be left of it.
+        let Some((row, spec)) = state.job(order.job) else { return };
+        let truth = self.truth(row, spec);
+        let places = order.workers.iter().map(|w| {
+            let instance = state.node(w.node).and_then(|n| n.instance.as_deref());
+            (instance.and_then(|i| self.find(i)).filter(|ix| self.usable(*ix)), w)
+        });
+        let places: Vec<_> = places.collect();
         let whole = places.iter().all(|(instance, _)| instance.is_some());
-        let mut run = Run::new(key, spec, truth, order.resume_from, places);
+        let mut run = Run::new(key, spec, truth, order.resume_from, &places);
         if whole {
-            self.check(order, gpus, places, run.gpu_mem);
+            self.check(order, &places, run.gpu_mem);
         } else {
             // A gang is started whole or not at all: nothing of this one will be.
             run.workers.iter_mut().for_each(|w| (w.instance, w.alive, w.gone) = (None, false, true));
         }
+        let drawn = draw(self.options.seed, Draw::Start, run.job_hash, u64::from(key.1.0));
         let ix = self.add(run);
-        let takes = 1500 + below(draw(options.seed, Draw::Start, self.runs[ix].job_hash, u64::from(key.1.0)), 1000);
-        agenda.at(now + Span(takes), Due::Started(ix));
+        self.agenda.at(now + Span(1500 + below(drawn, 1000)), Due::Run(ix, RunDue::Started));
     }
 
     /// A stop arrives. Of a run that was never seen, it is known from here on that it never will be.
-    pub(super) fn stop(
-        &mut self,
-        now: Timestamp,
-        key: (JobId, Attempt),
-        stop: StopRequest,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-    ) {
-        let Some(&ix) = self.by_key.get(&key) else {
+    pub(super) fn stop(&mut self, now: Timestamp, key: (JobId, Attempt), stop: StopRequest) {
+        let Some(&ix) = self.cluster.by_key.get(&key) else {
             let mut run = Run::unseen(key);
             run.last_report = Some(stopped(key, None));
             let ix = self.add(run);
-            self.ended.insert((now, ix));
-            agenda.report(now + Span::secs(1), stopped(key, None));
+            self.cluster.ended.insert((now, ix));
+            self.agenda.report(now + Span::secs(1), stopped(key, None));
             return;
         };
-        let run = &mut self.runs[ix];
+        let run = &mut self.cluster.runs[ix];
         if matches!(run.phase, Phase::Ended(_)) {
-            self.report_again(now, ix, agenda);
+            self.report_again(now, ix);
             return;
         }
         if run.stopping {
             return;
         }
         run.stopping = true;
-        let hash = draw(options.seed, Draw::Stop, run.job_hash, u64::from(key.1.0));
+        let hash = draw(self.options.seed, Draw::Stop, run.job_hash, u64::from(key.1.0));
         let can_save = stop.checkpoint && run.started && !run.broken;
         let grace = run.checkpoint.filter(|_| can_save).map(|c| c.grace);
         let takes = match grace {
@@ -186,82 +181,69 @@ impl Cluster {
         };
         run.will_save = grace.filter(|_| now + takes <= stop.deadline).map(|_| run.progress(now));
         run.frozen = run.frozen.or(Some(now));
-        let hangs = chance(draw(options.seed, Draw::Hang, run.job_hash, u64::from(key.1.0)), options.hang_permille);
+        let hangs =
+            chance(draw(self.options.seed, Draw::Hang, run.job_hash, u64::from(key.1.0)), self.options.hang_permille);
         let killed = stop.deadline.max(now + Span(1));
-        let point = draw(options.seed, Draw::Hang, run.job_hash, u64::MAX - u64::from(key.1.0));
-        if chance(point, options.hang_for_ever_permille) {
+        let point = draw(self.options.seed, Draw::Hang, run.job_hash, u64::MAX - u64::from(key.1.0));
+        if chance(point, self.options.hang_for_ever_permille) {
             return;
         }
-        agenda.at(if hangs { killed } else { (now + takes).min(killed) }, Due::Stopped(ix));
+        self.agenda.at(if hangs { killed } else { (now + takes).min(killed) }, Due::Run(ix, RunDue::Stopped));
     }
 
     /// Workers are asked to leave. A run that is not under way, or is being stopped, answers to something else.
-    pub(super) fn shrink(
-        &mut self,
-        now: Timestamp,
-        key: (JobId, Attempt),
-        leave: &[u32],
-        deadline: Timestamp,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-    ) {
-        let Some(&ix) = self.by_key.get(&key) else {
+    pub(super) fn shrink(&mut self, now: Timestamp, key: (JobId, Attempt), leave: &[u32], deadline: Timestamp) {
+        let Some(&ix) = self.cluster.by_key.get(&key) else {
             let stop = StopRequest { checkpoint: false, deadline };
-            return self.stop(now, key, stop, options, agenda);
+            return self.stop(now, key, stop);
         };
-        let run = &self.runs[ix];
+        let run = &self.cluster.runs[ix];
         let left = run.left();
         if matches!(run.phase, Phase::Ended(_)) {
-            self.report_again(now, ix, agenda);
+            self.report_again(now, ix);
         } else if leave.iter().all(|n| left.contains(n)) {
-            agenda.report(now + Span::secs(1), shrunk(key, left, None));
+            self.agenda.report(now + Span::secs(1), shrunk(key, left, None));
         } else if !run.stopping && !run.broken {
-            let takes = 1000 + below(draw(options.seed, Draw::Stop, run.job_hash, u64::from(key.1.0) + 1000), 10_000);
+            let takes =
+                1000 + below(draw(self.options.seed, Draw::Stop, run.job_hash, u64::from(key.1.0) + 1000), 10_000);
             let killed = deadline.max(now + Span(1));
-            agenda.at((now + Span(takes)).min(killed), Due::Shrunk(ix, leave.to_vec()));
+            self.agenda.at((now + Span(takes)).min(killed), Due::Run(ix, RunDue::Shrunk(leave.to_vec())));
         }
     }
 
     /// Something is due for a run.
-    pub(super) fn happen(
-        &mut self,
-        at: Timestamp,
-        due: Due,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-        billing: &mut Billing,
-        events: &mut Vec<Event>,
-    ) {
+    pub(super) fn run_due(&mut self, at: Timestamp, ix: usize, due: RunDue) {
         self.forget(at);
-        if due.run().is_some_and(|ix| !self.runs.rows.contains_key(&ix)) {
+        if !self.cluster.runs.rows.contains_key(&ix) {
             return;
         }
         match due {
-            Due::Started(ix) => self.started(at, ix, options, agenda, billing, events),
-            Due::Saves(ix) => self.saves(at, ix, options, agenda, events),
-            Due::Worked(ix, worker) => self.worked(at, ix, worker, agenda, billing, events),
-            Due::Fails(ix) => self.fails(at, ix, options, agenda, billing, events),
-            Due::Idles(ix) => self.idles(at, ix, agenda, events),
-            Due::Leaves(ix) if self.runs[ix].lingers() => self.complete(at, ix, billing, events),
-            Due::Stopped(ix) => self.stopped(at, ix, billing, events),
-            Due::Shrunk(ix, leave) => self.shrunk(at, ix, &leave, billing, events),
-            _ => {}
+            RunDue::Started => self.started(at, ix),
+            RunDue::Saves => self.saves(at, ix),
+            RunDue::Worked(None) => self.all_worked(at, ix),
+            RunDue::Worked(Some(worker)) => self.worked(at, ix, worker),
+            RunDue::Fails => self.fails(at, ix),
+            RunDue::Idles => self.idles(at, ix),
+            RunDue::Leaves if self.cluster.runs[ix].lingers() => self.complete(at, ix),
+            RunDue::Leaves => {}
+            RunDue::Stopped => self.stopped(at, ix),
+            RunDue::Shrunk(leave) => self.shrunk(at, ix, &leave),
         }
     }
 
     /// An instance is no more: its workers die, the rest of their gangs stays.
-    pub(super) fn node_gone(&mut self, at: Timestamp, instance: usize, why: GoneWhy, billing: &mut Billing) {
-        self.used.remove(&instance);
-        for ix in self.on.remove(&instance).unwrap_or_default() {
-            let run = &mut self.runs[ix];
+    pub(super) fn node_gone(&mut self, at: Timestamp, instance: usize, why: GoneWhy) {
+        self.cluster.used.remove(&instance);
+        for ix in self.cluster.on.remove(&instance).unwrap_or_default() {
+            let run = &mut self.cluster.runs[ix];
             let gone = run.on(instance);
             if run.goes_on_without(&gone) {
                 self.lose(ix, &gone);
-                if self.runs[ix].alive() {
+                if self.cluster.runs[ix].alive() {
                     continue;
                 }
             }
-            let run = &mut self.runs[ix];
+            let run = &mut self.cluster.runs[ix];
             let progress = run.progress(at);
             let first = !run.broken && !run.met;
             for worker in run.workers.iter_mut().filter(|w| w.instance == Some(instance)) {
@@ -271,76 +253,88 @@ impl Cluster {
             run.will_save = None;
             run.frozen = run.frozen.or(Some(at));
             let taken = why == GoneWhy::Reclaimed && first && run.started;
-            billing.reclaimed_runs += u64::from(taken);
+            self.billing.reclaimed_runs += u64::from(taken);
             if taken {
-                billing.lost_to_reclaims += run.share.over(progress - run.saved);
+                self.billing.lost_to_reclaims += run.share.over(progress - run.saved);
             }
             // A gang that is not up yet is reported when its start comes to nothing.
             if !run.alive() && (run.started || run.stopping) {
                 run.last_report = Some(stopped(run.key, None));
-                self.end(at, ix, RunStatus::Dead, billing);
+                self.end(at, ix, RunStatus::Dead);
             }
         }
     }
 
     /// Runs as listed.
-    pub(super) fn list(&self, now: Timestamp) -> Vec<SeenRun> {
+    pub(super) fn list_runs(&self, now: Timestamp) -> Vec<SeenRun> {
         let seen = |ix: usize, status| {
-            let (job, attempt) = self.runs[ix].key;
+            let (job, attempt) = self.cluster.runs[ix].key;
             SeenRun { job, attempt, status }
         };
-        let alive = self.alive.iter().filter(|(_, ix)| self.runs[*ix].started);
+        let alive = self.cluster.alive.iter().filter(|(_, ix)| self.cluster.runs[*ix].started);
         let alive = alive.map(|(_, ix)| seen(*ix, RunStatus::Alive));
-        let ended = self.ended.range((now - LISTED, 0)..=(now - SETTLED, usize::MAX)).filter(|_| now.0 >= SETTLED.0);
-        let ended = ended.filter_map(|(_, ix)| match self.runs[*ix].phase {
+        let ended =
+            self.cluster.ended.range((now - LISTED, 0)..=(now - SETTLED, usize::MAX)).filter(|_| now.0 >= SETTLED.0);
+        let ended = ended.filter_map(|(_, ix)| match self.cluster.runs[*ix].phase {
             Phase::Ended(status) => Some(seen(*ix, status)),
             _ => None,
         });
         alive.chain(ended).collect()
     }
 
-    pub(super) fn alive(&self) -> usize {
-        self.alive.len()
+    /// Runs with a live worker.
+    #[must_use]
+    pub fn runs_alive(&self) -> usize {
+        self.cluster.alive.len()
     }
 
-    pub(super) fn working(&self) -> usize {
-        self.alive.iter().filter(|(_, ix)| !self.runs[*ix].broken).count()
+    /// Runs that will end by themselves.
+    #[must_use]
+    pub fn runs_working(&self) -> usize {
+        self.cluster.alive.iter().filter(|(_, ix)| !self.cluster.runs[*ix].broken).count()
     }
 
-    pub(super) fn completions(&self, job: JobId) -> u32 {
-        self.completions.get(&job).copied().unwrap_or_default()
+    /// How often each job's work was brought to its end.
+    #[must_use]
+    pub fn completions(&self) -> &BTreeMap<JobId, u32> {
+        &self.cluster.completions
     }
 
-    pub(super) fn all_completions(&self) -> impl Iterator<Item = (JobId, u32)> + '_ {
-        self.completions.iter().map(|(job, times)| (*job, *times))
+    /// What durable progress a job has, by its own account.
+    #[must_use]
+    pub fn saved(&self, job: JobId) -> Span {
+        self.cluster.saved.get(&job).copied().unwrap_or_default()
     }
 
-    pub(super) fn saved(&self, job: JobId) -> Span {
-        self.saved.get(&job).copied().unwrap_or_default()
+    /// Nothing may be at work on an instance that is being terminated.
+    pub(super) fn check_idle(&mut self, instance: usize, state: &State) {
+        // A run that has hung did not receive its stop, or will never report it: it ends with its node.
+        let hung = |job: JobId| state.job(job).is_some_and(|(row, _)| row.hung);
+        let on = self.cluster.on.get(&instance).into_iter().flatten();
+        let at_work = |r: &&Run| r.alive() && !r.broken && !r.stopping && !r.met;
+        let found = on.map(|ix| &self.cluster.runs[*ix]).find(at_work).map(|r| r.key);
+        if let Some((job, attempt)) = found.filter(|(job, _)| !hung(*job)) {
+            self.violations.push(format!("terminated a node under {job} {attempt} while it was at work"));
+        }
     }
 
-    /// A run that is at work on an instance.
-    pub(super) fn working_on(&self, instance: usize) -> Option<(JobId, Attempt)> {
-        let mut runs = self.on.get(&instance)?.iter().map(|ix| &self.runs[*ix]);
-        runs.find(|r| r.alive() && !r.broken && !r.stopping && !r.met).map(|r| r.key)
-    }
-
-    pub(super) fn keep_alive_after_stop(&mut self, job: JobId, attempt: Attempt) {
-        if let Some(&ix) = self.by_key.get(&(job, attempt)) {
-            self.runs[ix].survives_stop = true;
+    /// Breaks a rule on purpose, for tests of the checks: workers of this run will survive their stop.
+    pub(crate) fn keep_alive_after_stop(&mut self, job: JobId, attempt: Attempt) {
+        if let Some(&ix) = self.cluster.by_key.get(&(job, attempt)) {
+            self.cluster.runs[ix].survives_stop = true;
         }
     }
 
     /// A run that is under way already, for a rebuilt world: it had `progress` at `since`.
-    pub(super) fn resume(&mut self, run: Run, since: Timestamp, options: &WorldOptions, agenda: &mut Agenda) {
+    pub(super) fn resume(&mut self, run: Run, since: Timestamp) {
         let ix = self.add(run);
-        let run = &mut self.runs[ix];
+        let run = &mut self.cluster.runs[ix];
         run.phase = Phase::Working;
         run.started = true;
         run.work_from = since;
         let whole = run.workers.iter().all(|w| w.alive) || run.goes_on_without(&[]);
         if whole {
-            self.schedule(ix, options, agenda);
+            self.schedule(ix);
         } else {
             run.broken = true;
             run.frozen = Some(since);
@@ -349,52 +343,46 @@ impl Cluster {
 
     /// Marks a resumed run as one that was asked to stop long ago, and will never report that it has stopped.
     pub(super) fn hung(&mut self, key: (JobId, Attempt), since: Timestamp) {
-        let Some(&ix) = self.by_key.get(&key) else { return };
-        let run = &mut self.runs[ix];
+        let Some(&ix) = self.cluster.by_key.get(&key) else { return };
+        let run = &mut self.cluster.runs[ix];
         run.stopping = true;
         run.frozen = run.frozen.or(Some(since));
     }
 
     /// A job's durable progress, for a rebuilt world.
     pub(super) fn remember(&mut self, job: JobId, saved: Span) {
-        self.saved.insert(job, saved);
+        self.cluster.saved.insert(job, saved);
     }
 
     /// Marks a worker of a resumed run as done.
     pub(super) fn worker_done(&mut self, key: (JobId, Attempt), worker: u32) {
-        let Some(&ix) = self.by_key.get(&key) else { return };
+        let Some(&ix) = self.cluster.by_key.get(&key) else { return };
         self.worker_out(ix, worker as usize);
-        let run = &mut self.runs[ix];
+        let run = &mut self.cluster.runs[ix];
         run.met |= run.completion == Completion::Any || worker == 0;
     }
 
     fn add(&mut self, run: Run) -> usize {
-        let ix = self.runs.next;
-        let saved = self.saved.entry(run.key.0).or_default();
+        let ix = self.cluster.runs.next;
+        let saved = self.cluster.saved.entry(run.key.0).or_default();
         *saved = run.base.max(*saved);
         for worker in &run.workers {
             let Some(instance) = worker.instance else { continue };
-            self.on.entry(instance).or_default().insert(ix);
+            self.cluster.on.entry(instance).or_default().insert(ix);
         }
-        self.by_key.insert(run.key, ix);
+        self.cluster.by_key.insert(run.key, ix);
         if run.alive() {
-            self.alive.insert((run.key.0, ix));
+            self.cluster.alive.insert((run.key.0, ix));
         }
-        self.runs.push(run)
+        self.cluster.runs.push(run)
     }
 
     /// The rules that a start must keep.
-    fn check(
-        &mut self,
-        order: &StartRequest<'_>,
-        gpus: &dyn Fn(usize) -> (u16, Mib),
-        places: &[(Option<usize>, &WorkerPlace)],
-        mem: Mib,
-    ) {
+    fn check(&mut self, order: &StartRequest<'_>, places: &[(Option<usize>, &WorkerPlace)], mem: Mib) {
         let (job, attempt) = (order.job, order.attempt);
-        let mut others = self.alive.range((job, 0)..=(job, usize::MAX));
-        if let Some((_, ix)) = others.find(|(_, ix)| self.runs[*ix].alive()) {
-            let other = self.runs[*ix].key.1;
+        let mut others = self.cluster.alive.range((job, 0)..=(job, usize::MAX));
+        if let Some((_, ix)) = others.find(|(_, ix)| self.cluster.runs[*ix].alive()) {
+            let other = self.cluster.runs[*ix].key.1;
             self.violations.push(format!("{job}: {attempt} starts while a worker of {other} is alive"));
         }
         if order.resume_from > self.saved(job) {
@@ -403,11 +391,11 @@ impl Cluster {
         }
         for (instance, place) in places {
             let Some(instance) = *instance else { continue };
-            let (count, size) = gpus(instance);
-            if place.slice.is_some_and(|slice| !self.cut.insert((instance, place.gpus, slice))) {
+            let (count, size) = self.gpus(instance);
+            if place.slice.is_some_and(|slice| !self.cluster.cut.insert((instance, place.gpus, slice))) {
                 self.violations.push(format!("{job} {attempt}: a slice is given out twice: {place:?}"));
             }
-            let used = self.used.entry(instance).or_insert_with(|| vec![Gpu::default(); usize::from(count)]);
+            let used = self.cluster.used.entry(instance).or_insert_with(|| vec![Gpu::default(); usize::from(count)]);
             for nth in (0..64).filter(|nth| place.gpus >> nth & 1 == 1) {
                 let Some(gpu) = used.get_mut(nth) else {
                     self.violations.push(format!("{job} {attempt}: {} has no GPU {nth}", place.node));
@@ -419,7 +407,7 @@ impl Cluster {
                     self.violations.push(format!("{job} {attempt}: GPU {nth} of {} is given out twice", place.node));
                 }
                 if gpu.mem > size {
-                    self.out_of_memory += 1;
+                    self.billing.out_of_memory += 1;
                     let node = place.node;
                     let what = format!(
                         "{job} {attempt}: GPU {nth} of {node} is out of memory: {} of {} MiB",
@@ -431,169 +419,139 @@ impl Cluster {
         }
     }
 
-    fn started(
-        &mut self,
-        at: Timestamp,
-        ix: usize,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-        billing: &mut Billing,
-        events: &mut Vec<Event>,
-    ) {
-        let run = &mut self.runs[ix];
+    fn started(&mut self, at: Timestamp, ix: usize) {
+        let run = &mut self.cluster.runs[ix];
         if run.phase != Phase::Starting || run.stopping {
             return;
         }
         let (job, attempt) = run.key;
         if run.workers.iter().any(|w| !w.alive) {
             run.last_report = Some(stopped(run.key, None));
-            self.end(at, ix, RunStatus::Dead, billing);
-            events.push(stopped((job, attempt), None));
+            self.end(at, ix, RunStatus::Dead);
+            self.events.push(stopped((job, attempt), None));
             return;
         }
         run.phase = Phase::Working;
         run.started = true;
         run.work_from = at + run.restart;
-        billing.runs += 1;
-        events.push(Event::RunStarted { job, attempt });
-        self.schedule(ix, options, agenda);
+        self.billing.runs += 1;
+        self.events.push(Event::RunStarted { job, attempt });
+        self.schedule(ix);
     }
 
-    /// Puts the rest of a run on the agenda.
-    fn schedule(&mut self, ix: usize, options: &WorldOptions, agenda: &mut Agenda) {
-        let run = &self.runs[ix];
+    /// Puts the rest of a run on the self.agenda.
+    fn schedule(&mut self, ix: usize) {
+        let run = &self.cluster.runs[ix];
         let (finish, attempt) = (run.finish(), u64::from(run.key.1.0));
         let left = finish.since(run.work_from);
-        self.next_save(run.work_from, ix, options, agenda);
-        let run = &self.runs[ix];
+        self.next_save(run.work_from, ix);
+        let run = &self.cluster.runs[ix];
         if run.fails() {
-            let point = below(draw(options.seed, Draw::FailPoint, run.job_hash, attempt), 1000);
-            agenda.at(run.work_from + Span(left.min(LONGEST_TO_FAIL).0.saturating_mul(point) / 1000), Due::Fails(ix));
+            let point = below(draw(self.options.seed, Draw::FailPoint, run.job_hash, attempt), 1000);
+            self.agenda.at(
+                run.work_from + Span(left.min(LONGEST_TO_FAIL).0.saturating_mul(point) / 1000),
+                Due::Run(ix, RunDue::Fails),
+            );
             return;
         }
         if finish == Timestamp::NEVER {
             return;
         }
-        self.schedule_end(ix, options, agenda);
+        self.schedule_end(ix);
     }
 
-    /// Puts the ends of its workers on the agenda.
-    fn schedule_end(&self, ix: usize, options: &WorldOptions, agenda: &mut Agenda) {
-        let run = &self.runs[ix];
+    /// Puts the ends of its workers on the self.agenda.
+    fn schedule_end(&mut self, ix: usize) {
+        let run = &self.cluster.runs[ix];
         let finish = run.finish();
         let left = finish.since(run.work_from);
         if run.completion == Completion::All || run.workers.len() < 2 {
-            agenda.at(finish, Due::Worked(ix, None));
+            self.agenda.at(finish, Due::Run(ix, RunDue::Worked(None)));
             return;
         }
         let count = run.workers.len() as u64;
         let first = match run.completion {
-            Completion::Any => below(draw(options.seed, Draw::Stagger, run.job_hash, u64::MAX), count),
+            Completion::Any => below(draw(self.options.seed, Draw::Stagger, run.job_hash, u64::MAX), count),
             _ => 0,
         };
         for worker in 0..count {
-            let late = below(draw(options.seed, Draw::Stagger, run.job_hash, worker), 200);
+            let late = below(draw(self.options.seed, Draw::Stagger, run.job_hash, worker), 200);
             let after = if worker == first { 0 } else { 1000 + left.0.saturating_mul(late) / 1000 };
             let nth = u32::try_from(worker).unwrap_or(u32::MAX);
-            agenda.at(finish + Span(after), Due::Worked(ix, Some(nth)));
+            self.agenda.at(finish + Span(after), Due::Run(ix, RunDue::Worked(Some(nth))));
         }
     }
 
     /// The next save: after as much work as was agreed on, on the beat, if the work is not done by then.
-    fn next_save(&self, from: Timestamp, ix: usize, options: &WorldOptions, agenda: &mut Agenda) {
-        let run = &self.runs[ix];
+    fn next_save(&mut self, from: Timestamp, ix: usize) {
+        let run = &self.cluster.runs[ix];
         let Some(checkpoint) = run.checkpoint else { return };
-        let grid = options.save_grid.0.min(checkpoint.every.0 / 10).max(1);
+        let grid = self.options.save_grid.0.min(checkpoint.every.0 / 10).max(1);
         let next = Timestamp((from + checkpoint.every.max(Span(1))).0.div_ceil(grid).saturating_mul(grid));
         if next < run.finish() {
-            agenda.at(next, Due::Saves(ix));
+            self.agenda.at(next, Due::Run(ix, RunDue::Saves));
         }
     }
 
-    fn saves(
-        &mut self,
-        at: Timestamp,
-        ix: usize,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-        events: &mut Vec<Event>,
-    ) {
-        let run = &mut self.runs[ix];
+    fn saves(&mut self, at: Timestamp, ix: usize) {
+        let run = &mut self.cluster.runs[ix];
         if !run.working() || run.met {
             return;
         }
         let progress = run.progress(at);
         run.saved = progress;
         let (job, attempt) = run.key;
-        let durable = self.saved.entry(job).or_default();
+        let durable = self.cluster.saved.entry(job).or_default();
         *durable = progress.max(*durable);
-        events.push(Event::RunCheckpointed { job, attempt, progress });
-        self.next_save(at, ix, options, agenda);
+        self.events.push(Event::RunCheckpointed { job, attempt, progress });
+        self.next_save(at, ix);
     }
 
-    fn worked(
-        &mut self,
-        at: Timestamp,
-        ix: usize,
-        worker: Option<u32>,
-        agenda: &mut Agenda,
-        billing: &mut Billing,
-        events: &mut Vec<Event>,
-    ) {
-        let run = &mut self.runs[ix];
+    /// All workers of a run have done their work.
+    fn all_worked(&mut self, at: Timestamp, ix: usize) {
+        let run = &mut self.cluster.runs[ix];
         if !run.working() {
             return;
         }
-        let (job, attempt) = run.key;
-        let Some(nth) = worker else {
-            match run.truth.linger.filter(|l| *l > Span::ZERO) {
-                Some(linger) => {
-                    run.phase = Phase::Lingering { since: at };
-                    agenda.at(at + linger, Due::Leaves(ix));
-                    agenda.at(at + IDLE_BEAT, Due::Idles(ix));
-                }
-                None => self.complete(at, ix, billing, events),
-            }
-            return;
-        };
-        if !run.workers.get(nth as usize).is_some_and(|w| w.alive) {
+        let Some(linger) = run.truth.linger.filter(|l| *l > Span::ZERO) else { return self.complete(at, ix) };
+        run.phase = Phase::Lingering { since: at };
+        self.agenda.at(at + linger, Due::Run(ix, RunDue::Leaves));
+        self.agenda.at(at + IDLE_BEAT, Due::Run(ix, RunDue::Idles));
+    }
+
+    fn worked(&mut self, at: Timestamp, ix: usize, nth: u32) {
+        let run = &mut self.cluster.runs[ix];
+        if !run.working() || !run.workers.get(nth as usize).is_some_and(|w| w.alive) {
             return;
         }
-        events.push(Event::RunCompleted { job, attempt, worker });
+        let (job, attempt) = run.key;
+        self.events.push(Event::RunCompleted { job, attempt, worker: Some(nth) });
         let meets = run.completion == Completion::Any || nth == 0;
         if meets && !run.met {
             run.met = true;
-            *self.completions.entry(job).or_default() += 1;
-            billing.completions += 1;
+            *self.cluster.completions.entry(job).or_default() += 1;
+            self.billing.completions += 1;
         }
         self.worker_out(ix, nth as usize);
-        if !self.runs[ix].workers.iter().any(|w| w.alive) {
-            self.runs[ix].last_report = Some(Event::RunCompleted { job, attempt, worker: None });
-            self.end(at, ix, RunStatus::Completed, billing);
+        if !self.cluster.runs[ix].workers.iter().any(|w| w.alive) {
+            self.cluster.runs[ix].last_report = Some(Event::RunCompleted { job, attempt, worker: None });
+            self.end(at, ix, RunStatus::Completed);
         }
     }
 
-    fn complete(&mut self, at: Timestamp, ix: usize, billing: &mut Billing, events: &mut Vec<Event>) {
-        let (job, attempt) = self.runs[ix].key;
+    fn complete(&mut self, at: Timestamp, ix: usize) {
+        let (job, attempt) = self.cluster.runs[ix].key;
         let end = Event::RunCompleted { job, attempt, worker: None };
-        self.runs[ix].met = true;
-        self.runs[ix].last_report = Some(end.clone());
-        *self.completions.entry(job).or_default() += 1;
-        billing.completions += 1;
-        self.end(at, ix, RunStatus::Completed, billing);
-        events.push(end);
+        self.cluster.runs[ix].met = true;
+        self.cluster.runs[ix].last_report = Some(end.clone());
+        *self.cluster.completions.entry(job).or_default() += 1;
+        self.billing.completions += 1;
+        self.end(at, ix, RunStatus::Completed);
+        self.events.push(end);
     }
 
-    fn fails(
-        &mut self,
-        at: Timestamp,
-        ix: usize,
-        options: &WorldOptions,
-        agenda: &mut Agenda,
-        billing: &mut Billing,
-        events: &mut Vec<Event>,
-    ) {
-        let run = &mut self.runs[ix];
+    fn fails(&mut self, at: Timestamp, ix: usize) {
+        let run = &mut self.cluster.runs[ix];
         if !run.working() {
             return;
         }
@@ -605,42 +563,42 @@ impl Cluster {
             // The node's fault takes its workers; the rest of an elastic gang goes on, and does not fail again.
             let key = run.key;
             self.lose(ix, &gone);
-            events.push(shrunk(key, self.runs[ix].left(), node_fault));
-            return self.schedule_end(ix, options, agenda);
+            self.events.push(shrunk(key, self.cluster.runs[ix].left(), node_fault));
+            return self.schedule_end(ix);
         }
-        let run = &mut self.runs[ix];
+        let run = &mut self.cluster.runs[ix];
         let exit_code = run.truth.exit_code;
         let end = Event::RunFailed { job, attempt, exit_code, node_fault };
         run.last_report = Some(end.clone());
-        self.end(at, ix, RunStatus::Failed(exit_code), billing);
-        events.push(end);
+        self.end(at, ix, RunStatus::Failed(exit_code));
+        self.events.push(end);
     }
 
-    fn idles(&mut self, at: Timestamp, ix: usize, agenda: &mut Agenda, events: &mut Vec<Event>) {
-        let run = &self.runs[ix];
+    fn idles(&mut self, at: Timestamp, ix: usize) {
+        let run = &self.cluster.runs[ix];
         let Phase::Lingering { since } = run.phase else { return };
         if run.stopping || run.broken {
             return;
         }
         let (job, attempt) = run.key;
-        events.push(Event::RunIdle { job, attempt, idle: at.since(since) });
-        agenda.at(at + IDLE_BEAT, Due::Idles(ix));
+        self.events.push(Event::RunIdle { job, attempt, idle: at.since(since) });
+        self.agenda.at(at + IDLE_BEAT, Due::Run(ix, RunDue::Idles));
     }
 
-    fn stopped(&mut self, at: Timestamp, ix: usize, billing: &mut Billing, events: &mut Vec<Event>) {
-        let run = &mut self.runs[ix];
+    fn stopped(&mut self, at: Timestamp, ix: usize) {
+        let run = &mut self.cluster.runs[ix];
         let progress = run.will_save.take();
         if let Phase::Ended(_) = run.phase {
-            events.extend(run.last_report.clone());
+            self.events.extend(run.last_report.clone());
             return;
         }
         if let Some(progress) = progress {
             run.saved = progress;
-            let durable = self.saved.entry(run.key.0).or_default();
+            let durable = self.cluster.saved.entry(run.key.0).or_default();
             *durable = progress.max(*durable);
         }
         let end = stopped(run.key, progress);
-        events.push(end.clone());
+        self.events.push(end.clone());
         if run.survives_stop {
             run.stopping = false;
             run.frozen = None;
@@ -648,111 +606,110 @@ impl Cluster {
         }
         let status = if run.met { RunStatus::Completed } else { RunStatus::Dead };
         run.last_report = Some(end);
-        self.end(at, ix, status, billing);
+        self.end(at, ix, status);
     }
 
     /// Workers leave; the rest goes on, or stops where too few are left by now.
-    fn shrunk(&mut self, at: Timestamp, ix: usize, leave: &[u32], billing: &mut Billing, events: &mut Vec<Event>) {
-        let run = &mut self.runs[ix];
+    fn shrunk(&mut self, at: Timestamp, ix: usize, leave: &[u32]) {
+        let run = &mut self.cluster.runs[ix];
         let key = run.key;
         if matches!(run.phase, Phase::Ended(_)) || run.stopping || run.broken {
             return;
         }
         if run.goes_on_without(leave) {
             self.lose(ix, leave);
-            events.push(shrunk(key, self.runs[ix].left(), None));
+            self.events.push(shrunk(key, self.cluster.runs[ix].left(), None));
             return;
         }
         run.last_report = Some(stopped(key, None));
         let status = if run.met { RunStatus::Completed } else { RunStatus::Dead };
-        self.end(at, ix, status, billing);
-        events.push(stopped(key, None));
+        self.end(at, ix, status);
+        self.events.push(stopped(key, None));
     }
 
     /// Workers are no part of their gang any more. What it has done stays done.
     fn lose(&mut self, ix: usize, gone: &[u32]) {
         for &nth in gone {
             self.worker_out(ix, nth as usize);
-            if let Some(worker) = self.runs[ix].workers.get_mut(nth as usize).filter(|w| !w.gone) {
+            if let Some(worker) = self.cluster.runs[ix].workers.get_mut(nth as usize).filter(|w| !w.gone) {
                 worker.gone = true;
                 let share = MilliGpu(u64::from(worker.gpus.count_ones()) * u64::from(worker.share));
-                self.runs[ix].share = self.runs[ix].share - share;
+                self.cluster.runs[ix].share = self.cluster.runs[ix].share - share;
             }
         }
     }
 
-    fn report_again(&self, now: Timestamp, ix: usize, agenda: &mut Agenda) {
-        let run = &self.runs[ix];
+    fn report_again(&mut self, now: Timestamp, ix: usize) {
+        let run = &self.cluster.runs[ix];
         let (job, attempt) = run.key;
         match run.phase {
             Phase::Starting => {}
-            Phase::Working | Phase::Lingering { .. } => agenda.report(now, Event::RunStarted { job, attempt }),
+            Phase::Working | Phase::Lingering { .. } => self.agenda.report(now, Event::RunStarted { job, attempt }),
             Phase::Ended(_) => {
                 if let Some(event) = &run.last_report {
-                    agenda.report(now, event.clone());
+                    self.agenda.report(now, event.clone());
                 }
             }
         }
     }
 
     /// No worker of the run is alive from here on.
-    fn end(&mut self, at: Timestamp, ix: usize, status: RunStatus, billing: &mut Billing) {
-        for worker in 0..self.runs[ix].workers.len() {
+    fn end(&mut self, at: Timestamp, ix: usize, status: RunStatus) {
+        for worker in 0..self.cluster.runs[ix].workers.len() {
             self.worker_out(ix, worker);
         }
-        let run = &mut self.runs[ix];
+        let run = &mut self.cluster.runs[ix];
         let progress = run.progress(at);
         if let Phase::Lingering { since } = run.phase {
-            billing.lingering += run.share.over(at.since(since));
+            self.billing.lingering += run.share.over(at.since(since));
         }
         if let Some(util) = run.truth.gpu_util_permille {
             // What it asked for, whatever more it was given.
             let busy = run.asked.over(progress - run.base);
-            billing.busy += GpuTime(busy.0 * u128::from(util) / 1000);
+            self.billing.busy += GpuTime(busy.0 * u128::from(util) / 1000);
         }
         if !run.met {
-            billing.lost += run.share.over(progress - run.saved);
+            self.billing.lost += run.share.over(progress - run.saved);
         }
         run.phase = Phase::Ended(status);
         let job = run.key.0;
-        self.alive.remove(&(job, ix));
-        self.ended.insert((at, ix));
+        self.cluster.alive.remove(&(job, ix));
+        self.cluster.ended.insert((at, ix));
     }
 
     /// Takes out runs that ended long ago. What a job has saved stays until it is completed: it may still go on from there.
     fn forget(&mut self, now: Timestamp) {
-        let Some(after) = self.forgets_after else { return };
-        while let Some((at, ix)) = self.ended.first().copied().filter(|(at, _)| *at + after < now) {
-            self.ended.remove(&(at, ix));
-            let Some(run) = self.runs.rows.remove(&ix) else { continue };
+        let Some(after) = self.options.forgets_after else { return };
+        while let Some((at, ix)) = self.cluster.ended.first().copied().filter(|(at, _)| *at + after < now) {
+            self.cluster.ended.remove(&(at, ix));
+            let Some(run) = self.cluster.runs.rows.remove(&ix) else { continue };
             let job = run.key.0;
-            self.by_key.remove(&run.key);
-            let others = self.by_key.range((job, Attempt(0))..=(job, Attempt(u32::MAX))).next().is_some();
-            if !others && self.completions(job) > 0 {
-                self.completions.remove(&job);
-                self.saved.remove(&job);
+            self.cluster.by_key.remove(&run.key);
+            let others = self.cluster.by_key.range((job, Attempt(0))..=(job, Attempt(u32::MAX))).next().is_some();
+            if !others && self.cluster.completions.remove(&job).is_some() {
+                self.cluster.saved.remove(&job);
             }
         }
     }
 
     /// A worker is no more: its GPUs are free.
     fn worker_out(&mut self, ix: usize, worker: usize) {
-        let Some(worker) = self.runs[ix].workers.get_mut(worker) else { return };
+        let Some(worker) = self.cluster.runs[ix].workers.get_mut(worker) else { return };
         let (Some(instance), true) = (worker.instance, worker.alive) else { return };
         worker.alive = false;
         let (gpus, share) = (worker.gpus, share_of(worker.share, worker.slice));
         if let Some(slice) = worker.slice {
-            self.cut.remove(&(instance, worker.gpus, slice));
+            self.cluster.cut.remove(&(instance, worker.gpus, slice));
         }
-        let run = &self.runs[ix];
-        if let Some(used) = self.used.get_mut(&instance) {
+        let run = &self.cluster.runs[ix];
+        if let Some(used) = self.cluster.used.get_mut(&instance) {
             for (_, gpu) in used.iter_mut().enumerate().filter(|(nth, _)| gpus >> nth & 1 == 1) {
                 gpu.share = gpu.share.saturating_sub(share);
                 gpu.mem = Mib(gpu.mem.0.saturating_sub(run.gpu_mem.0));
             }
         }
         let others = run.workers.iter().any(|w| w.alive && w.instance == Some(instance));
-        if let Some(runs) = self.on.get_mut(&instance).filter(|_| !others) {
+        if let Some(runs) = self.cluster.on.get_mut(&instance).filter(|_| !others) {
             runs.remove(&ix);
         }
     }

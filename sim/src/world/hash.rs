@@ -55,9 +55,12 @@ pub enum Draw {
     Id = 23,
 }
 
+/// What SplitMix64 adds to its state for each number.
+pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// SplitMix64's finaliser: every bit of the input moves about half of the output's.
-fn finish(z: u64) -> u64 {
-    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+pub(crate) fn finish(z: u64) -> u64 {
+    let z = z.wrapping_add(STEP);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

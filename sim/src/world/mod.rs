@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::effect::{Action, Effect};
-use forebay_kernel::event::Event;
-use forebay_kernel::ids::{Attempt, JobId, OfferingId, PurchaseId};
+use forebay_kernel::event::{Event, GoneWhy};
+use forebay_kernel::ids::{OfferingId, PurchaseId};
 use forebay_kernel::job::JobSpec;
 use forebay_kernel::policy::Policy;
 use forebay_kernel::reconcile::{Listing, SeenInstance};
@@ -36,12 +36,8 @@ use forebay_kernel::units::{Span, Timestamp};
 use crate::market::Market;
 pub use billing::{Bill, Billing};
 use cloud::Cloud;
-use cluster::Cluster;
+use cluster::{Cluster, RunDue};
 pub use truth::{JobTruth, Truths};
-
-/// Nodes of one (type, zone) that a market with a partial availability is measured against, where no depth is given:
-/// at 250 permille, 100 nodes can be had.
-pub const DEFAULT_DEPTH: u32 = 400;
 
 /// How the world behaves. [`WorldOptions::new`] is a world without faults.
 #[derive(Clone, Debug)]
@@ -54,7 +50,7 @@ pub struct WorldOptions {
     pub origin: Timestamp,
     /// The share of reclaims that are announced 2 minutes ahead, in 1/1000.
     pub warning_permille: u16,
-    /// Spot nodes of one (type, zone) at full availability. `None`: no bound at full availability, [`DEFAULT_DEPTH`] below it.
+    /// Spot nodes of one (type, zone) at full availability. `None`: no bound at full availability, [`crate::market::DEFAULT_DEPTH`] below it.
     pub depth: Option<u32>,
     /// Exact counts for some offerings, whatever the market has.
     pub stock: Vec<Stock>,
@@ -137,80 +133,53 @@ pub(crate) enum Due {
     Answer(PurchaseId),
     /// An instance joins the cluster.
     Ready(usize),
-    /// An instance is taken back.
-    Reclaimed(usize),
-    /// An instance has ended on request.
-    Terminated(usize),
+    /// An instance is taken back, or has ended on request.
+    Gone(usize, GoneWhy),
     /// A pair's availability may have changed.
     Market(usize),
     /// An offering's price may have changed.
     Price(OfferingId),
-    /// A gang's workers start.
-    Started(usize),
-    /// A run saves its progress.
-    Saves(usize),
-    /// A worker of a run, or all of them, has done its work.
-    Worked(usize, Option<u32>),
-    /// A run fails.
-    Fails(usize),
-    /// A run that lingers reports its idleness.
-    Idles(usize),
-    /// The process of a lingering run ends.
-    Leaves(usize),
-    /// A stop is through.
-    Stopped(usize),
-    /// Workers leave a run, by their numbers.
-    Shrunk(usize, Vec<u32>),
-}
-
-impl Due {
-    /// The run that it is about, if it is about one.
-    fn run(&self) -> Option<usize> {
-        match self {
-            Due::Started(ix)
-            | Due::Saves(ix)
-            | Due::Worked(ix, _)
-            | Due::Fails(ix)
-            | Due::Idles(ix)
-            | Due::Leaves(ix)
-            | Due::Stopped(ix)
-            | Due::Shrunk(ix, _) => Some(*ix),
-            Due::Report(_)
-            | Due::Answer(_)
-            | Due::Ready(_)
-            | Due::Reclaimed(_)
-            | Due::Terminated(_)
-            | Due::Market(_)
-            | Due::Price(_) => None,
-        }
-    }
+    /// Something is due for a run.
+    Run(usize, RunDue),
 }
 
 /// What is due when, in a total order: time, then insertion.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Agenda {
-    queue: BTreeMap<(Timestamp, u64), Due>,
+#[derive(Clone, Debug)]
+pub struct Agenda<T> {
+    queue: BTreeMap<(Timestamp, u64), T>,
     inserted: u64,
 }
 
-impl Agenda {
-    pub(crate) fn at(&mut self, when: Timestamp, due: Due) {
+impl<T> Default for Agenda<T> {
+    fn default() -> Self {
+        Agenda { queue: BTreeMap::new(), inserted: 0 }
+    }
+}
+
+impl<T> Agenda<T> {
+    /// Something will be due.
+    pub fn at(&mut self, when: Timestamp, due: T) {
         self.inserted += 1;
         self.queue.insert((when, self.inserted), due);
     }
 
-    pub(crate) fn report(&mut self, when: Timestamp, event: Event) {
-        self.at(when, Due::Report(Box::new(event)));
-    }
-
-    fn next(&self) -> Option<Timestamp> {
+    /// When the first is due.
+    #[must_use]
+    pub fn next(&self) -> Option<Timestamp> {
         self.queue.first_key_value().map(|((at, _), _)| *at)
     }
 
-    fn pop(&mut self, until: Timestamp) -> Option<(Timestamp, Due)> {
+    /// Takes the first that is due by `until`.
+    pub fn pop(&mut self, until: Timestamp) -> Option<(Timestamp, T)> {
         let first = self.queue.first_entry()?;
         let at = first.key().0;
         (at <= until).then(|| (at, first.remove()))
+    }
+}
+
+impl Agenda<Due> {
+    fn report(&mut self, when: Timestamp, event: Event) {
+        self.at(when, Due::Report(Box::new(event)));
     }
 }
 
@@ -218,7 +187,9 @@ impl Agenda {
 #[derive(Clone, Debug)]
 pub struct World {
     options: WorldOptions,
-    agenda: Agenda,
+    agenda: Agenda<Due>,
+    /// What has happened and is not taken yet.
+    events: Vec<Event>,
     cloud: Cloud,
     cluster: Cluster,
     billing: Billing,
@@ -230,17 +201,17 @@ impl World {
     /// A world in which nothing of ours exists yet. `state` knows the policy, and so what can be bought.
     #[must_use]
     pub fn new(options: WorldOptions, state: &State) -> World {
-        let cluster = Cluster::new(options.forgets_after);
         let mut world = World {
             options,
             agenda: Agenda::default(),
+            events: Vec::new(),
             cloud: Cloud::default(),
-            cluster,
+            cluster: Cluster::default(),
             billing: Billing::default(),
             truths: Truths::new(),
             violations: Vec::new(),
         };
-        world.cloud.know(&world.options, state, &mut world.agenda, &mut world.billing);
+        world.know(state);
         world
     }
 
@@ -264,7 +235,7 @@ impl World {
 
     /// Carries an effect out. The same effect again has no second effect: what is known of it is reported again.
     pub fn act(&mut self, now: Timestamp, effect: &Effect, state: &State) {
-        self.cloud.know(&self.options, state, &mut self.agenda, &mut self.billing);
+        self.know(state);
         match &effect.action {
             Action::Launch { purchase, offering, count, at_least, .. } => {
                 let ask = cloud::LaunchRequest {
@@ -273,11 +244,11 @@ impl World {
                     count: *count,
                     at_least: *at_least,
                 };
-                self.cloud.launch(now, ask, &self.options, &mut self.agenda);
+                self.launch(now, ask);
             }
             Action::Terminate { instance, .. } => {
-                if let Some(at) = self.cloud.terminate(now, instance, &self.options, &mut self.agenda) {
-                    self.check_idle(at, state);
+                if let Some(ix) = self.terminate(now, instance) {
+                    self.check_idle(ix, state);
                 }
             }
             Action::Start { job, attempt, workers, resume_from } => {
@@ -286,25 +257,11 @@ impl World {
             }
             Action::Stop { job, attempt, checkpoint, deadline } => {
                 let stop = cluster::StopRequest { checkpoint: *checkpoint, deadline: *deadline };
-                self.cluster.stop(now, (*job, *attempt), stop, &self.options, &mut self.agenda);
+                self.stop(now, (*job, *attempt), stop);
             }
             Action::Shrink { job, attempt, leave, deadline } => {
-                self.cluster.shrink(now, (*job, *attempt), leave, *deadline, &self.options, &mut self.agenda);
+                self.shrink(now, (*job, *attempt), leave, *deadline);
             }
-        }
-    }
-
-    /// An instance of another cloud than this world's: runs may be started on it. For a real cloud with a simulated cluster.
-    pub fn host(&mut self, now: Timestamp, instance: &str, purchase: PurchaseId, offering: OfferingId, state: &State) {
-        self.cloud.know(&self.options, state, &mut self.agenda, &mut self.billing);
-        self.cloud.host(now, instance, purchase, offering, &mut self.billing);
-    }
-
-    /// A hosted instance is no more, and so is every worker on it. The world reports nothing of it: its own cloud does.
-    pub fn take_away(&mut self, now: Timestamp, instance: &str) {
-        if let Some(ix) = self.cloud.find(instance) {
-            let mut untold = Vec::new();
-            self.gone(now, ix, cloud::terminated(), &mut untold);
         }
     }
 
@@ -316,32 +273,30 @@ impl World {
 
     /// Everything that has happened up to `now`, in order of time.
     pub fn take_until(&mut self, now: Timestamp) -> Vec<Event> {
-        let mut events = Vec::new();
         while let Some((at, due)) = self.agenda.pop(now) {
-            self.happen(at, due, &mut events);
+            self.happen(at, due);
         }
-        events
+        std::mem::take(&mut self.events)
     }
 
     /// All instances and runs. A run's end is listed once its own event has had [`forebay_kernel::reconcile::SETTLED`] to
     /// arrive, and for two hours.
     #[must_use]
     pub fn list(&self, now: Timestamp) -> Listing {
-        let instances = self.cloud.existing().map(|i| SeenInstance {
+        let instances = self.existing().map(|i| SeenInstance {
             instance: i.name.clone(),
             purchase: i.purchase,
             offering: i.offering,
             ready: i.ready,
         });
-        Listing { seen_at: now, instances: instances.collect(), runs: self.cluster.list(now) }
+        Listing { seen_at: now, instances: instances.collect(), runs: self.list_runs(now) }
     }
 
     /// What the cloud would bill up to `now`, and what was lost.
     #[must_use]
     pub fn billing(&self, now: Timestamp) -> Billing {
         let mut billing = self.billing.clone();
-        billing.out_of_memory = self.cluster.out_of_memory;
-        for instance in self.cloud.existing() {
+        for instance in self.existing() {
             billing.bill(instance.offering, instance.launched, now);
         }
         billing
@@ -350,36 +305,7 @@ impl World {
     /// Instances that exist.
     #[must_use]
     pub fn instances(&self) -> usize {
-        self.cloud.existing().count()
-    }
-
-    /// Runs with a live worker.
-    #[must_use]
-    pub fn runs_alive(&self) -> usize {
-        self.cluster.alive()
-    }
-
-    /// Runs that will end by themselves.
-    #[must_use]
-    pub fn runs_working(&self) -> usize {
-        self.cluster.working()
-    }
-
-    /// How often each job's work was brought to its end.
-    #[must_use]
-    pub fn completions(&self, job: JobId) -> u32 {
-        self.cluster.completions(job)
-    }
-
-    /// The same of every job whose work was brought to its end at least once.
-    pub fn all_completions(&self) -> impl Iterator<Item = (JobId, u32)> + '_ {
-        self.cluster.all_completions()
-    }
-
-    /// What durable progress a job has, by its own account.
-    #[must_use]
-    pub fn saved(&self, job: JobId) -> Span {
-        self.cluster.saved(job)
+        self.existing().count()
     }
 
     /// What went against the rules in the world itself: two attempts alive at once, work under a termination, GPUs given
@@ -389,57 +315,23 @@ impl World {
         &self.violations
     }
 
-    /// Breaks a rule on purpose, for tests of the checks: workers of this run will survive their stop.
-    pub(crate) fn keep_alive_after_stop(&mut self, job: JobId, attempt: Attempt) {
-        self.cluster.keep_alive_after_stop(job, attempt);
-    }
-
-    fn happen(&mut self, at: Timestamp, due: Due, events: &mut Vec<Event>) {
-        match due {
-            Due::Report(event) => events.push(*event),
-            Due::Answer(purchase) => {
-                self.cloud.answer(at, purchase, &self.options, &mut self.agenda, &mut self.billing, events);
-            }
+    fn happen(&mut self, at: Timestamp, due: Due) {
+        let event = match due {
+            Due::Report(event) => Some(*event),
+            Due::Answer(purchase) => self.answer(at, purchase),
             Due::Ready(ix) => {
-                events.extend(self.cloud.ready(ix));
-                events.extend(self.cloud.stands(ix, &self.options));
+                let ready = self.ready(ix);
+                self.events.extend(ready);
+                self.stands(ix)
             }
-            Due::Reclaimed(ix) => self.gone(at, ix, cloud::reclaimed(), events),
-            Due::Terminated(ix) => self.gone(at, ix, cloud::terminated(), events),
-            Due::Market(pair) => self.cloud.market(at, pair, &self.options, &mut self.agenda, events),
-            Due::Price(offering) => {
-                events.extend(self.cloud.price(at, offering, &self.options, &mut self.agenda, &mut self.billing));
-            }
-            run => self.cluster.happen(at, run, &self.options, &mut self.agenda, &mut self.billing, events),
-        }
-        self.violations.append(&mut self.cluster.violations);
+            Due::Gone(ix, why) => self.gone(at, ix, why),
+            Due::Market(pair) => return self.market(at, pair),
+            Due::Price(offering) => self.price(at, offering),
+            Due::Run(ix, due) => return self.run_due(at, ix, due),
+        };
+        self.events.extend(event);
     }
 
-    /// An instance is no more, and so is every worker on it.
-    fn gone(&mut self, at: Timestamp, ix: usize, why: forebay_kernel::event::GoneWhy, events: &mut Vec<Event>) {
-        let Some(event) = self.cloud.gone(at, ix, why, &mut self.billing) else { return };
-        self.cluster.node_gone(at, ix, why, &mut self.billing);
-        events.push(event);
-    }
-
-    fn start(&mut self, now: Timestamp, order: &cluster::StartRequest<'_>, state: &State) {
-        if self.cluster.knows(now, (order.job, order.attempt), &mut self.agenda) {
-            return;
-        }
-        // A start that comes when its job is over is for a run whose nodes are gone: nothing would be left of it.
-        let Some((row, spec)) = state.job(order.job) else { return };
-        let truth = self.truth(row, spec);
-        let places = order.workers.iter().map(|w| {
-            let instance = state.node(w.node).and_then(|n| n.instance.as_deref());
-            (instance.and_then(|i| self.cloud.find(i)).filter(|ix| self.cloud.usable(*ix)), w)
-        });
-        let places: Vec<_> = places.collect();
-        let shape = |ix: usize| self.cloud.gpus(ix);
-        self.cluster.start(now, order, &places, spec, truth, &self.options, &mut self.agenda, &shape);
-        self.violations.append(&mut self.cluster.violations);
-    }
-
-    /// What is true of a job. A replica's is its service's, and without one it never ends.
     fn truth(&self, row: &Job, spec: &JobSpec) -> JobTruth {
         // A replica is named after its service: `<service>/<number>`.
         let service = row.service.and_then(|_| spec.subject.rsplit_once('/')).map(|(service, _)| service);
@@ -449,13 +341,5 @@ impl World {
             Some(_) => JobTruth::endless(),
             None => JobTruth::lasting(spec.expected.unwrap_or(Span::mins(1))),
         })
-    }
-
-    fn check_idle(&mut self, ix: usize, state: &State) {
-        // A run that has hung did not receive its stop, or will never report it: it ends with its node.
-        let hung = |job: JobId| state.job(job).is_some_and(|(row, _)| row.hung);
-        if let Some((job, attempt)) = self.cluster.working_on(ix).filter(|(job, _)| !hung(*job)) {
-            self.violations.push(format!("terminated a node under {job} {attempt} while it was at work"));
-        }
     }
 }

@@ -3,6 +3,7 @@
 //! Never: knows more than the journal. An instance that no claim names, and a run that was not reported, never were.
 
 use forebay_kernel::effect::WorkerPlace;
+use forebay_kernel::event::GoneWhy;
 use forebay_kernel::ids::NodeId;
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::Phase;
@@ -21,11 +22,11 @@ pub(super) fn instances(world: &mut World, state: &State) {
         instance.ready = node.phase != NodePhase::Booting;
         instance.reclaim_at = node.reclaim_at;
         let booting = !instance.ready;
-        let ix = world.cloud.adopt(instance, &mut world.billing);
+        let ix = world.adopt(instance);
         if let Some(at) = node.reclaim_at {
-            world.agenda.at(at.max(now), Due::Reclaimed(ix));
+            world.agenda.at(at.max(now), Due::Gone(ix, GoneWhy::Reclaimed));
         }
-        if let Some(boot) = world.cloud.boot(name, node.offering, &world.options).filter(|_| booting) {
+        if let Some(boot) = world.boot(name, node.offering).filter(|_| booting) {
             world.agenda.at((node.since + boot).max(now), Due::Ready(ix));
         }
     }
@@ -36,7 +37,7 @@ pub(super) fn runs(world: &mut World, state: &State) {
     for id in state.open_job_ids() {
         let Some((job, spec)) = state.job(id) else { continue };
         // What is saved is in an object store, which outlives both.
-        world.cluster.remember(id, job.progress);
+        world.remember(id, job.progress);
         let stopping = matches!(job.phase, Phase::Stopping { .. });
         let Some(since) = job.running_since.filter(|_| stopping || job.phase == Phase::Running) else { continue };
         let truth = world.truth(job, spec);
@@ -45,19 +46,19 @@ pub(super) fn runs(world: &mut World, state: &State) {
         let places = (0..job.workers).map(|nth| {
             let place = job.numbers.iter().position(|n| *n == nth).and_then(|at| job.places.get(at));
             let instance = place.and_then(|p| state.node(p.node)).and_then(|n| n.instance.as_deref());
-            (instance.and_then(|i| world.cloud.find(i)), place.unwrap_or(&nowhere))
+            (instance.and_then(|i| world.find(i)), place.unwrap_or(&nowhere))
         });
         let places: Vec<_> = places.collect();
         let key = (id, job.attempt);
         let run = Run::new(key, spec, truth, job.progress, &places);
         // Before the first save the restart counts; after it work went on at once.
         let from = if job.saved_at <= since { since + spec.restart } else { job.saved_at };
-        world.cluster.resume(run, from, &world.options, &mut world.agenda);
+        world.resume(run, from);
         if job.hung {
-            world.cluster.hung(key, job.since);
+            world.hung(key, job.since);
         }
         for &worker in &job.workers_done {
-            world.cluster.worker_done(key, worker);
+            world.worker_done(key, worker);
         }
     }
 }

@@ -167,16 +167,8 @@ impl Run {
             },
             restart: spec.restart,
             base,
-            started: false,
-            work_from: Timestamp(0),
-            frozen: None,
-            broken: false,
             saved: base,
-            stopping: false,
-            will_save: None,
-            survives_stop: false,
-            met: false,
-            last_report: None,
+            ..Run::unseen(key)
         }
     }
 

@@ -103,7 +103,7 @@ fn a_job_boots_a_node_runs_saves_and_ends() {
     let saves: Vec<u64> = seen.iter().filter_map(progress).collect();
     assert_eq!(saves.len(), 2, "4000 s of work, saved every 30 min on the minute: {saves:?}");
     assert!(saves.iter().all(|ms| *ms >= 1_800_000));
-    assert_eq!(pair.world.completions(JobId(0)), 1);
+    assert_eq!(pair.world.completions()[&JobId(0)], 1);
 }
 
 fn progress(event: &Event) -> Option<u64> {

@@ -11,7 +11,6 @@ use forebay_sim::world::hash::{Draw, chance, draw, name};
 
 use super::instance::{EndReason, InstanceState, LoopbackInstance};
 use super::launch::Usage;
-use super::schedule::TimedChange;
 use super::{DESCRIBED_AFTER_END, Region, StockPool};
 
 /// The time from the warning to the reclaim.
@@ -20,6 +19,31 @@ const RECLAIM_NOTICE: Span = Span::secs(120);
 pub(super) const BLOCK_WARNING_LEAD: Span = Span::mins(40);
 /// How long before its end the instances of a Capacity Block are terminated.
 pub(super) const BLOCK_RECLAIM_LEAD: Span = Span::mins(30);
+
+/// A scheduled change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TimedChange {
+    /// An instance has booted.
+    Boot(u64),
+    /// An instance fails to boot.
+    FailBoot(u64),
+    /// A warned instance is reclaimed.
+    Reclaim(u64),
+    /// An instance has shut down.
+    Terminate(u64),
+    /// An instance is retired.
+    Retire(u64),
+    /// An instance has stopped.
+    Stop(u64),
+    /// A terminated instance is no longer described.
+    Forget(u64),
+    /// The availability or price of a market pair may change.
+    Market(usize),
+    /// The warning of a Capacity Block is sent.
+    WarnOfBlockEnd(String),
+    /// The instances of a Capacity Block are terminated.
+    EndBlockInstances(String),
+}
 
 impl Region {
     /// Applies all changes that are due.

@@ -6,8 +6,8 @@ use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_sim::world::hash::{Draw, below, chance, draw, name};
 
+use super::changes::TimedChange;
 use super::instance::{InstanceState, LoopbackInstance};
-use super::schedule::TimedChange;
 use super::{Region, StockPool};
 use crate::fault::Ec2Fault;
 

@@ -13,7 +13,6 @@ mod instance;
 mod launch;
 mod messages;
 mod metadata;
-mod schedule;
 mod stock;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use forebay_catalog::PriceRow;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::units::{Span, Timestamp};
+use forebay_sim::world::Agenda;
 use forebay_sim::world::hash::{Draw, below, chance, draw};
 
 use crate::calls;
@@ -31,12 +31,12 @@ use crate::xml;
 
 pub use call_log::CallCount;
 use call_log::{CallLog, RateBucket};
+use changes::TimedChange;
 pub use instance::{EndReason, InstanceState, LoopbackInstance};
 pub(crate) use instance::{Instances, View};
 pub(crate) use launch::{Availability, LaunchSpec, Planned};
 pub use messages::EventMessage;
 pub(crate) use messages::{millis, seconds, spaced};
-use schedule::{Schedule, TimedChange};
 pub(crate) use stock::StockPool;
 
 /// How long a terminated instance is described.
@@ -85,7 +85,7 @@ pub struct Region {
     /// The pairs of the market by (type, zone).
     pairs: BTreeMap<(String, String), usize>,
     now: Timestamp,
-    schedule: Schedule,
+    schedule: Agenda<TimedChange>,
     pub(crate) instances: Instances,
     /// The number of existing instances by stock pool.
     existing: BTreeMap<StockPool, u32>,
@@ -117,15 +117,12 @@ impl Region {
             Some(((instance_type.to_owned(), zone.to_owned()), ix))
         };
         let pairs = (0..options.market.len()).filter_map(pair).collect();
-        let mut schedule = Schedule::default();
+        let mut schedule = Agenda::default();
         for reservation in &options.reservations {
             if let ReservationKind::Block { ends } = reservation.kind {
-                schedule
-                    .at(before(ends, changes::BLOCK_WARNING_LEAD), TimedChange::WarnOfBlockEnd(reservation.id.clone()));
-                schedule.at(
-                    before(ends, changes::BLOCK_RECLAIM_LEAD),
-                    TimedChange::EndBlockInstances(reservation.id.clone()),
-                );
+                let id = &reservation.id;
+                schedule.at(before(ends, changes::BLOCK_WARNING_LEAD), TimedChange::WarnOfBlockEnd(id.clone()));
+                schedule.at(before(ends, changes::BLOCK_RECLAIM_LEAD), TimedChange::EndBlockInstances(id.clone()));
             }
         }
         Region {

@@ -3,7 +3,6 @@
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_sim::market::MarketState;
-use forebay_sim::world::DEFAULT_DEPTH;
 
 use super::{Region, before};
 use crate::options::{ReservationKind, ReservationOptions};
@@ -34,12 +33,7 @@ impl Region {
         if pool.capacity != CapacityType::Spot {
             return None;
         }
-        let permille = self.market_state(&pool.instance_type, &pool.zone).available_permille;
-        if permille >= 1000 && self.options.depth.is_none() {
-            return None;
-        }
-        let depth = self.options.depth.unwrap_or(DEFAULT_DEPTH);
-        Some(u32::try_from(u64::from(depth) * u64::from(permille) / 1000).unwrap_or(u32::MAX))
+        self.market_state(&pool.instance_type, &pool.zone).nodes(self.options.depth)
     }
 
     fn fixed_bound(&self, pool: &StockPool) -> Option<u32> {
