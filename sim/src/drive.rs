@@ -21,6 +21,7 @@ use forebay_kernel::units::{Span, Timestamp};
 
 use crate::convert::{self, Converter};
 use crate::memory::MemoryJournal;
+use crate::score::figures::from_nanos;
 use crate::score::observer::Observer;
 use crate::score::timeline::Timeline;
 use crate::score::{Sources, disagreements};
@@ -348,7 +349,7 @@ impl<'a> Drive<'a> {
         scorecard.events = self.tally.events;
         scorecard.decisions = self.tally.decisions;
         scorecard.passes = self.tally.batches;
-        scorecard.set_engine_nanos(self.tally.engine_nanos);
+        scorecard.engine_s = from_nanos(self.tally.engine_nanos);
         let mut violations = std::mem::take(&mut self.violations);
         if state.open_jobs() > 0 {
             violations.push(self.stuck("nothing has moved for a week and nothing runs").to_string());

@@ -28,7 +28,6 @@ pub struct MemoryJournal {
     root: [u8; 32],
     records: Vec<Record>,
     link: [u8; 32],
-    appended: u64,
     /// How many finished jobs the journaled engine keeps. `None`: as many as every engine.
     keeps_finished: Option<u32>,
 }
@@ -96,12 +95,6 @@ impl MemoryJournal {
     #[must_use]
     pub fn new_engine(&self) -> Engine {
         self.keeps_finished.map_or_else(Engine::new, Engine::keeping_finished)
-    }
-
-    /// Batches appended so far.
-    #[must_use]
-    pub fn appended(&self) -> u64 {
-        self.appended
     }
 
     /// Batches since the last snapshot.
@@ -185,7 +178,6 @@ impl BatchLog for MemoryJournal {
             let crc = crc32c::crc32c(&bytes);
             self.link = next_link(&self.link, &bytes);
             self.records.push(Record { bytes, crc, link: self.link });
-            self.appended += 1;
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ fn an_id_with_a_line_break_is_refused_and_lines_stay_right() {
     // A quoted line break in a column that may have one counts as a line of the file.
     let (_folder, path) = file("t.csv", "job_id,submit_s,duration_s,gpus,user\na,1,1,1,\"x\ny\"\nb,1,oops,1,\n");
     let error = trace::read(&path, None).expect_err("a bad number");
-    assert_eq!(error.line(), Some(4), "{error}");
+    assert!(error.to_string().contains("line 4,"), "{error}");
 }
 
 #[test]

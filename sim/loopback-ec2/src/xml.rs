@@ -13,6 +13,13 @@ const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 pub(crate) struct Xml(String);
 
 impl Xml {
+    /// A response with this inside.
+    pub(crate) fn of(inside: impl FnOnce(&mut Xml)) -> Xml {
+        let mut xml = Xml::default();
+        inside(&mut xml);
+        xml
+    }
+
     /// `<tag>text</tag>`
     pub(crate) fn leaf(&mut self, tag: &str, text: impl std::fmt::Display) {
         self.open(tag);
@@ -84,15 +91,16 @@ impl Xml {
 
 /// The complete error response.
 pub(crate) fn fault(fault: &Ec2Fault, request_id: &str) -> String {
-    let mut xml = Xml::default();
-    xml.element("Response", |xml| {
-        xml.element("Errors", |xml| {
-            xml.element("Error", |xml| {
-                xml.leaf("Code", fault.code);
-                xml.leaf("Message", &fault.message);
+    let xml = Xml::of(|xml| {
+        xml.element("Response", |xml| {
+            xml.element("Errors", |xml| {
+                xml.element("Error", |xml| {
+                    xml.leaf("Code", fault.code);
+                    xml.leaf("Message", &fault.message);
+                });
             });
-        });
-        xml.leaf("RequestID", request_id);
+            xml.leaf("RequestID", request_id);
+        })
     });
     format!("{HEAD}{}", xml.0)
 }

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::trace::TraceJob;
 use crate::world::Billing;
-use figures::{Distribution, dollars, from_nanos, gpu_hours, hours, ratio};
+use figures::{Distribution, dollars, gpu_hours, hours, ratio};
 use observer::Observer;
 use timeline::Timeline;
 
@@ -250,11 +250,6 @@ impl Scorecard {
         let broken =
             self.ceiling_violations + self.quota_violations + self.gang_violations + self.gpu_memory_violations;
         broken + self.lost + self.open + self.nodes_at_end == 0
-    }
-
-    /// Time inside the engine, from nanoseconds.
-    pub(crate) fn set_engine_nanos(&mut self, nanos: u64) {
-        self.engine_s = from_nanos(nanos);
     }
 }
 

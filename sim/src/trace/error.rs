@@ -134,41 +134,6 @@ pub enum TraceError {
 }
 
 impl TraceError {
-    /// The line that the error is on, where it is on one.
-    #[must_use]
-    pub fn line(&self) -> Option<u64> {
-        match self {
-            Self::NotFound { .. } | Self::Unreadable { .. } | Self::Empty { .. } | Self::UnknownFormatName { .. } => {
-                None
-            }
-            Self::UnknownFormat { .. } => Some(1),
-            Self::NotText { line, .. }
-            | Self::MissingColumn { line, .. }
-            | Self::BadValue { line, .. }
-            | Self::BadRow { line, .. }
-            | Self::Repeated { line, .. }
-            | Self::Truncated { line, .. } => Some(*line),
-        }
-    }
-
-    /// The file that the error is about; `None` for a format name.
-    #[must_use]
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::UnknownFormatName { .. } => None,
-            Self::NotFound { path }
-            | Self::Unreadable { path, .. }
-            | Self::Empty { path, .. }
-            | Self::NotText { path, .. }
-            | Self::UnknownFormat { path, .. }
-            | Self::MissingColumn { path, .. }
-            | Self::BadValue { path, .. }
-            | Self::BadRow { path, .. }
-            | Self::Repeated { path, .. }
-            | Self::Truncated { path, .. } => Some(path),
-        }
-    }
-
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
         if source.kind() == std::io::ErrorKind::NotFound {
             Self::NotFound { path: path.to_owned() }

@@ -21,11 +21,6 @@ pub(super) struct Objects {
     begun: bool,
 }
 
-enum Step {
-    Byte(u8),
-    End,
-}
-
 impl Objects {
     pub(super) fn new(opened: Opened) -> Self {
         Self { path: opened.path, reader: opened.reader, line: 1, array: None, begun: false }
@@ -36,22 +31,22 @@ impl Objects {
         loop {
             let line = self.line;
             match self.step()? {
-                Step::End if self.array == Some(false) => {
+                None if self.array == Some(false) => {
                     return Err(self.truncated(line, "the JSON array is never closed"));
                 }
-                Step::End => return Ok(None),
-                Step::Byte(b' ' | b'\t' | b'\r' | b'\n') => {}
-                Step::Byte(b'[') if !self.begun => {
+                None => return Ok(None),
+                Some(b' ' | b'\t' | b'\r' | b'\n') => {}
+                Some(b'[') if !self.begun => {
                     self.begun = true;
                     self.array = Some(false);
                 }
-                Step::Byte(b']') if self.array == Some(false) => self.array = Some(true),
-                Step::Byte(b',') if self.array == Some(false) => {}
-                Step::Byte(b'{') if self.array != Some(true) => {
+                Some(b']') if self.array == Some(false) => self.array = Some(true),
+                Some(b',') if self.array == Some(false) => {}
+                Some(b'{') if self.array != Some(true) => {
                     self.begun = true;
                     return self.object(line).map(|value| Some((line, value)));
                 }
-                Step::Byte(other) => {
+                Some(other) => {
                     let problem =
                         format!("\"{}\" where a JSON object should begin", shown(&char::from(other).to_string()));
                     let remedy = "write JSON objects, one a line, or one array of them";
@@ -65,7 +60,7 @@ impl Objects {
         let mut bytes = vec![b'{'];
         let (mut depth, mut quoted, mut escaped) = (1u32, false, false);
         while depth > 0 {
-            let Step::Byte(byte) = self.step()? else {
+            let Some(byte) = self.step()? else {
                 return Err(self.truncated(line, "a JSON object begins and is never closed"));
             };
             bytes.push(byte);
@@ -95,14 +90,14 @@ impl Objects {
         })
     }
 
-    fn step(&mut self) -> Result<Step, TraceError> {
+    fn step(&mut self) -> Result<Option<u8>, TraceError> {
         let bytes = self.reader.fill_buf().map_err(|e| TraceError::io(&self.path, e))?;
         let Some(byte) = bytes.first().copied() else {
-            return Ok(Step::End);
+            return Ok(None);
         };
         self.reader.consume(1);
         self.line += u64::from(byte == b'\n');
-        Ok(Step::Byte(byte))
+        Ok(Some(byte))
     }
 
     fn truncated(&self, line: u64, problem: &str) -> TraceError {

@@ -2,7 +2,6 @@
 //!
 //! It never holds more than one row of 1 MiB and what was read ahead.
 
-use std::fmt;
 use std::io::{self, BufRead, Read};
 
 /// The longest row in bytes. Real rows have a few hundred; an unclosed quote must not swallow a file.
@@ -44,7 +43,8 @@ impl Read for RawRecord {
 }
 
 /// A row is longer than any real one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("a row of more than 1 MiB")]
 pub(super) struct TooLong;
 
 impl TooLong {
@@ -53,14 +53,6 @@ impl TooLong {
         error.get_ref().is_some_and(|cause| cause.is::<TooLong>())
     }
 }
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a row of more than 1 MiB")
-    }
-}
-
-impl std::error::Error for TooLong {}
 
 /// What the double quotes of a record are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,9 +27,7 @@ pub(super) fn create_group(region: &mut Region, params: &Params) -> Result<Xml, 
     }
     let group = PlacementGroup { id: format!("pg-{}", region.fresh_id()), strategy: strategy.to_owned() };
     region.groups.insert(name.clone(), group.clone());
-    let mut xml = Xml::default();
-    xml.element("placementGroup", |xml| group_row(xml, &name, &group));
-    Ok(xml)
+    Ok(Xml::of(|xml| xml.element("placementGroup", |xml| group_row(xml, &name, &group))))
 }
 
 pub(super) fn groups(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
@@ -47,9 +45,7 @@ pub(super) fn groups(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fau
             _ => vec!["available"],
         })
     });
-    let mut xml = Xml::default();
-    xml.list("placementGroupSet", matched, |xml, (name, group)| group_row(xml, name, group));
-    Ok(xml)
+    Ok(Xml::of(|xml| xml.list("placementGroupSet", matched, |xml, (name, group)| group_row(xml, name, group))))
 }
 
 fn group_row(xml: &mut Xml, name: &str, group: &PlacementGroup) {
@@ -76,11 +72,7 @@ pub(super) fn reservations(region: &mut Region, params: &Params) -> Result<Xml, 
             _ => vec![state(region, r)],
         })
     });
-    let (rows, next) = page.of(matched.collect());
-    let mut xml = Xml::default();
-    xml.list("capacityReservationSet", rows, |xml, r| reservation_row(xml, region, r));
-    xml.maybe("nextToken", next);
-    Ok(xml)
+    Ok(page.of("capacityReservationSet", matched, |xml, r| reservation_row(xml, region, r)))
 }
 
 fn reservation_row(xml: &mut Xml, region: &Region, r: &ReservationOptions) {
@@ -131,17 +123,13 @@ pub(super) fn launch_templates(region: &mut Region, params: &Params) -> Result<X
     let any = ids.is_empty() && names.is_empty();
     let named = all.iter().filter(|t| any || ids.contains(&t.id.as_str()) || names.contains(&t.name.as_str()));
     let matched = named.filter(|t| filters.take(|_| vec![t.name.as_str()]));
-    let (rows, next) = page.of(matched.collect());
-    let mut xml = Xml::default();
-    xml.list("launchTemplates", rows, |xml, t| {
+    Ok(page.of("launchTemplates", matched, |xml, t| {
         xml.leaf("launchTemplateId", &t.id);
         xml.leaf("launchTemplateName", &t.name);
         xml.leaf("createTime", millis(region.options.origin));
         xml.leaf("defaultVersionNumber", 1);
         xml.leaf("latestVersionNumber", 1);
-    });
-    xml.maybe("nextToken", next);
-    Ok(xml)
+    }))
 }
 
 pub(super) fn subnets(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
@@ -160,9 +148,7 @@ pub(super) fn subnets(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fa
             _ => vec!["available"],
         })
     });
-    let (rows, next) = page.of(matched.collect());
-    let mut xml = Xml::default();
-    xml.list("subnetSet", rows, |xml, s| {
+    Ok(page.of("subnetSet", matched, |xml, s| {
         xml.leaf("subnetId", &s.id);
         xml.leaf("state", "available");
         xml.leaf("vpcId", VPC);
@@ -170,9 +156,7 @@ pub(super) fn subnets(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fa
         xml.leaf("availabilityZoneId", region.zone_id(&s.zone));
         xml.leaf("availableIpAddressCount", region.free_addresses(&s.id).unwrap_or(0));
         xml.leaf("defaultForAz", false);
-    });
-    xml.maybe("nextToken", next);
-    Ok(xml)
+    }))
 }
 
 /// The id of the VPC.
@@ -194,14 +178,14 @@ pub(super) fn zones(region: &mut Region, params: &Params) -> Result<Xml, Ec2Faul
             _ => vec!["available"],
         })
     });
-    let mut xml = Xml::default();
-    xml.list("availabilityZoneInfo", matched, |xml, zone| {
-        xml.leaf("zoneName", zone);
-        xml.leaf("zoneId", region.zone_id(zone));
-        xml.leaf("zoneState", "available");
-        xml.leaf("zoneType", "availability-zone");
-        xml.leaf("regionName", &region.options.name);
-        xml.leaf("optInStatus", "opt-in-not-required");
-    });
-    Ok(xml)
+    Ok(Xml::of(|xml| {
+        xml.list("availabilityZoneInfo", matched, |xml, zone| {
+            xml.leaf("zoneName", zone);
+            xml.leaf("zoneId", region.zone_id(zone));
+            xml.leaf("zoneState", "available");
+            xml.leaf("zoneType", "availability-zone");
+            xml.leaf("regionName", &region.options.name);
+            xml.leaf("optInStatus", "opt-in-not-required");
+        })
+    }))
 }

@@ -37,11 +37,7 @@ pub(super) fn types(region: &mut Region, params: &Params) -> Result<Xml, Ec2Faul
             _ => vec!["x86_64"],
         })
     });
-    let (rows, next) = page.of(matched.collect());
-    let mut xml = Xml::default();
-    xml.list("instanceTypeSet", rows, type_info);
-    xml.maybe("nextToken", next);
-    Ok(xml)
+    Ok(page.of("instanceTypeSet", matched, type_info))
 }
 
 fn type_info(xml: &mut Xml, row: &PriceRow) {
@@ -135,15 +131,11 @@ pub(super) fn offerings(region: &mut Region, params: &Params) -> Result<Xml, Ec2
     let all = region.types.keys().flat_map(|t| locations.iter().map(move |l| (t, l)));
     let matched =
         all.filter(|(t, l)| filters.take(|name| if name == "location" { vec![l.as_str()] } else { vec![t.as_str()] }));
-    let (rows, next) = page.of(matched.collect());
-    let mut xml = Xml::default();
-    xml.list("instanceTypeOfferingSet", rows, |xml, (instance_type, location)| {
+    Ok(page.of("instanceTypeOfferingSet", matched, |xml, (instance_type, location)| {
         xml.leaf("instanceType", instance_type);
         xml.leaf("locationType", kind);
         xml.leaf("location", location);
-    });
-    xml.maybe("nextToken", next);
-    Ok(xml)
+    }))
 }
 
 pub(super) fn spot_prices(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
@@ -163,18 +155,14 @@ pub(super) fn spot_prices(region: &mut Region, params: &Params) -> Result<Xml, E
         };
         product && named && filters.take(has)
     });
-    let (rows, next) = page.of(matched.collect());
     // The price has been valid since before now. The start of the minute is used.
     let since = Timestamp(region.now().0 - region.now().0 % 60_000);
-    let mut xml = Xml::default();
-    xml.list("spotPriceHistorySet", rows, |xml, (instance_type, zone)| {
+    Ok(page.of("spotPriceHistorySet", matched, |xml, (instance_type, zone)| {
         xml.leaf("instanceType", instance_type);
         xml.leaf("productDescription", PRODUCT);
         xml.leaf("spotPrice", dollars(region.spot_price(instance_type, zone)));
         xml.leaf("timestamp", millis(since));
         xml.leaf("availabilityZone", zone);
         xml.leaf("availabilityZoneId", region.zone_id(zone));
-    });
-    xml.maybe("nextToken", next);
-    Ok(xml)
+    }))
 }

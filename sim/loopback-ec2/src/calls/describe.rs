@@ -82,8 +82,23 @@ fn named<'a>(region: &'a Region, ids: &[&str]) -> Result<Vec<Shown<'a>>, Ec2Faul
     Ok(found)
 }
 
+pub(super) fn known(region: &Region, ids: &[&str]) -> Result<Vec<u64>, Ec2Fault> {
+    check_ids(ids)?;
+    let missing: Vec<&str> = ids.iter().copied().filter(|id| region.instances.number(id).is_none()).collect();
+    if !missing.is_empty() {
+        return Err(not_found(&missing));
+    }
+    let mut numbers: Vec<u64> = Vec::with_capacity(ids.len());
+    for number in ids.iter().filter_map(|id| region.instances.number(id)) {
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
+}
+
 /// Checks the format of ids.
-pub(super) fn check_ids(ids: &[&str]) -> Result<(), Ec2Fault> {
+fn check_ids(ids: &[&str]) -> Result<(), Ec2Fault> {
     let hex = |id: &str| id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let well_formed = |id: &str| id.strip_prefix("i-").is_some_and(|rest| [8, 17].contains(&rest.len()) && hex(rest));
     match ids.iter().find(|id| !well_formed(id)) {
@@ -92,7 +107,7 @@ pub(super) fn check_ids(ids: &[&str]) -> Result<(), Ec2Fault> {
     }
 }
 
-pub(super) fn not_found(ids: &[&str]) -> Ec2Fault {
+fn not_found(ids: &[&str]) -> Ec2Fault {
     let message = match ids {
         [one] => format!("The instance ID '{one}' does not exist"),
         many => format!("The instance IDs '{}' do not exist", many.join(", ")),

@@ -2,6 +2,7 @@
 
 use crate::fault::Ec2Fault;
 use crate::params::Params;
+use crate::xml::Xml;
 
 /// The filters of a call. All of them must match, each with any of its values.
 pub(super) struct Filters<'a>(Vec<(&'a str, Vec<&'a str>)>);
@@ -84,12 +85,15 @@ impl Page {
         Ok(Page { after, most: wanted as usize })
     }
 
-    /// The page of a constant list, and the token of the next page.
-    pub(super) fn of<T>(self, all: Vec<T>) -> (Vec<T>, Option<String>) {
-        let from = usize::try_from(self.after).unwrap_or(usize::MAX);
-        let end = from.saturating_add(self.most);
-        let next = (all.len() > end).then(|| Page::token(end as u64));
-        (all.into_iter().skip(from).take(self.most).collect(), next)
+    /// The response with a page of a constant list, and the token of the next page.
+    pub(super) fn of<T>(self, tag: &str, all: impl Iterator<Item = T>, each: impl FnMut(&mut Xml, T)) -> Xml {
+        let mut left = all.skip(usize::try_from(self.after).unwrap_or(usize::MAX));
+        let rows: Vec<T> = left.by_ref().take(self.most).collect();
+        let next = left.next().map(|_| Page::token(self.after.saturating_add(self.most as u64)));
+        Xml::of(|xml| {
+            xml.list(tag, rows, each);
+            xml.maybe("nextToken", next);
+        })
     }
 
     pub(super) fn token(after: u64) -> String {

@@ -36,10 +36,8 @@ fn launched(region: &mut Region, spec: &LaunchSpec, count: u32) -> Xml {
     let numbers = region.create(spec, count);
     let made: Vec<_> = numbers.iter().filter_map(|n| region.instances.row(*n)).collect();
     let views: Vec<_> = made.iter().filter_map(|row| row.seen_at(region.now()).map(|view| (*row, view))).collect();
-    let mut xml = Xml::default();
     let id = made.first().map_or("", |row| &row.launch);
-    describe::reservation(&mut xml, &region.options, id, &views);
-    xml
+    Xml::of(|xml| describe::reservation(xml, &region.options, id, &views))
 }
 
 /// The requested specification, for each possible zone.

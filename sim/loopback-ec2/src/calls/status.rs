@@ -1,6 +1,6 @@
 //! DescribeInstanceStatus: running instances and their scheduled events. The results are never stale.
 
-use super::describe::{self, check_ids, not_found};
+use super::describe::{self, known};
 use super::filters::{Filters, Page};
 use crate::fault::Ec2Fault;
 use crate::params::Params;
@@ -14,11 +14,7 @@ const CODE: &str = "instance-retirement";
 
 pub(super) fn statuses(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
     let ids = params.list("InstanceId");
-    check_ids(&ids)?;
-    let missing: Vec<&str> = ids.iter().copied().filter(|id| region.instances.by_id(id).is_none()).collect();
-    if !missing.is_empty() {
-        return Err(not_found(&missing));
-    }
+    known(region, &ids)?;
     let named = |row: &LoopbackInstance| ids.is_empty() || ids.contains(&row.id.as_str());
     let all = params.flag("IncludeAllInstances")?;
     let page = Page::read(params, 5, 1000)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::describe::{check_ids, not_found, state};
+use super::describe::{known, state};
 use super::launch_parameters::check_tags;
 use crate::fault::Ec2Fault;
 use crate::params::Params;
@@ -61,9 +61,7 @@ pub(super) fn delete_tags(region: &mut Region, params: &Params) -> Result<Xml, E
 }
 
 fn done() -> Xml {
-    let mut xml = Xml::default();
-    xml.leaf("return", true);
-    xml
+    Xml::of(|xml| xml.leaf("return", true))
 }
 
 /// The instances among the resources. Tags of other resources are ignored.
@@ -74,19 +72,4 @@ fn resources(region: &Region, params: &Params) -> Result<Vec<u64>, Ec2Fault> {
     }
     let instances: Vec<&str> = all.into_iter().filter(|id| id.starts_with("i-")).collect();
     known(region, &instances)
-}
-
-fn known(region: &Region, ids: &[&str]) -> Result<Vec<u64>, Ec2Fault> {
-    check_ids(ids)?;
-    let missing: Vec<&str> = ids.iter().copied().filter(|id| region.instances.number(id).is_none()).collect();
-    if !missing.is_empty() {
-        return Err(not_found(&missing));
-    }
-    let mut numbers: Vec<u64> = Vec::with_capacity(ids.len());
-    for number in ids.iter().filter_map(|id| region.instances.number(id)) {
-        if !numbers.contains(&number) {
-            numbers.push(number);
-        }
-    }
-    Ok(numbers)
 }
