@@ -27,4 +27,4 @@ pub use call_error::{CallError, FailureKind, classify_code, error_chain, truncat
 pub use client_config::{AwsClientConfig, NoRegion, load_client_config};
 pub use credentials::describe_credentials;
 pub use retry::{RetryDelays, delay_builder};
-pub use settings::{AccessKey, AwsSettings, is_valid_endpoint, printable};
+pub use settings::{AccessKey, AwsSettings, is_valid_endpoint, printable, queue_name};

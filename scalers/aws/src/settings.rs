@@ -45,6 +45,20 @@ pub fn printable(text: &str) -> String {
     text.chars().take(100).flat_map(char::escape_debug).collect()
 }
 
+/// The name of a queue that is given by name or URL. `None` if it is neither.
+#[must_use]
+pub fn queue_name(queue: &str) -> Option<&str> {
+    let name = match queue.split_once("://") {
+        Some(("http" | "https", rest)) => rest.split_once('/')?.1.rsplit('/').next()?,
+        Some(_) => return None,
+        None => queue,
+    };
+    let stem = name.strip_suffix(".fifo").unwrap_or(name);
+    let fits = (1..=80).contains(&name.len()) && !stem.is_empty();
+    let known = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    (fits && stem.chars().all(known)).then_some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

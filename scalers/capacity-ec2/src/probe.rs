@@ -4,6 +4,7 @@
 
 use crate::api_call::Ec2Response;
 use crate::error_class::ErrorClass;
+use crate::queue::short_name;
 use crate::request::{LaunchRequest, PurchaseOrder, dry_run_group};
 use crate::sdk::{self, Ec2Clients};
 use crate::settings::Ec2Settings;
@@ -53,21 +54,14 @@ pub async fn probe(
         let subject = if pool.is_empty() { "launch".to_owned() } else { format!("launch for pool {pool}") };
         results.push(ProbeResult::new(subject, check_launch(clients, settings, pool, zones).await));
     }
-    results.push(ProbeResult::new(
-        "placement groups",
-        dry_run(clients.ec2.create_placement_group().group_name(dry_run_group(&settings.cluster)).dry_run(true).send())
-            .await,
-    ));
-    let history = clients.ec2.describe_spot_price_history().dry_run(true).send();
-    results.push(ProbeResult::new("spot prices", dry_run(history).await));
-    results.push(ProbeResult::new(
-        "scheduled changes",
-        dry_run(clients.ec2.describe_instance_status().dry_run(true).send()).await,
-    ));
-    results.push(ProbeResult::new(
-        "instance types",
-        dry_run(clients.ec2.describe_instance_types().dry_run(true).send()).await,
-    ));
+    let group = clients.ec2.create_placement_group().group_name(dry_run_group(&settings.cluster)).dry_run(true);
+    results.push(ProbeResult::new("placement groups", dry_run(group.send()).await));
+    let history = clients.ec2.describe_spot_price_history().dry_run(true);
+    results.push(ProbeResult::new("spot prices", dry_run(history.send()).await));
+    let statuses = clients.ec2.describe_instance_status().dry_run(true);
+    results.push(ProbeResult::new("scheduled changes", dry_run(statuses.send()).await));
+    let types = clients.ec2.describe_instance_types().dry_run(true);
+    results.push(ProbeResult::new("instance types", dry_run(types.send()).await));
     for reservation in &settings.reservations {
         let call = clients.ec2.describe_capacity_reservations().capacity_reservation_ids(&reservation.id).send();
         let result = sdk::send(call).await.map_err(|failed| remedy(&failed, "ec2:DescribeCapacityReservations"));
@@ -82,7 +76,8 @@ pub async fn probe(
         results.push(ProbeResult::new(format!("reservation {}", reservation.id), result));
     }
     for queue in queues {
-        results.push(ProbeResult::new(format!("interruptions {}", short(queue)), read_queue(clients, queue).await));
+        results
+            .push(ProbeResult::new(format!("interruptions {}", short_name(queue)), read_queue(clients, queue).await));
     }
     results
 }
@@ -210,34 +205,22 @@ fn remedy(response: &Ec2Response, permission: &str) -> String {
 }
 
 async fn read_queue(clients: &Ec2Clients, queue: &str) -> Result<String, String> {
+    let why = |error: &(dyn std::error::Error + 'static)| forebay_aws::truncate(&forebay_aws::error_chain(error));
     let url = if queue.contains("://") {
         queue.to_owned()
     } else {
         let found = clients.sqs.get_queue_url().queue_name(queue).send().await;
-        let found = found.map_err(|e| {
-            format!(
-                "{}; create the queue (deploy/aws), or correct its name",
-                forebay_aws::truncate(&forebay_aws::error_chain(&e))
-            )
-        })?;
+        let found = found.map_err(|e| format!("{}; create the queue (deploy/aws), or correct its name", why(&e)))?;
         found.queue_url().unwrap_or_default().to_owned()
     };
     let name = aws_sdk_sqs::types::QueueAttributeName::ApproximateNumberOfMessages;
     let attributes = clients.sqs.get_queue_attributes().queue_url(url).attribute_names(name.clone()).send().await;
-    let attributes = attributes.map_err(|e| {
-        format!(
-            "{}; allow sqs:GetQueueAttributes, or correct its URL",
-            forebay_aws::truncate(&forebay_aws::error_chain(&e))
-        )
-    })?;
+    let attributes =
+        attributes.map_err(|e| format!("{}; allow sqs:GetQueueAttributes, or correct its URL", why(&e)))?;
     let waiting = attributes
         .attributes()
         .and_then(|all| all.get(&name))
         .cloned()
         .unwrap_or_else(|| "an unknown number of".to_owned());
     Ok(format!("{waiting} messages are waiting"))
-}
-
-fn short(queue: &str) -> &str {
-    queue.rsplit('/').next().unwrap_or(queue)
 }

@@ -52,14 +52,8 @@ struct ErrorBody {
 
 impl ControllerClient {
     pub fn new(base: &str, token: Option<&str>, limit: Duration) -> ControllerClient {
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .proxy(None)
-            .max_redirects(0)
-            .timeout_global(Some(limit))
-            .user_agent(concat!("forebay-agent/", env!("CARGO_PKG_VERSION")));
         let authorization = token.map(|token| format!("Bearer {token}"));
-        ControllerClient { agent: config.build().into(), base: base.to_owned(), authorization }
+        ControllerClient { agent: http_agent(limit), base: base.to_owned(), authorization }
     }
 
     /// Sends a report.
@@ -107,4 +101,15 @@ impl ControllerClient {
             _ => Delivery::Later(why, after),
         }
     }
+}
+
+/// Asks as the agent does: statuses are no errors, nothing goes through a proxy or to where it is redirected.
+pub(crate) fn http_agent(limit: Duration) -> Agent {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .proxy(None)
+        .max_redirects(0)
+        .timeout_global(Some(limit))
+        .user_agent(concat!("forebay-agent/", env!("CARGO_PKG_VERSION")));
+    config.build().into()
 }

@@ -6,6 +6,7 @@
 //! Version 1 is not used, because it needs no token and so answers anything that can send a request. Redirects and proxies are not
 //! followed.
 
+use crate::controller_client::http_agent;
 use crate::report::{AgentReport, printable};
 use std::time::Duration;
 use ureq::Agent;
@@ -60,13 +61,7 @@ impl InstanceMetadata {
     /// A client for the metadata at an address, with a time limit for each response.
     #[must_use]
     pub fn new(base: &str, limit: Duration) -> InstanceMetadata {
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .proxy(None)
-            .max_redirects(0)
-            .timeout_global(Some(limit))
-            .user_agent(concat!("forebay-agent/", env!("CARGO_PKG_VERSION")));
-        InstanceMetadata { agent: config.build().into(), base: base.to_owned(), token: None }
+        InstanceMetadata { agent: http_agent(limit), base: base.to_owned(), token: None }
     }
 
     /// The id of this instance.

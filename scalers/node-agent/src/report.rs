@@ -1,6 +1,6 @@
 //! Reports to the controller, and how they follow from the metadata. A text that cannot be parsed is left out; the warning itself is not.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Kinds of reports. The most urgent one comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -23,21 +23,6 @@ pub struct AgentReport {
     pub at: Option<String>,
 }
 
-/// `spot/instance-action`: `{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`.
-#[derive(Default, Deserialize)]
-struct Action {
-    #[serde(default)]
-    time: String,
-}
-
-/// `events/recommendations/rebalance`: `{"noticeTime": "2020-10-27T08:22:00Z"}`.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Recommendation {
-    #[serde(default)]
-    notice_time: String,
-}
-
 impl AgentReport {
     /// Reports that the instance is running.
     #[must_use]
@@ -45,18 +30,16 @@ impl AgentReport {
         AgentReport { kind: ReportKind::Hello, at: None }
     }
 
-    /// Parses `spot/instance-action`. Any text there is a warning, even one that cannot be parsed.
+    /// Parses `spot/instance-action`: `{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`. Any text there is a warning, even one that cannot be parsed.
     #[must_use]
     pub fn interruption(text: &str) -> AgentReport {
-        let action: Action = serde_json::from_str(text).unwrap_or_default();
-        AgentReport { kind: ReportKind::Interruption, at: time(action.time) }
+        AgentReport { kind: ReportKind::Interruption, at: time(text, "time") }
     }
 
-    /// Parses `events/recommendations/rebalance`.
+    /// Parses `events/recommendations/rebalance`: `{"noticeTime": "2020-10-27T08:22:00Z"}`.
     #[must_use]
     pub fn rebalance(text: &str) -> AgentReport {
-        let recommendation: Recommendation = serde_json::from_str(text).unwrap_or_default();
-        AgentReport { kind: ReportKind::Rebalance, at: time(recommendation.notice_time) }
+        AgentReport { kind: ReportKind::Rebalance, at: time(text, "noticeTime") }
     }
 
     /// A description for the log.
@@ -71,8 +54,10 @@ impl AgentReport {
     }
 }
 
-/// Accepts a time in the format of the metadata: `2026-11-21T20:30:00Z`.
-fn time(text: String) -> Option<String> {
+/// The text at a key of the metadata's JSON, if it is a time in their format: `2026-11-21T20:30:00Z`.
+fn time(json: &str, key: &str) -> Option<String> {
+    let document: serde_json::Value = serde_json::from_str(json).ok()?;
+    let text = document.get(key)?.as_str()?;
     const SHAPE: &[u8] = b"dddd-dd-ddTdd:dd:ddZ";
     let fits = |(byte, shape): (u8, &u8)| if *shape == b'd' { byte.is_ascii_digit() } else { byte == *shape };
     if text.len() != SHAPE.len() || !text.bytes().zip(SHAPE).all(fits) {
@@ -80,7 +65,7 @@ fn time(text: String) -> Option<String> {
     }
     let part = |from: usize, most: u32| text[from..from + 2].parse().is_ok_and(|n: u32| n <= most);
     let fits = part(5, 12) && part(8, 31) && part(11, 23) && part(14, 59) && part(17, 59);
-    (fits && &text[5..7] != "00" && &text[8..10] != "00").then_some(text)
+    (fits && &text[5..7] != "00" && &text[8..10] != "00").then(|| text.to_owned())
 }
 
 /// The first 120 characters of a text from outside, with control characters escaped.

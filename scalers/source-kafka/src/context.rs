@@ -1,7 +1,7 @@
 //! The callbacks of the clients: rebalances, results of commits, errors and log lines. They do not decide or wait; the reader acts on what
 //! they report between two polls.
 
-use crate::error::{explain, is_unreachable};
+use crate::error::{code_of, explain, is_unreachable};
 use crate::shared::{ClearedBy, GroupChange, ReaderState};
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -9,7 +9,7 @@ use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The callbacks of a reader's consumer.
 pub(crate) struct ReaderContext {
@@ -50,7 +50,7 @@ impl ClientContext for ReaderContext {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        let code = crate::error::code_of(&error);
+        let code = code_of(&error);
         match code {
             // One connection failed; others may work. If all brokers are down, another error says so.
             Code::BrokerTransportFailure | Code::OperationTimedOut => {
@@ -99,11 +99,31 @@ impl ConsumerContext for ReaderContext {
     }
 }
 
+/// The last error of a client, with its reason.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastError(pub(crate) Option<(Code, String)>);
+
+impl LastError {
+    /// Takes note of an error. The reason of a connection is more useful than that all brokers are down.
+    pub(crate) fn note(&mut self, error: &KafkaError, reason: &str) {
+        let code = code_of(error);
+        if code != Code::AllBrokersDown || self.0.is_none() {
+            self.0 = Some((code, reason.to_owned()));
+        }
+    }
+}
+
 /// The callbacks of the watchdog's and the probe's client: errors and log lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProbeContext {
     /// The last error, with its reason.
-    pub(crate) last_error: Arc<std::sync::Mutex<Option<(Code, String)>>>,
+    last_error: Arc<Mutex<LastError>>,
+}
+
+impl ProbeContext {
+    pub(crate) fn last_error(&self) -> MutexGuard<'_, LastError> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl ClientContext for ProbeContext {
@@ -112,12 +132,7 @@ impl ClientContext for ProbeContext {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        let code = crate::error::code_of(&error);
-        let mut last_error = self.last_error.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // The reason is more useful than that all brokers are down.
-        if code != Code::AllBrokersDown || last_error.is_none() {
-            *last_error = Some((code, reason.to_owned()));
-        }
+        self.last_error().note(&error, reason);
         tracing::debug!(%error, reason, "the client reports an error");
     }
 }

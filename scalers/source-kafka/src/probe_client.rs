@@ -1,7 +1,7 @@
 //! A client that reads metadata, watermarks and single messages. It does not join the group and does not commit, and each call has a time
 //! limit.
 
-use crate::context::ProbeContext;
+use crate::context::{LastError, ProbeContext};
 use crate::error::{KafkaError, code_of, explain};
 use crate::settings::KafkaSettings;
 use rdkafka::Message;
@@ -54,9 +54,8 @@ impl ProbeClient {
         let end = Instant::now() + ERROR_DETAIL_WITHIN;
         loop {
             drop(self.consumer.poll(Duration::from_millis(10)));
-            let last_error =
-                self.consumer.context().last_error.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-            match last_error {
+            let last_error = self.consumer.context().last_error().clone();
+            match last_error.0 {
                 Some((code, reason)) if code != Code::AllBrokersDown || Instant::now() >= end => {
                     return explain(code, &reason, &self.brokers);
                 }
@@ -78,7 +77,7 @@ impl ProbeClient {
     pub(crate) fn topic(&self, topic: &str, limit: Duration) -> Result<TopicState, String> {
         let response = self.consumer.fetch_metadata(Some(topic), limit).map_err(|e| self.describe(&e))?;
         // Earlier errors are over.
-        *self.consumer.context().last_error.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        *self.consumer.context().last_error() = LastError::default();
         let Some(found) = response.topics().iter().find(|one| one.name() == topic) else {
             return Ok(TopicState::Missing);
         };

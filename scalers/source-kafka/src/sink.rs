@@ -6,7 +6,7 @@
 //! ```
 
 use crate::blocking;
-use crate::context::forward_log;
+use crate::context::{LastError, forward_log};
 use crate::error::{KafkaError, code_of, explain};
 use crate::settings::{KafkaSettings, check_topic};
 use forebay_source::{OutgoingMessage, Sink, SinkError};
@@ -39,7 +39,7 @@ struct DeliveryReports {
     failed: Option<(usize, Code)>,
     ended: usize,
     /// The client's last error.
-    last_error: Option<(Code, String)>,
+    last_error: LastError,
 }
 
 #[derive(Debug, Default)]
@@ -60,13 +60,7 @@ impl ClientContext for SinkContext {
 
     fn error(&self, error: rdkafka::error::KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "the producer reports an error");
-        let code = code_of(&error);
-        self.with(|reports| {
-            // The reason is more useful than that all brokers are down.
-            if code != Code::AllBrokersDown || reports.last_error.is_none() {
-                reports.last_error = Some((code, reason.to_owned()));
-            }
-        });
+        self.with(|reports| reports.last_error.note(&error, reason));
     }
 }
 
@@ -174,7 +168,7 @@ impl KafkaSink {
     }
 
     fn result(&self, producer: &BaseProducer<SinkContext>, messages: &[OutgoingMessage]) -> Result<(), SinkError> {
-        producer.context().with(|reports| match (reports.failed, reports.last_error.take()) {
+        producer.context().with(|reports| match (reports.failed, reports.last_error.0.take()) {
             (None, _) if reports.delivered == messages.len() => Ok(()),
             // If a batch is refused, its largest message is too large: batches are never larger than what the topic accepts.
             (Some((_, Code::MessageSizeTooLarge)), _) => {

@@ -100,8 +100,13 @@ impl Watchdog {
 
     /// Whether the group has a member. `None` if no broker responds in time.
     pub(crate) fn has_member(&self) -> Option<bool> {
+        self.members().map(|members| !members.is_empty())
+    }
+
+    /// The members of the group, if they are known.
+    fn members(&self) -> Option<Vec<String>> {
         match self.client.members(&self.group, RESPONSE_WITHIN) {
-            Ok((_, members)) => Some(!members.is_empty()),
+            Ok((_, members)) => Some(members),
             Err(why) => {
                 tracing::debug!(why, "the members of the group are unknown");
                 None
@@ -213,27 +218,16 @@ impl Watchdog {
     /// Checks whether all partitions are assigned to this reader, and if not, to whom.
     fn all_assigned(&mut self, shared: &ReaderState) -> WatchVerdict {
         let all: usize = self.partitions.values().map(Vec::len).sum();
-        let assigned = {
-            let progress = shared.progress();
-            let is_assigned = |channel: usize, number: &i32| progress.contains_key(&(channel, *number));
-            self.partitions
-                .iter()
-                .map(|(channel, numbers)| numbers.iter().filter(|n| is_assigned(*channel, n)).count())
-                .sum::<usize>()
-        };
+        let known =
+            |channel: usize, number: i32| self.partitions.get(&channel).is_some_and(|all| all.contains(&number));
+        let assigned = shared.progress().keys().filter(|(channel, number)| known(*channel, *number)).count();
         if assigned == all {
             self.unassigned_since = None;
             shared.set_other_members(None);
             return WatchVerdict::Fine;
         }
         let since = *self.unassigned_since.get_or_insert_with(Instant::now);
-        let members = match self.client.members(&self.group, RESPONSE_WITHIN) {
-            Ok((_, members)) => members,
-            Err(why) => {
-                tracing::debug!(why, "the members of the group are unknown");
-                Vec::new()
-            }
-        };
+        let members = self.members().unwrap_or_default();
         if members.len() > 1 {
             let why = format!(
                 "another member of group {} holds {} of {all} partitions ({}): every controller needs its own group",

@@ -1,6 +1,6 @@
 //! The settings of a source and its sinks, and their validation without a network. No secret appears in `Debug` output.
 
-use forebay_aws::{AccessKey, RetryDelays, is_valid_endpoint, printable};
+use forebay_aws::{AccessKey, RetryDelays, is_valid_endpoint, printable, queue_name};
 use std::time::Duration;
 
 /// The most receivers of one queue. Each reserves memory for ten messages while it polls.
@@ -116,19 +116,6 @@ pub enum SqsError {
     },
 }
 
-/// The name of a queue that is given by name or URL. `None` if it is neither.
-pub(crate) fn name_of(queue: &str) -> Option<&str> {
-    let name = match queue.split_once("://") {
-        Some(("http" | "https", rest)) => rest.split_once('/')?.1.rsplit('/').next()?,
-        Some(_) => return None,
-        None => queue,
-    };
-    let stem = name.strip_suffix(".fifo").unwrap_or(name);
-    let fits = (1..=80).contains(&name.len()) && !stem.is_empty();
-    let known = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    (fits && stem.chars().all(known)).then_some(name)
-}
-
 /// The region in an AWS URL of a queue: `https://sqs.REGION.amazonaws.com/account/name`.
 pub(crate) fn region_of(queue: &str) -> Option<&str> {
     let host = queue.strip_prefix("https://sqs.")?.split('/').next()?;
@@ -138,7 +125,7 @@ pub(crate) fn region_of(queue: &str) -> Option<&str> {
 
 /// The name of a queue that is given by name or URL.
 pub(crate) fn checked_name(queue: &str) -> Result<String, SqsError> {
-    name_of(queue).map(str::to_owned).ok_or_else(|| SqsError::BadQueue { queue: printable(queue) })
+    queue_name(queue).map(str::to_owned).ok_or_else(|| SqsError::BadQueue { queue: printable(queue) })
 }
 
 impl SqsSettings {
@@ -206,7 +193,7 @@ mod tests {
             ("ftp://host/jobs", None),
             (&long, None),
         ] {
-            assert_eq!(name_of(given), name, "{given}");
+            assert_eq!(queue_name(given), name, "{given}");
         }
         assert_eq!(region_of("https://sqs.eu-west-1.amazonaws.com/123456789012/jobs"), Some("eu-west-1"));
         assert_eq!(region_of("http://127.0.0.1:4566/000000000000/jobs"), None);

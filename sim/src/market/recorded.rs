@@ -105,8 +105,7 @@ fn recordings(
         if place == out.len() {
             if place == MAX_SERIES {
                 let problem = format!("more than {MAX_SERIES} series");
-                let remedy = "split the file".into();
-                return Err(TraceError::BadRow { path: path.to_owned(), line: row.line, problem, remedy });
+                return Err(TraceError::line(path, row.line, problem, "split the file"));
             }
             out.push(Recording { zone, instance_type, points: Vec::new() });
         }

@@ -66,7 +66,7 @@ fn read_opened(opened: Opened) -> Result<(Replay, Objects), TraceError> {
         stamped.push((at, line, event));
     }
     let Some(start_unix_ms) = stamped.iter().map(|(at, ..)| *at).min() else {
-        return Err(TraceError::Empty { path: objects.path, what: "the file has no events" });
+        return Err(TraceError::empty(&objects.path, "the file has no events"));
     };
     stamped.sort_by_key(|(at, ..)| *at);
     let lines =

@@ -26,7 +26,7 @@ pub(crate) fn open(path: &Path) -> Result<Opened, TraceError> {
 
 fn from_reader(path: &Path, mut reader: Box<dyn BufRead>) -> Result<Opened, TraceError> {
     let io = |e| TraceError::io(path, e);
-    let refused = |problem, remedy| Err(TraceError::NotText { path: path.to_owned(), line: 1, problem, remedy });
+    let refused = |problem: &'static str, remedy: &'static str| Err(TraceError::line(path, 1, problem, remedy));
     let head = reader.fill_buf().map_err(io)?;
     if head.starts_with(&[0x1f, 0x8b]) {
         return refused("a gzip archive", "unpack it first (gunzip)");
@@ -45,12 +45,11 @@ fn from_reader(path: &Path, mut reader: Box<dyn BufRead>) -> Result<Opened, Trac
     }
     let head = reader.fill_buf().map_err(io)?.to_vec();
     if head.iter().all(u8::is_ascii_whitespace) {
-        return Err(TraceError::Empty { path: path.to_owned(), what: "the file is empty" });
+        return Err(TraceError::empty(path, "the file is empty"));
     }
     if let Some(at) = head.iter().position(|b| *b == 0) {
         let line = lines_before(&head, at);
-        let problem = "not text (a zero byte)";
-        return Err(TraceError::NotText { path: path.to_owned(), line, problem, remedy: "give a text file" });
+        return Err(TraceError::line(path, line, "not text (a zero byte)", "give a text file"));
     }
     Ok(Opened { path: path.to_owned(), reader, head })
 }

@@ -138,7 +138,7 @@ impl FromStr for TraceFormat {
     fn from_str(name: &str) -> Result<Self, TraceError> {
         let all = [Self::Normalized, Self::Openb, Self::Philly, Self::Helios, Self::Events];
         let found = all.into_iter().find(|f| f.name().eq_ignore_ascii_case(name.trim()));
-        found.ok_or_else(|| TraceError::UnknownFormatName { name: shown(name) })
+        found.ok_or_else(|| TraceError::format_name(name))
     }
 }
 
@@ -190,43 +190,38 @@ fn recognise(opened: &file::Opened) -> Result<TraceFormat, TraceError> {
         let best = SIGNS.iter().rev().max_by_key(|(_, signs)| score(signs));
         best.filter(|(_, signs)| score(signs) >= 2).map(|(format, _)| *format)
     };
-    known.ok_or_else(|| TraceError::UnknownFormat {
-        path: opened.path.clone(),
-        found: shown(text.lines().next().unwrap_or_default()),
-        remedy: "give a CSV with the columns job_id,submit_s,duration_s,gpus, or one of the formats openb, philly, helios, events",
+    known.ok_or_else(|| {
+        let begin = shown(text.lines().next().unwrap_or_default());
+        let problem = format!("not a trace format known here, begins with \"{begin}\"");
+        let remedy = "give a CSV with the columns job_id,submit_s,duration_s,gpus, or one of the formats openb, philly, helios, events";
+        TraceError::line(&opened.path, 1, problem, remedy)
     })
 }
 
 /// Refuses a repeated id, naming both lines, then sorts by submission.
 fn ordered(path: &Path, format: TraceFormat, mut jobs: Vec<TraceJob>) -> Result<Vec<TraceJob>, TraceError> {
-    if let Some((line, first_line, id)) = first_repeat(jobs.iter().map(|j| (j.id.as_str(), j.line))) {
-        let column = match format {
-            TraceFormat::Normalized | TraceFormat::Helios => "job_id",
-            TraceFormat::Openb => "name",
-            TraceFormat::Philly => "jobid",
-            TraceFormat::Events => "subject",
-        };
-        return Err(TraceError::Repeated {
-            path: path.to_owned(),
-            line,
-            column: column.to_owned(),
-            value: shown(id),
-            first_line,
-        });
-    }
+    let column = match format {
+        TraceFormat::Normalized | TraceFormat::Helios => "job_id",
+        TraceFormat::Openb => "name",
+        TraceFormat::Philly => "jobid",
+        TraceFormat::Events => "subject",
+    };
+    no_repeats(path, column, jobs.iter().map(|j| (j.id.as_str(), j.line)))?;
     jobs.sort_by_key(|j| j.submit_ms);
     Ok(jobs)
 }
 
-/// The earliest line whose id an earlier line has: (line, first line, id).
-fn first_repeat<'a>(ids: impl Iterator<Item = (&'a str, u64)>) -> Option<(u64, u64, &'a str)> {
+/// No two lines of a file may carry the same id. The error is about the first line that repeats one.
+fn no_repeats<'a>(path: &Path, column: &str, ids: impl Iterator<Item = (&'a str, u64)>) -> Result<(), TraceError> {
     let mut by_id: Vec<(&str, u64)> = ids.collect();
     by_id.sort_unstable();
     let repeats = by_id.windows(2).filter_map(|w| match w {
         [(a, first), (b, second)] if a == b => Some((*second, *first, *a)),
         _ => None,
     });
-    repeats.min()
+    let Some((line, first_line, id)) = repeats.min() else { return Ok(()) };
+    let problem = format!("\"{}\" is on line {first_line} already", shown(id));
+    Err(TraceError::column(path, line, column, problem, "give each row an id of its own or remove one of the two"))
 }
 
 /// `G2|V100` as a list in lower case, without repeats; `nan` and nothing are any model.
@@ -259,6 +254,5 @@ fn bounded(path: &Path, line: u64, jobs: usize) -> Result<(), TraceError> {
     if jobs < MAX_JOBS {
         return Ok(());
     }
-    let problem = format!("more than {MAX_JOBS} jobs");
-    Err(TraceError::BadRow { path: path.to_owned(), line, problem, remedy: "split the trace".into() })
+    Err(TraceError::line(path, line, format!("more than {MAX_JOBS} jobs"), "split the trace"))
 }

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
+use super::TraceError;
 use super::file::open;
 use super::rows::Table;
-use super::{TraceError, shown};
 
 /// One node of a fixed fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,14 +48,6 @@ pub fn read_nodes(path: impl AsRef<Path>) -> Result<Vec<TraceNode>, TraceError> 
         });
     }
     table.not_empty("the file has a header but no nodes")?;
-    match super::first_repeat(nodes.iter().map(|n| (n.id.as_str(), n.line))) {
-        None => Ok(nodes),
-        Some((line, first_line, repeated)) => Err(TraceError::Repeated {
-            path: table.path().to_owned(),
-            line,
-            column: id.to_owned(),
-            value: shown(repeated),
-            first_line,
-        }),
-    }
+    super::no_repeats(table.path(), id, nodes.iter().map(|n| (n.id.as_str(), n.line)))?;
+    Ok(nodes)
 }

@@ -32,7 +32,7 @@ impl Objects {
             let line = self.line;
             match self.step()? {
                 None if self.array == Some(false) => {
-                    return Err(self.truncated(line, "the JSON array is never closed"));
+                    return Err(TraceError::truncated(&self.path, line, "the JSON array is never closed"));
                 }
                 None => return Ok(None),
                 Some(b' ' | b'\t' | b'\r' | b'\n') => {}
@@ -50,7 +50,7 @@ impl Objects {
                     let problem =
                         format!("\"{}\" where a JSON object should begin", shown(&char::from(other).to_string()));
                     let remedy = "write JSON objects, one a line, or one array of them";
-                    return Err(TraceError::BadRow { path: self.path.clone(), line, problem, remedy: remedy.into() });
+                    return Err(TraceError::line(&self.path, line, problem, remedy));
                 }
             }
         }
@@ -61,13 +61,12 @@ impl Objects {
         let (mut depth, mut quoted, mut escaped) = (1u32, false, false);
         while depth > 0 {
             let Some(byte) = self.step()? else {
-                return Err(self.truncated(line, "a JSON object begins and is never closed"));
+                return Err(TraceError::truncated(&self.path, line, "a JSON object begins and is never closed"));
             };
             bytes.push(byte);
             if bytes.len() > OBJECT_BYTES {
-                let problem = "a JSON object of more than 16 MiB".to_owned();
-                let remedy = "look for a brace or a quote that is not closed".into();
-                return Err(TraceError::BadRow { path: self.path.clone(), line, problem, remedy });
+                let remedy = "look for a brace or a quote that is not closed";
+                return Err(TraceError::line(&self.path, line, "a JSON object of more than 16 MiB", remedy));
             }
             match byte {
                 _ if escaped => escaped = false,
@@ -79,14 +78,17 @@ impl Objects {
             }
         }
         if std::str::from_utf8(&bytes).is_err() {
-            let (problem, remedy) = ("not UTF-8 text", "give a text file, saved as UTF-8");
-            return Err(TraceError::NotText { path: self.path.clone(), line, problem, remedy });
+            return Err(TraceError::line(&self.path, line, "not UTF-8 text", "give a text file, saved as UTF-8"));
         }
-        serde_json::from_slice(&bytes).map_err(|e| TraceError::BadRow {
-            path: self.path.clone(),
-            line: line + u64::try_from(e.line()).unwrap_or(1).saturating_sub(1),
-            problem: format!("not JSON: {}", shown(&e.to_string())),
-            remedy: "correct the object, or write the file again with a JSON library".into(),
+        serde_json::from_slice(&bytes).map_err(|e| {
+            let line = line + u64::try_from(e.line()).unwrap_or(1).saturating_sub(1);
+            let problem = format!("not JSON: {}", shown(&e.to_string()));
+            TraceError::line(
+                &self.path,
+                line,
+                problem,
+                "correct the object, or write the file again with a JSON library",
+            )
         })
     }
 
@@ -100,20 +102,10 @@ impl Objects {
         Ok(Some(byte))
     }
 
-    fn truncated(&self, line: u64, problem: &str) -> TraceError {
-        TraceError::Truncated { path: self.path.clone(), line, problem: problem.to_owned() }
-    }
-
     /// The error for a key that is missing from the object on `line`.
     pub(super) fn missing(&self, line: u64, key: &str, object: &Value, remedy: &'static str) -> TraceError {
         let keys = object.as_object().map(|o| o.keys().cloned().collect::<Vec<_>>().join(",")).unwrap_or_default();
-        TraceError::MissingColumn {
-            path: self.path.clone(),
-            line,
-            column: key.to_owned(),
-            found: shown(&keys),
-            remedy: remedy.into(),
-        }
+        TraceError::missing(&self.path, line, key, &keys, remedy)
     }
 
     /// The error for a value that does not fit its key.
@@ -126,13 +118,6 @@ impl Objects {
         remedy: &'static str,
     ) -> TraceError {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        TraceError::BadValue {
-            path: self.path.clone(),
-            line,
-            column: key.into(),
-            value: shown(&text).into(),
-            problem: problem.into(),
-            remedy: remedy.into(),
-        }
+        TraceError::column(&self.path, line, key, format!("{problem}, found \"{}\"", shown(&text)), remedy)
     }
 }

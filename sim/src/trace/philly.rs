@@ -50,7 +50,7 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
         });
     }
     if seen == 0 {
-        return Err(TraceError::Empty { path: objects.path, what: "the file has no jobs" });
+        return Err(TraceError::empty(&objects.path, "the file has no jobs"));
     }
     from_first(&mut jobs, &submits);
     let mut notes = Vec::new();

@@ -5,6 +5,7 @@
 //! It never holds more than one row, and never accepts a row whose length differs from the header's.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -49,14 +50,13 @@ impl Table {
         let reader = settings.from_reader(RawRecord::new(opened.reader));
         let mut table = Self { source, reader, cut_last_line: false, rows: 0 };
         let Some(row) = table.record()? else {
-            return Err(TraceError::Empty { path: table.source.path.clone(), what: "the file is empty" });
+            return Err(TraceError::empty(table.path(), "the file is empty"));
         };
         let header: Vec<String> = row.record.iter().map(|name| name.trim().to_lowercase()).collect();
         for (n, name) in header.iter().enumerate() {
             if !name.is_empty() && header.iter().take(n).any(|earlier| earlier == name) {
                 let problem = format!("two columns are called {}", shown(name));
-                let remedy = "rename or remove one of them".into();
-                return Err(TraceError::BadRow { path: table.source.path.clone(), line: row.line, problem, remedy });
+                return Err(TraceError::line(table.path(), row.line, problem, "rename or remove one of them"));
             }
         }
         table.source = Rc::new(Source { path: table.source.path.clone(), header, header_line: row.line });
@@ -75,13 +75,8 @@ impl Table {
     /// Columns that the file must have.
     pub(crate) fn require(&self, names: &[&str]) -> Result<(), TraceError> {
         let Some(name) = names.iter().find(|name| !self.has(name)) else { return Ok(()) };
-        Err(TraceError::MissingColumn {
-            path: self.source.path.clone(),
-            line: self.source.header_line,
-            column: (*name).to_owned(),
-            found: shown(&self.source.header.join(",")),
-            remedy: self.near_miss(name),
-        })
+        let header = self.source.header.join(",");
+        Err(TraceError::missing(self.path(), self.source.header_line, name, &header, self.near_miss(name)))
     }
 
     /// Whether a column is there.
@@ -105,7 +100,7 @@ impl Table {
 
     /// A file of which no row was read has no content: `what` says so.
     pub(crate) fn not_empty(&self, what: &'static str) -> Result<(), TraceError> {
-        if self.rows > 0 { Ok(()) } else { Err(TraceError::Empty { path: self.source.path.clone(), what }) }
+        if self.rows > 0 { Ok(()) } else { Err(TraceError::empty(self.path(), what)) }
     }
 
     /// The next row that is not blank.
@@ -119,12 +114,11 @@ impl Table {
             return Ok(Some(row));
         }
         let problem = format!("{have} fields where the header has {want}");
-        let path = self.source.path.clone();
         Err(if have < want && self.cut_last_line {
-            TraceError::Truncated { path, line: row.line, problem: format!("the last row has {problem}") }
+            TraceError::truncated(self.path(), row.line, format!("the last row has {problem}"))
         } else {
             let remedy = "write every field, empty ones too, and put fields that contain commas in double quotes";
-            TraceError::BadRow { path, line: row.line, problem, remedy: remedy.into() }
+            TraceError::line(self.path(), row.line, problem, remedy)
         })
     }
 
@@ -152,32 +146,25 @@ impl Table {
     }
 
     fn unreadable(&self, error: csv::Error, line: u64) -> TraceError {
-        let path = self.source.path.clone();
         match error.into_kind() {
-            csv::ErrorKind::Io(e) if TooLong::is_cause_of(&e) => TraceError::BadRow {
-                path,
-                line,
-                problem: "a row of more than 1 MiB".to_owned(),
-                remedy: "look for a double quote that is not closed, or for line breaks that are missing".into(),
-            },
-            csv::ErrorKind::Io(e) => TraceError::io(&path, e),
+            csv::ErrorKind::Io(e) if TooLong::is_cause_of(&e) => {
+                let remedy = "look for a double quote that is not closed, or for line breaks that are missing";
+                TraceError::line(self.path(), line, "a row of more than 1 MiB", remedy)
+            }
+            csv::ErrorKind::Io(e) => TraceError::io(self.path(), e),
             // The reader is flexible and takes bytes: it has no other errors.
-            other => TraceError::io(&path, std::io::Error::other(format!("{other:?}"))),
+            other => TraceError::io(self.path(), std::io::Error::other(format!("{other:?}"))),
         }
     }
 
     fn check_quotes(&self, quotes: Quotes, line: u64) -> Result<(), TraceError> {
-        let path = || self.source.path.clone();
+        let path = self.path();
         match quotes {
             Quotes::Sound => Ok(()),
-            Quotes::Unclosed => {
-                let problem = "a double quote opens and is never closed".to_owned();
-                Err(TraceError::Truncated { path: path(), line, problem })
-            }
+            Quotes::Unclosed => Err(TraceError::truncated(path, line, "a double quote opens and is never closed")),
             Quotes::TextAfterClosing => {
-                let problem = "text after a closing double quote".to_owned();
-                let remedy = "double the quotes inside a quoted field".into();
-                Err(TraceError::BadRow { path: path(), line, problem, remedy })
+                let remedy = "double the quotes inside a quoted field";
+                Err(TraceError::line(path, line, "text after a closing double quote", remedy))
             }
         }
     }
@@ -185,12 +172,8 @@ impl Table {
     fn row(&self, record: ByteRecord, line: u64) -> Result<Row, TraceError> {
         let bad = record.as_slice().contains(&0);
         let record = StringRecord::from_byte_record(record).ok().filter(|_| !bad);
-        let record = record.ok_or_else(|| TraceError::NotText {
-            path: self.source.path.clone(),
-            line,
-            problem: "not UTF-8 text",
-            remedy: "give a text file, saved as UTF-8",
-        })?;
+        let not_text = || TraceError::line(self.path(), line, "not UTF-8 text", "give a text file, saved as UTF-8");
+        let record = record.ok_or_else(not_text)?;
         Ok(Row { source: Rc::clone(&self.source), record, line })
     }
 }
@@ -258,17 +241,11 @@ impl Row {
     pub(crate) fn fault(
         &self,
         column: &str,
-        problem: impl Into<Cow<'static, str>>,
+        problem: impl Display,
         remedy: impl Into<Cow<'static, str>>,
     ) -> TraceError {
-        TraceError::BadValue {
-            path: self.source.path.clone(),
-            line: self.line,
-            column: column.into(),
-            value: shown(self.text(column)).into(),
-            problem: problem.into(),
-            remedy: remedy.into(),
-        }
+        let problem = format!("{problem}, found \"{}\"", shown(self.text(column)));
+        TraceError::column(&self.source.path, self.line, column, problem, remedy)
     }
 
     fn number(&self, column: &str, fault: NumberFault, want: &str) -> TraceError {

@@ -13,23 +13,24 @@ use std::borrow::Cow;
 /// The time from a warning to the end of the instance.
 const WARNING_LEAD: Span = Span::mins(2);
 
-/// Decodes a detail of an event that was sent at the given time. `None`: it needs no action.
-pub(super) type Decode = fn(&str, Timestamp) -> Result<Option<DecodedDetail>, DetailError>;
-
-/// An error in a detail, before the detail type is added.
-pub(super) enum DetailError {
-    Json(serde_json::Error),
-    Value(NoticeError),
+/// The detail of an event, with its type.
+#[derive(Clone, Copy)]
+pub(super) struct RawDetail<'a> {
+    pub detail_type: &'a str,
+    pub json: &'a str,
 }
 
-impl DetailError {
-    pub fn in_detail(self, detail_type: &str) -> NoticeError {
-        match self {
-            DetailError::Json(error) => NoticeError::json(detail_type, &error),
-            DetailError::Value(error) => error,
-        }
+impl<'a> RawDetail<'a> {
+    fn parse<T: Deserialize<'a>>(self) -> Result<T, NoticeError> {
+        serde_json::from_str(self.json).map_err(|error| NoticeError::json(self.detail_type, &error))
     }
 }
+
+/// What a detail says. `None`: it needs no action.
+type Decoded = Result<Option<DecodedDetail>, NoticeError>;
+
+/// Decodes a detail of an event that was sent at the given time.
+pub(super) type Decode = fn(RawDetail<'_>, Timestamp) -> Decoded;
 
 /// The function for a detail type. `None`: such events are not decoded.
 pub(super) fn decoder(source: &str, detail_type: &str) -> Option<Decode> {
@@ -63,19 +64,15 @@ struct OneInstance<'a> {
     state: Cow<'a, str>,
 }
 
-fn one_instance(json: &str) -> Result<OneInstance<'_>, DetailError> {
-    serde_json::from_str(json).map_err(DetailError::Json)
-}
-
-fn single(kind: NoticeKind, instance: &str, at: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
+fn single(kind: NoticeKind, instance: &str, at: Timestamp) -> Decoded {
     if !is_id(instance, "i-") {
-        return Err(DetailError::Value(NoticeError::bad_value("detail.instance-id", instance, "an instance id")));
+        return Err(NoticeError::bad_value("detail.instance-id", instance, "an instance id"));
     }
     Ok(Some(DecodedDetail { kind, instances: vec![instance.to_owned()], reservation: None, at }))
 }
 
-fn spot(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
-    let detail = one_instance(json)?;
+fn spot(detail: RawDetail<'_>, sent: Timestamp) -> Decoded {
+    let detail: OneInstance = detail.parse()?;
     let action = match &*detail.action {
         "stop" => SpotAction::Stop,
         "hibernate" => SpotAction::Hibernate,
@@ -85,12 +82,12 @@ fn spot(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailErro
     single(NoticeKind::Spot(action), &detail.instance, at)
 }
 
-fn rebalance(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
-    single(NoticeKind::Rebalance, &one_instance(json)?.instance, sent)
+fn rebalance(detail: RawDetail<'_>, sent: Timestamp) -> Decoded {
+    single(NoticeKind::Rebalance, &detail.parse::<OneInstance>()?.instance, sent)
 }
 
-fn state(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
-    let detail = one_instance(json)?;
+fn state(detail: RawDetail<'_>, sent: Timestamp) -> Decoded {
+    let detail: OneInstance = detail.parse()?;
     let state = match &*detail.state {
         "pending" => Ec2InstanceState::Pending,
         "running" => Ec2InstanceState::Running,
@@ -98,13 +95,13 @@ fn state(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailErr
         "stopped" => Ec2InstanceState::Stopped,
         "shutting-down" => Ec2InstanceState::ShuttingDown,
         "terminated" => Ec2InstanceState::Terminated,
-        other => return Err(DetailError::Value(NoticeError::bad_value("detail.state", other, "an instance state"))),
+        other => return Err(NoticeError::bad_value("detail.state", other, "an instance state")),
     };
     single(NoticeKind::State(state), &detail.instance, sent)
 }
 
-fn reservation(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
-    let detail = one_instance(json)?;
+fn reservation(detail: RawDetail<'_>, sent: Timestamp) -> Decoded {
+    let detail: OneInstance = detail.parse()?;
     single(NoticeKind::Reservation, &detail.instance, parse_timestamp(&detail.ends).unwrap_or(sent + WARNING_LEAD))
 }
 
@@ -116,11 +113,11 @@ struct Block<'a> {
     end: Cow<'a, str>,
 }
 
-fn block(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
-    let detail: Block = serde_json::from_str(json).map_err(DetailError::Json)?;
+fn block(detail: RawDetail<'_>, sent: Timestamp) -> Decoded {
+    let detail: Block = detail.parse()?;
     if !is_id(&detail.reservation, "cr-") {
         let path = "detail.capacity-reservation-id";
-        return Err(DetailError::Value(NoticeError::bad_value(path, &detail.reservation, "a reservation id")));
+        return Err(NoticeError::bad_value(path, &detail.reservation, "a reservation id"));
     }
     let at = match parse_timestamp(&detail.end) {
         Some(end) => Timestamp(end.0.saturating_sub(BLOCK_RECLAIM_LEAD.0)),
@@ -156,8 +153,8 @@ struct Entity<'a> {
 }
 
 /// Events that are over, and those without an instance (of a volume, a host, a region), need no action.
-fn health(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailError> {
-    let detail: Health = serde_json::from_str(json).map_err(DetailError::Json)?;
+fn health(detail: RawDetail<'_>, sent: Timestamp) -> Decoded {
+    let detail: Health = detail.parse()?;
     if detail.service != "EC2" || detail.event_type_category != "scheduledChange" || detail.status_code == "closed" {
         return Ok(None);
     }
@@ -170,7 +167,7 @@ fn health(json: &str, sent: Timestamp) -> Result<Option<DecodedDetail>, DetailEr
     }
     let at = if detail.start_time.is_empty() { Some(sent) } else { parse_timestamp(&detail.start_time) };
     let Some(at) = at else {
-        return Err(DetailError::Value(NoticeError::bad_value("detail.startTime", &detail.start_time, "a time")));
+        return Err(NoticeError::bad_value("detail.startTime", &detail.start_time, "a time"));
     };
     Ok(Some(DecodedDetail { kind: NoticeKind::ScheduledChange, instances, reservation: None, at }))
 }

@@ -2,7 +2,7 @@
 //!
 //! `resources` is not read: it is a list in some events and a text in others, and some of its ARNs are wrong.
 
-use super::detail;
+use super::detail::{self, RawDetail};
 use super::error::{NoticeError, printable};
 use super::timestamp::parse_timestamp;
 use super::{InterruptionNotice, NoticeKind, QueueMessage};
@@ -82,8 +82,8 @@ fn event(text: &str, received: Timestamp) -> Result<QueueMessage, NoticeError> {
         return Err(NoticeError::Malformed { part: printable(detail_type), why: "it has no `detail`".to_owned() });
     };
     let sent = parse_timestamp(&envelope.time);
-    let detail = decode(raw.get(), sent.unwrap_or(received)).map_err(|error| error.in_detail(detail_type))?;
-    let Some(mut detail) = detail else {
+    let raw = RawDetail { detail_type, json: raw.get() };
+    let Some(mut detail) = decode(raw, sent.unwrap_or(received))? else {
         return Ok(foreign(source, detail_type));
     };
     if detail.instances.len() > MAX_INSTANCES {

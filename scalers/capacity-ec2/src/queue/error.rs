@@ -54,17 +54,11 @@ pub(super) fn check(queues: &[String]) -> Result<(), QueueError> {
 }
 
 fn is_valid(queue: &str) -> bool {
-    let name = match queue.split_once("://") {
-        Some(("http" | "https", rest)) => rest.split_once('/').and_then(|(_, path)| path.rsplit('/').next()),
-        Some(_) => None,
-        None => Some(queue),
-    };
-    let known = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    name.is_some_and(|name| (1..=80).contains(&name.len()) && name.chars().all(known))
+    forebay_aws::queue_name(queue).is_some_and(|name| !name.ends_with(".fifo"))
 }
 
 /// The name of a queue, which is the last part of its URL.
-pub(super) fn queue_name(queue: &str) -> &str {
+pub(crate) fn short_name(queue: &str) -> &str {
     queue.rsplit('/').next().unwrap_or(queue)
 }
 
@@ -89,6 +83,6 @@ mod tests {
             let error = check_all(queues).expect_err(part).to_string();
             assert!(error.contains(part), "{error}");
         }
-        assert_eq!(queue_name("https://sqs.eu-west-1.amazonaws.com/123456789012/b"), "b");
+        assert_eq!(short_name("https://sqs.eu-west-1.amazonaws.com/123456789012/b"), "b");
     }
 }

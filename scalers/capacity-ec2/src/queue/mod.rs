@@ -17,6 +17,7 @@ mod read;
 
 pub use batch::{NoticeBatch, ReceivedMessage};
 pub use error::QueueError;
+pub(crate) use error::short_name;
 
 use aws_sdk_sqs::Client;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! failure never ends the reader.
 
 use super::batch::{NoticeBatch, ReceivedMessage};
-use super::error::queue_name;
+use super::error::short_name;
 use super::failure::{QueueDelays, QueueFailure, classify, with_timeout};
 use super::{QueueStats, QueueTimings};
 use crate::notice::{QueueMessage, decode_message};
@@ -47,7 +47,7 @@ impl QueueReader {
         stats: watch::Sender<QueueStats>,
         stopping: watch::Receiver<bool>,
     ) -> QueueReader {
-        let (configured, name) = (configured.to_owned(), queue_name(configured).to_owned());
+        let (configured, name) = (configured.to_owned(), short_name(configured).to_owned());
         let (stats, unacknowledged) = (Arc::new(stats), Arc::new(Semaphore::new(MAX_UNACKNOWLEDGED)));
         QueueReader { client, configured, name, url: None, timings, batches, stats, stopping, unacknowledged }
     }
