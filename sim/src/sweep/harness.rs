@@ -206,7 +206,7 @@ impl Harness {
         self.now = self.now.max(due);
         self.step_clock();
         for effect in self.effects.arrived(self.now) {
-            self.act(&effect);
+            self.world.act(self.now, &effect, self.engine.state());
         }
         for event in self.world.take_until(self.now) {
             self.events.send(self.now, event, &mut self.faults);
@@ -440,10 +440,6 @@ impl Harness {
         self.effects.send(self.now, effect, &mut self.faults);
     }
 
-    fn act(&mut self, effect: &Effect) {
-        self.world.act(self.now, effect, self.engine.state());
-    }
-
     fn live_snapshot(&mut self) -> Vec<u8> {
         if self.sabotage == Some(Sabotage::PhantomNode) {
             let tick = Tick { now: self.now, resumed: false, delivered: 0 };
@@ -479,7 +475,7 @@ impl Harness {
         }
         // What happened meanwhile was reported to nobody, or waits in a queue.
         for effect in self.effects.arrived(self.now) {
-            self.act(&effect);
+            self.world.act(self.now, &effect, self.engine.state());
         }
         let events = self.world.take_until(self.now);
         if self.faults.pick(2) == 0 {
