@@ -6,6 +6,9 @@ use std::path::Path;
 
 pub use forebay_quantity::excerpt::{ESCAPED_CHARS as SHOWN_CHARS, escaped as shown};
 
+/// A problem, or what to do about it.
+type Text = Cow<'static, str>;
+
 /// Why a trace, a node list, a price list or a market file cannot be used.
 ///
 /// Its message names the file, the line (1-based, as an editor counts), the column or JSON key and the value, where the error is about
@@ -14,13 +17,10 @@ pub use forebay_quantity::excerpt::{ESCAPED_CHARS as SHOWN_CHARS, escaped as sho
 #[error("{place}{problem}; {remedy}")]
 pub struct TraceError {
     place: String,
-    problem: Cow<'static, str>,
-    remedy: Cow<'static, str>,
+    problem: Text,
+    remedy: Text,
     source: Option<std::io::Error>,
 }
-
-/// A problem, or what to do about it.
-type Text = Cow<'static, str>;
 
 impl TraceError {
     fn new(place: String, problem: impl Into<Text>, remedy: impl Into<Text>) -> Self {
