@@ -341,6 +341,6 @@ pub(super) async fn cancel(
 }
 
 fn over(job: &JobView) -> ApiError {
-    let message = format!("{} is {} already", job.job, job.phase.as_str());
+    let message = format!("{} is {} already", job.job, job.phase);
     ApiError::new(409, "Over", message, "nothing is left to cancel")
 }

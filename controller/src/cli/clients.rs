@@ -20,7 +20,7 @@ pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
                  completed, failed, cancelled or rejected"
             ))
         })?;
-        filter.push_str(&format!("&phase={}", phase.as_str()));
+        filter.push_str(&format!("&phase={phase}"));
     } else if !args.all {
         filter.push_str("&open=true");
     }

@@ -58,7 +58,7 @@ fn wait(args: &SubmitArgs, client: &Client, taken: &Taken, end: Option<Instant>,
         }
         if !args.server.json {
             let subject = short(one.job.subject.as_deref().unwrap_or("-"), 80);
-            print(&format!("{}  {subject}  {}\n", out.paint.strong(&one.job.job), one.job.phase.as_str()))?;
+            print(&format!("{}  {subject}  {}\n", out.paint.strong(&one.job.job), one.job.phase))?;
         }
         found.push(one);
     }

@@ -111,10 +111,10 @@ impl Told {
                     *first = from.min(*first);
                 }
             } else if placed(job.phase) && job.phase != JobPhase::Booked {
-                let message = format!("a {} job has nodes under it", job.phase.as_str());
+                let message = format!("a {} job has nodes under it", job.phase);
                 return Err(DocumentFault::at(path("nodes"), message, "name them, or write the phase `queued`"));
             } else if !job.nodes.is_empty() {
-                let message = format!("a {} job has no nodes", job.phase.as_str());
+                let message = format!("a {} job has no nodes", job.phase);
                 return Err(DocumentFault::at(path("nodes"), message, "leave them out, or write the phase `running`"));
             }
         }

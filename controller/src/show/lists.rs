@@ -50,11 +50,12 @@ fn gpu_ask(job: &JobView) -> String {
 }
 
 fn phase(phase: JobPhase, paint: Paint) -> String {
+    let text = phase.to_string();
     match phase {
-        JobPhase::Failed | JobPhase::Rejected => paint.bad(phase.as_str()),
-        JobPhase::Running | JobPhase::Serving | JobPhase::Completed => paint.good(phase.as_str()),
-        JobPhase::BackingOff | JobPhase::Held | JobPhase::Stopping => paint.warn(phase.as_str()),
-        _ => phase.as_str().to_owned(),
+        JobPhase::Failed | JobPhase::Rejected => paint.bad(&text),
+        JobPhase::Running | JobPhase::Serving | JobPhase::Completed => paint.good(&text),
+        JobPhase::BackingOff | JobPhase::Held | JobPhase::Stopping => paint.warn(&text),
+        _ => text,
     }
 }
 

@@ -6,14 +6,12 @@
 //!
 //! Never: holds a batch back for longer than one small transaction; decides what is kept (see `JournalRetention`).
 
-use crate::checkpoint::{LogSignal, leave_the_log_to};
 use crate::database::{Database, Steps, numbers, signed};
 use crate::error::JournalError;
 use crate::identity::{self, IdentityIndex};
 use crate::snapshot::{self, LastChunks, SnapshotReport, SnapshotWork};
 use crate::turns::WriteTurns;
 use crate::{JournalRetention, MOST_SEEN, store};
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -63,23 +61,24 @@ pub struct Tidy {
     pub keep: JournalRetention,
 }
 
-/// What the thread works with.
-pub struct BackgroundParts {
+/// The thread's side.
+pub struct Worker {
+    pub db: Database,
     pub turns: Arc<WriteTurns>,
-    pub log: Arc<LogSignal>,
     pub identities: Arc<IdentityIndex>,
     pub last: LastChunks,
+    /// Whether what an earlier process left behind is taken away.
+    pub cleaned: bool,
 }
 
 impl Background {
-    /// For the database at `path`, which is open already.
-    pub fn start(path: &Path, parts: BackgroundParts) -> Result<Background, JournalError> {
-        let mut db = Database::open(path)?;
-        leave_the_log_to(&parts.log, &mut db)?;
-        let shared = Arc::new(Shared::default());
-        let worker = Worker { db, parts, shared: Arc::clone(&shared), cleaned: false };
-        let thread = std::thread::Builder::new().name("journal-background".to_owned()).spawn(move || worker.run());
-        let thread = thread.map_err(|e| JournalError::io(path, e))?;
+    /// Begins the thread.
+    pub fn start(worker: Worker) -> Result<Background, JournalError> {
+        let (shared, path) = (Arc::new(Shared::default()), worker.db.path.clone());
+        let theirs = Arc::clone(&shared);
+        let thread =
+            std::thread::Builder::new().name("journal-background".to_owned()).spawn(move || worker.run(&theirs));
+        let thread = thread.map_err(|e| JournalError::io(&path, e))?;
         Ok(Background { shared, thread: Some(thread) })
     }
 
@@ -134,13 +133,6 @@ impl Shared {
     }
 }
 
-struct Worker {
-    db: Database,
-    parts: BackgroundParts,
-    shared: Arc<Shared>,
-    cleaned: bool,
-}
-
 /// One thing to do.
 enum Work {
     Snapshot(SnapshotWork),
@@ -148,15 +140,13 @@ enum Work {
 }
 
 impl Worker {
-    fn run(mut self) {
-        let shared = Arc::clone(&self.shared);
-        while let Some(work) = next(&shared) {
-            let done = self.work(work);
+    fn run(mut self, shared: &Shared) {
+        while let Some(work) = next(shared) {
+            let done = self.work(work, &|| shared.lock().stop);
             let mut wanted = shared.lock();
             wanted.failure = done.as_ref().err().map(ToString::to_string);
             match done {
-                Ok(Some(report)) => wanted.last = Some(report),
-                Ok(None) => {}
+                Ok(report) => wanted.last = report.or(wanted.last),
                 // The batches hold everything; a start reads more of them.
                 Err(e) => tracing::warn!("the journal is not tidied or has no new snapshot: {e}"),
             }
@@ -166,30 +156,28 @@ impl Worker {
         }
     }
 
-    fn work(&mut self, work: Work) -> Result<Option<SnapshotReport>, JournalError> {
-        let Worker { db, parts, shared, cleaned } = self;
-        let steps = Steps { db, turns: &parts.turns };
-        let stopping = || shared.lock().stop;
-        if !*cleaned {
-            identity::forget_unused_pages(&steps, &parts.identities)?;
-            *cleaned = true;
+    fn work(&mut self, work: Work, stopping: &dyn Fn() -> bool) -> Result<Option<SnapshotReport>, JournalError> {
+        let steps = Steps { db: &self.db, turns: &self.turns };
+        if !self.cleaned {
+            identity::forget_unused_pages(&steps, &self.identities)?;
+            self.cleaned = true;
         }
         match work {
             Work::Snapshot(work) => {
-                let report = snapshot::write(&steps, &mut parts.last, work, &stopping)?;
+                let report = snapshot::write(&steps, &mut self.last, work, stopping)?;
                 if report.is_some() {
                     snapshot::forget_what_is_over(&steps)?;
                 }
                 Ok(report)
             }
             Work::Tidy(tidy) => {
-                if identity::wants_merge(&parts.identities, tidy.archived) {
-                    identity::merge(&steps, &parts.identities, tidy.archived)?;
+                if identity::wants_merge(&self.identities, tidy.archived) {
+                    identity::merge(&steps, &self.identities, tidy.archived)?;
                 }
-                forget_finished(&steps, &parts.identities, tidy, &stopping)?;
+                forget_finished(&steps, &self.identities, tidy, stopping)?;
                 forget_sources(&steps, tidy)?;
                 forget_seen(&steps)?;
-                shorten(&steps, &stopping)?;
+                shorten(&steps, stopping)?;
                 Ok(None)
             }
         }

@@ -44,7 +44,7 @@ pub struct Checkpointer {
 
 /// How writers say what they have written.
 #[derive(Debug)]
-pub struct LogSignal {
+struct LogSignal {
     wake: SyncSender<LogWork>,
     /// Pages in the log when the thread was last woken, or when the log began again at its front.
     woken_at: AtomicU64,
@@ -92,25 +92,21 @@ impl Checkpointer {
         let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(work);
         let thread = thread.map_err(|e| JournalError::io(&db.path, e))?;
         let signal = Arc::new(LogSignal { wake, woken_at: AtomicU64::new(0) });
-        leave_the_log_to(&signal, db)?;
-        Ok(Checkpointer { signal, thread: Some(thread) })
+        let started = Checkpointer { signal, thread: Some(thread) };
+        started.moves_the_log_of(db)?;
+        Ok(started)
     }
 
-    /// The way to say what was written.
-    pub fn signal(&self) -> Arc<LogSignal> {
-        Arc::clone(&self.signal)
+    /// A connection that writes leaves moving pages to the thread, and says how many there are.
+    pub fn moves_the_log_of(&self, db: &mut Database) -> Result<(), JournalError> {
+        db.number("PRAGMA wal_autocheckpoint = 0")?;
+        let signal = Arc::clone(&self.signal);
+        let hooked = db.connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+            signal.has(u64::try_from(pages).unwrap_or(0));
+            Ok(())
+        }));
+        hooked.map_err(|e| db.sqlite(e))
     }
-}
-
-/// A connection that writes leaves moving pages to the thread, and says how many there are.
-pub fn leave_the_log_to(signal: &Arc<LogSignal>, db: &mut Database) -> Result<(), JournalError> {
-    db.number("PRAGMA wal_autocheckpoint = 0")?;
-    let signal = Arc::clone(signal);
-    let hooked = db.connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
-        signal.has(u64::try_from(pages).unwrap_or(0));
-        Ok(())
-    }));
-    hooked.map_err(|e| db.sqlite(e))
 }
 
 fn empty(db: &Connection, turns: &WriteTurns) -> rusqlite::Result<()> {

@@ -78,7 +78,7 @@ pub use upgrade::{OLD_FILE, UpgradedJournal, upgrade_folder};
 pub use verify::{VerifiedJournal, verify};
 
 use archive::QueueNumbers;
-use background::{Background, BackgroundParts, Tidy};
+use background::{Background, Tidy, Worker};
 use chain::Chain;
 use checkpoint::Checkpointer;
 use database::{ChainedRow, Database};
@@ -207,11 +207,17 @@ impl SqliteJournal {
         let Opened { mut db, meta, end, since_snapshot, chunks, identities, folder } = opened;
         let (turns, identities) = (Arc::new(WriteTurns::default()), Arc::new(identities));
         let checkpointer = Checkpointer::start(&mut db, Arc::clone(&turns))?;
-        let log = checkpointer.signal();
-        let last = LastChunks::of(&chunks);
-        let parts = BackgroundParts { turns: Arc::clone(&turns), log, identities: Arc::clone(&identities), last };
+        let mut second = Database::open(&db.path)?;
+        checkpointer.moves_the_log_of(&mut second)?;
+        let worker = Worker {
+            db: second,
+            turns: Arc::clone(&turns),
+            identities: Arc::clone(&identities),
+            last: LastChunks::of(&chunks),
+            cleaned: false,
+        };
         Ok(SqliteJournal {
-            background: Background::start(&db.path, parts)?,
+            background: Background::start(worker)?,
             _checkpointer: checkpointer,
             turns,
             queues: QueueNumbers::load(&db)?,

@@ -246,6 +246,7 @@ fn forget_chunks(steps: &Steps<'_>, snapshots: &[StoredSnapshot]) -> Result<(), 
 }
 
 /// The chunks of a snapshot, read one after the other, each verified.
+#[derive(Debug)]
 pub struct SnapshotChunks<'a> {
     db: &'a Database,
     list: std::slice::Iter<'a, ListedChunk>,
@@ -285,12 +286,6 @@ impl Iterator for SnapshotChunks<'_> {
     fn next(&mut self) -> Option<StoredChunk> {
         let chunk = self.list.next().filter(|_| self.fault.is_none())?;
         self.read(chunk).map_err(|fault| self.fault = Some(fault)).ok()
-    }
-}
-
-impl std::fmt::Debug for SnapshotChunks<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SnapshotChunks").field("left", &self.list.len()).finish_non_exhaustive()
     }
 }
 

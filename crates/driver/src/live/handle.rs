@@ -204,11 +204,10 @@ impl DriverHandle {
     ///
     /// # Errors
     /// There is no capacity, or the driver has stopped.
-    pub fn query<R, F>(&self, query: F) -> Result<R, MailboxError>
-    where
-        R: Send + 'static,
-        F: FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
-    {
+    pub fn query<R: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
+    ) -> Result<R, MailboxError> {
         Ok(self.enqueue(query)?.blocking_recv().map_err(|_| DriverStopped)?)
     }
 
@@ -216,11 +215,10 @@ impl DriverHandle {
     ///
     /// # Errors
     /// There is no capacity, or the driver has stopped.
-    pub async fn query_async<R, F>(&self, query: F) -> Result<R, MailboxError>
-    where
-        R: Send + 'static,
-        F: FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
-    {
+    pub async fn query_async<R: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
+    ) -> Result<R, MailboxError> {
         Ok(self.enqueue(query)?.await.map_err(|_| DriverStopped)?)
     }
 
@@ -268,11 +266,10 @@ impl DriverHandle {
         Ok(answered)
     }
 
-    fn enqueue<R, F>(&self, query: F) -> Result<oneshot::Receiver<R>, MailboxError>
-    where
-        R: Send + 'static,
-        F: FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
-    {
+    fn enqueue<R: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
+    ) -> Result<oneshot::Receiver<R>, MailboxError> {
         let (answer, answered) = oneshot::channel();
         let run = Box::new(move |engine: &Engine, context: &QueryContext| {
             // Whoever asked may have gone; that is their business.

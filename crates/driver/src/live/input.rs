@@ -30,15 +30,6 @@ use std::collections::BTreeMap;
 /// The key in the journal's positions under which the rejected messages are counted.
 pub const REJECTED: &str = "rejected";
 
-/// Which records of a feed are taken.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FeedDue {
-    /// Those that are due by then.
-    pub now: Timestamp,
-    /// So many at most.
-    pub most: usize,
-}
-
 /// How far everything has been read, what was seen, and what could not be taken.
 pub(super) struct InputTracker {
     positions: Positions,
@@ -110,7 +101,7 @@ impl InputTracker {
         std::mem::take(&mut self.accepted)
     }
 
-    /// Feeds what is due, at most so many records.
+    /// Feeds what is due by `now`, at most so many records.
     ///
     /// # Errors
     /// The archive cannot be read.
@@ -119,10 +110,11 @@ impl InputTracker {
         step: &mut BatchStep<'_>,
         journal: &J,
         feed: &mut dyn EventFeed,
-        due: FeedDue,
+        now: Timestamp,
+        most: usize,
     ) -> Result<(), DriverError> {
-        for _ in 0..due.most {
-            let Some(item) = feed.take(due.now, step.state().policy()) else { return Ok(()) };
+        for _ in 0..most {
+            let Some(item) = feed.take(now, step.state().policy()) else { return Ok(()) };
             self.reached(REPLAY, feed.position());
             match item {
                 FedItem::Event(event) => {

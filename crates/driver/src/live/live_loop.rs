@@ -16,7 +16,7 @@ use super::executor::Executor;
 use super::feed::EventFeed;
 use super::figures::ProgressReporter;
 use super::handle::{DriverHandle, ItemOutcome, QueryContext};
-use super::input::{FeedDue, InputTracker};
+use super::input::InputTracker;
 use super::mailbox::{Query, Taken};
 use super::output::StatusWriter;
 use super::submission::Submission;
@@ -248,8 +248,7 @@ impl<J: Journal, A: Adapters> LiveLoop<J, A> {
             room -= 1;
         }
         if let Some(feed) = self.feed.as_deref_mut() {
-            let due = FeedDue { now: tick.now, most: room };
-            self.input.take_from_feed(&mut step, &self.journal, feed, due)?;
+            self.input.take_from_feed(&mut step, &self.journal, feed, tick.now, room)?;
         }
         let received = submissions.iter_mut().map(|one| self.input.receive(&mut step, &self.journal, one));
         let mut outcomes = received.collect::<Result<Vec<_>, _>>()?;

@@ -10,10 +10,9 @@ pub mod state;
 pub mod views;
 pub mod within;
 
-use std::fmt;
-
 /// What is wrong with a document, where in it, and what to do about it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}{message}: {remedy}", if .path.is_empty() { String::new() } else { format!("{path}: ") })]
 pub struct DocumentFault {
     /// Where, as a JSON path such as `jobs[3].gpus`. Empty: the document as a whole.
     pub path: String,
@@ -29,14 +28,3 @@ impl DocumentFault {
         DocumentFault { path: path.into(), message: message.into(), remedy: remedy.into() }
     }
 }
-
-impl fmt::Display for DocumentFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
-        }
-        write!(f, "{}: {}", self.message, self.remedy)
-    }
-}
-
-impl std::error::Error for DocumentFault {}

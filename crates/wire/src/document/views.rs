@@ -11,6 +11,7 @@ use forebay_kernel::decision::Outcome;
 use forebay_kernel::state::jobs::Phase;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Where in its life a job is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
@@ -47,27 +48,6 @@ pub enum JobPhase {
 }
 
 impl JobPhase {
-    /// As it is written.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            JobPhase::New => "new",
-            JobPhase::BackingOff => "backing-off",
-            JobPhase::Held => "held",
-            JobPhase::Queued => "queued",
-            JobPhase::Booked => "booked",
-            JobPhase::Starting => "starting",
-            JobPhase::Running => "running",
-            JobPhase::Stopping => "stopping",
-            JobPhase::Ended => "ended",
-            JobPhase::Serving => "serving",
-            JobPhase::Completed => "completed",
-            JobPhase::Failed => "failed",
-            JobPhase::Cancelled => "cancelled",
-            JobPhase::Rejected => "rejected",
-        }
-    }
-
     /// Whether nothing follows.
     #[must_use]
     pub fn terminal(self) -> bool {
@@ -78,6 +58,13 @@ impl JobPhase {
     #[must_use]
     pub fn waiting(self) -> bool {
         matches!(self, JobPhase::New | JobPhase::BackingOff | JobPhase::Held | JobPhase::Queued | JobPhase::Booked)
+    }
+}
+
+impl fmt::Display for JobPhase {
+    /// As it is written in JSON.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

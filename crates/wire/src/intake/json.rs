@@ -98,10 +98,6 @@ impl<'de> Visitor<'de> for Strict<'_> {
         self.takes(1).map(|()| Value::from(value))
     }
 
-    fn visit_string<E: Error>(mut self, value: String) -> Result<Value, E> {
-        self.takes(1).map(|()| Value::String(value))
-    }
-
     fn visit_unit<E: Error>(mut self) -> Result<Value, E> {
         self.takes(1).map(|()| Value::Null)
     }

@@ -128,50 +128,29 @@ fn ends_with(name: &str, end: &str) -> bool {
 
 /// Checks that no text and no field's name in `data` is a key, whatever it is called: all of it is journaled, or said in an error.
 pub(super) fn no_keys(data: &Value) -> Result<(), Rejected> {
-    let mut steps = Vec::new();
-    if !finds_key(data, &mut steps) {
-        return Ok(());
-    }
-    let mut path = "data".to_owned();
-    for step in steps.iter().rev().take(MOST_STEPS) {
-        match step {
-            Step::Field(name) => path.push_str(&format!(".{}", shown(name))),
-            Step::Item(n) => path.push_str(&format!("[{n}]")),
-        }
-    }
+    let Some(steps) = way_to_key(data, MOST_STEPS) else { return Ok(()) };
     let message = "holds a key: name it in `run.secrets` instead, the journal keeps every byte";
-    Err(Rejected::new(RejectCode::Inline, &path, message))
+    Err(Rejected::new(RejectCode::Inline, &format!("data{steps}"), message))
 }
 
 /// So much of the way to a key is said.
 const MOST_STEPS: usize = 5;
 
-/// One step on the way to a value.
-enum Step<'a> {
-    Field(&'a str),
-    Item(usize),
-}
-
-/// Whether there is a key in a value, and the way to it, its last step first. A field that has one for a name is not on it.
-fn finds_key<'a>(value: &'a Value, steps: &mut Vec<Step<'a>>) -> bool {
+/// The first `most` steps of the way to a key in a value, if there is one. A field that has one for a name is not on it.
+fn way_to_key(value: &Value, most: usize) -> Option<String> {
+    let left = most.saturating_sub(1);
+    let way = |step: String, rest: String| if most > 0 { step + &rest } else { rest };
     match value {
-        Value::String(text) => is_key(text),
-        Value::Array(items) => items.iter().enumerate().any(|(n, item)| {
-            let found = finds_key(item, steps);
-            if found {
-                steps.push(Step::Item(n));
-            }
-            found
+        Value::String(text) => is_key(text).then(String::new),
+        Value::Array(items) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(n, item)| way_to_key(item, left).map(|rest| way(format!("[{n}]"), rest)))
+        }
+        Value::Object(fields) => fields.iter().find_map(|(name, field)| {
+            let within = || way_to_key(field, left).map(|rest| way(format!(".{}", shown(name)), rest));
+            if is_key(name) { Some(String::new()) } else { within() }
         }),
-        Value::Object(fields) => fields.iter().any(|(name, field)| {
-            let named = is_key(name);
-            let found = named || finds_key(field, steps);
-            if found && !named {
-                steps.push(Step::Field(name));
-            }
-            found
-        }),
-        _ => false,
+        _ => None,
     }
 }
 
