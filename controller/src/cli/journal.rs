@@ -5,7 +5,7 @@
 use super::args::JournalDo;
 use super::outcome::{Exit, Failure, print};
 use crate::intake::rejected;
-use crate::journal::{JournalError, UpgradedJournal, VerifiedJournal, upgrade_folder, verify};
+use crate::journal::{JournalError, StorageFailure, UpgradedJournal, VerifiedJournal, upgrade_folder, verify};
 use crate::segments::{ReadHead, split_into_segments};
 use crate::status;
 use std::path::Path;
@@ -76,5 +76,5 @@ fn split_logs(data: &Path) -> Result<(), String> {
 }
 
 fn failure(error: JournalError) -> Failure {
-    if error.exit_code() == 2 { Failure::input(error) } else { Failure::outside(error) }
+    if error.is_for_the_caller() { Failure::input(error) } else { Failure::outside(error) }
 }

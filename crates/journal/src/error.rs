@@ -3,6 +3,7 @@
 //! Never: repairs anything, or hides what the system said.
 
 use forebay_kernel::ids::Seq;
+use forebay_kernel::storage::StorageFailure;
 use std::path::{Path, PathBuf};
 
 /// Why a journal cannot be used.
@@ -177,22 +178,17 @@ impl std::fmt::Display for DamagedAt {
     }
 }
 
-impl JournalError {
-    /// The exit code that the command line ends with: 2 for what the caller can mend, 1 for the rest.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            JournalError::OutOfOrder { .. } | JournalError::Encoding { .. } | JournalError::Full { .. } => 1,
-            _ => 2,
-        }
-    }
-
-    /// Whether it goes away when there is room on the disk.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
+impl StorageFailure for JournalError {
+    fn is_full(&self) -> bool {
         matches!(self, JournalError::Full { .. })
     }
 
+    fn is_for_the_caller(&self) -> bool {
+        !matches!(self, JournalError::OutOfOrder { .. } | JournalError::Encoding { .. } | JournalError::Full { .. })
+    }
+}
+
+impl JournalError {
     pub(crate) fn damaged(path: &Path, place: DamagedAt, what: impl Into<String>) -> JournalError {
         JournalError::Damaged { path: path.to_owned(), place, what: what.into() }
     }

@@ -67,7 +67,8 @@ pub use chunk::{ChunkContent, ChunkId, FrozenChunks, StateChunk, StoredChunk, ch
 pub use error::{DamagedAt, JournalError};
 pub use folder::{DataFolder, FILE};
 pub use forebay_kernel::storage::{
-    BatchLog, Journal, JournalEntry, JournalId, JournalIdFault, JournalIdentity, MOST_INCARNATION, MOST_SEEN, Positions,
+    BatchLog, Journal, JournalEntry, JournalId, JournalIdFault, JournalIdentity, MOST_INCARNATION, MOST_SEEN,
+    Positions, StorageFailure,
 };
 pub use identity::EarlierJob;
 pub use machine::{RecoveredJournal, recover};
@@ -87,7 +88,7 @@ use forebay_kernel::event::Event;
 use forebay_kernel::ids::Seq;
 use forebay_kernel::journal::{APPLY_VERSION, Batch};
 use forebay_kernel::state::State;
-use forebay_kernel::storage::{ArchivedIdentity, FrozenRequests, JobOwner, StorageFailure};
+use forebay_kernel::storage::{ArchivedIdentity, FrozenRequests, JobOwner};
 use forebay_kernel::units::Span;
 use identity::{IdentityIndex, IdentityKey};
 use rusqlite::Connection;
@@ -324,16 +325,6 @@ impl SqliteJournal {
     #[must_use]
     pub fn pages(&self) -> u32 {
         self.db.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap_or_default()
-    }
-}
-
-impl StorageFailure for JournalError {
-    fn is_full(&self) -> bool {
-        JournalError::is_full(self)
-    }
-
-    fn is_for_the_caller(&self) -> bool {
-        self.exit_code() == 2
     }
 }
 

@@ -43,34 +43,38 @@ impl LoopClock {
 
     /// Whether no real time enters.
     pub fn is_virtual(&self) -> bool {
-        self.mode == ClockMode::Max
+        self.rate().is_none()
+    }
+
+    /// Its seconds in one real second. `None`: no real time enters.
+    fn rate(&self) -> Option<u32> {
+        match self.mode {
+            ClockMode::Wall => Some(1),
+            ClockMode::Scaled(n) => Some(n),
+            ClockMode::Max => None,
+        }
+    }
+
+    /// The time after so much real time.
+    fn after(&self, elapsed: Duration, rate: u32) -> Timestamp {
+        self.base + Span(millis(elapsed).0.saturating_mul(u64::from(rate)))
     }
 
     /// The time now, never before `last`. A virtual clock jumps to `due`, and without one stands still.
     pub fn now(&mut self, last: Timestamp, due: Option<Timestamp>) -> Timestamp {
         let elapsed = self.since.elapsed();
-        let real = match self.mode {
-            ClockMode::Wall => self.base + millis(elapsed),
-            ClockMode::Scaled(n) => self.base + Span(millis(elapsed).0.saturating_mul(u64::from(n))),
-            ClockMode::Max => due.unwrap_or(last).max(self.base),
-        };
         if self.mode == ClockMode::Wall {
             self.watch_for_steps(elapsed);
         }
-        real.max(last)
+        let now = self.rate().map_or(due.unwrap_or(last).max(self.base), |rate| self.after(elapsed, rate));
+        now.max(last)
     }
 
     /// How long to wait until `due`, in real time. `None`: until something arrives.
     pub fn wait(&self, due: Option<Timestamp>) -> Option<Duration> {
-        let left = |n: u32| {
-            let passed = Span(millis(self.since.elapsed()).0.saturating_mul(u64::from(n)));
-            due.map(|at| Duration::from_millis(at.since(self.base + passed).0.div_ceil(u64::from(n.max(1)))))
-        };
-        match self.mode {
-            ClockMode::Wall => left(1),
-            ClockMode::Scaled(n) => left(n),
-            ClockMode::Max => due.map(|_| Duration::ZERO),
-        }
+        let Some(rate) = self.rate() else { return due.map(|_| Duration::ZERO) };
+        let left = due?.since(self.after(self.since.elapsed(), rate));
+        Some(Duration::from_millis(left.0.div_ceil(u64::from(rate.max(1)))))
     }
 
     fn watch_for_steps(&mut self, elapsed: Duration) {

@@ -7,7 +7,6 @@ use super::scalar::{SpecVersion, Word};
 use super::shape::WireType;
 use super::submission::EventAttributes;
 use super::{MOST_SCHEMA, MOST_SUBJECT, RejectCode, Rejected, json};
-use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 /// The attributes of an event.
@@ -104,11 +103,4 @@ pub fn from_headers<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>, b
         event.insert("data".to_owned(), data);
     }
     Ok(Value::Object(event))
-}
-
-/// RFC 3339 as ms since 1970.
-pub(super) fn unix_ms(text: &str) -> Result<u64, String> {
-    let remedy = "write a time as RFC 3339, such as 2026-11-02T09:00:00Z";
-    let at: Timestamp = text.parse().map_err(|_| format!("`{}` is not a time; {remedy}", shown(text)))?;
-    u64::try_from(at.as_millisecond()).map_err(|_| format!("`{}` is before 1970; {remedy}", shown(text)))
 }

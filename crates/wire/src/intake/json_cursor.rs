@@ -2,9 +2,8 @@
 //!
 //! Never: a default. Whoever reads a field decides what its absence means.
 
-use super::envelope::unix_ms;
 use super::{RejectCode, Rejected};
-use forebay_kernel::units::{Mib, Span, Timestamp};
+use forebay_kernel::units::Span;
 use forebay_quantity::{Time, UnitError, excerpt};
 use serde_json::{Map, Value};
 
@@ -210,22 +209,6 @@ impl<'a> JsonCursor<'a> {
         Ok(time.0)
     }
 
-    /// Memory such as `900GiB`.
-    pub(crate) fn memory(&self) -> Result<Mib, Rejected> {
-        let remedy = "write memory with its unit, such as 512MiB, 900GiB or 2TiB";
-        let text = self.value.as_str().ok_or_else(|| self.bad("has no unit of memory", remedy))?;
-        mib(text).ok_or_else(|| self.bad("is not an amount of memory", remedy))
-    }
-
-    /// RFC 3339 as ms since 1970.
-    pub(crate) fn time(&self) -> Result<u64, Rejected> {
-        unix_ms(self.text()?).map_err(|e| Rejected::new(RejectCode::BadValue, &self.path(), e))
-    }
-
-    pub(crate) fn instant(&self) -> Result<Timestamp, Rejected> {
-        self.time().map(Timestamp)
-    }
-
     /// Fields that nobody reads, by their paths.
     pub(crate) fn unknown(&self, known: &[&str]) -> impl Iterator<Item = JsonCursor<'a>> {
         let fields = self.value.as_object().into_iter().flatten();
@@ -248,22 +231,4 @@ impl<'a> JsonCursor<'a> {
             warnings.push(format!("{more} more fields of `{}` are not known here and have no effect", self.path()));
         }
     }
-}
-
-fn mib(text: &str) -> Option<Mib> {
-    let units = [("KiB", 0), ("MiB", 1u64), ("GiB", 1 << 10), ("TiB", 1 << 20)];
-    let (number, factor) =
-        units.iter().find_map(|(unit, mib)| Some((text.trim().strip_suffix(unit)?.trim_end(), *mib)))?;
-    let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
-    if let Some((whole, part)) = number.split_once('.') {
-        // `1.5GiB`: decimals as far as they are whole MiB, rounded up.
-        if !digits(whole) || !digits(part) || part.len() > 3 || factor == 0 {
-            return None;
-        }
-        let milli: u64 = format!("{whole}{part:0<3}").parse().ok()?;
-        return Some(Mib(milli.checked_mul(factor)?.div_ceil(1000))).filter(|m| m.0 <= 1 << 40);
-    }
-    let n: u64 = number.parse().ok().filter(|_| digits(number))?;
-    let mib = if factor == 0 { n.div_ceil(1024) } else { n.checked_mul(factor)? };
-    Some(Mib(mib)).filter(|m| m.0 <= 1 << 40)
 }

@@ -4,7 +4,7 @@
 //! Never: reads what a name stands for.
 
 use super::json_cursor::{JsonCursor, shown};
-use super::scalar::MOST_NAME;
+use super::scalar::{MOST_NAME, schema};
 use super::shape::WireType;
 use super::submission::RunShape;
 use super::{RejectCode, Rejected};
@@ -92,33 +92,12 @@ impl JsonSchema for RunRequest {
     }
 }
 
-impl JsonSchema for ReferenceName {
-    fn schema_name() -> Cow<'static, str> {
-        "ReferenceName".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "maxLength": MOST_NAME, "pattern": "^[A-Za-z0-9_.-]+$" })
-    }
-}
-
-impl JsonSchema for Environment {
-    fn schema_name() -> Cow<'static, str> {
-        "Environment".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "object", "additionalProperties": { "type": "string" } })
-    }
-}
+schema!([] ReferenceName, "ReferenceName", |_g| {
+    json_schema!({ "type": "string", "maxLength": MOST_NAME, "pattern": "^[A-Za-z0-9_.-]+$" })
+});
+schema!([] Environment, "Environment", |_g| {
+    json_schema!({ "type": "object", "additionalProperties": { "type": "string" } })
+});
 
 /// Whether a name ends so, in capitals or not.
 fn ends_with(name: &str, end: &str) -> bool {

@@ -200,14 +200,37 @@ impl WireType for PositiveSpanText {
 
 impl WireType for Rfc3339 {
     fn read(at: &JsonCursor<'_>, _: &mut Vec<String>) -> Result<Self, Rejected> {
-        at.instant().map(Rfc3339)
+        let remedy = "write a time as RFC 3339, such as 2026-11-02T09:00:00Z";
+        let time: jiff::Timestamp = at.text()?.parse().map_err(|_| at.bad("is not a time", remedy))?;
+        let ms = u64::try_from(time.as_millisecond()).map_err(|_| at.bad("is before 1970", remedy))?;
+        Ok(Rfc3339(Timestamp(ms)))
     }
 }
 
 impl WireType for MemorySize {
     fn read(at: &JsonCursor<'_>, _: &mut Vec<String>) -> Result<Self, Rejected> {
-        at.memory().map(MemorySize)
+        let remedy = "write memory with its unit, such as 512MiB, 900GiB or 2TiB";
+        let text = at.value.as_str().ok_or_else(|| at.bad("has no unit of memory", remedy))?;
+        mib(text).map(MemorySize).ok_or_else(|| at.bad("is not an amount of memory", remedy))
     }
+}
+
+fn mib(text: &str) -> Option<Mib> {
+    let units = [("KiB", 0), ("MiB", 1u64), ("GiB", 1 << 10), ("TiB", 1 << 20)];
+    let (number, factor) =
+        units.iter().find_map(|(unit, mib)| Some((text.trim().strip_suffix(unit)?.trim_end(), *mib)))?;
+    let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
+    if let Some((whole, part)) = number.split_once('.') {
+        // `1.5GiB`: decimals as far as they are whole MiB, rounded up.
+        if !digits(whole) || !digits(part) || part.len() > 3 || factor == 0 {
+            return None;
+        }
+        let milli: u64 = format!("{whole}{part:0<3}").parse().ok()?;
+        return Some(Mib(milli.checked_mul(factor)?.div_ceil(1000))).filter(|m| m.0 <= 1 << 40);
+    }
+    let n: u64 = number.parse().ok().filter(|_| digits(number))?;
+    let mib = if factor == 0 { n.div_ceil(1024) } else { n.checked_mul(factor)? };
+    Some(Mib(mib)).filter(|m| m.0 <= 1 << 40)
 }
 
 impl<T: WireType, const MOST: usize> WireType for BoundedList<T, MOST> {
@@ -368,6 +391,7 @@ macro_rules! schema {
         }
     };
 }
+pub(super) use schema;
 
 schema!([const MOST: usize] Word<MOST>, format!("Word{MOST}"), |_g| {
     json_schema!({ "type": "string", "minLength": 1, "maxLength": MOST })
