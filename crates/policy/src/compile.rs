@@ -15,6 +15,7 @@ use forebay_kernel::policy::{
 };
 use forebay_kernel::units::{MilliGpu, Span};
 use forebay_quantity::{GpuBound, GpuCount};
+use indexmap::IndexMap;
 use std::collections::BTreeMap;
 
 /// Stands for "no quota" at a root: more than any cloud has, small enough for sums of thousands of them.
@@ -186,22 +187,18 @@ fn ceiling(written: Option<written::WrittenCeiling>) -> Ceiling {
 
 /// Each offering once, and for each pool the positions of its own.
 fn offerings(stock: &[PoolStock]) -> (Vec<Offering>, Vec<Vec<u32>>) {
-    let mut all: Vec<Offering> = Vec::new();
-    let mut known: BTreeMap<(String, String, CapacityType), u32> = BTreeMap::new();
+    let mut all: IndexMap<(&str, &str, CapacityType), &Offering> = IndexMap::new();
     let mut of_pool = Vec::new();
     for pool in stock {
-        let mut own = Vec::new();
-        for offering in &pool.offerings {
-            let key = (offering.instance_type.clone(), offering.zone.clone(), offering.capacity);
-            let at = *known.entry(key).or_insert_with(|| {
-                all.push(offering.clone());
-                u32::try_from(all.len() - 1).unwrap_or(u32::MAX)
-            });
-            own.push(at);
-        }
-        of_pool.push(own);
+        let positions = pool.offerings.iter().map(|offering| {
+            let entry = all.entry((&offering.instance_type, &offering.zone, offering.capacity));
+            let at = entry.index();
+            entry.or_insert(offering);
+            u32::try_from(at).unwrap_or(u32::MAX)
+        });
+        of_pool.push(positions.collect());
     }
-    (all, of_pool)
+    (all.into_values().cloned().collect(), of_pool)
 }
 
 fn compiled_pool(name: &str, pool: &written::WrittenPool, offerings: Vec<u32>, stock: &PoolStock) -> Pool {

@@ -16,12 +16,10 @@ pub struct Model {
     pub names: &'static [&'static str],
     /// As people know it.
     pub shown: &'static str,
-    /// Compute slices of the GPU: 7, or 4.
-    pub compute: u32,
-    /// Memory slices of the GPU: 8, or 4.
-    pub memory: u32,
     /// What a slice can be, smallest first; the last one is the whole GPU.
     pub profiles: &'static [Profile],
+    /// The whole GPU: 7 compute and 8 memory slices, or 4 and 4.
+    pub whole: Profile,
 }
 
 /// A profile of one model.
@@ -47,7 +45,7 @@ impl Model {
     /// A profile's compute in thousandths of the GPU, rounded down: no partition adds up to more than the GPU.
     #[must_use]
     pub fn share(&self, profile: &Profile) -> u16 {
-        u16::try_from(1000 * profile.compute / self.compute).unwrap_or(1000)
+        u16::try_from(1000 * profile.compute / self.whole.compute).unwrap_or(1000)
     }
 
     /// The names of its profiles.
@@ -55,24 +53,24 @@ impl Model {
     pub fn names_of_profiles(&self) -> Vec<&'static str> {
         self.profiles.iter().map(|p| p.name).collect()
     }
-
-    /// All memory that its largest profile has.
-    fn whole(&self) -> Mib {
-        self.profiles.last().map_or(Mib(0), |p| p.mem)
-    }
 }
 
 /// The model of a GPU by its names and memory: an A100 may be either size, and the larger one that fits is meant.
 #[must_use]
 pub fn model(names: &[String], mem: Mib) -> Option<&'static Model> {
     let named = MODELS.iter().filter(|m| m.names.iter().any(|n| names.iter().any(|name| name == n)));
-    named.filter(|m| m.whole() <= mem).max_by_key(|m| m.whole())
+    named.filter(|m| m.whole.mem <= mem).max_by_key(|m| m.whole.mem)
 }
 
 /// What a job that asks for a profile by its name can count on, whichever model it lands on: the least share and memory.
 #[must_use]
 pub fn least(name: &str) -> Option<(u16, Mib)> {
-    let found = MODELS.iter().filter_map(|m| m.profile(name).map(|p| (m.share(p), p.mem)));
+    least_among(&MODELS, name)
+}
+
+/// The least share and memory that a profile has on any of these models.
+pub fn least_among<'m>(models: impl IntoIterator<Item = &'m Model>, name: &str) -> Option<(u16, Mib)> {
+    let found = models.into_iter().filter_map(|m| m.profile(name).map(|p| (m.share(p), p.mem)));
     found.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)))
 }
 
@@ -92,21 +90,17 @@ const fn p(name: &'static str, compute: u32, memory: u32, mib: u64) -> Profile {
     Profile { name, compute, memory, mem: Mib(mib) }
 }
 
+const fn model_of(names: &'static [&'static str], shown: &'static str, profiles: &'static [Profile]) -> Model {
+    Model { names, shown, profiles, whole: profiles[profiles.len() - 1] }
+}
+
 /// The table.
 pub const MODELS: [Model; 6] = [
-    Model {
-        names: &["a30"],
-        shown: "A30",
-        compute: 4,
-        memory: 4,
-        profiles: &[p("1g.6gb", 1, 1, 5_949), p("2g.12gb", 2, 2, 11_970), p("4g.24gb", 4, 4, 24_002)],
-    },
-    Model {
-        names: &["a100", "a100-40gb"],
-        shown: "A100 40 GB",
-        compute: 7,
-        memory: 8,
-        profiles: &[
+    model_of(&["a30"], "A30", &[p("1g.6gb", 1, 1, 5_949), p("2g.12gb", 2, 2, 11_970), p("4g.24gb", 4, 4, 24_002)]),
+    model_of(
+        &["a100", "a100-40gb"],
+        "A100 40 GB",
+        &[
             p("1g.5gb", 1, 1, 4_864),
             p("1g.10gb", 1, 2, 9_728),
             p("2g.10gb", 2, 2, 9_728),
@@ -114,13 +108,11 @@ pub const MODELS: [Model; 6] = [
             p("4g.20gb", 4, 4, 19_968),
             p("7g.40gb", 7, 8, 40_192),
         ],
-    },
-    Model {
-        names: &["a100", "a100-80gb"],
-        shown: "A100 80 GB",
-        compute: 7,
-        memory: 8,
-        profiles: &[
+    ),
+    model_of(
+        &["a100", "a100-80gb"],
+        "A100 80 GB",
+        &[
             p("1g.10gb", 1, 1, 9_728),
             p("1g.20gb", 1, 2, 19_712),
             p("2g.20gb", 2, 2, 19_712),
@@ -128,13 +120,11 @@ pub const MODELS: [Model; 6] = [
             p("4g.40gb", 4, 4, 40_192),
             p("7g.80gb", 7, 8, 80_640),
         ],
-    },
-    Model {
-        names: &["h100", "h100-80gb"],
-        shown: "H100 80 GB",
-        compute: 7,
-        memory: 8,
-        profiles: &[
+    ),
+    model_of(
+        &["h100", "h100-80gb"],
+        "H100 80 GB",
+        &[
             p("1g.10gb", 1, 1, 9_728),
             p("1g.20gb", 1, 2, 19_968),
             p("2g.20gb", 2, 2, 19_968),
@@ -142,13 +132,11 @@ pub const MODELS: [Model; 6] = [
             p("4g.40gb", 4, 4, 40_192),
             p("7g.80gb", 7, 8, 80_896),
         ],
-    },
-    Model {
-        names: &["h200"],
-        shown: "H200",
-        compute: 7,
-        memory: 8,
-        profiles: &[
+    ),
+    model_of(
+        &["h200"],
+        "H200",
+        &[
             p("1g.18gb", 1, 1, 16_384),
             p("1g.35gb", 1, 2, 33_280),
             p("2g.35gb", 2, 2, 33_280),
@@ -156,13 +144,11 @@ pub const MODELS: [Model; 6] = [
             p("4g.71gb", 4, 4, 70_656),
             p("7g.141gb", 7, 8, 143_360),
         ],
-    },
-    Model {
-        names: &["b200"],
-        shown: "B200",
-        compute: 7,
-        memory: 8,
-        profiles: &[
+    ),
+    model_of(
+        &["b200"],
+        "B200",
+        &[
             p("1g.23gb", 1, 1, 21_504),
             p("1g.45gb", 1, 2, 44_032),
             p("2g.45gb", 2, 2, 44_032),
@@ -170,7 +156,7 @@ pub const MODELS: [Model; 6] = [
             p("4g.90gb", 4, 4, 89_088),
             p("7g.180gb", 7, 8, 182_272),
         ],
-    },
+    ),
 ];
 
 #[cfg(test)]
@@ -181,8 +167,8 @@ mod tests {
     #[test]
     fn the_table_is_sound() {
         for model in &MODELS {
-            let whole = model.profiles.last().unwrap();
-            assert_eq!((whole.compute, whole.memory), (model.compute, model.memory), "{}", model.shown);
+            let whole = &model.whole;
+            assert!([(7, 8), (4, 4)].contains(&(whole.compute, whole.memory)), "{}", model.shown);
             assert_eq!(model.share(whole), 1000, "{}", model.shown);
             for profile in model.profiles {
                 let (front, gb) = profile.name.split_once("g.").unwrap();
@@ -191,7 +177,7 @@ mod tests {
                 assert!(profile.mem.0 <= gb * 1024, "{}: more than its name says", profile.name);
                 assert!(profile.mem.0 >= gb * 1024 * 85 / 100, "{}: far less than its name says", profile.name);
                 // As many as the guide allows of one kind never have more memory than the GPU.
-                let many = (model.compute / profile.compute).min(model.memory / profile.memory);
+                let many = (whole.compute / profile.compute).min(whole.memory / profile.memory);
                 assert!(profile.mem.0 * u64::from(many) <= whole.mem.0, "{} x {many}", profile.name);
                 assert!(model.share(profile) as u32 * many <= 1000, "{} x {many}", profile.name);
             }
@@ -251,7 +237,7 @@ mod tests {
                 let compute: u32 = slices.iter().map(|p| p.compute).sum();
                 let memory: u32 = slices.iter().map(|p| p.memory).sum();
                 slices.sort_by_key(|p| std::cmp::Reverse(p.memory));
-                let adds_up = compute <= model.compute && memory <= model.memory;
+                let adds_up = compute <= model.whole.compute && memory <= model.whole.memory;
                 assert_eq!(adds_up, compute <= 7 && placed(&slices, 0), "{slices:?}");
                 if adds_up && seen.insert(more.clone()) {
                     open.push(more);

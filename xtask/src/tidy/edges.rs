@@ -19,8 +19,9 @@ pub const LIST: &str = "xtask/rules/edges.txt";
 struct Line<'a> {
     at: usize,
     package: &'a str,
-    /// Nothing when it may know every package of the lines above (`*`).
-    knows: Option<Vec<&'a str>>,
+    knows: Vec<&'a str>,
+    /// Whether it may know every package of the lines above (`*`), whichever it does know.
+    all: bool,
 }
 
 /// Compares the list with what the packages depend on.
@@ -37,13 +38,14 @@ pub fn check(packages: &[Package], files: &[File]) -> Vec<Finding> {
             continue;
         };
         for edge in &package.edges {
-            if !(may(&lines, line, &edge.to) || edge.dev && !knows_all(&lines, &edge.to)) {
+            let may_not_be_known = lines.iter().any(|line| line.package == edge.to && line.all);
+            if !line.knows.contains(&edge.to.as_str()) && (!edge.dev || may_not_be_known) {
                 let at = manifest.map_or(0, |file| line_of(file, &edge.to));
                 findings.push(Finding { path: package.manifest.clone(), line: at, what: forbidden(package, &edge.to) });
             }
         }
         let of_package = |to: &&str| package.edges.iter().any(|edge| !edge.dev && edge.to == *to);
-        for to in line.knows.iter().flatten().filter(|to| !of_package(to)) {
+        for to in line.knows.iter().filter(|to| !line.all && !of_package(to)) {
             let what = format!("`{}` no longer depends on `{to}`; remove it from this line", package.name);
             findings.push(list.finding(line.at, what));
         }
@@ -71,7 +73,7 @@ fn check_list(list: &File, lines: &[Line<'_>], packages: &[Package]) -> Vec<Find
                 list.finding(line.at, format!("`{}` is no package of the workspace; remove its line", line.package)),
             );
         }
-        for to in line.knows.iter().flatten() {
+        for to in &line.knows {
             if !lines[..nth].iter().any(|above| above.package == *to) {
                 let what = format!(
                     "`{}` may know `{to}`, which has no line above it; dependencies point inward: order the lines so that it has",
@@ -85,27 +87,17 @@ fn check_list(list: &File, lines: &[Line<'_>], packages: &[Package]) -> Vec<Find
 }
 
 fn read(list: &File) -> Vec<Line<'_>> {
-    let mut lines = Vec::new();
+    let mut lines: Vec<Line<'_>> = Vec::new();
     for (nth, text) in list.text.lines().enumerate() {
         let text = text.split('#').next().unwrap_or_default();
         if let Some((package, knows)) = text.split_once(':') {
-            let knows: Vec<&str> = knows.split_whitespace().collect();
-            let knows = if knows == ["*"] { None } else { Some(knows) };
-            lines.push(Line { at: nth + 1, package: package.trim(), knows });
+            let all = knows.trim() == "*";
+            let above = lines.iter().map(|line| line.package);
+            let knows = if all { above.collect() } else { knows.split_whitespace().collect() };
+            lines.push(Line { at: nth + 1, package: package.trim(), knows, all });
         }
     }
     lines
-}
-
-fn may(lines: &[Line<'_>], line: &Line<'_>, to: &str) -> bool {
-    match &line.knows {
-        Some(knows) => knows.contains(&to),
-        None => lines.iter().any(|other| other.at < line.at && other.package == to),
-    }
-}
-
-fn knows_all(lines: &[Line<'_>], package: &str) -> bool {
-    lines.iter().any(|line| line.package == package && line.knows.is_none())
 }
 
 /// Where a manifest names the dependency, or 0.

@@ -10,21 +10,15 @@ use crate::workspace::Workspace;
 /// A package that is pure.
 struct Pure {
     package: &'static str,
-    /// Where its sources are.
+    /// Its folder, from the root.
     folder: &'static str,
-    manifest: &'static str,
     /// The third-party packages that it links, one `name features` a line.
     list: &'static str,
 }
 
 const PURE: [Pure; 2] = [
-    Pure {
-        package: "forebay-kernel",
-        folder: "crates/kernel/src/",
-        manifest: "crates/kernel/Cargo.toml",
-        list: "xtask/rules/kernel-deps.txt",
-    },
-    Pure { package: "forebay-engine", folder: "src/", manifest: "Cargo.toml", list: "xtask/rules/engine-deps.txt" },
+    Pure { package: "forebay-kernel", folder: "crates/kernel/", list: "xtask/rules/kernel-deps.txt" },
+    Pure { package: "forebay-engine", folder: "", list: "xtask/rules/engine-deps.txt" },
 ];
 
 /// What a pure package's Cargo.toml sets beside the lints of the workspace.
@@ -40,15 +34,16 @@ const LINTS: [&str; 7] = [
 
 /// Checks one file; anything outside the pure packages passes.
 pub fn check(file: &File) -> Vec<Finding> {
-    if let Some(pure) = PURE.iter().find(|pure| file.path == pure.manifest) {
-        return lints(file, pure);
-    }
-    let Some(pure) = PURE.iter().find(|pure| file.path.starts_with(pure.folder) && file.path.ends_with(".rs")) else {
+    let within = |pure: &'static Pure| Some((pure, file.path.strip_prefix(pure.folder)?));
+    let is_own = |path: &str| path == "Cargo.toml" || path.starts_with("src/") && path.ends_with(".rs");
+    let Some((pure, path)) = PURE.iter().filter_map(within).find(|(_, path)| is_own(path)) else {
         return Vec::new();
     };
+    if path == "Cargo.toml" {
+        return lints(file, pure);
+    }
     let mut findings = Vec::new();
-    let is_root = file.path.strip_prefix(pure.folder) == Some("lib.rs");
-    if is_root && !file.text.lines().any(|line| line.trim() == "#![no_std]") {
+    if path == "src/lib.rs" && !file.text.lines().any(|line| line.trim() == "#![no_std]") {
         findings.push(file.finding(
             0,
             format!("`#![no_std]` is gone; {} does without clock, IO, threads and randomness", pure.package),
@@ -129,19 +124,15 @@ fn linked(tree: &str, own: &[&str]) -> Vec<String> {
 }
 
 fn compare(list: &File, package: &str, linked: &[String]) -> Vec<Finding> {
-    let listed: Vec<(usize, &str)> = list.text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())).collect();
     let mut findings = Vec::new();
-    for row in linked.iter().filter(|row| !listed.iter().any(|(_, line)| line == row)) {
+    for row in linked.iter().filter(|row| !list.entries().any(|(_, line)| line == **row)) {
         let what = format!(
             "{package} links `{row}`, which is not listed; if it is meant, add this line, and its why to docs/DESIGN.md"
         );
         findings.push(list.finding(0, what));
     }
-    for (at, line) in listed {
-        let entry = !line.is_empty() && !line.starts_with('#');
-        if entry && !linked.iter().any(|row| row == line) {
-            findings.push(list.finding(at, format!("{package} no longer links `{line}`; remove this line")));
-        }
+    for (at, line) in list.entries().filter(|(_, line)| !linked.iter().any(|row| row == line)) {
+        findings.push(list.finding(at, format!("{package} no longer links `{line}`; remove this line")));
     }
     findings
 }

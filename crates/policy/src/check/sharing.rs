@@ -92,10 +92,11 @@ fn misfit(layout: &GpuLayout, model: &Model) -> Option<(String, String)> {
         compute += profile.compute;
         memory += profile.memory;
     }
-    (compute > model.compute || memory > model.memory).then(|| {
+    let whole = model.whole;
+    (compute > whole.compute || memory > whole.memory).then(|| {
         let what = format!(
             "`{layout}` does not fit its {}: {compute} of {} compute slices, {memory} of {} memory slices",
-            model.shown, model.compute, model.memory
+            model.shown, whole.compute, whole.memory
         );
         (what, "take fewer or smaller slices".to_owned())
     })
@@ -132,9 +133,8 @@ pub fn layouts(pool: &WrittenPool, stock: &PoolStock) -> Vec<Partition> {
 fn partitions(layouts: &[GpuLayout], stock: &PoolStock) -> Vec<Partition> {
     let (models, _) = models_of(stock);
     let slice = |name: &String| {
-        let of_models = models.iter().filter_map(|m| m.profile(name).map(|p| (m.share(p), p.mem)));
-        let least = of_models.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
-        let (share, mem) = least.or_else(|| mig::least(name)).unwrap_or((0, Mib(0)));
+        let least = mig::least_among(models.iter().copied(), name).or_else(|| mig::least(name));
+        let (share, mem) = least.unwrap_or((0, Mib(0)));
         Slice { profile: name.clone(), share, mem }
     };
     let partition = |layout: &GpuLayout| match layout {
