@@ -18,6 +18,7 @@ mod workspace;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use forebay_parts::PartError;
 
 use crate::workspace::Workspace;
 
@@ -87,5 +88,11 @@ impl ChoreFailure {
     /// A failure that has been printed already.
     pub fn already_printed() -> Self {
         Self::new("")
+    }
+}
+
+impl From<PartError> for ChoreFailure {
+    fn from(error: PartError) -> Self {
+        Self::new(error.to_string())
     }
 }

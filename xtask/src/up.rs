@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use forebay_parts::{Kafka, KafkaOptions, LocalStack, LocalStackOptions, PartError};
+use forebay_parts::{Kafka, KafkaOptions, LocalStack, LocalStackOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -45,20 +45,20 @@ pub fn run(workspace: &Workspace, args: &UpArgs) -> Result<(), ChoreFailure> {
         Part::Kafka => {
             // For a person, a topic that comes into being when it is named saves a command; tests have none that they did not create.
             let options = KafkaOptions { auto_create_topics: true, port: args.port, ..KafkaOptions::default() };
-            let mut kafka = Kafka::start(options).map_err(failure)?;
+            let mut kafka = Kafka::start(options)?;
             println!("{}", about_kafka(kafka.bootstrap()));
             if hold(|| kafka.is_running())? == End::ByItself {
                 return Err(gone("Kafka", &kafka.log_tail()));
             }
-            kafka.stop().map_err(failure)
+            Ok(kafka.stop()?)
         }
         Part::Localstack => {
-            let mut localstack = LocalStack::start(LocalStackOptions { port: args.port }).map_err(failure)?;
+            let mut localstack = LocalStack::start(LocalStackOptions { port: args.port })?;
             println!("{}", about_localstack(localstack.endpoint()));
             if hold(|| localstack.is_running())? == End::ByItself {
                 return Err(gone("LocalStack", &localstack.log_tail()));
             }
-            localstack.stop().map_err(failure)
+            Ok(localstack.stop()?)
         }
         Part::Ec2 => ec2(workspace, args.port),
     }
@@ -158,8 +158,4 @@ Ctrl-C ends it, and what it holds is gone. More: localstack/README.md"
 
 fn gone(part: &str, tail: &str) -> ChoreFailure {
     ChoreFailure::new(format!("{part} ended by itself; the last lines of its log:\n{tail}\nstart it again"))
-}
-
-fn failure(error: PartError) -> ChoreFailure {
-    ChoreFailure::new(error.to_string())
 }

@@ -77,9 +77,7 @@ fn default_tiers() -> IndexMap<String, WrittenTier> {
         priority,
         buys: Some(buys),
         stoppable_by: Some(stoppable_by.iter().map(|t| (*t).to_owned()).collect()),
-        min_run: None,
-        max_run_while_others_wait: None,
-        min_share: None,
+        ..WrittenTier::default()
     };
     IndexMap::from([
         ("critical".to_owned(), tier(1000, WrittenBuys::OnDemand, &[])),

@@ -18,7 +18,7 @@
 //! pools: {gpus: {instanceTypes: [g5.xlarge]}}
 //! ";
 //! let compiled = compile("small.yaml", text, &Catalogue::builtin())?;
-//! assert_eq!((compiled.policy.name.as_str(), compiled.is_bounded()), ("small", true));
+//! assert_eq!((compiled.policy.name.as_str(), compiled.policy.limits.nodes), ("small", Some(8)));
 //!
 //! let errors = compile("small.yaml", &text.replace("g5.", "g55."), &Catalogue::builtin()).expect_err("no such type");
 //! assert!(errors.to_string().contains("small.yaml:6:"));
@@ -37,7 +37,6 @@ mod explain;
 mod fault;
 mod promises;
 mod routes;
-mod schema;
 mod tree;
 mod words;
 mod written;
@@ -45,7 +44,6 @@ mod written;
 pub use advice::Advice;
 pub use fault::{PolicyErrors, PolicyFault, Pos};
 pub use routes::Routes;
-pub use schema::schema;
 
 use forebay_catalog::Catalogue;
 use forebay_kernel::policy::Policy;
@@ -73,17 +71,18 @@ impl Compiled {
         explain::explain(&self.filled, &self.tree)
     }
 
-    /// Whether nodes and spend are bounded over all pools. A real cloud is not touched without.
-    #[must_use]
-    pub fn is_bounded(&self) -> bool {
-        self.policy.limits.nodes.is_some() && self.policy.limits.spend.is_some()
-    }
-
     /// What `forebay check` prints for a good policy: a line of figures, then the advice.
     #[must_use]
     pub fn report(&self, source_name: &str) -> String {
         advice::report(self, source_name)
     }
+}
+
+/// The policy's JSON Schema, from the comments that document the fields. It knows types only: names and sums are checked by
+/// `forebay check`.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(WrittenPolicy).to_value()
 }
 
 /// Compiles the text of a policy. `source_name` is the file's name in errors.

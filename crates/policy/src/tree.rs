@@ -111,14 +111,11 @@ pub fn parse(text: &str) -> (Option<YamlNode>, Vec<PolicyFault>) {
         anchors: BTreeMap::new(),
         nodes: 0,
     };
-    let tree = reader.document();
-    match tree {
-        Ok(tree) => (tree, reader.faults),
-        Err(fault) => {
-            reader.faults.push(*fault);
-            (None, reader.faults)
-        }
-    }
+    let tree = reader.document().unwrap_or_else(|fault| {
+        reader.faults.push(*fault);
+        None
+    });
+    (tree, reader.faults)
 }
 
 struct Reader<'t> {

@@ -128,18 +128,12 @@ macro_rules! two_shapes {
                         let word: fn(&str) -> Option<$name> = $word;
                         word(text).ok_or_else(|| E::custom(format!("`{}` is not known here; write {}", shown(text), $expecting)))
                     }
-                    fn visit_u64<E: de::Error>(self, n: u64) -> Result<$name, E> {
-                        self.visit_str(&n.to_string())
-                    }
                     $(fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<$name, A::Error> {
                         let map = <$map_type>::deserialize(de::value::MapAccessDeserializer::new(map))?;
                         Ok($from_map(map))
                     })?
-                    $(fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<$name, A::Error> {
-                        let mut items: Vec<$item> = Vec::new();
-                        while let Some(item) = list.next_element()? {
-                            items.push(item);
-                        }
+                    $(fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<$name, A::Error> {
+                        let items = Vec::<$item>::deserialize(de::value::SeqAccessDeserializer::new(list))?;
                         Ok($from_list(items))
                     })?
                 }

@@ -56,12 +56,11 @@ impl FromStr for Time {
                     return wrong(text, &format!("is not a time: the unit `{}` is not known", shown(unit)), remedy);
                 }
             };
-            total = match n.checked_mul(ms).and_then(|part| total.checked_add(part)) {
-                Some(sum) if sum <= MAX_TIME_MS => sum,
-                _ => {
-                    return wrong(text, "is more than a thousand years", remedy);
-                }
+            let sum = n.checked_mul(ms).and_then(|part| total.checked_add(part));
+            let Some(sum) = sum.filter(|sum| *sum <= MAX_TIME_MS) else {
+                return wrong(text, "is more than a thousand years", remedy);
             };
+            total = sum;
             rest = tail[unit.len()..].trim_start();
         }
         Ok(Time(Span(total)))

@@ -83,7 +83,7 @@ fn lines(before: &Value, after: &Value) -> Result<Vec<Line>, ChoreFailure> {
     let of = |card: &Value, at: &str| {
         card.pointer(at).and_then(Value::as_f64).ok_or_else(|| ChoreFailure::new(format!("the scorecard has no {at}")))
     };
-    let utilization = |card: &Value| Ok(100.0 * of(card, "/gpu_hours_busy")? / of(card, "/gpu_hours_bought")?);
+    let utilization = |card: &Value| Ok::<f64, ChoreFailure>(100.0 * of(card, "/gpu_hours_busy")? / of(card, "/gpu_hours_bought")?);
     let (spent, spends) = (of(before, "/cost_usd")?, of(after, "/cost_usd")?);
     let broken = of(before, "/gpu_memory_violations")? + of(after, "/gpu_memory_violations")?;
     // A month's spend is the report's own unit.

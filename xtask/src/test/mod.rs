@@ -162,8 +162,8 @@ impl Suite<'_> {
                 examples.args(["test", "--workspace", "--exclude", "xtask", "--doc", "--no-fail-fast"]);
                 self.read_tests(examples, None, run);
             }
-            Kind::Deny => deny(workspace, run),
-            Kind::Integration => self.integration(all, run),
+            Kind::Deny => drop(deny(workspace, run)),
+            Kind::Integration => drop(self.integration(all, run)),
             Kind::Schema => {
                 step(run, "schema", || schema::run(workspace, &schema::WriteSchemaArgs { check: true }));
             }
@@ -175,35 +175,33 @@ impl Suite<'_> {
         }
     }
 
-    /// Builds the release binary, installs the real servers, and tests the adapters, then the binary from outside.
-    fn integration(&mut self, all: &[&str], run: &mut SectionRun) {
+    /// Builds the release binary, installs the real servers, and tests the adapters, then the binary from outside. `None`: a step before
+    /// the tests failed.
+    fn integration(&mut self, all: &[&str], run: &mut SectionRun) -> Option<()> {
         let mut build = cargo(self.workspace.root());
         // The sweep too, for the section of that name: by itself it would build all that it is built on again, with other features.
         build.args(["build", "--release", "-p", "forebay", "-p", "forebay-fuzz", "-p", "forebay-sim", "--bins"]);
-        self.released = command_step(run, build);
-        if !self.released {
-            return;
-        }
+        command_step(run, build)?;
+        self.released = true;
         // Here, where it is seen: a test's own output is not, and its time would count as the test's.
         let installing = self.installing.take();
-        let installed = step(run, "install Kafka, LocalStack and cfn-lint", || match installing {
+        step(run, "install Kafka, LocalStack and cfn-lint", || match installing {
             Some(thread) => {
                 thread.join().unwrap_or_else(|_| Err(ChoreFailure::new("the installation ended with a panic")))
             }
             None => install_parts(),
-        });
-        if !installed {
-            return;
-        }
+        })?;
         if let Some(part) = &self.args.part {
             if part == "ec2" {
                 self.test_packages(EC2, &[], run);
             }
-            return self.test_packages(&[FROM_OUTSIDE], &["--test", part], run);
+            self.test_packages(&[FROM_OUTSIDE], &["--test", part], run);
+            return Some(());
         }
         let adapters: Vec<&str> = all.iter().copied().filter(|package| *package != FROM_OUTSIDE).collect();
         self.test(&adapters, run);
         self.test(&[FROM_OUTSIDE], run);
+        Some(())
     }
 
     /// Tests these packages, all of their tests whatever fails: with what was built for all sections, else by cargo.
@@ -213,16 +211,10 @@ impl Suite<'_> {
         };
         for package in packages.iter().filter_map(|package| self.workspace.package(package)) {
             for binary in built.of(self.workspace, package) {
-                match binary.command() {
-                    Ok(mut command) => {
-                        self.set_environment(&mut command, &package.name);
-                        command.args(self.args.extra());
-                        self.read_tests(command, Some(&binary.name), run);
-                    }
-                    Err(failure) => {
-                        attempt(run, Err(failure));
-                    }
-                }
+                let Some(mut command) = attempt(run, binary.command()) else { continue };
+                self.set_environment(&mut command, &package.name);
+                command.args(self.args.extra());
+                self.read_tests(command, Some(&binary.name), run);
             }
         }
     }
@@ -268,54 +260,49 @@ impl Suite<'_> {
 
 /// Installs the real servers where they are not there yet.
 fn install_parts() -> Result<(), ChoreFailure> {
-    let installed = Kafka::install().and_then(|_| LocalStack::install()).and_then(|_| CfnLint::install());
-    installed.map(|_| ()).map_err(|e| ChoreFailure::new(e.to_string()))
+    Kafka::install()?;
+    LocalStack::install()?;
+    CfnLint::install()?;
+    Ok(())
 }
 
 /// Licences, bans and sources of everything that Cargo.lock names, for every platform. After `cargo fetch` it needs no network.
-fn deny(workspace: &Workspace, run: &mut SectionRun) {
-    let mut tool = None;
-    let installed = step(run, "install cargo-deny", || {
-        tool = Some(CargoDeny::install().map_err(|e| ChoreFailure::new(e.to_string()))?);
-        Ok(())
-    });
+/// `None`: a step failed.
+fn deny(workspace: &Workspace, run: &mut SectionRun) -> Option<()> {
+    let tool = step(run, "install cargo-deny", || Ok(CargoDeny::install()?))?;
     let mut fetch = cargo(workspace.root());
     fetch.args(["fetch", "--locked"]);
-    if let Some(tool) = tool.filter(|_| installed && command_step(run, fetch)) {
-        let mut deny = Command::new(tool.program());
-        deny.current_dir(workspace.root());
-        deny.args(["--offline", "--locked", "--workspace", "check"]);
-        // What deny.toml allows and nothing needs is an error too, so that its lists stay true.
-        deny.args(["unmatched-skip", "unnecessary-skip", "unused-wrapper"].iter().flat_map(|lint| ["-D", lint]));
-        deny.args(["licenses", "bans", "sources"]);
-        step(run, "cargo-deny", || run_command(&mut deny));
-    }
+    command_step(run, fetch)?;
+    let mut deny = Command::new(tool.program());
+    deny.current_dir(workspace.root());
+    deny.args(["--offline", "--locked", "--workspace", "check"]);
+    // What deny.toml allows and nothing needs is an error too, so that its lists stay true.
+    deny.args(["unmatched-skip", "unnecessary-skip", "unused-wrapper"].iter().flat_map(|lint| ["-D", lint]));
+    deny.args(["licenses", "bans", "sources"]);
+    step(run, "cargo-deny", || run_command(&mut deny))
 }
 
 /// Runs a command as one part of the section.
-fn command_step(run: &mut SectionRun, mut command: Command) -> bool {
+fn command_step(run: &mut SectionRun, mut command: Command) -> Option<()> {
     let name = shown(&command);
     step(run, &name, || run_command(&mut command))
 }
 
-/// Runs one part of the section; whether it succeeded.
-fn step(run: &mut SectionRun, name: &str, work: impl FnOnce() -> Result<(), ChoreFailure>) -> bool {
+/// Runs one part of the section. Nothing comes of one that fails.
+fn step<T>(run: &mut SectionRun, name: &str, work: impl FnOnce() -> Result<T, ChoreFailure>) -> Option<T> {
     let begun = Instant::now();
     let outcome = work();
     run.parts.push(Part { name: name.to_owned(), took: begun.elapsed() });
     attempt(run, outcome)
 }
 
-/// Notes why a command failed; whether it succeeded.
-fn attempt(run: &mut SectionRun, outcome: Result<(), ChoreFailure>) -> bool {
-    match outcome {
-        Ok(()) => true,
-        Err(failure) => {
-            eprintln!("failed: {}", failure.message);
-            run.failures.push(failure.message);
-            false
-        }
-    }
+/// Notes why a command failed.
+fn attempt<T>(run: &mut SectionRun, outcome: Result<T, ChoreFailure>) -> Option<T> {
+    let note = |failure: ChoreFailure| {
+        eprintln!("failed: {}", failure.message);
+        run.failures.push(failure.message);
+    };
+    outcome.map_err(note).ok()
 }
 
 #[cfg(test)]
@@ -350,8 +337,8 @@ mod tests {
     #[test]
     fn a_step_that_fails_is_noted_and_the_next_one_runs() {
         let mut run = SectionRun::default();
-        assert!(!step(&mut run, "one", || Err(ChoreFailure::new("broken"))));
-        assert!(step(&mut run, "two", || Ok(())));
+        assert_eq!(step::<u8>(&mut run, "one", || Err(ChoreFailure::new("broken"))), None);
+        assert_eq!(step(&mut run, "two", || Ok(2)), Some(2));
         assert_eq!(run.failures, ["broken"]);
         let parts: Vec<&str> = run.parts.iter().map(|part| part.name.as_str()).collect();
         assert_eq!(parts, ["one", "two"]);

@@ -103,9 +103,8 @@ impl Report {
     }
 
     fn sum(&self) -> String {
-        let mut sum = Tally::default();
-        self.rows.iter().for_each(|row| sum.add(&row.run.tally));
-        format!("\n{} passed, {} failed\n", sum.passed, sum.failed)
+        let sum = |count: fn(&Tally) -> u64| self.rows.iter().map(|row| count(&row.run.tally)).sum::<u64>();
+        format!("\n{} passed, {} failed\n", sum(|tally| tally.passed), sum(|tally| tally.failed))
     }
 }
 

@@ -41,13 +41,6 @@ impl Tally {
             }
         }
     }
-
-    /// Adds the counts of another one. The names stay with their section.
-    pub fn add(&mut self, other: &Tally) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.ignored += other.ignored;
-    }
 }
 
 /// A part of a section, such as one test binary, and how long it took.

@@ -85,13 +85,10 @@ fn lints(manifest: &File, pure: &Pure) -> Vec<Finding> {
 }
 
 /// The identifiers of a line. A literal such as `1f64` counts as its suffix.
-fn words(code: &str) -> impl Iterator<Item = &str> {
+fn words<'c>(code: &'c str) -> impl Iterator<Item = &'c str> {
     let parts = code.split(|c: char| !c.is_alphanumeric() && c != '_');
-    parts.map(|word| if word.starts_with(|c: char| c.is_ascii_digit()) { suffix(word) } else { word })
-}
-
-fn suffix(literal: &str) -> &str {
-    literal.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_')
+    let suffix = |literal: &'c str| literal.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_');
+    parts.map(move |word| if word.starts_with(|c: char| c.is_ascii_digit()) { suffix(word) } else { word })
 }
 
 /// Compares what the pure packages link with the committed lists.

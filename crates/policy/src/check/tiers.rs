@@ -43,12 +43,10 @@ impl Check<'_> {
                     Some(_) => {}
                 }
             }
-            let min = tier.min_run.map_or(0, |t| t.0.0);
-            if let Some(max) = tier.max_run_while_others_wait.filter(|max| max.0.0 < min) {
-                let what = format!(
-                    "maxRunWhileOthersWait {max} is shorter than minRun {}",
-                    tier.min_run.map_or_else(String::new, |t| t.to_string())
-                );
+            if let (Some(min), Some(max)) = (tier.min_run, tier.max_run_while_others_wait)
+                && max < min
+            {
+                let what = format!("maxRunWhileOthersWait {max} is shorter than minRun {min}");
                 self.at(&["tiers", name, "maxRunWhileOthersWait"], what, "make it at least as long as minRun");
             }
         }

@@ -115,7 +115,7 @@ pub struct WrittenCeiling {
 }
 
 /// Who goes first, who may stop whom, what may be bought for it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[serde(expecting = "a tier such as `{priority: 500, buys: spot-then-on-demand}`")]
 #[schemars(rename = "Tier")]
