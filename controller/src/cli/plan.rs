@@ -9,7 +9,7 @@ use super::outcome::{Exit, Failure, print, print_json, read};
 use crate::document::plan::plan;
 use crate::document::state::load;
 use crate::show::figures::{seconds, short};
-use crate::show::table::{Alignment, Column, rows};
+use crate::show::table::TextTable;
 use forebay_catalog::Catalogue;
 use forebay_wire::document::plan::PlanDocument;
 use forebay_wire::document::state::StateDocument;
@@ -45,36 +45,22 @@ fn shown(planned: &PlanDocument, out: Output) -> String {
         Some(subject) => format!("{} ({})", short(job, 24), short(subject, 32)),
         None => short(job, 40),
     };
-    let columns = [
-        Column("DECISION", Alignment::Left),
-        Column("JOB", Alignment::Left),
-        Column("NODES", Alignment::Left),
-        Column("WHAT", Alignment::Left),
-    ];
-    let decisions = planned.decisions.iter().map(|d| {
-        let job = d.job.as_ref().map_or_else(|| "-".to_owned(), |j| name(j, &d.subject));
-        let what = d.offering.clone().or_else(|| d.reason.clone()).unwrap_or_default();
-        vec![d.action.clone(), job, short(&d.nodes.join(" "), 48), what]
-    });
-    let mut text = if planned.decisions.is_empty() {
-        "nothing to decide\n".to_owned()
-    } else {
-        format!("{}\n", rows(&columns, decisions, out.paint))
-    };
+    let table = TextTable::of(&planned.decisions, out.paint)
+        .left("DECISION", |d| d.action.clone())
+        .left("JOB", |d| d.job.as_ref().map_or_else(|| "-".to_owned(), |j| name(j, &d.subject)))
+        .left("NODES", |d| short(&d.nodes.join(" "), 48))
+        .left("WHAT", |d| d.offering.clone().or_else(|| d.reason.clone()).unwrap_or_default());
+    let mut text =
+        if planned.decisions.is_empty() { "nothing to decide\n".to_owned() } else { format!("{}\n", table.text()) };
     if planned.pending.is_empty() {
         text.push_str("\nno job waits\n");
         return text;
     }
-    let columns = [
-        Column("WAITS", Alignment::Left),
-        Column("REASON", Alignment::Left),
-        Column("ETA", Alignment::Right),
-        Column("", Alignment::Left),
-    ];
-    let pending = planned.pending.iter().map(|p| {
-        let eta = p.eta_s.map_or_else(|| "-".to_owned(), |s| seconds((s.0 / 1000) as f64));
-        vec![name(&p.job, &p.subject), p.reason.clone(), eta, p.message.clone()]
-    });
-    text.push_str(&format!("\n{}\n", rows(&columns, pending, out.paint)));
+    let table = TextTable::of(&planned.pending, out.paint)
+        .left("WAITS", |p| name(&p.job, &p.subject))
+        .left("REASON", |p| p.reason.clone())
+        .right("ETA", |p| p.eta_s.map_or_else(|| "-".to_owned(), |s| seconds((s.0 / 1000) as f64)))
+        .left("", |p| p.message.clone());
+    text.push_str(&format!("\n{}\n", table.text()));
     text
 }

@@ -80,13 +80,11 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
 }
 
 fn moment(p: &LiveProgress, begin: u64) -> Moment {
-    let kinds = p.nodes.map(|n| n as u64);
     Moment {
         elapsed_ms: p.now.0.saturating_sub(begin),
         queued: p.queued as u64,
         running: p.running as u64,
-        nodes: kinds.iter().sum(),
-        kinds: Some(kinds),
+        nodes: p.nodes.map(|n| n as u64),
         spend_micro: p.spend_micro,
         done: p.done,
         total: p.total,
@@ -111,13 +109,14 @@ fn close(
     let closing = Closing {
         cancelled: summary.cancelled,
         open: summary.queued + summary.running,
-        ..Closing::of(&card, finished.audit.len() as u64)
+        card: &card,
+        violations: finished.audit.len() as u64,
     };
     for finding in &finished.audit {
         eprintln!("{} {finding}", out.err.bad("violation:"));
     }
     if let Some(path) = &args.json {
-        let value = scorecard::json(&card, &closing, &finished.audit).map_err(Failure::outside)?;
+        let value = scorecard::json(&closing, &finished.audit).map_err(Failure::outside)?;
         let text = serde_json::to_string_pretty(&value).map_err(Failure::outside)?;
         write(path, &format!("{text}\n"))?;
     }
@@ -130,6 +129,6 @@ fn close(
     }
     // Nodes that are left are a fault only where everything was to be over.
     let left =
-        args.exit_when_drained && (closing.nodes_at_end > 0 || closing.open > 0) && finished.end == LoopEnd::Drained;
+        args.exit_when_drained && (card.nodes_at_end > 0 || closing.open > 0) && finished.end == LoopEnd::Drained;
     Ok(if closing.bad() || left { Exit::Violations } else { Exit::Done })
 }

@@ -91,8 +91,7 @@ fn moment(p: &SimProgress) -> Moment {
         elapsed_ms: p.now.0,
         queued: p.submitted.saturating_sub(p.ended + p.running),
         running: p.running,
-        nodes: p.nodes.iter().sum(),
-        kinds: Some(p.nodes),
+        nodes: p.nodes,
         spend_micro: p.spent,
         done: p.ended,
         total: p.jobs,
@@ -107,7 +106,7 @@ fn broken(error: &SimError) -> Failure {
 
 fn report(outcome: &SimOutcome, market: &str, out: Output) -> String {
     let card = &outcome.scorecard;
-    let closing = Closing::of(card, outcome.violations.len() as u64);
+    let closing = Closing { card, cancelled: 0, open: 0, violations: outcome.violations.len() as u64 };
     let mut notes = vec![format!("market: {market}")];
     notes.extend(card.assumptions.iter().map(|a| format!("assumed: {a}")));
     if outcome.crashes > 0 {

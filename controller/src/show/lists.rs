@@ -4,41 +4,25 @@
 
 use super::colour::Paint;
 use super::figures::{gpus, number, seconds, short};
-use super::table::{Alignment, Column, rows};
+use super::table::TextTable;
+use forebay_kernel::catalog::CapacityType;
 use forebay_wire::document::seconds::Seconds;
-use forebay_wire::document::views::{Capacity, JobPhase, JobView, NodePhaseView, NodeView, QueueView, QuotaView};
-
-use Alignment::{Left, Right};
+use forebay_wire::document::views::{JobPhase, JobView, NodePhaseView, NodeView, QueueView, QuotaView};
 
 /// Jobs, one a line.
 #[must_use]
 pub fn jobs(list: &[JobView], now: Seconds, paint: Paint) -> String {
-    let columns = [
-        Column("JOB", Left),
-        Column("SUBJECT", Left),
-        Column("QUEUE", Left),
-        Column("TIER", Left),
-        Column("GPUS", Right),
-        Column("PHASE", Left),
-        Column("FOR", Right),
-        Column("RUNS", Right),
-        Column("WHY", Left),
-    ];
-    let line = |job: &JobView| {
-        let since = job.since_s.map_or_else(|| "-".to_owned(), |at| age(at, now));
-        vec![
-            short(&job.job, 16),
-            short(job.subject.as_deref().unwrap_or("-"), 28),
-            short(&job.queue, 24),
-            short(job.tier.as_deref().unwrap_or("-"), 12),
-            gpu_ask(job),
-            phase(job.phase, paint),
-            since,
-            job.attempt.map_or_else(|| "-".to_owned(), |n| n.to_string()),
-            job.reason.as_ref().map(|r| r.code.clone()).unwrap_or_default(),
-        ]
-    };
-    rows(&columns, list.iter().map(line), paint)
+    let table = TextTable::of(list, paint)
+        .left("JOB", |job| short(&job.job, 16))
+        .left("SUBJECT", |job| short(job.subject.as_deref().unwrap_or("-"), 28))
+        .left("QUEUE", |job| short(&job.queue, 24))
+        .left("TIER", |job| short(job.tier.as_deref().unwrap_or("-"), 12))
+        .right("GPUS", gpu_ask)
+        .left("PHASE", move |job| phase(job.phase, paint))
+        .right("FOR", move |job| job.since_s.map_or_else(|| "-".to_owned(), |at| age(at, now)))
+        .right("RUNS", |job| job.attempt.map_or_else(|| "-".to_owned(), |n| n.to_string()))
+        .left("WHY", |job| job.reason.as_ref().map(|r| r.code.clone()).unwrap_or_default());
+    table.text()
 }
 
 fn gpu_ask(job: &JobView) -> String {
@@ -66,43 +50,27 @@ fn age(since: Seconds, now: Seconds) -> String {
 /// Nodes, one a line.
 #[must_use]
 pub fn nodes(list: &[NodeView], now: Seconds, paint: Paint) -> String {
-    let columns = [
-        Column("NODE", Left),
-        Column("POOL", Left),
-        Column("TYPE", Left),
-        Column("ZONE", Left),
-        Column("CAPACITY", Left),
-        Column("PHASE", Left),
-        Column("FOR", Right),
-        Column("GPUS FREE", Right),
-        Column("JOBS", Right),
-        Column("USD/H", Right),
-        Column("INSTANCE", Left),
-    ];
-    let line = |node: &NodeView| {
-        let jobs = node.jobs.as_ref().map_or(0, Vec::len);
-        let of = node.gpus.map_or_else(|| "-".to_owned(), |g| g.to_string());
-        let free = node.gpus_free.map_or_else(|| "-".to_owned(), gpus);
-        let reclaim = if node.reclaim_s.is_some() { paint.bad("reclaimed") } else { node_phase(node.phase, paint) };
-        vec![
-            short(&node.node, 16),
-            short(node.pool.as_deref().unwrap_or("-"), 16),
-            short(&node.instance_type, 20),
-            short(&node.zone, 16),
-            capacity(node.capacity_type).to_owned(),
-            reclaim,
-            node.since_s.map_or_else(|| "-".to_owned(), |at| age(at, now)),
-            format!("{free} of {of}"),
-            jobs.to_string(),
-            node.price_usd_per_hour.map_or_else(|| "-".to_owned(), |p| number(p, 2)),
-            short(node.instance.as_deref().unwrap_or("-"), 22),
-        ]
-    };
-    rows(&columns, list.iter().map(line), paint)
+    let free = |node: &NodeView| node.gpus_free.map_or_else(|| "-".to_owned(), gpus);
+    let table = TextTable::of(list, paint)
+        .left("NODE", |node| short(&node.node, 16))
+        .left("POOL", |node| short(node.pool.as_deref().unwrap_or("-"), 16))
+        .left("TYPE", |node| short(&node.instance_type, 20))
+        .left("ZONE", |node| short(&node.zone, 16))
+        .left("CAPACITY", |node| CapacityType::from(node.capacity_type).to_string())
+        .left("PHASE", move |node| node_phase(node, paint))
+        .right("FOR", move |node| node.since_s.map_or_else(|| "-".to_owned(), |at| age(at, now)))
+        .right("GPUS FREE", |node| {
+            format!("{} of {}", free(node), node.gpus.map_or_else(|| "-".to_owned(), |g| g.to_string()))
+        })
+        .right("JOBS", |node| node.jobs.as_ref().map_or(0, Vec::len).to_string())
+        .right("USD/H", |node| node.price_usd_per_hour.map_or_else(|| "-".to_owned(), |p| number(p, 2)))
+        .left("INSTANCE", |node| short(node.instance.as_deref().unwrap_or("-"), 22));
+    table.text()
 }
 
-fn node_phase(phase: NodePhaseView, paint: Paint) -> String {
-    match phase {
+fn node_phase(node: &NodeView, paint: Paint) -> String {
+    match node.phase {
+        _ if node.reclaim_s.is_some() => paint.bad("reclaimed"),
         NodePhaseView::Requested => paint.faint("requested"),
         NodePhaseView::Booting => paint.faint("booting"),
         NodePhaseView::Ready => paint.good("ready"),
@@ -111,56 +79,37 @@ fn node_phase(phase: NodePhaseView, paint: Paint) -> String {
     }
 }
 
-/// As it is written in policies.
-#[must_use]
-pub fn capacity(capacity: Capacity) -> &'static str {
-    match capacity {
-        Capacity::Reserved => "reserved",
-        Capacity::Spot => "spot",
-        Capacity::OnDemand => "on-demand",
-    }
-}
-
 /// Queues, one a line for each pool.
 #[must_use]
 pub fn queues(list: &[QueueView], paint: Paint) -> String {
-    let columns = [
-        Column("QUEUE", Left),
-        Column("TIER", Left),
-        Column("WAITING", Right),
-        Column("RUNNING", Right),
-        Column("OVER", Right),
-        Column("GPUS WAITING", Right),
-        Column("POOL", Left),
-        Column("QUOTA", Right),
-        Column("USED", Right),
-        Column("FREE", Right),
-    ];
-    let lines = list.iter().flat_map(|queue| {
-        let none = [None];
-        let quotas = queue.quota.iter().map(Some);
-        let quotas: Vec<Option<&QuotaView>> = if queue.quota.is_empty() { none.to_vec() } else { quotas.collect() };
-        let line = |(at, quota): (usize, Option<&QuotaView>)| queue_line(queue, at == 0, quota);
-        quotas.into_iter().enumerate().map(line).collect::<Vec<_>>()
-    });
-    rows(&columns, lines, paint)
+    // A queue with several pools has a line for each, and says what is the same in the first.
+    let lines: Vec<QueueLine<'_>> = list
+        .iter()
+        .flat_map(|queue| {
+            let quotas = queue.quota.iter().map(Some).chain(queue.quota.is_empty().then_some(None));
+            quotas.enumerate().map(move |(at, quota)| QueueLine { queue: Some(queue).filter(|_| at == 0), quota })
+        })
+        .collect();
+    let once = |line: &QueueLine<'_>, text: fn(&QueueView) -> String| line.queue.map(text).unwrap_or_default();
+    let of = |line: &QueueLine<'_>, text: fn(&QuotaView) -> String| line.quota.map_or_else(|| "-".to_owned(), text);
+    let table = TextTable::of(&lines, paint)
+        .left("QUEUE", move |line| once(line, |q| short(&q.queue, 28)))
+        .left("TIER", move |line| once(line, |q| short(q.tier.as_deref().unwrap_or("-"), 12)))
+        .right("WAITING", move |line| once(line, |q| q.waiting.to_string()))
+        .right("RUNNING", move |line| once(line, |q| q.running.to_string()))
+        .right("OVER", move |line| once(line, |q| q.over.to_string()))
+        .right("GPUS WAITING", move |line| once(line, |q| gpus(q.gpus_waiting)))
+        .left("POOL", move |line| of(line, |q| short(&q.pool, 16)))
+        .right("QUOTA", move |line| of(line, |q| q.gpus.map_or_else(|| "any".to_owned(), gpus)))
+        .right("USED", move |line| of(line, |q| gpus(q.used)))
+        .right("FREE", move |line| of(line, |q| q.available.map_or_else(|| "any".to_owned(), gpus)));
+    table.text()
 }
 
-fn queue_line(queue: &QueueView, first: bool, quota: Option<&QuotaView>) -> Vec<String> {
-    let once = |text: String| if first { text } else { String::new() };
-    let of = |value: Option<f64>| value.map_or_else(|| "any".to_owned(), gpus);
-    vec![
-        once(short(&queue.queue, 28)),
-        once(short(queue.tier.as_deref().unwrap_or("-"), 12)),
-        once(queue.waiting.to_string()),
-        once(queue.running.to_string()),
-        once(queue.over.to_string()),
-        once(gpus(queue.gpus_waiting)),
-        quota.map_or_else(|| "-".to_owned(), |q| short(&q.pool, 16)),
-        quota.map_or_else(|| "-".to_owned(), |q| of(q.gpus)),
-        quota.map_or_else(|| "-".to_owned(), |q| gpus(q.used)),
-        quota.map_or_else(|| "-".to_owned(), |q| of(q.available)),
-    ]
+/// A line of the table of queues: one of its pools, and the queue itself in its first line.
+struct QueueLine<'a> {
+    queue: Option<&'a QueueView>,
+    quota: Option<&'a QuotaView>,
 }
 
 /// Where a job is and why, in a few lines.

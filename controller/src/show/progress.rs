@@ -15,10 +15,8 @@ pub struct Moment {
     pub queued: u64,
     /// Jobs that run.
     pub running: u64,
-    /// Nodes.
-    pub nodes: u64,
-    /// Of them reserved, spot, on-demand, where that is told.
-    pub kinds: Option<[u64; 3]>,
+    /// Nodes: reserved, spot, on-demand.
+    pub nodes: [u64; 3],
     /// Spent so far, in micro-dollars.
     pub spend_micro: u64,
     /// Jobs that are over.
@@ -71,10 +69,9 @@ impl Bar {
 fn words(m: &Moment) -> String {
     let secs = m.elapsed_ms / 1000;
     let time = format!("{}d {:02}:{:02}", secs / 86_400, secs / 3600 % 24, secs / 60 % 60);
-    let nodes = match m.kinds {
-        Some([0, spot, on_demand]) => format!("{spot} spot + {on_demand} od nodes"),
-        Some([reserved, spot, on_demand]) => format!("{reserved} rsv + {spot} spot + {on_demand} od nodes"),
-        None => format!("{} nodes", m.nodes),
+    let nodes = match m.nodes {
+        [0, spot, on_demand] => format!("{spot} spot + {on_demand} od nodes"),
+        [reserved, spot, on_demand] => format!("{reserved} rsv + {spot} spot + {on_demand} od nodes"),
     };
     format!(
         "{time} | {}/{} done | {} queued {} running | {nodes} | {} USD",
@@ -96,8 +93,7 @@ mod tests {
             elapsed_ms: 93_784_000,
             queued: 12,
             running: 340,
-            nodes: 55,
-            kinds: Some([0, 52, 3]),
+            nodes: [0, 52, 3],
             spend_micro: 1_234_567_890,
             done: 10_000,
             total: 38_322,

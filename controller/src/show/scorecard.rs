@@ -100,8 +100,8 @@ fn times(engine: &Engine) -> Scorecard {
 ///
 /// # Errors
 /// It cannot be written as JSON: a fault of this program.
-pub fn json(card: &Scorecard, closing: &Closing, audit: &[String]) -> Result<Value, serde_json::Error> {
-    let mut value = serde_json::to_value(card)?;
+pub fn json(closing: &Closing<'_>, audit: &[String]) -> Result<Value, serde_json::Error> {
+    let mut value = serde_json::to_value(closing.card)?;
     for key in UNKNOWN {
         value[key] = Value::Null;
     }

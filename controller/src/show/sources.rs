@@ -4,10 +4,8 @@
 
 use super::colour::Paint;
 use super::figures::{count, short};
-use super::table::{Alignment, Column, rows, wrapped};
-use crate::sources::registry::{RemarkView, SourceView, SourcesView};
-use Alignment::{Left, Right};
-
+use super::table::{TextTable, wrapped};
+use crate::sources::registry::{LatencyView, MessageCountsView, RemarkView, SourceView, SourcesView};
 /// Remarks shown of each; `--json` and `GET /v1/sources` have the last 32.
 const MOST_REMARKS: usize = 3;
 
@@ -17,45 +15,30 @@ type Colour = fn(Paint, &str) -> String;
 /// All of them. `width`: of the terminal; `None`: nothing is wrapped.
 #[must_use]
 pub fn table(found: &SourcesView, width: Option<usize>, paint: Paint) -> String {
-    let columns = [
-        Column("NAME", Left),
-        Column("DIR", Left),
-        Column("CONDITION", Left),
-        Column("BACKLOG", Right),
-        Column("TAKEN", Right),
-        Column("SEEN", Right),
-        Column("REJECTED", Right),
-        Column("P50 MS", Right),
-        Column("P99 MS", Right),
-        Column("RESTARTS", Right),
-        Column("MISSED", Right),
-    ];
-    let mut out = rows(&columns, found.sources.iter().map(|one| line(one, paint)), paint);
+    let figure = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), count);
+    let messages = |one: &SourceView, of: fn(&MessageCountsView) -> u64| figure(one.messages.as_ref().map(of));
+    let latency = |one: &SourceView, of: fn(LatencyView) -> u64| {
+        figure(one.messages.as_ref().and_then(|messages| messages.latency_ms).map(of))
+    };
+    let table = TextTable::of(&found.sources, paint)
+        .left("NAME", |one| short(&one.name, 36))
+        .left("DIR", |one| short(&one.direction, 10))
+        .left("CONDITION", move |one| condition(&one.condition, paint))
+        .right("BACKLOG", |one| one.backlog.map_or_else(|| "?".to_owned(), count))
+        .right("TAKEN", move |one| messages(one, |counts| counts.taken))
+        .right("SEEN", move |one| messages(one, |counts| counts.seen))
+        .right("REJECTED", move |one| messages(one, |counts| counts.rejected.values().sum()))
+        .right("P50 MS", move |one| latency(one, |latency| latency.p50))
+        .right("P99 MS", move |one| latency(one, |latency| latency.p99))
+        .right("RESTARTS", |one| count(one.restarts))
+        .right("MISSED", |one| count(one.missed));
+    let mut out = table.text();
     let below: Vec<String> = found.sources.iter().flat_map(|one| below(one, width, paint)).collect();
     if !below.is_empty() {
         out.push_str("\n\n");
         out.push_str(&below.join("\n"));
     }
     out
-}
-
-fn line(one: &SourceView, paint: Paint) -> Vec<String> {
-    let figure = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), count);
-    let letters = one.messages.as_ref();
-    let latency = letters.and_then(|letters| letters.latency_ms);
-    vec![
-        short(&one.name, 36),
-        short(&one.direction, 10),
-        condition(&one.condition, paint),
-        one.backlog.map_or_else(|| "?".to_owned(), count),
-        figure(letters.map(|letters| letters.taken)),
-        figure(letters.map(|letters| letters.seen)),
-        figure(letters.map(|letters| letters.rejected.values().sum())),
-        figure(latency.map(|latency| latency.p50)),
-        figure(latency.map(|latency| latency.p99)),
-        count(one.restarts),
-        count(one.missed),
-    ]
 }
 
 fn condition(condition: &str, paint: Paint) -> String {

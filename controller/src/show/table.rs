@@ -5,34 +5,58 @@
 use super::colour::Paint;
 use unicode_width::UnicodeWidthStr;
 
-/// A column: its heading, and whether figures stand in it.
-pub struct Column(pub &'static str, pub Alignment);
+/// Rows under headings, made column by column.
+pub struct TextTable<'a, T> {
+    rows: &'a [T],
+    lines: Vec<String>,
+    paint: Paint,
+}
 
 /// Where a column's content stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Alignment {
-    /// Words.
+#[derive(Clone, Copy)]
+enum Alignment {
     Left,
-    /// Figures.
     Right,
 }
 
-/// Rows under headings.
-#[must_use]
-pub fn rows(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>, paint: Paint) -> String {
-    let heading = columns.iter().map(|column| paint.strong(column.0)).collect();
-    let lines: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
-    let widest = |at: usize| lines.iter().filter_map(|line| line.get(at)).map(|cell| shown_width(cell)).max();
-    let widths: Vec<usize> = (0..columns.len()).map(|at| widest(at).unwrap_or(0)).collect();
-    let cell = |((text, width), column): ((&String, &usize), &Column)| {
-        let pad = " ".repeat(width.saturating_sub(shown_width(text)));
-        if column.1 == Alignment::Right { format!("{pad}{text}") } else { format!("{text}{pad}") }
-    };
-    let line = |line: &Vec<String>| {
-        let cells: Vec<String> = line.iter().zip(&widths).zip(columns).map(cell).collect();
-        cells.join("  ").trim_end().to_owned()
-    };
-    lines.iter().map(line).collect::<Vec<_>>().join("\n")
+impl<'a, T> TextTable<'a, T> {
+    /// A table of these rows that has no columns yet.
+    #[must_use]
+    pub fn of(rows: &'a [T], paint: Paint) -> TextTable<'a, T> {
+        TextTable { rows, lines: vec![String::new(); rows.len() + 1], paint }
+    }
+
+    /// With one more column, of words.
+    #[must_use]
+    pub fn left(self, heading: &str, cell: impl Fn(&T) -> String) -> TextTable<'a, T> {
+        self.column(Alignment::Left, heading, cell)
+    }
+
+    /// With one more column, of figures.
+    #[must_use]
+    pub fn right(self, heading: &str, cell: impl Fn(&T) -> String) -> TextTable<'a, T> {
+        self.column(Alignment::Right, heading, cell)
+    }
+
+    fn column(mut self, alignment: Alignment, heading: &str, cell: impl Fn(&T) -> String) -> TextTable<'a, T> {
+        let cells: Vec<String> =
+            std::iter::once(self.paint.strong(heading)).chain(self.rows.iter().map(cell)).collect();
+        let width = cells.iter().map(|cell| shown_width(cell)).max().unwrap_or(0);
+        for (line, cell) in self.lines.iter_mut().zip(&cells) {
+            let pad = " ".repeat(width - shown_width(cell));
+            line.extend(match alignment {
+                Alignment::Left => [cell, &pad, "  "],
+                Alignment::Right => [&pad, cell, "  "],
+            });
+        }
+        self
+    }
+
+    /// As text, without a newline at its end.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// Columns of the terminal that a text takes: colours take none, some letters take two.
@@ -97,18 +121,17 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_content() {
-        let columns = [Column("JOB", Alignment::Left), Column("GPUS", Alignment::Right)];
-        let made =
-            rows(&columns, [vec!["job-1".into(), "8".into()], vec!["job-22".into(), "128".into()]], Paint::PLAIN);
-        assert_eq!(made, "JOB     GPUS\njob-1      8\njob-22   128");
+        let rows = [["job-1", "8"], ["job-22", "128"]];
+        let table =
+            TextTable::of(&rows, Paint::PLAIN).left("JOB", |row| row[0].into()).right("GPUS", |row| row[1].into());
+        assert_eq!(table.text(), "JOB     GPUS\njob-1      8\njob-22   128");
     }
 
     #[test]
     fn colours_take_no_room_and_wide_letters_two() {
         let paint = crate::show::ColourChoice::Always.stdout();
-        let columns = [Column("A", Alignment::Left), Column("B", Alignment::Right)];
-        let made =
-            rows(&columns, [vec![paint.bad("bad"), "1".into()], vec!["\u{6f22}\u{5b57}".into(), "22".into()]], paint);
+        let rows = [[paint.bad("bad"), "1".into()], ["\u{6f22}\u{5b57}".into(), "22".into()]];
+        let made = TextTable::of(&rows, paint).left("A", |row| row[0].clone()).right("B", |row| row[1].clone()).text();
         let bare = [("\u{1b}[0m", ""), ("\u{1b}[1m", ""), ("\u{1b}[31m", ""), ("\u{1b}[39m", "")];
         let bare = bare.iter().fold(made, |text, (from, to)| text.replace(from, to));
         assert_eq!(bare, "A      B\nbad    1\n\u{6f22}\u{5b57}  22");

@@ -90,13 +90,8 @@ pub(super) fn run(args: &DoctorArgs, out: Output) -> Result<Exit, Failure> {
         });
         print_json(&Report { findings: findings.collect(), bad, warnings })?;
     } else {
-        let row = |one: &Checked| Row {
-            group: one.group.clone(),
-            label: one.label.clone(),
-            outcome: one.finding.severity,
-            said: one.finding.message.clone(),
-        };
-        let rows: Vec<Row> = all.iter().map(row).collect();
+        let rows: Vec<Row<'_>> =
+            all.iter().map(|Checked { group, label, finding, .. }| Row { group, label, finding }).collect();
         print(&format!("{}\n", table(&rows, crate::show::table::terminal_width(), out.paint)))?;
     }
     let is_bad = |ground| all.iter().any(|one| one.finding.severity == Severity::Error && one.ground == ground);
