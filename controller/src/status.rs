@@ -11,9 +11,12 @@
 
 use crate::journal::JournalId;
 use crate::segments::{
-    LineHead, LogPosition, NumberedLine, Retained, SegmentError, SegmentLog, SegmentReader, SegmentRetention,
+    LineHead, LogPosition, NumberedLine, SegmentError, SegmentLog, SegmentReader, SegmentRetention, boxed,
 };
+use forebay_driver::journal::StorageFailure;
+use forebay_driver::live::StatusWriter;
 use forebay_kernel::effect::Status;
+use forebay_kernel::units::Timestamp;
 use forebay_wire::status::write_event;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -56,10 +59,8 @@ pub enum StatusError {
     },
 }
 
-impl StatusError {
-    /// Whether it goes away when there is room on the disk.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
+impl StorageFailure for StatusError {
+    fn is_full(&self) -> bool {
         matches!(self, StatusError::Segments(e) if e.is_full())
     }
 }
@@ -69,6 +70,8 @@ impl StatusError {
 pub struct StatusLog {
     log: SegmentLog,
     journal: JournalId,
+    /// How long statuses are kept.
+    pub keep: SegmentRetention,
 }
 
 #[derive(Deserialize)]
@@ -100,7 +103,7 @@ impl StatusLog {
     pub fn open(folder: &Path, journal: JournalId, position: LogPosition) -> Result<StatusLog, StatusError> {
         let folder = folder.join(FOLDER);
         check_owner(&folder, journal)?;
-        Ok(StatusLog { log: SegmentLog::open(&folder, position, line_head)?, journal })
+        Ok(StatusLog { log: SegmentLog::open(&folder, position, line_head)?, journal, keep: RETENTION })
     }
 
     /// Writes those of `statuses` that are not in the log yet, in order.
@@ -124,38 +127,36 @@ impl StatusLog {
         Ok(self.log.append(lines)?)
     }
 
-    /// Makes what was written durable.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn sync(&mut self) -> Result<(), StatusError> {
-        Ok(self.log.sync()?)
-    }
-
-    /// Takes away what is beyond retention. See [`SegmentLog::retain`].
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn retain(&mut self, now_ms: u64, keep: SegmentRetention, read: Option<u64>) -> Result<Retained, StatusError> {
-        Ok(self.log.retain(now_ms, keep, read)?)
-    }
-
     /// The last number written.
     #[must_use]
     pub fn last(&self) -> u64 {
         self.log.last()
     }
+}
 
-    /// The last number that is durable: it may be forgotten by the engine.
-    #[must_use]
-    pub fn delivered(&self) -> u64 {
+impl StatusWriter for StatusLog {
+    fn write(&mut self, statuses: &mut dyn Iterator<Item = &Status>) -> Result<(), Box<dyn StorageFailure>> {
+        StatusLog::write(self, statuses).map_err(boxed)
+    }
+
+    fn sync(&mut self) -> Result<(), Box<dyn StorageFailure>> {
+        self.log.sync().map_err(boxed)
+    }
+
+    fn last(&self) -> u64 {
+        self.log.last()
+    }
+
+    fn delivered(&self) -> u64 {
         self.log.synced()
     }
 
-    /// Lines that were cut because the journal does not know them.
-    #[must_use]
-    pub fn ahead(&self) -> u64 {
+    fn cut(&self) -> u64 {
         self.log.ahead()
+    }
+
+    fn retain(&mut self, now: Timestamp, read: Option<u64>) -> Result<Option<u64>, Box<dyn StorageFailure>> {
+        Ok(self.log.retain(now.0, self.keep, read).map_err(boxed)?.held_at)
     }
 }
 
@@ -176,7 +177,6 @@ mod tests {
     use forebay_kernel::effect::StatusKind;
     use forebay_kernel::ids::{Attempt, JobId};
     use forebay_kernel::reason::Reason;
-    use forebay_kernel::units::Timestamp;
     use forebay_wire::status::cloud_event;
     use serde_json::{Value, json};
 
@@ -245,7 +245,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         open(folder.path(), JOURNAL, 0).unwrap().write(all.iter()).unwrap();
         let mut log = open(folder.path(), JOURNAL, 3).unwrap();
-        assert_eq!((log.last(), log.ahead()), (3, 2));
+        assert_eq!((log.last(), log.cut()), (3, 2));
         assert_eq!(numbers(folder.path()), [1, 2, 3]);
         let gap = log.write(all[4..].iter()).unwrap_err();
         assert!(matches!(gap, StatusError::Gap { last: 3, first: 5, .. }), "{gap}");

@@ -10,7 +10,7 @@ use super::Original;
 use forebay_driver::live::{EventFeed, FedItem, Rejection};
 use forebay_kernel::event::Event;
 use forebay_kernel::job::JobSpec;
-use forebay_kernel::policy::{Policy, Undeclared};
+use forebay_kernel::policy::Policy;
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_wire::intake::{Caller, Intake, NoRoutes, Router};
 use serde_json::Value;
@@ -82,13 +82,7 @@ impl Feed {
         self.start
     }
 
-    /// When no spot is to be had, by the engine's time. The simulated market has them already.
-    #[must_use]
-    pub fn droughts(&self) -> Vec<(Timestamp, Timestamp)> {
-        self.droughts.iter().map(|(from, to)| (after(self.start, *from), after(self.start, *to))).collect()
-    }
-
-    /// The same by the market's time, whose 0 is the feed's start: intervals in ms.
+    /// When no spot is to be had, by the market's time, whose 0 is the feed's start: intervals in ms.
     pub(super) fn market_droughts(&self) -> Vec<(u64, u64)> {
         self.droughts.clone()
     }
@@ -158,11 +152,7 @@ impl EventFeed for Feed {
 /// In a replay a job enters as its queue's first submitter: the file's owner could have been any of them.
 fn as_submitter(event: Event, policy: Option<&Policy>) -> Event {
     let (Event::JobSubmitted(mut spec), Some(policy)) = (event.clone(), policy) else { return event };
-    let shared = match &policy.undeclared {
-        Undeclared::Under { rule, .. } => Some(rule),
-        Undeclared::Reject => None,
-    };
-    let rule = policy.queues.get(&spec.queue).or(shared);
+    let rule = crate::document::write::rule_of(policy, &spec.queue);
     if let Some(first) = rule.and_then(|rule| rule.submitters.first()) {
         spec.principal.clone_from(first);
     }

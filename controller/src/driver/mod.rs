@@ -8,8 +8,8 @@
 
 mod adapters;
 mod feed;
-mod logs;
 mod replay;
+mod retention;
 mod start;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -22,6 +22,6 @@ pub use forebay_driver::live::{
     MOST_EVENTS, MOST_QUERIES, MailboxError, Original, QueryContext, REJECTED, ReplyTo, StatusStream, StreamEnd,
     Submission, SubmittedItem, wall_ms,
 };
-pub use logs::Retention;
 pub use replay::{LoadedFeed, load, new_folder};
+pub use retention::Retention;
 pub use start::{Finished, RealAdapters, Running, Settings, WorldMaker, start};

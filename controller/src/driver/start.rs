@@ -11,7 +11,7 @@
 use super::adapters::LiveAdapters;
 pub use super::adapters::RealAdapters;
 use super::feed::Feed;
-use super::logs::{Rejections, Retention, Statuses};
+use super::retention::Retention;
 use super::{ClockMode, DriverError, DriverHandle, REJECTED};
 use crate::intake::rejected::RejectedLog;
 use crate::journal::{ArchiveReader, Journal, RecoveredJournal, Recovery, SqliteJournal, TornTail, recover};
@@ -142,11 +142,12 @@ pub(super) fn drive(
     journal.keep(retention.journal);
     let folder = journal.folder().to_owned();
     let counted = journal.positions().get(REJECTED).copied().unwrap_or(0);
-    let rejected = Rejections { log: RejectedLog::open(&folder, counted)?, keep: retention.rejected };
+    let mut rejected = RejectedLog::open(&folder, counted)?;
+    rejected.keep = retention.rejected;
     let known = engine.state().counters().statuses;
     let kept = engine.state().undelivered().next().map_or(known, |first| first.number - 1);
-    let log = StatusLog::open(&folder, journal.meta().id(), LogPosition { known, kept })?;
-    let statuses = Statuses { log, keep: retention.statuses };
+    let mut statuses = StatusLog::open(&folder, journal.meta().id(), LogPosition { known, kept })?;
+    statuses.keep = retention.statuses;
     let droughts = feed.as_ref().map(Feed::market_droughts).unwrap_or_default();
     let options = move |at: AdapterStart<'_>| {
         let none = Policy::default();

@@ -8,11 +8,12 @@
 //!
 //! Never: loses the bytes (what is not UTF-8 is base64), nor grows a line beyond what was sent.
 
-use crate::segments::{LineHead, LogPosition, NumberedLine, Retained, SegmentError, SegmentLog, SegmentRetention};
+use crate::segments::{LineHead, LogPosition, NumberedLine, SegmentError, SegmentLog, SegmentRetention, boxed};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use forebay_driver::journal::StorageFailure;
 pub use forebay_driver::live::refused_path;
-use forebay_driver::live::{Original, Rejection};
+use forebay_driver::live::{Original, Rejection, RejectionWriter};
 use forebay_kernel::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -77,7 +78,11 @@ impl RejectedLine {
 
 /// The log as its one writer has it.
 #[derive(Debug)]
-pub struct RejectedLog(SegmentLog);
+pub struct RejectedLog {
+    log: SegmentLog,
+    /// How long rejected events are kept.
+    pub keep: SegmentRetention,
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -100,13 +105,13 @@ impl RejectedLog {
     /// What the file system says, or that a line is damaged or missing.
     pub fn open(folder: &Path, known: u64) -> Result<RejectedLog, SegmentError> {
         let log = SegmentLog::open(&folder.join(FOLDER), LogPosition { known, kept: known }, line_head)?;
-        Ok(RejectedLog(log))
+        Ok(RejectedLog { log, keep: RETENTION })
     }
 
     /// The last number.
     #[must_use]
     pub fn last(&self) -> u64 {
-        self.0.last()
+        self.log.last()
     }
 
     /// Writes rejections, all or none.
@@ -114,29 +119,31 @@ impl RejectedLog {
     /// # Errors
     /// What the file system says; nothing was written then.
     pub fn write(&mut self, at: Timestamp, rejections: &[Rejection]) -> Result<(), SegmentError> {
-        let io = |e: serde_json::Error| SegmentError::Io { path: self.0.folder().to_owned(), source: e.into() };
+        let io = |e: serde_json::Error| SegmentError::Io { path: self.log.folder().to_owned(), source: e.into() };
         let mut lines = Vec::new();
         for (number, rejection) in (self.last() + 1..).zip(rejections) {
             let json = serde_json::to_vec(&RejectedLine::new(number, at, rejection)).map_err(io)?;
             lines.push(NumberedLine { head: LineHead { number, at_ms: at.0 }, json });
         }
-        self.0.append(lines)
+        self.log.append(lines)
+    }
+}
+
+impl RejectionWriter for RejectedLog {
+    fn write(&mut self, at: Timestamp, rejections: &[Rejection]) -> Result<(), Box<dyn StorageFailure>> {
+        RejectedLog::write(self, at, rejections).map_err(boxed)
     }
 
-    /// Makes what was written durable.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn sync(&mut self) -> Result<(), SegmentError> {
-        self.0.sync()
+    fn sync(&mut self) -> Result<(), Box<dyn StorageFailure>> {
+        self.log.sync().map_err(boxed)
     }
 
-    /// Takes away what is beyond retention. See [`SegmentLog::retain`].
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn retain(&mut self, now_ms: u64, keep: SegmentRetention, read: Option<u64>) -> Result<Retained, SegmentError> {
-        self.0.retain(now_ms, keep, read)
+    fn last(&self) -> u64 {
+        self.log.last()
+    }
+
+    fn retain(&mut self, now: Timestamp, read: Option<u64>) -> Result<Option<u64>, Box<dyn StorageFailure>> {
+        Ok(self.log.retain(now.0, self.keep, read).map_err(boxed)?.held_at)
     }
 }
 

@@ -19,6 +19,7 @@ pub use read::{SegmentLine, SegmentReader};
 pub use upgrade::split_into_segments;
 pub use write::{LogPosition, NumberedLine, Retained, SegmentLog, SegmentRetention};
 
+use forebay_driver::journal::StorageFailure;
 use std::path::{Path, PathBuf};
 
 /// Why numbered lines cannot be written or read.
@@ -59,10 +60,10 @@ impl SegmentError {
     fn io(path: &Path) -> impl FnOnce(std::io::Error) -> SegmentError + '_ {
         |source| SegmentError::Io { path: path.to_owned(), source }
     }
+}
 
-    /// Whether it goes away when there is room on the disk.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
+impl StorageFailure for SegmentError {
+    fn is_full(&self) -> bool {
         matches!(self, SegmentError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
     }
 }
@@ -74,6 +75,11 @@ pub struct LineHead {
     pub number: u64,
     /// When it was written, in ms since 1970, by the engine's time.
     pub at_ms: u64,
+}
+
+/// An error as the driver takes it.
+pub(crate) fn boxed(error: impl StorageFailure) -> Box<dyn StorageFailure> {
+    Box::new(error)
 }
 
 /// Reads what a line says of itself. `None`: it is not one that could have been written.

@@ -62,19 +62,10 @@ impl SegmentReader {
                 }
                 continue;
             }
-            match self.next_segment()? {
-                Onward::Wait => return Ok(None),
-                Onward::Read => {}
+            if !self.next_segment()? {
+                return Ok(None);
             }
         }
-    }
-
-    /// The oldest number that may be there. `None`: nothing is.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn oldest(folder: &Path) -> Result<Option<u64>, SegmentError> {
-        Ok(segments(folder)?.first().copied())
     }
 
     /// Opens the segment that has a number, or would have it. False: there is none.
@@ -91,29 +82,23 @@ impl SegmentReader {
     }
 
     /// At the end of a segment: whether there is more to read by now.
-    fn next_segment(&mut self) -> Result<Onward, SegmentError> {
-        let Some(open) = &mut self.open else { return Ok(Onward::Wait) };
+    fn next_segment(&mut self) -> Result<bool, SegmentError> {
+        let Some(open) = &mut self.open else { return Ok(false) };
         let Some(next) = segments(&self.folder)?.into_iter().find(|other| *other > open.first) else {
-            return Ok(Onward::Wait);
+            return Ok(false);
         };
         // What was written to this one after the last read and before there was another. It is never written again now.
         let length = std::fs::metadata(&open.path).map_or(open.at, |file| file.len());
         if length > open.at {
-            return open.go_on_to(length).map(|()| Onward::Read);
+            return open.go_on_to(length).map(|()| true);
         }
         if next > self.after + 1 && self.after >= open.first {
             let (folder, asked) = (self.folder.clone(), self.after + 1);
             return Err(SegmentError::Forgotten { folder, first: next, asked });
         }
         self.open = OpenSegment::open(&self.folder, next)?;
-        Ok(if self.open.is_some() { Onward::Read } else { Onward::Wait })
+        Ok(self.open.is_some())
     }
-}
-
-/// What a reader does at the end of what it has read.
-enum Onward {
-    Read,
-    Wait,
 }
 
 impl OpenSegment {
