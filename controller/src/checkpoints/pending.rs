@@ -5,8 +5,10 @@ use super::{CheckpointReport, Checkpoints, MAX_CONCURRENT};
 use crate::driver::{DriverHandle, DriverStopped, ItemContent, Original, ReplyTo, Submission, SubmittedItem};
 use crate::sources::metrics::SourceMetrics;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use forebay_driver::live::SourceObserver as _;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::JobId;
+use forebay_source::Receipt;
 use forebay_wire::intake::{EventId, Rejected};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -106,7 +108,7 @@ impl PendingReport {
     /// Drops a report that is replaced, and counts its message as one with a known event.
     fn drop_counted(self) {
         if let ReportOrigin::Source(message) = self.origin {
-            message.metrics.record_durable(0, 1);
+            message.metrics.durable(Receipt { seen: 1, ..Receipt::default() });
         }
     }
 

@@ -66,13 +66,14 @@ fn check_pool(ec2: &Ec2Config, policy: &Policy, pool: &Pool, catalogue: &Catalog
     Err(format!(
         "the policy's pool `{name}` has `efa`, and EC2 says that {} take none: list under `instanceTypes` only types that do, or \
          take `efa` out of its `network`",
-        list(&without)
+        some(without.iter().map(|name| format!("`{name}`")))
     ))
 }
 
-/// The first names of a list.
-fn list(names: &BTreeSet<&str>) -> String {
-    let shown = names.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+/// The first of these, and how many more there are.
+pub(super) fn some(names: impl IntoIterator<Item = String>) -> String {
+    let names: Vec<String> = names.into_iter().collect();
+    let shown = names[..names.len().min(MAX_NAMED)].join(", ");
     if names.len() > MAX_NAMED { format!("{shown} and {} more", names.len() - MAX_NAMED) } else { shown }
 }
 
@@ -88,7 +89,7 @@ pub fn unknown_efa(config: &Config, policy: &Policy, catalogue: &Catalogue) -> O
         format!(
             "how many EFA interfaces {} take is not known: each node gets one, until a start at which EC2 answers \
              (ec2:DescribeInstanceTypes)",
-            list(&unknown)
+            some(unknown.iter().map(|name| format!("`{name}`")))
         )
     })
 }

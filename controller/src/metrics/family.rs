@@ -23,15 +23,8 @@ pub struct Family {
     name: &'static str,
     unit: Option<&'static str>,
     help: &'static str,
-    kind: Kind,
+    kind: MetricType,
     points: BTreeMap<Labels, Number>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Counter,
-    Gauge,
-    Info,
 }
 
 /// The value of a point.
@@ -70,19 +63,19 @@ impl Family {
     /// Something that only grows. Its points end in `_total`.
     #[must_use]
     pub fn counter(name: &'static str, help: &'static str) -> Family {
-        Family { name, unit: None, help, kind: Kind::Counter, points: BTreeMap::new() }
+        Family { name, unit: None, help, kind: MetricType::Counter, points: BTreeMap::new() }
     }
 
     /// Something that is as it is.
     #[must_use]
     pub fn gauge(name: &'static str, help: &'static str) -> Family {
-        Family { kind: Kind::Gauge, ..Family::counter(name, help) }
+        Family { kind: MetricType::Gauge, ..Family::counter(name, help) }
     }
 
     /// Something that is told by its labels. Its points end in `_info`.
     #[must_use]
     pub fn info(name: &'static str, help: &'static str) -> Family {
-        Family { kind: Kind::Info, ..Family::counter(name, help) }
+        Family { kind: MetricType::Info, ..Family::counter(name, help) }
     }
 
     /// In this unit, which ends the name.
@@ -106,15 +99,10 @@ impl Family {
 
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let unit = self.unit.map(|unit| Unit::Other(unit.to_owned()));
-        let kind = match self.kind {
-            Kind::Counter => MetricType::Counter,
-            Kind::Gauge => MetricType::Gauge,
-            Kind::Info => MetricType::Info,
-        };
-        let mut metric = encoder.encode_descriptor(self.name, self.help, unit.as_ref(), kind)?;
+        let mut metric = encoder.encode_descriptor(self.name, self.help, unit.as_ref(), self.kind)?;
         for (labels, number) in &self.points {
             match self.kind {
-                Kind::Info => metric.encode_info(labels)?,
+                MetricType::Info => metric.encode_info(labels)?,
                 // Without labels there are no braces either.
                 _ if labels.is_empty() => number.encode(self.kind, &mut metric)?,
                 _ => number.encode(self.kind, &mut metric.encode_family(labels)?)?,
@@ -125,10 +113,10 @@ impl Family {
 }
 
 impl Number {
-    fn encode(&self, kind: Kind, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+    fn encode(&self, kind: MetricType, metric: &mut MetricEncoder<'_>) -> fmt::Result {
         match (self, kind) {
-            (Number::Whole(n) | Number::Shown(n, _), Kind::Gauge) => metric.encode_gauge(n),
-            (Number::Part(n), Kind::Gauge) => metric.encode_gauge(n),
+            (Number::Whole(n) | Number::Shown(n, _), MetricType::Gauge) => metric.encode_gauge(n),
+            (Number::Part(n), MetricType::Gauge) => metric.encode_gauge(n),
             (Number::Whole(n), _) => metric.encode_counter::<Labels, u64, u64>(n, None),
             (Number::Part(n), _) => metric.encode_counter::<Labels, f64, f64>(n, None),
             (Number::Shown(n, exemplar), _) => {

@@ -4,7 +4,7 @@
 //! names are the configuration's.
 
 use super::family::Family;
-use crate::sources::registry::{LatencyView, MessageCountsView, SourceView, SourcesView};
+use crate::sources::registry::{LatencyView, MessageCountsView, SourcesView};
 use std::collections::BTreeMap;
 
 /// What comes by HTTP, as a source.
@@ -35,28 +35,14 @@ pub fn sources(view: SourcesView) -> Vec<Family> {
         if let Some(more) = &one.messages {
             add(letters.entry(one.name.clone()).or_default(), more);
         }
-        let entry = Entry::of(&one);
-        // Two entries may be of one broker or region: they have one name, and are told as one.
-        let known = entries.remove(&(one.name.clone(), one.direction.clone()));
-        entries.insert((one.name, one.direction), known.into_iter().fold(entry, Entry::and));
+        let all = Entry { up: true, backlog: Some(0), restarts: 0, missed: 0 };
+        let entry = entries.entry((one.name, one.direction)).or_insert(all);
+        entry.up &= matches!(one.condition.as_str(), "working" | "heldBack");
+        entry.backlog = entry.backlog.zip(one.backlog).map(|(more, here)| more.saturating_add(here));
+        entry.restarts += one.restarts;
+        entry.missed += one.missed;
     }
     conditions(&entries).into_iter().chain(events(&letters)).collect()
-}
-
-impl Entry {
-    fn of(one: &SourceView) -> Entry {
-        let up = matches!(one.condition.as_str(), "working" | "heldBack");
-        Entry { up, backlog: one.backlog, restarts: one.restarts, missed: one.missed }
-    }
-
-    fn and(self, other: Entry) -> Entry {
-        Entry {
-            up: self.up && other.up,
-            backlog: self.backlog.zip(other.backlog).map(|(one, other)| one.saturating_add(other)),
-            restarts: self.restarts + other.restarts,
-            missed: self.missed + other.missed,
-        }
-    }
 }
 
 fn add(to: &mut MessageCountsView, more: &MessageCountsView) {
@@ -136,6 +122,7 @@ fn events(letters: &BTreeMap<String, MessageCountsView>) -> [Family; 4] {
 mod tests {
     use super::super::family::text;
     use super::*;
+    use crate::sources::registry::SourceView;
 
     fn source(name: &str, direction: &str, condition: &str, backlog: Option<u64>) -> SourceView {
         SourceView {

@@ -1,6 +1,7 @@
 //! The metrics of a source: its messages by outcome, and the time from the broker to the durable decision. Rejected messages are counted by
 //! stable codes, so that no label is a text of a sender.
 
+use super::registry::{LatencyView, MessageCountsView};
 use forebay_driver::live::SourceObserver;
 use forebay_source::Receipt;
 use std::collections::BTreeMap;
@@ -32,44 +33,13 @@ impl Default for SourceMetrics {
     }
 }
 
-/// The metrics at one time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SourceCounts {
-    /// Messages with a new event.
-    pub taken: u64,
-    /// Messages with a known event.
-    pub seen: u64,
-    /// Rejected messages by code.
-    pub rejected: BTreeMap<String, u64>,
-    /// Warnings about unknown fields.
-    pub warnings: u64,
-    /// The quantiles 0.5, 0.95 and 0.99 of the time from the broker to the durable decision, in ms, rounded up. `None`: unknown.
-    pub latency_ms: Option<[u64; 3]>,
-}
-
 impl SourceObserver for SourceMetrics {
     fn durable(&self, counts: Receipt) {
-        self.record_durable(counts.taken, counts.seen);
+        self.taken.fetch_add(u64::from(counts.taken), Ordering::Relaxed);
+        self.seen.fetch_add(u64::from(counts.seen), Ordering::Relaxed);
     }
 
     fn rejected(&self, code: &str) {
-        self.record_rejected(code);
-    }
-
-    fn took_ms(&self, ms: u64) {
-        self.record_latency(ms);
-    }
-}
-
-impl SourceMetrics {
-    /// Counts messages that became durable.
-    pub(crate) fn record_durable(&self, taken: u32, seen: u32) {
-        self.taken.fetch_add(u64::from(taken), Ordering::Relaxed);
-        self.seen.fetch_add(u64::from(seen), Ordering::Relaxed);
-    }
-
-    /// Counts a rejected message.
-    pub(crate) fn record_rejected(&self, code: &str) {
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
         match rejected.get_mut(code) {
             Some(count) => *count += 1,
@@ -77,21 +47,22 @@ impl SourceMetrics {
         }
     }
 
+    fn took_ms(&self, ms: u64) {
+        self.latency[bucket(ms)].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl SourceMetrics {
     /// Counts warnings about unknown fields.
     pub(crate) fn record_warnings(&self, warnings: usize) {
         self.warnings.fetch_add(warnings as u64, Ordering::Relaxed);
     }
 
-    /// Records the time from the broker to the journal.
-    pub(crate) fn record_latency(&self, ms: u64) {
-        self.latency[bucket(ms)].fetch_add(1, Ordering::Relaxed);
-    }
-
     /// The present metrics.
     #[must_use]
-    pub fn counts(&self) -> SourceCounts {
+    pub fn counts(&self) -> MessageCountsView {
         let counts: Vec<u64> = self.latency.iter().map(|n| n.load(Ordering::Relaxed)).collect();
-        SourceCounts {
+        MessageCountsView {
             taken: self.taken.load(Ordering::Relaxed),
             seen: self.seen.load(Ordering::Relaxed),
             rejected: self.rejected.lock().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -120,7 +91,7 @@ fn upper_bound(bucket: usize) -> u64 {
     (((9 + eighth as u64) << doubling) >> 3) - 1
 }
 
-fn quantiles(counts: &[u64]) -> Option<[u64; 3]> {
+fn quantiles(counts: &[u64]) -> Option<LatencyView> {
     let all: u64 = counts.iter().sum();
     let at = |of_hundred: u64| {
         let rank = (all * of_hundred).div_ceil(100).max(1);
@@ -130,7 +101,8 @@ fn quantiles(counts: &[u64]) -> Option<[u64; 3]> {
             below >= rank
         })
     };
-    Some([upper_bound(at(50)?), upper_bound(at(95)?), upper_bound(at(99)?)]).filter(|_| all > 0)
+    let latency = LatencyView { p50: upper_bound(at(50)?), p95: upper_bound(at(95)?), p99: upper_bound(at(99)?) };
+    (all > 0).then_some(latency)
 }
 
 #[cfg(test)]
@@ -150,7 +122,7 @@ mod tests {
     fn without_messages_the_latency_is_unknown() {
         let metrics = SourceMetrics::default();
         assert_eq!(metrics.counts().latency_ms, None);
-        (1..=100).for_each(|ms| metrics.record_latency(if ms == 100 { 900 } else { ms / 10 }));
-        assert_eq!(metrics.counts().latency_ms, Some([5, 9, 9]));
+        (1..=100).for_each(|ms| metrics.took_ms(if ms == 100 { 900 } else { ms / 10 }));
+        assert_eq!(metrics.counts().latency_ms, Some(LatencyView { p50: 5, p95: 9, p99: 9 }));
     }
 }

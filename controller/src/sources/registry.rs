@@ -143,10 +143,7 @@ impl SourceRegistry {
     /// Their present conditions.
     #[must_use]
     pub fn view(&self, durable: &DurablePositions) -> SourcesView {
-        SourcesView {
-            sources: self.listed.iter().map(|one| view(one, durable)).collect(),
-            http: message_counts(&self.http),
-        }
+        SourcesView { sources: self.listed.iter().map(|one| view(one, durable)).collect(), http: self.http.counts() }
     }
 
     /// The metrics of the events by HTTP.
@@ -176,7 +173,7 @@ fn view(one: &RegisteredSource, durable: &DurablePositions) -> SourceView {
     };
     let all: Option<u64> = backlogs.values().copied().sum();
     let (direction, messages, acknowledged) = match &one.role {
-        Role::Source(metrics) => ("in", Some(message_counts(metrics)), None),
+        Role::Source(metrics) => ("in", Some(metrics.counts()), None),
         Role::Sink(kind, cursor) => (kind.as_str(), None, Some(durable.get(cursor).unwrap_or(0))),
         Role::Cloud => ("cloud", None, None),
     };
@@ -193,16 +190,5 @@ fn view(one: &RegisteredSource, durable: &DurablePositions) -> SourceView {
         messages,
         acknowledged,
         remarks: remarks.into_iter().map(|r| RemarkView { at_s: Timestamp(r.at_ms).into(), text: r.text }).collect(),
-    }
-}
-
-fn message_counts(metrics: &SourceMetrics) -> MessageCountsView {
-    let counts = metrics.counts();
-    MessageCountsView {
-        taken: counts.taken,
-        seen: counts.seen,
-        rejected: counts.rejected,
-        warnings: counts.warnings,
-        latency_ms: counts.latency_ms.map(|[p50, p95, p99]| LatencyView { p50, p95, p99 }),
     }
 }

@@ -7,7 +7,7 @@ mod task;
 
 pub(super) use shapes::at_start;
 
-use super::check::{foreign_prices, script};
+use super::check::{foreign_prices, script, some};
 use super::{Cloud, CloudError, OpenedCloud};
 use crate::config::ec2::{Ec2Config, LaunchConfig, Ready};
 use crate::driver::{DriverHandle, EffectExecutor, EffectOrigin, EffectRequest, MailboxError, SubmittedItem};

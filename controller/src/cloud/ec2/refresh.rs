@@ -23,6 +23,7 @@ use forebay_kernel::state::State;
 use forebay_kernel::units::{Rate, Timestamp};
 use forebay_source::Health;
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::time::Duration;
 
 /// The interval of spot prices and scheduled events. Prices change a few times a day.
@@ -58,46 +59,33 @@ impl Refresh {
     pub async fn run(mut self) {
         let mut progress = self.handle.watch();
         tokio::select! {
-            DriverStopped = self.repeat() => {}
+            Err(DriverStopped) = self.repeat() => {}
             ended = progress.wait_for(|p| p.stopped) => drop(ended),
         }
     }
 
-    async fn repeat(&mut self) -> DriverStopped {
-        for turn in 0u32.. {
-            if let Err(stopped) = self.prices().await {
-                return stopped;
-            }
-            if let Err(stopped) = self.scheduled_events().await {
-                return stopped;
-            }
-            // At the start they have just been read.
-            if turn > 0
-                && turn.is_multiple_of(SHAPES_EVERY)
-                && let Err(stopped) = self.shapes().await
-            {
-                return stopped;
+    async fn repeat(&mut self) -> Result<Infallible, DriverStopped> {
+        let mut turn = 0u32;
+        loop {
+            self.prices().await?;
+            self.scheduled_events().await?;
+            if turn > 0 && turn.is_multiple_of(SHAPES_EVERY) {
+                self.shapes().await?;
             }
             let jitter = self.seed.rotate_left(turn % 64) % JITTER_MS;
             tokio::time::sleep(INTERVAL + Duration::from_millis(jitter)).await;
+            turn = turn.wrapping_add(1);
         }
-        DriverStopped
     }
 
     async fn prices(&mut self) -> Result<(), DriverStopped> {
         let Some((types, zones)) = self.query(spot_markets).await? else { return Ok(()) };
         let found = if types.is_empty() {
-            BTreeMap::new()
+            Ok(BTreeMap::new())
         } else {
-            match offerings::spot_prices(&self.client, wall_ms(), &types, &zones).await {
-                Ok(found) => found,
-                Err(why) => {
-                    self.report_failure("spot prices", "ec2:DescribeSpotPriceHistory", &why);
-                    return Ok(());
-                }
-            }
+            offerings::spot_prices(&self.client, wall_ms(), &types, &zones).await
         };
-        self.report_success("spot prices");
+        let Some(found) = self.reported("spot prices", "ec2:DescribeSpotPriceHistory", found) else { return Ok(()) };
         let Some(events) = self.query(move |state| changed_prices(state, &found)).await? else { return Ok(()) };
         for batch in events.chunks(MAX_BATCH) {
             self.send(batch).await?;
@@ -111,14 +99,10 @@ impl Refresh {
         if ours.is_empty() {
             return Ok(());
         }
-        let found = match scheduled_events(&self.client).await {
-            Ok(found) => found,
-            Err(why) => {
-                self.report_failure("scheduled changes", "ec2:DescribeInstanceStatus", &why);
-                return Ok(());
-            }
+        let found = scheduled_events(&self.client).await;
+        let Some(found) = self.reported("scheduled changes", "ec2:DescribeInstanceStatus", found) else {
+            return Ok(());
         };
-        self.report_success("scheduled changes");
         let (now, later) = split(found, &ours, wall_ms());
         for (instance, at) in &later {
             if self.announced.get(instance) != Some(at) {
@@ -135,14 +119,8 @@ impl Refresh {
         let folder = self.handle.folder().to_owned();
         let before = SavedShapes::read(&folder);
         let types: BTreeSet<String> = before.iter().flat_map(SavedShapes::types).chain(offered).collect();
-        let found = match offerings::instance_shapes(&self.client, &types).await {
-            Ok(found) => found,
-            Err(why) => {
-                self.report_failure("instance types", "ec2:DescribeInstanceTypes", &why);
-                return Ok(());
-            }
-        };
-        self.report_success("instance types");
+        let found = offerings::instance_shapes(&self.client, &types).await;
+        let Some(found) = self.reported("instance types", "ec2:DescribeInstanceTypes", found) else { return Ok(()) };
         let Some(now) = SavedShapes::new(shapes::region(&self.client), &types, found) else { return Ok(()) };
         for difference in before.iter().flat_map(|before| shapes::differences(before, &now)) {
             let text = format!("{difference}: it is used from the next start");
@@ -171,22 +149,21 @@ impl Refresh {
         submit(&self.handle, events).await.map_err(|_| DriverStopped)
     }
 
-    /// Reports a failed lookup once, until it works again. `action` is the permission that it needs.
-    fn report_failure(&mut self, subject: &'static str, action: &str, why: &LookupError) {
-        if !self.failing.insert(subject) {
-            return;
+    /// What was looked up; says once that it is unknown, and once that it is known again.
+    fn reported<T>(&mut self, subject: &'static str, action: &str, found: Result<T, LookupError>) -> Option<T> {
+        match found {
+            Ok(_) if self.failing.remove(subject) => tracing::info!("ec2: {subject} are known again"),
+            Err(ref why) if self.failing.insert(subject) => {
+                let denied = matches!(why, LookupError::Refused(error) if error.class == ErrorClass::Auth);
+                let remedy = if denied { format!(": allow {action}") } else { String::new() };
+                let text = format!("{subject} are unknown ({why}): the earlier ones are used{remedy}");
+                tracing::warn!("ec2: {text}");
+                self.health.add_remark(wall_ms().0, text);
+                return None;
+            }
+            _ => {}
         }
-        let denied = matches!(why, LookupError::Refused(error) if error.class == ErrorClass::Auth);
-        let remedy = if denied { format!(": allow {action}") } else { String::new() };
-        let text = format!("{subject} are unknown ({why}): the earlier ones are used{remedy}");
-        tracing::warn!("ec2: {text}");
-        self.health.add_remark(wall_ms().0, text);
-    }
-
-    fn report_success(&mut self, subject: &'static str) {
-        if self.failing.remove(subject) {
-            tracing::info!("ec2: {subject} are known again");
-        }
+        found.ok()
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Prices come from the catalog and the market only. No type is left out because EC2 did not respond.
 
-use super::{aws_settings, foreign_prices};
+use super::{aws_settings, foreign_prices, some};
 use crate::config::ec2::Ec2Config;
 use forebay_capacity_ec2::offerings::{self, InstanceShape};
 use forebay_capacity_ec2::sdk::{self, Client};
@@ -27,9 +27,6 @@ const FILE: &str = "offerings.json";
 
 /// The file's version. Files of other versions are ignored. Version 1 had no numbers of EFA interfaces.
 const VERSION: u32 = 2;
-
-/// The most types in one remark.
-const MAX_NAMED: usize = 8;
 
 /// The shapes as they are saved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,18 +157,13 @@ fn corrected(catalogue: Catalogue, saved: &SavedShapes) -> (Catalogue, Vec<Strin
     let not_spot = saved.shapes.iter().filter(|(_, shape)| !shape.spot).map(|(name, _)| name.clone()).collect();
     let mut remarks = Vec::new();
     if !absent.is_empty() {
-        remarks.push(format!("{} does not have {}: left out of the catalog", saved.region, some(&absent)));
+        remarks.push(format!("{} does not have {}: left out of the catalog", saved.region, some(absent)));
     }
     if !changed.is_empty() {
-        remarks.push(format!("EC2's figures replace those of the catalog: {}", some(&changed)));
+        remarks.push(format!("EC2's figures replace those of the catalog: {}", some(changed)));
     }
     let efa = saved.shapes.iter().map(|(name, shape)| (name.clone(), shape.efa)).collect();
     (Catalogue { rows, not_spot, efa, ..catalogue }, remarks)
-}
-
-fn some(all: &[String]) -> String {
-    let named = all.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if all.len() > MAX_NAMED { format!("{named} and {} more", all.len() - MAX_NAMED) } else { named }
 }
 
 /// Where EC2 has no figures for GPUs, those of the catalog stay.
