@@ -10,7 +10,7 @@
 
 use super::Api;
 use super::auth::NodeAgent;
-use super::body::gather;
+use super::body::{admit, content_type, gather, writable};
 use super::error::ApiError;
 use super::events::durable;
 use crate::driver::ItemOutcome;
@@ -18,7 +18,7 @@ use crate::show::figures::short;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use forebay_kernel::event::Event;
 use forebay_kernel::units::{Span, Timestamp};
 use serde::de::DeserializeOwned;
@@ -98,15 +98,11 @@ fn when(at: Option<&str>, now: Timestamp) -> Result<Timestamp, ApiError> {
 
 /// A body of JSON within its bounds.
 async fn read<T: DeserializeOwned>(api: &Api, headers: &HeaderMap, body: Body) -> Result<T, ApiError> {
-    if let Some(why) = &api.handle.watch().borrow().paused {
-        return Err(ApiError::disk_full(why));
-    }
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
+    writable(api)?;
+    if content_type(headers) != "application/json" {
         return Err(ApiError::new(415, "ContentType", "reports of agents are JSON", "send application/json"));
     }
-    let said = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
-    let _room = api.room.body(said)?;
+    let _room = admit(api, headers)?;
     let body = gather(body).await?;
     if body.len() > MOST_BYTES {
         let message = format!("a report has at most {MOST_BYTES} bytes");

@@ -51,8 +51,7 @@ where
 pub(super) async fn find(api: &Api, who: &Arc<Who>, name: &str) -> Result<Option<FoundInArchive>, ApiError> {
     let (asked, tenant) = (name.to_owned(), who.caller.tenant.clone());
     let by_name = move |archive: &ArchiveReader| {
-        let number = asked.strip_prefix("job-").and_then(|n| n.parse().ok()).map(JobId);
-        let by_number = number.map_or(Ok(None), |id| archive.finished(id))?;
+        let by_number = write::job_number(&asked).map_or(Ok(None), |id| archive.finished(id))?;
         if by_number.is_some() { Ok(by_number) } else { archive.finished_by_subject(&tenant, &asked) }
     };
     let Some(ArchivedJob { finished, .. }) = read(api, by_name).await? else { return Ok(None) };

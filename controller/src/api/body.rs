@@ -2,14 +2,15 @@
 //!
 //! Never: judges an event. One that is no JSON, or too large, is the intake's to refuse, for itself.
 
-use super::MOST_BYTES;
 use super::error::ApiError;
+use super::{Api, MOST_BYTES};
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use forebay_wire::intake::{RejectCode, Rejected, from_headers};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::StreamExt;
 
 /// So much of a body that is too large is read before it is refused.
@@ -27,6 +28,23 @@ pub(super) enum Sent<'a> {
     Bytes(&'a [u8]),
     /// Put together from headers and body.
     Binary(Result<Value, Rejected>),
+}
+
+/// Refuses what is to be written while the journal's disk is full.
+pub(super) fn writable(api: &Api) -> Result<(), ApiError> {
+    api.handle.watch().borrow().paused.as_deref().map_or(Ok(()), |why| Err(ApiError::disk_full(why)))
+}
+
+/// Room for the body of a request, while events are received.
+pub(super) fn admit(api: &Api, headers: &HeaderMap) -> Result<OwnedSemaphorePermit, ApiError> {
+    writable(api)?;
+    api.room.body(headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok()))
+}
+
+/// The content type without its parameters, in lower case.
+pub(super) fn content_type(headers: &HeaderMap) -> String {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// The whole body. One that is too large is read away first, to a point: a client that still writes would not see the answer.
@@ -53,8 +71,7 @@ pub(super) async fn gather(body: Body) -> Result<Vec<u8>, ApiError> {
 
 /// The events of a request by its content type.
 pub(super) fn split<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Vec<Sent<'a>>, ApiError> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let kind = content_type(headers);
     let is_list = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[');
     match kind.as_str() {
         "application/cloudevents+json" => Ok(vec![one(body)?]),

@@ -4,7 +4,7 @@
 
 use super::Api;
 use super::error::ApiError;
-use super::events::{Asked, Known, RefusedEvent, Taken};
+use super::events::{Asked, RefusedEvent, Taken, Unanswered};
 use crate::checkpoints::{CheckpointReport, CheckpointVerdict};
 use forebay_kernel::event::Event;
 use forebay_kernel::units::Span;
@@ -17,58 +17,44 @@ const MOST: usize = 64;
 const RETRY_S: u64 = 10;
 
 /// Leaves out what does not count, and answers it; what does count has the progress of its manifest.
-pub(super) async fn checked(
-    api: &Api,
-    asked: Vec<Asked>,
-    mut events: Vec<Known>,
-    taken: &mut Taken,
-) -> Result<(Vec<Asked>, Vec<Known>), ApiError> {
-    let reported = |event: &Event| matches!(event, Event::RunCheckpointed { .. });
-    let places: Vec<usize> = (0..events.len()).filter(|at| reported(&events[*at].0)).collect();
-    if places.is_empty() || !api.checkpoints.verifies() {
-        return Ok((asked, events));
-    }
-    if places.len() > MOST {
-        let message = format!("{} reports of checkpoints at once are too many", places.len());
-        return Err(ApiError::new(413, "TooMany", message, format!("send at most {MOST} of them at once")));
-    }
-    let report = |at: &usize| match events[*at].0 {
+pub(super) async fn checked(api: &Api, asked: Vec<Asked>, taken: &mut Taken) -> Result<Vec<Asked>, ApiError> {
+    let report = |one: &Asked| match one.event {
         Event::RunCheckpointed { job, attempt, .. } => {
-            Some(CheckpointReport { job, attempt, manifest: asked[*at].manifest.clone() })
+            Some(CheckpointReport { job, attempt, manifest: one.manifest.clone() })
         }
         _ => None,
     };
-    let verdicts = api.checkpoints.verify_all(places.iter().filter_map(report).collect()).await?;
-    let mut refused: Vec<Option<Rejected>> = vec![None; events.len()];
-    for (at, verdict) in places.into_iter().zip(verdicts) {
-        let counts = match verdict {
-            CheckpointVerdict::Accepted(counts) => counts,
-            // The engine ignores it: what nobody has seen does not count even by a mistake of ours.
-            CheckpointVerdict::NotRunning => Span::ZERO,
-            CheckpointVerdict::Unavailable(why) => return Err(unknown(&why)),
-            CheckpointVerdict::Refused(why) => {
-                refused[at] = Some(why);
-                continue;
-            }
-        };
-        if let Event::RunCheckpointed { progress, .. } = &mut events[at].0 {
-            *progress = counts;
-        }
+    let reports: Vec<CheckpointReport> = asked.iter().filter_map(report).collect();
+    if reports.is_empty() || !api.checkpoints.verifies() {
+        return Ok(asked);
     }
-    let mut kept = (Vec::new(), Vec::new());
-    for ((asked, event), refused) in asked.into_iter().zip(events).zip(refused) {
-        match refused {
-            Some(why) => taken.rejected.push(answer(asked, why)),
-            None => {
-                kept.0.push(asked);
-                kept.1.push(event);
-            }
+    if reports.len() > MOST {
+        let message = format!("{} reports of checkpoints at once are too many", reports.len());
+        return Err(ApiError::new(413, "TooMany", message, format!("send at most {MOST} of them at once")));
+    }
+    let mut verdicts = api.checkpoints.verify_all(reports).await?.into_iter();
+    let mut kept = Vec::new();
+    for mut one in asked {
+        if let Event::RunCheckpointed { progress, .. } = &mut one.event
+            && let Some(verdict) = verdicts.next()
+        {
+            *progress = match verdict {
+                CheckpointVerdict::Accepted(counts) => counts,
+                // The engine ignores it: what nobody has seen does not count even by a mistake of ours.
+                CheckpointVerdict::NotRunning => Span::ZERO,
+                CheckpointVerdict::Unavailable(why) => return Err(unknown(&why)),
+                CheckpointVerdict::Refused(why) => {
+                    taken.rejected.push(answer(one.sender, why));
+                    continue;
+                }
+            };
         }
+        kept.push(one);
     }
     Ok(kept)
 }
 
-fn answer(asked: Asked, why: Rejected) -> RefusedEvent {
+fn answer(asked: Unanswered, why: Rejected) -> RefusedEvent {
     let Rejected { code, path, message } = why;
     let code = code.as_str().to_owned();
     RefusedEvent { index: asked.index, subject: asked.subject, job: None, code, path, message }

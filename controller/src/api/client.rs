@@ -10,7 +10,6 @@ use super::reads::{Nodes, Queues};
 use crate::sources::registry::SourcesView;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::fmt;
 use std::io::Read;
 use std::time::Duration;
 use ureq::Agent;
@@ -33,9 +32,10 @@ const TRIES: u32 = 6;
 const MOST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// The server said no.
+    #[error("{}: {}", .body.message, .body.remedy)]
     Refused {
         /// The HTTP status.
         status: u16,
@@ -45,6 +45,7 @@ pub enum ClientError {
         body: ErrorBody,
     },
     /// It could not be reached, or its answer could not be read.
+    #[error("no answer from {server} ({why}): start `forebay run` there, or name another with --server")]
     Unreachable {
         /// Whom was asked.
         server: String,
@@ -52,19 +53,6 @@ pub enum ClientError {
         why: String,
     },
 }
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ClientError::Refused { body, .. } => write!(f, "{}: {}", body.message, body.remedy),
-            ClientError::Unreachable { server, why } => {
-                write!(f, "no answer from {server} ({why}): start `forebay run` there, or name another with --server")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ClientError {}
 
 impl ClientError {
     /// Whether the server said "later".
@@ -105,9 +93,9 @@ struct Refusal {
 const MOST_ANSWER: u64 = 2 << 30;
 
 impl Client {
-    /// A client of the server at `base`, such as `http://127.0.0.1:8080`.
+    /// A client of the server at `base`, such as `http://127.0.0.1:8080`. `on_retry` says when it waits to ask again.
     #[must_use]
-    pub fn new(base: &str) -> Client {
+    pub fn new(base: &str, token: Option<&str>, on_retry: fn(&str)) -> Client {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
@@ -118,23 +106,9 @@ impl Client {
         Client {
             agent: config.into(),
             base: base.trim_end_matches('/').to_owned(),
-            authorization: None,
-            on_retry: |_| {},
+            authorization: token.map(|token| format!("Bearer {token}")),
+            on_retry,
         }
-    }
-
-    /// The same, with a token.
-    #[must_use]
-    pub fn with_token(mut self, token: &str) -> Client {
-        self.authorization = Some(format!("Bearer {token}"));
-        self
-    }
-
-    /// The same, saying when it waits to ask again.
-    #[must_use]
-    pub fn on_retry(mut self, say: fn(&str)) -> Client {
-        self.on_retry = say;
-        self
     }
 
     /// Jobs, all pages.
@@ -165,8 +139,7 @@ impl Client {
     /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn job_over(&self, name: &str, wait: Duration) -> Result<OneJob, ClientError> {
         let path = format!("/v1/jobs/{}?waitFor=terminal&timeout={}s", encoded(name), wait.as_secs());
-        let text = self.success(self.send("GET", &path, None)?)?;
-        self.read_json(&text)
+        self.read_json(&self.once("GET", &path)?)
     }
 
     /// Why a job is where it is.
@@ -183,8 +156,7 @@ impl Client {
     /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn cancel(&self, name: &str) -> Result<OneJob, ClientError> {
         let path = format!("/v1/jobs/{}/cancel", encoded(name));
-        let text = self.patiently(|| self.success(self.send("POST", &path, None)?))?;
-        self.read_json(&text)
+        self.read_json(&self.patiently(|| self.once("POST", &path))?)
     }
 
     /// Queues.
@@ -216,7 +188,7 @@ impl Client {
     /// # Errors
     /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn state(&self) -> Result<String, ClientError> {
-        self.patiently(|| self.success(self.send("GET", "/v1/state", None)?))
+        self.patiently(|| self.once("GET", "/v1/state"))
     }
 
     /// Sends events as they are. An answer that takes none of them is an answer too. A job that is sent again is the same job.
@@ -231,19 +203,18 @@ impl Client {
                 Ok(taken) if !taken.rejected.is_empty() => Ok(taken),
                 taken => {
                     self.success(answer)?;
-                    taken.map_err(|e| self.unreachable(format!("an answer of another version: {e}")))
+                    taken.map_err(|e| self.foreign(&e))
                 }
             }
         })
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let text = self.patiently(|| self.success(self.send("GET", path, None)?))?;
-        self.read_json(&text)
+        self.read_json(&self.patiently(|| self.once("GET", path))?)
     }
 
     fn read_json<T: DeserializeOwned>(&self, text: &str) -> Result<T, ClientError> {
-        serde_json::from_str(text).map_err(|e| self.unreachable(format!("an answer of another version: {e}")))
+        serde_json::from_str(text).map_err(|e| self.foreign(&e))
     }
 
     /// Asks again while the server says "later", at its pace or with growing pauses of its own.
@@ -293,6 +264,14 @@ impl Client {
             Ok(Refusal { error }) => Err(ClientError::Refused { status: status.as_u16(), retry_after, body: error }),
             Err(_) => Err(self.unreachable(format!("it answered {status}, which is no Forebay's answer"))),
         }
+    }
+
+    fn once(&self, method: &str, path: &str) -> Result<String, ClientError> {
+        self.success(self.send(method, path, None)?)
+    }
+
+    fn foreign(&self, error: &serde_json::Error) -> ClientError {
+        self.unreachable(format!("an answer of another version: {error}"))
     }
 
     fn unreachable(&self, why: String) -> ClientError {

@@ -8,7 +8,7 @@
 
 use super::Api;
 use super::auth::Submitter;
-use super::body::{Sent, gather, split};
+use super::body::{Sent, admit, gather, split};
 use super::checked::checked;
 use super::error::ApiError;
 use super::visible::{Refusal, refusal};
@@ -19,11 +19,13 @@ use crate::show::figures::short;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use forebay_driver::live::SourceObserver as _;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::reason::Reason;
+use forebay_source::Receipt;
 use forebay_wire::intake::{Decoded, EventId, Intake, MOST_SUBJECT, Rejected};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -81,12 +83,8 @@ pub(super) async fn post(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    if let Some(why) = &api.handle.watch().borrow().paused {
-        return Err(ApiError::disk_full(why));
-    }
-    let said = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
-    let _room = api.room.body(said)?;
-    let counted = |error: &ApiError| api.sources.http().record_rejected(error.code());
+    let _room = admit(&api, &headers)?;
+    let counted = |error: &ApiError| api.sources.http().rejected(error.code());
     let body = gather(body).await.inspect_err(counted)?;
     let events = split(&headers, &body).and_then(few).inspect_err(counted)?;
     let taken = submit(&api, &who, events).await?;
@@ -111,22 +109,27 @@ fn few(events: Vec<Sent<'_>>) -> Result<Vec<Sent<'_>>, ApiError> {
     Err(ApiError::new(413, "TooMany", message, format!("send at most {MOST_EVENTS} events at once")))
 }
 
-/// An event, and by what it is known when it comes again.
-pub(super) type Known = (Event, Option<EventId>);
-
-/// An event that was decoded: what its answer needs.
+/// An event that was decoded.
 pub(super) struct Asked {
+    pub event: Event,
+    /// By what it is known when it comes again.
+    pub id: Option<EventId>,
+    /// The manifest that a report of a checkpoint names.
+    pub manifest: Option<String>,
+    pub sender: Unanswered,
+}
+
+/// What the answer to an event needs.
+pub(super) struct Unanswered {
     pub index: usize,
     pub subject: Option<String>,
     pub warnings: Vec<String>,
-    /// The manifest that a report of a checkpoint names.
-    pub manifest: Option<String>,
 }
 
 async fn submit(api: &Api, who: &Arc<Who>, sent: Vec<Sent<'_>>) -> Result<Taken, ApiError> {
-    let intake = Intake { caller: &who.caller, routes: api.routes.as_ref(), key: api.key.as_deref() };
+    let intake = Intake { caller: &who.caller, routes: api.routes.as_ref(), key: api.key.as_ref() };
     let mut taken = Taken::default();
-    let (mut asked, mut events) = (Vec::new(), Vec::new());
+    let mut asked = Vec::new();
     for (index, one) in sent.into_iter().enumerate() {
         let (decoded, bytes) = match one {
             Sent::Bytes(bytes) => (intake.decode(bytes), bytes),
@@ -134,18 +137,18 @@ async fn submit(api: &Api, who: &Arc<Who>, sent: Vec<Sent<'_>>) -> Result<Taken,
         };
         match decoded {
             Ok(Decoded { event, envelope, warnings, id, manifest }) => {
-                asked.push(Asked { index, subject: subject_of(&event).or(envelope.subject), warnings, manifest });
-                events.push((event, id));
+                let sender = Unanswered { index, subject: subject_of(&event).or(envelope.subject), warnings };
+                asked.push(Asked { event, id, manifest, sender });
             }
             Err(why) => taken.rejected.push(rejected(index, bytes, &why)),
         }
     }
-    let (asked, events) = permitted(api, who, asked, events, &mut taken).await?;
-    let (asked, events) = checked(api, asked, events, &mut taken).await?;
-    if !events.is_empty() {
-        let durable = durable(api, events).await?;
-        for (asked, outcome) in asked.into_iter().zip(durable.outcomes) {
-            answer(&mut taken, asked, outcome);
+    let asked = permitted(api, who, asked, &mut taken).await?;
+    let asked = checked(api, asked, &mut taken).await?;
+    if !asked.is_empty() {
+        let (senders, events): (Vec<_>, _) = asked.into_iter().map(|one| (one.sender, (one.event, one.id))).unzip();
+        for (sender, outcome) in senders.into_iter().zip(durable(api, events).await?.outcomes) {
+            answer(&mut taken, sender, outcome);
         }
     }
     taken.rejected.sort_by_key(|r| r.index);
@@ -158,55 +161,47 @@ fn count(api: &Api, taken: &Taken) {
     let figures = api.sources.http();
     let new = taken.accepted.iter().filter(|event| event.new).count();
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    figures.record_durable(number(new), number(taken.accepted.len() - new));
+    figures.durable(Receipt { taken: number(new), seen: number(taken.accepted.len() - new), ..Receipt::default() });
     figures.record_warnings(taken.accepted.iter().map(|event| event.warnings.len()).sum());
-    taken.rejected.iter().for_each(|event| figures.record_rejected(&event.code));
+    taken.rejected.iter().for_each(|event| figures.rejected(&event.code));
 }
 
 /// Leaves out what this caller may not ask for, and answers it.
-async fn permitted(
-    api: &Api,
-    who: &Arc<Who>,
-    asked: Vec<Asked>,
-    events: Vec<Known>,
-    taken: &mut Taken,
-) -> Result<(Vec<Asked>, Vec<Known>), ApiError> {
-    if who.operates() || events.is_empty() {
-        return Ok((asked, events));
+async fn permitted(api: &Api, who: &Arc<Who>, asked: Vec<Asked>, taken: &mut Taken) -> Result<Vec<Asked>, ApiError> {
+    if who.operates() || asked.is_empty() {
+        return Ok(asked);
     }
     let judge = Arc::clone(who);
     let ask = move |engine: &forebay_engine::engine::Engine, _: &_| {
-        let judged: Vec<_> = events.iter().map(|(event, _)| refusal(engine.state(), &judge, event)).collect();
-        (events, judged)
+        let judged = |one: Asked| (refusal(engine.state(), &judge, &one.event), one);
+        asked.into_iter().map(judged).collect::<Vec<_>>()
     };
-    let (events, judged) = api.handle.query_async(ask).await?;
-    let mut kept = (Vec::new(), Vec::new());
-    for ((asked, event), refusal) in asked.into_iter().zip(events).zip(judged) {
+    let mut kept = Vec::new();
+    for (refusal, one) in api.handle.query_async(ask).await? {
         let reason = match refusal {
             None => {
-                kept.0.push(asked);
-                kept.1.push(event);
+                kept.push(one);
                 continue;
             }
             // As for one that nobody knows: a cancel is taken, for it may come before its job; demand means nothing.
             Some(Refusal::NoJob) => {
-                answer(taken, asked, ItemOutcome::Taken);
+                answer(taken, one.sender, ItemOutcome::Taken);
                 continue;
             }
             Some(Refusal::NoService) => {
-                answer(taken, asked, ItemOutcome::Ignored);
+                answer(taken, one.sender, ItemOutcome::Ignored);
                 continue;
             }
             Some(Refusal::Queue) => Reason::ForbiddenQueue,
             Some(Refusal::Subject) => Reason::Conflict,
         };
-        taken.rejected.push(refused(asked.index, asked.subject, None, reason));
+        taken.rejected.push(refused(one.sender.index, one.sender.subject, None, reason));
     }
     Ok(kept)
 }
 
 /// Waits until events are durable, or until it is known that they cannot be for now.
-pub(super) async fn durable(api: &Api, events: Vec<Known>) -> Result<Accepted, ApiError> {
+pub(super) async fn durable(api: &Api, events: Vec<(Event, Option<EventId>)>) -> Result<Accepted, ApiError> {
     let mut progress = api.handle.watch();
     let items = events.into_iter().map(|(event, id)| SubmittedItem { id, ..event.into() }).collect();
     tokio::select! {
@@ -234,8 +229,8 @@ fn subject_of(event: &Event) -> Option<String> {
 }
 
 /// What became of one event that was decoded.
-fn answer(taken: &mut Taken, asked: Asked, outcome: ItemOutcome) {
-    let Asked { index, subject, warnings, .. } = asked;
+fn answer(taken: &mut Taken, sender: Unanswered, outcome: ItemOutcome) {
+    let Unanswered { index, subject, warnings } = sender;
     let (job, new) = match outcome {
         ItemOutcome::Job(id) => (Some(id.to_string()), true),
         ItemOutcome::Known(id) => (Some(id.to_string()), false),
@@ -300,7 +295,7 @@ mod tests {
         let mut taken = Taken::default();
         for index in 0..3 {
             let warnings = (0..60).map(|n| format!("{n} {}", "w".repeat(1_000))).collect();
-            answer(&mut taken, Asked { index, subject: None, warnings, manifest: None }, ItemOutcome::Taken);
+            answer(&mut taken, Unanswered { index, subject: None, warnings }, ItemOutcome::Taken);
         }
         let counts: Vec<usize> = taken.accepted.iter().map(|t| t.warnings.len()).collect();
         assert_eq!(counts, [60, 40, 0]);

@@ -5,6 +5,7 @@
 use super::Api;
 use super::archive::{self, FoundInArchive};
 use super::auth::{Reader, Submitter};
+use super::body::writable;
 use super::error::ApiError;
 use super::events::durable;
 use super::visible;
@@ -151,7 +152,7 @@ fn page(
             state.job(finished.job.id).is_none() && visible::sees_finished(state, who, &finished.spec)
         });
     let gone = gone.map(|finished| (finished.job.id, write::finished_view(engine, finished)));
-    let wanted = by_id(here, gone).map(|(_, view)| view);
+    let wanted = by_id(here, gone);
     let mut jobs: Vec<JobView> = wanted.filter(fits).take(limit + 1).collect();
     let cut = jobs.len() > limit;
     jobs.truncate(limit);
@@ -159,33 +160,20 @@ fn page(
     Jobs { now_s: state.now().into(), jobs, next: last.or_else(|| end.map(|id| id.to_string())) }
 }
 
-/// Two sequences that are in order, as one.
-fn by_id<T>(one: impl Iterator<Item = T>, two: impl Iterator<Item = T>) -> impl Iterator<Item = T>
-where
-    T: HasId,
-{
+/// Both lists by their jobs' numbers; each is in order.
+fn by_id(
+    one: impl Iterator<Item = (JobId, JobView)>,
+    two: impl Iterator<Item = (JobId, JobView)>,
+) -> impl Iterator<Item = JobView> {
     let (mut one, mut two) = (one.peekable(), two.peekable());
-    std::iter::from_fn(move || match (one.peek().map(HasId::id), two.peek().map(HasId::id)) {
-        (Some(first), Some(second)) if second < first => two.next(),
-        (Some(_), _) => one.next(),
-        (None, _) => two.next(),
+    std::iter::from_fn(move || {
+        let first = one.peek().is_some_and(|(first, _)| two.peek().is_none_or(|(second, _)| first <= second));
+        if first { one.next() } else { two.next() }.map(|(_, view)| view)
     })
 }
 
-/// Something that is in order by a job's id.
-trait HasId {
-    fn id(&self) -> JobId;
-}
-
-impl<A> HasId for (JobId, A) {
-    fn id(&self) -> JobId {
-        self.0
-    }
-}
-
 fn number(name: &str) -> Result<JobId, ApiError> {
-    let number = name.strip_prefix("job-").and_then(|n| n.parse().ok());
-    number.map(JobId).ok_or_else(|| {
+    write::job_number(name).ok_or_else(|| {
         ApiError::bad("BadQuery", "`after` is not a job's name", "write it as in `next`, such as job-17")
     })
 }
@@ -307,9 +295,7 @@ pub(super) async fn cancel(
         Place::State(id) => id,
         Place::Archive(found) => return Err(over(&found.view)),
     };
-    if let Some(why) = &api.handle.watch().borrow().paused {
-        return Err(ApiError::disk_full(why));
-    }
+    writable(&api)?;
     let before = look(&api, id).await?;
     let (Some(tenant), Some(subject)) = (before.job.tenant.clone(), before.job.subject.clone()) else {
         return Err(ApiError::new(500, "NoIdentity", "the job has no identity", "report this with the journal"));

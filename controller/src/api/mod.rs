@@ -41,6 +41,7 @@ use error::ApiError;
 use forebay_wire::intake::Router as Routes;
 use room::{Bounded, Room};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -49,31 +50,28 @@ use waiters::Waiters;
 /// The largest body: some ten thousand submissions of 400 bytes.
 pub const MOST_BYTES: usize = 4 * 1024 * 1024;
 
-/// What every handler has at hand.
+/// What every handler works on.
 #[derive(Clone)]
 struct Api {
-    pub handle: DriverHandle,
+    options: Arc<ApiOptions>,
+    /// Who waits for which job.
     pub waiters: Arc<Waiters>,
-    /// Who is known. `None`: nobody is asked for a token.
-    pub tokens: Option<Arc<Tokens>>,
-    /// Who everybody is then.
+    /// Everybody, where nobody needs a token.
     pub local: Arc<Who>,
     /// How much is served at once.
     pub room: Room,
-    /// The policy's routes.
-    pub routes: Arc<dyn Routes>,
-    /// Sources and sinks.
-    pub sources: SourceRegistry,
-    /// Looks at checkpoints that are reported.
-    pub checkpoints: Checkpoints,
     /// Runs that were stopped, as they are counted.
     pub preemptions: Arc<Preemptions>,
-    /// The key of attempt tokens.
-    pub key: Option<Arc<[u8; 32]>>,
-    /// Finished jobs that have left the state.
-    pub archive: Arc<ArchiveReader>,
     /// Becomes true when the server is to end, so that open streams and waits end too.
     pub ending: watch::Receiver<bool>,
+}
+
+impl Deref for Api {
+    type Target = ApiOptions;
+
+    fn deref(&self) -> &ApiOptions {
+        &self.options
+    }
 }
 
 /// What is served.
@@ -105,17 +103,11 @@ pub async fn serve(listener: TcpListener, serving: ApiOptions, ending: watch::Re
     let preemptions = Arc::new(Preemptions::default());
     let counted = tokio::spawn(Arc::clone(&preemptions).follow(serving.handle.clone()));
     let api = Api {
-        handle: serving.handle,
+        options: Arc::new(serving),
         waiters,
-        tokens: Some(serving.tokens).filter(|t| !t.is_empty()).map(Arc::new),
         local: Arc::new(Who::local()),
         room: Room::default(),
-        routes: serving.routes,
-        sources: serving.sources,
-        checkpoints: serving.checkpoints,
         preemptions,
-        key: serving.key.map(Arc::new),
-        archive: serving.archive,
         ending: ending.clone(),
     };
     let served = axum::serve(Bounded::new(listener), router(api, address)).with_graceful_shutdown(ended(ending)).await;
@@ -130,7 +122,7 @@ async fn ended(mut ending: watch::Receiver<bool>) {
 }
 
 fn router(api: Api, address: SocketAddr) -> Router {
-    let open = api.tokens.is_none();
+    let open = api.tokens.is_empty();
     Router::new()
         .route("/", get(page::page))
         .route("/v1/events", post(events::post))

@@ -16,7 +16,6 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use forebay_engine::engine::Engine;
-use forebay_kernel::ids::JobId;
 use forebay_kernel::state::State as EngineState;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{JobPhase, NodeView, QueueView, Summary};
@@ -55,10 +54,7 @@ pub(super) async fn queues(State(api): State<Api>, Reader(who): Reader) -> Resul
 pub(super) async fn nodes(State(api): State<Api>, Reader(who): Reader) -> Result<Json<Nodes>, ApiError> {
     let ask = move |engine: &Engine, _: &_| {
         let state = engine.state();
-        let sees = |name: &String| {
-            let number = name.strip_prefix("job-").and_then(|n| n.parse().ok()).map(JobId);
-            number.is_some_and(|id| visible::sees(state, &who, id))
-        };
+        let sees = |name: &String| write::job_number(name).is_some_and(|id| visible::sees(state, &who, id));
         let mut nodes = write::nodes(state);
         for node in nodes.iter_mut().filter(|_| !who.operates()) {
             node.jobs.iter_mut().for_each(|jobs| jobs.retain(sees));

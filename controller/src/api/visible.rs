@@ -33,9 +33,8 @@ pub(super) fn sees_finished(state: &State, who: &Who, spec: &JobSpec) -> bool {
 
 /// A job by `job-17`, or by its subject in the caller's tenant; an operator's subject may be of any tenant.
 pub(super) fn find(state: &State, who: &Who, name: &str) -> Option<JobId> {
-    let number = name.strip_prefix("job-").and_then(|n| n.parse().ok()).map(JobId);
     let seen = |id: &JobId| state.job(*id).is_some() && sees(state, who, *id);
-    let own = number.filter(seen).or_else(|| state.job_of(&who.caller.tenant, name).filter(seen));
+    let own = write::job_number(name).filter(seen).or_else(|| state.job_of(&who.caller.tenant, name).filter(seen));
     own.or_else(|| write::find_job(state, name).filter(|_| who.operates()))
 }
 
