@@ -139,16 +139,16 @@ Examples:
     Jobs(JobsArgs),
     /// List nodes.
     #[command(after_help = "Example:\n  forebay nodes --json")]
-    Nodes(ListArgs),
+    Nodes(ServerArgs),
     /// List queues with their quota and its use.
     #[command(after_help = "Example:\n  forebay queues")]
-    Queues(ListArgs),
+    Queues(ServerArgs),
     /// List what events come from and statuses go to: Kafka, SQS.
     #[command(after_help = "\
 Examples:
   forebay sources                       # backlog `?`: nobody can say
   forebay sources --json | jq '.sources[] | select(.condition == \"failing\") | .why'")]
-    Sources(ListArgs),
+    Sources(ServerArgs),
     /// The whole state of a running Forebay.
     State {
         /// What to do with it.
@@ -426,14 +426,6 @@ pub struct JobsArgs {
     /// Those of this queue only.
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-    /// Whom to ask.
-    #[command(flatten)]
-    pub server: ServerArgs,
-}
-
-/// `forebay nodes`, `forebay queues`, `forebay sources`.
-#[derive(Debug, Args)]
-pub struct ListArgs {
     /// Whom to ask.
     #[command(flatten)]
     pub server: ServerArgs,

@@ -3,12 +3,22 @@
 //! Never: computes what the server should say.
 
 use super::Output;
-use super::args::{CancelArgs, JobArgs, JobsArgs, ListArgs};
+use super::args::{CancelArgs, JobArgs, JobsArgs, ServerArgs};
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::api::client::encoded;
 use crate::api::jobs::OneJob;
 use crate::show::lists;
 use forebay_wire::document::views::JobPhase;
+
+/// An answer as JSON where that is asked for, or as text.
+fn show<T: serde::Serialize>(server: &ServerArgs, found: &T, text: String) -> Result<Exit, Failure> {
+    if server.json {
+        print_json(found)?
+    } else {
+        print(&(text + "\n"))?
+    }
+    Ok(Exit::Done)
+}
 
 pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
     let mut filter = String::new();
@@ -28,59 +38,33 @@ pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
         filter.push_str(&format!("&queue={}", encoded(queue)));
     }
     let found = args.server.client()?.jobs(&filter)?;
-    if args.server.json {
-        print_json(&found)?;
-    } else if found.jobs.is_empty() {
-        print(if args.all || args.phase.is_some() {
-            "no jobs\n"
-        } else {
-            "no open jobs; --all shows those that are over\n"
-        })?;
-    } else {
-        print(&format!("{}\n", lists::jobs(&found.jobs, found.now_s, out.paint)))?;
-    }
-    Ok(Exit::Done)
+    let none =
+        if args.all || args.phase.is_some() { "no jobs" } else { "no open jobs; --all shows those that are over" };
+    let table = || lists::jobs(&found.jobs, found.now_s, out.paint);
+    show(&args.server, &found, if found.jobs.is_empty() { none.to_owned() } else { table() })
 }
 
-pub(super) fn nodes(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
-    let found = args.server.client()?.nodes()?;
-    if args.server.json {
-        print_json(&found)?;
-    } else if found.nodes.is_empty() {
-        print("no nodes\n")?;
-    } else {
-        print(&format!("{}\n", lists::nodes(&found.nodes, found.now_s, out.paint)))?;
-    }
-    Ok(Exit::Done)
+pub(super) fn nodes(args: &ServerArgs, out: Output) -> Result<Exit, Failure> {
+    let found = args.client()?.nodes()?;
+    let table = || lists::nodes(&found.nodes, found.now_s, out.paint);
+    show(args, &found, if found.nodes.is_empty() { "no nodes".to_owned() } else { table() })
 }
 
-pub(super) fn queues(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
-    let found = args.server.client()?.queues()?;
-    if args.server.json {
-        print_json(&found)?;
-    } else if found.queues.is_empty() {
-        print("no queues yet; the policy declares none and no job has come\n")?;
-    } else {
-        print(&format!("{}\n", lists::queues(&found.queues, out.paint)))?;
-    }
-    Ok(Exit::Done)
+pub(super) fn queues(args: &ServerArgs, out: Output) -> Result<Exit, Failure> {
+    let found = args.client()?.queues()?;
+    let none = "no queues yet; the policy declares none and no job has come";
+    let table = || lists::queues(&found.queues, out.paint);
+    show(args, &found, if found.queues.is_empty() { none.to_owned() } else { table() })
 }
 
-pub(super) fn sources(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
-    let found = args.server.client()?.sources()?;
-    if args.server.json {
-        print_json(&found)?;
-    } else if found.sources.is_empty() {
-        print("no sources; events come by HTTP alone (forebay.yaml names others, see docs/SOURCES.md)\n")?;
-    } else {
-        print(&format!("{}\n", crate::show::sources::table(&found, crate::show::table::terminal_width(), out.paint)))?;
-    }
-    if !args.server.json {
-        let rejected: u64 = found.http.rejected.values().sum();
-        let line = format!("http: {} taken, {} seen before, {rejected} rejected", found.http.taken, found.http.seen);
-        print(&format!("{}\n", out.paint.faint(&line)))?;
-    }
-    Ok(Exit::Done)
+pub(super) fn sources(args: &ServerArgs, out: Output) -> Result<Exit, Failure> {
+    let found = args.client()?.sources()?;
+    let none = "no sources; events come by HTTP alone (forebay.yaml names others, see docs/SOURCES.md)";
+    let table = || crate::show::sources::table(&found, crate::show::table::terminal_width(), out.paint);
+    let text = if found.sources.is_empty() { none.to_owned() } else { table() };
+    let rejected: u64 = found.http.rejected.values().sum();
+    let line = format!("http: {} taken, {} seen before, {rejected} rejected", found.http.taken, found.http.seen);
+    show(args, &found, format!("{text}\n{}", out.paint.faint(&line)))
 }
 
 pub(super) fn why(args: &JobArgs, out: Output) -> Result<Exit, Failure> {

@@ -13,11 +13,8 @@ const VARIABLE: &str = "FOREBAY_TOKEN";
 impl ServerArgs {
     /// A client for it.
     pub(super) fn client(&self) -> Result<Client, Failure> {
-        let client = Client::new(&self.server).on_retry(|what| eprintln!("{what}"));
-        Ok(match token(self.token_file.as_deref())? {
-            Some(token) => client.with_token(&token),
-            None => client,
-        })
+        let token = token(self.token_file.as_deref())?;
+        Ok(Client::new(&self.server, token.as_deref(), |what| eprintln!("{what}")))
     }
 }
 

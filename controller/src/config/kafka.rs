@@ -49,7 +49,7 @@ pub struct KafkaTopic {
 }
 
 /// How to connect to a cluster.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KafkaSecurity {
     /// In the clear or not, with a user or not.
@@ -75,10 +75,11 @@ pub struct KafkaSecurity {
 }
 
 /// How bytes go to a broker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KafkaProtocol {
     /// In the clear.
+    #[default]
     Plaintext,
     /// TLS.
     Ssl,
@@ -109,16 +110,7 @@ fn default_group() -> String {
 impl KafkaConfig {
     /// Writes the defaults of its security down.
     pub(super) fn fill(&mut self) {
-        let plain = KafkaSecurity {
-            protocol: KafkaProtocol::Plaintext,
-            mechanism: None,
-            username: None,
-            password: None,
-            ca: None,
-            certificate: None,
-            key: None,
-        };
-        let security = self.security.get_or_insert(plain);
+        let security = self.security.get_or_insert_default();
         if matches!(security.protocol, KafkaProtocol::SaslPlaintext | KafkaProtocol::SaslSsl) {
             security.mechanism.get_or_insert(KafkaMechanism::ScramSha512);
         }

@@ -122,21 +122,13 @@ impl Config {
         let options = serde_saphyr::options! { with_snippet: false };
         let parsed: Result<Config, _> = serde_saphyr::from_str_with_options(text, options);
         let mut config = parsed.map_err(|e| refused(e.to_string()))?;
-        let folder = path.parent().unwrap_or(Path::new(""));
-        for place in [&mut config.data, &mut config.policy].into_iter().flatten() {
-            *place = folder.join(&*place);
-        }
-        config.tokens.iter_mut().for_each(|token| token.secret.start_at(folder));
-        config.kafka.iter_mut().for_each(|kafka| kafka.start_at(folder));
-        config.sqs.iter_mut().for_each(|sqs| sqs.start_at(folder));
-        if let Some(ec2) = &mut config.ec2 {
-            ec2.start_at(folder);
+        config.start_at(path.parent().unwrap_or(Path::new("")));
+        if let Some(ec2) = &config.ec2 {
             ec2.check().map_err(refused)?;
             if config.cluster.is_none() {
                 return Err(refused(NO_CLUSTER.to_owned()));
             }
         }
-        config.checkpoints.iter_mut().for_each(|checkpoints| checkpoints.start_at(folder));
         let channels = config.kafka.iter().flat_map(KafkaConfig::channels);
         channel::check(channels.chain(config.sqs.iter().flat_map(SqsConfig::channels))).map_err(refused)?;
         Ok(config)
@@ -147,18 +139,21 @@ impl Config {
         let whole = |path: &mut PathBuf| *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
         [&mut self.data, &mut self.policy].into_iter().flatten().for_each(whole);
         // A relative path that starts at a folder is whole where the folder is.
-        let here = std::env::current_dir().unwrap_or_default();
-        self.tokens.iter_mut().for_each(|token| token.secret.start_at(&here));
-        for kafka in &mut self.kafka {
-            kafka.fill();
-            kafka.start_at(&here);
+        self.kafka.iter_mut().for_each(KafkaConfig::fill);
+        self.checkpoints.iter_mut().for_each(CheckpointsConfig::fill);
+        self.start_at(&std::env::current_dir().unwrap_or_default());
+    }
+
+    /// Makes every relative path start at this folder.
+    fn start_at(&mut self, folder: &Path) {
+        for place in [&mut self.data, &mut self.policy].into_iter().flatten() {
+            *place = folder.join(&*place);
         }
-        self.sqs.iter_mut().for_each(|sqs| sqs.start_at(&here));
-        self.ec2.iter_mut().for_each(|ec2| ec2.start_at(&here));
-        if let Some(checkpoints) = &mut self.checkpoints {
-            checkpoints.fill();
-            checkpoints.start_at(&here);
-        }
+        self.tokens.iter_mut().for_each(|token| token.secret.start_at(folder));
+        self.kafka.iter_mut().for_each(|kafka| kafka.start_at(folder));
+        self.sqs.iter_mut().for_each(|sqs| sqs.start_at(folder));
+        self.ec2.iter_mut().for_each(|ec2| ec2.start_at(folder));
+        self.checkpoints.iter_mut().for_each(|checkpoints| checkpoints.start_at(folder));
     }
 
     /// Every secret that is referred to, with whose it is.

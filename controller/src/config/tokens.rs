@@ -2,6 +2,7 @@
 //!
 //! Never: keeps a token's text. What is kept is its BLAKE3 hash, and hashes are compared in constant time.
 
+use super::channel::default_tenant;
 use super::secret::{Secret, SecretError};
 use forebay_wire::intake::Caller;
 use schemars::JsonSchema;
@@ -39,10 +40,6 @@ impl Token {
     pub fn whose(&self) -> String {
         format!("token `{}`", crate::show::figures::short(&self.name, 60))
     }
-}
-
-fn default_tenant() -> String {
-    forebay_wire::document::state::DEFAULT_TENANT.to_owned()
 }
 
 /// What a token allows.

@@ -6,6 +6,7 @@ use super::reason::reason_view;
 use super::state::Loaded;
 use forebay_driver::step::BatchStep;
 use forebay_kernel::decision::Decision;
+use forebay_kernel::effect::WorkerPlace;
 use forebay_kernel::event::Tick;
 use forebay_kernel::ids::{JobId, NodeId, OfferingId};
 use forebay_kernel::state::jobs::Phase;
@@ -24,16 +25,23 @@ pub fn plan(mut loaded: Loaded) -> PlanDocument {
     next_node = loaded.engine.state().counters().next_node.saturating_sub(next_node);
     let started: BTreeSet<JobId> =
         decisions.iter().filter_map(|d| if let Decision::Start { job } = d { Some(*job) } else { None }).collect();
-    // That a job waits in its queue (again) is told by `pending`.
-    let told = decisions
-        .iter()
-        .filter(|d| !matches!(d, Decision::Resume { .. } | Decision::Judge { .. } | Decision::Consolidated { .. }));
-    let decisions = told.map(|d| loaded.decision(d, &mut next_node)).collect();
+    let decisions = decisions.iter().filter_map(|d| loaded.decision(d, &mut next_node)).collect();
     PlanDocument { decisions, pending: loaded.pending(&started) }
 }
 
 fn bought(decision: &Decision) -> Option<u64> {
     if let Decision::Buy { count, .. } = decision { Some(u64::from(*count)) } else { None }
+}
+
+/// The nodes of these places, each once.
+fn nodes_of(places: &[WorkerPlace]) -> Vec<NodeId> {
+    let nodes: BTreeSet<NodeId> = places.iter().map(|p| p.node).collect();
+    nodes.into_iter().collect()
+}
+
+/// The name of a variant without its fields.
+fn variant(cause: &impl std::fmt::Debug) -> String {
+    format!("{cause:?}").split([' ', '{', '(']).next().unwrap_or_default().to_owned()
 }
 
 impl Loaded {
@@ -59,78 +67,63 @@ impl Loaded {
 
     /// Where a job is after the pass.
     fn places(&self, id: JobId) -> Vec<NodeId> {
-        let places = self.engine.state().job(id).map(|(job, _)| job.places.iter().map(|p| p.node).collect());
-        places.map(|p: BTreeSet<NodeId>| p.into_iter().collect()).unwrap_or_default()
+        self.engine.state().job(id).map(|(job, _)| nodes_of(&job.places)).unwrap_or_default()
     }
 
-    fn decision(&self, decision: &Decision, next_node: &mut u64) -> PlannedDecision {
-        let (action, job, nodes, offering, reason) = match decision {
-            Decision::Reject { job, reason } => ("reject", Some(*job), vec![], None, Some(reason.code().to_owned())),
-            Decision::Hold { job, reason } => ("hold", Some(*job), vec![], None, Some(reason.code().to_owned())),
-            Decision::Judge { .. } => ("judge", None, vec![], None, None),
-            Decision::Resume { job } => ("resume", Some(*job), vec![], None, None),
-            Decision::Requeue { job, reason, .. } => {
-                ("requeue", Some(*job), vec![], None, Some(reason.code().to_owned()))
-            }
-            Decision::Finish { job, reason, .. } => {
-                ("finish", Some(*job), vec![], None, reason.map(|r| r.code().to_owned()))
-            }
-            Decision::Replicate { service } => ("replicate", Some(*service), vec![], None, None),
-            Decision::GiveUp { job } => ("give-up", Some(*job), self.places(*job), None, None),
-            Decision::Repeat { .. } => ("repeat", None, vec![], None, None),
-            Decision::Book { job, places, .. } => {
-                let nodes: BTreeSet<NodeId> = places.iter().map(|p| p.node).collect();
-                ("book", Some(*job), nodes.into_iter().collect(), None, None)
-            }
-            Decision::Defer { job, .. } => ("defer", Some(*job), vec![], None, None),
-            Decision::Due { job } => ("due", Some(*job), vec![], None, None),
-            Decision::Late { job } => ("late", Some(*job), vec![], None, None),
-            Decision::Unbook { job } => ("unbook", Some(*job), vec![], None, None),
-            Decision::Start { job } => ("start", Some(*job), self.places(*job), None, None),
-            Decision::Buy { offering, count, .. } => {
+    /// A decision as it is shown. `None`: that a job waits in its queue (again) is told by `pending`.
+    fn decision(&self, decision: &Decision, next_node: &mut u64) -> Option<PlannedDecision> {
+        let offering = match decision {
+            Decision::Buy { offering, .. } => self.offering(*offering),
+            _ => None,
+        };
+        let (action, job, nodes, reason) = match decision {
+            Decision::Judge { .. } | Decision::Resume { .. } | Decision::Consolidated { .. } => return None,
+            Decision::Reject { job, reason } => ("reject", Some(*job), vec![], Some(reason.code().to_owned())),
+            Decision::Hold { job, reason } => ("hold", Some(*job), vec![], Some(reason.code().to_owned())),
+            Decision::Requeue { job, reason, .. } => ("requeue", Some(*job), vec![], Some(reason.code().to_owned())),
+            Decision::Finish { job, reason, .. } => ("finish", Some(*job), vec![], reason.map(|r| r.code().to_owned())),
+            Decision::Replicate { service } => ("replicate", Some(*service), vec![], None),
+            Decision::GiveUp { job } => ("give-up", Some(*job), self.places(*job), None),
+            Decision::Repeat { .. } => ("repeat", None, vec![], None),
+            Decision::Book { job, places, .. } => ("book", Some(*job), nodes_of(places), None),
+            Decision::Defer { job, .. } => ("defer", Some(*job), vec![], None),
+            Decision::Due { job } => ("due", Some(*job), vec![], None),
+            Decision::Late { job } => ("late", Some(*job), vec![], None),
+            Decision::Unbook { job } => ("unbook", Some(*job), vec![], None),
+            Decision::Start { job } => ("start", Some(*job), self.places(*job), None),
+            Decision::Buy { count, .. } => {
                 let from = *next_node;
                 *next_node += u64::from(*count);
-                ("buy", None, (from..*next_node).map(NodeId).collect(), self.offering(*offering), None)
+                ("buy", None, (from..*next_node).map(NodeId).collect(), None)
             }
-            Decision::Stop { job, cause, .. } => {
-                let cause = format!("{cause:?}");
-                let cause = cause.split([' ', '{', '(']).next().unwrap_or_default().to_owned();
-                ("stop", Some(*job), self.places(*job), None, Some(cause))
+            Decision::Stop { job, cause, .. } => ("stop", Some(*job), self.places(*job), Some(variant(cause))),
+            Decision::Shrink { job, cause, .. } => ("shrink", Some(*job), self.places(*job), Some(variant(cause))),
+            Decision::Keep { job, .. } => ("keep", Some(*job), vec![], None),
+            Decision::Reserve { job, nodes, .. } => ("reserve", Some(*job), nodes.clone(), None),
+            Decision::Reassess { job, urgency, .. } => ("hasten", Some(*job), vec![], Some(format!("{urgency:?}"))),
+            Decision::MakeReservation { reservation: made, .. } => {
+                ("reserve-ahead", Some(made.job), made.nodes.clone(), None)
             }
-            Decision::Shrink { job, cause, .. } => {
-                let cause = format!("{cause:?}");
-                let cause = cause.split([' ', '{', '(']).next().unwrap_or_default().to_owned();
-                ("shrink", Some(*job), self.places(*job), None, Some(cause))
-            }
-            Decision::Keep { job, .. } => ("keep", Some(*job), vec![], None, None),
-            Decision::Reserve { job, nodes, .. } => ("reserve", Some(*job), nodes.clone(), None, None),
-            Decision::Reassess { job, urgency, .. } => {
-                ("hasten", Some(*job), vec![], None, Some(format!("{urgency:?}")))
-            }
-            Decision::MakeReservation { reservation, .. } => {
-                ("reserve-ahead", Some(reservation.job), reservation.nodes.clone(), None, None)
-            }
-            Decision::EndReservation { .. } => ("release-ahead", None, vec![], None, None),
-            Decision::Backfill { job, .. } => ("backfill", Some(*job), vec![], None, None),
-            Decision::Unreserve { job } => ("unreserve", Some(*job), vec![], None, None),
-            Decision::Release { node } => ("release", None, vec![*node], None, None),
-            Decision::Drain { node, why, .. } => ("drain", None, vec![*node], None, Some(format!("{why:?}"))),
-            Decision::Consolidated { .. } => ("consolidated", None, vec![], None, None),
-            Decision::Undrain { node } => ("undrain", None, vec![*node], None, None),
-            Decision::Terminate { node } => ("terminate", None, vec![*node], None, None),
-            Decision::Suspect { node } => ("suspect", None, vec![*node], None, None),
+            Decision::EndReservation { .. } => ("release-ahead", None, vec![], None),
+            Decision::Backfill { job, .. } => ("backfill", Some(*job), vec![], None),
+            Decision::Unreserve { job } => ("unreserve", Some(*job), vec![], None),
+            Decision::Release { node } => ("release", None, vec![*node], None),
+            Decision::Drain { node, why, .. } => ("drain", None, vec![*node], Some(format!("{why:?}"))),
+            Decision::Undrain { node } => ("undrain", None, vec![*node], None),
+            Decision::Terminate { node } => ("terminate", None, vec![*node], None),
+            Decision::Suspect { node } => ("suspect", None, vec![*node], None),
             Decision::WarnLingering { job, .. } => {
-                ("warn", Some(*job), self.places(*job), None, Some("Lingering".to_owned()))
+                ("warn", Some(*job), self.places(*job), Some("Lingering".to_owned()))
             }
         };
-        PlannedDecision {
+        Some(PlannedDecision {
             job: job.map(|id| self.job_name(id)),
             subject: job.and_then(|id| self.subject(id)),
             action: action.to_owned(),
             nodes: nodes.into_iter().map(|id| self.node_name(id)).collect(),
             offering,
             reason,
-        }
+        })
     }
 
     fn pending(&self, started: &BTreeSet<JobId>) -> Vec<PendingJob> {

@@ -301,11 +301,16 @@ pub fn summary(state: &State) -> Summary {
     summary
 }
 
+/// The number in a job's name, such as job-17.
+#[must_use]
+pub fn job_number(name: &str) -> Option<JobId> {
+    name.strip_prefix("job-")?.parse().ok().map(JobId)
+}
+
 /// A job by `job-17`, or by its subject (of any tenant; the latest one wins).
 #[must_use]
 pub fn find_job(state: &State, name: &str) -> Option<JobId> {
-    let by_number = name.strip_prefix("job-").and_then(|n| n.parse().ok()).map(JobId);
-    if let Some(id) = by_number.filter(|&id| state.job(id).is_some()) {
+    if let Some(id) = job_number(name).filter(|&id| state.job(id).is_some()) {
         return Some(id);
     }
     // The usual tenant has an index; the others are looked through.

@@ -6,8 +6,10 @@ use super::{Checked, Ground, Task};
 use crate::cli::outcome::Failure;
 use crate::config::Config;
 use crate::config::secret::Secret;
-use crate::sources::adapter::{self, SourceAdapter};
+use crate::sources::adapter;
 use forebay_source::Diagnostic;
+use std::convert::Infallible;
+use std::fmt::Display;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -31,45 +33,42 @@ pub(super) fn start(config: &Arc<Config>, runtime: &Handle) -> Result<Vec<Task>,
         let (config, runtime, group) = (Arc::clone(config), runtime.clone(), name.clone());
         Task::start(name, move || {
             let all = adapter::adapters(&config).unwrap_or_default();
-            all.get(at).map(|one| probe(*one, &group, &runtime)).unwrap_or_default()
+            let Some(one) = all.get(at) else { return Vec::new() };
+            tried(&group, one.check(), one.secrets(), || one.probe(&runtime))
         })
     };
     let mut tasks = named.into_iter().enumerate().map(task).collect::<Result<Vec<_>, _>>()?;
-    if config.checkpoints.is_some() {
-        let (config, runtime) = (Arc::clone(config), runtime.clone());
-        tasks.push(Task::start(CHECKPOINTS.to_owned(), move || checkpoints(&config, &runtime))?);
+    if let Some(given) = config.checkpoints.clone() {
+        let runtime = runtime.clone();
+        tasks.push(Task::start(CHECKPOINTS.to_owned(), move || {
+            let check = crate::checkpoints::check(&given);
+            tried(CHECKPOINTS, check, given.secrets(), || crate::checkpoints::probe(&given, &runtime))
+        })?);
     }
-    if config.ec2.is_some() {
+    if let Some(ec2) = config.ec2.clone() {
         let (config, runtime) = (Arc::clone(config), runtime.clone());
-        tasks.push(Task::start(CLOUD.to_owned(), move || cloud(&config, &runtime))?);
+        tasks.push(Task::start(CLOUD.to_owned(), move || {
+            tried(CLOUD, Ok::<_, Infallible>(()), ec2.secrets(), || crate::cloud::probe(&config, &runtime))
+        })?);
     }
     Ok(tasks)
 }
 
-fn cloud(config: &Config, runtime: &Handle) -> Vec<Checked> {
-    let Some(ec2) = &config.ec2 else { return Vec::new() };
-    if let Some(whose) = missing(ec2.secrets()) {
-        return vec![settings(CLOUD, format!("not tried: the secret of {whose} is not there"))];
+/// What a probe finds, where the settings can be and all secrets are there.
+fn tried<'a>(
+    group: &str,
+    check: Result<(), impl Display>,
+    secrets: impl IntoIterator<Item = (String, &'a Secret)>,
+    probe: impl FnOnce() -> Vec<Diagnostic>,
+) -> Vec<Checked> {
+    let is_missing = |(whose, secret): &(String, &Secret)| secret.read(whose, &mut Vec::new()).is_err();
+    if let Err(error) = check {
+        vec![settings(group, error.to_string())]
+    } else if let Some((whose, _)) = secrets.into_iter().find(is_missing) {
+        vec![settings(group, format!("not tried: the secret of {whose} is not there"))]
+    } else {
+        labelled(group, probe())
     }
-    labelled(CLOUD, crate::cloud::probe(config, runtime))
-}
-
-/// Whether the store of checkpoints can be asked.
-fn checkpoints(config: &Config, runtime: &Handle) -> Vec<Checked> {
-    let Some(given) = &config.checkpoints else { return Vec::new() };
-    if let Err(error) = crate::checkpoints::check(given) {
-        return vec![settings(CHECKPOINTS, error.to_string())];
-    }
-    if let Some(whose) = missing(given.secrets()) {
-        return vec![settings(CHECKPOINTS, format!("not tried: the secret of {whose} is not there"))];
-    }
-    labelled(CHECKPOINTS, crate::checkpoints::probe(given, runtime))
-}
-
-/// Whose secret is not there, of several.
-fn missing<'a>(secrets: impl IntoIterator<Item = (String, &'a Secret)>) -> Option<String> {
-    let missing = |(whose, secret): &(String, &Secret)| secret.read(whose, &mut Vec::new()).is_err();
-    secrets.into_iter().find(missing).map(|(whose, _)| whose)
 }
 
 fn labelled(group: &str, findings: Vec<Diagnostic>) -> Vec<Checked> {
@@ -82,14 +81,4 @@ fn labelled(group: &str, findings: Vec<Diagnostic>) -> Vec<Checked> {
 
 fn settings(group: &str, said: String) -> Checked {
     Checked { label: "settings".to_owned(), ..Checked::new(group, Ground::Files, Diagnostic::error(group, said)) }
-}
-
-fn probe(one: &dyn SourceAdapter, group: &str, runtime: &Handle) -> Vec<Checked> {
-    if let Err(error) = one.check() {
-        return vec![settings(group, error.to_string())];
-    }
-    if let Some(whose) = missing(one.secrets()) {
-        return vec![settings(group, format!("not tried: the secret of {whose} is not there"))];
-    }
-    labelled(group, one.probe(runtime))
 }
