@@ -121,20 +121,6 @@ fn pairs_without_a_recording_are_spread_evenly_and_not_in_step() {
 }
 
 #[test]
-fn recorded_prices_move_around_their_mean() {
-    let (_folder, path) = file("spot.csv", RECORDED);
-    let csv = "dataset,t_s,zone,instance_type,usd_per_hour\np,0,za,one,1.0\np,1200,za,one,2.0\np,2400,za,one,2.0\n";
-    let (_folder2, prices) = file("prices.csv", csv);
-    let market = Market::recorded(&path, &pairs(&[("one", "za"), ("four", "zb")])).expect("a good file");
-    let market = market.with_prices(&prices).expect("good prices");
-    let at = |s: u64| market.state_at(0, s * 1000);
-    assert_eq!([at(0).price_permille, at(1199).price_permille, at(1200).price_permille], [666, 666, 1333]);
-    assert_eq!([at(0).available_permille, at(700).available_permille, at(1800).available_permille], [1000, 0, 1000]);
-    assert_eq!(market.state_at(1, 0).price_permille, 1000, "no prices were recorded for it");
-    announced_changes_are_all_changes(&market, 0, 0, 20_000_000, 7001);
-}
-
-#[test]
 fn a_drought_takes_every_pair_and_ends() {
     let (_folder, path) = file("spot.csv", RECORDED);
     let market = Market::recorded(&path, &pairs(&[("one", "za"), ("four", "zb")])).expect("a good file");

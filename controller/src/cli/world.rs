@@ -96,7 +96,7 @@ impl WorldFile {
         self.market(&spot_pairs(policy)).map(|_| ()).map_err(Failure::input)
     }
 
-    fn market(&self, pairs: &[(String, String)]) -> Result<Market, forebay_sim::trace::TraceError> {
+    fn market(&self, pairs: &[(String, String)]) -> Result<Market, forebay_catalog::input::InputError> {
         match &self.market {
             Some(path) => Market::recorded(path, pairs),
             None => Ok(Market::seeded(self.seed, pairs, HORIZON_MS)),

@@ -7,11 +7,12 @@
 //! Never: judges an event (the intake does), or runs a trace under a policy of its own.
 
 use super::feed::{Feed, FeedContent, FeedItem, after};
+use forebay_catalog::input::InputError;
 use forebay_kernel::job::JobSpec;
 use forebay_kernel::policy::Policy;
 use forebay_kernel::units::Timestamp;
 use forebay_sim::convert::{Assumptions, Converter};
-use forebay_sim::trace::{ReplayLine, TraceError, TraceFormat, read, read_events};
+use forebay_sim::trace::{ReplayLine, TraceFormat, read, read_events};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -28,7 +29,7 @@ pub struct LoadedFeed {
 ///
 /// # Errors
 /// The file cannot be read, or is not what its format says: with the line, the column and the remedy.
-pub fn load(path: &Path, format: Option<TraceFormat>, policy: &Policy) -> Result<LoadedFeed, TraceError> {
+pub fn load(path: &Path, format: Option<TraceFormat>, policy: &Policy) -> Result<LoadedFeed, InputError> {
     let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
     if matches!(format, Some(TraceFormat::Events)) || (format.is_none() && holds_events(path)) {
         return events(path, &name);
@@ -46,7 +47,7 @@ pub fn load(path: &Path, format: Option<TraceFormat>, policy: &Policy) -> Result
     Ok(LoadedFeed { feed: Feed::new(&name, Timestamp(0), items, Vec::new()), notes })
 }
 
-fn events(path: &Path, name: &str) -> Result<LoadedFeed, TraceError> {
+fn events(path: &Path, name: &str) -> Result<LoadedFeed, InputError> {
     let replay = read_events(path)?;
     // Times before 1970 are nobody's: they become the epoch.
     let start = Timestamp(u64::try_from(replay.start_unix_ms).unwrap_or(0));

@@ -13,11 +13,9 @@
 //!
 //! Never: knows stock, or a price of the day. The list price and the mean spot price are here; the market moves them.
 
-mod error;
+pub mod input;
 mod offerings;
 mod prices;
-mod table;
 
-pub use error::CatalogError;
 pub use offerings::{Catalogue, matches_glob, offering};
 pub use prices::{BUILTIN_CSV, PriceRow, builtin, parse, read};

@@ -3,11 +3,10 @@
 //! The columns, their sources and the stand-ins among them are described in `crates/catalog/data/README.md`.
 //! Never: stock, or boot delays of a day. Money is whole micro-dollars.
 
+use std::io::Cursor;
 use std::path::Path;
 
-use crate::error::CatalogError;
-use crate::table::{Row, Table};
-use forebay_quantity::excerpt::escaped;
+use crate::input::{CsvRow, CsvTable, InputError, Opened, accept, no_repeats, open};
 
 /// The built-in catalogue as it is written.
 pub const BUILTIN_CSV: &str = include_str!("../data/catalog.csv");
@@ -98,55 +97,29 @@ pub fn builtin() -> Vec<PriceRow> {
 /// Reads a catalogue of one's own, in the file's order.
 ///
 /// # Errors
-/// Whatever is wrong with the file, with its line, column and value: see [`CatalogError`].
-pub fn read(path: impl AsRef<Path>) -> Result<Vec<PriceRow>, CatalogError> {
-    let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|e| CatalogError::io(path, &e))?;
-    parse(path, &bytes)
+/// Whatever is wrong with the file, with its line, column and value: see [`InputError`].
+pub fn read(path: impl AsRef<Path>) -> Result<Vec<PriceRow>, InputError> {
+    rows(open(path.as_ref())?)
 }
 
 /// Reads the bytes of a catalogue; `path` is what messages call it.
 ///
 /// # Errors
-/// Whatever is wrong with it, with its line, column and value: see [`CatalogError`].
-pub fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<PriceRow>, CatalogError> {
-    let text = text(path, bytes)?;
-    let table = Table::read(path, text)?;
-    table.need(&NEEDED)?;
-    let mut rows: Vec<PriceRow> = Vec::new();
-    for row in table.rows() {
-        let next = price_row(&row)?;
-        if let Some(first) = rows.iter().find(|r| r.instance_type == next.instance_type) {
-            let problem = format!("\"{}\" is on line {} already", escaped(&next.instance_type), first.line);
-            let remedy = "give each row an id of its own or remove one of the two";
-            return Err(CatalogError::new(row.place("instance_type"), problem, remedy));
-        }
-        rows.push(next);
-    }
-    if rows.is_empty() {
-        return Err(CatalogError::empty(path, "the file has a header but no types"));
-    }
-    Ok(rows)
+/// Whatever is wrong with it, with its line, column and value: see [`InputError`].
+pub fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<PriceRow>, InputError> {
+    rows(accept(path, Box::new(Cursor::new(bytes.to_vec())))?)
 }
 
-/// The text of a file, without a byte order mark, or what the file is instead.
-fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str, CatalogError> {
-    let line_of = |at: usize| bytes.iter().take(at).map(|b| u64::from(*b == b'\n')).sum::<u64>() + 1;
-    let refused = |at: usize, problem: &str, remedy| Err(CatalogError::on_line(path, line_of(at), problem, remedy));
-    let bytes_of_text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    match bytes {
-        [0x1f, 0x8b, ..] => return refused(0, "a gzip archive", "unpack it first (gunzip)"),
-        [b'P', b'K', 3, 4, ..] => return refused(0, "a zip archive", "unpack it first (unzip)"),
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => return refused(0, "UTF-16 text", "save it as UTF-8"),
-        _ => {}
+fn rows(opened: Opened) -> Result<Vec<PriceRow>, InputError> {
+    let mut table = CsvTable::new(opened)?;
+    table.require(&NEEDED)?;
+    let mut rows: Vec<PriceRow> = Vec::new();
+    while let Some(row) = table.next_row()? {
+        rows.push(price_row(&row)?);
     }
-    if let Some(at) = bytes.iter().position(|b| *b == 0) {
-        return refused(at, "not text (a zero byte)", "give a text file");
-    }
-    match std::str::from_utf8(bytes_of_text) {
-        Ok(text) => Ok(text),
-        Err(e) => refused(e.valid_up_to(), "not UTF-8 text", "give a text file, saved as UTF-8"),
-    }
+    table.not_empty("the file has a header but no types")?;
+    no_repeats(table.path(), "instance_type", rows.iter().map(|r| (r.instance_type.as_str(), r.line)))?;
+    Ok(rows)
 }
 
 /// The columns that a catalogue has at least. Optional ones: `provider`, `aliases`, `sharing`, `nvlink`, `gpu_milli`.
@@ -162,27 +135,27 @@ const NEEDED: [&str; 9] = [
     "boot_s",
 ];
 
-fn price_row(row: &Row<'_>) -> Result<PriceRow, CatalogError> {
-    let gpus = row.whole("gpus", 1024)?;
+fn price_row(row: &CsvRow) -> Result<PriceRow, InputError> {
+    let gpus = row.small("gpus", 1024)?;
     let gpu_model = row.text("gpu_model").to_lowercase();
     if gpus == 0 && !gpu_model.is_empty() || gpus > 0 && gpu_model.is_empty() {
         let problem = format!("does not go with {gpus} GPUs");
-        return Err(row.bad("gpu_model", problem, "name a model exactly where gpus is above 0"));
+        return Err(row.fault("gpu_model", problem, "name a model exactly where gpus is above 0"));
     }
-    let gpu_mem_mib = row.whole("gpu_mem_mib", 1 << 24)?;
+    let gpu_mem_mib = row.small("gpu_mem_mib", 1 << 24)?;
     if (gpus == 0) != (gpu_mem_mib == 0) {
         let problem = format!("does not go with {gpus} GPUs");
-        return Err(row.bad("gpu_mem_mib", problem, "write the memory of each GPU in MiB"));
+        return Err(row.fault("gpu_mem_mib", problem, "write the memory of each GPU in MiB"));
     }
     let above_zero = |column, value: u64| {
-        if value > 0 { Ok(value) } else { Err(row.bad(column, "nothing", "write a number above 0")) }
+        if value > 0 { Ok(value) } else { Err(row.fault(column, "nothing", "write a number above 0")) }
     };
     let price = "on_demand_usd_per_hour";
     let micros = row.decimal(price, 6, MAX_PRICE, "US dollars an hour, at most 10000")?;
-    let spot_permille = row.whole("spot_permille_of_on_demand", 1000u32)?;
+    let spot_permille = row.small("spot_permille_of_on_demand", 1000)?;
     let aliases = row.text("aliases").to_lowercase();
     Ok(PriceRow {
-        instance_type: row.name("instance_type")?,
+        instance_type: row.id("instance_type")?,
         provider: row.text("provider").to_owned(),
         gpu_model,
         aliases: aliases.split('|').map(str::trim).filter(|a| !a.is_empty()).map(str::to_owned).collect(),
@@ -201,22 +174,22 @@ fn price_row(row: &Row<'_>) -> Result<PriceRow, CatalogError> {
 }
 
 /// An empty cell is a whole GPU.
-fn gpu_milli(row: &Row<'_>) -> Result<u16, CatalogError> {
+fn gpu_milli(row: &CsvRow) -> Result<u16, InputError> {
     const COLUMN: &str = "gpu_milli";
     if row.text(COLUMN).is_empty() {
         return Ok(1000);
     }
-    match row.whole(COLUMN, 1000u16)? {
-        0 => Err(row.bad(COLUMN, "no part of a GPU", "write 1 to 1000, or leave it out for whole GPUs")),
-        milli => Ok(milli),
+    match row.small(COLUMN, 1000)? {
+        0 => Err(row.fault(COLUMN, "no part of a GPU", "write 1 to 1000, or leave it out for whole GPUs")),
+        milli => Ok(u16::try_from(milli).unwrap_or(1000)),
     }
 }
 
 /// An empty cell is no.
-fn yes_no(row: &Row<'_>, column: &str) -> Result<bool, CatalogError> {
+fn yes_no(row: &CsvRow, column: &str) -> Result<bool, InputError> {
     match row.text(column).to_lowercase().as_str() {
         "yes" | "true" | "1" => Ok(true),
         "" | "no" | "false" | "0" => Ok(false),
-        _ => Err(row.bad(column, "neither yes nor no", "write yes or no")),
+        _ => Err(row.fault(column, "neither yes nor no", "write yes or no")),
     }
 }

@@ -156,7 +156,7 @@ fn a_file_that_is_no_price_list_says_what_it_is() {
         (b"\x1f\x8b rest".to_vec(), "own.csv, line 1: a gzip archive; unpack it first (gunzip)"),
         (b"\xff\xfea".to_vec(), "own.csv, line 1: UTF-16 text; save it as UTF-8"),
         (b"a\n\0".to_vec(), "own.csv, line 2: not text (a zero byte); give a text file"),
-        (b"a\nb\xff".to_vec(), "own.csv, line 2: not UTF-8 text; give a text file, saved as UTF-8"),
+        ([HEAD.as_bytes(), b"\nb\xff"].concat(), "own.csv, line 2: not UTF-8 text; give a text file, saved as UTF-8"),
         (b" \n\n".to_vec(), "own.csv: the file is empty; check that it was written in full"),
         (format!("{HEAD}\n").into(), "own.csv: the file has a header but no types; check that it was written in full"),
         (b"gpus,gpus\n".to_vec(), "own.csv, line 1: two columns are called gpus; rename or remove one of them"),

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use forebay_catalog::input::{CsvRow, CsvTable, InputError, open};
+
 use super::{Market, MarketState, Pair, Series};
-use crate::trace::TraceError;
-use crate::trace::file::open;
-use crate::trace::rows::{Row, Table};
 
 /// The most instances that one probe may ask for.
 const MAX_CAPACITY: u64 = 1_000_000;
@@ -20,7 +19,7 @@ const APART_PERMILLE: u64 = 618;
 struct Recording {
     zone: String,
     instance_type: String,
-    /// (time in ms, value): permille of the capacity, or a price in micro-dollars an hour.
+    /// (time in ms, permille of the capacity).
     points: Vec<(u64, u64)>,
 }
 
@@ -29,13 +28,13 @@ impl Market {
     ///
     /// A pair with a recorded (type, zone) follows that series from its start. The others are dealt out over all series in
     /// the file's order, one each in turn; pairs that share a series begin at different places in it. A series that ends
-    /// begins again. Counts are scaled to the part of the probe's capacity. Prices stay at the mean: see [`Self::with_prices`].
+    /// begins again. Counts are scaled to the part of the probe's capacity. Prices stay at the mean.
     ///
     /// # Errors
-    /// Whatever is wrong with the file, with its line, column and value: see [`TraceError`].
-    pub fn recorded(path: impl AsRef<Path>, pairs: &[(String, String)]) -> Result<Self, TraceError> {
+    /// Whatever is wrong with the file, with its line, column and value: see [`InputError`].
+    pub fn recorded(path: impl AsRef<Path>, pairs: &[(String, String)]) -> Result<Self, InputError> {
         let path = path.as_ref();
-        let recordings = recordings(path, &["available", "capacity"], permille)?;
+        let recordings = recordings(path)?;
         let series: Vec<Series> = recordings.iter().map(|r| to_series(&r.points)).collect();
         let (mut dealt, mut own) = (0usize, 0usize);
         let mut users = vec![0u64; series.len()];
@@ -60,52 +59,22 @@ impl Market {
         let origin = format!("recorded in {file}, {} series, {own} pairs with one of their own", series.len());
         Ok(Self { pairs, series, droughts: Vec::new(), origin })
     }
-
-    /// Adds recorded prices (`dataset,t_s,zone,instance_type,usd_per_hour`) to the pairs that the file has a (type, zone) for.
-    ///
-    /// A recording's mean over time is the pair's mean spot price. Where availability repeats, so do its prices.
-    ///
-    /// # Errors
-    /// Whatever is wrong with the file, with its line, column and value: see [`TraceError`].
-    pub fn with_prices(mut self, path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        let path = path.as_ref();
-        let recordings = recordings(path, &["usd_per_hour"], micros)?;
-        let mut priced = 0;
-        for pair in &mut self.pairs {
-            let found = recordings.iter().find(|r| r.instance_type == pair.instance_type && r.zone == pair.zone);
-            let (Some(found), Some(base)) = (found, self.series.get(pair.series)) else {
-                continue;
-            };
-            let merged = base.priced(&permille_of_mean(&found.points));
-            pair.series = self.series.len();
-            self.series.push(merged);
-            priced += 1;
-        }
-        let file = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        self.origin = format!("{}; prices recorded in {file} for {priced} pairs", self.origin);
-        Ok(self)
-    }
 }
 
-fn recordings(
-    path: &Path,
-    columns: &[&str],
-    value: fn(&Row) -> Result<u64, TraceError>,
-) -> Result<Vec<Recording>, TraceError> {
-    let mut table = Table::new(open(path)?)?;
-    table.require(&["t_s", "zone", "instance_type"])?;
-    table.require(columns)?;
+fn recordings(path: &Path) -> Result<Vec<Recording>, InputError> {
+    let mut table = CsvTable::new(open(path)?)?;
+    table.require(&["t_s", "zone", "instance_type", "available", "capacity"])?;
     let mut places: BTreeMap<(String, String, String), usize> = BTreeMap::new();
     let mut out: Vec<Recording> = Vec::new();
     while let Some(row) = table.next_row()? {
-        let (t, value) = (row.ms("t_s")?, value(&row)?);
+        let (t, value) = (row.ms("t_s")?, permille(&row)?);
         let set = row.text("dataset").to_owned();
         let (zone, instance_type) = (row.id("zone")?, row.id("instance_type")?);
         let place = *places.entry((set, zone.clone(), instance_type.clone())).or_insert(out.len());
         if place == out.len() {
             if place == MAX_SERIES {
                 let problem = format!("more than {MAX_SERIES} series");
-                return Err(TraceError::line(path, row.line, problem, "split the file"));
+                return Err(InputError::line(path, row.line, problem, "split the file"));
             }
             out.push(Recording { zone, instance_type, points: Vec::new() });
         }
@@ -121,11 +90,7 @@ fn recordings(
     Ok(out)
 }
 
-fn micros(row: &Row) -> Result<u64, TraceError> {
-    row.decimal("usd_per_hour", 6, 10_000_000_000, "US dollars an hour, at most 10000")
-}
-
-fn permille(row: &Row) -> Result<u64, TraceError> {
+fn permille(row: &CsvRow) -> Result<u64, InputError> {
     let of = row.whole("capacity", MAX_CAPACITY)?;
     if of == 0 {
         return Err(row.fault("capacity", "nothing was asked for", "write how many instances the probe asked for"));
@@ -155,33 +120,4 @@ fn to_series(points: &[(u64, u64)]) -> Series {
         }
     }
     Series::new(changes, Some(end))
-}
-
-/// Prices in 1/1000 of their mean over time, from time 0.
-fn permille_of_mean(points: &[(u64, u64)]) -> Vec<(u64, u16)> {
-    let zero = points.first().map_or(0, |(t, _)| *t);
-    let pairs = points.windows(2).filter_map(|w| match w {
-        [a, b] => Some((u128::from(b.0 - a.0), u128::from(a.1))),
-        _ => None,
-    });
-    let (span, sum) = pairs.fold((0, 0), |(span, sum), (dt, price)| (span + dt, sum + dt * price));
-    let mean = sum.checked_div(span).unwrap_or_else(|| points.first().map_or(1, |(_, p)| u128::from(*p))).max(1);
-    let permille = |p: u64| u16::try_from((u128::from(p) * 1000 / mean).clamp(1, 10_000)).unwrap_or(1000);
-    points.iter().map(|(t, p)| (t - zero, permille(*p))).collect()
-}
-
-impl Series {
-    /// The same availability with these prices, which hold from each point to the next and beyond the last.
-    fn priced(&self, prices: &[(u64, u16)]) -> Self {
-        let mut times: Vec<u64> = self.changes.iter().map(|(t, _)| *t).chain(prices.iter().map(|(t, _)| *t)).collect();
-        times.sort_unstable();
-        times.dedup();
-        times.retain(|t| self.period_ms.is_none_or(|period| *t < period));
-        let at = |t: u64| {
-            let after = prices.partition_point(|(from, _)| *from <= t);
-            let price_permille = prices.get(after.saturating_sub(1)).map_or(1000, |(_, p)| *p);
-            (t, MarketState { price_permille, ..self.state(t) })
-        };
-        Self::new(times.into_iter().map(at).collect(), self.period_ms)
-    }
 }

@@ -3,14 +3,13 @@
 
 use std::path::Path;
 
+use forebay_catalog::input::{InputError, MAX_MS, Opened, open};
+use forebay_quantity::number::scaled;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::file::{Opened, open};
-use super::number::scaled;
 use super::objects::Objects;
-use super::rows::MAX_MS;
-use super::{TraceError, TraceJob, bounded, note};
+use super::{TraceJob, bounded, note};
 
 /// The types that a replay understands; others are kept and counted.
 const KNOWN: [&str; 4] = ["job.submitted", "job.cancelled", "service.demand", "simulation.market"];
@@ -43,12 +42,12 @@ pub struct Replay {
 /// Reads a file of CloudEvents, one JSON object a line (a bare object with a `type` and a `time` will do).
 ///
 /// # Errors
-/// A line that is no JSON object, or has no `type` or no `time`: see [`TraceError`].
-pub fn read_events(path: impl AsRef<Path>) -> Result<Replay, TraceError> {
+/// A line that is no JSON object, or has no `type` or no `time`: see [`InputError`].
+pub fn read_events(path: impl AsRef<Path>) -> Result<Replay, InputError> {
     read_opened(open(path.as_ref())?).map(|(replay, _)| replay)
 }
 
-fn read_opened(opened: Opened) -> Result<(Replay, Objects), TraceError> {
+fn read_opened(opened: Opened) -> Result<(Replay, Objects), InputError> {
     let mut objects = Objects::new(opened);
     let (mut stamped, mut dry, mut demand, mut other) = (Vec::new(), Vec::new(), 0, 0);
     while let Some((line, event)) = objects.next_object()? {
@@ -66,7 +65,7 @@ fn read_opened(opened: Opened) -> Result<(Replay, Objects), TraceError> {
         stamped.push((at, line, event));
     }
     let Some(start_unix_ms) = stamped.iter().map(|(at, ..)| *at).min() else {
-        return Err(TraceError::empty(&objects.path, "the file has no events"));
+        return Err(InputError::empty(&objects.path, "the file has no events"));
     };
     stamped.sort_by_key(|(at, ..)| *at);
     let lines =
@@ -80,7 +79,7 @@ fn read_opened(opened: Opened) -> Result<(Replay, Objects), TraceError> {
 }
 
 /// `data.drought.from` and `.to` of a `simulation.market` event, in ms since 1970.
-fn drought(objects: &Objects, line: u64, event: &Value) -> Result<Option<(i64, i64)>, TraceError> {
+fn drought(objects: &Objects, line: u64, event: &Value) -> Result<Option<(i64, i64)>, InputError> {
     let Some(drought) = event.pointer("/data/drought") else {
         return Ok(None);
     };
@@ -97,7 +96,7 @@ fn drought(objects: &Objects, line: u64, event: &Value) -> Result<Option<(i64, i
 }
 
 /// The jobs of an event file, for `--trace-format events`: each accepted submission with `data.simulation.durationS`.
-pub(super) fn read_jobs(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), TraceError> {
+pub(super) fn read_jobs(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), InputError> {
     let (replay, objects) = read_opened(opened)?;
     let (mut jobs, mut specs, mut notes) = (Vec::new(), std::collections::BTreeMap::new(), replay.notes);
     let (mut cancelled, mut twice, mut no_duration) = (0, 0, 0);
@@ -149,7 +148,7 @@ struct Data<'a> {
 
 impl Data<'_> {
     /// What the job asks for, for the whole gang at its smallest size.
-    fn shape(&self) -> Result<TraceJob, TraceError> {
+    fn shape(&self) -> Result<TraceJob, InputError> {
         let workers = match self.data.pointer("/gang/workers/min").or_else(|| self.data.pointer("/gang/workers")) {
             None => 1,
             Some(value) => self.scaled("data.gang.workers", value, 0, 100_000)?.max(1),
@@ -185,12 +184,12 @@ impl Data<'_> {
     }
 
     /// The number at a pointer into the data, times ten to the power `scale`.
-    fn number(&self, pointer: &str, scale: i32, max: u64) -> Result<Option<u64>, TraceError> {
+    fn number(&self, pointer: &str, scale: i32, max: u64) -> Result<Option<u64>, InputError> {
         let key = format!("data{}", pointer.replace('/', "."));
         self.data.pointer(pointer).map(|value| self.scaled(&key, value, scale, max)).transpose()
     }
 
-    fn scaled(&self, key: &str, value: &Value, scale: i32, max: u64) -> Result<u64, TraceError> {
+    fn scaled(&self, key: &str, value: &Value, scale: i32, max: u64) -> Result<u64, InputError> {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         match scaled(&text, scale) {
             Ok((n, _)) if n <= max => Ok(n),
@@ -202,7 +201,7 @@ impl Data<'_> {
     }
 
     /// `900GiB`, `512MiB` or `2TiB` in MiB.
-    fn mib(&self, key: &str, value: &Value) -> Result<u64, TraceError> {
+    fn mib(&self, key: &str, value: &Value) -> Result<u64, InputError> {
         let text = value.as_str().unwrap_or_default();
         let units = [("MiB", 1u64), ("GiB", 1 << 10), ("TiB", 1 << 20)];
         let found =
@@ -215,7 +214,7 @@ impl Data<'_> {
 }
 
 /// RFC 3339 as Unix milliseconds, within the years that differences can be taken of.
-fn unix_ms(objects: &Objects, line: u64, key: &str, value: &Value) -> Result<i64, TraceError> {
+fn unix_ms(objects: &Objects, line: u64, key: &str, value: &Value) -> Result<i64, InputError> {
     let at: Option<Timestamp> = value.as_str().and_then(|text| text.parse().ok());
     let at = at.ok_or_else(|| objects.bad(line, key, value, "not a time", TIME_REMEDY))?;
     Ok(at.as_millisecond())

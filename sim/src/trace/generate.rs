@@ -1,13 +1,10 @@
-//! Work of our own making: a trace shaped like Philly, months of fractional work, and the example day, each from a seed alone.
+//! Work of our own making: a trace shaped like Philly, and months of fractional work, each from a seed alone.
 //! It never reads a clock or a file, so that equal seeds give equal bytes everywhere.
 
-mod day;
-mod event;
 mod sharing;
 
 use super::{SplitMix64, TraceJob};
 
-pub use day::{DAY_SEED, DAY_START, generate_day};
 pub use sharing::generate_sharing;
 
 /// Run times in s by tenths, as measured on three weeks of the public Philly log (38,322 jobs) ...

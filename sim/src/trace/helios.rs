@@ -5,15 +5,15 @@
 
 use jiff::civil::DateTime;
 
-use super::file::Opened;
-use super::rows::{Row, Table};
-use super::{TraceError, TraceJob, bounded, note, note_cut};
+use forebay_catalog::input::{CsvRow, CsvTable, InputError, Opened};
+
+use super::{TraceJob, bounded, note, note_cut};
 
 /// GPUs of the largest Helios node: a job that claims more on one node is free to span.
 const NODE_GPUS: u32 = 8;
 
-pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), TraceError> {
-    let mut table = Table::new(opened)?;
+pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), InputError> {
+    let mut table = CsvTable::new(opened)?;
     table.require(&["job_id", "gpu_num", "cpu_num", "node_num", "submit_time", "start_time", "end_time"])?;
     let (mut jobs, mut notes) = (Vec::new(), Vec::new());
     let (mut submits, mut unstarted, mut unended, mut uneven) = (Vec::new(), 0, 0, 0);
@@ -85,6 +85,6 @@ pub(super) fn wall_clock(text: &str) -> Option<i64> {
     (0..7_258_118_400_000).contains(&at).then_some(at)
 }
 
-fn clock(row: &Row, at: &str) -> Result<i64, TraceError> {
+fn clock(row: &CsvRow, at: &str) -> Result<i64, InputError> {
     wall_clock(row.text(at)).ok_or_else(|| row.fault(at, "not a time", "write it as 2020-06-09 18:41:01"))
 }

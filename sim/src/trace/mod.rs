@@ -5,9 +5,7 @@
 //! file -> rows / objects (one at a time, with line numbers) -> TraceJob -> Trace, sorted by submission
 //! ```
 
-mod error;
 mod events;
-pub(crate) mod file;
 mod generate;
 mod helios;
 mod nodes;
@@ -15,19 +13,17 @@ mod normalized;
 mod objects;
 mod openb;
 mod philly;
-mod raw;
 mod rng;
-pub(crate) mod rows;
 mod written;
 
 use std::path::Path;
 use std::str::FromStr;
 
-pub(crate) use forebay_quantity::number;
+use forebay_catalog::input::{self, CsvTable, InputError, no_repeats};
+use forebay_quantity::excerpt::escaped;
 
-pub use error::{SHOWN_CHARS, TraceError, shown};
 pub use events::{Replay, ReplayLine, read_events};
-pub use generate::{DAY_SEED, DAY_START, generate_day, generate_sharing, generate_trace};
+pub use generate::{generate_sharing, generate_trace};
 pub use nodes::{TraceNode, read_nodes};
 pub use rng::SplitMix64;
 pub use written::as_csv;
@@ -133,21 +129,23 @@ impl std::fmt::Display for TraceFormat {
 }
 
 impl FromStr for TraceFormat {
-    type Err = TraceError;
+    type Err = InputError;
 
-    fn from_str(name: &str) -> Result<Self, TraceError> {
+    fn from_str(name: &str) -> Result<Self, InputError> {
         let all = [Self::Normalized, Self::Openb, Self::Philly, Self::Helios, Self::Events];
         let found = all.into_iter().find(|f| f.name().eq_ignore_ascii_case(name.trim()));
-        found.ok_or_else(|| TraceError::format_name(name))
+        let problem = || format!("\"{}\" is not a trace format", escaped(name));
+        let remedy = "use one of normalized, openb, philly, helios, events, or leave it out";
+        found.ok_or_else(|| InputError::new(String::new(), problem(), remedy))
     }
 }
 
 /// Reads a trace; without a format, it is recognised by its first line.
 ///
 /// # Errors
-/// Whatever is wrong with the file, with its line, column and value: see [`TraceError`]. A file is used in full or not at all.
-pub fn read(path: impl AsRef<Path>, format: Option<TraceFormat>) -> Result<Trace, TraceError> {
-    let opened = file::open(path.as_ref())?;
+/// Whatever is wrong with the file, with its line, column and value: see [`InputError`]. A file is used in full or not at all.
+pub fn read(path: impl AsRef<Path>, format: Option<TraceFormat>) -> Result<Trace, InputError> {
+    let opened = input::open(path.as_ref())?;
     let format = match format {
         Some(format) => format,
         None => recognise(&opened)?,
@@ -172,7 +170,7 @@ const SIGNS: [(TraceFormat, &[&str]); 3] = [
     (TraceFormat::Helios, &["job_id", "gpu_num", "node_num", "submit_time", "start_time", "end_time", "vc"]),
 ];
 
-fn recognise(opened: &file::Opened) -> Result<TraceFormat, TraceError> {
+fn recognise(opened: &input::Opened) -> Result<TraceFormat, InputError> {
     let text = String::from_utf8_lossy(&opened.head);
     let text = text.trim_start();
     let known = if text.starts_with(['{', '[']) {
@@ -191,15 +189,15 @@ fn recognise(opened: &file::Opened) -> Result<TraceFormat, TraceError> {
         best.filter(|(_, signs)| score(signs) >= 2).map(|(format, _)| *format)
     };
     known.ok_or_else(|| {
-        let begin = shown(text.lines().next().unwrap_or_default());
+        let begin = escaped(text.lines().next().unwrap_or_default());
         let problem = format!("not a trace format known here, begins with \"{begin}\"");
         let remedy = "give a CSV with the columns job_id,submit_s,duration_s,gpus, or one of the formats openb, philly, helios, events";
-        TraceError::line(&opened.path, 1, problem, remedy)
+        InputError::line(&opened.path, 1, problem, remedy)
     })
 }
 
 /// Refuses a repeated id, naming both lines, then sorts by submission.
-fn ordered(path: &Path, format: TraceFormat, mut jobs: Vec<TraceJob>) -> Result<Vec<TraceJob>, TraceError> {
+fn ordered(path: &Path, format: TraceFormat, mut jobs: Vec<TraceJob>) -> Result<Vec<TraceJob>, InputError> {
     let column = match format {
         TraceFormat::Normalized | TraceFormat::Helios => "job_id",
         TraceFormat::Openb => "name",
@@ -209,19 +207,6 @@ fn ordered(path: &Path, format: TraceFormat, mut jobs: Vec<TraceJob>) -> Result<
     no_repeats(path, column, jobs.iter().map(|j| (j.id.as_str(), j.line)))?;
     jobs.sort_by_key(|j| j.submit_ms);
     Ok(jobs)
-}
-
-/// No two lines of a file may carry the same id. The error is about the first line that repeats one.
-fn no_repeats<'a>(path: &Path, column: &str, ids: impl Iterator<Item = (&'a str, u64)>) -> Result<(), TraceError> {
-    let mut by_id: Vec<(&str, u64)> = ids.collect();
-    by_id.sort_unstable();
-    let repeats = by_id.windows(2).filter_map(|w| match w {
-        [(a, first), (b, second)] if a == b => Some((*second, *first, *a)),
-        _ => None,
-    });
-    let Some((line, first_line, id)) = repeats.min() else { return Ok(()) };
-    let problem = format!("\"{}\" is on line {first_line} already", shown(id));
-    Err(TraceError::column(path, line, column, problem, "give each row an id of its own or remove one of the two"))
 }
 
 /// `G2|V100` as a list in lower case, without repeats; `nan` and nothing are any model.
@@ -243,16 +228,16 @@ fn note(notes: &mut Vec<String>, count: u64, what: &str) {
 }
 
 /// The note that a file may have been cut in its last field.
-fn note_cut(notes: &mut Vec<String>, table: &rows::Table) {
+fn note_cut(notes: &mut Vec<String>, table: &CsvTable) {
     if table.ends_without_line_break() {
         notes.push("the last row has no line break: if the file was cut there, its last field is short".to_owned());
     }
 }
 
 /// Refuses a trace beyond [`MAX_JOBS`].
-fn bounded(path: &Path, line: u64, jobs: usize) -> Result<(), TraceError> {
+fn bounded(path: &Path, line: u64, jobs: usize) -> Result<(), InputError> {
     if jobs < MAX_JOBS {
         return Ok(());
     }
-    Err(TraceError::line(path, line, format!("more than {MAX_JOBS} jobs"), "split the trace"))
+    Err(InputError::line(path, line, format!("more than {MAX_JOBS} jobs"), "split the trace"))
 }

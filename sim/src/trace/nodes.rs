@@ -3,9 +3,7 @@
 
 use std::path::Path;
 
-use super::TraceError;
-use super::file::open;
-use super::rows::Table;
+use forebay_catalog::input::{CsvTable, InputError, no_repeats, open};
 
 /// One node of a fixed fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,9 +25,9 @@ pub struct TraceNode {
 /// Reads `node,cpu_milli,mem_mib,gpus,gpu_model` or the published `sn,cpu_milli,memory_mib,gpu,model`, in the file's order.
 ///
 /// # Errors
-/// Whatever is wrong with the file, with its line, column and value: see [`TraceError`].
-pub fn read_nodes(path: impl AsRef<Path>) -> Result<Vec<TraceNode>, TraceError> {
-    let mut table = Table::new(open(path.as_ref())?)?;
+/// Whatever is wrong with the file, with its line, column and value: see [`InputError`].
+pub fn read_nodes(path: impl AsRef<Path>) -> Result<Vec<TraceNode>, InputError> {
+    let mut table = CsvTable::new(open(path.as_ref())?)?;
     let published = table.has("sn") && !table.has("node");
     let [id, mem, gpus, model] =
         if published { ["sn", "memory_mib", "gpu", "model"] } else { ["node", "mem_mib", "gpus", "gpu_model"] };
@@ -48,6 +46,6 @@ pub fn read_nodes(path: impl AsRef<Path>) -> Result<Vec<TraceNode>, TraceError> 
         });
     }
     table.not_empty("the file has a header but no nodes")?;
-    super::no_repeats(table.path(), id, nodes.iter().map(|n| (n.id.as_str(), n.line)))?;
+    no_repeats(table.path(), id, nodes.iter().map(|n| (n.id.as_str(), n.line)))?;
     Ok(nodes)
 }

@@ -1,9 +1,9 @@
 //! The project's own trace: CSV with a header, columns by name in any order.
 //! It never fills in what the file does not state, beyond what "unknown" means for each column.
 
-use super::file::Opened;
-use super::rows::{Row, Table};
-use super::{TraceError, TraceJob, bounded, models, note_cut};
+use forebay_catalog::input::{CsvRow, CsvTable, InputError, Opened};
+
+use super::{TraceJob, bounded, models, note_cut};
 
 /// More GPUs than any cluster has: the bound catches a column that is something else.
 const MAX_GPUS: u32 = 1_000_000;
@@ -16,8 +16,8 @@ const MAX_CPU: u64 = 1_000_000_000;
 pub(super) const COLUMNS: &str = "job_id,submit_s,duration_s,gpus,workers,gpu_milli,gpu_mem_mib,cpu,mem_mib,user,queue,tier,priority,\
                                   gpu_model,deadline_s,estimate_s,checkpoint_every_s,restart_s,preemptible,max_wait_s,gpu_util";
 
-pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), TraceError> {
-    let mut table = Table::new(opened)?;
+pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), InputError> {
+    let mut table = CsvTable::new(opened)?;
     table.require(&["job_id", "submit_s", "duration_s", "gpus"])?;
     let mut notes = Vec::new();
     let unused = table.unused(&COLUMNS.split(',').collect::<Vec<_>>());
@@ -34,7 +34,7 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
     Ok((jobs, notes))
 }
 
-fn job(row: &Row) -> Result<TraceJob, TraceError> {
+fn job(row: &CsvRow) -> Result<TraceJob, InputError> {
     let ms = |column| row.maybe(column).map(|_| row.ms(column)).transpose();
     let gpus = row.small("gpus", MAX_GPUS)?;
     Ok(TraceJob {
@@ -63,7 +63,7 @@ fn job(row: &Row) -> Result<TraceJob, TraceError> {
     })
 }
 
-fn workers(row: &Row, gpus: u32) -> Result<u32, TraceError> {
+fn workers(row: &CsvRow, gpus: u32) -> Result<u32, InputError> {
     let workers = row.small("workers", MAX_GPUS)?;
     if workers == 0 {
         return Err(row.fault("workers", "a gang without workers", "write 1 or more, or leave the field empty"));
@@ -76,7 +76,7 @@ fn workers(row: &Row, gpus: u32) -> Result<u32, TraceError> {
 }
 
 /// The share of each GPU; shared by the layouts that have one.
-pub(super) fn share(row: &Row, gpus: u32) -> Result<u32, TraceError> {
+pub(super) fn share(row: &CsvRow, gpus: u32) -> Result<u32, InputError> {
     let milli = row.small("gpu_milli", u32::MAX)?;
     match (gpus, milli) {
         (0, 0..=1000) | (_, 1000) => Ok(1000),
@@ -90,7 +90,7 @@ pub(super) fn share(row: &Row, gpus: u32) -> Result<u32, TraceError> {
     }
 }
 
-fn truth(row: &Row, text: &str) -> Result<bool, TraceError> {
+fn truth(row: &CsvRow, text: &str) -> Result<bool, InputError> {
     match text.to_lowercase().as_str() {
         "true" | "yes" | "1" => Ok(true),
         "false" | "no" | "0" => Ok(false),
@@ -98,7 +98,7 @@ fn truth(row: &Row, text: &str) -> Result<bool, TraceError> {
     }
 }
 
-fn fraction(row: &Row) -> Result<u32, TraceError> {
+fn fraction(row: &CsvRow) -> Result<u32, InputError> {
     let permille = row.decimal("gpu_util", 3, 1000, "a fraction from 0 to 1, such as 0.7 for 70 %")?;
     Ok(u32::try_from(permille).unwrap_or(1000))
 }

@@ -4,10 +4,9 @@
 use std::io::BufRead;
 use std::path::PathBuf;
 
+use forebay_catalog::input::{InputError, Opened};
+use forebay_quantity::excerpt::escaped;
 use serde_json::Value;
-
-use super::error::{TraceError, shown};
-use super::file::Opened;
 
 /// The longest object in bytes. The largest real ones, jobs with many attempts, stay below 1 MiB.
 const OBJECT_BYTES: usize = 16 << 20;
@@ -27,12 +26,12 @@ impl Objects {
     }
 
     /// The next object and the line that it begins on.
-    pub(super) fn next_object(&mut self) -> Result<Option<(u64, Value)>, TraceError> {
+    pub(super) fn next_object(&mut self) -> Result<Option<(u64, Value)>, InputError> {
         loop {
             let line = self.line;
             match self.step()? {
                 None if self.array == Some(false) => {
-                    return Err(TraceError::truncated(&self.path, line, "the JSON array is never closed"));
+                    return Err(InputError::truncated(&self.path, line, "the JSON array is never closed"));
                 }
                 None => return Ok(None),
                 Some(b' ' | b'\t' | b'\r' | b'\n') => {}
@@ -48,29 +47,29 @@ impl Objects {
                 }
                 Some(other) => {
                     let problem =
-                        format!("\"{}\" where a JSON object should begin", shown(&char::from(other).to_string()));
+                        format!("\"{}\" where a JSON object should begin", escaped(&char::from(other).to_string()));
                     let remedy = "write JSON objects, one a line, or one array of them";
-                    return Err(TraceError::line(&self.path, line, problem, remedy));
+                    return Err(InputError::line(&self.path, line, problem, remedy));
                 }
             }
         }
     }
 
-    fn object(&mut self, line: u64) -> Result<Value, TraceError> {
+    fn object(&mut self, line: u64) -> Result<Value, InputError> {
         let mut bytes = vec![b'{'];
-        let (mut depth, mut quoted, mut escaped) = (1u32, false, false);
+        let (mut depth, mut quoted, mut after_backslash) = (1u32, false, false);
         while depth > 0 {
             let Some(byte) = self.step()? else {
-                return Err(TraceError::truncated(&self.path, line, "a JSON object begins and is never closed"));
+                return Err(InputError::truncated(&self.path, line, "a JSON object begins and is never closed"));
             };
             bytes.push(byte);
             if bytes.len() > OBJECT_BYTES {
                 let remedy = "look for a brace or a quote that is not closed";
-                return Err(TraceError::line(&self.path, line, "a JSON object of more than 16 MiB", remedy));
+                return Err(InputError::line(&self.path, line, "a JSON object of more than 16 MiB", remedy));
             }
             match byte {
-                _ if escaped => escaped = false,
-                b'\\' if quoted => escaped = true,
+                _ if after_backslash => after_backslash = false,
+                b'\\' if quoted => after_backslash = true,
                 b'"' => quoted = !quoted,
                 b'{' if !quoted => depth += 1,
                 b'}' if !quoted => depth -= 1,
@@ -78,12 +77,12 @@ impl Objects {
             }
         }
         if std::str::from_utf8(&bytes).is_err() {
-            return Err(TraceError::line(&self.path, line, "not UTF-8 text", "give a text file, saved as UTF-8"));
+            return Err(InputError::line(&self.path, line, "not UTF-8 text", "give a text file, saved as UTF-8"));
         }
         serde_json::from_slice(&bytes).map_err(|e| {
             let line = line + u64::try_from(e.line()).unwrap_or(1).saturating_sub(1);
-            let problem = format!("not JSON: {}", shown(&e.to_string()));
-            TraceError::line(
+            let problem = format!("not JSON: {}", escaped(&e.to_string()));
+            InputError::line(
                 &self.path,
                 line,
                 problem,
@@ -92,8 +91,8 @@ impl Objects {
         })
     }
 
-    fn step(&mut self) -> Result<Option<u8>, TraceError> {
-        let bytes = self.reader.fill_buf().map_err(|e| TraceError::io(&self.path, e))?;
+    fn step(&mut self) -> Result<Option<u8>, InputError> {
+        let bytes = self.reader.fill_buf().map_err(|e| InputError::io(&self.path, e))?;
         let Some(byte) = bytes.first().copied() else {
             return Ok(None);
         };
@@ -103,9 +102,9 @@ impl Objects {
     }
 
     /// The error for a key that is missing from the object on `line`.
-    pub(super) fn missing(&self, line: u64, key: &str, object: &Value, remedy: &'static str) -> TraceError {
+    pub(super) fn missing(&self, line: u64, key: &str, object: &Value, remedy: &'static str) -> InputError {
         let keys = object.as_object().map(|o| o.keys().cloned().collect::<Vec<_>>().join(",")).unwrap_or_default();
-        TraceError::missing(&self.path, line, key, &keys, remedy)
+        InputError::missing(&self.path, line, key, &keys, remedy)
     }
 
     /// The error for a value that does not fit its key.
@@ -116,8 +115,8 @@ impl Objects {
         value: &Value,
         problem: &'static str,
         remedy: &'static str,
-    ) -> TraceError {
+    ) -> InputError {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        TraceError::column(&self.path, line, key, format!("{problem}, found \"{}\"", shown(&text)), remedy)
+        InputError::column(&self.path, line, key, format!("{problem}, found \"{}\"", escaped(&text)), remedy)
     }
 }

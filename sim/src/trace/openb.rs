@@ -3,13 +3,13 @@
 //!
 //! Source: <https://github.com/alibaba/clusterdata/tree/master/cluster-trace-gpu-v2023>. Times are seconds.
 
-use super::file::Opened;
-use super::normalized::share;
-use super::rows::Table;
-use super::{TraceError, TraceJob, bounded, models, note, note_cut};
+use forebay_catalog::input::{CsvTable, InputError, Opened};
 
-pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), TraceError> {
-    let mut table = Table::new(opened)?;
+use super::normalized::share;
+use super::{TraceJob, bounded, models, note, note_cut};
+
+pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), InputError> {
+    let mut table = CsvTable::new(opened)?;
     table.require(&["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"])?;
     table.require(&["creation_time", "deletion_time", "scheduled_time"])?;
     let (mut jobs, mut notes) = (Vec::new(), Vec::new());

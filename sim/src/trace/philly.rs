@@ -4,12 +4,12 @@
 //! Source: <https://github.com/msr-fiddle/philly-traces>. Times are wall-clock text without a zone, read as UTC; the log
 //! spans the end of daylight saving, so an attempt may seem to end before it began: such attempts count as 0.
 
+use forebay_catalog::input::{InputError, Opened};
 use serde_json::Value;
 
-use super::file::Opened;
 use super::helios::{from_first, unknown, wall_clock};
 use super::objects::Objects;
-use super::{TraceError, TraceJob, bounded, note};
+use super::{TraceJob, bounded, note};
 
 #[derive(Default)]
 struct Counts {
@@ -21,7 +21,7 @@ struct Counts {
     retried: u64,
 }
 
-pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), TraceError> {
+pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), InputError> {
     let mut objects = Objects::new(opened);
     let (mut jobs, mut submits, mut counts, mut seen) = (Vec::new(), Vec::new(), Counts::default(), 0u64);
     while let Some((line, object)) = objects.next_object()? {
@@ -50,7 +50,7 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
         });
     }
     if seen == 0 {
-        return Err(TraceError::empty(&objects.path, "the file has no jobs"));
+        return Err(InputError::empty(&objects.path, "the file has no jobs"));
     }
     from_first(&mut jobs, &submits);
     let mut notes = Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Trace
 }
 
 /// Total run time in ms and GPUs, or nothing for a job that never ran to an end.
-fn attempts(o: &Objects, line: u64, job: &Value, counts: &mut Counts) -> Result<Option<(u64, u32)>, TraceError> {
+fn attempts(o: &Objects, line: u64, job: &Value, counts: &mut Counts) -> Result<Option<(u64, u32)>, InputError> {
     let list = match job.get("attempts") {
         None => {
             return Err(o.missing(line, "attempts", job, "give the cluster_job_log as published"));
@@ -104,7 +104,7 @@ fn attempts(o: &Objects, line: u64, job: &Value, counts: &mut Counts) -> Result<
     Ok(Some((total, sizes.into_iter().max().unwrap_or(0))))
 }
 
-fn gpus(o: &Objects, line: u64, attempt: &Value) -> Result<u32, TraceError> {
+fn gpus(o: &Objects, line: u64, attempt: &Value) -> Result<u32, InputError> {
     let remedy = "write [{\"ip\": \"m47\", \"gpus\": [\"gpu0\"]}]";
     let detail = match attempt.get("detail") {
         None | Some(Value::Null) => return Ok(0),
@@ -124,7 +124,7 @@ fn gpus(o: &Objects, line: u64, attempt: &Value) -> Result<u32, TraceError> {
     Ok(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-fn text(o: &Objects, line: u64, job: &Value, key: &str) -> Result<String, TraceError> {
+fn text(o: &Objects, line: u64, job: &Value, key: &str) -> Result<String, InputError> {
     match job.get(key) {
         None => Err(o.missing(line, key, job, "give the cluster_job_log as published")),
         Some(Value::String(s)) if !s.is_empty() && s.len() <= 256 && !s.chars().any(char::is_control) => Ok(s.clone()),
@@ -132,7 +132,7 @@ fn text(o: &Objects, line: u64, job: &Value, key: &str) -> Result<String, TraceE
     }
 }
 
-fn time(o: &Objects, line: u64, object: &Value, key: &str) -> Result<Option<i64>, TraceError> {
+fn time(o: &Objects, line: u64, object: &Value, key: &str) -> Result<Option<i64>, InputError> {
     let fault = |value| o.bad(line, key, value, "not a time", "write it as 2017-10-07 01:12:09, or null");
     match object.get(key) {
         None | Some(Value::Null) => Ok(None),

@@ -5,28 +5,37 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use super::error::TraceError;
+use super::error::InputError;
 
 /// How much of a file is examined to recognise it, in bytes.
 const HEAD_BYTES: usize = 64 << 10;
 
 /// A file that was opened and recognised, but not yet read.
-pub(crate) struct Opened {
-    pub(crate) path: PathBuf,
-    pub(crate) reader: Box<dyn BufRead>,
+pub struct Opened {
+    /// What messages call it.
+    pub path: PathBuf,
+    /// Its bytes, without a byte order mark.
+    pub reader: Box<dyn BufRead>,
     /// The first bytes, still to be read from `reader`; without a byte order mark.
-    pub(crate) head: Vec<u8>,
+    pub head: Vec<u8>,
 }
 
 /// Opens a file and refuses at once what cannot be text.
-pub(crate) fn open(path: &Path) -> Result<Opened, TraceError> {
-    let file = File::open(path).map_err(|e| TraceError::io(path, e))?;
-    from_reader(path, Box::new(BufReader::with_capacity(HEAD_BYTES, file)))
+///
+/// # Errors
+/// It cannot be read, or is no text: see [`InputError`].
+pub fn open(path: &Path) -> Result<Opened, InputError> {
+    let file = File::open(path).map_err(|e| InputError::io(path, e))?;
+    accept(path, Box::new(BufReader::with_capacity(HEAD_BYTES, file)))
 }
 
-fn from_reader(path: &Path, mut reader: Box<dyn BufRead>) -> Result<Opened, TraceError> {
-    let io = |e| TraceError::io(path, e);
-    let refused = |problem: &'static str, remedy: &'static str| Err(TraceError::line(path, 1, problem, remedy));
+/// Refuses at once what cannot be text; `path` is what messages call it.
+///
+/// # Errors
+/// What the bytes are instead of text: see [`InputError`].
+pub fn accept(path: &Path, mut reader: Box<dyn BufRead>) -> Result<Opened, InputError> {
+    let io = |e| InputError::io(path, e);
+    let refused = |problem: &'static str, remedy: &'static str| Err(InputError::line(path, 1, problem, remedy));
     let head = reader.fill_buf().map_err(io)?;
     if head.starts_with(&[0x1f, 0x8b]) {
         return refused("a gzip archive", "unpack it first (gunzip)");
@@ -45,11 +54,11 @@ fn from_reader(path: &Path, mut reader: Box<dyn BufRead>) -> Result<Opened, Trac
     }
     let head = reader.fill_buf().map_err(io)?.to_vec();
     if head.iter().all(u8::is_ascii_whitespace) {
-        return Err(TraceError::empty(path, "the file is empty"));
+        return Err(InputError::empty(path, "the file is empty"));
     }
     if let Some(at) = head.iter().position(|b| *b == 0) {
         let line = lines_before(&head, at);
-        return Err(TraceError::line(path, line, "not text (a zero byte)", "give a text file"));
+        return Err(InputError::line(path, line, "not text (a zero byte)", "give a text file"));
     }
     Ok(Opened { path: path.to_owned(), reader, head })
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-pub use forebay_quantity::excerpt::{ESCAPED_CHARS as SHOWN_CHARS, escaped as shown};
+use forebay_quantity::excerpt::escaped;
 
 /// A problem, or what to do about it.
 type Text = Cow<'static, str>;
@@ -15,27 +15,21 @@ type Text = Cow<'static, str>;
 /// them, and ends with what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}{problem}; {remedy}")]
-pub struct TraceError {
+pub struct InputError {
     place: String,
     problem: Text,
     remedy: Text,
     source: Option<std::io::Error>,
 }
 
-impl TraceError {
-    fn new(place: String, problem: impl Into<Text>, remedy: impl Into<Text>) -> Self {
+impl InputError {
+    /// Something is wrong at a place, which ends with a colon and a blank, or is empty where there is none.
+    pub fn new(place: String, problem: impl Into<Text>, remedy: impl Into<Text>) -> Self {
         Self { place, problem: problem.into(), remedy: remedy.into(), source: None }
     }
 
-    /// A format was asked for by a name that is none.
-    pub(super) fn format_name(name: &str) -> Self {
-        let problem = format!("\"{}\" is not a trace format", shown(name));
-        let remedy = "use one of normalized, openb, philly, helios, events, or leave it out";
-        Self::new(String::new(), problem, remedy)
-    }
-
     /// The file is not there, or cannot be read.
-    pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
+    pub fn io(path: &Path, source: std::io::Error) -> Self {
         let place = format!("{}: ", path.display());
         if source.kind() == std::io::ErrorKind::NotFound {
             return Self::new(place, "no such file", "check the path (relative paths start at the current folder)");
@@ -45,45 +39,39 @@ impl TraceError {
     }
 
     /// The file holds nothing to work on: `what` says whether it is empty altogether or has a header alone.
-    pub(crate) fn empty(path: &Path, what: &'static str) -> Self {
+    pub fn empty(path: &Path, what: &'static str) -> Self {
         Self::new(format!("{}: ", path.display()), what, "check that it was written in full")
     }
 
     /// A line is not text, or has the wrong shape.
-    pub(crate) fn line(path: &Path, line: u64, problem: impl Into<Text>, remedy: impl Into<Text>) -> Self {
+    pub fn line(path: &Path, line: u64, problem: impl Into<Text>, remedy: impl Into<Text>) -> Self {
         Self::new(format!("{}, line {line}: ", path.display()), problem, remedy)
     }
 
     /// The file ends in the middle of something, which begins on `line`.
-    pub(super) fn truncated(path: &Path, line: u64, problem: impl Into<Text>) -> Self {
+    pub fn truncated(path: &Path, line: u64, problem: impl Into<Text>) -> Self {
         Self::line(path, line, problem, "the file was cut off: copy or download it again")
     }
 
     /// A column, or a JSON key, is not as it should be.
-    pub(super) fn column(
-        path: &Path,
-        line: u64,
-        column: &str,
-        problem: impl Into<Text>,
-        remedy: impl Into<Text>,
-    ) -> Self {
+    pub fn column(path: &Path, line: u64, column: &str, problem: impl Into<Text>, remedy: impl Into<Text>) -> Self {
         Self::new(format!("{}, line {line}, column {column}: ", path.display()), problem, remedy)
     }
 
     /// A column, or a JSON key, is missing; `found` is there instead.
-    pub(super) fn missing(path: &Path, line: u64, column: &str, found: &str, remedy: impl Into<Text>) -> Self {
-        Self::column(path, line, column, format!("the column is missing, found {}", shown(found)), remedy)
+    pub fn missing(path: &Path, line: u64, column: &str, found: &str, remedy: impl Into<Text>) -> Self {
+        Self::column(path, line, column, format!("the column is missing, found {}", escaped(found)), remedy)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::escaped;
 
     #[test]
     fn what_is_shown_is_escaped_and_cut() {
-        assert_eq!(shown("a\tb\u{0}"), "a\\tb\\0");
-        assert_eq!(shown(&"x".repeat(81)), format!("{}...", "x".repeat(80)));
-        assert_eq!(shown(&"x".repeat(80)), "x".repeat(80));
+        assert_eq!(escaped("a\tb\u{0}"), "a\\tb\\0");
+        assert_eq!(escaped(&"x".repeat(81)), format!("{}...", "x".repeat(80)));
+        assert_eq!(escaped(&"x".repeat(80)), "x".repeat(80));
     }
 }

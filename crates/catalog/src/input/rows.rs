@@ -11,13 +11,15 @@ use std::rc::Rc;
 
 use csv::{ByteRecord, Reader, ReaderBuilder, StringRecord, Terminator};
 
-use super::error::{TraceError, shown};
+use forebay_quantity::excerpt::escaped;
+use forebay_quantity::number::{NumberFault, scaled, whole};
+
+use super::error::InputError;
 use super::file::Opened;
-use super::number::{NumberFault, scaled, whole};
 use super::raw::{Quotes, RawRecord, TooLong};
 
-/// The latest time that a trace may name: 100 years, in ms. Above it the unit is wrong.
-pub(crate) const MAX_MS: u64 = 100 * 366 * 24 * 3_600_000;
+/// The latest time that a file may name: 100 years, in ms. Above it the unit is wrong.
+pub const MAX_MS: u64 = 100 * 366 * 24 * 3_600_000;
 
 struct Source {
     path: PathBuf,
@@ -26,7 +28,7 @@ struct Source {
 }
 
 /// A CSV file whose header was read.
-pub(crate) struct Table {
+pub struct CsvTable {
     source: Rc<Source>,
     reader: Reader<RawRecord>,
     cut_last_line: bool,
@@ -34,15 +36,19 @@ pub(crate) struct Table {
 }
 
 /// One row, with what its messages need.
-pub(crate) struct Row {
+pub struct CsvRow {
     source: Rc<Source>,
     record: StringRecord,
-    pub(crate) line: u64,
+    /// Its line in the file, from 1.
+    pub line: u64,
 }
 
-impl Table {
+impl CsvTable {
     /// Reads the header. Names are compared without case and surrounding blanks.
-    pub(crate) fn new(opened: Opened) -> Result<Self, TraceError> {
+    ///
+    /// # Errors
+    /// The file is empty or no CSV with a header, see [`InputError`].
+    pub fn new(opened: Opened) -> Result<Self, InputError> {
         let source = Rc::new(Source { path: opened.path, header: Vec::new(), header_line: 1 });
         // A carriage return before the line break is a blank at the end of the last field.
         let mut settings = ReaderBuilder::new();
@@ -50,61 +56,72 @@ impl Table {
         let reader = settings.from_reader(RawRecord::new(opened.reader));
         let mut table = Self { source, reader, cut_last_line: false, rows: 0 };
         let Some(row) = table.record()? else {
-            return Err(TraceError::empty(table.path(), "the file is empty"));
+            return Err(InputError::empty(table.path(), "the file is empty"));
         };
         let header: Vec<String> = row.record.iter().map(|name| name.trim().to_lowercase()).collect();
         for (n, name) in header.iter().enumerate() {
             if !name.is_empty() && header.iter().take(n).any(|earlier| earlier == name) {
-                let problem = format!("two columns are called {}", shown(name));
-                return Err(TraceError::line(table.path(), row.line, problem, "rename or remove one of them"));
+                let problem = format!("two columns are called {}", escaped(name));
+                return Err(InputError::line(table.path(), row.line, problem, "rename or remove one of them"));
             }
         }
         table.source = Rc::new(Source { path: table.source.path.clone(), header, header_line: row.line });
         Ok(table)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// What messages call the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.source.path
     }
 
     /// Whether the file's last row, read by now, had no line break: it may have been cut in its last field.
-    pub(crate) fn ends_without_line_break(&self) -> bool {
+    pub fn ends_without_line_break(&self) -> bool {
         self.cut_last_line
     }
 
     /// Columns that the file must have.
-    pub(crate) fn require(&self, names: &[&str]) -> Result<(), TraceError> {
+    ///
+    /// # Errors
+    /// One of them is missing.
+    pub fn require(&self, names: &[&str]) -> Result<(), InputError> {
         let Some(name) = names.iter().find(|name| !self.has(name)) else { return Ok(()) };
         let header = self.source.header.join(",");
-        Err(TraceError::missing(self.path(), self.source.header_line, name, &header, self.near_miss(name)))
+        Err(InputError::missing(self.path(), self.source.header_line, name, &header, self.near_miss(name)))
     }
 
     /// Whether a column is there.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.source.header.iter().any(|h| h == name)
     }
 
     /// The columns that are none of `known`: worth a note, as one of them may be misspelt.
-    pub(crate) fn unused(&self, known: &[&str]) -> Vec<String> {
+    pub fn unused(&self, known: &[&str]) -> Vec<String> {
         let unknown = |h: &&String| !h.is_empty() && !known.contains(&h.as_str());
-        self.source.header.iter().filter(unknown).map(|h| shown(h)).collect()
+        self.source.header.iter().filter(unknown).map(|h| escaped(h)).collect()
     }
 
     fn near_miss(&self, name: &str) -> Cow<'static, str> {
         let stem = |s: &str| s.trim_end_matches("_s").replace(['_', '-', ' '], "");
         match self.source.header.iter().find(|h| !h.is_empty() && stem(h) == stem(name)) {
-            Some(h) => format!("rename column {} to {name}", shown(h)).into(),
+            Some(h) => format!("rename column {} to {name}", escaped(h)).into(),
             None => format!("add a column {name} to the header and to each row").into(),
         }
     }
 
     /// A file of which no row was read has no content: `what` says so.
-    pub(crate) fn not_empty(&self, what: &'static str) -> Result<(), TraceError> {
-        if self.rows > 0 { Ok(()) } else { Err(TraceError::empty(self.path(), what)) }
+    ///
+    /// # Errors
+    /// No row was read.
+    pub fn not_empty(&self, what: &'static str) -> Result<(), InputError> {
+        if self.rows > 0 { Ok(()) } else { Err(InputError::empty(self.path(), what)) }
     }
 
     /// The next row that is not blank.
-    pub(crate) fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
+    ///
+    /// # Errors
+    /// The row is damaged, see [`InputError`].
+    pub fn next_row(&mut self) -> Result<Option<CsvRow>, InputError> {
         let Some(row) = self.record()? else {
             return Ok(None);
         };
@@ -115,15 +132,15 @@ impl Table {
         }
         let problem = format!("{have} fields where the header has {want}");
         Err(if have < want && self.cut_last_line {
-            TraceError::truncated(self.path(), row.line, format!("the last row has {problem}"))
+            InputError::truncated(self.path(), row.line, format!("the last row has {problem}"))
         } else {
             let remedy = "write every field, empty ones too, and put fields that contain commas in double quotes";
-            TraceError::line(self.path(), row.line, problem, remedy)
+            InputError::line(self.path(), row.line, problem, remedy)
         })
     }
 
     /// One record, as RFC 4180 has it; blank lines are passed over.
-    fn record(&mut self) -> Result<Option<Row>, TraceError> {
+    fn record(&mut self) -> Result<Option<CsvRow>, InputError> {
         loop {
             let mut record = ByteRecord::new();
             let first_line = self.reader.position().line();
@@ -145,90 +162,101 @@ impl Table {
         }
     }
 
-    fn unreadable(&self, error: csv::Error, line: u64) -> TraceError {
+    fn unreadable(&self, error: csv::Error, line: u64) -> InputError {
         match error.into_kind() {
             csv::ErrorKind::Io(e) if TooLong::is_cause_of(&e) => {
                 let remedy = "look for a double quote that is not closed, or for line breaks that are missing";
-                TraceError::line(self.path(), line, "a row of more than 1 MiB", remedy)
+                InputError::line(self.path(), line, "a row of more than 1 MiB", remedy)
             }
-            csv::ErrorKind::Io(e) => TraceError::io(self.path(), e),
+            csv::ErrorKind::Io(e) => InputError::io(self.path(), e),
             // The reader is flexible and takes bytes: it has no other errors.
-            other => TraceError::io(self.path(), std::io::Error::other(format!("{other:?}"))),
+            other => InputError::io(self.path(), std::io::Error::other(format!("{other:?}"))),
         }
     }
 
-    fn check_quotes(&self, quotes: Quotes, line: u64) -> Result<(), TraceError> {
+    fn check_quotes(&self, quotes: Quotes, line: u64) -> Result<(), InputError> {
         let path = self.path();
         match quotes {
             Quotes::Sound => Ok(()),
-            Quotes::Unclosed => Err(TraceError::truncated(path, line, "a double quote opens and is never closed")),
+            Quotes::Unclosed => Err(InputError::truncated(path, line, "a double quote opens and is never closed")),
             Quotes::TextAfterClosing => {
                 let remedy = "double the quotes inside a quoted field";
-                Err(TraceError::line(path, line, "text after a closing double quote", remedy))
+                Err(InputError::line(path, line, "text after a closing double quote", remedy))
             }
         }
     }
 
-    fn row(&self, record: ByteRecord, line: u64) -> Result<Row, TraceError> {
+    fn row(&self, record: ByteRecord, line: u64) -> Result<CsvRow, InputError> {
         let bad = record.as_slice().contains(&0);
         let record = StringRecord::from_byte_record(record).ok().filter(|_| !bad);
-        let not_text = || TraceError::line(self.path(), line, "not UTF-8 text", "give a text file, saved as UTF-8");
+        let not_text = || InputError::line(self.path(), line, "not UTF-8 text", "give a text file, saved as UTF-8");
         let record = record.ok_or_else(not_text)?;
-        Ok(Row { source: Rc::clone(&self.source), record, line })
+        Ok(CsvRow { source: Rc::clone(&self.source), record, line })
     }
 }
 
-impl Row {
+impl CsvRow {
     /// The field without surrounding blanks (a carriage return before the line break is one); empty where the column is absent.
-    pub(crate) fn text(&self, column: &str) -> &str {
+    pub fn text(&self, column: &str) -> &str {
         let at = self.source.header.iter().position(|h| h == column);
         at.and_then(|at| self.record.get(at)).unwrap_or_default().trim()
     }
 
     /// The field, if the column is there and the field is not empty.
-    pub(crate) fn maybe(&self, column: &str) -> Option<&str> {
+    pub fn maybe(&self, column: &str) -> Option<&str> {
         Some(self.text(column)).filter(|text| !text.is_empty())
     }
 
     /// The same, as a text of its own.
-    pub(crate) fn word(&self, column: &str) -> Option<String> {
+    pub fn word(&self, column: &str) -> Option<String> {
         self.maybe(column).map(str::to_owned)
     }
 
     /// A time or duration: decimal seconds in the file, milliseconds here (rounded half up).
-    pub(crate) fn ms(&self, column: &str) -> Result<u64, TraceError> {
+    ///
+    /// # Errors
+    /// The cell holds something else.
+    pub fn ms(&self, column: &str) -> Result<u64, InputError> {
         let ms =
             scaled(self.text(column), 3).map_err(|f| self.number(column, f, "seconds as a plain number, 0 or more"))?.0;
         if ms > MAX_MS {
-            return Err(self.fault(
-                column,
-                "more than a hundred years",
-                "write seconds, counted from the trace's start",
-            ));
+            return Err(self.fault(column, "more than a hundred years", "write seconds, counted from the start"));
         }
         Ok(ms)
     }
 
     /// A whole number of at most `max`.
-    pub(crate) fn whole(&self, column: &str, max: u64) -> Result<u64, TraceError> {
+    ///
+    /// # Errors
+    /// The cell holds something else.
+    pub fn whole(&self, column: &str, max: u64) -> Result<u64, InputError> {
         let want = format!("a whole number from 0 to {max}");
         whole(self.text(column), max).map_err(|f| self.number(column, f, &want))
     }
 
     /// The same for numbers that fit 32 bits.
-    pub(crate) fn small(&self, column: &str, max: u32) -> Result<u32, TraceError> {
+    ///
+    /// # Errors
+    /// The cell holds something else.
+    pub fn small(&self, column: &str, max: u32) -> Result<u32, InputError> {
         let value = self.whole(column, u64::from(max))?;
         Ok(u32::try_from(value).unwrap_or(max))
     }
 
     /// A decimal times ten to the power `scale`, of at most `max` after scaling.
-    pub(crate) fn decimal(&self, column: &str, scale: i32, max: u64, want: &str) -> Result<u64, TraceError> {
+    ///
+    /// # Errors
+    /// The cell holds something else.
+    pub fn decimal(&self, column: &str, scale: i32, max: u64, want: &str) -> Result<u64, InputError> {
         let value = scaled(self.text(column), scale).map_err(|f| self.number(column, f, want))?.0;
         if value > max { Err(self.number(column, NumberFault::TooLarge, want)) } else { Ok(value) }
     }
 
     /// An id: not empty, of at most 256 bytes, without control characters.
-    pub(crate) fn id(&self, column: &str) -> Result<String, TraceError> {
+    ///
+    /// # Errors
+    /// The cell holds something else.
+    pub fn id(&self, column: &str) -> Result<String, InputError> {
         let text = self.text(column);
         if text.is_empty() || text.len() > 256 || text.chars().any(char::is_control) {
             let remedy = "write 1 to 256 bytes without control characters";
@@ -238,17 +266,12 @@ impl Row {
     }
 
     /// An error about this row's field.
-    pub(crate) fn fault(
-        &self,
-        column: &str,
-        problem: impl Display,
-        remedy: impl Into<Cow<'static, str>>,
-    ) -> TraceError {
-        let problem = format!("{problem}, found \"{}\"", shown(self.text(column)));
-        TraceError::column(&self.source.path, self.line, column, problem, remedy)
+    pub fn fault(&self, column: &str, problem: impl Display, remedy: impl Into<Cow<'static, str>>) -> InputError {
+        let problem = format!("{problem}, found \"{}\"", escaped(self.text(column)));
+        InputError::column(&self.source.path, self.line, column, problem, remedy)
     }
 
-    fn number(&self, column: &str, fault: NumberFault, want: &str) -> TraceError {
+    fn number(&self, column: &str, fault: NumberFault, want: &str) -> InputError {
         if self.text(column).is_empty() {
             return self.fault(column, "no value", format!("write {want}"));
         }
