@@ -1,11 +1,11 @@
-//! The other resources of an account: placement groups, capacity reservations, launch templates, subnets and zones.
+//! The other resources of an account: placement groups, capacity reservations, subnets and zones.
 
 use super::filters::{Filters, Page};
 use super::launch_parameters::subnet;
 use crate::fault::Ec2Fault;
 use crate::options::{ReservationKind, ReservationOptions};
 use crate::params::Params;
-use crate::region::{PlacementGroup, Region, millis, seconds};
+use crate::region::{Region, millis, seconds};
 use crate::xml::Xml;
 
 /// The most placement groups of an account.
@@ -17,7 +17,7 @@ pub(super) fn create_group(region: &mut Region, params: &Params) -> Result<Xml, 
     if !["cluster", "partition", "spread"].contains(&strategy) {
         return Err(Ec2Fault::invalid_value("Strategy", strategy));
     }
-    if region.groups.contains_key(&name) {
+    if region.groups.contains(&name) {
         let message = format!("The placement group '{name}' already exists.");
         return Err(Ec2Fault::new(400, "InvalidPlacementGroup.Duplicate", message));
     }
@@ -25,34 +25,16 @@ pub(super) fn create_group(region: &mut Region, params: &Params) -> Result<Xml, 
         let message = format!("The maximum number of placement groups ({MAX_GROUPS}) has been reached.");
         return Err(Ec2Fault::new(400, "PlacementGroupLimitExceeded", message));
     }
-    let group = PlacementGroup { id: format!("pg-{}", region.fresh_id()), strategy: strategy.to_owned() };
-    region.groups.insert(name.clone(), group.clone());
-    Ok(Xml::of(|xml| xml.element("placementGroup", |xml| group_row(xml, &name, &group))))
-}
-
-pub(super) fn groups(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
-    let filters = Filters::read(params, |name| ["group-name", "state", "strategy"].contains(&name))?;
-    let names = params.list("GroupName");
-    if let Some(unknown) = names.iter().find(|name| !region.groups.contains_key(**name)) {
-        let message = format!("The Placement Group '{unknown}' is unknown.");
-        return Err(Ec2Fault::new(400, "InvalidPlacementGroup.Unknown", message));
-    }
-    let named = region.groups.iter().filter(|(name, _)| names.is_empty() || names.contains(&name.as_str()));
-    let matched = named.filter(|(name, group)| {
-        filters.take(|filter| match filter {
-            "group-name" => vec![name.as_str()],
-            "strategy" => vec![group.strategy.as_str()],
-            _ => vec!["available"],
-        })
-    });
-    Ok(Xml::of(|xml| xml.list("placementGroupSet", matched, |xml, (name, group)| group_row(xml, name, group))))
-}
-
-fn group_row(xml: &mut Xml, name: &str, group: &PlacementGroup) {
-    xml.leaf("groupName", name);
-    xml.leaf("groupId", &group.id);
-    xml.leaf("state", "available");
-    xml.leaf("strategy", &group.strategy);
+    let id = format!("pg-{}", region.fresh_id());
+    region.groups.insert(name.clone());
+    Ok(Xml::of(|xml| {
+        xml.element("placementGroup", |xml| {
+            xml.leaf("groupName", &name);
+            xml.leaf("groupId", &id);
+            xml.leaf("state", "available");
+            xml.leaf("strategy", strategy);
+        });
+    }))
 }
 
 pub(super) fn reservations(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
@@ -104,32 +86,6 @@ fn state(region: &Region, r: &ReservationOptions) -> &'static str {
         ReservationKind::Block { ends } if region.now() >= ends => "expired",
         _ => "active",
     }
-}
-
-pub(super) fn launch_templates(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
-    let page = Page::read(params, 1, 200)?;
-    let filters = Filters::read(params, |name| name == "launch-template-name")?;
-    let (ids, names) = (params.list("LaunchTemplateId"), params.list("LaunchTemplateName"));
-    let all = &region.options.launch_templates;
-    if let Some(unknown) = ids.iter().find(|id| !all.iter().any(|t| t.id == **id)) {
-        let message = format!("The specified launch template, with template ID {unknown}, does not exist.");
-        return Err(Ec2Fault::new(400, "InvalidLaunchTemplateId.NotFound", message));
-    }
-    if let Some(unknown) = names.iter().find(|name| !all.iter().any(|t| t.name == **name)) {
-        let message =
-            format!("At least one of the launch templates specified in the request does not exist: {unknown}.");
-        return Err(Ec2Fault::new(400, "InvalidLaunchTemplateName.NotFoundException", message));
-    }
-    let any = ids.is_empty() && names.is_empty();
-    let named = all.iter().filter(|t| any || ids.contains(&t.id.as_str()) || names.contains(&t.name.as_str()));
-    let matched = named.filter(|t| filters.take(|_| vec![t.name.as_str()]));
-    Ok(page.of("launchTemplates", matched, |xml, t| {
-        xml.leaf("launchTemplateId", &t.id);
-        xml.leaf("launchTemplateName", &t.name);
-        xml.leaf("createTime", millis(region.options.origin));
-        xml.leaf("defaultVersionNumber", 1);
-        xml.leaf("latestVersionNumber", 1);
-    }))
 }
 
 pub(super) fn subnets(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {

@@ -1,4 +1,4 @@
-//! Instance types and prices: DescribeInstanceTypes, DescribeInstanceTypeOfferings and DescribeSpotPriceHistory. The price history has only the
+//! Instance types and prices: DescribeInstanceTypes and DescribeSpotPriceHistory. The price history has only the
 //! present price of each (type, zone).
 
 use forebay_catalog::PriceRow;
@@ -116,26 +116,6 @@ pub(super) fn efa_interfaces(instance_type: &str) -> u32 {
         "c7i" | "m7i" | "r7i" => large(24),
         _ => 0,
     }
-}
-
-pub(super) fn offerings(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
-    let page = Page::read(params, 5, 1000)?;
-    let filters = Filters::read(params, |name| ["instance-type", "location"].contains(&name))?;
-    let kind = params.text("LocationType").unwrap_or("region");
-    let locations: Vec<String> = match kind {
-        "region" => vec![region.options.name.clone()],
-        "availability-zone" => region.options.zones.clone(),
-        "availability-zone-id" => region.options.zones.iter().map(|zone| region.zone_id(zone)).collect(),
-        other => return Err(Ec2Fault::invalid_value("LocationType", other)),
-    };
-    let all = region.types.keys().flat_map(|t| locations.iter().map(move |l| (t, l)));
-    let matched =
-        all.filter(|(t, l)| filters.take(|name| if name == "location" { vec![l.as_str()] } else { vec![t.as_str()] }));
-    Ok(page.of("instanceTypeOfferingSet", matched, |xml, (instance_type, location)| {
-        xml.leaf("instanceType", instance_type);
-        xml.leaf("locationType", kind);
-        xml.leaf("location", location);
-    }))
 }
 
 pub(super) fn spot_prices(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {

@@ -1,10 +1,5 @@
-//! CreateFleet of type `instant`: overrides are filled in the order of the allocation strategy, completely or in part, and not below the minimum.
-//!
-//! ```text
-//! overrides -> specifications with their availability -> ranked -> groups (one type, one zone, or all) -> plan -> instances and errors
-//! ```
-
-mod plan;
+//! CreateFleet of type `instant`, as Forebay requests it: one override of one capacity type, filled completely or in part, and not below the
+//! minimum.
 
 use forebay_kernel::catalog::CapacityType;
 
@@ -14,14 +9,11 @@ use crate::options::LaunchTemplate;
 use crate::params::Params;
 use crate::region::{LaunchSpec, Region};
 use crate::xml::Xml;
-use plan::{FleetTerms, Ranked};
 
-/// The most overrides of a request.
-const MAX_OVERRIDES: usize = 300;
 /// The largest minimum.
 const MAX_MINIMUM: u32 = 1000;
 
-/// An override of the request.
+/// The override of the request.
 #[derive(Clone, Debug)]
 struct FleetOverride {
     template: LaunchTemplate,
@@ -32,16 +24,7 @@ struct FleetOverride {
     subnet: Option<String>,
     group: Option<String>,
     max_price: Option<u64>,
-    /// In 1/1000. The lowest comes first.
-    priority: Option<u64>,
     image: Option<String>,
-}
-
-/// The result for one capacity type.
-struct FleetPart {
-    capacity: CapacityType,
-    launched: Vec<(usize, Vec<u64>)>,
-    short: Vec<(usize, Ec2Fault)>,
 }
 
 pub(super) fn create(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
@@ -49,82 +32,52 @@ pub(super) fn create(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fau
         Some("instant") => {}
         other => return Err(unsupported(format!("fleets of type {}", other.unwrap_or("maintain")))),
     }
-    let overrides = overrides(region, params)?;
-    let (on_demand, spot) = targets(params)?;
-    let on_demand_terms = terms(params, "OnDemandOptions.", on_demand)?;
-    let spot_terms = terms(params, "SpotOptions.", spot)?;
-    let tags = params.tags_for("instance");
+    let requested = requested(region, params)?;
+    let (capacity, target) = target(params)?;
+    let least = least(params, capacity, target)?;
+    let mut tags = params.tags_for("instance");
     check_tags(&tags)?;
     let fleet = format!("fleet-{}", region.fresh_id());
-    let mut outcomes = Vec::new();
-    for (capacity, terms) in [(CapacityType::OnDemand, on_demand_terms), (CapacityType::Spot, spot_terms)] {
-        if terms.target == 0 {
-            continue;
-        }
-        let spec = |o: &FleetOverride| {
-            let mut tags = tags.clone();
-            tags.insert("aws:ec2:fleet-id".to_owned(), fleet.clone());
-            tags.extend(template_tags(Some(&o.template)));
-            LaunchSpec {
-                instance_type: o.instance_type.clone(),
-                zone: o.zone.clone(),
-                capacity,
-                subnet: o.subnet.clone(),
-                group: o.group.clone(),
-                reservation: None,
-                max_price: o.max_price.filter(|_| capacity == CapacityType::Spot),
-                image: o.image.clone().unwrap_or_else(|| "ami-00000000000000001".to_owned()),
-                tags,
-                client_token: params.text("ClientToken").unwrap_or_default().to_owned(),
-                shown_token: fleet.clone(),
-                efa_interfaces: 0,
-            }
-        };
-        let ranked = overrides.iter().enumerate().map(|(ix, o)| Ranked::new(region, ix, spec(o), o.priority)).collect();
-        outcomes.push(fill(region, capacity, ranked, &terms));
-    }
-    Ok(to_response(region, &fleet, &overrides, &outcomes))
+    tags.insert("aws:ec2:fleet-id".to_owned(), fleet.clone());
+    tags.extend(template_tags(Some(&requested.template)));
+    let spec = LaunchSpec {
+        instance_type: requested.instance_type.clone(),
+        zone: requested.zone.clone(),
+        capacity,
+        subnet: requested.subnet.clone(),
+        group: requested.group.clone(),
+        reservation: None,
+        max_price: requested.max_price.filter(|_| capacity == CapacityType::Spot),
+        image: requested.image.clone().unwrap_or_else(|| "ami-00000000000000001".to_owned()),
+        tags,
+        client_token: params.text("ClientToken").unwrap_or_default().to_owned(),
+        shown_token: fleet.clone(),
+        efa_interfaces: 0,
+    };
+    let (count, short) = match region.availability(&spec) {
+        Ok(availability) if availability.most >= target => (target, None),
+        Ok(availability) if availability.most >= least => (availability.most, Some(availability.short)),
+        Ok(availability) if availability.most > 0 => (0, Some(unfulfillable())),
+        Ok(availability) => (0, Some(availability.short)),
+        Err(fault) => (0, Some(fault)),
+    };
+    let launched = if count > 0 { region.create(&spec, count) } else { Vec::new() };
+    Ok(to_response(region, &fleet, &requested, capacity, &launched, short))
 }
 
-/// Plans and launches.
-fn fill(region: &mut Region, capacity: CapacityType, ranked: Vec<Ranked>, terms: &FleetTerms) -> FleetPart {
-    let plan = plan::plan(region, &ranked, terms);
-    let mut launched = Vec::new();
-    for (ix, count) in plan.counts {
-        if let Some(one) = ranked.iter().find(|r| r.ix == ix) {
-            launched.push((ix, region.create(&one.spec, count)));
-        }
-    }
-    FleetPart { capacity, launched, short: plan.short }
-}
-
-fn overrides(region: &Region, params: &Params) -> Result<Vec<FleetOverride>, Ec2Fault> {
+fn requested(region: &Region, params: &Params) -> Result<FleetOverride, Ec2Fault> {
     let configs = params.members("LaunchTemplateConfigs");
-    let mut all = Vec::new();
-    for config in &configs {
-        let template = template(region, params, &format!("{config}LaunchTemplateSpecification."))?;
-        let template = template.ok_or_else(|| Ec2Fault::missing("LaunchTemplateSpecification"))?;
-        for prefix in params.members(&format!("{config}Overrides")) {
-            all.push(read_override(region, params, &template, &prefix)?);
-        }
-    }
-    if all.is_empty() {
-        // Launch templates have no instance type here.
-        return Err(Ec2Fault::missing(if configs.is_empty() { "LaunchTemplateConfigs" } else { "InstanceType" }));
-    }
-    if all.len() > MAX_OVERRIDES {
-        let message = format!("The number of overrides {} exceeds the limit of {MAX_OVERRIDES}.", all.len());
-        return Err(Ec2Fault::new(400, "InvalidParameterValue", message));
-    }
-    Ok(all)
-}
-
-fn read_override(
-    region: &Region,
-    params: &Params,
-    template: &LaunchTemplate,
-    prefix: &str,
-) -> Result<FleetOverride, Ec2Fault> {
+    let overrides: Vec<String> = configs.iter().flat_map(|c| params.members(&format!("{c}Overrides"))).collect();
+    let ([config], [prefix]) = (&configs[..], &overrides[..]) else {
+        return Err(match (configs.len(), overrides.len()) {
+            (0, _) => Ec2Fault::missing("LaunchTemplateConfigs"),
+            // Launch templates have no instance type here.
+            (_, 0) => Ec2Fault::missing("InstanceType"),
+            _ => unsupported("fleets with several overrides".to_owned()),
+        });
+    };
+    let template = template(region, params, &format!("{config}LaunchTemplateSpecification."))?;
+    let template = template.ok_or_else(|| Ec2Fault::missing("LaunchTemplateSpecification"))?;
     let field = |name: &str| format!("{prefix}{name}");
     let text = |name: &str| params.text(&field(name)).map(str::to_owned);
     if params.any(&field("InstanceRequirements.")) {
@@ -144,64 +97,61 @@ fn read_override(
         (None, None) => region.options.zones.first().cloned().unwrap_or_default(),
     };
     Ok(FleetOverride {
-        template: template.clone(),
+        template,
         instance_type: params.required(&field("InstanceType"))?.to_owned(),
         zone,
         zone_asked: requested.is_some(),
         subnet: subnet_id,
         group: text("Placement.GroupName"),
         max_price: params.dollars(&field("MaxPrice"))?,
-        // A decimal number, parsed like a price.
-        priority: params.dollars(&field("Priority"))?,
         image: text("ImageId"),
     })
 }
 
-/// The numbers of on-demand and spot instances.
-fn targets(params: &Params) -> Result<(u32, u32), Ec2Fault> {
-    let number = |name: &str| params.number(&format!("TargetCapacitySpecification.{name}"));
-    let total = number("TotalTargetCapacity")?.ok_or_else(|| Ec2Fault::missing("TotalTargetCapacity"))?;
-    let (mut on_demand, mut spot) =
-        (number("OnDemandTargetCapacity")?.unwrap_or(0), number("SpotTargetCapacity")?.unwrap_or(0));
-    let named = on_demand.saturating_add(spot);
-    let message = |what: &str| Ec2Fault::new(400, "InvalidTargetCapacitySpecification", what);
+/// The capacity type and the number of instances.
+fn target(params: &Params) -> Result<(CapacityType, u32), Ec2Fault> {
+    let field = |name: &str| format!("TargetCapacitySpecification.{name}");
+    let total =
+        params.number(&field("TotalTargetCapacity"))?.ok_or_else(|| Ec2Fault::missing("TotalTargetCapacity"))?;
     if total == 0 || total > 10_000 {
-        return Err(message("The total target capacity must be between 1 and 10000"));
+        let message = "The total target capacity must be between 1 and 10000";
+        return Err(Ec2Fault::new(400, "InvalidTargetCapacitySpecification", message));
     }
-    let Some(rest) = total.checked_sub(named) else {
-        return Err(message("The total target capacity must not be less than the sum of its parts"));
-    };
-    match params.text("TargetCapacitySpecification.DefaultTargetCapacityType") {
-        Some("spot") => spot += rest,
-        Some("on-demand") => on_demand += rest,
-        None if rest == 0 => {}
-        None => return Err(Ec2Fault::missing("DefaultTargetCapacityType")),
-        Some(other) => return Err(Ec2Fault::invalid_value("DefaultTargetCapacityType", other)),
+    if ["OnDemandTargetCapacity", "SpotTargetCapacity"].iter().any(|part| params.text(&field(part)).is_some()) {
+        return Err(unsupported("fleets of both capacity types".to_owned()));
     }
-    Ok((on_demand, spot))
+    match params.required(&field("DefaultTargetCapacityType"))? {
+        "spot" => Ok((CapacityType::Spot, total)),
+        "on-demand" => Ok((CapacityType::OnDemand, total)),
+        other => Err(Ec2Fault::invalid_value("DefaultTargetCapacityType", other)),
+    }
 }
 
-fn terms(params: &Params, prefix: &str, target: u32) -> Result<FleetTerms, Ec2Fault> {
+/// Nothing is launched below this number.
+fn least(params: &Params, capacity: CapacityType, target: u32) -> Result<u32, Ec2Fault> {
+    let prefix = if capacity == CapacityType::Spot { "SpotOptions." } else { "OnDemandOptions." };
     let field = |name: &str| format!("{prefix}{name}");
-    let single_type = params.flag(&field("SingleInstanceType"))?;
-    let single_zone = params.flag(&field("SingleAvailabilityZone"))?;
-    let least = params.number(&field("MinTargetCapacity"))?;
-    if params.text(&field("MaxTotalPrice")).is_some() {
-        return Err(unsupported("MaxTotalPrice".to_owned()));
+    if let Some(name) = ["MaxTotalPrice", "AllocationStrategy"].iter().find(|name| params.text(&field(name)).is_some())
+    {
+        return Err(unsupported((*name).to_owned()));
     }
-    if let Some(least) = least {
-        if !single_type && !single_zone {
+    let single = params.flag(&field("SingleInstanceType"))? | params.flag(&field("SingleAvailabilityZone"))?;
+    match params.number(&field("MinTargetCapacity"))? {
+        Some(_) if !single => {
             let message = "MinTargetCapacity requires SingleInstanceType or SingleAvailabilityZone";
-            return Err(Ec2Fault::invalid_combination(message));
+            Err(Ec2Fault::invalid_combination(message))
         }
-        if least == 0 || least > MAX_MINIMUM || least > target {
-            return Err(Ec2Fault::invalid_value(&field("MinTargetCapacity"), &least.to_string()));
+        Some(least) if least == 0 || least > MAX_MINIMUM || least > target => {
+            Err(Ec2Fault::invalid_value(&field("MinTargetCapacity"), &least.to_string()))
         }
+        least => Ok(least.unwrap_or(0)),
     }
-    let strategy = params.text(&field("AllocationStrategy")).unwrap_or("lowest-price");
-    let strategy = plan::Strategy::read(strategy, prefix == "SpotOptions.")
-        .ok_or_else(|| Ec2Fault::invalid_value(&field("AllocationStrategy"), strategy))?;
-    Ok(FleetTerms { target, least: least.unwrap_or(0), single_type, single_zone, strategy })
+}
+
+fn unfulfillable() -> Ec2Fault {
+    let message =
+        "Unable to fulfill capacity due to your request configuration. Please adjust your request and try again.";
+    Ec2Fault::new(400, "UnfulfillableCapacity", message)
 }
 
 /// The fault for a feature of EC2 that is missing here, so that no wrong response is taken for EC2's.
@@ -209,31 +159,33 @@ fn unsupported(what: String) -> Ec2Fault {
     Ec2Fault::new(400, "UnsupportedOperation", format!("The loopback EC2 does not do {what}."))
 }
 
-fn to_response(region: &Region, fleet: &str, overrides: &[FleetOverride], outcomes: &[FleetPart]) -> Xml {
+fn to_response(
+    region: &Region,
+    fleet: &str,
+    requested: &FleetOverride,
+    capacity: CapacityType,
+    launched: &[u64],
+    short: Option<Ec2Fault>,
+) -> Xml {
     let mut xml = Xml::default();
     xml.leaf("fleetId", fleet);
-    let short = outcomes.iter().flat_map(|o| o.short.iter().map(|(ix, fault)| (o.capacity, *ix, fault)));
-    xml.list("errorSet", short, |xml, (capacity, ix, fault)| {
-        echo(xml, overrides.get(ix));
+    xml.list("errorSet", short, |xml, fault| {
+        echo(xml, requested);
         xml.leaf("lifecycle", capacity.as_str());
         xml.leaf("errorCode", fault.code);
         xml.leaf("errorMessage", &fault.message);
     });
-    let launched = outcomes.iter().flat_map(|o| o.launched.iter().map(|(ix, numbers)| (o.capacity, *ix, numbers)));
-    xml.list("fleetInstanceSet", launched, |xml, (capacity, ix, numbers)| {
-        echo(xml, overrides.get(ix));
+    xml.list("fleetInstanceSet", (!launched.is_empty()).then_some(launched), |xml, numbers| {
+        echo(xml, requested);
         xml.leaf("lifecycle", capacity.as_str());
         xml.texts("instanceIds", numbers.iter().filter_map(|n| region.instances.row(*n)).map(|row| &row.id));
-        if let Some(o) = overrides.get(ix) {
-            xml.leaf("instanceType", &o.instance_type);
-        }
+        xml.leaf("instanceType", &requested.instance_type);
     });
     xml
 }
 
 /// Repeats the override of the request.
-fn echo(xml: &mut Xml, requested: Option<&FleetOverride>) {
-    let Some(o) = requested else { return };
+fn echo(xml: &mut Xml, o: &FleetOverride) {
     xml.element("launchTemplateAndOverrides", |xml| {
         xml.element("launchTemplateSpecification", |xml| {
             xml.leaf("launchTemplateId", &o.template.id);

@@ -8,7 +8,7 @@ mod fleet;
 mod launch_parameters;
 mod run;
 mod status;
-mod terminate_and_tag;
+mod terminate;
 
 use crate::fault::Ec2Fault;
 use crate::params::Params;
@@ -25,16 +25,11 @@ fn call_of(action: &str) -> Option<(Call, bool)> {
         "RunInstances" => (run::run, true),
         "DescribeInstances" => (describe::instances, false),
         "DescribeInstanceStatus" => (status::statuses, false),
-        "TerminateInstances" => (terminate_and_tag::terminate, false),
-        "CreateTags" => (terminate_and_tag::create_tags, false),
-        "DeleteTags" => (terminate_and_tag::delete_tags, false),
+        "TerminateInstances" => (terminate::terminate, false),
         "DescribeInstanceTypes" => (catalog::types, false),
-        "DescribeInstanceTypeOfferings" => (catalog::offerings, false),
         "DescribeSpotPriceHistory" => (catalog::spot_prices, false),
         "CreatePlacementGroup" => (account_resources::create_group, false),
-        "DescribePlacementGroups" => (account_resources::groups, false),
         "DescribeCapacityReservations" => (account_resources::reservations, false),
-        "DescribeLaunchTemplates" => (account_resources::launch_templates, false),
         "DescribeSubnets" => (account_resources::subnets, false),
         "DescribeAvailabilityZones" => (account_resources::zones, false),
         _ => return None,

@@ -8,7 +8,7 @@ use super::{catalog, describe};
 use crate::fault::Ec2Fault;
 use crate::options::ReservationKind;
 use crate::params::Params;
-use crate::region::{LaunchSpec, Planned, Region};
+use crate::region::{LaunchSpec, Region};
 use crate::xml::Xml;
 
 pub(super) fn run(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault> {
@@ -21,7 +21,7 @@ pub(super) fn run(region: &mut Region, params: &Params) -> Result<Xml, Ec2Fault>
     let specs = specs(region, params)?;
     let mut first = None;
     for spec in specs {
-        match region.availability(&spec, &Planned::default()) {
+        match region.availability(&spec) {
             Ok(availability) if availability.most >= least => {
                 return Ok(launched(region, &spec, availability.most.min(most)));
             }

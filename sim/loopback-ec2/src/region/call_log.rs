@@ -25,7 +25,6 @@ pub(super) enum RateBucket {
     Mutate,
     Run,
     Terminate,
-    Tag,
 }
 
 impl RateBucket {
@@ -33,7 +32,6 @@ impl RateBucket {
         match action {
             "RunInstances" => RateBucket::Run,
             "TerminateInstances" => RateBucket::Terminate,
-            "CreateTags" => RateBucket::Tag,
             describe if describe.starts_with("Describe") => RateBucket::Describe,
             _ => RateBucket::Mutate,
         }
@@ -46,7 +44,6 @@ impl RateBucket {
             RateBucket::Mutate => (5, 50),
             RateBucket::Run => (2, 5),
             RateBucket::Terminate => (5, 100),
-            RateBucket::Tag => (10, 100),
         }
     }
 }

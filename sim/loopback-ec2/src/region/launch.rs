@@ -30,24 +30,6 @@ pub(crate) struct LaunchSpec {
     pub efa_interfaces: u32,
 }
 
-/// The instances that a call has planned and not yet launched.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Planned {
-    pools: BTreeMap<StockPool, u32>,
-    vcpus: u64,
-    addresses: BTreeMap<String, u32>,
-}
-
-impl Planned {
-    pub(crate) fn add(&mut self, region: &Region, spec: &LaunchSpec, count: u32) {
-        *self.pools.entry(spec.pool()).or_default() += count;
-        self.vcpus += u64::from(count) * region.vcpus_of(&spec.instance_type);
-        if let Some(subnet) = &spec.subnet {
-            *self.addresses.entry(subnet.clone()).or_default() += count;
-        }
-    }
-}
-
 /// How many instances are available, and the fault for more.
 #[derive(Clone, Debug)]
 pub(crate) struct Availability {
@@ -76,11 +58,11 @@ impl LaunchSpec {
 }
 
 impl Region {
-    /// How many instances of a specification are available now, in addition to the planned ones.
+    /// How many instances of a specification are available now.
     ///
     /// # Errors
     /// No number of instances can be launched.
-    pub(crate) fn availability(&self, spec: &LaunchSpec, planned: &Planned) -> Result<Availability, Ec2Fault> {
+    pub(crate) fn availability(&self, spec: &LaunchSpec) -> Result<Availability, Ec2Fault> {
         if !self.types.contains_key(&spec.instance_type) {
             let message = format!("Invalid value '{}' for InstanceType.", spec.instance_type);
             return Err(Ec2Fault::new(400, "InvalidParameterValue", message));
@@ -89,7 +71,7 @@ impl Region {
             let message = format!("Invalid availability zone: [{}]", spec.zone);
             return Err(Ec2Fault::new(400, "InvalidParameterValue", message));
         }
-        if let Some(group) = spec.group.as_ref().filter(|group| !self.groups.contains_key(*group)) {
+        if let Some(group) = spec.group.as_ref().filter(|group| !self.groups.contains(*group)) {
             let message = format!("The Placement Group '{group}' is unknown.");
             return Err(Ec2Fault::new(400, "InvalidPlacementGroup.Unknown", message));
         }
@@ -111,16 +93,15 @@ impl Region {
             availability =
                 Availability { most: left, short: Ec2Fault::new(400, "ReservationCapacityExceeded", message) };
         } else if let Some(left) = self.left(&spec.pool()) {
-            availability.most = left.saturating_sub(planned.pools.get(&spec.pool()).copied().unwrap_or(0));
+            availability.most = left;
         }
         let each = self.vcpus_of(&spec.instance_type);
         if let Some(left) = self.quota_left(spec.capacity) {
-            let left = left.saturating_sub(planned.vcpus);
             availability.at_most(u32::try_from(left / each).unwrap_or(u32::MAX), || over_quota(spec.capacity));
         }
         if let Some(subnet) = &spec.subnet {
             let free = self.free_addresses(subnet).unwrap_or(0);
-            availability.at_most(free.saturating_sub(planned.addresses.get(subnet).copied().unwrap_or(0)), || {
+            availability.at_most(free, || {
                 let message = format!("There are not enough free addresses in subnet '{subnet}' to satisfy the requested number of instances.");
                 Ec2Fault::new(400, "InsufficientFreeAddressesInSubnet", message)
             });

@@ -34,7 +34,7 @@ use call_log::{CallLog, RateBucket};
 use changes::TimedChange;
 pub use instance::{EndReason, InstanceState, LoopbackInstance};
 pub(crate) use instance::{Instances, View};
-pub(crate) use launch::{Availability, LaunchSpec, Planned};
+pub(crate) use launch::LaunchSpec;
 pub use messages::EventMessage;
 pub(crate) use messages::{millis, seconds, spaced};
 pub(crate) use stock::StockPool;
@@ -58,13 +58,6 @@ pub enum ApiReply {
     },
     /// The connection is closed without a response.
     Dropped,
-}
-
-/// A placement group.
-#[derive(Clone, Debug)]
-pub(crate) struct PlacementGroup {
-    pub id: String,
-    pub strategy: String,
 }
 
 /// The response to a client token.
@@ -94,7 +87,7 @@ pub struct Region {
     stock_overrides: BTreeMap<StockPool, Option<u32>>,
     addresses: BTreeMap<String, u32>,
     in_reservation: BTreeMap<String, u32>,
-    pub(crate) groups: BTreeMap<String, PlacementGroup>,
+    pub(crate) groups: BTreeSet<String>,
     tokens: BTreeMap<(String, String), RememberedResponse>,
     /// The client tokens in the order of their calls.
     token_order: BTreeMap<u64, (String, String)>,
@@ -136,7 +129,7 @@ impl Region {
             stock_overrides: BTreeMap::new(),
             addresses: BTreeMap::new(),
             in_reservation: BTreeMap::new(),
-            groups: BTreeMap::new(),
+            groups: BTreeSet::new(),
             tokens: BTreeMap::new(),
             token_order: BTreeMap::new(),
             watched: BTreeSet::new(),

@@ -17,7 +17,7 @@ fn each_refusal_has_its_code_and_leaves_nothing() {
     let new = Params::new;
     let one = || run("g5.xlarge", A, 1, 1);
     let p5 = || run("p5.48xlarge", A, 1, 1);
-    let three = || fleet(3, &[("g5.xlarge", A), ("g5.xlarge", B)]);
+    let three = || fleet(3, &[("g5.xlarge", A)]);
     let terminate = |id: &str| new("TerminateInstances").with("InstanceId.1", id);
     let cases = [
         (new(""), 400, "MissingAction"),
@@ -71,11 +71,7 @@ fn each_refusal_has_its_code_and_leaves_nothing() {
             400,
             "InvalidTargetCapacitySpecification",
         ),
-        (
-            three().with("TargetCapacitySpecification.SpotTargetCapacity", "4"),
-            400,
-            "InvalidTargetCapacitySpecification",
-        ),
+        (three().with("TargetCapacitySpecification.SpotTargetCapacity", "4"), 400, "UnsupportedOperation"),
         (three().with("TargetCapacitySpecification.DefaultTargetCapacityType", ""), 400, "MissingParameter"),
         (three().with("SpotOptions.MinTargetCapacity", "2"), 400, "InvalidParameterCombination"),
         (
@@ -83,26 +79,24 @@ fn each_refusal_has_its_code_and_leaves_nothing() {
             400,
             "InvalidParameterValue",
         ),
-        (three().with("SpotOptions.AllocationStrategy", "best"), 400, "InvalidParameterValue"),
+        (three().with("SpotOptions.AllocationStrategy", "diversified"), 400, "UnsupportedOperation"),
         (three().with("SpotOptions.MaxTotalPrice", "1"), 400, "UnsupportedOperation"),
         (three().with("LaunchTemplateConfigs.1.Overrides.1.WeightedCapacity", "2"), 400, "UnsupportedOperation"),
         (three().with("LaunchTemplateConfigs.1.Overrides.1.SubnetId", "s"), 400, "InvalidParameterCombination"),
         (fleet(1, &[]), 400, "MissingParameter"),
+        (fleet(3, &[("g5.xlarge", A), ("g5.xlarge", B)]), 400, "UnsupportedOperation"),
         (
             three().with("LaunchTemplateConfigs.1.LaunchTemplateSpecification.LaunchTemplateName", "x"),
             400,
             "InvalidLaunchTemplateName.NotFoundException",
         ),
-        (new("CreateTags").with("ResourceId.1", "i-00000000000000000"), 400, "MissingParameter"),
         (new("CreatePlacementGroup"), 400, "MissingParameter"),
-        (new("DescribePlacementGroups").with("GroupName.1", "x"), 400, "InvalidPlacementGroup.Unknown"),
         (
             new("DescribeCapacityReservations").with("CapacityReservationId.1", "x"),
             400,
             "InvalidCapacityReservationId.NotFound",
         ),
         (new("DescribeInstanceTypes").with("InstanceType.1", "x"), 400, "InvalidInstanceType"),
-        (new("DescribeInstanceTypeOfferings").with("LocationType", "x"), 400, "InvalidParameterValue"),
         (new("DescribeAvailabilityZones").with("ZoneName.1", "x"), 400, "InvalidParameterValue"),
     ];
     let mut stage = Stage::calm();

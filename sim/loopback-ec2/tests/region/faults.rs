@@ -10,10 +10,9 @@ fn each_kind_of_call_has_its_bucket() {
     // Burst, and tokens a second.
     let cases = [
         (describe(), 100, 20),
-        (Params::new("DeleteTags").with("ResourceId.1", "subnet-1"), 50, 5),
+        (Params::new("CreatePlacementGroup"), 50, 5),
         (run("g5.xlarge", A, 1, 1), 5, 2),
         (Params::new("TerminateInstances").with("InstanceId.1", "i-00000000000000000"), 100, 5),
-        (Params::new("CreateTags").with("ResourceId.1", "subnet-1").with("Tag.1.Key", "k"), 100, 10),
     ];
     for (params, burst, a_second) in cases {
         let mut stage = Stage::new(RegionOptions { rate_limits: true, ..RegionOptions::default() });

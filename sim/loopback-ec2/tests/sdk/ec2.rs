@@ -4,8 +4,8 @@ use aws_sdk_ec2::types::{
     CapacityReservationSpecification, CapacityReservationTarget, DefaultTargetCapacityType, Filter,
     FleetLaunchTemplateConfigRequest, FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
     FleetType, InstanceMarketOptionsRequest, InstanceNetworkInterfaceSpecification, InstanceStateName, InstanceType,
-    LocationType, MarketType, Placement, PlacementStrategy, ResourceType, SpotInstanceType, SpotMarketOptions,
-    SpotOptionsRequest, Tag, TagSpecification, TargetCapacitySpecificationRequest,
+    MarketType, Placement, PlacementStrategy, ResourceType, SpotInstanceType, SpotMarketOptions, SpotOptionsRequest,
+    Tag, TagSpecification, TargetCapacitySpecificationRequest,
 };
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::units::{Span, Timestamp};
@@ -66,52 +66,39 @@ fn fleet(
 #[tokio::test]
 async fn a_partial_fleet_has_errors() {
     let options = RegionOptions {
-        stock: vec![
-            stock("g5.xlarge", "us-east-1a", CapacityType::Spot, 2),
-            stock("g5.xlarge", "us-east-1b", CapacityType::Spot, 0),
-        ],
+        stock: vec![stock("g5.xlarge", "us-east-1a", CapacityType::Spot, 2)],
         ..RegionOptions::default()
     };
     let stage = Stage::new(options);
-    let overrides = vec![over("g5.xlarge", "us-east-1a"), over("g5.xlarge", "us-east-1b")];
-    let respond =
-        fleet(&stage, "t-1", SpotOptionsRequest::builder().build(), 5, overrides.clone()).send().await.unwrap();
+    let requested = |target| {
+        let spot = SpotOptionsRequest::builder().build();
+        fleet(&stage, "t-1", spot, target, vec![over("g5.xlarge", "us-east-1a")]).send()
+    };
+    let respond = requested(5).await.unwrap();
     assert!(respond.fleet_id().unwrap().starts_with("fleet-"));
     let [launched] = respond.instances() else { panic!("{respond:?}") };
     assert_eq!(launched.instance_ids().len(), 2);
     assert_eq!(launched.instance_type(), Some(&InstanceType::G5Xlarge));
     let of = launched.launch_template_and_overrides().unwrap().overrides().unwrap();
     assert_eq!(of.availability_zone(), Some("us-east-1a"));
-    let errors: Vec<_> = respond
-        .errors()
-        .iter()
-        .map(|e| {
-            let zone = e.launch_template_and_overrides().unwrap().overrides().unwrap().availability_zone().unwrap();
-            (zone.to_owned(), e.error_code().unwrap().to_owned())
-        })
-        .collect();
-    let short = |zone: &str| (zone.to_owned(), "InsufficientInstanceCapacity".to_owned());
-    assert_eq!(errors, [short("us-east-1a"), short("us-east-1b")]);
+    let [error] = respond.errors() else { panic!("{respond:?}") };
+    let of = error.launch_template_and_overrides().unwrap().overrides().unwrap();
+    assert_eq!(of.availability_zone(), Some("us-east-1a"));
+    assert_eq!(error.error_code(), Some("InsufficientInstanceCapacity"));
 
-    let again = fleet(&stage, "t-1", SpotOptionsRequest::builder().build(), 5, overrides.clone()).send().await.unwrap();
-    assert_eq!(again.instances(), respond.instances());
+    assert_eq!(requested(5).await.unwrap().instances(), respond.instances());
     assert_eq!(stage.loopback.region().instances().count(), 2);
-    let other = fleet(&stage, "t-1", SpotOptionsRequest::builder().build(), 6, overrides).send().await;
-    assert_eq!(code(other), "IdempotentParameterMismatch");
+    assert_eq!(code(requested(6).await), "IdempotentParameterMismatch");
 }
 
 #[tokio::test]
 async fn a_gang_is_launched_completely_or_not_at_all() {
     let options = RegionOptions {
-        stock: ["us-east-1a", "us-east-1b", "us-east-1c"]
-            .iter()
-            .zip([2, 4, 3])
-            .map(|(zone, count)| stock("g5.xlarge", zone, CapacityType::Spot, count))
-            .collect(),
+        stock: vec![stock("g5.xlarge", "us-east-1b", CapacityType::Spot, 4)],
         ..RegionOptions::default()
     };
     let stage = Stage::new(options);
-    let overrides: Vec<_> = ["us-east-1a", "us-east-1b", "us-east-1c"].iter().map(|z| over("g5.xlarge", z)).collect();
+    let overrides = vec![over("g5.xlarge", "us-east-1b")];
     let whole = |n| {
         SpotOptionsRequest::builder()
             .min_target_capacity(n)
@@ -126,7 +113,6 @@ async fn a_gang_is_launched_completely_or_not_at_all() {
     let all = fleet(&stage, "t-4", whole(4), 4, overrides.clone()).send().await.unwrap();
     let [launched] = all.instances() else { panic!("{all:?}") };
     assert_eq!(launched.instance_ids().len(), 4);
-    assert!(stage.loopback.region().instances().all(|i| i.zone == "us-east-1b"));
     let loose = SpotOptionsRequest::builder().min_target_capacity(1).build();
     assert_eq!(code(fleet(&stage, "t-x", loose, 1, overrides).send().await), "InvalidParameterCombination");
 }
@@ -143,8 +129,6 @@ async fn a_run_is_described_until_it_is_gone() {
     let twice =
         stage.ec2.create_placement_group().group_name("close").strategy(PlacementStrategy::Cluster).send().await;
     assert_eq!(code(twice), "InvalidPlacementGroup.Duplicate");
-    let groups = stage.ec2.describe_placement_groups().group_names("close").send().await.unwrap();
-    assert_eq!(groups.placement_groups()[0].group_name(), Some("close"));
     let spot = SpotMarketOptions::builder().max_price("99.5").spot_instance_type(SpotInstanceType::OneTime).build();
     let market = InstanceMarketOptionsRequest::builder().market_type(MarketType::Spot).spot_options(spot).build();
     let run = || {
@@ -229,24 +213,7 @@ async fn pages_hold_every_instance_once() {
 }
 
 #[tokio::test]
-async fn tags_are_created_and_deleted() {
-    let stage = Stage::calm();
-    let run =
-        stage.ec2.run_instances().image_id("ami-1").instance_type(InstanceType::G5Xlarge).min_count(1).max_count(1);
-    let id = run.send().await.unwrap().instances()[0].instance_id().unwrap().to_owned();
-    stage.ec2.create_tags().resources(&id).tags(tag("a", "1")).tags(tag("b", "2")).send().await.unwrap();
-    stage.ec2.delete_tags().resources(&id).tags(Tag::builder().key("a").build()).send().await.unwrap();
-    stage.ec2.delete_tags().resources(&id).tags(tag("b", "another value")).send().await.unwrap();
-    let shown = stage.ec2.describe_instances().instance_ids(&id).send().await.unwrap();
-    assert_eq!(shown.reservations()[0].instances()[0].tags(), [tag("b", "2")]);
-    let ours = stage.ec2.create_tags().resources(&id).tags(tag("aws:x", "1")).send().await;
-    assert_eq!(code(ours), "InvalidParameterValue");
-    let unknown = stage.ec2.create_tags().resources("i-00000000000000000").tags(tag("a", "1")).send().await;
-    assert_eq!(code(unknown), "InvalidInstanceID.NotFound");
-}
-
-#[tokio::test]
-async fn types_offerings_and_prices_are_described() {
+async fn types_and_prices_are_described() {
     let stage = Stage::calm();
     let (mut names, mut next) = (Vec::new(), None);
     loop {
@@ -273,10 +240,6 @@ async fn types_offerings_and_prices_are_described() {
     assert_eq!(whole.supported_usage_classes().len(), 3);
     let unknown = stage.ec2.describe_instance_types().instance_types(InstanceType::from("x9.huge")).send().await;
     assert_eq!(code(unknown), "InvalidInstanceType");
-
-    let offered = stage.ec2.describe_instance_type_offerings().location_type(LocationType::AvailabilityZone);
-    let offered = offered.filters(Filter::builder().name("instance-type").values("g5.*").build()).send().await.unwrap();
-    assert_eq!(offered.instance_type_offerings().len(), 8 * 3);
 
     let prices = stage
         .ec2
@@ -323,10 +286,6 @@ async fn account_resources_are_described() {
     assert_eq!(rows[1].end_date().unwrap().secs(), 1_767_225_600 + 7200);
     assert_eq!(rows[1].reservation_type().unwrap().as_str(), "capacity-block");
 
-    let templates = stage.ec2.describe_launch_templates().launch_template_names(DEFAULT_TEMPLATE).send().await.unwrap();
-    assert_eq!(templates.launch_templates()[0].launch_template_name(), Some(DEFAULT_TEMPLATE));
-    let unknown = stage.ec2.describe_launch_templates().launch_template_names("other").send().await;
-    assert_eq!(code(unknown), "InvalidLaunchTemplateName.NotFoundException");
     let subnets = stage.ec2.describe_subnets().send().await.unwrap();
     assert_eq!(subnets.subnets().len(), 3);
     assert_eq!(subnets.subnets()[0].available_ip_address_count(), Some(4091));
