@@ -9,7 +9,7 @@
 
 mod error;
 mod file;
-mod raw;
+mod record;
 mod rows;
 
 use std::path::Path;
