@@ -9,7 +9,7 @@
 
 mod error;
 mod file;
-mod record;
+mod raw;
 mod rows;
 
 use std::path::Path;

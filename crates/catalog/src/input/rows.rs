@@ -1,22 +1,23 @@
 //! CSV with a header, row by row: columns by name, quoted fields, CRLF, byte order mark, exact line numbers.
 //!
+//! The csv crate splits records. It accepts any use of quotes; here a quote that is not closed, or text after one, is an error.
+//!
 //! It never holds more than one row, and never accepts a row whose length differs from the header's.
 
 use std::borrow::Cow;
 use std::fmt::Display;
-use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+
+use csv::{ByteRecord, Reader, ReaderBuilder, StringRecord, Terminator};
 
 use forebay_quantity::excerpt::escaped;
 use forebay_quantity::number::{NumberFault, scaled, whole};
 
 use super::error::InputError;
 use super::file::Opened;
-use super::record::Record;
+use super::raw::{Quotes, RawRecord, TooLong};
 
-/// The longest row in bytes. Real rows have a few hundred; an unclosed quote must not swallow a file.
-const ROW_BYTES: usize = 1 << 20;
 /// The latest time that a file may name: 100 years, in ms. Above it the unit is wrong.
 pub const MAX_MS: u64 = 100 * 366 * 24 * 3_600_000;
 
@@ -29,9 +30,7 @@ struct Source {
 /// A CSV file whose header was read.
 pub struct CsvTable {
     source: Rc<Source>,
-    reader: Box<dyn BufRead>,
-    /// The line that is read next.
-    line: u64,
+    reader: Reader<RawRecord>,
     cut_last_line: bool,
     rows: u64,
 }
@@ -39,9 +38,7 @@ pub struct CsvTable {
 /// One row, with what its messages need.
 pub struct CsvRow {
     source: Rc<Source>,
-    /// All fields without their quotes, and where each ends.
-    fields: String,
-    ends: Vec<usize>,
+    record: StringRecord,
     /// Its line in the file, from 1.
     pub line: u64,
 }
@@ -53,11 +50,15 @@ impl CsvTable {
     /// The file is empty or no CSV with a header, see [`InputError`].
     pub fn new(opened: Opened) -> Result<Self, InputError> {
         let source = Rc::new(Source { path: opened.path, header: Vec::new(), header_line: 1 });
-        let mut table = Self { source, reader: opened.reader, line: 1, cut_last_line: false, rows: 0 };
+        // A carriage return before the line break is a blank at the end of the last field.
+        let mut settings = ReaderBuilder::new();
+        settings.has_headers(false).flexible(true).terminator(Terminator::Any(b'\n'));
+        let reader = settings.from_reader(RawRecord::new(opened.reader));
+        let mut table = Self { source, reader, cut_last_line: false, rows: 0 };
         let Some(row) = table.record()? else {
             return Err(InputError::empty(table.path(), "the file is empty"));
         };
-        let header: Vec<String> = (0..row.ends.len()).map(|at| row.field(at).to_lowercase()).collect();
+        let header: Vec<String> = row.record.iter().map(|name| name.trim().to_lowercase()).collect();
         for (n, name) in header.iter().enumerate() {
             if !name.is_empty() && header.iter().take(n).any(|earlier| earlier == name) {
                 let problem = format!("two columns are called {}", escaped(name));
@@ -125,7 +126,7 @@ impl CsvTable {
             return Ok(None);
         };
         self.rows += 1;
-        let (have, want) = (row.ends.len(), self.source.header.len());
+        let (have, want) = (row.record.len(), self.source.header.len());
         if have == want {
             return Ok(Some(row));
         }
@@ -141,59 +142,64 @@ impl CsvTable {
     /// One record, as RFC 4180 has it; blank lines are passed over.
     fn record(&mut self) -> Result<Option<CsvRow>, InputError> {
         loop {
-            let (line, mut raw, mut record) = (self.line, Vec::new(), Record::default());
-            while raw.is_empty() || record.is_open() {
-                let from = raw.len();
-                let mut room = self.reader.by_ref().take((ROW_BYTES + 1 - from) as u64);
-                let read = room.read_until(b'\n', &mut raw).map_err(|e| InputError::io(self.path(), e))?;
-                if raw.len() > ROW_BYTES {
-                    let remedy = "look for a double quote that is not closed, or for line breaks that are missing";
-                    return Err(InputError::line(self.path(), line, "a row of more than 1 MiB", remedy));
-                }
-                if read == 0 {
-                    break;
-                }
-                record.take(&raw[from..]);
-                self.line += 1;
-            }
-            if raw.is_empty() {
+            let mut record = ByteRecord::new();
+            let first_line = self.reader.position().line();
+            let found = self.reader.read_byte_record(&mut record).map_err(|e| self.unreadable(e, first_line))?;
+            if !found {
                 return Ok(None);
             }
-            if !raw.trim_ascii().is_empty() {
-                self.cut_last_line = raw.last() != Some(&b'\n');
-                return self.row(record, line).map(Some);
+            let end = self.reader.position().byte();
+            let raw = self.reader.get_mut().take_until(end);
+            // Empty lines before the record belong to it in the file, and not to its row.
+            let line = first_line + raw.iter().take_while(|byte| **byte == b'\n').count() as u64;
+            let last = raw.last() != Some(&b'\n');
+            if raw.trim_ascii().is_empty() {
+                continue;
+            }
+            self.cut_last_line = last;
+            self.check_quotes(Quotes::of(&raw), line)?;
+            return self.row(record, line).map(Some);
+        }
+    }
+
+    fn unreadable(&self, error: csv::Error, line: u64) -> InputError {
+        match error.into_kind() {
+            csv::ErrorKind::Io(e) if TooLong::is_cause_of(&e) => {
+                let remedy = "look for a double quote that is not closed, or for line breaks that are missing";
+                InputError::line(self.path(), line, "a row of more than 1 MiB", remedy)
+            }
+            csv::ErrorKind::Io(e) => InputError::io(self.path(), e),
+            // The reader is flexible and takes bytes: it has no other errors.
+            other => InputError::io(self.path(), std::io::Error::other(format!("{other:?}"))),
+        }
+    }
+
+    fn check_quotes(&self, quotes: Quotes, line: u64) -> Result<(), InputError> {
+        let path = self.path();
+        match quotes {
+            Quotes::Sound => Ok(()),
+            Quotes::Unclosed => Err(InputError::truncated(path, line, "a double quote opens and is never closed")),
+            Quotes::TextAfterClosing => {
+                let remedy = "double the quotes inside a quoted field";
+                Err(InputError::line(path, line, "text after a closing double quote", remedy))
             }
         }
     }
 
-    fn row(&self, record: Record, line: u64) -> Result<CsvRow, InputError> {
-        let path = self.path();
-        if record.is_open() {
-            return Err(InputError::truncated(path, line, "a double quote opens and is never closed"));
-        }
-        if record.has_stray_text {
-            let remedy = "double the quotes inside a quoted field";
-            return Err(InputError::line(path, line, "text after a closing double quote", remedy));
-        }
-        let Record { bytes, mut ends, .. } = record;
-        ends.push(bytes.len());
-        let fields = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-        let not_text = || InputError::line(path, line, "not UTF-8 text", "give a text file, saved as UTF-8");
-        Ok(CsvRow { source: Rc::clone(&self.source), fields: fields.ok_or_else(not_text)?, ends, line })
+    fn row(&self, record: ByteRecord, line: u64) -> Result<CsvRow, InputError> {
+        let bad = record.as_slice().contains(&0);
+        let record = StringRecord::from_byte_record(record).ok().filter(|_| !bad);
+        let not_text = || InputError::line(self.path(), line, "not UTF-8 text", "give a text file, saved as UTF-8");
+        let record = record.ok_or_else(not_text)?;
+        Ok(CsvRow { source: Rc::clone(&self.source), record, line })
     }
 }
 
 impl CsvRow {
     /// The field without surrounding blanks (a carriage return before the line break is one); empty where the column is absent.
-    #[must_use]
     pub fn text(&self, column: &str) -> &str {
         let at = self.source.header.iter().position(|h| h == column);
-        at.map_or("", |at| self.field(at))
-    }
-
-    fn field(&self, at: usize) -> &str {
-        let from = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        self.fields[from..self.ends[at]].trim()
+        at.and_then(|at| self.record.get(at)).unwrap_or_default().trim()
     }
 
     /// The field, if the column is there and the field is not empty.
