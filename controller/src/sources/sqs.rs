@@ -4,7 +4,7 @@ use super::adapter::{OpenError, SourceAdapter, SourceContext};
 use crate::config::secret::{Secret, SecretError};
 use crate::config::sqs::{SqsConfig, short};
 use forebay_source::{Diagnostic, Sink, Source};
-use forebay_source_sqs::{AccessKey, SqsSettings, SqsSink, SqsSource, probe};
+use forebay_source_sqs::{AccessKey, AwsSettings, SqsSettings, SqsSink, SqsSource, probe};
 use forebay_wire::intake::Caller;
 
 impl SourceAdapter for SqsConfig {
@@ -55,11 +55,9 @@ fn settings(config: &SqsConfig) -> Result<SqsSettings, SecretError> {
 
 fn settings_with(config: &SqsConfig, access_key: Option<AccessKey>) -> SqsSettings {
     SqsSettings {
-        region: config.region.clone(),
-        endpoint: config.endpoint.clone(),
+        aws: AwsSettings { region: config.region.clone(), endpoint: config.endpoint.clone(), access_key },
         queues: config.queues.iter().map(|q| q.name.clone()).collect(),
         receivers: config.receivers,
-        access_key,
         ..SqsSettings::default()
     }
 }

@@ -71,10 +71,8 @@ pub enum Ec2Response {
         /// The token of the next page. `None`: this was the last one.
         next_token: Option<String>,
     },
-    /// EC2 refused the call.
+    /// EC2 refused the call, or there was no usable response.
     Refused(Ec2Error),
-    /// There was no usable response, so whether the call took effect is unknown. The text says why.
-    Lost(String),
 }
 
 /// An instance as EC2 describes it.

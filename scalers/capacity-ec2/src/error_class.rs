@@ -3,7 +3,7 @@
 //! | class | meaning | reaction |
 //! | --- | --- | --- |
 //! | throttled | nothing was done; the stock is unknown | calls of the same rate limit wait |
-//! | server | it may have been done | the same request is sent again with its token |
+//! | server, no response | it may have been done | the same request is sent again with its token |
 //! | auth, config | nothing was done, and repeating does not help | reported to the operator |
 //! | quota | a limit of the account | other capacity, until the limit is raised |
 //! | capacity | out of stock | other capacity, and a probe now and then |
@@ -33,9 +33,19 @@ pub enum ErrorClass {
     NotFound,
     /// The object to create exists already.
     Exists,
+    /// There was no usable response, so whether the call took effect is unknown.
+    NoResponse,
 }
 
-/// An error response of EC2.
+impl ErrorClass {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_transient(self) -> bool {
+        matches!(self, ErrorClass::Throttled | ErrorClass::Server | ErrorClass::NoResponse)
+    }
+}
+
+/// An error response of EC2, or the lack of a usable one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Ec2Error {
@@ -52,6 +62,12 @@ impl Ec2Error {
     #[must_use]
     pub fn new(code: &str, message: &str, status: u16) -> Ec2Error {
         Ec2Error { class: classify(code, status), code: code.to_owned(), message: message.chars().take(500).collect() }
+    }
+
+    /// There was no usable response. The text says why.
+    #[must_use]
+    pub fn no_response(why: impl Into<String>) -> Ec2Error {
+        Ec2Error { class: ErrorClass::NoResponse, code: "no response".to_owned(), message: why.into() }
     }
 }
 
@@ -156,7 +172,7 @@ pub fn launch_error(class: ErrorClass) -> Option<LaunchError> {
         ErrorClass::Config | ErrorClass::NotFound | ErrorClass::Exists => Some(LaunchError::Config),
         ErrorClass::Quota => Some(LaunchError::Quota),
         ErrorClass::Capacity => Some(LaunchError::Capacity),
-        ErrorClass::Server | ErrorClass::Mismatch => None,
+        ErrorClass::Server | ErrorClass::NoResponse | ErrorClass::Mismatch => None,
     }
 }
 

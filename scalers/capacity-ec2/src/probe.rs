@@ -3,7 +3,7 @@
 //! Whether an instance may be terminated cannot be checked without having one.
 
 use crate::api_call::Ec2Response;
-use crate::error_class::ErrorClass;
+use crate::error_class::{Ec2Error, ErrorClass};
 use crate::queue::short_name;
 use crate::request::{LaunchRequest, PurchaseOrder, dry_run_group};
 use crate::sdk::{self, Ec2Clients};
@@ -93,7 +93,8 @@ async fn check_instances(clients: &Ec2Clients, settings: &Ec2Settings) -> ProbeR
             let count = instances.iter().filter(|i| i.exists()).count();
             Ok(format!("{count} with the name `{}`", settings.cluster))
         }
-        other => Err(remedy(&other, "ec2:DescribeInstances")),
+        Ec2Response::Refused(error) => Err(remedy(&error, "ec2:DescribeInstances")),
+        Ec2Response::Done | Ec2Response::Launched { .. } => Err("a response of another kind".to_owned()),
     };
     ProbeResult::new("instances", result)
 }
@@ -169,39 +170,29 @@ async fn dry_run<T, E>(call: impl Future<Output = Result<T, aws_sdk_ec2::error::
 where
     E: aws_sdk_ec2::error::ProvideErrorMetadata + std::error::Error + 'static,
 {
-    dry_run_result(match sdk::send(call).await {
-        Ok(_) => Ec2Response::Done,
-        Err(failed) => failed,
-    })
+    dry_run_result(sdk::send(call).await.map(drop))
 }
 
 /// The result of a dry run, which is allowed if its error code is `DryRunOperation`.
-fn dry_run_result(response: Ec2Response) -> Result<String, String> {
+fn dry_run_result(response: Result<(), Ec2Error>) -> Result<String, String> {
     match response {
-        Ec2Response::Done | Ec2Response::Launched { .. } | Ec2Response::Described { .. } => Ok("allowed".to_owned()),
-        Ec2Response::Refused(error) if error.code == "DryRunOperation" => Ok("allowed".to_owned()),
-        other => Err(remedy(&other, "the call")),
+        Err(error) if error.code != "DryRunOperation" => Err(remedy(&error, "the call")),
+        _ => Ok("allowed".to_owned()),
     }
 }
 
-fn remedy(response: &Ec2Response, permission: &str) -> String {
-    match response {
-        Ec2Response::Refused(error) => {
-            let remedy = match error.class {
-                ErrorClass::Auth if error.code == "NoCredentials" => {
-                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role, or the keys in the configuration".to_owned()
-                }
-                ErrorClass::Auth => format!("allow {permission} to these credentials (deploy/aws has the policy)"),
-                ErrorClass::Throttled | ErrorClass::Server => "try again in a minute".to_owned(),
-                _ => "correct the configuration".to_owned(),
-            };
-            format!("{error}; {remedy}")
+fn remedy(error: &Ec2Error, permission: &str) -> String {
+    let remedy = match error.class {
+        ErrorClass::NoResponse => return format!("{}; check the endpoint, the region and the network", error.message),
+        ErrorClass::Auth if error.code == "NoCredentials" => {
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role, or the keys in the configuration"
+                .to_owned()
         }
-        Ec2Response::Lost(why) => format!("{why}; check the endpoint, the region and the network"),
-        Ec2Response::Done | Ec2Response::Launched { .. } | Ec2Response::Described { .. } => {
-            "a response of another kind".to_owned()
-        }
-    }
+        ErrorClass::Auth => format!("allow {permission} to these credentials (deploy/aws has the policy)"),
+        ErrorClass::Throttled | ErrorClass::Server => "try again in a minute".to_owned(),
+        _ => "correct the configuration".to_owned(),
+    };
+    format!("{error}; {remedy}")
 }
 
 async fn read_queue(clients: &Ec2Clients, queue: &str) -> Result<String, String> {

@@ -1,4 +1,4 @@
-//! Executes calls with the AWS SDK. Each call is sent once, and a call without a usable response is [`Ec2Response::Lost`].
+//! Executes calls with the AWS SDK. Each call is sent once, and a call without a usable response is refused with [`ErrorClass::NoResponse`].
 
 mod launch;
 
@@ -54,40 +54,39 @@ pub async fn execute(client: &Client, call: &Ec2Call) -> Ec2Response {
         Ec2Call::Launch(request) => run(client, request).await,
         Ec2Call::CreateGroup(name) => {
             let call = client.create_placement_group().group_name(name).strategy(PlacementStrategy::Cluster);
-            send(call.send()).await.map_or_else(|failed| failed, |_| Ec2Response::Done)
+            send(call.send()).await.map_or_else(Ec2Response::Refused, |_| Ec2Response::Done)
         }
         Ec2Call::Terminate(instances) => {
             let call = client.terminate_instances().set_instance_ids(Some(instances.clone()));
-            send(call.send()).await.map_or_else(|failed| failed, |_| Ec2Response::Done)
+            send(call.send()).await.map_or_else(Ec2Response::Refused, |_| Ec2Response::Done)
         }
         Ec2Call::List { cluster, next_token } => {
             let call = client.describe_instances().filters(filter(&format!("tag:{TAG_CLUSTER}"), [cluster.clone()]));
             let call = call.max_results(PAGE).set_next_token(next_token.clone());
             let response = send(call.send()).await;
-            response.map_or_else(|failed| failed, |page| described(page.reservations(), page.next_token()))
+            response.map_or_else(Ec2Response::Refused, |page| described(page.reservations(), page.next_token()))
         }
         Ec2Call::Describe(instances) => {
             // A filter ignores unknown ids, while the parameter for ids would make the whole call fail.
             let call = client.describe_instances().filters(filter("instance-id", instances.iter().cloned()));
             let response = send(call.send()).await;
-            response.map_or_else(|failed| failed, |page| described(page.reservations(), None))
+            response.map_or_else(Ec2Response::Refused, |page| described(page.reservations(), None))
         }
     }
 }
 
 /// Checks whether a launch would be allowed. Nothing is launched.
-pub(crate) async fn dry_run_launch(client: &Client, request: &LaunchRequest) -> Ec2Response {
-    let result = match request.via {
+pub(crate) async fn dry_run_launch(client: &Client, request: &LaunchRequest) -> Result<(), Ec2Error> {
+    match request.via {
         LaunchApi::Fleet => send(fleet_call(client, request).dry_run(true).send()).await.map(drop),
         LaunchApi::Run => send(run_call(client, request).dry_run(true).send()).await.map(drop),
-    };
-    result.map_or_else(|failed| failed, |()| Ec2Response::Done)
+    }
 }
 
 async fn fleet(client: &Client, request: &LaunchRequest) -> Ec2Response {
     let fleet = match send(fleet_call(client, request).send()).await {
         Ok(fleet) => fleet,
-        Err(failed) => return failed,
+        Err(error) => return Ec2Response::Refused(error),
     };
     let instances = fleet.instances().iter().flat_map(|i| i.instance_ids().iter().cloned()).collect();
     let error = |e: &aws_sdk_ec2::types::CreateFleetError| {
@@ -102,7 +101,7 @@ async fn run(client: &Client, request: &LaunchRequest) -> Ec2Response {
             let ids = launched.instances().iter().filter_map(Instance::instance_id).map(str::to_owned);
             Ec2Response::Launched { instances: ids.collect(), errors: Vec::new() }
         }
-        Err(failed) => failed,
+        Err(error) => Ec2Response::Refused(error),
     }
 }
 
@@ -151,35 +150,35 @@ fn instance(of: &Instance) -> Option<DescribedInstance> {
     })
 }
 
-/// Awaits a call. The error is the response to report for it.
-pub(crate) async fn send<T, E>(call: impl Future<Output = Result<T, SdkError<E>>>) -> Result<T, Ec2Response>
+/// Awaits a call.
+pub(crate) async fn send<T, E>(call: impl Future<Output = Result<T, SdkError<E>>>) -> Result<T, Ec2Error>
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
     match tokio::time::timeout(RESPONSE_TIMEOUT, call).await {
         Ok(Ok(output)) => Ok(output),
-        Ok(Err(error)) => Err(response_from_error(&error)),
-        Err(_) => Err(Ec2Response::Lost(format!("no response within {RESPONSE_TIMEOUT:?}"))),
+        Ok(Err(error)) => Err(error_from_sdk(&error)),
+        Err(_) => Err(Ec2Error::no_response(format!("no response within {RESPONSE_TIMEOUT:?}"))),
     }
 }
 
-/// The response for an SDK error. Only a call that EC2 refused, and one that was never sent, are known to have had no effect.
-pub fn response_from_error<E>(error: &SdkError<E>) -> Ec2Response
+/// Classifies an SDK error. Only a call that EC2 refused, and one that was never sent, are known to have had no effect.
+fn error_from_sdk<E>(error: &SdkError<E>) -> Ec2Error
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
     match CallError::from_sdk(error) {
         CallError::Service { code, message, status } if code != "without a code" => {
-            Ec2Response::Refused(Ec2Error::new(&code, &message, status))
+            Ec2Error::new(&code, &message, status)
         }
         // The error page of a proxy.
-        CallError::Service { status, .. } => Ec2Response::Lost(format!("status {status} without a code")),
+        CallError::Service { status, .. } => Ec2Error::no_response(format!("status {status} without a code")),
         CallError::NoCredentials(message) => {
-            Ec2Response::Refused(Ec2Error { class: ErrorClass::Auth, code: "NoCredentials".to_owned(), message })
+            Ec2Error { class: ErrorClass::Auth, code: "NoCredentials".to_owned(), message }
         }
         CallError::NoResponse(message) if matches!(error, SdkError::ConstructionFailure(_)) => {
-            Ec2Response::Refused(Ec2Error { class: ErrorClass::Config, code: "NotSent".to_owned(), message })
+            Ec2Error { class: ErrorClass::Config, code: "NotSent".to_owned(), message }
         }
-        CallError::NoResponse(message) => Ec2Response::Lost(message),
+        CallError::NoResponse(message) => Ec2Error::no_response(message),
     }
 }

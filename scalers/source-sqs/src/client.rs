@@ -18,11 +18,7 @@ pub(crate) struct SqsConnection {
 /// No region was found.
 pub(crate) async fn connect(settings: &SqsSettings) -> Result<SqsConnection, CallFailure> {
     let of_queue = || settings.queues.iter().find_map(|queue| region_of(queue)).map(str::to_owned);
-    let aws = AwsSettings {
-        region: settings.region.clone().or_else(of_queue),
-        endpoint: settings.endpoint.clone(),
-        access_key: settings.access_key.clone(),
-    };
+    let aws = AwsSettings { region: settings.aws.region.clone().or_else(of_queue), ..settings.aws.clone() };
     let found = forebay_aws::load_client_config(&aws).await;
     let aws = found.map_err(|error| CallFailure::new(FailureKind::BadCredentials, format!("sqs: {error}")))?;
     let mut config = aws_sdk_sqs::config::Builder::from(&aws.sdk);

@@ -34,7 +34,7 @@ mod settings;
 mod sink;
 mod source;
 
-pub use forebay_aws::AccessKey;
+pub use forebay_aws::{AccessKey, AwsSettings};
 pub use probe::probe;
 pub use settings::{SqsError, SqsSettings, SqsTimings};
 pub use sink::SqsSink;

@@ -40,7 +40,7 @@ async fn probe_all(settings: &SqsSettings, sinks: impl Iterator<Item = &str>) ->
         Ok(connection) => connection,
         Err(failure) => return vec![Diagnostic::error("sqs", failure.why)],
     };
-    let at = settings.endpoint.as_deref().unwrap_or("AWS");
+    let at = settings.aws.endpoint.as_deref().unwrap_or("AWS");
     let place = format!("sqs {at} ({})", connection.aws.region);
     let mut diagnostics = vec![credentials(&connection, &place).await];
     if diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {

@@ -1,6 +1,6 @@
 //! The settings of a source and its sinks, and their validation without a network. No secret appears in `Debug` output.
 
-use forebay_aws::{AccessKey, RetryDelays, is_valid_endpoint, printable, queue_name};
+use forebay_aws::{AwsSettings, RetryDelays, is_valid_endpoint, printable, queue_name};
 use std::time::Duration;
 
 /// The most receivers of one queue. Each reserves memory for ten messages while it polls.
@@ -9,31 +9,20 @@ const MAX_RECEIVERS: usize = 64;
 /// Where the queues are and how they are read.
 #[derive(Clone, Debug)]
 pub struct SqsSettings {
-    /// The region, such as `eu-central-1`. `None`: that of the first queue that is given by an AWS URL, else that of the environment, the
-    /// profile or the machine.
-    pub region: Option<String>,
-    /// An endpoint other than AWS's own, with `http://` or `https://`. `None`: `AWS_ENDPOINT_URL`, or else AWS.
-    pub endpoint: Option<String>,
+    /// Region, endpoint and credentials. Without a region: that of the first queue that is given by an AWS URL, else that of the
+    /// environment, the profile or the machine.
+    pub aws: AwsSettings,
     /// Queues by name (in the account of the credentials) or by URL. The index is [`forebay_source::MessageBatch::channel`].
     pub queues: Vec<String>,
     /// Receivers of each queue. Each reserves memory for ten messages while it polls.
     pub receivers: usize,
-    /// Explicit credentials. `None`: the default chain (environment, profile, web identity, container, machine).
-    pub access_key: Option<AccessKey>,
     /// Time limits and delays.
     pub timings: SqsTimings,
 }
 
 impl Default for SqsSettings {
     fn default() -> Self {
-        SqsSettings {
-            region: None,
-            endpoint: None,
-            queues: Vec::new(),
-            receivers: 2,
-            access_key: None,
-            timings: SqsTimings::default(),
-        }
+        SqsSettings { aws: AwsSettings::default(), queues: Vec::new(), receivers: 2, timings: SqsTimings::default() }
     }
 }
 
@@ -144,7 +133,7 @@ impl SqsSettings {
 
     /// Validates what a source and a sink have in common.
     pub(crate) fn check_common(&self) -> Result<(), SqsError> {
-        if let Some(endpoint) = self.endpoint.as_ref().filter(|endpoint| !is_valid_endpoint(endpoint)) {
+        if let Some(endpoint) = self.aws.endpoint.as_ref().filter(|endpoint| !is_valid_endpoint(endpoint)) {
             return Err(SqsError::BadEndpoint { endpoint: printable(endpoint) });
         }
         if self.timings.poll_wait > Duration::from_secs(20) {
@@ -212,18 +201,19 @@ mod tests {
         assert!(changed(|s| s.queues.push("x/\u{7}y".into())).contains(r"`x/\u{7}y` is not a queue"));
         assert!(changed(|s| s.queues.push("http://h/1/a".into())).contains("`a` is listed twice"));
         assert!(changed(|s| s.receivers = 0).contains("give 1 to 64"));
-        assert!(changed(|s| s.endpoint = Some("localhost:4566".into())).contains("http://host:port"));
+        assert!(changed(|s| s.aws.endpoint = Some("localhost:4566".into())).contains("http://host:port"));
         assert!(changed(|s| s.timings.poll_wait = Duration::from_secs(21)).contains("at most 20 s"));
     }
 
     #[test]
     fn a_secret_is_not_shown() {
-        let access_key = AccessKey {
+        let access_key = Some(forebay_aws::AccessKey {
             access_key_id: "AKIAEXAMPLE".into(),
             secret_access_key: "hush".into(),
             session_token: Some("hush".into()),
-        };
-        let text = format!("{:?}", SqsSettings { access_key: Some(access_key), ..SqsSettings::default() });
+        });
+        let aws = AwsSettings { access_key, ..AwsSettings::default() };
+        let text = format!("{:?}", SqsSettings { aws, ..SqsSettings::default() });
         assert!(text.contains("AKIAEXAMPLE") && !text.contains("hush"), "{text}");
     }
 }

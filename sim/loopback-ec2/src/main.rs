@@ -3,42 +3,30 @@
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::Parser;
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_loopback_ec2::{DEFAULT_TEMPLATE, Loopback, LoopbackClock, Region, RegionOptions};
 use forebay_sim::market::Market;
 
-const HELP: &str = "\
-An EC2 on 127.0.0.1, with stock-outs, moving spot prices, interruption warnings and reclaims.
-
-forebay-loopback-ec2 [--port PORT] [--seed N] [--calm]
-
---port PORT   the port; a free one by default
---seed N      the seed of the market and of all random draws; 1 by default
---calm        all types are in stock, nothing is reclaimed, no rate limits
---help        this text
-";
-
 /// The length of the market before it repeats.
 const MARKET: Span = Span::mins(30 * 24 * 60);
 
+/// An EC2 on 127.0.0.1, with stock-outs, moving spot prices, interruption warnings and reclaims.
+#[derive(clap::Parser)]
 struct Args {
+    /// The port; a free one by default
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
     port: u16,
+    /// The seed of the market and of all random draws
+    #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// All types are in stock, nothing is reclaimed, no rate limits
+    #[arg(long)]
     calm: bool,
 }
 
 fn main() -> ExitCode {
-    let args = match read(std::env::args().skip(1)) {
-        Ok(Some(args)) => args,
-        Ok(None) => {
-            print!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprintln!("{error}; see --help");
-            return ExitCode::from(2);
-        }
-    };
+    let args = Args::parse();
     let loopback = match Loopback::start_on(Region::new(options(&args)), LoopbackClock::Wall, args.port) {
         Ok(loopback) => loopback,
         Err(error) => {
@@ -51,21 +39,6 @@ fn main() -> ExitCode {
     loop {
         std::thread::park();
     }
-}
-
-fn read(mut words: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
-    let mut args = Args { port: 0, seed: 1, calm: false };
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
-        match word.as_str() {
-            "--port" => args.port = value()?.parse().map_err(|_| "--port needs a number up to 65535".to_owned())?,
-            "--seed" => args.seed = value()?.parse().map_err(|_| "--seed needs a number".to_owned())?,
-            "--calm" => args.calm = true,
-            "--help" | "-h" => return Ok(None),
-            other => return Err(format!("unknown argument `{other}`")),
-        }
-    }
-    Ok(Some(args))
 }
 
 /// A typical day: 90 % of the reclaims have a warning, EC2's rate limits apply, describe calls are up to 5 s stale, and each spot pool has a

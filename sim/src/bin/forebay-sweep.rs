@@ -8,27 +8,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use clap::Parser;
 use forebay_sim::sweep::{self, SweepFailure, SweepReport};
 
-const USAGE: &str = "usage: forebay-sweep [--seeds N] [--from S] [--seed S] [--jobs J] [--all]\n  \
-    --seeds N  how many seeds (1000)\n  --from S   the first one (0)\n  \
-    --seed S   this one only\n  --jobs J   how many at once (2)\n  --all      go on after a failure";
-
+/// The seeded fault sweep: crashes, lost and late effects, stock-outs, one run a seed.
+#[derive(clap::Parser)]
 struct Args {
+    /// The first seed
+    #[arg(long, value_name = "S", default_value_t = 0)]
     from: u64,
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 1000)]
     seeds: u64,
+    /// How many at once
+    #[arg(long, value_name = "J", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     jobs: u64,
+    /// Go on after a failure
+    #[arg(long)]
     all: bool,
 }
 
 fn main() -> ExitCode {
-    let args = match parse(std::env::args().skip(1)) {
-        Ok(args) => args,
-        Err(wrong) => {
-            eprintln!("{wrong}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
+    let args = Args::parse();
     let (report, failures) = run(&args);
     println!("{report}");
     let shown = if args.all { failures.len() } else { 1 };
@@ -40,26 +41,6 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     ExitCode::FAILURE
-}
-
-fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
-    let mut args = Args { from: 0, seeds: 1000, jobs: 2, all: false };
-    while let Some(word) = words.next() {
-        if word == "--all" {
-            args.all = true;
-            continue;
-        }
-        let value = words.next().ok_or_else(|| format!("{word} needs a number"))?;
-        let number: u64 = value.parse().map_err(|_| format!("{word} {value}: not a number"))?;
-        match word.as_str() {
-            "--seeds" => args.seeds = number,
-            "--from" => args.from = number,
-            "--seed" => (args.from, args.seeds) = (number, 1),
-            "--jobs" => args.jobs = number.max(1),
-            _ => return Err(format!("{word}: no such option")),
-        }
-    }
-    Ok(args)
 }
 
 /// Runs the seeds on some threads; stops at a failure and reports the one of the lowest seed that was run.

@@ -8,7 +8,6 @@
 
 use super::{CallId, CallPurpose, Ec2Machine, InstanceListing, MachineReport, REPORT_AFTER};
 use crate::api_call::{DescribedInstance, Ec2Call, Ec2InstanceState, Ec2Response, RateClass};
-use crate::error_class::ErrorClass;
 use crate::rate_limiter::RetrySpans;
 use crate::request::{TAG_CLUSTER, TAG_JOURNAL};
 use forebay_kernel::units::{Span, Timestamp};
@@ -120,14 +119,14 @@ impl Ec2Machine {
 
     fn listing_failed(&mut self, now: Timestamp, response: Ec2Response) {
         let transient = match &response {
-            Ec2Response::Refused(error) => matches!(error.class, ErrorClass::Throttled | ErrorClass::Server),
+            Ec2Response::Refused(error) => error.class.is_transient(),
             _ => true,
         };
         self.listing.current = None;
         self.listing.failures = self.listing.failures.saturating_add(1);
         self.listing.next = now + self.listing.delays.next_span(&mut self.rates);
         let report = !transient || self.listing.failures >= REPORT_AFTER;
-        if let Some(error) = Ec2Machine::error_of(response).filter(|_| report) {
+        if let (true, Ec2Response::Refused(error)) = (report, response) {
             self.report_failure(now, LIST, "", error);
         }
     }

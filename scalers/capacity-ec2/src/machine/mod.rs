@@ -202,7 +202,7 @@ impl Ec2Machine {
         match &response {
             Ec2Response::Refused(error) if error.class == ErrorClass::Throttled => self.rates.throttled(rate, now),
             // A lost response says nothing about the rate.
-            Ec2Response::Lost(_) => {}
+            Ec2Response::Refused(error) if error.class == ErrorClass::NoResponse => {}
             _ => self.rates.accepted(rate, now),
         }
         match purpose {
@@ -216,7 +216,11 @@ impl Ec2Machine {
     /// Counts all running calls as lost, after their driver has lost track of them.
     pub fn lose_running_calls(&mut self, now: Timestamp) {
         for call in self.running.keys().copied().collect::<Vec<_>>() {
-            self.handle_response(now, call, Ec2Response::Lost("its call ended without a response".to_owned()));
+            self.handle_response(
+                now,
+                call,
+                Ec2Response::Refused(Ec2Error::no_response("its call ended without a response")),
+            );
         }
     }
 
@@ -300,17 +304,6 @@ impl Ec2Machine {
         let old = self.failures.iter().filter(|(_, failure)| now.since(failure.last_seen) >= FAILURE_LASTS);
         for (operation, subject) in old.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.report_recovery(operation, &subject);
-        }
-    }
-
-    /// The error to report for a response that is no success.
-    fn error_of(response: Ec2Response) -> Option<Ec2Error> {
-        match response {
-            Ec2Response::Refused(error) => Some(error),
-            Ec2Response::Lost(message) => {
-                Some(Ec2Error { class: ErrorClass::Server, code: "NoAnswer".to_owned(), message })
-            }
-            Ec2Response::Launched { .. } | Ec2Response::Done | Ec2Response::Described { .. } => None,
         }
     }
 }

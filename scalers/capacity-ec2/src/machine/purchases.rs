@@ -166,7 +166,7 @@ impl Ec2Machine {
                 self.report_recovery(CREATE_GROUP, &group);
                 self.groups.insert(group);
             }
-            Ec2Response::Refused(error) if !matches!(error.class, ErrorClass::Throttled | ErrorClass::Server) => {
+            Ec2Response::Refused(error) if !error.class.is_transient() => {
                 // Nothing was launched without the group, so new purchases that wait for it end here.
                 let waits = |p: &OpenPurchase| p.request.group.as_ref() == Some(&group) && p.is_due(now);
                 let waiting = self.purchases.iter().filter(|(_, p)| waits(p)).map(|(id, p)| (*id, p.is_unsettled()));
@@ -216,7 +216,7 @@ impl Ec2Machine {
                 }
             }
             Ec2Response::Refused(error) => self.launch_refused(now, id, error),
-            Ec2Response::Lost(_) | Ec2Response::Done | Ec2Response::Described { .. } => self.retry_later(now, id),
+            Ec2Response::Done | Ec2Response::Described { .. } => self.retry_later(now, id),
         }
     }
 

@@ -50,7 +50,7 @@ impl TerminateResult {
             Ec2Response::Done => TerminateResult::Accepted,
             Ec2Response::Refused(error) => match error.class {
                 ErrorClass::NotFound => TerminateResult::UnknownId(error.message.clone()),
-                ErrorClass::Throttled | ErrorClass::Server => TerminateResult::Transient,
+                class if class.is_transient() => TerminateResult::Transient,
                 _ => TerminateResult::Refused,
             },
             _ => TerminateResult::Transient,
@@ -123,7 +123,7 @@ impl Ec2Machine {
             TerminateResult::Transient => attempts.unwrap_or(0) >= REPORT_AFTER,
             TerminateResult::Accepted | TerminateResult::UnknownId(_) => false,
         };
-        if let (true, Some(instance), Some(error)) = (report, instances.first(), Ec2Machine::error_of(response)) {
+        if let (true, Some(instance), Ec2Response::Refused(error)) = (report, instances.first(), response) {
             self.report_failure(now, TERMINATE, instance, error);
         }
         for instance in instances {

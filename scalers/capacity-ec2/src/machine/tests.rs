@@ -101,6 +101,10 @@ fn outcomes(machine: &mut Ec2Machine) -> Vec<Event> {
     machine.take_reports().into_iter().filter_map(outcome).collect()
 }
 
+fn lost(why: &str) -> Ec2Response {
+    Ec2Response::Refused(Ec2Error::no_response(why))
+}
+
 fn refused(code: &str, status: u16) -> Ec2Response {
     Ec2Response::Refused(Ec2Error::new(code, "no", status))
 }
@@ -133,7 +137,7 @@ fn a_lost_response_repeats_the_same_request() {
     let first = machine.poll(T0);
     machine.launch(request(2, "za"), PurchaseOrigin::New);
     machine.launch(request(3, "zb"), PurchaseOrigin::New);
-    machine.handle_response(T0, launches(&first)[0].0, Ec2Response::Lost("closed".into()));
+    machine.handle_response(T0, launches(&first)[0].0, lost("closed"));
     // Another zone continues; the same zone waits.
     assert_eq!(launches(&machine.poll(T0))[0].1, "journal-1-103");
     let again = machine.next_poll_at(T0);
@@ -161,7 +165,7 @@ fn a_refusal_ends_the_purchase_or_repeats_it() {
         (refused("InvalidSubnetID.NotFound", 400), Some(LaunchError::Config)),
         (refused("VcpuLimitExceeded", 400), Some(LaunchError::Quota)),
         (refused("InternalError", 500), None),
-        (Ec2Response::Lost("timed out".into()), None),
+        (lost("timed out"), None),
         (refused("IdempotentParameterMismatch", 400), None),
     ] {
         let mut machine = machine();
@@ -334,7 +338,7 @@ fn a_failed_listing_reports_no_instances() {
     );
     let calls = machine.poll(again);
     assert!(matches!(&calls[0].1, Ec2Call::List { next_token: Some(token), .. } if token == "more"));
-    machine.handle_response(again, calls[0].0, Ec2Response::Lost("closed".into()));
+    machine.handle_response(again, calls[0].0, lost("closed"));
     assert_eq!(machine.take_reports(), []);
 }
 
@@ -354,7 +358,7 @@ fn a_lack_of_responses_is_reported_until_there_is_one() {
     let (mut now, mut reported) = (T0, Vec::new());
     for nth in 0..8 {
         let calls = machine.poll(now);
-        let lost = [Ec2Response::Lost("no route to host".into()), refused("InternalError", 500)][nth % 2].clone();
+        let lost = [lost("no route to host"), refused("InternalError", 500)][nth % 2].clone();
         machine.handle_response(now, calls[0].0, lost);
         reported.push(failures(&mut machine).len());
         now = machine.next_poll_at(now);
@@ -426,7 +430,7 @@ fn a_repeated_response_with_too_few_instances_is_settled_by_a_listing() {
     list(&mut machine, T0, Vec::new());
     machine.launch(request(1, "za"), PurchaseOrigin::New);
     let requested = launches(&machine.poll(T0 + Span::secs(1)));
-    machine.handle_response(T0 + Span::secs(1), requested[0].0, Ec2Response::Lost("closed".into()));
+    machine.handle_response(T0 + Span::secs(1), requested[0].0, lost("closed"));
     let mut now = machine.next_poll_at(T0 + Span::secs(1));
     let mut given = false;
     let mut found = Vec::new();

@@ -14,7 +14,6 @@ mod spot_prices;
 pub use instance_types::{InstanceGpus, InstanceShape, instance_shapes};
 pub use spot_prices::{SpotMarket, micro_dollars, spot_prices};
 
-use crate::api_call::Ec2Response;
 use crate::error_class::Ec2Error;
 use std::collections::BTreeSet;
 
@@ -27,25 +26,12 @@ const MAX_PAGES: usize = 100;
 /// Why a lookup failed. The result of an earlier lookup stays valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
-    /// EC2 refused a call.
+    /// EC2 refused a call, or there was no usable response.
     #[error(transparent)]
-    Refused(Ec2Error),
-    /// There was no usable response.
-    #[error("no response: {0}")]
-    Lost(String),
+    Refused(#[from] Ec2Error),
     /// The pages do not end.
     #[error("more than {MAX_PAGES} pages")]
     Endless,
-}
-
-impl From<Ec2Response> for LookupError {
-    fn from(response: Ec2Response) -> LookupError {
-        match response {
-            Ec2Response::Refused(error) => LookupError::Refused(error),
-            Ec2Response::Lost(why) => LookupError::Lost(why),
-            other => LookupError::Lost(format!("{other:?} is a response to another call")),
-        }
-    }
 }
 
 /// The position in the pages of one lookup.

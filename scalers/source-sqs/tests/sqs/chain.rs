@@ -22,7 +22,7 @@ fn look_up(environment: &[(&str, &str)]) -> String {
 fn the_chain_is_looked_up_within_bounds() {
     if let Ok(endpoint) = std::env::var(ENDPOINT) {
         let mut settings = settings(&endpoint, &["jobs"]);
-        (settings.access_key, settings.region) = (None, None);
+        (settings.aws.access_key, settings.aws.region) = (None, None);
         let runtime = runtime();
         let diagnostics = forebay_source_sqs::probe(&settings, None, None, runtime.handle());
         return diagnostics.iter().for_each(|diagnostic| println!("{diagnostic:?}"));

@@ -7,7 +7,7 @@ use forebay_parts::LocalStack;
 use forebay_source::{
     Condition, DurablePositions, Health, IncomingBatches, Receipt, Source, SourceHandle, SubmittedBatch,
 };
-use forebay_source_sqs::{AccessKey, SqsSettings, SqsSource, SqsTimings};
+use forebay_source_sqs::{AccessKey, AwsSettings, SqsSettings, SqsSource, SqsTimings};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -28,11 +28,13 @@ pub fn settings(endpoint: &str, queues: &[&str]) -> SqsSettings {
     };
     let access_key = AccessKey { access_key_id: "test".into(), secret_access_key: "test".into(), session_token: None };
     SqsSettings {
-        region: Some("us-east-1".into()),
-        endpoint: Some(endpoint.into()),
+        aws: AwsSettings {
+            region: Some("us-east-1".into()),
+            endpoint: Some(endpoint.into()),
+            access_key: Some(access_key),
+        },
         queues: queues.iter().map(|queue| (*queue).to_owned()).collect(),
         receivers: 2,
-        access_key: Some(access_key),
         timings,
     }
 }
