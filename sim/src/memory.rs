@@ -1,8 +1,8 @@
-//! A journal in memory, with the bytes of a real one: encoded batches, each with its CRC and a link of the hash chain, and snapshots.
+//! A journal in memory, with the bytes of a real one: encoded batches, each with a link of the hash chain, and snapshots.
 //! Recovery decodes and replays; nothing of the live engine survives it.
 //!
 //! ```text
-//! snapshot + [crc | link | bytes] [crc | link | bytes] ...  ->  recover  ->  Engine
+//! snapshot + [link | bytes] [link | bytes] ...  ->  recover  ->  Engine
 //! ```
 //!
 //! Never: durable. Never repairs: a damaged last record is cut and counted, damage before it is an error.
@@ -16,7 +16,6 @@ use forebay_kernel::journal::Batch;
 #[derive(Clone, Debug)]
 struct Record {
     bytes: Vec<u8>,
-    crc: u32,
     link: [u8; 32],
 }
 
@@ -36,7 +35,7 @@ pub struct MemoryJournal {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MemoryError {
     /// A record before the last one is damaged.
-    #[error("record {at} of {records} is damaged: its checksum or its link does not match")]
+    #[error("record {at} of {records} is damaged: its link does not match")]
     Damaged {
         /// Which one, from 0.
         at: usize,
@@ -134,10 +133,9 @@ impl MemoryJournal {
     /// For tests and faults: as if the process had died while it wrote `batch`. `keep` of 1000 bytes were written.
     pub fn tear(&mut self, batch: &Batch, keep_permille: u16) {
         let Ok(mut bytes) = batch.encode() else { return };
-        let crc = crc32c::crc32c(&bytes);
         let link = next_link(&self.link, &bytes);
         bytes.truncate(bytes.len() * usize::from(keep_permille.min(999)) / 1000);
-        self.records.push(Record { bytes, crc, link });
+        self.records.push(Record { bytes, link });
     }
 
     /// For tests: flips a bit of a record.
@@ -153,7 +151,7 @@ impl MemoryJournal {
         let records = self.records.len();
         for at in 0..records {
             let record = &self.records[at];
-            let sound = crc32c::crc32c(&record.bytes) == record.crc && next_link(&link, &record.bytes) == record.link;
+            let sound = next_link(&link, &record.bytes) == record.link;
             if !sound && at + 1 < records {
                 return Err(MemoryError::Damaged { at, records });
             }
@@ -175,9 +173,8 @@ impl BatchLog for MemoryJournal {
     fn append_many(&mut self, entries: &[JournalEntry<'_>]) -> Result<(), MemoryError> {
         for entry in entries {
             let bytes = entry.batch.encode().map_err(|_| MemoryError::Unencodable)?;
-            let crc = crc32c::crc32c(&bytes);
             self.link = next_link(&self.link, &bytes);
-            self.records.push(Record { bytes, crc, link: self.link });
+            self.records.push(Record { bytes, link: self.link });
         }
         Ok(())
     }

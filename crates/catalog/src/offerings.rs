@@ -172,6 +172,10 @@ mod tests {
             ("p5.48xlarge", "p5.48xlarge", true),
             ("p5.48xlarge", "p5.48xlargex", false),
             ("a*b*c", "aXbX", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b", "xxaxxbxx", false),
+            ("", "", true),
+            ("", "x", false),
         ] {
             assert_eq!(matches_glob(glob, name), yes, "{glob} {name}");
         }

@@ -23,17 +23,18 @@ use forebay_kernel::policy::Policy;
 use super::workload::{self, Workload};
 use crate::policies::features;
 
-/// Counts by name.
-type Counts = BTreeMap<&'static str, u64>;
-
-/// What was named, and what was seen.
+/// What was named, and what was seen: counts by list and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FeatureTally {
-    named: Counts,
-    waits: Counts,
-    statuses: Counts,
-    stops: Counts,
-    decides: Counts,
+pub struct FeatureTally(BTreeMap<(List, &'static str), u64>);
+
+/// The lists, in the order in which they are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum List {
+    Named,
+    Waits,
+    Statuses,
+    Stops,
+    Decides,
 }
 
 /// Reasons that a sweep of a few thousand seeds should meet, as what a class waits for or in a status.
@@ -73,52 +74,47 @@ impl FeatureTally {
     /// What a seed's policy and workload name.
     pub(super) fn named(&mut self, policy: &Policy, work: &Workload) {
         for (name, named) in features::NAMED {
-            *self.named.entry(name).or_default() += u64::from(named(policy));
+            self.count(List::Named, name, u64::from(named(policy)));
         }
         for (name, named) in workload::features::NAMED {
-            *self.named.entry(name).or_default() += u64::from(work.specs().any(named));
+            self.count(List::Named, name, u64::from(work.specs().any(named)));
         }
     }
 
     /// A batch that was planned and written.
     pub(super) fn batch(&mut self, batch: &Batch, report: &PlanReport) {
         for (_, reason) in &report.waiting {
-            *self.waits.entry(reason.code()).or_default() += 1;
+            self.count(List::Waits, reason.code(), 1);
         }
         for decision in &batch.decisions {
             if let Decision::Stop { cause, .. } = decision {
-                *self.stops.entry(stop(*cause)).or_default() += 1;
+                self.count(List::Stops, stop(*cause), 1);
             } else {
                 for name in decides(decision).into_iter().flatten() {
-                    *self.decides.entry(name).or_default() += 1;
+                    self.count(List::Decides, name, 1);
                 }
             }
         }
         let demands = batch.events.iter().filter(|e| matches!(e, Event::ServiceDemand { .. })).count();
-        *self.decides.entry("demand heard").or_default() += demands as u64;
+        self.count(List::Decides, "demand heard", demands as u64);
     }
 
     /// A status to whoever submitted a job.
     pub(super) fn status(&mut self, status: &Status) {
         if let Some(reason) = status.reason {
-            *self.statuses.entry(reason.code()).or_default() += 1;
+            self.count(List::Statuses, reason.code(), 1);
         }
     }
 
     /// Adds another tally to this one.
     pub(super) fn add(&mut self, other: &FeatureTally) {
-        let sums = [
-            (&mut self.named, &other.named),
-            (&mut self.waits, &other.waits),
-            (&mut self.statuses, &other.statuses),
-            (&mut self.stops, &other.stops),
-            (&mut self.decides, &other.decides),
-        ];
-        for (sum, more) in sums {
-            for (name, count) in more {
-                *sum.entry(name).or_default() += count;
-            }
+        for ((list, name), count) in &other.0 {
+            self.count(*list, name, *count);
         }
+    }
+
+    fn count(&mut self, list: List, name: &'static str, more: u64) {
+        *self.0.entry((list, name)).or_default() += more;
     }
 }
 
@@ -171,17 +167,13 @@ fn decides(decision: &Decision) -> [Option<&'static str>; 3] {
 
 impl fmt::Display for FeatureTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lists = [
-            ("named", &self.named),
-            ("waits", &self.waits),
-            ("statuses", &self.statuses),
-            ("stops", &self.stops),
-            ("decides", &self.decides),
-        ];
-        for (title, counts) in lists {
-            wrapped(f, title, counts.iter().map(|(name, count)| format!("{name} {count}")))?;
+        for list in [List::Named, List::Waits, List::Statuses, List::Stops, List::Decides] {
+            let counts = self.0.iter().filter(|((of, _), _)| *of == list);
+            let title = format!("{list:?}").to_lowercase();
+            wrapped(f, &title, counts.map(|((_, name), count)| format!("{name} {count}")))?;
         }
-        let unseen = REASONS.iter().filter(|r| !self.waits.contains_key(*r) && !self.statuses.contains_key(*r));
+        let met = |reason| [List::Waits, List::Statuses].iter().any(|list| self.0.contains_key(&(*list, reason)));
+        let unseen = REASONS.iter().filter(|reason| !met(**reason));
         wrapped(f, "not met", unseen.map(|r| (*r).to_owned()))
     }
 }

@@ -1,5 +1,7 @@
 //! Filters and pages of describe calls. An unknown filter is refused.
 
+use forebay_catalog::matches_glob;
+
 use crate::fault::Ec2Fault;
 use crate::params::Params;
 use crate::xml::Xml;
@@ -22,39 +24,13 @@ impl<'a> Filters<'a> {
         Ok(Filters(filters))
     }
 
-    /// Whether an object matches, by its values for each filter.
+    /// Whether an object matches, by its values for each filter. In a filter, `*` is any text and `?` one character.
     pub(super) fn take<'v>(&self, values: impl Fn(&str) -> Vec<&'v str>) -> bool {
         self.0.iter().all(|(name, wanted)| {
             let has = values(name);
-            wanted.iter().any(|pattern| has.iter().any(|value| glob(pattern.as_bytes(), value.as_bytes())))
+            wanted.iter().any(|pattern| has.iter().any(|value| matches_glob(pattern, value)))
         })
     }
-}
-
-/// Matches a filter's pattern: `*` is any text, `?` one character.
-fn glob(pattern: &[u8], value: &[u8]) -> bool {
-    let (mut p, mut v) = (0, 0);
-    // The position of the last star, and the number of characters that it has matched.
-    let mut star: Option<(usize, usize)> = None;
-    while v < value.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, v));
-                p += 1;
-            }
-            Some(c) if *c == b'?' || *c == value[v] => {
-                p += 1;
-                v += 1;
-            }
-            _ => {
-                let Some((at, taken)) = star else { return false };
-                star = Some((at, taken + 1));
-                p = at + 1;
-                v = taken + 1;
-            }
-        }
-    }
-    pattern[p..].iter().all(|c| *c == b'*')
 }
 
 /// The start and size of a page.
@@ -98,29 +74,5 @@ impl Page {
 
     pub(super) fn token(after: u64) -> String {
         format!("after-{after}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::glob;
-
-    #[test]
-    fn patterns() {
-        let cases = [
-            ("g5.*", "g5.xlarge", true),
-            ("g5.*", "g6.xlarge", false),
-            ("*.48xlarge", "p5.48xlarge", true),
-            ("p?.48*", "p5.48xlarge", true),
-            ("p?.48*", "p5en.48xlarge", false),
-            ("*a*b*", "xxaxxbxx", true),
-            ("*a*b", "xxaxxbxx", false),
-            ("", "", true),
-            ("", "x", false),
-            ("*", "", true),
-        ];
-        for (pattern, value, expected) in cases {
-            assert_eq!(glob(pattern.as_bytes(), value.as_bytes()), expected, "{pattern} {value}");
-        }
     }
 }

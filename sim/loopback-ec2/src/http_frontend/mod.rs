@@ -105,12 +105,6 @@ impl HttpFrontend {
         self.queue.push_text(now, body);
     }
 
-    /// The number of messages in the queue, visible or not.
-    #[must_use]
-    pub fn queued(&self) -> usize {
-        self.queue.len()
-    }
-
     /// Handles a request.
     pub fn respond(&mut self, now: Timestamp, request: &HttpRequest<'_>, empty: EmptyReceive) -> HttpOutcome {
         self.advance(now);
