@@ -15,10 +15,18 @@ pub(crate) struct Memo {
     pub parked: BTreeMap<ClassId, Parked>,
     /// Classes of booked jobs for which no ready places were found.
     pub rebooked: BTreeMap<ClassId, Parked>,
-    /// The capacity epoch in which victims were last searched for. For a head that rests since then, the search would find the same.
-    pub preempted: Option<u64>,
+    /// When preemption last found nothing for a class. While that is so, it would find nothing again.
+    pub searched: BTreeMap<ClassId, Searched>,
     /// Switched off by the audit, to show that it changes nothing.
     pub off: bool,
+}
+
+/// What a search for what may be taken depends on, besides the class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Searched {
+    pub capacity_epoch: u64,
+    /// When time alone last let something be taken.
+    pub woke_at: Timestamp,
 }
 
 /// A class whose head cannot be served.
@@ -37,6 +45,11 @@ pub(crate) struct Parked {
 }
 
 impl Memo {
+    /// Whether a search for a class would find nothing.
+    pub(crate) fn nothing_to_take(&self, class: ClassId, now: Searched) -> bool {
+        !self.off && self.searched.get(&class) == Some(&now)
+    }
+
     /// Whether this head could not be served and nothing has happened since that could help. Its class queue rests with it.
     pub(crate) fn resting(&self, state: &State, head: &Head, woke_at: Timestamp) -> Option<&Parked> {
         let parked = match head.class_queue {

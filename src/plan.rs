@@ -40,14 +40,28 @@ const MOST_ROUNDS: u32 = 16;
 pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
     let mut report = PlanReport::default();
     for _ in 0..MOST_ROUNDS {
-        let before = engine.state.capacity_epoch;
+        let before = (engine.state.capacity_epoch, engine.state.counters.next_seq);
         round(engine, &mut report);
-        if engine.state.capacity_epoch == before {
+        let after = (engine.state.capacity_epoch, engine.state.counters.next_seq);
+        // What was given out may break what was promised to a job behind.
+        let promised = !engine.state.index.kept.is_empty() || !engine.state.index.reserved.is_empty();
+        if after.0 == before.0 && !(promised && after.1 != before.1) {
             break;
         }
     }
     report.waiting = why::waiting(engine);
     report
+}
+
+/// What is free is given out until a head lacks something. What it may take, or what is to be kept for it, is found before anything that it
+/// needs is given to others.
+fn serve(engine: &mut Engine, report: &mut PlanReport) {
+    let lack = admit::run(engine, admit::Until::Lack, report) == admit::Came::ToLack;
+    preempt::run(engine, report);
+    backfill::run(engine, report);
+    if lack {
+        let _ = admit::run(engine, admit::Until::End, report);
+    }
 }
 
 /// All stages once. What one job gave up may be what one before it waits for, so rounds are made until none gives anything up.
@@ -57,16 +71,11 @@ fn round(engine: &mut Engine, report: &mut PlanReport) {
     deadline::run(engine, report);
     start::run(engine, report);
     start_target::defer(engine);
-    let before = engine.state.capacity_epoch;
-    let unschedulable = admit::run(engine, report);
-    // Nothing is taken from anyone while there is still something to be given out.
-    if engine.state.capacity_epoch == before {
-        preempt::run(engine, &unschedulable, report);
-    }
+    serve(engine, report);
     provision::run(engine, report);
     consolidate::run(engine, report);
     drain::run(engine, report);
     start_target::reevaluate(engine, report);
-    // Last, for it has to make reservations anew that the others give up.
+    // Again, for it has to make reservations anew that the others give up.
     backfill::run(engine, report);
 }

@@ -19,6 +19,7 @@ use crate::state::budget::part_of;
 use crate::state::jobs::Phase;
 use crate::state::places::WorkerNeeds;
 use crate::units::{MilliGpu, Rate, Timestamp};
+use alloc::vec::Vec;
 
 /// Why no offering of a pool is affordable, if none is.
 pub(crate) fn refusal(state: &State, class: ClassId, pool: PoolId) -> Option<Reason> {
@@ -91,7 +92,23 @@ fn room(state: &State, class: ClassId) -> Option<Rate> {
     if state.budgets.none() {
         return None;
     }
-    state.budget_room(quota_node(state, class)?)
+    let quota = quota_node(state, class)?;
+    Some(state.budget_room(quota)? - promised(state, class, quota))
+}
+
+/// What the jobs cost for which others give up quota or money, where a budget is theirs too: as good as spent for all others.
+fn promised(state: &State, class: ClassId, quota: QuotaId) -> Rate {
+    let ours = |node: &QuotaId| state.quota.is_below(quota, *node);
+    let budgets: Vec<QuotaId> = state.budgets.accounts().map(|(node, _)| node).filter(ours).collect();
+    let of = |id: &JobId| {
+        let job = &state.jobs[*id];
+        let (kept, theirs) = (job.kept?, quota_node(state, job.class)?);
+        let shared = job.class != class && budgets.iter().any(|node| state.quota.is_below(theirs, *node));
+        let fits = supply::fits(state, job.class, kept.pool).iter();
+        let rate = || fits.map(|id| gang_rate(state, job.class, kept.pool, *id)).min();
+        if shared { rate() } else { None }
+    };
+    state.index.kept.iter().filter_map(of).fold(Rate(0), |sum, rate| sum + rate)
 }
 
 fn quota_node(state: &State, class: ClassId) -> Option<QuotaId> {

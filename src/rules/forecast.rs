@@ -97,7 +97,7 @@ fn fits_without(
 fn room(state: &State, job: JobId, pool: PoolId) -> Option<Reservation> {
     let class = state.jobs[job].class;
     let (all, own) = reservations::held(state, pool, Some(job));
-    let others = |n: &&Node| n.pool == pool && n.reserved.is_none_or(|(owner, _)| owner == job);
+    let others = |n: &&Node| n.pool == pool && n.reserved.iter().all(|(owner, _)| *owner == job);
     let mut leave: Vec<(Timestamp, Reverse<Rate>, NodeId)> =
         state.nodes.values().filter(others).map(|n| (empty_at(state, n), Reverse(n.price), n.id)).collect();
     leave.sort_unstable();

@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 pub(crate) fn leaving(state: &State) -> Vec<(Timestamp, NodeId)> {
     let mut pools: BTreeMap<PoolId, Vec<&Node>> = BTreeMap::new();
     for node in state.index.idle.iter().filter_map(|id| state.nodes.get(id)) {
-        if node.idle_since.is_some() && node.reserved.is_none() && !reservations::keeps(state, node) {
+        if node.idle_since.is_some() && node.reserved.is_empty() && !reservations::keeps(state, node) {
             pools.entry(node.pool).or_default().push(node);
         }
     }

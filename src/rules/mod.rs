@@ -22,6 +22,7 @@ pub(crate) mod order;
 pub(crate) mod placement;
 pub(crate) mod protection;
 pub(crate) mod quota;
+pub(crate) mod rank;
 pub(crate) mod relocation;
 pub(crate) mod replicas;
 pub(crate) mod reservations;

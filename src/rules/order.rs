@@ -5,7 +5,8 @@
 //! anew each time, by a tournament down the quota tree. Only the path of the last one served is played again:
 //!
 //! ```text
-//! tier                       highest first; one below its `minShare` of all GPUs in use goes before
+//! own quota                  what a queue owns before what it would borrow: its owner would take it back
+//!  tier                      highest first; one below its `minShare` of all GPUs in use goes before
 //!   roots                    least use / weight
 //!     cohort                 least (borrowed / lendable / weight), the head's ask included
 //!       queue                where nothing is borrowed: least use / weight; then least past use / weight
@@ -19,7 +20,6 @@
 use super::{quota, settings};
 use crate::engine::Engine;
 use crate::ids::{ClassId, PoolId, QuotaId, TierId};
-use crate::reason::Reason;
 use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::units::{MilliGpu, Timestamp};
@@ -27,14 +27,6 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::ops::Bound::{Excluded, Unbounded};
-
-/// A head that can not be served now, and why.
-pub(crate) struct Unschedulable {
-    pub head: Head,
-    pub reason: Reason,
-    /// It rests since: what had been freed when it was last asked. `None`: it was asked in this round.
-    pub rests_since: Option<u64>,
-}
 
 /// Which queue of its class a head is the first of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -61,6 +53,8 @@ pub(crate) struct FairShareOrder {
 /// Tiers of one priority, or one tier that has a `minShare`. The least is served first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Group {
+    /// What it asks is above what its queue owns: whoever owns quota would take it back.
+    borrows: bool,
     /// Negated priority.
     tier: i64,
     min_share: Option<TierId>,
@@ -124,7 +118,7 @@ impl FairShareOrder {
         let state = &engine.state;
         let mut order = FairShareOrder { groups: BTreeMap::new() };
         for head in heads(state) {
-            let tournament = order.groups.entry(group(state, head.class)).or_default();
+            let tournament = order.groups.entry(group(state, &head)).or_default();
             tournament.heads.entry(leaf(state, head.class)).or_default().insert(head);
         }
         for tournament in order.groups.values_mut() {
@@ -154,12 +148,36 @@ impl FairShareOrder {
     pub(crate) fn served(&mut self, engine: &Engine, head: &Head) {
         let state = &engine.state;
         let leaf = leaf(state, head.class);
+        self.regroup(state, leaf);
         if let Some(next) = behind(state, head) {
             self.enter(state, next);
         }
         for tournament in self.groups.values_mut() {
             tournament.play(state, leaf);
         }
+    }
+
+    /// What a queue was given may have used up what it and its cohorts own: heads that would borrow now go behind those that would not.
+    fn regroup(&mut self, state: &State, leaf: QuotaId) {
+        let way = core::iter::successors(Some(leaf), |at| state.quota.parent(*at));
+        let top = way.take_while(|at| state.quota.parent(*at).is_some()).last();
+        let Some(top) = top else { return };
+        let mut moved = Vec::new();
+        for (key, tournament) in self.groups.iter_mut().filter(|(key, _)| !key.borrows) {
+            let near: Vec<QuotaId> =
+                tournament.heads.keys().copied().filter(|at| state.quota.is_below(*at, top)).collect();
+            for at in near {
+                let Some(heads) = tournament.heads.get_mut(&at) else { continue };
+                let now: Vec<Head> = heads.iter().filter(|head| group(state, head) != *key).copied().collect();
+                now.iter().for_each(|head| _ = heads.remove(head));
+                if !now.is_empty() {
+                    tournament.play(state, at);
+                }
+                moved.extend(now);
+            }
+        }
+        self.groups.retain(|_, tournament| tournament.first().is_some());
+        moved.into_iter().for_each(|head| self.enter(state, head));
     }
 
     /// A head may wait by design: the first behind it that may not wait takes its place.
@@ -171,7 +189,7 @@ impl FairShareOrder {
 
     fn enter(&mut self, state: &State, head: Head) {
         let leaf = leaf(state, head.class);
-        let tournament = self.groups.entry(group(state, head.class)).or_default();
+        let tournament = self.groups.entry(group(state, &head)).or_default();
         tournament.heads.entry(leaf).or_default().insert(head);
         tournament.play(state, leaf);
     }
@@ -210,16 +228,22 @@ pub(crate) fn strict_heads(state: &State) -> Vec<Head> {
 }
 
 /// The order in which runs are stopped for jobs: tier, priority and arrival alone. Neither use nor waiting counts here.
-pub(crate) fn strictly(state: &State, head: &Head) -> (i64, i64, Timestamp, crate::ids::JobId, ClassQueue) {
+fn strictly(state: &State, head: &Head) -> (i64, i64, Timestamp, crate::ids::JobId, ClassQueue) {
     let job = &state.jobs[head.key.job];
-    (group(state, head.class).tier, -i64::from(job.priority), job.arrival, job.id, head.class_queue)
+    (group(state, &head).tier, -i64::from(job.priority), job.arrival, job.id, head.class_queue)
 }
 
-fn group(state: &State, class: ClassId) -> Group {
+fn group(state: &State, head: &Head) -> Group {
+    let class = head.class;
     let id = state.classes[class].shape.tier;
     let tier = settings::tier(state, id);
     let min_share = tier.is_some_and(|t| t.min_share > 0).then_some(id);
-    Group { tier: -i64::from(tier.map_or(0, |t| t.priority)), min_share }
+    let first = state.classes[class].fits.first().map(|f| f.0);
+    let borrows = match state.jobs[head.key.job].kept {
+        Some(kept) => !kept.own,
+        None => first.is_some_and(|pool| quota::borrows(state, class, pool)),
+    };
+    Group { borrows, tier: -i64::from(tier.map_or(0, |t| t.priority)), min_share }
 }
 
 /// Whether a tier with a `minShare` has less than that of all GPUs in use, those counted that its head asks.

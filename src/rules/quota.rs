@@ -4,7 +4,7 @@
 //!
 //! Never: looks at what is free. That is placement's.
 
-use super::placement;
+use super::{placement, settings};
 use crate::ids::{ClassId, JobId, PoolId, QuotaId};
 use crate::job::Gang;
 use crate::reason::Reason;
@@ -27,17 +27,17 @@ pub(crate) fn share(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
 
 /// What quota leaves to a class in a pool. Nothing where its queue is not known.
 pub(crate) fn available(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
-    available_beside(state, class, pool, |_| true)
+    available_beside(state, class, pool, |_, _| true)
 }
 
 /// The same, beside only some of what is kept for others. Jobs of a class ask the same: what is kept for one is for all of them.
-fn available_beside(state: &State, class: ClassId, pool: PoolId, counts: impl Fn(&Kept) -> bool) -> MilliGpu {
+fn available_beside(state: &State, class: ClassId, pool: PoolId, counts: impl Fn(&Job, &Kept) -> bool) -> MilliGpu {
     let Some(rule) = state.queues[state.classes[class].shape.queue].rule.as_ref() else {
         return MilliGpu(0);
     };
     let of = |id: &JobId| {
         let job = &state.jobs[*id];
-        let kept = job.kept.filter(|k| k.pool == pool && job.class != class && counts(k))?;
+        let kept = job.kept.filter(|k| k.pool == pool && job.class != class && counts(job, k))?;
         Some((state.queues[job.queue].rule.as_ref()?.quota, kept.share))
     };
     let kept: Vec<_> = state.index.kept.iter().filter_map(of).collect();
@@ -53,9 +53,15 @@ pub(crate) fn refusal(state: &State, class: ClassId, pool: PoolId, asked: MilliG
     if asked <= available {
         return None;
     }
-    // A job within its own quota goes before those for which borrowed quota is kept.
-    let before = is_own(state, class, pool, asked);
-    let no = !before || asked > available_beside(state, class, pool, |kept| kept.own);
+    // What is kept for a job is not kept from one above it.
+    let promised = state.index.kept.iter().map(|id| &state.jobs[*id]).filter(|job| job.class == class);
+    let own = promised.filter_map(|job| job.kept).any(|kept| kept.own) || is_own(state, class, pool, asked);
+    let tier = settings::priority(state, state.classes[class].shape.tier);
+    let above = |job: &Job, kept: &Kept| {
+        let lower = tier > settings::priority(state, job.tier);
+        (own && !kept.own) || (own == kept.own && lower)
+    };
+    let no = asked > available_beside(state, class, pool, |job, kept| !above(job, kept));
     no.then_some(Reason::WaitingForQuota { asked, available })
 }
 
@@ -73,6 +79,21 @@ pub(crate) fn is_own(state: &State, class: ClassId, pool: PoolId, asked: MilliGp
         at = above;
     }
     true
+}
+
+/// Whether a gang of a class would borrow somewhere. A queue without a quota borrows where its pool has quotas.
+pub(crate) fn borrows(state: &State, class: ClassId, pool: PoolId) -> bool {
+    let rule = state.queues[state.classes[class].shape.queue].rule.as_ref();
+    let Some(quota) = rule.map(|r| r.quota) else { return false };
+    let root = core::iter::successors(Some(quota), |at| state.quota.parent(*at)).last();
+    let free = root.is_some_and(|root| state.quota.subtree(root, pool).is_none());
+    (free && has_quotas(state, pool)) || !is_own(state, class, pool, share(state, class, pool))
+}
+
+/// Whether any queue has a quota in a pool.
+pub(crate) fn has_quotas(state: &State, pool: PoolId) -> bool {
+    let nodes = state.policy.as_deref().map_or(&[][..], |p| &p.quotas);
+    nodes.iter().any(|node| node.limits.contains_key(&pool))
 }
 
 /// What is kept in a pool for other jobs below a node of the tree: as good as in use there.

@@ -2,28 +2,72 @@
 //!
 //! Never: makes one, or gives one up.
 
-use super::{demand, settings};
-use crate::ids::{JobId, PoolId};
+use super::{batch, budget, demand, launch, quota, settings, start_targets, supply};
+use crate::effect::WorkerPlace;
+use crate::ids::{ClassId, JobId, NodeId, PoolId};
 use crate::policy::Buys;
 use crate::reason::Reason;
 use crate::state::index::OrderKey;
+use crate::state::jobs::Job;
 use crate::state::nodes::{Node, NodePhase};
 use crate::state::reservations::Reservation;
-use crate::state::{Held, State};
-use crate::units::Span;
+use crate::state::{Held, State, Urgency};
+use crate::units::{MilliGpu, Span};
+use alloc::vec::Vec;
 
-/// Whether a node takes a job as far as reservations ahead go: it is not kept, or not from this job, or the job will be gone in time.
+/// Whether a node takes a job as far as reservations ahead go: it is not kept, or not from this job, or what frees there was promised to the
+/// job, or it will be gone in time.
 pub(crate) fn lets_in(state: &State, node: &Node, job: JobId) -> bool {
     let Some(reservation) = state.reservations.get(&node.pool).filter(|a| a.nodes.binary_search(&node.id).is_ok())
     else {
         return true;
     };
-    if reservation.job == job || before(state, job, reservation.job) {
+    let promised = node.reserved.iter().any(|(owner, _)| *owner == job);
+    if promised || reservation.job == job || before(state, job, reservation.job) {
         return true;
     }
     // Unknown, or its estimate is used up already: no promise that it ends in time.
     let lasts = demand::remaining_p90(state, job).filter(|span| *span > Span::ZERO);
     node.phase == NodePhase::Ready && lasts.is_some_and(|span| state.now + span <= reservation.from)
+}
+
+/// Whether nodes that are kept for a job are kept for others too.
+pub(crate) fn kept_beside(state: &State, job: JobId) -> bool {
+    let others = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.reserved.len() > 1);
+    state.index.reserved_for(job).iter().any(others)
+}
+
+/// Whether a job is above the one that something is kept for: by what their queues own, then by tier.
+pub(crate) fn outranks(state: &State, job: JobId, owner: JobId, pool: PoolId) -> bool {
+    let (one, other) = (&state.jobs[job], &state.jobs[owner]);
+    let higher = settings::priority(state, one.tier) > settings::priority(state, other.tier);
+    let owns = |row: &Job| match row.kept {
+        Some(kept) => kept.own,
+        None => !quota::borrows(state, row.class, pool),
+    };
+    match (owns(one), owns(other)) {
+        (true, false) => true,
+        (false, true) => false,
+        _ => higher,
+    }
+}
+
+/// Whether who has the reservation of a pool gives it up for another. One for which others are stopped does so by rank alone.
+pub(crate) fn gives_way(state: &State, holder: JobId, to: JobId, pool: PoolId) -> bool {
+    match state.jobs[holder].kept {
+        Some(_) => outranks(state, to, holder, pool),
+        None => before(state, to, holder),
+    }
+}
+
+/// Those of some nodes that are in a pool.
+pub(crate) fn in_pool(state: &State, nodes: &[NodeId], pool: PoolId) -> Vec<NodeId> {
+    nodes.iter().copied().filter(|id| state.nodes.get(id).is_some_and(|node| node.pool == pool)).collect()
+}
+
+/// Whether all of these places are on nodes that are kept for a job.
+pub(crate) fn own(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
+    places.iter().all(|place| state.index.reserved.contains(&(job, place.node)))
 }
 
 /// What is held against the ceilings as one who asks has to see it: room kept for a gang before it counts as taken.
@@ -57,7 +101,7 @@ pub(crate) fn keeps(state: &State, node: &Node) -> bool {
 /// Whether an idle node is given back at once, because its room is kept for a gang.
 pub(crate) fn vacates(state: &State, node: &Node) -> bool {
     let of = |a: &Reservation| !a.room.is_empty() && a.nodes.binary_search(&node.id).is_ok();
-    state.reservations.get(&node.pool).is_some_and(of)
+    state.reservations.values().any(of)
 }
 
 /// Whether nodes of a pool are given back so that a gang finds room.
@@ -86,4 +130,38 @@ pub(crate) fn before(state: &State, one: JobId, other: JobId) -> bool {
         (-i64::from(tier), OrderKey::of(row, None))
     };
     key(one) < key(other)
+}
+
+/// Whether a job may have the reservation of a pool, which another may have now.
+pub(crate) fn may_claim(state: &State, job: JobId, pool: PoolId, holder: Option<JobId>) -> bool {
+    let class = state.jobs[job].class;
+    let taken = holder.is_some_and(|holder| !gives_way(state, holder, job, pool));
+    !taken && is_large(state, class, pool) && may_reserve(state, job, class, pool) && lacks_capacity(state, job, pool)
+}
+
+/// Whether a gang of a class has to be kept places for. One GPU or less does not: the first that frees is its own.
+pub(crate) fn is_large(state: &State, class: ClassId, pool: PoolId) -> bool {
+    let asked = quota::share(state, class, pool);
+    asked > MilliGpu::whole(1) || (asked == MilliGpu::whole(1) && launch::sharing_slices(state, pool) > 1)
+}
+
+/// Whether a job has quota and money, or others give them up for it, and waits for nothing but capacity. One that is ahead of its deadline
+/// waits because it wants to.
+pub(crate) fn may_reserve(state: &State, job: JobId, class: ClassId, pool: PoolId) -> bool {
+    let row = &state.jobs[job];
+    let has_share = || {
+        let asked = quota::share(state, class, pool);
+        quota::refusal(state, class, pool, asked).is_none() && budget::refusal(state, class, pool).is_none()
+    };
+    row.reserved_until.is_none_or(|until| until <= state.now)
+        && state.classes[class].shape.urgency != Urgency::Relaxed
+        && start_targets::reason_to_wait(state, job).is_none()
+        && batch::refusal(state, job).is_none()
+        && (row.kept.is_some() || has_share())
+}
+
+/// Whether nothing but more capacity, ceiling or stock would help.
+fn lacks_capacity(state: &State, job: JobId, pool: PoolId) -> bool {
+    let reason = supply::refusal(state, job, pool);
+    matches!(reason, Some(Reason::Ceiling { .. } | Reason::Stockout { .. } | Reason::NothingIdle))
 }

@@ -67,9 +67,12 @@ pub(crate) fn broken(state: &State, job: JobId) -> bool {
     let Some(Wait::Promised { node, run, .. }) = state.jobs[job].start_target.map(|p| p.wait) else {
         return false;
     };
-    let kept = |(owner, _): (JobId, Timestamp)| owner == job;
-    let good =
-        |n: &Node| n.open() && n.phase == NodePhase::Ready && n.reserved.is_none_or(kept) && n.holds.contains(&run);
+    let good = |n: &Node| {
+        n.open()
+            && n.phase == NodePhase::Ready
+            && n.reserved.iter().all(|(owner, _)| *owner == job)
+            && n.holds.contains(&run)
+    };
     !state.nodes.get(&node).is_some_and(good)
 }
 

@@ -70,9 +70,14 @@ pub(crate) fn options_in_stock(state: &State, class: ClassId, pool: PoolId) -> V
     let mut open = bought(state, class, pool);
     open.retain(|id| budget::affordable_anew(state, class, pool, *id) && in_stock(state, *id));
     let mut options = launch::options(state, class, pool, &open, &[]);
-    options.retain(|c| within_window(state, c));
+    options.retain(|c| may_be_had(state, c));
     options.sort_by_cached_key(|c| (c.rank(state, shape), c.counts.first().copied()));
     options
+}
+
+/// Whether stock has nothing against an option.
+pub(crate) fn may_be_had(state: &State, option: &LaunchOption) -> bool {
+    option.counts.iter().all(|(id, _)| in_stock(state, *id)) && within_window(state, option)
 }
 
 /// Which offerings may be bought.

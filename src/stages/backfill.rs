@@ -21,12 +21,12 @@ use crate::plan::PlanReport;
 use crate::reason::Reason;
 use crate::rules::forecast::{expected, holders, soonest};
 use crate::rules::launch::{self, LaunchOption};
-use crate::rules::reservations::{before, held};
-use crate::rules::{batch, budget, order, protection, quota, start_targets, supply};
+use crate::rules::reservations::{held, in_pool, is_large, may_claim, may_reserve};
+use crate::rules::{order, protection, quota, supply};
+use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::nodes::Node;
 use crate::state::reservations::Reservation;
-use crate::state::{State, Urgency};
 use crate::units::MilliGpu;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -97,7 +97,15 @@ fn renew(
     let state = &engine.state;
     let stays = |id: &JobId| !matches!(state.jobs[*id].phase, Phase::Stopping { .. } | Phase::Queued);
     let delayed = late.iter().any(stays);
-    let renewed = soonest(engine, reservation.job, pool).map(|new| Reservation { delayed, ..new })?;
+    let taken = state.jobs[reservation.job].kept.is_some() && !reservation.room.is_empty();
+    let renewed = if taken {
+        // What others were stopped for stays what it was.
+        let (from, known) = expected(state, &reservation.nodes);
+        Reservation { from, known, ..reservation.clone() }
+    } else {
+        soonest(engine, reservation.job, pool)?
+    };
+    let renewed = Reservation { delayed, ..renewed };
     if renewed != *reservation {
         engine.decide(Decision::MakeReservation { pool, reservation: renewed });
     }
@@ -107,7 +115,8 @@ fn renew(
 /// Whether a reservation still is what it was made for.
 fn good(state: &State, pool: PoolId, reservation: &Reservation) -> bool {
     let row = &state.jobs[reservation.job];
-    if row.phase != Phase::Queued || !may_reserve(state, reservation.job, row.class, pool) {
+    let alone = reservation.room.is_empty() && !is_large(state, row.class, pool);
+    if row.phase != Phase::Queued || alone || !may_reserve(state, reservation.job, row.class, pool) {
         return false;
     }
     let fits = supply::fits(state, row.class, pool);
@@ -118,26 +127,16 @@ fn good(state: &State, pool: PoolId, reservation: &Reservation) -> bool {
     let refused = supply::refusal(state, reservation.job, pool);
     let option = LaunchOption { counts: reservation.room.clone(), ..LaunchOption::default() };
     let (all, own) = held(state, pool, Some(reservation.job));
-    let gone = state.held_on(&reservation.nodes);
-    matches!(refused, Some(Reason::Ceiling { .. }))
-        && supply::options_in_stock(state, row.class, pool).iter().any(|c| c.counts == option.counts)
-        && launch::bound_hit(state, pool, &option, all.less(gone), own.less(gone)).is_none()
-}
-
-/// Whether a job is of the kind that reserves, has quota, and waits for nothing but capacity. One GPU or less needs no reservation:
-/// the first that frees is its own. A job that is ahead of its deadline waits because it wants to.
-fn may_reserve(state: &State, job: JobId, class: ClassId, pool: PoolId) -> bool {
-    let asked = quota::share(state, class, pool);
-    let large = asked > MilliGpu::whole(1) || (asked == MilliGpu::whole(1) && launch::sharing_slices(state, pool) > 1);
-    let waits = state.jobs[job].reserved_until.is_some_and(|until| until > state.now);
-    let relaxed = state.classes[class].shape.urgency == Urgency::Relaxed;
-    large
-        && !waits
-        && !relaxed
-        && start_targets::reason_to_wait(state, job).is_none()
-        && batch::refusal(state, job).is_none()
-        && quota::refusal(state, class, pool, asked).is_none()
-        && budget::refusal(state, class, pool).is_none()
+    let (gone, here) = (state.held_on(&reservation.nodes), state.held_on(&in_pool(state, &reservation.nodes, pool)));
+    // Of what is being stopped for it, quota and money are not its own yet.
+    let waits = match row.kept {
+        Some(_) => supply::may_be_had(state, &option),
+        None => {
+            let options = supply::options_in_stock(state, row.class, pool);
+            matches!(refused, Some(Reason::Ceiling { .. })) && options.iter().any(|c| c.counts == option.counts)
+        }
+    };
+    waits && launch::bound_hit(state, pool, &option, all.less(gone), own.less(here)).is_none()
 }
 
 /// Gives the first gangs in the order what they can reserve.
@@ -158,9 +157,7 @@ fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
         }
         let pools: Vec<PoolId> = engine.state.classes[head.class].fits.iter().map(|f| f.0).collect();
         for pool in pools {
-            let state = &engine.state;
-            let taken = kept.get(&pool).is_some_and(|holder| !before(state, job, *holder));
-            if taken || !may_reserve(state, job, head.class, pool) || !lacks_capacity(state, job, pool) {
+            if !may_claim(&engine.state, job, pool, kept.get(&pool).copied()) {
                 continue;
             }
             tries += 1;
@@ -176,10 +173,4 @@ fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
             return;
         }
     }
-}
-
-/// Whether nothing but more capacity, ceiling or stock would help.
-fn lacks_capacity(state: &State, job: JobId, pool: PoolId) -> bool {
-    let reason = supply::refusal(state, job, pool);
-    matches!(reason, Some(Reason::Ceiling { .. } | Reason::Stockout { .. } | Reason::NothingIdle))
 }

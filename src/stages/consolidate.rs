@@ -90,7 +90,7 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
         *ready.entry(node.pool).or_default() += 1;
         let nodes = together(state, node);
         let first = nodes.first() == Some(&node.id);
-        let free = |n: &Node| n.open() && n.reserved.is_none() && !reservations::keeps(state, n);
+        let free = |n: &Node| n.open() && n.reserved.is_empty() && !reservations::keeps(state, n);
         if first && nodes.iter().filter_map(|id| state.nodes.get(id)).all(free) {
             let saves = worth_leaving(state, &nodes, rules, &mut elsewhere);
             moves.extend(saves.map(|saves| Move { saves, pool: node.pool, nodes }));

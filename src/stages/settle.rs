@@ -108,9 +108,8 @@ fn due_node(engine: &mut Engine, id: NodeId) {
     let Some(node) = engine.state.nodes.get(&id) else {
         return;
     };
-    if let Some((job, until)) = node.reserved
-        && (until <= now || engine.state.jobs[job].done())
-    {
+    let over = |(job, until): &(JobId, Timestamp)| *until <= now || engine.state.jobs[*job].done();
+    if node.reserved.iter().any(over) {
         engine.decide(Decision::Release { node: id });
     }
     let Some(node) = engine.state.nodes.get(&id) else {

@@ -160,7 +160,7 @@ pub fn node_view(state: &State, node: &Node) -> NodeView {
         jobs: Some(jobs.iter().map(ToString::to_string).collect()),
         price_usd_per_hour: Some(price(node.price)),
         reclaim_s: node.reclaim_at.map(Seconds::from),
-        reserved_for: node.reserved.map(|(job, _)| job.to_string()),
+        reserved_for: node.reserved.first().map(|(job, _)| job.to_string()),
     }
 }
 

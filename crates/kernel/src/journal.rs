@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 /// | --- | --- |
 /// | 1 | |
 /// | 2 | a job that is over leaves the state at the next tick; a submission says what the archive knows of its identity |
-pub const APPLY_VERSION: u32 = 2;
+/// | 3 | a node may be kept for several jobs; `Unreserve` gives up quota that is kept as well |
+pub const APPLY_VERSION: u32 = 3;
 
 /// The oldest version that this build can still apply.
 pub const OLDEST_APPLY_VERSION: u32 = 1;

@@ -19,7 +19,7 @@ use crate::state::State;
 use crate::state::places::Hold;
 use crate::state::reservations::Reservation;
 use crate::state::undo::Mark;
-use crate::units::MilliGpu;
+use crate::units::{MilliGpu, Rate};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -134,10 +134,36 @@ impl StateMachine {
         self.state.give_quota_back(queue, pool, amount);
     }
 
+    /// Counts money for the queue of a job, in a trial.
+    pub fn charge(&mut self, job: JobId, rate: Rate) {
+        debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
+        self.state.charge(job, rate);
+    }
+
+    /// Gives money of the queue of a job back, in a trial.
+    pub fn discharge(&mut self, job: JobId, rate: Rate) {
+        debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
+        self.state.discharge(job, rate);
+    }
+
     /// Sets or removes the reservation of a pool, in a trial.
     pub fn set_reservation(&mut self, pool: PoolId, reservation: Option<Reservation>) {
         debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
         self.state.set_reservation(pool, reservation);
+    }
+
+    /// Forgets the quota that is kept for a job, in a trial in which it holds it.
+    pub fn forget_kept(&mut self, job: JobId) {
+        debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
+        self.state.edit_job(job, |row| row.kept = None);
+    }
+
+    /// Forgets the nodes that are kept for a job, in a trial in which it holds places.
+    pub fn forget_reserved(&mut self, job: JobId) {
+        debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
+        for node in self.state.index.reserved_for(job) {
+            self.state.edit_node(node, |row| row.reserved.retain(|(owner, _)| *owner != job));
+        }
     }
 
     /// The jobs that are being stopped or of which workers leave: a copy, to be changed while it is walked.

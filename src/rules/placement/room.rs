@@ -14,9 +14,11 @@ use alloc::vec::Vec;
 
 /// Whether a node takes a worker, GPUs apart.
 pub(super) fn takes(state: &State, node: &Node, ask: &Ask) -> bool {
-    // What is kept for one job is kept for its class: the first in the class queue goes first.
+    // What is kept for one job is kept for its class: the first in the class queue goes first. A job of a higher rank is not kept out.
     let class = |job: JobId| state.jobs[job].class;
-    let reserved = node.reserved.is_some_and(|(owner, _)| owner != ask.job && class(owner) != class(ask.job));
+    let owners = || node.reserved.iter().map(|(owner, _)| *owner);
+    let keeps_out = |owner| !reservations::outranks(state, ask.job, owner, node.pool);
+    let reserved = !owners().any(|owner| class(owner) == class(ask.job)) && owners().any(keeps_out);
     let room = node.cpu_free >= ask.each.cpu && node.mem_free >= ask.each.mem;
     !reserved && room && reservations::lets_in(state, node, ask.job)
 }

@@ -21,24 +21,42 @@ use crate::memo::Parked;
 use crate::plan::PlanReport;
 use crate::reason::Reason;
 use crate::rules::forecast::soonest;
-use crate::rules::order::{self, ClassQueue, FairShareOrder, Head, Unschedulable};
+use crate::rules::order::{self, ClassQueue, FairShareOrder, Head};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::{batch, budget, protection, quota, reservations, start_targets, supply, timing};
 use crate::units::MilliGpu;
 use alloc::vec::Vec;
 
-/// Runs the stage. Returns the heads that can not be served, now or since they were last asked.
-pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> Vec<Unschedulable> {
+/// How far heads are served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    /// Up to the first that lacks something: what is behind it must not get what it needs.
+    Lack,
+    /// All of them.
+    End,
+}
+
+/// How far it came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Came {
+    /// A head that was asked now lacks something.
+    ToLack,
+    /// All have been asked, or rest.
+    ToEnd,
+}
+
+/// Runs the stage.
+pub(crate) fn run(engine: &mut Engine, until: Until, report: &mut PlanReport) -> Came {
     let woke_at = timing::woke_at(&engine.state);
     if order::all_rest(engine, woke_at) {
-        return all_at_rest(engine);
+        return if engine.state.index.queued.is_empty() { Came::ToEnd } else { Came::ToLack };
     }
-    let mut waiting = Vec::new();
     let mut fair_share = FairShareOrder::new(engine);
     while let Some(head) = fair_share.next_head(engine) {
         if let Some(parked) = engine.memo.resting(&engine.state, &head, woke_at) {
-            let (reason, rests_since) = (parked.reason, Some(parked.capacity_epoch));
-            waiting.push(Unschedulable { head, reason, rests_since });
+            if until == Until::Lack && head.class_queue == ClassQueue::Queued && !parked.reason.by_design() {
+                return Came::ToLack;
+            }
             continue;
         }
         let answer = match head.class_queue {
@@ -49,26 +67,16 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> Vec<Unschedul
             Ok(()) => fair_share.served(engine, &head),
             Err(reason) => {
                 park(engine, &head, reason);
-                waiting.push(Unschedulable { head, reason, rests_since: None });
                 if reason.by_design() {
                     // Those behind it that may wait no longer are not held up by it.
                     fair_share.pass_by(engine, &head);
+                } else if until == Until::Lack && head.class_queue == ClassQueue::Queued {
+                    return Came::ToLack;
                 }
             }
         }
     }
-    // Fairness and ageing order what is free; for whom others are stopped goes by tier, priority and arrival.
-    waiting.sort_by_cached_key(|one| order::strictly(&engine.state, &one.head));
-    waiting
-}
-
-/// All heads rest: each with its reason from before.
-fn all_at_rest(engine: &Engine) -> Vec<Unschedulable> {
-    let of = |head: Head| {
-        let parked = engine.memo.parked.get(&head.class)?;
-        Some(Unschedulable { head, reason: parked.reason, rests_since: Some(parked.capacity_epoch) })
-    };
-    order::strict_heads(&engine.state).into_iter().filter_map(of).collect()
+    Came::ToEnd
 }
 
 /// The class of a head rests until something that could help happens.
@@ -148,11 +156,20 @@ fn places_now(
     most: MilliGpu,
     report: &mut PlanReport,
 ) -> Result<Vec<WorkerPlace>, Reason> {
+    // An elastic gang leaves to others what is kept for them beside it.
+    let asked = quota::share(&engine.state, engine.state.jobs[job].class, pool);
+    let kept = reservations::kept_beside(&engine.state, job);
+    let most = if kept { asked } else { most };
     if let Some(places) = placement::find(engine, job, pool, NodeScope::Ready, most) {
         return Ok(purchase::spare_large_node(engine, job, pool, most, &places, report).unwrap_or(places));
     }
-    if let Some(places) = placement::find(engine, job, pool, NodeScope::InFlight, most) {
+    let victims = protection::stopping_for(&engine.state, job);
+    let in_flight = placement::find(engine, job, pool, NodeScope::InFlight, most);
+    if let Some(places) = in_flight.filter(|places| victims == 0 || reservations::own(&engine.state, job, places)) {
         return Ok(places);
+    }
+    if victims > 0 {
+        return Err(Reason::WaitingForPreemption { victims });
     }
     if let Some(places) = purchase::keep_leaving_node(engine, job, pool, most) {
         return Ok(places);

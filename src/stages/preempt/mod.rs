@@ -1,96 +1,575 @@
-//! preempt: runs are stopped, or lose workers, for a head that can have neither places nor nodes. They go on from their last
-//! checkpoint.
+//! preempt: what a head that cannot be served may take from others: what is booked or runs below it, or the room of nodes under a ceiling.
 //!
 //! ```text
-//! quota is missing    reclaim.rs   from those who have borrowed it
-//! room is missing     room.rs      from runs of lower tiers that this one may stop
-//! how little          victims.rs   take one after the other on the undo log until the gang fits, then try to give each back
+//! all that waits, in the strict order: rank by quota, tier, urgent deadline, priority with ageing, arrival
+//!   its places are there, or come, or can be bought     held for it in the trial: nobody behind it is promised the same
+//!   it lacks quota, money, room or a ceiling            search.rs: the least that is enough, of what rules/rank.rs permits
+//! what was found is decided; what frees is kept for the job until it runs
 //! ```
 //!
-//! Never: for one job twice while its first victims are still stopping; never more than is needed.
+//! All heads are tried in one trial on the undo log, in which what is being stopped counts as gone. Why it ends: rules/rank.rs.
+//!
+//! Never: for one job twice while what it was promised is on its way; never more than is needed.
 
-mod reclaim;
-mod room;
-mod victims;
+mod losses;
+mod search;
 
-use crate::decision::Decision;
+use crate::decision::{Decision, StopCause};
+use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, PoolId};
+use crate::memo::Searched;
+use crate::moves;
 use crate::plan::PlanReport;
 use crate::reason::Reason;
-use crate::rules::order::{ClassQueue, Unschedulable};
-use crate::rules::quota;
-use crate::state::Urgency;
-use crate::units::{Span, Timestamp};
+use crate::rules::forecast::{expected, soonest};
+use crate::rules::placement::{self, NodeScope};
+use crate::rules::rank::{self, Borrows, Ground, Ranks, Taker};
+use crate::rules::{batch, budget, demand, quota, reservations, settings, start_targets, supply, timing};
+use crate::state::index::OrderKey;
+use crate::state::jobs::{Kept, Phase};
+use crate::state::places::{Hold, nodes_of, share_of};
+use crate::state::reservations::Reservation;
+use crate::state::{State, Urgency};
+use crate::units::{MilliGpu, Span, Timestamp};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::ops::Bound::{Excluded, Unbounded};
+use losses::{Candidates, Loss, Taken};
 
 /// What was freed is kept for the job for so long past the victims' grace.
 const RESERVE_FOR: Span = Span::mins(5);
 
-/// What keeps a head from starting that a stop could give it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What a head lacks that others could give it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lack {
-    /// Places, stock, or room under a ceiling.
+    /// Quota or money: with it nodes may be bought.
+    Share,
+    /// Places, or stock.
     Room,
-    Quota,
+    /// Room under a ceiling.
+    Ceiling,
+    /// A node in time: what can be bought or is booked comes after its start target.
+    Time,
 }
 
-impl Lack {
-    /// `None`: it waits for something that no stop would help with.
-    fn of(reason: Reason) -> Option<Lack> {
-        match reason {
-            Reason::WaitingForQuota { .. } => Some(Lack::Quota),
-            Reason::Ceiling { .. }
-            | Reason::Stockout { .. }
-            | Reason::LaunchRefused { .. }
-            | Reason::NothingIdle
-            | Reason::TopologyUnsatisfied { .. } => Some(Lack::Room),
-            _ => None,
-        }
-    }
+/// Where a waiting job stands: the least goes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Turn {
+    borrows: Borrows,
+    tier: Reverse<i32>,
+    calm: bool,
+    key: OrderKey,
+    class: ClassId,
 }
 
-/// Runs the stage for the heads that can not be served, in their order. A head that rests is tried again when something was taken
-/// for one before it.
-pub(crate) fn run(engine: &mut Engine, waiting: &[Unschedulable], report: &mut PlanReport) {
-    let (began, looked) = (engine.state.capacity_epoch, engine.memo.preempted);
-    for Unschedulable { head, reason, rests_since } in waiting {
-        if rests_since.is_some_and(|capacity_epoch| {
-            capacity_epoch == engine.state.capacity_epoch && looked == Some(capacity_epoch)
-        }) {
-            continue;
-        }
-        let Some(lack) = Lack::of(*reason) else { continue };
-        // A job that is ahead of its deadline waits for cheap capacity by choice: nothing is stopped for it.
-        let can_wait = engine.state.classes[head.class].shape.urgency == Urgency::Relaxed;
-        if !can_wait && head.class_queue == ClassQueue::Queued {
-            stop_for(engine, head.key.job, head.class, lack, report);
-        }
-    }
-    engine.memo.preempted = Some(began);
+/// What was found for a head.
+struct Deal {
+    taker: Taker,
+    losses: Vec<(Loss, Ground)>,
+    nodes: Vec<NodeId>,
+    /// Bought for it once the nodes are gone. Empty: it goes on the nodes.
+    room: Vec<(crate::ids::OfferingId, u32)>,
+    kept: Kept,
+    /// When what it was promised is there, if nothing is taken for it.
+    ready: Timestamp,
 }
 
-fn stop_for(engine: &mut Engine, job: JobId, class: ClassId, lack: Lack, report: &mut PlanReport) {
-    let now = engine.state.now;
-    if engine.state.jobs[job].reserved_until.is_some_and(|until| until > now) {
+/// Whether what a job asks is within what its queue and all above it own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Owns {
+    Part,
+    All,
+}
+
+/// What a job that waits holds in the trial.
+#[derive(Clone)]
+struct Held {
+    taker: Taker,
+    places: Vec<WorkerPlace>,
+    /// It was promised before this pass: a job above it may have it instead. Whether it is its queue's own.
+    promised: Option<Owns>,
+}
+
+/// The trial in which all heads are tried.
+struct Trial<'a> {
+    engine: &'a mut Engine,
+    ranks: Ranks,
+    candidates: BTreeMap<PoolId, Candidates>,
+    taken: Taken,
+    /// Jobs that hold in the trial what they were promised, or what was found for them.
+    held: BTreeMap<JobId, Held>,
+    /// Jobs that were promised what jobs before them have now.
+    broken: BTreeSet<JobId>,
+    /// Classes for which nothing was found.
+    in_vain: BTreeSet<ClassId>,
+    deals: Vec<Deal>,
+}
+
+/// Runs the stage for all that waits.
+pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    let woke_at = timing::woke_at(&engine.state);
+    let searched = Searched { capacity_epoch: engine.state.capacity_epoch, woke_at };
+    let heads = heads(engine, searched);
+    let promised = !engine.state.index.kept.is_empty() || !engine.state.index.reserved.is_empty();
+    if !promised && !heads.iter().any(|(class, _)| anything_to_take(&engine.state, *class)) {
+        engine.memo.searched.extend(heads.into_iter().map(|(class, _)| (class, searched)));
         return;
     }
-    let pools: Vec<PoolId> = engine.state.classes[class].fits.iter().map(|f| f.0).collect();
-    for pool in pools {
-        let asked = quota::share(&engine.state, class, pool);
-        let stopped = match quota::refusal(&engine.state, class, pool, asked) {
-            Some(_) => reclaim::run(engine, job, class, pool, report),
-            None => lack == Lack::Room && room::run(engine, job, class, pool, asked, report),
-        };
-        if stopped {
-            return;
-        }
+    let mark = engine.state.checkpoint();
+    let ranks = Ranks::new(&engine.state);
+    let mut trial = Trial {
+        engine,
+        ranks,
+        candidates: BTreeMap::new(),
+        taken: Taken::default(),
+        held: BTreeMap::new(),
+        broken: BTreeSet::new(),
+        in_vain: BTreeSet::new(),
+        deals: Vec::new(),
+    };
+    trial.lift_ending();
+    trial.serve_all(&heads);
+    let Trial { deals, in_vain, broken, .. } = trial;
+    engine.state.rollback(mark);
+    if deals.is_empty() && broken.is_empty() {
+        engine.memo.searched.extend(in_vain.into_iter().map(|class| (class, searched)));
+    }
+    for job in broken {
+        engine.decide(Decision::Unreserve { job });
+    }
+    for deal in deals {
+        close(engine, deal, report);
     }
 }
 
-/// Keeps what victims free for the job for which they are stopped.
-fn reserve(engine: &mut Engine, job: JobId, nodes: Vec<NodeId>, until: Timestamp) {
-    if !nodes.is_empty() {
-        engine.decide(Decision::Reserve { job, nodes, until: until + RESERVE_FOR });
+/// The first of each class that waits, and the first that waits for nodes that come after its start target.
+/// Classes for which nothing was found and nothing has happened since are left out.
+fn heads(engine: &Engine, searched: Searched) -> Vec<(ClassId, OrderKey)> {
+    let state = &engine.state;
+    let queued = state.index.queued.iter().filter(|(class, _)| !engine.memo.nothing_to_take(**class, searched));
+    let first = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
+        let key = jobs.first().filter(|key| !waits_by_choice(state, key.job))?;
+        Some((*class, *key))
+    };
+    let booked = state.index.booked.iter().filter_map(|(class, jobs)| {
+        let key = jobs.iter().find(|key| comes_late(state, key.job))?;
+        Some((*class, *key))
+    });
+    queued.filter_map(first).chain(booked).collect()
+}
+
+/// Whether it waits because it wants to: ahead of its deadline, up to its start target, for its batch.
+fn waits_by_choice(state: &State, job: JobId) -> bool {
+    let relaxed = state.classes[state.jobs[job].class].shape.urgency == Urgency::Relaxed;
+    relaxed || start_targets::reason_to_wait(state, job).is_some() || batch::refusal(state, job).is_some()
+}
+
+/// Whether anything is there that the jobs of a class could be given at all: quotas that may be borrowed, a lower tier that runs or is booked,
+/// an idle node.
+fn anything_to_take(state: &State, class: ClassId) -> bool {
+    let row = &state.classes[class];
+    let quotas = row.fits.iter().any(|(pool, _)| quota::has_quotas(state, *pool));
+    let runs = state.index.running.keys().any(|tier| rank::may_ever_stop(state, row.shape.tier, *tier));
+    let booked = state.index.booked.keys().map(|other| state.classes[*other].shape.tier);
+    let priority = |tier| settings::priority(state, tier);
+    quotas
+        || runs
+        || !state.index.idle.is_empty()
+        || booked.into_iter().any(|tier| priority(tier) < priority(row.shape.tier))
+}
+
+/// Whether a booked job waits for nodes that come after its start target.
+fn comes_late(state: &State, job: JobId) -> bool {
+    let by = state.jobs[job].start_target.map(|target| target.by);
+    by.is_some_and(|by| supply::eta(state, job) > by)
+}
+
+impl Trial<'_> {
+    fn state(&self) -> &State {
+        &self.engine.state
+    }
+
+    /// `None`: the policy does not know its queue, or no pool takes it.
+    fn turn(&mut self, class: ClassId, key: OrderKey) -> Option<Turn> {
+        let state = &self.engine.state;
+        let pool = state.classes[class].fits.first()?.0;
+        let taker = Taker::of(state, key.job, pool)?;
+        let borrows = self.ranks.of_taker(state, &taker);
+        let tier = Reverse(settings::priority(state, taker.tier));
+        let calm = state.classes[class].shape.urgency != Urgency::Urgent;
+        Some(Turn { borrows, tier, calm, key, class })
+    }
+
+    /// What is being stopped or is leaving counts as gone, with its quota and its money.
+    fn lift_ending(&mut self) {
+        let ending: Vec<JobId> = self.engine.state.ending_jobs();
+        for id in ending {
+            let job = &self.engine.state.jobs[id];
+            let Some(pool) = job.pool else { continue };
+            let whole = job.leaving.is_none();
+            let (class, queue, rate, all) = (job.class, job.queue, job.rate, job.share);
+            let numbers = if whole { job.numbers.clone() } else { job.leaving().to_vec() };
+            let places = losses::places(job, &numbers);
+            // A run that has lost workers gives the whole of its quota back when it has stopped.
+            let share = if whole { all } else { share_of(&places) };
+            self.engine.state.release_places(id, class, &places, Hold::Running);
+            self.engine.state.give_quota_back(queue, pool, share);
+            if whole {
+                self.engine.state.discharge(id, rate);
+            }
+            self.ranks.set(&self.engine.state, id, pool, all - share);
+        }
+    }
+
+    /// What was promised is held first, in the order of those to whom it was: who is above them may have it in its turn.
+    fn hold_all_promised(&mut self) {
+        let index = &self.state().index;
+        let promised = index.reserved.iter().map(|(job, _)| *job).chain(index.kept.iter().copied());
+        let rows = promised.map(|job| &self.state().jobs[job]).filter(|row| row.phase == Phase::Queued);
+        let keys: BTreeSet<(ClassId, OrderKey)> =
+            rows.map(|row| (row.class, OrderKey::of(row, index.ageing))).collect();
+        let turns: BTreeSet<Turn> = keys.into_iter().filter_map(|(class, key)| self.turn(class, key)).collect();
+        for Turn { key, class, .. } in turns {
+            let places = self.state().jobs[key.job].reserved_until.is_some();
+            // A job before it has the places that were kept for it.
+            if !self.hold_promised(key.job, class) && places {
+                self.broken.insert(key.job);
+            }
+        }
+    }
+
+    /// Whether what was promised to a job is enough: then it is held for it.
+    fn hold_promised(&mut self, job: JobId, class: ClassId) -> bool {
+        let promised = self.state().jobs[job].kept;
+        let kept = promised.map(|kept| kept.pool);
+        let pools = self.state().classes[class].fits.iter().map(|f| f.0);
+        let pools: Vec<PoolId> = pools.filter(|pool| kept.is_none_or(|kept| kept == *pool)).collect();
+        let takers: Vec<Taker> = pools.into_iter().filter_map(|pool| Taker::of(self.state(), job, pool)).collect();
+        self.engine.state.forget_kept(job);
+        if takers.iter().all(|taker| refused(self.state(), taker)) {
+            self.broken.insert(job);
+            return false;
+        }
+        takers.iter().any(|taker| {
+            if refused(self.state(), taker) {
+                return false;
+            }
+            let owns = match promised {
+                Some(kept) if kept.own => Owns::All,
+                Some(_) => Owns::Part,
+                None => self.owns(taker),
+            };
+            let places = placement::find(self.engine, job, taker.pool, NodeScope::InFlight, taker.asked);
+            let room = self.state().reservations().get(&taker.pool);
+            let is_made = room.is_some_and(|room| room.job == job && !room.room.is_empty());
+            let enough = places.is_some() || is_made || supply::can_be_had(self.engine, job, taker.pool);
+            if enough {
+                self.hold(Held { taker: *taker, places: places.unwrap_or_default(), promised: Some(owns) });
+            }
+            enough
+        })
+    }
+
+    /// A head has these places and its quota, as far as the trial goes.
+    fn hold(&mut self, held: Held) {
+        let Held { taker, places, .. } = &held;
+        let queue = self.state().jobs[taker.job].queue;
+        let rate = self.state().cost_of(taker.class, places);
+        self.engine.state.hold_places(taker.job, taker.class, places, Hold::Booked);
+        if !places.is_empty() {
+            self.engine.state.forget_reserved(taker.job);
+        }
+        self.engine.state.take_quota(queue, taker.pool, taker.asked);
+        self.engine.state.charge(taker.job, rate);
+        self.ranks.set(&self.engine.state, taker.job, taker.pool, taker.asked);
+        self.held.insert(taker.job, held);
+    }
+
+    /// A job gives up what it held in the trial.
+    fn give_up(&mut self, job: JobId) -> Option<Held> {
+        let held = self.held.remove(&job)?;
+        let Held { taker, places, .. } = &held;
+        let queue = self.state().jobs[job].queue;
+        let rate = self.state().cost_of(taker.class, places);
+        self.engine.state.release_places(job, taker.class, places, Hold::Booked);
+        self.engine.state.give_quota_back(queue, taker.pool, taker.asked);
+        self.engine.state.discharge(job, rate);
+        self.ranks.set(&self.engine.state, job, taker.pool, MilliGpu(0));
+        Some(held)
+    }
+
+    /// Gives a head what was promised to jobs below it, the last of them first, and no more of it than it needs.
+    fn take_promises(&mut self, taker: &Taker) -> bool {
+        let owns = self.owns(taker);
+        let state = &self.engine.state;
+        let tier = settings::priority(state, taker.tier);
+        let below = |held: &&Held| {
+            let theirs = held.promised.map(|theirs| (theirs, settings::priority(state, held.taker.tier)));
+            held.taker.pool == taker.pool && theirs.is_some_and(|theirs| theirs < (owns, tier))
+        };
+        let mut below: Vec<(i32, Reverse<JobId>)> = (self.held.values().filter(below))
+            .map(|held| (settings::priority(state, held.taker.tier), Reverse(held.taker.job)))
+            .collect();
+        below.sort_unstable();
+        let mut given: Vec<Held> = Vec::new();
+        let mut found = None;
+        for (_, Reverse(job)) in below {
+            given.extend(self.give_up(job));
+            found = self.places(taker);
+            if found.is_some() {
+                break;
+            }
+        }
+        // What it does not need stays with whom it was promised to, the highest first.
+        for held in given.into_iter().rev() {
+            let job = held.taker.job;
+            self.hold(held);
+            match self.places(taker) {
+                Some(places) => found = Some(places),
+                None if found.is_some() => {
+                    self.give_up(job);
+                    self.broken.insert(job);
+                }
+                None => {}
+            }
+        }
+        let Some(places) = found else { return false };
+        let (kept, nodes) = (self.kept(taker), nodes_of(&places));
+        self.hold(Held { taker: *taker, places, promised: None });
+        let ready = self.ready(&nodes);
+        self.deals.push(Deal { taker: *taker, losses: Vec::new(), nodes, room: Vec::new(), kept, ready });
+        true
+    }
+
+    /// Where a head would go as things stand in the trial.
+    fn places(&mut self, taker: &Taker) -> Option<Vec<WorkerPlace>> {
+        if refused(self.state(), taker) {
+            return None;
+        }
+        placement::find(self.engine, taker.job, taker.pool, NodeScope::InFlight, taker.asked)
+    }
+
+    /// All heads in their order. One that is served is followed by the next of its class; one that is not takes its class with it.
+    fn serve_all(&mut self, heads: &[(ClassId, OrderKey)]) {
+        self.hold_all_promised();
+        let mut turns: BTreeSet<Turn> = heads.iter().filter_map(|(class, key)| self.turn(*class, *key)).collect();
+        while let Some(next) = turns.pop_first() {
+            let broken = self.broken.clone();
+            if self.serve(next.key.job, next.class)
+                && let Some(behind) = self.behind(&next)
+            {
+                turns.insert(behind);
+            }
+            // Who lost what it was promised looks again.
+            let rows = self.broken.difference(&broken).map(|job| &self.state().jobs[*job]);
+            let again: Vec<_> = rows.map(|row| (row.class, OrderKey::of(row, self.state().index.ageing))).collect();
+            turns.extend(again.into_iter().filter_map(|(class, key)| self.turn(class, key)).collect::<Vec<_>>());
+        }
+    }
+
+    fn behind(&mut self, last: &Turn) -> Option<Turn> {
+        let state = self.state();
+        let booked = state.jobs[last.key.job].phase == Phase::Booked;
+        let lines = if booked { &state.index.booked } else { &state.index.queued };
+        let mut behind = lines.get(&last.class)?.range((Excluded(last.key), Unbounded));
+        let key = behind.find(|key| !booked || comes_late(state, key.job))?;
+        let key = *key;
+        self.turn(last.class, key)
+    }
+
+    /// Whether a head has, or is promised, what it needs: then the next of its class is looked at.
+    fn serve(&mut self, job: JobId, class: ClassId) -> bool {
+        let state = self.state();
+        if self.held.contains_key(&job) {
+            return true;
+        }
+        let row = &state.jobs[job];
+        if waits_by_choice(state, job) {
+            return false;
+        }
+        let late = row.phase == Phase::Booked;
+        let pools: Vec<PoolId> = state.classes[class].fits.iter().map(|f| f.0).collect();
+        let pools: Vec<PoolId> = pools.into_iter().filter(|pool| !late || row.pool == Some(*pool)).collect();
+        let takers: Vec<Taker> = pools.iter().filter_map(|pool| Taker::of(state, job, *pool)).collect();
+        for taker in &takers {
+            if !late && (self.has(taker) || self.take_promises(taker)) {
+                return true;
+            }
+        }
+        let mut lacks = 0;
+        for taker in &takers {
+            let Some(lack) = (if late { Some(Lack::Time) } else { lack(self.state(), taker) }) else { continue };
+            lacks += 1;
+            if self.deal(taker, lack) {
+                return true;
+            }
+        }
+        if !late {
+            takers.iter().for_each(|taker| self.reserve(taker));
+        }
+        // What passes by itself is looked at again.
+        if !late && lacks == takers.len() {
+            self.in_vain.insert(class);
+        }
+        false
+    }
+
+    /// What a head that gets nothing will be kept is not promised to those behind it.
+    fn reserve(&mut self, taker: &Taker) {
+        let holder = self.state().reservations().get(&taker.pool).map(|kept| kept.job);
+        if holder == Some(taker.job) || !reservations::may_claim(self.state(), taker.job, taker.pool, holder) {
+            return;
+        }
+        if let Some(reservation) = soonest(self.engine, taker.job, taker.pool) {
+            self.engine.state.set_reservation(taker.pool, Some(reservation));
+        }
+    }
+
+    /// Whether a head is served as things stand, or will be when what ends has ended: then its places are held for it.
+    fn has(&mut self, taker: &Taker) -> bool {
+        let state = self.state();
+        if refused(state, taker) {
+            return false;
+        }
+        let Some(places) = placement::find(self.engine, taker.job, taker.pool, NodeScope::InFlight, taker.asked) else {
+            return supply::can_be_had(self.engine, taker.job, taker.pool) && !bought_late(self.state(), taker);
+        };
+        self.hold(Held { taker: *taker, places, promised: None });
+        true
+    }
+
+    /// When what is on its way out of these nodes is gone, and what comes is there.
+    fn ready(&self, nodes: &[NodeId]) -> Timestamp {
+        let state = self.state();
+        let rows = nodes.iter().filter_map(|id| state.nodes.get(id));
+        let coming = rows.map(|node| supply::ready_at(state, node)).max();
+        let ends = state.index.ending.iter().map(|id| &state.jobs[*id]);
+        let on = ends.filter(|job| job.places.iter().any(|p| nodes.contains(&p.node)));
+        let gone = on.map(|job| match job.phase {
+            Phase::Stopping { deadline, .. } => deadline,
+            _ => job.leaving.as_ref().map_or(state.now, |leaving| leaving.deadline),
+        });
+        coming.into_iter().chain(gone).max().unwrap_or(state.now).max(state.now)
+    }
+
+    fn owns(&mut self, taker: &Taker) -> Owns {
+        let borrows = self.ranks.of_taker(&self.engine.state, taker);
+        if borrows == Borrows::default() { Owns::All } else { Owns::Part }
+    }
+
+    /// What is kept of its quota for a head: what is taken for it is gone, and it does not hold it yet.
+    fn kept(&mut self, taker: &Taker) -> Kept {
+        Kept { pool: taker.pool, share: taker.asked, own: self.owns(taker) == Owns::All }
+    }
+
+    /// Looks for the least that is enough, and holds it for the head.
+    fn deal(&mut self, taker: &Taker, lack: Lack) -> bool {
+        if !self.candidates.contains_key(&taker.pool) {
+            let found = Candidates::of(self.state(), taker.pool);
+            self.candidates.insert(taker.pool, found);
+        }
+        let Some(found) = search::find(self, taker, lack) else { return false };
+        if lack == Lack::Time && found.losses.is_empty() {
+            // What it waits for ends by itself: it goes there then.
+            return false;
+        }
+        let kept = self.kept(taker);
+        // A gang goes where something is taken for it, with what is bought beside it.
+        let nodes =
+            if found.room.is_empty() && !found.places.is_empty() { nodes_of(&found.places) } else { found.nodes };
+        if found.room.is_empty() {
+            self.hold(Held { taker: *taker, places: found.places, promised: None });
+        }
+        let ready = self.ready(&nodes);
+        self.deals.push(Deal { taker: *taker, losses: found.losses, nodes, room: found.room, kept, ready });
+        true
+    }
+}
+
+/// Whether quota or budgets let no gang of a taker's start.
+fn refused(state: &State, taker: &Taker) -> bool {
+    quota::refusal(state, taker.class, taker.pool, taker.asked).is_some()
+        || budget::refusal(state, taker.class, taker.pool).is_some()
+}
+
+/// Whether what could be bought for a taker would be there after its start target only.
+fn bought_late(state: &State, taker: &Taker) -> bool {
+    let row = &state.jobs[taker.job];
+    row.start_target
+        .is_some_and(|target| start_targets::buys_from(state, taker.job) < state.now && target.by > state.now)
+}
+
+/// What a head lacks. `None`: nothing that others could give it, or not yet.
+fn lack(state: &State, taker: &Taker) -> Option<Lack> {
+    if refused(state, taker) {
+        return Some(Lack::Share);
+    }
+    match supply::refusal(state, taker.job, taker.pool) {
+        None => bought_late(state, taker).then_some(Lack::Time),
+        Some(Reason::Ceiling { .. }) => Some(Lack::Ceiling),
+        Some(Reason::Stockout { .. } | Reason::NothingIdle | Reason::TopologyUnsatisfied { .. }) => Some(Lack::Room),
+        Some(Reason::LaunchRefused { offering, .. }) => {
+            // It may go through in a moment: nobody is stopped for it before a boot would have been over.
+            let patience = state.jobs[taker.job].since + demand::boot_p90(state, offering);
+            (patience <= state.now).then_some(Lack::Room)
+        }
+        Some(_) => None,
+    }
+}
+
+/// Decides what was found for a head.
+fn close(engine: &mut Engine, deal: Deal, report: &mut PlanReport) {
+    let Deal { taker, losses, nodes, room, kept, ready } = deal;
+    let by = taker.job;
+    if engine.state.jobs[by].phase == Phase::Booked {
+        engine.decide(Decision::Unbook { job: by });
+    }
+    if engine.state.jobs[by].reserved_until.is_some() {
+        // What it was promised went to a job before it.
+        engine.decide(Decision::Unreserve { job: by });
+    }
+    let mut until = ready;
+    let mut leave: BTreeMap<JobId, (StopCause, Vec<u32>)> = BTreeMap::new();
+    for (loss, ground) in losses {
+        let cause = match ground {
+            Ground::Quota => StopCause::QuotaReclaimed { by },
+            Ground::Tier => StopCause::Preempted { by },
+        };
+        match loss.worker {
+            Some(number) => leave.entry(loss.job).or_insert((cause, Vec::new())).1.push(number),
+            None if engine.state.jobs[loss.job].phase == Phase::Booked => {
+                engine.decide(Decision::Unbook { job: loss.job });
+                // What was kept for it is the taker's now.
+                if engine.state.jobs[loss.job].kept.is_some() {
+                    engine.decide(Decision::Unreserve { job: loss.job });
+                }
+            }
+            None => {
+                report.stopped += 1;
+                moves::stop(engine, loss.job, cause);
+                if let Phase::Stopping { deadline, .. } = engine.state.jobs[loss.job].phase {
+                    until = until.max(deadline);
+                }
+            }
+        }
+    }
+    for (job, (cause, mut workers)) in leave {
+        workers.sort_unstable();
+        until = until.max(moves::shrink(engine, job, cause, workers));
+    }
+    if engine.state.jobs[by].kept != Some(kept) {
+        engine.decide(Decision::Keep { job: by, kept });
+    }
+    if room.is_empty() && nodes.is_empty() {
+        return;
+    }
+    if room.is_empty() {
+        engine.decide(Decision::Reserve { job: by, nodes, until: until + RESERVE_FOR });
+    } else {
+        let from = until.max(expected(&engine.state, &nodes).0);
+        let reservation = Reservation { job: by, from, known: true, delayed: false, nodes, room };
+        engine.decide(Decision::MakeReservation { pool: taker.pool, reservation });
     }
 }

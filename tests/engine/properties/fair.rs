@@ -122,13 +122,47 @@ impl Oracle<'_> {
         (share, used, (past, weight))
     }
 
+    /// Whether a job would borrow: at its queue or a cohort above it, or because its tree has no quota where others have.
+    fn borrows(&self, w: &Waits) -> bool {
+        let mut with = self.jobs.clone();
+        with[w.at] += w.gpus;
+        let mut at = w.at;
+        while let Some(above) = self.tree[at].parent {
+            if owns(self.tree, at).is_none_or(|own| uses(self.tree, &with, at) > own) {
+                return true;
+            }
+            at = above;
+        }
+        owns(self.tree, at).is_none() && self.tree.iter().any(|node| node.limit.is_some())
+    }
+
+    /// The first of each queue and size.
+    fn heads(&self) -> Vec<Waits> {
+        let first = |w: &&Waits| {
+            let same = self.waiting.iter().filter(|other| (other.at, other.gpus) == (w.at, w.gpus));
+            same.min_by_key(|other| self.rank(other)) == Some(w)
+        };
+        self.waiting.iter().filter(first).copied().collect()
+    }
+
+    /// Who goes next: what a queue owns before what would be borrowed.
+    fn next(&mut self) -> Option<Waits> {
+        let all = core::mem::take(&mut self.waiting);
+        self.waiting.clone_from(&all);
+        let (borrowers, owners): (Vec<Waits>, Vec<Waits>) = self.heads().into_iter().partition(|w| self.borrows(w));
+        self.waiting = if owners.is_empty() { borrowers } else { owners };
+        let roots = (0..self.tree.len()).filter(|at| self.tree[*at].parent.is_none());
+        let stand = roots.filter_map(|at| Some((Some(at), self.best(at)?))).collect();
+        let next = self.elect(None, stand);
+        self.waiting = all;
+        next
+    }
+
     /// The starts, in order: whoever is told no by quota leaves with all that ask the same in its queue.
     fn starts(mut self) -> Vec<JobId> {
         let mut starts = Vec::new();
         loop {
-            let roots = (0..self.tree.len()).filter(|at| self.tree[*at].parent.is_none());
-            let stand = roots.filter_map(|at| Some((Some(at), self.best(at)?))).collect();
-            let Some(next) = self.elect(None, stand) else { return starts };
+            let Some(next) = self.next() else { return starts };
             let mut with = self.jobs.clone();
             with[next.at] += next.gpus;
             if stands(self.tree, &with) {

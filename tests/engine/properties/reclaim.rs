@@ -114,7 +114,14 @@ fn a_lender_takes_what_it_lacks_and_no_more() {
         for queue in ["q1", "q2"] {
             let from = |id: &JobId| running.iter().any(|(job, q)| job == id && q == queue);
             let taken: u64 = lost.iter().filter(|(id, _)| from(id)).map(|l| l.1).sum();
-            prop_assert!(taken <= borrowed(queue), "{queue} loses {taken}, has borrowed {}", borrowed(queue));
+            // A run that borrows in part goes whole: without the largest of them the queue has not lost all that it has borrowed.
+            let largest = lost.iter().filter(|(id, _)| from(id)).map(|l| l.1).max().unwrap_or_default();
+            let less = taken - largest;
+            prop_assert!(
+                taken == 0 || less < borrowed(queue),
+                "{queue} loses {taken}, has borrowed {}",
+                borrowed(queue)
+            );
         }
         Ok(())
     });
@@ -146,6 +153,10 @@ struct Loop {
 
 impl Loop {
     fn step(&mut self, more: Option<Event>) -> Result<(), String> {
+        if more.is_some() {
+            // A new job may take what was promised to another, which has to look again.
+            self.taken.clear();
+        }
         self.engine.open(Tick { now: Timestamp(self.now), resumed: false, delivered: u64::MAX });
         for event in core::mem::take(&mut self.due).into_iter().chain(more) {
             self.engine.handle_event(event);
@@ -157,7 +168,9 @@ impl Loop {
             if let StopCause::Preempted { by } | StopCause::QuotaReclaimed { by } = cause {
                 self.stops += 1;
                 let waits = self.engine.state().job(*by).map_or(0, |(row, _)| row.interruptions);
-                if !self.taken.insert((*by, waits, *job)) {
+                // A gang that gave up a worker may have to give up the rest when a job above the taker got it.
+                let stop = matches!(decision, Decision::Stop { .. });
+                if stop && !self.taken.insert((*by, waits, *job)) {
                     return Err(format!("{by} takes from {job} twice"));
                 }
             }

@@ -15,6 +15,8 @@ use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::units::Span;
 use proptest::prelude::*;
 
+/// The ceiling.
+const MOST_NODES: u64 = 3;
 /// How often the runs save.
 const SAVES: Span = Span::secs(30);
 
@@ -23,6 +25,10 @@ fn free_without(state: &State, gone: &BTreeSet<JobId>) -> BTreeMap<NodeId, u64> 
     let mut free: BTreeMap<NodeId, u64> = BTreeMap::new();
     for node in state.nodes() {
         free.insert(node.id, node.slots.iter().filter(|s| s.workers == 0).count() as u64);
+    }
+    // What may still be bought beside them: nodes of four GPUs.
+    for n in free.len() as u64..MOST_NODES {
+        free.insert(NodeId(1_000 + n), 4);
     }
     for job in gone {
         for place in &state.job(*job).expect("a row").0.places {
@@ -44,7 +50,7 @@ fn victims_are_enough_and_none_too_many() {
     holds("victims_are_enough", 1800, &inputs, |(low, count, gpus, normal)| {
         let offering = making::offering("spot", CapacityType::Spot, 4, 1);
         let mut policy = making::policy(vec![offering]);
-        policy.limits.nodes = Some(3);
+        policy.limits.nodes = Some(MOST_NODES as u32);
         let mut world = Cluster::new(policy);
         world.mode = Mode::Quick;
         for (n, (count, gpus, scavenges)) in low.iter().enumerate() {
@@ -89,7 +95,7 @@ fn victims_are_enough_and_none_too_many() {
         if victims.is_empty() {
             let helps = fits(&free_without(&running), count, gpus);
             let waits = row.phase == Phase::Queued;
-            let full = before.nodes().count() == 3;
+            let full = before.nodes().count() as u64 == MOST_NODES;
             prop_assert!(!(waits && helps && full), "stopping would help, nobody is stopped");
         } else {
             prop_assert!(fits(&free_without(&victims), count, gpus), "not enough");

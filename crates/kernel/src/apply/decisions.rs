@@ -57,9 +57,9 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         }
         Decision::Keep { job, kept } => state.edit_job(*job, |row| row.kept = Some(*kept)),
         Decision::Reserve { job, nodes, until } => reserve(state, *job, nodes, *until),
-        Decision::Unreserve { job } => release_all(state, *job),
+        Decision::Unreserve { job } => unreserve(state, *job),
         Decision::Release { node } => {
-            state.edit_node(*node, |row| row.reserved = None);
+            release(state, *node);
             state.capacity_epoch += 1;
         }
         Decision::MakeReservation { pool, reservation } => make_reservation(state, *pool, reservation),
@@ -506,10 +506,15 @@ fn why_stopped(state: &State, job: JobId, cause: StopCause) -> Option<Reason> {
     })
 }
 
-/// Others of its class for whom these places were kept.
+/// Others of its class for whom these places were kept, where none was kept for itself.
 fn owners(state: &State, job: JobId, places: &[WorkerPlace]) -> Vec<JobId> {
-    let owner = |place: &WorkerPlace| state.nodes.get(&place.node)?.reserved.map(|(owner, _)| owner);
-    let mut owners: Vec<JobId> = places.iter().filter_map(owner).filter(|owner| *owner != job).collect();
+    let class = |id: JobId| state.jobs[id].class;
+    let owner = |place: &WorkerPlace| {
+        let mut owners = state.nodes.get(&place.node)?.reserved.iter().map(|(owner, _)| *owner);
+        let own = owners.clone().any(|owner| owner == job);
+        owners.find(|owner| !own && class(*owner) == class(job))
+    };
+    let mut owners: Vec<JobId> = places.iter().filter_map(owner).collect();
     owners.sort_unstable();
     owners.dedup();
     owners
@@ -517,20 +522,39 @@ fn owners(state: &State, job: JobId, places: &[WorkerPlace]) -> Vec<JobId> {
 
 /// What was kept for a job is free for all: it has places now, or has waited for long enough.
 fn release_all(state: &mut State, job: JobId) {
-    let kept = |n: &&crate::state::nodes::Node| n.reserved.is_some_and(|(owner, _)| owner == job);
-    let nodes: Vec<NodeId> = state.nodes.values().filter(kept).map(|n| n.id).collect();
-    for node in nodes {
-        state.edit_node(node, |row| row.reserved = None);
+    for node in state.index.reserved_for(job) {
+        state.edit_node(node, |row| row.reserved.retain(|(owner, _)| *owner != job));
     }
     state.edit_job(job, |row| row.reserved_until = None);
     state.capacity_epoch += 1;
 }
 
+/// Nothing is kept for a job any more. Up to version 2 its quota was.
+fn unreserve(state: &mut State, job: JobId) {
+    release_all(state, job);
+    if state.apply_version >= 3 {
+        state.edit_job(job, |row| row.kept = None);
+    }
+}
+
+/// A node may be kept for several jobs. Up to version 2 the last one took it from the others.
 fn reserve(state: &mut State, job: JobId, nodes: &[NodeId], until: Timestamp) {
+    let alone = state.apply_version < 3;
     for node in nodes {
-        state.edit_node(*node, |row| row.reserved = Some((job, until)));
+        state.edit_node(*node, |row| {
+            row.reserved.retain(|(owner, _)| !alone && *owner != job);
+            row.reserved.push((job, until));
+        });
     }
     state.edit_job(job, |row| row.reserved_until = Some(until));
+}
+
+/// What was kept on a node for jobs that are over, or for long enough, is free for all.
+fn release(state: &mut State, node: NodeId) {
+    let over = |(owner, until): &(JobId, Timestamp)| *until <= state.now || state.jobs[*owner].done();
+    let Some(row) = state.nodes.get(&node) else { return };
+    let left: Vec<_> = row.reserved.iter().filter(|kept| !over(kept)).copied().collect();
+    state.edit_node(node, |row| row.reserved = left);
 }
 
 fn make_reservation(state: &mut State, pool: PoolId, reservation: &Reservation) {
@@ -567,7 +591,7 @@ fn give_back(state: &mut State, node: NodeId, seq: Seq) -> Option<Effect> {
         row.since = now;
         row.effect = Some(effect);
         row.idle_since = None;
-        row.reserved = None;
+        row.reserved.clear();
     });
     terminate(state, node)
 }

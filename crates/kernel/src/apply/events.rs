@@ -419,7 +419,7 @@ pub(super) fn new_node(
         mem_free: offer.mem,
         holds: Vec::new(),
         idle_since: None,
-        reserved: None,
+        reserved: Vec::new(),
         reclaim_at: None,
         allocated: MilliGpu(0),
         booked: MilliGpu(0),

@@ -121,7 +121,7 @@ pub fn part_of(price: Rate, offer: &Offering, gpus: u64, share: u16, needs: Work
 
 impl State {
     /// What places of a class cost now. Nodes that are gone cost nothing.
-    pub(crate) fn cost_of(&self, class: ClassId, places: &[WorkerPlace]) -> Rate {
+    pub fn cost_of(&self, class: ClassId, places: &[WorkerPlace]) -> Rate {
         let of = |place: &WorkerPlace| {
             let node = self.nodes.get(&place.node)?;
             let offer = &self.offerings[node.offering.index()].offer;
@@ -144,6 +144,16 @@ impl State {
         let rate = self.cost_of(job.class, &job.places);
         self.edit_accounts(id, |bucket| *bucket = *bucket + rate);
         self.edit_job_quietly(id, |job| job.rate = rate);
+    }
+
+    /// Counts what places cost for the queue of a job, in a trial.
+    pub(crate) fn charge(&mut self, id: JobId, rate: Rate) {
+        self.edit_accounts(id, |bucket| *bucket = *bucket + rate);
+    }
+
+    /// Takes what a job costs out of the budgets of its queue, in a trial.
+    pub(crate) fn discharge(&mut self, id: JobId, rate: Rate) {
+        self.edit_accounts(id, |bucket| *bucket = *bucket - rate);
     }
 
     fn edit_accounts(&mut self, id: JobId, edit: impl Fn(&mut Rate)) {

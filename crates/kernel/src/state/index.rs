@@ -92,6 +92,8 @@ pub struct Index {
     pub held: BTreeSet<JobId>,
     /// What each tier holds: booked, running and stopping.
     pub in_use: BTreeMap<TierId, InUse>,
+    /// Nodes of which what frees is kept for a job, by that job.
+    pub reserved: BTreeSet<(JobId, NodeId)>,
     /// Cancels that are kept, oldest first.
     pub pending_cancels: BTreeSet<(Timestamp, PendingCancelKey)>,
 }
@@ -282,6 +284,12 @@ impl Index {
         line.iter().find(|key| deferred.is_none_or(|d| !d.contains(key))).copied()
     }
 
+    /// The nodes of which what frees is kept for a job.
+    #[must_use]
+    pub fn reserved_for(&self, job: JobId) -> alloc::vec::Vec<NodeId> {
+        self.reserved.range((job, NodeId(0))..=(job, NodeId(u64::MAX))).map(|(_, node)| *node).collect()
+    }
+
     /// The cloud's id of a claim. Apart from the rest, for it changes once in a claim's life.
     pub(super) fn name_in(&mut self, node: &Node) {
         if let Some(instance) = &node.instance {
@@ -309,6 +317,7 @@ impl Index {
                 list.insert(node.id);
             }
         }
+        self.reserved.extend(node.reserved.iter().map(|(job, _)| (*job, node.id)));
         if matches!(node.phase, NodePhase::Draining { .. }) {
             self.draining.insert(node.id);
         }
@@ -338,6 +347,9 @@ impl Index {
             }
             self.idle.remove(&node.id);
             self.unbooked.remove(&node.id);
+        }
+        for (job, _) in &node.reserved {
+            self.reserved.remove(&(*job, node.id));
         }
         self.draining.remove(&node.id);
         self.unsettled_nodes.remove(&node.id);
@@ -472,10 +484,10 @@ fn node_due(node: &Node) -> Option<Timestamp> {
     match node.phase {
         NodePhase::Requested => None,
         NodePhase::Booting => Some(node.due),
-        NodePhase::Ready => match node.reserved {
-            Some((_, until)) => Some(until),
-            None => node.idle_since.map(|_| node.due),
-        },
+        NodePhase::Ready => {
+            let kept_until = node.reserved.iter().map(|(_, until)| *until).min();
+            kept_until.or(node.idle_since.map(|_| node.due))
+        }
         NodePhase::Draining { check_at, .. } => Some(check_at),
         NodePhase::Terminating => node.effect.map(|e| e.next_try),
     }

@@ -49,8 +49,8 @@ pub struct Node {
     pub holds: Vec<JobId>,
     /// Since when it has been ready with nothing on it.
     pub idle_since: Option<Timestamp>,
-    /// What it frees is kept for this job, until then.
-    pub reserved: Option<(JobId, Timestamp)>,
+    /// What it frees is kept for these jobs, for each until then.
+    pub reserved: Vec<(JobId, Timestamp)>,
     /// The cloud takes it back then.
     pub reclaim_at: Option<Timestamp>,
     /// GPU share held by started runs.

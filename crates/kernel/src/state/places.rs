@@ -124,7 +124,7 @@ impl State {
             self.edit_node(place.node, |node| {
                 node.booked = node.booked - place.gpu_share();
                 node.allocated = node.allocated + place.gpu_share();
-                node.reserved = node.reserved.filter(|(owner, _)| *owner != job);
+                node.reserved.retain(|(owner, _)| *owner != job);
             });
         }
     }

@@ -185,7 +185,8 @@ impl QuotaTree {
     }
 
     /// What a node's subtree owns. `None`: it has no bound.
-    pub(super) fn subtree(&self, quota: QuotaId, pool: PoolId) -> Option<MilliGpu> {
+    #[must_use]
+    pub fn subtree(&self, quota: QuotaId, pool: PoolId) -> Option<MilliGpu> {
         self.nodes.get(quota.index())?.cells.get(&pool)?.subtree
     }
 

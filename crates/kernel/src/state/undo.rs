@@ -8,6 +8,7 @@
 //!
 //! Never: partial. Rows, quota, ledger, totals and counters all come back byte for byte; a property test says so.
 
+use super::budget::Budgets;
 use super::fair::DecayedUsage;
 use super::jobs::Job;
 use super::ledger::Ledger;
@@ -37,6 +38,7 @@ pub(crate) enum Was {
 pub(crate) struct Base {
     counters: Counters,
     totals: Totals,
+    budgets: Budgets,
     ledger: Ledger,
     statuses: usize,
     capacity_epoch: u64,
@@ -76,6 +78,7 @@ impl State {
         self.undo.bases.push(Base {
             counters: self.counters,
             totals: self.totals.clone(),
+            budgets: self.budgets.clone(),
             ledger: self.ledger,
             statuses: self.stream.len(),
             capacity_epoch: self.capacity_epoch,
@@ -94,6 +97,7 @@ impl State {
         if let Some(base) = self.undo.bases.get(mark.base).cloned() {
             self.counters = base.counters;
             self.totals = base.totals;
+            self.budgets = base.budgets;
             self.ledger = base.ledger;
             self.stream.truncate(base.statuses);
             self.capacity_epoch = base.capacity_epoch;

@@ -1,0 +1,297 @@
+//! Rank: who may take from whom, whatever is short: room, quota, money, a ceiling.
+//!
+//! ```text
+//! by quota    depth by depth, from below where their queues meet: wholly within what the node owns comes before borrowing. A node's
+//!             quota is filled with what is within its children's own, then by tier, then start. The taker is judged as it would stand with
+//!             the run gone, the run as it stands
+//! by tier     where both stand alike: from a lower tier that names the taker's in `stoppableBy`, is overdue, or has not started
+//! by share    between equals that both borrow: from the greater share, as long as the taker's stays at or below it
+//! in a queue  by tier alone, where the taker borrows no more than the run
+//! ```
+//!
+//! A run that borrows in part counts whole, and leaves what it does not fill to those behind it. A queue without a quota borrows where its pool has quotas. Why no circle exists: the taker's
+//! rank, judged with the run gone, is above the run's, judged without the taker; for the run to take back it would have to be the other way
+//! round on the same two states. Over three: what is within a child's own is filled first above it, so whoever is above another
+//! within a cohort is never below it outside.
+//!
+//! Never: what a stop costs, or whether it helps.
+
+use super::quota::{kept_under, quota_of};
+use super::{protection, settings};
+use crate::ids::{ClassId, JobId, PoolId, QuotaId, TierId};
+use crate::state::State;
+use crate::state::jobs::{Job, Phase};
+use crate::state::shares::Meeting;
+use crate::units::{MilliGpu, Timestamp};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// A job that may take: what it asks, where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taker {
+    pub job: JobId,
+    pub class: ClassId,
+    pub pool: PoolId,
+    pub asked: MilliGpu,
+    pub tier: TierId,
+    /// The node of the quota tree that its queue is at.
+    pub quota: QuotaId,
+}
+
+impl Taker {
+    /// `None`: the policy does not know its queue.
+    pub(crate) fn of(state: &State, job: JobId, pool: PoolId) -> Option<Taker> {
+        let row = &state.jobs[job];
+        let asked = super::quota::share(state, row.class, pool);
+        Some(Taker { job, class: row.class, pool, asked, tier: row.tier, quota: quota_of(state, row)? })
+    }
+}
+
+/// At which depths somebody borrows, the root first. Less goes before more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Borrows(u64);
+
+impl Borrows {
+    fn mark(&mut self, depth: usize) {
+        self.0 |= (1 << 63) >> depth.min(63);
+    }
+
+    /// From a depth on.
+    fn below(self, depth: usize) -> Borrows {
+        Borrows(self.0.checked_shl(depth as u32).unwrap_or(0))
+    }
+}
+
+/// On what ground something may be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ground {
+    /// The taker's rank by quota is higher, or its share smaller.
+    Quota,
+    /// Its tier may stop the run's.
+    Tier,
+}
+
+/// What a run holds of a node's quota.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Above what a child owns.
+    beyond: bool,
+    tier: Reverse<i32>,
+    began: Timestamp,
+    job: JobId,
+    share: MilliGpu,
+    /// All of it is filled in within what the node owns.
+    within: bool,
+}
+
+/// Who holds what in one pass, with what is tried. Sums by node are made when they are asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Ranks {
+    holders: BTreeMap<(PoolId, QuotaId), BTreeMap<JobId, MilliGpu>>,
+    filled: BTreeMap<(PoolId, QuotaId), Vec<Entry>>,
+    with_quotas: BTreeSet<PoolId>,
+}
+
+impl Ranks {
+    pub(crate) fn new(state: &State) -> Ranks {
+        let mut ranks = Ranks::default();
+        let nodes = state.policy.as_deref().map_or(&[][..], |p| &p.quotas);
+        ranks.with_quotas = nodes.iter().flat_map(|node| node.limits.keys().copied()).collect();
+        for id in state.index.holding.values().flatten() {
+            let job = &state.jobs[*id];
+            if let (Some(pool), Some(quota)) = (job.pool, quota_of(state, job)) {
+                ranks.holders.entry((pool, quota)).or_default().insert(*id, job.share);
+            }
+        }
+        ranks
+    }
+
+    /// A job holds so much in a pool from now on.
+    pub(crate) fn set(&mut self, state: &State, job: JobId, pool: PoolId, share: MilliGpu) {
+        let Some(quota) = quota_of(state, &state.jobs[job]) else { return };
+        let holders = self.holders.entry((pool, quota)).or_default();
+        if share == MilliGpu(0) {
+            holders.remove(&job)
+        } else {
+            holders.insert(job, share)
+        };
+        let mut at = Some(quota);
+        while let Some(node) = at {
+            self.filled.remove(&(pool, node));
+            at = state.quota.parent(node);
+        }
+    }
+
+    /// Where a run stands.
+    pub(crate) fn of_run(&mut self, state: &State, run: JobId) -> Borrows {
+        let job = &state.jobs[run];
+        let mut borrows = Borrows::default();
+        let (Some(pool), Some(quota)) = (job.pool, quota_of(state, job)) else { return borrows };
+        for (depth, node) in lineage(state, quota).into_iter().enumerate() {
+            if self.exceeds(state, node, pool, run) {
+                borrows.mark(depth);
+            }
+        }
+        borrows
+    }
+
+    fn exceeds(&mut self, state: &State, node: QuotaId, pool: PoolId, run: JobId) -> bool {
+        let Some(own) = state.quota.subtree(node, pool) else { return self.with_quotas.contains(&pool) };
+        if state.quota.usage(node, pool) <= own {
+            return false;
+        }
+        let entries = self.fill(state, node, pool);
+        entries.iter().find(|entry| entry.job == run).is_some_and(|entry| !entry.within)
+    }
+
+    /// Where a taker would stand if it had what it asks.
+    pub(crate) fn of_taker(&mut self, state: &State, taker: &Taker) -> Borrows {
+        let mut borrows = Borrows::default();
+        let first = Reverse(settings::priority(state, taker.tier));
+        let mut beyond = false;
+        for (depth, node) in lineage(state, taker.quota).into_iter().enumerate().rev() {
+            let Some(own) = state.quota.subtree(node, taker.pool) else {
+                if self.with_quotas.contains(&taker.pool) {
+                    borrows.mark(depth);
+                }
+                continue;
+            };
+            let with = state.quota.usage_with(taker.quota, taker.pool, taker.asked, node);
+            if with <= own {
+                continue;
+            }
+            let rises = with - state.quota.usage(node, taker.pool);
+            let entries = self.fill(state, node, taker.pool).iter();
+            let before = entries.filter(|entry| entry.within && (entry.beyond, entry.tier) <= (beyond, first));
+            if before.fold(rises, |sum, entry| sum + entry.share) > own {
+                borrows.mark(depth);
+                beyond = true;
+            }
+        }
+        borrows
+    }
+
+    /// Whether anything that runs of a queue and tier hold could be a taker's at all. It is not asked of each run then.
+    pub(crate) fn may_yield(&self, state: &State, taker: &Taker, quota: QuotaId, tier: TierId) -> bool {
+        let by_tier = may_ever_stop(state, taker.tier, tier);
+        let meet = depth_of_meeting(state, taker.quota, quota);
+        let above = lineage(state, quota).into_iter().skip(meet);
+        let borrows = |node: QuotaId| match state.quota.subtree(node, taker.pool) {
+            Some(own) => state.quota.usage(node, taker.pool) > own,
+            None => self.with_quotas.contains(&taker.pool),
+        };
+        by_tier || (quota != taker.quota && above.into_iter().any(borrows))
+    }
+
+    /// What runs hold of a node, as it rises there, in the order in which its quota is filled.
+    fn fill(&mut self, state: &State, node: QuotaId, pool: PoolId) -> &[Entry] {
+        if !self.filled.contains_key(&(pool, node)) {
+            let mut entries: Vec<Entry> = Vec::new();
+            let own = self.holders.get(&(pool, node)).into_iter().flatten();
+            entries.extend(own.map(|(id, share)| entry(state, &state.jobs[*id], *share)));
+            let children: Vec<QuotaId> = state.quota.children(node).collect();
+            for child in children {
+                let stays = state.quota.kept(child, pool);
+                // What stays with the child is what fills its quota first.
+                let mut filled = MilliGpu(0);
+                let inside = self.fill(state, child, pool).to_vec();
+                let (within, beyond): (Vec<Entry>, Vec<Entry>) = inside.into_iter().partition(|entry| entry.within);
+                for entry in within.into_iter().chain(beyond) {
+                    let before = filled;
+                    filled = filled + entry.share;
+                    let share = (filled - stays) - (before - stays);
+                    if share > MilliGpu(0) {
+                        entries.push(Entry { beyond: entry.beyond || !entry.within, share, ..entry });
+                    }
+                }
+            }
+            entries.sort_unstable_by_key(|entry| (entry.beyond, entry.tier, entry.began, entry.job));
+            let own = state.quota.subtree(node, pool);
+            let mut filled = MilliGpu(0);
+            for entry in &mut entries {
+                entry.within = own.is_none_or(|own| filled + entry.share <= own);
+                filled = if entry.within { filled + entry.share } else { filled };
+            }
+            self.filled.insert((pool, node), entries);
+        }
+        self.filled.get(&(pool, node)).map_or(&[], Vec::as_slice)
+    }
+
+    /// On what ground a taker may have what a run holds. `stood`: where the run stood; the run is gone from the state and from here.
+    pub(crate) fn ground(&mut self, state: &State, taker: &Taker, run: JobId, stood: Borrows) -> Option<Ground> {
+        let job = &state.jobs[run];
+        let quota = quota_of(state, job)?;
+        let by_tier = may_stop(state, taker, job).then_some(Ground::Tier);
+        let meet = depth_of_meeting(state, taker.quota, quota);
+        // In one queue it is the queue's own standing that is compared.
+        let meet = if quota == taker.quota { meet - 1 } else { meet };
+        let (stands, stood) = (self.of_taker(state, taker).below(meet), stood.below(meet));
+        if stands > stood {
+            return None;
+        }
+        if quota == taker.quota {
+            return by_tier;
+        }
+        if stands < stood {
+            return Some(Ground::Quota);
+        }
+        by_tier.or_else(|| {
+            let meeting = state.meeting(taker.quota, quota)?;
+            let both = !state.within_own(meeting.mine, taker.pool, mine(state, taker, &meeting));
+            (both && job.tier == taker.tier && is_poorer(state, taker, &meeting)).then_some(Ground::Quota)
+        })
+    }
+}
+
+fn entry(state: &State, job: &Job, share: MilliGpu) -> Entry {
+    let tier = Reverse(settings::priority(state, job.tier));
+    Entry { beyond: false, tier, began: job.running_since.unwrap_or(job.since), job: job.id, share, within: true }
+}
+
+/// The nodes of the quota tree from the root down to one.
+fn lineage(state: &State, quota: QuotaId) -> Vec<QuotaId> {
+    let mut up: Vec<QuotaId> = core::iter::successors(Some(quota), |at| state.quota.parent(*at)).collect();
+    up.reverse();
+    up
+}
+
+/// The depth from which on the ways down to two queues differ.
+fn depth_of_meeting(state: &State, one: QuotaId, other: QuotaId) -> usize {
+    let (one, other) = (lineage(state, one), lineage(state, other));
+    one.iter().zip(&other).take_while(|(a, b)| a == b).count()
+}
+
+/// Whether a taker's tier may stop a run: it is higher, and named, or the run has lasted as long as it may while others wait, or it has not
+/// started.
+pub(crate) fn may_stop(state: &State, taker: &Taker, run: &Job) -> bool {
+    let Some(policy) = state.policy.as_deref() else { return false };
+    let Some(tier) = policy.tiers.get(run.tier.index()) else { return false };
+    let higher = settings::priority(state, taker.tier) > tier.priority;
+    // What has not started loses nothing but its turn.
+    let booked = run.phase == Phase::Booked;
+    let overdue = run.overdue_at <= state.now && protection::stoppable_when_overdue(policy, tier, taker.tier);
+    higher && (booked || tier.stoppable_by.contains(&taker.tier) || overdue)
+}
+
+/// Whether a tier may ever stop another: it is higher, and named or runs of that tier may be overdue.
+pub(crate) fn may_ever_stop(state: &State, by: TierId, tier: TierId) -> bool {
+    let Some(policy) = state.policy.as_deref() else { return false };
+    let Some(rule) = policy.tiers.get(tier.index()) else { return false };
+    let named = rule.stoppable_by.contains(&by) && settings::priority(state, by) > rule.priority;
+    named || protection::stoppable_when_overdue(policy, rule, by)
+}
+
+/// What a taker's side of a meeting would use with it.
+fn mine(state: &State, taker: &Taker, meeting: &Meeting) -> MilliGpu {
+    let kept = kept_under(state, meeting.mine, taker.pool, |job| job.id != taker.job);
+    state.quota.usage_with(taker.quota, taker.pool, taker.asked, meeting.mine) + kept
+}
+
+/// Whether a taker's side, with it, has no greater share than the other has now: over all pools, and in this one.
+fn is_poorer(state: &State, taker: &Taker, m: &Meeting) -> bool {
+    let (mine, theirs) = (mine(state, taker, m), state.quota.usage(m.theirs, taker.pool));
+    let in_all = |child, used| state.borrowed_share(child, m.at, taker.pool, used);
+    let in_one = |child, used| state.share_in(child, m.at, taker.pool, used);
+    in_all(m.mine, mine).at_most(in_all(m.theirs, theirs)) && in_one(m.mine, mine).at_most(in_one(m.theirs, theirs))
+}

@@ -1,0 +1,196 @@
+//! What runs can lose, and what of it has been taken in a trial.
+//!
+//! Never: whether it may be taken. That is rules/rank.rs.
+
+use crate::effect::WorkerPlace;
+use crate::ids::{JobId, PoolId, QuotaId, TierId};
+use crate::job::Gang;
+use crate::machine::StateMachine;
+use crate::rules::quota::quota_of;
+use crate::rules::rank::{Ranks, Taker};
+use crate::rules::{protection, settings};
+use crate::state::State;
+use crate::state::jobs::{Job, Phase};
+use crate::state::places::{Hold, share_of};
+use crate::units::{MilliGpu, Spend};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// What can be taken from a run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Loss {
+    pub job: JobId,
+    /// One of its workers. `None`: all of it.
+    pub worker: Option<u32>,
+}
+
+/// What it would cost to take a run, the cheapest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Candidate {
+    /// The priority of its tier.
+    pub tier: i32,
+    /// What it holds, for the time since its last verified checkpoint and for its restart.
+    pub cost: Spend,
+    pub job: JobId,
+}
+
+/// Runs and booked jobs in a pool that may be taken as far as their own protection goes.
+#[derive(Debug, Default)]
+pub(super) struct Candidates {
+    /// By the priority of their tier, then by that tier and their queue's node of the quota tree.
+    pub by_tier: BTreeMap<i32, BTreeMap<(TierId, QuotaId), BTreeSet<Candidate>>>,
+}
+
+impl Candidates {
+    pub(super) fn of(state: &State, pool: PoolId) -> Candidates {
+        let mut found = Candidates::default();
+        let running = state.index.running.values().flatten().copied();
+        let running = running.filter(|id| protection::may_be_stopped(state, *id));
+        let booked = state.index.booked.values().flatten().map(|key| key.job);
+        for id in running.chain(booked) {
+            let job = &state.jobs[id];
+            let Some(quota) = quota_of(state, job).filter(|_| job.pool == Some(pool)) else { continue };
+            let one = candidate(state, job);
+            found.by_tier.entry(one.tier).or_default().entry((job.tier, quota)).or_default().insert(one);
+        }
+        found
+    }
+
+    /// Those that a taker may have as far as their queue and tier go: the priority of the tier, and by queue. Without leave for the runs of a
+    /// queue, only what is booked there and of a lower tier.
+    pub(super) fn open_to<'a>(
+        &'a self,
+        state: &'a State,
+        ranks: &'a Ranks,
+        taker: &'a Taker,
+    ) -> impl Iterator<Item = Vec<(QuotaId, Vec<Candidate>)>> + 'a {
+        let mine = settings::priority(state, taker.tier);
+        self.by_tier.iter().map(move |(priority, queues)| {
+            let open = queues.iter().map(|((tier, quota), runs)| {
+                let all = ranks.may_yield(state, taker, *quota, *tier);
+                let booked = |one: &&Candidate| *priority < mine && state.jobs[one.job].phase == Phase::Booked;
+                (*quota, runs.iter().filter(|one| all || booked(one)).copied().collect::<Vec<_>>())
+            });
+            open.filter(|(_, runs)| !runs.is_empty()).collect()
+        })
+    }
+
+    /// A run is taken: nobody else can have it.
+    pub(super) fn remove(&mut self, state: &State, id: JobId) {
+        let job = &state.jobs[id];
+        let one = candidate(state, job);
+        let Some(quota) = quota_of(state, job) else { return };
+        let Some(queues) = self.by_tier.get_mut(&one.tier) else { return };
+        if let Some(runs) = queues.get_mut(&(job.tier, quota)) {
+            runs.remove(&one);
+            if runs.is_empty() {
+                queues.remove(&(job.tier, quota));
+            }
+        }
+        if queues.is_empty() {
+            self.by_tier.remove(&one.tier);
+        }
+    }
+}
+
+fn candidate(state: &State, job: &Job) -> Candidate {
+    let lost = match job.phase {
+        Phase::Booked => crate::units::Span::ZERO,
+        _ => job.unsaved(state.now) + state.specs[job.id].restart,
+    };
+    Candidate { tier: settings::priority(state, job.tier), cost: job.rate.over(lost), job: job.id }
+}
+
+/// What has been taken in a trial, by run: the numbers of its workers. A booked job has none: all of it is taken, or nothing.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    from: BTreeMap<JobId, Vec<u32>>,
+}
+
+impl Taken {
+    pub(super) fn of(&self, job: JobId) -> &[u32] {
+        self.from.get(&job).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn any(&self, job: JobId) -> bool {
+        self.from.contains_key(&job)
+    }
+
+    /// What has been taken of the runs of a kind.
+    pub(super) fn share(&self, state: &State, meant: impl Fn(&Job) -> bool) -> MilliGpu {
+        let rows = self.from.iter().map(|(id, gone)| (&state.jobs[*id], gone)).filter(|(job, _)| meant(job));
+        rows.fold(MilliGpu(0), |sum, (job, gone)| sum + share_of(&places(job, gone)))
+    }
+
+    /// Takes workers, or a booked job. Returns the share that it frees.
+    pub(super) fn take(&mut self, state: &mut StateMachine, ranks: &mut Ranks, id: JobId, numbers: &[u32]) -> MilliGpu {
+        let job = &state.jobs[id];
+        let (class, queue, pool, rate) = (job.class, job.queue, job.pool, job.rate);
+        let places = places(job, numbers);
+        let share = share_of(&places);
+        let hold = hold(job);
+        state.release_places(id, class, &places, hold);
+        let gone = self.from.entry(id).or_default();
+        gone.extend(numbers);
+        gone.sort_unstable();
+        let whole = hold == Hold::Booked || gone.len() == state.jobs[id].numbers.len();
+        if let Some(pool) = pool {
+            state.give_quota_back(queue, pool, share);
+            self.tell(state, ranks, id, pool);
+        }
+        if whole {
+            state.discharge(id, rate);
+        }
+        share
+    }
+
+    /// Gives workers back where they were. They always fit: nothing else took their places.
+    pub(super) fn put_back(&mut self, state: &mut StateMachine, ranks: &mut Ranks, id: JobId, numbers: &[u32]) {
+        let job = &state.jobs[id];
+        let (class, queue, pool, rate) = (job.class, job.queue, job.pool, job.rate);
+        let places = places(job, numbers);
+        let hold = hold(job);
+        let whole = hold == Hold::Booked || self.of(id).len() == job.numbers.len();
+        if whole {
+            state.charge(id, rate);
+        }
+        state.hold_places(id, class, &places, hold);
+        if let Some(gone) = self.from.get_mut(&id) {
+            gone.retain(|n| !numbers.contains(n));
+            if gone.is_empty() {
+                self.from.remove(&id);
+            }
+        }
+        if let Some(pool) = pool {
+            state.take_quota(queue, pool, share_of(&places));
+            self.tell(state, ranks, id, pool);
+        }
+    }
+
+    fn tell(&self, state: &State, ranks: &mut Ranks, id: JobId, pool: PoolId) {
+        let job = &state.jobs[id];
+        let gone = if self.any(id) { share_of(&places(job, self.of(id))) } else { MilliGpu(0) };
+        ranks.set(state, id, pool, job.share - gone);
+    }
+}
+
+fn hold(job: &Job) -> Hold {
+    if job.phase == Phase::Booked { Hold::Booked } else { Hold::Running }
+}
+
+/// How many workers a run can do without.
+pub(super) fn spare(state: &State, id: JobId) -> usize {
+    match state.specs[id].gang {
+        Gang::Workers { min, .. } => state.jobs[id].numbers.len().saturating_sub(min as usize),
+        Gang::Spanning { .. } => 0,
+    }
+}
+
+/// Where these workers are. Of a job that is booked only: all of its places.
+pub(super) fn places(job: &Job, numbers: &[u32]) -> Vec<WorkerPlace> {
+    if job.phase == Phase::Booked {
+        return job.places.clone();
+    }
+    let workers = job.places.iter().zip(&job.numbers).filter(|(_, n)| numbers.contains(n));
+    workers.map(|(place, _)| place.clone()).collect()
+}

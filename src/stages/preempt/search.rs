@@ -1,0 +1,577 @@
+//! The search: what is taken for one head, tried in the trial until it is enough and nothing is taken in vain.
+//!
+//! ```text
+//! orders       by tier, then from the greatest share, then the cheapest; and node by node, the node first that is cheapest to free
+//! take         one after the other, as far as its rank permits, until the head has what it lacks
+//! try back     the dearest first; a run whose spare workers are enough keeps the rest
+//! compare      GPUs by tier from the highest, then money: the better of the orders is taken
+//! ceiling      else nodes: what is on them is taken and they are given back, so that what it needs can be bought
+//! ```
+//!
+//! Never: more than can be spared; a tier below its `minShare`, but for what its queues have borrowed.
+
+use super::losses::{self, Candidate, Loss};
+use super::{Lack, Trial, refused};
+use crate::effect::WorkerPlace;
+use crate::engine::Engine;
+use crate::ids::{JobId, NodeId, OfferingId, PoolId, QuotaId};
+use crate::job::Gang;
+use crate::policy::Buys;
+use crate::reason::{Bound, Reason};
+use crate::rules::placement::{self, NodeScope};
+use crate::rules::rank::{Ground, Taker};
+use crate::rules::relocation::holders;
+use crate::rules::{launch, rank, reservations, settings, supply};
+use crate::state::State;
+use crate::state::jobs::Phase;
+use crate::state::nodes::{Node, NodePhase};
+use crate::state::shares::Share;
+use crate::units::{MilliGpu, Rate, Spend};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::{Ordering, Reverse};
+
+/// Times that candidates are gone through: what is taken may let others be taken that were not permitted before.
+const MOST_TURNS: u32 = 3;
+/// Launch options looked at for one head at most, where nodes are given back for it.
+const MOST_OPTIONS: usize = 16;
+
+/// What was found: what is taken, and where the head goes or what is bought for it.
+#[derive(Default)]
+pub(super) struct Found {
+    pub losses: Vec<(Loss, Ground)>,
+    pub places: Vec<WorkerPlace>,
+    /// These are given back, or a part of the gang goes there.
+    pub nodes: Vec<NodeId>,
+    /// This is bought then.
+    pub room: Vec<(OfferingId, u32)>,
+}
+
+/// One way that was tried: what it takes, on which ground each.
+#[derive(Default)]
+struct Way {
+    taken: BTreeMap<JobId, (Ground, Vec<u32>)>,
+    places: Vec<WorkerPlace>,
+}
+
+/// What a way costs: GPUs by tier from the highest, then money.
+type Price = (Vec<(Reverse<i32>, MilliGpu)>, Spend);
+
+/// Times that a search is made again without what would come back.
+const MOST_TRIES: u32 = 4;
+
+/// The least that is enough. It stays taken in the trial; without a find nothing does.
+pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<Found> {
+    let cheapest = attempt(trial, taker, lack, &mut |trial| by_cost(trial, taker));
+    let single = matches!(&trial.engine.state.classes[taker.class].shape.gang, Gang::Workers { max: 1, each, .. } if each.gpus <= 1);
+    let by_node = if single { None } else { attempt(trial, taker, lack, &mut |trial| by_node(trial, taker)) };
+    let price = |way: &Way| price(&trial.engine.state, way);
+    let best = match (cheapest, by_node) {
+        (Some(a), Some(b)) => Some(if price(&b) < price(&a) { b } else { a }),
+        (a, b) => a.or(b),
+    };
+    match best {
+        Some(way) => {
+            let bought = way.places.is_empty() && lack != Lack::Share;
+            let jobs = if bought { way.taken.keys().copied().collect() } else { Vec::new() };
+            let nodes = jobs.iter().flat_map(|job: &JobId| trial.engine.state.jobs[*job].places.iter().map(|p| p.node));
+            let nodes: BTreeSet<NodeId> = nodes.collect();
+            Some(Found { nodes: nodes.into_iter().collect(), ..keep(trial, taker, way) })
+        }
+        None if lack == Lack::Ceiling => under_ceiling(trial, taker),
+        None => None,
+    }
+}
+
+/// Takes a way in the trial for good.
+fn keep(trial: &mut Trial<'_>, taker: &Taker, way: Way) -> Found {
+    let mut losses = Vec::new();
+    for (job, (ground, numbers)) in way.taken {
+        let Trial { engine, ranks, taken, candidates, .. } = trial;
+        let before = taken.of(job).len();
+        taken.take(&mut engine.state, ranks, job, &numbers);
+        let row = &engine.state.jobs[job];
+        let whole = row.phase == Phase::Booked || taken.of(job).len() == row.numbers.len();
+        if let Some(pool) = candidates.get_mut(&taker.pool) {
+            pool.remove(&engine.state, job);
+        }
+        if whole {
+            debug_assert!(before == 0, "a run is taken from once");
+            losses.push((Loss { job, worker: None }, ground));
+        } else {
+            losses.extend(numbers.iter().map(|n| (Loss { job, worker: Some(*n) }, ground)));
+        }
+    }
+    Found { losses, places: way.places, ..Found::default() }
+}
+
+/// A run and what is taken of it: one spare worker after the other first, then all.
+type Step = (Candidate, Part);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Spare,
+    Whole,
+}
+
+/// Goes through candidates in one order until what is taken is enough, then tries back. Nothing stays taken.
+fn attempt(
+    trial: &mut Trial<'_>,
+    taker: &Taker,
+    lack: Lack,
+    order: &mut dyn FnMut(&mut Trial<'_>) -> Vec<Candidate>,
+) -> Option<Way> {
+    let mut candidates = order(trial);
+    for _ in 0..MOST_TRIES {
+        let way = once(trial, taker, lack, &candidates)?;
+        let mark = trial.engine.state.checkpoint();
+        let back = comes_back(trial, taker, &way);
+        trial.engine.state.rollback(mark);
+        if back.is_empty() {
+            return Some(way);
+        }
+        candidates.retain(|candidate| !back.contains(&candidate.job));
+    }
+    None
+}
+
+/// Runs that may not be taken when all the others are gone: they would take back what they lose.
+fn comes_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<JobId> {
+    let mut back = BTreeSet::new();
+    let Trial { engine, ranks, taken, .. } = trial;
+    for (job, (_, numbers)) in &way.taken {
+        taken.take(&mut engine.state, ranks, *job, numbers);
+    }
+    for (job, (_, numbers)) in &way.taken {
+        let row = &engine.state.jobs[*job];
+        let keep = if row.phase == Phase::Booked { 0 } else { row.numbers.len() - losses::spare(&engine.state, *job) };
+        // An elastic gang is judged as it would be without the workers that it can do without.
+        let judged = if numbers.len() == row.numbers.len() { &numbers[..keep.min(numbers.len())] } else { numbers };
+        taken.put_back(&mut engine.state, ranks, *job, judged);
+        let stood = ranks.of_run(&engine.state, *job);
+        taken.take(&mut engine.state, ranks, *job, judged);
+        if ranks.ground(&engine.state, taker, *job, stood).is_none() {
+            back.insert(*job);
+        }
+    }
+    undo(trial, way);
+    back
+}
+
+/// One try in one order.
+fn once(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, candidates: &[Candidate]) -> Option<Way> {
+    if candidates.is_empty() {
+        return None;
+    }
+    let mark = trial.engine.state.checkpoint();
+    let mut way = Way::default();
+    let room = free_room(&trial.engine.state, taker);
+    let mut freed = MilliGpu(0);
+    let state = &trial.engine.state;
+    let spare = |c: &Candidate| core::iter::repeat_n((*c, Part::Spare), losses::spare(state, c.job));
+    let whole = candidates.iter().map(|c| (*c, Part::Whole));
+    let steps: Vec<Step> = candidates.iter().flat_map(spare).chain(whole).collect();
+    let mut found = None;
+    'search: for _ in 0..MOST_TURNS {
+        let before = freed;
+        for (candidate, part) in &steps {
+            let more = lift(trial, taker, candidate.job, *part, &mut way);
+            if more == MilliGpu(0) {
+                continue;
+            }
+            freed = freed + more;
+            if lack == Lack::Room && taker.asked > room + freed {
+                continue;
+            }
+            found = enough(trial.engine, taker, lack);
+            if found.is_some() {
+                break 'search;
+            }
+        }
+        if freed == before {
+            break;
+        }
+    }
+    if found.is_some() {
+        try_back(trial, taker, lack, candidates, &mut way, &mut found);
+    }
+    undo(trial, &way);
+    trial.engine.state.rollback(mark);
+    way.places = found?;
+    Some(way)
+}
+
+/// What was taken on the way is nobody's again. The rows come back with the roll-back.
+fn undo(trial: &mut Trial<'_>, way: &Way) {
+    for (job, (_, numbers)) in &way.taken {
+        let Trial { engine, ranks, taken, .. } = trial;
+        taken.put_back(&mut engine.state, ranks, *job, numbers);
+    }
+}
+
+/// Takes a part of a run, if it may be taken. Returns what that frees.
+fn lift(trial: &mut Trial<'_>, taker: &Taker, job: JobId, part: Part, way: &mut Way) -> MilliGpu {
+    let Trial { engine, ranks, taken, .. } = trial;
+    let row = &engine.state.jobs[job];
+    let gone = taken.of(job);
+    let booked = row.phase == Phase::Booked;
+    let more: Vec<u32> = match part {
+        _ if booked && (part == Part::Spare || taken.any(job)) => return MilliGpu(0),
+        _ if booked => Vec::new(),
+        Part::Whole => row.numbers.iter().copied().filter(|n| !gone.contains(n)).collect(),
+        Part::Spare => spare_worker(&engine.state, job, gone).into_iter().collect(),
+    };
+    if more.is_empty() && !booked {
+        return MilliGpu(0);
+    }
+    // An elastic gang is judged as it would be without the workers that it can do without.
+    let first = if part == Part::Whole && !booked { spare_workers(&engine.state, job, gone) } else { Vec::new() };
+    let rest: Vec<u32> = more.iter().copied().filter(|number| !first.contains(number)).collect();
+    let mut freed = MilliGpu(0);
+    if !first.is_empty() {
+        freed = taken.take(&mut engine.state, ranks, job, &first);
+    }
+    let stood = ranks.of_run(&engine.state, job);
+    freed = freed + taken.take(&mut engine.state, ranks, job, &rest);
+    let row = &engine.state.jobs[job];
+    let ground = ranks.ground(&engine.state, taker, job, stood);
+    let ground = ground.filter(|ground| *ground == Ground::Quota || keeps_min_share(&engine.state, taken, row.tier));
+    let Some(ground) = ground else {
+        taken.put_back(&mut engine.state, ranks, job, &more);
+        return MilliGpu(0);
+    };
+    way.taken.entry(job).or_insert((ground, Vec::new())).1.extend(more);
+    freed.max(MilliGpu(1))
+}
+
+/// One more worker that a run can do without: the last that may leave.
+fn spare_worker(state: &State, job: JobId, gone: &[u32]) -> Option<u32> {
+    let row = &state.jobs[job];
+    let mut others = row.numbers.iter().rev().filter(|number| !gone.contains(number));
+    others.find(|number| row.goes_on_without(&state.specs[job], &[gone, &[**number]].concat())).copied()
+}
+
+/// All workers that a run can do without besides those that are gone.
+fn spare_workers(state: &State, job: JobId, gone: &[u32]) -> Vec<u32> {
+    let mut more: Vec<u32> = Vec::new();
+    while let Some(number) = spare_worker(state, job, &[gone, &more].concat()) {
+        more.push(number);
+    }
+    more
+}
+
+/// Whether a tier keeps its share of all that is in use, with what has been taken.
+fn keeps_min_share(state: &State, taken: &losses::Taken, tier: crate::ids::TierId) -> bool {
+    let Some(least) = settings::tier(state, tier).map(|t| t.min_share).filter(|share| *share > 0) else { return true };
+    let all = state.index.used_by_all().0;
+    let own = state.index.in_use.get(&tier).map_or(MilliGpu(0), |held| held.staying);
+    let left = own - taken.share(state, |job| job.tier == tier);
+    u128::from(left.0) * 1000 >= u128::from(all) * u128::from(least)
+}
+
+/// Whether the head has what it lacks now, and the places where it would go. None: it can be bought for.
+fn enough(engine: &mut Engine, taker: &Taker, lack: Lack) -> Option<Vec<WorkerPlace>> {
+    if refused(&engine.state, taker) {
+        return None;
+    }
+    let scope = if lack == Lack::Time { NodeScope::Ready } else { NodeScope::InFlight };
+    let places = placement::find(engine, taker.job, taker.pool, NodeScope::Ready, taker.asked);
+    let places = places.or_else(|| placement::find(engine, taker.job, taker.pool, scope, taker.asked));
+    let gang = !matches!(&engine.state.classes[taker.class].shape.gang, Gang::Workers { min: 1, .. });
+    let helps = lack == Lack::Share || (gang && lack != Lack::Time);
+    let bought = places.is_none() && helps && supply::can_be_had(engine, taker.job, taker.pool);
+    if bought { Some(Vec::new()) } else { places }
+}
+
+/// Gives back what is not needed: whole runs, the dearest first, then single workers.
+fn try_back(
+    trial: &mut Trial<'_>,
+    taker: &Taker,
+    lack: Lack,
+    candidates: &[Candidate],
+    way: &mut Way,
+    found: &mut Option<Vec<WorkerPlace>>,
+) {
+    let mut dearest: Vec<&Candidate> = candidates.iter().filter(|c| way.taken.contains_key(&c.job)).collect();
+    dearest.sort_unstable_by_key(|c| Reverse(**c));
+    for candidate in dearest {
+        let job = candidate.job;
+        let Some((_, numbers)) = way.taken.get(&job).cloned() else { continue };
+        if back(trial, taker, lack, job, &numbers, way, found) || trial.engine.state.jobs[job].phase == Phase::Booked {
+            continue;
+        }
+        // All of it is too much to give back; the workers that it cannot do without may be enough.
+        let all = trial.engine.state.jobs[job].numbers.len();
+        let keep = all - losses::spare(&trial.engine.state, job).min(all);
+        if numbers.len() == all && keep < all {
+            let needed: Vec<u32> = trial.engine.state.jobs[job].numbers[..keep].to_vec();
+            let _ = back(trial, taker, lack, job, &needed, way, found);
+        }
+        let left = way.taken.get(&job).map_or(Vec::new(), |(_, numbers)| numbers.clone());
+        if left.len() < all {
+            for number in left {
+                let _ = back(trial, taker, lack, job, &[number], way, found);
+            }
+        }
+    }
+}
+
+/// Gives workers back if it is enough without them.
+fn back(
+    trial: &mut Trial<'_>,
+    taker: &Taker,
+    lack: Lack,
+    job: JobId,
+    numbers: &[u32],
+    way: &mut Way,
+    found: &mut Option<Vec<WorkerPlace>>,
+) -> bool {
+    let Trial { engine, ranks, taken, .. } = trial;
+    taken.put_back(&mut engine.state, ranks, job, numbers);
+    let without = enough(engine, taker, lack);
+    if without.is_none() {
+        taken.take(&mut engine.state, ranks, job, numbers);
+        return false;
+    }
+    *found = without;
+    if let Some((_, gone)) = way.taken.get_mut(&job) {
+        gone.retain(|n| !numbers.contains(n));
+        if gone.is_empty() {
+            way.taken.remove(&job);
+        }
+    }
+    true
+}
+
+fn price(state: &State, way: &Way) -> Price {
+    let mut tiers: BTreeMap<Reverse<i32>, MilliGpu> = BTreeMap::new();
+    let mut money = Spend::default();
+    for (job, (_, numbers)) in &way.taken {
+        let row = &state.jobs[*job];
+        let share = crate::state::places::share_of(&losses::places(row, numbers));
+        let tier = tiers.entry(Reverse(settings::priority(state, row.tier))).or_default();
+        *tier = *tier + share;
+        if row.phase != Phase::Booked && numbers.len() == row.numbers.len() {
+            money += row.rate.over(row.unsaved(state.now) + state.specs[*job].restart);
+        }
+    }
+    (tiers.into_iter().collect(), money)
+}
+
+/// GPU share that is free on the ready nodes that a taker fits. While it and what was taken are less than what is asked, no place needs to
+/// be searched for.
+fn free_room(state: &State, taker: &Taker) -> MilliGpu {
+    let fits = supply::fits(state, taker.class, taker.pool);
+    let of_pool = (taker.pool, OfferingId(0))..=(taker.pool, OfferingId(u32::MAX));
+    let open = state.index.free.range(of_pool).filter(|((_, id), _)| fits.binary_search(id).is_ok());
+    let nodes = open.flat_map(|(_, free)| &free.whole).filter_map(|(_, _, id)| state.nodes.get(id));
+    MilliGpu(nodes.map(|node| node.slots.iter().map(|s| u64::from(s.free)).sum::<u64>()).sum())
+}
+
+/// The lowest tier first; within it from the queue with the greatest share, as it would be when what comes before is gone; the cheapest.
+fn by_cost(trial: &mut Trial<'_>, taker: &Taker) -> Vec<Candidate> {
+    let state = &trial.engine.state;
+    let Some(candidates) = trial.candidates.get(&taker.pool) else { return Vec::new() };
+    let mut order = Vec::new();
+    for queues in candidates.open_to(state, &trial.ranks, taker) {
+        if let [(_, runs)] = queues.as_slice() {
+            order.extend(runs);
+            continue;
+        }
+        let mut sides: Vec<Side<'_>> =
+            queues.iter().map(|(quota, runs)| Side::of(state, taker, *quota, runs)).collect();
+        loop {
+            let next = sides.iter_mut().filter(|side| side.next.is_some()).min_by(|a, b| a.compare(b));
+            let Some(side) = next else { break };
+            order.extend(side.take(state, taker));
+        }
+    }
+    order
+}
+
+/// The runs of one queue among the candidates.
+struct Side<'a> {
+    quota: QuotaId,
+    runs: core::slice::Iter<'a, Candidate>,
+    next: Option<Candidate>,
+    gone: MilliGpu,
+    share: Option<Share>,
+}
+
+impl Side<'_> {
+    fn of<'a>(state: &State, taker: &Taker, quota: QuotaId, runs: &'a [Candidate]) -> Side<'a> {
+        let mut runs = runs.iter();
+        let next = runs.next().copied();
+        let mut side = Side { quota, runs, next, gone: MilliGpu(0), share: None };
+        side.share = side.share(state, taker);
+        side
+    }
+
+    fn share(&self, state: &State, taker: &Taker) -> Option<Share> {
+        let m = state.meeting(taker.quota, self.quota)?;
+        let used = state.quota.usage(m.theirs, taker.pool) - self.gone;
+        Some(state.borrowed_share(m.theirs, m.at, taker.pool, used))
+    }
+
+    fn compare(&self, other: &Side<'_>) -> Ordering {
+        let share = match (self.share, other.share) {
+            (Some(a), Some(b)) => b.compare(a),
+            _ => Ordering::Equal,
+        };
+        share.then(self.next.cmp(&other.next))
+    }
+
+    fn take(&mut self, state: &State, taker: &Taker) -> Option<Candidate> {
+        let next = self.next?;
+        self.gone = self.gone + state.jobs[next.job].share;
+        self.next = self.runs.next().copied();
+        self.share = self.share(state, taker);
+        Some(next)
+    }
+}
+
+/// Node by node: first where what has to go for one node's part of the gang is of the lowest tier and costs least.
+fn by_node(trial: &mut Trial<'_>, taker: &Taker) -> Vec<Candidate> {
+    let state = &trial.engine.state;
+    let Some(candidates) = trial.candidates.get(&taker.pool) else { return Vec::new() };
+    let fits = supply::fits(state, taker.class, taker.pool);
+    let mut on: BTreeMap<NodeId, Vec<Candidate>> = BTreeMap::new();
+    let open = candidates.open_to(state, &trial.ranks, taker);
+    for one in open.flatten().flat_map(|(_, runs)| runs) {
+        let nodes: BTreeSet<NodeId> = state.jobs[one.job].places.iter().map(|p| p.node).collect();
+        for node in nodes {
+            if state.nodes.get(&node).is_some_and(|n| n.open() && fits.binary_search(&n.offering).is_ok()) {
+                on.entry(node).or_default().push(one);
+            }
+        }
+    }
+    let asked = match &state.classes[taker.class].shape.gang {
+        Gang::Workers { each, min, .. } => u64::from(each.gpus) * u64::from(*min),
+        Gang::Spanning { gpus, .. } => u64::from(*gpus),
+    };
+    let mut nodes: Vec<(i32, Spend, NodeId, Vec<Candidate>)> = Vec::new();
+    for (id, mut runs) in on {
+        runs.sort_unstable();
+        let Some(node) = state.nodes.get(&id) else { continue };
+        let most = asked.min(node.slots.len() as u64) * 1000;
+        let mut free = node.slots.iter().filter(|s| s.workers == 0).count() as u64 * 1000;
+        let (mut tier, mut cost) = (i32::MIN, Spend::default());
+        for one in &runs {
+            if free >= most {
+                break;
+            }
+            let here = state.jobs[one.job].places.iter().filter(|p| p.node == id);
+            free += here.map(|p| p.gpu_share().0).sum::<u64>();
+            (tier, cost) = (tier.max(one.tier), Spend(cost.0 + one.cost.0));
+        }
+        nodes.push((tier, cost, id, runs));
+    }
+    nodes.sort_unstable();
+    let mut seen = BTreeSet::new();
+    nodes.into_iter().flat_map(|n| n.3).filter(|one| seen.insert(one.job)).collect()
+}
+
+/// Nodes that are given back, with what is on them taken, so that what the head needs can be bought under the ceilings.
+fn under_ceiling(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
+    let state = &trial.engine.state;
+    let pool = taker.pool;
+    if settings::tier(state, taker.tier).is_none_or(|tier| tier.buys == Buys::Nothing) {
+        return None;
+    }
+    let kept = state.reservations().get(&pool).map(|kept| kept.job);
+    let stays = |holder| holder != taker.job && !reservations::gives_way(state, holder, taker.job, pool);
+    if kept.is_some_and(stays) || trial.deals.iter().any(|deal| deal.taker.pool == pool && !deal.room.is_empty()) {
+        return None;
+    }
+    let overall = match supply::refusal(state, taker.job, pool) {
+        Some(Reason::Ceiling { bound }) => matches!(bound, Bound::Nodes | Bound::Gpus | Bound::Spend),
+        _ => return None,
+    };
+    let options = supply::options_in_stock(state, taker.class, pool);
+    let rows: Vec<NodeId> = state.nodes.values().filter(|n| leaves(n, pool, overall)).map(|n| n.id).collect();
+    let mark = trial.engine.state.checkpoint();
+    let mut free: Vec<(i32, Spend, Reverse<Rate>, NodeId, Way)> = Vec::new();
+    for id in rows {
+        let mut way = Way::default();
+        if emptied(trial, taker, id, &mut way) {
+            let state = &trial.engine.state;
+            let (tiers, money) = price(state, &way);
+            let tier = tiers.first().map_or(i32::MIN, |(tier, _)| tier.0);
+            let rate = state.nodes.get(&id).map_or(Rate(0), |n| n.price);
+            undo(trial, &way);
+            free.push((tier, money, Reverse(rate), id, way));
+        } else {
+            undo(trial, &way);
+        }
+    }
+    trial.engine.state.rollback(mark);
+    free.sort_by_key(|f| (f.0, f.1, f.2, f.3));
+    let state = &trial.engine.state;
+    let (all, own) = reservations::held(state, pool, Some(taker.job));
+    let mut best: Option<(Vec<usize>, Vec<(OfferingId, u32)>)> = None;
+    for option in options.into_iter().take(MOST_OPTIONS) {
+        let without = |gone: &[usize]| {
+            let gone: Vec<NodeId> = gone.iter().map(|at| free[*at].3).collect();
+            let here = reservations::in_pool(state, &gone, pool);
+            let (gone, here) = (state.held_on(&gone), state.held_on(&here));
+            launch::bound_hit(state, pool, &option, all.less(gone), own.less(here)).is_none()
+        };
+        let mut gone: Vec<usize> = Vec::new();
+        for at in 0..free.len() {
+            gone.push(at);
+            if without(&gone) {
+                break;
+            }
+        }
+        if gone.is_empty() || !without(&gone) {
+            continue;
+        }
+        for at in (0..gone.len()).rev() {
+            let one = gone.remove(at);
+            if !without(&gone) {
+                gone.insert(at, one);
+            }
+        }
+        let cost = |gone: &[usize]| {
+            let rows = gone.iter().map(|at| &free[*at]);
+            let tier = rows.clone().map(|f| f.0).max();
+            (tier, rows.map(|f| f.1.0).sum::<u128>())
+        };
+        if best.as_ref().is_none_or(|(other, _)| cost(&gone) < cost(other)) {
+            best = Some((gone, option.counts));
+        }
+    }
+    let (gone, room) = best?;
+    let mut found = Found { room, ..Found::default() };
+    for at in gone {
+        let mut way = Way::default();
+        let _ = emptied(trial, taker, free[at].3, &mut way);
+        undo(trial, &way);
+        found.nodes.push(free[at].3);
+        found.losses.extend(keep(trial, taker, way).losses);
+    }
+    found.nodes.sort_unstable();
+    Some(found)
+}
+
+/// A node that may be given back for room under a ceiling, as far as the node itself goes.
+fn leaves(node: &Node, pool: PoolId, overall: bool) -> bool {
+    let there = matches!(node.phase, NodePhase::Ready) && node.open() && node.reserved.is_empty();
+    there && (overall || node.pool == pool)
+}
+
+/// Takes all that is on a node, if all of it may be taken.
+fn emptied(trial: &mut Trial<'_>, taker: &Taker, node: NodeId, way: &mut Way) -> bool {
+    let state = &trial.engine.state;
+    let Some(row) = state.nodes.get(&node) else { return false };
+    let on = holders(row);
+    let may = |id: &JobId| {
+        let job = &state.jobs[*id];
+        let runs = crate::rules::protection::may_be_stopped(state, *id);
+        runs && job.pool == Some(taker.pool) || rank::may_stop(state, taker, job) && runs
+    };
+    if !on.iter().all(may) {
+        return false;
+    }
+    on.into_iter().all(|job| lift(trial, taker, job, Part::Whole, way) > MilliGpu(0))
+}
