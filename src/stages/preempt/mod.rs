@@ -102,6 +102,8 @@ struct Trial<'a> {
     held: BTreeMap<JobId, Held>,
     /// Jobs that were promised what jobs before them have now.
     broken: BTreeSet<JobId>,
+    /// Something was held or kept for a head that it does not have yet: what is found for those behind may be another with time.
+    moving: bool,
     /// Classes for which nothing was found.
     in_vain: BTreeSet<ClassId>,
     deals: Vec<Deal>,
@@ -126,6 +128,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         taken: Taken::default(),
         held: BTreeMap::new(),
         broken: BTreeSet::new(),
+        moving: false,
         in_vain: BTreeSet::new(),
         deals: Vec::new(),
     };
@@ -395,6 +398,7 @@ impl Trial<'_> {
         let takers: Vec<Taker> = pools.iter().filter_map(|pool| Taker::of(state, job, *pool)).collect();
         for taker in &takers {
             if !late && (self.has(taker) || self.take_promises(taker)) {
+                self.moving = true;
                 return true;
             }
         }
@@ -409,8 +413,10 @@ impl Trial<'_> {
         if !late {
             takers.iter().for_each(|taker| self.reserve(taker));
         }
-        // What passes by itself is looked at again.
-        if !late && lacks == takers.len() {
+        // What passes by itself, or with time, is looked at again.
+        let state = self.state();
+        let timed = self.moving || !state.budgets.none() || state.jobs[job].start_target.is_some();
+        if !late && !timed && lacks == takers.len() {
             self.in_vain.insert(class);
         }
         false
@@ -419,11 +425,13 @@ impl Trial<'_> {
     /// What a head that gets nothing will be kept is not promised to those behind it.
     fn reserve(&mut self, taker: &Taker) {
         let holder = self.state().reservations().get(&taker.pool).map(|kept| kept.job);
-        if holder == Some(taker.job) || !reservations::may_claim(self.state(), taker.job, taker.pool, holder) {
+        let has_one = self.state().reservations().values().any(|kept| kept.job == taker.job);
+        if has_one || !reservations::may_claim(self.state(), taker.job, taker.pool, holder) {
             return;
         }
         if let Some(reservation) = soonest(self.engine, taker.job, taker.pool) {
             self.engine.state.set_reservation(taker.pool, Some(reservation));
+            self.moving = true;
         }
     }
 
@@ -568,6 +576,10 @@ fn close(engine: &mut Engine, deal: Deal, report: &mut PlanReport) {
     if room.is_empty() {
         engine.decide(Decision::Reserve { job: by, nodes, until: until + RESERVE_FOR });
     } else {
+        // It has one reservation: this one is sooner.
+        let others = engine.state.reservations().iter().filter(|(pool, kept)| **pool != taker.pool && kept.job == by);
+        let others: Vec<PoolId> = others.map(|(pool, _)| *pool).collect();
+        others.into_iter().for_each(|pool| engine.decide(Decision::EndReservation { pool }));
         let from = until.max(expected(&engine.state, &nodes).0);
         let reservation = Reservation { job: by, from, known: true, delayed: false, nodes, room };
         engine.decide(Decision::MakeReservation { pool: taker.pool, reservation });

@@ -3,7 +3,7 @@
 //! ```text
 //! orders       by tier, then from the greatest share, then the cheapest; and node by node, the node first that is cheapest to free
 //! take         one after the other, as far as its rank permits, until the head has what it lacks
-//! try back     the dearest first; a run whose spare workers are enough keeps the rest
+//! try back     the last in the order first; a run whose spare workers are enough keeps the rest
 //! compare      GPUs by tier from the highest, then money: the better of the orders is taken
 //! ceiling      else nodes: what is on them is taken and they are given back, so that what it needs can be bought
 //! ```
@@ -21,7 +21,7 @@ use crate::reason::{Bound, Reason};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Ground, Taker};
 use crate::rules::relocation::holders;
-use crate::rules::{launch, rank, reservations, settings, supply};
+use crate::rules::{launch, protection, quota, rank, reservations, settings, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::nodes::{Node, NodePhase};
@@ -62,6 +62,15 @@ const MOST_TRIES: u32 = 4;
 
 /// The least that is enough. It stays taken in the trial; without a find nothing does.
 pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<Found> {
+    let sure = if is_bounded(&trial.engine.state, taker) {
+        let found = STEADY.iter().find_map(|key| attempt(trial, taker, lack, &mut |trial| steady(trial, taker, *key)));
+        if found.is_none() {
+            return if lack == Lack::Ceiling { under_ceiling(trial, taker) } else { None };
+        }
+        found
+    } else {
+        None
+    };
     let cheapest = attempt(trial, taker, lack, &mut |trial| by_cost(trial, taker));
     let single = matches!(&trial.engine.state.classes[taker.class].shape.gang, Gang::Workers { max: 1, each, .. } if each.gpus <= 1);
     let by_node = if single { None } else { attempt(trial, taker, lack, &mut |trial| by_node(trial, taker)) };
@@ -70,7 +79,7 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
         (Some(a), Some(b)) => Some(if price(&b) < price(&a) { b } else { a }),
         (a, b) => a.or(b),
     };
-    match best {
+    match best.or(sure) {
         Some(way) => {
             let bought = way.places.is_empty() && lack != Lack::Share;
             let jobs = if bought { way.taken.keys().copied().collect() } else { Vec::new() };
@@ -81,6 +90,31 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
         None if lack == Lack::Ceiling => under_ceiling(trial, taker),
         None => None,
     }
+}
+
+/// Whether it depends on the order what may be taken. Where it does, orders that time does not change say whether anything is found, so that
+/// what was in vain is so until something happens.
+fn is_bounded(state: &State, taker: &Taker) -> bool {
+    let shares = state.policy().is_some_and(|policy| policy.tiers.iter().any(|tier| tier.min_share > 0));
+    shares || quota::has_quotas(state, taker.pool)
+}
+
+type SteadyKey = fn(&State, &Candidate) -> (i64, i64, JobId);
+
+/// By tier, by size up, by size down.
+const STEADY: [SteadyKey; 3] = [
+    |_, one| (i64::from(one.tier), 0, one.job),
+    |state, one| (state.jobs[one.job].share.0 as i64, i64::from(one.tier), one.job),
+    |state, one| (-(state.jobs[one.job].share.0 as i64), i64::from(one.tier), one.job),
+];
+
+fn steady(trial: &mut Trial<'_>, taker: &Taker, key: SteadyKey) -> Vec<Candidate> {
+    let state = &trial.engine.state;
+    let Some(candidates) = trial.candidates.get(&taker.pool) else { return Vec::new() };
+    let open = candidates.open_to(state, &trial.ranks, taker).flatten();
+    let mut all: Vec<Candidate> = open.flat_map(|(_, runs)| runs).collect();
+    all.sort_unstable_by_key(|one| key(state, one));
+    all
 }
 
 /// Takes a way in the trial for good.
@@ -283,7 +317,7 @@ fn enough(engine: &mut Engine, taker: &Taker, lack: Lack) -> Option<Vec<WorkerPl
     if bought { Some(Vec::new()) } else { places }
 }
 
-/// Gives back what is not needed: whole runs, the dearest first, then single workers.
+/// Gives back what is not needed: whole runs, the last in the order first, then single workers.
 fn try_back(
     trial: &mut Trial<'_>,
     taker: &Taker,
@@ -292,10 +326,9 @@ fn try_back(
     way: &mut Way,
     found: &mut Option<Vec<WorkerPlace>>,
 ) {
-    let mut dearest: Vec<&Candidate> = candidates.iter().filter(|c| way.taken.contains_key(&c.job)).collect();
-    dearest.sort_unstable_by_key(|c| Reverse(**c));
-    for candidate in dearest {
-        let job = candidate.job;
+    let last_first: Vec<JobId> =
+        candidates.iter().rev().map(|c| c.job).filter(|job| way.taken.contains_key(job)).collect();
+    for job in last_first {
         let Some((_, numbers)) = way.taken.get(&job).cloned() else { continue };
         if back(trial, taker, lack, job, &numbers, way, found) || trial.engine.state.jobs[job].phase == Phase::Booked {
             continue;
@@ -567,8 +600,9 @@ fn emptied(trial: &mut Trial<'_>, taker: &Taker, node: NodeId, way: &mut Way) ->
     let on = holders(row);
     let may = |id: &JobId| {
         let job = &state.jobs[*id];
-        let runs = crate::rules::protection::may_be_stopped(state, *id);
-        runs && job.pool == Some(taker.pool) || rank::may_stop(state, taker, job) && runs
+        // Of one of which others take a part, the rest stays.
+        let free = protection::may_be_stopped(state, *id) && !trial.taken.any(*id);
+        free && (job.pool == Some(taker.pool) || rank::may_stop(state, taker, job))
     };
     if !on.iter().all(may) {
         return false;

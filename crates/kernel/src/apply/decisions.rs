@@ -330,7 +330,9 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
         state.count_entry(queue, share);
     }
     take_kept(state, job, pool);
-    if may_be_taken_back(state, job, pool) {
+    // What was kept for it may have been more than it takes.
+    let kept = state.apply_version >= 3 && state.jobs[job].kept.is_some();
+    if kept || may_be_taken_back(state, job, pool) {
         state.capacity_epoch += 1;
     }
     if state.jobs[job].reserved_until.is_some() {
