@@ -98,6 +98,8 @@ struct Trial<'a> {
     ranks: Ranks,
     candidates: BTreeMap<PoolId, Candidates>,
     taken: Taken,
+    /// Nodes that may be given back, once somebody has asked.
+    emptiable: Option<Vec<NodeId>>,
     /// Jobs that hold in the trial what they were promised, or what was found for them.
     held: BTreeMap<JobId, Held>,
     /// Jobs that were promised what jobs before them have now.
@@ -126,6 +128,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         ranks,
         candidates: BTreeMap::new(),
         taken: Taken::default(),
+        emptiable: None,
         held: BTreeMap::new(),
         broken: BTreeSet::new(),
         moving: false,

@@ -520,8 +520,18 @@ fn under_ceiling(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
         Some(Reason::Ceiling { bound }) => matches!(bound, Bound::Nodes | Bound::Gpus | Bound::Spend),
         _ => return None,
     };
+    if trial.emptiable.is_none() {
+        trial.emptiable = Some(state.nodes.values().filter(|node| leaves(state, node)).map(|node| node.id).collect());
+    }
+    let may = |id: &NodeId| {
+        let node = state.nodes.get(id).filter(|node| overall || node.pool == pool);
+        node.is_some_and(|node| holders(node).iter().all(|job| may_yield(trial, taker, *job)))
+    };
+    let rows: Vec<NodeId> = trial.emptiable.iter().flatten().copied().filter(may).collect();
+    if rows.is_empty() {
+        return None;
+    }
     let options = supply::options_in_stock(state, taker.class, pool);
-    let rows: Vec<NodeId> = state.nodes.values().filter(|n| leaves(n, pool, overall)).map(|n| n.id).collect();
     let mark = trial.engine.state.checkpoint();
     let mut free: Vec<(i32, Spend, Reverse<Rate>, NodeId, Way)> = Vec::new();
     for id in rows {
@@ -587,10 +597,21 @@ fn under_ceiling(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
     Some(found)
 }
 
-/// A node that may be given back for room under a ceiling, as far as the node itself goes.
-fn leaves(node: &Node, pool: PoolId, overall: bool) -> bool {
+/// Whether a node may be given back for room under a ceiling, as far as itself and the protection of what is on it go.
+fn leaves(state: &State, node: &Node) -> bool {
     let there = matches!(node.phase, NodePhase::Ready) && node.open() && node.reserved.is_empty();
-    there && (overall || node.pool == pool)
+    there && holders(node).iter().all(|job| protection::may_be_stopped(state, *job))
+}
+
+/// Whether a run could be a taker's as far as its queue and tier go, and nothing of it is taken yet.
+fn may_yield(trial: &Trial<'_>, taker: &Taker, job: JobId) -> bool {
+    let state = &trial.engine.state;
+    let row = &state.jobs[job];
+    let Some(quota) = quota::quota_of(state, row).filter(|_| !trial.taken.any(job)) else { return false };
+    match row.pool == Some(taker.pool) {
+        true => trial.ranks.may_yield(state, taker, quota, row.tier),
+        false => rank::may_stop(state, taker, row),
+    }
 }
 
 /// Takes all that is on a node, if all of it may be taken.
@@ -598,13 +619,7 @@ fn emptied(trial: &mut Trial<'_>, taker: &Taker, node: NodeId, way: &mut Way) ->
     let state = &trial.engine.state;
     let Some(row) = state.nodes.get(&node) else { return false };
     let on = holders(row);
-    let may = |id: &JobId| {
-        let job = &state.jobs[*id];
-        // Of one of which others take a part, the rest stays.
-        let free = protection::may_be_stopped(state, *id) && !trial.taken.any(*id);
-        free && (job.pool == Some(taker.pool) || rank::may_stop(state, taker, job))
-    };
-    if !on.iter().all(may) {
+    if !on.iter().all(|job| may_yield(trial, taker, *job)) {
         return false;
     }
     on.into_iter().all(|job| lift(trial, taker, job, Part::Whole, way) > MilliGpu(0))
