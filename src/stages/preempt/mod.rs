@@ -28,6 +28,7 @@ use crate::rules::rank::{self, Borrows, Ground, Ranks, Taker};
 use crate::rules::{batch, budget, demand, quota, reservations, settings, start_targets, supply, timing};
 use crate::state::index::OrderKey;
 use crate::state::jobs::{Kept, Phase};
+use crate::state::nodes::Node;
 use crate::state::places::{Hold, nodes_of, share_of};
 use crate::state::reservations::Reservation;
 use crate::state::{State, Urgency};
@@ -180,10 +181,10 @@ fn anything_to_take(state: &State, class: ClassId) -> bool {
     let runs = state.index.running.keys().any(|tier| rank::may_ever_stop(state, row.shape.tier, *tier));
     let booked = state.index.booked.keys().map(|other| state.classes[*other].shape.tier);
     let priority = |tier| settings::priority(state, tier);
-    quotas
-        || runs
-        || !state.index.idle.is_empty()
-        || booked.into_iter().any(|tier| priority(tier) < priority(row.shape.tier))
+    // An idle node that fits is given out without a search.
+    let fits = |node: &Node| row.fits.iter().any(|(_, fits)| fits.binary_search(&node.offering).is_ok());
+    let idle = state.index.idle.iter().filter_map(|id| state.nodes.get(id)).any(|node| !fits(node));
+    quotas || runs || idle || booked.into_iter().any(|tier| priority(tier) < priority(row.shape.tier))
 }
 
 /// Whether a booked job waits for nodes that come after its start target.

@@ -14,7 +14,7 @@ use super::losses::{self, Candidate, Loss};
 use super::{Lack, Trial, refused};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
-use crate::ids::{JobId, NodeId, OfferingId, PoolId, QuotaId};
+use crate::ids::{JobId, NodeId, OfferingId, QuotaId};
 use crate::job::Gang;
 use crate::policy::Buys;
 use crate::reason::{Bound, Reason};
