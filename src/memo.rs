@@ -2,10 +2,11 @@
 //!
 //! Never: in a snapshot or a journal.
 
-use crate::ids::{ClassId, JobId};
+use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
 use crate::rules::order::{ClassQueue, Head};
 use crate::state::State;
+use crate::state::reservations::Reservation;
 use crate::units::Timestamp;
 use alloc::collections::BTreeMap;
 
@@ -17,6 +18,8 @@ pub(crate) struct Memo {
     pub rebooked: BTreeMap<ClassId, Parked>,
     /// When preemption last found nothing for a class. While that is so, it would find nothing again.
     pub searched: BTreeMap<ClassId, Searched>,
+    /// The reservations beside which that was so.
+    pub beside: BTreeMap<PoolId, Reservation>,
     /// Switched off by the audit, to show that it changes nothing.
     pub off: bool,
 }

@@ -56,11 +56,17 @@ pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
 /// What is free is given out until a head lacks something. What it may take, or what is to be kept for it, is found before anything that it
 /// needs is given to others.
 fn serve(engine: &mut Engine, report: &mut PlanReport) {
-    let lack = admit::run(engine, admit::Until::Lack, report) == admit::Came::ToLack;
+    let mut serving = admit::Serving::new(engine);
+    let came = serving.run(engine, admit::Until::Lack, report);
+    let before = engine.state.counters.next_seq;
     preempt::run(engine, report);
     backfill::run(engine, report);
-    if lack {
-        let _ = admit::run(engine, admit::Until::End, report);
+    let decided = engine.state.counters.next_seq != before;
+    if decided {
+        serving = admit::Serving::new(engine);
+    }
+    if decided || came == admit::Came::ToLack {
+        let _ = serving.run(engine, admit::Until::End, report);
     }
 }
 

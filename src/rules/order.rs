@@ -46,6 +46,7 @@ pub(crate) struct Head {
 }
 
 /// The heads of all class queues in one round, in the order in which they are served.
+#[derive(Default)]
 pub(crate) struct FairShareOrder {
     groups: BTreeMap<Group, Tournament>,
 }

@@ -24,7 +24,7 @@ use crate::rules::forecast::soonest;
 use crate::rules::order::{self, ClassQueue, FairShareOrder, Head};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::{batch, budget, protection, quota, reservations, start_targets, supply, timing};
-use crate::units::MilliGpu;
+use crate::units::{MilliGpu, Timestamp};
 use alloc::vec::Vec;
 
 /// How far heads are served.
@@ -45,38 +45,49 @@ pub(crate) enum Came {
     ToEnd,
 }
 
-/// Runs the stage.
-pub(crate) fn run(engine: &mut Engine, until: Until, report: &mut PlanReport) -> Came {
-    let woke_at = timing::woke_at(&engine.state);
-    if order::all_rest(engine, woke_at) {
-        return if engine.state.index.queued.is_empty() { Came::ToEnd } else { Came::ToLack };
+/// The heads that have not been asked yet, in their order.
+pub(crate) struct Serving {
+    order: FairShareOrder,
+    woke_at: Timestamp,
+}
+
+impl Serving {
+    /// All heads. Without one that could be helped by anything, none is asked.
+    pub(crate) fn new(engine: &Engine) -> Serving {
+        let woke_at = timing::woke_at(&engine.state);
+        let all_rest = order::all_rest(engine, woke_at);
+        let order = if all_rest { FairShareOrder::default() } else { FairShareOrder::new(engine) };
+        Serving { order, woke_at }
     }
-    let mut fair_share = FairShareOrder::new(engine);
-    while let Some(head) = fair_share.next_head(engine) {
-        if let Some(parked) = engine.memo.resting(&engine.state, &head, woke_at) {
-            if until == Until::Lack && head.class_queue == ClassQueue::Queued && !parked.reason.by_design() {
-                return Came::ToLack;
-            }
-            continue;
-        }
-        let answer = match head.class_queue {
-            ClassQueue::Booked => rebook(engine, head.key.job, report),
-            ClassQueue::Queued => serve(engine, head.key.job, head.class, report),
-        };
-        match answer {
-            Ok(()) => fair_share.served(engine, &head),
-            Err(reason) => {
-                park(engine, &head, reason);
-                if reason.by_design() {
-                    // Those behind it that may wait no longer are not held up by it.
-                    fair_share.pass_by(engine, &head);
-                } else if until == Until::Lack && head.class_queue == ClassQueue::Queued {
+
+    /// Runs the stage.
+    pub(crate) fn run(&mut self, engine: &mut Engine, until: Until, report: &mut PlanReport) -> Came {
+        while let Some(head) = self.order.next_head(engine) {
+            if let Some(parked) = engine.memo.resting(&engine.state, &head, self.woke_at) {
+                if until == Until::Lack && head.class_queue == ClassQueue::Queued && !parked.reason.by_design() {
                     return Came::ToLack;
+                }
+                continue;
+            }
+            let answer = match head.class_queue {
+                ClassQueue::Booked => rebook(engine, head.key.job, report),
+                ClassQueue::Queued => serve(engine, head.key.job, head.class, report),
+            };
+            match answer {
+                Ok(()) => self.order.served(engine, &head),
+                Err(reason) => {
+                    park(engine, &head, reason);
+                    if reason.by_design() {
+                        // Those behind it that may wait no longer are not held up by it.
+                        self.order.pass_by(engine, &head);
+                    } else if until == Until::Lack && head.class_queue == ClassQueue::Queued {
+                        return Came::ToLack;
+                    }
                 }
             }
         }
+        Came::ToEnd
     }
-    Came::ToEnd
 }
 
 /// The class of a head rests until something that could help happens.

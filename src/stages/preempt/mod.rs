@@ -114,8 +114,15 @@ struct Trial<'a> {
 
 /// Runs the stage for all that waits.
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    if !may_ever_take(&engine.state) {
+        return;
+    }
     let woke_at = timing::woke_at(&engine.state);
     let searched = Searched { capacity_epoch: engine.state.capacity_epoch, woke_at };
+    if engine.memo.beside != *engine.state.reservations() {
+        engine.memo.searched.clear();
+        engine.memo.beside.clone_from(engine.state.reservations());
+    }
     let heads = heads(engine, searched);
     let promised = !engine.state.index.kept.is_empty() || !engine.state.index.reserved.is_empty();
     if !promised && !heads.iter().any(|(class, _)| anything_to_take(&engine.state, *class)) {
@@ -149,6 +156,21 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     for deal in deals {
         close(engine, deal, report);
     }
+}
+
+/// Whether anything that the policy permits could be taken from anybody.
+fn may_ever_take(state: &State) -> bool {
+    let Some(policy) = state.policy() else { return false };
+    let by_tier =
+        policy.tiers.iter().any(|tier| !tier.stoppable_by.is_empty() || tier.max_run_while_others_wait.is_some());
+    let by_quota = policy.quotas.iter().any(|quota| !quota.limits.is_empty());
+    let index = &state.index;
+    by_tier
+        || by_quota
+        || !index.booked.is_empty()
+        || !index.idle.is_empty()
+        || !index.kept.is_empty()
+        || !index.reserved.is_empty()
 }
 
 /// The first of each class that waits, and the first that waits for nodes that come after its start target.
