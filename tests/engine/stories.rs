@@ -17,6 +17,7 @@ macro_rules! stories {
 stories! {
     absurd_sizes
     ageing_lifts_the_old
+    all_heads_in_one_pass
     backfill_ends_before_the_reservation
     backfill_keeps_its_min_run
     backfill_of_unknown_length_waits
@@ -25,6 +26,7 @@ stories! {
     batch_shares_one_gpu
     batch_uses_fewer_gpu_hours
     big_gang_does_not_starve
+    booked_lower_job_gives_its_node
     booked_starts_sooner
     boot_never_ends
     boots_that_fail_are_tried_one_at_a_time
@@ -74,6 +76,7 @@ stories! {
     elastic_gang_survives_a_node_fault
     elastic_victim_shrinks
     entry_penalty
+    equal_borrowers_lose_alike
     expected_cost_prefers_on_demand_for_work_that_cannot_save
     fair_share_between_queues
     fair_share_in_a_cohort
@@ -109,6 +112,7 @@ stories! {
     loaded_but_idle_scales_to_zero
     longest_run
     longest_run_while_others_wait
+    lower_nodes_make_way_for_another_model
     memory_heavy_halves_never_share
     mig_and_whole_do_not_mix
     mig_layout_is_kept
@@ -162,10 +166,13 @@ stories! {
     spanning_fewest_nodes
     spanning_uses_small_rest
     spot_to_zone_to_on_demand
+    start_target_stops_what_is_lower
     start_timeout
     stock_is_tried_again_beside_a_ceiling
+    stoppable_whatever_is_short
     submitted_while_a_probe_is_out
     throttled_is_not_out_of_stock
+    throttling_stops_nobody
     time_slices_bind
     undeclared_rejected
     undeclared_share
