@@ -316,7 +316,7 @@ pub enum JournalDo {
         /// The journal's folder.
         folder: PathBuf,
     },
-    /// Bring a journal that an earlier release wrote to this release's format. The old files stay beside the new ones.
+    /// Bring a journal that an earlier release wrote to this release's format and records. A file that is replaced stays beside the new one.
     Upgrade {
         /// The journal's folder.
         folder: PathBuf,

@@ -1,6 +1,6 @@
 //! `forebay journal verify` and `forebay journal upgrade`.
 //!
-//! Never: changes a journal but by `upgrade`, which keeps the old files. What a start would cut off is reported, not cut.
+//! Never: changes a journal but by `upgrade`, which keeps the files that it replaces. What a start would cut off is reported, not cut.
 
 use super::args::JournalDo;
 use super::outcome::{Exit, Failure, print};
@@ -53,6 +53,10 @@ fn upgrade_one(folder: &Path) -> Result<Exit, Failure> {
     }
     let text = match upgraded {
         UpgradedJournal::Already => format!("{}: has the newest format already\n", folder.display()),
+        UpgradedJournal::Records { from, to } => format!(
+            "{}: upgraded from record version {from} to {to}: nothing else was changed, and the release before cannot open it any more\n",
+            folder.display()
+        ),
         UpgradedJournal::Done { batches, end, finished, old, cut } => {
             let cut = cut.map_or(String::new(), |tail| format!("{tail}\n"));
             format!(

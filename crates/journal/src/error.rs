@@ -38,7 +38,7 @@ pub enum JournalError {
     Newer {
         /// The file.
         path: PathBuf,
-        /// `format` or `apply`.
+        /// `format` or `record`.
         what: &'static str,
         /// What the file says.
         found: u32,
@@ -47,8 +47,8 @@ pub enum JournalError {
     },
     /// Written by an earlier release.
     #[error(
-        "{}: the journal has format {found}, this program writes format {written}; stop the release that wrote it, then upgrade the \
-         journal once by `forebay journal upgrade {}`",
+        "{}: the journal has {what} version {found}, this program writes {what} version {written}; stop the release that wrote it, then \
+         upgrade the journal once by `forebay journal upgrade {}`",
         .path.display(), .folder.display()
     )]
     Older {
@@ -56,6 +56,8 @@ pub enum JournalError {
         path: PathBuf,
         /// The journal's folder.
         folder: PathBuf,
+        /// `format` or `record`.
+        what: &'static str,
         /// What the file says.
         found: u32,
         /// What this build writes.

@@ -196,7 +196,7 @@ impl SqliteJournal {
     /// Opens a journal and hands everything from the newest sound snapshot on to `take`, verified. See [`RecoveredPart`].
     ///
     /// # Errors
-    /// There is no journal, it is in use, of another format, or damaged, or `take` could not apply a batch.
+    /// There is no journal, it is in use, of another version, or damaged, or `take` could not apply a batch.
     pub fn open(
         folder: &Path,
         take: &mut dyn FnMut(RecoveredPart<'_, '_>) -> Result<(), String>,

@@ -1,4 +1,4 @@
-//! The kernel's state machine from a journal: on a start, and when a journal of format 1 is upgraded. Nothing that decides is needed.
+//! The kernel's state machine from a journal: on a start, and when a journal is upgraded. Nothing that decides is needed.
 //!
 //! Never: decides, or applies a batch whose position does not follow.
 
@@ -24,19 +24,21 @@ pub struct RecoveredJournal {
 /// Opens a journal and applies what it says.
 ///
 /// # Errors
-/// As [`SqliteJournal::open`]: there is no journal, it is in use, of another format, or damaged.
+/// As [`SqliteJournal::open`]: there is no journal, it is in use, of another version, or damaged.
 pub fn recover(folder: &Path) -> Result<RecoveredJournal, JournalError> {
     let mut machine = StateMachine::default();
-    let mut take = |part: RecoveredPart<'_, '_>| {
-        match part {
-            RecoveredPart::Start => machine = StateMachine::default(),
-            RecoveredPart::Snapshot(chunks) => machine = thaw(chunks)?,
-            RecoveredPart::Batch(batch) => replay(&mut machine, batch)?,
-        }
-        Ok(())
-    };
-    let (journal, recovery) = SqliteJournal::open(folder, &mut take)?;
+    let (journal, recovery) = SqliteJournal::open(folder, &mut |part| apply(&mut machine, part))?;
     Ok(RecoveredJournal { journal, machine, recovery })
+}
+
+/// Brings the state to where it is after this part.
+pub(crate) fn apply(machine: &mut StateMachine, part: RecoveredPart<'_, '_>) -> Result<(), String> {
+    match part {
+        RecoveredPart::Start => *machine = StateMachine::default(),
+        RecoveredPart::Snapshot(chunks) => *machine = thaw(chunks)?,
+        RecoveredPart::Batch(batch) => replay(machine, batch)?,
+    }
+    Ok(())
 }
 
 fn thaw(chunks: &mut dyn Iterator<Item = StoredChunk>) -> Result<StateMachine, String> {

@@ -74,25 +74,39 @@ pub(crate) type Take<'a> = dyn FnMut(RecoveredPart<'_, '_>) -> Result<(), String
 /// See [`SqliteJournal::open`].
 pub(crate) fn open(folder: &Path, take: &mut Take<'_>) -> Result<(SqliteJournal, Recovery), JournalError> {
     let (folder, db) = enter(folder)?;
-    let meta = store::meta(&db)?;
-    let mut recovery = Recovery { snapshot: None, bad_snapshots: 0, batches: 0, cut: None };
-    let ListedSnapshot { mut end, chunks } = begin(&db, &meta, take, &mut recovery)?;
-    let followed = follow(&db, &BATCHES, &mut end, take)?;
-    recovery.batches = followed.batches;
-    if followed.batches == 0 && followed.tail.is_none() {
-        reaches(&db, &meta, end.seq)?;
-    }
-    if let Some(tail) = followed.tail {
+    let meta = store::writable_meta(&db)?;
+    let ReadJournal { end, chunks, since_snapshot, recovery } = read(&db, &meta, take)?;
+    if recovery.cut.is_some() {
         db.write(|all| store::cut(all, end.seq, end.archived))?;
-        recovery.cut = Some(tail);
     }
     if let (Some(used), true) = (recovery.snapshot, recovery.bad_snapshots > 0) {
         snapshot::forget_unusable(&db, used.0)?;
     }
     let identities = IdentityIndex::load(&db, Some(end.archived))?;
-    let since_snapshot = followed.bytes;
     let journal = SqliteJournal::start(Opened { db, meta, end, since_snapshot, chunks, identities, folder })?;
     Ok((journal, recovery))
+}
+
+/// What a journal says from its newest sound snapshot on.
+pub(crate) struct ReadJournal {
+    end: End,
+    /// Those of the snapshot.
+    chunks: Vec<ListedChunk>,
+    /// Bytes of payload after it.
+    since_snapshot: u64,
+    recovery: Recovery,
+}
+
+/// Verifies everything from the newest sound snapshot on and hands it to `take`. A torn tail is left out, and not cut yet.
+pub(crate) fn read(db: &Database, meta: &JournalMeta, take: &mut Take<'_>) -> Result<ReadJournal, JournalError> {
+    let mut recovery = Recovery { snapshot: None, bad_snapshots: 0, batches: 0, cut: None };
+    let ListedSnapshot { mut end, chunks } = begin(db, meta, take, &mut recovery)?;
+    let Followed { tail, batches, bytes } = follow(db, &BATCHES, &mut end, take)?;
+    if batches == 0 && tail.is_none() {
+        reaches(db, meta, end.seq)?;
+    }
+    (recovery.batches, recovery.cut) = (batches, tail);
+    Ok(ReadJournal { end, chunks, since_snapshot: bytes, recovery })
 }
 
 /// Lock, log, file: in this order, before anything is believed.

@@ -56,7 +56,7 @@ const TABLES: &str = "
 pub struct JournalMeta {
     /// Layout of the tables.
     pub format: u32,
-    /// Meaning of the records.
+    /// Meaning of the records: no batch has a greater version.
     pub apply: u32,
     /// Its UUID.
     pub uuid: Uuid,
@@ -105,7 +105,7 @@ pub fn format(db: &Database) -> Result<u32, JournalError> {
     let sql = "SELECT format, apply FROM meta WHERE id = 1";
     let found = db.row(sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
     let (format, apply) = found.ok_or_else(|| damaged("its one row is missing"))?;
-    for (what, found, supported) in [("format", format, FORMAT_VERSION), ("apply", apply, APPLY_VERSION)] {
+    for (what, found, supported) in [("format", format, FORMAT_VERSION), ("record", apply, APPLY_VERSION)] {
         if let Ok(found) = u32::try_from(found)
             && found > supported
         {
@@ -115,18 +115,30 @@ pub fn format(db: &Database) -> Result<u32, JournalError> {
     u32::try_from(format).map_err(|_| damaged("a version is not a number"))
 }
 
-/// Reads who the journal is, and refuses versions from the future and the past, and damage.
+/// Reads who the journal is, and refuses damage, versions from the future, and older formats. Older records can be read: see
+/// [`writable_meta`].
 pub fn meta(db: &Database) -> Result<JournalMeta, JournalError> {
     let found = format(db)?;
     if found < FORMAT_VERSION {
-        let folder = db.path.parent().unwrap_or(Path::new(".")).to_owned();
-        return Err(JournalError::Older { path: db.path.clone(), folder, found, written: FORMAT_VERSION });
+        return Err(older(db, "format", found, FORMAT_VERSION));
     }
     let (numbers, uuid) = description(db, "format, apply, incarnation, created_ms, begins_at")?;
     let version = |n: u64| u32::try_from(n).map_err(|_| db.damaged(DamagedAt::Meta, "a version is not a number"));
     let [format, apply, incarnation, created_ms, begins_at] = numbers;
     let (format, apply, incarnation) = (version(format)?, version(apply)?, version(incarnation)?);
     Ok(JournalMeta { format, apply, uuid, incarnation, created_ms, begins_at })
+}
+
+/// Reads who a journal is that is to be written, and refuses older records too: what is appended would have another version than `meta`
+/// says.
+pub fn writable_meta(db: &Database) -> Result<JournalMeta, JournalError> {
+    let meta = meta(db)?;
+    if meta.apply < APPLY_VERSION { Err(older(db, "record", meta.apply, APPLY_VERSION)) } else { Ok(meta) }
+}
+
+fn older(db: &Database, what: &'static str, found: u32, written: u32) -> JournalError {
+    let folder = db.path.parent().unwrap_or(Path::new(".")).to_owned();
+    JournalError::Older { path: db.path.clone(), folder, what, found, written }
 }
 
 /// These columns of the description, and the journal's UUID.

@@ -1,21 +1,25 @@
-//! `forebay journal upgrade`: a journal of format 1 becomes one of format 2, and the old file stays beside it.
+//! `forebay journal upgrade`: a journal of format 1 becomes one of format 2, and the old file stays beside it. One of format 2 with older
+//! records is given the newest record version in place.
 //!
 //! ```text
+//! format 1:
 //! journal.sqlite (1): verified, replayed from its first batch -> journal.upgrade (2): a snapshot of the state at its end, positions,
 //!   ids of events, requests, texts, finished jobs                        -> synced, closed
 //! journal.sqlite is also named journal-1.sqlite -> journal.upgrade is renamed to journal.sqlite
+//! format 2, older records:
+//! journal.sqlite: verified, replayed from its newest snapshot -> `apply` in its row of `meta`, in one transaction
 //! ```
 //!
-//! Killed at any moment, `journal.sqlite` is a whole journal of one format or the other, and the same command goes on.
+//! Killed at any moment, `journal.sqlite` is a whole journal of one version or the other, and the same command goes on.
 //!
-//! Never: changes what the old file says; decides anything: what was decided is applied.
+//! Never: changes a batch, or the file of format 1; decides anything: what was decided is applied.
 
 use crate::archive::{self, FinishedJob, QueueNumbers};
 use crate::database::{Database, Steps};
 use crate::error::{JournalError, encoding};
 use crate::folder::DataFolder;
 use crate::format1::{self, OldSource};
-use crate::machine::replay;
+use crate::machine::{self, replay};
 use crate::recover::{self, Followed, RecoveredPart, TornTail};
 use crate::snapshot::{self, LastChunks, SnapshotWork};
 use crate::store::{self, FORMAT_VERSION, JournalMeta};
@@ -38,9 +42,16 @@ const AT_ONCE: usize = 1_000;
 /// What an upgrade came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UpgradedJournal {
-    /// It has the newest format already.
+    /// It has the newest format and record version already.
     Already,
-    /// It was upgraded.
+    /// It had the newest format, and has the newest record version now, in place. Its batches are as they were.
+    Records {
+        /// The version that it had.
+        from: u32,
+        /// The version that batches have from now on.
+        to: u32,
+    },
+    /// It was of format 1, and has the newest format and record version now.
     Done {
         /// Batches that were replayed.
         batches: u64,
@@ -55,8 +66,8 @@ pub enum UpgradedJournal {
     },
 }
 
-/// Upgrades the journal in a folder to this program's format. `beside` makes ready what lies beside the journal: it is called when the
-/// new file is written and the old one is still in its place.
+/// Upgrades the journal in a folder to this program's format and record version. Where the format is older, `beside` makes ready what lies
+/// beside the journal: it is called when the new file is written and the old one is still in its place.
 ///
 /// # Errors
 /// It is in use, damaged, newer than this program, or cannot be written, or `beside` failed. The journal is as it was then.
@@ -66,8 +77,7 @@ pub fn upgrade_folder(
 ) -> Result<UpgradedJournal, JournalError> {
     let (folder, old) = recover::enter(folder)?;
     if store::format(&old)? >= FORMAT_VERSION {
-        store::meta(&old)?;
-        return Ok(UpgradedJournal::Already);
+        return upgrade_records(old);
     }
     recover::check_file(&old)?;
     let draft = old.path.with_extension("upgrade");
@@ -77,6 +87,21 @@ pub fn upgrade_folder(
     let kept = folder.path().join(OLD_FILE);
     let Followed { batches, tail, .. } = followed;
     Ok(UpgradedJournal::Done { batches, end: Seq(end.seq), finished, old: kept, cut: tail })
+}
+
+/// Allows batches with the newest record version. Those that are there have their own, and stay as they are.
+fn upgrade_records(db: Database) -> Result<UpgradedJournal, JournalError> {
+    let meta = store::meta(&db)?;
+    if meta.apply >= APPLY_VERSION {
+        return Ok(UpgradedJournal::Already);
+    }
+    recover::check_file(&db)?;
+    // The release that wrote it cannot open it afterwards, so that one from which this release could not start stays as it is.
+    let mut machine = StateMachine::default();
+    recover::read(&db, &meta, &mut |part| machine::apply(&mut machine, part))?;
+    db.write(|all| store::write_meta(all, JournalMeta { apply: APPLY_VERSION, ..meta }))?;
+    db.close()?;
+    Ok(UpgradedJournal::Records { from: meta.apply, to: APPLY_VERSION })
 }
 
 /// What was written to the new file.

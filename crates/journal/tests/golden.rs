@@ -2,11 +2,11 @@
 
 use forebay_engine::engine::Engine;
 use forebay_journal::{
-    ArchiveQuery, BatchLog, FILE, FinishedJob, Journal, JournalError, OLD_FILE, SqliteJournal, UpgradedJournal,
-    policy_in_force, recover, upgrade_folder, verify,
+    ArchiveQuery, BatchLog, FILE, FinishedJob, Journal, JournalError, JournalMeta, OLD_FILE, SqliteJournal,
+    UpgradedJournal, VerifiedJournal, policy_in_force, recover, upgrade_folder, verify,
 };
 use forebay_kernel::event::Tick;
-use forebay_kernel::journal::Batch;
+use forebay_kernel::journal::{APPLY_VERSION, Batch};
 use forebay_kernel::machine::StateMachine;
 use forebay_kernel::state::jobs::Phase;
 use forebay_kernel::units::Timestamp;
@@ -41,13 +41,24 @@ fn says_what_it_said(folder: &Path, golden: &Path) -> String {
 }
 
 #[test]
-fn those_of_this_format_are_opened_as_they_are_and_say_what_they_said() {
+fn those_of_this_format_with_older_records_are_refused_upgraded_in_place_and_say_what_they_said() {
     for name in ["killed", "upgraded"] {
         let golden = golden("../format-2").join(name);
         let folder = copy_of(&golden);
         let sound = verify(folder.path()).unwrap();
-        assert_eq!(sound.meta.format, 2, "{name}");
+        assert_eq!((sound.meta.format, sound.meta.apply), (2, 2), "{name}");
         assert_eq!(sound.snapshots.is_empty(), name == "killed", "one has all of its batches, the other a snapshot");
+        let refused = opened(folder.path()).map(|_| ()).unwrap_err().to_string();
+        let command = format!("forebay journal upgrade {}", folder.path().display());
+        assert!(refused.contains("has record version 2") && refused.contains(&command), "{name}: {refused}");
+        assert!(policy_in_force(folder.path()).unwrap().is_some(), "{name}: it can be read");
+
+        let records = payloads(folder.path());
+        assert_eq!(upgraded(folder.path()), UpgradedJournal::Records { from: 2, to: APPLY_VERSION }, "{name}");
+        assert!(payloads(folder.path()) == records, "{name}: other records");
+        let meta = JournalMeta { apply: APPLY_VERSION, ..sound.meta };
+        assert_eq!(verify(folder.path()).unwrap(), VerifiedJournal { meta, ..sound }, "{name}");
+        assert!(!folder.path().join(OLD_FILE).exists(), "{name}: nothing was replaced");
         let text = says_what_it_said(folder.path(), &golden);
         assert_eq!(upgraded(folder.path()), UpgradedJournal::Already, "{name}");
         assert_eq!(says_what_it_said(folder.path(), &golden), text, "{name}");
@@ -58,17 +69,20 @@ fn opened(folder: &Path) -> Result<(SqliteJournal, StateMachine), JournalError> 
     recover(folder).map(|recovered| (recovered.journal, recovered.machine))
 }
 
+/// The bytes of the batches of the journal in a folder.
+fn payloads(folder: &Path) -> Vec<Vec<u8>> {
+    let db = rusqlite::Connection::open(folder.join(FILE)).unwrap();
+    let mut select = db.prepare("SELECT payload FROM batches ORDER BY seq").unwrap();
+    select.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+}
+
 /// The batches of a golden journal, as `crates/kernel/tests/replay` replays them without this crate.
 #[test]
 fn the_golden_records_are_those_of_the_journals() {
     for name in ["finished", "killed"] {
         let folder = copy(name);
-        let db = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
-        let mut select = db.prepare("SELECT payload FROM batches ORDER BY seq").unwrap();
-        let payloads = select.query_map([], |row| row.get::<_, Vec<u8>>(0)).unwrap();
         let (mut bytes, mut machine) = (Vec::new(), StateMachine::default());
-        for payload in payloads {
-            let payload = payload.unwrap();
+        for payload in payloads(folder.path()) {
             bytes.extend(u32::try_from(payload.len()).unwrap().to_le_bytes());
             machine.replay(&Batch::decode_v1(&payload).unwrap());
             bytes.extend(payload);
@@ -128,7 +142,7 @@ fn each_is_refused_with_its_command_upgraded_and_says_what_it_said() {
         assert_eq!(sound.meta.format, 1, "{name}");
         let refused = opened(folder.path()).map(|_| ()).unwrap_err().to_string();
         let command = format!("forebay journal upgrade {}", folder.path().display());
-        assert!(refused.contains("has format 1") && refused.contains(&command), "{name}: {refused}");
+        assert!(refused.contains("has format version 1") && refused.contains(&command), "{name}: {refused}");
         assert!(matches!(policy_in_force(folder.path()), Err(JournalError::Older { .. })));
 
         let UpgradedJournal::Done { batches, end, finished, old, cut } = upgraded(folder.path()) else { panic!() };
@@ -138,6 +152,7 @@ fn each_is_refused_with_its_command_upgraded_and_says_what_it_said() {
         let after = verify(folder.path()).unwrap();
         assert_eq!((after.meta.uuid, after.end, after.finished), (sound.meta.uuid, sound.end, finished), "{name}");
         assert_eq!((after.meta.begins_at, after.meta.incarnation), (end.0, 0), "{name}");
+        assert_eq!((after.meta.format, after.meta.apply), (2, APPLY_VERSION), "{name}: both in one go");
         assert_eq!(upgraded(folder.path()), UpgradedJournal::Already, "{name}");
         assert_eq!(facts(folder.path()), text, "{name}");
         // The old file is as it was.
@@ -148,10 +163,15 @@ fn each_is_refused_with_its_command_upgraded_and_says_what_it_said() {
 }
 
 #[test]
-fn it_goes_on_where_it_was() {
-    let folder = copy("killed");
-    upgraded(folder.path());
-    let (mut journal, machine) = opened(folder.path()).unwrap();
+fn each_that_was_not_over_goes_on_where_it_was() {
+    for name in ["killed", "../format-2/killed", "../format-2/upgraded"] {
+        goes_on(copy(name).path());
+    }
+}
+
+fn goes_on(folder: &Path) {
+    upgraded(folder);
+    let (mut journal, machine) = opened(folder).unwrap();
     let mut engine = Engine::recovered(machine);
     for minute in 1..50u64 {
         let now = Timestamp(engine.state().now().0 + minute * 60_000);
@@ -168,8 +188,8 @@ fn it_goes_on_where_it_was() {
     assert_eq!(journal.background_failure(), None);
     let live = engine.state().encode().unwrap();
     drop(journal);
-    assert!(opened(folder.path()).unwrap().1.encode().unwrap() == live, "it recovers to another state");
-    verify(folder.path()).unwrap();
+    assert!(opened(folder).unwrap().1.encode().unwrap() == live, "{}: another state", folder.display());
+    verify(folder).unwrap();
 }
 
 #[test]
@@ -208,7 +228,7 @@ fn a_damaged_one_is_not_upgraded_and_stays_as_it_is() {
         std::fs::write(folder.path().join(FILE), &damaged).unwrap();
         match upgrade_folder(folder.path(), &mut || Ok(())) {
             Ok(UpgradedJournal::Done { end, .. }) => assert!(end <= sound.end, "byte {at}"),
-            Ok(UpgradedJournal::Already) => panic!("byte {at}"),
+            Ok(UpgradedJournal::Already | UpgradedJournal::Records { .. }) => panic!("byte {at}"),
             Err(e) => {
                 assert!(matches!(e, JournalError::Damaged { .. } | JournalError::Newer { .. }), "byte {at}: {e}");
                 assert!(!folder.path().join(OLD_FILE).exists(), "byte {at}");

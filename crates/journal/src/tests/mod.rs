@@ -4,6 +4,7 @@ mod archive;
 mod damage;
 mod identities;
 mod snapshots;
+mod upgrade;
 
 use super::*;
 use crate::chunk::chunks_of;
@@ -250,7 +251,7 @@ fn batches_missing_before_a_snapshot_are_a_gap() {
 #[test]
 fn a_newer_version_is_refused_with_both_versions() {
     for (column, what, upto) in
-        [("format", "format version 9", FORMAT_VERSION), ("apply", "apply version 9", APPLY_VERSION)]
+        [("format", "format version 9", FORMAT_VERSION), ("apply", "record version 9", APPLY_VERSION)]
     {
         let (folder, journal) = journal(2, &[]);
         drop(journal);
