@@ -231,7 +231,7 @@ pub(crate) fn strict_heads(state: &State) -> Vec<Head> {
 /// The order in which runs are stopped for jobs: tier, priority and arrival alone. Neither use nor waiting counts here.
 fn strictly(state: &State, head: &Head) -> (i64, i64, Timestamp, crate::ids::JobId, ClassQueue) {
     let job = &state.jobs[head.key.job];
-    (group(state, &head).tier, -i64::from(job.priority), job.arrival, job.id, head.class_queue)
+    (group(state, head).tier, -i64::from(job.priority), job.arrival, job.id, head.class_queue)
 }
 
 fn group(state: &State, head: &Head) -> Group {

@@ -3,7 +3,7 @@
 //! ```text
 //! all that waits, in the strict order: rank by quota, tier, urgent deadline, priority with ageing, arrival
 //!   its places are there, or come, or can be bought     held for it in the trial: nobody behind it is promised the same
-//!   it lacks quota, money, room or a ceiling            search.rs: the least that is enough, of what rules/rank.rs permits
+//!   it lacks quota, money, room or a ceiling            search.rs, ceiling.rs: the least that is enough, of what rules/rank.rs permits
 //! what was found is decided; what frees is kept for the job until it runs
 //! ```
 //!
@@ -11,6 +11,7 @@
 //!
 //! Never: for one job twice while what it was promised is on its way; never more than is needed.
 
+mod ceiling;
 mod losses;
 mod search;
 

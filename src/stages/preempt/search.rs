@@ -5,36 +5,30 @@
 //! take         one after the other, as far as its rank permits, until the head has what it lacks
 //! try back     the last in the order first; a run whose spare workers are enough keeps the rest
 //! compare      GPUs by tier from the highest, then money: the better of the orders is taken
-//! ceiling      else nodes: what is on them is taken and they are given back, so that what it needs can be bought
+//! ceiling      else nodes are given back (ceiling.rs)
 //! ```
 //!
 //! Never: more than can be spared; a tier below its `minShare`, but for what its queues have borrowed.
 
 use super::losses::{self, Candidate, Loss};
-use super::{Lack, Trial, refused};
+use super::{Lack, Trial, ceiling, refused};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{JobId, NodeId, OfferingId, QuotaId};
 use crate::job::Gang;
-use crate::policy::Buys;
-use crate::reason::{Bound, Reason};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Ground, Taker};
-use crate::rules::relocation::holders;
-use crate::rules::{launch, protection, quota, rank, reservations, settings, supply};
+use crate::rules::{quota, settings, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
-use crate::state::nodes::{Node, NodePhase};
 use crate::state::shares::Share;
-use crate::units::{MilliGpu, Rate, Spend};
+use crate::units::{MilliGpu, Spend};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
 
 /// Times that candidates are gone through: what is taken may let others be taken that were not permitted before.
 const MOST_TURNS: u32 = 3;
-/// Launch options looked at for one head at most, where nodes are given back for it.
-const MOST_OPTIONS: usize = 16;
 
 /// What was found: what is taken, and where the head goes or what is bought for it.
 #[derive(Default)]
@@ -49,13 +43,13 @@ pub(super) struct Found {
 
 /// One way that was tried: what it takes, on which ground each.
 #[derive(Default)]
-struct Way {
+pub(super) struct Way {
     taken: BTreeMap<JobId, (Ground, Vec<u32>)>,
     places: Vec<WorkerPlace>,
 }
 
 /// What a way costs: GPUs by tier from the highest, then money.
-type Price = (Vec<(Reverse<i32>, MilliGpu)>, Spend);
+pub(super) type Price = (Vec<(Reverse<i32>, MilliGpu)>, Spend);
 
 /// Times that a search is made again without what would come back.
 const MOST_TRIES: u32 = 4;
@@ -65,7 +59,7 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
     let sure = if is_bounded(&trial.engine.state, taker) {
         let found = STEADY.iter().find_map(|key| attempt(trial, taker, lack, &mut |trial| steady(trial, taker, *key)));
         if found.is_none() {
-            return if lack == Lack::Ceiling { under_ceiling(trial, taker) } else { None };
+            return if lack == Lack::Ceiling { ceiling::make_room(trial, taker) } else { None };
         }
         found
     } else {
@@ -87,7 +81,7 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
             let nodes: BTreeSet<NodeId> = nodes.collect();
             Some(Found { nodes: nodes.into_iter().collect(), ..keep(trial, taker, way) })
         }
-        None if lack == Lack::Ceiling => under_ceiling(trial, taker),
+        None if lack == Lack::Ceiling => ceiling::make_room(trial, taker),
         None => None,
     }
 }
@@ -118,7 +112,7 @@ fn steady(trial: &mut Trial<'_>, taker: &Taker, key: SteadyKey) -> Vec<Candidate
 }
 
 /// Takes a way in the trial for good.
-fn keep(trial: &mut Trial<'_>, taker: &Taker, way: Way) -> Found {
+pub(super) fn keep(trial: &mut Trial<'_>, taker: &Taker, way: Way) -> Found {
     let mut losses = Vec::new();
     for (job, (ground, numbers)) in way.taken {
         let Trial { engine, ranks, taken, candidates, .. } = trial;
@@ -143,7 +137,7 @@ fn keep(trial: &mut Trial<'_>, taker: &Taker, way: Way) -> Found {
 type Step = (Candidate, Part);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Part {
+pub(super) enum Part {
     Spare,
     Whole,
 }
@@ -236,7 +230,7 @@ fn once(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, candidates: &[Candidat
 }
 
 /// What was taken on the way is nobody's again. The rows come back with the roll-back.
-fn undo(trial: &mut Trial<'_>, way: &Way) {
+pub(super) fn undo(trial: &mut Trial<'_>, way: &Way) {
     for (job, (_, numbers)) in &way.taken {
         let Trial { engine, ranks, taken, .. } = trial;
         taken.put_back(&mut engine.state, ranks, *job, numbers);
@@ -244,7 +238,7 @@ fn undo(trial: &mut Trial<'_>, way: &Way) {
 }
 
 /// Takes a part of a run, if it may be taken. Returns what that frees.
-fn lift(trial: &mut Trial<'_>, taker: &Taker, job: JobId, part: Part, way: &mut Way) -> MilliGpu {
+pub(super) fn lift(trial: &mut Trial<'_>, taker: &Taker, job: JobId, part: Part, way: &mut Way) -> MilliGpu {
     let Trial { engine, ranks, taken, .. } = trial;
     let row = &engine.state.jobs[job];
     let gone = taken.of(job);
@@ -376,7 +370,7 @@ fn back(
     true
 }
 
-fn price(state: &State, way: &Way) -> Price {
+pub(super) fn price(state: &State, way: &Way) -> Price {
     let mut tiers: BTreeMap<Reverse<i32>, MilliGpu> = BTreeMap::new();
     let mut money = Spend::default();
     for (job, (_, numbers)) in &way.taken {
@@ -502,125 +496,4 @@ fn by_node(trial: &mut Trial<'_>, taker: &Taker) -> Vec<Candidate> {
     nodes.sort_unstable();
     let mut seen = BTreeSet::new();
     nodes.into_iter().flat_map(|n| n.3).filter(|one| seen.insert(one.job)).collect()
-}
-
-/// Nodes that are given back, with what is on them taken, so that what the head needs can be bought under the ceilings.
-fn under_ceiling(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
-    let state = &trial.engine.state;
-    let pool = taker.pool;
-    if settings::tier(state, taker.tier).is_none_or(|tier| tier.buys == Buys::Nothing) {
-        return None;
-    }
-    let kept = state.reservations().get(&pool).map(|kept| kept.job);
-    let stays = |holder| holder != taker.job && !reservations::gives_way(state, holder, taker.job, pool);
-    if kept.is_some_and(stays) || trial.deals.iter().any(|deal| deal.taker.pool == pool && !deal.room.is_empty()) {
-        return None;
-    }
-    let overall = match supply::refusal(state, taker.job, pool) {
-        Some(Reason::Ceiling { bound }) => matches!(bound, Bound::Nodes | Bound::Gpus | Bound::Spend),
-        _ => return None,
-    };
-    if trial.emptiable.is_none() {
-        trial.emptiable = Some(state.nodes.values().filter(|node| leaves(state, node)).map(|node| node.id).collect());
-    }
-    let may = |id: &NodeId| {
-        let node = state.nodes.get(id).filter(|node| overall || node.pool == pool);
-        node.is_some_and(|node| holders(node).iter().all(|job| may_yield(trial, taker, *job)))
-    };
-    let rows: Vec<NodeId> = trial.emptiable.iter().flatten().copied().filter(may).collect();
-    if rows.is_empty() {
-        return None;
-    }
-    let options = supply::options_in_stock(state, taker.class, pool);
-    let mark = trial.engine.state.checkpoint();
-    let mut free: Vec<(i32, Spend, Reverse<Rate>, NodeId, Way)> = Vec::new();
-    for id in rows {
-        let mut way = Way::default();
-        if emptied(trial, taker, id, &mut way) {
-            let state = &trial.engine.state;
-            let (tiers, money) = price(state, &way);
-            let tier = tiers.first().map_or(i32::MIN, |(tier, _)| tier.0);
-            let rate = state.nodes.get(&id).map_or(Rate(0), |n| n.price);
-            undo(trial, &way);
-            free.push((tier, money, Reverse(rate), id, way));
-        } else {
-            undo(trial, &way);
-        }
-    }
-    trial.engine.state.rollback(mark);
-    free.sort_by_key(|f| (f.0, f.1, f.2, f.3));
-    let state = &trial.engine.state;
-    let (all, own) = reservations::held(state, pool, Some(taker.job));
-    let mut best: Option<(Vec<usize>, Vec<(OfferingId, u32)>)> = None;
-    for option in options.into_iter().take(MOST_OPTIONS) {
-        let without = |gone: &[usize]| {
-            let gone: Vec<NodeId> = gone.iter().map(|at| free[*at].3).collect();
-            let here = reservations::in_pool(state, &gone, pool);
-            let (gone, here) = (state.held_on(&gone), state.held_on(&here));
-            launch::bound_hit(state, pool, &option, all.less(gone), own.less(here)).is_none()
-        };
-        let mut gone: Vec<usize> = Vec::new();
-        for at in 0..free.len() {
-            gone.push(at);
-            if without(&gone) {
-                break;
-            }
-        }
-        if gone.is_empty() || !without(&gone) {
-            continue;
-        }
-        for at in (0..gone.len()).rev() {
-            let one = gone.remove(at);
-            if !without(&gone) {
-                gone.insert(at, one);
-            }
-        }
-        let cost = |gone: &[usize]| {
-            let rows = gone.iter().map(|at| &free[*at]);
-            let tier = rows.clone().map(|f| f.0).max();
-            (tier, rows.map(|f| f.1.0).sum::<u128>())
-        };
-        if best.as_ref().is_none_or(|(other, _)| cost(&gone) < cost(other)) {
-            best = Some((gone, option.counts));
-        }
-    }
-    let (gone, room) = best?;
-    let mut found = Found { room, ..Found::default() };
-    for at in gone {
-        let mut way = Way::default();
-        let _ = emptied(trial, taker, free[at].3, &mut way);
-        undo(trial, &way);
-        found.nodes.push(free[at].3);
-        found.losses.extend(keep(trial, taker, way).losses);
-    }
-    found.nodes.sort_unstable();
-    Some(found)
-}
-
-/// Whether a node may be given back for room under a ceiling, as far as itself and the protection of what is on it go.
-fn leaves(state: &State, node: &Node) -> bool {
-    let there = matches!(node.phase, NodePhase::Ready) && node.open() && node.reserved.is_empty();
-    there && holders(node).iter().all(|job| protection::may_be_stopped(state, *job))
-}
-
-/// Whether a run could be a taker's as far as its queue and tier go, and nothing of it is taken yet.
-fn may_yield(trial: &Trial<'_>, taker: &Taker, job: JobId) -> bool {
-    let state = &trial.engine.state;
-    let row = &state.jobs[job];
-    let Some(quota) = quota::quota_of(state, row).filter(|_| !trial.taken.any(job)) else { return false };
-    match row.pool == Some(taker.pool) {
-        true => trial.ranks.may_yield(state, taker, quota, row.tier),
-        false => rank::may_stop(state, taker, row),
-    }
-}
-
-/// Takes all that is on a node, if all of it may be taken.
-fn emptied(trial: &mut Trial<'_>, taker: &Taker, node: NodeId, way: &mut Way) -> bool {
-    let state = &trial.engine.state;
-    let Some(row) = state.nodes.get(&node) else { return false };
-    let on = holders(row);
-    if !on.iter().all(|job| may_yield(trial, taker, *job)) {
-        return false;
-    }
-    on.into_iter().all(|job| lift(trial, taker, job, Part::Whole, way) > MilliGpu(0))
 }

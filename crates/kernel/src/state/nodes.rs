@@ -49,7 +49,8 @@ pub struct Node {
     pub holds: Vec<JobId>,
     /// Since when it has been ready with nothing on it.
     pub idle_since: Option<Timestamp>,
-    /// What it frees is kept for these jobs, for each until then.
+    /// What it frees is kept for these jobs, for each until then. Snapshots of version 2 had one at most, as an option: none and one have the
+    /// same bytes in a list.
     pub reserved: Vec<(JobId, Timestamp)>,
     /// The cloud takes it back then.
     pub reclaim_at: Option<Timestamp>,
