@@ -11,6 +11,7 @@ use crate::config::tokens::Tokens;
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
 use crate::sources::adapter;
 use forebay_source::{Diagnostic, Severity};
+use serde_json::Value;
 use std::path::PathBuf;
 
 /// The text, if it is a configuration's. A file that cannot be read as YAML is one if a line says so.
@@ -70,6 +71,7 @@ fn explained(config: &Config) -> Result<String, Failure> {
     filled.data.get_or_insert_with(|| PathBuf::from(DEFAULT_DATA));
     filled.fill();
     let mut value = serde_json::to_value(&filled).map_err(Failure::outside)?;
+    remove_nulls(&mut value);
     value["standby"] = config.standby.into();
     let text = serde_saphyr::to_string(&value).map_err(Failure::outside)?;
     let mut out = String::from("# Every default is filled in, and paths are whole. Secrets stay where they are.\n");
@@ -77,6 +79,18 @@ fn explained(config: &Config) -> Result<String, Failure> {
         out.push_str("# policy: the built-in policies/teams.yaml, or that of the journal where there is one\n");
     }
     Ok(out + &text)
+}
+
+/// Takes out what is not set.
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
 }
 
 #[cfg(test)]

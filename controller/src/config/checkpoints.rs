@@ -16,14 +16,12 @@ use std::path::Path;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CheckpointsConfig {
     /// Addresses `s3://bucket/prefix/`. Default: they are refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<S3Config>,
     /// Addresses `file:///path/`, in a file system that the controller shares with the nodes. Whoever submits jobs can have the controller
     /// look at any folder that it may read. Default: they are refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub files: bool,
     /// So much of one checkpoint is read and hashed where the store has no SHA-256 of its files. Default: 64MiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_at_most: Option<Memory>,
 }
 
@@ -32,13 +30,10 @@ pub struct CheckpointsConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct S3Config {
     /// The region, such as `eu-central-1`. Default: that of the environment, the profile or the machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// Another endpoint than AWS's, such as `http://127.0.0.1:4566`; it is asked with the bucket in the path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Keys, where the usual chain (environment, profile, container, machine) is not wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<AwsKeys>,
     /// The only buckets that are asked, each by its name, or as `BUCKET/PREFIX/` where only what lies below that is asked; `forebay doctor`
     /// lists each. Default: whichever a job names.

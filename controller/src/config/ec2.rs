@@ -17,13 +17,10 @@ pub struct Ec2Config {
     /// The name under which instances are bought, 1 to 40 letters, digits and hyphens. It is a tag of each. One controller a name.
     pub name: String,
     /// The region, such as `us-east-1`. Default: that of the environment, the profile or the machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// Another endpoint than AWS's, such as `http://127.0.0.1:4599`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Keys, where the usual chain (environment, profile, container, machine) is not wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<AwsKeys>,
     /// Zones to buy in, beside those that have a subnet below.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,7 +45,6 @@ pub struct Ec2Config {
     pub predecessors: Vec<String>,
     /// Instance types with prices, as CSV. Default: the built-in catalogue, whose prices are those of us-east-1
     /// (`crates/catalog/data/README.md` has its columns).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<PathBuf>,
 }
 
@@ -57,13 +53,10 @@ pub struct Ec2Config {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LaunchConfig {
     /// The launch template, by id (`lt-...`) or name. It or `image`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// Its version. Default: the template's default version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The image, `ami-...`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// A subnet a zone. Default: what the template says, or the zone's default subnet.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -73,11 +66,9 @@ pub struct LaunchConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub security_groups: Vec<String>,
     /// The instance profile, by name. Default: what the template says, or none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
     /// A file with the first boot's script, 16 KiB at most, from this file's folder on. The journal keeps its text: no secrets. Default:
     /// what the template says, or none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<PathBuf>,
     /// Tags of the instances beside Forebay's own, for cost allocation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -99,11 +90,9 @@ pub struct ReservationConfig {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub block: bool,
     /// When it begins, such as `2026-11-30T11:30:00Z`. Default: it has begun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub starts: Option<jiff::Timestamp>,
     /// When it ends, such as `2026-12-01T11:30:00Z`. Needed for a block.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub ends: Option<jiff::Timestamp>,
 }

@@ -19,16 +19,13 @@ pub struct KafkaConfig {
     #[serde(default = "default_group")]
     pub group: String,
     /// How to connect. Default: in the clear, without a user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<KafkaSecurity>,
     /// Topics with job events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub topics: Vec<KafkaTopic>,
     /// The topic for statuses. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// The topic for events that were not taken. Default: none; they are in the folder `rejected` in any case.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<String>,
     /// Further properties of librdkafka, such as `client.rack`. Those that Forebay relies on are refused.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -55,22 +52,16 @@ pub struct KafkaSecurity {
     /// In the clear or not, with a user or not.
     pub protocol: KafkaProtocol,
     /// With a user: how the password is sent. Default: `SCRAM-SHA-512`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mechanism: Option<KafkaMechanism>,
     /// The user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
     /// Where the user's password is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
     /// Certificates to trust, PEM, from this file's folder on. Default: the system's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// Our own certificate, PEM, for brokers that ask for one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// Its key, PEM.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
 }
 

@@ -45,14 +45,11 @@ pub struct Config {
     /// Always `Config`.
     pub kind: ConfigKind,
     /// Where the API and the page listen, such as `127.0.0.1:8080`. Beyond loopback only with `tokens`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub listen: Option<SocketAddr>,
     /// Folder of the journal, from this file's folder on. Default: `./forebay-data`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// The policy's file, from this file's folder on. Default: the built-in `policies/teams.yaml`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PathBuf>,
     /// Who may call the HTTP API. None: whoever reaches it, which then is on loopback only, may do everything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -64,22 +61,16 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sqs: Vec<SqsConfig>,
     /// The real cloud that nodes are bought in. Default: a simulated one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ec2: Option<Ec2Config>,
     /// What runs on the nodes. To be given where `ec2` is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterConfig>,
     /// Where checkpoints are looked at. Default: nowhere; what runs report of them is believed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<CheckpointsConfig>,
     /// How long the journal keeps what is over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<JournalConfig>,
     /// How long statuses are kept, which are in the folder `status` beside the journal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statuses: Option<LogConfig>,
     /// How long rejected events are kept, which are in the folder `rejected` beside the journal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<LogConfig>,
     /// Wait while another process holds the journal's folder, and take over when it ends. Default: end with an error then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -13,10 +13,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct JournalConfig {
     /// Finished jobs stay in `forebay jobs --all` and `forebay why` for so long. A job that is sent again is known for ever. Default: 30d.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_finished: Option<Time>,
     /// Texts of policies that are not in force any more, for `forebay policy history`. Default: 30d.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_policies: Option<Time>,
 }
 
@@ -26,10 +24,8 @@ pub struct JournalConfig {
 pub struct LogConfig {
     /// Lines are kept for so long, and for as long as their segment, of a day at most, has younger ones. Default: 7d of statuses, 30d of
     /// rejected events.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Time>,
     /// The oldest segments go beyond so much. Default: 4GiB of statuses, 1GiB of rejected events.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<Memory>,
 }
 

@@ -14,13 +14,10 @@ use std::path::Path;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SqsConfig {
     /// The region, such as `eu-central-1`. Default: that of the environment, the profile or the machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// Another endpoint than AWS's, such as `http://127.0.0.1:4566`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Keys, where the usual chain (environment, profile, container, machine) is not wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<AwsKeys>,
     /// Queues with job events, standard or FIFO.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -30,10 +27,8 @@ pub struct SqsConfig {
     #[schemars(range(min = 1, max = 64))]
     pub receivers: usize,
     /// The queue for statuses, by name or URL. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// The queue for events that were not taken. Default: none; they are in the folder `rejected` in any case.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<String>,
 }
 

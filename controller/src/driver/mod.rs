@@ -6,7 +6,6 @@
 //!
 //! Never: turns the loop; that is `forebay_driver`'s.
 
-mod adapters;
 mod feed;
 mod replay;
 mod retention;
@@ -14,7 +13,6 @@ mod start;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use adapters::LiveAdapters;
 pub use feed::{Feed, FeedContent, FeedItem};
 pub use forebay_driver::adapters::{EffectExecutor, EffectOrigin, EffectRequest};
 pub use forebay_driver::live::{

@@ -8,8 +8,6 @@
 //!
 //! Never: decides on recovery what the journal has decided.
 
-use super::adapters::LiveAdapters;
-pub use super::adapters::RealAdapters;
 use super::feed::Feed;
 use super::retention::Retention;
 use super::{ClockMode, DriverError, DriverHandle, REJECTED};
@@ -17,10 +15,12 @@ use crate::intake::rejected::RejectedLog;
 use crate::journal::{ArchiveReader, Journal, RecoveredJournal, Recovery, SqliteJournal, TornTail, recover};
 use crate::segments::LogPosition;
 use crate::status::StatusLog;
+use forebay_driver::adapters::{Adapters, EffectExecutor, ExternalAdapters};
 use forebay_driver::live::{self, AdapterStart, FinishedDriver, LiveSettings, PolicySource, RunningDriver, StartKind};
 use forebay_engine::engine::Engine;
 use forebay_kernel::policy::Policy;
 use forebay_kernel::units::Timestamp;
+use forebay_sim::adapters::{RealSide, SimulatedAdapters};
 use forebay_sim::world::WorldOptions;
 use forebay_wire::intake::{NoRoutes, Router};
 use std::path::PathBuf;
@@ -28,6 +28,36 @@ use std::sync::Arc;
 
 /// Makes the world's options from the policy in force and the instant that is the market's zero.
 pub type WorldMaker = Box<dyn FnOnce(&Policy, Timestamp) -> WorldOptions + Send>;
+
+/// What is real. What is not is simulated.
+#[derive(Default)]
+pub struct RealAdapters {
+    /// Carries out launches and terminations.
+    pub cloud: Option<Box<dyn EffectExecutor>>,
+    /// Carries out starts, stops and shrinkings.
+    pub cluster: Option<Box<dyn EffectExecutor>>,
+}
+
+impl RealAdapters {
+    /// All adapters of a starting driver. `options` is asked only where something is simulated.
+    fn complete(
+        self,
+        at: AdapterStart<'_>,
+        options: impl FnOnce(AdapterStart<'_>) -> WorldOptions,
+    ) -> Box<dyn Adapters> {
+        let side = match (self.cloud, self.cluster) {
+            (Some(cloud), Some(cluster)) => return Box::new(ExternalAdapters { cloud, cluster }),
+            (Some(cloud), None) => RealSide::Cloud(cloud),
+            (None, Some(cluster)) => RealSide::Cluster(cluster),
+            (None, None) => RealSide::Neither,
+        };
+        let make = match at.kind {
+            StartKind::First => SimulatedAdapters::new,
+            StartKind::Restart => SimulatedAdapters::rebuilt,
+        };
+        Box::new(make(options(at), at.state, side))
+    }
+}
 
 /// What a driver is started with.
 pub struct Settings {
@@ -88,11 +118,11 @@ pub struct Running {
     pub recovery: Option<Recovery>,
     /// Statuses in the log that the journal did not know (its tail was lost) and that were cut.
     pub statuses_cut: u64,
-    driver: RunningDriver<LiveAdapters>,
+    driver: RunningDriver,
 }
 
 /// A driver that has ended.
-pub type Finished = FinishedDriver<LiveAdapters>;
+pub type Finished = FinishedDriver;
 
 impl Running {
     /// Waits for the end.
@@ -137,7 +167,7 @@ pub(super) fn drive(
     mut journal: SqliteJournal,
     engine: Engine,
     kind: StartKind,
-) -> Result<RunningDriver<LiveAdapters>, DriverError> {
+) -> Result<RunningDriver, DriverError> {
     let Settings { policy, routes, world, real, clock, feed, exit_when_drained, retention, dies_after, .. } = settings;
     journal.keep(retention.journal);
     let folder = journal.folder().to_owned();
@@ -161,7 +191,7 @@ pub(super) fn drive(
         engine,
         kind,
         policy: policy.map(|(text, compiled)| PolicySource { text, compiled }),
-        adapters: Box::new(move |at| LiveAdapters::start(real, at, options)),
+        adapters: Box::new(move |at| real.complete(at, options)),
         statuses: Box::new(statuses),
         rejected: Box::new(rejected),
         clock,

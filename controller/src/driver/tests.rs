@@ -10,10 +10,12 @@ use forebay_kernel::job::{Gang, JobSpec, WorkerAsk};
 use forebay_kernel::policy::Policy;
 use forebay_kernel::units::{Mib, MilliCpu, Span};
 use forebay_policy::compile;
+use forebay_sim::adapters::SimulatedAdapters;
 use forebay_sim::market::Market;
-use forebay_sim::world::{JobTruth, WorldOptions, spot_pairs};
+use forebay_sim::world::{JobTruth, World, WorldOptions, spot_pairs};
 use forebay_wire::intake::{Caller, Intake, NoRoutes};
 use serde_json::Value;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -71,15 +73,20 @@ fn check_stream(folder: &Path) -> BTreeMap<String, u32> {
     terminal
 }
 
+fn world_of(finished: &Finished) -> Option<&World> {
+    let adapters: &dyn Any = finished.adapters.as_ref();
+    adapters.downcast_ref::<SimulatedAdapters>().map(SimulatedAdapters::world)
+}
+
 #[test]
 fn a_day_replayed_twice_is_the_same_day_and_drains_to_zero() {
     let run = || {
         let folder = tempfile::tempdir().unwrap();
         let finished = start(day(folder.path())).unwrap().join().unwrap();
         assert_eq!((finished.end, finished.audit.as_slice()), (LoopEnd::Drained, &[][..]));
-        assert_eq!(finished.adapters.world().unwrap().violations(), [""; 0]);
+        assert_eq!(world_of(&finished).unwrap().violations(), [""; 0]);
         assert_eq!(
-            (finished.adapters.world().unwrap().instances(), finished.progress.nodes, finished.rejected),
+            (world_of(&finished).unwrap().instances(), finished.progress.nodes, finished.rejected),
             (0, [0; 3], 0)
         );
         let once = check_stream(folder.path());
@@ -120,7 +127,7 @@ fn a_day_killed_at_random_batches_completes_every_job_once() {
     assert_eq!(once.len(), JOBS);
     assert!(once.values().all(|n| *n == 1), "{once:?}");
     assert_eq!(finished.progress.outcomes.iter().sum::<u64>(), JOBS as u64);
-    assert_eq!((finished.adapters.world().unwrap().instances(), finished.progress.nodes), (0, [0; 3]));
+    assert_eq!((world_of(&finished).unwrap().instances(), finished.progress.nodes), (0, [0; 3]));
     let replayed = recovered_digest(folder.path());
     assert!(finished.engine.snapshot().unwrap() == replayed, "the journal replays to another state");
 }
@@ -421,6 +428,6 @@ fn where_cloud_and_cluster_are_real_no_world_is_made() {
     running.handle.submit(vec![job("a", 1)]).unwrap();
     running.handle.stop();
     let finished = running.join().unwrap();
-    assert!(finished.adapters.world().is_none());
+    assert!(world_of(&finished).is_none());
     assert!(asked.load(std::sync::atomic::Ordering::Relaxed) > 0, "its nodes are asked for");
 }

@@ -9,6 +9,9 @@
 //!
 //! Never: an answer from [`EffectExecutor::execute`]. What becomes of an effect comes back as an event.
 
+use std::any::Any;
+use std::fmt;
+
 use forebay_kernel::effect::{Action, Effect};
 use forebay_kernel::event::Event;
 use forebay_kernel::job::JobSpec;
@@ -60,7 +63,7 @@ pub struct EffectRequest<'a> {
 ///
 /// Adapters outside this process need no more than [`EffectExecutor`]: their events arrive through the driver's mailbox. An adapter
 /// that lives under the driver's own clock, as a simulated world does, also has a time at which something happens there next.
-pub trait Adapters: Send {
+pub trait Adapters: Any + Send {
     /// See [`EffectExecutor::begin`].
     fn begin(&mut self, journal: JournalId, state: &State);
 
@@ -93,6 +96,12 @@ pub trait Adapters: Send {
     fn differences(&self, state: &State) -> Vec<Event> {
         let _ = state;
         Vec::new()
+    }
+}
+
+impl fmt::Debug for dyn Adapters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Adapters")
     }
 }
 

@@ -11,13 +11,13 @@ use forebay_kernel::state::State;
 
 /// The adapters, and the requests that are frozen.
 #[derive(Debug)]
-pub(super) struct Executor<A> {
-    pub adapters: A,
+pub(super) struct Executor {
+    pub adapters: Box<dyn Adapters>,
     /// Until their effects are settled.
     pub frozen: FrozenRequests,
 }
 
-impl<A: Adapters> Executor<A> {
+impl Executor {
     /// Whether what was carried out is still there when this process is not: then an effect waits for its batch.
     pub fn outlives_process(&self) -> bool {
         self.adapters.lifetime() == EffectLifetime::OutlivesProcess

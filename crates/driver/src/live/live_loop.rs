@@ -20,7 +20,7 @@ use super::input::InputTracker;
 use super::mailbox::{Query, Taken};
 use super::output::StatusWriter;
 use super::submission::Submission;
-use crate::adapters::{Adapters, EffectOrigin};
+use crate::adapters::EffectOrigin;
 use crate::journal::Journal;
 use crate::step::{BatchStep, GroupCommit, PlannedBatch};
 use forebay_engine::engine::Engine;
@@ -52,10 +52,10 @@ const FULL_PAUSE: Duration = Duration::from_secs(1);
 const MOST_QUIET: Span = Span::mins(60 * 24 * 60);
 
 /// Everything that the thread owns.
-pub(super) struct LiveLoop<J, A> {
+pub(super) struct LiveLoop<J> {
     pub engine: Engine,
     pub journal: J,
-    pub executor: Executor<A>,
+    pub executor: Executor,
     pub statuses: Box<dyn StatusWriter>,
     pub feed: Option<Box<dyn EventFeed>>,
     pub input: InputTracker,
@@ -92,7 +92,7 @@ pub enum LoopEnd {
     Died,
 }
 
-impl<J: Journal, A: Adapters> LiveLoop<J, A> {
+impl<J: Journal> LiveLoop<J> {
     /// Turns until the end.
     ///
     /// # Errors

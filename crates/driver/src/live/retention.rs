@@ -6,7 +6,6 @@ use super::error::DriverError;
 use super::handle::DriverHandle;
 use super::input::REJECTED;
 use super::live_loop::LiveLoop;
-use crate::adapters::Adapters;
 use crate::journal::Journal;
 use forebay_kernel::units::Span;
 use forebay_source::DurablePositions;
@@ -51,7 +50,7 @@ impl LogReaders {
     }
 }
 
-impl<J: Journal, A: Adapters> LiveLoop<J, A> {
+impl<J: Journal> LiveLoop<J> {
     /// Takes away what is beyond its retention. If that fails it stays, and it is tried again an hour later.
     pub(super) fn retain_if_due(&mut self) {
         let now = self.engine.state().now();

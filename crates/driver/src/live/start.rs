@@ -67,10 +67,10 @@ pub struct AdapterStart<'a> {
 }
 
 /// Makes the adapters, once the policy is in force.
-pub type AdapterMaker<A> = Box<dyn FnOnce(AdapterStart<'_>) -> A + Send>;
+pub type AdapterMaker = Box<dyn FnOnce(AdapterStart<'_>) -> Box<dyn Adapters> + Send>;
 
 /// What a driver is started with.
-pub struct LiveSettings<J, A> {
+pub struct LiveSettings<J> {
     /// The data folder, for whoever asks the handle for it.
     pub folder: PathBuf,
     /// The journal.
@@ -83,7 +83,7 @@ pub struct LiveSettings<J, A> {
     /// that one.
     pub policy: Option<PolicySource>,
     /// Makes the adapters.
-    pub adapters: AdapterMaker<A>,
+    pub adapters: AdapterMaker,
     /// Where statuses go.
     pub statuses: Box<dyn StatusWriter>,
     /// Where messages go that are not taken.
@@ -101,23 +101,23 @@ pub struct LiveSettings<J, A> {
 
 /// A driver that runs.
 #[derive(Debug)]
-pub struct RunningDriver<A> {
+pub struct RunningDriver {
     /// The way to it.
     pub handle: DriverHandle,
     /// Statuses that the journal did not know (its tail was lost) and that were cut from their log.
     pub statuses_cut: u64,
-    thread: JoinHandle<Result<FinishedDriver<A>, DriverError>>,
+    thread: JoinHandle<Result<FinishedDriver, DriverError>>,
 }
 
 /// A driver that has ended.
 #[derive(Debug)]
-pub struct FinishedDriver<A> {
+pub struct FinishedDriver {
     /// Why.
     pub end: LoopEnd,
     /// The engine as it was.
     pub engine: Engine,
     /// The adapters as they were.
-    pub adapters: A,
+    pub adapters: Box<dyn Adapters>,
     /// The last progress.
     pub progress: LiveProgress,
     /// What the audit found. Empty is what it should be.
@@ -130,12 +130,12 @@ pub struct FinishedDriver<A> {
     pub journal: JournalId,
 }
 
-impl<A> RunningDriver<A> {
+impl RunningDriver {
     /// Waits for the end.
     ///
     /// # Errors
     /// What ended the driver before it was asked to end.
-    pub fn join(self) -> Result<FinishedDriver<A>, DriverError> {
+    pub fn join(self) -> Result<FinishedDriver, DriverError> {
         self.thread.join().map_err(|_| DriverError::Panicked)?
     }
 }
@@ -144,11 +144,7 @@ impl<A> RunningDriver<A> {
 ///
 /// # Errors
 /// There is no policy, the feed is not the one that the journal was fed from, or something durable cannot be read or written.
-pub fn start<J, A>(settings: LiveSettings<J, A>) -> Result<RunningDriver<A>, DriverError>
-where
-    J: Journal + 'static,
-    A: Adapters + 'static,
-{
+pub fn start<J: Journal + 'static>(settings: LiveSettings<J>) -> Result<RunningDriver, DriverError> {
     let live = assemble(settings)?;
     let (handle, statuses_cut) = (live.handle.clone(), live.statuses.cut());
     let thread = std::thread::Builder::new().name("driver".to_owned()).spawn(move || run(live));
@@ -156,7 +152,7 @@ where
 }
 
 /// Puts the loop together, up to its first turn.
-fn assemble<J: Journal, A: Adapters>(settings: LiveSettings<J, A>) -> Result<LiveLoop<J, A>, DriverError> {
+fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<LiveLoop<J>, DriverError> {
     let LiveSettings { folder, mut journal, mut engine, kind, policy, adapters, mut statuses, mut feed, .. } = settings;
     if let Some(feed) = &mut feed {
         position(feed.as_mut(), &journal, &folder)?;
@@ -237,11 +233,11 @@ fn assemble<J: Journal, A: Adapters>(settings: LiveSettings<J, A>) -> Result<Liv
 }
 
 /// Makes the batch of a policy durable, and releases its effects. Its statuses are with the engine until they are written.
-fn commit_policy<J: Journal, A: Adapters>(
+fn commit_policy<J: Journal>(
     text: String,
     planned: PlannedBatch,
     journal: &mut J,
-    executor: &mut Executor<A>,
+    executor: &mut Executor,
     engine: &Engine,
 ) -> Result<(), DriverError> {
     let requests = executor.freeze(planned.pending_effects(), engine.state());
@@ -272,7 +268,7 @@ fn position<J: Journal>(feed: &mut dyn EventFeed, journal: &J, folder: &Path) ->
 }
 
 /// The thread.
-fn run<J: Journal, A: Adapters>(mut live: LiveLoop<J, A>) -> Result<FinishedDriver<A>, DriverError> {
+fn run<J: Journal>(mut live: LiveLoop<J>) -> Result<FinishedDriver, DriverError> {
     let ended = live.run();
     // Whoever waits for an answer that will not come learns it now.
     live.handle.mailbox.close();
