@@ -14,7 +14,7 @@ use crate::segments::{
     LineHead, LogPosition, NumberedLine, SegmentError, SegmentLog, SegmentReader, SegmentRetention, boxed,
 };
 use forebay_driver::journal::StorageFailure;
-use forebay_driver::live::StatusWriter;
+pub use forebay_driver::live::StatusWriter;
 use forebay_kernel::effect::Status;
 use forebay_kernel::units::Timestamp;
 use forebay_wire::status::write_event;
@@ -105,38 +105,24 @@ impl StatusLog {
         check_owner(&folder, journal)?;
         Ok(StatusLog { log: SegmentLog::open(&folder, position, line_head)?, journal, keep: RETENTION })
     }
+}
 
-    /// Writes those of `statuses` that are not in the log yet, in order.
-    ///
-    /// # Errors
-    /// The log cannot be written, or statuses are missing before the first.
-    pub fn write<'a>(&mut self, statuses: impl Iterator<Item = &'a Status>) -> Result<(), StatusError> {
+impl StatusWriter for StatusLog {
+    fn write(&mut self, statuses: &mut dyn Iterator<Item = &Status>) -> Result<(), Box<dyn StorageFailure>> {
         let mut lines = Vec::new();
         let mut last = self.log.last();
         for status in statuses.filter(|s| s.number > self.log.last()) {
             // A new log may begin where an old one was moved away.
             if status.number != last + 1 && self.log.is_begun() {
                 let folder = self.log.folder().to_owned();
-                return Err(StatusError::Gap { folder, last, first: status.number });
+                return Err(boxed(StatusError::Gap { folder, last, first: status.number }));
             }
             let mut json = Vec::new();
             write_event(&mut json, status, self.journal);
             lines.push(NumberedLine { head: LineHead { number: status.number, at_ms: status.at.0 }, json });
             last = status.number;
         }
-        Ok(self.log.append(lines)?)
-    }
-
-    /// The last number written.
-    #[must_use]
-    pub fn last(&self) -> u64 {
-        self.log.last()
-    }
-}
-
-impl StatusWriter for StatusLog {
-    fn write(&mut self, statuses: &mut dyn Iterator<Item = &Status>) -> Result<(), Box<dyn StorageFailure>> {
-        StatusLog::write(self, statuses).map_err(boxed)
+        self.log.append(lines).map_err(boxed)
     }
 
     fn sync(&mut self) -> Result<(), Box<dyn StorageFailure>> {
@@ -225,7 +211,7 @@ mod tests {
         let all: Vec<Status> = (1..=5).map(status).collect();
         let folder = tempfile::tempdir().unwrap();
         let mut log = open(folder.path(), JOURNAL, 0).unwrap();
-        log.write(all.iter()).unwrap();
+        log.write(&mut all.iter()).unwrap();
         assert_eq!((log.last(), log.delivered()), (5, 0));
         log.sync().unwrap();
         assert_eq!(log.delivered(), 5);
@@ -234,7 +220,7 @@ mod tests {
         for length in 0..=whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
             let mut log = open(folder.path(), JOURNAL, 5).unwrap();
-            log.write(all.iter()).unwrap();
+            log.write(&mut all.iter()).unwrap();
             assert_eq!(numbers(folder.path()), [1, 2, 3, 4, 5], "torn at {length}");
         }
     }
@@ -243,12 +229,12 @@ mod tests {
     fn numbers_that_the_journal_lost_are_cut_and_a_gap_or_a_stranger_is_refused() {
         let all: Vec<Status> = (1..=5).map(status).collect();
         let folder = tempfile::tempdir().unwrap();
-        open(folder.path(), JOURNAL, 0).unwrap().write(all.iter()).unwrap();
+        open(folder.path(), JOURNAL, 0).unwrap().write(&mut all.iter()).unwrap();
         let mut log = open(folder.path(), JOURNAL, 3).unwrap();
         assert_eq!((log.last(), log.cut()), (3, 2));
         assert_eq!(numbers(folder.path()), [1, 2, 3]);
-        let gap = log.write(all[4..].iter()).unwrap_err();
-        assert!(matches!(gap, StatusError::Gap { last: 3, first: 5, .. }), "{gap}");
+        let gap = log.write(&mut all[4..].iter()).unwrap_err();
+        assert!(gap.to_string().contains("ends at number 3, and the journal holds statuses from 5 on"), "{gap}");
         let other = JournalId { uuid: u128::MAX, incarnation: 0 };
         let stranger = open(folder.path(), other, 3).unwrap_err();
         assert!(stranger.to_string().contains("statuses of journal 00000000"), "{stranger}");
@@ -259,7 +245,7 @@ mod tests {
         for hole in 0..5 {
             let all: Vec<Status> = (1..=5).map(status).collect();
             let folder = tempfile::tempdir().unwrap();
-            open(folder.path(), JOURNAL, 0).unwrap().write(all.iter()).unwrap();
+            open(folder.path(), JOURNAL, 0).unwrap().write(&mut all.iter()).unwrap();
             let path = folder.path().join(FOLDER).join("00000000000000000001.jsonl");
             let text = std::fs::read_to_string(&path).unwrap();
             let holed: Vec<&str> =
@@ -267,7 +253,7 @@ mod tests {
             std::fs::write(&path, holed.join("\n") + "\n").unwrap();
             let mut log = open(folder.path(), JOURNAL, 5).unwrap();
             assert_eq!(log.last(), hole as u64);
-            log.write(all.iter()).unwrap();
+            log.write(&mut all.iter()).unwrap();
             assert_eq!(numbers(folder.path()), [1, 2, 3, 4, 5]);
         }
     }

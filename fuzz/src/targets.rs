@@ -4,10 +4,10 @@
 
 use crate::holds;
 use crate::input::KEY;
-use forebay::intake::rejected::RejectedLog;
+use forebay::intake::rejected::{RejectedLog, RejectionWriter as _};
 use forebay::journal::JournalId;
 use forebay::segments::LogPosition;
-use forebay::status::StatusLog;
+use forebay::status::{StatusLog, StatusWriter as _};
 use forebay_kernel::journal::Batch;
 use forebay_wire::intake::{Caller, Decoded, Intake, NoRoutes, Rejected, from_headers};
 use std::path::Path;

@@ -40,11 +40,7 @@ where
     let done = tokio::task::spawn_blocking(move || read(&archive)).await;
     let failed =
         |why: String| ApiError::new(500, "Archive", why, "see the controller's log, then `forebay journal verify`");
-    match done {
-        Ok(Ok(found)) => Ok(found),
-        Ok(Err(e)) => Err(failed(e.to_string())),
-        Err(e) => Err(failed(e.to_string())),
-    }
+    done.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))
 }
 
 /// A job by `job-17`, or by its subject in the caller's tenant. `None`: the archive has none that this caller may see.

@@ -11,7 +11,7 @@ use super::auth::Submitter;
 use super::body::{Sent, admit, gather, split};
 use super::checked::checked;
 use super::error::ApiError;
-use super::visible::{Refusal, refusal};
+use super::visible::refusal;
 use crate::config::tokens::Who;
 use crate::driver::{Accepted, ItemOutcome, LiveProgress, MOST_EVENTS, SubmittedItem};
 use crate::intake::rejected::refused_path;
@@ -178,24 +178,10 @@ async fn permitted(api: &Api, who: &Arc<Who>, asked: Vec<Asked>, taken: &mut Tak
     };
     let mut kept = Vec::new();
     for (refusal, one) in api.handle.query_async(ask).await? {
-        let reason = match refusal {
-            None => {
-                kept.push(one);
-                continue;
-            }
-            // As for one that nobody knows: a cancel is taken, for it may come before its job; demand means nothing.
-            Some(Refusal::NoJob) => {
-                answer(taken, one.sender, ItemOutcome::Taken);
-                continue;
-            }
-            Some(Refusal::NoService) => {
-                answer(taken, one.sender, ItemOutcome::Ignored);
-                continue;
-            }
-            Some(Refusal::Queue) => Reason::ForbiddenQueue,
-            Some(Refusal::Subject) => Reason::Conflict,
-        };
-        taken.rejected.push(refused(one.sender.index, one.sender.subject, None, reason));
+        match refusal {
+            None => kept.push(one),
+            Some(outcome) => answer(taken, one.sender, outcome),
+        }
     }
     Ok(kept)
 }

@@ -84,6 +84,7 @@ mod tests {
     use crate::journal::JournalId;
     use crate::segments::LogPosition;
     use crate::status::StatusLog;
+    use forebay_driver::live::StatusWriter as _;
     use forebay_kernel::effect::{Status, StatusKind};
     use forebay_kernel::ids::Attempt;
     use forebay_kernel::units::Timestamp;
@@ -109,7 +110,7 @@ mod tests {
         let journal = JournalId { uuid: 0, incarnation: 0 };
         let mut log = StatusLog::open(folder, journal, LogPosition { known: from - 1, kept: 0 }).unwrap();
         for number in from..=to {
-            log.write([status(number)].iter()).unwrap();
+            log.write(&mut [status(number)].iter()).unwrap();
         }
     }
 

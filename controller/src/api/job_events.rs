@@ -67,14 +67,6 @@ struct Sending {
     history: Option<History>,
 }
 
-/// Why a piece of a stream is over.
-enum Flow {
-    /// It is all over.
-    End,
-    /// What follows is not in memory; what is, begins there.
-    Missed { before: u64 },
-}
-
 impl Sending {
     /// `said`: how many statuses the job has so far.
     async fn run(mut self, said: u64, _place: OwnedSemaphorePermit) {
@@ -84,13 +76,9 @@ impl Sending {
         }
         loop {
             let mut stream = self.api.handle.statuses(self.number);
-            match self.send_kept(&mut stream).await {
-                Flow::End => return,
-                Flow::Missed { before } => match self.send_past(before).await {
-                    Some(read) => self = read,
-                    None => return,
-                },
-            }
+            let Some(before) = self.send_kept(&mut stream).await else { return };
+            let Some(read) = self.send_past(before).await else { return };
+            self = read;
         }
     }
 
@@ -105,28 +93,24 @@ impl Sending {
         None
     }
 
-    async fn send_kept(&mut self, stream: &mut StatusStream) -> Flow {
+    /// Sends what is in memory. What follows may not be: then memory begins with the returned number. `None`: nothing is to follow.
+    async fn send_kept(&mut self, stream: &mut StatusStream) -> Option<u64> {
         let (mut next, mut turn) = (stream.try_next(), 0);
         loop {
             match next {
                 Ok(Some(status)) => {
                     self.number = status.number;
-                    if self.send(&status).await.is_none() {
-                        return Flow::End;
-                    }
+                    self.send(&status).await?;
                     turn += 1;
                     if turn % A_TURN == 0 {
                         tokio::task::yield_now().await;
                     }
                     next = stream.try_next();
                 }
-                Ok(None) if self.over || !self.line.follow => return Flow::End,
-                Ok(None) => match self.line.wait(&self.api, stream, &self.to).await {
-                    Some(found) => next = found,
-                    None => return Flow::End,
-                },
-                Err(StreamEnd::Missed { before }) => return Flow::Missed { before },
-                Err(StreamEnd::Stopped) => return Flow::End,
+                Ok(None) if self.over || !self.line.follow => return None,
+                Ok(None) => next = self.line.wait(&self.api, stream, &self.to).await?,
+                Err(StreamEnd::Missed { before }) => return Some(before),
+                Err(StreamEnd::Stopped) => return None,
             }
         }
     }

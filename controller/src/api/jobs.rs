@@ -105,23 +105,14 @@ pub(super) async fn list(
     let limit = asked.limit.unwrap_or(PAGE).clamp(1, MOST_PAGE);
     let after = asked.after.as_deref().map(number).transpose()?;
     let past = asked.open != Some(true) && asked.phase.is_none_or(JobPhase::terminal);
-    let finished = if past { finished(&api, after, asked.queue.clone(), limit).await? } else { Finished::default() };
+    let (queue, listed) = (asked.queue.clone(), limit.min(MOST_LISTED));
+    let finished = if past {
+        archive::read(&api, move |archive| archive.in_order(after, queue.as_deref(), listed)).await?
+    } else {
+        Vec::new()
+    };
     let ask = move |engine: &Engine, _: &_| page(engine, &who, &asked, after, limit, &finished);
     Ok(Json(api.handle.query_async(ask).await?))
-}
-
-/// Finished jobs for a page, in order of acceptance.
-#[derive(Default)]
-struct Finished {
-    jobs: Vec<ArchivedJob>,
-    /// There are more after the last of these.
-    more: bool,
-}
-
-async fn finished(api: &Api, after: Option<JobId>, queue: Option<String>, limit: usize) -> Result<Finished, ApiError> {
-    let limit = limit.min(MOST_LISTED);
-    let jobs = archive::read(api, move |archive| archive.in_order(after, queue.as_deref(), limit)).await?;
-    Ok(Finished { more: jobs.len() == limit, jobs })
 }
 
 /// Jobs of the state and finished ones that have left it, by id. Where the archive has more, the page ends with the last that it gave.
@@ -131,11 +122,11 @@ fn page(
     asked: &ListQuery,
     after: Option<JobId>,
     limit: usize,
-    finished: &Finished,
+    finished: &[ArchivedJob],
 ) -> Jobs {
     let state = engine.state();
     let fits = |view: &JobView| asked.phase.is_none_or(|p| p == view.phase);
-    let end = finished.jobs.last().filter(|_| finished.more).map(|job| job.finished.job.id);
+    let end = finished.last().filter(|_| finished.len() == limit.min(MOST_LISTED)).map(|job| job.finished.job.id);
     let here = state
         .jobs()
         .skip_while(|(job, _)| after.is_some_and(|after| job.id <= after))
@@ -147,10 +138,10 @@ fn page(
         });
     let here = here.map(|(job, spec)| (job.id, write::job_view(engine, job, spec)));
     // The state keeps some of the jobs that the archive has: those are shown as the state has them.
-    let gone =
-        finished.jobs.iter().map(|job| &job.finished).filter(|finished| {
-            state.job(finished.job.id).is_none() && visible::sees_finished(state, who, &finished.spec)
-        });
+    let gone = finished
+        .iter()
+        .map(|job| &job.finished)
+        .filter(|finished| state.job(finished.job.id).is_none() && visible::sees_finished(state, who, &finished.spec));
     let gone = gone.map(|finished| (finished.job.id, write::finished_view(engine, finished)));
     let wanted = by_id(here, gone);
     let mut jobs: Vec<JobView> = wanted.filter(fits).take(limit + 1).collect();

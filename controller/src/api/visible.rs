@@ -9,9 +9,11 @@
 
 use crate::config::tokens::Who;
 use crate::document::write;
+use crate::driver::ItemOutcome;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::job::JobSpec;
+use forebay_kernel::reason::Reason;
 use forebay_kernel::state::State;
 
 /// Whether a queue takes jobs from a caller.
@@ -38,33 +40,21 @@ pub(super) fn find(state: &State, who: &Who, name: &str) -> Option<JobId> {
     own.or_else(|| write::find_job(state, name).filter(|_| who.operates()))
 }
 
-/// Why an event of a caller is not for the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// Its queue does not take jobs from the caller.
-    Queue,
-    /// Its subject names a job that is not the caller's.
-    Subject,
-    /// It cancels a job that is not there for the caller.
-    NoJob,
-    /// It is about a service that is not there for the caller.
-    NoService,
-}
-
-/// Why an event is not for the engine. `None`: it is.
-pub(super) fn refusal(state: &State, who: &Who, event: &Event) -> Option<Refusal> {
+/// The answer to an event that is not for the engine, because of who sends it. `None`: it is for the engine.
+pub(super) fn refusal(state: &State, who: &Who, event: &Event) -> Option<ItemOutcome> {
     let hidden = |tenant: &str, subject: &str| state.job_of(tenant, subject).is_some_and(|id| !sees(state, who, id));
     match event {
         Event::JobSubmitted(spec) => {
             let known = state.policy().is_some_and(|policy| write::rule_of(policy, &spec.queue).is_some());
             // A queue that is not known is the engine's to refuse: it says which there are.
             if known && !queue_takes(state, who, &spec.queue) {
-                return Some(Refusal::Queue);
+                return Some(ItemOutcome::Refused(Reason::ForbiddenQueue));
             }
-            hidden(&spec.tenant, &spec.subject).then_some(Refusal::Subject)
+            hidden(&spec.tenant, &spec.subject).then_some(ItemOutcome::Refused(Reason::Conflict))
         }
-        Event::JobCancelled { tenant, subject, .. } => hidden(tenant, subject).then_some(Refusal::NoJob),
-        Event::ServiceDemand { tenant, subject, .. } => hidden(tenant, subject).then_some(Refusal::NoService),
+        // As for one that nobody knows: a cancel is taken, for it may come before its job; demand means nothing.
+        Event::JobCancelled { tenant, subject, .. } => hidden(tenant, subject).then_some(ItemOutcome::Taken),
+        Event::ServiceDemand { tenant, subject, .. } => hidden(tenant, subject).then_some(ItemOutcome::Ignored),
         _ => None,
     }
 }

@@ -1,8 +1,7 @@
 //! Adds the last saved progress of a run to the event of its end, so that the next run starts from the progress in the store. If the store does
 //! not respond in time, the known progress stays.
 
-use super::store::StoreVerdict;
-use super::{CheckpointReport, Checkpoints, running_attempt};
+use super::{CheckpointReport, Checkpoints, StoreVerdict, running_attempt};
 use forebay_engine::engine::Engine;
 use forebay_kernel::event::Event;
 use forebay_kernel::units::Span;

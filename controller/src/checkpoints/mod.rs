@@ -36,7 +36,7 @@ use pending::{PendingReport, PendingReports, ReportOrigin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use store::{CheckpointStore, StoreVerdict};
+use store::CheckpointStore;
 pub use store::{check, probe};
 use tokio::sync::Semaphore;
 
@@ -100,6 +100,17 @@ pub enum CheckpointVerdict {
     Unavailable(String),
     /// The attempt does not run any more, so the report has no effect.
     NotRunning,
+}
+
+/// The store's verdict on a checkpoint.
+#[cfg_attr(not(feature = "s3"), expect(dead_code, reason = "nothing is verified in this binary"))]
+enum StoreVerdict {
+    /// It counts. `skipped` has the refusals of newer manifests.
+    Accepted { progress: Span, skipped: Vec<String> },
+    /// It does not count. `no_manifest`: there is no manifest yet.
+    Refused { why: String, no_manifest: bool },
+    /// The store did not respond.
+    Unavailable { why: String },
 }
 
 /// A running attempt in the driver's state.

@@ -1,21 +1,12 @@
 //! The store in a binary without the adapter: it cannot be opened, so that no report is trusted by accident.
 
-use super::{CheckpointReport, CheckpointsError};
+use super::{CheckpointReport, CheckpointsError, StoreVerdict};
 use crate::config::checkpoints::CheckpointsConfig;
-use forebay_kernel::units::Span;
 use forebay_source::Diagnostic;
 
 /// A store that does not exist.
 #[derive(Debug)]
 pub(super) enum CheckpointStore {}
-
-/// As in `store`.
-#[expect(dead_code, reason = "nothing is verified in this binary")]
-pub(super) enum StoreVerdict {
-    Accepted { progress: Span, skipped: Vec<String> },
-    Refused { why: String, no_manifest: bool },
-    Unavailable { why: String },
-}
 
 impl CheckpointStore {
     pub fn open(_: &CheckpointsConfig) -> Result<CheckpointStore, CheckpointsError> {

@@ -1,6 +1,6 @@
 //! The configured checkpoint store.
 
-use super::{CheckpointReport, CheckpointsError};
+use super::{CheckpointReport, CheckpointsError, StoreVerdict};
 use crate::config::checkpoints::CheckpointsConfig;
 use crate::sources::adapter::access_key;
 use forebay_checkpoint_s3 as adapter;
@@ -11,16 +11,6 @@ use std::pin::Pin;
 /// The store.
 #[derive(Debug)]
 pub(super) struct CheckpointStore(adapter::CheckpointVerifier);
-
-/// The result of verifying a checkpoint.
-pub(super) enum StoreVerdict {
-    /// It counts. `skipped` has the refusals of newer manifests.
-    Accepted { progress: Span, skipped: Vec<String> },
-    /// It does not count. `no_manifest`: there is no manifest yet.
-    Refused { why: String, no_manifest: bool },
-    /// The store did not respond.
-    Unavailable { why: String },
-}
 
 impl CheckpointStore {
     pub fn open(config: &CheckpointsConfig) -> Result<CheckpointStore, CheckpointsError> {

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::config::tokens::Tokens;
 use crate::driver::{DriverError, DriverHandle, Finished, LiveProgress, Running};
 use crate::intake::PolicyRoutes;
-use crate::journal::{ArchiveReader, FILE, policy_in_force};
+use crate::journal::{FILE, policy_in_force};
 use crate::sources::registry::RegisteredSource;
 use crate::sources::{Sources, SourcesStart};
 use forebay_catalog::Catalogue;
@@ -135,19 +135,18 @@ impl Live {
     ///
     /// # Errors
     /// When the runtime cannot start, a source or a sink ends for good, or the driver ends with an error.
-    pub fn until_stopped(self, show: impl FnMut(&LiveProgress)) -> Result<Finished, Failure> {
+    pub fn until_stopped(mut self, show: impl FnMut(&LiveProgress)) -> Result<Finished, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::outside)?;
-        let Live { running, routes, listener, tokens, config, cloud } = self;
-        let (handle, archive) = (running.handle.clone(), Arc::clone(&running.archive));
+        let cloud = self.cloud.take();
         let listed = cloud.as_ref().map(|cloud| RegisteredSource::cloud(cloud.name.clone(), cloud.health.clone()));
-        let buying = cloud.map(|cloud| cloud.start(handle.clone())).transpose();
+        let buying = cloud.map(|cloud| cloud.start(self.running.handle.clone())).transpose();
         let served = match &buying {
-            Ok(_) => serve(&runtime, &handle, routes, (&config, listed), (listener, tokens), archive, show),
+            Ok(_) => self.serve(&runtime, listed, show),
             Err(e) => Err(Failure::outside(e)),
         };
         // Whatever it was, the driver ends, and what it has said is sent.
-        handle.stop();
-        let finished = running.join();
+        self.running.handle.stop();
+        let finished = self.running.join();
         // It sees that the driver has ended. What it did not hand on it finds again at the next start.
         let bought = match buying {
             Ok(Some(thread)) => thread.join().unwrap_or(Err(CloudError::Ended)),
@@ -158,41 +157,39 @@ impl Live {
         bought.map_err(Failure::outside)?;
         Ok(finished)
     }
-}
 
-/// Starts sources, sinks and the API, and serves. The sources that it returns receive nothing any more; their sinks may still send.
-fn serve(
-    runtime: &Runtime,
-    handle: &DriverHandle,
-    routes: Arc<PolicyRoutes>,
-    (config, cloud): (&Config, Option<RegisteredSource>),
-    (listener, tokens): (Option<TcpListener>, Tokens),
-    archive: Arc<ArchiveReader>,
-    show: impl FnMut(&LiveProgress),
-) -> Result<Sources, Failure> {
-    let key = crate::key::load_or_create(handle.folder()).map_err(Failure::outside)?;
-    let checkpoints = Checkpoints::start(config, handle, runtime.handle()).map_err(Failure::input)?;
-    let start = SourcesStart {
-        config,
-        handle: handle.clone(),
-        routes: Arc::clone(&routes) as _,
-        key: Some(key),
-        checkpoints: checkpoints.clone(),
-        runtime: runtime.handle().clone(),
-    };
-    let mut sources = Sources::start(&start, cloud).map_err(Failure::input)?;
-    let serving = ApiOptions {
-        handle: handle.clone(),
-        routes,
-        key: Some(key),
-        tokens,
-        sources: sources.registry().clone(),
-        checkpoints,
-        archive,
-    };
-    let followed = runtime.block_on(follow(handle, serving, listener, &mut sources, show));
-    sources.stop_receiving();
-    followed.map(|()| sources)
+    /// Starts sources, sinks and the API, and serves. The sources that it returns receive nothing any more; their sinks may still send.
+    fn serve(
+        &mut self,
+        runtime: &Runtime,
+        cloud: Option<RegisteredSource>,
+        show: impl FnMut(&LiveProgress),
+    ) -> Result<Sources, Failure> {
+        let handle = &self.running.handle;
+        let key = crate::key::load_or_create(handle.folder()).map_err(Failure::outside)?;
+        let checkpoints = Checkpoints::start(&self.config, handle, runtime.handle()).map_err(Failure::input)?;
+        let start = SourcesStart {
+            config: &self.config,
+            handle: handle.clone(),
+            routes: Arc::clone(&self.routes) as _,
+            key: Some(key),
+            checkpoints: checkpoints.clone(),
+            runtime: runtime.handle().clone(),
+        };
+        let mut sources = Sources::start(&start, cloud).map_err(Failure::input)?;
+        let serving = ApiOptions {
+            handle: handle.clone(),
+            routes: Arc::clone(&self.routes) as _,
+            key: Some(key),
+            tokens: std::mem::take(&mut self.tokens),
+            sources: sources.registry().clone(),
+            checkpoints,
+            archive: Arc::clone(&self.running.archive),
+        };
+        let followed = runtime.block_on(follow(handle, serving, self.listener.take(), &mut sources, show));
+        sources.stop_receiving();
+        followed.map(|()| sources)
+    }
 }
 
 async fn follow(

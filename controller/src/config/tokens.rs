@@ -179,12 +179,9 @@ impl Tokens {
 
     fn add(&mut self, token: &Token, text: &str) -> Result<(), String> {
         let hash = blake3::hash(text.as_bytes());
-        for (other, who) in &self.known {
-            let named = &who.caller.principal;
-            if *other == hash {
-                let named = crate::show::figures::short(named, 60);
-                return Err(format!("it has the same secret as token `{named}`: give each its own"));
-            }
+        if let Some((_, who)) = self.known.iter().find(|(other, _)| *other == hash) {
+            let named = crate::show::figures::short(&who.caller.principal, 60);
+            return Err(format!("it has the same secret as token `{named}`: give each its own"));
         }
         let operator = token.roles.contains(&Role::Operate);
         let caller = Caller { operator, ..Caller::named(&token.tenant, &token.name) };

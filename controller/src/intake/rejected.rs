@@ -12,8 +12,8 @@ use crate::segments::{LineHead, LogPosition, NumberedLine, SegmentError, Segment
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use forebay_driver::journal::StorageFailure;
-pub use forebay_driver::live::refused_path;
-use forebay_driver::live::{Original, Rejection, RejectionWriter};
+use forebay_driver::live::{Original, Rejection};
+pub use forebay_driver::live::{RejectionWriter, refused_path};
 use forebay_kernel::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -107,31 +107,18 @@ impl RejectedLog {
         let log = SegmentLog::open(&folder.join(FOLDER), LogPosition { known, kept: known }, line_head)?;
         Ok(RejectedLog { log, keep: RETENTION })
     }
+}
 
-    /// The last number.
-    #[must_use]
-    pub fn last(&self) -> u64 {
-        self.log.last()
-    }
-
-    /// Writes rejections, all or none.
-    ///
-    /// # Errors
-    /// What the file system says; nothing was written then.
-    pub fn write(&mut self, at: Timestamp, rejections: &[Rejection]) -> Result<(), SegmentError> {
-        let io = |e: serde_json::Error| SegmentError::Io { path: self.log.folder().to_owned(), source: e.into() };
+impl RejectionWriter for RejectedLog {
+    fn write(&mut self, at: Timestamp, rejections: &[Rejection]) -> Result<(), Box<dyn StorageFailure>> {
+        let io =
+            |e: serde_json::Error| boxed(SegmentError::Io { path: self.log.folder().to_owned(), source: e.into() });
         let mut lines = Vec::new();
         for (number, rejection) in (self.last() + 1..).zip(rejections) {
             let json = serde_json::to_vec(&RejectedLine::new(number, at, rejection)).map_err(io)?;
             lines.push(NumberedLine { head: LineHead { number, at_ms: at.0 }, json });
         }
-        self.log.append(lines)
-    }
-}
-
-impl RejectionWriter for RejectedLog {
-    fn write(&mut self, at: Timestamp, rejections: &[Rejection]) -> Result<(), Box<dyn StorageFailure>> {
-        RejectedLog::write(self, at, rejections).map_err(boxed)
+        self.log.append(lines).map_err(boxed)
     }
 
     fn sync(&mut self) -> Result<(), Box<dyn StorageFailure>> {

@@ -31,17 +31,12 @@ impl Closing<'_> {
     #[must_use]
     pub fn table(&self, paint: Paint) -> String {
         let alarm = |n: u64| if n > 0 { paint.bad(&count(n)) } else { count(n) };
+        let caution = |n: u64| if n > 0 { paint.warn(&count(n)) } else { count(n) };
         let mut jobs = vec![
             ("jobs", count(self.card.jobs)),
             ("completed", count(self.card.completed)),
-            (
-                "failed",
-                if self.card.failed > 0 { paint.warn(&count(self.card.failed)) } else { count(self.card.failed) },
-            ),
-            (
-                "rejected",
-                if self.card.rejected > 0 { paint.warn(&count(self.card.rejected)) } else { count(self.card.rejected) },
-            ),
+            ("failed", caution(self.card.failed)),
+            ("rejected", caution(self.card.rejected)),
         ];
         if self.cancelled > 0 {
             jobs.push(("cancelled", count(self.cancelled)));
@@ -74,15 +69,14 @@ impl Closing<'_> {
         self.card.gpu_hours_bought * self.card.spot_ratio
     }
 
+    /// How much of what was bought these hours are.
+    fn share(&self, hours: f64) -> String {
+        let bought = self.card.gpu_hours_bought;
+        if bought > 0.0 { percent(hours / bought) } else { "-".to_owned() }
+    }
+
     fn capacity(&self) -> Vec<(&'static str, String)> {
-        let of = |part: f64| {
-            let share = if self.card.gpu_hours_bought > 0.0 {
-                percent(part / self.card.gpu_hours_bought)
-            } else {
-                "-".to_owned()
-            };
-            format!("{:>16}  {share:>7}", hours(part))
-        };
+        let of = |part: f64| format!("{:>16}  {:>7}", hours(part), self.share(part));
         let mut lines = vec![
             ("bought", format!("{:>16}", hours(self.card.gpu_hours_bought))),
             ("  spot", of(self.bought_on_spot())),
@@ -106,11 +100,6 @@ impl Closing<'_> {
     }
 
     fn money(&self) -> Vec<(&'static str, String)> {
-        let spot = if self.card.gpu_hours_bought > 0.0 {
-            percent(self.bought_on_spot() / self.card.gpu_hours_bought)
-        } else {
-            "-".to_owned()
-        };
         let saved = 1.0 - self.card.cost_usd / self.card.cost_on_demand_only_usd;
         let less = if self.card.cost_on_demand_only_usd > 0.0 {
             format!("  ({} less)", percent(saved))
@@ -118,7 +107,7 @@ impl Closing<'_> {
             String::new()
         };
         vec![
-            ("spot ratio", spot),
+            ("spot ratio", self.share(self.bought_on_spot())),
             ("cost", format!("{}{less}", usd(self.card.cost_usd))),
             ("cost, on-demand only", usd(self.card.cost_on_demand_only_usd)),
         ]

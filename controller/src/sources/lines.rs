@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::driver::Original;
     use crate::intake::rejected::RejectedLog;
-    use forebay_driver::live::Rejection;
+    use forebay_driver::live::{Rejection, RejectionWriter as _};
     use forebay_kernel::units::Timestamp;
     use forebay_wire::intake::{RejectCode, Rejected};
     use std::io::Write;

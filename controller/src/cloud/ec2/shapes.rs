@@ -83,7 +83,8 @@ impl SavedShapes {
 /// The catalog with EC2's figures, and remarks for the log.
 pub fn at_start(config: &Ec2Config, folder: &Path, catalogue: Catalogue) -> (Catalogue, Vec<String>) {
     let types = catalogue.rows.iter().map(|row| row.instance_type.clone()).collect();
-    let (region, result) = look_up(config, &types);
+    let mut region = config.region.clone();
+    let result = look_up(config, &types, &mut region);
     let mut remarks: Vec<String> = region.and_then(|region| foreign_prices(config, &region)).into_iter().collect();
     let saved = match result {
         Ok(saved) => {
@@ -108,14 +109,8 @@ pub fn at_start(config: &Ec2Config, folder: &Path, catalogue: Catalogue) -> (Cat
     (catalogue, remarks)
 }
 
-/// The region, if it is known, and its shapes.
-fn look_up(config: &Ec2Config, types: &BTreeSet<String>) -> (Option<String>, Result<SavedShapes, String>) {
-    let mut region = config.region.clone();
-    let result = look_up_in_time(config, types, &mut region);
-    (region, result)
-}
-
-fn look_up_in_time(
+/// The region's shapes. `known_region` is set as soon as it is known.
+fn look_up(
     config: &Ec2Config,
     types: &BTreeSet<String>,
     known_region: &mut Option<String>,
