@@ -2,7 +2,7 @@
 //!
 //! Never: more of them in memory than a line; a line that is still being written.
 
-use crate::segments::{SegmentError, SegmentLine, SegmentReader};
+use crate::segments::{SegmentError, SegmentReader};
 use crate::status::FOLDER;
 use forebay_kernel::ids::JobId;
 use serde::Deserialize;
@@ -11,8 +11,6 @@ use std::path::Path;
 /// The log, and how far it was read.
 pub(super) struct History {
     reader: SegmentReader,
-    /// A line that was read and is to be looked into again.
-    ahead: Option<SegmentLine>,
 }
 
 /// A status as its line has it.
@@ -44,7 +42,7 @@ struct Data {
 impl History {
     /// Of a journal's folder, from the oldest status that is kept on.
     pub fn new(folder: &Path) -> History {
-        History { reader: SegmentReader::new(&folder.join(FOLDER), 0), ahead: None }
+        History { reader: SegmentReader::new(&folder.join(FOLDER), 0) }
     }
 
     /// Hands over the job's statuses with numbers below `before`, from where it was read to last, until `take` says no.
@@ -60,11 +58,7 @@ impl History {
         // As it stands in a line of this job, and in no text: there a quote has a backslash before it.
         let mark = format!("\"job\":\"{job}\"");
         let name = job.to_string();
-        while let Some(line) = self.ahead.take().map_or_else(|| self.reader.next_line(), |line| Ok(Some(line)))? {
-            if line.number >= before {
-                self.ahead = Some(line);
-                break;
-            }
+        while let Some(line) = self.reader.next_up_to(before.saturating_sub(1))? {
             let text = std::str::from_utf8(&line.bytes).unwrap_or_default();
             if text.contains(&mark)
                 && let Ok(Written { kind, data }) = serde_json::from_str::<Written>(text)

@@ -7,7 +7,7 @@ use super::args::{RunArgs, Speed};
 use super::live::{self, Live};
 use super::outcome::{Exit, Failure, print, write};
 use super::run::configured;
-use super::world::{Choice, WorldFile};
+use super::world::WorldFile;
 use crate::config::Config;
 use crate::driver::{ClockMode, Finished, LiveProgress, LoopEnd, Settings, load, new_folder, start};
 use crate::intake::PolicyRoutes;
@@ -46,7 +46,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     let loaded = load(file, format, &compiled.policy).map_err(Failure::input)?;
     let listener =
         config.listen.filter(|_| args.listen.is_some()).map(|at| live::listen_for(at, &tokens)).transpose()?;
-    let world = WorldFile::settle(&folder, resume, &Choice { seed: args.seed, market: find_beside(file) })?;
+    let world = WorldFile::settle(&folder, resume, args.seed, find_beside(file))?;
     world.check(&compiled.policy)?;
     world.save(&folder)?;
     let routes = Arc::new(PolicyRoutes(compiled.routes));

@@ -6,7 +6,7 @@ use super::Output;
 use super::args::RunArgs;
 use super::live::{self, Live};
 use super::outcome::{Exit, Failure};
-use super::world::{Choice, WorldFile};
+use super::world::WorldFile;
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
 use crate::driver::{DriverError, RealAdapters, Settings, start};
 use crate::intake::PolicyRoutes;
@@ -90,7 +90,7 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     let opened = crate::cloud::open(config, &catalogue).map_err(Failure::input)?;
     let (cloud, executor) = opened.map(|opened| (opened.cloud, opened.executor)).unzip();
     let real = executor.is_some();
-    let world = WorldFile::settle(folder, resume, &Choice { seed: args.seed, market: None })?;
+    let world = WorldFile::settle(folder, resume, args.seed, None)?;
     let listener = live::listen_for(config.listen.unwrap_or(DEFAULT_LISTEN), &tokens)?;
     let routes = Arc::new(PolicyRoutes(compiled.routes));
     world.save(folder)?;

@@ -20,14 +20,6 @@ const HORIZON_MS: u64 = 60 * 86_400_000;
 /// What is over in the simulated world is forgotten after this: long after the driver has settled it.
 const FORGETS_AFTER: Span = Span::mins(24 * 60);
 
-/// What was asked for.
-pub(super) struct Choice {
-    /// The seed. `None`: the journal's, or 1.
-    pub seed: Option<u64>,
-    /// A recorded market. `None`: the journal's, or one drawn from the seed.
-    pub market: Option<PathBuf>,
-}
-
 /// What the cloud is made of.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -37,20 +29,26 @@ pub(super) struct WorldFile {
 }
 
 impl WorldFile {
-    /// A new journal's; or that of the journal that is there, which the choice must not contradict.
+    /// A new journal's; or that of the journal that is there, which the seed must not contradict. Without a seed: the journal's, or 1.
+    /// Without a recorded market: the journal's, or one drawn from the seed.
     ///
     /// # Errors
-    /// When the file beside the journal cannot be read, or the choice contradicts it.
-    pub fn settle(folder: &Path, resume: bool, choice: &Choice) -> Result<WorldFile, Failure> {
+    /// When the file beside the journal cannot be read, or the seed contradicts it.
+    pub fn settle(
+        folder: &Path,
+        resume: bool,
+        seed: Option<u64>,
+        market: Option<PathBuf>,
+    ) -> Result<WorldFile, Failure> {
         let path = folder.join(FILE);
         if !resume || !path.exists() {
-            let market = choice.market.as_ref().map(|p| p.canonicalize().unwrap_or_else(|_| p.clone()));
-            return Ok(WorldFile { seed: choice.seed.unwrap_or(1), market });
+            let market = market.map(|p| p.canonicalize().unwrap_or(p));
+            return Ok(WorldFile { seed: seed.unwrap_or(1), market });
         }
         let remedy = "restore it from a backup, or begin a new journal";
         let file: WorldFile = serde_json::from_str(&read(&path)?)
             .map_err(|e| Failure::input(format_args!("{}: {e}: {remedy}", path.display())))?;
-        match choice.seed {
+        match seed {
             Some(seed) if seed != file.seed => Err(Failure::input(format_args!(
                 "--seed {seed}: this journal was begun with seed {}: leave the flag out, or begin a new journal",
                 file.seed

@@ -40,6 +40,10 @@ impl Token {
     pub fn whose(&self) -> String {
         format!("token `{}`", crate::show::figures::short(&self.name, 60))
     }
+
+    fn unfit(&self, problem: &str) -> TokenError {
+        TokenError::Unfit { name: crate::show::figures::short(&self.name, 60), problem: problem.to_owned() }
+    }
 }
 
 /// What a token allows.
@@ -130,19 +134,19 @@ impl Tokens {
     pub fn check(written: &[Token]) -> Result<(), TokenError> {
         let mut names = BTreeSet::new();
         for token in written {
-            let shown = crate::show::figures::short(&token.name, 60);
-            let unfit = |problem: &str| TokenError::Unfit { name: shown.clone(), problem: problem.to_owned() };
             for (what, name) in [("name", &token.name), ("tenant", &token.tenant)] {
                 if name.is_empty() || name.len() > MOST_NAME || name.chars().any(char::is_control) {
                     let problem = format!("its {what} is no name: write 1 to {MOST_NAME} printable characters");
-                    return Err(unfit(&problem));
+                    return Err(token.unfit(&problem));
                 }
             }
             if token.roles.is_empty() {
-                return Err(unfit("it has no role: give it at least one of submit, read, operate, agent, metrics"));
+                return Err(
+                    token.unfit("it has no role: give it at least one of submit, read, operate, agent, metrics")
+                );
             }
             if !names.insert(&token.name) {
-                return Err(unfit("there are two of this name: give each its own"));
+                return Err(token.unfit("there are two of this name: give each its own"));
             }
         }
         Ok(())
@@ -156,12 +160,10 @@ impl Tokens {
         Tokens::check(written)?;
         let mut tokens = Tokens::default();
         for token in written {
-            let shown = crate::show::figures::short(&token.name, 60);
-            let unfit = |problem: &str| TokenError::Unfit { name: shown.clone(), problem: problem.to_owned() };
             let secret = token.secret.read(&token.whose(), warnings)?;
             let text = secret.reveal();
             if !text.bytes().all(|b| b.is_ascii_graphic()) {
-                return Err(unfit(
+                return Err(token.unfit(
                     "its secret has other than printable ASCII characters: make one with `openssl rand -hex 32`",
                 ));
             }
@@ -170,23 +172,18 @@ impl Tokens {
                     "its secret has {} characters, {LEAST_CHARS} to {MOST_CHARS} are needed: make one with `openssl rand -hex 32`",
                     text.len()
                 );
-                return Err(unfit(&problem));
+                return Err(token.unfit(&problem));
             }
-            tokens.add(token, text).map_err(|problem| unfit(&problem))?;
+            let hash = blake3::hash(text.as_bytes());
+            if let Some((_, who)) = tokens.known.iter().find(|(other, _)| *other == hash) {
+                let named = crate::show::figures::short(&who.caller.principal, 60);
+                return Err(token.unfit(&format!("it has the same secret as token `{named}`: give each its own")));
+            }
+            let operator = token.roles.contains(&Role::Operate);
+            let caller = Caller { operator, ..Caller::named(&token.tenant, &token.name) };
+            tokens.known.push((hash, Arc::new(Who { caller, roles: token.roles.clone() })));
         }
         Ok(tokens)
-    }
-
-    fn add(&mut self, token: &Token, text: &str) -> Result<(), String> {
-        let hash = blake3::hash(text.as_bytes());
-        if let Some((_, who)) = self.known.iter().find(|(other, _)| *other == hash) {
-            let named = crate::show::figures::short(&who.caller.principal, 60);
-            return Err(format!("it has the same secret as token `{named}`: give each its own"));
-        }
-        let operator = token.roles.contains(&Role::Operate);
-        let caller = Caller { operator, ..Caller::named(&token.tenant, &token.name) };
-        self.known.push((hash, Arc::new(Who { caller, roles: token.roles.clone() })));
-        Ok(())
     }
 
     /// Whether there is none.

@@ -84,18 +84,10 @@ pub struct RejectedLog {
     pub keep: SegmentRetention,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WrittenHead {
-    number: u64,
-    at_ms: u64,
-}
-
 /// What a line of rejected events says of itself.
 #[must_use]
 pub fn line_head(line: &[u8]) -> Option<LineHead> {
-    let WrittenHead { number, at_ms } = serde_json::from_slice(line).ok()?;
-    Some(LineHead { number, at_ms })
+    serde_json::from_slice(line).ok()
 }
 
 impl RejectedLog {

@@ -20,6 +20,7 @@ pub use upgrade::split_into_segments;
 pub use write::{LogPosition, NumberedLine, Retained, SegmentLog, SegmentRetention};
 
 use forebay_driver::journal::StorageFailure;
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// Why numbered lines cannot be written or read.
@@ -69,7 +70,8 @@ impl StorageFailure for SegmentError {
 }
 
 /// What a line says of itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LineHead {
     /// Its number.
     pub number: u64,

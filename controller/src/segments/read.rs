@@ -16,6 +16,8 @@ pub struct SegmentReader {
     /// The number of the last line that was handed on.
     after: u64,
     open: Option<OpenSegment>,
+    /// A line that was read, and is beyond what was asked for.
+    ahead: Option<SegmentLine>,
 }
 
 #[derive(Debug)]
@@ -42,7 +44,18 @@ impl SegmentReader {
     /// Of the lines of a folder with numbers above `after`.
     #[must_use]
     pub fn new(folder: &Path, after: u64) -> SegmentReader {
-        SegmentReader { folder: folder.to_owned(), after, open: None }
+        SegmentReader { folder: folder.to_owned(), after, open: None, ahead: None }
+    }
+
+    /// The next line with a number up to `upto`. `None`: there is none yet. Not to be mixed with [`SegmentReader::next_line`].
+    ///
+    /// # Errors
+    /// As [`SegmentReader::next_line`].
+    pub fn next_up_to(&mut self, upto: u64) -> Result<Option<SegmentLine>, SegmentError> {
+        if self.ahead.is_none() && self.after < upto {
+            self.ahead = self.next_line()?;
+        }
+        Ok(self.ahead.take_if(|line| line.number <= upto))
     }
 
     /// The next line. `None`: there is none yet.

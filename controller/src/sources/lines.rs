@@ -44,9 +44,6 @@ pub struct Lines {
     journal: JournalId,
     folder: PathBuf,
     reader: SegmentReader,
-    after: u64,
-    /// A line that was read and is not counted yet.
-    ahead: Option<SegmentLine>,
 }
 
 #[derive(Deserialize)]
@@ -73,7 +70,7 @@ impl Lines {
     pub fn new(kind: LogKind, folder: &Path, journal: JournalId, after: u64) -> Lines {
         let folder = folder.join(kind.folder());
         let reader = SegmentReader::new(&folder, after);
-        Lines { kind, journal, folder, reader, after, ahead: None }
+        Lines { kind, journal, folder, reader }
     }
 
     /// The next notes up to number `upto`: at most so many, and of about so many bytes. None: there are no more now.
@@ -82,15 +79,8 @@ impl Lines {
     /// What the file system says, a damaged line, or lines that are not kept any more.
     pub fn next(&mut self, upto: u64, most: usize, max_bytes: usize) -> Result<Vec<OutgoingMessage>, SegmentError> {
         let (mut notes, mut bytes) = (Vec::new(), 0);
-        while notes.len() < most && bytes < max_bytes && self.after < upto {
-            let Some(line) = self.ahead.take().map_or_else(|| self.reader.next_line(), |line| Ok(Some(line)))? else {
-                break;
-            };
-            if line.number > upto {
-                self.ahead = Some(line);
-                break;
-            }
-            self.after = line.number;
+        while notes.len() < most && bytes < max_bytes {
+            let Some(line) = self.reader.next_up_to(upto)? else { break };
             let note = self.note(&line).ok_or_else(|| self.unreadable(line.number))?;
             bytes += note.bytes.len();
             notes.push(note);

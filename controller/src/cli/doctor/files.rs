@@ -63,27 +63,23 @@ pub(super) fn folder(config: &Config) -> PathBuf {
 
 /// The policy, and who it names.
 pub(super) fn policy(config: &Config) -> Vec<Checked> {
-    let checked = |finding| Checked::new(GROUP, Ground::Files, finding);
+    let found = compiled_policy(config).unwrap_or_else(|bad| vec![bad]);
+    found.into_iter().map(|finding| Checked::new(GROUP, Ground::Files, finding)).collect()
+}
+
+fn compiled_policy(config: &Config) -> Result<Vec<Diagnostic>, Diagnostic> {
     let folder = folder(config);
     if config.policy.is_none() && has_journal(&folder) {
         let said = format!("that of the journal in {} goes on; not read here", folder.display());
-        return vec![checked(Diagnostic::ok("policy", said))];
+        return Ok(vec![Diagnostic::ok("policy", said)]);
     }
-    let catalogue = match crate::cloud::catalogue(config) {
-        Ok(catalogue) => catalogue,
-        Err(e) => return vec![checked(Diagnostic::error("prices", e.to_string()))],
-    };
-    match compile_or_built_in(config.policy.as_deref(), &catalogue) {
-        Ok((_, compiled)) => {
-            if let Err(e) = crate::cloud::check_policy(config, &compiled.policy, &catalogue) {
-                return vec![checked(Diagnostic::error("policy", e.to_string()))];
-            }
-            let mut found = vec![checked(Diagnostic::ok("policy", policy_line(config, &compiled)))];
-            found.extend(submitters(config, &compiled).into_iter().map(checked));
-            found
-        }
-        Err(failure) => vec![checked(Diagnostic::error("policy", plain(&failure.text)))],
-    }
+    let bad = |text: String| Diagnostic::error("policy", text);
+    let catalogue = crate::cloud::catalogue(config).map_err(|e| Diagnostic::error("prices", e.to_string()))?;
+    let compiled = compile_or_built_in(config.policy.as_deref(), &catalogue).map_err(|e| bad(plain(&e.text)))?.1;
+    crate::cloud::check_policy(config, &compiled.policy, &catalogue).map_err(|e| bad(e.to_string()))?;
+    let mut found = vec![Diagnostic::ok("policy", policy_line(config, &compiled))];
+    found.extend(submitters(config, &compiled));
+    Ok(found)
 }
 
 fn policy_line(config: &Config, compiled: &Compiled) -> String {

@@ -43,28 +43,22 @@ pub(super) fn data(config: &Config) -> Vec<Checked> {
         return vec![files(Diagnostic::error("folder", said))];
     }
     let is_there = base == or_here(&folder);
-    let mut found = Vec::new();
-    match try_writing(base) {
-        Ok(()) if is_there => {
-            found.push(outside(Diagnostic::ok("folder", format!("{shown} is there and can be written"))))
-        }
+    let writable = match try_writing(base) {
+        Ok(()) if is_there => Diagnostic::ok("folder", format!("{shown} is there and can be written")),
         Ok(()) => {
             let said = format!("{shown} is not there; it is made when Forebay starts, in {}", base.display());
-            found.push(outside(Diagnostic::ok("folder", said)));
+            Diagnostic::ok("folder", said)
         }
         Err(e) => {
-            let said = format!(
-                "{} cannot be written ({e}): let Forebay's user write there, or name another `data`",
-                base.display()
-            );
-            found.push(outside(Diagnostic::error("folder", said)));
+            let base = base.display();
+            let said =
+                format!("{base} cannot be written ({e}): let Forebay's user write there, or name another `data`");
+            Diagnostic::error("folder", said)
         }
-    }
-    found.push(outside(room(base)));
-    let holder = DataFolder::holder(&folder);
-    found.push(outside(Diagnostic::ok("lock", holder_line(holder, config.standby))));
-    found.push(outside(Diagnostic::ok("journal", journal_line(&folder))));
-    found
+    };
+    let lock = Diagnostic::ok("lock", holder_line(DataFolder::holder(&folder), config.standby));
+    let journal = Diagnostic::ok("journal", journal_line(&folder));
+    [writable, room(base), lock, journal].map(outside).into()
 }
 
 /// An empty path is this folder.
