@@ -114,19 +114,15 @@ pub(super) fn say_recovery(running: &Running, out: Output) {
     if let Some(recovery) = &running.recovery {
         eprintln!("recovered {} batches from the journal", recovery.batches);
     }
+    let warning = out.err.warn("warning:");
     if let Some(cut) = running.cut() {
-        let warning = out.err.warn("warning:");
         eprintln!(
             "{warning} the journal had a torn tail from {} on ({}); it was cut, nothing that was answered is lost",
             cut.from, cut.what
         );
     }
     if running.statuses_cut > 0 {
-        eprintln!(
-            "{} {} statuses of lost batches were cut; they come again",
-            out.err.warn("warning:"),
-            running.statuses_cut
-        );
+        eprintln!("{warning} {} statuses of lost batches were cut; they come again", running.statuses_cut);
     }
 }
 

@@ -65,12 +65,6 @@ pub struct Cloud {
     task: Box<dyn FnOnce(DriverHandle) -> std::io::Result<CloudThread> + Send>,
 }
 
-impl std::fmt::Debug for Cloud {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cloud").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 impl Cloud {
     /// Starts the task, which ends with the driver.
     ///

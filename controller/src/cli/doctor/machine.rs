@@ -126,22 +126,18 @@ pub(super) fn listen(config: &Config) -> Vec<Checked> {
     let what = address.to_string();
     let files = |finding| Checked::within(LISTEN, Ground::Files, finding);
     let outside = |finding| Checked::within(LISTEN, Ground::Outside, finding);
-    let mut found = vec![match (address.ip().is_loopback(), config.tokens.is_empty()) {
-        (true, true) => {
-            files(Diagnostic::ok("callers", "whoever is on this machine may do everything; there are no tokens"))
-        }
-        (_, false) => {
-            files(Diagnostic::ok("callers", format!("are asked for a token; there are {}", config.tokens.len())))
-        }
+    let callers = match (address.ip().is_loopback(), config.tokens.is_empty()) {
+        (true, true) => Diagnostic::ok("callers", "whoever is on this machine may do everything; there are no tokens"),
+        (_, false) => Diagnostic::ok("callers", format!("are asked for a token; there are {}", config.tokens.len())),
         (false, true) => {
             let said = format!(
                 "{address} can be reached from other machines, and there are no tokens: `forebay run` refuses this; list `tokens`, or \
                  listen on 127.0.0.1"
             );
-            files(Diagnostic::error("callers", said))
+            Diagnostic::error("callers", said)
         }
-    }];
-    found.push(match TcpListener::bind(address) {
+    };
+    let port = match TcpListener::bind(address) {
         Ok(_) => outside(Diagnostic::ok(what, "free")),
         Err(e) if e.kind() == ErrorKind::AddrInUse => {
             outside(taken(address, DataFolder::holder(&folder(config)), what))
@@ -149,8 +145,8 @@ pub(super) fn listen(config: &Config) -> Vec<Checked> {
         Err(e) => {
             files(Diagnostic::error(what, format!("cannot be listened on ({e}): correct `listen`; port 0 is any")))
         }
-    });
-    found
+    };
+    vec![files(callers), port]
 }
 
 /// Somebody listens there already.
