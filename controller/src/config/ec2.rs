@@ -53,10 +53,13 @@ pub struct Ec2Config {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LaunchConfig {
     /// The launch template, by id (`lt-...`) or name. It or `image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// Its version. Default: the template's default version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The image, `ami-...`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// A subnet a zone. Default: what the template says, or the zone's default subnet.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -66,9 +69,11 @@ pub struct LaunchConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub security_groups: Vec<String>,
     /// The instance profile, by name. Default: what the template says, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
     /// A file with the first boot's script, 16 KiB at most, from this file's folder on. The journal keeps its text: no secrets. Default:
     /// what the template says, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<PathBuf>,
     /// Tags of the instances beside Forebay's own, for cost allocation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
