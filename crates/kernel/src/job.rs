@@ -234,11 +234,14 @@ pub struct Retry {
     pub backoff: Span,
     /// Exit codes that are final.
     pub never: Vec<i32>,
+    /// Starts in a row that may fail, whatever is to blame. `None`: the usual number.
+    #[serde(skip)]
+    pub start_failures: Option<u32>,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        Retry { attempts: 3, backoff: Span::secs(30), never: Vec::new() }
+        Retry { attempts: 3, backoff: Span::secs(30), never: Vec::new(), start_failures: None }
     }
 }
 

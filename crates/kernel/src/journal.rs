@@ -9,6 +9,7 @@
 
 use crate::decision::Decision;
 use crate::event::{Event, Tick};
+use crate::grown;
 use crate::ids::Seq;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -55,7 +56,9 @@ impl Batch {
     ///
     /// A record cannot be encoded, which is a fault of this program: the batch must not be taken for durable.
     pub fn encode(&self) -> Result<Vec<u8>, postcard::Error> {
-        postcard::to_allocvec(&(self.version, self))
+        let mut bytes = postcard::to_allocvec(&(self.version, self))?;
+        grown::say(&mut bytes, &self.events[..])?;
+        Ok(bytes)
     }
 
     /// Reads journaled bytes back.
@@ -68,7 +71,9 @@ impl Batch {
         if !(OLDEST_APPLY_VERSION..=APPLY_VERSION).contains(&version) {
             return Err(postcard::Error::SerdeDeCustom);
         }
-        Ok(Batch { version, ..postcard::from_bytes(rest)? })
+        let (mut batch, rest) = postcard::take_from_bytes::<Batch>(rest)?;
+        grown::hear(rest, &mut batch.events[..])?;
+        Ok(Batch { version, ..batch })
     }
 
     /// Reads the bytes of a batch of version 1, which has no version in front.

@@ -36,6 +36,7 @@ pub mod decision;
 pub mod effect;
 pub mod event;
 pub mod floors;
+mod grown;
 pub mod ids;
 pub mod job;
 pub mod journal;

@@ -36,6 +36,9 @@ pub struct Policy {
     pub consolidation: Consolidation,
     /// How waiting and past use count in the order.
     pub fairness: Fairness,
+    /// What a node costs beside its price, such as what runs on every node: it counts where purchases are compared, and is never billed.
+    #[serde(skip)]
+    pub node_overhead: Rate,
 }
 
 impl Default for Policy {
@@ -52,6 +55,7 @@ impl Default for Policy {
             lifecycle: Lifecycle::default(),
             consolidation: Consolidation::default(),
             fairness: Fairness::default(),
+            node_overhead: Rate(0),
         }
     }
 }

@@ -38,6 +38,7 @@ pub fn build(filled: &WrittenPolicy, stock: &[PoolStock]) -> Policy {
         consolidation: consolidation(filled),
         lifecycle: lifecycle(filled),
         fairness: fairness(filled),
+        ..Policy::default()
     }
 }
 

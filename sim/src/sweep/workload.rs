@@ -141,6 +141,7 @@ fn spec(dice: &Dice) -> JobSpec {
             attempts: 1 + u32::try_from(dice.roll(21, 3)).unwrap_or(0),
             backoff: Span::secs(5 + dice.roll(22, 60)),
             never: if dice.one_in(23, 4) { vec![42] } else { Vec::new() },
+            ..Retry::default()
         },
         expected: dice.one_in(24, 2).then(|| Span::secs(60 + dice.roll(25, 1800))),
         max_run: dice.one_in(26, 15).then(|| Span::secs(120 + dice.roll(27, 900))),

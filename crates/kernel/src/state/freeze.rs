@@ -12,6 +12,7 @@
 use super::State;
 use super::jobs::Job;
 use super::table::{Table, TableChunk};
+use crate::grown::{self, Grown};
 use crate::ids::JobId;
 use crate::journal::{ChunkContent, ChunkId, StateChunk};
 use crate::state::SharedSpec;
@@ -19,6 +20,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// Everything but jobs and their specifications.
 const BASE: u16 = 1;
@@ -46,21 +48,29 @@ impl FrozenState {
 
 fn of_table<T>(table: Table<JobId, T>, kind: u16) -> impl Iterator<Item = StateChunk> + Send + 'static
 where
-    T: Serialize + Send + Sync + 'static,
+    T: Grown + Serialize + Send + Sync + 'static,
 {
     table.into_chunks().map(move |(number, rows)| StateChunk { id: ChunkId { kind, number }, content: rows })
 }
 
 impl ChunkContent for State {
     fn encode(&self) -> Result<Vec<u8>, postcard::Error> {
-        postcard::to_allocvec(self)
+        State::encode(self)
     }
 }
 
-impl<T: Serialize + Send + Sync> ChunkContent for TableChunk<T> {
+impl<T: Grown + Serialize + Send + Sync> ChunkContent for TableChunk<T> {
     fn encode(&self) -> Result<Vec<u8>, postcard::Error> {
-        postcard::to_allocvec(self)
+        let mut bytes = postcard::to_allocvec(self)?;
+        grown::say(&mut bytes, self.rows())?;
+        Ok(bytes)
     }
+}
+
+fn read_rows<T: Grown + DeserializeOwned>(bytes: &[u8]) -> Result<TableChunk<T>, postcard::Error> {
+    let (mut chunk, rest) = postcard::take_from_bytes::<TableChunk<T>>(bytes)?;
+    grown::hear(rest, chunk.rows_mut())?;
+    Ok(chunk)
 }
 
 /// Puts a state together again from the bytes of its chunks.
@@ -79,9 +89,13 @@ impl Thaw {
     /// The bytes are damaged, or another version wrote them.
     pub fn take(&mut self, id: ChunkId, bytes: &[u8]) -> Result<(), postcard::Error> {
         match id {
-            ChunkId { kind: BASE, .. } => self.base = Some(postcard::from_bytes(bytes)?),
-            ChunkId { kind: JOBS, number } => self.jobs.push((number, postcard::from_bytes(bytes)?)),
-            ChunkId { kind: SPECS, number } => self.specs.push((number, postcard::from_bytes(bytes)?)),
+            ChunkId { kind: BASE, .. } => {
+                let (mut base, rest) = postcard::take_from_bytes::<Box<State>>(bytes)?;
+                grown::hear(rest, &mut *base)?;
+                self.base = Some(base);
+            }
+            ChunkId { kind: JOBS, number } => self.jobs.push((number, read_rows(bytes)?)),
+            ChunkId { kind: SPECS, number } => self.specs.push((number, read_rows(bytes)?)),
             ChunkId { .. } => return Err(postcard::Error::SerdeDeCustom),
         }
         Ok(())

@@ -30,6 +30,7 @@ pub mod undo;
 
 use crate::catalog::CapacityType;
 use crate::effect::Status;
+use crate::grown;
 use crate::ids::{BatchId, ClassId, JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, QueueId, RackId, TierId};
 use crate::job::{Gang, JobSpec, TopologyConstraint};
 use crate::policy::{Lifecycle, Policy, QueueRule};
@@ -486,7 +487,9 @@ impl State {
     ///
     /// A row cannot be encoded, which is a fault of this program.
     pub fn encode(&self) -> Result<Vec<u8>, postcard::Error> {
-        postcard::to_allocvec(self)
+        let mut bytes = postcard::to_allocvec(self)?;
+        grown::say(&mut bytes, self)?;
+        Ok(bytes)
     }
 
     /// A state from its bytes, with its lookups rebuilt.
@@ -495,7 +498,8 @@ impl State {
     ///
     /// The bytes are damaged, or another version wrote them.
     pub fn decode(bytes: &[u8]) -> Result<State, postcard::Error> {
-        let mut state: State = postcard::from_bytes(bytes)?;
+        let (mut state, rest) = postcard::take_from_bytes::<State>(bytes)?;
+        grown::hear(rest, &mut state)?;
         state.rebuild();
         Ok(state)
     }

@@ -32,6 +32,15 @@ pub struct TableChunk<T> {
 }
 
 impl<T> TableChunk<T> {
+    /// The rows that are there.
+    pub(crate) fn rows(&self) -> &[T] {
+        &self.rows
+    }
+
+    pub(crate) fn rows_mut(&mut self) -> &mut [T] {
+        &mut self.rows
+    }
+
     fn at(&self, offset: u64) -> Option<usize> {
         let bit = 1u64 << offset;
         (self.present & bit != 0).then(|| (self.present & (bit - 1)).count_ones() as usize)

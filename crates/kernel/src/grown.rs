@@ -1,0 +1,292 @@
+//! How a record learns more without becoming another record.
+//!
+//! ```text
+//! bytes of a record = the struct as version 2 had it, then, if there is anything to add: a list of terms
+//! ```
+//!
+//! A struct of the records keeps its fields for ever, because its bytes do not say which they are. What it learned later is a field that
+//! serde skips, and a variant of its terms: `terms` says the fields that are not at their default, `learn` sets one. A record without
+//! terms has the bytes that it had before.
+//!
+//! To add one: a field with `#[serde(skip)]` and a default that means what was there before, a variant at the end of the enum below, and a
+//! line in `terms` and in `learn`. The tests here say every variant once.
+//!
+//! Never: takes a variant away, or gives one another meaning.
+
+use crate::ids::JobId;
+use crate::job::JobSpec;
+use crate::policy::Policy;
+use crate::state::jobs::Job;
+use crate::state::{SharedSpec, State};
+use crate::units::Rate;
+use alloc::vec::Vec;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A struct of the records that has learned something since version 2.
+pub(crate) trait Grown {
+    /// One thing that it has learned.
+    type Term: Serialize + DeserializeOwned;
+
+    /// What is to be said beside its bytes, always in the same order.
+    fn terms(&self) -> Vec<Self::Term>;
+
+    /// Takes in what was said.
+    fn learn(&mut self, term: Self::Term);
+}
+
+/// What a policy says beside the fields of version 2.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum PolicyTerm {
+    /// [`Policy::node_overhead`].
+    NodeOverhead(Rate),
+}
+
+impl Grown for Policy {
+    type Term = PolicyTerm;
+
+    fn terms(&self) -> Vec<PolicyTerm> {
+        let overhead = (self.node_overhead != Rate(0)).then_some(PolicyTerm::NodeOverhead(self.node_overhead));
+        overhead.into_iter().collect()
+    }
+
+    fn learn(&mut self, term: PolicyTerm) {
+        match term {
+            PolicyTerm::NodeOverhead(rate) => self.node_overhead = rate,
+        }
+    }
+}
+
+/// What a specification says beside the fields of version 2.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum SpecTerm {
+    /// [`crate::job::Retry::start_failures`].
+    StartFailures(u32),
+}
+
+impl Grown for JobSpec {
+    type Term = SpecTerm;
+
+    fn terms(&self) -> Vec<SpecTerm> {
+        self.retry.start_failures.map(SpecTerm::StartFailures).into_iter().collect()
+    }
+
+    fn learn(&mut self, term: SpecTerm) {
+        match term {
+            SpecTerm::StartFailures(most) => self.retry.start_failures = Some(most),
+        }
+    }
+}
+
+impl Grown for SharedSpec {
+    type Term = SpecTerm;
+
+    fn terms(&self) -> Vec<SpecTerm> {
+        (**self).terms()
+    }
+
+    fn learn(&mut self, term: SpecTerm) {
+        self.edit().learn(term);
+    }
+}
+
+/// What a job's row says beside the fields of version 2.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum JobTerm {}
+
+impl Grown for Job {
+    type Term = JobTerm;
+
+    fn terms(&self) -> Vec<JobTerm> {
+        Vec::new()
+    }
+
+    fn learn(&mut self, term: JobTerm) {
+        match term {}
+    }
+}
+
+/// What an event of a batch says beside the fields of version 2.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum EventTerm {
+    /// Of the policy that it brings.
+    Policy(PolicyTerm),
+    /// Of the specification that it brings.
+    Spec(SpecTerm),
+}
+
+impl Grown for crate::event::Event {
+    type Term = EventTerm;
+
+    fn terms(&self) -> Vec<EventTerm> {
+        use crate::event::Event::{Configured, JobSubmitted, JobSubmittedAgain};
+        match self {
+            Configured(policy) => policy.terms().into_iter().map(EventTerm::Policy).collect(),
+            JobSubmitted(spec) | JobSubmittedAgain { spec, .. } => {
+                spec.terms().into_iter().map(EventTerm::Spec).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn learn(&mut self, term: EventTerm) {
+        use crate::event::Event::{Configured, JobSubmitted, JobSubmittedAgain};
+        match (self, term) {
+            (Configured(policy), EventTerm::Policy(term)) => policy.learn(term),
+            (JobSubmitted(spec) | JobSubmittedAgain { spec, .. }, EventTerm::Spec(term)) => spec.learn(term),
+            (_, EventTerm::Policy(_) | EventTerm::Spec(_)) => {}
+        }
+    }
+}
+
+/// What the state says beside the fields of version 2, but for the tables of jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum StateTerm {
+    /// Of the policy in force.
+    Policy(PolicyTerm),
+    /// Of a specification. Written where the whole state is one piece.
+    Spec(JobId, SpecTerm),
+    /// Of a job's row. Written where the whole state is one piece.
+    Job(JobId, JobTerm),
+}
+
+impl Grown for State {
+    type Term = StateTerm;
+
+    fn terms(&self) -> Vec<StateTerm> {
+        let specs =
+            self.specs.iter().flat_map(|(id, spec)| spec.terms().into_iter().map(move |t| StateTerm::Spec(id, t)));
+        let jobs = self.jobs.iter().flat_map(|(id, job)| job.terms().into_iter().map(move |t| StateTerm::Job(id, t)));
+        let policy = self.policy.iter().flat_map(|policy| policy.terms()).map(StateTerm::Policy);
+        policy.chain(specs).chain(jobs).collect()
+    }
+
+    fn learn(&mut self, term: StateTerm) {
+        match term {
+            StateTerm::Policy(term) => {
+                if let Some(policy) = &mut self.policy {
+                    policy.learn(term);
+                }
+            }
+            StateTerm::Spec(id, term) => {
+                if let Some(spec) = self.specs.get_mut(id) {
+                    spec.learn(term);
+                }
+            }
+            StateTerm::Job(id, term) => {
+                if let Some(job) = self.jobs.get_mut(id) {
+                    job.learn(term);
+                }
+            }
+        }
+    }
+}
+
+/// Several in a row: each term with the position of whose it is.
+impl<T: Grown> Grown for [T] {
+    type Term = (u32, T::Term);
+
+    fn terms(&self) -> Vec<(u32, T::Term)> {
+        let numbered = (0..).zip(self);
+        numbered.flat_map(|(at, one)| one.terms().into_iter().map(move |term| (at, term))).collect()
+    }
+
+    fn learn(&mut self, (at, term): (u32, T::Term)) {
+        if let Some(one) = self.get_mut(at as usize) {
+            one.learn(term);
+        }
+    }
+}
+
+/// Adds what a record says beside its bytes, if it says anything.
+pub(crate) fn say<T: Grown + ?Sized>(bytes: &mut Vec<u8>, of: &T) -> Result<(), postcard::Error> {
+    let terms = of.terms();
+    if !terms.is_empty() {
+        bytes.extend(postcard::to_allocvec(&terms)?);
+    }
+    Ok(())
+}
+
+/// Takes in what stands behind the bytes of a record: nothing, or its terms.
+pub(crate) fn hear<T: Grown + ?Sized>(rest: &[u8], of: &mut T) -> Result<(), postcard::Error> {
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let terms: Vec<T::Term> = postcard::from_bytes(rest)?;
+    terms.into_iter().for_each(|term| of.learn(term));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Grown;
+    use crate::event::{Event, Tick};
+    use crate::ids::Seq;
+    use crate::job::JobSpec;
+    use crate::journal::{APPLY_VERSION, Batch};
+    use crate::machine::StateMachine;
+    use crate::policy::Policy;
+    use crate::state::freeze::Thaw;
+    use crate::units::{Rate, Timestamp};
+    use alloc::boxed::Box;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    /// Everything that can be said is said here.
+    fn policy() -> Policy {
+        Policy { node_overhead: Rate(100_000), ..Policy::default() }
+    }
+
+    fn spec() -> JobSpec {
+        let mut spec = JobSpec { subject: "a".into(), ..JobSpec::default() };
+        spec.retry.start_failures = Some(7);
+        spec
+    }
+
+    fn batch(events: Vec<Event>) -> Batch {
+        let tick = Tick { now: Timestamp(1_000), resumed: false, delivered: 0 };
+        Batch { version: APPLY_VERSION, first_seq: Seq(0), tick, events, decisions: Vec::new() }
+    }
+
+    #[test]
+    fn what_was_learned_comes_back_with_its_event() {
+        let plain = Event::JobSubmitted(Box::default());
+        let events = vec![plain, Event::JobSubmitted(Box::new(spec())), Event::Configured(Box::new(policy()))];
+        let written = batch(events);
+        assert_eq!(Batch::decode(&written.encode().unwrap()), Ok(written));
+    }
+
+    #[test]
+    fn without_terms_the_bytes_are_those_of_before() {
+        let plain = batch(vec![Event::Configured(Box::default()), Event::JobSubmitted(Box::default())]);
+        assert_eq!(plain.encode().unwrap(), postcard::to_allocvec(&(plain.version, &plain)).unwrap());
+    }
+
+    #[test]
+    fn it_comes_back_with_the_state_in_one_piece_and_in_chunks() {
+        let mut machine = StateMachine::default();
+        let mut rule = policy();
+        rule.undeclared = crate::policy::Undeclared::Under {
+            rule: crate::policy::QueueRule {
+                quota: crate::ids::QuotaId(0),
+                tier: crate::ids::TierId(0),
+                pools: Vec::new(),
+                submitters: Vec::new(),
+                start: None,
+            },
+            at_most: 1,
+        };
+        rule.tiers.push(crate::policy::Tier::default());
+        rule.quotas.push(crate::policy::QuotaNode::default());
+        machine.replay(&batch(vec![Event::Configured(Box::new(rule)), Event::JobSubmitted(Box::new(spec()))]));
+        assert_eq!(machine.specs.len(), 1);
+        assert!(!machine.terms().is_empty(), "nothing is said");
+        let whole = StateMachine::restore(&machine.encode().unwrap()).unwrap();
+        assert_eq!(whole.terms(), machine.terms());
+        let mut thaw = Thaw::default();
+        for chunk in machine.freeze().into_chunks() {
+            thaw.take(chunk.id, &chunk.content.encode().unwrap()).unwrap();
+        }
+        assert_eq!(thaw.finish().unwrap().terms(), machine.terms());
+    }
+}
