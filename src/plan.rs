@@ -44,7 +44,7 @@ pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
         round(engine, &mut report);
         let after = (engine.state.capacity_epoch, engine.state.counters.next_seq);
         // What was given out may break what was promised to a job behind.
-        let promised = !engine.state.index.kept.is_empty() || !engine.state.index.reserved.is_empty();
+        let promised = engine.state.index.keeps_anything();
         if after.0 == before.0 && !(promised && after.1 != before.1) {
             break;
         }

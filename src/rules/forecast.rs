@@ -8,7 +8,8 @@
 //! Tries are made on the undo log and rolled back. Never: decides that anything is kept.
 
 use super::placement::{self, NodeScope};
-use super::{demand, launch, quota, reservations, supply};
+use super::reservations::Room;
+use super::{demand, quota, supply};
 use crate::engine::Engine;
 use crate::ids::{JobId, NodeId, PoolId};
 use crate::reason::Reason;
@@ -96,7 +97,7 @@ fn fits_without(
 /// The nodes that make room for an option soonest when they are given back.
 fn room(state: &State, job: JobId, pool: PoolId) -> Option<Reservation> {
     let class = state.jobs[job].class;
-    let (all, own) = reservations::held(state, pool, Some(job));
+    let room = Room::of(state, pool, job);
     let others = |n: &&Node| n.pool == pool && n.reserved.iter().all(|(owner, _)| *owner == job);
     let mut leave: Vec<(Timestamp, Reverse<Rate>, NodeId)> =
         state.nodes.values().filter(others).map(|n| (empty_at(state, n), Reverse(n.price), n.id)).collect();
@@ -104,21 +105,7 @@ fn room(state: &State, job: JobId, pool: PoolId) -> Option<Reservation> {
     let leave: Vec<NodeId> = leave.into_iter().map(|l| l.2).collect();
     let mut best: Option<Reservation> = None;
     for option in supply::options_in_stock(state, class, pool).into_iter().take(MOST_OPTIONS) {
-        let without = |gone: &[NodeId]| {
-            let gone = state.held_on(gone);
-            launch::bound_hit(state, pool, &option, all.less(gone), own.less(gone)).is_none()
-        };
-        let Some(count) = (1..=leave.len()).find(|n| without(&leave[..*n])) else {
-            continue;
-        };
-        let mut nodes = leave[..count].to_vec();
-        // Tried back, the last to leave first: what is not needed stays.
-        for at in (0..nodes.len()).rev() {
-            let node = nodes.remove(at);
-            if !without(&nodes) {
-                nodes.insert(at, node);
-            }
-        }
+        let Some(mut nodes) = room.first(&option, &leave) else { continue };
         nodes.sort_unstable();
         let (from, known) = expected(state, &nodes);
         if best.as_ref().is_none_or(|b| from < b.from) {

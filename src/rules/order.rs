@@ -17,7 +17,7 @@
 //!
 //! Never: keeps a job from being served because another class got a "no". Which runs are stopped is not decided by this order.
 
-use super::{quota, settings};
+use super::{quota, reservations, settings};
 use crate::engine::Engine;
 use crate::ids::{ClassId, PoolId, QuotaId, TierId};
 use crate::state::State;
@@ -224,14 +224,8 @@ pub(crate) fn strict_heads(state: &State) -> Vec<Head> {
         Some(Head { key: *jobs.first()?, class_queue: ClassQueue::Queued, class: *class })
     };
     let mut heads: Vec<Head> = state.index.queued.iter().filter_map(first).collect();
-    heads.sort_by_cached_key(|head| strictly(state, head));
+    heads.sort_by_cached_key(|head| reservations::strictly(state, head.key.job));
     heads
-}
-
-/// The order in which runs are stopped for jobs: tier, priority and arrival alone. Neither use nor waiting counts here.
-fn strictly(state: &State, head: &Head) -> (i64, i64, Timestamp, crate::ids::JobId, ClassQueue) {
-    let job = &state.jobs[head.key.job];
-    (group(state, head).tier, -i64::from(job.priority), job.arrival, job.id, head.class_queue)
 }
 
 fn group(state: &State, head: &Head) -> Group {
@@ -240,10 +234,7 @@ fn group(state: &State, head: &Head) -> Group {
     let tier = settings::tier(state, id);
     let min_share = tier.is_some_and(|t| t.min_share > 0).then_some(id);
     let first = state.classes[class].fits.first().map(|f| f.0);
-    let borrows = match state.jobs[head.key.job].kept {
-        Some(kept) => !kept.own,
-        None => first.is_some_and(|pool| quota::borrows(state, class, pool)),
-    };
+    let borrows = first.is_some_and(|pool| !quota::Above::of_waiting(state, &state.jobs[head.key.job], pool).own);
     Group { borrows, tier: -i64::from(tier.map_or(0, |t| t.priority)), min_share }
 }
 

@@ -57,12 +57,29 @@ pub(crate) fn refusal(state: &State, class: ClassId, pool: PoolId, asked: MilliG
     let promised = state.index.kept.iter().map(|id| &state.jobs[*id]).filter(|job| job.class == class);
     let own = promised.filter_map(|job| job.kept).any(|kept| kept.own) || is_own(state, class, pool, asked);
     let tier = settings::priority(state, state.classes[class].shape.tier);
-    let above = |job: &Job, kept: &Kept| {
-        let lower = tier > settings::priority(state, job.tier);
-        (own && !kept.own) || (own == kept.own && lower)
-    };
-    let no = asked > available_beside(state, class, pool, |job, kept| !above(job, kept));
+    let counts = |job: &Job, kept: &Kept| Above::of(state, kept, job) >= Above { own, tier };
+    let no = asked > available_beside(state, class, pool, counts);
     no.then_some(Reason::WaitingForQuota { asked, available })
+}
+
+/// How far up a job stands when something is kept: what its queue owns comes before borrowing, then the tier. More is above.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Above {
+    pub own: bool,
+    pub tier: i32,
+}
+
+impl Above {
+    /// Where a job stands for which quota is kept.
+    pub(crate) fn of(state: &State, kept: &Kept, job: &Job) -> Above {
+        Above { own: kept.own, tier: settings::priority(state, job.tier) }
+    }
+
+    /// Where a job stands that waits: as when quota was kept for it, or by what its queue has in use.
+    pub(crate) fn of_waiting(state: &State, job: &Job, pool: PoolId) -> Above {
+        let own = job.kept.map_or_else(|| !borrows(state, job.class, pool), |kept| kept.own);
+        Above { own, tier: settings::priority(state, job.tier) }
+    }
 }
 
 /// Whether a gang of a class would borrow nothing, at no level of the tree.

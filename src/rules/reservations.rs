@@ -2,18 +2,19 @@
 //!
 //! Never: makes one, or gives one up.
 
+use super::launch::LaunchOption;
 use super::{batch, budget, demand, launch, quota, settings, start_targets, supply};
 use crate::effect::WorkerPlace;
 use crate::ids::{ClassId, JobId, NodeId, PoolId};
 use crate::policy::Buys;
 use crate::reason::Reason;
 use crate::state::index::OrderKey;
-use crate::state::jobs::Job;
 use crate::state::nodes::{Node, NodePhase};
 use crate::state::reservations::Reservation;
 use crate::state::{Held, State, Urgency};
 use crate::units::{MilliGpu, Span};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// Whether a node takes a job as far as reservations ahead go: it is not kept, or not from this job, or what frees there was promised to the
 /// job, or it will be gone in time.
@@ -39,17 +40,8 @@ pub(crate) fn kept_beside(state: &State, job: JobId) -> bool {
 
 /// Whether a job is above the one that something is kept for: by what their queues own, then by tier.
 pub(crate) fn outranks(state: &State, job: JobId, owner: JobId, pool: PoolId) -> bool {
-    let (one, other) = (&state.jobs[job], &state.jobs[owner]);
-    let higher = settings::priority(state, one.tier) > settings::priority(state, other.tier);
-    let owns = |row: &Job| match row.kept {
-        Some(kept) => kept.own,
-        None => !quota::borrows(state, row.class, pool),
-    };
-    match (owns(one), owns(other)) {
-        (true, false) => true,
-        (false, true) => false,
-        _ => higher,
-    }
+    let above = |id: JobId| quota::Above::of_waiting(state, &state.jobs[id], pool);
+    above(job) > above(owner)
 }
 
 /// Whether who has the reservation of a pool gives it up for another. One for which others are stopped does so by rank alone.
@@ -60,9 +52,42 @@ pub(crate) fn gives_way(state: &State, holder: JobId, to: JobId, pool: PoolId) -
     }
 }
 
-/// Those of some nodes that are in a pool.
-pub(crate) fn in_pool(state: &State, nodes: &[NodeId], pool: PoolId) -> Vec<NodeId> {
-    nodes.iter().copied().filter(|id| state.nodes.get(id).is_some_and(|node| node.pool == pool)).collect()
+/// Room under the ceilings for who asks in a pool, when nodes are given back.
+pub(crate) struct Room<'a> {
+    state: &'a State,
+    pool: PoolId,
+    all: Held,
+    own: Held,
+}
+
+impl<'a> Room<'a> {
+    /// What kept room leaves to a job.
+    pub(crate) fn of(state: &'a State, pool: PoolId, asker: JobId) -> Room<'a> {
+        let (all, own) = held(state, pool, Some(asker));
+        Room { state, pool, all, own }
+    }
+
+    /// Whether an option may be bought without these nodes, of which some may be in other pools.
+    pub(crate) fn holds(&self, option: &LaunchOption, gone: &[NodeId]) -> bool {
+        let here = |id: &NodeId| self.state.nodes.get(id).is_some_and(|node| node.pool == self.pool);
+        let own: Vec<NodeId> = gone.iter().copied().filter(here).collect();
+        let (gone, own) = (self.state.held_on(gone), self.state.held_on(&own));
+        launch::bound_hit(self.state, self.pool, option, self.all.less(gone), self.own.less(own)).is_none()
+    }
+
+    /// The first of some nodes that make room for an option, without those that it does not need. `None`: all of them do not.
+    pub(crate) fn first(&self, option: &LaunchOption, leave: &[NodeId]) -> Option<Vec<NodeId>> {
+        let count = (1..=leave.len()).find(|count| self.holds(option, &leave[..*count]))?;
+        let mut nodes = leave[..count].to_vec();
+        // Tried back, the last first: what is not needed stays.
+        for at in (0..nodes.len()).rev() {
+            let node = nodes.remove(at);
+            if !self.holds(option, &nodes) {
+                nodes.insert(at, node);
+            }
+        }
+        Some(nodes)
+    }
 }
 
 /// Whether all of these places are on nodes that are kept for a job.
@@ -124,12 +149,13 @@ pub(crate) fn reason(state: &State, job: JobId) -> Option<Reason> {
 /// Whether a job comes before another whatever the shares of their queues: by tier, priority, arrival. This never changes while
 /// both wait, so that who was kept out stays out until something is given back.
 pub(crate) fn before(state: &State, one: JobId, other: JobId) -> bool {
-    let key = |id: JobId| {
-        let row = &state.jobs[id];
-        let tier = settings::priority(state, row.tier);
-        (-i64::from(tier), OrderKey::of(row, None))
-    };
-    key(one) < key(other)
+    strictly(state, one) < strictly(state, other)
+}
+
+/// The key of that order: the least goes first.
+pub(crate) fn strictly(state: &State, job: JobId) -> (Reverse<i32>, OrderKey) {
+    let row = &state.jobs[job];
+    (Reverse(settings::priority(state, row.tier)), OrderKey::of(row, None))
 }
 
 /// Whether a job may have the reservation of a pool, which another may have now.

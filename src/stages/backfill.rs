@@ -20,8 +20,8 @@ use crate::moves;
 use crate::plan::PlanReport;
 use crate::reason::Reason;
 use crate::rules::forecast::{expected, holders, soonest};
-use crate::rules::launch::{self, LaunchOption};
-use crate::rules::reservations::{held, in_pool, is_large, may_claim, may_reserve};
+use crate::rules::launch::LaunchOption;
+use crate::rules::reservations::{Room, is_large, may_claim, may_reserve};
 use crate::rules::{order, protection, quota, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
@@ -126,8 +126,6 @@ fn good(state: &State, pool: PoolId, reservation: &Reservation) -> bool {
     }
     let refused = supply::refusal(state, reservation.job, pool);
     let option = LaunchOption { counts: reservation.room.clone(), ..LaunchOption::default() };
-    let (all, own) = held(state, pool, Some(reservation.job));
-    let (gone, here) = (state.held_on(&reservation.nodes), state.held_on(&in_pool(state, &reservation.nodes, pool)));
     // Of what is being stopped for it, quota and money are not its own yet.
     let waits = match row.kept {
         Some(_) => supply::may_be_had(state, &option),
@@ -136,7 +134,7 @@ fn good(state: &State, pool: PoolId, reservation: &Reservation) -> bool {
             matches!(refused, Some(Reason::Ceiling { .. })) && options.iter().any(|c| c.counts == option.counts)
         }
     };
-    waits && launch::bound_hit(state, pool, &option, all.less(gone), own.less(here)).is_none()
+    waits && Room::of(state, pool, reservation.job).holds(&option, &reservation.nodes)
 }
 
 /// Gives the first gangs in the order what they can reserve.

@@ -161,9 +161,7 @@ impl StateMachine {
     /// Forgets the nodes that are kept for a job, in a trial in which it holds places.
     pub fn forget_reserved(&mut self, job: JobId) {
         debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
-        for node in self.state.index.reserved_for(job) {
-            self.state.edit_node(node, |row| row.reserved.retain(|(owner, _)| *owner != job));
-        }
+        self.state.free_reserved(job);
     }
 
     /// The jobs that are being stopped or of which workers leave: a copy, to be changed while it is walked.

@@ -7,7 +7,7 @@ use super::search::{Found, Part, Way, keep, lift, price, undo};
 use crate::ids::{JobId, NodeId, OfferingId, PoolId};
 use crate::policy::Buys;
 use crate::reason::{Bound, Reason};
-use crate::rules::launch::{self, LaunchOption};
+use crate::rules::launch::LaunchOption;
 use crate::rules::rank::Taker;
 use crate::rules::relocation::holders;
 use crate::rules::{protection, quota, rank, reservations, settings, supply};
@@ -110,21 +110,9 @@ fn cheapest(state: &State, taker: &Taker, free: &[Emptied]) -> Option<Room> {
 
 /// The first nodes that make room for an option, without those that it does not need.
 fn for_option(state: &State, taker: &Taker, free: &[Emptied], option: LaunchOption) -> Option<Room> {
-    let (all, own) = reservations::held(state, taker.pool, Some(taker.job));
-    let without = |gone: &[Emptied]| {
-        let gone: Vec<NodeId> = gone.iter().map(|one| one.node).collect();
-        let here = reservations::in_pool(state, &gone, taker.pool);
-        let (gone, here) = (state.held_on(&gone), state.held_on(&here));
-        launch::bound_hit(state, taker.pool, &option, all.less(gone), own.less(here)).is_none()
-    };
-    let count = (1..=free.len()).find(|count| without(&free[..*count]))?;
-    let mut nodes = free[..count].to_vec();
-    for at in (0..nodes.len()).rev() {
-        let one = nodes.remove(at);
-        if !without(&nodes) {
-            nodes.insert(at, one);
-        }
-    }
+    let leave: Vec<NodeId> = free.iter().map(|one| one.node).collect();
+    let nodes = reservations::Room::of(state, taker.pool, taker.job).first(&option, &leave)?;
+    let nodes = free.iter().filter(|one| nodes.contains(&one.node)).copied().collect();
     Some(Room { nodes, bought: option.counts })
 }
 

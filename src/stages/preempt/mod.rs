@@ -125,7 +125,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         engine.memo.beside.clone_from(engine.state.reservations());
     }
     let heads = heads(engine, searched);
-    let promised = !engine.state.index.kept.is_empty() || !engine.state.index.reserved.is_empty();
+    let promised = engine.state.index.keeps_anything();
     if !promised && !heads.iter().any(|(class, _)| anything_to_take(&engine.state, *class)) {
         engine.memo.searched.extend(heads.into_iter().map(|(class, _)| (class, searched)));
         return;
@@ -166,12 +166,7 @@ fn may_ever_take(state: &State) -> bool {
         policy.tiers.iter().any(|tier| !tier.stoppable_by.is_empty() || tier.max_run_while_others_wait.is_some());
     let by_quota = policy.quotas.iter().any(|quota| !quota.limits.is_empty());
     let index = &state.index;
-    by_tier
-        || by_quota
-        || !index.booked.is_empty()
-        || !index.idle.is_empty()
-        || !index.kept.is_empty()
-        || !index.reserved.is_empty()
+    by_tier || by_quota || !index.booked.is_empty() || !index.idle.is_empty() || index.keeps_anything()
 }
 
 /// The first of each class that waits, and the first that waits for nodes that come after its start target.

@@ -524,9 +524,7 @@ fn owners(state: &State, job: JobId, places: &[WorkerPlace]) -> Vec<JobId> {
 
 /// What was kept for a job is free for all: it has places now, or has waited for long enough.
 fn release_all(state: &mut State, job: JobId) {
-    for node in state.index.reserved_for(job) {
-        state.edit_node(node, |row| row.reserved.retain(|(owner, _)| *owner != job));
-    }
+    state.free_reserved(job);
     state.edit_job(job, |row| row.reserved_until = None);
     state.capacity_epoch += 1;
 }

@@ -284,6 +284,12 @@ impl Index {
         line.iter().find(|key| deferred.is_none_or(|d| !d.contains(key))).copied()
     }
 
+    /// Whether quota or places are kept for anybody who waits.
+    #[must_use]
+    pub fn keeps_anything(&self) -> bool {
+        !self.kept.is_empty() || !self.reserved.is_empty()
+    }
+
     /// The nodes of which what frees is kept for a job.
     #[must_use]
     pub fn reserved_for(&self, job: JobId) -> alloc::vec::Vec<NodeId> {

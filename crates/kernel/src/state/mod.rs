@@ -522,6 +522,13 @@ impl State {
         edit(row);
     }
 
+    /// No node is kept for a job any more.
+    pub(crate) fn free_reserved(&mut self, job: JobId) {
+        for node in self.index.reserved_for(job) {
+            self.edit_node(node, |row| row.reserved.retain(|(owner, _)| *owner != job));
+        }
+    }
+
     /// Edits a claim after counting its time so far. Does nothing when it is gone.
     pub(crate) fn edit_node(&mut self, id: NodeId, edit: impl FnOnce(&mut Node)) {
         let Some(row) = self.nodes.get_mut(&id) else {
