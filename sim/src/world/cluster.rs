@@ -533,8 +533,15 @@ impl World {
             self.billing.completions += 1;
         }
         self.worker_out(ix, nth as usize);
-        if !self.cluster.runs[ix].workers.iter().any(|w| w.alive) {
-            self.cluster.runs[ix].last_report = Some(Event::RunCompleted { job, attempt, worker: None });
+        self.end_if_all_worked(at, ix);
+    }
+
+    /// A run whose workers have all done their work, or left it, is over.
+    fn end_if_all_worked(&mut self, at: Timestamp, ix: usize) {
+        let run = &mut self.cluster.runs[ix];
+        if !run.workers.iter().any(|w| w.alive) {
+            let (job, attempt) = run.key;
+            run.last_report = Some(Event::RunCompleted { job, attempt, worker: None });
             self.end(at, ix, RunStatus::Completed);
         }
     }
@@ -564,6 +571,7 @@ impl World {
             let key = run.key;
             self.lose(ix, &gone);
             self.events.push(shrunk(key, self.cluster.runs[ix].left(), node_fault));
+            self.end_if_all_worked(at, ix);
             return self.schedule_end(ix);
         }
         let run = &mut self.cluster.runs[ix];
@@ -619,7 +627,7 @@ impl World {
         if run.goes_on_without(leave) {
             self.lose(ix, leave);
             self.events.push(shrunk(key, self.cluster.runs[ix].left(), None));
-            return;
+            return self.end_if_all_worked(at, ix);
         }
         run.last_report = Some(stopped(key, None));
         let status = if run.met { RunStatus::Completed } else { RunStatus::Dead };

@@ -4,6 +4,7 @@ use forebay_engine::engine::Engine;
 use forebay_kernel::effect::{Action, Effect, Terms, WorkerPlace};
 use forebay_kernel::event::{Event, GoneWhy, LaunchError, Tick};
 use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId, Seq};
+use forebay_kernel::job::{Completion, Gang, JobSpec, WorkerAsk};
 use forebay_kernel::reconcile::RunStatus;
 use forebay_kernel::units::{Span, Timestamp};
 
@@ -32,10 +33,14 @@ impl Pair {
     }
 
     /// Submits a job of one GPU and lets the two work until `done` holds; returns the world's events.
-    fn run(&mut self, row: &TraceJob, truth: JobTruth, mut done: impl FnMut(&Event) -> bool) -> Vec<Event> {
+    fn run(&mut self, row: &TraceJob, truth: JobTruth, done: impl FnMut(&Event) -> bool) -> Vec<Event> {
         let policy = policies::spot_first();
         let (spec, _) = Converter::new(&policy, Assumptions::default()).job(row);
-        self.world.learn(TENANT, &row.id, truth);
+        self.run_spec(spec, truth, done)
+    }
+
+    fn run_spec(&mut self, spec: JobSpec, truth: JobTruth, mut done: impl FnMut(&Event) -> bool) -> Vec<Event> {
+        self.world.learn(&spec.tenant, &spec.subject, truth);
         self.exchange(vec![Event::JobSubmitted(Box::new(spec))]);
         let mut seen = Vec::new();
         for _ in 0..200 {
@@ -248,6 +253,35 @@ fn a_stop_saves_within_grace_and_the_job_goes_on_from_there() {
     assert_eq!(saved, [540_000], "600 s less 60 s of restart");
     assert_eq!(pair.world.saved(job), Span::secs(540));
     assert_eq!(pair.world.runs_alive(), 0);
+}
+
+/// The workers of an elastic gang: one has done its work, the other is asked to leave. Nobody is left who could end the run.
+#[test]
+fn a_run_is_over_when_its_last_worker_leaves() {
+    let mut pair = Pair::new(|_| {});
+    let (spec, _) = Converter::new(&policies::spot_first(), Assumptions::default()).job(&row(4000));
+    let each = WorkerAsk { gpus: 1, share: 1000, ..WorkerAsk::default() };
+    let gang = Gang::Workers { min: 1, max: 2, each };
+    let spec = JobSpec { gang, completion: Completion::Any, ..spec };
+    let _ = pair.run_spec(spec, lasting(4000), |e| matches!(e, Event::RunStarted { .. }));
+    let place = pair.engine.state().job(JobId(0)).map(|(job, _)| job.places[0].clone()).expect("it runs");
+    let (job, attempt, deadline) = (JobId(0), Attempt(2), Timestamp::NEVER);
+    let start = Action::Start { job, attempt, workers: vec![place.clone(), place], resume_from: Span::ZERO };
+    pair.world.act(pair.now, &Effect { id: Seq(98), action: start }, pair.engine.state());
+    let mut done = None;
+    while let Some(next) = pair.world.next_event().filter(|_| done.is_none()) {
+        pair.now = next;
+        done = pair.world.take_until(next).into_iter().find_map(|e| match e {
+            Event::RunCompleted { attempt: Attempt(2), worker, .. } => worker,
+            _ => None,
+        });
+    }
+    let leave = vec![1 - done.expect("one of two is done first")];
+    let shrink = Action::Shrink { job, attempt, leave, deadline };
+    let before = pair.world.runs_alive();
+    pair.world.act(pair.now, &Effect { id: Seq(99), action: shrink }, pair.engine.state());
+    let _ = pair.world.take_until(pair.now + Span::secs(60));
+    assert_eq!(pair.world.runs_alive(), before - 1);
 }
 
 #[test]
