@@ -24,8 +24,7 @@ use alloc::vec::Vec;
 /// Why no offering of a pool is affordable, if none is.
 pub(crate) fn refusal(state: &State, class: ClassId, pool: PoolId) -> Option<Reason> {
     let room = room(state, class)?;
-    let fits = supply::fits(state, class, pool);
-    let cheapest = fits.iter().map(|id| gang_rate(state, class, pool, *id)).min()?;
+    let cheapest = least(state, class, pool);
     if cheapest <= room {
         return None;
     }
@@ -63,6 +62,12 @@ pub(crate) fn most(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
     let count = room.0.checked_div(dearest.0).unwrap_or(u64::MAX).clamp(u64::from(*min), u64::from(*max));
     let share = placement::effective_share(state, &state.classes[class].shape, pool, each);
     by_quota.min(MilliGpu(u64::from(each.gpus).saturating_mul(u64::from(share)).saturating_mul(count)))
+}
+
+/// What the smallest gang of a class costs at the least in a pool.
+pub(crate) fn least(state: &State, class: ClassId, pool: PoolId) -> Rate {
+    let fits = supply::fits(state, class, pool).iter();
+    fits.map(|id| gang_rate(state, class, pool, *id)).min().unwrap_or_default()
 }
 
 /// How many more gangs of a class budgets let start on an offering.
@@ -104,9 +109,7 @@ fn promised(state: &State, class: ClassId, quota: QuotaId) -> Rate {
         let job = &state.jobs[*id];
         let (kept, theirs) = (job.kept?, quota_node(state, job.class)?);
         let shared = job.class != class && budgets.iter().any(|node| state.quota.is_below(theirs, *node));
-        let fits = supply::fits(state, job.class, kept.pool).iter();
-        let rate = || fits.map(|id| gang_rate(state, job.class, kept.pool, *id)).min();
-        if shared { rate() } else { None }
+        shared.then(|| least(state, job.class, kept.pool))
     };
     state.index.kept.iter().filter_map(of).fold(Rate(0), |sum, rate| sum + rate)
 }

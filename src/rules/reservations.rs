@@ -19,17 +19,19 @@ use core::cmp::Reverse;
 /// Whether a node takes a job as far as reservations ahead go: it is not kept, or not from this job, or what frees there was promised to the
 /// job, or it will be gone in time.
 pub(crate) fn lets_in(state: &State, node: &Node, job: JobId) -> bool {
-    let Some(reservation) = state.reservations.get(&node.pool).filter(|a| a.nodes.binary_search(&node.id).is_ok())
-    else {
+    if state.reservations.is_empty() || node.reserved.iter().any(|(owner, _)| *owner == job) {
         return true;
-    };
-    let promised = node.reserved.iter().any(|(owner, _)| *owner == job);
-    if promised || reservation.job == job || before(state, job, reservation.job) {
+    }
+    // A node of one pool may be given back for a purchase in another.
+    let here = state.reservations.values().filter(|a| a.nodes.binary_search(&node.id).is_ok());
+    let mut from_it = here.filter(|a| a.job != job && !before(state, job, a.job)).peekable();
+    if from_it.peek().is_none() {
         return true;
     }
     // Unknown, or its estimate is used up already: no promise that it ends in time.
     let lasts = demand::remaining_p90(state, job).filter(|span| *span > Span::ZERO);
-    node.phase == NodePhase::Ready && lasts.is_some_and(|span| state.now + span <= reservation.from)
+    let ends = lasts.filter(|_| node.phase == NodePhase::Ready).map(|span| state.now + span);
+    from_it.all(|a| ends.is_some_and(|at| at <= a.from))
 }
 
 /// Whether nodes that are kept for a job are kept for others too.

@@ -33,7 +33,7 @@ use crate::state::nodes::Node;
 use crate::state::places::{Hold, nodes_of, share_of};
 use crate::state::reservations::Reservation;
 use crate::state::{State, Urgency};
-use crate::units::{MilliGpu, Span, Timestamp};
+use crate::units::{MilliGpu, Rate, Span, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -92,6 +92,8 @@ struct Held {
     places: Vec<WorkerPlace>,
     /// It was promised before this pass: a job above it may have it instead. Whether it is its queue's own.
     promised: Option<Owns>,
+    /// It has its quota and its money and no places: in its turn it looks for them.
+    searches: bool,
 }
 
 /// The trial in which all heads are tried.
@@ -277,31 +279,35 @@ impl Trial<'_> {
             self.broken.insert(job);
             return false;
         }
-        takers.iter().any(|taker| {
-            if refused(self.state(), taker) {
-                return false;
+        for taker in takers {
+            if refused(self.state(), &taker) {
+                continue;
             }
             let owns = match promised {
                 Some(kept) if kept.own => Owns::All,
                 Some(_) => Owns::Part,
-                None => self.owns(taker),
+                None => self.owns(&taker),
             };
             let places = placement::find(self.engine, job, taker.pool, NodeScope::InFlight, taker.asked);
             let room = self.state().reservations().get(&taker.pool);
             let is_made = room.is_some_and(|room| room.job == job && !room.room.is_empty());
             let enough = places.is_some() || is_made || supply::can_be_had(self.engine, job, taker.pool);
-            if enough {
-                self.hold(Held { taker: *taker, places: places.unwrap_or_default(), promised: Some(owns) });
+            // Quota and money without places are kept as well: nobody else is promised them, here as where it is decided.
+            let keeps = promised.is_some() && self.state().jobs[job].reserved_until.is_none();
+            if enough || keeps {
+                let places = places.unwrap_or_default();
+                self.hold(Held { taker, places, promised: Some(owns), searches: !enough });
+                return enough;
             }
-            enough
-        })
+        }
+        false
     }
 
     /// A head has these places and its quota, as far as the trial goes.
     fn hold(&mut self, held: Held) {
         let Held { taker, places, .. } = &held;
         let queue = self.state().jobs[taker.job].queue;
-        let rate = self.state().cost_of(taker.class, places);
+        let rate = cost(self.state(), taker, places);
         self.engine.state.hold_places(taker.job, taker.class, places, Hold::Booked);
         if !places.is_empty() {
             self.engine.state.forget_reserved(taker.job);
@@ -317,7 +323,7 @@ impl Trial<'_> {
         let held = self.held.remove(&job)?;
         let Held { taker, places, .. } = &held;
         let queue = self.state().jobs[job].queue;
-        let rate = self.state().cost_of(taker.class, places);
+        let rate = cost(self.state(), taker, places);
         self.engine.state.release_places(job, taker.class, places, Hold::Booked);
         self.engine.state.give_quota_back(queue, taker.pool, taker.asked);
         self.engine.state.discharge(job, rate);
@@ -362,7 +368,7 @@ impl Trial<'_> {
         }
         let Some(places) = found else { return false };
         let (kept, nodes) = (self.kept(taker), nodes_of(&places));
-        self.hold(Held { taker: *taker, places, promised: None });
+        self.hold(Held { taker: *taker, places, promised: None, searches: false });
         let ready = self.ready(&nodes);
         self.deals.push(Deal { taker: *taker, losses: Vec::new(), nodes, room: Vec::new(), kept, ready });
         true
@@ -406,10 +412,19 @@ impl Trial<'_> {
 
     /// Whether a head has, or is promised, what it needs: then the next of its class is looked at.
     fn serve(&mut self, job: JobId, class: ClassId) -> bool {
-        let state = self.state();
-        if self.held.contains_key(&job) {
+        if self.held.get(&job).is_some_and(|held| !held.searches) {
             return true;
         }
+        let kept = self.give_up(job);
+        let served = self.seek(job, class);
+        if let Some(kept) = kept.filter(|_| !served) {
+            self.hold(kept);
+        }
+        served
+    }
+
+    fn seek(&mut self, job: JobId, class: ClassId) -> bool {
+        let state = self.state();
         let row = &state.jobs[job];
         if waits_by_choice(state, job) {
             return false;
@@ -466,7 +481,7 @@ impl Trial<'_> {
         let Some(places) = placement::find(self.engine, taker.job, taker.pool, NodeScope::InFlight, taker.asked) else {
             return supply::can_be_had(self.engine, taker.job, taker.pool) && !bought_late(self.state(), taker);
         };
-        self.hold(Held { taker: *taker, places, promised: None });
+        self.hold(Held { taker: *taker, places, promised: None, searches: false });
         true
     }
 
@@ -510,12 +525,17 @@ impl Trial<'_> {
         let nodes =
             if found.room.is_empty() && !found.places.is_empty() { nodes_of(&found.places) } else { found.nodes };
         if found.room.is_empty() {
-            self.hold(Held { taker: *taker, places: found.places, promised: None });
+            self.hold(Held { taker: *taker, places: found.places, promised: None, searches: false });
         }
         let ready = self.ready(&nodes);
         self.deals.push(Deal { taker: *taker, losses: found.losses, nodes, room: found.room, kept, ready });
         true
     }
+}
+
+/// What a gang costs in its places, or while it has none at the least.
+fn cost(state: &State, taker: &Taker, places: &[WorkerPlace]) -> Rate {
+    if places.is_empty() { budget::least(state, taker.class, taker.pool) } else { state.cost_of(taker.class, places) }
 }
 
 /// Whether quota or budgets let no gang of a taker's start.
