@@ -23,7 +23,7 @@ pub(crate) fn lets_in(state: &State, node: &Node, job: JobId) -> bool {
         return true;
     };
     let promised = node.reserved.iter().any(|(owner, _)| *owner == job);
-    if promised || reservation.job == job || before(state, job, reservation.job) {
+    if promised || reservation.job == job || gives_way(state, reservation.job, job, node.pool) {
         return true;
     }
     // Unknown, or its estimate is used up already: no promise that it ends in time.
@@ -75,7 +75,7 @@ pub(crate) fn held(state: &State, pool: PoolId, asker: Option<JobId>) -> (Held, 
     let mut all = state.totals.all;
     let mut own = state.totals.pools.get(pool.index()).copied().unwrap_or_default();
     for (at, reservation) in state.reservations.iter().filter(|(_, a)| !a.room.is_empty()) {
-        if asker.is_some_and(|job| job == reservation.job || before(state, job, reservation.job)) {
+        if asker.is_some_and(|job| job == reservation.job || gives_way(state, reservation.job, job, *at)) {
             continue;
         }
         // What still has to leave holds a part of the room until it does.
