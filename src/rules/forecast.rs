@@ -8,7 +8,7 @@
 //! Tries are made on the undo log and rolled back. Never: decides that anything is kept.
 
 use super::placement::{self, NodeScope};
-use super::reservations::Room;
+use super::reservations::{Room, fewest};
 use super::{demand, quota, supply};
 use crate::engine::Engine;
 use crate::ids::{JobId, NodeId, PoolId};
@@ -105,7 +105,7 @@ fn room(state: &State, job: JobId, pool: PoolId) -> Option<Reservation> {
     let leave: Vec<NodeId> = leave.into_iter().map(|l| l.2).collect();
     let mut best: Option<Reservation> = None;
     for option in supply::options_in_stock(state, class, pool).into_iter().take(MOST_OPTIONS) {
-        let Some(mut nodes) = room.first(&option, &leave) else { continue };
+        let Some(mut nodes) = fewest(&leave, |gone| room.holds(state, &option, gone)) else { continue };
         nodes.sort_unstable();
         let (from, known) = expected(state, &nodes);
         if best.as_ref().is_none_or(|b| from < b.from) {

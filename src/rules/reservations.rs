@@ -23,8 +23,9 @@ pub(crate) fn lets_in(state: &State, node: &Node, job: JobId) -> bool {
         return true;
     }
     // A node of one pool may be given back for a purchase in another.
-    let here = state.reservations.values().filter(|a| a.nodes.binary_search(&node.id).is_ok());
-    let mut from_it = here.filter(|a| a.job != job && !before(state, job, a.job)).peekable();
+    let here = state.reservations.iter().filter(|(_, a)| a.nodes.binary_search(&node.id).is_ok());
+    let mut from_it =
+        here.map(|(_, a)| a).filter(|a| a.job != job && !gives_way(state, a.job, job, node.pool)).peekable();
     if from_it.peek().is_none() {
         return true;
     }
@@ -55,41 +56,40 @@ pub(crate) fn gives_way(state: &State, holder: JobId, to: JobId, pool: PoolId) -
 }
 
 /// Room under the ceilings for who asks in a pool, when nodes are given back.
-pub(crate) struct Room<'a> {
-    state: &'a State,
+pub(crate) struct Room {
     pool: PoolId,
     all: Held,
     own: Held,
 }
 
-impl<'a> Room<'a> {
+impl Room {
     /// What kept room leaves to a job.
-    pub(crate) fn of(state: &'a State, pool: PoolId, asker: JobId) -> Room<'a> {
+    pub(crate) fn of(state: &State, pool: PoolId, asker: JobId) -> Room {
         let (all, own) = held(state, pool, Some(asker));
-        Room { state, pool, all, own }
+        Room { pool, all, own }
     }
 
     /// Whether an option may be bought without these nodes, of which some may be in other pools.
-    pub(crate) fn holds(&self, option: &LaunchOption, gone: &[NodeId]) -> bool {
-        let here = |id: &NodeId| self.state.nodes.get(id).is_some_and(|node| node.pool == self.pool);
+    pub(crate) fn holds(&self, state: &State, option: &LaunchOption, gone: &[NodeId]) -> bool {
+        let here = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.pool == self.pool);
         let own: Vec<NodeId> = gone.iter().copied().filter(here).collect();
-        let (gone, own) = (self.state.held_on(gone), self.state.held_on(&own));
-        launch::bound_hit(self.state, self.pool, option, self.all.less(gone), self.own.less(own)).is_none()
+        let (gone, own) = (state.held_on(gone), state.held_on(&own));
+        launch::bound_hit(state, self.pool, option, self.all.less(gone), self.own.less(own)).is_none()
     }
+}
 
-    /// The first of some nodes that make room for an option, without those that it does not need. `None`: all of them do not.
-    pub(crate) fn first(&self, option: &LaunchOption, leave: &[NodeId]) -> Option<Vec<NodeId>> {
-        let count = (1..=leave.len()).find(|count| self.holds(option, &leave[..*count]))?;
-        let mut nodes = leave[..count].to_vec();
-        // Tried back, the last first: what is not needed stays.
-        for at in (0..nodes.len()).rev() {
-            let node = nodes.remove(at);
-            if !self.holds(option, &nodes) {
-                nodes.insert(at, node);
-            }
+/// The first of some that are enough, without those that are not needed. `None`: all of them are not enough.
+pub(crate) fn fewest<T: Copy>(from: &[T], mut enough: impl FnMut(&[T]) -> bool) -> Option<Vec<T>> {
+    let count = (1..=from.len()).find(|count| enough(&from[..*count]))?;
+    let mut taken = from[..count].to_vec();
+    // Tried back, the last first: what is not needed stays.
+    for at in (0..taken.len()).rev() {
+        let one = taken.remove(at);
+        if !enough(&taken) {
+            taken.insert(at, one);
         }
-        Some(nodes)
     }
+    Some(taken)
 }
 
 /// Whether all of these places are on nodes that are kept for a job.
@@ -102,7 +102,7 @@ pub(crate) fn held(state: &State, pool: PoolId, asker: Option<JobId>) -> (Held, 
     let mut all = state.totals.all;
     let mut own = state.totals.pools.get(pool.index()).copied().unwrap_or_default();
     for (at, reservation) in state.reservations.iter().filter(|(_, a)| !a.room.is_empty()) {
-        if asker.is_some_and(|job| job == reservation.job || before(state, job, reservation.job)) {
+        if asker.is_some_and(|job| job == reservation.job || gives_way(state, reservation.job, job, *at)) {
             continue;
         }
         // What still has to leave holds a part of the room until it does.

@@ -134,7 +134,7 @@ fn good(state: &State, pool: PoolId, reservation: &Reservation) -> bool {
             matches!(refused, Some(Reason::Ceiling { .. })) && options.iter().any(|c| c.counts == option.counts)
         }
     };
-    waits && Room::of(state, pool, reservation.job).holds(&option, &reservation.nodes)
+    waits && Room::of(state, pool, reservation.job).holds(state, &option, &reservation.nodes)
 }
 
 /// Gives the first gangs in the order what they can reserve.

@@ -1,9 +1,10 @@
-//! Room under a ceiling: nodes are given back, with what is on them taken, so that what a head needs can be bought.
+//! Room under a ceiling: nodes are given back, with what is on them taken, so that what a head needs can be bought. Where it lacks quota or money
+//! as well, what is taken has to bring that too.
 //!
 //! Never: a node that is kept for somebody, or one with anything on it that the head may not take.
 
-use super::Trial;
 use super::search::{Found, Part, Way, keep, lift, price, undo};
+use super::{Trial, refused};
 use crate::ids::{JobId, NodeId, OfferingId, PoolId};
 use crate::policy::Buys;
 use crate::reason::{Bound, Reason};
@@ -57,7 +58,7 @@ pub(super) fn make_room(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
     let Some(Reason::Ceiling { bound }) = supply::refusal(state, taker.job, pool) else { return None };
     let of = if matches!(bound, Bound::Nodes | Bound::Gpus | Bound::Spend) { None } else { Some(pool) };
     let free = emptiable(trial, taker, of);
-    let room = cheapest(&trial.engine.state, taker, &free)?;
+    let room = cheapest(trial, taker, &free)?;
     let mut found = Found { room: room.bought, ..Found::default() };
     for one in room.nodes {
         let mut way = Way::default();
@@ -100,20 +101,36 @@ fn emptiable(trial: &mut Trial<'_>, taker: &Taker, of: Option<PoolId>) -> Vec<Em
 }
 
 /// The cheapest nodes to give back so that one of the options in stock may be bought.
-fn cheapest(state: &State, taker: &Taker, free: &[Emptied]) -> Option<Room> {
+fn cheapest(trial: &mut Trial<'_>, taker: &Taker, free: &[Emptied]) -> Option<Room> {
     if free.is_empty() {
         return None;
     }
-    let options = supply::options_in_stock(state, taker.class, taker.pool).into_iter().take(MOST_OPTIONS);
-    options.filter_map(|option| for_option(state, taker, free, option)).min_by_key(Room::cost)
+    let options = supply::options_in_stock(&trial.engine.state, taker.class, taker.pool);
+    let rooms = options.into_iter().take(MOST_OPTIONS).filter_map(|option| for_option(trial, taker, free, option));
+    rooms.min_by_key(Room::cost)
 }
 
 /// The first nodes that make room for an option, without those that it does not need.
-fn for_option(state: &State, taker: &Taker, free: &[Emptied], option: LaunchOption) -> Option<Room> {
-    let leave: Vec<NodeId> = free.iter().map(|one| one.node).collect();
-    let nodes = reservations::Room::of(state, taker.pool, taker.job).first(&option, &leave)?;
-    let nodes = free.iter().filter(|one| nodes.contains(&one.node)).copied().collect();
+fn for_option(trial: &mut Trial<'_>, taker: &Taker, free: &[Emptied], option: LaunchOption) -> Option<Room> {
+    let state = &trial.engine.state;
+    let room = reservations::Room::of(state, taker.pool, taker.job);
+    let lacks_share = refused(state, taker);
+    let nodes = reservations::fewest(free, |gone| {
+        let ids: Vec<NodeId> = gone.iter().map(|one| one.node).collect();
+        room.holds(&trial.engine.state, &option, &ids) && all_give_way(trial, taker, gone, lacks_share)
+    })?;
     Some(Room { nodes, bought: option.counts })
+}
+
+/// Whether all that is on some nodes may be taken together, and brings the quota and the money too where a head lacks these.
+fn all_give_way(trial: &mut Trial<'_>, taker: &Taker, nodes: &[Emptied], lacks_share: bool) -> bool {
+    let mark = trial.engine.state.checkpoint();
+    let mut way = Way::default();
+    let emptied = nodes.iter().all(|one| is_emptied(trial, taker, one.node, &mut way));
+    let enough = emptied && !(lacks_share && refused(&trial.engine.state, taker));
+    undo(trial, &way);
+    trial.engine.state.rollback(mark);
+    enough
 }
 
 /// Whether a node may be given back, as far as itself and the protection of what is on it go.

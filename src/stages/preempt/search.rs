@@ -56,10 +56,12 @@ const MOST_TRIES: u32 = 4;
 
 /// The least that is enough. It stays taken in the trial; without a find nothing does.
 pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<Found> {
+    // Who lacks quota or money may lack room under a ceiling too.
+    let may_lack_room = matches!(lack, Lack::Ceiling | Lack::Share);
     let sure = if is_bounded(&trial.engine.state, taker) {
         let found = STEADY.iter().find_map(|key| attempt(trial, taker, lack, &mut |trial| steady(trial, taker, *key)));
         if found.is_none() {
-            return if lack == Lack::Ceiling { ceiling::make_room(trial, taker) } else { None };
+            return if may_lack_room { ceiling::make_room(trial, taker) } else { None };
         }
         found
     } else {
@@ -81,7 +83,7 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
             let nodes: BTreeSet<NodeId> = nodes.collect();
             Some(Found { nodes: nodes.into_iter().collect(), ..keep(trial, taker, way) })
         }
-        None if lack == Lack::Ceiling => ceiling::make_room(trial, taker),
+        None if may_lack_room => ceiling::make_room(trial, taker),
         None => None,
     }
 }
@@ -331,8 +333,8 @@ fn try_back(
         let all = trial.engine.state.jobs[job].numbers.len();
         let keep = all - losses::spare(&trial.engine.state, job).min(all);
         if numbers.len() == all && keep < all {
-            let needed: Vec<u32> = trial.engine.state.jobs[job].numbers[..keep].to_vec();
-            let _ = back(trial, taker, lack, job, &needed, way, found);
+            let needed = apart_first(&trial.engine.state, job, found.as_deref().unwrap_or_default());
+            let _ = back(trial, taker, lack, job, &needed[..keep], way, found);
         }
         let left = way.taken.get(&job).map_or(Vec::new(), |(_, numbers)| numbers.clone());
         if left.len() < all {
@@ -341,6 +343,16 @@ fn try_back(
             }
         }
     }
+}
+
+/// The workers of a run, those first that are not where the head goes.
+fn apart_first(state: &State, job: JobId, places: &[WorkerPlace]) -> Vec<u32> {
+    let row = &state.jobs[job];
+    let there = |place: &WorkerPlace| places.iter().any(|taken| taken.node == place.node);
+    let mut workers: Vec<(bool, u32)> =
+        row.places.iter().zip(&row.numbers).map(|(place, number)| (there(place), *number)).collect();
+    workers.sort_by_key(|(there, _)| *there);
+    workers.into_iter().map(|(_, number)| number).collect()
 }
 
 /// Gives workers back if it is enough without them.

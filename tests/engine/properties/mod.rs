@@ -11,6 +11,7 @@ mod ahead;
 mod asked;
 mod fair;
 mod garbage;
+mod lacks;
 mod life;
 mod patience;
 mod placing;

@@ -8,19 +8,18 @@
 //! Never: the engine's arithmetic of quota.
 
 use super::holds;
+use super::lacks::world::{Dice, Loop};
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
-use alloc::collections::{BTreeMap, BTreeSet};
-use forebay_engine::engine::Engine;
+use alloc::collections::BTreeMap;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::{Decision, StopCause};
-use forebay_kernel::effect::Action;
-use forebay_kernel::event::{Event, GoneWhy, Tick};
+use forebay_kernel::event::Event;
 use forebay_kernel::ids::{JobId, PoolId, QuotaId, TierId};
 use forebay_kernel::job::{Gang, JobSpec};
 use forebay_kernel::policy::{Drain, Policy, QuotaLimit, QuotaNode};
 use forebay_kernel::state::jobs::Phase;
-use forebay_kernel::units::{MilliGpu, Span, Timestamp};
+use forebay_kernel::units::{MilliGpu, Span};
 use proptest::prelude::*;
 
 /// A cohort of queues with nominal quotas that borrow without bound, on nodes of four GPUs.
@@ -127,98 +126,6 @@ fn a_lender_takes_what_it_lacks_and_no_more() {
     });
 }
 
-/// Numbers out of one seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut n = self.0;
-        n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (n ^ (n >> 31)) % bound
-    }
-}
-
-/// The shortest way round: whatever is asked for is so a second later. Nothing ends by itself.
-struct Loop {
-    engine: Engine,
-    now: u64,
-    due: Vec<Event>,
-    launched: u32,
-    /// Who took from whom, and in which wait of its own.
-    taken: BTreeSet<(JobId, u32, JobId)>,
-    stops: u32,
-}
-
-impl Loop {
-    fn step(&mut self, more: Option<Event>) -> Result<(), String> {
-        if more.is_some() {
-            // A new job may take what was promised to another, which has to look again.
-            self.taken.clear();
-        }
-        self.engine.open(Tick { now: Timestamp(self.now), resumed: false, delivered: u64::MAX });
-        for event in core::mem::take(&mut self.due).into_iter().chain(more) {
-            self.engine.handle_event(event);
-        }
-        let _ = self.engine.plan();
-        let unsaved = self.engine.close();
-        for decision in &unsaved.batch().decisions {
-            let (Decision::Stop { job, cause, .. } | Decision::Shrink { job, cause, .. }) = decision else { continue };
-            if let StopCause::Preempted { by } | StopCause::QuotaReclaimed { by } = cause {
-                self.stops += 1;
-                let waits = self.engine.state().job(*by).map_or(0, |(row, _)| row.interruptions);
-                // A gang that gave up a worker may have to give up the rest when a job above the taker got it.
-                let stop = matches!(decision, Decision::Stop { .. });
-                if stop && !self.taken.insert((*by, waits, *job)) {
-                    return Err(format!("{by} takes from {job} twice"));
-                }
-            }
-        }
-        for effect in unsaved.saved().effects {
-            let answers = self.answer(effect.action);
-            self.due.extend(answers);
-        }
-        Ok(())
-    }
-
-    fn answer(&mut self, action: Action) -> Vec<Event> {
-        match action {
-            Action::Launch { purchase, count, .. } => {
-                let instances: Vec<String> = (0..count).map(|n| format!("i{}", self.launched + n)).collect();
-                self.launched += count;
-                let ready = instances.iter().map(|i| Event::NodeReady { instance: i.clone() });
-                let ready: Vec<Event> = ready.collect();
-                let outcome = Event::LaunchOutcome { purchase, instances, error: None };
-                [vec![outcome], ready].concat()
-            }
-            Action::Terminate { instance, .. } => vec![Event::NodeGone { instance, why: GoneWhy::Terminated }],
-            Action::Start { job, attempt, .. } => vec![Event::RunStarted { job, attempt }],
-            Action::Stop { job, attempt, .. } => vec![Event::RunStopped { job, attempt, progress: None }],
-            Action::Shrink { job, attempt, leave, .. } => {
-                let row = self.engine.state().job(job).expect("a row").0;
-                let left = [row.left.clone(), leave].concat();
-                vec![Event::RunShrunk { job, attempt, left, node_fault: None }]
-            }
-        }
-    }
-
-    /// Goes on until nothing is due before `until`.
-    fn rest(&mut self, until: u64) -> Result<(), String> {
-        for _ in 0..2_000 {
-            if self.due.is_empty() {
-                let next = self.engine.poll_timeout().map(|at| at.0).filter(|at| *at <= until);
-                let Some(next) = next else { return Ok(()) };
-                self.now = next.max(self.now + 1_000);
-            } else {
-                self.now += 1_000;
-            }
-            self.step(None)?;
-        }
-        Err(format!("it does not come to rest; {} stops so far", self.stops))
-    }
-}
-
 fn job(dice: &mut Dice, n: u64) -> JobSpec {
     let count = 1 + dice.roll(3) as u32;
     let min = if dice.roll(3) == 0 { 1 } else { count };
@@ -238,9 +145,7 @@ fn comes_to_rest(seed: u64) -> Result<(), String> {
     policy.tiers[1].min_share = [0, 0, 300][dice.roll(3) as usize];
     policy.tiers[1].max_run_while_others_wait = (dice.roll(4) == 0).then_some(Span::mins(30));
     policy.tiers[2].stoppable_by = vec![TierId(0), TierId(1)];
-    let mut world =
-        Loop { engine: Engine::new(), now: 0, due: Vec::new(), launched: 0, taken: BTreeSet::new(), stops: 0 };
-    world.step(Some(Event::Configured(Box::new(policy))))?;
+    let mut world = Loop::new(policy, 0)?;
     let jobs = 3 + dice.roll(6);
     for n in 0..jobs {
         let spec = job(&mut dice, n);

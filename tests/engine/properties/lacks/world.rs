@@ -1,0 +1,152 @@
+//! A world that answers at once: whatever is asked for is so a second later, and nothing ends by itself. And numbers out of one seed.
+//!
+//! Never: checks what the engine decides beyond its own counts.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use forebay_engine::engine::Engine;
+use forebay_kernel::decision::{Decision, StopCause};
+use forebay_kernel::effect::Action;
+use forebay_kernel::event::{Event, GoneWhy, Tick};
+use forebay_kernel::ids::JobId;
+use forebay_kernel::policy::Policy;
+use forebay_kernel::units::Timestamp;
+
+/// Numbers out of one seed.
+pub(in super::super) struct Dice(pub u64);
+
+impl Dice {
+    /// Below `bound`.
+    pub(in super::super) fn roll(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut n = self.0;
+        n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (n ^ (n >> 31)) % bound
+    }
+}
+
+/// The shortest way round: whatever is asked for is so a second later, a node after its boot. Nothing ends by itself.
+pub(in super::super) struct Loop {
+    pub engine: Engine,
+    /// Milliseconds.
+    pub now: u64,
+    /// How long a node takes from its launch until it is ready.
+    pub boot: u64,
+    later: BTreeMap<(u64, u64), Event>,
+    planned: u64,
+    launched: u32,
+    /// Who took from whom, and in which wait of its own.
+    taken: BTreeSet<(JobId, u32, JobId)>,
+    /// Runs stopped for others since something was last submitted.
+    pub victims: BTreeMap<JobId, u32>,
+    /// Stops and shrinkings for others in all.
+    pub stops: u32,
+    /// What the last step decided.
+    pub decided: Vec<Decision>,
+}
+
+impl Loop {
+    /// Under a policy, at time zero, with nodes that boot so long.
+    pub(in super::super) fn new(policy: Policy, boot: u64) -> Result<Loop, String> {
+        let mut world = Loop {
+            engine: Engine::new(),
+            now: 0,
+            boot,
+            later: BTreeMap::new(),
+            planned: 0,
+            launched: 0,
+            taken: BTreeSet::new(),
+            victims: BTreeMap::new(),
+            stops: 0,
+            decided: Vec::new(),
+        };
+        world.step(Some(Event::Configured(Box::new(policy))))?;
+        Ok(world)
+    }
+
+    /// One batch: what is due, one event more, a pass.
+    pub(in super::super) fn step(&mut self, more: Option<Event>) -> Result<(), String> {
+        if more.is_some() {
+            // A new job may take what was promised to another, which has to look again.
+            self.taken.clear();
+            self.victims.clear();
+        }
+        self.engine.open(Tick { now: Timestamp(self.now), resumed: false, delivered: u64::MAX });
+        while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= self.now) {
+            self.engine.handle_event(entry.remove());
+        }
+        more.into_iter().for_each(|event| _ = self.engine.handle_event(event));
+        let _ = self.engine.plan();
+        let unsaved = self.engine.close();
+        self.decided.clone_from(&unsaved.batch().decisions);
+        for decision in &unsaved.batch().decisions {
+            let (Decision::Stop { job, cause, .. } | Decision::Shrink { job, cause, .. }) = decision else { continue };
+            if let StopCause::Preempted { by } | StopCause::QuotaReclaimed { by } = cause {
+                self.stops += 1;
+                let waits = self.engine.state().job(*by).map_or(0, |(row, _)| row.interruptions);
+                // A gang that gave up a worker may have to give up the rest when a job above the taker got it.
+                let stop = matches!(decision, Decision::Stop { .. });
+                *self.victims.entry(*job).or_default() += u32::from(stop);
+                if stop && !self.taken.insert((*by, waits, *job)) {
+                    return Err(format!("{by} takes from {job} twice"));
+                }
+            }
+        }
+        for effect in unsaved.saved().effects {
+            self.answer(effect.action);
+        }
+        Ok(())
+    }
+
+    fn soon(&mut self, event: Event) {
+        self.after(1_000, event);
+    }
+
+    fn after(&mut self, delay: u64, event: Event) {
+        self.planned += 1;
+        self.later.insert((self.now + delay, self.planned), event);
+    }
+
+    fn answer(&mut self, action: Action) {
+        match action {
+            Action::Launch { purchase, count, .. } => {
+                let instances: Vec<String> = (0..count).map(|n| format!("i{}", self.launched + n)).collect();
+                self.launched += count;
+                self.soon(Event::LaunchOutcome { purchase, instances: instances.clone(), error: None });
+                for instance in instances {
+                    self.after(self.boot.max(1_000), Event::NodeReady { instance });
+                }
+            }
+            Action::Terminate { instance, .. } => self.soon(Event::NodeGone { instance, why: GoneWhy::Terminated }),
+            Action::Start { job, attempt, .. } => self.soon(Event::RunStarted { job, attempt }),
+            Action::Stop { job, attempt, .. } => self.soon(Event::RunStopped { job, attempt, progress: None }),
+            Action::Shrink { job, attempt, leave, .. } => {
+                let row = self.engine.state().job(job).expect("a row").0;
+                let left = [row.left.clone(), leave].concat();
+                self.soon(Event::RunShrunk { job, attempt, left, node_fault: None });
+            }
+        }
+    }
+
+    /// Goes on until nothing is due before `until`.
+    pub(in super::super) fn rest(&mut self, until: u64) -> Result<(), String> {
+        for _ in 0..2_000 {
+            let due = self.later.keys().next().map(|key| key.0);
+            let asked = self.engine.poll_timeout().map(|at| at.0).filter(|at| *at <= until);
+            let Some(next) = due.into_iter().chain(asked).min() else { return Ok(()) };
+            self.now = next.max(self.now + 1);
+            self.step(None)?;
+        }
+        Err(format!("it does not come to rest; {} stops so far", self.stops))
+    }
+
+    /// Whether a second pass in the same instant decides nothing, of this engine and of one that knows only the state.
+    pub(in super::super) fn is_whole(&self) -> Result<(), String> {
+        let bytes = self.engine.snapshot().map_err(|error| error.to_string())?;
+        let mut again = Engine::restore(&bytes).map_err(|error| error.to_string())?;
+        again.open(Tick { now: Timestamp(self.now), resumed: false, delivered: u64::MAX });
+        let _ = again.plan();
+        let more = again.close().batch().decisions.clone();
+        if more.is_empty() { Ok(()) } else { Err(format!("a second pass decides {more:?}")) }
+    }
+}
