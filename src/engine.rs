@@ -164,6 +164,7 @@ impl Engine {
         row.into_iter()
             .chain(timing::wakes_at(&self.state))
             .chain(timing::reservation_due(&self.state))
+            .chain(timing::seen_at(&self.state))
             .chain(self.state.index.reassess.range((after, JobId(0))..).next().map(|h| h.0))
             .chain(timing::consolidation_due(&self.state))
             .chain(self.state.scales_at())

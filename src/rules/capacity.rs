@@ -17,7 +17,9 @@ pub(crate) fn wanted(state: &State, class: ClassId, capacity: CapacityType) -> b
         (_, CapacityType::Reserved) | (Buys::Nothing, _) => true,
         (Buys::OnDemand, c) => c == CapacityType::OnDemand,
         (Buys::SpotThenOnDemand, c) if shape.urgency == Urgency::Relaxed => c == CapacityType::Spot && shape.spot,
-        (Buys::SpotThenOnDemand, c) if shape.urgency == Urgency::Urgent => c == CapacityType::OnDemand,
+        (Buys::SpotThenOnDemand, c) if matches!(shape.urgency, Urgency::Urgent | Urgency::AvoidsSpot) => {
+            c == CapacityType::OnDemand
+        }
         (Buys::SpotThenOnDemand, c) => c == CapacityType::OnDemand || shape.spot,
         (Buys::Spot, c) => c == CapacityType::Spot && shape.spot,
     }

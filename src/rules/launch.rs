@@ -50,11 +50,11 @@ impl LaunchOption {
         self.counts.iter().map(of).fold(Rate(0), |a, b| a + b)
     }
 
-    /// What an hour of it is expected to cost: its price, and for each reclaim the time of the whole option that is lost with it: half of
-    /// the work, the restart and the boot of another node. What is reserved is paid for already.
+    /// What an hour of it is expected to cost: its price, and for each reclaim the time of the whole option that is lost with it: the work
+    /// since the last checkpoint (half of all the work, where it cannot save), the restart and the boot of another node. What is reserved
+    /// is paid for already.
     ///
-    /// Work that can save loses little when it is asked to leave, and is ranked by price. A gang over nodes of one offering counts one
-    /// reclaim, not one a node: what is short of stock takes its nodes back together.
+    /// A gang over nodes of one offering counts one reclaim, not one a node: what is short of stock takes its nodes back together.
     pub(crate) fn expected(&self, state: &State, shape: &Shape) -> Rate {
         let (mut paid, mut lost) = (Rate(0), 0u128);
         for &(id, n) in &self.counts {

@@ -16,6 +16,7 @@ pub(crate) mod capacity;
 pub(crate) mod demand;
 pub(crate) mod feasibility;
 pub(crate) mod forecast;
+pub(crate) mod fruitless;
 pub(crate) mod idle;
 pub(crate) mod launch;
 pub(crate) mod order;

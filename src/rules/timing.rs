@@ -13,6 +13,11 @@ pub(crate) fn reservation_due(state: &State) -> Option<Timestamp> {
     state.reservations.values().map(|a| a.from).filter(|from| *from > state.now).min()
 }
 
+/// When what happened while nobody watched is known.
+pub(crate) fn seen_at(state: &State) -> Option<Timestamp> {
+    state.is_unseen().then(|| state.unseen_until())
+}
+
 /// When running work is reviewed next, to move it. `None`: there is none, or it is never moved.
 pub(crate) fn consolidation_due(state: &State) -> Option<Timestamp> {
     let rules = state.policy.as_deref()?.consolidation;

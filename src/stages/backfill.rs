@@ -58,6 +58,10 @@ fn review(engine: &mut Engine, pool: PoolId, report: &mut PlanReport) -> Option<
         return None;
     }
     let (job, now) = (reservation.job, engine.state.now);
+    // Who has not ended in time may have ended while nobody watched.
+    if engine.state.is_unseen() {
+        return Some(job);
+    }
     if reservation.from <= now {
         let late = holders(&engine.state, &reservation.nodes);
         return if late.is_empty() { Some(job) } else { renew(engine, pool, &reservation, &late, report) };

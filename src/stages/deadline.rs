@@ -38,9 +38,16 @@ struct Verdict {
 /// Runs the stage.
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     let now = engine.state.now;
-    let due: Vec<JobId> = engine.state.index.reassess.iter().take_while(|h| h.0 <= now).map(|h| h.1).collect();
+    let state = &engine.state;
+    // A run may have saved or ended while nobody watched.
+    let known = |job: &JobId| !(state.is_unseen() && state.jobs[*job].phase == Phase::Running);
+    let due = state.index.reassess.iter().take_while(|h| h.0 <= now).map(|h| h.1).filter(known);
+    let due: Vec<JobId> = due.collect();
     for job in due {
         let Verdict { urgency, again, late } = judge(&engine.state, job);
+        let was = engine.state.classes[engine.state.jobs[job].class].shape.urgency;
+        let avoids = matches!(was, Urgency::Avoids(_) | Urgency::AvoidsSpot) && urgency != Urgency::Urgent;
+        let urgency = if avoids { was } else { urgency };
         engine.decide(Decision::Reassess { job, urgency, again, late });
         if urgency == Urgency::Urgent {
             leave_spot(engine, job, report);
@@ -85,7 +92,8 @@ fn choice(state: &State, class: ClassId, was: Urgency) -> bool {
     let buys = settings::tier(state, row.shape.tier).map(|t| t.buys);
     let has = |spot: bool| row.fits.iter().flat_map(|f| &f.1).any(|id| is_spot(state, *id) == spot);
     // What is urgent fits no spot any more.
-    buys == Some(Buys::SpotThenOnDemand) && row.shape.spot && has(false) && (was == Urgency::Urgent || has(true))
+    let gone = matches!(was, Urgency::Urgent | Urgency::AvoidsSpot);
+    buys == Some(Buys::SpotThenOnDemand) && row.shape.spot && has(false) && (gone || has(true))
 }
 
 fn is_spot(state: &State, id: OfferingId) -> bool {

@@ -16,8 +16,9 @@ use crate::moves;
 use crate::plan::PlanReport;
 use crate::policy::OnLinger;
 use crate::reason::Reason;
-use crate::rules::feasibility;
 use crate::rules::timing::repeat_pause;
+use crate::rules::{feasibility, fruitless};
+use crate::state::State;
 use crate::state::jobs::{Ending, Phase};
 use crate::state::nodes::NodePhase;
 use crate::units::{Span, Timestamp};
@@ -25,6 +26,10 @@ use alloc::vec::Vec;
 
 /// The longest pause before a retry.
 const LONGEST_BACKOFF: Span = Span::mins(30);
+/// The pause after a failed start; it doubles.
+const FIRST_PAUSE: Span = Span::secs(10);
+/// The longest of these.
+const LONGEST_PAUSE: Span = Span::mins(5);
 
 /// Runs the stage.
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
@@ -250,8 +255,8 @@ fn after_run(engine: &mut Engine, id: JobId, how: Ending) {
         Ending::Failed { code } | Ending::Stopped { cause: StopCause::Failed { code } } => {
             after_failure(engine, id, code);
         }
-        Ending::NodeFault => requeue(engine, id, Reason::NodeLost),
-        Ending::Dropped => pause(engine, id, Reason::StartTimeout),
+        Ending::NodeFault => after_failed_start(engine, id, Reason::NodeLost),
+        Ending::Dropped => after_failed_start(engine, id, Reason::StartTimeout),
         Ending::Stopped { cause } => after_stop(engine, id, cause),
     }
 }
@@ -272,14 +277,14 @@ fn after_stop(engine: &mut Engine, id: JobId, cause: StopCause) {
             let reason = taken_for(engine, id, by, |queue| Reason::QuotaReclaimed { queue });
             requeue(engine, id, reason);
         }
-        StopCause::Reclaimed => requeue(engine, id, Reason::Reclaimed),
+        StopCause::Reclaimed => after_reclaim(engine, id),
         StopCause::Moved => requeue(engine, id, Reason::Moved),
         StopCause::Overran { .. } => requeue(engine, id, Reason::Overran),
         StopCause::Hurried => requeue(engine, id, Reason::Hurried),
         StopCause::NodeHung => requeue(engine, id, Reason::NodeHung),
         StopCause::Scaled => finish(engine, id, Outcome::Completed, Reason::Scaled),
         StopCause::NodeLost => requeue(engine, id, Reason::NodeLost),
-        StopCause::StartTimeout => pause(engine, id, Reason::StartTimeout),
+        StopCause::StartTimeout => after_failed_start(engine, id, Reason::StartTimeout),
         StopCause::MaxRun => {
             let own = engine.state.specs[id].max_run;
             let limit = own.unwrap_or(engine.state.lifecycle().max_run);
@@ -294,6 +299,10 @@ fn after_stop(engine: &mut Engine, id: JobId, cause: StopCause) {
 
 fn after_failure(engine: &mut Engine, id: JobId, code: i32) {
     let (job, spec) = (&engine.state.jobs[id], &engine.state.specs[id]);
+    let starts = engine.state.streak(id).map_or(0, |streak| streak.start_failures);
+    if starts >= spec.retry.most_start_failures() {
+        return finish(engine, id, Outcome::Failed, Reason::StartFailures { starts });
+    }
     if job.failures + 1 >= spec.retry.attempts || spec.retry.never.contains(&code) {
         return finish(engine, id, Outcome::Failed, Reason::ExitCode { code });
     }
@@ -312,16 +321,50 @@ fn requeue(engine: &mut Engine, id: JobId, reason: Reason) {
     wait_again(engine, id, reason, Timestamp(0));
 }
 
-/// Queued again, but not at once: what failed for reasons of the cluster may fail again.
-fn pause(engine: &mut Engine, id: JobId, reason: Reason) {
-    let tries = engine.state.jobs[id].interruptions;
-    let not_before = engine.state.now + Span::secs(10).doubled(tries, Span::mins(5));
+/// A start came to nothing, whatever the cause that was told. So many in a row, and the job is given up.
+fn after_failed_start(engine: &mut Engine, id: JobId, reason: Reason) {
+    let starts = engine.state.streak(id).map_or(0, |streak| streak.start_failures);
+    if starts >= engine.state.specs[id].retry.most_start_failures() {
+        return finish(engine, id, Outcome::Failed, Reason::StartFailures { starts });
+    }
+    let not_before = engine.state.now + pause(&engine.state, id, starts, reason);
     wait_again(engine, id, reason, not_before);
+}
+
+/// Not at once: what failed for reasons of the cluster may fail again. A node's first fault is no such reason, and neither is one that
+/// quarantined it: the job goes elsewhere.
+fn pause(state: &State, id: JobId, starts: u32, reason: Reason) -> Span {
+    let before = match reason {
+        Reason::NodeLost => {
+            let blamed = state.streak(id).and_then(|streak| streak.blamed.last());
+            let gone = |node: &NodeId| state.nodes.get(node).is_none_or(|row| row.condemned);
+            if starts < 2 || blamed.is_some_and(|(node, _)| gone(node)) {
+                return Span::ZERO;
+            }
+            starts - 2
+        }
+        _ => starts.saturating_sub(1),
+    };
+    FIRST_PAUSE.doubled(before, LONGEST_PAUSE)
+}
+
+/// The cloud took it back. Where that happens in a row and nothing is gained, it goes elsewhere, as far as its tier buys elsewhere.
+fn after_reclaim(engine: &mut Engine, id: JobId) {
+    let urgency = fruitless::urgency(&engine.state, id);
+    let stuck = fruitless::is_stuck(&engine.state, id, urgency);
+    let reclaims = engine.state.streak(id).map_or(0, |streak| streak.reclaims);
+    requeue(engine, id, if stuck { Reason::NoProgress { reclaims } } else { Reason::Reclaimed });
 }
 
 /// A run is over and its job is not. It waits in its queue, unless the policy has become one that it is impossible under.
 fn wait_again(engine: &mut Engine, id: JobId, reason: Reason, not_before: Timestamp) {
     engine.decide(Decision::Requeue { job: id, reason, not_before });
+    let row = &engine.state.jobs[id];
+    let (was, again) = (engine.state.classes[row.class].shape.urgency, row.reassess_at);
+    let urgency = fruitless::urgency(&engine.state, id);
+    if urgency != was {
+        engine.decide(Decision::Reassess { job: id, urgency, again, late: None });
+    }
     if let Some(reason) = impossible(engine, id) {
         engine.decide(Decision::Hold { job: id, reason });
     }

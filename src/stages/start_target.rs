@@ -58,6 +58,10 @@ pub(crate) fn reevaluate(engine: &mut Engine, report: &mut PlanReport) {
 
 /// What becomes of jobs that have not started by their target.
 fn late(engine: &mut Engine, report: &mut PlanReport) {
+    // It may start on what has become free while nobody watched.
+    if engine.state.is_unseen() {
+        return;
+    }
     let now = engine.state.now;
     for job in due_rows(&engine.state) {
         let row = &engine.state.jobs[job];

@@ -109,6 +109,8 @@ pub struct Cluster {
     pub deaf: Deaf,
     /// Jobs whose runs never answer a stop.
     pub hangs: BTreeSet<JobId>,
+    /// Subjects whose runs never report that they have started.
+    pub mute: BTreeSet<String>,
     /// How long the work of a subject takes in all. Absent: until told.
     pub work: BTreeMap<String, u64>,
     /// Seen so far.
@@ -150,6 +152,7 @@ impl Cluster {
             stock: BTreeMap::new(),
             deaf: Deaf::default(),
             hangs: BTreeSet::new(),
+            mute: BTreeSet::new(),
             work: BTreeMap::new(),
             log: Log::default(),
             later: BTreeMap::new(),

@@ -297,6 +297,7 @@ pub fn job(w: &mut Words) -> JobSpec {
     });
     spec.retry.attempts = w.number("attempts").unwrap_or(3);
     spec.retry.backoff = w.time("backoff").map_or(spec.retry.backoff, Span);
+    spec.retry.start_failures = w.number("start-failures");
     spec.retry.never = w.list("never").into_iter().map(number).collect();
     // service=MIN..MAX/TARGET
     spec.service = w.take("service").map(service);

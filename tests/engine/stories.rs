@@ -26,6 +26,9 @@ stories! {
     batch_shares_one_gpu
     batch_uses_fewer_gpu_hours
     big_gang_does_not_starve
+    blame_by_two_jobs_is_the_nodes
+    blame_that_follows_a_job_ends_it
+    blame_that_follows_a_job_is_its_own
     booked_lower_job_gives_its_node
     booked_starts_sooner
     boot_never_ends
@@ -63,7 +66,12 @@ stories! {
     deadline_urgent_is_not_moved_to_spot
     deadline_without_checkpoints_stays
     demand_by_who_may_not
+    down_time_and_a_longest_run
+    down_time_breaks_no_promise
+    down_time_is_not_boot_time
     down_time_is_not_idle
+    down_time_judges_no_boot
+    down_time_judges_no_start
     drain_auto_is_one_boot
     drains_to_zero
     durations_are_learned
@@ -139,6 +147,7 @@ stories! {
     preempted_while_starting
     preferred_topology_gives_way
     priority_is_strict
+    progress_forgives_starts_that_failed
     promise_broken_is_bought_for
     quarantine
     quota_waits_and_frees
@@ -168,6 +177,8 @@ stories! {
     spot_to_zone_to_on_demand
     start_target_stops_what_is_lower
     start_timeout
+    starts_that_fail_end
+    starts_that_fail_for_any_cause_end
     stock_is_tried_again_beside_a_ceiling
     stoppable_whatever_is_short
     submitted_while_a_probe_is_out
@@ -184,6 +195,9 @@ stories! {
     why_waits_for_preemption
     why_while_stopping
     work_back_undrains
+    work_that_gains_nothing_and_has_no_choice_says_so
+    work_that_gains_nothing_leaves_spot
+    work_that_gains_nothing_tries_other_spot
 }
 
 #[test]

@@ -77,6 +77,17 @@ pub fn then(world: &Cluster, names: &[String], verb: &str, mut w: Words) {
             let code = last.reason.map(|r| r.code());
             return assert_eq!((last.subject.as_str(), code), (w.at(0), Some(w.at(1))));
         }
+        // because NAME CODE: why, as its last message says
+        "because" => {
+            let last = world.log.statuses.iter().rfind(|s| s.subject == w.at(0)).expect("a message");
+            return assert_eq!(last.reason.map(|r| r.code()), Some(w.at(1)));
+        }
+        // node NODE [condemned=yes|no] [faults=N]
+        "node" => {
+            let node = world.state().nodes().find(|node| node.id.to_string() == w.at(0)).expect("a node");
+            let condemned = if node.condemned { "yes" } else { "no" };
+            BTreeMap::from([("condemned".into(), condemned.into()), ("faults".into(), node.faults.to_string())])
+        }
         // NAME PHASE [CODE] [replicas= loaded= attempt= failures= progress= workers= on= from= saved= share= ...]
         name => about(world, names, name, &w),
     };
@@ -170,6 +181,9 @@ fn about(world: &Cluster, names: &[String], name: &str, w: &Words) -> BTreeMap<S
         ("replicas", world.state().replicas(id).count().to_string()),
         ("loaded", world.state().service(id).map_or(0, |s| s.loaded).to_string()),
     ]);
+    let streak = world.state().streak(id).cloned().unwrap_or_default();
+    said.insert("start-failures", streak.start_failures.to_string());
+    said.insert("reclaims", streak.reclaims.to_string());
     let eta = world.engine.why(id).and_then(|r| r.eta());
     said.insert("eta", eta.map_or("-".into(), |at| format!("{}s", at.0 / 1000)));
     for effect in &world.log.effects {

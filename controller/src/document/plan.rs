@@ -100,7 +100,7 @@ impl Loaded {
             Decision::Shrink { job, cause, .. } => ("shrink", Some(*job), self.places(*job), Some(variant(cause))),
             Decision::Keep { job, .. } => ("keep", Some(*job), vec![], None),
             Decision::Reserve { job, nodes, .. } => ("reserve", Some(*job), nodes.clone(), None),
-            Decision::Reassess { job, urgency, .. } => ("hasten", Some(*job), vec![], Some(format!("{urgency:?}"))),
+            Decision::Reassess { job, urgency, .. } => ("hasten", Some(*job), vec![], Some(variant(urgency))),
             Decision::MakeReservation { reservation: made, .. } => {
                 ("reserve-ahead", Some(made.job), made.nodes.clone(), None)
             }

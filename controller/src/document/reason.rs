@@ -69,6 +69,8 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         Reason::MaxRun { limit } => json!({ "limit_s": Seconds::from(limit) }),
         Reason::Lingering { idle } => json!({ "idle_s": Seconds::from(idle) }),
         Reason::ExitCode { code } => json!({ "exit_code": code }),
+        Reason::StartFailures { starts } => json!({ "starts": starts }),
+        Reason::NoProgress { reclaims } => json!({ "reclaims": reclaims }),
         Reason::Conflict
         | Reason::UnknownQueue
         | Reason::ForbiddenQueue

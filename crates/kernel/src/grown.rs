@@ -17,8 +17,9 @@ use crate::ids::JobId;
 use crate::job::JobSpec;
 use crate::policy::Policy;
 use crate::state::jobs::Job;
+use crate::state::streaks::Streak;
 use crate::state::{SharedSpec, State};
-use crate::units::Rate;
+use crate::units::{Rate, Timestamp};
 use alloc::vec::Vec;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -148,6 +149,10 @@ pub(crate) enum StateTerm {
     Spec(JobId, SpecTerm),
     /// Of a job's row. Written where the whole state is one piece.
     Job(JobId, JobTerm),
+    /// [`State::streaks`]: of one job.
+    Streak(JobId, Streak),
+    /// [`State::resumed_at`].
+    ResumedAt(Timestamp),
 }
 
 impl Grown for State {
@@ -158,7 +163,9 @@ impl Grown for State {
             self.specs.iter().flat_map(|(id, spec)| spec.terms().into_iter().map(move |t| StateTerm::Spec(id, t)));
         let jobs = self.jobs.iter().flat_map(|(id, job)| job.terms().into_iter().map(move |t| StateTerm::Job(id, t)));
         let policy = self.policy.iter().flat_map(|policy| policy.terms()).map(StateTerm::Policy);
-        policy.chain(specs).chain(jobs).collect()
+        let streaks = self.streaks.iter().map(|(id, streak)| StateTerm::Streak(*id, streak.clone()));
+        let resumed = (self.resumed_at != Timestamp(0)).then_some(StateTerm::ResumedAt(self.resumed_at));
+        policy.chain(specs).chain(jobs).chain(streaks).chain(resumed).collect()
     }
 
     fn learn(&mut self, term: StateTerm) {
@@ -178,6 +185,8 @@ impl Grown for State {
                     job.learn(term);
                 }
             }
+            StateTerm::Streak(id, streak) => _ = self.streaks.insert(id, streak),
+            StateTerm::ResumedAt(at) => self.resumed_at = at,
         }
     }
 }
@@ -279,6 +288,10 @@ mod tests {
         rule.tiers.push(crate::policy::Tier::default());
         rule.quotas.push(crate::policy::QuotaNode::default());
         machine.replay(&batch(vec![Event::Configured(Box::new(rule)), Event::JobSubmitted(Box::new(spec()))]));
+        let mut state = crate::state::State::decode(&machine.encode().unwrap()).unwrap();
+        state.note_taken(crate::ids::JobId(0), crate::ids::OfferingId(1));
+        state.resumed_at = Timestamp(9);
+        let machine = StateMachine::from_state(state);
         assert_eq!(machine.specs.len(), 1);
         assert!(!machine.terms().is_empty(), "nothing is said");
         let whole = StateMachine::restore(&machine.encode().unwrap()).unwrap();

@@ -94,12 +94,18 @@ impl Default for JobSpec {
 }
 
 impl JobSpec {
-    /// Run time that a reclaim costs on average where nothing can be saved: half of the run, or an hour where that is not stated; and
-    /// the restart. Rounded up to a power of two of minutes, at most 1024, so that there are few.
-    pub(crate) fn lost_at_a_reclaim(&self) -> Option<Span> {
-        let lost = self.expected.map_or(Span::mins(60), |span| Span(span.0 / 2)) + self.restart;
-        let minutes = lost.0.div_ceil(60_000).clamp(1, 1024).next_power_of_two();
-        (self.spot && self.checkpoint.is_none()).then(|| Span::mins(minutes))
+    /// Run time that a reclaim costs on average: half of what lies between two checkpoints, where nothing can be saved half of the run,
+    /// or an hour where that is not stated; and the restart. Rounded up to a power of two of minutes, at most 1024, so that there are few.
+    /// Up to version 2 only what cannot save counted.
+    pub(crate) fn lost_at_a_reclaim(&self, version: u32) -> Option<Span> {
+        let run = self.expected.map(|span| Span(span.0 / 2));
+        let lost = match self.checkpoint {
+            Some(_) if version < 3 => return None,
+            Some(saves) => run.map_or(Span(saves.every.0 / 2), |run| run.min(Span(saves.every.0 / 2))),
+            None => run.unwrap_or(Span::mins(60)),
+        };
+        let minutes = (lost + self.restart).0.div_ceil(60_000).clamp(1, 1024).next_power_of_two();
+        self.spot.then(|| Span::mins(minutes))
     }
 }
 
@@ -237,6 +243,17 @@ pub struct Retry {
     /// Starts in a row that may fail, whatever is to blame. `None`: the usual number.
     #[serde(skip)]
     pub start_failures: Option<u32>,
+}
+
+/// With pauses that double, a fault of the cluster has had minutes to pass after five starts, and with a start time-out of ten minutes an hour.
+const USUAL_START_FAILURES: u32 = 5;
+
+impl Retry {
+    /// Starts in a row that may fail, whatever is to blame, before the job is given up.
+    #[must_use]
+    pub fn most_start_failures(&self) -> u32 {
+        self.start_failures.unwrap_or(USUAL_START_FAILURES)
+    }
 }
 
 impl Default for Retry {

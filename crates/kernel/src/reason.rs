@@ -178,6 +178,16 @@ pub enum Reason {
     },
     /// Its submitter asked for it.
     Asked,
+    /// So many starts in a row failed, and it may not fail more of them.
+    StartFailures {
+        /// How many.
+        starts: u32,
+    },
+    /// The cloud took it back so often in a row that it got nowhere, and its tier buys nothing else.
+    NoProgress {
+        /// How often.
+        reclaims: u32,
+    },
 }
 
 /// The dimension and place of a ceiling.
@@ -262,6 +272,8 @@ impl Reason {
             Reason::Lingering { .. } => "Lingering",
             Reason::ExitCode { .. } => "ExitCode",
             Reason::Asked => "Asked",
+            Reason::StartFailures { .. } => "StartFailures",
+            Reason::NoProgress { .. } => "NoProgress",
         }
     }
 
@@ -379,6 +391,14 @@ impl fmt::Display for Reason {
             Reason::Lingering { idle } => write!(f, "its GPUs were idle for {idle}"),
             Reason::ExitCode { code } => write!(f, "exit code {code}, no retries left"),
             Reason::Asked => f.write_str("its submitter cancelled it"),
+            Reason::StartFailures { starts } => write!(
+                f,
+                "{starts} starts in a row failed: look at its image and what it starts with, or raise `retry.startFailures`"
+            ),
+            Reason::NoProgress { reclaims } => write!(
+                f,
+                "taken back {reclaims} times in a row without progress: save more often, or let its tier buy something else"
+            ),
         }
     }
 }

@@ -96,6 +96,7 @@ impl Cluster {
         let alive = self.runs.get(&job).is_some_and(|run| run.alive);
         assert!(!alive, "{job} starts a second attempt beside the first");
         let (_, spec) = self.state().job(job).expect("a job that starts exists");
+        let subject = spec.subject.clone();
         let count = places.len() as u32;
         match &spec.gang {
             Gang::Workers { min, max, .. } => assert!((*min..=*max).contains(&count)),
@@ -131,7 +132,9 @@ impl Cluster {
         self.slices(&run);
         self.runs.insert(job, run);
         self.room();
-        self.after(self.delays.start, Event::RunStarted { job, attempt });
+        if !self.mute.contains(&subject) {
+            self.after(self.delays.start, Event::RunStarted { job, attempt });
+        }
     }
 
     /// All within one domain of the level that the job requires.

@@ -9,6 +9,7 @@
 
 mod ahead;
 mod asked;
+mod ends;
 mod fair;
 mod garbage;
 mod lacks;

@@ -200,6 +200,10 @@ fn give_up_all_for(state: &mut State, job: JobId) {
 
 fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason>) {
     give_up_all_for(state, job);
+    if matches!(reason, Some(Reason::StartFailures { .. })) {
+        state.let_off_where_others_run(job);
+    }
+    state.end_streak(job);
     let now = state.now;
     state.edit_job(job, |row| {
         row.phase = Phase::Done { outcome };

@@ -238,9 +238,12 @@ fn node_ready(state: &mut State, instance: &str) -> EventOutcome {
         return ignore(state);
     }
     let (id, now) = (node.id, state.now);
-    let (offering, booted) = (node.offering, now.since(node.decided_at));
+    let (offering, decided_at, booted) = (node.offering, node.decided_at, now.since(node.decided_at));
     let holds = node.holds.clone();
-    state.observed.booted(offering, booted);
+    // How long it took is known only where somebody watched.
+    if state.apply_version < 3 || decided_at >= state.resumed_at {
+        state.observed.booted(offering, booted);
+    }
     let due = now + state.idle_allowed(id);
     if state.offerings[offering.index()].blocked_by == Some(LaunchError::Boot) {
         state.edit_offering(offering, |row| {
@@ -333,6 +336,9 @@ fn node_gone(state: &mut State, instance: &str, why: GoneWhy) -> EventOutcome {
     holds.sort_unstable();
     holds.dedup();
     for job in holds {
+        if cause == StopCause::Reclaimed {
+            state.note_taken(job, node.offering);
+        }
         lose_workers(state, job, id, cause);
     }
     EventOutcome::Applied
@@ -502,6 +508,7 @@ fn checkpointed(state: &mut State, id: JobId, attempt: Attempt, progress: Span) 
         job.saved_at = now;
         job.reassess_at = reassess;
     });
+    state.end_streak(id);
     say(state, id, StatusKind::Checkpointed, None);
     EventOutcome::Applied
 }
@@ -546,25 +553,23 @@ fn failed(state: &mut State, id: JobId, attempt: Attempt, code: i32, blame: Opti
     if !current(state, id, attempt) {
         return ignore(state);
     }
-    if let Some(node) = blame {
-        blamed(state, node);
-    }
+    let own = blame.is_some_and(|node| blamed(state, id, node));
     let how = match (state.jobs[id].phase, blame) {
         (Phase::Stopping { cause, .. }, _) => Ending::Stopped { cause },
-        (_, Some(_)) => Ending::NodeFault,
-        (_, None) => Ending::Failed { code },
+        (_, Some(_)) if !own => Ending::NodeFault,
+        _ => Ending::Failed { code },
     };
     end_run(state, id, how);
     EventOutcome::Applied
 }
 
-/// A fault of a node. So many quarantine it.
-pub(super) fn blamed(state: &mut State, node: NodeId) {
-    let limit = state.lifecycle().quarantine_after;
-    state.edit_node(node, |row| {
-        row.faults += 1;
-        row.condemned |= row.faults >= limit;
-    });
+/// A run blames a node. Returns whether it is the job's own fault. Up to version 2 it never was.
+pub(super) fn blamed(state: &mut State, job: JobId, node: NodeId) -> bool {
+    if state.apply_version < 3 {
+        state.fault_of(node);
+        return false;
+    }
+    state.note_blame(job, node)
 }
 
 fn stopped(state: &mut State, id: JobId, attempt: Attempt, progress: Option<Span>) -> EventOutcome {

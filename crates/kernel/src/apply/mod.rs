@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! tick     -> time, delivered statuses
+//!             resumed.rs    nobody watched: clocks go on from where they stood
 //! event    -> events.rs     what happened outside
 //!             requests.rs   what pipelines ask of a job
 //! decision -> decisions.rs  what a stage decided, and the effect that it frees
@@ -13,6 +14,7 @@
 mod decisions;
 mod events;
 mod requests;
+mod resumed;
 mod shrunk;
 
 pub(crate) use decisions::decision;
@@ -28,7 +30,8 @@ use crate::state::State;
 use crate::state::jobs::{Ending, Job, Phase};
 use crate::state::nodes::NodePhase;
 use crate::state::places::Hold;
-use crate::units::{Span, Timestamp};
+use crate::state::streaks::RECOVERED;
+use crate::units::Timestamp;
 use alloc::vec::Vec;
 
 /// Opens a batch whose records mean what they mean in `version`.
@@ -47,6 +50,9 @@ pub(crate) fn tick(state: &mut State, tick: Tick, version: u32) {
     if tick.resumed {
         restart_idle_clocks(state);
         restart_patience(state, before);
+        if version >= 3 {
+            resumed::run(state, before);
+        }
         state.unobserved_cancels(state.now.since(before));
     }
     state.forget_old_cancels();
@@ -173,6 +179,7 @@ fn unbook_all_on(state: &mut State, node: NodeId) {
 
 /// No worker of a run is alive any more: its places and quota are free, and settle says what follows.
 fn end_run(state: &mut State, id: JobId, how: Ending) {
+    state.note_ending(id, how);
     let job = &state.jobs[id];
     if !matches!(how, Ending::Completed) {
         let lost = job.share.over(job.unsaved(state.now));
@@ -180,6 +187,7 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
     }
     if matches!(how, Ending::Completed | Ending::Stopped { cause: StopCause::Completed })
         && let Some(since) = job.running_since
+        && !(state.apply_version >= 3 && state.is_unseen() && since < state.resumed_at)
     {
         let lasted = job.resume_from + state.now.since(since);
         state.observed.completed(job.queue, &state.specs[id].gang, lasted);
@@ -202,9 +210,6 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
         job.leaving = None;
     });
 }
-
-/// A replica that has run for so long has recovered: its failures count anew, as with a kubelet.
-const RECOVERED: Span = Span::mins(10);
 
 /// A replica is no longer loaded.
 fn unload(state: &mut State, id: JobId) {

@@ -93,7 +93,7 @@ fn accept(state: &mut State, spec: &JobSpec) -> JobId {
         batch,
         service: spec.service.map(|_| id),
         urgency: Urgency::Ordinary,
-        loses: spec.lost_at_a_reclaim(),
+        loses: spec.lost_at_a_reclaim(state.apply_version),
         late: false,
     });
     let class = state.class_id(shape);

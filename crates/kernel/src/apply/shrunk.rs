@@ -32,7 +32,7 @@ pub(super) fn shrunk(
         return events::ignore(state);
     }
     if let Some(node) = blame {
-        events::blamed(state, node);
+        let _ = events::blamed(state, id, node);
     }
     if state.jobs[id].goes_on_without(&state.specs[id], &gone) {
         drop_workers(state, id, &gone);

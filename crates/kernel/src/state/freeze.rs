@@ -153,6 +153,8 @@ impl State {
             reservations: self.reservations.clone(),
             keeps_finished: self.keeps_finished,
             kept_tiers: self.kept_tiers,
+            streaks: self.streaks.clone(),
+            resumed_at: self.resumed_at,
             ..State::default()
         };
         FrozenState { base: Arc::new(base), jobs: self.jobs.clone(), specs: self.specs.clone() }

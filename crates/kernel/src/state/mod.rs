@@ -24,6 +24,7 @@ pub mod reservations;
 pub mod retire;
 pub mod services;
 pub mod shares;
+pub mod streaks;
 pub mod table;
 mod tiers;
 pub mod undo;
@@ -35,6 +36,7 @@ use crate::ids::{BatchId, ClassId, JobId, ModelId, NodeId, OfferingId, PoolId, P
 use crate::job::{Gang, JobSpec, TopologyConstraint};
 use crate::policy::{Lifecycle, Policy, QueueRule};
 use crate::reason::Reason;
+use crate::reconcile::SETTLED;
 use crate::units::{Rate, Span, Timestamp};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -112,6 +114,12 @@ pub struct State {
     pub(crate) kept_tiers: u16,
     /// The policy has changed, and settle has not judged yet what it makes impossible.
     pub unjudged: bool,
+    /// The first tick after the last time in which nobody watched. Zero: there was none.
+    #[serde(skip)]
+    pub(crate) resumed_at: Timestamp,
+    /// Runs in a row without verified progress, by job.
+    #[serde(skip)]
+    pub(crate) streaks: BTreeMap<JobId, streaks::Streak>,
     /// What the records of the open batch mean.
     #[serde(skip)]
     pub(crate) apply_version: u32,
@@ -274,15 +282,15 @@ pub struct Shape {
     pub batch: Option<BatchId>,
     /// The service whose replica it is.
     pub service: Option<JobId>,
-    /// How its deadline bears on what it may run on.
+    /// How its deadline, or what was taken from it, bears on what it may run on.
     pub urgency: Urgency,
-    /// What a reclaim would cost it on average, coarsely. `None`: it can save, or does not run on what can be taken back.
+    /// What a reclaim would cost it on average, coarsely. `None`: it does not run on what can be taken back.
     pub loses: Option<Span>,
     /// It has not started by its queue's target, and may be bought on-demand for that.
     pub late: bool,
 }
 
-/// How a deadline bears on what a job may run on.
+/// How its deadline, or what was taken from it, bears on what a job may run on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub enum Urgency {
     /// Well ahead of it: spot only, where its tier would have on-demand too.
@@ -292,6 +300,10 @@ pub enum Urgency {
     Ordinary,
     /// No time for another reclaim: nothing that the cloud may take back.
     Urgent,
+    /// Taken back in a row without progress: anything but this offering.
+    Avoids(OfferingId),
+    /// Taken back in a row without progress, on one offering after another: nothing that the cloud may take back.
+    AvoidsSpot,
 }
 
 /// A class and what fits it.
@@ -310,6 +322,18 @@ impl State {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// After time in which nobody watched, what has happened meanwhile is known by then: a whole listing has been compared with the rows.
+    #[must_use]
+    pub fn unseen_until(&self) -> Timestamp {
+        if self.resumed_at == Timestamp(0) { Timestamp(0) } else { self.resumed_at + SETTLED }
+    }
+
+    /// Whether what happened while nobody watched may still be unknown: nothing that a report could contradict is judged.
+    #[must_use]
+    pub fn is_unseen(&self) -> bool {
+        self.now < self.unseen_until()
     }
 
     /// The policy in force.

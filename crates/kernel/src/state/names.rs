@@ -261,7 +261,8 @@ impl State {
         let offer = &row.offer;
         let gpus = ask.gpus <= offer.gpus && (ask.gpus == 0 || ask.gpu_mem <= offer.gpu_mem);
         let capacity = offer.capacity != CapacityType::Spot || self.may_use_spot(shape);
-        model && gpus && capacity && ask.cpu <= offer.cpu && ask.mem <= offer.mem
+        let avoided = shape.urgency == super::Urgency::Avoids(id);
+        model && gpus && capacity && !avoided && ask.cpu <= offer.cpu && ask.mem <= offer.mem
     }
 
     /// Whether jobs of a shape may run on spot: the job and its tier both say so, and its deadline leaves the time.
@@ -271,7 +272,7 @@ impl State {
         };
         let tier = policy.tiers.get(shape.tier.index());
         shape.spot
-            && shape.urgency != super::Urgency::Urgent
+            && !matches!(shape.urgency, super::Urgency::Urgent | super::Urgency::AvoidsSpot)
             && tier.is_some_and(|t| t.buys != crate::policy::Buys::OnDemand)
     }
 }

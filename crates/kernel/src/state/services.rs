@@ -173,6 +173,7 @@ pub(crate) fn replica(of: &JobSpec, number: u32) -> JobSpec {
     let mut spec = JobSpec { service: None, batch: None, deadline: None, rerun: false, ..of.clone() };
     spec.subject = alloc::format!("{}/{number}", of.subject);
     spec.retry.attempts = u32::MAX;
+    spec.retry.start_failures = Some(u32::MAX);
     spec.retry.never.clear();
     // A policy's bound is for jobs that do not end; a service is not meant to. One that it states itself recycles its replicas.
     spec.max_run = Some(of.max_run.unwrap_or(Span(u64::MAX)));

@@ -225,6 +225,8 @@ object! {
     attempts: Option<Whole<1, 1000>> = "attempts";
     /// Pause before the first retry, such as `30s`; it doubles.
     backoff: Option<SpanText> = "backoff";
+    /// Starts in a row that may fail, whatever is to blame, before the job fails with `StartFailures`. Default: 5.
+    start_failures: Option<Whole<1, 1000>> = "startFailures";
 }
 
 object! {

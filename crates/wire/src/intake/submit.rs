@@ -125,7 +125,7 @@ fn retry(asked: RetryShape) -> Retry {
         attempts: asked.attempts.map_or(usual.attempts, |n| n.as_u32()),
         backoff: asked.backoff.map_or(usual.backoff, |pause| pause.0),
         never: asked.never.map(|codes| codes.0.iter().map(|code| code.as_i32()).collect()).unwrap_or_default(),
-        ..usual
+        start_failures: asked.start_failures.map(|n| n.as_u32()),
     }
 }
 

@@ -131,6 +131,8 @@ fn what_is_wrong_is_said_with_its_path_and_a_remedy() {
         (json!({"gang": ok, "sharing": "maybe"}), BadValue, "data.sharing", "exclusive or shared"),
         (json!({"gang": ok, "completion": "some"}), BadValue, "data.completion", "leader or any"),
         (json!({"gang": ok, "retry": {"attempts": 0}}), BadValue, "data.retry.attempts", "from 1"),
+        (json!({"gang": ok, "retry": {"startFailures": 0}}), BadValue, "data.retry.startFailures", "from 1"),
+        (json!({"gang": ok, "retry": {"startFailures": "5"}}), BadValue, "data.retry.startFailures", "whole number"),
         (json!({"gang": ok, "checkpoint": {}}), Missing, "data.checkpoint.uri", "s3://"),
         (json!({"gang": ok, "checkpoint": {"uri": "/tmp/x"}}), BadValue, "data.checkpoint.uri", "s3://"),
         (json!({"gang": ok, "checkpoint": {"uri": "ftp://x/y"}}), BadValue, "data.checkpoint.uri", "gs://"),

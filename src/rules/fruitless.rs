@@ -1,0 +1,77 @@
+//! Where a job goes that the cloud took back time after time, without anything gained in between.
+//!
+//! ```text
+//! twice in a row from one offering                 another offering, if its tier buys one
+//! four times in a row, or there is no other spot   what the cloud does not take back, if its tier buys that
+//! neither can be bought                            it goes on as it is, and says so
+//! ```
+//!
+//! Progress that is verified ends the row, and the job is free again when its next run is over. Never: looks at what is in stock. What is
+//! out of stock comes back.
+
+use super::{capacity, launch, settings};
+use crate::catalog::CapacityType;
+use crate::ids::{JobId, OfferingId};
+use crate::policy::Buys;
+use crate::state::{Held, State, Urgency};
+use alloc::vec::Vec;
+
+/// Reclaims in a row from one offering after which it is left. One may be chance: at one reclaim in 20 hours, two runs of an hour in a row
+/// are taken once in 400 times.
+const LEAVES_OFFERING: u32 = 2;
+/// Reclaims in a row after which everything that can be taken back is left: twice the same, on another offering.
+const LEAVES_SPOT: u32 = 4;
+
+/// What a job that waits again may run on from now on.
+pub(crate) fn urgency(state: &State, id: JobId) -> Urgency {
+    let was = state.classes[state.jobs[id].class].shape.urgency;
+    let free = if matches!(was, Urgency::Avoids(_) | Urgency::AvoidsSpot) { Urgency::Ordinary } else { was };
+    let Some((streak, (last, times))) = state.streak(id).and_then(|s| Some((s, s.reclaimed_from?))) else {
+        return free;
+    };
+    if was == Urgency::Urgent || was == Urgency::AvoidsSpot {
+        return was;
+    }
+    if times < LEAVES_OFFERING && streak.reclaims < LEAVES_SPOT {
+        return was;
+    }
+    let spot = |offering: OfferingId| state.offerings[offering.index()].offer.capacity == CapacityType::Spot;
+    let another = |is_spot: bool| can_be_bought(state, id, &|other| other != last && spot(other) == is_spot);
+    match spot(last) {
+        true if streak.reclaims < LEAVES_SPOT && another(true) => Urgency::Avoids(last),
+        true if another(false) => Urgency::AvoidsSpot,
+        is_spot if another(is_spot) => Urgency::Avoids(last),
+        _ => was,
+    }
+}
+
+/// Whether a job was taken back in a row and has nowhere else to go.
+pub(crate) fn is_stuck(state: &State, id: JobId, urgency: Urgency) -> bool {
+    let Some((last, times)) = state.streak(id).and_then(|streak| streak.reclaimed_from) else { return false };
+    times >= LEAVES_OFFERING
+        && !matches!(urgency, Urgency::Urgent | Urgency::AvoidsSpot)
+        && urgency != Urgency::Avoids(last)
+}
+
+/// Whether some of these offerings could be bought for a job, with nothing else running.
+fn can_be_bought(state: &State, id: JobId, these: &dyn Fn(OfferingId) -> bool) -> bool {
+    let class = state.jobs[id].class;
+    let shape = &state.classes[class].shape;
+    let buys = settings::buys(state, shape);
+    if buys == Buys::Nothing {
+        return false;
+    }
+    // A deadline that is far off keeps a job to spot. One that gets nowhere there is not kept to it.
+    let bought = |capacity: CapacityType| match capacity {
+        CapacityType::Reserved => true,
+        CapacityType::Spot => shape.spot && buys != Buys::OnDemand,
+        CapacityType::OnDemand => buys != Buys::Spot || capacity::late(state, shape),
+    };
+    let held = Held::default();
+    state.classes[class].fits.iter().any(|(pool, fits)| {
+        let wanted = |id: &OfferingId| these(*id) && bought(state.offerings[id.index()].offer.capacity);
+        let wanted: Vec<OfferingId> = fits.iter().copied().filter(wanted).collect();
+        let options = launch::options(state, class, *pool, &wanted, &[]);
+        options.iter().any(|option| launch::bound_hit(state, *pool, option, held, held).is_none())
+    })
+}
