@@ -6,8 +6,11 @@
 //!             the run gone, the run as it stands
 //! by tier     where both stand alike: from a lower tier that names the taker's in `stoppableBy`, is overdue, or has not started
 //! by share    between equals that both borrow: from the greater share, as long as the taker's stays at or below it
-//! in a queue  by tier alone, where the taker borrows no more than the run
+//! in a queue  by tier, and by priority within it where the queue says so, where the taker borrows no more than the run
 //! ```
+//!
+//! A queue's `reclaim` and `preemptWithin` take grounds away, or add one that rises strictly as well: the priority number of a job, compared in
+//! one queue and tier only.
 //!
 //! A run that borrows in part counts whole, and leaves what it does not fill to those behind it. A queue without a quota borrows where its pool has quotas. Why no circle exists: the taker's
 //! rank, judged with the run gone, is above the run's, judged without the taker; for the run to take back it would have to be the other way
@@ -19,6 +22,7 @@
 use super::quota::{kept_under, quota_of};
 use super::{protection, settings};
 use crate::ids::{ClassId, JobId, PoolId, QuotaId, TierId};
+use crate::policy::{PreemptWithin, Reclaim};
 use crate::state::State;
 use crate::state::jobs::{Job, Phase};
 use crate::state::shares::Meeting;
@@ -35,8 +39,14 @@ pub(crate) struct Taker {
     pub pool: PoolId,
     pub asked: MilliGpu,
     pub tier: TierId,
+    /// Within its tier, where its queue lets that count.
+    pub priority: i32,
     /// The node of the quota tree that its queue is at.
     pub quota: QuotaId,
+    /// What its queue may take from others that borrow.
+    pub reclaim: Reclaim,
+    /// What its queue may take from itself.
+    pub within: PreemptWithin,
 }
 
 impl Taker {
@@ -44,7 +54,18 @@ impl Taker {
     pub(crate) fn of(state: &State, job: JobId, pool: PoolId) -> Option<Taker> {
         let row = &state.jobs[job];
         let asked = super::quota::share(state, row.class, pool);
-        Some(Taker { job, class: row.class, pool, asked, tier: row.tier, quota: quota_of(state, row)? })
+        let rule = state.queues[row.queue].rule.as_ref()?;
+        Some(Taker {
+            job,
+            class: row.class,
+            pool,
+            asked,
+            tier: row.tier,
+            priority: row.priority,
+            quota: rule.quota,
+            reclaim: rule.reclaim,
+            within: rule.preempt_within,
+        })
     }
 }
 
@@ -174,6 +195,9 @@ impl Ranks {
 
     /// Whether anything that runs of a queue and tier hold could be a taker's at all. It is not asked of each run then.
     pub(crate) fn may_yield(&self, state: &State, taker: &Taker, quota: QuotaId, tier: TierId) -> bool {
+        if quota == taker.quota {
+            return may_ever_stop_within(state, taker, tier);
+        }
         let by_tier = may_ever_stop(state, taker.tier, tier);
         let meet = depth_of_meeting(state, taker.quota, quota);
         let above = lineage(state, quota).into_iter().skip(meet);
@@ -181,7 +205,7 @@ impl Ranks {
             Some(own) => state.quota.usage(node, taker.pool) > own,
             None => self.with_quotas.contains(&taker.pool),
         };
-        by_tier || (quota != taker.quota && above.into_iter().any(borrows))
+        by_tier || (may_reclaim(state, taker, tier) && above.into_iter().any(borrows))
     }
 
     /// What runs hold of a node, as it rises there, in the order in which its quota is filled.
@@ -222,7 +246,6 @@ impl Ranks {
     pub(crate) fn ground(&mut self, state: &State, taker: &Taker, run: JobId, stood: Borrows) -> Option<Ground> {
         let job = &state.jobs[run];
         let quota = quota_of(state, job)?;
-        let by_tier = may_stop(state, taker, job).then_some(Ground::Tier);
         let meet = depth_of_meeting(state, taker.quota, quota);
         // In one queue it is the queue's own standing that is compared.
         let meet = if quota == taker.quota { meet - 1 } else { meet };
@@ -231,12 +254,16 @@ impl Ranks {
             return None;
         }
         if quota == taker.quota {
-            return by_tier;
+            return may_stop_within(state, taker, job).then_some(Ground::Tier);
         }
-        if stands < stood {
+        let may_reclaim = may_reclaim(state, taker, job.tier);
+        if stands < stood && may_reclaim {
             return Some(Ground::Quota);
         }
-        by_tier.or_else(|| {
+        may_stop(state, taker, job).then_some(Ground::Tier).or_else(|| {
+            if !may_reclaim {
+                return None;
+            }
             let meeting = state.meeting(taker.quota, quota)?;
             let both = !state.within_own(meeting.mine, taker.pool, mine(state, taker, &meeting));
             (both && job.tier == taker.tier && is_poorer(state, taker, &meeting)).then_some(Ground::Quota)
@@ -264,7 +291,7 @@ fn depth_of_meeting(state: &State, one: QuotaId, other: QuotaId) -> usize {
 
 /// Whether a taker's tier may stop a run: it is higher, and named, or the run has lasted as long as it may while others wait, or it has not
 /// started.
-pub(crate) fn may_stop(state: &State, taker: &Taker, run: &Job) -> bool {
+fn may_stop(state: &State, taker: &Taker, run: &Job) -> bool {
     let Some(policy) = state.policy.as_deref() else { return false };
     let Some(tier) = policy.tiers.get(run.tier.index()) else { return false };
     let higher = settings::priority(state, taker.tier) > tier.priority;
@@ -272,6 +299,40 @@ pub(crate) fn may_stop(state: &State, taker: &Taker, run: &Job) -> bool {
     let booked = run.phase == Phase::Booked;
     let overdue = run.overdue_at <= state.now && protection::stoppable_when_overdue(policy, tier, taker.tier);
     higher && (booked || tier.stoppable_by.contains(&taker.tier) || overdue)
+}
+
+/// Whether a taker may stop a run by tier, whose queue is at a node of the quota tree.
+pub(crate) fn may_stop_from(state: &State, taker: &Taker, run: &Job, quota: QuotaId) -> bool {
+    if quota == taker.quota { may_stop_within(state, taker, run) } else { may_stop(state, taker, run) }
+}
+
+/// Whether a taker may stop a run of its own queue, by tier, or by priority within it. What only is booked loses its turn whatever the
+/// queue says.
+fn may_stop_within(state: &State, taker: &Taker, run: &Job) -> bool {
+    let below = run.tier == taker.tier && run.priority < taker.priority;
+    match taker.within {
+        PreemptWithin::LowerTiers => may_stop(state, taker, run),
+        PreemptWithin::LowerPriority => below || may_stop(state, taker, run),
+        PreemptWithin::Never => run.phase == Phase::Booked && may_stop(state, taker, run),
+    }
+}
+
+/// Whether a taker may ever stop runs of a tier in its own queue.
+fn may_ever_stop_within(state: &State, taker: &Taker, tier: TierId) -> bool {
+    match taker.within {
+        PreemptWithin::LowerTiers => may_ever_stop(state, taker.tier, tier),
+        PreemptWithin::LowerPriority => tier == taker.tier || may_ever_stop(state, taker.tier, tier),
+        PreemptWithin::Never => false,
+    }
+}
+
+/// Whether a taker may have what a run of a tier in another queue has borrowed.
+fn may_reclaim(state: &State, taker: &Taker, tier: TierId) -> bool {
+    match taker.reclaim {
+        Reclaim::Any => true,
+        Reclaim::LowerTiers => settings::priority(state, tier) < settings::priority(state, taker.tier),
+        Reclaim::Never => false,
+    }
 }
 
 /// Whether a tier may ever stop another: it is higher, and named or runs of that tier may be overdue.

@@ -1,6 +1,7 @@
 //! Quota that is taken back, against plain sums; and that taking from each other comes to an end, from 100,000 random states.
 //!
 //! ```text
+//! allowed  nobody takes what its queue's `reclaim` and `preemptWithin` do not let it take
 //! lender   who loses how much: enough, nothing that could be spared, only what was borrowed, and never nothing where single GPUs help
 //! ends     states made by random submissions, then nothing is submitted and nothing ends: the stops stop
 //! ```
@@ -18,7 +19,7 @@ use forebay_kernel::effect::Action;
 use forebay_kernel::event::{Event, GoneWhy, Tick};
 use forebay_kernel::ids::{JobId, PoolId, QuotaId, TierId};
 use forebay_kernel::job::{Gang, JobSpec};
-use forebay_kernel::policy::{Drain, Policy, QuotaLimit, QuotaNode};
+use forebay_kernel::policy::{Drain, Policy, PreemptWithin, QuotaLimit, QuotaNode, Reclaim};
 use forebay_kernel::state::jobs::Phase;
 use forebay_kernel::units::{MilliGpu, Span, Timestamp};
 use proptest::prelude::*;
@@ -167,6 +168,7 @@ impl Loop {
             let (Decision::Stop { job, cause, .. } | Decision::Shrink { job, cause, .. }) = decision else { continue };
             if let StopCause::Preempted { by } | StopCause::QuotaReclaimed { by } = cause {
                 self.stops += 1;
+                self.is_allowed(*by, *job)?;
                 let waits = self.engine.state().job(*by).map_or(0, |(row, _)| row.interruptions);
                 // A gang that gave up a worker may have to give up the rest when a job above the taker got it.
                 let stop = matches!(decision, Decision::Stop { .. });
@@ -180,6 +182,33 @@ impl Loop {
             self.due.extend(answers);
         }
         Ok(())
+    }
+
+    /// By the rules as they are written, from the rows alone.
+    fn is_allowed(&self, by: JobId, job: JobId) -> Result<(), String> {
+        let state = self.engine.state();
+        let (Some((taker, spec)), Some((run, other))) = (state.job(by), state.job(job)) else { return Ok(()) };
+        let policy = state.policy().expect("a policy");
+        let rule = &policy.queues[&spec.queue];
+        let (high, low) = (&policy.tiers[taker.tier.index()], &policy.tiers[run.tier.index()]);
+        let lower = low.priority < high.priority;
+        let named = low.stoppable_by.contains(&taker.tier) || (lower && low.max_run_while_others_wait.is_some());
+        let good = if spec.queue == other.queue {
+            let alike = taker.tier == run.tier && run.priority < taker.priority;
+            match rule.preempt_within {
+                PreemptWithin::LowerTiers => named,
+                PreemptWithin::LowerPriority => named || alike,
+                PreemptWithin::Never => false,
+            }
+        } else {
+            match rule.reclaim {
+                Reclaim::Any => true,
+                Reclaim::LowerTiers => named || lower,
+                Reclaim::Never => named,
+            }
+        };
+        let may = (rule.reclaim, rule.preempt_within);
+        if good { Ok(()) } else { Err(format!("{by} takes from {job}, and may take {may:?}")) }
     }
 
     fn answer(&mut self, action: Action) -> Vec<Event> {
@@ -225,6 +254,7 @@ fn job(dice: &mut Dice, n: u64) -> JobSpec {
     let mut spec = making::job(&format!("j{n}"), Gang::Workers { min, max: count, each: ask(1 + dice.roll(2) as u16) });
     spec.queue = format!("q{}", dice.roll(3));
     spec.tier = [None, None, Some("critical"), Some("scavenger")][dice.roll(4) as usize].map(String::from);
+    spec.priority = dice.roll(3) as i32;
     spec.checkpoint = (dice.roll(2) == 0).then(|| making::saves(Span::secs(60), Span::secs(5))).flatten();
     spec
 }
@@ -238,6 +268,12 @@ fn comes_to_rest(seed: u64) -> Result<(), String> {
     policy.tiers[1].min_share = [0, 0, 300][dice.roll(3) as usize];
     policy.tiers[1].max_run_while_others_wait = (dice.roll(4) == 0).then_some(Span::mins(30));
     policy.tiers[2].stoppable_by = vec![TierId(0), TierId(1)];
+    policy.fairness.ageing = (dice.roll(4) == 0).then_some(Span::mins(1));
+    for rule in policy.queues.values_mut() {
+        rule.reclaim = [Reclaim::Any, Reclaim::Any, Reclaim::LowerTiers, Reclaim::Never][dice.roll(4) as usize];
+        rule.preempt_within = [PreemptWithin::LowerTiers, PreemptWithin::LowerPriority, PreemptWithin::Never]
+            [dice.roll(3) as usize];
+    }
     let mut world =
         Loop { engine: Engine::new(), now: 0, due: Vec::new(), launched: 0, taken: BTreeSet::new(), stops: 0 };
     world.step(Some(Event::Configured(Box::new(policy))))?;
