@@ -19,7 +19,8 @@ pub(crate) fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
         let reason = match start_targets::reason_to_wait(&engine.state, head) {
             Some(waits) if parked.reason.by_design() => waits,
             None if parked.reason.by_design() => return None,
-            _ => reservations::reason(&engine.state, head).unwrap_or_else(|| exactly(&engine.state, *class, parked.reason)),
+            _ => reservations::reason(&engine.state, head)
+                .unwrap_or_else(|| exactly(&engine.state, *class, parked.reason)),
         };
         Some((*class, reason))
     };

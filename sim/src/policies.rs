@@ -136,6 +136,11 @@ pub fn random(seed: u64) -> Policy {
         ..Policy::default()
     };
     features::add(&mut policy, seed);
+    if policy.fairness.ageing.is_some() {
+        // A policy does not have both.
+        let rules = policy.queues.values_mut().filter(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+        rules.for_each(|rule| rule.preempt_within = PreemptWithin::LowerTiers);
+    }
     policy
 }
 

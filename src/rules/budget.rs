@@ -16,10 +16,10 @@ use crate::catalog::{CapacityType, Offering};
 use crate::ids::{ClassId, JobId, OfferingId, PoolId, QuotaId};
 use crate::job::Gang;
 use crate::reason::Reason;
-use crate::state::{Held, State};
 use crate::state::budget::part_of;
 use crate::state::jobs::Phase;
 use crate::state::places::WorkerNeeds;
+use crate::state::{Held, State};
 use crate::units::{MilliGpu, Rate, Timestamp};
 use alloc::vec::Vec;
 

@@ -71,7 +71,8 @@ fn refused(state: &State, id: JobId) -> Option<Reason> {
 fn too_many_queues(state: &State, queue: QueueId) -> Option<u32> {
     let policy = state.policy()?;
     let Undeclared::Under { at_most, .. } = &policy.undeclared else { return None };
-    let known = policy.queues.contains_key(&state.queues[queue].path) || state.index.in_use_by_queue.contains_key(&queue);
+    let known =
+        policy.queues.contains_key(&state.queues[queue].path) || state.index.in_use_by_queue.contains_key(&queue);
     let most = *at_most as usize;
     (!known && state.undeclared_in_use(queue).take(most).count() == most).then_some(*at_most)
 }

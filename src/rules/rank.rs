@@ -99,6 +99,8 @@ struct Entry {
     /// Above what a child owns.
     beyond: bool,
     tier: Reverse<i32>,
+    /// Where it may stop others of its queue and tier.
+    priority: Reverse<i32>,
     began: Timestamp,
     job: JobId,
     share: MilliGpu,
@@ -171,6 +173,7 @@ impl Ranks {
         let mut borrows = Borrows::default();
         let first = Reverse(settings::priority(state, taker.tier));
         let mut beyond = false;
+        let turn = self.turn(state, taker);
         for (depth, node) in lineage(state, taker.quota).into_iter().enumerate().rev() {
             let Some(own) = state.quota.subtree(node, taker.pool) else {
                 if self.with_quotas.contains(&taker.pool) {
@@ -184,13 +187,27 @@ impl Ranks {
             }
             let rises = with - state.quota.usage(node, taker.pool);
             let entries = self.fill(state, node, taker.pool).iter();
-            let before = entries.filter(|entry| entry.within && (entry.beyond, entry.tier) <= (beyond, first));
+            let goes_before = |entry: &Entry| (entry.beyond, entry.tier, entry.began) < (beyond, first, turn);
+            let before = entries.filter(|entry| entry.within && goes_before(entry));
             if before.fold(rises, |sum, entry| sum + entry.share) > own {
                 borrows.mark(depth);
                 beyond = true;
             }
         }
         borrows
+    }
+
+    /// When a taker would count as started: last of all, or before those of its queue and tier that it may stop.
+    fn turn(&mut self, state: &State, taker: &Taker) -> Timestamp {
+        if taker.within != PreemptWithin::LowerPriority {
+            return Timestamp::NEVER;
+        }
+        let (tier, priority) = (Reverse(settings::priority(state, taker.tier)), Reverse(taker.priority));
+        let holders = self.holders.get(&(taker.pool, taker.quota)).into_iter().flatten();
+        let mut own: Vec<Entry> = holders.map(|(id, share)| entry(state, &state.jobs[*id], *share)).collect();
+        by_priority(&mut own);
+        let below = own.iter().filter(|entry| entry.tier == tier && entry.priority > priority);
+        below.map(|entry| entry.began).min().unwrap_or(Timestamp::NEVER)
     }
 
     /// Whether anything that runs of a queue and tier hold could be a taker's at all. It is not asked of each run then.
@@ -214,6 +231,7 @@ impl Ranks {
             let mut entries: Vec<Entry> = Vec::new();
             let own = self.holders.get(&(pool, node)).into_iter().flatten();
             entries.extend(own.map(|(id, share)| entry(state, &state.jobs[*id], *share)));
+            by_priority(&mut entries);
             let children: Vec<QuotaId> = state.quota.children(node).collect();
             for child in children {
                 let stays = state.quota.kept(child, pool);
@@ -273,7 +291,25 @@ impl Ranks {
 
 fn entry(state: &State, job: &Job, share: MilliGpu) -> Entry {
     let tier = Reverse(settings::priority(state, job.tier));
-    Entry { beyond: false, tier, began: job.running_since.unwrap_or(job.since), job: job.id, share, within: true }
+    let rule = state.queues[job.queue].rule.as_ref();
+    let counts = rule.is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    let priority = Reverse(if counts { job.priority } else { 0 });
+    let began = job.running_since.unwrap_or(job.since);
+    Entry { beyond: false, tier, priority, began, job: job.id, share, within: true }
+}
+
+/// In one queue the starts of the runs of a tier count for those of the highest priority first, where these may stop the others. So whoever
+/// may stop another never stands below it, and between queues the numbers do not count.
+fn by_priority(entries: &mut [Entry]) {
+    if entries.iter().all(|entry| entry.priority == Reverse(0)) {
+        return;
+    }
+    let mut starts: Vec<(Reverse<i32>, Timestamp)> = entries.iter().map(|entry| (entry.tier, entry.began)).collect();
+    starts.sort_unstable();
+    entries.sort_unstable_by_key(|entry| (entry.tier, entry.priority, entry.began, entry.job));
+    for (entry, (_, began)) in entries.iter_mut().zip(starts) {
+        entry.began = began;
+    }
 }
 
 /// The nodes of the quota tree from the root down to one.
@@ -306,10 +342,11 @@ pub(crate) fn may_stop_from(state: &State, taker: &Taker, run: &Job, quota: Quot
     if quota == taker.quota { may_stop_within(state, taker, run) } else { may_stop(state, taker, run) }
 }
 
-/// Whether a taker may stop a run of its own queue, by tier, or by priority within it. What only is booked loses its turn whatever the
+/// Whether a taker may stop a run of its own queue, by tier, or by priority within it, if the run's deadline does not press more. What only is booked loses its turn whatever the
 /// queue says.
 fn may_stop_within(state: &State, taker: &Taker, run: &Job) -> bool {
-    let below = run.tier == taker.tier && run.priority < taker.priority;
+    let calmer = run.start_by >= state.jobs[taker.job].start_by;
+    let below = run.tier == taker.tier && run.priority < taker.priority && calmer;
     match taker.within {
         PreemptWithin::LowerTiers => may_stop(state, taker, run),
         PreemptWithin::LowerPriority => below || may_stop(state, taker, run),

@@ -62,7 +62,12 @@ pub fn pool(name: &str, offerings: usize) -> Pool {
 
 /// What a queue means: quota 0, pool 0. Its jobs may ask for any of the usual tiers.
 pub fn rule(tier: u16) -> QueueRule {
-    QueueRule { tier: TierId(tier), pools: vec![PoolId(0)], tiers: Some((0..8).map(TierId).collect()), ..QueueRule::default() }
+    QueueRule {
+        tier: TierId(tier),
+        pools: vec![PoolId(0)],
+        tiers: Some((0..8).map(TierId).collect()),
+        ..QueueRule::default()
+    }
 }
 
 /// One pool of these offerings, no quota, a queue a tier by the tier's name.

@@ -18,7 +18,10 @@ const AT_ONCE: usize = 2_000;
 pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     let events = events(&args.file.display().to_string(), &read(&args.file)?)?;
     for (at, _) in events.iter().enumerate().filter(|(_, event)| is_only_counted(event)) {
-        eprintln!("event {}: data.deadline: without `expectedRun` it is only counted: state how long the job runs", at + 1);
+        eprintln!(
+            "event {}: data.deadline: without `expectedRun` it is only counted: state how long the job runs",
+            at + 1
+        );
     }
     let client = args.server.client()?;
     let end = args.timeout.and_then(|t| Instant::now().checked_add(t));

@@ -83,8 +83,7 @@ impl Grown for Policy {
 
     fn terms(&self) -> Vec<PolicyTerm> {
         let overhead = (self.node_overhead != Rate(0)).then_some(PolicyTerm::NodeOverhead(self.node_overhead));
-        let impossible =
-            (self.impossible != WhenImpossible::Hold).then_some(PolicyTerm::Impossible(self.impossible));
+        let impossible = (self.impossible != WhenImpossible::Hold).then_some(PolicyTerm::Impossible(self.impossible));
         let shared = match &self.undeclared {
             Undeclared::Under { rule, .. } => Some((None, rule)),
             Undeclared::Reject => None,
@@ -280,10 +279,10 @@ mod tests {
     use super::Grown;
     use crate::event::{Event, Tick};
     use crate::ids::Seq;
+    use crate::ids::TierId;
     use crate::job::JobSpec;
     use crate::journal::{APPLY_VERSION, Batch};
     use crate::machine::StateMachine;
-    use crate::ids::TierId;
     use crate::policy::{Policy, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
     use crate::state::freeze::Thaw;
     use crate::units::{Rate, Timestamp};

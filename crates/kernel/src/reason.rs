@@ -404,9 +404,9 @@ impl fmt::Display for Reason {
             Reason::Lingering { idle } => write!(f, "its GPUs were idle for {idle}"),
             Reason::ExitCode { code } => write!(f, "exit code {code}, no retries left"),
             Reason::Asked => f.write_str("its submitter cancelled it"),
-            Reason::ForbiddenTier { .. } => {
-                f.write_str("its queue may not use the tier that it asks for: ask for one of the queue's `tiers`, or list it there")
-            }
+            Reason::ForbiddenTier { .. } => f.write_str(
+                "its queue may not use the tier that it asks for: ask for one of the queue's `tiers`, or list it there",
+            ),
             Reason::DeadlineOnlyCounted => {
                 f.write_str("its deadline is counted and nothing is done for it: state `expectedRun` to have it kept")
             }

@@ -4,10 +4,10 @@
 
 use super::check::PoolStock;
 use super::compile::NO_QUOTA;
+use super::defaults::ancestors;
 use super::fault::listed;
 use super::promises::Promises;
 use super::tree::YamlNode;
-use super::defaults::ancestors;
 use super::written::{WrittenBuys, WrittenPolicy, WrittenPool, WrittenPreemptWithin, WrittenQueue, WrittenWhenLate};
 use super::{Compiled, check};
 use forebay_kernel::catalog::CapacityType;
@@ -191,10 +191,14 @@ impl<'a> Lints<'a> {
             let (reclaim, within) = (["queues", path, "reclaim"], ["queues", path, "preemptWithin"]);
             let root = ancestors(path).last().unwrap_or(path);
             let has_quotas = filled.family(root).any(|queue| queue.quota.iter().any(|quota| !quota.is_empty()));
-            let alone = filled.queues.iter().flatten().filter(|(other, _)| ancestors(other).last() == Some(root)).count() < 2;
+            let alone =
+                filled.queues.iter().flatten().filter(|(other, _)| ancestors(other).last() == Some(root)).count() < 2;
             if self.tree.has(&reclaim) && (!has_quotas || alone) {
                 let why = if alone { "no other queue shares its quota" } else { "no queue of its tree has a quota" };
-                self.say(&reclaim, format!("queue `{path}` states `reclaim`, but {why}: there is nothing to take back"));
+                self.say(
+                    &reclaim,
+                    format!("queue `{path}` states `reclaim`, but {why}: there is nothing to take back"),
+                );
             }
             if !self.tree.has(&within) {
                 continue;
@@ -215,10 +219,6 @@ impl<'a> Lints<'a> {
                 Some(WrittenPreemptWithin::Never) if !by_tier => {
                     self.say(&within, format!("queue `{path}` forbids what its `tiers` do not allow anyway: `preemptWithin: never` changes nothing"));
                 }
-                Some(WrittenPreemptWithin::LowerPriority) if filled.fairness.is_some_and(|f| f.ageing.is_some()) => self.say(
-                    &within,
-                    format!("queue `{path}` stops runs by their priority number while `fairness.ageing` lets jobs that have waited start first: one that started for its age may be stopped for a higher number"),
-                ),
                 _ => {}
             }
         }

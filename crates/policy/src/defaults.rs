@@ -50,7 +50,8 @@ pub fn filled(written: &WrittenPolicy) -> WrittenPolicy {
             queue.tiers = Some(tiers_of(own, queue.tiers.take(), &ranks));
         }
         queue.reclaim = inherited(&declared, path, |q| q.reclaim).or(Some(WrittenReclaim::Any));
-        queue.preempt_within = inherited(&declared, path, |q| q.preempt_within).or(Some(WrittenPreemptWithin::LowerTiers));
+        queue.preempt_within =
+            inherited(&declared, path, |q| q.preempt_within).or(Some(WrittenPreemptWithin::LowerTiers));
         queue.pools = inherited(&declared, path, |q| q.pools.clone()).or_else(|| Some(pool_names.clone()));
         queue.submitters = inherited(&declared, path, |q| q.submitters.clone());
         queue.start = inherited(&declared, path, |q| q.start);

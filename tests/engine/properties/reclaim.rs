@@ -268,12 +268,14 @@ fn comes_to_rest(seed: u64) -> Result<(), String> {
     policy.tiers[1].min_share = [0, 0, 300][dice.roll(3) as usize];
     policy.tiers[1].max_run_while_others_wait = (dice.roll(4) == 0).then_some(Span::mins(30));
     policy.tiers[2].stoppable_by = vec![TierId(0), TierId(1)];
-    policy.fairness.ageing = (dice.roll(4) == 0).then_some(Span::mins(1));
     for rule in policy.queues.values_mut() {
         rule.reclaim = [Reclaim::Any, Reclaim::Any, Reclaim::LowerTiers, Reclaim::Never][dice.roll(4) as usize];
-        rule.preempt_within = [PreemptWithin::LowerTiers, PreemptWithin::LowerPriority, PreemptWithin::Never]
-            [dice.roll(3) as usize];
+        rule.preempt_within =
+            [PreemptWithin::LowerTiers, PreemptWithin::LowerPriority, PreemptWithin::Never][dice.roll(3) as usize];
     }
+    let by_priority = policy.rules().any(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    // A policy does not have both.
+    policy.fairness.ageing = (dice.roll(4) == 0 && !by_priority).then_some(Span::mins(1));
     let mut world =
         Loop { engine: Engine::new(), now: 0, due: Vec::new(), launched: 0, taken: BTreeSet::new(), stops: 0 };
     world.step(Some(Event::Configured(Box::new(policy))))?;

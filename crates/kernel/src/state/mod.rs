@@ -635,7 +635,9 @@ impl State {
 /// or it does not count yet.
 pub(crate) fn start_by(job: &Job, spec: &JobSpec, class: &Class) -> Timestamp {
     let counts = class.shape.urgency != Urgency::Ordinary && !job.hopeless;
-    let (Some(deadline), Some(expected), true) = (spec.deadline, spec.expected, counts) else { return Timestamp::NEVER };
+    let (Some(deadline), Some(expected), true) = (spec.deadline, spec.expected, counts) else {
+        return Timestamp::NEVER;
+    };
     deadline - (expected - job.progress) - spec.restart
 }
 

@@ -84,7 +84,8 @@ impl State {
             return;
         }
         self.queues[id].rule = rule;
-        let classes: Vec<ClassId> = self.classes.iter().filter(|(_, c)| c.shape.queue == id).map(|(id, _)| id).collect();
+        let classes: Vec<ClassId> =
+            self.classes.iter().filter(|(_, c)| c.shape.queue == id).map(|(id, _)| id).collect();
         for class in classes {
             self.classes[class].fits = self.fits(&self.classes[class].shape);
         }

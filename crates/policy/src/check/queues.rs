@@ -6,7 +6,7 @@ use super::super::defaults::{default_tier, parent};
 use super::super::fault::{Pos, meant, shown};
 use super::super::routes;
 use super::super::words::UndeclaredQueues;
-use super::super::written::{WrittenQueue, WrittenQuota};
+use super::super::written::{WrittenPreemptWithin, WrittenQueue, WrittenQuota};
 use super::{Check, MAX_LEVELS, MAX_PATH, MAX_QUEUES, NAME_RULE, is_name};
 use cel::Program;
 use forebay_quantity::{GpuBound, GpuCount};
@@ -56,6 +56,15 @@ impl Check<'_> {
         }
         if let Some(listed) = &queue.tiers {
             self.listed_tiers(path, listed);
+        }
+        let ages = self.written.fairness.is_some_and(|fairness| fairness.ageing.is_some());
+        if queue.preempt_within == Some(WrittenPreemptWithin::LowerPriority) && ages {
+            let what = format!(
+                "queue `{}` stops runs for a higher priority number, and `fairness.ageing` lets jobs go before a higher number: each would undo the other",
+                shown(path)
+            );
+            let remedy = "remove `fairness.ageing`, or write `preemptWithin: lower-tiers`";
+            self.at(&["queues", path, "preemptWithin"], what, remedy);
         }
         if let Some(pools) = &queue.pools {
             if pools.is_empty() {
