@@ -93,6 +93,12 @@ pub(crate) enum Ground {
     Tier,
 }
 
+/// When a run counts as started, among those of its tier.
+type Turn = (Timestamp, JobId);
+
+/// After all that have started.
+const LAST: Turn = (Timestamp::NEVER, JobId(u64::MAX));
+
 /// What a run holds of a node's quota.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -101,7 +107,7 @@ struct Entry {
     tier: Reverse<i32>,
     /// Where it may stop others of its queue and tier.
     priority: Reverse<i32>,
-    began: Timestamp,
+    turn: Turn,
     job: JobId,
     share: MilliGpu,
     /// All of it is filled in within what the node owns.
@@ -187,7 +193,7 @@ impl Ranks {
             }
             let rises = with - state.quota.usage(node, taker.pool);
             let entries = self.fill(state, node, taker.pool).iter();
-            let goes_before = |entry: &Entry| (entry.beyond, entry.tier, entry.began) < (beyond, first, turn);
+            let goes_before = |entry: &Entry| (entry.beyond, entry.tier, entry.turn) < (beyond, first, turn);
             let before = entries.filter(|entry| entry.within && goes_before(entry));
             if before.fold(rises, |sum, entry| sum + entry.share) > own {
                 borrows.mark(depth);
@@ -198,16 +204,16 @@ impl Ranks {
     }
 
     /// When a taker would count as started: last of all, or before those of its queue and tier that it may stop.
-    fn turn(&mut self, state: &State, taker: &Taker) -> Timestamp {
+    fn turn(&mut self, state: &State, taker: &Taker) -> Turn {
         if taker.within != PreemptWithin::LowerPriority {
-            return Timestamp::NEVER;
+            return LAST;
         }
         let (tier, priority) = (Reverse(settings::priority(state, taker.tier)), Reverse(taker.priority));
         let holders = self.holders.get(&(taker.pool, taker.quota)).into_iter().flatten();
         let mut own: Vec<Entry> = holders.map(|(id, share)| entry(state, &state.jobs[*id], *share)).collect();
         by_priority(&mut own);
         let below = own.iter().filter(|entry| entry.tier == tier && entry.priority > priority);
-        below.map(|entry| entry.began).min().unwrap_or(Timestamp::NEVER)
+        below.map(|entry| entry.turn).min().unwrap_or(LAST)
     }
 
     /// Whether anything that runs of a queue and tier hold could be a taker's at all. It is not asked of each run then.
@@ -248,7 +254,7 @@ impl Ranks {
                     }
                 }
             }
-            entries.sort_unstable_by_key(|entry| (entry.beyond, entry.tier, entry.began, entry.job));
+            entries.sort_unstable_by_key(|entry| (entry.beyond, entry.tier, entry.turn));
             let own = state.quota.subtree(node, pool);
             let mut filled = MilliGpu(0);
             for entry in &mut entries {
@@ -294,8 +300,8 @@ fn entry(state: &State, job: &Job, share: MilliGpu) -> Entry {
     let rule = state.queues[job.queue].rule.as_ref();
     let counts = rule.is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
     let priority = Reverse(if counts { job.priority } else { 0 });
-    let began = job.running_since.unwrap_or(job.since);
-    Entry { beyond: false, tier, priority, began, job: job.id, share, within: true }
+    let turn = (job.running_since.unwrap_or(job.since), job.id);
+    Entry { beyond: false, tier, priority, turn, job: job.id, share, within: true }
 }
 
 /// In one queue the starts of the runs of a tier count for those of the highest priority first, where these may stop the others. So whoever
@@ -304,11 +310,11 @@ fn by_priority(entries: &mut [Entry]) {
     if entries.iter().all(|entry| entry.priority == Reverse(0)) {
         return;
     }
-    let mut starts: Vec<(Reverse<i32>, Timestamp)> = entries.iter().map(|entry| (entry.tier, entry.began)).collect();
-    starts.sort_unstable();
-    entries.sort_unstable_by_key(|entry| (entry.tier, entry.priority, entry.began, entry.job));
-    for (entry, (_, began)) in entries.iter_mut().zip(starts) {
-        entry.began = began;
+    let mut turns: Vec<(Reverse<i32>, Turn)> = entries.iter().map(|entry| (entry.tier, entry.turn)).collect();
+    turns.sort_unstable();
+    entries.sort_unstable_by_key(|entry| (entry.tier, entry.priority, entry.turn));
+    for (entry, (_, turn)) in entries.iter_mut().zip(turns) {
+        entry.turn = turn;
     }
 }
 
