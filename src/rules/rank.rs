@@ -351,8 +351,10 @@ pub(crate) fn may_stop_from(state: &State, taker: &Taker, run: &Job, quota: Quot
 /// Whether a taker may stop a run of its own queue, by tier, or by priority within it, if the run's deadline does not press more. What only is booked loses its turn whatever the
 /// queue says.
 fn may_stop_within(state: &State, taker: &Taker, run: &Job) -> bool {
+    // Once for a number in a job's life: so that no two of them undo each other for ever.
+    let first = run.attempt.0 <= u32::from(run.phase != Phase::Booked);
     let calmer = run.start_by >= state.jobs[taker.job].start_by;
-    let below = run.tier == taker.tier && run.priority < taker.priority && calmer;
+    let below = run.tier == taker.tier && run.priority < taker.priority && calmer && first;
     match taker.within {
         PreemptWithin::LowerTiers => may_stop(state, taker, run),
         PreemptWithin::LowerPriority => below || may_stop(state, taker, run),
