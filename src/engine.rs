@@ -19,7 +19,8 @@ use crate::machine::StateMachine;
 use crate::memo::Memo;
 use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
-use crate::rules::{feasibility, idle, replicas, timing};
+use crate::rules::feasibility::{self, Impossible};
+use crate::rules::{idle, replicas, timing};
 use crate::state::State;
 use crate::state::index::Index;
 use crate::units::Timestamp;
@@ -220,7 +221,7 @@ impl Engine {
     /// Why no job of a job's class can ever run under the policy in force, whatever is free. `None`: one can.
     #[must_use]
     pub fn why_impossible(&self, job: JobId) -> Option<Reason> {
-        feasibility::class_impossible(&self.state, self.state.jobs.get(job)?.class)
+        feasibility::class_impossible(&self.state, self.state.jobs.get(job)?.class).map(Impossible::reason)
     }
 
     /// Checks everything that must always hold. An empty list is what it should be.

@@ -20,6 +20,8 @@ pub(crate) struct Memo {
     pub searched: BTreeMap<ClassId, Searched>,
     /// The reservations beside which that was so.
     pub beside: BTreeMap<PoolId, Reservation>,
+    /// `State::capacity_epoch` when no price made a job possible that is held for want of one.
+    pub priced: Option<u64>,
     /// Switched off by the audit, to show that it changes nothing.
     pub off: bool,
 }
@@ -30,6 +32,8 @@ pub(crate) struct Searched {
     pub capacity_epoch: u64,
     /// When time alone last let something be taken.
     pub woke_at: Timestamp,
+    /// The priority of the class's first, where that says what it may take.
+    pub priority: i32,
 }
 
 /// A class whose head cannot be served.
@@ -48,6 +52,11 @@ pub(crate) struct Parked {
 }
 
 impl Memo {
+    /// Whether nothing has happened since the prices were last compared with the budgets of the jobs that are held.
+    pub(crate) fn priced_at(&self, state: &State) -> bool {
+        !self.off && self.priced == Some(state.capacity_epoch)
+    }
+
     /// Whether a search for a class would find nothing.
     pub(crate) fn nothing_to_take(&self, class: ClassId, now: Searched) -> bool {
         !self.off && self.searched.get(&class) == Some(&now)

@@ -5,7 +5,8 @@
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId};
 use crate::reason::Reason;
-use crate::rules::{protection, reservations, start_targets, supply};
+use crate::rules::{feasibility, protection, reservations, start_targets, supply};
+use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::state::jobs::Phase;
 use alloc::collections::BTreeSet;
@@ -18,11 +19,21 @@ pub(crate) fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
         let reason = match start_targets::reason_to_wait(&engine.state, head) {
             Some(waits) if parked.reason.by_design() => waits,
             None if parked.reason.by_design() => return None,
-            _ => reservations::reason(&engine.state, head).unwrap_or(parked.reason),
+            _ => reservations::reason(&engine.state, head)
+                .unwrap_or_else(|| exactly(&engine.state, *class, parked.reason)),
         };
         Some((*class, reason))
     };
     engine.state.index.queued.iter().filter_map(of).collect()
+}
+
+/// A ceiling that keeps a job from what its budget would pay for, as prices have become, is told with both figures.
+fn exactly(state: &State, class: ClassId, reason: Reason) -> Reason {
+    if !matches!(reason, Reason::Ceiling { .. }) {
+        return reason;
+    }
+    let never = feasibility::class_impossible(state, class).map(feasibility::Impossible::reason);
+    never.filter(|never| matches!(never, Reason::BeyondBudget { .. })).unwrap_or(reason)
 }
 
 /// Why a job is where it is.
@@ -61,7 +72,7 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
     let in_front = engine.state.index.queued.get(&job.class).map_or(0, |jobs| jobs.range(..key).count());
     let parked = engine.memo.parked.get(&job.class).filter(|_| in_front == 0);
     match (parked, waits) {
-        (Some(parked), None) => parked.reason,
+        (Some(parked), None) => exactly(&engine.state, job.class, parked.reason),
         (Some(parked), Some(_)) if parked.head == id && !parked.reason.by_design() => parked.reason,
         (_, Some(waits)) => waits,
         (None, None) => Reason::BehindInQueue { position: in_front as u32 + 1 },

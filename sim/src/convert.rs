@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_kernel::catalog::{CapacityType, Offering};
+use forebay_kernel::ids::TierId;
 use forebay_kernel::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
-use forebay_kernel::policy::{Policy, Undeclared};
+use forebay_kernel::policy::{Policy, QueueRule, Undeclared};
 use forebay_kernel::units::{Mib, MilliCpu, Rate, Span, Timestamp};
 
 use crate::trace::{TraceJob, TraceNode};
@@ -33,11 +34,28 @@ impl Default for Assumptions {
 /// The tenant of all jobs of a trace.
 pub const TENANT: &str = "trace";
 
+/// By queue that lists no tiers, those that its jobs may not ask for. `None`: of undeclared queues.
+fn raised(policy: &Policy) -> BTreeMap<Option<String>, BTreeSet<String>> {
+    let shared = match &policy.undeclared {
+        Undeclared::Under { rule, .. } => Some((None, rule)),
+        Undeclared::Reject => None,
+    };
+    let rules = policy.queues.iter().map(|(path, rule)| (Some(path.clone()), rule)).chain(shared);
+    let above = |rule: &QueueRule| {
+        let tiers = (0..).map(TierId).zip(&policy.tiers);
+        let no = tiers.filter(|(id, _)| rule.tiers.is_none() && !policy.may_ask(rule, *id));
+        no.map(|(_, tier)| tier.name.clone()).collect()
+    };
+    rules.map(|(path, rule)| (path, above(rule))).collect()
+}
+
 /// Turns rows into jobs.
 #[derive(Clone, Debug)]
 pub struct Converter {
     assumptions: Assumptions,
     tiers: BTreeSet<String>,
+    /// By queue that lists no tiers, those that its jobs may not ask for. `None`: of undeclared queues.
+    raised: BTreeMap<Option<String>, BTreeSet<String>>,
     submitters: BTreeMap<String, String>,
     undeclared_submitter: Option<String>,
     used: BTreeMap<&'static str, u64>,
@@ -56,6 +74,7 @@ impl Converter {
         Converter {
             assumptions,
             tiers: policy.tiers.iter().map(|t| t.name.clone()).collect(),
+            raised: raised(policy),
             submitters: listed.collect(),
             undeclared_submitter: undeclared,
             used: BTreeMap::new(),
@@ -72,6 +91,7 @@ impl Converter {
         let checkpoint = self.checkpoint(row, stays);
         let shares = row.gpus == 1 && row.gpu_milli < 1000;
         let restart = row.restart_ms.map_or(self.assumptions.restart, Span);
+        self.note_tier(&queue, row);
         if row.max_wait_ms.is_some() {
             self.note("jobs state max_wait_s: it is not used");
         }
@@ -109,6 +129,20 @@ impl Converter {
             list.push(format!("assumed checkpoints: every {every}, {grace} to save on request, {restart} to restart"));
         }
         list
+    }
+
+    fn note_tier(&mut self, queue: &str, row: &TraceJob) {
+        let Some(tier) = &row.tier else { return };
+        if !self.tiers.contains(tier) {
+            return self.note("jobs name a tier that the policy does not have: they get their queue's");
+        }
+        let own = Some(queue.to_owned());
+        let raised = self.raised.get(&own).or_else(|| self.raised.get(&None));
+        if raised.is_some_and(|raised| raised.contains(tier)) {
+            self.note(
+                "jobs name a tier above that of their queue, which lists no `tiers`: they are let in, as whoever recorded them did; live they would be rejected",
+            );
+        }
     }
 
     fn note(&mut self, what: &'static str) {

@@ -101,6 +101,8 @@ impl<'a> Drive<'a> {
         let mut engine = Engine::new();
         let mut journal = options.crash_every.map(|_| MemoryJournal::new());
         let converter = Converter::new(&policy, options.assumptions);
+        let mut policy = policy;
+        policy.admit_recorded_tiers();
         let first = step::configure(&mut engine, Tick { now: Timestamp(0), resumed: false, delivered: 0 }, policy);
         // The world is made from the state that this batch leaves. What the batch asks of the world (nodes for a floor) is therefore lost,
         // and asked again when the engine finds it overdue.

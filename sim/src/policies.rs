@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::ids::{PoolId, QuotaId, TierId};
 use forebay_kernel::policy::{
-    Buys, Ceiling, Consolidation, Drain, Lifecycle, OnLinger, Policy, Pool, QueueRule, QuotaLimit, QuotaNode, Sharing,
-    Tier, Undeclared,
+    Buys, Ceiling, Consolidation, Drain, Lifecycle, OnLinger, Policy, Pool, PreemptWithin, QueueRule, QuotaLimit,
+    QuotaNode, Reclaim, Sharing, Tier, Undeclared, WhenImpossible,
 };
 use forebay_kernel::units::{MilliGpu, Rate, Span};
 
@@ -75,7 +75,7 @@ fn quota(name: &str, parent: Option<QuotaId>) -> QuotaNode {
 }
 
 fn rule(quota: QuotaId, tier: TierId, pools: Vec<PoolId>) -> QueueRule {
-    QueueRule { quota, tier, pools, submitters: Vec::new(), start: None }
+    QueueRule { quota, tier, pools, ..QueueRule::default() }
 }
 
 /// The queues of a random policy. A workload may also name others, which it declares or rejects.
@@ -132,9 +132,15 @@ pub fn random(seed: u64) -> Policy {
             moves_per_hour: 1000,
             every: Span::mins(1 + pick(501, 15)),
         },
+        impossible: [WhenImpossible::Hold, WhenImpossible::Reject][index(pick(502, 2))],
         ..Policy::default()
     };
     features::add(&mut policy, seed);
+    if policy.fairness.ageing.is_some() {
+        // A policy does not have both.
+        let rules = policy.queues.values_mut().filter(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+        rules.for_each(|rule| rule.preempt_within = PreemptWithin::LowerTiers);
+    }
     policy
 }
 
@@ -184,7 +190,13 @@ fn queues(pick: &dyn Fn(u64, u64) -> u64, pools: &[PoolId]) -> BTreeMap<String, 
     let made = places.into_iter().map(|(name, quota, tier)| {
         let only = pools.get(index(pick(300 + quota, 2) % pools.len() as u64)).copied();
         let allowed = if pick(310 + quota, 2) == 0 { pools.to_vec() } else { only.into_iter().collect() };
-        (name.to_owned(), rule(QuotaId(u16::try_from(quota).unwrap_or(0)), TierId(tier), allowed))
+        let own = rule(QuotaId(u16::try_from(quota).unwrap_or(0)), TierId(tier), allowed);
+        // Most let their jobs ask for any tier; some list none, so that theirs cannot raise themselves.
+        let tiers = (pick(320 + quota, 4) > 0).then(|| vec![TierId(0), TierId(1), TierId(2)]);
+        let reclaim = [Reclaim::Any, Reclaim::Any, Reclaim::LowerTiers, Reclaim::Never][index(pick(330 + quota, 4))];
+        let within = [PreemptWithin::LowerTiers, PreemptWithin::LowerPriority, PreemptWithin::Never];
+        let preempt_within = within[index(pick(340 + quota, 3))];
+        (name.to_owned(), QueueRule { tiers, reclaim, preempt_within, ..own })
     });
     made.collect()
 }

@@ -10,14 +10,16 @@
 //!
 //! Never: counts. That is `state::budget`.
 
+use super::launch::{self, LaunchOption};
 use super::{placement, quota, supply};
+use crate::catalog::{CapacityType, Offering};
 use crate::ids::{ClassId, JobId, OfferingId, PoolId, QuotaId};
 use crate::job::Gang;
 use crate::reason::Reason;
-use crate::state::State;
 use crate::state::budget::part_of;
 use crate::state::jobs::Phase;
 use crate::state::places::WorkerNeeds;
+use crate::state::{Held, State};
 use crate::units::{MilliGpu, Rate, Timestamp};
 use alloc::vec::Vec;
 
@@ -76,11 +78,58 @@ pub(crate) fn how_many(state: &State, class: ClassId, pool: PoolId, offering: Of
     room(state, class).map_or(u64::MAX, |room| room.0.checked_div(each.0).unwrap_or(u64::MAX))
 }
 
-/// Whether an hour of the smallest gang costs more than a whole budget above its queue, wherever it goes in a pool.
-pub(crate) fn never(state: &State, class: ClassId, pool: PoolId) -> bool {
-    let amount = quota_node(state, class).and_then(|quota| state.budget_amount(quota));
-    let dear = |id: &OfferingId| amount.is_some_and(|amount| gang_rate(state, class, pool, *id) > amount);
-    amount.is_some() && supply::fits(state, class, pool).iter().all(dear)
+/// Why the whole budget above its queue never pays for an hour of the smallest gang of a class in a pool.
+pub(crate) struct Beyond {
+    pub reason: Reason,
+    pub lasts: Lasts,
+}
+
+/// How long a budget is too small.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lasts {
+    /// Spot may become cheap enough.
+    AsPricesAre,
+    /// Whatever spot costs.
+    Always,
+}
+
+/// The price of spot is not expected to fall below this part of the on-demand price: AWS states savings of up to 90 %.
+const LOWEST_SPOT: u64 = 10;
+
+/// Whether an hour of the smallest gang costs more than a whole budget above its queue, on everything that the ceilings allow in a pool.
+/// Budget and ceilings may each be met by something, and nothing meets both.
+pub(crate) fn beyond(state: &State, class: ClassId, pool: PoolId) -> Option<Beyond> {
+    let budget = quota_node(state, class).and_then(|quota| state.budget_amount(quota))?;
+    let options = launch::options(state, class, pool, supply::fits(state, class, pool), &[]);
+    let dearest = |option: &LaunchOption, price: fn(&Offering) -> Rate| {
+        let rates = option.counts.iter().map(|(id, _)| gang_rate_at(state, class, pool, *id, price));
+        rates.max().unwrap_or_default()
+    };
+    let (mut least, mut at_best, mut cheapest) = (None, None, None);
+    for option in &options {
+        let rate = dearest(option, |offer| offer.price);
+        match launch::bound_hit(state, pool, option, Held::default(), Held::default()) {
+            None if rate <= budget => return None,
+            None => {
+                let low = dearest(option, lowest_price);
+                least = least.into_iter().chain([rate]).min();
+                at_best = at_best.into_iter().chain([low]).min();
+            }
+            Some(bound) if rate <= budget => cheapest = cheapest.into_iter().chain([(rate, bound)]).min(),
+            Some(_) => {}
+        }
+    }
+    let (least, at_best) = (least?, at_best?);
+    let lasts = if at_best <= budget { Lasts::AsPricesAre } else { Lasts::Always };
+    let bound = cheapest.map(|(_, bound)| bound);
+    Some(Beyond { reason: Reason::BeyondBudget { least, budget, bound }, lasts })
+}
+
+fn lowest_price(offer: &Offering) -> Rate {
+    match offer.capacity {
+        CapacityType::Spot => offer.price.min(Rate(offer.on_demand.0 / LOWEST_SPOT)),
+        CapacityType::OnDemand | CapacityType::Reserved => offer.price,
+    }
 }
 
 /// When a class that cannot be served may find one more offering affordable, though nothing has been given back.
@@ -120,16 +169,37 @@ fn quota_node(state: &State, class: ClassId) -> Option<QuotaId> {
 
 /// What the smallest gang costs on an offering. Without GPUs, quota does not bound how far it grows: then the largest one.
 fn gang_rate(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> Rate {
+    gang_rate_at(state, class, pool, offering, |offer| offer.price)
+}
+
+/// The same, at another price.
+fn gang_rate_at(
+    state: &State,
+    class: ClassId,
+    pool: PoolId,
+    offering: OfferingId,
+    price: fn(&Offering) -> Rate,
+) -> Rate {
     let units = match &state.classes[class].shape.gang {
         Gang::Workers { max, each, .. } if each.gpus == 0 => *max,
         Gang::Workers { min, .. } => *min,
         Gang::Spanning { gpus, .. } => *gpus,
     };
-    unit_rate(state, class, pool, offering).times(u64::from(units))
+    unit_rate_at(state, class, pool, offering, price).times(u64::from(units))
 }
 
 /// What one worker, or one GPU of a spanning gang, costs on an offering.
 fn unit_rate(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> Rate {
+    unit_rate_at(state, class, pool, offering, |offer| offer.price)
+}
+
+fn unit_rate_at(
+    state: &State,
+    class: ClassId,
+    pool: PoolId,
+    offering: OfferingId,
+    price: fn(&Offering) -> Rate,
+) -> Rate {
     let shape = &state.classes[class].shape;
     let offer = &state.offerings[offering.index()].offer;
     let (each, gpus, share) = match &shape.gang {
@@ -139,5 +209,5 @@ fn unit_rate(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) 
         Gang::Spanning { per_gpu, .. } => (per_gpu, 1, 1000),
     };
     let needs = WorkerNeeds { gpu_mem: each.gpu_mem, cpu: each.cpu, mem: each.mem };
-    part_of(offer.price, offer, gpus, share, needs)
+    part_of(price(offer), offer, gpus, share, needs)
 }

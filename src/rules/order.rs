@@ -1,4 +1,4 @@
-//! The order: who goes first. Tier, then fair share among queues, then priority with ageing and arrival within a queue.
+//! The order: who goes first. Tier, then fair share among queues, then deadline, priority with ageing and arrival within a queue.
 //!
 //! The jobs of one class form a queue of their own, and only the heads of these queues are compared. A class that gets a "no" leaves
 //! the pass, and everyone behind its head with it: they ask for the same. Use changes with every booking, so the next head is chosen
@@ -10,7 +10,7 @@
 //!   roots                    least use / weight
 //!     cohort                 least (borrowed / lendable / weight), the head's ask included
 //!       queue                where nothing is borrowed: least use / weight; then least past use / weight
-//!         heads              rank (priority, ageing), arrival
+//!         heads              latest start that meets the deadline, rank (priority, ageing), arrival
 //! ```
 //!
 //! Source: Kueue's fair sharing (dominant share of what is borrowed, at the lowest common ancestor).

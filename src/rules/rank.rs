@@ -6,8 +6,11 @@
 //!             the run gone, the run as it stands
 //! by tier     where both stand alike: from a lower tier that names the taker's in `stoppableBy`, is overdue, or has not started
 //! by share    between equals that both borrow: from the greater share, as long as the taker's stays at or below it
-//! in a queue  by tier alone, where the taker borrows no more than the run
+//! in a queue  by tier, and by priority within it where the queue says so, where the taker borrows no more than the run
 //! ```
+//!
+//! A queue's `reclaim` and `preemptWithin` take grounds away, or add one that rises strictly as well: the priority number of a job, compared in
+//! one queue and tier only.
 //!
 //! A run that borrows in part counts whole, and leaves what it does not fill to those behind it. A queue without a quota borrows where its pool has quotas. Why no circle exists: the taker's
 //! rank, judged with the run gone, is above the run's, judged without the taker; for the run to take back it would have to be the other way
@@ -19,6 +22,7 @@
 use super::quota::{kept_under, quota_of};
 use super::{protection, settings};
 use crate::ids::{ClassId, JobId, PoolId, QuotaId, TierId};
+use crate::policy::{PreemptWithin, Reclaim};
 use crate::state::State;
 use crate::state::jobs::{Job, Phase};
 use crate::state::shares::Meeting;
@@ -35,8 +39,14 @@ pub(crate) struct Taker {
     pub pool: PoolId,
     pub asked: MilliGpu,
     pub tier: TierId,
+    /// Within its tier, where its queue lets that count.
+    pub priority: i32,
     /// The node of the quota tree that its queue is at.
     pub quota: QuotaId,
+    /// What its queue may take from others that borrow.
+    pub reclaim: Reclaim,
+    /// What its queue may take from itself.
+    pub within: PreemptWithin,
 }
 
 impl Taker {
@@ -44,7 +54,18 @@ impl Taker {
     pub(crate) fn of(state: &State, job: JobId, pool: PoolId) -> Option<Taker> {
         let row = &state.jobs[job];
         let asked = super::quota::share(state, row.class, pool);
-        Some(Taker { job, class: row.class, pool, asked, tier: row.tier, quota: quota_of(state, row)? })
+        let rule = state.queues[row.queue].rule.as_ref()?;
+        Some(Taker {
+            job,
+            class: row.class,
+            pool,
+            asked,
+            tier: row.tier,
+            priority: row.priority,
+            quota: rule.quota,
+            reclaim: rule.reclaim,
+            within: rule.preempt_within,
+        })
     }
 }
 
@@ -72,13 +93,21 @@ pub(crate) enum Ground {
     Tier,
 }
 
+/// When a run counts as started, among those of its tier.
+type Turn = (Timestamp, JobId);
+
+/// After all that have started.
+const LAST: Turn = (Timestamp::NEVER, JobId(u64::MAX));
+
 /// What a run holds of a node's quota.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Above what a child owns.
     beyond: bool,
     tier: Reverse<i32>,
-    began: Timestamp,
+    /// Where it may stop others of its queue and tier.
+    priority: Reverse<i32>,
+    turn: Turn,
     job: JobId,
     share: MilliGpu,
     /// All of it is filled in within what the node owns.
@@ -150,6 +179,7 @@ impl Ranks {
         let mut borrows = Borrows::default();
         let first = Reverse(settings::priority(state, taker.tier));
         let mut beyond = false;
+        let turn = self.turn(state, taker);
         for (depth, node) in lineage(state, taker.quota).into_iter().enumerate().rev() {
             let Some(own) = state.quota.subtree(node, taker.pool) else {
                 if self.with_quotas.contains(&taker.pool) {
@@ -163,7 +193,8 @@ impl Ranks {
             }
             let rises = with - state.quota.usage(node, taker.pool);
             let entries = self.fill(state, node, taker.pool).iter();
-            let before = entries.filter(|entry| entry.within && (entry.beyond, entry.tier) <= (beyond, first));
+            let goes_before = |entry: &Entry| (entry.beyond, entry.tier, entry.turn) < (beyond, first, turn);
+            let before = entries.filter(|entry| entry.within && goes_before(entry));
             if before.fold(rises, |sum, entry| sum + entry.share) > own {
                 borrows.mark(depth);
                 beyond = true;
@@ -172,8 +203,24 @@ impl Ranks {
         borrows
     }
 
+    /// When a taker would count as started: last of all, or before those of its queue and tier that it may stop.
+    fn turn(&mut self, state: &State, taker: &Taker) -> Turn {
+        if taker.within != PreemptWithin::LowerPriority {
+            return LAST;
+        }
+        let (tier, priority) = (Reverse(settings::priority(state, taker.tier)), Reverse(taker.priority));
+        let holders = self.holders.get(&(taker.pool, taker.quota)).into_iter().flatten();
+        let mut own: Vec<Entry> = holders.map(|(id, share)| entry(state, &state.jobs[*id], *share)).collect();
+        by_priority(&mut own);
+        let below = own.iter().filter(|entry| entry.tier == tier && entry.priority > priority);
+        below.map(|entry| entry.turn).min().unwrap_or(LAST)
+    }
+
     /// Whether anything that runs of a queue and tier hold could be a taker's at all. It is not asked of each run then.
     pub(crate) fn may_yield(&self, state: &State, taker: &Taker, quota: QuotaId, tier: TierId) -> bool {
+        if quota == taker.quota {
+            return may_ever_stop_within(state, taker, tier);
+        }
         let by_tier = may_ever_stop(state, taker.tier, tier);
         let meet = depth_of_meeting(state, taker.quota, quota);
         let above = lineage(state, quota).into_iter().skip(meet);
@@ -181,7 +228,7 @@ impl Ranks {
             Some(own) => state.quota.usage(node, taker.pool) > own,
             None => self.with_quotas.contains(&taker.pool),
         };
-        by_tier || (quota != taker.quota && above.into_iter().any(borrows))
+        by_tier || (may_reclaim(state, taker, tier) && above.into_iter().any(borrows))
     }
 
     /// What runs hold of a node, as it rises there, in the order in which its quota is filled.
@@ -190,6 +237,7 @@ impl Ranks {
             let mut entries: Vec<Entry> = Vec::new();
             let own = self.holders.get(&(pool, node)).into_iter().flatten();
             entries.extend(own.map(|(id, share)| entry(state, &state.jobs[*id], *share)));
+            by_priority(&mut entries);
             let children: Vec<QuotaId> = state.quota.children(node).collect();
             for child in children {
                 let stays = state.quota.kept(child, pool);
@@ -206,7 +254,7 @@ impl Ranks {
                     }
                 }
             }
-            entries.sort_unstable_by_key(|entry| (entry.beyond, entry.tier, entry.began, entry.job));
+            entries.sort_unstable_by_key(|entry| (entry.beyond, entry.tier, entry.turn));
             let own = state.quota.subtree(node, pool);
             let mut filled = MilliGpu(0);
             for entry in &mut entries {
@@ -222,7 +270,6 @@ impl Ranks {
     pub(crate) fn ground(&mut self, state: &State, taker: &Taker, run: JobId, stood: Borrows) -> Option<Ground> {
         let job = &state.jobs[run];
         let quota = quota_of(state, job)?;
-        let by_tier = may_stop(state, taker, job).then_some(Ground::Tier);
         let meet = depth_of_meeting(state, taker.quota, quota);
         // In one queue it is the queue's own standing that is compared.
         let meet = if quota == taker.quota { meet - 1 } else { meet };
@@ -231,12 +278,16 @@ impl Ranks {
             return None;
         }
         if quota == taker.quota {
-            return by_tier;
+            return may_stop_within(state, taker, job).then_some(Ground::Tier);
         }
-        if stands < stood {
+        let may_reclaim = may_reclaim(state, taker, job.tier);
+        if stands < stood && may_reclaim {
             return Some(Ground::Quota);
         }
-        by_tier.or_else(|| {
+        may_stop(state, taker, job).then_some(Ground::Tier).or_else(|| {
+            if !may_reclaim {
+                return None;
+            }
             let meeting = state.meeting(taker.quota, quota)?;
             let both = !state.within_own(meeting.mine, taker.pool, mine(state, taker, &meeting));
             (both && job.tier == taker.tier && is_poorer(state, taker, &meeting)).then_some(Ground::Quota)
@@ -246,7 +297,25 @@ impl Ranks {
 
 fn entry(state: &State, job: &Job, share: MilliGpu) -> Entry {
     let tier = Reverse(settings::priority(state, job.tier));
-    Entry { beyond: false, tier, began: job.running_since.unwrap_or(job.since), job: job.id, share, within: true }
+    let rule = state.queues[job.queue].rule.as_ref();
+    let counts = rule.is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    let priority = Reverse(if counts { job.priority } else { 0 });
+    let turn = (job.running_since.unwrap_or(job.since), job.id);
+    Entry { beyond: false, tier, priority, turn, job: job.id, share, within: true }
+}
+
+/// In one queue the starts of the runs of a tier count for those of the highest priority first, where these may stop the others. So whoever
+/// may stop another never stands below it, and between queues the numbers do not count.
+fn by_priority(entries: &mut [Entry]) {
+    if entries.iter().all(|entry| entry.priority == Reverse(0)) {
+        return;
+    }
+    let mut turns: Vec<(Reverse<i32>, Turn)> = entries.iter().map(|entry| (entry.tier, entry.turn)).collect();
+    turns.sort_unstable();
+    entries.sort_unstable_by_key(|entry| (entry.tier, entry.priority, entry.turn));
+    for (entry, (_, turn)) in entries.iter_mut().zip(turns) {
+        entry.turn = turn;
+    }
 }
 
 /// The nodes of the quota tree from the root down to one.
@@ -264,7 +333,7 @@ fn depth_of_meeting(state: &State, one: QuotaId, other: QuotaId) -> usize {
 
 /// Whether a taker's tier may stop a run: it is higher, and named, or the run has lasted as long as it may while others wait, or it has not
 /// started.
-pub(crate) fn may_stop(state: &State, taker: &Taker, run: &Job) -> bool {
+fn may_stop(state: &State, taker: &Taker, run: &Job) -> bool {
     let Some(policy) = state.policy.as_deref() else { return false };
     let Some(tier) = policy.tiers.get(run.tier.index()) else { return false };
     let higher = settings::priority(state, taker.tier) > tier.priority;
@@ -272,6 +341,43 @@ pub(crate) fn may_stop(state: &State, taker: &Taker, run: &Job) -> bool {
     let booked = run.phase == Phase::Booked;
     let overdue = run.overdue_at <= state.now && protection::stoppable_when_overdue(policy, tier, taker.tier);
     higher && (booked || tier.stoppable_by.contains(&taker.tier) || overdue)
+}
+
+/// Whether a taker may stop a run by tier, whose queue is at a node of the quota tree.
+pub(crate) fn may_stop_from(state: &State, taker: &Taker, run: &Job, quota: QuotaId) -> bool {
+    if quota == taker.quota { may_stop_within(state, taker, run) } else { may_stop(state, taker, run) }
+}
+
+/// Whether a taker may stop a run of its own queue, by tier, or by priority within it, if the run's deadline does not press more. What only is booked loses its turn whatever the
+/// queue says.
+fn may_stop_within(state: &State, taker: &Taker, run: &Job) -> bool {
+    // Once for a number in a job's life: so that no two of them undo each other for ever.
+    let first = run.attempt.0 <= u32::from(run.phase != Phase::Booked);
+    let calmer = run.start_by >= state.jobs[taker.job].start_by;
+    let below = run.tier == taker.tier && run.priority < taker.priority && calmer && first;
+    match taker.within {
+        PreemptWithin::LowerTiers => may_stop(state, taker, run),
+        PreemptWithin::LowerPriority => below || may_stop(state, taker, run),
+        PreemptWithin::Never => run.phase == Phase::Booked && may_stop(state, taker, run),
+    }
+}
+
+/// Whether a taker may ever stop runs of a tier in its own queue.
+fn may_ever_stop_within(state: &State, taker: &Taker, tier: TierId) -> bool {
+    match taker.within {
+        PreemptWithin::LowerTiers => may_ever_stop(state, taker.tier, tier),
+        PreemptWithin::LowerPriority => tier == taker.tier || may_ever_stop(state, taker.tier, tier),
+        PreemptWithin::Never => false,
+    }
+}
+
+/// Whether a taker may have what a run of a tier in another queue has borrowed.
+fn may_reclaim(state: &State, taker: &Taker, tier: TierId) -> bool {
+    match taker.reclaim {
+        Reclaim::Any => true,
+        Reclaim::LowerTiers => settings::priority(state, tier) < settings::priority(state, taker.tier),
+        Reclaim::Never => false,
+    }
 }
 
 /// Whether a tier may ever stop another: it is higher, and named or runs of that tier may be overdue.

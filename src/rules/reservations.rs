@@ -12,7 +12,7 @@ use crate::state::index::OrderKey;
 use crate::state::nodes::{Node, NodePhase};
 use crate::state::reservations::Reservation;
 use crate::state::{Held, State, Urgency};
-use crate::units::{MilliGpu, Span};
+use crate::units::{MilliGpu, Span, Timestamp};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -151,10 +151,15 @@ pub(crate) fn reason(state: &State, job: JobId) -> Option<Reason> {
 /// Whether a job comes before another whatever the shares of their queues: by tier, priority, arrival. This never changes while
 /// both wait, so that who was kept out stays out until something is given back.
 pub(crate) fn before(state: &State, one: JobId, other: JobId) -> bool {
-    strictly(state, one) < strictly(state, other)
+    // A deadline that comes to count later must not move what is kept.
+    let calmly = |job| {
+        let (tier, key) = strictly(state, job);
+        (tier, OrderKey { start_by: Timestamp::NEVER, ..key })
+    };
+    calmly(one) < calmly(other)
 }
 
-/// The key of that order: the least goes first.
+/// The key of the order in which jobs are tried: the least goes first.
 pub(crate) fn strictly(state: &State, job: JobId) -> (Reverse<i32>, OrderKey) {
     let row = &state.jobs[job];
     (Reverse(settings::priority(state, row.tier)), OrderKey::of(row, None))

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! relaxed    ahead of the uniform line        spot only; waits where there is none
-//! ordinary   behind it, or no choice          what its tier buys
+//! dated      behind it, or no choice          what its tier buys, ahead of those in its queue and tier that have more time
 //! urgent     no time for another reclaim      on-demand and reserved only; a run on spot moves there from its checkpoint
 //! ```
 //!
@@ -74,15 +74,18 @@ fn judge(state: &State, job: JobId) -> Verdict {
     let share = u128::from(all.0) * u128::from(row.progress.0) / u128::from(expected.0.max(1));
     let line_at = row.arrival + Span(u64::try_from(share).unwrap_or(u64::MAX)) + Span((all - expected).0 / 4);
     let was = state.classes[row.class].shape.urgency;
+    // From then on one more run that goes first could be the one too many.
+    let counts_at = deadline - left - spec.restart - state.lifecycle().max_run;
     let urgency = match choice(state, row.class, was) {
-        false => Urgency::Ordinary,
         true if was == Urgency::Urgent || now >= urgent_at => Urgency::Urgent,
         true if now < line_at => Urgency::Relaxed,
-        true => Urgency::Ordinary,
+        _ if now < counts_at => Urgency::Ordinary,
+        _ => Urgency::Dated,
     };
     // From then on it could not be met by starting again.
     let late_at = if runs { Timestamp::NEVER } else { deadline - left - spec.restart + Span(1) };
-    let again = [line_at, urgent_at, late_at].into_iter().filter(|at| *at > now).min().unwrap_or(Timestamp::NEVER);
+    let times = [line_at, urgent_at, late_at, counts_at];
+    let again = times.into_iter().filter(|at| *at > now).min().unwrap_or(Timestamp::NEVER);
     Verdict { urgency, again, late: None }
 }
 

@@ -11,13 +11,14 @@
 
 use crate::decision::{Decision, EffectOf, Outcome, StopCause};
 use crate::engine::Engine;
-use crate::ids::{JobId, NodeId, QueueId};
+use crate::ids::{ClassId, JobId, NodeId, QueueId};
 use crate::moves;
 use crate::plan::PlanReport;
-use crate::policy::OnLinger;
+use crate::policy::{OnLinger, WhenImpossible};
 use crate::reason::Reason;
+use crate::rules::feasibility::{self, Impossible};
+use crate::rules::fruitless;
 use crate::rules::timing::repeat_pause;
-use crate::rules::{feasibility, fruitless};
 use crate::state::State;
 use crate::state::jobs::{Ending, Phase};
 use crate::state::nodes::NodePhase;
@@ -37,6 +38,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         judge_classes(engine);
         judge_waiting(engine, report);
     }
+    judge_prices(engine, report);
     let due: Vec<EffectOf> = due(engine);
     for row in due {
         report.settled += 1;
@@ -61,26 +63,65 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
 /// What the policy in force makes of each class.
 fn judge_classes(engine: &mut Engine) {
     let state = &engine.state;
-    let judged = state.classes.ids().map(|class| (class, feasibility::class_impossible(state, class)));
+    let reason = |class| feasibility::class_impossible(state, class).map(Impossible::reason);
+    let judged = state.classes.ids().map(|class| (class, reason(class)));
     let impossible = judged.filter(|(class, reason)| *reason != state.classes[*class].impossible).collect();
     engine.decide(Decision::Judge { impossible });
 }
 
-/// Jobs that wait are held, or wait in their queues again. A service is not: its replicas say why they wait.
+/// Jobs that wait are held or rejected, or wait in their queues again. A service is not: its replicas say why they wait.
 fn judge_waiting(engine: &mut Engine, report: &mut PlanReport) {
     let open: Vec<JobId> = engine.state.index.open_jobs.iter().copied().collect();
     for id in open {
         let (was, now) = (engine.state.jobs[id].phase, engine.state.jobs[id].reason);
         match (was, impossible(engine, id)) {
             (Phase::Held, None) => engine.decide(Decision::Resume { job: id }),
-            (Phase::Held, Some(reason)) if now == Some(reason) => continue,
+            (Phase::Held, Some(reason)) if now == Some(reason) && !rejects(engine, id) => continue,
             (Phase::Held | Phase::Queued | Phase::Booked | Phase::BackingOff { .. }, Some(reason)) => {
-                engine.decide(Decision::Hold { job: id, reason });
+                hold_back(engine, id, reason);
             }
             _ => continue,
         }
         report.settled += 1;
     }
+}
+
+/// Jobs that were held for want of a price that a budget can pay wait in their queues again when there is one.
+fn judge_prices(engine: &mut Engine, report: &mut PlanReport) {
+    let state = &engine.state;
+    if state.index.held_by_price.is_empty() || engine.memo.priced_at(state) {
+        return;
+    }
+    let epoch = state.capacity_epoch;
+    let possible = |class: &&ClassId| feasibility::class_impossible(state, **class).is_none();
+    let classes: Vec<ClassId> = state.index.held_by_price.keys().filter(possible).copied().collect();
+    let held = classes.iter().filter_map(|class| state.index.held_by_price.get(class)).flatten();
+    let held: Vec<JobId> = held.copied().collect();
+    if !classes.is_empty() {
+        engine.decide(Decision::Judge { impossible: classes.into_iter().map(|class| (class, None)).collect() });
+    }
+    for job in held {
+        engine.decide(Decision::Resume { job });
+        report.settled += 1;
+    }
+    engine.memo.priced = Some(epoch);
+}
+
+/// A job cannot run for now, or never: it is held, or rejected where the policy says so and only another policy would help.
+fn hold_back(engine: &mut Engine, id: JobId, reason: Reason) {
+    if rejects(engine, id) {
+        engine.decide(Decision::Reject { job: id, reason });
+    } else {
+        engine.decide(Decision::Hold { job: id, reason });
+    }
+}
+
+/// Whether an impossible job is rejected instead of being held.
+fn rejects(engine: &Engine, id: JobId) -> bool {
+    let state = &engine.state;
+    let lasts = || feasibility::class_impossible(state, state.jobs[id].class);
+    state.policy().is_some_and(|policy| policy.impossible == WhenImpossible::Reject)
+        && matches!(lasts(), Some(Impossible::Always(_)))
 }
 
 /// What a change of policy put in the way of a job, for good.
@@ -214,8 +255,17 @@ fn settle_job(engine: &mut Engine, id: JobId) {
 
 fn accept(engine: &mut Engine, id: JobId) {
     match feasibility::impossible(&engine.state, id) {
-        Some(reason) => engine.decide(Decision::Reject { job: id, reason }),
-        None => engine.decide(Decision::Resume { job: id }),
+        Some(Impossible::Always(reason)) => engine.decide(Decision::Reject { job: id, reason }),
+        // The replicas of a service say why they wait.
+        Some(Impossible::AsPricesAre(reason)) if !engine.state.services.contains_key(&id) => {
+            let class = engine.state.jobs[id].class;
+            let known = engine.state.classes[class].impossible;
+            if known.is_none() {
+                engine.decide(Decision::Judge { impossible: alloc::vec![(class, Some(reason))] });
+            }
+            engine.decide(Decision::Hold { job: id, reason: known.unwrap_or(reason) });
+        }
+        Some(Impossible::AsPricesAre(_)) | None => engine.decide(Decision::Resume { job: id }),
     }
 }
 
@@ -366,7 +416,7 @@ fn wait_again(engine: &mut Engine, id: JobId, reason: Reason, not_before: Timest
         engine.decide(Decision::Reassess { job: id, urgency, again, late: None });
     }
     if let Some(reason) = impossible(engine, id) {
-        engine.decide(Decision::Hold { job: id, reason });
+        hold_back(engine, id, reason);
     }
 }
 

@@ -9,8 +9,8 @@ use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{PoolId, QuotaId, TierId};
 use forebay_kernel::job::{Completion, Gang, JobSpec, Level, Service, TopologyConstraint, WorkerAsk};
 use forebay_kernel::policy::{
-    Budget, Buys, Ceiling, Drain, Floor, Layout, OnLinger, Period, Policy, QueueRule, QuotaLimit, QuotaNode, Sharing,
-    Slice, StartTarget, Tier, Undeclared, WhenLate, WhenSpent,
+    Budget, Buys, Ceiling, Drain, Floor, Layout, OnLinger, Period, Policy, PreemptWithin, QueueRule, QuotaLimit,
+    QuotaNode, Reclaim, Sharing, Slice, StartTarget, Tier, Undeclared, WhenImpossible, WhenLate, WhenSpent,
 };
 use forebay_kernel::units::{Mib, MilliCpu, MilliGpu, Rate, Span, Timestamp};
 
@@ -60,6 +60,24 @@ fn queue_rule(policy: &Policy, w: &mut Words) -> QueueRule {
                 Some(word) => panic!("`{word}` is nothing to do when late"),
             },
         }),
+        // tiers=own: as a policy that lists none
+        tiers: match w.list("tiers")[..] {
+            [] => Some((0..policy.tiers.len() as u16).map(TierId).collect()),
+            ["own"] => None,
+            ref names => Some(names.iter().map(|name| policy.tier_named(name).expect("a tier")).collect()),
+        },
+        reclaim: match w.take("reclaim") {
+            None | Some("any") => Reclaim::Any,
+            Some("lower-tiers") => Reclaim::LowerTiers,
+            Some("never") => Reclaim::Never,
+            Some(word) => panic!("`{word}` is nothing to take back"),
+        },
+        preempt_within: match w.take("preempt-within") {
+            None | Some("lower-tiers") => PreemptWithin::LowerTiers,
+            Some("lower-priority") => PreemptWithin::LowerPriority,
+            Some("never") => PreemptWithin::Never,
+            Some(word) => panic!("`{word}` is nothing to stop in a queue"),
+        },
     }
 }
 
@@ -191,6 +209,15 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
                 None => policy.quotas.push(node),
             }
         }
+        // impossible hold|reject: what becomes of jobs that a new policy makes impossible
+        "impossible" => {
+            policy.impossible = match w.at(0) {
+                "hold" => WhenImpossible::Hold,
+                "reject" => WhenImpossible::Reject,
+                word => panic!("`{word}` is nothing to do with the impossible"),
+            };
+        }
+        // queue NAME [tier=] [tiers=own|a,b] (any) [quota=] [pools=] [submitters=] [within= late=] [reclaim=] [preempt-within=]
         "queue" => {
             let rule = queue_rule(policy, &mut w);
             policy.queues.insert(w.at(0).into(), rule);
@@ -212,6 +239,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             set("start-timeout", &mut rules.start_timeout);
             set("hang-after", &mut rules.hang_after);
             set("scale-down-after", &mut rules.scale_down_after);
+            set("protect", &mut rules.protect);
             // residency= (thousandths)
             rules.max_residency_over_compute = w.number("residency").or(rules.max_residency_over_compute);
             if w.take("on-linger") == Some("stop") {

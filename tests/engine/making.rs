@@ -4,7 +4,7 @@
 
 use alloc::collections::BTreeMap;
 use forebay_kernel::catalog::{CapacityType, Offering};
-use forebay_kernel::ids::{PoolId, QuotaId, TierId};
+use forebay_kernel::ids::{PoolId, TierId};
 use forebay_kernel::job::{Checkpointing, Gang, JobSpec, WorkerAsk};
 use forebay_kernel::policy::{Buys, Consolidation, Drain, Policy, Pool, QueueRule, QuotaNode, Tier};
 use forebay_kernel::units::{Mib, MilliCpu, Rate, Span};
@@ -60,9 +60,14 @@ pub fn pool(name: &str, offerings: usize) -> Pool {
     }
 }
 
-/// What a queue means: quota 0, pool 0.
+/// What a queue means: quota 0, pool 0. Its jobs may ask for any of the usual tiers.
 pub fn rule(tier: u16) -> QueueRule {
-    QueueRule { quota: QuotaId(0), tier: TierId(tier), pools: vec![PoolId(0)], submitters: Vec::new(), start: None }
+    QueueRule {
+        tier: TierId(tier),
+        pools: vec![PoolId(0)],
+        tiers: Some((0..8).map(TierId).collect()),
+        ..QueueRule::default()
+    }
 }
 
 /// One pool of these offerings, no quota, a queue a tier by the tier's name.

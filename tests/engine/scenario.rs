@@ -15,8 +15,8 @@ use crate::making::{self, DOLLAR};
 use crate::then::then;
 use crate::words::{Words, number, time};
 use forebay_kernel::event::{Event, GoneWhy, LaunchError};
-use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId};
-use forebay_kernel::policy::Policy;
+use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, TierId};
+use forebay_kernel::policy::{Policy, Tier};
 use forebay_kernel::units::{Rate, Span, Timestamp};
 
 /// Tells one story and panics with its line where it does not come out.
@@ -184,6 +184,14 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
         "policy" => {
             let mut policy = world.state().policy().expect("a policy").clone();
             match w.plain.remove(0) {
+                // A tier before all others: the positions of those move.
+                "tier-first" => {
+                    let priority = w.number("priority").expect("a priority");
+                    policy.tiers.insert(0, Tier { name: w.at(0).into(), priority, ..Tier::default() });
+                    let next = |tier: &mut TierId| *tier = TierId(tier.0 + 1);
+                    policy.tiers.iter_mut().flat_map(|tier| &mut tier.stoppable_by).for_each(next);
+                    policy.queues.values_mut().for_each(|rule| next(&mut rule.tier));
+                }
                 "without" => drop(policy.queues.remove(w.at(0)).expect("a queue")),
                 line => given(&mut policy, &mut names.to_vec(), line, core::mem::replace(&mut w, Words::of(""))),
             }

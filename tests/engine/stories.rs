@@ -36,6 +36,7 @@ stories! {
     boots_that_fail_beside_old_nodes
     boot_probe_taken_back
     borrowing_in_a_cohort
+    budget_and_ceiling_never_together
     budget_holds_until_next_hour
     budget_of_a_cohort
     budget_spent
@@ -65,6 +66,7 @@ stories! {
     deadline_unreachable_is_ordinary
     deadline_urgent_is_not_moved_to_spot
     deadline_without_checkpoints_stays
+    deadlines_order
     demand_by_who_may_not
     down_time_and_a_longest_run
     down_time_breaks_no_promise
@@ -142,6 +144,8 @@ stories! {
     past_use_counts
     past_use_decays
     policy_makes_jobs_impossible
+    policy_rejects_impossible
+    preempt_within_a_queue
     preempted_from_checkpoint
     preempted_only_past_min_run
     preempted_while_starting
@@ -149,8 +153,11 @@ stories! {
     priority_is_strict
     progress_forgives_starts_that_failed
     promise_broken_is_bought_for
+    protect_a_restarted_victim
     quarantine
     quota_waits_and_frees
+    reclaim_as_the_queue_says
+    reclaim_from_lower_tiers
     reclaim_with_warning
     reclaim_without_warning
     replicas_spread
@@ -184,7 +191,10 @@ stories! {
     submitted_while_a_probe_is_out
     throttled_is_not_out_of_stock
     throttling_stops_nobody
+    tiers_follow_their_names
+    tiers_of_a_queue
     time_slices_bind
+    undeclared_in_use
     undeclared_rejected
     undeclared_share
     victims_dearest_back_first

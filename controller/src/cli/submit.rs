@@ -1,6 +1,6 @@
 //! `forebay submit`: sends events to a running Forebay, as they are, and waits for their jobs where it is asked to.
 //!
-//! Never: judges them. The server's intake does, the same for every way in.
+//! Never: judges them. The server's intake does, the same for every way in. What is taken and yet not what it seems is noted.
 
 use super::Output;
 use super::args::SubmitArgs;
@@ -17,6 +17,12 @@ const AT_ONCE: usize = 2_000;
 
 pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     let events = events(&args.file.display().to_string(), &read(&args.file)?)?;
+    for (at, _) in events.iter().enumerate().filter(|(_, event)| is_only_counted(event)) {
+        eprintln!(
+            "event {}: data.deadline: without `expectedRun` it is only counted: state how long the job runs",
+            at + 1
+        );
+    }
     let client = args.server.client()?;
     let end = args.timeout.and_then(|t| Instant::now().checked_add(t));
     let mut all = Taken::default();
@@ -41,6 +47,12 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     }
     let over = if args.wait { wait(args, &client, &all, end, out)? } else { Exit::Done };
     Ok(if all.rejected.is_empty() { over } else { Exit::BadInput })
+}
+
+/// Whether a job has a deadline, and nothing tells when it would have to start.
+fn is_only_counted(event: &Value) -> bool {
+    let data = event.get("data").unwrap_or(event);
+    data.get("deadline").is_some() && data.get("expectedRun").is_none() && data.get("service").is_none()
 }
 
 /// Waits for every job that was taken: the worst end of them: failed, then cancelled, then late.

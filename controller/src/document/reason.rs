@@ -2,9 +2,10 @@
 //!
 //! Never: another wording than the engine's own.
 
-use forebay_kernel::reason::Reason;
+use forebay_kernel::ids::{QueueId, TierId};
+use forebay_kernel::reason::{Bound, Reason};
 use forebay_kernel::state::State;
-use forebay_kernel::units::Timestamp;
+use forebay_kernel::units::{Rate, Timestamp};
 use forebay_wire::document::reason::ReasonView;
 use forebay_wire::document::seconds::Seconds;
 use serde_json::{Map, Value, json};
@@ -18,6 +19,13 @@ pub fn reason_view(reason: Reason, state: &State) -> ReasonView {
             let name = offering_name(state, offering.index());
             format!("nothing that fits is in stock; {name} is tried again first")
         }
+        Reason::ForbiddenTier { queue } => {
+            let path = state.queues().get(queue).map_or("", |q| q.path.as_str());
+            let tiers = tiers_of(queue, state).join(", ");
+            format!(
+                "jobs of queue `{path}` may ask for these tiers: {tiers}; ask for one of them, or list another in the queue's `tiers`"
+            )
+        }
         _ => reason.to_string(),
     };
     let eta = reason.eta().filter(|at| *at != Timestamp::NEVER);
@@ -25,8 +33,22 @@ pub fn reason_view(reason: Reason, state: &State) -> ReasonView {
     ReasonView { code, message, figures: figures(reason, state), eta_s }
 }
 
+/// The tiers that the jobs of a queue may ask for under the policy in force.
+fn tiers_of(queue: QueueId, state: &State) -> Vec<&str> {
+    let rule = state.queues().get(queue).and_then(|q| q.rule.as_ref());
+    let (Some(rule), Some(policy)) = (rule, state.policy()) else { return Vec::new() };
+    let tiers = (0..).map(TierId).zip(&policy.tiers);
+    let may = tiers.filter(|(id, tier)| policy.may_ask(rule, *id) && state.declared_tier(&tier.name).is_some());
+    may.map(|(_, tier)| tier.name.as_str()).collect()
+}
+
 fn offering_name(state: &State, at: usize) -> String {
     state.offerings().get(at).map_or_else(|| format!("offering-{at}"), |row| row.offer.to_string())
+}
+
+/// Micro-dollars as dollars.
+fn dollars(rate: Rate) -> f64 {
+    rate.0 as f64 / 1e6
 }
 
 /// GPUs as a number: thousandths become decimals.
@@ -71,6 +93,14 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         Reason::ExitCode { code } => json!({ "exit_code": code }),
         Reason::StartFailures { starts } => json!({ "starts": starts }),
         Reason::NoProgress { reclaims } => json!({ "reclaims": reclaims }),
+        Reason::ForbiddenTier { queue } => {
+            let path = state.queues().get(queue).map(|q| q.path.as_str());
+            json!({ "queue": path, "tiers": tiers_of(queue, state) })
+        }
+        Reason::TooManyQueues { most } => json!({ "most_queues": most }),
+        Reason::BeyondBudget { least, budget, bound } => json!({
+            "least_usd_per_hour": dollars(least), "budget_usd": dollars(budget), "bound": bound.map(Bound::as_str)
+        }),
         Reason::Conflict
         | Reason::UnknownQueue
         | Reason::ForbiddenQueue
@@ -87,7 +117,8 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         | Reason::Reclaimed
         | Reason::NodeLost
         | Reason::StartTimeout
-        | Reason::Asked => json!({}),
+        | Reason::Asked
+        | Reason::DeadlineOnlyCounted => json!({}),
     };
     match value {
         Value::Object(map) => map,

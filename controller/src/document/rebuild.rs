@@ -34,7 +34,9 @@ pub fn configure(engine: &mut Engine, policy: Policy) {
 ///
 /// # Errors
 /// When the document contradicts itself or the policy; the field is named.
-pub fn engine(document: &StateDocument, policy: Policy) -> Result<Loaded, DocumentFault> {
+pub fn engine(document: &StateDocument, mut policy: Policy) -> Result<Loaded, DocumentFault> {
+    // Whoever wrote the state down says that the queues have taken these jobs.
+    policy.admit_recorded_tiers();
     let told = Told::read(document)?;
     let mut building = Building {
         loaded: Loaded { engine: Engine::new(), jobs: BTreeMap::new(), nodes: BTreeMap::new() },

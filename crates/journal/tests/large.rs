@@ -33,13 +33,7 @@ fn snapshots_go_on_and_hold_the_loop_for_moments_only() {
     let jobs = megabytes() * 1_000_000 / A_JOB;
     let (mut snapshots, mut longest, mut slowest) = (0, Duration::ZERO, Duration::ZERO);
     let mut policy = forebay_kernel::policy::Policy::default();
-    let rule = forebay_kernel::policy::QueueRule {
-        quota: forebay_kernel::ids::QuotaId(0),
-        tier: forebay_kernel::ids::TierId(0),
-        pools: Vec::new(),
-        submitters: Vec::new(),
-        start: None,
-    };
+    let rule = forebay_kernel::policy::QueueRule::default();
     policy.queues.insert("q".to_owned(), rule);
     for first in (0..jobs).step_by(A_BATCH) {
         engine.open(Tick { now: Timestamp(first as u64 + 1), resumed: false, delivered: 0 });

@@ -13,13 +13,14 @@
 //!
 //! Never: takes a variant away, or gives one another meaning.
 
-use crate::ids::JobId;
+use crate::ids::{JobId, TierId};
 use crate::job::JobSpec;
-use crate::policy::Policy;
+use crate::policy::{Policy, PreemptWithin, QueueRule, Reclaim, Undeclared, WhenImpossible};
 use crate::state::jobs::Job;
 use crate::state::streaks::Streak;
 use crate::state::{SharedSpec, State};
 use crate::units::{Rate, Timestamp};
+use alloc::string::String;
 use alloc::vec::Vec;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,41 @@ pub(crate) trait Grown {
 pub(crate) enum PolicyTerm {
     /// [`Policy::node_overhead`].
     NodeOverhead(Rate),
+    /// [`Policy::impossible`].
+    Impossible(WhenImpossible),
+    /// Of the rule of a queue, by its path. `None`: of the one that undeclared queues share.
+    Queue(Option<String>, QueueTerm),
+}
+
+/// What the rule of a queue says beside the fields of version 2.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum QueueTerm {
+    /// [`QueueRule::tiers`].
+    Tiers(Vec<TierId>),
+    /// [`QueueRule::reclaim`].
+    Reclaim(Reclaim),
+    /// [`QueueRule::preempt_within`].
+    PreemptWithin(PreemptWithin),
+}
+
+impl Grown for QueueRule {
+    type Term = QueueTerm;
+
+    fn terms(&self) -> Vec<QueueTerm> {
+        let tiers = self.tiers.clone().map(QueueTerm::Tiers);
+        let reclaim = (self.reclaim != Reclaim::Any).then_some(QueueTerm::Reclaim(self.reclaim));
+        let within = self.preempt_within;
+        let within = (within != PreemptWithin::LowerTiers).then_some(QueueTerm::PreemptWithin(within));
+        tiers.into_iter().chain(reclaim).chain(within).collect()
+    }
+
+    fn learn(&mut self, term: QueueTerm) {
+        match term {
+            QueueTerm::Tiers(tiers) => self.tiers = Some(tiers),
+            QueueTerm::Reclaim(reclaim) => self.reclaim = reclaim,
+            QueueTerm::PreemptWithin(within) => self.preempt_within = within,
+        }
+    }
 }
 
 impl Grown for Policy {
@@ -48,12 +84,33 @@ impl Grown for Policy {
 
     fn terms(&self) -> Vec<PolicyTerm> {
         let overhead = (self.node_overhead != Rate(0)).then_some(PolicyTerm::NodeOverhead(self.node_overhead));
-        overhead.into_iter().collect()
+        let impossible = (self.impossible != WhenImpossible::Hold).then_some(PolicyTerm::Impossible(self.impossible));
+        let shared = match &self.undeclared {
+            Undeclared::Under { rule, .. } => Some((None, rule)),
+            Undeclared::Reject => None,
+        };
+        let rules = self.queues.iter().map(|(path, rule)| (Some(path), rule)).chain(shared);
+        let of = |(path, rule): (Option<&String>, &QueueRule)| {
+            let path = path.cloned();
+            rule.terms().into_iter().map(move |term| PolicyTerm::Queue(path.clone(), term))
+        };
+        overhead.into_iter().chain(impossible).chain(rules.flat_map(of)).collect()
     }
 
     fn learn(&mut self, term: PolicyTerm) {
         match term {
             PolicyTerm::NodeOverhead(rate) => self.node_overhead = rate,
+            PolicyTerm::Impossible(what) => self.impossible = what,
+            PolicyTerm::Queue(Some(path), term) => {
+                if let Some(rule) = self.queues.get_mut(&path) {
+                    rule.learn(term);
+                }
+            }
+            PolicyTerm::Queue(None, term) => {
+                if let Undeclared::Under { rule, .. } = &mut self.undeclared {
+                    rule.learn(term);
+                }
+            }
         }
     }
 }
@@ -231,10 +288,11 @@ mod tests {
     use super::Grown;
     use crate::event::{Event, Tick};
     use crate::ids::Seq;
+    use crate::ids::TierId;
     use crate::job::JobSpec;
     use crate::journal::{APPLY_VERSION, Batch};
     use crate::machine::StateMachine;
-    use crate::policy::Policy;
+    use crate::policy::{Policy, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
     use crate::state::freeze::Thaw;
     use crate::units::{Rate, Timestamp};
     use alloc::boxed::Box;
@@ -243,7 +301,15 @@ mod tests {
 
     /// Everything that can be said is said here.
     fn policy() -> Policy {
-        Policy { node_overhead: Rate(100_000), ..Policy::default() }
+        let rule = QueueRule {
+            tiers: Some(vec![TierId(0)]),
+            reclaim: Reclaim::LowerTiers,
+            preempt_within: PreemptWithin::Never,
+            ..QueueRule::default()
+        };
+        let impossible = WhenImpossible::Reject;
+        let queues = [("q".into(), rule)].into();
+        Policy { node_overhead: Rate(100_000), impossible, queues, ..Policy::default() }
     }
 
     fn spec() -> JobSpec {
@@ -276,13 +342,7 @@ mod tests {
         let mut machine = StateMachine::default();
         let mut rule = policy();
         rule.undeclared = crate::policy::Undeclared::Under {
-            rule: crate::policy::QueueRule {
-                quota: crate::ids::QuotaId(0),
-                tier: crate::ids::TierId(0),
-                pools: Vec::new(),
-                submitters: Vec::new(),
-                start: None,
-            },
+            rule: QueueRule { preempt_within: PreemptWithin::LowerPriority, ..QueueRule::default() },
             at_most: 1,
         };
         rule.tiers.push(crate::policy::Tier::default());
@@ -296,6 +356,7 @@ mod tests {
         assert!(!machine.terms().is_empty(), "nothing is said");
         let whole = StateMachine::restore(&machine.encode().unwrap()).unwrap();
         assert_eq!(whole.terms(), machine.terms());
+        assert!(whole.queues.rows().eq(machine.queues.rows()), "the rules of the queues are others");
         let mut thaw = Thaw::default();
         for chunk in machine.freeze().into_chunks() {
             thaw.take(chunk.id, &chunk.content.encode().unwrap()).unwrap();

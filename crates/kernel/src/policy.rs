@@ -39,6 +39,9 @@ pub struct Policy {
     /// What a node costs beside its price, such as what runs on every node: it counts where purchases are compared, and is never billed.
     #[serde(skip)]
     pub node_overhead: Rate,
+    /// What becomes of a job that a change of policy makes impossible while it waits.
+    #[serde(skip)]
+    pub impossible: WhenImpossible,
 }
 
 impl Default for Policy {
@@ -56,8 +59,20 @@ impl Default for Policy {
             consolidation: Consolidation::default(),
             fairness: Fairness::default(),
             node_overhead: Rate(0),
+            impossible: WhenImpossible::default(),
         }
     }
+}
+
+/// What becomes of a job that a change of policy makes impossible while it waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenImpossible {
+    /// It is held until another policy makes it possible.
+    #[default]
+    Hold,
+    /// It is rejected.
+    Reject,
 }
 
 /// How waiting and past use count in the order. They order free capacity only; nothing is ever stopped for them.
@@ -205,11 +220,11 @@ pub struct QuotaLimit {
 }
 
 /// What a queue means.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueRule {
     /// Where its use counts.
     pub quota: QuotaId,
-    /// The tier of its jobs, unless the job names another that exists.
+    /// The tier of its jobs, unless the job names another that [`Policy::may_ask`] allows.
     pub tier: TierId,
     /// Pools that its jobs may use, in order of preference.
     pub pools: Vec<PoolId>,
@@ -217,6 +232,41 @@ pub struct QueueRule {
     pub submitters: Vec<String>,
     /// When its jobs should start. `None`: as soon as may be.
     pub start: Option<StartTarget>,
+    /// The tiers that its jobs may ask for besides its own. `None`: all of a lower priority.
+    #[serde(skip)]
+    pub tiers: Option<Vec<TierId>>,
+    /// What its jobs may take from other queues because these have borrowed it.
+    #[serde(skip)]
+    pub reclaim: Reclaim,
+    /// What its jobs may stop in the queue itself.
+    #[serde(skip)]
+    pub preempt_within: PreemptWithin,
+}
+
+/// What the jobs of a queue may take from runs of other queues that borrow. What tiers may stop each other stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reclaim {
+    /// From runs of any tier.
+    #[default]
+    Any,
+    /// From runs of a lower tier.
+    LowerTiers,
+    /// Nothing: it waits until they end.
+    Never,
+}
+
+/// What the jobs of a queue may stop in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PreemptWithin {
+    /// Runs of lower tiers, where these allow it.
+    #[default]
+    LowerTiers,
+    /// Also runs of the same tier with a lower priority number. Waiting does not count.
+    LowerPriority,
+    /// No run.
+    Never,
 }
 
 /// A start target: jobs may wait so long by design, and are bought for in time to start by then.
@@ -249,7 +299,7 @@ pub enum Undeclared {
     Under {
         /// The rule that they share.
         rule: QueueRule,
-        /// How many different undeclared queues there may be.
+        /// How many undeclared queues may have jobs at once.
         at_most: u32,
     },
 }
@@ -398,7 +448,7 @@ pub struct Lifecycle {
     pub drain_settle: Span,
     /// Checkpoint grace for jobs that state none.
     pub grace: Span,
-    /// A restarted victim is not stopped again before it has run this long past its restart.
+    /// A restarted victim is left alone for so long past its restart, or until it has saved (30 min at most) if that is longer.
     pub protect: Span,
     /// So many faults on a node within its life quarantine it.
     pub quarantine_after: u32,
@@ -421,7 +471,7 @@ impl Default for Lifecycle {
             start_timeout: Span::mins(10),
             drain_settle: Span::secs(10),
             grace: Span::secs(90),
-            protect: Span::mins(10),
+            protect: Span::ZERO,
             quarantine_after: 3,
             hang_after: Span::mins(5),
             max_residency_over_compute: None,
@@ -436,6 +486,39 @@ impl Policy {
     pub fn tier_named(&self, name: &str) -> Option<TierId> {
         let at = self.tiers.iter().position(|t| t.name == name)?;
         u16::try_from(at).ok().map(TierId)
+    }
+
+    /// The rules of all queues, and the one that undeclared queues share.
+    pub fn rules(&self) -> impl Iterator<Item = &QueueRule> {
+        let shared = match &self.undeclared {
+            Undeclared::Under { rule, .. } => Some(rule),
+            Undeclared::Reject => None,
+        };
+        self.queues.values().chain(shared)
+    }
+
+    /// Whether a job of a queue may ask for a tier: for the queue's own always, for others where it lists them, for lower ones where it lists
+    /// none.
+    #[must_use]
+    pub fn may_ask(&self, rule: &QueueRule, tier: TierId) -> bool {
+        let priority = |tier: TierId| self.tiers.get(tier.index()).map(|t| t.priority);
+        let listed = match &rule.tiers {
+            Some(listed) => listed.contains(&tier),
+            None => priority(tier) < priority(rule.tier),
+        };
+        tier == rule.tier || listed
+    }
+
+    /// Lets the jobs of a record ask for the tiers that they had: of queues that list none, for any. Whoever recorded them let them in.
+    pub fn admit_recorded_tiers(&mut self) {
+        let all: Vec<TierId> = (0..self.tiers.len()).filter_map(|at| u16::try_from(at).ok()).map(TierId).collect();
+        let shared = match &mut self.undeclared {
+            Undeclared::Under { rule, .. } => Some(rule),
+            Undeclared::Reject => None,
+        };
+        for rule in self.queues.values_mut().chain(shared) {
+            rule.tiers.get_or_insert_with(|| all.clone());
+        }
     }
 
     /// Whether a principal may act on jobs of a queue: submit, cancel and read them, and tell their demand. The queue's own rule says

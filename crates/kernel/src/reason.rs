@@ -5,7 +5,7 @@
 use crate::event::LaunchError;
 use crate::ids::{OfferingId, QueueId};
 use crate::job::Level;
-use crate::units::{MilliGpu, Span, Timestamp};
+use crate::units::{MilliGpu, Rate, Span, Timestamp};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -188,6 +188,27 @@ pub enum Reason {
         /// How often.
         reclaims: u32,
     },
+    /// It asks for a tier that its queue may not use.
+    ForbiddenTier {
+        /// Its queue, whose `tiers` say which.
+        queue: QueueId,
+    },
+    /// As many undeclared queues are in use as the policy allows.
+    TooManyQueues {
+        /// So many.
+        most: u32,
+    },
+    /// What the ceilings allow costs more in an hour than its budget, as prices are.
+    BeyondBudget {
+        /// What the cheapest gang costs that the ceilings allow.
+        least: Rate,
+        /// The budget.
+        budget: Rate,
+        /// The ceiling that keeps it from what the budget would pay for. `None`: nothing that fits is cheap enough.
+        bound: Option<Bound>,
+    },
+    /// It has a deadline and no expected run: nobody knows when it would have to start.
+    DeadlineOnlyCounted,
 }
 
 /// The dimension and place of a ceiling.
@@ -274,6 +295,10 @@ impl Reason {
             Reason::Asked => "Asked",
             Reason::StartFailures { .. } => "StartFailures",
             Reason::NoProgress { .. } => "NoProgress",
+            Reason::ForbiddenTier { .. } => "ForbiddenTier",
+            Reason::TooManyQueues { .. } => "TooManyQueues",
+            Reason::BeyondBudget { .. } => "BeyondBudget",
+            Reason::DeadlineOnlyCounted => "DeadlineOnlyCounted",
         }
     }
 
@@ -381,7 +406,7 @@ impl fmt::Display for Reason {
             Reason::BehindInQueue { position } => write!(f, "number {position} in the order"),
             Reason::BackOff { .. } => f.write_str("it failed and pauses before its next attempt"),
             Reason::Starting => f.write_str("its workers are being started"),
-            Reason::PreemptedBy { .. } => f.write_str("stopped for a job of a higher tier"),
+            Reason::PreemptedBy { .. } => f.write_str("stopped for a job of a higher tier or priority"),
             Reason::Reclaimed => f.write_str("the cloud took back a node under it"),
             Reason::Shrunk { workers } => write!(f, "workers were taken from it: it runs on with {workers}"),
             Reason::Moved => f.write_str("moved to cheaper capacity, from its checkpoint on"),
@@ -399,6 +424,41 @@ impl fmt::Display for Reason {
                 f,
                 "taken back {reclaims} times in a row without progress: save more often, or let its tier buy something else"
             ),
+            Reason::ForbiddenTier { .. } => f.write_str(
+                "its queue may not use the tier that it asks for: ask for one of the queue's `tiers`, or list it there",
+            ),
+            Reason::DeadlineOnlyCounted => {
+                f.write_str("its deadline is counted and nothing is done for it: state `expectedRun` to have it kept")
+            }
+            Reason::TooManyQueues { most } => write!(
+                f,
+                "{most} undeclared queues are in use: declare the queue, raise `undeclaredQueues.atMost`, or wait until one is empty"
+            ),
+            Reason::BeyondBudget { least, budget, bound } => {
+                let (least, budget) = (dollars(*least), dollars(*budget));
+                match bound {
+                    Some(bound) => write!(
+                        f,
+                        "the cheapest that `{}` allows costs {least} USD an hour, its budget is {budget} USD: raise one of them",
+                        bound.as_str()
+                    ),
+                    None => write!(
+                        f,
+                        "the cheapest that fits costs {least} USD an hour, its budget is {budget} USD: raise the budget"
+                    ),
+                }
+            }
         }
     }
+}
+
+/// Micro-dollars as dollars and cents, rounded up: a cent too much explains a refusal, a cent too little does not.
+fn dollars(rate: Rate) -> impl fmt::Display {
+    struct Cents(u64);
+    impl fmt::Display for Cents {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{}.{:02}", self.0 / 100, self.0 % 100)
+        }
+    }
+    Cents(rate.0.div_ceil(10_000))
 }

@@ -4,10 +4,11 @@
 
 use super::check::PoolStock;
 use super::compile::NO_QUOTA;
+use super::defaults::ancestors;
 use super::fault::listed;
 use super::promises::Promises;
 use super::tree::YamlNode;
-use super::written::{WrittenBuys, WrittenPolicy, WrittenPool, WrittenQueue, WrittenWhenLate};
+use super::written::{WrittenBuys, WrittenPolicy, WrittenPool, WrittenPreemptWithin, WrittenQueue, WrittenWhenLate};
 use super::{Compiled, check};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::PoolId;
@@ -37,6 +38,7 @@ pub(super) fn advise(tree: &YamlNode, filled: &WrittenPolicy, policy: &Policy, s
     lints.unbounded();
     lints.pools();
     lints.queues();
+    lints.taking();
     lints.tiers();
     lints.starts();
     lints.out.sort_by_key(|a| a.line);
@@ -178,6 +180,46 @@ impl<'a> Lints<'a> {
                     );
                     self.say(&at, text);
                 }
+            }
+        }
+    }
+
+    /// `reclaim` and `preemptWithin` that are written and change nothing, or less than they seem to.
+    fn taking(&mut self) {
+        let filled = self.filled;
+        for (path, queue) in filled.queues.iter().flatten() {
+            let (reclaim, within) = (["queues", path, "reclaim"], ["queues", path, "preemptWithin"]);
+            let root = ancestors(path).last().unwrap_or(path);
+            let has_quotas = filled.family(root).any(|queue| queue.quota.iter().any(|quota| !quota.is_empty()));
+            let alone =
+                filled.queues.iter().flatten().filter(|(other, _)| ancestors(other).last() == Some(root)).count() < 2;
+            if self.tree.has(&reclaim) && (!has_quotas || alone) {
+                let why = if alone { "no other queue shares its quota" } else { "no queue of its tree has a quota" };
+                self.say(
+                    &reclaim,
+                    format!("queue `{path}` states `reclaim`, but {why}: there is nothing to take back"),
+                );
+            }
+            if !self.tree.has(&within) {
+                continue;
+            }
+            let tier = |name: &String| filled.tiers.as_ref().and_then(|tiers| tiers.get(name));
+            let asked = queue.tiers.as_deref().unwrap_or_default();
+            let may_be_stopped = |name: &String| {
+                let by = tier(name).and_then(|tier| tier.stoppable_by.as_ref());
+                let overdue = tier(name).is_some_and(|tier| tier.max_run_while_others_wait.is_some());
+                overdue || by.is_some_and(|by| by.iter().any(|by| asked.contains(by)))
+            };
+            let by_tier = asked.iter().any(may_be_stopped);
+            match queue.preempt_within {
+                Some(WrittenPreemptWithin::LowerTiers) if !by_tier => self.say(
+                    &within,
+                    format!("queue `{path}` lets its jobs stop runs of lower tiers, but none of its `tiers` may be stopped by another of them: no run of its own is ever stopped"),
+                ),
+                Some(WrittenPreemptWithin::Never) if !by_tier => {
+                    self.say(&within, format!("queue `{path}` forbids what its `tiers` do not allow anyway: `preemptWithin: never` changes nothing"));
+                }
+                _ => {}
             }
         }
     }

@@ -10,8 +10,8 @@ use super::written::{self, WrittenPolicy};
 use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::ids::{PoolId, QuotaId, TierId};
 use forebay_kernel::policy::{
-    self as engine, Buys, Ceiling, Consolidation, Fairness, Floor, Lifecycle, Network, Policy, Pool, QueueRule,
-    QuotaLimit, QuotaNode, Sharing, Tier, Undeclared,
+    self as engine, Buys, Ceiling, Consolidation, Fairness, Floor, Lifecycle, Network, Policy, Pool, PreemptWithin,
+    QueueRule, QuotaLimit, QuotaNode, Reclaim, Sharing, Tier, Undeclared, WhenImpossible,
 };
 use forebay_kernel::units::{MilliGpu, Span};
 use forebay_quantity::{GpuBound, GpuCount};
@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 pub(super) const NO_QUOTA: MilliGpu = MilliGpu(1_000_000_000_000);
 
 /// Compiles a policy whose defaults are filled and whose checks passed.
-pub fn build(filled: &WrittenPolicy, stock: &[PoolStock]) -> Policy {
-    let builder = Builder { filled, promises: Promises::new(filled) };
+pub fn build(written: &WrittenPolicy, filled: &WrittenPolicy, stock: &[PoolStock]) -> Policy {
+    let builder = Builder { written, filled, promises: Promises::new(filled) };
     let (offerings, of_pool) = offerings(stock);
     let pools = filled.pools.iter().flatten().zip(of_pool.into_iter().zip(stock));
     Policy {
@@ -38,11 +38,17 @@ pub fn build(filled: &WrittenPolicy, stock: &[PoolStock]) -> Policy {
         consolidation: consolidation(filled),
         lifecycle: lifecycle(filled),
         fairness: fairness(filled),
+        impossible: match filled.impossible {
+            Some(written::WrittenImpossible::Reject) => WhenImpossible::Reject,
+            Some(written::WrittenImpossible::Hold) | None => WhenImpossible::Hold,
+        },
         ..Policy::default()
     }
 }
 
 struct Builder<'a> {
+    /// As written: what a queue lists itself.
+    written: &'a WrittenPolicy,
     filled: &'a WrittenPolicy,
     promises: Promises<'a>,
 }
@@ -96,7 +102,25 @@ impl<'a> Builder<'a> {
             pools,
             submitters: queue.and_then(|q| q.submitters.clone()).unwrap_or_default(),
             start: queue.and_then(|q| q.start).map(start),
+            tiers: self.listed_tiers(path),
+            reclaim: match queue.and_then(|q| q.reclaim) {
+                Some(written::WrittenReclaim::LowerTiers) => Reclaim::LowerTiers,
+                Some(written::WrittenReclaim::Never) => Reclaim::Never,
+                Some(written::WrittenReclaim::Any) | None => Reclaim::Any,
+            },
+            preempt_within: match queue.and_then(|q| q.preempt_within) {
+                Some(written::WrittenPreemptWithin::LowerPriority) => PreemptWithin::LowerPriority,
+                Some(written::WrittenPreemptWithin::Never) => PreemptWithin::Never,
+                Some(written::WrittenPreemptWithin::LowerTiers) | None => PreemptWithin::LowerTiers,
+            },
         }
+    }
+
+    /// The tiers that a queue's jobs may ask for, where it or a queue above it lists them: the default is the engine's.
+    fn listed_tiers(&self, path: &str) -> Option<Vec<TierId>> {
+        let lists = |path| self.written.queue(path).is_some_and(|queue| queue.tiers.is_some());
+        let queue = ancestors(path).find_map(|path| self.filled.queue(path)).filter(|_| ancestors(path).any(lists))?;
+        Some(queue.tiers.iter().flatten().map(|tier| self.tier_id(tier)).collect())
     }
 
     fn undeclared(&self) -> Undeclared {

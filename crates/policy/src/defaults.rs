@@ -36,6 +36,7 @@ pub fn filled(written: &WrittenPolicy) -> WrittenPolicy {
         tier.min_run.get_or_insert(Time(Span::ZERO));
     }
     let tier = default_tier(tiers);
+    let ranks: Vec<(String, i32)> = tiers.iter().map(|(name, tier)| (name.clone(), tier.priority)).collect();
     let pools = out.pools.get_or_insert_with(|| IndexMap::from([(DEFAULT_POOL.to_owned(), WrittenPool::default())]));
     pools.values_mut().for_each(fill_pool);
     let pool_names: Vec<String> = pools.keys().cloned().collect();
@@ -44,6 +45,13 @@ pub fn filled(written: &WrittenPolicy) -> WrittenPolicy {
     let queues = out.queues.get_or_insert_default();
     for (path, queue) in queues.iter_mut() {
         queue.tier = inherited(&declared, path, |q| q.tier.clone()).or_else(|| tier.clone());
+        queue.tiers = inherited(&declared, path, |q| q.tiers.clone());
+        if let Some(own) = &queue.tier {
+            queue.tiers = Some(tiers_of(own, queue.tiers.take(), &ranks));
+        }
+        queue.reclaim = inherited(&declared, path, |q| q.reclaim).or(Some(WrittenReclaim::Any));
+        queue.preempt_within =
+            inherited(&declared, path, |q| q.preempt_within).or(Some(WrittenPreemptWithin::LowerTiers));
         queue.pools = inherited(&declared, path, |q| q.pools.clone()).or_else(|| Some(pool_names.clone()));
         queue.submitters = inherited(&declared, path, |q| q.submitters.clone());
         queue.start = inherited(&declared, path, |q| q.start);
@@ -60,6 +68,7 @@ pub fn filled(written: &WrittenPolicy) -> WrittenPolicy {
         under.at_most.get_or_insert(DEFAULT_AT_MOST);
         under.quota_together.iter_mut().flat_map(|q| q.values_mut()).for_each(fill_quota);
     }
+    out.impossible.get_or_insert(WrittenImpossible::Hold);
     let consolidation = out.consolidation.get_or_insert_default();
     let engine = Consolidation::default();
     consolidation.worth_it.get_or_insert(Factor(u64::from(engine.worth_it)));
@@ -97,6 +106,17 @@ fn default_tiers() -> IndexMap<String, WrittenTier> {
 pub fn default_tier(tiers: &IndexMap<String, WrittenTier>) -> Option<String> {
     let only = (tiers.len() == 1).then(|| tiers.keys().next()).flatten();
     tiers.get_key_value(DEFAULT_TIER).map(|(name, _)| name).or(only).cloned()
+}
+
+/// What the jobs of a queue may ask for: what is listed and its own tier; without a list its own and all of a lower priority.
+fn tiers_of(own: &str, listed: Option<Vec<String>>, ranks: &[(String, i32)]) -> Vec<String> {
+    if let Some(listed) = listed {
+        let missing = (!listed.iter().any(|tier| tier == own)).then(|| own.to_owned());
+        return missing.into_iter().chain(listed).collect();
+    }
+    let priority = ranks.iter().find(|(name, _)| name == own).map(|(_, priority)| *priority);
+    let lower = ranks.iter().filter(|(_, other)| Some(*other) < priority).map(|(name, _)| name.clone());
+    [own.to_owned()].into_iter().chain(lower).collect()
 }
 
 /// A field of the queue, or of its nearest ancestor that states it.

@@ -8,7 +8,7 @@ use super::tree::{self, Value, YamlEntry, YamlNode};
 use super::written::WrittenPolicy;
 
 /// Fields of a queue that come from its nearest ancestor when it does not state them.
-const INHERITED: [&str; 4] = ["tier", "pools", "submitters", "start"];
+const INHERITED: [&str; 7] = ["tier", "tiers", "pools", "submitters", "start", "reclaim", "preemptWithin"];
 
 /// The filled policy as YAML, with a comment at each value that `source` does not state.
 pub fn explain(filled: &WrittenPolicy, source: &YamlNode) -> String {
@@ -62,12 +62,33 @@ fn annotate<'t>(node: &'t YamlNode, source: &YamlNode, path: &mut Vec<&'t str>, 
             Value::Map(inner) if !inner.is_empty() => annotate(&entry.value, source, path, lines),
             _ if source.has(path) => {}
             _ => {
+                let mut note = note(source, path);
+                if let (["queues", _, "tiers"], "default") = (&path[..], note.as_str()) {
+                    note = "its own and all lower ones: it lists none".to_owned();
+                    comment_out(entry, lines);
+                }
                 if let Some(Some(line)) = line_of(entry, lines) {
-                    line.push_str(&format!("  # {}", note(source, path)));
+                    line.push_str(&format!("  # {note}"));
                 }
             }
         }
         path.pop();
+    }
+}
+
+/// Makes an entry a comment: what a queue does not list follows its tier, and a list would not.
+fn comment_out(entry: &YamlEntry, lines: &mut [Option<String>]) {
+    let items = match &entry.value.value {
+        Value::List(items) => items.as_slice(),
+        Value::Null | Value::Scalar { .. } | Value::Map(_) => &[],
+    };
+    let last = items.last().map_or(entry.key_pos.line, |item| item.pos.line);
+    for at in entry.key_pos.line..=last {
+        let line = usize::try_from(at).ok().and_then(|at| lines.get_mut(at.checked_sub(1)?)).and_then(Option::as_mut);
+        if let Some(line) = line {
+            let indent = line.len() - line.trim_start().len();
+            line.insert_str(indent, "# ");
+        }
     }
 }
 

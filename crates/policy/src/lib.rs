@@ -118,7 +118,7 @@ pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<C
     if !faults.is_empty() {
         return Err(refused(faults));
     }
-    let policy = compile::build(&filled, &checked.stock);
+    let policy = compile::build(&written, &filled, &checked.stock);
     let advice = advice::advise(&tree, &filled, &policy, &checked.stock);
     Ok(Compiled { policy, routes: Routes::new(checked.routes), advice, filled, tree })
 }

@@ -32,7 +32,7 @@ pub enum UndeclaredQueues {
 pub struct Under {
     /// The queue whose rules and quota they share. If it is not declared it is one of tier `normal` that may use all pools.
     pub under: String,
-    /// How many different undeclared queues there may be; a job of one more is rejected. Default: 100.
+    /// How many undeclared queues may be in use at once; a job of one more is rejected. Names without jobs do not count. Default: 100.
     pub at_most: Option<u32>,
     /// By pool, what they are promised all together, within the quota of `under` if that is declared.
     pub quota_together: Option<IndexMap<String, WrittenQuota>>,

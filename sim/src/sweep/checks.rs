@@ -12,7 +12,7 @@ use forebay_kernel::effect::{Action, Effect, Status, StatusKind, WorkerPlace};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{JobId, QueueId, Seq};
 use forebay_kernel::job::Level;
-use forebay_kernel::policy::WhenSpent;
+use forebay_kernel::policy::{PreemptWithin, WhenSpent};
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::units::{Span, Timestamp};
@@ -204,7 +204,17 @@ impl Checks {
         let (Some(low), Some(high)) = (tier(victim.tier), tier(winner.tier)) else { return };
         let named = low.stoppable_by.contains(&winner.tier);
         let overdue = low.max_run_while_others_wait.is_some() && high.priority > low.priority;
-        if !named && !overdue {
+        let rule = |queue: QueueId| state.queues().get(queue).and_then(|queue| queue.rule.as_ref());
+        let (rule, theirs) = (rule(winner.queue), rule(victim.queue));
+        // Queues that share one quota are one here.
+        let in_one = rule.map(|rule| rule.quota) == theirs.map(|rule| rule.quota);
+        let below = victim.tier == winner.tier && victim.priority < winner.priority;
+        let within = rule.map(|rule| rule.preempt_within).unwrap_or_default();
+        let by_priority = in_one && below && within == PreemptWithin::LowerPriority;
+        if in_one && within == PreemptWithin::Never {
+            self.found.push(format!("{job} is stopped for {by} of its own queue, which stops nothing"));
+        }
+        if !named && !overdue && !by_priority {
             self.found.push(format!("{job} of `{}` is stopped for {by} of `{}`", low.name, high.name));
         }
     }

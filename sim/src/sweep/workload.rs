@@ -106,9 +106,9 @@ fn spec(dice: &Dice) -> JobSpec {
         0 => format!("stray/{}", dice.roll(11, 2)),
         n => QUEUES[(n % QUEUES.len() as u64) as usize].to_owned(),
     };
-    let tier = match dice.roll(12, 12) {
-        0 => Some("critical"),
-        1 => Some("low"),
+    let tier = match dice.roll(12, 24) {
+        0 | 3 | 4 => Some("critical"),
+        1 | 5 => Some("low"),
         2 => Some("no such tier"),
         _ => None,
     };

@@ -147,7 +147,7 @@ fn may_yield(trial: &Trial<'_>, taker: &Taker, job: JobId) -> bool {
     if row.pool == Some(taker.pool) {
         return trial.ranks.may_yield(state, taker, quota, row.tier);
     }
-    rank::may_stop(state, taker, row)
+    rank::may_stop_from(state, taker, row, quota)
 }
 
 /// Takes all that is on a node, if all of it may be taken.

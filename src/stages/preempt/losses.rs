@@ -6,6 +6,7 @@ use crate::effect::WorkerPlace;
 use crate::ids::{JobId, PoolId, QuotaId, TierId};
 use crate::job::Gang;
 use crate::machine::StateMachine;
+use crate::policy::PreemptWithin;
 use crate::rules::quota::quota_of;
 use crate::rules::rank::{Ranks, Taker};
 use crate::rules::{protection, settings};
@@ -29,6 +30,8 @@ pub(super) struct Loss {
 pub(super) struct Candidate {
     /// The priority of its tier.
     pub tier: i32,
+    /// Its own, where its queue has the lower one stopped first.
+    pub priority: i32,
     /// What it holds, for the time since its last verified checkpoint and for its restart.
     pub cost: Spend,
     pub job: JobId,
@@ -98,7 +101,10 @@ fn candidate(state: &State, job: &Job) -> Candidate {
         Phase::Booked => crate::units::Span::ZERO,
         _ => job.unsaved(state.now) + state.specs[job.id].restart,
     };
-    Candidate { tier: settings::priority(state, job.tier), cost: job.rate.over(lost), job: job.id }
+    let rule = state.queues[job.queue].rule.as_ref();
+    let counts = rule.is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    let priority = if counts { job.priority } else { 0 };
+    Candidate { tier: settings::priority(state, job.tier), priority, cost: job.rate.over(lost), job: job.id }
 }
 
 /// What has been taken in a trial, by run: the numbers of its workers. A booked job has none: all of it is taken, or nothing.

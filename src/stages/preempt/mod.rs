@@ -22,6 +22,7 @@ use crate::ids::{ClassId, JobId, NodeId, PoolId};
 use crate::memo::Searched;
 use crate::moves;
 use crate::plan::PlanReport;
+use crate::policy::PreemptWithin;
 use crate::reason::Reason;
 use crate::rules::forecast::{expected, soonest};
 use crate::rules::placement::{self, NodeScope};
@@ -121,7 +122,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         return;
     }
     let woke_at = timing::woke_at(&engine.state);
-    let searched = Searched { capacity_epoch: engine.state.capacity_epoch, woke_at };
+    let searched = Searched { capacity_epoch: engine.state.capacity_epoch, woke_at, priority: 0 };
     if engine.memo.beside != *engine.state.reservations() {
         engine.memo.searched.clear();
         engine.memo.beside.clone_from(engine.state.reservations());
@@ -129,7 +130,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     let heads = heads(engine, searched);
     let promised = engine.state.index.keeps_anything();
     if !promised && !heads.iter().any(|(class, _)| anything_to_take(&engine.state, *class)) {
-        engine.memo.searched.extend(heads.into_iter().map(|(class, _)| (class, searched)));
+        remember(engine, heads.into_iter().map(|(class, _)| class), searched);
         return;
     }
     let mark = engine.state.checkpoint();
@@ -151,7 +152,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     let Trial { deals, in_vain, broken, .. } = trial;
     engine.state.rollback(mark);
     if deals.is_empty() && broken.is_empty() {
-        engine.memo.searched.extend(in_vain.into_iter().map(|class| (class, searched)));
+        remember(engine, in_vain.into_iter(), searched);
     }
     for job in broken {
         engine.decide(Decision::Unreserve { job });
@@ -161,21 +162,40 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     }
 }
 
+/// Nothing was found for the first of these classes.
+fn remember(engine: &mut Engine, classes: impl Iterator<Item = ClassId>, searched: Searched) {
+    for class in classes {
+        let searched = for_first(&engine.state, class, searched);
+        engine.memo.searched.insert(class, searched);
+    }
+}
+
+/// What a search for the first of a class depends on.
+fn for_first(state: &State, class: ClassId, searched: Searched) -> Searched {
+    let rule = state.queues[state.classes[class].shape.queue].rule.as_ref();
+    let counts = rule.is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    let first = state.index.queued.get(&class).filter(|_| counts).and_then(BTreeSet::first);
+    Searched { priority: first.map_or(0, |key| state.jobs[key.job].priority), ..searched }
+}
+
 /// Whether anything that the policy permits could be taken from anybody.
 fn may_ever_take(state: &State) -> bool {
     let Some(policy) = state.policy() else { return false };
     let by_tier =
         policy.tiers.iter().any(|tier| !tier.stoppable_by.is_empty() || tier.max_run_while_others_wait.is_some());
+    let by_priority = policy.rules().any(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
     let by_quota = policy.quotas.iter().any(|quota| !quota.limits.is_empty());
     let index = &state.index;
-    by_tier || by_quota || !index.booked.is_empty() || !index.idle.is_empty() || index.keeps_anything()
+    let by_rule = by_tier || by_priority || by_quota;
+    by_rule || !index.booked.is_empty() || !index.idle.is_empty() || index.keeps_anything()
 }
 
 /// The first of each class that waits, and the first that waits for nodes that come after its start target.
 /// Classes for which nothing was found and nothing has happened since are left out.
 fn heads(engine: &Engine, searched: Searched) -> Vec<(ClassId, OrderKey)> {
     let state = &engine.state;
-    let queued = state.index.queued.iter().filter(|(class, _)| !engine.memo.nothing_to_take(**class, searched));
+    let in_vain = |class| engine.memo.nothing_to_take(class, for_first(state, class, searched));
+    let queued = state.index.queued.iter().filter(|(class, _)| !in_vain(**class));
     let first = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
         let key = jobs.first().filter(|key| !waits_by_choice(state, key.job))?;
         Some((*class, *key))
@@ -199,12 +219,16 @@ fn anything_to_take(state: &State, class: ClassId) -> bool {
     let row = &state.classes[class];
     let quotas = row.fits.iter().any(|(pool, _)| quota::has_quotas(state, *pool));
     let runs = state.index.running.keys().any(|tier| rank::may_ever_stop(state, row.shape.tier, *tier));
+    let rule = state.queues[row.shape.queue].rule.as_ref();
+    let by_priority = rule.is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    let alike = by_priority && state.index.running.contains_key(&row.shape.tier);
     let booked = state.index.booked.keys().map(|other| state.classes[*other].shape.tier);
     let priority = |tier| settings::priority(state, tier);
     // An idle node that fits is given out without a search.
     let fits = |node: &Node| row.fits.iter().any(|(_, fits)| fits.binary_search(&node.offering).is_ok());
     let idle = state.index.idle.iter().filter_map(|id| state.nodes.get(id)).any(|node| !fits(node));
-    quotas || runs || idle || booked.into_iter().any(|tier| priority(tier) < priority(row.shape.tier))
+    let below = |tier| priority(tier) < priority(row.shape.tier) || (by_priority && tier == row.shape.tier);
+    quotas || runs || alike || idle || booked.into_iter().any(below)
 }
 
 /// Whether a booked job waits for nodes that come after its start target.

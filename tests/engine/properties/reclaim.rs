@@ -1,6 +1,7 @@
 //! Quota that is taken back, against plain sums; and that taking from each other comes to an end, from 100,000 random states.
 //!
 //! ```text
+//! allowed  nobody takes what its queue's `reclaim` and `preemptWithin` do not let it take
 //! lender   who loses how much: enough, nothing that could be spared, only what was borrowed, and never nothing where single GPUs help
 //! ends     states made by random submissions, then nothing is submitted and nothing ends: the stops stop
 //! ```
@@ -17,7 +18,7 @@ use forebay_kernel::decision::{Decision, StopCause};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{JobId, PoolId, QuotaId, TierId};
 use forebay_kernel::job::{Gang, JobSpec};
-use forebay_kernel::policy::{Drain, Policy, QuotaLimit, QuotaNode};
+use forebay_kernel::policy::{Drain, Policy, PreemptWithin, QuotaLimit, QuotaNode, Reclaim};
 use forebay_kernel::state::jobs::Phase;
 use forebay_kernel::units::{MilliGpu, Span};
 use proptest::prelude::*;
@@ -132,6 +133,7 @@ fn job(dice: &mut Dice, n: u64) -> JobSpec {
     let mut spec = making::job(&format!("j{n}"), Gang::Workers { min, max: count, each: ask(1 + dice.roll(2) as u16) });
     spec.queue = format!("q{}", dice.roll(3));
     spec.tier = [None, None, Some("critical"), Some("scavenger")][dice.roll(4) as usize].map(String::from);
+    spec.priority = dice.roll(3) as i32;
     spec.checkpoint = (dice.roll(2) == 0).then(|| making::saves(Span::secs(60), Span::secs(5))).flatten();
     spec
 }
@@ -145,6 +147,14 @@ fn comes_to_rest(seed: u64) -> Result<(), String> {
     policy.tiers[1].min_share = [0, 0, 300][dice.roll(3) as usize];
     policy.tiers[1].max_run_while_others_wait = (dice.roll(4) == 0).then_some(Span::mins(30));
     policy.tiers[2].stoppable_by = vec![TierId(0), TierId(1)];
+    for rule in policy.queues.values_mut() {
+        rule.reclaim = [Reclaim::Any, Reclaim::Any, Reclaim::LowerTiers, Reclaim::Never][dice.roll(4) as usize];
+        rule.preempt_within =
+            [PreemptWithin::LowerTiers, PreemptWithin::LowerPriority, PreemptWithin::Never][dice.roll(3) as usize];
+    }
+    let by_priority = policy.rules().any(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    // A policy does not have both.
+    policy.fairness.ageing = (dice.roll(4) == 0 && !by_priority).then_some(Span::mins(1));
     let mut world = Loop::new(policy, 0)?;
     let jobs = 3 + dice.roll(6);
     for n in 0..jobs {

@@ -105,7 +105,8 @@ impl Rejection {
 #[must_use]
 pub fn refused_path(reason: Reason) -> &'static str {
     match reason {
-        Reason::UnknownQueue | Reason::ForbiddenQueue => "data.queue",
+        Reason::UnknownQueue | Reason::ForbiddenQueue | Reason::TooManyQueues { .. } => "data.queue",
+        Reason::ForbiddenTier { .. } => "data.tier",
         Reason::Conflict => "subject",
         _ => "data",
     }

@@ -56,6 +56,7 @@ pub fn finished(id: JobId, spec: JobSpec, outcome: Outcome, ended: Timestamp) ->
         leaving: None,
         kept: None,
         overdue_at: Timestamp::NEVER,
+        start_by: Timestamp::NEVER,
     };
     FinishedJob { job, spec: SharedSpec::new(spec), tier: "normal".into() }
 }

@@ -130,7 +130,9 @@ fn resume(state: &mut State, job: JobId) {
         row.reason = row.reason.filter(|_| was != Phase::Held);
     });
     if matches!(was, Phase::New | Phase::Held) {
-        say(state, job, StatusKind::Queued, None);
+        let spec = &state.specs[job];
+        let counted = spec.deadline.is_some() && spec.expected.is_none() && !serves && state.apply_version >= 3;
+        say(state, job, StatusKind::Queued, counted.then_some(Reason::DeadlineOnlyCounted));
     } else if state.index.deferred.contains_key(&state.jobs[job].class) {
         // Its line may rest with a head that is not bought for. It is.
         state.capacity_epoch += 1;

@@ -18,6 +18,9 @@ use crate::units::{MilliGpu, Rate, Span, Timestamp};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+/// Who saves more seldom than this is not left alone until it has.
+const LONGEST_SAVE: Span = Span::mins(30);
+
 /// Applies an event.
 pub(crate) fn event(state: &mut State, event: &Event) -> EventOutcome {
     let _ = take_seq(state);
@@ -116,6 +119,7 @@ pub(super) fn new_job(state: &State, id: JobId, class: ClassId, spec: &JobSpec) 
         leaving: None,
         kept: None,
         overdue_at: Timestamp::NEVER,
+        start_by: Timestamp::NEVER,
     }
 }
 
@@ -444,6 +448,15 @@ fn current(state: &State, job: JobId, attempt: Attempt) -> bool {
     state.jobs.get(job).is_some_and(|row| row.attempt == attempt && row.alive())
 }
 
+/// A restarted victim is left alone until it is past its restart and has saved something, or for as long as the policy says: so it gets on.
+fn protected_again(state: &State, spec: &JobSpec) -> Span {
+    let every = spec.checkpoint.map_or(Span::ZERO, |c| c.every);
+    if state.apply_version < 3 {
+        return spec.restart + every;
+    }
+    spec.restart + every.min(LONGEST_SAVE).max(state.lifecycle().protect)
+}
+
 fn started(state: &mut State, id: JobId, attempt: Attempt) -> EventOutcome {
     if !current(state, id, attempt) || state.jobs[id].phase != Phase::Starting {
         return ignore(state);
@@ -455,9 +468,7 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) -> EventOutcome {
     let tier = state.policy.as_deref().and_then(|p| p.tiers.get(state.jobs[id].tier.index()));
     let min_run = tier.map_or(Span::ZERO, |t| t.min_run);
     let longest = tier.and_then(|t| t.max_run_while_others_wait).unwrap_or(Span(u64::MAX));
-    // A restarted victim is left alone until it is past its restart and has saved something: so it gets on.
-    let again = spec.restart + spec.checkpoint.map_or(Span::ZERO, |c| c.every);
-    let protect = if attempt.0 > 1 { Span(min_run.0.max(again.0)) } else { min_run };
+    let protect = if attempt.0 > 1 { Span(min_run.0.max(protected_again(state, spec).0)) } else { min_run };
     let protect = protect.min(longest);
     let reassess = reassessed_at(spec, now);
     state.edit_job(id, |job| {

@@ -162,6 +162,14 @@ impl State {
 
     /// Makes again what is not part of the bytes.
     pub(crate) fn rebuild(&mut self) {
+        self.renew_rules();
+        let ids: Vec<JobId> = self.jobs.ids().collect();
+        for id in ids {
+            let at = super::start_by(&self.jobs[id], &self.specs[id], &self.classes[self.jobs[id].class]);
+            if self.jobs[id].start_by != at {
+                self.jobs[id].start_by = at;
+            }
+        }
         self.index = super::Index::rebuilt(self);
         self.names = super::names::Names::rebuilt(self);
         self.woken = self.index.booked.values().flatten().map(|key| key.job).collect();

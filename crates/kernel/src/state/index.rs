@@ -9,14 +9,17 @@ use super::nodes::{Node, NodePhase, Purchase};
 use super::pending_cancels::PendingCancelKey;
 use crate::decision::EffectOf;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, QueueId, TierId};
+use crate::reason::Reason;
 use crate::units::{Mib, MilliGpu, Span, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
-/// Order within a queue: higher priority, then earlier arrival, then lower id. With ageing, priority counts as earlier arrival: as all
+/// Order within a queue: who has to start by a time before who has not, the earliest first; then higher priority, then earlier arrival, then lower id. With ageing, priority counts as earlier arrival: as all
 /// age alike, the order of two jobs never changes while they wait.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct OrderKey {
+    /// The latest start that meets its deadline.
+    pub start_by: Timestamp,
     /// Negated priority, so that higher comes first; with ageing the arrival less priority x what a point of it is worth.
     pub rank: i128,
     /// Kept through requeues.
@@ -31,7 +34,7 @@ impl OrderKey {
     pub fn of(job: &Job, ageing: Option<Span>) -> OrderKey {
         let priority = i128::from(job.priority);
         let rank = ageing.map_or(-priority, |point| i128::from(job.arrival.0) - priority * i128::from(point.0));
-        OrderKey { rank, arrival: job.arrival, job: job.id }
+        OrderKey { start_by: job.start_by, rank, arrival: job.arrival, job: job.id }
     }
 }
 
@@ -90,6 +93,10 @@ pub struct Index {
     pub kept: BTreeSet<JobId>,
     /// Jobs that the policy in force makes impossible.
     pub held: BTreeSet<JobId>,
+    /// Those of them that another price would make possible, by class.
+    pub held_by_price: BTreeMap<ClassId, BTreeSet<JobId>>,
+    /// How many jobs of each queue are accepted and not over.
+    pub in_use_by_queue: BTreeMap<QueueId, u32>,
     /// What each tier holds: booked, running and stopping.
     pub in_use: BTreeMap<TierId, InUse>,
     /// Nodes of which what frees is kept for a job, by that job.
@@ -170,7 +177,12 @@ impl Index {
                     self.protection_ends.insert((job.overdue_at, job.id));
                 }
             }
-            Phase::Held => _ = self.held.insert(job.id),
+            Phase::Held => {
+                self.held.insert(job.id);
+                if is_held_by_price(job) {
+                    self.held_by_price.entry(job.class).or_default().insert(job.id);
+                }
+            }
             _ => {}
         }
         if !job.places.is_empty() {
@@ -186,6 +198,9 @@ impl Index {
             if let Some(service) = job.service {
                 self.replicas.entry(service).or_default().insert(job.id);
             }
+        }
+        if is_accepted(job) {
+            *self.in_use_by_queue.entry(job.queue).or_default() += 1;
         }
         if ends(job) {
             self.ending.insert(job.id);
@@ -218,7 +233,12 @@ impl Index {
                 self.protection_ends.remove(&(job.protected_until, job.id));
                 self.protection_ends.remove(&(job.overdue_at, job.id));
             }
-            Phase::Held => _ = self.held.remove(&job.id),
+            Phase::Held => {
+                self.held.remove(&job.id);
+                if is_held_by_price(job) {
+                    drop_from(&mut self.held_by_price, job.class, &job.id);
+                }
+            }
             _ => {}
         }
         if !job.places.is_empty() {
@@ -231,6 +251,14 @@ impl Index {
         self.open_jobs.remove(&job.id);
         if let Some(service) = job.service {
             drop_from(&mut self.replicas, service, &job.id);
+        }
+        if is_accepted(job)
+            && let Some(count) = self.in_use_by_queue.get_mut(&job.queue)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.in_use_by_queue.remove(&job.queue);
+            }
         }
         self.ending.remove(&job.id);
         self.kept.remove(&job.id);
@@ -443,6 +471,15 @@ fn slices(node: &Node) -> impl Iterator<Item = (u16, Mib, u8, u8)> + '_ {
         let free = cuts.iter().enumerate().filter(move |(at, _)| slot.slices & (1 << at) != 0);
         free.map(move |(at, cut)| (cut.share, cut.mem, gpu as u8, at as u8))
     })
+}
+
+fn is_held_by_price(job: &Job) -> bool {
+    matches!(job.reason, Some(Reason::BeyondBudget { .. }))
+}
+
+/// Whether a job has been accepted and is not over.
+fn is_accepted(job: &Job) -> bool {
+    job.phase != Phase::New && !job.done()
 }
 
 /// Whether settle has something to decide on a job.

@@ -105,6 +105,13 @@ pub struct Job {
     pub kept: Option<Kept>,
     /// While running: it may be stopped by any higher tier from then on.
     pub overdue_at: Timestamp,
+    /// The latest start that meets its deadline, where that counts in the order. Known from its other fields: see `State::start_by`.
+    #[serde(skip, default = "never")]
+    pub start_by: Timestamp,
+}
+
+fn never() -> Timestamp {
+    Timestamp::NEVER
 }
 
 /// Workers that were asked to leave an elastic gang.

@@ -304,6 +304,8 @@ pub enum Urgency {
     Avoids(OfferingId),
     /// Taken back in a row without progress, on one offering after another: nothing that the cloud may take back.
     AvoidsSpot,
+    /// What its tier says, and ahead of those in its queue and tier that have more time.
+    Dated,
 }
 
 /// A class and what fits it.
@@ -536,6 +538,7 @@ impl State {
         self.undo.note(|| Was::Job(Box::new(row.clone())));
         self.index.job_out(row);
         edit(row);
+        row.start_by = start_by(row, &self.specs[id], &self.classes[row.class]);
         self.index.job_in(row);
     }
 
@@ -544,6 +547,7 @@ impl State {
         let row = &mut self.jobs[id];
         self.undo.note(|| Was::Job(Box::new(row.clone())));
         edit(row);
+        row.start_by = start_by(row, &self.specs[id], &self.classes[row.class]);
     }
 
     /// No node is kept for a job any more.
@@ -649,6 +653,16 @@ impl State {
         self.use_less(quota, amount);
         self.capacity_epoch += 1;
     }
+}
+
+/// The latest start that meets a job's deadline: what orders it among others of its queue and tier. `NEVER`: it has none, it cannot be met,
+/// or it does not count yet.
+pub(crate) fn start_by(job: &Job, spec: &JobSpec, class: &Class) -> Timestamp {
+    let counts = class.shape.urgency != Urgency::Ordinary && !job.hopeless;
+    let (Some(deadline), Some(expected), true) = (spec.deadline, spec.expected, counts) else {
+        return Timestamp::NEVER;
+    };
+    deadline - (expected - job.progress) - spec.restart
 }
 
 impl Totals {

@@ -57,20 +57,59 @@ fn key(offer: &Offering) -> (String, String, CapacityType) {
 
 impl State {
     pub(crate) fn queue_id(&mut self, path: &str) -> QueueId {
-        if let Some(id) = self.names.queues.get(path) {
-            return *id;
+        if let Some(id) = self.names.queues.get(path).copied() {
+            if self.queues[id].rule.is_none() && self.apply_version >= 3 {
+                self.rule_anew(id);
+            }
+            return id;
         }
-        let rule = self.policy.as_deref().and_then(|policy| rule_of(policy, path, self.undeclared_in_use()));
+        let rule = self.policy.as_deref().and_then(|policy| rule_of(policy, path, self.undeclared_known()));
         let id = self.queues.push(Queue { path: path.into(), rule });
         self.names.queues.insert(path.into(), id);
         id
     }
 
-    /// Queues that run by the rule for undeclared ones.
-    fn undeclared_in_use(&self) -> usize {
-        let Some(policy) = self.policy.as_deref() else { return 0 };
+    /// Queues that were ever known and run by the rule for undeclared ones, as far as records count them. From version 3 on they do not:
+    /// what a policy allows is in use at once (`undeclaredQueues.atMost`) is judged when a job is accepted.
+    fn undeclared_known(&self) -> Option<usize> {
+        let policy = self.policy.as_deref().filter(|_| self.apply_version < 3)?;
         let undeclared = |q: &&Queue| q.rule.is_some() && !policy.queues.contains_key(&q.path);
-        self.queues.rows().filter(undeclared).count()
+        Some(self.queues.rows().filter(undeclared).count())
+    }
+
+    /// A queue was one too many when names were counted for ever.
+    fn rule_anew(&mut self, id: QueueId) {
+        let rule = self.policy.as_deref().and_then(|policy| rule_of(policy, &self.queues[id].path, None));
+        if rule.is_none() {
+            return;
+        }
+        self.queues[id].rule = rule;
+        let classes: Vec<ClassId> =
+            self.classes.iter().filter(|(_, c)| c.shape.queue == id).map(|(id, _)| id).collect();
+        for class in classes {
+            self.classes[class].fits = self.fits(&self.classes[class].shape);
+        }
+    }
+
+    /// What the policy says of each queue, where a snapshot holds less of it than the policy.
+    pub(super) fn renew_rules(&mut self) {
+        let Some(policy) = self.policy.as_deref() else { return };
+        let ids: Vec<QueueId> = self.queues.ids().collect();
+        for id in ids {
+            let queue = &mut self.queues[id];
+            if queue.rule.is_some() {
+                queue.rule = rule_of(policy, &queue.path, None);
+            }
+        }
+    }
+
+    /// Undeclared queues with jobs that are accepted and not over, besides one.
+    #[must_use]
+    pub fn undeclared_in_use(&self, besides: QueueId) -> impl Iterator<Item = QueueId> + '_ {
+        let declared = move |id: &QueueId| {
+            self.policy.as_deref().is_some_and(|policy| policy.queues.contains_key(&self.queues[*id].path))
+        };
+        self.index.in_use_by_queue.keys().copied().filter(move |id| *id != besides && !declared(id))
     }
 
     pub(crate) fn model_id(&mut self, name: &str) -> ModelId {
@@ -137,7 +176,7 @@ impl State {
         let mut undeclared = 0;
         for id in ids {
             let path = &self.queues[id].path;
-            let rule = rule_of(policy, path, undeclared);
+            let rule = rule_of(policy, path, (self.apply_version < 3).then_some(undeclared));
             undeclared += usize::from(rule.is_some() && !policy.queues.contains_key(path));
             self.queues[id].rule = rule;
         }
@@ -285,13 +324,13 @@ fn smallest_worker(gang: &Gang) -> WorkerAsk {
     }
 }
 
-/// The rule of a queue: its own, or the one that undeclared queues share while fewer of them are in use than the policy allows.
-fn rule_of(policy: &Policy, path: &str, undeclared: usize) -> Option<QueueRule> {
+/// The rule of a queue: its own, or the one that undeclared queues share, as long as no more of them are `known` than the policy allows.
+fn rule_of(policy: &Policy, path: &str, known: Option<usize>) -> Option<QueueRule> {
     if let Some(rule) = policy.queues.get(path) {
         return Some(rule.clone());
     }
     let Undeclared::Under { rule, at_most } = &policy.undeclared else {
         return None;
     };
-    (undeclared < *at_most as usize).then(|| rule.clone())
+    known.is_none_or(|known| known < *at_most as usize).then(|| rule.clone())
 }

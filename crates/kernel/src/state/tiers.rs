@@ -26,7 +26,8 @@ impl State {
     }
 
     /// The tier of a name that new jobs may have.
-    pub(crate) fn declared_tier(&self, name: &str) -> Option<TierId> {
+    #[must_use]
+    pub fn declared_tier(&self, name: &str) -> Option<TierId> {
         let policy = self.policy.as_deref()?;
         let declared = policy.tiers.len().saturating_sub(usize::from(self.kept_tiers));
         policy.tier_named(name).filter(|tier| tier.index() < declared)

@@ -6,7 +6,7 @@ use super::super::defaults::{default_tier, parent};
 use super::super::fault::{Pos, meant, shown};
 use super::super::routes;
 use super::super::words::UndeclaredQueues;
-use super::super::written::{WrittenQueue, WrittenQuota};
+use super::super::written::{WrittenPreemptWithin, WrittenQueue, WrittenQuota};
 use super::{Check, MAX_LEVELS, MAX_PATH, MAX_QUEUES, NAME_RULE, is_name};
 use cel::Program;
 use forebay_quantity::{GpuBound, GpuCount};
@@ -54,6 +54,18 @@ impl Check<'_> {
             }
             _ => {}
         }
+        if let Some(listed) = &queue.tiers {
+            self.listed_tiers(path, listed);
+        }
+        let ages = self.written.fairness.is_some_and(|fairness| fairness.ageing.is_some());
+        if queue.preempt_within == Some(WrittenPreemptWithin::LowerPriority) && ages {
+            let what = format!(
+                "queue `{}` stops runs for a higher priority number, and `fairness.ageing` lets jobs go before a higher number: each would undo the other",
+                shown(path)
+            );
+            let remedy = "remove `fairness.ageing`, or write `preemptWithin: lower-tiers`";
+            self.at(&["queues", path, "preemptWithin"], what, remedy);
+        }
         if let Some(pools) = &queue.pools {
             if pools.is_empty() {
                 let what = format!("queue `{}` may use no pool, so none of its jobs can start", shown(path));
@@ -79,6 +91,26 @@ impl Check<'_> {
         }
         if let Some(quota) = &queue.quota {
             self.quotas(quota, &["queues", path, "quota"], path, parent(path).is_some());
+        }
+    }
+
+    /// The tiers that a queue's jobs may ask for: they exist, and its own is among them.
+    fn listed_tiers(&mut self, path: &str, listed: &[String]) {
+        let filled = self.filled;
+        let known: Vec<&str> = filled.tiers.iter().flat_map(|tiers| tiers.keys()).map(String::as_str).collect();
+        for (at, tier) in listed.iter().enumerate() {
+            let place = ["queues", path, "tiers", &at.to_string()];
+            if !known.contains(&tier.as_str()) {
+                self.at(&place, format!("there is no tier `{}`", shown(tier)), meant(tier, known.iter().copied()));
+            } else if listed[..at].contains(tier) {
+                self.at(&place, format!("tier `{}` is named twice", shown(tier)), "keep the first");
+            }
+        }
+        let own = filled.queue(path).and_then(|queue| queue.tier.as_deref()).unwrap_or_default();
+        if !own.is_empty() && !listed.iter().any(|tier| tier == own) {
+            let what = format!("queue `{}` is of tier `{}`, which is not among its `tiers`", shown(path), shown(own));
+            let remedy = format!("add `{}` to the list, or give the queue a `tier` of the list", shown(own));
+            self.at_key(&["queues", path, "tiers"], what, remedy);
         }
     }
 

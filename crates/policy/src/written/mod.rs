@@ -44,6 +44,8 @@ pub struct WrittenPolicy {
     pub fairness: Option<WrittenFairness>,
     /// When runs are warned, stopped, given up.
     pub lifecycle: Option<WrittenLifecycle>,
+    /// What becomes of jobs that wait and that a new policy makes impossible. Default: `hold`.
+    pub impossible: Option<WrittenImpossible>,
 }
 
 impl WrittenPolicy {
@@ -155,8 +157,11 @@ pub enum WrittenBuys {
 #[serde(expecting = "a queue such as `{tier: normal, quota: {default: {gpus: 64}}}`")]
 #[schemars(rename = "Queue")]
 pub struct WrittenQueue {
-    /// The tier of its jobs, unless a job names another. Default: its parent's, else `normal`.
+    /// The tier of its jobs, unless a job names another of its `tiers`. Default: its parent's, else `normal`.
     pub tier: Option<String>,
+    /// Tiers that its jobs may ask for, its own among them; a job that asks for another is rejected. Default: its parent's, else its own tier and
+    /// all of a lower priority.
+    pub tiers: Option<Vec<String>>,
     /// Pools that its jobs may use, in order of preference. Default: its parent's, else all.
     pub pools: Option<Vec<String>>,
     /// By pool, what it is promised. Without a quota for a pool it borrows from its parent; a root without one is unbounded there.
@@ -169,6 +174,47 @@ pub struct WrittenQueue {
     pub start: Option<WrittenStart>,
     /// What its jobs may cost.
     pub budget: Option<WrittenBudget>,
+    /// What its jobs take back from other queues that have borrowed it (Kueue: `reclaimWithinCohort`). Default: its parent's, else `any`.
+    pub reclaim: Option<WrittenReclaim>,
+    /// Which runs of its own its jobs may stop (Kueue: `withinClusterQueue`). Default: its parent's, else `lower-tiers`.
+    pub preempt_within: Option<WrittenPreemptWithin>,
+}
+
+/// What a queue's jobs take back from borrowers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Reclaim")]
+pub enum WrittenReclaim {
+    /// From runs of any tier.
+    Any,
+    /// From runs of lower tiers only.
+    LowerTiers,
+    /// Nothing: they wait until the borrowers end, unless a tier lets itself be stopped.
+    Never,
+}
+
+/// Which runs of a queue its own jobs may stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "PreemptWithin")]
+pub enum WrittenPreemptWithin {
+    /// Of lower tiers, where `stoppableBy` allows it.
+    LowerTiers,
+    /// Also of the same tier with a lower priority number; waiting does not count.
+    LowerPriority,
+    /// None.
+    Never,
+}
+
+/// What becomes of jobs that a new policy makes impossible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Impossible")]
+pub enum WrittenImpossible {
+    /// They are held until a policy makes them possible, and say why.
+    Hold,
+    /// They are rejected.
+    Reject,
 }
 
 /// A quota in one pool. Of a cohort: what all of its queues are promised together, theirs included.
@@ -311,7 +357,7 @@ pub struct WrittenLifecycle {
     pub drain_settle: Option<Time>,
     /// Checkpoint grace for jobs that state none. Default: `90s`.
     pub grace: Option<Time>,
-    /// A restarted victim is not stopped again before it has run this long. Default: `10m`.
+    /// A restarted victim is left alone for so long past its restart; for one checkpoint interval, 30 minutes at most, in any case. Default: `0s`.
     pub protect: Option<Time>,
     /// So many faults on a node quarantine it. Default: 3.
     pub quarantine_after: Option<u32>,
