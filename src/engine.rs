@@ -206,6 +206,12 @@ impl Engine {
         Engine { state, memo: Memo::default(), open: None, dirty: true }
     }
 
+    /// The state machine that this engine planned on. An open batch is lost.
+    #[must_use]
+    pub fn into_machine(self) -> StateMachine {
+        self.state
+    }
+
     /// Effects whose outcome is not journaled: to be released again after a recovery.
     #[must_use]
     pub fn open_effects(&self) -> Vec<Effect> {

@@ -1,6 +1,6 @@
 //! The state document from outside: what is exported is planned on as it was, and what is written by hand becomes that state.
 
-use forebay::document::plan::plan;
+use forebay::document::plan::{plan, plan_until_steady};
 use forebay::document::state::{load, state_document};
 use forebay_catalog::Catalogue;
 use forebay_kernel::job::{Level, TopologyConstraint};
@@ -172,4 +172,147 @@ fn the_schema_of_events_takes_the_example_day() {
         }
     }
     assert!(checked > 500, "{checked} events");
+}
+
+/// A policy of one pool of one node, with these rules of the pool.
+fn one_node(types: &str, rules: &str) -> Policy {
+    let text = format!(
+        "apiVersion: forebay/v1\nkind: Policy\nmetadata: {{name: one}}\nconsolidation: {{worthIt: 0}}\ntiers:\n  \
+         normal: {{priority: 500, buys: on-demand, stoppableBy: [critical]}}\n  critical: {{priority: 1000, buys: on-demand}}\n\
+         queues: {{q: {{tier: normal, tiers: [normal, critical]}}}}\npools:\n  main: {{instanceTypes: [{types}], ceiling: {{nodes: 1}}, drain: {{after: 300d}}{rules}}}\n"
+    );
+    let old = text.replace(", tiers: [normal, critical]", "");
+    let compiled =
+        compile("one.yaml", &text, &Catalogue::builtin()).or_else(|_| compile("one.yaml", &old, &Catalogue::builtin()));
+    compiled.expect("the policy is good").policy
+}
+
+fn on_one_node(kind: &str, jobs: Vec<Value>) -> Value {
+    let zone = Catalogue::SIMULATED_ZONES[0];
+    json!({ "apiVersion": "forebay/v1", "kind": "State", "now_s": 100_000, "jobs": jobs, "nodes": [
+        { "node": "a", "instanceType": kind, "zone": zone, "capacityType": "on-demand", "phase": "ready", "since_s": 50_000 }
+    ] })
+}
+
+fn load_under(document: &Value, policy: Policy) -> forebay::document::state::Loaded {
+    load(&StateDocument::parse(&document.to_string()).expect("parses"), Some(policy)).expect("loads")
+}
+
+fn actions<'a>(planned: &'a PlanDocument, action: &str) -> Vec<&'a str> {
+    let of = planned.decisions.iter().filter(|d| d.action == action);
+    of.filter_map(|d| d.job.as_deref()).collect()
+}
+
+#[test]
+fn a_partitioned_node_by_hand_is_as_its_jobs_need_it() {
+    let mig = ", sharing: {mig: [\"7 x 1g.10gb\", \"3g.40gb + 2 x 2g.20gb\", \"whole\"]}";
+    let policy = || one_node("p4de.24xlarge", mig);
+    let job = |name: &str, milli: u32, mib: u32, more: Value| {
+        let mut job = json!({ "job": name, "queue": "q", "gpus": 1, "phase": "queued", "submit_s": 99_900,
+            "gpuMilli": milli, "gpuMemMib": mib });
+        more.as_object().expect("an object").iter().for_each(|(key, value)| job[key] = value.clone());
+        job
+    };
+    let small = |name: &str| job(name, 140, 8000, json!({}));
+    // Idle: as for those that wait, the first layout or another.
+    for (milli, mib, fits) in [(140, 8000, 56), (250, 18_000, 24), (400, 38_000, 8)] {
+        let jobs = (0..60).map(|n| job(&format!("f{n}"), milli, mib, json!({}))).collect();
+        let planned = plan(load_under(&on_one_node("p4de.24xlarge", jobs), policy()));
+        assert_eq!(actions(&planned, "start").len(), fits, "{milli}");
+        assert!(planned.decisions.iter().filter(|d| d.action == "start").all(|d| d.workers[0].slice.is_some()));
+    }
+    // With a run: as for that one.
+    let running =
+        job("r", 140, 8000, json!({ "phase": "running", "nodes": ["a"], "submit_s": 90_000, "since_s": 90_000 }));
+    let jobs = std::iter::once(running).chain((0..9).map(|n| small(&format!("f{n}")))).collect();
+    let planned = plan(load_under(&on_one_node("p4de.24xlarge", jobs), policy()));
+    assert_eq!(actions(&planned, "start").len(), 9);
+    // As it is said.
+    let mut said = on_one_node("p4de.24xlarge", vec![small("f0")]);
+    said["nodes"][0]["layout"] = json!(2);
+    let loaded = load_under(&said, policy());
+    assert!(loaded.engine.state().nodes().all(|node| node.partition.is_none()));
+}
+
+#[test]
+fn a_stopping_job_by_hand_is_not_stopped_again() {
+    let job = |name: &str, more: Value| {
+        let mut job =
+            json!({ "job": name, "queue": "q", "gpus": 4, "workers": 1, "phase": "queued", "submit_s": 99_900 });
+        more.as_object().expect("an object").iter().for_each(|(key, value)| job[key] = value.clone());
+        job
+    };
+    let jobs = vec![
+        job("v", json!({ "phase": "stopping", "nodes": ["a"], "submit_s": 90_000, "since_s": 90_000 })),
+        job("w", json!({ "tier": "critical" })),
+    ];
+    let document = on_one_node("g5.12xlarge", jobs);
+    let policy = || one_node("g5.12xlarge", "");
+    let planned = plan(load_under(&document, policy()));
+    assert_eq!(planned.decisions, []);
+    assert_eq!(planned.pending[0].reason, "WaitingForPreemption");
+    // It goes on as it would have: the run stops once, and the other one starts.
+    let steady = plan_until_steady(load_under(&document, policy()));
+    assert_eq!((steady.steady, actions(&steady, "stop").len()), (Some(true), 0));
+    assert_eq!(actions(&steady, "start"), ["w"]);
+    let start = steady.decisions.iter().find(|d| d.action == "start").expect("a start");
+    assert_eq!(
+        (start.nodes.as_slice(), start.workers[0].gpus.as_slice()),
+        (["a".to_owned()].as_slice(), [0, 1, 2, 3].as_slice())
+    );
+    assert_eq!(steady.pending.iter().map(|p| p.job.as_str()).collect::<Vec<_>>(), ["v"]);
+}
+
+#[test]
+fn an_elastic_gang_has_as_many_workers_as_is_said() {
+    let job = json!({ "job": "e", "queue": "q", "gpus": 1, "workers": 1, "workersMax": 4, "workersNow": 3, "phase": "running",
+        "nodes": ["a"], "submit_s": 90_000, "since_s": 90_000 });
+    let loaded = load_under(&on_one_node("g5.12xlarge", vec![job]), one_node("g5.12xlarge", ""));
+    let exported = state_document(&loaded.engine).expect("a document");
+    assert_eq!((exported.jobs[0].places.len(), exported.jobs[0].workers_now), (3, Some(3)));
+    assert_eq!(exported.nodes[0].gpus_free, Some(1.0));
+    assert_eq!(loaded.engine.audit(), Vec::<String>::new());
+}
+
+#[test]
+fn passes_come_to_rest_and_say_what_they_did() {
+    let steady = plan_until_steady(loaded(&written()));
+    assert_eq!(steady.steady, Some(true));
+    let passes = steady.passes.as_deref().expect("passes");
+    assert!(passes.len() > 1, "what is bought is ready later, and started on");
+    assert!(passes.windows(2).all(|two| two[0].at_s <= two[1].at_s));
+    let all: usize = passes.iter().map(|pass| pass.decisions.len()).sum();
+    assert_eq!(all, steady.decisions.len());
+    assert!(actions(&steady, "start").contains(&"coming") && actions(&steady, "start").contains(&"big"));
+}
+
+#[test]
+fn a_lack_says_its_figures() {
+    let job = |name: &str, gpus: u32, more: Value| {
+        let mut job =
+            json!({ "job": name, "queue": "q", "gpus": gpus, "workers": 1, "phase": "queued", "submit_s": 99_900 });
+        more.as_object().expect("an object").iter().for_each(|(key, value)| job[key] = value.clone());
+        job
+    };
+    let jobs = vec![
+        job("r", 3, json!({ "phase": "running", "nodes": ["a"], "submit_s": 90_000, "since_s": 90_000 })),
+        job("waits", 2, json!({})),
+        job("large", 16, json!({})),
+    ];
+    let planned = plan(load_under(&on_one_node("g5.12xlarge", jobs), one_node("g5.12xlarge", "")));
+    let waits = planned.pending.iter().find(|p| p.job == "waits").expect("it waits");
+    assert_eq!(waits.reason, "Ceiling");
+    assert_eq!((&waits.figures["limit_nodes"], &waits.figures["used_nodes"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        waits.figures["held_by"],
+        json!([{ "queue": "q", "tier": "normal", "borrows": false, "gpus": 3, "jobs": 1 }])
+    );
+    assert!(
+        waits.message.contains("1 of 1 nodes in use in pool `main`, most of it by `q` (normal): 3 GPUs"),
+        "{}",
+        waits.message
+    );
+    let reject = planned.decisions.iter().find(|d| d.action == "reject").expect("a rejection");
+    assert_eq!(reject.figures["asked_gpus"], json!(16));
+    assert_eq!(reject.figures["nearest"]["gpus"], json!(4));
 }

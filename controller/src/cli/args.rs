@@ -62,11 +62,15 @@ Examples:
   forebay simulate --policy policies/teams.yaml --trace openb_pod_list.csv --trace-format openb --nodes nodes.csv
   forebay simulate --policy P.yaml --trace T.csv --market calm --seed 7")]
     Simulate(SimulateArgs),
-    /// Make one planning pass over a state, change nothing, and say what would be decided and why jobs wait.
+    /// Make one planning pass over a state, or passes until nothing changes; change nothing, and say what would be decided and why jobs wait.
     #[command(after_help = "\
 Examples:
   forebay state export --out s.json && forebay plan --state s.json
   forebay plan --policy new.yaml --state s.json --json
+  forebay plan --policy new.yaml --state s.json --until steady
+
+With `--until steady` all goes well: launches and starts succeed, stops save and stop, nodes boot as long as they usually do, and no work
+completes. It ends when for an hour of the state's time nothing more is decided, and with exit code 1 when that never comes.
 
 The state is an export, or written by hand: `forebay schema state` says how.")]
     Plan(PlanArgs),
@@ -265,9 +269,20 @@ pub struct PlanArgs {
     /// State: an export, or written by hand. `-` is stdin.
     #[arg(long, value_name = "FILE")]
     pub state: PathBuf,
-    /// JSON on stdout.
+    /// Make passes with the outcomes of their own decisions until this is reached.
+    #[arg(long, value_name = "WHEN")]
+    pub until: Option<PlanUntil>,
+    /// JSON on stdout: {"decisions":[{"job","action","nodes"}],"pending":[{"job","reason","figures","eta_s"}]}; with `--until` also
+    /// "passes":[{"at_s","decisions"}] and "steady".
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+}
+
+/// How long a plan goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum PlanUntil {
+    /// Nothing changes any more.
+    Steady,
 }
 
 /// `forebay doctor`.

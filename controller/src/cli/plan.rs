@@ -1,17 +1,19 @@
-//! `forebay plan`: one pass over a state, on an engine of its own.
+//! `forebay plan`: one pass over a state, or passes until nothing changes, on an engine of its own.
 //!
 //! Never: talks to a server, or changes anything.
 
 use super::Output;
-use super::args::PlanArgs;
+use super::args::{PlanArgs, PlanUntil};
 use super::check::compile_or_built_in;
 use super::outcome::{Exit, Failure, print, print_json, read};
-use crate::document::plan::plan;
+use crate::document::plan::{plan, plan_until_steady};
 use crate::document::state::load;
+use crate::document::steady::MOST_PASSES;
 use crate::show::figures::{seconds, short};
 use crate::show::table::TextTable;
 use forebay_catalog::Catalogue;
-use forebay_wire::document::plan::PlanDocument;
+use forebay_wire::document::memory::PlaceView;
+use forebay_wire::document::plan::{PlanDocument, PlannedDecision};
 use forebay_wire::document::state::StateDocument;
 
 pub(super) fn run(args: &PlanArgs, out: Output) -> Result<Exit, Failure> {
@@ -25,11 +27,18 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<Exit, Failure> {
         Some(compile_or_built_in(args.policy.as_deref(), &catalogue)?.1.policy)
     };
     let loaded = load(&document, policy).map_err(|f| Failure::in_file(&args.state, &f))?;
-    let planned = plan(loaded);
+    let planned = match args.until {
+        None => plan(loaded),
+        Some(PlanUntil::Steady) => plan_until_steady(loaded),
+    };
     if args.json {
         print_json(&planned)?;
     } else {
         print(&shown(&planned, out))?;
+    }
+    if planned.steady == Some(false) {
+        let text = format!("it does not come to rest: after {MOST_PASSES} passes it still changes");
+        return Err(Failure { exit: Exit::Violations, text });
     }
     Ok(Exit::Done)
 }
@@ -41,26 +50,79 @@ fn catalogue(document: &StateDocument) -> Catalogue {
 }
 
 fn shown(planned: &PlanDocument, out: Output) -> String {
-    let name = |job: &str, subject: &Option<String>| match subject {
-        Some(subject) => format!("{} ({})", short(job, 24), short(subject, 32)),
-        None => short(job, 40),
-    };
-    let table = TextTable::of(&planned.decisions, out.paint)
-        .left("DECISION", |d| d.action.clone())
-        .left("JOB", |d| d.job.as_ref().map_or_else(|| "-".to_owned(), |j| name(j, &d.subject)))
-        .left("NODES", |d| short(&d.nodes.join(" "), 48))
-        .left("WHAT", |d| d.offering.clone().or_else(|| d.reason.clone()).unwrap_or_default());
-    let mut text =
-        if planned.decisions.is_empty() { "nothing to decide\n".to_owned() } else { format!("{}\n", table.text()) };
+    let mut text = String::new();
+    match &planned.passes {
+        None if planned.decisions.is_empty() => text.push_str("nothing to decide\n"),
+        None => text.push_str(&format!("{}\n", decided(&planned.decisions, out))),
+        Some(passes) => {
+            for (nth, pass) in (1..).zip(passes) {
+                let heading = format!("pass {nth} at {}", seconds((pass.at_s.0 / 1000) as f64));
+                text.push_str(&format!("{}\n{}\n\n", out.paint.strong(&heading), decided(&pass.decisions, out)));
+            }
+            let end = if planned.steady == Some(true) { "nothing more is decided" } else { "it does not come to rest" };
+            text.push_str(&format!("{end} after {} passes\n", passes.len()));
+        }
+    }
     if planned.pending.is_empty() {
         text.push_str("\nno job waits\n");
         return text;
     }
     let table = TextTable::of(&planned.pending, out.paint)
-        .left("WAITS", |p| name(&p.job, &p.subject))
+        .left("WAITS", |p| named(&p.job, p.subject.as_ref()))
         .left("REASON", |p| p.reason.clone())
         .right("ETA", |p| p.eta_s.map_or_else(|| "-".to_owned(), |s| seconds((s.0 / 1000) as f64)))
         .left("", |p| p.message.clone());
     text.push_str(&format!("\n{}\n", table.text()));
     text
+}
+
+fn named(job: &str, subject: Option<&String>) -> String {
+    match subject {
+        Some(subject) => format!("{} ({})", short(job, 24), short(subject, 32)),
+        None => short(job, 40),
+    }
+}
+
+fn decided(decisions: &[PlannedDecision], out: Output) -> String {
+    TextTable::of(decisions, out.paint)
+        .left("DECISION", |d| d.action.clone())
+        .left("JOB", |d| d.job.as_ref().map_or_else(|| "-".to_owned(), |job| named(job, d.subject.as_ref())))
+        .left("NODES", |d| short(&d.nodes.join(" "), 48))
+        .left("WHAT", what)
+        .text()
+}
+
+/// What is bought, where workers go, or why.
+fn what(decision: &PlannedDecision) -> String {
+    if let Some(offering) = &decision.offering {
+        return offering.clone();
+    }
+    if !decision.workers.is_empty() {
+        return short(&decision.workers.iter().map(worker).collect::<Vec<_>>().join(" "), 48);
+    }
+    match (&decision.message, &decision.reason, &decision.by) {
+        (Some(message), Some(reason), _) => format!("{reason}: {message}"),
+        (None, Some(reason), Some(by)) => format!("{reason} for {}", short(by, 32)),
+        (None, None, Some(by)) => format!("for {}", short(by, 32)),
+        (_, reason, None) => reason.clone().unwrap_or_default(),
+        (Some(message), None, Some(_)) => message.clone(),
+    }
+}
+
+/// Such as `0@node-1:0-3`: worker 0 on GPUs 0 to 3.
+fn worker(place: &PlaceView) -> String {
+    let number = place.worker.map(|n| format!("{n}@")).unwrap_or_default();
+    let gpus = match (place.gpus.first(), place.gpus.last()) {
+        (Some(first), Some(last)) if place.gpus.len() > 1 && usize::from(last - first) + 1 == place.gpus.len() => {
+            format!(":{first}-{last}")
+        }
+        (Some(_), _) => format!(":{}", place.gpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
+        _ => String::new(),
+    };
+    let share = if place.share_milli < 1000 && !place.gpus.is_empty() {
+        format!("/{}", f64::from(place.share_milli) / 1000.0)
+    } else {
+        String::new()
+    };
+    format!("{number}{}{gpus}{share}", place.node)
 }

@@ -7,10 +7,15 @@
 //!
 //! Never: changes an engine that runs. A plan is made on an engine of its own.
 
+mod guess;
+mod lacks;
 mod places;
 pub mod plan;
 pub mod reason;
 pub mod rebuild;
+mod recall;
+pub mod remember;
 mod spec;
 pub mod state;
+pub mod steady;
 pub mod write;

@@ -1,16 +1,20 @@
-//! One pass over a state: what would be decided, and why every job that waits does.
+//! One pass over a state, or passes until nothing changes: what would be decided, and why every job that waits does.
 //!
 //! Never: saved or released. The batch is thrown away with the engine.
 
-use super::reason::reason_view;
+use super::lacks::Holders;
+use super::reason::{reason_view, reason_with_holders};
 use super::state::Loaded;
+use super::steady::{self, Rest};
 use forebay_driver::step::BatchStep;
-use forebay_kernel::decision::Decision;
+use forebay_kernel::decision::{Decision, StopCause};
 use forebay_kernel::effect::WorkerPlace;
 use forebay_kernel::event::Tick;
 use forebay_kernel::ids::{JobId, NodeId, OfferingId};
+use forebay_kernel::reason::Reason;
 use forebay_kernel::state::jobs::Phase;
-use forebay_wire::document::plan::{PendingJob, PlanDocument, PlannedDecision};
+use forebay_wire::document::memory::PlaceView;
+use forebay_wire::document::plan::{PendingJob, PlanDocument, PlannedDecision, PlannedPass};
 use forebay_wire::document::reason::ReasonView;
 use serde_json::Map;
 use std::collections::BTreeSet;
@@ -21,16 +25,60 @@ pub fn plan(mut loaded: Loaded) -> PlanDocument {
     let now = loaded.engine.state().now();
     let planned = BatchStep::open(&mut loaded.engine, Tick { now, resumed: false, delivered: 0 }).plan();
     let decisions = &planned.batch().decisions;
-    let mut next_node = decisions.iter().filter_map(bought).sum::<u64>();
-    next_node = loaded.engine.state().counters().next_node.saturating_sub(next_node);
-    let started: BTreeSet<JobId> =
-        decisions.iter().filter_map(|d| if let Decision::Start { job } = d { Some(*job) } else { None }).collect();
-    let decisions = decisions.iter().filter_map(|d| loaded.decision(d, &mut next_node)).collect();
-    PlanDocument { decisions, pending: loaded.pending(&started) }
+    let started = started(decisions);
+    PlanDocument {
+        decisions: loaded.decisions(decisions),
+        pending: loaded.pending(&started),
+        passes: None,
+        steady: None,
+    }
+}
+
+/// Makes passes with the outcomes of their own decisions until nothing changes.
+#[must_use]
+pub fn plan_until_steady(mut loaded: Loaded) -> PlanDocument {
+    let mut passes = Vec::new();
+    let rest = steady::play(&mut loaded, |loaded, pass| {
+        let decisions = loaded.decisions(&pass.decisions);
+        if !decisions.is_empty() {
+            passes.push(PlannedPass { at_s: pass.at.into(), decisions });
+        }
+    });
+    let decisions = passes.iter().flat_map(|pass| pass.decisions.clone()).collect();
+    let pending = loaded.pending(&BTreeSet::new());
+    PlanDocument { decisions, pending, passes: Some(passes), steady: Some(rest == Rest::Steady) }
+}
+
+/// The jobs that a pass started.
+fn started(decisions: &[Decision]) -> BTreeSet<JobId> {
+    decisions.iter().filter_map(|d| if let Decision::Start { job } = d { Some(*job) } else { None }).collect()
 }
 
 fn bought(decision: &Decision) -> Option<u64> {
     if let Decision::Buy { count, .. } = decision { Some(u64::from(*count)) } else { None }
+}
+
+/// For which other job a decision is.
+fn by(decision: &Decision) -> Option<JobId> {
+    match decision {
+        Decision::Stop { cause, .. } | Decision::Shrink { cause, .. } => match cause {
+            StopCause::Preempted { by } | StopCause::QuotaReclaimed { by } | StopCause::Overran { by } => Some(*by),
+            _ => None,
+        },
+        Decision::Backfill { ahead_of, .. } => Some(*ahead_of),
+        _ => None,
+    }
+}
+
+/// The reason that a decision carries.
+fn reason_of(decision: &Decision) -> Option<Reason> {
+    match decision {
+        Decision::Reject { reason, .. } | Decision::Hold { reason, .. } | Decision::Requeue { reason, .. } => {
+            Some(*reason)
+        }
+        Decision::Finish { reason, .. } => *reason,
+        _ => None,
+    }
 }
 
 /// The nodes of these places, each once.
@@ -68,6 +116,25 @@ impl Loaded {
     /// Where a job is after the pass.
     fn places(&self, id: JobId) -> Vec<NodeId> {
         self.engine.state().job(id).map(|(job, _)| nodes_of(&job.places)).unwrap_or_default()
+    }
+
+    /// The decisions of a pass that was just made, as they are shown.
+    fn decisions(&self, decisions: &[Decision]) -> Vec<PlannedDecision> {
+        let bought = decisions.iter().filter_map(bought).sum::<u64>();
+        let mut next_node = self.engine.state().counters().next_node.saturating_sub(bought);
+        decisions.iter().filter_map(|d| self.decision(d, &mut next_node)).collect()
+    }
+
+    /// The workers at these places.
+    fn workers(&self, places: &[WorkerPlace]) -> Vec<PlaceView> {
+        let worker = |(at, place): (u32, &WorkerPlace)| PlaceView {
+            worker: Some(at),
+            node: self.node_name(place.node),
+            gpus: (0..64).filter(|gpu| place.gpus & (1 << gpu) != 0).collect(),
+            share_milli: place.share,
+            slice: place.slice,
+        };
+        (0..).zip(places).map(worker).collect()
     }
 
     /// A decision as it is shown. `None`: that a job waits in its queue (again) is told by `pending`.
@@ -116,7 +183,18 @@ impl Loaded {
                 ("warn", Some(*job), self.places(*job), Some("Lingering".to_owned()))
             }
         };
+        let state = self.engine.state();
+        let view = reason_of(decision).map(|why| reason_view(why, state, job));
+        let workers = match decision {
+            Decision::Book { places, .. } => self.workers(places),
+            Decision::Start { job } => state.job(*job).map(|(row, _)| self.workers(&row.places)).unwrap_or_default(),
+            _ => Vec::new(),
+        };
         Some(PlannedDecision {
+            message: view.as_ref().map(|view| view.message.clone()),
+            figures: view.map(|view| view.figures).unwrap_or_default(),
+            by: by(decision).map(|id| self.job_name(id)),
+            workers,
             job: job.map(|id| self.job_name(id)),
             subject: job.and_then(|id| self.subject(id)),
             action: action.to_owned(),
@@ -132,9 +210,11 @@ impl Loaded {
         let waits = |phase: &Phase| {
             !matches!(phase, Phase::Running | Phase::Stopping { .. } | Phase::Serving | Phase::Done { .. })
         };
+        let mut holders = Holders::default();
         open.filter(|(job, _)| waits(&job.phase) && !started.contains(&job.id))
             .map(|(job, _)| {
-                let reason = self.engine.why(job.id).or(job.reason).map(|r| reason_view(r, state));
+                let reason = self.engine.why(job.id).or(job.reason);
+                let reason = reason.map(|r| reason_with_holders(r, state, job.id, &mut holders));
                 let reason = reason.unwrap_or_else(|| unexplained(&job.phase));
                 PendingJob {
                     job: self.job_name(job.id),

@@ -2,7 +2,8 @@
 //!
 //! Never: another wording than the engine's own.
 
-use forebay_kernel::ids::{QueueId, TierId};
+use super::lacks::{Asker, Holders, LackFigures};
+use forebay_kernel::ids::{JobId, QueueId, TierId};
 use forebay_kernel::reason::{Bound, Reason};
 use forebay_kernel::state::State;
 use forebay_kernel::units::{Rate, Timestamp};
@@ -10,11 +11,35 @@ use forebay_wire::document::reason::ReasonView;
 use forebay_wire::document::seconds::Seconds;
 use serde_json::{Map, Value, json};
 
-/// A reason in the words and names of a state.
+/// A reason in the words and names of a state, of a job that is there.
 #[must_use]
-pub fn reason_view(reason: Reason, state: &State) -> ReasonView {
+pub fn reason_view(reason: Reason, state: &State, job: Option<JobId>) -> ReasonView {
+    let lack = job.and_then(|job| Asker::of(state, job)).map(|asker| lack(reason, asker, None));
+    view(reason, state, lack.unwrap_or_default())
+}
+
+/// The same, with who holds what the job lacks. For lists that are made in one go: `holders` counts once.
+#[must_use]
+pub fn reason_with_holders(reason: Reason, state: &State, job: JobId, holders: &mut Holders) -> ReasonView {
+    let lack = Asker::of(state, job).map(|asker| lack(reason, asker, Some(holders)));
+    view(reason, state, lack.unwrap_or_default())
+}
+
+/// What the state says beyond the reason.
+fn lack(reason: Reason, asker: Asker<'_>, holders: Option<&mut Holders>) -> LackFigures {
+    match reason {
+        Reason::Ceiling { bound } => asker.ceiling(bound, holders),
+        Reason::WaitingForQuota { available, .. } => asker.quota(available, holders),
+        Reason::Budget { .. } => asker.budget(),
+        Reason::ExceedsCeiling => asker.ceilings(),
+        Reason::NoMatchingPool => asker.nearest(),
+        _ => LackFigures::default(),
+    }
+}
+
+fn view(reason: Reason, state: &State, lack: LackFigures) -> ReasonView {
     let code = reason.code().to_owned();
-    let message = match reason {
+    let mut message = match reason {
         Reason::Stockout { offering, .. } => {
             let name = offering_name(state, offering.index());
             format!("nothing that fits is in stock; {name} is tried again first")
@@ -28,9 +53,16 @@ pub fn reason_view(reason: Reason, state: &State) -> ReasonView {
         }
         _ => reason.to_string(),
     };
+    if !lack.sentence.is_empty() {
+        message = format!("{message} ({})", lack.sentence);
+    }
+    let mut figures = figures(reason, state);
+    for (name, value) in lack.figures {
+        figures.entry(name).or_insert(value);
+    }
     let eta = reason.eta().filter(|at| *at != Timestamp::NEVER);
     let eta_s = eta.map(|at| Seconds::from(at.since(state.now())));
-    ReasonView { code, message, figures: figures(reason, state), eta_s }
+    ReasonView { code, message, figures, eta_s }
 }
 
 /// The tiers that the jobs of a queue may ask for under the policy in force.

@@ -2,27 +2,36 @@
 //! in the order of its times.
 //!
 //! ```text
-//! policy -> for each time: nodes bought and ready, jobs submitted, runs booked and started -> now
+//! policy -> for each time: nodes bought and ready, jobs submitted, runs booked and started -> now: runs stopped -> recall
 //! ```
+//!
+//! What a history cannot bring about, such as what was spent, `recall` puts back. What is left out by hand, `guess` makes up.
 //!
 //! Never: decides. Everything is applied as recovery applies a journal; the first pass is the caller's.
 
+use super::guess::{self, Layouts, TakenBy};
+use super::places::{self, Placed};
+use super::recall;
+use super::spec;
 use super::state::Loaded;
-use super::{places, spec};
 use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::CapacityType;
-use forebay_kernel::decision::{Decision, DrainWhy};
+use forebay_kernel::decision::{Decision, DrainWhy, Outcome, StopCause};
 use forebay_kernel::effect::Terms;
 use forebay_kernel::event::{Event, Tick};
 use forebay_kernel::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
+use forebay_kernel::job::JobSpec;
 use forebay_kernel::journal::{APPLY_VERSION, Batch};
 use forebay_kernel::policy::Policy;
-use forebay_kernel::units::Timestamp;
+use forebay_kernel::state::jobs::Kept;
+use forebay_kernel::state::nodes::{Cut, Partition};
+use forebay_kernel::units::{Mib, Span, Timestamp};
 use forebay_wire::document::DocumentFault;
+use forebay_wire::document::memory::SliceView;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::state::StateDocument;
 use forebay_wire::document::views::{JobPhase, JobView, NodePhaseView, NodeView};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Puts a policy in force without a pass.
 pub fn configure(engine: &mut Engine, policy: Policy) {
@@ -39,21 +48,44 @@ pub fn engine(document: &StateDocument, mut policy: Policy) -> Result<Loaded, Do
     policy.admit_recorded_tiers();
     let told = Told::read(document)?;
     let mut building = Building {
+        document,
         loaded: Loaded { engine: Engine::new(), jobs: BTreeMap::new(), nodes: BTreeMap::new() },
         nodes: BTreeMap::new(),
         jobs: BTreeMap::new(),
+        ids: BTreeMap::new(),
+        layouts: BTreeMap::new(),
     };
+    let waiting = guess::in_order(document, &policy);
     let first = told.steps.first().map_or(told.now, |s| s.at);
-    tell(&mut building.loaded.engine, first, vec![Event::Configured(Box::new(policy))], Vec::new());
+    tell(&mut building.loaded.engine, first, vec![Event::Configured(Box::new(policy.clone()))], Vec::new());
+    if let Some(memory) = &document.memory {
+        recall::with(&mut building.loaded.engine, |machine| {
+            memory.queues.iter().for_each(|path| machine.recall_queue(path));
+        });
+    }
+    building.guess_layouts(&policy);
     for step in &told.steps {
         match step.what {
             What::Node(at) => building.node(at, &document.nodes[at], step.at)?,
-            What::Submit(at) => building.submit(at, &document.jobs[at], step.at)?,
+            What::Submit(at) => {
+                let told = building.submit(at, &document.jobs[at], step.at);
+                // One that is over may have had a queue that is gone.
+                if !document.jobs[at].phase.terminal() {
+                    told?;
+                }
+            }
             What::Place(at) => building.place(at, &document.jobs[at], step.at)?,
+            What::End(at) => building.end(at, &document.jobs[at], step.at),
         }
     }
     tell(&mut building.loaded.engine, told.now, Vec::new(), Vec::new());
-    Ok(building.loaded)
+    building.stop_runs(&policy, &waiting)?;
+    building.recall()?;
+    let Building { mut loaded, .. } = building;
+    // As from a snapshot: what a lookup or a memo remembers of the telling is forgotten.
+    let again = |e: postcard::Error| DocumentFault::at("", e.to_string(), "report this with the document");
+    loaded.engine = Engine::restore(&loaded.engine.snapshot().map_err(again)?).map_err(again)?;
+    Ok(loaded)
 }
 
 /// One batch, applied as it stands.
@@ -81,6 +113,7 @@ enum What {
     Node(usize),
     Submit(usize),
     Place(usize),
+    End(usize),
 }
 
 /// Whether a job is on its nodes, or going there.
@@ -98,7 +131,16 @@ impl Told {
         let now = document.now_s.unwrap_or(latest);
         let mut steps = Vec::new();
         let mut used: BTreeMap<&str, Seconds> = BTreeMap::new();
-        for (at, job) in document.jobs.iter().enumerate().filter(|(_, j)| !j.phase.terminal()) {
+        let named = named(document);
+        for (at, job) in document.jobs.iter().enumerate() {
+            if job.phase.terminal() {
+                // One that is over is there for those alone who still refer to it.
+                if named.contains(job.job.as_str()) {
+                    steps.push(Step { at: job.submit_s.unwrap_or(now).into(), what: What::Submit(at) });
+                    steps.push(Step { at: job.since_s.unwrap_or(now).into(), what: What::End(at) });
+                }
+                continue;
+            }
             let path = |field: &str| format!("jobs[{at}].{field}");
             in_past(job.submit_s, now, || path("submit_s"))?;
             in_past(job.since_s, now, || path("since_s"))?;
@@ -122,7 +164,7 @@ impl Told {
         }
         for (at, node) in document.nodes.iter().enumerate() {
             in_past(node.since_s, now, || format!("nodes[{at}].since_s"))?;
-            let since = node.since_s.unwrap_or(now);
+            let since = node.memory.as_ref().map_or(node.since_s.unwrap_or(now), |memory| memory.decided_s);
             // What runs on it came after it.
             let from = used.get(node.node.as_str()).map_or(since, |&job| job.min(since));
             steps.push(Step { at: from.into(), what: What::Node(at) });
@@ -130,6 +172,23 @@ impl Told {
         steps.sort();
         Ok(Told { now: now.into(), steps })
     }
+}
+
+/// Jobs that others refer to.
+fn named(document: &StateDocument) -> BTreeSet<&str> {
+    let mut named = BTreeSet::new();
+    for job in &document.jobs {
+        let memory = job.memory.as_deref();
+        let stops = job.stop.iter().chain(memory.and_then(|m| m.broken.as_ref()));
+        let stops = stops.chain(memory.and_then(|m| m.leaving.as_ref()).map(|leaving| &leaving.stop));
+        let stops = stops.chain(memory.and_then(|m| m.end.as_ref()).and_then(|end| end.stop.as_ref()));
+        named.extend(stops.filter_map(|stop| stop.by.as_deref()));
+        named.extend(memory.and_then(|m| m.backfill_for.as_deref()));
+        named.extend(memory.and_then(|m| m.start_target.as_ref()).and_then(|target| target.run.as_deref()));
+    }
+    let nodes = document.nodes.iter().filter_map(|node| node.memory.as_ref());
+    named.extend(nodes.flat_map(|memory| memory.reserved.iter().map(|kept| kept.job.as_str())));
+    named
 }
 
 fn unique<'a>(list: &str, field: &str, names: impl Iterator<Item = &'a str>) -> Result<(), DocumentFault> {
@@ -157,25 +216,96 @@ fn in_past(at: Option<Seconds>, now: Seconds, path: impl Fn() -> String) -> Resu
 }
 
 /// The engine as far as it is told, and which row is which in the document.
-struct Building {
-    loaded: Loaded,
-    nodes: BTreeMap<String, NodeId>,
-    jobs: BTreeMap<usize, JobId>,
+pub struct Building<'a> {
+    pub(super) document: &'a StateDocument,
+    pub(super) loaded: Loaded,
+    /// By name.
+    pub(super) nodes: BTreeMap<String, NodeId>,
+    /// By position in the document.
+    pub(super) jobs: BTreeMap<usize, JobId>,
+    /// By name.
+    pub(super) ids: BTreeMap<String, JobId>,
+    /// Layouts that the document does not name, by position of the node.
+    layouts: BTreeMap<usize, u8>,
 }
 
-impl Building {
+impl Building<'_> {
+    fn guess_layouts(&mut self, policy: &Policy) {
+        let mut layouts = Layouts::new(self.document, policy);
+        for (at, view) in self.document.nodes.iter().enumerate().filter(|(_, v)| v.layout.is_none()) {
+            let Ok((pool, offering)) = self.offered(at, view) else { continue };
+            let gpus = self.loaded.engine.state().offerings()[offering.index()].offer.gpus;
+            let layout = if view.memory.is_some() { None } else { layouts.of(view, pool, gpus) };
+            self.layouts.extend(layout.map(|layout| (at, layout)));
+        }
+    }
+
+    /// The nodes that one purchase brings: those that name it, this one first. Without an answer from the cloud they are there together.
+    fn bought_with(&self, at: usize, view: &NodeView) -> Vec<usize> {
+        let nodes = || self.document.nodes.iter().enumerate();
+        match unanswered(view) {
+            Some(purchase) => {
+                nodes().filter(|(_, other)| unanswered(other) == Some(purchase)).map(|(at, _)| at).collect()
+            }
+            None => vec![at],
+        }
+    }
+
     fn node(&mut self, at: usize, view: &NodeView, when: Timestamp) -> Result<(), DocumentFault> {
+        if self.nodes.contains_key(&view.node) {
+            return Ok(());
+        }
         let (pool, offering) = self.offered(at, view)?;
+        let group = self.bought_with(at, view);
+        let named = unanswered(view);
+        let purchases = self.document.memory.as_ref().map(|memory| memory.purchases.as_slice()).unwrap_or_default();
+        let bought = purchases.iter().find(|p| Some(p.purchase) == named);
         let engine = &mut self.loaded.engine;
         let counters = engine.state().counters();
         let (id, purchase) = (NodeId(counters.next_node), PurchaseId(counters.next_purchase));
-        let buy = Decision::Buy { purchase, pool, offering, count: 1, at_least: 1, terms: Terms::default() };
-        tell(engine, when, Vec::new(), vec![buy]);
+        let terms = Terms {
+            layout: view.layout.or_else(|| self.layouts.get(&at).copied()),
+            cluster: bought.is_some_and(|p| p.cluster),
+            efa: bought.is_some_and(|p| p.efa),
+        };
+        let count = group.len() as u32;
+        let at_least = bought.map_or(1, |p| p.at_least);
+        tell(engine, when, Vec::new(), vec![Decision::Buy { purchase, pool, offering, count, at_least, terms }]);
+        if let Some(bought) = bought {
+            recall::with(engine, |machine| {
+                machine.recall_purchase(purchase, |row| {
+                    row.effect.next_try = bought.request.again_s.map_or(Timestamp::NEVER, Timestamp::from);
+                    row.effect.tries = bought.request.tries;
+                });
+            });
+        }
+        for (place, &of) in (0u64..).zip(&group) {
+            let name = self.document.nodes[of].node.clone();
+            self.nodes.insert(name.clone(), NodeId(id.0 + place));
+            self.loaded.nodes.insert(NodeId(id.0 + place), name);
+            recall_hardware(&mut self.loaded.engine, NodeId(id.0 + place), &self.document.nodes[of]);
+            self.boot(&self.document.nodes[of], (NodeId(id.0 + place), purchase), when);
+        }
+        if self.loaded.engine.state().node(id).is_none() {
+            return Err(DocumentFault::at(
+                format!("nodes[{at}]"),
+                "could not be set up",
+                "check its fields, or leave it out",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What became of a node after it was bought.
+    fn boot(&mut self, view: &NodeView, (id, purchase): (NodeId, PurchaseId), when: Timestamp) {
         let instance = view.instance.clone().unwrap_or_else(|| format!("document:{}", view.node));
         let mut events = Vec::new();
         let mut decisions = Vec::new();
-        if view.phase != NodePhaseView::Requested {
+        if view.phase != NodePhaseView::Requested && unanswered(view).is_none() {
             events.push(Event::LaunchOutcome { purchase, instances: vec![instance.clone()], error: None });
+        }
+        if let (Some(rack), false) = (&view.rack, view.phase == NodePhaseView::Requested) {
+            events.push(Event::NodePlaced { instance: instance.clone(), rack: rack.clone() });
         }
         if !matches!(view.phase, NodePhaseView::Requested | NodePhaseView::Booting) {
             events.push(Event::NodeReady { instance: instance.clone() });
@@ -190,17 +320,7 @@ impl Building {
             NodePhaseView::Terminating => decisions.push(Decision::Terminate { node: id }),
             NodePhaseView::Requested | NodePhaseView::Booting | NodePhaseView::Ready => {}
         }
-        tell(engine, when, events, decisions);
-        if engine.state().node(id).is_none() {
-            return Err(DocumentFault::at(
-                format!("nodes[{at}]"),
-                "could not be set up",
-                "check its fields, or leave it out",
-            ));
-        }
-        self.nodes.insert(view.node.clone(), id);
-        self.loaded.nodes.insert(id, view.node.clone());
-        Ok(())
+        tell(&mut self.loaded.engine, when, events, decisions);
     }
 
     /// The pool and offering of a node.
@@ -219,6 +339,8 @@ impl Building {
             return Err(self.not_offered(at, view));
         };
         let pool = match &view.pool {
+            // What nobody bought counts somewhere.
+            Some(name) if view.memory.is_some() => pools.iter().position(|p| p.name == *name),
             Some(name) => pools.iter().position(|p| p.name == *name && offers(p)),
             None => pools.iter().position(offers),
         };
@@ -263,7 +385,10 @@ impl Building {
         let engine = &mut self.loaded.engine;
         let spec = spec::of(at, view, engine.state().policy())?;
         let (tenant, subject) = (spec.tenant.clone(), spec.subject.clone());
-        if engine.state().job_of(&tenant, &subject).is_some() {
+        let before = engine.state().job_of(&tenant, &subject);
+        let over = before.and_then(|id| engine.state().job(id)).is_some_and(|(row, _)| row.done());
+        let spec = JobSpec { rerun: over, ..spec };
+        if before.is_some() && !over {
             let message = format!("`{subject}` of tenant `{tenant}` is a job above already");
             return Err(DocumentFault::at(format!("jobs[{at}].subject"), message, "give each job its own subject"));
         }
@@ -276,8 +401,7 @@ impl Building {
                 "name a queue of the policy, or allow undeclared queues",
             ));
         };
-        self.jobs.insert(at, id);
-        self.loaded.jobs.insert(id, view.job.clone());
+        self.knows(at, id, view);
         let in_the_way = self.loaded.engine.why_impossible(id);
         if let (JobPhase::Held, Some(reason)) = (view.phase, in_the_way) {
             tell(&mut self.loaded.engine, when, Vec::new(), vec![Decision::Hold { job: id, reason }]);
@@ -301,10 +425,28 @@ impl Building {
         tell(&mut self.loaded.engine, when, Vec::new(), vec![Decision::Replicate { service }]);
         let newest = self.loaded.engine.state().replicas(service).last();
         if let Some(id) = newest {
-            self.jobs.insert(at, id);
-            self.loaded.jobs.insert(id, view.job.clone());
+            self.knows(at, id, view);
         }
         Ok(())
+    }
+
+    /// A job is over.
+    fn end(&mut self, at: usize, view: &JobView, when: Timestamp) {
+        let outcome = match view.phase {
+            JobPhase::Completed => Outcome::Completed,
+            JobPhase::Failed => Outcome::Failed,
+            JobPhase::Cancelled => Outcome::Cancelled,
+            _ => Outcome::Rejected,
+        };
+        if let Some(&job) = self.jobs.get(&at) {
+            tell(&mut self.loaded.engine, when, Vec::new(), vec![Decision::Finish { job, outcome, reason: None }]);
+        }
+    }
+
+    fn knows(&mut self, at: usize, id: JobId, view: &JobView) {
+        self.jobs.insert(at, id);
+        self.ids.insert(view.job.clone(), id);
+        self.loaded.jobs.insert(id, view.job.clone());
     }
 
     fn place(&mut self, at: usize, view: &JobView, when: Timestamp) -> Result<(), DocumentFault> {
@@ -323,7 +465,12 @@ impl Building {
         }
         let running = view.phase != JobPhase::Booked;
         let engine = &mut self.loaded.engine;
-        let (pool, places) = places::find(engine.state(), at, job, &nodes, running)?;
+        let placed = Placed { at, job, nodes: &nodes, running, workers: view.workers_now };
+        let (pool, places) = if view.places.is_empty() {
+            places::find(engine.state(), placed)?
+        } else {
+            places::given(engine.state(), placed, &view.places, &self.nodes)?
+        };
         let mut decisions = vec![Decision::Book { job, pool, places }];
         if view.of.is_none() {
             decisions.insert(0, Decision::Resume { job });
@@ -342,4 +489,78 @@ impl Building {
         }
         Ok(())
     }
+
+    /// Stops the runs that are being stopped.
+    fn stop_runs(&mut self, policy: &Policy, waiting: &[usize]) -> Result<(), DocumentFault> {
+        // For whom runs are stopped of which the document does not say it: the first that waits, until it has enough.
+        let mut freed: BTreeMap<usize, u32> = BTreeMap::new();
+        for (at, view) in self.document.jobs.iter().enumerate().filter(|(_, v)| v.phase == JobPhase::Stopping) {
+            let Some(&job) = self.jobs.get(&at) else { continue };
+            let mut decisions = Vec::new();
+            let cause = match &view.stop {
+                Some(stop) => self.cause(&format!("jobs[{at}].stop"), stop)?,
+                None => {
+                    let short = |by: &usize| {
+                        let asked = self.document.jobs[*by].gpus;
+                        freed.get(by).copied().unwrap_or(0) < asked.max(1) && self.jobs.contains_key(by)
+                    };
+                    let waiting: Vec<usize> = waiting.iter().copied().filter(short).collect();
+                    let found = guess::stopped_for(self.document, policy, view, &waiting);
+                    match found.and_then(|(by, taken)| Some((by, *self.jobs.get(&by)?, taken))) {
+                        Some((position, by, taken)) => {
+                            *freed.entry(position).or_default() += view.gpus.max(1);
+                            decisions = self.kept_for(job, by);
+                            match taken {
+                                TakenBy::Tier => StopCause::Preempted { by },
+                                TakenBy::Owner => StopCause::QuotaReclaimed { by },
+                            }
+                        }
+                        None => StopCause::Moved,
+                    }
+                }
+            };
+            let state = self.loaded.engine.state();
+            let Some((_, spec)) = state.job(job) else { continue };
+            let (stop, now) = (view.stop.as_ref(), state.now());
+            let checkpoint = stop.and_then(|s| s.checkpoint).unwrap_or(spec.checkpoint.is_some());
+            let grace = spec.checkpoint.map_or(Span::ZERO, |c| c.grace);
+            let deadline = stop.and_then(|s| s.deadline_s).map_or(now + grace, Timestamp::from);
+            decisions.insert(0, Decision::Stop { job, cause, checkpoint, deadline });
+            tell(&mut self.loaded.engine, now, Vec::new(), decisions);
+        }
+        Ok(())
+    }
+
+    /// What a stop frees is kept for the job that it is for.
+    fn kept_for(&self, victim: JobId, by: JobId) -> Vec<Decision> {
+        let state = self.loaded.engine.state();
+        let (Some((row, _)), Some((_, asks))) = (state.job(victim), state.job(by)) else { return Vec::new() };
+        let Some(pool) = row.pool else { return Vec::new() };
+        let until = state.now() + state.lifecycle().grace + KEPT_FOR;
+        let nodes = forebay_kernel::state::places::nodes_of(&row.places);
+        let kept = Kept { pool, share: asks.gang.gpu_share(), own: true };
+        vec![Decision::Keep { job: by, kept }, Decision::Reserve { job: by, nodes, until }]
+    }
+}
+
+/// What was freed is kept for so long past the victims' grace, as where the engine itself stops them.
+const KEPT_FOR: Span = Span::mins(5);
+
+/// The purchase of a node that the cloud has not answered. It may have been given back since.
+fn unanswered(view: &NodeView) -> Option<u64> {
+    view.memory.as_ref().and_then(|memory| memory.purchase)
+}
+
+/// How a node that was just bought is made, where the document says it.
+fn recall_hardware(engine: &mut Engine, id: NodeId, view: &NodeView) {
+    let Some(memory) = view.memory.as_ref() else { return };
+    let cut = |slice: &SliceView| Cut { share: slice.share_milli, held: slice.held_milli, mem: Mib(slice.mem_mib) };
+    let slices: Vec<Cut> = memory.slices.iter().map(cut).take(8).collect();
+    recall::with(engine, |machine| {
+        machine.recall_node(id, |row| {
+            row.partition = view.layout.filter(|_| !slices.is_empty()).map(|layout| Partition { layout, slices });
+            let free = row.partition.as_ref().map_or(0, Partition::all_free);
+            row.slots.iter_mut().for_each(|slot| slot.slices = free);
+        });
+    });
 }

@@ -3,10 +3,11 @@
 //! Never: guesses at contradictions; each is a fault with its path.
 
 use super::write::rule_of;
-use forebay_kernel::job::{Checkpointing, Gang, JobSpec, Level, Service, WorkerAsk};
+use forebay_kernel::job::{Checkpointing, Gang, JobSpec, Level, Retry, Service, WorkerAsk};
 use forebay_kernel::policy::Policy;
 use forebay_kernel::units::{Mib, MilliCpu, Span, Timestamp};
 use forebay_wire::document::DocumentFault;
+use forebay_wire::document::memory::{JobMemory, RetryView};
 use forebay_wire::document::state::DEFAULT_TENANT;
 use forebay_wire::document::views::{JobView, ServiceView};
 
@@ -32,16 +33,18 @@ pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec,
         ));
     }
     let rule = policy.and_then(|p| rule_of(p, &view.queue));
-    let grace = policy.map_or(Span::secs(90), |p| p.lifecycle.grace);
-    let digest = blake3::hash(format!("{view:?}").as_bytes());
-    let mut low = [0; 16];
-    low.copy_from_slice(&digest.as_bytes()[..16]);
+    let grace = view.grace_s.map_or_else(|| policy.map_or(Span::secs(90), |p| p.lifecycle.grace), Span::from);
+    let none = JobMemory::default();
+    let memory = view.memory.as_deref().unwrap_or(&none);
     let shared = view.gpu_milli.is_some_and(|m| m < 1000);
     Ok(JobSpec {
         tenant: view.tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
         subject,
         // Whoever wrote the state down says that the queue has taken it.
-        principal: rule.and_then(|r| r.submitters.first().cloned()).unwrap_or_default(),
+        principal: memory
+            .principal
+            .clone()
+            .unwrap_or_else(|| rule.and_then(|r| r.submitters.first().cloned()).unwrap_or_default()),
         queue: view.queue.clone(),
         tier: view.tier.clone(),
         priority: view.priority,
@@ -50,15 +53,41 @@ pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec,
         spot: view.spot.unwrap_or(true),
         shares: view.shares.unwrap_or(shared),
         checkpoint: view.checkpoint_every_s.map(|every| Checkpointing { every: every.into(), grace }),
+        retry: view.retry.as_ref().map_or_else(Retry::default, retry),
+        completion: view.completion.unwrap_or_default(),
+        max_run: view.max_run_s.map(Span::from),
+        sent: memory.sent_s.map(Timestamp::from),
         restart: view.restart_s.unwrap_or_default().into(),
         expected: view.expected_s.map(Span::from),
         deadline: view.deadline_s.map(Timestamp::from),
-        digest: u128::from_le_bytes(low),
+        digest: digest(at, view, memory)?,
         service: view.service.as_ref().map(|s| service(at, s)).transpose()?,
         batch: view.batch_key.clone(),
         within: view.within.map(|w| w.0),
         ..JobSpec::default()
     })
+}
+
+fn retry(view: &RetryView) -> Retry {
+    Retry {
+        attempts: view.attempts,
+        backoff: view.backoff_s.into(),
+        never: view.never.clone(),
+        start_failures: view.start_failures,
+    }
+}
+
+/// What tells this specification from another of the same identity.
+fn digest(at: usize, view: &JobView, memory: &JobMemory) -> Result<u128, DocumentFault> {
+    if let Some(hex) = &memory.digest {
+        let path = format!("jobs[{at}].memory.digest");
+        return u128::from_str_radix(hex, 16)
+            .map_err(|e| DocumentFault::at(path, format!("not a number in hex: {e}"), "leave it out"));
+    }
+    let digest = blake3::hash(format!("{view:?}").as_bytes());
+    let mut low = [0; 16];
+    low.copy_from_slice(&digest.as_bytes()[..16]);
+    Ok(u128::from_le_bytes(low))
 }
 
 fn service(at: usize, view: &ServiceView) -> Result<Service, DocumentFault> {

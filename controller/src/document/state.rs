@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! with snapshot:     digest checked -> engine, byte for byte; the views must say what the snapshot says
-//! without snapshot:  jobs + nodes + a policy -> an engine in which all of it has happened
+//! without snapshot:  jobs + nodes + memory + a policy -> an engine in which all of it has happened
 //! ```
 //!
 //! Never: half of both. An edited export is refused until its snapshot is removed.
 
-use super::{rebuild, write};
+use super::{rebuild, remember, write};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use forebay_engine::engine::Engine;
@@ -17,6 +17,7 @@ use forebay_kernel::journal::APPLY_VERSION;
 use forebay_kernel::policy::Policy;
 use forebay_wire::document::DocumentFault;
 use forebay_wire::document::state::{API_VERSION, DocumentKind, Snapshot, StateDocument};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// An engine made from a document, and the names that the document has for its rows.
@@ -43,10 +44,20 @@ pub fn state_document(engine: &Engine) -> Result<StateDocument, DocumentFault> {
         kind: DocumentKind::State,
         now_s: Some(state.now().into()),
         policy: state.policy().map(|p| p.name.clone()),
-        jobs: state.jobs().map(|(job, spec)| write::job_view(engine, job, spec)).collect(),
-        nodes: write::nodes(state),
+        jobs: state
+            .jobs()
+            .map(|(row, spec)| remember::job(state, write::job_view(engine, row, spec), row, spec))
+            .collect(),
+        nodes: state.nodes().map(|row| remember::node(state, write::node_view(state, row), row)).collect(),
         queues: Some(write::queues(state)),
-        offerings: Some(write::offerings(state)),
+        offerings: Some(
+            write::offerings(state)
+                .into_iter()
+                .zip(state.offerings())
+                .map(|(v, row)| remember::offering(v, row))
+                .collect(),
+        ),
+        memory: Some(Box::new(remember::state(state))),
         snapshot: Some(Snapshot {
             apply_version: APPLY_VERSION,
             blake3: blake3::hash(&bytes).to_hex().to_string(),
@@ -76,29 +87,45 @@ pub fn load(document: &StateDocument, policy: Option<Policy>) -> Result<Loaded, 
     }
 }
 
-/// Whether the readable part still says what the snapshot says.
+/// Whether the readable part still says what the snapshot says. What it leaves out, an older version did not write; a reason is worded by
+/// the version that wrote it.
 fn agrees_with(document: &StateDocument, engine: &Engine) -> Result<(), DocumentFault> {
-    let truth = StateDocument { snapshot: document.snapshot.clone(), ..state_document(engine)? };
-    if *document == truth {
-        return Ok(());
+    let truth = state_document(engine)?;
+    let value = |document: &StateDocument| {
+        serde_json::to_value(StateDocument { snapshot: None, ..document.clone() })
+            .map_err(|e| DocumentFault::at("", e.to_string(), "report this with the document"))
+    };
+    match difference(&value(document)?, &value(&truth)?, "") {
+        None => Ok(()),
+        Some(path) => {
+            let remedy = "remove `snapshot` to plan on the edited document, or export it again";
+            Err(DocumentFault::at(path, "differs from what the snapshot holds", remedy))
+        }
     }
-    let remedy = "remove `snapshot` to plan on the edited document, or export it again";
-    let differ = |path: String| Err(DocumentFault::at(path, "differs from what the snapshot holds", remedy));
-    let first =
-        |a: usize, b: usize, same: &dyn Fn(usize) -> bool| (0..a.max(b)).find(|&i| i >= a || i >= b || !same(i));
-    if let Some(at) = first(document.jobs.len(), truth.jobs.len(), &|i| document.jobs[i] == truth.jobs[i]) {
-        return differ(format!("jobs[{at}]"));
+}
+
+/// What exports of before lack.
+const LATER: [&str; 10] =
+    ["memory", "places", "stop", "layout", "rack", "grace_s", "maxRun_s", "retry", "completion", "workersNow"];
+
+/// The row or field in which a document says other than the truth.
+fn difference(said: &Value, truth: &Value, path: &str) -> Option<String> {
+    let below = |key: &str| if path.is_empty() { key.to_owned() } else { path.to_owned() };
+    match (said, truth) {
+        (Value::Object(said), Value::Object(truth)) => {
+            let keys = said.keys().chain(truth.keys().filter(|key| !LATER.contains(&key.as_str())));
+            let of =
+                |object: &'_ serde_json::Map<String, Value>, key: &str| object.get(key).cloned().unwrap_or_default();
+            keys.filter(|key| *key != "reason").find_map(|key| difference(&of(said, key), &of(truth, key), &below(key)))
+        }
+        (Value::Array(said), Value::Array(truth)) => {
+            let row = |at: usize| if path.contains('[') { path.to_owned() } else { format!("{path}[{at}]") };
+            let length = (said.len() != truth.len()).then(|| row(said.len().min(truth.len())));
+            let mut both = said.iter().zip(truth).enumerate();
+            both.find_map(|(at, (said, truth))| difference(said, truth, &row(at))).or(length)
+        }
+        (said, truth) => (said != truth).then(|| path.to_owned()),
     }
-    if let Some(at) = first(document.nodes.len(), truth.nodes.len(), &|i| document.nodes[i] == truth.nodes[i]) {
-        return differ(format!("nodes[{at}]"));
-    }
-    let other = [
-        ("now_s", document.now_s != truth.now_s),
-        ("policy", document.policy != truth.policy),
-        ("queues", document.queues != truth.queues),
-        ("offerings", document.offerings != truth.offerings),
-    ];
-    differ(other.iter().find(|o| o.1).map_or_else(String::new, |o| o.0.to_owned()))
 }
 
 fn restore(snapshot: &Snapshot) -> Result<Engine, DocumentFault> {

@@ -92,9 +92,17 @@ pub fn job_view(engine: &Engine, job: &Job, spec: &JobSpec) -> JobView {
         progress_s: Some(job.progress.into()),
         first_start_s: job.first_start.map(Seconds::from),
         ended_s: job.ended.map(Seconds::from),
-        reason: reason.map(|r| reason_view(r, state)),
+        reason: reason.map(|r| reason_view(r, state, Some(job.id))),
         service: spec.service.map(|rule| service_view(state, job.id, rule)),
         of: job.service.map(|service| service.to_string()),
+        grace_s: None,
+        max_run_s: None,
+        retry: None,
+        completion: None,
+        workers_now: None,
+        places: Vec::new(),
+        stop: None,
+        memory: None,
     }
 }
 
@@ -115,6 +123,7 @@ fn service_view(state: &State, id: JobId, rule: Service) -> ServiceView {
         demand: row.map_or(0, |r| r.demand),
         replicas: row.map(|_| state.replicas(id).count() as u32),
         loaded: row.map(|r| r.loaded),
+        memory: None,
     }
 }
 
@@ -161,6 +170,9 @@ pub fn node_view(state: &State, node: &Node) -> NodeView {
         price_usd_per_hour: Some(price(node.price)),
         reclaim_s: node.reclaim_at.map(Seconds::from),
         reserved_for: node.reserved.first().map(|(job, _)| job.to_string()),
+        layout: None,
+        rack: None,
+        memory: None,
     }
 }
 
@@ -187,6 +199,7 @@ fn offering_view(state: &State, row: &OfferingRow) -> OfferingView {
         on_demand_usd_per_hour: price(row.offer.on_demand),
         listed: row.listed,
         blocked_until_s: blocked.map(Seconds::from),
+        memory: None,
     }
 }
 

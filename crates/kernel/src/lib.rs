@@ -45,6 +45,7 @@ pub mod machine;
 pub mod outbox;
 pub mod policy;
 pub mod reason;
+pub mod recall;
 pub mod reconcile;
 pub mod state;
 pub mod storage;

@@ -92,6 +92,11 @@ impl StateMachine {
         StateMachine { state }
     }
 
+    /// The state, to be put together again.
+    pub(crate) fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
     /// Takes the booked jobs with a node that became ready since they were last taken. Not part of the state's meaning.
     pub fn take_woken(&mut self) -> BTreeSet<JobId> {
         core::mem::take(&mut self.state.woken)

@@ -24,7 +24,7 @@ use forebay_kernel::units::{Span, Timestamp};
 
 use super::checks::Checks;
 use super::workload::{self, Input, TENANT};
-use super::{Sabotage, SweepFailure, SweepReport};
+use super::{BatchWatch, Sabotage, SweepFailure, SweepReport};
 use crate::drive::difference;
 use crate::faults::{FaultPlan, Faults, Link};
 use crate::market::Market;
@@ -84,6 +84,7 @@ impl Archive {
 pub(super) struct Harness {
     seed: u64,
     sabotage: Option<Sabotage>,
+    watch: Option<Box<dyn BatchWatch>>,
     engine: Engine,
     journal: MemoryJournal,
     archive: Archive,
@@ -140,6 +141,7 @@ impl Harness {
         Harness {
             seed,
             sabotage,
+            watch: None,
             engine,
             journal,
             archive: Archive::default(),
@@ -160,6 +162,11 @@ impl Harness {
             hung: 0,
             report,
         }
+    }
+
+    /// The same run, looked at by somebody.
+    pub fn watched(self, watch: Box<dyn BatchWatch>) -> Harness {
+        Harness { watch: Some(watch), ..self }
     }
 
     /// Runs the seed to its end.
@@ -302,12 +309,18 @@ impl Harness {
         let tick = self.tick();
         let shadow = self.shadow(tick, &events);
         let mut promised = Vec::new();
+        if let Some(watch) = &mut self.watch {
+            watch.before(&self.engine);
+        }
         let mut step = BatchStep::open(&mut self.engine, tick);
         for event in &events {
             promised.extend(Checks::promised(event, step.state()));
             step.handle_event(self.archive.complete(event.clone(), step.state()));
         }
         let planned = step.plan();
+        if let Some(watch) = &mut self.watch {
+            watch.after(planned.batch());
+        }
         self.report.batches += 1;
         if let Some(differs) = shadow.and_then(|shadow| memos_differ(planned.batch(), &shadow)) {
             return Err(self.failure(differs));

@@ -15,6 +15,9 @@ mod workload;
 
 use std::fmt;
 
+use forebay_engine::engine::Engine;
+use forebay_kernel::journal::Batch;
+
 use crate::faults::LinkTally;
 pub use tally::FeatureTally;
 
@@ -199,6 +202,23 @@ impl Sabotage {
 /// The first thing that did not hold.
 pub fn run(seed: u64) -> Result<SweepReport, SweepFailure> {
     run_with(seed, None)
+}
+
+/// Who looks at each batch of a run, and changes nothing.
+pub trait BatchWatch {
+    /// The engine as it is before a batch.
+    fn before(&mut self, engine: &Engine);
+
+    /// The batch that it has made.
+    fn after(&mut self, batch: &Batch);
+}
+
+/// Runs one seed while somebody looks at it.
+///
+/// # Errors
+/// A check failed, or the run does not end.
+pub fn run_watched(seed: u64, watch: Box<dyn BatchWatch>) -> Result<SweepReport, SweepFailure> {
+    harness::Harness::new(seed, None).watched(watch).run()
 }
 
 /// Runs a seed with a rule broken on purpose.

@@ -222,6 +222,14 @@ impl State {
         lineage.filter_map(|at| self.budgets.accounts.get(&at)).filter(|account| account.holds())
     }
 
+    /// Sets what was spent of a budget in this period, up to now. Nothing happens where there is none.
+    pub(crate) fn set_spent(&mut self, quota: QuotaId, spent: Spend) {
+        let now = self.now;
+        if let Some(account) = self.budgets.accounts.get_mut(&quota) {
+            *account = BudgetAccount { spent, since: now, ..account.at(now) };
+        }
+    }
+
     /// Budgets under a new policy: what is spent follows the path, unless the kind of period is another one. Rates are counted anew
     /// by [`State::count_costs_anew`].
     pub(super) fn carried_budgets(&self, policy: &Policy) -> Budgets {

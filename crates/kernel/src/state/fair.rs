@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    pub(super) fn put_past_back(&mut self, quota: QuotaId, was: DecayedUsage) {
+    pub(crate) fn put_past_back(&mut self, quota: QuotaId, was: DecayedUsage) {
         if let Some(past) = self.fair.past.get_mut(quota.index()) {
             *past = was;
         }

@@ -43,6 +43,15 @@ impl Mix {
         &self.kinds
     }
 
+    /// Sets what has been seen. Kinds with nothing in them are left out.
+    pub(crate) fn recall(&mut self, mut kinds: Vec<(WorkKind, u32)>) {
+        kinds.retain(|kind| kind.1 > 0);
+        kinds.sort_unstable();
+        kinds.dedup_by_key(|kind| kind.0);
+        kinds.truncate(MOST_KINDS);
+        self.kinds = kinds;
+    }
+
     /// Whether enough has been seen to go by.
     #[must_use]
     pub fn known(&self) -> bool {

@@ -357,6 +357,12 @@ impl State {
         Some(jobs::JobStartTarget { by, when_late: target.when_late, wait: jobs::Wait::New })
     }
 
+    /// The queue or cohort of that path.
+    pub(crate) fn quota_named(&self, name: &str) -> Option<crate::ids::QuotaId> {
+        let at = self.policy.as_deref()?.quotas.iter().position(|node| node.name == name)?;
+        u16::try_from(at).ok().map(crate::ids::QuotaId)
+    }
+
     /// Running numbers.
     #[must_use]
     pub fn counters(&self) -> &Counters {

@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 const BOOTS: usize = 16;
 /// A histogram with so many in it counts each half from then on, so that what is new weighs more.
 const FULL: u32 = 1024;
+/// 64-bit milliseconds are fewer than 2^55 seconds: four buckets for each of 55 octaves.
+const BUCKETS: u8 = 220;
 /// A new gap counts one eighth, what was seen before seven: about the last eight matter.
 const WEIGHT: u64 = 8;
 
@@ -113,6 +115,48 @@ impl ObservedStats {
     pub(crate) fn carry_pools(&mut self, map: impl Fn(PoolId) -> Option<PoolId>) {
         let old = core::mem::take(&mut self.needs);
         self.needs = old.into_iter().filter_map(|(pool, needs)| Some((map(pool)?, needs))).collect();
+    }
+
+    /// Durations by queue and size of gang, with how many there were by bucket.
+    pub fn all_durations(&self) -> impl Iterator<Item = (QueueId, u8, impl Iterator<Item = (u8, u32)> + '_)> + '_ {
+        self.durations.iter().map(|((queue, size), row)| (*queue, *size, row.counts.iter().map(|(at, n)| (*at, *n))))
+    }
+
+    /// The last boots of each offering, oldest first.
+    pub fn all_boots(&self) -> impl Iterator<Item = (OfferingId, impl Iterator<Item = Span> + '_)> + '_ {
+        self.boots.iter().map(|(offering, boots)| (*offering, boots.iter().copied()))
+    }
+
+    /// What became of the spot nodes of each offering.
+    pub fn all_lives(&self) -> impl Iterator<Item = (OfferingId, Lives)> + '_ {
+        self.lives.iter().map(|(offering, lives)| (*offering, *lives))
+    }
+
+    /// How often nodes of each pool are needed.
+    pub fn all_needs(&self) -> impl Iterator<Item = (PoolId, NeedStats)> + '_ {
+        self.needs.iter().map(|(pool, needs)| (*pool, *needs))
+    }
+
+    /// Sets the durations of work of a queue and size, by bucket.
+    pub fn recall_durations(&mut self, queue: QueueId, size: u8, counts: impl IntoIterator<Item = (u8, u32)>) {
+        let counts: BTreeMap<u8, u32> = counts.into_iter().filter(|(at, n)| *at < BUCKETS && *n > 0).collect();
+        let total = counts.values().fold(0u32, |sum, n| sum.saturating_add(*n));
+        self.durations.insert((queue, size), Durations { counts, total });
+    }
+
+    /// Sets the last boots of an offering, oldest first.
+    pub fn recall_boots(&mut self, offering: OfferingId, boots: impl IntoIterator<Item = Span>) {
+        boots.into_iter().for_each(|took| self.booted(offering, took));
+    }
+
+    /// Sets what became of an offering's spot nodes.
+    pub fn recall_lives(&mut self, offering: OfferingId, lives: Lives) {
+        self.lives.insert(offering, lives);
+    }
+
+    /// Sets how often nodes of a pool are needed.
+    pub fn recall_needs(&mut self, pool: PoolId, needs: NeedStats) {
+        self.needs.insert(pool, needs);
     }
 
     /// Durations of completed work of a queue, of gangs about as large as this one.

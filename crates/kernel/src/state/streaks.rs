@@ -10,7 +10,7 @@ use super::State;
 use crate::decision::StopCause;
 use crate::ids::{JobId, NodeId, OfferingId};
 use crate::state::jobs::{Ending, Phase};
-use crate::units::Span;
+use crate::units::{Span, Timestamp};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,12 @@ impl State {
     #[must_use]
     pub fn streak(&self, job: JobId) -> Option<&Streak> {
         self.streaks.get(&job)
+    }
+
+    /// When the controller last came back after down time. Zero: never.
+    #[must_use]
+    pub fn resumed_at(&self) -> Timestamp {
+        self.resumed_at
     }
 
     fn streak_mut(&mut self, job: JobId) -> &mut Streak {

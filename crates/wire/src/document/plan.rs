@@ -1,19 +1,35 @@
-//! The plan of one pass over a state: what would be decided, and why every job that waits does.
+//! The plan over a state, of one pass or of all until nothing changes: what would be decided, and why every job that waits does.
 //!
 //! Never: what was decided. A plan is thrown away with its engine.
 
+use super::memory::PlaceView;
 use super::seconds::Seconds;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What one pass would do.
+/// What one pass would do, or all passes until nothing changes.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PlanDocument {
     /// In the order in which they would be made.
     pub decisions: Vec<PlannedDecision>,
-    /// Every job that waits after the pass.
+    /// Every job that waits after the pass, or at the end.
     pub pending: Vec<PendingJob>,
+    /// With `--until steady`: the passes that decided something, in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passes: Option<Vec<PlannedPass>>,
+    /// With `--until steady`: whether it came to rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steady: Option<bool>,
+}
+
+/// One pass among many.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedPass {
+    /// The engine's time of it.
+    pub at_s: Seconds,
+    /// In the order in which they would be made.
+    pub decisions: Vec<PlannedDecision>,
 }
 
 /// One decision.
@@ -35,6 +51,18 @@ pub struct PlannedDecision {
     /// Why, for a decision that has a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The reason in words, with what to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The reason's figures; units are in their names.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub figures: Map<String, Value>,
+    /// For which other job a run is stopped, or a node kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// For `book` and `start`: where each worker goes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<PlaceView>,
 }
 
 /// A job that waits.

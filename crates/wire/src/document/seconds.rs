@@ -12,15 +12,18 @@ use std::borrow::Cow;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Seconds(pub u64);
 
+/// The most that is written: past the year 287000. From there on a float no longer counts milliseconds.
+const MOST: u64 = 9_007_199_254_740_000;
+
 impl From<Timestamp> for Seconds {
     fn from(at: Timestamp) -> Seconds {
-        Seconds(at.0)
+        Seconds(at.0.min(MOST))
     }
 }
 
 impl From<Span> for Seconds {
     fn from(span: Span) -> Seconds {
-        Seconds(span.0)
+        Seconds(span.0.min(MOST))
     }
 }
 
@@ -49,8 +52,7 @@ impl Serialize for Seconds {
 impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
         let seconds = f64::deserialize(from)?;
-        // 2^53 ms is past the year 287000: above it a float no longer counts milliseconds.
-        if !(0.0..=9_007_199_254_740.0).contains(&seconds) {
+        if !(0.0..=MOST as f64 / 1000.0).contains(&seconds) {
             return Err(D::Error::custom(format!("{seconds} is not a time: give seconds from 0 on")));
         }
         Ok(Seconds((seconds * 1000.0).round() as u64))

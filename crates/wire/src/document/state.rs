@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! with snapshot:     digest checked -> engine, byte for byte; the views must agree with the snapshot
-//! without snapshot:  jobs + nodes + a policy -> an engine in which all of it has happened
+//! without snapshot:  jobs + nodes + memory + a policy -> an engine in which all of it has happened
 //! ```
 //!
 //! Never: half of both. An edited export is refused until its snapshot is removed.
 
 use super::DocumentFault;
+use super::memory::StateMemory;
 use super::seconds::Seconds;
 use super::views::{JobView, NodeView, OfferingView, QueueView};
 use schemars::JsonSchema;
@@ -45,6 +46,9 @@ pub struct StateDocument {
     /// What can be bought. Written by Forebay, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offerings: Option<Vec<OfferingView>>,
+    /// What Forebay remembers beyond its rows: reservations, money, past use, statistics. Leave it out by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Box<StateMemory>>,
     /// The whole state, for `plan`. Left out by hand; remove it to plan on an edited export.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<Snapshot>,

@@ -3,11 +3,13 @@
 //! The state document uses the same shapes for what people write by hand: fields that only a running Forebay fills in are optional.
 //! Never: logic. They are filled from an engine, and read back into one, elsewhere.
 
+use super::memory::{JobMemory, NodeMemory, PlaceView, RetryView, ServiceMemory, StockMemory, StopView};
 use super::reason::ReasonView;
 use super::seconds::Seconds;
 use super::within::WithinView;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::Outcome;
+use forebay_kernel::job::Completion;
 use forebay_kernel::state::jobs::Phase;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -99,6 +101,9 @@ pub struct JobView {
     /// Most workers that it can use, where it is elastic. Default: `workers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers_max: Option<u32>,
+    /// Workers that it has now, where it is elastic and holds `nodes`. Default: `workers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers_now: Option<u32>,
     /// Share of each GPU in thousandths. Below 1000 only with one GPU a worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
@@ -130,12 +135,25 @@ pub struct JobView {
     /// How often it saves its progress. Without it, it cannot.
     #[serde(default, rename = "checkpointEvery_s", skip_serializing_if = "Option::is_none")]
     pub checkpoint_every_s: Option<Seconds>,
+    /// How long it needs to save when it is told to. Default: the policy's.
+    #[serde(default, rename = "grace_s", skip_serializing_if = "Option::is_none")]
+    pub grace_s: Option<Seconds>,
     /// Time lost at each start.
     #[serde(default, rename = "restart_s", skip_serializing_if = "Option::is_none")]
     pub restart_s: Option<Seconds>,
     /// What it is expected to run.
     #[serde(default, rename = "expected_s", skip_serializing_if = "Option::is_none")]
     pub expected_s: Option<Seconds>,
+    /// Longer than this it fails. Default: the policy's.
+    #[serde(default, rename = "maxRun_s", skip_serializing_if = "Option::is_none")]
+    pub max_run_s: Option<Seconds>,
+    /// What its own failures cost. Default: three attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryView>,
+    /// When it counts as done: `all`, `leader` or `any`. Default: `all`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub completion: Option<Completion>,
     /// It is wanted by then.
     #[serde(default, rename = "deadline_s", skip_serializing_if = "Option::is_none")]
     pub deadline_s: Option<Seconds>,
@@ -148,6 +166,13 @@ pub struct JobView {
     /// The nodes under it, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
+    /// Where each of its workers is, for a gang that is elastic, or that does not stand as it would be placed anew. Default: as its
+    /// workers fit on its nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<PlaceView>,
+    /// Why it is being stopped. Default, for a job that is `stopping`: for the first job that waits and may stop it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<StopView>,
     /// The pool whose quota it holds. Default: that of its nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
@@ -178,6 +203,9 @@ pub struct JobView {
     /// The service whose replica it is, by its `job`, which stands before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
+    /// What Forebay remembers of it. Leave it out by hand, and where you edit the job: then it is made from the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Box<JobMemory>>,
 }
 
 /// A service.
@@ -202,6 +230,9 @@ pub struct ServiceView {
     /// Of these, those that are loaded. Written by Forebay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<u32>,
+    /// What Forebay remembers of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ServiceMemory>,
 }
 
 /// Where in its life a node is.
@@ -273,6 +304,16 @@ pub struct NodeView {
     /// What it frees is kept for this job. Written by Forebay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for: Option<String>,
+    /// How its GPUs are partitioned (MIG): a position in the pool's `sharing.mig`, from 0. Default: as it would be bought for the jobs
+    /// on it, or for those that wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<u8>,
+    /// Where it stands, as near as the cloud tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    /// What Forebay remembers of it. Leave it out by hand, and where you edit the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<NodeMemory>,
 }
 
 /// A queue: who waits and runs in it, and what it may use.
@@ -334,6 +375,9 @@ pub struct OfferingView {
     /// Out of stock: not asked again before then.
     #[serde(default, rename = "blocked_until_s", skip_serializing_if = "Option::is_none")]
     pub blocked_until_s: Option<Seconds>,
+    /// What Forebay remembers of its stock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<StockMemory>,
 }
 
 /// The figures that matter, at a glance.

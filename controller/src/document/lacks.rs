@@ -1,0 +1,389 @@
+//! The figures of what a job lacks: which bound, its limit and its use, who holds it, and what would be enough.
+//!
+//! They are computed from the state when a reason is shown; the records keep the reason alone.
+//! Never: decides, or walks all jobs for one that is shown; who holds what is counted once for a list.
+
+use super::write::{dollars, gpus};
+use forebay_kernel::catalog::Offering;
+use forebay_kernel::ids::{ClassId, JobId, PoolId, QuotaId};
+use forebay_kernel::job::{Gang, WorkerAsk};
+use forebay_kernel::policy::{Ceiling, Pool};
+use forebay_kernel::reason::Bound;
+use forebay_kernel::state::{Held, State};
+use forebay_kernel::units::{HOUR_MS, MilliGpu};
+use serde_json::{Map, Value, json};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Who is named of those that hold a pool.
+const MOST_HOLDERS: usize = 5;
+
+/// Who holds GPUs, by pool, once somebody has asked.
+#[derive(Default)]
+pub struct Holders {
+    pools: Option<BTreeMap<PoolId, Vec<Value>>>,
+}
+
+impl Holders {
+    /// Those that hold most of a pool: queue, tier, GPUs, runs, and whether the queue borrows.
+    fn of(&mut self, state: &State, pool: PoolId) -> Vec<Value> {
+        self.pools.get_or_insert_with(|| counted(state)).get(&pool).cloned().unwrap_or_default()
+    }
+}
+
+fn counted(state: &State) -> BTreeMap<PoolId, Vec<Value>> {
+    let mut sums: BTreeMap<PoolId, BTreeMap<(String, String, bool), (u64, u32)>> = BTreeMap::new();
+    for id in state.index().holding.values().flatten() {
+        let Some((row, spec)) = state.job(*id) else { continue };
+        let Some(pool) = row.pool else { continue };
+        let tier = state.policy().and_then(|p| p.tiers.get(row.tier.index())).map(|t| t.name.clone());
+        let rule = state.queues().get(row.queue).and_then(|queue| queue.rule.as_ref());
+        let borrows = rule.is_some_and(|rule| state.quota().borrows(rule.quota, pool));
+        let key = (spec.queue.clone(), tier.unwrap_or_default(), borrows);
+        let sum = sums.entry(pool).or_default().entry(key).or_default();
+        *sum = (sum.0 + row.share.0, sum.1 + 1);
+    }
+    let most = |holders: BTreeMap<(String, String, bool), (u64, u32)>| {
+        let mut all: Vec<_> = holders.into_iter().collect();
+        all.sort_by_key(|(key, (share, _))| (Reverse(*share), key.clone()));
+        let view = |((queue, tier, borrows), (share, jobs)): ((String, String, bool), (u64, u32))| json!({ "queue": queue, "tier": tier, "borrows": borrows, "gpus": number(share), "jobs": jobs });
+        all.into_iter().take(MOST_HOLDERS).map(view).collect()
+    };
+    sums.into_iter().map(|(pool, holders)| (pool, most(holders))).collect()
+}
+
+/// Thousandths as a number: whole ones without decimals.
+fn number(milli: u64) -> Value {
+    if milli.is_multiple_of(1000) { json!(milli / 1000) } else { json!(gpus(milli)) }
+}
+
+/// A job whose lack is looked at.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    state: &'a State,
+    class: ClassId,
+    quota: Option<QuotaId>,
+}
+
+impl<'a> Asker<'a> {
+    /// A job that is there.
+    #[must_use]
+    pub fn of(state: &'a State, job: JobId) -> Option<Asker<'a>> {
+        let (row, _) = state.job(job)?;
+        let quota = state.queues().get(row.queue)?.rule.as_ref().map(|rule| rule.quota);
+        Some(Asker { state, class: row.class, quota })
+    }
+
+    fn pool(self, id: PoolId) -> Option<&'a Pool> {
+        self.state.policy()?.pools.get(id.index())
+    }
+
+    /// The pools with an offering that holds one of its workers, in its queue's order.
+    fn pools(self) -> impl Iterator<Item = PoolId> + 'a {
+        let class = self.state.classes().get(self.class);
+        class
+            .into_iter()
+            .flat_map(|class| class.fits.iter().filter(|(_, fits)| !fits.is_empty()).map(|(pool, _)| *pool))
+    }
+
+    fn gang(self) -> Option<&'a Gang> {
+        self.state.classes().get(self.class).map(|class| &class.shape.gang)
+    }
+
+    fn asked(self) -> Value {
+        number(self.gang().map_or(0, |gang| gang.gpu_share().0))
+    }
+
+    /// A ceiling that is reached: its limit, what is held against it, and by whom.
+    #[must_use]
+    pub fn ceiling(self, bound: Bound, holders: Option<&mut Holders>) -> LackFigures {
+        let own = matches!(bound, Bound::PoolNodes | Bound::PoolGpus | Bound::PoolSpend | Bound::OnDemandNodes);
+        let over_all = self.state.policy().map(|p| p.limits).unwrap_or_default();
+        let mut found: Option<(Option<PoolId>, Value, Value, bool)> = None;
+        if own {
+            for pool in self.pools() {
+                let held = self.state.totals().pools.get(pool.index()).copied().unwrap_or_default();
+                let ceiling = self.pool(pool).map(|p| p.ceiling).unwrap_or_default();
+                if let Some((limit, used, full)) = against(bound, &ceiling, held) {
+                    // The fullest is the one that is in the way.
+                    if found.as_ref().is_none_or(|(.., was)| full && !was) {
+                        found = Some((Some(pool), limit, used, full));
+                    }
+                }
+            }
+        }
+        if found.is_none() {
+            let held = self.state.totals().all;
+            found = against(bound, &over_all, held).map(|(limit, used, full)| (None, limit, used, full));
+        }
+        let mut lack = LackFigures::default();
+        lack.set("bound", json!(bound.as_str()));
+        lack.set("asked_gpus", self.asked());
+        let Some((pool, limit, used, _)) = found else { return lack };
+        let unit = unit(bound);
+        lack.sentence = format!("{used} of {limit} {} in use", spoken(bound));
+        lack.set(&format!("limit_{unit}"), limit);
+        lack.set(&format!("used_{unit}"), used);
+        let held_in = pool.or_else(|| self.pools().next());
+        if let Some(name) = pool.and_then(|id| self.pool(id)).map(|p| p.name.clone()) {
+            lack.sentence.push_str(&format!(" in pool `{name}`"));
+            lack.set("pool", json!(name));
+        }
+        self.held_by(&mut lack, held_in, holders);
+        lack
+    }
+
+    fn held_by(self, lack: &mut LackFigures, pool: Option<PoolId>, holders: Option<&mut Holders>) {
+        let (Some(pool), Some(holders)) = (pool, holders) else { return };
+        let held = holders.of(self.state, pool);
+        if let Some(most) = held.first() {
+            let text = |key: &str| most[key].as_str().unwrap_or_default().to_owned();
+            let borrows = if most["borrows"] == json!(true) { ", borrowing" } else { "" };
+            let (queue, tier) = (text("queue"), text("tier"));
+            lack.sentence.push_str(&format!(", most of it by `{queue}` ({tier}{borrows}): {} GPUs", most["gpus"]));
+        }
+        lack.set("held_by", Value::Array(held));
+    }
+
+    /// Quota that is in use: which node of the tree bounds it, its quota and use, and by whom.
+    #[must_use]
+    pub fn quota(self, available: MilliGpu, holders: Option<&mut Holders>) -> LackFigures {
+        let mut lack = LackFigures::default();
+        let Some(quota) = self.quota else { return lack };
+        let tree = self.state.quota();
+        let short = self.pools().find(|pool| tree.available(quota, *pool) <= available).or_else(|| self.pools().next());
+        let Some(pool) = short else { return lack };
+        let nodes = self.state.policy().map(|p| p.quotas.as_slice()).unwrap_or_default();
+        let node = nodes.get(quota.index());
+        let limit = node.and_then(|node| node.limits.get(&pool));
+        let pool_name = self.pool(pool).map(|p| p.name.clone()).unwrap_or_default();
+        if let Some(node) = node {
+            lack.set("bound", json!(format!("quota of {}", node.name)));
+        }
+        lack.set("pool", json!(pool_name));
+        let used = tree.usage(quota, pool);
+        lack.set("used_gpus", number(used.0));
+        if let Some(limit) = limit {
+            lack.set("limit_gpus", number(limit.nominal.0));
+            if let Some(borrow) = limit.borrow {
+                lack.set("borrow_gpus", number(borrow.0));
+            }
+            let (used, own) = (number(used.0), number(limit.nominal.0));
+            lack.sentence = format!("its queue uses {used} of its own {own} in pool `{pool_name}`");
+        } else {
+            lack.sentence = format!("its queue borrows in pool `{pool_name}`, and uses {}", number(used.0));
+        }
+        let borrowed = tree.borrowed(quota, pool);
+        if borrowed > MilliGpu(0) && tree.parent(quota).is_some() {
+            lack.set("borrowed_gpus", number(borrowed.0));
+        }
+        self.held_by(&mut lack, Some(pool), holders);
+        lack
+    }
+
+    /// A budget that is spent: whose, its amount, and what is spent of it.
+    #[must_use]
+    pub fn budget(self) -> LackFigures {
+        let mut lack = LackFigures::default();
+        let (Some(quota), Some(policy)) = (self.quota, self.state.policy()) else { return lack };
+        let accounts: BTreeMap<_, _> = self.state.budgets.accounts().collect();
+        let mut at = Some(quota);
+        let mut tightest: Option<(u128, QuotaId)> = None;
+        while let Some(id) = at {
+            if let Some(account) = accounts.get(&id).map(|account| account.at(self.state.now())) {
+                let amount = u128::from(account.budget.amount) * u128::from(HOUR_MS);
+                let left = amount.saturating_sub(account.spent.0);
+                if tightest.is_none_or(|(least, _)| left < least) {
+                    tightest = Some((left, id));
+                }
+            }
+            at = self.state.quota().parent(id);
+        }
+        let Some((_, id)) = tightest else { return lack };
+        let Some(account) = accounts.get(&id).map(|account| account.at(self.state.now())) else { return lack };
+        let name = policy.quotas.get(id.index()).map(|node| node.name.clone()).unwrap_or_default();
+        let (amount, spent) = (dollars(account.budget.amount), dollars(account.spent.micro_dollars()));
+        let running = dollars((account.started + account.booked).0);
+        lack.sentence =
+            format!("`{name}` has spent {spent:.2} of {amount:.2} USD, and what runs costs {running:.2} USD/h");
+        lack.set("queue", json!(name));
+        lack.set("limit_usd", json!(amount));
+        lack.set("spent_usd", json!(spent));
+        lack.set("running_usd_per_hour", json!(running));
+        lack.set("per", json!(account.budget.per));
+        lack
+    }
+
+    /// Every ceiling that bounds the job, for one that would break one with nothing else running.
+    #[must_use]
+    pub fn ceilings(self) -> LackFigures {
+        let mut lack = LackFigures::default();
+        lack.set("asked_gpus", self.asked());
+        let mut limits = Vec::new();
+        let mut add = |pool: Option<&str>, ceiling: &Ceiling| {
+            let bounds = if pool.is_some() { POOL_BOUNDS } else { ALL_BOUNDS };
+            for bound in bounds {
+                if let Some((limit, _, _)) = against(bound, ceiling, Held::default()) {
+                    let mut row = Map::new();
+                    row.insert("bound".to_owned(), json!(bound.as_str()));
+                    row.insert("pool".to_owned(), json!(pool));
+                    row.insert(format!("limit_{}", unit(bound)), limit);
+                    limits.push(Value::Object(row));
+                }
+            }
+        };
+        if let Some(policy) = self.state.policy() {
+            add(None, &policy.limits);
+            for pool in self.pools().filter_map(|id| self.pool(id)) {
+                add(Some(&pool.name), &pool.ceiling);
+            }
+            if let Some(amount) = self.quota.and_then(|quota| self.state.budget_amount(quota)) {
+                lack.set("budget_usd", json!(dollars(amount.0)));
+            }
+        }
+        lack.sentence = format!("it asks {} GPUs at once", self.asked());
+        lack.set("limits", Value::Array(limits));
+        lack
+    }
+
+    /// The offering that comes nearest to holding one of its workers, and what that lacks.
+    #[must_use]
+    pub fn nearest(self) -> LackFigures {
+        let mut lack = LackFigures::default();
+        let Some(class) = self.state.classes().get(self.class) else { return lack };
+        let ask = match &class.shape.gang {
+            Gang::Workers { each, .. } => *each,
+            Gang::Spanning { per_gpu, .. } => WorkerAsk { gpus: 1, share: 1000, ..*per_gpu },
+        };
+        lack.set("asked_gpus", json!(ask.gpus));
+        let models: Vec<String> =
+            class.shape.models.iter().filter_map(|id| self.state.models.get(*id).cloned()).collect();
+        let wanted = WantedWorker { ask, models, spot: class.shape.spot };
+        let asked = [("gpu_mem_mib", ask.gpu_mem.0), ("cpu_milli", ask.cpu.0), ("mem_mib", ask.mem.0)];
+        for (name, value) in asked.into_iter().filter(|(_, value)| *value > 0) {
+            lack.set(&format!("asked_{name}"), json!(value));
+        }
+        if !wanted.models.is_empty() {
+            lack.set("asked_models", json!(wanted.models));
+        }
+        let of_class = class.fits.iter().map(|(pool, _)| *pool);
+        let offerings = of_class.filter_map(|id| self.pool(id)).flat_map(|pool| pool.offerings.iter());
+        let offers = offerings.filter_map(|at| self.state.policy()?.offerings.get(*at as usize));
+        let Some(nearest) = offers.min_by_key(|offer| (wanted.lacks(offer).len(), wanted.short(offer), offer.price))
+        else {
+            lack.sentence = "its queue has no pool".to_owned();
+            return lack;
+        };
+        let lacks = wanted.lacks(nearest);
+        lack.sentence = if lacks.is_empty() {
+            format!("{} would hold one worker alone, but not as the pool shares its GPUs", nearest.instance_type)
+        } else {
+            format!("the nearest, {}, has {}", nearest.instance_type, lacks.join(", "))
+        };
+        lack.set(
+            "nearest",
+            json!({
+                "instance_type": nearest.instance_type,
+                "capacity_type": nearest.capacity,
+                "gpus": nearest.gpus,
+                "gpu_mem_mib": nearest.gpu_mem.0,
+                "cpu_milli": nearest.cpu.0,
+                "mem_mib": nearest.mem.0,
+                "models": nearest.models,
+            }),
+        );
+        lack
+    }
+}
+
+/// What one worker wants of a node.
+struct WantedWorker {
+    ask: WorkerAsk,
+    models: Vec<String>,
+    spot: bool,
+}
+
+impl WantedWorker {
+    /// In words, what an offering has too little of.
+    fn lacks(&self, offer: &Offering) -> Vec<String> {
+        let mut lacks = Vec::new();
+        if offer.gpus < self.ask.gpus {
+            lacks.push(format!("{} GPUs of the {} asked", offer.gpus, self.ask.gpus));
+        }
+        if self.ask.gpus > 0 && offer.gpu_mem < self.ask.gpu_mem {
+            lacks.push(format!("{} MiB on a GPU of the {} asked", offer.gpu_mem.0, self.ask.gpu_mem.0));
+        }
+        if offer.cpu < self.ask.cpu {
+            lacks.push(format!("{} thousandths of a core of the {} asked", offer.cpu.0, self.ask.cpu.0));
+        }
+        if offer.mem < self.ask.mem {
+            lacks.push(format!("{} MiB of memory of the {} asked", offer.mem.0, self.ask.mem.0));
+        }
+        if !self.models.is_empty() && !offer.models.iter().any(|model| self.models.contains(model)) {
+            lacks.push(format!("model {} where {} is asked", offer.models.join("/"), self.models.join(" or ")));
+        }
+        if !self.spot && offer.capacity == forebay_kernel::catalog::CapacityType::Spot {
+            lacks.push("spot, which it may not run on".to_owned());
+        }
+        lacks
+    }
+
+    /// How much of what is asked is missing, in thousandths, over all that is asked.
+    fn short(&self, offer: &Offering) -> u64 {
+        let missing = |has: u64, asked: u64| asked.saturating_sub(has).saturating_mul(1000) / asked.max(1);
+        missing(u64::from(offer.gpus), u64::from(self.ask.gpus))
+            + missing(offer.gpu_mem.0, self.ask.gpu_mem.0)
+            + missing(offer.cpu.0, self.ask.cpu.0)
+            + missing(offer.mem.0, self.ask.mem.0)
+    }
+}
+
+const ALL_BOUNDS: [Bound; 4] = [Bound::Nodes, Bound::OnDemandNodes, Bound::Gpus, Bound::Spend];
+const POOL_BOUNDS: [Bound; 4] = [Bound::PoolNodes, Bound::OnDemandNodes, Bound::PoolGpus, Bound::PoolSpend];
+
+/// The limit of a bound, what is held against it, and whether that is all of it.
+fn against(bound: Bound, ceiling: &Ceiling, held: Held) -> Option<(Value, Value, bool)> {
+    let count = |limit: Option<u32>, used: u32| limit.map(|limit| (json!(limit), json!(used), used >= limit));
+    match bound {
+        Bound::Nodes | Bound::PoolNodes => count(ceiling.nodes, held.nodes),
+        Bound::OnDemandNodes => count(ceiling.on_demand_nodes, held.on_demand_nodes),
+        Bound::Gpus | Bound::PoolGpus => count(ceiling.gpus, held.gpus),
+        Bound::Spend | Bound::PoolSpend => {
+            let used = held.spend;
+            ceiling.spend.map(|limit| (json!(dollars(limit.0)), json!(dollars(used.0)), used >= limit))
+        }
+    }
+}
+
+fn unit(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Nodes | Bound::PoolNodes => "nodes",
+        Bound::OnDemandNodes => "on_demand_nodes",
+        Bound::Gpus | Bound::PoolGpus => "gpus",
+        Bound::Spend | Bound::PoolSpend => "usd_per_hour",
+    }
+}
+
+fn spoken(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Nodes | Bound::PoolNodes => "nodes",
+        Bound::OnDemandNodes => "on-demand nodes",
+        Bound::Gpus | Bound::PoolGpus => "GPUs",
+        Bound::Spend | Bound::PoolSpend => "USD/h",
+    }
+}
+
+/// Figures, and the part of a sentence that says them.
+#[derive(Clone, Debug, Default)]
+pub struct LackFigures {
+    /// By name.
+    pub figures: Map<String, Value>,
+    /// In words. Empty: nothing is known beyond the reason.
+    pub sentence: String,
+}
+
+impl LackFigures {
+    fn set(&mut self, name: &str, value: Value) {
+        self.figures.insert(name.to_owned(), value);
+    }
+}
