@@ -55,7 +55,11 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         Decision::Shrink { job, cause, leave, deadline } => {
             return shrink(state, *job, *cause, (leave, *deadline), seq);
         }
-        Decision::Keep { job, kept } => state.edit_job(*job, |row| row.kept = Some(*kept)),
+        Decision::Keep { job, kept } => {
+            state.edit_job(*job, |row| row.kept = Some(*kept));
+            // A reservation of a job for which something is kept gives way to others than one for which nothing is.
+            state.capacity_epoch += u64::from(state.apply_version >= 3);
+        }
         Decision::Reserve { job, nodes, until } => reserve(state, *job, nodes, *until),
         Decision::Unreserve { job } => unreserve(state, *job),
         Decision::Release { node } => {
