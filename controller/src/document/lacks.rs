@@ -15,6 +15,9 @@ use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+/// GPUs in thousandths and jobs, by queue, tier, and whether they borrow.
+type Uses = BTreeMap<(String, String, bool), (u64, u32)>;
+
 /// Who is named of those that hold a pool.
 const MOST_HOLDERS: usize = 5;
 
@@ -32,7 +35,7 @@ impl Holders {
 }
 
 fn counted(state: &State) -> BTreeMap<PoolId, Vec<Value>> {
-    let mut sums: BTreeMap<PoolId, BTreeMap<(String, String, bool), (u64, u32)>> = BTreeMap::new();
+    let mut sums: BTreeMap<PoolId, Uses> = BTreeMap::new();
     for id in state.index().holding.values().flatten() {
         let Some((row, spec)) = state.job(*id) else { continue };
         let Some(pool) = row.pool else { continue };

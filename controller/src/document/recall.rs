@@ -44,7 +44,7 @@ fn or_zero(at: Option<Seconds>) -> Timestamp {
 
 /// Micro-dollars from dollars.
 fn micro(dollars: f64) -> Option<Rate> {
-    (dollars >= 0.0 && dollars < 1e12).then(|| Rate((dollars * 1e6).round() as u64))
+    (0.0..1e12).contains(&dollars).then(|| Rate((dollars * 1e6).round() as u64))
 }
 
 fn again(effect: &mut Option<OpenEffect>, request: Option<RequestView>) {
@@ -59,6 +59,10 @@ fn again(effect: &mut Option<OpenEffect>, request: Option<RequestView>) {
 
 impl Building<'_> {
     /// Puts back all that the document remembers.
+    ///
+    /// # Errors
+    ///
+    /// It names a job, a node or a pool that is not there.
     pub fn recall(&mut self) -> Result<(), DocumentFault> {
         let document = self.document;
         for (at, view) in document.nodes.iter().enumerate() {
@@ -129,6 +133,10 @@ impl Building<'_> {
     }
 
     /// The cause of a stop, with the job that it is for.
+    ///
+    /// # Errors
+    ///
+    /// The job that it is for is not named, or not there.
     pub fn cause(&self, path: &str, view: &StopView) -> Result<StopCause, DocumentFault> {
         let takes =
             matches!(view.cause, StopCauseView::Preempted | StopCauseView::QuotaReclaimed | StopCauseView::Overran);
@@ -427,7 +435,7 @@ impl Building<'_> {
             machine.recall_observed(observed);
             machine.recall_mix(mix);
             // Whether this is the policy that was in force, nobody knows.
-            machine.recall_review(time(memory.consolidate_at_s), true);
+            machine.recall_review(time(memory.consolidate_at_s));
             machine.recall_resumed(or_zero(memory.resumed_at_s));
             for view in &memory.cancels {
                 let (tenant, subject, by) = (view.tenant.clone(), view.subject.clone(), view.by.clone());

@@ -140,11 +140,11 @@ impl StateMachine {
         self.state_mut().mix.recall(kinds);
     }
 
-    /// Sets when running work is looked at again, to move it, and whether the policy in force is still to be judged.
-    pub fn recall_review(&mut self, consolidate_at: Timestamp, unjudged: bool) {
+    /// Sets when running work is looked at again, to move it. The policy in force is judged anew.
+    pub fn recall_review(&mut self, consolidate_at: Timestamp) {
         let state = self.state_mut();
         state.consolidate_at = consolidate_at;
-        state.unjudged = unjudged;
+        state.unjudged = true;
     }
 
     /// Sets what a job has come to since its last verified progress.

@@ -104,7 +104,6 @@ impl State {
     }
 
     /// Undeclared queues with jobs that are accepted and not over, besides one.
-    #[must_use]
     pub fn undeclared_in_use(&self, besides: QueueId) -> impl Iterator<Item = QueueId> + '_ {
         let declared = move |id: &QueueId| {
             self.policy.as_deref().is_some_and(|policy| policy.queues.contains_key(&self.queues[*id].path))

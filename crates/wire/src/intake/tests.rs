@@ -103,7 +103,7 @@ fn gangs_can_be_written_in_several_ways() {
 fn what_is_wrong_is_said_with_its_path_and_a_remedy() {
     use RejectCode::{BadValue, Inline, Missing};
     let ok = json!({"workers": 1, "each": {"gpus": 1}});
-    let cases: [(Value, RejectCode, &str, &str); 48] = [
+    let cases: [(Value, RejectCode, &str, &str); 50] = [
         (json!({}), Missing, "data.gang", "say what it needs"),
         (json!({"gang": 3}), BadValue, "data.gang", "not an object"),
         (json!({"gang": {"workers": 0, "each": {"gpus": 1}}}), BadValue, "data.gang.workers", "from 1 to"),

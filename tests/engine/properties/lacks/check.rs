@@ -6,17 +6,20 @@ use super::model::{Gone, Head, How, Model, RULES, Rule};
 use super::ranking::{Ranking, Set};
 use super::states::{self, Flavour};
 use super::world::{Dice, Loop};
+use alloc::collections::BTreeMap;
 use core::fmt;
 use forebay_kernel::decision::{Decision, StopCause};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::job::{Gang, JobSpec};
 use forebay_kernel::state::jobs::Phase;
-use std::collections::BTreeMap;
 
 /// What does not hold yet, in states of 10,000 at most. To be lowered to nothing; what is behind each
 /// stands under "What does not hold yet" in docs/stages/preempt.md.
 const OPEN: [(&str, u64); 5] = [("acyclic", 40), ("enough", 15), ("permitted", 15), ("stable", 50), ("whole", 30)];
+
+/// How many, and the first of them with their seeds.
+type Faults = (u64, Vec<(u64, String)>);
 
 /// What was seen, and what was wrong.
 #[derive(Default)]
@@ -36,7 +39,7 @@ pub(super) struct Counts {
     /// Finds that take no more GPUs of the highest tiers than they have to.
     least: u64,
     /// By property: how many, and the first seeds with what was wrong.
-    faults: BTreeMap<&'static str, (u64, Vec<(u64, String)>)>,
+    faults: BTreeMap<&'static str, Faults>,
 }
 
 impl Counts {
@@ -183,7 +186,7 @@ fn look(seed: u64, counts: &mut Counts) -> Result<(), Fault> {
 #[derive(Default)]
 struct Seen {
     told_no: bool,
-    decisive: std::collections::BTreeSet<Rule>,
+    decisive: alloc::collections::BTreeSet<Rule>,
 }
 
 /// A head comes: whatever is taken for it must be permitted, enough and frugal, and something must be taken where it helps.

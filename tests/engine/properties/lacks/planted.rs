@@ -9,12 +9,12 @@
 
 use super::world::{Dice, Loop};
 use crate::making::{self, ask, workers};
+use alloc::collections::BTreeMap;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::Decision;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{JobId, NodeId};
 use forebay_kernel::units::Span;
-use std::collections::BTreeMap;
 
 const RUNS: u64 = 500;
 const A_NODE: u16 = 4;

@@ -10,8 +10,8 @@
 
 use super::super::quota::{MOST, may_take, owns, uses};
 use super::model::{Gone, Head, Model, Rule, Run};
+use core::cmp::Reverse;
 use forebay_kernel::ids::JobId;
-use std::cmp::Reverse;
 
 /// On what ground something is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -255,7 +255,7 @@ impl Ranking<'_> {
             return None;
         }
         let mut reached = vec![self.model.nothing_gone()];
-        let mut known: std::collections::BTreeSet<Gone> = reached.iter().cloned().collect();
+        let mut known: alloc::collections::BTreeSet<Gone> = reached.iter().cloned().collect();
         let mut next = 0;
         while next < reached.len() {
             let from = reached[next].clone();
@@ -285,7 +285,7 @@ impl Ranking<'_> {
     }
 
     pub(super) fn cost(&self, gone: &Gone) -> Cost {
-        let mut tiers: std::collections::BTreeMap<Reverse<i32>, u64> = std::collections::BTreeMap::new();
+        let mut tiers: alloc::collections::BTreeMap<Reverse<i32>, u64> = alloc::collections::BTreeMap::new();
         let mut money = 0;
         for (run, gone) in self.model.runs.iter().zip(gone).filter(|(_, gone)| **gone != 0) {
             *tiers.entry(Reverse(self.priority(run.tier))).or_default() += run.held(0) - run.held(*gone);
