@@ -36,7 +36,7 @@ pub struct Policy {
     pub consolidation: Consolidation,
     /// How waiting and past use count in the order.
     pub fairness: Fairness,
-    /// What a node costs beside its price, such as what runs on every node: it counts where purchases are compared, and is never billed.
+    /// What a node costs beside its price, such as what runs on every node. No written policy says it yet, and purchases do not count it.
     #[serde(skip)]
     pub node_overhead: Rate,
     /// What becomes of a job that a change of policy makes impossible while it waits.
