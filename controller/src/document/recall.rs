@@ -436,6 +436,9 @@ impl Building<'_> {
             machine.recall_mix(mix);
             // Whether this is the policy that was in force, nobody knows.
             machine.recall_review(time(memory.consolidate_at_s));
+            if memory.unjudged {
+                machine.recall_unjudged();
+            }
             machine.recall_resumed(or_zero(memory.resumed_at_s));
             for view in &memory.cancels {
                 let (tenant, subject, by) = (view.tenant.clone(), view.subject.clone(), view.by.clone());

@@ -140,11 +140,16 @@ impl StateMachine {
         self.state_mut().mix.recall(kinds);
     }
 
-    /// Sets when running work is looked at again, to move it. The policy in force is judged anew.
+    /// Sets when running work is looked at again, to move it. The policy in force has been judged.
     pub fn recall_review(&mut self, consolidate_at: Timestamp) {
         let state = self.state_mut();
         state.consolidate_at = consolidate_at;
-        state.unjudged = true;
+        state.unjudged = false;
+    }
+
+    /// The policy in force is still to be judged.
+    pub fn recall_unjudged(&mut self) {
+        self.state_mut().unjudged = true;
     }
 
     /// Sets what a job has come to since its last verified progress.
