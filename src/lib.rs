@@ -108,8 +108,8 @@ mod tests {
         for (path, code, count) in [
             ("stages/settle.rs", "crate::stages::drain::run(engine, report);", 1),
             ("stages/settle.rs", "use super::drain;", 1),
-            ("stages/preempt/room.rs", "use super::super::drain;", 1),
-            ("stages/preempt/room.rs", "use super::reclaim;", 0),
+            ("stages/preempt/search.rs", "use super::super::drain;", 1),
+            ("stages/preempt/search.rs", "use super::ceiling;", 0),
             ("rules/quota.rs", "use crate::stages::admit;", 1),
             ("rules/quota.rs", "engine.decide(Decision::Unbook { job });", 1),
             ("rules/quota.rs", "// stages ask this", 0),

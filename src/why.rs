@@ -29,7 +29,7 @@ pub(crate) fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
 
 /// A ceiling that keeps a job from what its budget would pay for, as prices have become, is told with both figures.
 fn exactly(state: &State, class: ClassId, reason: Reason) -> Reason {
-    if !matches!(reason, Reason::Ceiling { .. }) {
+    if state.budgets.none() || !matches!(reason, Reason::Ceiling { .. }) {
         return reason;
     }
     let never = feasibility::class_impossible(state, class).map(feasibility::Impossible::reason);

@@ -102,8 +102,9 @@ pub(crate) fn beyond(state: &State, class: ClassId, pool: PoolId) -> Option<Beyo
     let budget = quota_node(state, class).and_then(|quota| state.budget_amount(quota))?;
     let options = launch::options(state, class, pool, supply::fits(state, class, pool), &[]);
     let dearest = |option: &LaunchOption, price: fn(&Offering) -> Rate| {
-        let rates = option.counts.iter().map(|(id, _)| gang_rate_at(state, class, pool, *id, price));
-        rates.max().unwrap_or_default()
+        let offers = option.counts.iter().map(|(id, _)| &state.offerings[id.index()].offer);
+        let rates = offers.map(|offer| unit_rate_at(state, class, pool, offer, price(offer)));
+        rates.max().unwrap_or_default().times(fewest_units(state, class))
     };
     let (mut least, mut at_best, mut cheapest) = (None, None, None);
     for option in &options {
@@ -167,41 +168,29 @@ fn quota_node(state: &State, class: ClassId) -> Option<QuotaId> {
     state.queues[state.classes[class].shape.queue].rule.as_ref().map(|rule| rule.quota)
 }
 
-/// What the smallest gang costs on an offering. Without GPUs, quota does not bound how far it grows: then the largest one.
+/// What the smallest gang costs on an offering.
 fn gang_rate(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> Rate {
-    gang_rate_at(state, class, pool, offering, |offer| offer.price)
+    unit_rate(state, class, pool, offering).times(fewest_units(state, class))
 }
 
-/// The same, at another price.
-fn gang_rate_at(
-    state: &State,
-    class: ClassId,
-    pool: PoolId,
-    offering: OfferingId,
-    price: fn(&Offering) -> Rate,
-) -> Rate {
-    let units = match &state.classes[class].shape.gang {
+/// Workers, or GPUs of a spanning gang, in the smallest gang. Without GPUs, quota does not bound how far it grows: then in the largest one.
+fn fewest_units(state: &State, class: ClassId) -> u64 {
+    u64::from(match &state.classes[class].shape.gang {
         Gang::Workers { max, each, .. } if each.gpus == 0 => *max,
         Gang::Workers { min, .. } => *min,
         Gang::Spanning { gpus, .. } => *gpus,
-    };
-    unit_rate_at(state, class, pool, offering, price).times(u64::from(units))
+    })
 }
 
 /// What one worker, or one GPU of a spanning gang, costs on an offering.
 fn unit_rate(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> Rate {
-    unit_rate_at(state, class, pool, offering, |offer| offer.price)
+    let offer = &state.offerings[offering.index()].offer;
+    unit_rate_at(state, class, pool, offer, offer.price)
 }
 
-fn unit_rate_at(
-    state: &State,
-    class: ClassId,
-    pool: PoolId,
-    offering: OfferingId,
-    price: fn(&Offering) -> Rate,
-) -> Rate {
+/// The same, if the offering had this price.
+fn unit_rate_at(state: &State, class: ClassId, pool: PoolId, offer: &Offering, price: Rate) -> Rate {
     let shape = &state.classes[class].shape;
-    let offer = &state.offerings[offering.index()].offer;
     let (each, gpus, share) = match &shape.gang {
         Gang::Workers { each, .. } => {
             (each, u64::from(each.gpus), placement::effective_share(state, shape, pool, each))
@@ -209,5 +198,5 @@ fn unit_rate_at(
         Gang::Spanning { per_gpu, .. } => (per_gpu, 1, 1000),
     };
     let needs = WorkerNeeds { gpu_mem: each.gpu_mem, cpu: each.cpu, mem: each.mem };
-    part_of(price(offer), offer, gpus, share, needs)
+    part_of(price, offer, gpus, share, needs)
 }

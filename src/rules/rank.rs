@@ -12,8 +12,8 @@
 //! A queue's `reclaim` and `preemptWithin` take grounds away, or add one that rises strictly as well: the priority number of a job, compared in
 //! one queue and tier only.
 //!
-//! A run that borrows in part counts whole, and leaves what it does not fill to those behind it. A queue without a quota borrows where its pool has quotas. Why no circle exists: the taker's
-//! rank, judged with the run gone, is above the run's, judged without the taker; for the run to take back it would have to be the other way
+//! A run that borrows in part counts whole, and leaves what it does not fill to those behind it. A queue without a quota borrows where its
+//! pool has quotas. Why no circle exists: the taker's rank, judged with the run gone, is above the run's, judged without the taker; for the run to take back it would have to be the other way
 //! round on the same two states. Over three: what is within a child's own is filled first above it, so whoever is above another
 //! within a cohort is never below it outside.
 //!
@@ -21,7 +21,7 @@
 
 use super::quota::{kept_under, quota_of};
 use super::{protection, settings};
-use crate::ids::{ClassId, JobId, PoolId, QuotaId, TierId};
+use crate::ids::{ClassId, JobId, PoolId, QueueId, QuotaId, TierId};
 use crate::policy::{PreemptWithin, Reclaim};
 use crate::state::State;
 use crate::state::jobs::{Job, Phase};
@@ -295,11 +295,19 @@ impl Ranks {
     }
 }
 
+/// Whether jobs of a queue stop those of its own with a lower number.
+pub(crate) fn goes_by_priority(state: &State, queue: QueueId) -> bool {
+    state.queues[queue].rule.as_ref().is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority)
+}
+
+/// The number of a job where its queue goes by it, else none.
+pub(crate) fn priority_that_counts(state: &State, job: &Job) -> i32 {
+    if goes_by_priority(state, job.queue) { job.priority } else { 0 }
+}
+
 fn entry(state: &State, job: &Job, share: MilliGpu) -> Entry {
     let tier = Reverse(settings::priority(state, job.tier));
-    let rule = state.queues[job.queue].rule.as_ref();
-    let counts = rule.is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
-    let priority = Reverse(if counts { job.priority } else { 0 });
+    let priority = Reverse(priority_that_counts(state, job));
     let turn = (job.running_since.unwrap_or(job.since), job.id);
     Entry { beyond: false, tier, priority, turn, job: job.id, share, within: true }
 }
@@ -348,8 +356,8 @@ pub(crate) fn may_stop_from(state: &State, taker: &Taker, run: &Job, quota: Quot
     if quota == taker.quota { may_stop_within(state, taker, run) } else { may_stop(state, taker, run) }
 }
 
-/// Whether a taker may stop a run of its own queue, by tier, or by priority within it, if the run's deadline does not press more. What only is booked loses its turn whatever the
-/// queue says.
+/// Whether a taker may stop a run of its own queue, by tier, or by priority within it, if the run's deadline does not press more. What only
+/// is booked loses its turn whatever the queue says.
 fn may_stop_within(state: &State, taker: &Taker, run: &Job) -> bool {
     // Once for a number in a job's life: so that no two of them undo each other for ever.
     let first = run.attempt.0 <= u32::from(run.phase != Phase::Booked);

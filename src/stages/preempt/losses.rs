@@ -6,10 +6,9 @@ use crate::effect::WorkerPlace;
 use crate::ids::{JobId, PoolId, QuotaId, TierId};
 use crate::job::Gang;
 use crate::machine::StateMachine;
-use crate::policy::PreemptWithin;
 use crate::rules::quota::quota_of;
 use crate::rules::rank::{Ranks, Taker};
-use crate::rules::{protection, settings};
+use crate::rules::{protection, rank, settings};
 use crate::state::State;
 use crate::state::jobs::{Job, Phase};
 use crate::state::places::{Hold, share_of};
@@ -101,10 +100,8 @@ fn candidate(state: &State, job: &Job) -> Candidate {
         Phase::Booked => crate::units::Span::ZERO,
         _ => job.unsaved(state.now) + state.specs[job.id].restart,
     };
-    let rule = state.queues[job.queue].rule.as_ref();
-    let counts = rule.is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
-    let priority = if counts { job.priority } else { 0 };
-    Candidate { tier: settings::priority(state, job.tier), priority, cost: job.rate.over(lost), job: job.id }
+    let (tier, priority) = (settings::priority(state, job.tier), rank::priority_that_counts(state, job));
+    Candidate { tier, priority, cost: job.rate.over(lost), job: job.id }
 }
 
 /// What has been taken in a trial, by run: the numbers of its workers. A booked job has none: all of it is taken, or nothing.

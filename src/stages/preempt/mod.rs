@@ -26,6 +26,7 @@ use crate::policy::PreemptWithin;
 use crate::reason::Reason;
 use crate::rules::forecast::{expected, soonest};
 use crate::rules::placement::{self, NodeScope};
+use crate::rules::quota::Above;
 use crate::rules::rank::{self, Borrows, Ground, Ranks, Taker};
 use crate::rules::{batch, budget, demand, quota, reservations, settings, start_targets, supply, timing};
 use crate::state::index::OrderKey;
@@ -79,20 +80,13 @@ struct Deal {
     ready: Timestamp,
 }
 
-/// Whether what a job asks is within what its queue and all above it own.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Owns {
-    Part,
-    All,
-}
-
 /// What a job that waits holds in the trial.
 #[derive(Clone)]
 struct Held {
     taker: Taker,
     places: Vec<WorkerPlace>,
-    /// It was promised before this pass: a job above it may have it instead. Whether it is its queue's own.
-    promised: Option<Owns>,
+    /// It was promised before this pass: a job above it may have it instead. Where it stands.
+    promised: Option<Above>,
     /// It has its quota and its money and no places: in its turn it looks for them.
     searches: bool,
 }
@@ -172,8 +166,7 @@ fn remember(engine: &mut Engine, classes: impl Iterator<Item = ClassId>, searche
 
 /// What a search for the first of a class depends on.
 fn for_first(state: &State, class: ClassId, searched: Searched) -> Searched {
-    let rule = state.queues[state.classes[class].shape.queue].rule.as_ref();
-    let counts = rule.is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    let counts = rank::goes_by_priority(state, state.classes[class].shape.queue);
     let first = state.index.queued.get(&class).filter(|_| counts).and_then(BTreeSet::first);
     Searched { priority: first.map_or(0, |key| state.jobs[key.job].priority), ..searched }
 }
@@ -219,8 +212,7 @@ fn anything_to_take(state: &State, class: ClassId) -> bool {
     let row = &state.classes[class];
     let quotas = row.fits.iter().any(|(pool, _)| quota::has_quotas(state, *pool));
     let runs = state.index.running.keys().any(|tier| rank::may_ever_stop(state, row.shape.tier, *tier));
-    let rule = state.queues[row.shape.queue].rule.as_ref();
-    let by_priority = rule.is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    let by_priority = rank::goes_by_priority(state, row.shape.queue);
     let alike = by_priority && state.index.running.contains_key(&row.shape.tier);
     let booked = state.index.booked.keys().map(|other| state.classes[*other].shape.tier);
     let priority = |tier| settings::priority(state, tier);
@@ -297,21 +289,16 @@ impl Trial<'_> {
         let kept = promised.map(|kept| kept.pool);
         let pools = self.state().classes[class].fits.iter().map(|f| f.0);
         let pools: Vec<PoolId> = pools.filter(|pool| kept.is_none_or(|kept| kept == *pool)).collect();
-        let takers: Vec<Taker> = pools.into_iter().filter_map(|pool| Taker::of(self.state(), job, pool)).collect();
         self.engine.state.forget_kept(job);
-        if takers.iter().all(|taker| refused(self.state(), taker)) {
+        let takers = pools.into_iter().filter_map(|pool| Taker::of(self.state(), job, pool));
+        let takers: Vec<Taker> = takers.filter(|taker| !refused(self.state(), taker)).collect();
+        if takers.is_empty() {
             self.broken.insert(job);
             return false;
         }
         for taker in takers {
-            if refused(self.state(), &taker) {
-                continue;
-            }
-            let owns = match promised {
-                Some(kept) if kept.own => Owns::All,
-                Some(_) => Owns::Part,
-                None => self.owns(&taker),
-            };
+            let own = promised.map_or_else(|| self.owns(&taker), |kept| kept.own);
+            let above = Above { own, tier: settings::priority(self.state(), taker.tier) };
             let places = placement::find(self.engine, job, taker.pool, NodeScope::InFlight, taker.asked);
             let room = self.state().reservations().get(&taker.pool);
             let is_made = room.is_some_and(|room| room.job == job && !room.room.is_empty());
@@ -320,7 +307,7 @@ impl Trial<'_> {
             let keeps = promised.is_some() && self.state().jobs[job].reserved_until.is_none();
             if enough || keeps {
                 let places = places.unwrap_or_default();
-                self.hold(Held { taker, places, promised: Some(owns), searches: !enough });
+                self.hold(Held { taker, places, promised: Some(above), searches: !enough });
                 return enough;
             }
         }
@@ -357,13 +344,10 @@ impl Trial<'_> {
 
     /// Gives a head what was promised to jobs below it, the last of them first, and no more of it than it needs.
     fn take_promises(&mut self, taker: &Taker) -> bool {
-        let owns = self.owns(taker);
+        let own = self.owns(taker);
         let state = &self.engine.state;
-        let tier = settings::priority(state, taker.tier);
-        let below = |held: &&Held| {
-            let theirs = held.promised.map(|theirs| (theirs, settings::priority(state, held.taker.tier)));
-            held.taker.pool == taker.pool && theirs.is_some_and(|theirs| theirs < (owns, tier))
-        };
+        let above = Above { own, tier: settings::priority(state, taker.tier) };
+        let below = |held: &&Held| held.taker.pool == taker.pool && held.promised.is_some_and(|theirs| theirs < above);
         let mut below: Vec<(i32, Reverse<JobId>)> = (self.held.values().filter(below))
             .map(|held| (settings::priority(state, held.taker.tier), Reverse(held.taker.job)))
             .collect();
@@ -523,14 +507,14 @@ impl Trial<'_> {
         coming.into_iter().chain(gone).max().unwrap_or(state.now).max(state.now)
     }
 
-    fn owns(&mut self, taker: &Taker) -> Owns {
-        let borrows = self.ranks.of_taker(&self.engine.state, taker);
-        if borrows == Borrows::default() { Owns::All } else { Owns::Part }
+    /// Whether what a job asks is within what its queue and all above it own.
+    fn owns(&mut self, taker: &Taker) -> bool {
+        self.ranks.of_taker(&self.engine.state, taker) == Borrows::default()
     }
 
     /// What is kept of its quota for a head: what is taken for it is gone, and it does not hold it yet.
     fn kept(&mut self, taker: &Taker) -> Kept {
-        Kept { pool: taker.pool, share: taker.asked, own: self.owns(taker) == Owns::All }
+        Kept { pool: taker.pool, share: taker.asked, own: self.owns(taker) }
     }
 
     /// Looks for the least that is enough, and holds it for the head.

@@ -22,6 +22,17 @@ pub(super) struct Plain {
     pub(super) limit: Option<(u64, Option<u64>, Option<u64>)>,
 }
 
+impl Plain {
+    /// Its limits as a policy has them.
+    pub(super) fn limits(&self) -> Option<QuotaLimit> {
+        self.limit.map(|(nominal, borrow, lend)| QuotaLimit {
+            nominal: MilliGpu::whole(nominal),
+            borrow: borrow.map(MilliGpu::whole),
+            lend: lend.map(MilliGpu::whole),
+        })
+    }
+}
+
 pub(super) fn trees() -> impl Strategy<Value = Vec<Plain>> {
     let bound = || prop::option::of(0u64..5);
     let limit = prop::option::weighted(0.8, (0u64..7, bound(), bound()));
@@ -85,15 +96,10 @@ pub(super) fn policy(tree: &[Plain]) -> Policy {
     let mut policy = making::policy(vec![offering]);
     policy.quotas.clear();
     for (at, node) in tree.iter().enumerate() {
-        let limit = node.limit.map(|(nominal, borrow, lend)| QuotaLimit {
-            nominal: MilliGpu::whole(nominal),
-            borrow: borrow.map(MilliGpu::whole),
-            lend: lend.map(MilliGpu::whole),
-        });
         policy.quotas.push(QuotaNode {
             name: format!("q{at}"),
             parent: node.parent.map(|p| QuotaId(p as u16)),
-            limits: limit.map(|l| (PoolId(0), l)).into_iter().collect(),
+            limits: node.limits().map(|l| (PoolId(0), l)).into_iter().collect(),
             ..QuotaNode::default()
         });
         let mut rule = making::rule(1);

@@ -9,10 +9,8 @@ use crate::making::{self, DOLLAR, ask};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{PoolId, QuotaId, TierId};
 use forebay_kernel::job::{Gang, JobSpec};
-use forebay_kernel::policy::{
-    Budget, Buys, Drain, Period, Policy, QuotaLimit, QuotaNode, StartTarget, WhenLate, WhenSpent,
-};
-use forebay_kernel::units::{MilliGpu, Rate, Span};
+use forebay_kernel::policy::{Budget, Buys, Drain, Period, Policy, QuotaNode, StartTarget, WhenLate, WhenSpent};
+use forebay_kernel::units::{Rate, Span};
 
 /// One of these.
 fn one<T: Copy>(dice: &mut Dice, of: &[T]) -> T {
@@ -91,11 +89,6 @@ pub(super) fn policy(dice: &mut Dice, flavour: Flavour) -> (Policy, Vec<Plain>) 
     let tree = tree(dice, flavour);
     policy.quotas.clear();
     for (at, node) in tree.iter().enumerate() {
-        let limit = node.limit.map(|(nominal, borrow, lend)| QuotaLimit {
-            nominal: MilliGpu::whole(nominal),
-            borrow: borrow.map(MilliGpu::whole),
-            lend: lend.map(MilliGpu::whole),
-        });
         let amount = (3 + dice.roll(10)) * DOLLAR;
         let (often, held_to) =
             (if flavour == Flavour::Money { 2 } else { 8 }, if flavour == Flavour::Targets { 1 } else { 6 });
@@ -103,7 +96,7 @@ pub(super) fn policy(dice: &mut Dice, flavour: Flavour) -> (Policy, Vec<Plain>) 
         policy.quotas.push(QuotaNode {
             name: format!("q{at}"),
             parent: node.parent.map(|parent| QuotaId(parent as u16)),
-            limits: limit.map(|limit| (PoolId(0), limit)).into_iter().collect(),
+            limits: node.limits().map(|limit| (PoolId(0), limit)).into_iter().collect(),
             weight: one(dice, &[500, 1000, 1000, 2000]),
             budget: (dice.roll(often) == 0).then_some(held),
         });
