@@ -97,15 +97,13 @@ impl Default for JobSpec {
 }
 
 impl JobSpec {
-    /// Run time that a reclaim costs on average: what is worked until it is saved, and the restart. What can save within the notice loses no
-    /// more than that takes. Otherwise it is half of what lies between two checkpoints; where nothing can be saved half of the run, or an hour
-    /// where that is not stated. Rounded up to a power of two of minutes, at most 1024, so that there are few.
-    /// Up to version 2 only what cannot save counted.
+    /// Run time that a reclaim costs on average, where that counts: half of what lies between two checkpoints, where nothing can be saved half
+    /// of the run, or an hour where that is not stated; and the restart. What can save within the notice loses nothing to speak of.
+    /// Rounded up to a power of two of minutes, at most 1024, so that there are few. Up to version 2 only what cannot save counted.
     pub(crate) fn lost_at_a_reclaim(&self, version: u32) -> Option<Span> {
         let run = self.expected.map(|span| Span(span.0 / 2));
         let lost = match self.checkpoint {
-            Some(_) if version < 3 => return None,
-            Some(saves) if saves.grace <= RECLAIM_NOTICE => saves.grace,
+            Some(saves) if version < 3 || saves.grace <= RECLAIM_NOTICE => return None,
             Some(saves) => run.map_or(Span(saves.every.0 / 2), |run| run.min(Span(saves.every.0 / 2))),
             None => run.unwrap_or(Span::mins(60)),
         };
