@@ -23,6 +23,7 @@ use crate::rules::feasibility::{self, Impossible};
 use crate::rules::{idle, replicas, timing};
 use crate::state::State;
 use crate::state::index::Index;
+use crate::state::undo::Mark;
 use crate::units::Timestamp;
 use crate::why;
 use alloc::string::String;
@@ -44,6 +45,17 @@ struct Open {
     batch: Batch,
     effects: Vec<Effect>,
     first_status: u64,
+}
+
+/// A place in the open batch to come back to.
+#[derive(Debug)]
+#[must_use = "a try is taken back or kept"]
+pub(crate) struct Try {
+    mark: Mark,
+    decisions: usize,
+    effects: usize,
+    /// The epoch at which it was opened: what was parked later rests on what the try did.
+    capacity_epoch: u64,
 }
 
 /// A closed batch whose effects are held back until it is durable.
@@ -259,6 +271,29 @@ impl Engine {
         let Some(open) = &mut self.open else { return };
         open.batch.decisions.push(decision);
         open.effects.extend(effect);
+    }
+
+    /// Opens a try in which decisions are made.
+    pub(crate) fn open_try(&mut self) -> Try {
+        let (decisions, effects) = self.open.as_ref().map_or((0, 0), |o| (o.batch.decisions.len(), o.effects.len()));
+        let capacity_epoch = self.state.capacity_epoch;
+        Try { mark: self.state.checkpoint(), decisions, effects, capacity_epoch }
+    }
+
+    /// Takes back all decisions of a try, and what was remembered on their account.
+    pub(crate) fn take_back(&mut self, tried: Try) {
+        self.state.rollback(tried.mark);
+        if let Some(open) = &mut self.open {
+            open.batch.decisions.truncate(tried.decisions);
+            open.effects.truncate(tried.effects);
+        }
+        self.memo.parked.retain(|_, parked| parked.capacity_epoch <= tried.capacity_epoch);
+        self.memo.rebooked.retain(|_, parked| parked.capacity_epoch <= tried.capacity_epoch);
+    }
+
+    /// Keeps the decisions of a try.
+    pub(crate) fn keep(&mut self, tried: Try) {
+        self.state.commit(tried.mark);
     }
 
     /// While jobs wait, every tick makes a pass; classes that cannot be served rest until something could help, so that it costs little.

@@ -57,9 +57,9 @@ impl Memo {
         !self.off && self.priced == Some(state.capacity_epoch)
     }
 
-    /// Whether a search for a class would find nothing.
-    pub(crate) fn nothing_to_take(&self, class: ClassId, now: Searched) -> bool {
-        !self.off && self.searched.get(&class) == Some(&now)
+    /// Whether a search for a class would find nothing. What a budget leaves for purchases changes with time alone: then it is searched again.
+    pub(crate) fn nothing_to_take(&self, state: &State, class: ClassId, now: Searched) -> bool {
+        !self.off && state.budgets.none() && self.searched.get(&class) == Some(&now)
     }
 
     /// Whether this head could not be served and nothing has happened since that could help. Its class queue rests with it.

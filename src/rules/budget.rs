@@ -66,6 +66,38 @@ pub(crate) fn most(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
     by_quota.min(MilliGpu(u64::from(each.gpus).saturating_mul(u64::from(share)).saturating_mul(count)))
 }
 
+/// Whether budgets leave so much for a purchase. What it adds to the bill is charged to the class for which it is bought: others that come to
+/// its nodes later pay their part from then on.
+pub(crate) fn pays(state: &State, class: ClassId, bill: Rate) -> bool {
+    room(state, class).is_none_or(|room| bill <= room)
+}
+
+/// Nodes of an offering that budgets leave enough for.
+pub(crate) fn nodes_paid(state: &State, class: ClassId, offering: OfferingId) -> u64 {
+    let price = state.offerings[offering.index()].offer.price;
+    room(state, class).map_or(u64::MAX, |room| room.0.checked_div(price.0).unwrap_or(u64::MAX))
+}
+
+/// Why nothing is bought for a class though it could pay its part of nodes that others have bought.
+pub(crate) fn no_purchase(state: &State, class: ClassId, pool: PoolId) -> Reason {
+    let fits = supply::fits(state, class, pool);
+    let cheapest = fits.iter().map(|id| purchase_rate(state, class, pool, *id)).min();
+    let until = cheapest.and_then(|rate| state.budget_opens(quota_node(state, class)?, rate));
+    Reason::Budget { until: until.unwrap_or(state.now) }
+}
+
+/// What the nodes for the smallest gang add to the bill where it is bought for alone on one offering.
+fn purchase_rate(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> Rate {
+    let shape = &state.classes[class].shape;
+    let offer = &state.offerings[offering.index()].offer;
+    let units = match &shape.gang {
+        Gang::Workers { min, .. } => *min,
+        Gang::Spanning { gpus, .. } => *gpus,
+    };
+    let per_node = launch::units_a_node(state, shape, pool, offer, offer.gpus).max(1);
+    offer.price.times(u64::from(units.div_ceil(per_node)))
+}
+
 /// What the smallest gang of a class costs at the least in a pool.
 pub(crate) fn least(state: &State, class: ClassId, pool: PoolId) -> Rate {
     let fits = supply::fits(state, class, pool).iter();
@@ -138,7 +170,8 @@ pub(crate) fn opens(state: &State, class: ClassId) -> Option<Timestamp> {
     let room = room(state, class)?;
     let quota = quota_node(state, class)?;
     let offers = state.classes[class].fits.iter().flat_map(|(pool, fits)| fits.iter().map(|id| (*pool, *id)));
-    let rates = offers.map(|(pool, id)| gang_rate(state, class, pool, id));
+    let both = |(pool, id)| [gang_rate(state, class, pool, id), purchase_rate(state, class, pool, id)];
+    let rates = offers.flat_map(both);
     let next = rates.filter(|rate| *rate > room).min()?;
     state.budget_opens(quota, next)
 }

@@ -50,11 +50,22 @@ impl LaunchOption {
         self.counts.iter().map(of).fold(Rate(0), |a, b| a + b)
     }
 
+    /// What an hour of it adds to the bill: what is reserved is paid for already.
+    pub(crate) fn bill(&self, state: &State) -> Rate {
+        let of = |(id, n): &(OfferingId, u32)| {
+            let offer = &state.offerings[id.index()].offer;
+            let reserved = offer.capacity == CapacityType::Reserved;
+            if reserved { Rate(0) } else { offer.price.times(u64::from(*n)) }
+        };
+        self.counts.iter().map(of).fold(Rate(0), |a, b| a + b)
+    }
+
     /// What an hour of it is expected to cost: its price, and for each reclaim the time of the whole option that is lost with it: the work
     /// since the last checkpoint (half of all the work, where it cannot save), the restart and the boot of another node. What is reserved
     /// is paid for already.
     ///
-    /// A gang over nodes of one offering counts one reclaim, not one a node: what is short of stock takes its nodes back together.
+    /// A gang over nodes of one offering counts one reclaim, not one a node: what is short of stock takes its nodes back together. Each node counts the
+    /// policy's overhead as well.
     pub(crate) fn expected(&self, state: &State, shape: &Shape) -> Rate {
         let (mut paid, mut lost) = (Rate(0), 0u128);
         for &(id, n) in &self.counts {
@@ -69,7 +80,8 @@ impl LaunchOption {
         }
         // Reclaims an hour in millionths x milliseconds: the part of each hour that is lost, rounded down.
         let millionths = 1_000_000 + lost / u128::from(HOUR_MS);
-        Rate(u64::try_from(u128::from(paid.0).saturating_mul(millionths) / 1_000_000).unwrap_or(u64::MAX))
+        let rate = Rate(u64::try_from(u128::from(paid.0).saturating_mul(millionths) / 1_000_000).unwrap_or(u64::MAX));
+        rate + settings::node_overhead(state).times(u64::from(self.nodes()))
     }
 
     /// The order in which options are tried. Spanning gangs take the fewest nodes first; all others what costs least in the end.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! may it run      feasibility, quota, budget, batch, capacity, start_targets, protection
-//! where, with what  placement (where it fits), launch (what would hold it), supply (what can be had), reservations, forecast
+//! where, with what  placement (where it fits), launch (what would hold it), supply (what can be had), purchases (what all together need),
+//!                   reservations, forecast
 //! in what order   order
 //! what is it worth  demand, idle, relocation, replicas
 //! when            timing
@@ -22,6 +23,7 @@ pub(crate) mod launch;
 pub(crate) mod order;
 pub(crate) mod placement;
 pub(crate) mod protection;
+pub(crate) mod purchases;
 pub(crate) mod quota;
 pub(crate) mod rank;
 pub(crate) mod relocation;

@@ -5,6 +5,7 @@
 use crate::ids::{PoolId, TierId};
 use crate::policy::{Buys, Pool, Tier};
 use crate::state::{Shape, State};
+use crate::units::Rate;
 
 /// The rules of a tier. `None`: no policy, or one without this tier.
 pub(crate) fn tier(state: &State, id: TierId) -> Option<&Tier> {
@@ -24,4 +25,9 @@ pub(crate) fn priority(state: &State, id: TierId) -> i32 {
 /// What the tier of a shape buys.
 pub(crate) fn buys(state: &State, shape: &Shape) -> Buys {
     tier(state, shape.tier).map_or(Buys::Nothing, |t| t.buys)
+}
+
+/// What each node counts beside its price where purchases are compared. It is never billed.
+pub(crate) fn node_overhead(state: &State) -> Rate {
+    state.policy.as_deref().map_or(Rate(0), |p| p.node_overhead)
 }

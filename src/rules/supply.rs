@@ -23,10 +23,11 @@ use crate::reason::Reason;
 use crate::state::nodes::{Node, NodePhase, OfferingRow};
 use crate::state::{Held, State};
 use crate::units::Timestamp;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Nodes that one purchase asks for at most on behalf of several jobs.
-const MOST_AT_ONCE: u32 = 100;
+pub(crate) const MOST_AT_ONCE: u32 = 100;
 
 /// Whether a gang of a class could be had with nothing else running.
 pub(crate) fn possible_on_empty(state: &State, class: ClassId, pool: PoolId) -> bool {
@@ -105,9 +106,19 @@ pub(crate) fn choose(
     }
     let mut wanted = bought(state, class, pool);
     wanted.retain(|id| these(state, id) && budget::affordable_anew(state, class, pool, *id));
+    let any = !wanted.is_empty();
+    wanted.retain(|id| budget::pays(state, class, LaunchOption::of(*id, 1).bill(state)));
+    if any && wanted.is_empty() {
+        return Err(budget::no_purchase(state, class, pool));
+    }
     let open: Vec<OfferingId> = wanted.iter().copied().filter(|id| in_stock(state, *id)).collect();
     let mut options = launch::options(state, class, pool, &open, carried);
     options.retain(|c| within_window(state, c) && !(c.part && waits(state, c)));
+    let any = !options.is_empty();
+    options.retain(|c| budget::pays(state, class, c.bill(state)));
+    if any && options.is_empty() {
+        return Err(budget::no_purchase(state, class, pool));
+    }
     // Of equally dear ones, where the fewest replicas are.
     let around = shape.service.map(|service| placement::spread::ReplicaCounts::of(state, pool, service));
     let near = |c: &LaunchOption| {
@@ -135,6 +146,27 @@ pub(crate) fn bought(state: &State, class: ClassId, pool: PoolId) -> Vec<Offerin
         if nothing { for_late } else { capacity::wanted(state, class, capacity) }
     };
     fits(state, class, pool).iter().copied().filter(may).collect()
+}
+
+/// Offerings of a pool that a class may be bought now, sorted. `new`: nodes in flight that do not count.
+pub(crate) fn open(state: &State, class: ClassId, pool: PoolId, new: &BTreeMap<OfferingId, u32>) -> Vec<OfferingId> {
+    let good = |id: &OfferingId| {
+        let row = &state.offerings[id.index()];
+        row.listed
+            && row.blocked_until <= state.now
+            && room(state, *id, new) > 0
+            && budget::affordable_anew(state, class, pool, *id)
+    };
+    let mut open = bought(state, class, pool);
+    open.retain(good);
+    open
+}
+
+/// How many more nodes of an offering may be asked for.
+pub(crate) fn room(state: &State, id: OfferingId, new: &BTreeMap<OfferingId, u32>) -> u32 {
+    let row = &state.offerings[id.index()];
+    let in_flight = row.in_flight.saturating_sub(new.get(&id).copied().unwrap_or(0));
+    row.window.max(1).saturating_sub(in_flight)
 }
 
 /// Too many calls, or the cloud's own fault: the same is asked again in a moment.
@@ -214,6 +246,7 @@ pub(crate) fn worth_adding(state: &State, job: JobId, pool: PoolId, offering: Of
     let by_budget = budget::how_many(state, class, pool, offering);
     let waiting = waiting.min(batch::room(state, job));
     let nodes = waiting.min(by_quota).min(by_budget).div_ceil(u64::from(per_node.max(1)));
+    let nodes = nodes.min(budget::nodes_paid(state, class, offering));
     let row = &state.offerings[offering.index()];
     let window = row.window.saturating_sub(row.in_flight);
     let mut count = u32::try_from(nodes).unwrap_or(u32::MAX).min(window).clamp(1, MOST_AT_ONCE);

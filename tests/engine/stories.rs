@@ -36,8 +36,10 @@ stories! {
     boots_that_fail_beside_old_nodes
     boot_probe_taken_back
     borrowing_in_a_cohort
+    bought_together
     budget_and_ceiling_never_together
     budget_holds_until_next_hour
+    budget_never_makes_dearer
     budget_of_a_cohort
     budget_spent
     budget_takes_what_it_can_afford
@@ -53,6 +55,8 @@ stories! {
     cancel_overtakes_a_rerun
     cannot_be_had
     ceiling_gpus
+    ceiling_of_nodes_carries_all
+    ceiling_of_nodes_takes_the_first
     ceiling_on_demand_nodes
     ceiling_spend_spot_at_most
     cheapest_under_ceilings
@@ -101,6 +105,7 @@ stories! {
     gang_whole_or_not
     gang_within_a_rack
     gang_within_a_zone
+    gangs_bought_together
     hung_cleanup_frees_its_gpu
     hung_cleanup_spares_the_neighbour
     idle_node_goes_when_needs_are_rare

@@ -3,6 +3,7 @@
 //! ```text
 //! for good     apply_tick, apply_event, apply_decision, replay
 //! in a trial   checkpoint -> release_places, hold_places, take_quota, ... -> rollback
+//!              checkpoint -> apply_decision, ... -> rollback or commit
 //! ```
 //!
 //! It reads as the [`State`] that it holds. A `&mut State` never leaves this crate, so nobody else can write a row.
@@ -113,6 +114,11 @@ impl StateMachine {
     /// Ends a trial and takes back everything since its checkpoint, byte for byte.
     pub fn rollback(&mut self, mark: Mark) {
         self.state.rollback(mark);
+    }
+
+    /// Ends a trial and keeps everything since its checkpoint: the decisions made in it stay.
+    pub fn commit(&mut self, mark: Mark) {
+        self.state.commit(mark);
     }
 
     /// Takes places on nodes for a job, in a trial.

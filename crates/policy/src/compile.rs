@@ -13,7 +13,7 @@ use forebay_kernel::policy::{
     self as engine, Buys, Ceiling, Consolidation, Fairness, Floor, Lifecycle, Network, Policy, Pool, PreemptWithin,
     QueueRule, QuotaLimit, QuotaNode, Reclaim, Sharing, Tier, Undeclared, WhenImpossible,
 };
-use forebay_kernel::units::{MilliGpu, Span};
+use forebay_kernel::units::{MilliGpu, Rate, Span};
 use forebay_quantity::{GpuBound, GpuCount};
 use indexmap::IndexMap;
 use std::collections::BTreeMap;
@@ -38,6 +38,7 @@ pub fn build(written: &WrittenPolicy, filled: &WrittenPolicy, stock: &[PoolStock
         consolidation: consolidation(filled),
         lifecycle: lifecycle(filled),
         fairness: fairness(filled),
+        node_overhead: filled.node_overhead.map_or(Rate(0), |rate| rate.0),
         impossible: match filled.impossible {
             Some(written::WrittenImpossible::Reject) => WhenImpossible::Reject,
             Some(written::WrittenImpossible::Hold) | None => WhenImpossible::Hold,

@@ -5,8 +5,8 @@
 use super::words::{InstanceTypes, KeepReady, UndeclaredQueues, WrittenDrain};
 use super::written::*;
 use forebay_kernel::policy::{Consolidation, Fairness, Lifecycle, OnLinger};
-use forebay_kernel::units::{MilliGpu, Span};
-use forebay_quantity::{Factor, GpuBound, Percent, Time};
+use forebay_kernel::units::{MilliGpu, Rate, Span};
+use forebay_quantity::{Factor, GpuBound, PerHour, Percent, Time};
 use indexmap::IndexMap;
 
 /// The tier of a queue that names none, where a tier of this name exists.
@@ -69,6 +69,7 @@ pub fn filled(written: &WrittenPolicy) -> WrittenPolicy {
         under.quota_together.iter_mut().flat_map(|q| q.values_mut()).for_each(fill_quota);
     }
     out.impossible.get_or_insert(WrittenImpossible::Hold);
+    out.node_overhead.get_or_insert(PerHour(Rate(0)));
     let consolidation = out.consolidation.get_or_insert_default();
     let engine = Consolidation::default();
     consolidation.worth_it.get_or_insert(Factor(u64::from(engine.worth_it)));

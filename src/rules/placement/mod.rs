@@ -28,7 +28,7 @@ pub(crate) use beside::beside;
 use super::{budget, quota, settings, supply};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
-use crate::ids::{ClassId, JobId, ModelId, OfferingId, PoolId};
+use crate::ids::{ClassId, JobId, ModelId, NodeId, OfferingId, PoolId};
 use crate::job::{Gang, Level, TopologyConstraint, WorkerAsk};
 use crate::reason::Reason;
 use crate::state::{Shape, State};
@@ -103,6 +103,27 @@ pub(crate) fn find(
     let class = engine.state.jobs[job].class;
     let ask = Ask::of(&engine.state, job, class, pool, scope, most);
     search(&engine.state, class, engine.state.classes[class].shape.within, ask, most)
+}
+
+/// Places for a gang on one node, which is there or on its way.
+pub(crate) fn on_node(
+    engine: &Engine,
+    job: JobId,
+    pool: PoolId,
+    most: MilliGpu,
+    node: NodeId,
+) -> Option<Vec<WorkerPlace>> {
+    let state = &engine.state;
+    let class = state.jobs[job].class;
+    let node = state.nodes.get(&node).filter(|node| node.open() && node.pool == pool)?;
+    let ask = Ask::of(state, job, class, pool, NodeScope::InFlight, most);
+    let count = match &state.classes[class].shape.gang {
+        Gang::Workers { min, .. } => *min,
+        Gang::Spanning { gpus, .. } => *gpus,
+    };
+    let holds = room::units(state, node, &ask, u64::MAX) >= count;
+    let affordable = budget::affordable(state, job, class, pool, node.offering);
+    (holds && affordable).then(|| room::carve(state, node, &ask, u64::MAX, count))
 }
 
 /// Why nothing is bought for a job, more exactly where that is known: there is room, but not as close together as it requires.

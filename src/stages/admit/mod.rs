@@ -7,11 +7,15 @@
 //! no place      its class rests until something that could help happens
 //! ```
 //!
+//! What heads are bought is tried first, each for itself. Where another set of nodes is cheaper for all of them together, or carries more under
+//! a ceiling, it is taken back and that set is bought instead (together.rs).
+//!
 //! Quota is taken when places are booked and given back when they are: a job that can have no places holds no quota.
 //!
 //! Never: stops anything. What stops could help with is left to preempt.
 
 mod purchase;
+mod together;
 
 use crate::decision::Decision;
 use crate::effect::WorkerPlace;
@@ -26,6 +30,7 @@ use crate::rules::placement::{self, NodeScope};
 use crate::rules::{batch, budget, protection, quota, reservations, start_targets, supply, timing};
 use crate::units::{MilliGpu, Timestamp};
 use alloc::vec::Vec;
+use together::Together;
 
 /// How far heads are served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +54,7 @@ pub(crate) enum Came {
 pub(crate) struct Serving {
     order: FairShareOrder,
     woke_at: Timestamp,
+    together: Together,
 }
 
 impl Serving {
@@ -57,13 +63,23 @@ impl Serving {
         let woke_at = timing::woke_at(&engine.state);
         let all_rest = order::all_rest(engine, woke_at);
         let order = if all_rest { FairShareOrder::default() } else { FairShareOrder::new(engine) };
-        Serving { order, woke_at }
+        Serving { order, woke_at, together: Together::default() }
     }
 
     /// Runs the stage.
     pub(crate) fn run(&mut self, engine: &mut Engine, until: Until, report: &mut PlanReport) -> Came {
+        let mut came = self.serve_heads(engine, until, report);
+        while together::revise(&mut self.together, engine, report) {
+            self.order = FairShareOrder::new(engine);
+            came = self.serve_heads(engine, until, report);
+        }
+        came
+    }
+
+    fn serve_heads(&mut self, engine: &mut Engine, until: Until, report: &mut PlanReport) -> Came {
         while let Some(head) = self.order.next_head(engine) {
             if let Some(parked) = engine.memo.resting(&engine.state, &head, self.woke_at) {
+                self.together.note_refused(&head, parked.reason);
                 if until == Until::Lack && head.class_queue == ClassQueue::Queued && !parked.reason.by_design() {
                     return Came::ToLack;
                 }
@@ -71,11 +87,15 @@ impl Serving {
             }
             let answer = match head.class_queue {
                 ClassQueue::Booked => rebook(engine, head.key.job, report),
-                ClassQueue::Queued => serve(engine, head.key.job, head.class, report),
+                ClassQueue::Queued => serve(engine, head.key.job, head.class, &mut self.together, report),
             };
             match answer {
-                Ok(()) => self.order.served(engine, &head),
+                Ok(()) => {
+                    self.together.note_served(&head);
+                    self.order.served(engine, &head);
+                }
                 Err(reason) => {
+                    self.together.note_refused(&head, reason);
                     park(engine, &head, reason);
                     if reason.by_design() {
                         // Those behind it that may wait no longer are not held up by it.
@@ -120,7 +140,13 @@ fn rebook(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Result<()
 }
 
 /// A queued job: beside others of its batch, or in the first of its pools that has what it takes.
-fn serve(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanReport) -> Result<(), Reason> {
+fn serve(
+    engine: &mut Engine,
+    job: JobId,
+    class: ClassId,
+    together: &mut Together,
+    report: &mut PlanReport,
+) -> Result<(), Reason> {
     if let Some(no) = batch::refusal(&engine.state, job) {
         let (pool, place) = placement::beside(&engine.state, job, class).ok_or(no)?;
         book(engine, job, pool, alloc::vec![place], report);
@@ -129,7 +155,7 @@ fn serve(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanRepor
     let pools: Vec<PoolId> = engine.state.classes[class].fits.iter().map(|f| f.0).collect();
     let mut no = Reason::NoMatchingPool;
     for pool in pools {
-        match serve_in(engine, job, pool, report) {
+        match serve_in(engine, job, pool, together, report) {
             Ok(()) => return Ok(()),
             Err(reason) => no = no.max(reason),
         }
@@ -141,11 +167,17 @@ fn serve(engine: &mut Engine, job: JobId, class: ClassId, report: &mut PlanRepor
 }
 
 /// A queued job in one pool.
-fn serve_in(engine: &mut Engine, job: JobId, pool: PoolId, report: &mut PlanReport) -> Result<(), Reason> {
+fn serve_in(
+    engine: &mut Engine,
+    job: JobId,
+    pool: PoolId,
+    together: &mut Together,
+    report: &mut PlanReport,
+) -> Result<(), Reason> {
     let most = permitted(engine, job, pool)?;
     let places = match start_targets::reason_to_wait(&engine.state, job) {
-        Some(waits) => places_while_waiting(engine, job, pool, most, report).ok_or(waits)?,
-        None => places_now(engine, job, pool, most, report)?,
+        Some(waits) => places_while_waiting(engine, job, pool, most, together, report).ok_or(waits)?,
+        None => places_now(engine, job, pool, most, together, report)?,
     };
     book(engine, job, pool, places, report);
     Ok(())
@@ -165,6 +197,7 @@ fn places_now(
     job: JobId,
     pool: PoolId,
     most: MilliGpu,
+    together: &mut Together,
     report: &mut PlanReport,
 ) -> Result<Vec<WorkerPlace>, Reason> {
     // An elastic gang leaves to others what is kept for them beside it.
@@ -172,7 +205,10 @@ fn places_now(
     let kept = reservations::kept_beside(&engine.state, job);
     let most = if kept { asked } else { most };
     if let Some(places) = placement::find(engine, job, pool, NodeScope::Ready, most) {
-        return Ok(purchase::spare_large_node(engine, job, pool, most, &places, report).unwrap_or(places));
+        return Ok(purchase::spare_large_node(engine, job, pool, most, &places, together, report).unwrap_or(places));
+    }
+    if let Some(places) = together.places(engine, job, pool, most) {
+        return Ok(places);
     }
     let victims = protection::stopping_for(&engine.state, job);
     let in_flight = placement::find(engine, job, pool, NodeScope::InFlight, most);
@@ -185,7 +221,7 @@ fn places_now(
     if let Some(places) = purchase::keep_leaving_node(engine, job, pool, most) {
         return Ok(places);
     }
-    purchase::buy_for(engine, job, pool, report)?;
+    purchase::buy_for(engine, job, pool, together, report)?;
     placement::find(engine, job, pool, NodeScope::InFlight, most).ok_or(Reason::NoMatchingPool)
 }
 
@@ -195,12 +231,15 @@ fn places_while_waiting(
     job: JobId,
     pool: PoolId,
     most: MilliGpu,
+    together: &mut Together,
     report: &mut PlanReport,
 ) -> Option<Vec<WorkerPlace>> {
     let ready = placement::find(engine, job, pool, NodeScope::Ready, most);
     let whole = ready.and_then(|p| placement::spare::or_wait(&engine.state, job, pool, most, p));
     match whole {
-        Some(places) => Some(purchase::spare_large_node(engine, job, pool, most, &places, report).unwrap_or(places)),
+        Some(places) => {
+            Some(purchase::spare_large_node(engine, job, pool, most, &places, together, report).unwrap_or(places))
+        }
         None => purchase::keep_leaving_node(engine, job, pool, most),
     }
 }

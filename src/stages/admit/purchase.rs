@@ -2,6 +2,7 @@
 //!
 //! Never: for a job that may wait and would split the last empty large node.
 
+use super::together::Together;
 use crate::decision::{Decision, DrainWhy};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
@@ -20,8 +21,14 @@ use crate::units::MilliGpu;
 use alloc::vec::Vec;
 
 /// Buys for a job. `Ok`: the claims are in the table and the job will fit on them.
-pub(super) fn buy_for(engine: &mut Engine, job: JobId, pool: PoolId, report: &mut PlanReport) -> Result<(), Reason> {
-    buy_of(engine, job, pool, ANY, report).map_err(|no| placement::too_far(&engine.state, job, pool, no))
+pub(super) fn buy_for(
+    engine: &mut Engine,
+    job: JobId,
+    pool: PoolId,
+    together: &mut Together,
+    report: &mut PlanReport,
+) -> Result<(), Reason> {
+    buy_of(engine, job, pool, ANY, together, report).map_err(|no| placement::too_far(&engine.state, job, pool, no))
 }
 
 /// Buys for a job, of these offerings only.
@@ -30,6 +37,7 @@ fn buy_of(
     job: JobId,
     pool: PoolId,
     these: These<'_>,
+    together: &mut Together,
     report: &mut PlanReport,
 ) -> Result<(), Reason> {
     let class = engine.state.jobs[job].class;
@@ -38,6 +46,7 @@ fn buy_of(
     let close = engine.state.classes[class].shape.within.is_some_and(|w| w.level == Level::Rack);
     let single = option.nodes() == 1 && !option.part;
     let more = if single { supply::worth_adding(&engine.state, job, pool, option.counts[0].0) } else { 0 };
+    together.open(engine, report);
     for (offering, count) in option.counts {
         let at_least = if more > 0 { 1 } else { count };
         let purchase = Purchase { pool, offering, count: count + more, at_least, close, layout: option.layout };
@@ -53,6 +62,7 @@ pub(super) fn spare_large_node(
     pool: PoolId,
     most: MilliGpu,
     places: &[WorkerPlace],
+    together: &mut Together,
     report: &mut PlanReport,
 ) -> Option<Vec<WorkerPlace>> {
     let detour = Detour::of(&engine.state, job, pool, most, places)?;
@@ -60,7 +70,7 @@ pub(super) fn spare_large_node(
         return Some(found);
     }
     let smaller = |state: &State, id: &OfferingId| detour.is_served_by(state, *id);
-    buy_of(engine, job, pool, &smaller, report).ok()?;
+    buy_of(engine, job, pool, &smaller, together, report).ok()?;
     detour.places(&engine.state)
 }
 

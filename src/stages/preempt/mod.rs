@@ -187,7 +187,7 @@ fn may_ever_take(state: &State) -> bool {
 /// Classes for which nothing was found and nothing has happened since are left out.
 fn heads(engine: &Engine, searched: Searched) -> Vec<(ClassId, OrderKey)> {
     let state = &engine.state;
-    let in_vain = |class| engine.memo.nothing_to_take(class, for_first(state, class, searched));
+    let in_vain = |class| engine.memo.nothing_to_take(state, class, for_first(state, class, searched));
     let queued = state.index.queued.iter().filter(|(class, _)| !in_vain(**class));
     let first = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
         let key = jobs.first().filter(|key| !waits_by_choice(state, key.job))?;

@@ -326,7 +326,7 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
         // One that moves to better places needs no node more than before.
         let empty = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.holds.is_empty());
         let taken = nodes_of(places).iter().filter(|id| empty(id)).count() as u32;
-        state.observed.needed(pool, taken, now);
+        state.note_needed(pool, taken, now);
     }
     for owner in owners(state, job, places) {
         release_all(state, owner);

@@ -609,6 +609,13 @@ impl State {
         Some(node)
     }
 
+    /// Work took so many nodes of a pool with nothing on them.
+    pub(crate) fn note_needed(&mut self, pool: PoolId, nodes: u32, now: Timestamp) {
+        let was = self.observed.needs_row(pool);
+        self.undo.note(|| Was::Needs(pool, was));
+        self.observed.needed(pool, nodes, now);
+    }
+
     pub(crate) fn add_purchase(&mut self, purchase: Purchase) {
         self.undo.note(|| Was::Purchase(purchase.id, None));
         self.index.purchase_in(&purchase);

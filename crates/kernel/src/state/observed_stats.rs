@@ -8,7 +8,7 @@
 //! node taken   pool          -> the gap to the one taken before it
 //! ```
 //!
-//! Never: grows with the number of jobs. Never counts in a try: what is tried has not been seen.
+//! Never: grows with the number of jobs. Never keeps what a try counted that was taken back.
 
 use crate::ids::{OfferingId, PoolId, QueueId};
 use crate::job::Gang;
@@ -104,6 +104,17 @@ impl ObservedStats {
             needs.count += 1;
             needs.last = now;
         }
+    }
+
+    /// What is counted of a pool's needs. `None`: nothing yet.
+    pub(crate) fn needs_row(&self, pool: PoolId) -> Option<NeedStats> {
+        self.needs.get(&pool).copied()
+    }
+
+    /// What was counted of a pool's needs before a try.
+    pub(crate) fn put_needs_back(&mut self, pool: PoolId, was: Option<NeedStats>) {
+        self.needs.remove(&pool);
+        self.needs.extend(was.map(|was| (pool, was)));
     }
 
     /// Nobody watched: a gap that was not seen is not counted.

@@ -4,6 +4,7 @@
 //! let mark = state.checkpoint();
 //! ... edits ...
 //! state.rollback(mark)      what was found is then decided for good, record by record
+//! state.commit(mark)        or what was decided in the try stays
 //! ```
 //!
 //! Never: partial. Rows, quota, ledger, totals and counters all come back byte for byte; a property test says so.
@@ -13,6 +14,7 @@ use super::fair::DecayedUsage;
 use super::jobs::Job;
 use super::ledger::Ledger;
 use super::nodes::{Node, OfferingRow, Purchase};
+use super::observed_stats::NeedStats;
 use super::reservations::Reservation;
 use super::{Counters, State, Totals};
 use crate::ids::{NodeId, OfferingId, PoolId, PurchaseId, QuotaId};
@@ -31,6 +33,7 @@ pub(crate) enum Was {
     QuotaGiven(QuotaId, PoolId, MilliGpu),
     DecayedUsage(QuotaId, DecayedUsage),
     Reservation(PoolId, Option<Box<Reservation>>),
+    Needs(PoolId, Option<NeedStats>),
 }
 
 /// The small things that change with nearly every edit: kept whole at each checkpoint.
@@ -53,7 +56,7 @@ pub(crate) struct Undo {
 
 /// A place in the log to come back to.
 #[derive(Debug)]
-#[must_use = "a checkpoint is rolled back"]
+#[must_use = "a checkpoint is rolled back or committed"]
 pub struct Mark {
     log: usize,
     base: usize,
@@ -105,6 +108,14 @@ impl State {
         self.undo.bases.truncate(mark.base);
     }
 
+    /// Ends a try and keeps everything it did. Inside of another try it is that one's from then on.
+    pub(crate) fn commit(&mut self, mark: Mark) {
+        self.undo.bases.truncate(mark.base);
+        if self.undo.bases.is_empty() {
+            self.undo.log.clear();
+        }
+    }
+
     fn put_back(&mut self, was: Was) {
         match was {
             Was::Job(job) => {
@@ -141,6 +152,7 @@ impl State {
                 self.reservations.remove(&pool);
                 self.reservations.extend(was.map(|was| (pool, *was)));
             }
+            Was::Needs(pool, was) => self.observed.put_needs_back(pool, was),
         }
     }
 }

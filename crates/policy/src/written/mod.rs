@@ -38,6 +38,9 @@ pub struct WrittenPolicy {
     pub routes: Option<Vec<Route>>,
     /// What can be bought, in order of preference. Default: one pool `default` of any instance type.
     pub pools: Option<IndexMap<String, WrittenPool>>,
+    /// What a node costs beside its price, such as what runs on every node. It counts where purchases are compared, and is never billed.
+    /// Default: `0 USD/h`.
+    pub node_overhead: Option<PerHour>,
     /// When running work is moved to save money.
     pub consolidation: Option<WrittenConsolidation>,
     /// How waiting and past use count in the order. They order free capacity; nothing is stopped for them.

@@ -1,0 +1,190 @@
+//! Purchases of one pass, revised together: what heads are bought one after the other is a try. Where another set of nodes serves the same jobs
+//! for less, or more of them under a ceiling, the try is taken back, that set is bought, and the heads are served again on it.
+//!
+//! ```text
+//! a head is bought for  ->  a try is opened          the rest of the heads are served in it
+//! no head is left       ->  rules::purchases::better: none: the try is kept
+//!                           a set: taken back, bought, served again: the better of both is kept
+//! ```
+//!
+//! Never: keeps a set that leaves out a job which the heads one by one had served, unless one before it in order is served for it.
+
+use crate::effect::WorkerPlace;
+use crate::engine::{Engine, Try};
+use crate::ids::{JobId, NodeId, PoolId};
+use crate::moves::{self, Purchase};
+use crate::plan::PlanReport;
+use crate::reason::Reason;
+use crate::rules::order::{ClassQueue, Head};
+use crate::rules::placement;
+use crate::rules::purchases::{self, Bought, KindKey, Lot};
+use crate::rules::supply;
+use crate::units::MilliGpu;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// What is bought in this run of the stage.
+#[derive(Debug, Default)]
+pub(super) struct Together {
+    phase: Phase,
+    tried: Option<Tried>,
+    /// A ceiling left a head without a purchase.
+    full: bool,
+    served: BTreeSet<JobId>,
+    /// What goes on the nodes of a set: so many more of a kind on each.
+    assigned: BTreeMap<KindKey, Vec<(NodeId, u32)>>,
+}
+
+#[derive(Debug)]
+struct Tried {
+    tried: Try,
+    report: PlanReport,
+    first: NodeId,
+}
+
+/// Where a run of the stage stands.
+#[derive(Debug, Default)]
+enum Phase {
+    /// Each head is bought for alone.
+    #[default]
+    Alone,
+    /// A set was bought: is it better than this?
+    Set { cost: u128, served: BTreeSet<JobId> },
+    /// Settled.
+    Over,
+}
+
+impl Together {
+    /// Something is about to be bought: from here on it can be taken back.
+    pub(super) fn open(&mut self, engine: &mut Engine, report: &PlanReport) {
+        if self.tried.is_none() && matches!(self.phase, Phase::Alone) {
+            let first = NodeId(engine.state.counters.next_node);
+            self.tried = Some(Tried { tried: engine.open_try(), report: report.clone(), first });
+        }
+    }
+
+    pub(super) fn note_served(&mut self, head: &Head) {
+        if self.tried.is_some() && head.class_queue == ClassQueue::Queued {
+            self.served.insert(head.key.job);
+        }
+    }
+
+    pub(super) fn note_refused(&mut self, head: &Head, reason: Reason) {
+        self.full |= head.class_queue == ClassQueue::Queued && matches!(reason, Reason::Ceiling { .. });
+    }
+
+    /// The place that the set has for a job.
+    pub(super) fn places(
+        &mut self,
+        engine: &Engine,
+        job: JobId,
+        pool: PoolId,
+        most: MilliGpu,
+    ) -> Option<Vec<WorkerPlace>> {
+        if self.assigned.is_empty() {
+            return None;
+        }
+        let nodes = self.assigned.get_mut(&purchases::kind_of(&engine.state, job))?;
+        while let Some((node, more)) = nodes.last_mut() {
+            let places = placement::on_node(engine, job, pool, most, *node);
+            *more -= 1;
+            if *more == 0 || places.is_none() {
+                nodes.pop();
+            }
+            if places.is_some() {
+                return places;
+            }
+        }
+        None
+    }
+
+    /// Buys a set and says what goes where.
+    fn buy(&mut self, engine: &mut Engine, pool: PoolId, lots: Vec<Lot>, report: &mut PlanReport) {
+        for Lot { offering, count, content } in lots {
+            let mut left = count;
+            while left > 0 {
+                let count = left.min(supply::MOST_AT_ONCE);
+                let first = engine.state.counters.next_node;
+                moves::buy(engine, Purchase { pool, offering, count, at_least: 1, close: false, layout: None }, report);
+                for node in (first..first + u64::from(count)).map(NodeId) {
+                    for (kind, n) in &content {
+                        self.assigned.entry(*kind).or_default().push((node, *n));
+                    }
+                }
+                left -= count;
+            }
+        }
+        // The first node goes to the first of a kind.
+        self.assigned.values_mut().for_each(|nodes| nodes.sort_unstable_by(|a, b| b.cmp(a)));
+    }
+}
+
+/// All heads were served: whether they are to be served again, on a better set or as they were before.
+pub(super) fn revise(together: &mut Together, engine: &mut Engine, report: &mut PlanReport) -> bool {
+    let Some(Tried { tried, report: before, first }) = together.tried.take() else { return false };
+    let served = core::mem::take(&mut together.served);
+    let cost = purchases::cost_of(&engine.state, engine.state.nodes.range(first..).map(|(id, _)| *id));
+    match core::mem::replace(&mut together.phase, Phase::Over) {
+        Phase::Alone => {
+            let bought = purchases::bought_since(&engine.state, first);
+            let full = core::mem::take(&mut together.full);
+            // What budgets leave is known only without what was bought.
+            let gone = !engine.state.budgets.none();
+            if !gone {
+                let sets = sets(engine, &bought, full, gone);
+                if sets.is_empty() {
+                    engine.keep(tried);
+                    return false;
+                }
+                engine.take_back(tried);
+                return anew(together, engine, (before, first), sets, (cost, served), report);
+            }
+            engine.take_back(tried);
+            let sets = sets(engine, &bought, full, gone);
+            anew(together, engine, (before, first), sets, (cost, served), report)
+        }
+        Phase::Set { cost: was, served: had } => {
+            let better = purchases::is_before(&engine.state, &served, &had).unwrap_or(cost < was);
+            if better {
+                engine.keep(tried);
+                return false;
+            }
+            engine.take_back(tried);
+            *report = before;
+            together.assigned.clear();
+            true
+        }
+        Phase::Over => {
+            engine.keep(tried);
+            false
+        }
+    }
+}
+
+fn sets(engine: &Engine, bought: &BTreeMap<PoolId, Bought>, full: bool, gone: bool) -> Vec<(PoolId, Vec<Lot>)> {
+    let better = |(pool, bought): (&PoolId, &Bought)| {
+        Some((*pool, purchases::better(&engine.state, *pool, bought, full, gone)?))
+    };
+    bought.iter().filter_map(better).collect()
+}
+
+/// Buys these sets, in a try of its own, for the heads to be served again.
+fn anew(
+    together: &mut Together,
+    engine: &mut Engine,
+    (before, first): (PlanReport, NodeId),
+    sets: Vec<(PoolId, Vec<Lot>)>,
+    (cost, served): (u128, BTreeSet<JobId>),
+    report: &mut PlanReport,
+) -> bool {
+    *report = before.clone();
+    if sets.is_empty() {
+        return true;
+    }
+    together.tried = Some(Tried { tried: engine.open_try(), report: before, first });
+    together.phase = Phase::Set { cost, served };
+    for (pool, lots) in sets {
+        together.buy(engine, pool, lots, report);
+    }
+    true
+}
