@@ -6,21 +6,33 @@
 //!                               |--- none is: bought for ------------|    late: wait on, on-demand, or rejected
 //! ```
 //!
-//! Never: promises one release of places to two jobs.
+//! Jobs of one class whose length is known make a lane: one node is to do them one after the other. It is bought so early that the last of
+//! them starts by its target; what is too much for one lane begins another.
+//!
+//! ```text
+//! bought            ready                                        target
+//!    |----- boot -----|-- first --|-- second --|-- third --|-- last
+//! ```
+//!
+//! Never: promises one release of places to two jobs at a time.
 
 use super::placement::{self, NodeScope};
 use super::{demand, launch, quota, supply};
+use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, PoolId};
 use crate::reason::Reason;
 use crate::state::State;
 use crate::state::index::OrderKey;
-use crate::state::jobs::Wait;
+use crate::state::jobs::{Phase, Wait};
 use crate::state::nodes::{Node, NodePhase};
 use crate::state::places::Hold;
 use crate::units::{Span, Timestamp};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+
+/// From the end of one run until the next one works, where the image is there.
+const A_START: Span = Span::secs(5);
 
 /// Runs looked at for the promises to one class: those that end first.
 const MOST_RUNS: usize = 512;
@@ -35,14 +47,89 @@ pub(crate) fn reason_to_wait(state: &State, job: JobId) -> Option<Reason> {
     }
 }
 
-/// When buying for a job has to begin: its target less a boot of the cheapest that could be had for it.
+/// When a new job is asked again: when the node of its lane has to be bought, or its own.
+pub(crate) fn asked_from(state: &State, job: JobId) -> Timestamp {
+    let alone = buys_from(state, job);
+    behind_the_last(state, job, alone).unwrap_or(alone)
+}
+
+/// When buying for a job alone has to begin: its target less a boot of the cheapest that could be had for it.
 pub(crate) fn buys_from(state: &State, job: JobId) -> Timestamp {
     let row = &state.jobs[job];
     let Some(start_target) = row.start_target else { return Timestamp(0) };
-    let pools = state.classes[row.class].fits.iter().map(|f| f.0);
-    let boots = pools.filter_map(|pool| boot_of_cheapest(state, row.class, pool));
-    // The longest over its pools: it may have to go to any of them. Where nothing is ever bought there is nothing to wait for.
-    boots.max().map_or(Timestamp(0), |boot| start_target.by - boot)
+    // Where nothing is ever bought there is nothing to wait for.
+    boot(state, row.class).map_or(Timestamp(0), |boot| start_target.by - boot)
+}
+
+/// The longest over the pools of a class: a job may have to go to any of them.
+fn boot(state: &State, class: ClassId) -> Option<Span> {
+    let pools = state.classes[class].fits.iter().map(|f| f.0);
+    pools.filter_map(|pool| boot_of_cheapest(state, class, pool)).max()
+}
+
+/// When the last lane of its class has to be bought, if a job is done after the others of it. `None`: it has to begin a lane, for the node
+/// would have had to be bought before now.
+fn behind_the_last(state: &State, job: JobId, alone: Timestamp) -> Option<Timestamp> {
+    let row = &state.jobs[job];
+    let key = OrderKey::of(row, state.index.ageing);
+    let deferred = state.index.deferred.get(&row.class)?;
+    let new = |key: &OrderKey| state.jobs[key.job].start_target.is_some_and(|target| target.wait == Wait::New);
+    // One that goes before others makes all of them later.
+    let next = deferred.range(key..).nth(1);
+    let last = deferred.range(..key).next_back().filter(|_| next.is_none_or(new))?.job;
+    let opens = opens_at(state, last)?;
+    let ahead = buys_from(state, last).since(opens) + takes(state, last)?;
+    Some(opens.min(alone - ahead)).filter(|opens| *opens > state.now)
+}
+
+/// When the lane of a job is bought. `None`: it has been.
+fn opens_at(state: &State, job: JobId) -> Option<Timestamp> {
+    match state.jobs[job].start_target?.wait {
+        Wait::Noise { until } => Some(until).filter(|until| *until <= buys_from(state, job)),
+        _ => None,
+    }
+}
+
+/// How long a job keeps the one after it waiting: as long as it lasts in nine cases of ten, an eighth more for what is not known, and the start
+/// of the next.
+fn takes(state: &State, job: JobId) -> Option<Span> {
+    let lasts = demand::remaining_p90(state, job).filter(|span| *span > Span::ZERO)?;
+    Some(lasts + Span(lasts.0 / 8) + A_START)
+}
+
+/// The jobs that are to be done before one in its lane, as far as nobody has bought for them.
+pub(crate) fn lane(state: &State, job: JobId) -> Vec<JobId> {
+    let row = &state.jobs[job];
+    let alone = |job: JobId| opens_at(state, job).is_none_or(|opens| opens == buys_from(state, job));
+    let Some(deferred) = state.index.deferred.get(&row.class).filter(|_| !alone(job)) else { return Vec::new() };
+    let before = deferred.range(..OrderKey::of(row, state.index.ageing)).rev().map(|key| key.job);
+    let mut found = Vec::new();
+    for before in before.take_while(|before| opens_at(state, *before).is_some()) {
+        found.push(before);
+        if alone(before) {
+            break;
+        }
+    }
+    found
+}
+
+/// A lane that is bought now: when it has done the work that was given to it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Lane {
+    free: Option<Timestamp>,
+}
+
+impl Lane {
+    /// Until when a job waits for it. `None`: it would start too late there, and begins another lane.
+    pub(crate) fn takes_on(&mut self, state: &State, job: JobId) -> Option<Timestamp> {
+        let row = &state.jobs[job];
+        let by = row.start_target?.by;
+        let starts = self.free.filter(|free| *free <= by);
+        let from = starts.or_else(|| Some(state.now + boot(state, row.class)?));
+        self.free = from.and_then(|from| Some(from + takes(state, job)?));
+        // It is not asked while there is time to buy for it alone.
+        starts.map(|starts| starts.max(buys_from(state, job) + Span(1)))
+    }
 }
 
 fn boot_of_cheapest(state: &State, class: ClassId, pool: PoolId) -> Option<Span> {
@@ -64,14 +151,16 @@ pub(crate) fn over(state: &State, job: JobId) -> bool {
 
 /// Whether what was promised to a job will not come: the run is over and its place went to another, or the node takes no work.
 pub(crate) fn broken(state: &State, job: JobId) -> bool {
-    let Some(Wait::Promised { node, run, .. }) = state.jobs[job].start_target.map(|p| p.wait) else {
+    let Some(Wait::Promised { node, run, until }) = state.jobs[job].start_target.map(|p| p.wait) else {
         return false;
     };
+    // Or one that was to be done before it has its turn.
+    let in_time = |run: &JobId| demand::remaining_p90(state, *run).is_some_and(|left| state.now + left <= until);
     let good = |n: &Node| {
         n.open()
             && n.phase == NodePhase::Ready
             && n.reserved.iter().all(|(owner, _)| *owner == job)
-            && n.holds.contains(&run)
+            && (n.holds.contains(&run) || n.holds.iter().any(in_time))
     };
     !state.nodes.get(&node).is_some_and(good)
 }
@@ -96,44 +185,53 @@ pub(crate) fn promises(engine: &mut Engine, class: ClassId, jobs: &[OrderKey]) -
         let left = jobs.iter().map(|key| key.job).filter(|job| !found.contains_key(job)).take(by_quota);
         let left: Vec<JobId> = left.collect();
         let latest = left.iter().filter_map(|job| by(&engine.state, *job)).max();
-        let ends = latest.map_or(Vec::new(), |latest| ends(&engine.state, class, pool, latest));
+        let ends = latest.map_or(BTreeSet::new(), |latest| ends(&engine.state, class, pool, latest));
         if !ends.is_empty() {
             let mark = engine.state.checkpoint();
-            in_turn(engine, class, pool, &left, &ends, &mut found);
+            in_turn(engine, class, pool, &left, ends, &mut found);
             engine.state.rollback(mark);
         }
     }
     found
 }
 
-/// In a try: runs end one after the other, and each job takes the first places that it fits.
+/// In a try: runs end one after the other, and each job takes the first places that it fits, until it has ended too.
 fn in_turn(
     engine: &mut Engine,
     class: ClassId,
     pool: PoolId,
     jobs: &[JobId],
-    ends: &[(Timestamp, JobId)],
+    mut ends: BTreeSet<(Timestamp, JobId)>,
     found: &mut BTreeMap<JobId, Promise>,
 ) {
     let asked = quota::share(&engine.state, class, pool);
     let mut ended: BTreeMap<NodeId, (Timestamp, JobId)> = BTreeMap::new();
-    let mut ends = ends.iter().peekable();
+    let mut held: BTreeMap<JobId, Vec<WorkerPlace>> = BTreeMap::new();
     for &job in jobs {
         let Some(by) = by(&engine.state, job) else { continue };
         let places = loop {
             if let Some(places) = placement::find(engine, job, pool, NodeScope::Ready, asked) {
                 break places;
             }
-            let Some((end, run)) = ends.next_if(|(end, _)| *end <= by) else { break Vec::new() };
-            let (of, nodes) = (engine.state.jobs[*run].class, engine.state.jobs[*run].places.clone());
-            engine.state.release_places(*run, of, &nodes, Hold::Running);
-            ended.extend(nodes.iter().map(|place| (place.node, (*end, *run))));
+            let Some((end, run)) = ends.first().copied().filter(|(end, _)| *end <= by) else { break Vec::new() };
+            ends.pop_first();
+            let of = engine.state.jobs[run].class;
+            let (nodes, hold) = match held.remove(&run) {
+                Some(places) => (places, Hold::Booked),
+                None => (engine.state.jobs[run].places.clone(), Hold::Running),
+            };
+            engine.state.release_places(run, of, &nodes, hold);
+            ended.extend(nodes.iter().map(|place| (place.node, (end, run))));
         };
         // The one that ends last is what it waits for.
         let last = places.iter().filter_map(|p| Some((*ended.get(&p.node)?, p.node))).max();
         engine.state.hold_places(job, class, &places, Hold::Booked);
         if let Some(((end, run), node)) = last.filter(|((end, _), _)| *end <= by) {
+            let run = found.get(&run).map_or(run, |before| before.run);
             found.insert(job, Promise { until: end, node, run });
+            let next = takes(&engine.state, job).map(|takes| end + takes);
+            ends.extend(next.map(|next| (next, job)));
+            held.insert(job, places);
         }
     }
 }
@@ -142,21 +240,31 @@ fn by(state: &State, job: JobId) -> Option<Timestamp> {
     state.jobs[job].start_target.map(|p| p.by).filter(|by| *by > state.now)
 }
 
-/// Runs in a pool that are expected to end by then and whose nodes are promised to nobody, in the order of their ends.
-fn ends(state: &State, class: ClassId, pool: PoolId, latest: Timestamp) -> Vec<(Timestamp, JobId)> {
+/// Runs in a pool that are expected to have ended by then, with all to whom their nodes are promised, in the order of their ends.
+fn ends(state: &State, class: ClassId, pool: PoolId, latest: Timestamp) -> BTreeSet<(Timestamp, JobId)> {
     let fits = supply::fits(state, class, pool);
-    let free = |node: NodeId| {
+    // When the last to whom a node is promised has done its work. `None`: it is not known.
+    let promised = |node: NodeId| {
         let fits = state.nodes.get(&node).is_some_and(|n| fits.binary_search(&n.offering).is_ok());
-        fits && state.index.pledges.range((node, JobId(0))..=(node, JobId(u64::MAX))).next().is_none()
+        let pledged = state.index.pledges.range((node, JobId(0))..=(node, JobId(u64::MAX))).map(|p| p.1);
+        let done = |job: JobId| match state.jobs[job].start_target?.wait {
+            Wait::Promised { until, .. } => Some(until + takes(state, job)?),
+            _ => None,
+        };
+        let done = pledged.map(done).try_fold(state.now, |last, done| Some(last.max(done?)));
+        done.filter(|_| fits)
     };
     let end = |run: &JobId| {
         let row = &state.jobs[*run];
-        let useful = row.pool == Some(pool) && row.broken.is_none() && row.places.iter().all(|p| free(p.node));
-        let left = if useful { demand::remaining_p90(state, *run) } else { None };
-        left.map(|left| (state.now + left, *run)).filter(|(end, _)| *end <= latest && *end > state.now)
+        let useful = matches!(row.phase, Phase::Starting | Phase::Running) && row.broken.is_none();
+        let ends = state.now + demand::remaining_p90(state, *run).filter(|left| useful && *left > Span::ZERO)?;
+        let last = row.places.iter().map(|p| promised(p.node)).try_fold(ends, |last, end| Some(last.max(end?)))?;
+        (last <= latest).then_some((last, *run))
     };
-    let mut ends: Vec<(Timestamp, JobId)> = state.index.running.values().flatten().filter_map(end).collect();
-    ends.sort_unstable();
-    ends.truncate(MOST_RUNS);
+    let runs = state.nodes.values().filter(|n| n.pool == pool && n.phase == NodePhase::Ready && n.open());
+    let mut ends: BTreeSet<(Timestamp, JobId)> = runs.flat_map(|n| &n.holds).filter_map(end).collect();
+    if let Some(rest) = ends.iter().nth(MOST_RUNS).copied() {
+        ends.split_off(&rest);
+    }
     ends
 }

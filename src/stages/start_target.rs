@@ -27,9 +27,11 @@ use alloc::vec::Vec;
 
 /// Before anybody is served: new jobs that may wait learn until when.
 pub(crate) fn defer(engine: &mut Engine) {
-    let new: Vec<JobId> = engine.state.index.newly_deferred.iter().copied().collect();
-    for job in new {
-        let until = start_targets::buys_from(&engine.state, job);
+    let key = |job: &JobId| OrderKey::of(&engine.state.jobs[*job], engine.state.index.ageing);
+    let mut new: Vec<OrderKey> = engine.state.index.newly_deferred.iter().map(key).collect();
+    new.sort_unstable();
+    for OrderKey { job, .. } in new {
+        let until = start_targets::asked_from(&engine.state, job);
         if until > engine.state.now {
             engine.decide(Decision::Defer { job, until, run: None });
         }
@@ -41,17 +43,14 @@ pub(crate) fn reevaluate(engine: &mut Engine, report: &mut PlanReport) {
     late(engine, report);
     for (_, class, jobs) in asked(&engine.state) {
         let promises = start_targets::promises(engine, class, &jobs);
-        for key in jobs {
-            match promises.get(&key.job) {
-                Some(promise) => {
-                    engine.decide(Decision::Defer {
-                        job: key.job,
-                        until: promise.until,
-                        run: Some((promise.node, promise.run)),
-                    });
-                }
-                None => engine.decide(Decision::Due { job: key.job }),
-            }
+        let mut lane = start_targets::Lane::default();
+        for OrderKey { job, .. } in jobs {
+            let promise = promises.get(&job).map(|promise| (promise.until, Some((promise.node, promise.run))));
+            let waits = promise.or_else(|| Some((lane.takes_on(&engine.state, job)?, None)));
+            engine.decide(match waits {
+                Some((until, run)) => Decision::Defer { job, until, run },
+                None => Decision::Due { job },
+            });
         }
     }
 }
@@ -93,6 +92,8 @@ fn due_rows(state: &State) -> Vec<JobId> {
 fn asked(state: &State) -> Vec<((i64, Timestamp), ClassId, Vec<OrderKey>)> {
     let broken = state.index.pledges.iter().map(|p| p.1).filter(|job| start_targets::broken(state, *job));
     let over = due_rows(state).into_iter().filter(|job| start_targets::over(state, *job));
+    let with_lane = |job: JobId| start_targets::lane(state, job).into_iter().chain([job]);
+    let over = over.flat_map(with_lane);
     let all: BTreeSet<JobId> = state.index.newly_deferred.iter().copied().chain(broken).chain(over).collect();
     let mut classes: BTreeMap<ClassId, Vec<OrderKey>> = BTreeMap::new();
     for job in all {

@@ -185,6 +185,11 @@ impl Cluster {
         self.step(vec![Event::JobSubmitted(Box::new(spec))], false);
     }
 
+    /// All of them in one pass.
+    pub fn submit_all(&mut self, specs: Vec<JobSpec>) {
+        self.step(specs.into_iter().map(|spec| Event::JobSubmitted(Box::new(spec))).collect(), false);
+    }
+
     /// Lets time pass up to `until`, with everything that falls due on the way.
     pub fn run_until(&mut self, until: u64) {
         for _ in 0..20_000 {

@@ -187,6 +187,7 @@ stories! {
     spanning_fewest_nodes
     spanning_uses_small_rest
     spot_to_zone_to_on_demand
+    start_target_one_after_the_other
     start_target_stops_what_is_lower
     start_timeout
     starts_that_fail_end

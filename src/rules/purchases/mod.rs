@@ -217,7 +217,8 @@ pub(crate) fn better(state: &State, pool: PoolId, bought: &Bought, full: bool, g
         }
     }
     let (problem, keys, types) = problem(state, pool, &bought.jobs, new)?;
-    if !(full || settings::node_overhead(state) > Rate(0) || bought.jobs.iter().all(|job| lasts_as_stated(state, *job))) {
+    if !(full || settings::node_overhead(state) > Rate(0) || bought.jobs.iter().all(|job| lasts_as_stated(state, *job)))
+    {
         return None;
     }
     let worth = bought.cost - bought.cost / LEAST_SAVED;

@@ -4,6 +4,7 @@
 //! first-fit-decreasing  on each type alone, each node then replaced by the cheapest that holds what is on it
 //! greedy                again and again the node that carries most for its money: filled by size, by length, in proportion, or with one kind
 //! all of them           where few nodes are needed or allowed: every choice of so many types
+//! merged                nodes of a set whose work goes on one larger node for less
 //! ceilings              the same with a price on what is short, raised until the set is within them
 //! ```
 //!
@@ -108,6 +109,8 @@ const MOST_CHOICES: u32 = 3_000;
 const FEW_CHOICES: u32 = 100;
 /// Nodes of a choice at most.
 const MOST_CHOSEN: u64 = 6;
+/// Nodes of a set that is merged at most.
+const MOST_MERGED: u64 = 256;
 /// Times that a toll is doubled at most.
 const MOST_RAISED: u32 = 40;
 
@@ -203,7 +206,9 @@ impl Problem {
         for of in &types {
             best.offer(self.decreasing(*of, &types));
         }
-        best.offer(self.greedy(&types, Toll::default()));
+        let greedy = self.greedy(&types, Toll::default());
+        best.offer(greedy.as_ref().and_then(|set| self.merged(set, &types)));
+        best.offer(greedy);
         let short = best.any.clone().filter(|set| !set.held.within(self.left));
         self.choices(&types, if short.is_some() { MOST_CHOICES } else { FEW_CHOICES }, &mut best);
         if let Some(set) = short {
@@ -495,6 +500,56 @@ impl Problem {
         Some(set)
     }
 
+    /// The same work on fewer nodes: the smallest joins another on a larger one, as long as some two cost less so.
+    fn merged(&self, set: &Set, types: &[usize]) -> Option<Set> {
+        if set.held.nodes > MOST_MERGED {
+            return None;
+        }
+        let each = |nodes: &Nodes| core::iter::repeat_n((nodes.of, nodes.content.clone()), nodes.count as usize);
+        let mut nodes: Vec<(usize, Vec<(usize, u32)>)> = set.nodes.iter().flat_map(each).collect();
+        loop {
+            nodes.sort_by_cached_key(|(of, content)| Reverse(self.cost_with(*of, content)));
+            let Some((least, smallest)) = nodes.pop() else { break };
+            let gone = self.cost_with(least, &smallest);
+            let joins = |(at, (of, content)): (usize, &(usize, Vec<(usize, u32)>))| {
+                let all = together(content, &smallest);
+                let (cost, of) = self.cheapest_for(&all, types, self.cost_with(*of, content) + gone)?;
+                Some(((self.cost_with(nodes[at].0, content) + gone).saturating_sub(cost), Reverse(at), of, all))
+            };
+            let Some((_, Reverse(at), of, all)) = nodes.iter().enumerate().filter_map(joins).max() else {
+                nodes.push((least, smallest));
+                break;
+            };
+            nodes[at] = (of, all);
+        }
+        let mut merged = Set::default();
+        for &(kind, n) in &set.alone {
+            let mut rest = alloc::vec![0; self.kinds.len()];
+            rest[kind] = n;
+            self.add_alone(&mut merged, kind, self.kinds[kind].alone?, &mut rest);
+        }
+        nodes.into_iter().for_each(|(of, content)| self.push(&mut merged, of, 1, content));
+        self.within_stock(&merged).then_some(merged)
+    }
+
+    /// The cheapest type that holds such a content, if it costs less than that.
+    fn cheapest_for(&self, content: &[(usize, u32)], types: &[usize], below: u128) -> Option<(u128, usize)> {
+        let mut need = [0u64; 3];
+        for &(kind, n) in content {
+            for (sum, each) in need.iter_mut().zip(self.kinds[kind].need) {
+                *sum = sum.saturating_add(each.saturating_mul(u64::from(n)));
+            }
+        }
+        let lasts = content.iter().map(|(kind, _)| self.kinds[*kind].lasts).max().unwrap_or_default();
+        let loses = content.iter().map(|(kind, _)| self.kinds[*kind].loses).max().unwrap_or_default();
+        let holds = |of: &usize| {
+            need.iter().zip(self.types[*of].room).all(|(need, room)| *need <= room)
+                && content.iter().all(|(kind, _)| self.kinds[*kind].fits[*of])
+        };
+        let cost = |of: usize| (node_cost(&self.types[of], lasts, loses), of);
+        types.iter().copied().filter(holds).map(cost).min().filter(|(cost, _)| *cost < below)
+    }
+
     /// Ways to fill one node of a type with what is left.
     fn fillings(&self, of: usize, orders: &[Vec<usize>; 2], rest: &[u32]) -> Vec<Vec<(usize, u32)>> {
         let left = |order: &[usize]| -> Vec<usize> { order.iter().copied().filter(|kind| rest[*kind] > 0).collect() };
@@ -611,6 +666,18 @@ fn take(room: &mut Room, need: &Room, count: u32) {
     for (room, need) in room.iter_mut().zip(need) {
         *room = room.saturating_sub(need.saturating_mul(u64::from(count)));
     }
+}
+
+/// What is on two nodes.
+fn together(one: &[(usize, u32)], other: &[(usize, u32)]) -> Vec<(usize, u32)> {
+    let mut all = one.to_vec();
+    for &(kind, n) in other {
+        match all.iter_mut().find(|there| there.0 == kind) {
+            Some(there) => there.1 += n,
+            None => all.push((kind, n)),
+        }
+    }
+    all
 }
 
 /// How often a node with this content can be had from what is left.

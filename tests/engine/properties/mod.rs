@@ -17,6 +17,7 @@ mod life;
 mod patience;
 mod placing;
 mod policies;
+mod purchases;
 mod quota;
 mod reclaim;
 mod serve;
