@@ -366,10 +366,14 @@ impl Model {
         stands(&self.tree, &used)
     }
 
-    /// Whether the money above a head's queue lets it run on this kind of node.
+    /// Whether the money above a head's queue lets it run on this kind of node, its part of them.
     fn affords(&self, head: &Head, gone: &Gone, kind: usize) -> bool {
         let kind = &self.kinds[kind];
-        let costs = kind.price.div_ceil(kind.gpus) * head.each * head.count;
+        self.pays(head, gone, kind.price.div_ceil(kind.gpus) * head.each * head.count)
+    }
+
+    /// Whether so much an hour is left of the money above a head's queue.
+    fn pays(&self, head: &Head, gone: &Gone, costs: u64) -> bool {
         self.money.iter().filter(|money| self.is_below(head.quota, money.at)).all(|money| {
             let ended = self.runs.iter().zip(gone).filter(|(run, gone)| **gone == run.whole());
             let ended = ended.filter(|(run, _)| self.is_below(run.quota, money.at));
@@ -436,7 +440,9 @@ impl Model {
                 for rest in [head.count, head.count - places(left)] {
                     // A pool has one reservation: while somebody before the head has it, no nodes are given back for the head.
                     let may_leave = left == 0 || self.reserved.is_empty();
-                    if may_leave && self.under_ceilings(&stays, at, rest.div_ceil(a_node)) {
+                    let nodes = rest.div_ceil(a_node);
+                    let paid = self.pays(head, gone, nodes * kind.price);
+                    if may_leave && paid && self.under_ceilings(&stays, at, nodes) {
                         return Some(if left == 0 { How::Bought } else { How::Room });
                     }
                 }
