@@ -81,8 +81,12 @@ pub(crate) fn nodes_paid(state: &State, class: ClassId, offering: OfferingId) ->
 /// Why nothing is bought for a class though it could pay its part of nodes that others have bought.
 pub(crate) fn no_purchase(state: &State, class: ClassId, pool: PoolId) -> Reason {
     let fits = supply::fits(state, class, pool);
-    let cheapest = fits.iter().map(|id| purchase_rate(state, class, pool, *id)).min();
-    let until = cheapest.and_then(|rate| state.budget_opens(quota_node(state, class)?, rate));
+    let least = fits.iter().map(|id| purchase_rate(state, class, pool, *id)).min().unwrap_or_default();
+    let quota = quota_node(state, class);
+    if let Some(budget) = quota.and_then(|quota| state.budget_amount(quota)).filter(|budget| *budget < least) {
+        return Reason::NodeBeyondBudget { least, budget };
+    }
+    let until = quota.and_then(|quota| state.budget_opens(quota, least));
     Reason::Budget { until: until.unwrap_or(state.now) }
 }
 

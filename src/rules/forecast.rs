@@ -10,8 +10,10 @@
 use super::placement::{self, NodeScope};
 use super::reservations::{Room, fewest};
 use super::{demand, quota, supply};
+use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{JobId, NodeId, PoolId};
+use crate::machine::StateMachine;
 use crate::reason::Reason;
 use crate::state::State;
 use crate::state::jobs::Phase;
@@ -61,37 +63,51 @@ fn places(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Reservation> 
     let mut runs: Vec<(Timestamp, JobId)> = on.into_iter().map(|id| (ends(&engine.state, id).0, id)).collect();
     runs.sort_unstable();
     let asked = quota::share(&engine.state, class, pool);
-    // The more are gone, the better it fits: the least number is found by halving.
-    let (mut fails, mut works) = (0, runs.len());
-    let mut found = fits_without(engine, job, pool, &runs, asked)?;
+    let (mut fails, mut works, mut found) = first_fit(engine, job, pool, &runs, asked)?;
     while fails + 1 < works {
         let half = fails.midpoint(works);
-        match fits_without(engine, job, pool, &runs[..half], asked) {
-            Some(nodes) => (works, found) = (half, nodes),
+        let mark = engine.state.checkpoint();
+        release(&mut engine.state, &runs[..half]);
+        let fits = placement::find(engine, job, pool, NodeScope::InFlight, asked);
+        engine.state.rollback(mark);
+        match fits {
+            Some(places) => (works, found) = (half, places),
             None => fails = half,
         }
     }
-    let (from, known) = expected(&engine.state, &found);
-    (works > 0).then(|| Reservation { job, from, known, delayed: false, nodes: found, room: Vec::new() })
+    let nodes = nodes_of(&found);
+    let (from, known) = expected(&engine.state, &nodes);
+    Some(Reservation { job, from, known, delayed: false, nodes, room: Vec::new() })
 }
 
-fn fits_without(
+/// The more are gone, the better it fits. Twice as many are let go each time, so that it takes no more than it needs: so many were too few,
+/// with so many it fits, there.
+fn first_fit(
     engine: &mut Engine,
     job: JobId,
     pool: PoolId,
-    gone: &[(Timestamp, JobId)],
+    runs: &[(Timestamp, JobId)],
     asked: MilliGpu,
-) -> Option<Vec<NodeId>> {
+) -> Option<(usize, usize, Vec<WorkerPlace>)> {
     let mark = engine.state.checkpoint();
+    let (mut gone, mut found) = (0, None);
+    while found.is_none() && gone < runs.len() {
+        let next = (gone * 2).clamp(gone + 1, runs.len());
+        release(&mut engine.state, &runs[gone..next]);
+        found = placement::find(engine, job, pool, NodeScope::InFlight, asked).map(|places| (gone, next, places));
+        gone = next;
+    }
+    engine.state.rollback(mark);
+    found
+}
+
+fn release(state: &mut StateMachine, gone: &[(Timestamp, JobId)]) {
     for (_, id) in gone {
-        let row = &engine.state.jobs[*id];
+        let row = &state.jobs[*id];
         let (class, places) = (row.class, row.places.clone());
         let hold = if row.phase == Phase::Booked { Hold::Booked } else { Hold::Running };
-        engine.state.release_places(*id, class, &places, hold);
+        state.release_places(*id, class, &places, hold);
     }
-    let found = placement::find(engine, job, pool, NodeScope::InFlight, asked);
-    engine.state.rollback(mark);
-    found.map(|places| nodes_of(&places))
 }
 
 /// The nodes that make room for an option soonest when they are given back.
@@ -105,6 +121,9 @@ fn room(state: &State, job: JobId, pool: PoolId) -> Option<Reservation> {
     let leave: Vec<NodeId> = leave.into_iter().map(|l| l.2).collect();
     let mut best: Option<Reservation> = None;
     for option in supply::options_in_stock(state, class, pool).into_iter().take(MOST_OPTIONS) {
+        if !room.holds(state, &option, &leave) {
+            continue;
+        }
         let Some(mut nodes) = fewest(&leave, |gone| room.holds(state, &option, gone)) else { continue };
         nodes.sort_unstable();
         let (from, known) = expected(state, &nodes);

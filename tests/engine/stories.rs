@@ -43,6 +43,7 @@ stories! {
     budget_of_a_cohort
     budget_spent
     budget_takes_what_it_can_afford
+    budget_that_pays_for_no_node
     budget_warns
     burst_shorter_than_a_boot_buys_nothing_before_its_target
     cancel_before_its_submit

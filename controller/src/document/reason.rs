@@ -130,6 +130,9 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
             json!({ "queue": path, "tiers": tiers_of(queue, state) })
         }
         Reason::TooManyQueues { most } => json!({ "most_queues": most }),
+        Reason::NodeBeyondBudget { least, budget } => {
+            json!({ "least_usd_per_hour": dollars(least), "budget_usd": dollars(budget) })
+        }
         Reason::BeyondBudget { least, budget, bound } => json!({
             "least_usd_per_hour": dollars(least), "budget_usd": dollars(budget), "bound": bound.map(Bound::as_str)
         }),

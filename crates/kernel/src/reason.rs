@@ -209,6 +209,13 @@ pub enum Reason {
     },
     /// It has a deadline and no expected run: nobody knows when it would have to start.
     DeadlineOnlyCounted,
+    /// It could pay its part of a node, but for no node by itself.
+    NodeBeyondBudget {
+        /// What the nodes for it add to the bill of an hour at the least.
+        least: Rate,
+        /// The budget.
+        budget: Rate,
+    },
 }
 
 /// The dimension and place of a ceiling.
@@ -298,6 +305,7 @@ impl Reason {
             Reason::ForbiddenTier { .. } => "ForbiddenTier",
             Reason::TooManyQueues { .. } => "TooManyQueues",
             Reason::BeyondBudget { .. } => "BeyondBudget",
+            Reason::NodeBeyondBudget { .. } => "NodeBeyondBudget",
             Reason::DeadlineOnlyCounted => "DeadlineOnlyCounted",
         }
     }
@@ -433,6 +441,13 @@ impl fmt::Display for Reason {
             Reason::TooManyQueues { most } => write!(
                 f,
                 "{most} undeclared queues are in use: declare the queue, raise `undeclaredQueues.atMost`, or wait until one is empty"
+            ),
+            Reason::NodeBeyondBudget { least, budget } => write!(
+                f,
+                "its budget of {} USD pays its part of a node, and the cheapest node that fits adds {} USD an hour to the bill: starts where \
+                 others have bought one, or raise the budget",
+                dollars(*budget),
+                dollars(*least)
             ),
             Reason::BeyondBudget { least, budget, bound } => {
                 let (least, budget) = (dollars(*least), dollars(*budget));
