@@ -16,7 +16,7 @@ use crate::floors;
 use crate::ids::{JobId, Seq};
 use crate::journal::{APPLY_VERSION, Batch};
 use crate::machine::StateMachine;
-use crate::memo::Memo;
+use crate::memo::{Memo, Parked};
 use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
 use crate::rules::feasibility::{self, Impossible};
@@ -287,8 +287,11 @@ impl Engine {
             open.batch.decisions.truncate(tried.decisions);
             open.effects.truncate(tried.effects);
         }
-        self.memo.parked.retain(|_, parked| parked.capacity_epoch <= tried.capacity_epoch);
-        self.memo.rebooked.retain(|_, parked| parked.capacity_epoch <= tried.capacity_epoch);
+        // What was parked in this instant may rest on what the try did.
+        let (now, epoch) = (self.state.now, tried.capacity_epoch);
+        let stays = |parked: &Parked| parked.capacity_epoch <= epoch && parked.at < now;
+        self.memo.parked.retain(|_, parked| stays(parked));
+        self.memo.rebooked.retain(|_, parked| stays(parked));
     }
 
     /// Keeps the decisions of a try.

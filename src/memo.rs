@@ -4,6 +4,7 @@
 
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
+use crate::rules::budget;
 use crate::rules::order::{ClassQueue, Head};
 use crate::state::State;
 use crate::state::reservations::Reservation;
@@ -70,7 +71,8 @@ impl Memo {
         };
         let rests = |p: &&Parked| {
             let in_time = p.until.is_none_or(|at| at > state.now);
-            p.head == head.key.job && p.capacity_epoch == state.capacity_epoch && p.at >= woke_at && in_time
+            let same = p.head == head.key.job && p.capacity_epoch == state.capacity_epoch && p.at >= woke_at;
+            same && in_time && !budget::grows(state, head.class)
         };
         parked.filter(|_| !self.off).filter(rests)
     }

@@ -78,16 +78,22 @@ pub(crate) fn nodes_paid(state: &State, class: ClassId, offering: OfferingId) ->
     room(state, class).map_or(u64::MAX, |room| room.0.checked_div(price.0).unwrap_or(u64::MAX))
 }
 
-/// Why nothing is bought for a class though it could pay its part of nodes that others have bought.
-pub(crate) fn no_purchase(state: &State, class: ClassId, pool: PoolId) -> Reason {
-    let fits = supply::fits(state, class, pool);
-    let least = fits.iter().map(|id| purchase_rate(state, class, pool, *id)).min().unwrap_or_default();
+/// Why nothing is bought for a class though it could pay its part of nodes that others have bought: all purchases would add more to the bill
+/// than its budgets leave.
+pub(crate) fn no_purchase(state: &State, class: ClassId, bills: &[Rate]) -> Reason {
+    let least = bills.iter().copied().min().unwrap_or_default();
     let quota = quota_node(state, class);
     if let Some(budget) = quota.and_then(|quota| state.budget_amount(quota)).filter(|budget| *budget < least) {
         return Reason::NodeBeyondBudget { least, budget };
     }
-    let until = quota.and_then(|quota| state.budget_opens(quota, least));
-    Reason::Budget { until: until.unwrap_or(state.now) }
+    // Or what is left is promised to others.
+    let until = quota.and_then(|quota| state.budget_opens(quota, least).or_else(|| state.budget_period_ends(quota)));
+    Reason::Budget { until: until.unwrap_or(Timestamp::NEVER) }
+}
+
+/// Whether more becomes affordable by time alone.
+pub(crate) fn grows(state: &State, class: ClassId) -> bool {
+    !state.budgets.none() && quota_node(state, class).is_some_and(|quota| state.budget_grows(quota))
 }
 
 /// What the nodes for the smallest gang add to the bill where it is bought for alone on one offering.

@@ -22,7 +22,7 @@ use crate::policy::Buys;
 use crate::reason::Reason;
 use crate::state::nodes::{Node, NodePhase, OfferingRow};
 use crate::state::{Held, State};
-use crate::units::Timestamp;
+use crate::units::{Rate, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -106,18 +106,18 @@ pub(crate) fn choose(
     }
     let mut wanted = bought(state, class, pool);
     wanted.retain(|id| these(state, id) && budget::affordable_anew(state, class, pool, *id));
-    let any = !wanted.is_empty();
+    let bills: Vec<Rate> = wanted.iter().map(|id| LaunchOption::of(*id, 1).bill(state)).collect();
     wanted.retain(|id| budget::pays(state, class, LaunchOption::of(*id, 1).bill(state)));
-    if any && wanted.is_empty() {
-        return Err(budget::no_purchase(state, class, pool));
+    if !bills.is_empty() && wanted.is_empty() {
+        return Err(budget::no_purchase(state, class, &bills));
     }
     let open: Vec<OfferingId> = wanted.iter().copied().filter(|id| in_stock(state, *id)).collect();
     let mut options = launch::options(state, class, pool, &open, carried);
     options.retain(|c| within_window(state, c) && !(c.part && waits(state, c)));
-    let any = !options.is_empty();
+    let bills: Vec<Rate> = options.iter().map(|c| c.bill(state)).collect();
     options.retain(|c| budget::pays(state, class, c.bill(state)));
-    if any && options.is_empty() {
-        return Err(budget::no_purchase(state, class, pool));
+    if !bills.is_empty() && options.is_empty() {
+        return Err(budget::no_purchase(state, class, &bills));
     }
     // Of equally dear ones, where the fewest replicas are.
     let around = shape.service.map(|service| placement::spread::ReplicaCounts::of(state, pool, service));

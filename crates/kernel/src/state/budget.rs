@@ -211,6 +211,16 @@ impl State {
         closed.map(|account| account.opens(self.now, rate)).max()
     }
 
+    /// Whether what is left for a gang becomes more by time alone: within the last hour of a period.
+    pub fn budget_grows(&self, quota: QuotaId) -> bool {
+        self.budget_period_ends(quota).is_some_and(|end| end.since(self.now).0 <= HOUR_MS)
+    }
+
+    /// When the first period of a budget ends that holds here.
+    pub fn budget_period_ends(&self, quota: QuotaId) -> Option<Timestamp> {
+        self.holding(quota).map(|account| account.budget.per.ends(self.now)).min()
+    }
+
     /// The least of the amounts that an hour of a gang has to fit in.
     pub fn budget_amount(&self, quota: QuotaId) -> Option<Rate> {
         self.holding(quota).map(|account| Rate(account.budget.amount)).min()
