@@ -13,6 +13,7 @@ use crate::decision::Decision;
 use crate::effect::{Effect, Status};
 use crate::event::{Event, EventOutcome, Tick};
 use crate::floors;
+use crate::ids::ClassId;
 use crate::ids::{JobId, Seq};
 use crate::journal::{APPLY_VERSION, Batch};
 use crate::machine::StateMachine;
@@ -26,6 +27,7 @@ use crate::state::index::Index;
 use crate::state::undo::Mark;
 use crate::units::Timestamp;
 use crate::why;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -54,8 +56,8 @@ pub(crate) struct Try {
     mark: Mark,
     decisions: usize,
     effects: usize,
-    /// The epoch at which it was opened: what was parked later rests on what the try did.
-    capacity_epoch: u64,
+    /// Who rested when it was opened: who was parked later may rest on what the try did.
+    parked: (BTreeMap<ClassId, Parked>, BTreeMap<ClassId, Parked>),
 }
 
 /// A closed batch whose effects are held back until it is durable.
@@ -276,8 +278,8 @@ impl Engine {
     /// Opens a try in which decisions are made.
     pub(crate) fn open_try(&mut self) -> Try {
         let (decisions, effects) = self.open.as_ref().map_or((0, 0), |o| (o.batch.decisions.len(), o.effects.len()));
-        let capacity_epoch = self.state.capacity_epoch;
-        Try { mark: self.state.checkpoint(), decisions, effects, capacity_epoch }
+        let parked = (self.memo.parked.clone(), self.memo.rebooked.clone());
+        Try { mark: self.state.checkpoint(), decisions, effects, parked }
     }
 
     /// Takes back all decisions of a try, and what was remembered on their account.
@@ -287,11 +289,7 @@ impl Engine {
             open.batch.decisions.truncate(tried.decisions);
             open.effects.truncate(tried.effects);
         }
-        // What was parked in this instant may rest on what the try did.
-        let (now, epoch) = (self.state.now, tried.capacity_epoch);
-        let stays = |parked: &Parked| parked.capacity_epoch <= epoch && parked.at < now;
-        self.memo.parked.retain(|_, parked| stays(parked));
-        self.memo.rebooked.retain(|_, parked| stays(parked));
+        (self.memo.parked, self.memo.rebooked) = tried.parked;
     }
 
     /// Keeps the decisions of a try.
