@@ -43,7 +43,6 @@ pub fn build(written: &WrittenPolicy, filled: &WrittenPolicy, stock: &[PoolStock
             Some(written::WrittenImpossible::Reject) => WhenImpossible::Reject,
             Some(written::WrittenImpossible::Hold) | None => WhenImpossible::Hold,
         },
-        ..Policy::default()
     }
 }
 

@@ -17,6 +17,9 @@ use core::cmp::Reverse;
 /// GPUs, CPU and memory.
 pub(crate) type Room = [u64; 3];
 
+/// What is on a node: so many blocks of each kind.
+pub(crate) type Content = Vec<(usize, u32)>;
+
 /// What can be bought.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeType {
@@ -69,7 +72,7 @@ pub(crate) struct Counts {
 pub(crate) struct Nodes {
     pub of: usize,
     pub count: u32,
-    pub content: Vec<(usize, u32)>,
+    pub content: Content,
 }
 
 /// A set of nodes that carries all.
@@ -313,7 +316,7 @@ impl Problem {
     }
 
     /// Fills what is left of a node in this order.
-    fn fill(&self, of: usize, order: &[usize], rest: &[u32], room: &mut Room, content: &mut Vec<(usize, u32)>) {
+    fn fill(&self, of: usize, order: &[usize], rest: &[u32], room: &mut Room, content: &mut Content) {
         for &kind in order {
             let there = content.iter().position(|c| c.0 == kind);
             let taken = there.map_or(0, |at| content[at].1);
@@ -330,7 +333,7 @@ impl Problem {
     }
 
     /// A node with the same mix as all that is left, and then what still fits.
-    fn in_proportion(&self, of: usize, order: &[usize], rest: &[u32]) -> Vec<(usize, u32)> {
+    fn in_proportion(&self, of: usize, order: &[usize], rest: &[u32]) -> Content {
         let mut all = [0u128; 3];
         for &kind in order {
             for (sum, need) in all.iter_mut().zip(self.kinds[kind].need) {
@@ -404,7 +407,7 @@ impl Problem {
     }
 
     /// Adds equal nodes to a set, of the cheapest type that holds what is on them.
-    fn add(&self, set: &mut Set, of: usize, count: u32, content: Vec<(usize, u32)>, rest: &mut [u32], types: &[usize]) {
+    fn add(&self, set: &mut Set, of: usize, count: u32, content: Content, rest: &mut [u32], types: &[usize]) {
         let mut need = [0u64; 3];
         for &(kind, n) in &content {
             rest[kind] -= n * count;
@@ -427,7 +430,7 @@ impl Problem {
         self.push(set, of, count, content);
     }
 
-    fn push(&self, set: &mut Set, of: usize, count: u32, content: Vec<(usize, u32)>) {
+    fn push(&self, set: &mut Set, of: usize, count: u32, content: Content) {
         set.cost = set.cost.saturating_add(self.cost_with(of, &content).saturating_mul(u128::from(count)));
         set.held = set.held.plus(self.held_by(of), u64::from(count));
         set.nodes.push(Nodes { of, count, content });
@@ -464,7 +467,7 @@ impl Problem {
         let mut used = alloc::vec![0u32; self.types.len()];
         let mut set = Set::default();
         while rest.iter().any(|n| *n > 0) {
-            let mut best: Option<(Ratio, usize, Vec<(usize, u32)>)> = None;
+            let mut best: Option<(Ratio, usize, Content)> = None;
             for (at, of) in types.iter().copied().enumerate() {
                 if used[of] >= self.types[of].most {
                     continue;
@@ -506,12 +509,12 @@ impl Problem {
             return None;
         }
         let each = |nodes: &Nodes| core::iter::repeat_n((nodes.of, nodes.content.clone()), nodes.count as usize);
-        let mut nodes: Vec<(usize, Vec<(usize, u32)>)> = set.nodes.iter().flat_map(each).collect();
+        let mut nodes: Vec<(usize, Content)> = set.nodes.iter().flat_map(each).collect();
         loop {
             nodes.sort_by_cached_key(|(of, content)| Reverse(self.cost_with(*of, content)));
             let Some((least, smallest)) = nodes.pop() else { break };
             let gone = self.cost_with(least, &smallest);
-            let joins = |(at, (of, content)): (usize, &(usize, Vec<(usize, u32)>))| {
+            let joins = |(at, (of, content)): (usize, &(usize, Content))| {
                 let all = together(content, &smallest);
                 let (cost, of) = self.cheapest_for(&all, types, self.cost_with(*of, content) + gone)?;
                 Some(((self.cost_with(nodes[at].0, content) + gone).saturating_sub(cost), Reverse(at), of, all))
@@ -551,7 +554,7 @@ impl Problem {
     }
 
     /// Ways to fill one node of a type with what is left.
-    fn fillings(&self, of: usize, orders: &[Vec<usize>; 2], rest: &[u32]) -> Vec<Vec<(usize, u32)>> {
+    fn fillings(&self, of: usize, orders: &[Vec<usize>; 2], rest: &[u32]) -> Vec<Content> {
         let left = |order: &[usize]| -> Vec<usize> { order.iter().copied().filter(|kind| rest[*kind] > 0).collect() };
         let by_size = left(&orders[0]);
         let mut all = Vec::new();
@@ -669,7 +672,7 @@ fn take(room: &mut Room, need: &Room, count: u32) {
 }
 
 /// What is on two nodes.
-fn together(one: &[(usize, u32)], other: &[(usize, u32)]) -> Vec<(usize, u32)> {
+fn together(one: &[(usize, u32)], other: &[(usize, u32)]) -> Content {
     let mut all = one.to_vec();
     for &(kind, n) in other {
         match all.iter_mut().find(|there| there.0 == kind) {
