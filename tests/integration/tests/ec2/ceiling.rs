@@ -9,7 +9,12 @@ use forebay_loopback_ec2::{InstanceState, RegionOptions};
 const LIMIT: u32 = 608;
 
 fn stand(limits: Ceiling, crash_one_in: u64) -> Stand {
-    let policy = Policy { limits, ..forebay_sim::policies::spot_first() };
+    let mut policy = Policy { limits, ..forebay_sim::policies::spot_first() };
+    if policy.limits.nodes.is_some() {
+        // Nodes of one GPU alone: where nodes are what is short, the larger ones carry everything on fewer than 608.
+        let small = |offering: &u32| policy.offerings[*offering as usize].instance_type == "g4dn.xlarge";
+        policy.pools[0].offerings.retain(small);
+    }
     let options = RegionOptions {
         rate_limits: true,
         lost_after_permille: 100,
