@@ -33,8 +33,8 @@ pub(crate) struct Searched {
     pub capacity_epoch: u64,
     /// When time alone last let something be taken.
     pub woke_at: Timestamp,
-    /// The priority of the class's first, where that says what it may take.
-    pub priority: i32,
+    /// The class's first, where its priority or its turn says what it may take.
+    pub first: Option<JobId>,
 }
 
 /// A class whose head cannot be served.

@@ -234,7 +234,7 @@ fn group(state: &State, head: &Head) -> Group {
     let tier = settings::tier(state, id);
     let min_share = tier.is_some_and(|t| t.min_share > 0).then_some(id);
     let first = state.classes[class].fits.first().map(|f| f.0);
-    let borrows = first.is_some_and(|pool| !quota::Above::of_waiting(state, &state.jobs[head.key.job], pool).own);
+    let borrows = first.is_some_and(|pool| !quota::asks_own(state, &state.jobs[head.key.job], pool));
     Group { borrows, tier: -i64::from(tier.map_or(0, |t| t.priority)), min_share }
 }
 

@@ -4,12 +4,12 @@
 //!
 //! Never: looks at what is free. That is placement's.
 
-use super::{placement, settings};
+use super::placement;
 use crate::ids::{ClassId, JobId, PoolId, QuotaId};
 use crate::job::Gang;
 use crate::reason::Reason;
 use crate::state::State;
-use crate::state::jobs::{Job, Kept};
+use crate::state::jobs::Job;
 use crate::units::MilliGpu;
 use alloc::vec::Vec;
 
@@ -25,19 +25,15 @@ pub(crate) fn share(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
     }
 }
 
-/// What quota leaves to a class in a pool. Nothing where its queue is not known.
+/// What quota leaves to a class in a pool, beside what is kept for others. Nothing where its queue is not known. Jobs of a class ask the same:
+/// what is kept for one is for all of them.
 pub(crate) fn available(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
-    available_beside(state, class, pool, |_, _| true)
-}
-
-/// The same, beside only some of what is kept for others. Jobs of a class ask the same: what is kept for one is for all of them.
-fn available_beside(state: &State, class: ClassId, pool: PoolId, counts: impl Fn(&Job, &Kept) -> bool) -> MilliGpu {
     let Some(rule) = state.queues[state.classes[class].shape.queue].rule.as_ref() else {
         return MilliGpu(0);
     };
     let of = |id: &JobId| {
         let job = &state.jobs[*id];
-        let kept = job.kept.filter(|k| k.pool == pool && job.class != class && counts(job, k))?;
+        let kept = job.kept.filter(|k| k.pool == pool && job.class != class)?;
         Some((state.queues[job.queue].rule.as_ref()?.quota, kept.share))
     };
     let kept: Vec<_> = state.index.kept.iter().filter_map(of).collect();
@@ -50,36 +46,12 @@ pub(crate) fn refusal(state: &State, class: ClassId, pool: PoolId, asked: MilliG
         return Some(Reason::UnknownQueue);
     }
     let available = available(state, class, pool);
-    if asked <= available {
-        return None;
-    }
-    // What is kept for a job is not kept from one above it.
-    let promised = state.index.kept.iter().map(|id| &state.jobs[*id]).filter(|job| job.class == class);
-    let own = promised.filter_map(|job| job.kept).any(|kept| kept.own) || is_own(state, class, pool, asked);
-    let tier = settings::priority(state, state.classes[class].shape.tier);
-    let counts = |job: &Job, kept: &Kept| Above::of(state, kept, job) >= Above { own, tier };
-    let no = asked > available_beside(state, class, pool, counts);
-    no.then_some(Reason::WaitingForQuota { asked, available })
+    (asked > available).then_some(Reason::WaitingForQuota { asked, available })
 }
 
-/// How far up a job stands when something is kept: what its queue owns comes before borrowing, then the tier. More is above.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Above {
-    pub own: bool,
-    pub tier: i32,
-}
-
-impl Above {
-    /// Where a job stands for which quota is kept.
-    pub(crate) fn of(state: &State, kept: &Kept, job: &Job) -> Above {
-        Above { own: kept.own, tier: settings::priority(state, job.tier) }
-    }
-
-    /// Where a job stands that waits: as when quota was kept for it, or by what its queue has in use.
-    pub(crate) fn of_waiting(state: &State, job: &Job, pool: PoolId) -> Above {
-        let own = job.kept.map_or_else(|| !borrows(state, job.class, pool), |kept| kept.own);
-        Above { own, tier: settings::priority(state, job.tier) }
-    }
+/// Whether a job that waits asks for what its queue owns: as when quota was kept for it, or by what its queue has in use.
+pub(crate) fn asks_own(state: &State, job: &Job, pool: PoolId) -> bool {
+    job.kept.map_or_else(|| !borrows(state, job.class, pool), |kept| kept.own)
 }
 
 /// Whether a gang of a class would borrow nothing, at no level of the tree.

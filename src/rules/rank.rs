@@ -87,8 +87,10 @@ impl Borrows {
 /// On what ground something may be taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ground {
-    /// The taker's rank by quota is higher, or its share smaller.
+    /// The taker's rank by quota is higher.
     Quota,
+    /// Its share is smaller. What is promised and has not started does not change hands by share.
+    Share,
     /// Its tier may stop the run's.
     Tier,
 }
@@ -154,9 +156,13 @@ impl Ranks {
 
     /// Where a run stands.
     pub(crate) fn of_run(&mut self, state: &State, run: JobId) -> Borrows {
-        let job = &state.jobs[run];
+        state.jobs[run].pool.map_or_else(Borrows::default, |pool| self.of_holder(state, run, pool))
+    }
+
+    /// Where a job stands that holds quota of a pool, if only in a trial.
+    pub(crate) fn of_holder(&mut self, state: &State, run: JobId, pool: PoolId) -> Borrows {
         let mut borrows = Borrows::default();
-        let (Some(pool), Some(quota)) = (job.pool, quota_of(state, job)) else { return borrows };
+        let Some(quota) = quota_of(state, &state.jobs[run]) else { return borrows };
         for (depth, node) in lineage(state, quota).into_iter().enumerate() {
             if self.exceeds(state, node, pool, run) {
                 borrows.mark(depth);
@@ -266,6 +272,12 @@ impl Ranks {
         self.filled.get(&(pool, node)).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a taker stands no lower than a run stood, from the root down, with all gone that it takes: one that makes their cohort borrow does
+    /// not take from one that does not.
+    pub(crate) fn stands_by(&mut self, state: &State, taker: &Taker, stood: Borrows) -> bool {
+        self.of_taker(state, taker) <= stood
+    }
+
     /// On what ground a taker may have what a run holds. `stood`: where the run stood; the run is gone from the state and from here.
     pub(crate) fn ground(&mut self, state: &State, taker: &Taker, run: JobId, stood: Borrows) -> Option<Ground> {
         let job = &state.jobs[run];
@@ -290,7 +302,7 @@ impl Ranks {
             }
             let meeting = state.meeting(taker.quota, quota)?;
             let both = !state.within_own(meeting.mine, taker.pool, mine(state, taker, &meeting));
-            (both && job.tier == taker.tier && is_poorer(state, taker, &meeting)).then_some(Ground::Quota)
+            (both && job.tier == taker.tier && is_poorer(state, taker, &meeting)).then_some(Ground::Share)
         })
     }
 }
@@ -346,9 +358,14 @@ fn may_stop(state: &State, taker: &Taker, run: &Job) -> bool {
     let Some(tier) = policy.tiers.get(run.tier.index()) else { return false };
     let higher = settings::priority(state, taker.tier) > tier.priority;
     // What has not started loses nothing but its turn.
-    let booked = run.phase == Phase::Booked;
+    let booked = !has_started(run);
     let overdue = run.overdue_at <= state.now && protection::stoppable_when_overdue(policy, tier, taker.tier);
     higher && (booked || tier.stoppable_by.contains(&taker.tier) || overdue)
+}
+
+/// Whether a job runs or starts: what is booked, or promised what others give up, does not yet.
+fn has_started(job: &Job) -> bool {
+    !matches!(job.phase, Phase::Booked | Phase::Queued)
 }
 
 /// Whether a taker may stop a run by tier, whose queue is at a node of the quota tree.
@@ -360,13 +377,13 @@ pub(crate) fn may_stop_from(state: &State, taker: &Taker, run: &Job, quota: Quot
 /// is booked loses its turn whatever the queue says.
 fn may_stop_within(state: &State, taker: &Taker, run: &Job) -> bool {
     // Once for a number in a job's life: so that no two of them undo each other for ever.
-    let first = run.attempt.0 <= u32::from(run.phase != Phase::Booked);
+    let first = run.attempt.0 <= u32::from(has_started(run));
     let calmer = run.start_by >= state.jobs[taker.job].start_by;
     let below = run.tier == taker.tier && run.priority < taker.priority && calmer && first;
     match taker.within {
         PreemptWithin::LowerTiers => may_stop(state, taker, run),
         PreemptWithin::LowerPriority => below || may_stop(state, taker, run),
-        PreemptWithin::Never => run.phase == Phase::Booked && may_stop(state, taker, run),
+        PreemptWithin::Never => !has_started(run) && may_stop(state, taker, run),
     }
 }
 

@@ -24,8 +24,7 @@ pub(crate) fn lets_in(state: &State, node: &Node, job: JobId) -> bool {
     }
     // A node of one pool may be given back for a purchase in another.
     let here = state.reservations.iter().filter(|(_, a)| a.nodes.binary_search(&node.id).is_ok());
-    let mut from_it =
-        here.map(|(_, a)| a).filter(|a| a.job != job && !gives_way(state, a.job, job, node.pool)).peekable();
+    let mut from_it = here.map(|(_, a)| a).filter(|a| a.job != job && !gives_way(state, a.job, job)).peekable();
     if from_it.peek().is_none() {
         return true;
     }
@@ -41,18 +40,9 @@ pub(crate) fn kept_beside(state: &State, job: JobId) -> bool {
     state.index.reserved_for(job).iter().any(others)
 }
 
-/// Whether a job is above the one that something is kept for: by what their queues own, then by tier.
-pub(crate) fn outranks(state: &State, job: JobId, owner: JobId, pool: PoolId) -> bool {
-    let above = |id: JobId| quota::Above::of_waiting(state, &state.jobs[id], pool);
-    above(job) > above(owner)
-}
-
-/// Whether who has the reservation of a pool gives it up for another. One for which others are stopped does so by rank alone.
-pub(crate) fn gives_way(state: &State, holder: JobId, to: JobId, pool: PoolId) -> bool {
-    match state.jobs[holder].kept {
-        Some(_) => outranks(state, to, holder, pool),
-        None => before(state, to, holder),
-    }
+/// Whether who has the reservation of a pool gives it up for another. What others are stopped for changes hands in preempt, by rank.
+pub(crate) fn gives_way(state: &State, holder: JobId, to: JobId) -> bool {
+    state.jobs[holder].kept.is_none() && before(state, to, holder)
 }
 
 /// Room under the ceilings for who asks in a pool, when nodes are given back.
@@ -102,7 +92,9 @@ pub(crate) fn held(state: &State, pool: PoolId, asker: Option<JobId>) -> (Held, 
     let mut all = state.totals.all;
     let mut own = state.totals.pools.get(pool.index()).copied().unwrap_or_default();
     for (at, reservation) in state.reservations.iter().filter(|(_, a)| !a.room.is_empty()) {
-        if asker.is_some_and(|job| job == reservation.job || gives_way(state, reservation.job, job, *at)) {
+        // Jobs of a class ask the same: what is kept for one is for all of them, as with quota.
+        let alike = |job: JobId| state.jobs[job].class == state.jobs[reservation.job].class;
+        if asker.is_some_and(|job| alike(job) || gives_way(state, reservation.job, job)) {
             continue;
         }
         // What still has to leave holds a part of the room until it does.
@@ -168,7 +160,7 @@ pub(crate) fn strictly(state: &State, job: JobId) -> (Reverse<i32>, OrderKey) {
 /// Whether a job may have the reservation of a pool, which another may have now.
 pub(crate) fn may_claim(state: &State, job: JobId, pool: PoolId, holder: Option<JobId>) -> bool {
     let class = state.jobs[job].class;
-    let taken = holder.is_some_and(|holder| !gives_way(state, holder, job, pool));
+    let taken = holder.is_some_and(|holder| !gives_way(state, holder, job));
     !taken && is_large(state, class, pool) && may_reserve(state, job, class, pool) && lacks_capacity(state, job, pool)
 }
 

@@ -17,6 +17,7 @@ use crate::event::{Event, EventOutcome, Tick};
 use crate::ids::{ClassId, JobId, PoolId, QueueId};
 use crate::journal::Batch;
 use crate::state::State;
+use crate::state::jobs::{Kept, Phase};
 use crate::state::places::Hold;
 use crate::state::reservations::Reservation;
 use crate::state::undo::Mark;
@@ -163,10 +164,16 @@ impl StateMachine {
         self.state.set_reservation(pool, reservation);
     }
 
-    /// Forgets the quota that is kept for a job, in a trial in which it holds it.
-    pub fn forget_kept(&mut self, job: JobId) {
+    /// Says what is kept of quota for a job, in a trial in which it holds it.
+    pub fn set_kept(&mut self, job: JobId, kept: Option<Kept>) {
         debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
-        self.state.edit_job(job, |row| row.kept = None);
+        self.state.edit_job(job, |row| row.kept = kept);
+    }
+
+    /// Says that a job is booked, or waits, in a trial in which it looks for other places.
+    pub fn set_phase(&mut self, job: JobId, phase: Phase) {
+        debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
+        self.state.edit_job(job, |row| row.phase = phase);
     }
 
     /// Forgets the nodes that are kept for a job, in a trial in which it holds places.

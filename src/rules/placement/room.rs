@@ -14,11 +14,10 @@ use alloc::vec::Vec;
 
 /// Whether a node takes a worker, GPUs apart.
 pub(super) fn takes(state: &State, node: &Node, ask: &Ask) -> bool {
-    // What is kept for one job is kept for its class: the first in the class queue goes first. A job of a higher rank is not kept out.
+    // What is kept for one job is kept for its class: the first in the class queue goes first.
     let class = |job: JobId| state.jobs[job].class;
-    let owners = || node.reserved.iter().map(|(owner, _)| *owner);
-    let keeps_out = |owner| !reservations::outranks(state, ask.job, owner, node.pool);
-    let reserved = !owners().any(|owner| class(owner) == class(ask.job)) && owners().any(keeps_out);
+    let mut owners = node.reserved.iter().map(|(owner, _)| class(*owner));
+    let reserved = !node.reserved.is_empty() && !owners.any(|owner| owner == class(ask.job));
     let room = node.cpu_free >= ask.each.cpu && node.mem_free >= ask.each.mem;
     !reserved && room && reservations::lets_in(state, node, ask.job)
 }

@@ -204,6 +204,10 @@ fn places_now(
     let asked = quota::share(&engine.state, engine.state.jobs[job].class, pool);
     let kept = reservations::kept_beside(&engine.state, job);
     let most = if kept { asked } else { most };
+    if kept && protection::stopping_for(&engine.state, job) > 0 {
+        // Before what it takes is free it would use up what is kept beside it for others.
+        return Err(Reason::WaitingForPreemption { victims: protection::stopping_for(&engine.state, job) });
+    }
     if let Some(places) = placement::find(engine, job, pool, NodeScope::Ready, most) {
         return Ok(purchase::spare_large_node(engine, job, pool, most, &places, together, report).unwrap_or(places));
     }

@@ -3,7 +3,7 @@
 //!
 //! Never: a node that is kept for somebody, or one with anything on it that the head may not take.
 
-use super::search::{Found, Part, Way, keep, lift, price, undo};
+use super::search::{Found, Part, Way, keep, lift, price, to_empty, undo};
 use super::{Trial, refused};
 use crate::ids::{JobId, NodeId, OfferingId, PoolId};
 use crate::policy::Buys;
@@ -37,6 +37,12 @@ struct Room {
     bought: Vec<(OfferingId, u32)>,
 }
 
+/// Nodes that stand empty and are given back, and what is bought then.
+pub(super) struct RoomOfEmpty {
+    nodes: Vec<NodeId>,
+    bought: Vec<(OfferingId, u32)>,
+}
+
 impl Room {
     fn cost(&self) -> (Option<i32>, u128) {
         (self.nodes.iter().map(|one| one.tier).max(), self.nodes.iter().map(|one| one.lost.0).sum())
@@ -51,10 +57,27 @@ pub(super) fn make_room(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
         return None;
     }
     let kept = state.reservations().get(&pool).map(|kept| kept.job);
-    let stays = |holder| holder != taker.job && !reservations::gives_way(state, holder, taker.job, pool);
-    if kept.is_some_and(stays) || trial.deals.iter().any(|deal| deal.taker.pool == pool && !deal.room.is_empty()) {
+    let stays = |holder: &JobId| *holder != taker.job && !reservations::gives_way(state, *holder, taker.job);
+    let Some(holder) = kept.filter(stays) else { return find(trial, taker) };
+    if !trial.held.get(&holder).is_some_and(|held| held.promised) {
         return None;
     }
+    let promised = trial.yields(taker, holder)?;
+    let found = if trial.stands_by(taker, &promised) { find(trial, taker) } else { None };
+    match found {
+        Some(_) => _ = trial.broken.insert(holder),
+        None => trial.hold(promised),
+    }
+    found
+}
+
+fn find(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
+    of_nodes(trial, taker).or_else(|| of_all(trial, taker))
+}
+
+/// Nodes with all that is on them.
+fn of_nodes(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
+    let (state, pool) = (&trial.engine.state, taker.pool);
     let Some(Reason::Ceiling { bound }) = supply::refusal(state, taker.job, pool) else { return None };
     let of = if matches!(bound, Bound::Nodes | Bound::Gpus | Bound::Spend) { None } else { Some(pool) };
     let free = emptiable(trial, taker, of);
@@ -71,12 +94,42 @@ pub(super) fn make_room(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
     Some(found)
 }
 
-/// Nodes that a head may have emptied, in a pool or in all, in their order.
-fn emptiable(trial: &mut Trial<'_>, taker: &Taker, of: Option<PoolId>) -> Vec<Emptied> {
+/// Nodes with all that is on them, and what runs elsewhere for the quota and the money that it holds.
+fn of_all(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
+    find_emptiable(trial);
+    let way = to_empty(trial, taker)?;
+    let losses = keep(trial, taker, way).losses;
+    let mut room = room_of_empty(trial, taker)?;
+    room.nodes.sort_unstable();
+    Some(Found { losses, nodes: room.nodes, room: room.bought, ..Found::default() })
+}
+
+/// The nodes that stand empty in the trial and are given back, and what is bought then.
+pub(super) fn room_of_empty(trial: &Trial<'_>, taker: &Taker) -> Option<RoomOfEmpty> {
+    let state = &trial.engine.state;
+    let is_empty = |id: &NodeId| state.nodes.get(id).is_some_and(|node| holders(node).is_empty());
+    let empty: Vec<NodeId> = trial.emptiable.iter().flatten().copied().filter(is_empty).collect();
+    let room = reservations::Room::of(state, taker.pool, taker.job);
+    let of = |option: LaunchOption| {
+        let nodes = reservations::fewest(&empty, |gone| room.holds(state, &option, gone))?;
+        Some(RoomOfEmpty { nodes, bought: option.counts })
+    };
+    let options = supply::options_in_stock(state, taker.class, taker.pool);
+    options.into_iter().take(MOST_OPTIONS).find_map(of)
+}
+
+/// Finds the nodes that may be given back at all, once.
+fn find_emptiable(trial: &mut Trial<'_>) {
     let state = &trial.engine.state;
     if trial.emptiable.is_none() {
         trial.emptiable = Some(state.nodes.values().filter(|node| leaves(state, node)).map(|node| node.id).collect());
     }
+}
+
+/// Nodes that a head may have emptied, in a pool or in all, in their order.
+fn emptiable(trial: &mut Trial<'_>, taker: &Taker, of: Option<PoolId>) -> Vec<Emptied> {
+    find_emptiable(trial);
+    let state = &trial.engine.state;
     let may = |id: &NodeId| {
         let node = state.nodes.get(id).filter(|node| of.is_none_or(|pool| node.pool == pool));
         node.is_some_and(|node| holders(node).iter().all(|job| may_yield(trial, taker, *job)))

@@ -6,8 +6,8 @@ use crate::effect::WorkerPlace;
 use crate::ids::{JobId, PoolId, QuotaId, TierId};
 use crate::job::Gang;
 use crate::machine::StateMachine;
-use crate::rules::quota::quota_of;
-use crate::rules::rank::{Ranks, Taker};
+use crate::rules::quota::{self, quota_of};
+use crate::rules::rank::{Borrows, Ranks, Taker};
 use crate::rules::{protection, rank, settings};
 use crate::state::State;
 use crate::state::jobs::{Job, Phase};
@@ -179,6 +179,20 @@ impl Taken {
 
 fn hold(job: &Job) -> Hold {
     if job.phase == Phase::Booked { Hold::Booked } else { Hold::Running }
+}
+
+/// Where a run stands. A gang that is only booked is judged as the smallest that it could be: as such it would come back.
+pub(super) fn stands(state: &mut StateMachine, ranks: &mut Ranks, id: JobId) -> Borrows {
+    let job = &state.jobs[id];
+    let (Some(pool), Phase::Booked) = (job.pool, job.phase) else { return ranks.of_run(state, id) };
+    let (queue, all) = (job.queue, job.share);
+    let least = quota::share(state, job.class, pool).min(all);
+    state.give_quota_back(queue, pool, all - least);
+    ranks.set(state, id, pool, least);
+    let stands = ranks.of_run(state, id);
+    state.take_quota(queue, pool, all - least);
+    ranks.set(state, id, pool, all);
+    stands
 }
 
 /// How many workers a run can do without.

@@ -18,7 +18,7 @@ mod search;
 use crate::decision::{Decision, StopCause};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
-use crate::ids::{ClassId, JobId, NodeId, PoolId};
+use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
 use crate::memo::Searched;
 use crate::moves;
 use crate::plan::PlanReport;
@@ -26,7 +26,6 @@ use crate::policy::PreemptWithin;
 use crate::reason::Reason;
 use crate::rules::forecast::{expected, soonest};
 use crate::rules::placement::{self, NodeScope};
-use crate::rules::quota::Above;
 use crate::rules::rank::{self, Borrows, Ground, Ranks, Taker};
 use crate::rules::{batch, budget, demand, quota, reservations, settings, start_targets, supply, timing};
 use crate::state::index::OrderKey;
@@ -56,6 +55,8 @@ enum Lack {
     Ceiling,
     /// A node in time: what can be bought or is booked comes after its start target.
     Time,
+    /// All of these may be short: nodes that stand empty are given back for what it needs.
+    All,
 }
 
 /// Where a waiting job stands: the least goes first.
@@ -74,7 +75,7 @@ struct Deal {
     losses: Vec<(Loss, Ground)>,
     nodes: Vec<NodeId>,
     /// Bought for it once the nodes are gone. Empty: it goes on the nodes.
-    room: Vec<(crate::ids::OfferingId, u32)>,
+    room: Vec<(OfferingId, u32)>,
     kept: Kept,
     /// When what it was promised is there, if nothing is taken for it.
     ready: Timestamp,
@@ -85,8 +86,10 @@ struct Deal {
 struct Held {
     taker: Taker,
     places: Vec<WorkerPlace>,
-    /// It was promised before this pass: a job above it may have it instead. Where it stands.
-    promised: Option<Above>,
+    /// Instead of places: it is bought for once these nodes are gone.
+    room: Option<Reservation>,
+    /// It was promised before this pass: a job above it may have it instead.
+    promised: bool,
     /// It has its quota and its money and no places: in its turn it looks for them.
     searches: bool,
 }
@@ -116,7 +119,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         return;
     }
     let woke_at = timing::woke_at(&engine.state);
-    let searched = Searched { capacity_epoch: engine.state.capacity_epoch, woke_at, priority: 0 };
+    let searched = Searched { capacity_epoch: engine.state.capacity_epoch, woke_at, first: None };
     if engine.memo.beside != *engine.state.reservations() {
         engine.memo.searched.clear();
         engine.memo.beside.clone_from(engine.state.reservations());
@@ -166,9 +169,10 @@ fn remember(engine: &mut Engine, classes: impl Iterator<Item = ClassId>, searche
 
 /// What a search for the first of a class depends on.
 fn for_first(state: &State, class: ClassId, searched: Searched) -> Searched {
-    let counts = rank::goes_by_priority(state, state.classes[class].shape.queue);
+    // A reservation gives way to who comes before its holder.
+    let counts = rank::goes_by_priority(state, state.classes[class].shape.queue) || !state.reservations().is_empty();
     let first = state.index.queued.get(&class).filter(|_| counts).and_then(BTreeSet::first);
-    Searched { priority: first.map_or(0, |key| state.jobs[key.job].priority), ..searched }
+    Searched { first: first.map(|key| key.job), ..searched }
 }
 
 /// Whether anything that the policy permits could be taken from anybody.
@@ -183,21 +187,26 @@ fn may_ever_take(state: &State) -> bool {
     by_rule || !index.booked.is_empty() || !index.idle.is_empty() || index.keeps_anything()
 }
 
-/// The first of each class that waits, and the first that waits for nodes that come after its start target.
+/// The first of each class that waits and not by choice, and the first that waits for nodes that come after its start target.
 /// Classes for which nothing was found and nothing has happened since are left out.
 fn heads(engine: &Engine, searched: Searched) -> Vec<(ClassId, OrderKey)> {
     let state = &engine.state;
     let in_vain = |class| engine.memo.nothing_to_take(state, class, for_first(state, class, searched));
     let queued = state.index.queued.iter().filter(|(class, _)| !in_vain(**class));
-    let first = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
-        let key = jobs.first().filter(|key| !waits_by_choice(state, key.job))?;
-        Some((*class, *key))
-    };
+    let first =
+        |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| Some((*class, first_that_may(state, *class, jobs.iter())?));
     let booked = state.index.booked.iter().filter_map(|(class, jobs)| {
         let key = jobs.iter().find(|key| comes_late(state, key.job))?;
         Some((*class, *key))
     });
     queued.filter_map(first).chain(booked).collect()
+}
+
+/// The first of some jobs of a class, in their order, or if that waits by choice, the first behind it that may wait no longer.
+fn first_that_may<'a>(state: &State, class: ClassId, mut jobs: impl Iterator<Item = &'a OrderKey>) -> Option<OrderKey> {
+    let next = *jobs.next()?;
+    let may = |key: &OrderKey| !waits_by_choice(state, key.job);
+    Some(next).filter(may).or_else(|| state.index.first_bought_for(class).filter(|key| *key > next && may(key)))
 }
 
 /// Whether it waits because it wants to: ahead of its deadline, up to its start target, for its batch.
@@ -285,11 +294,10 @@ impl Trial<'_> {
 
     /// Whether what was promised to a job is enough: then it is held for it.
     fn hold_promised(&mut self, job: JobId, class: ClassId) -> bool {
-        let promised = self.state().jobs[job].kept;
-        let kept = promised.map(|kept| kept.pool);
+        let kept = self.state().jobs[job].kept.map(|kept| kept.pool);
         let pools = self.state().classes[class].fits.iter().map(|f| f.0);
         let pools: Vec<PoolId> = pools.filter(|pool| kept.is_none_or(|kept| kept == *pool)).collect();
-        self.engine.state.forget_kept(job);
+        self.engine.state.set_kept(job, None);
         let takers = pools.into_iter().filter_map(|pool| Taker::of(self.state(), job, pool));
         let takers: Vec<Taker> = takers.filter(|taker| !refused(self.state(), taker)).collect();
         if takers.is_empty() {
@@ -297,17 +305,16 @@ impl Trial<'_> {
             return false;
         }
         for taker in takers {
-            let own = promised.map_or_else(|| self.owns(&taker), |kept| kept.own);
-            let above = Above { own, tier: settings::priority(self.state(), taker.tier) };
             let places = placement::find(self.engine, job, taker.pool, NodeScope::InFlight, taker.asked);
             let room = self.state().reservations().get(&taker.pool);
-            let is_made = room.is_some_and(|room| room.job == job && !room.room.is_empty());
-            let enough = places.is_some() || is_made || supply::can_be_had(self.engine, job, taker.pool);
+            let made = |room: &&Reservation| kept.is_some() && room.job == job && !room.room.is_empty();
+            let room = room.filter(made).filter(|_| places.is_none()).cloned();
+            let enough = places.is_some() || room.is_some() || supply::can_be_had(self.engine, job, taker.pool);
             // Quota and money without places are kept as well: nobody else is promised them, here as where it is decided.
-            let keeps = promised.is_some() && self.state().jobs[job].reserved_until.is_none();
+            let keeps = kept.is_some() && self.state().jobs[job].reserved_until.is_none();
             if enough || keeps {
                 let places = places.unwrap_or_default();
-                self.hold(Held { taker, places, promised: Some(above), searches: !enough });
+                self.hold(Held { taker, places, room, promised: true, searches: !enough });
                 return enough;
             }
         }
@@ -316,7 +323,7 @@ impl Trial<'_> {
 
     /// A head has these places and its quota, as far as the trial goes.
     fn hold(&mut self, held: Held) {
-        let Held { taker, places, .. } = &held;
+        let Held { taker, places, room, .. } = &held;
         let queue = self.state().jobs[taker.job].queue;
         let rate = cost(self.state(), taker, places);
         self.engine.state.hold_places(taker.job, taker.class, places, Hold::Booked);
@@ -324,7 +331,13 @@ impl Trial<'_> {
             self.engine.state.forget_reserved(taker.job);
         }
         self.engine.state.take_quota(queue, taker.pool, taker.asked);
-        self.engine.state.charge(taker.job, rate);
+        if let Some(room) = room {
+            // As good as spent by what is kept.
+            self.engine.state.set_kept(taker.job, Some(Kept { pool: taker.pool, share: MilliGpu(0), own: false }));
+            self.engine.state.set_reservation(taker.pool, Some(room.clone()));
+        } else {
+            self.engine.state.charge(taker.job, rate);
+        }
         self.ranks.set(&self.engine.state, taker.job, taker.pool, taker.asked);
         self.held.insert(taker.job, held);
     }
@@ -332,54 +345,93 @@ impl Trial<'_> {
     /// A job gives up what it held in the trial.
     fn give_up(&mut self, job: JobId) -> Option<Held> {
         let held = self.held.remove(&job)?;
-        let Held { taker, places, .. } = &held;
+        let Held { taker, places, room, .. } = &held;
         let queue = self.state().jobs[job].queue;
         let rate = cost(self.state(), taker, places);
         self.engine.state.release_places(job, taker.class, places, Hold::Booked);
         self.engine.state.give_quota_back(queue, taker.pool, taker.asked);
-        self.engine.state.discharge(job, rate);
+        if room.is_some() {
+            self.engine.state.set_kept(job, None);
+            self.engine.state.set_reservation(taker.pool, None);
+        } else {
+            self.engine.state.discharge(job, rate);
+        }
         self.ranks.set(&self.engine.state, job, taker.pool, MilliGpu(0));
         Some(held)
     }
 
     /// Gives a head what was promised to jobs below it, the last of them first, and no more of it than it needs.
     fn take_promises(&mut self, taker: &Taker) -> bool {
-        let own = self.owns(taker);
         let state = &self.engine.state;
-        let above = Above { own, tier: settings::priority(state, taker.tier) };
-        let below = |held: &&Held| held.taker.pool == taker.pool && held.promised.is_some_and(|theirs| theirs < above);
-        let mut below: Vec<(i32, Reverse<JobId>)> = (self.held.values().filter(below))
-            .map(|held| (settings::priority(state, held.taker.tier), Reverse(held.taker.job)))
-            .collect();
-        below.sort_unstable();
+        let priority = |tier| settings::priority(state, tier);
+        let may_yield = |held: &&Held| {
+            let theirs = &held.taker;
+            let lower = priority(theirs.tier) < priority(taker.tier);
+            let below = || lower || self.ranks.may_yield(state, taker, theirs.quota, theirs.tier);
+            held.promised && theirs.pool == taker.pool && below()
+        };
+        let promised = self.held.values().filter(may_yield);
+        let mut promised: Vec<(i32, Reverse<JobId>)> =
+            promised.map(|held| (priority(held.taker.tier), Reverse(held.taker.job))).collect();
+        promised.sort_unstable();
         let mut given: Vec<Held> = Vec::new();
         let mut found = None;
-        for (_, Reverse(job)) in below {
-            given.extend(self.give_up(job));
+        for (_, Reverse(job)) in promised {
+            let Some(held) = self.yields(taker, job) else { continue };
+            given.push(held);
             found = self.places(taker);
             if found.is_some() {
                 break;
             }
         }
         // What it does not need stays with whom it was promised to, the highest first.
+        let mut lost: Vec<Held> = Vec::new();
         for held in given.into_iter().rev() {
             let job = held.taker.job;
             self.hold(held);
             match self.places(taker) {
                 Some(places) => found = Some(places),
-                None if found.is_some() => {
-                    self.give_up(job);
-                    self.broken.insert(job);
-                }
+                None if found.is_some() => lost.extend(self.give_up(job)),
                 None => {}
             }
         }
-        let Some(places) = found else { return false };
+        let above = lost.iter().all(|held| self.stands_by(taker, held));
+        let Some(places) = found.filter(|_| above) else {
+            lost.into_iter().for_each(|held| self.hold(held));
+            return false;
+        };
+        self.broken.extend(lost.iter().map(|held| held.taker.job));
         let (kept, nodes) = (self.kept(taker), nodes_of(&places));
-        self.hold(Held { taker: *taker, places, promised: None, searches: false });
+        self.hold(Held { taker: *taker, places, room: None, promised: false, searches: false });
         let ready = self.ready(&nodes);
         self.deals.push(Deal { taker: *taker, losses: Vec::new(), nodes, room: Vec::new(), kept, ready });
         true
+    }
+
+    /// Whether a taker stands no lower than one that has given up what it was promised, each by itself.
+    fn stands_by(&mut self, taker: &Taker, given: &Held) -> bool {
+        let Taker { job, pool, asked, .. } = given.taker;
+        let Trial { engine, ranks, .. } = self;
+        let queue = engine.state.jobs[job].queue;
+        engine.state.take_quota(queue, pool, asked);
+        ranks.set(&engine.state, job, pool, asked);
+        let stood = ranks.of_holder(&engine.state, job, pool);
+        engine.state.give_quota_back(queue, pool, asked);
+        ranks.set(&engine.state, job, pool, MilliGpu(0));
+        ranks.stands_by(&engine.state, taker, stood)
+    }
+
+    /// A job gives up what it was promised, if a head is above it by quota or tier, as if it ran.
+    fn yields(&mut self, taker: &Taker, job: JobId) -> Option<Held> {
+        let stood = self.ranks.of_holder(&self.engine.state, job, taker.pool);
+        let held = self.give_up(job)?;
+        match self.ranks.ground(&self.engine.state, taker, job, stood) {
+            Some(Ground::Quota | Ground::Tier) => Some(held),
+            Some(Ground::Share) | None => {
+                self.hold(held);
+                None
+            }
+        }
     }
 
     /// Where a head would go as things stand in the trial.
@@ -413,8 +465,11 @@ impl Trial<'_> {
         let booked = state.jobs[last.key.job].phase == Phase::Booked;
         let lines = if booked { &state.index.booked } else { &state.index.queued };
         let mut behind = lines.get(&last.class)?.range((Excluded(last.key), Unbounded));
-        let key = behind.find(|key| !booked || comes_late(state, key.job))?;
-        let key = *key;
+        let key = if booked {
+            *behind.find(|key| comes_late(state, key.job))?
+        } else {
+            first_that_may(state, last.class, behind)?
+        };
         self.turn(last.class, key)
     }
 
@@ -447,21 +502,24 @@ impl Trial<'_> {
                 return true;
             }
         }
+        if late {
+            return takers.iter().any(|taker| self.deal_anew(taker));
+        }
         let mut lacks = 0;
         for taker in &takers {
-            let Some(lack) = (if late { Some(Lack::Time) } else { lack(self.state(), taker) }) else { continue };
+            let Some(lack) = lack(self.state(), taker) else { continue };
             lacks += 1;
-            if self.deal(taker, lack) {
+            // What is there in time is better than what can be had.
+            let late = lack != Lack::Time && bought_late(self.state(), taker);
+            if (late && self.deal(taker, Lack::Time)) || self.deal(taker, lack) {
                 return true;
             }
         }
-        if !late {
-            takers.iter().for_each(|taker| self.reserve(taker));
-        }
+        takers.iter().for_each(|taker| self.reserve(taker));
         // What passes by itself, or with time, is looked at again.
         let state = self.state();
         let timed = self.moving || !state.budgets.none() || state.jobs[job].start_target.is_some();
-        if !late && !timed && lacks == takers.len() {
+        if !timed && lacks == takers.len() {
             self.in_vain.insert(class);
         }
         false
@@ -489,7 +547,7 @@ impl Trial<'_> {
         let Some(places) = placement::find(self.engine, taker.job, taker.pool, NodeScope::InFlight, taker.asked) else {
             return supply::can_be_had(self.engine, taker.job, taker.pool) && !bought_late(self.state(), taker);
         };
-        self.hold(Held { taker: *taker, places, promised: None, searches: false });
+        self.hold(Held { taker: *taker, places, room: None, promised: false, searches: false });
         true
     }
 
@@ -517,6 +575,22 @@ impl Trial<'_> {
         Kept { pool: taker.pool, share: taker.asked, own: self.owns(taker) }
     }
 
+    /// A booked job looks for places that are there in time as if it held nothing.
+    fn deal_anew(&mut self, taker: &Taker) -> bool {
+        if self.taken.any(taker.job) {
+            // One before it has its places.
+            return self.deal(taker, Lack::Time);
+        }
+        self.taken.take(&mut self.engine.state, &mut self.ranks, taker.job, &[]);
+        self.engine.state.set_phase(taker.job, Phase::Queued);
+        let found = self.deal(taker, Lack::Time);
+        self.engine.state.set_phase(taker.job, Phase::Booked);
+        if !found {
+            self.taken.put_back(&mut self.engine.state, &mut self.ranks, taker.job, &[]);
+        }
+        found
+    }
+
     /// Looks for the least that is enough, and holds it for the head.
     fn deal(&mut self, taker: &Taker, lack: Lack) -> bool {
         if !self.candidates.contains_key(&taker.pool) {
@@ -532,13 +606,17 @@ impl Trial<'_> {
         // A gang goes where something is taken for it, with what is bought beside it.
         let nodes =
             if found.room.is_empty() && !found.places.is_empty() { nodes_of(&found.places) } else { found.nodes };
-        if found.room.is_empty() {
-            self.hold(Held { taker: *taker, places: found.places, promised: None, searches: false });
-        }
         let ready = self.ready(&nodes);
+        let room = (!found.room.is_empty()).then(|| made(taker, ready, &nodes, &found.room));
+        self.hold(Held { taker: *taker, places: found.places, room, promised: false, searches: false });
         self.deals.push(Deal { taker: *taker, losses: found.losses, nodes, room: found.room, kept, ready });
         true
     }
+}
+
+/// Room for what is bought for a taker once these nodes are gone.
+fn made(taker: &Taker, from: Timestamp, nodes: &[NodeId], room: &[(OfferingId, u32)]) -> Reservation {
+    Reservation { job: taker.job, from, known: true, delayed: false, nodes: nodes.to_vec(), room: room.to_vec() }
 }
 
 /// What a gang costs in its places, or while it has none at the least.
@@ -592,7 +670,7 @@ fn close(engine: &mut Engine, deal: Deal, report: &mut PlanReport) {
     let mut leave: BTreeMap<JobId, (StopCause, Vec<u32>)> = BTreeMap::new();
     for (loss, ground) in losses {
         let cause = match ground {
-            Ground::Quota => StopCause::QuotaReclaimed { by },
+            Ground::Quota | Ground::Share => StopCause::QuotaReclaimed { by },
             Ground::Tier => StopCause::Preempted { by },
         };
         match loss.worker {
@@ -631,7 +709,7 @@ fn close(engine: &mut Engine, deal: Deal, report: &mut PlanReport) {
         let others: Vec<PoolId> = others.map(|(pool, _)| *pool).collect();
         others.into_iter().for_each(|pool| engine.decide(Decision::EndReservation { pool }));
         let from = until.max(expected(&engine.state, &nodes).0);
-        let reservation = Reservation { job: by, from, known: true, delayed: false, nodes, room };
+        let reservation = made(&taker, from, &nodes, &room);
         engine.decide(Decision::MakeReservation { pool: taker.pool, reservation });
     }
 }

@@ -13,12 +13,11 @@
 use super::losses::{self, Candidate, Loss};
 use super::{Lack, Trial, ceiling, refused};
 use crate::effect::WorkerPlace;
-use crate::engine::Engine;
 use crate::ids::{JobId, NodeId, OfferingId, QuotaId};
 use crate::job::Gang;
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Ground, Taker};
-use crate::rules::{quota, settings, supply};
+use crate::rules::{quota, reservations, settings, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::shares::Share;
@@ -51,8 +50,8 @@ pub(super) struct Way {
 /// What a way costs: GPUs by tier from the highest, then money.
 pub(super) type Price = (Vec<(Reverse<i32>, MilliGpu)>, Spend);
 
-/// Times that a search is made again without what would come back.
-const MOST_TRIES: u32 = 4;
+/// Times that a search is made again: without what would come back, or led by what could not be taken any more.
+const MOST_TRIES: u32 = 8;
 
 /// The least that is enough. It stays taken in the trial; without a find nothing does.
 pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<Found> {
@@ -104,6 +103,17 @@ const STEADY: [SteadyKey; 3] = [
     |state, one| (-(state.jobs[one.job].share.0 as i64), i64::from(one.tier), one.job),
 ];
 
+/// The first way, in orders that time does not change, to bring all that a head lacks: quota, money, and nodes that stand empty then.
+pub(super) fn to_empty(trial: &mut Trial<'_>, taker: &Taker) -> Option<Way> {
+    let by_node: SteadyKey = |state, one| {
+        let node = state.jobs[one.job].places.first().map_or(0, |place| place.node.0);
+        (node as i64, i64::from(one.tier), one.job)
+    };
+    let keys = [by_node].into_iter().chain(STEADY);
+    keys.into_iter()
+        .find_map(|key| attempt(trial, taker, Lack::All, &mut |trial: &mut Trial<'_>| steady(trial, taker, key)))
+}
+
 fn steady(trial: &mut Trial<'_>, taker: &Taker, key: SteadyKey) -> Vec<Candidate> {
     let state = &trial.engine.state;
     let Some(candidates) = trial.candidates.get(&taker.pool) else { return Vec::new() };
@@ -152,8 +162,20 @@ fn attempt(
     order: &mut dyn FnMut(&mut Trial<'_>) -> Vec<Candidate>,
 ) -> Option<Way> {
     let mut candidates = order(trial);
+    if !matches!(lack, Lack::Share | Lack::All) {
+        candidates.sort_by_cached_key(|one| !makes_way(&trial.engine.state, taker, one.job));
+    }
+    let mut led: BTreeSet<JobId> = BTreeSet::new();
     for _ in 0..MOST_TRIES {
-        let way = once(trial, taker, lack, &candidates)?;
+        let mut refused = None;
+        let Some(way) = once(trial, taker, lack, &candidates, &led, &mut refused) else {
+            // What was taken before it was in vain, and kept it from being taken: now it goes first.
+            let first = refused?;
+            let at = candidates.iter().position(|candidate| candidate.job == first)?;
+            candidates[..=at].rotate_right(1);
+            led.insert(first);
+            continue;
+        };
         let mark = trial.engine.state.checkpoint();
         let back = comes_back(trial, taker, &way);
         trial.engine.state.rollback(mark);
@@ -163,6 +185,15 @@ fn attempt(
         candidates.retain(|candidate| !back.contains(&candidate.job));
     }
     None
+}
+
+/// Whether anything of a run is on a node that a taker may go to. What is elsewhere helps by its money at most.
+fn makes_way(state: &State, taker: &Taker, job: JobId) -> bool {
+    let fits = supply::fits(state, taker.class, taker.pool);
+    let nodes = state.jobs[job].places.iter().filter_map(|place| state.nodes.get(&place.node));
+    let own = |owner: JobId| state.jobs[owner].class == taker.class;
+    let mut open = nodes.filter(|node| node.open() && fits.binary_search(&node.offering).is_ok());
+    open.any(|node| node.reserved.iter().all(|kept| own(kept.0)) && reservations::lets_in(state, node, taker.job))
 }
 
 /// Runs that may not be taken when all the others are gone: they would take back what they lose.
@@ -178,9 +209,10 @@ fn comes_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<JobId
         // An elastic gang is judged as it would be without the workers that it can do without.
         let judged = if numbers.len() == row.numbers.len() { &numbers[..keep.min(numbers.len())] } else { numbers };
         taken.put_back(&mut engine.state, ranks, *job, judged);
-        let stood = ranks.of_run(&engine.state, *job);
+        let stood = losses::stands(&mut engine.state, ranks, *job);
         taken.take(&mut engine.state, ranks, *job, judged);
-        if ranks.ground(&engine.state, taker, *job, stood).is_none() {
+        let above = ranks.stands_by(&engine.state, taker, stood);
+        if !above || ranks.ground(&engine.state, taker, *job, stood).is_none() {
             back.insert(*job);
         }
     }
@@ -188,8 +220,16 @@ fn comes_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<JobId
     back
 }
 
-/// One try in one order.
-fn once(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, candidates: &[Candidate]) -> Option<Way> {
+/// One try in one order. The first goes before the spare workers of others, if it leads. Without a find: the first that could not be taken,
+/// or not all of it, and that has not led yet.
+fn once(
+    trial: &mut Trial<'_>,
+    taker: &Taker,
+    lack: Lack,
+    candidates: &[Candidate],
+    led: &BTreeSet<JobId>,
+    refused: &mut Option<JobId>,
+) -> Option<Way> {
     if candidates.is_empty() {
         return None;
     }
@@ -199,8 +239,11 @@ fn once(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, candidates: &[Candidat
     let mut freed = MilliGpu(0);
     let state = &trial.engine.state;
     let spare = |c: &Candidate| core::iter::repeat_n((*c, Part::Spare), losses::spare(state, c.job));
-    let whole = candidates.iter().map(|c| (*c, Part::Whole));
-    let steps: Vec<Step> = candidates.iter().flat_map(spare).chain(whole).collect();
+    let parts = |of: &[Candidate]| -> Vec<Step> {
+        of.iter().flat_map(spare).chain(of.iter().map(|c| (*c, Part::Whole))).collect()
+    };
+    let (first, behind) = candidates.split_at(usize::from(!led.is_empty()));
+    let steps = [parts(first), parts(behind)].concat();
     let mut found = None;
     'search: for _ in 0..MOST_TURNS {
         let before = freed;
@@ -213,7 +256,7 @@ fn once(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, candidates: &[Candidat
             if lack == Lack::Room && taker.asked > room + freed {
                 continue;
             }
-            found = enough(trial.engine, taker, lack);
+            found = enough(trial, taker, lack);
             if found.is_some() {
                 break 'search;
             }
@@ -224,6 +267,11 @@ fn once(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, candidates: &[Candidat
     }
     if found.is_some() {
         try_back(trial, taker, lack, candidates, &mut way, &mut found);
+    } else {
+        let all = |(_, gone): &(Ground, Vec<u32>), job| gone.len() == trial.engine.state.jobs[job].numbers.len();
+        let left = |job: &JobId| !led.contains(job) && way.taken.get(job).is_none_or(|part| !all(part, *job));
+        let mut jobs = candidates.iter().map(|candidate| candidate.job);
+        *refused = jobs.find(left).filter(|_| !way.taken.is_empty());
     }
     undo(trial, &way);
     trial.engine.state.rollback(mark);
@@ -261,11 +309,12 @@ pub(super) fn lift(trial: &mut Trial<'_>, taker: &Taker, job: JobId, part: Part,
     if !first.is_empty() {
         freed = taken.take(&mut engine.state, ranks, job, &first);
     }
-    let stood = ranks.of_run(&engine.state, job);
+    let stood = losses::stands(&mut engine.state, ranks, job);
     freed = freed + taken.take(&mut engine.state, ranks, job, &rest);
     let row = &engine.state.jobs[job];
     let ground = ranks.ground(&engine.state, taker, job, stood);
-    let ground = ground.filter(|ground| *ground == Ground::Quota || keeps_min_share(&engine.state, taken, row.tier));
+    let ground =
+        ground.filter(|ground| *ground != Ground::Tier || keeps_min_share(&engine.state, taker, taken, row.tier));
     let Some(ground) = ground else {
         taken.put_back(&mut engine.state, ranks, job, &more);
         return MilliGpu(0);
@@ -291,19 +340,24 @@ fn spare_workers(state: &State, job: JobId, gone: &[u32]) -> Vec<u32> {
 }
 
 /// Whether a tier keeps its share of all that is in use, with what has been taken.
-fn keeps_min_share(state: &State, taken: &losses::Taken, tier: crate::ids::TierId) -> bool {
+fn keeps_min_share(state: &State, taker: &Taker, taken: &losses::Taken, tier: crate::ids::TierId) -> bool {
     let Some(least) = settings::tier(state, tier).map(|t| t.min_share).filter(|share| *share > 0) else { return true };
-    let all = state.index.used_by_all().0;
+    // One that is booked and looks for other places holds nothing.
+    let all = (state.index.used_by_all() - state.jobs[taker.job].share).0;
     let own = state.index.in_use.get(&tier).map_or(MilliGpu(0), |held| held.staying);
     let left = own - taken.share(state, |job| job.tier == tier);
     u128::from(left.0) * 1000 >= u128::from(all) * u128::from(least)
 }
 
 /// Whether the head has what it lacks now, and the places where it would go. None: it can be bought for.
-fn enough(engine: &mut Engine, taker: &Taker, lack: Lack) -> Option<Vec<WorkerPlace>> {
-    if refused(&engine.state, taker) {
+fn enough(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<Vec<WorkerPlace>> {
+    if refused(&trial.engine.state, taker) {
         return None;
     }
+    if lack == Lack::All {
+        return ceiling::room_of_empty(trial, taker).map(|_| Vec::new());
+    }
+    let engine = &mut *trial.engine;
     let scope = if lack == Lack::Time { NodeScope::Ready } else { NodeScope::InFlight };
     let places = placement::find(engine, taker.job, taker.pool, NodeScope::Ready, taker.asked);
     let places = places.or_else(|| placement::find(engine, taker.job, taker.pool, scope, taker.asked));
@@ -367,8 +421,9 @@ fn back(
 ) -> bool {
     let Trial { engine, ranks, taken, .. } = trial;
     taken.put_back(&mut engine.state, ranks, job, numbers);
-    let without = enough(engine, taker, lack);
+    let without = enough(trial, taker, lack);
     if without.is_none() {
+        let Trial { engine, ranks, taken, .. } = trial;
         taken.take(&mut engine.state, ranks, job, numbers);
         return false;
     }

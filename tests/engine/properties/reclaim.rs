@@ -188,6 +188,16 @@ fn comes_to_rest(seed: u64, queues: Queues) -> Result<(), String> {
     Ok(())
 }
 
+/// A promise that went back and forth, and a node kept for two jobs of which one used up what was kept for the other.
+#[test]
+fn starts_that_once_did_not_rest() {
+    for seed in [5_112_399_624_710_388_133, 9_982_832_350_621_881_520, 8_904_189_293_265_797_742] {
+        for queues in [Queues::SayNothing, Queues::SayOtherwise] {
+            comes_to_rest(seed, queues).unwrap_or_else(|why| panic!("{why} (seed {seed})"));
+        }
+    }
+}
+
 fn ends(name: &str, cases: u32, queues: Queues) {
     holds(name, cases, &any::<u64>(), |seed| {
         comes_to_rest(seed, queues).map_err(|why| TestCaseError::fail(format!("{why} (seed {seed})")))
@@ -200,13 +210,6 @@ fn taking_from_each_other_ends() {
 }
 
 #[test]
-fn taking_as_queues_say_is_allowed_and_ends() {
-    ends("taking_as_queues_say_is_allowed_and_ends", 5_000, Queues::SayOtherwise);
-}
-
-/// An open fault: one random start in some 20,000 does not rest, such as the seeds 9982832350621881520 and 8904189293265797742.
-#[test]
-#[ignore = "an open fault: cargo test -p forebay-engine --test engine taking_as_queues_say_always_ends -- --ignored"]
-fn taking_as_queues_say_always_ends() {
-    ends("taking_as_queues_say_always_ends", 100_000, Queues::SayOtherwise);
+fn taking_as_queues_say_is_allowed_and_always_ends() {
+    ends("taking_as_queues_say_is_allowed_and_always_ends", 100_000, Queues::SayOtherwise);
 }

@@ -237,8 +237,14 @@ impl Ranking<'_> {
             let run = &self.model.runs[at];
             let mut back = gone.clone();
             back[at] = if *taken == run.whole() { run.whole() >> run.min } else { 0 };
-            let stood = self.stood(run, &back);
-            self.ground(run, &stood, gone).is_some()
+            let mut stood = self.stood(run, &back);
+            let mut stands = self.stands(gone);
+            let deepest = stands.len().max(stood.len());
+            stands.resize(deepest, false);
+            let ground = self.ground(run, &stood, gone);
+            stood.resize(deepest, false);
+            // From the root down it stands no lower either.
+            ground.is_some() && (stands <= stood || self.without == Some(Rule::Quota))
         })
     }
 
