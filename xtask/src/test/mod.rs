@@ -37,6 +37,12 @@ const SWEEP_SEEDS: u64 = 100;
 /// Tests of an adapter at a time: they wait for a broker more than they work. By themselves they run as many as there are cores.
 const WAITING: &str = "8";
 
+/// Random states that brute force looks at in a full run of the engine's tests, instead of 2,000. It prints the counts then.
+const FULL_STATES: &str = "100000";
+
+/// The package whose tests have a full run.
+const ENGINE: &str = "forebay-engine";
+
 /// Every section.
 const ALL: &str = "all";
 
@@ -52,6 +58,9 @@ pub struct TestArgs {
     /// Of all sections, those that are left out, such as `integration,deny`
     #[arg(long, value_name = "SECTIONS", value_delimiter = ',', value_parser = names())]
     skip: Vec<String>,
+    /// Of engine: 100,000 random states against brute force instead of 2,000, with the counts
+    #[arg(long, requires = "section")]
+    full: bool,
     /// Passed to each test binary as it is: a part of a test's name, --nocapture
     #[arg(last = true)]
     extra: Vec<String>,
@@ -75,6 +84,7 @@ impl TestArgs {
     fn repeat(&self, section: &str, test: Option<&str>) -> String {
         let mut words = vec!["cargo xtask test".to_owned(), section.to_owned()];
         words.extend(self.part.clone());
+        words.extend(self.full.then(|| "--full".to_owned()));
         let extra: Vec<&str> = match test {
             Some(test) => vec![test],
             None => self.extra.iter().map(String::as_str).collect(),
@@ -97,6 +107,9 @@ impl TestArgs {
 pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
     if args.part.is_some() && args.section != "integration" {
         return Err(ChoreFailure::new("only `integration` has parts: cargo xtask test integration sources"));
+    }
+    if args.full && args.section != "engine" {
+        return Err(ChoreFailure::new("only `engine` has a full run: cargo xtask test engine --full"));
     }
     let sections: Vec<&Section> = SECTIONS.iter().filter(|section| args.names(section)).collect();
     let scope = sections.iter().map(|section| section.scope).max().unwrap_or(Scope::Rust);
@@ -241,6 +254,8 @@ impl Suite<'_> {
             command.env("FOREBAY_BIN", self.workspace.forebay_binary());
         } else if Section::named("integration").is_some_and(|section| section.packages.contains(&package)) {
             command.env("RUST_TEST_THREADS", WAITING);
+        } else if package == ENGINE && self.args.full {
+            command.env("FOREBAY_STATES", FULL_STATES);
         }
     }
 
@@ -332,6 +347,7 @@ mod tests {
         let again = "cargo xtask test integration sources -- 'src/lib.rs - (line 9)'";
         assert_eq!(sources.repeat("integration", Some("src/lib.rs - (line 9)")), again);
         assert_eq!(sources.extra(), ["--nocapture"]);
+        assert_eq!(args(&["engine", "--full"]).repeat("engine", None), "cargo xtask test engine --full");
     }
 
     #[test]
