@@ -3,7 +3,7 @@
 //!
 //! Never: a node that is kept for somebody, or one with anything on it that the head may not take.
 
-use super::search::{Found, Part, Way, keep, lift, price, to_empty, undo};
+use super::search::{Found, Part, Way, comes_back, keep, lift, price, to_empty, undo};
 use super::{Trial, refused};
 use crate::ids::{JobId, NodeId, OfferingId, PoolId};
 use crate::policy::Buys;
@@ -182,8 +182,9 @@ fn all_give_way(trial: &mut Trial<'_>, taker: &Taker, nodes: &[Emptied], lacks_s
     let emptied = nodes.iter().all(|one| is_emptied(trial, taker, one.node, &mut way));
     let enough = emptied && !(lacks_share && refused(&trial.engine.state, taker));
     undo(trial, &way);
+    let stays = enough && comes_back(trial, taker, &way).is_empty();
     trial.engine.state.rollback(mark);
-    enough
+    stays
 }
 
 /// Whether a node may be given back, as far as itself and the protection of what is on it go.

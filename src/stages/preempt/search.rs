@@ -197,7 +197,7 @@ fn makes_way(state: &State, taker: &Taker, job: JobId) -> bool {
 }
 
 /// Runs that may not be taken when all the others are gone: they would take back what they lose.
-fn comes_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<JobId> {
+pub(super) fn comes_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<JobId> {
     let mut back = BTreeSet::new();
     let Trial { engine, ranks, taken, .. } = trial;
     for (job, (_, numbers)) in &way.taken {

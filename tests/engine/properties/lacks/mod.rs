@@ -40,10 +40,10 @@ fn number(name: &str) -> Option<u64> {
 fn states_that_once_failed() {
     let mut counts = Counts::default();
     let seeds =
-        [86, 94, 116, 405, 419, 450, 640, 889, 1255, 1674, 2015, 3103, 3423, 3577, 3701, 3770, 3880, 4459, 4621];
+        [86, 94, 116, 405, 419, 450, 640, 889, 1255, 1674, 2015, 2521, 3103, 3577, 3701, 3770, 3880, 4459, 4621];
     seeds
         .into_iter()
-        .chain([5202, 6323, 7437, 7732, 7811, 8642, 9402, 9771, 9930, 9941])
+        .chain([5202, 6323, 7280, 7437, 7732, 7811, 8642, 9402, 9771, 9930])
         .for_each(|seed| look_at(seed, &mut counts));
     let wrong = counts.wrong();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
