@@ -11,7 +11,7 @@ use crate::reason::{Bound, Reason};
 use crate::rules::launch::LaunchOption;
 use crate::rules::rank::Taker;
 use crate::rules::relocation::holders;
-use crate::rules::{protection, quota, rank, reservations, settings, supply};
+use crate::rules::{budget, protection, quota, rank, reservations, settings, supply};
 use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
 use crate::units::{MilliGpu, Rate, Spend};
@@ -111,6 +111,9 @@ pub(super) fn room_of_empty(trial: &Trial<'_>, taker: &Taker) -> Option<RoomOfEm
     let empty: Vec<NodeId> = trial.emptiable.iter().flatten().copied().filter(is_empty).collect();
     let room = reservations::Room::of(state, taker.pool, taker.job);
     let of = |option: LaunchOption| {
+        if !budget::pays(state, taker.class, option.bill(state)) {
+            return None;
+        }
         let nodes = reservations::fewest(&empty, |gone| room.holds(state, &option, gone))?;
         Some(RoomOfEmpty { nodes, bought: option.counts })
     };
@@ -170,17 +173,25 @@ fn for_option(trial: &mut Trial<'_>, taker: &Taker, free: &[Emptied], option: La
     let lacks_share = refused(state, taker);
     let nodes = reservations::fewest(free, |gone| {
         let ids: Vec<NodeId> = gone.iter().map(|one| one.node).collect();
-        room.holds(&trial.engine.state, &option, &ids) && all_give_way(trial, taker, gone, lacks_share)
+        room.holds(&trial.engine.state, &option, &ids) && all_give_way(trial, taker, gone, &option, lacks_share)
     })?;
     Some(Room { nodes, bought: option.counts })
 }
 
-/// Whether all that is on some nodes may be taken together, and brings the quota and the money too where a head lacks these.
-fn all_give_way(trial: &mut Trial<'_>, taker: &Taker, nodes: &[Emptied], lacks_share: bool) -> bool {
+/// Whether all that is on some nodes may be taken together, and brings the quota where a head lacks it, and the money for what is bought.
+fn all_give_way(
+    trial: &mut Trial<'_>,
+    taker: &Taker,
+    nodes: &[Emptied],
+    option: &LaunchOption,
+    lacks_share: bool,
+) -> bool {
     let mark = trial.engine.state.checkpoint();
     let mut way = Way::default();
     let emptied = nodes.iter().all(|one| is_emptied(trial, taker, one.node, &mut way));
-    let enough = emptied && !(lacks_share && refused(&trial.engine.state, taker));
+    let state = &trial.engine.state;
+    let pays = || budget::pays(state, taker.class, option.bill(state));
+    let enough = emptied && !(lacks_share && refused(state, taker)) && pays();
     undo(trial, &way);
     let stays = enough && comes_back(trial, taker, &way).is_empty();
     trial.engine.state.rollback(mark);

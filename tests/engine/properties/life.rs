@@ -321,7 +321,7 @@ fn replay_from_any_cut_is_the_same() {
     });
 }
 /// Lives that once went wrong, as they were shrunk.
-const ONCE_FAILED: [&[Op]; 4] = [
+const ONCE_FAILED: [&[Op]; 5] = [
     // A purchase is room for other classes too.
     &[(0, 103, 5320), (0, 0, 0)],
     &[(0, 166, 32564), (0, 0, 0), (0, 0, 0), (18, 0, 0), (0, 0, 0), (0, 0, 0)],
@@ -337,6 +337,20 @@ const ONCE_FAILED: [&[Op]; 4] = [
         (0, 66, 40891),
         (15, 61, 0),
         (0, 0, 0),
+    ],
+    // Money that pays a job's part and no node for it brings it nothing: nobody is stopped for that.
+    &[
+        (0, 97, 38115),
+        (0, 194, 11168),
+        (9, 0, 0),
+        (0, 7, 13600),
+        (0, 70, 14987),
+        (0, 0, 4188),
+        (0, 31, 0),
+        (8, 60, 0),
+        (0, 220, 21665),
+        (19, 0, 26750),
+        (0, 59, 2720),
     ],
     // A class that rests is served in its turn when one before it bought.
     &[
