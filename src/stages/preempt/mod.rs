@@ -645,7 +645,14 @@ fn lack(state: &State, taker: &Taker) -> Option<Lack> {
     match supply::refusal(state, taker.job, taker.pool) {
         None => bought_late(state, taker).then_some(Lack::Time),
         Some(Reason::Ceiling { .. }) => Some(Lack::Ceiling),
-        Some(Reason::Stockout { .. } | Reason::NothingIdle | Reason::TopologyUnsatisfied { .. }) => Some(Lack::Room),
+        Some(
+            Reason::Stockout { .. }
+            | Reason::NothingIdle
+            | Reason::TopologyUnsatisfied { .. }
+            | Reason::NodeBeyondBudget { .. },
+        ) => Some(Lack::Room),
+        // Its part is paid, and no node for it is: places would do, and so would more money.
+        Some(Reason::Budget { .. }) => Some(Lack::Share),
         Some(Reason::LaunchRefused { offering, .. }) => {
             // It may go through in a moment: nobody is stopped for it before a boot would have been over.
             let patience = state.jobs[taker.job].since + demand::boot_p90(state, offering);
