@@ -509,8 +509,8 @@ impl Trial<'_> {
         for taker in &takers {
             let Some(lack) = lack(self.state(), taker) else { continue };
             lacks += 1;
-            // What is there in time is better than what can be had.
-            let late = lack != Lack::Time && bought_late(self.state(), taker);
+            // What is there in time is better than what can be had, once others have ended.
+            let late = lack != Lack::Time && bought_late_next(self.state(), taker);
             if (late && self.deal(taker, Lack::Time)) || self.deal(taker, lack) {
                 return true;
             }
@@ -635,6 +635,13 @@ fn bought_late(state: &State, taker: &Taker) -> bool {
     let row = &state.jobs[taker.job];
     row.start_target
         .is_some_and(|target| start_targets::buys_from(state, taker.job) < state.now && target.by > state.now)
+}
+
+/// The same, if it is not bought in this pass: whoever has to end first takes a while.
+fn bought_late_next(state: &State, taker: &Taker) -> bool {
+    let row = &state.jobs[taker.job];
+    row.start_target
+        .is_some_and(|target| start_targets::buys_from(state, taker.job) <= state.now && target.by > state.now)
 }
 
 /// What a head lacks. `None`: nothing that others could give it, or not yet.

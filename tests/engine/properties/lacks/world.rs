@@ -79,6 +79,9 @@ impl Loop {
         let _ = self.engine.plan();
         let unsaved = self.engine.close();
         self.decided.clone_from(&unsaved.batch().decisions);
+        if std::env::var_os("FOREBAY_SHOW").is_some() {
+            println!("{} {:#?}", self.now, self.decided.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>());
+        }
         for decision in &unsaved.batch().decisions {
             let (Decision::Stop { job, cause, .. } | Decision::Shrink { job, cause, .. }) = decision else { continue };
             if let StopCause::Preempted { by } | StopCause::QuotaReclaimed { by } = cause {
