@@ -9,15 +9,16 @@ use crate::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::plan::PlanReport;
 use crate::rules::relocation::holders;
 use crate::rules::settings;
+use crate::state::State;
 use crate::state::jobs::Phase;
-use crate::units::Timestamp;
+use crate::units::{Span, Timestamp};
 use alloc::vec::Vec;
 
 /// Stops a run, with a checkpoint where it can save one and the stop is not its end.
 pub(crate) fn stop(engine: &mut Engine, id: JobId, cause: StopCause) {
     let grace = engine.state.lifecycle().grace;
     let state = &engine.state;
-    let (job, spec) = (&state.jobs[id], &state.specs[id]);
+    let job = &state.jobs[id];
     let worth_saving = !matches!(
         cause,
         StopCause::Completed
@@ -26,16 +27,30 @@ pub(crate) fn stop(engine: &mut Engine, id: JobId, cause: StopCause) {
             | StopCause::Failed { .. }
             | StopCause::StartTimeout
     );
-    // A gang that has lost a worker can save nothing.
-    let whole = job.broken.is_none();
-    let checkpoint = worth_saving && whole && job.running_since.is_some() && spec.checkpoint.is_some();
-    let grace = if checkpoint { spec.checkpoint.map_or(grace, |c| c.grace) } else { grace };
-    let mut deadline = state.now + grace;
+    let saves = if worth_saving { saves_within(state, id) } else { None };
+    let checkpoint = saves.is_some();
+    let mut deadline = state.now + saves.unwrap_or(grace);
     if cause == StopCause::Reclaimed {
         let taken = job.places.iter().filter_map(|p| state.nodes.get(&p.node)?.reclaim_at).min();
         deadline = taken.map_or(deadline, |at| deadline.min(at));
     }
     engine.decide(Decision::Stop { job: id, cause, checkpoint, deadline });
+}
+
+/// In what time a run that is stopped saves, if it can.
+fn saves_within(state: &State, id: JobId) -> Option<Span> {
+    let job = &state.jobs[id];
+    // A gang that has lost a worker can save nothing.
+    let can = job.broken.is_none() && job.running_since.is_some();
+    state.specs[id].checkpoint.filter(|_| can).map(|rule| rule.grace)
+}
+
+/// How long a run holds what it has at most once it is asked to give it up.
+pub(crate) fn ends_within(state: &State, id: JobId) -> Span {
+    if state.jobs[id].phase == Phase::Booked {
+        return Span::ZERO;
+    }
+    saves_within(state, id).unwrap_or(state.lifecycle().grace)
 }
 
 /// Asks workers of an elastic gang to leave, within its grace.

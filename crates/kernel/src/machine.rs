@@ -21,7 +21,7 @@ use crate::state::jobs::{Kept, Phase};
 use crate::state::places::Hold;
 use crate::state::reservations::Reservation;
 use crate::state::undo::Mark;
-use crate::units::{MilliGpu, Rate};
+use crate::units::{MilliGpu, Rate, Span};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -146,16 +146,16 @@ impl StateMachine {
         self.state.give_quota_back(queue, pool, amount);
     }
 
-    /// Counts money for the queue of a job, in a trial.
-    pub fn charge(&mut self, job: JobId, rate: Rate) {
+    /// Counts money for the queue of a job, in a trial: as if it had not been given back for a while to come.
+    pub fn charge(&mut self, job: JobId, rate: Rate, still: Span) {
         debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
-        self.state.charge(job, rate);
+        self.state.charge(job, rate, still);
     }
 
-    /// Gives money of the queue of a job back, in a trial.
-    pub fn discharge(&mut self, job: JobId, rate: Rate) {
+    /// Gives money of the queue of a job back, in a trial, once it has cost that for a while still.
+    pub fn discharge(&mut self, job: JobId, rate: Rate, still: Span) {
         debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
-        self.state.discharge(job, rate);
+        self.state.discharge(job, rate, still);
     }
 
     /// Sets or removes the reservation of a pool, in a trial.

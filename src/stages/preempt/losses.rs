@@ -6,6 +6,7 @@ use crate::effect::WorkerPlace;
 use crate::ids::{JobId, PoolId, QuotaId, TierId};
 use crate::job::Gang;
 use crate::machine::StateMachine;
+use crate::moves;
 use crate::rules::quota::{self, quota_of};
 use crate::rules::rank::{Borrows, Ranks, Taker};
 use crate::rules::{protection, rank, settings};
@@ -142,7 +143,8 @@ impl Taken {
             self.tell(state, ranks, id, pool);
         }
         if whole {
-            state.discharge(id, rate);
+            // What stops goes on costing until it has.
+            state.discharge(id, rate, moves::ends_within(state, id));
         }
         share
     }
@@ -155,7 +157,7 @@ impl Taken {
         let hold = hold(job);
         let whole = hold == Hold::Booked || self.of(id).len() == job.numbers.len();
         if whole {
-            state.charge(id, rate);
+            state.charge(id, rate, moves::ends_within(state, id));
         }
         state.hold_places(id, class, &places, hold);
         if let Some(gone) = self.from.get_mut(&id) {

@@ -29,7 +29,7 @@ use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{self, Borrows, Ground, Ranks, Taker};
 use crate::rules::{batch, budget, demand, quota, reservations, settings, start_targets, supply, timing};
 use crate::state::index::OrderKey;
-use crate::state::jobs::{Kept, Phase};
+use crate::state::jobs::{Job, Kept, Phase};
 use crate::state::nodes::Node;
 use crate::state::places::{Hold, nodes_of, share_of};
 use crate::state::reservations::Reservation;
@@ -262,6 +262,7 @@ impl Trial<'_> {
             let Some(pool) = job.pool else { continue };
             let whole = job.leaving.is_none();
             let (class, queue, rate, all) = (job.class, job.queue, job.rate, job.share);
+            let ends = ends_at(&self.engine.state, job);
             let numbers = if whole { job.numbers.clone() } else { job.leaving().to_vec() };
             let places = losses::places(job, &numbers);
             // A run that has lost workers gives the whole of its quota back when it has stopped.
@@ -269,7 +270,8 @@ impl Trial<'_> {
             self.engine.state.release_places(id, class, &places, Hold::Running);
             self.engine.state.give_quota_back(queue, pool, share);
             if whole {
-                self.engine.state.discharge(id, rate);
+                let still = ends.since(self.engine.state.now);
+                self.engine.state.discharge(id, rate, still);
             }
             self.ranks.set(&self.engine.state, id, pool, all - share);
         }
@@ -336,7 +338,7 @@ impl Trial<'_> {
             self.engine.state.set_kept(taker.job, Some(Kept { pool: taker.pool, share: MilliGpu(0), own: false }));
             self.engine.state.set_reservation(taker.pool, Some(room.clone()));
         } else {
-            self.engine.state.charge(taker.job, rate);
+            self.engine.state.charge(taker.job, rate, Span::ZERO);
         }
         self.ranks.set(&self.engine.state, taker.job, taker.pool, taker.asked);
         self.held.insert(taker.job, held);
@@ -354,7 +356,7 @@ impl Trial<'_> {
             self.engine.state.set_kept(job, None);
             self.engine.state.set_reservation(taker.pool, None);
         } else {
-            self.engine.state.discharge(job, rate);
+            self.engine.state.discharge(job, rate, Span::ZERO);
         }
         self.ranks.set(&self.engine.state, job, taker.pool, MilliGpu(0));
         Some(held)
@@ -558,10 +560,7 @@ impl Trial<'_> {
         let coming = rows.map(|node| supply::ready_at(state, node)).max();
         let ends = state.index.ending.iter().map(|id| &state.jobs[*id]);
         let on = ends.filter(|job| job.places.iter().any(|p| nodes.contains(&p.node)));
-        let gone = on.map(|job| match job.phase {
-            Phase::Stopping { deadline, .. } => deadline,
-            _ => job.leaving.as_ref().map_or(state.now, |leaving| leaving.deadline),
-        });
+        let gone = on.map(|job| ends_at(state, job));
         coming.into_iter().chain(gone).max().unwrap_or(state.now).max(state.now)
     }
 
@@ -611,6 +610,14 @@ impl Trial<'_> {
         self.hold(Held { taker: *taker, places: found.places, room, promised: false, searches: false });
         self.deals.push(Deal { taker: *taker, losses: found.losses, nodes, room: found.room, kept, ready });
         true
+    }
+}
+
+/// When what is on its way out of a run is gone.
+fn ends_at(state: &State, job: &Job) -> Timestamp {
+    match job.phase {
+        Phase::Stopping { deadline, .. } => deadline,
+        _ => job.leaving.as_ref().map_or(state.now, |leaving| leaving.deadline),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::effect::WorkerPlace;
 use crate::ids::{ClassId, JobId, NodeId, QuotaId};
 use crate::policy::{Budget, Policy, WhenSpent};
 use crate::state::jobs::Phase;
-use crate::units::{HOUR_MS, Rate, Spend, Timestamp};
+use crate::units::{HOUR_MS, Rate, Span, Spend, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,10 @@ impl BudgetAccount {
         let mut spent = if began > self.since { Spend::default() } else { self.spent };
         spent += self.started.over(now.since(self.since.max(began)));
         BudgetAccount { spent, since: self.since.max(now), ..self }
+    }
+
+    fn bucket(&mut self, booked: bool) -> &mut Rate {
+        if booked { &mut self.booked } else { &mut self.started }
     }
 
     /// The amount, in the unit of what is spent.
@@ -134,7 +138,10 @@ impl State {
     /// Takes what a job costs out of the budgets above it. Always followed by [`State::cost_in`] or the end of its places.
     pub(crate) fn cost_out(&mut self, id: JobId) {
         let rate = self.jobs[id].rate;
-        self.edit_accounts(id, |bucket| *bucket = *bucket - rate);
+        self.edit_accounts(id, |account, booked| {
+            let bucket = account.bucket(booked);
+            *bucket = *bucket - rate;
+        });
         self.edit_job_quietly(id, |job| job.rate = Rate(0));
     }
 
@@ -142,28 +149,40 @@ impl State {
     pub(crate) fn cost_in(&mut self, id: JobId) {
         let job = &self.jobs[id];
         let rate = self.cost_of(job.class, &job.places);
-        self.edit_accounts(id, |bucket| *bucket = *bucket + rate);
+        self.edit_accounts(id, |account, booked| {
+            let bucket = account.bucket(booked);
+            *bucket = *bucket + rate;
+        });
         self.edit_job_quietly(id, |job| job.rate = rate);
     }
 
-    /// Counts what places cost for the queue of a job, in a trial.
-    pub(crate) fn charge(&mut self, id: JobId, rate: Rate) {
-        self.edit_accounts(id, |bucket| *bucket = *bucket + rate);
+    /// Counts what places cost for the queue of a job, in a trial: as if they had not been discharged for a while to come.
+    pub(crate) fn charge(&mut self, id: JobId, rate: Rate, still: Span) {
+        self.edit_accounts(id, |account, booked| {
+            let bucket = account.bucket(booked);
+            *bucket = *bucket + rate;
+            account.spent = Spend(account.spent.0.saturating_sub(rate.over(still).0));
+        });
     }
 
-    /// Takes what a job costs out of the budgets of its queue, in a trial.
-    pub(crate) fn discharge(&mut self, id: JobId, rate: Rate) {
-        self.edit_accounts(id, |bucket| *bucket = *bucket - rate);
+    /// Takes what a job costs out of the budgets of its queue, in a trial, once it has cost that for a while still.
+    pub(crate) fn discharge(&mut self, id: JobId, rate: Rate, still: Span) {
+        self.edit_accounts(id, |account, booked| {
+            let bucket = account.bucket(booked);
+            *bucket = *bucket - rate;
+            account.spent += rate.over(still);
+        });
     }
 
-    fn edit_accounts(&mut self, id: JobId, edit: impl Fn(&mut Rate)) {
+    fn edit_accounts(&mut self, id: JobId, edit: impl Fn(&mut BudgetAccount, bool)) {
         let (now, job) = (self.now, &self.jobs[id]);
         let rule = self.queues[job.queue].rule.as_ref();
+        let booked = job.phase == Phase::Booked;
         let mut at = rule.map(|rule| rule.quota).filter(|_| !self.budgets.none());
         while let Some(quota) = at {
             if let Some(account) = self.budgets.accounts.get_mut(&quota) {
                 *account = account.at(now);
-                edit(if job.phase == Phase::Booked { &mut account.booked } else { &mut account.started });
+                edit(account, booked);
             }
             at = self.quota.parent(quota);
         }

@@ -84,6 +84,8 @@ pub(super) struct Run {
     pub rate: u64,
     /// Milliseconds that a stop costs it.
     pub loses: u64,
+    /// Milliseconds that it may go on once it is asked to stop.
+    pub goes_on: u64,
 }
 
 impl Run {
@@ -142,8 +144,12 @@ pub(super) struct Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Money {
     pub at: usize,
-    /// The most that may run at once.
-    pub most: u64,
+    /// Micro-dollars a period.
+    pub amount: u64,
+    /// Micro-dollars an hour x milliseconds.
+    pub spent: u128,
+    /// Milliseconds of the period that a gang has to be paid for: an hour at most.
+    pub left: u64,
     /// What runs now.
     pub running: u64,
 }
@@ -241,7 +247,10 @@ impl Model {
                 let run = model.run(job, u64::from(each.gpus), *min as usize, queue_at(&spec.queue), now);
                 let restart = spec.restart.0;
                 model.moving |= !run.open;
-                model.runs.push(Run { loses: run.loses + restart, ..run });
+                let saves = spec.checkpoint.filter(|_| job.running_since.is_some() && job.broken.is_none());
+                let grace = saves.map_or(state.lifecycle().grace, |rule| rule.grace).0;
+                let goes_on = if job.phase == Phase::Booked { 0 } else { grace };
+                model.runs.push(Run { loses: run.loses + restart, goes_on, ..run });
             }
         }
         model.count_money(state, Timestamp(now));
@@ -272,19 +281,18 @@ impl Model {
             overdue: job.overdue_at.0 <= now,
             rate: job.rate.0,
             loses: now - job.saved_at.0.min(now),
+            goes_on: 0,
         }
     }
 
-    /// What budgets leave: the amount less what is spent, over an hour or what is left of the period, and never more than the amount an hour.
+    /// Budgets as they stand.
     fn count_money(&mut self, state: &State, now: Timestamp) {
         for (quota, account) in state.budgets.accounts() {
             let spent = account.at(now).spent.0;
             let left = account.budget.per.ends(now).since(now).0.clamp(1, HOUR);
-            let amount = u128::from(account.budget.amount);
-            let most = ((amount * u128::from(HOUR)).saturating_sub(spent) / u128::from(left)).min(amount);
             let running = self.runs.iter().filter(|run| self.is_below(run.quota, quota.index()));
             let running = running.map(|run| run.rate).sum();
-            self.money.push(Money { at: quota.index(), most: most as u64, running });
+            self.money.push(Money { at: quota.index(), amount: account.budget.amount, spent, left, running });
         }
     }
 
@@ -372,12 +380,17 @@ impl Model {
         self.pays(head, gone, kind.price.div_ceil(kind.gpus) * head.each * head.count)
     }
 
-    /// Whether so much an hour is left of the money above a head's queue.
+    /// Whether so much an hour is left of the money above a head's queue: the amount less what is spent, over an hour or what is left of the
+    /// period, and never more than the amount an hour. What is asked to stop costs on until it has.
     fn pays(&self, head: &Head, gone: &Gone, costs: u64) -> bool {
         self.money.iter().filter(|money| self.is_below(head.quota, money.at)).all(|money| {
             let ended = self.runs.iter().zip(gone).filter(|(run, gone)| **gone == run.whole());
-            let ended = ended.filter(|(run, _)| self.is_below(run.quota, money.at));
-            money.running - ended.map(|(run, _)| run.rate).sum::<u64>() + costs <= money.most
+            let ended: Vec<&Run> = ended.map(|(run, _)| run).filter(|run| self.is_below(run.quota, money.at)).collect();
+            let still = ended.iter().map(|run| u128::from(run.rate) * u128::from(run.goes_on)).sum::<u128>();
+            let all = u128::from(money.amount) * u128::from(HOUR);
+            let most = all.saturating_sub(money.spent + still) / u128::from(money.left);
+            let runs = money.running - ended.iter().map(|run| run.rate).sum::<u64>();
+            u128::from(runs + costs) <= most.min(u128::from(money.amount))
         })
     }
 

@@ -1,0 +1,180 @@
+//! Monotone: with more of a ceiling, a quota, a budget or stock a trace is hardly ever both dearer and slower, and a longer start target
+//! costs no more.
+//!
+//! ```text
+//! seed -> random policy, random trace, market    simulated twice: as it is, and with one bound doubled or lifted
+//! ```
+//!
+//! What is found is counted, for each pair of runs may differ by chance: in one of a hundred at most.
+//!
+//! ```text
+//! FOREBAY_STATES=2000     so many pairs of each kind instead of 100
+//! FOREBAY_STATES_FROM=7   from this seed on
+//! ```
+//!
+//! Never: runs that end other jobs than the one they are compared with.
+#![expect(clippy::disallowed_methods, reason = "how many pairs are tried is said from outside")]
+
+use forebay_kernel::policy::{Ceiling, Policy, StartTarget, WhenLate};
+use forebay_kernel::units::Span;
+use forebay_sim::drive::{AuditSchedule, SimOptions, simulate};
+use forebay_sim::market::Market;
+use forebay_sim::policies;
+use forebay_sim::score::Scorecard;
+use forebay_sim::trace::{Trace, TraceFormat, TraceJob};
+use forebay_sim::world::hash::{Draw, below, draw};
+use forebay_sim::world::spot_pairs;
+
+const PAIRS: u64 = 100;
+const HOUR_MS: u64 = 3_600_000;
+
+/// What is relaxed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Relaxed {
+    Ceiling,
+    Quota,
+    Budget,
+    Stock,
+}
+
+const ALL: [Relaxed; 4] = [Relaxed::Ceiling, Relaxed::Quota, Relaxed::Budget, Relaxed::Stock];
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let from = number("FOREBAY_STATES_FROM").unwrap_or(0);
+    from..from + number("FOREBAY_STATES").unwrap_or(PAIRS)
+}
+
+/// Jobs of a few hours: most of one GPU, some gangs, from minutes to hours long, half of them with an estimate.
+fn trace(seed: u64, queues: &[&str]) -> Trace {
+    let pick = |job: u64, nth: u64, bound: u64| below(draw(seed, Draw::Made, 7000 + job, nth), bound);
+    let count = 30 + pick(0, 0, 60);
+    let hours = 1 + pick(0, 1, 5);
+    let job = |n: u64| {
+        let at = |nth: u64, bound: u64| pick(1 + n, nth, bound);
+        let duration_ms = (60_000 << at(0, 7)) + at(1, 60_000);
+        let gpus = [1, 1, 1, 1, 2, 4][usize::try_from(at(2, 6)).unwrap_or(0)];
+        let queue = queues[usize::try_from(at(3, queues.len() as u64)).unwrap_or(0)];
+        TraceJob {
+            id: format!("job-{n}"),
+            submit_ms: at(4, hours * HOUR_MS),
+            duration_ms,
+            gpus,
+            gpu_milli: 1000,
+            queue: Some(queue.to_owned()),
+            estimate_ms: (at(5, 2) == 0).then_some(duration_ms),
+            checkpoint_every_ms: (at(6, 2) == 0).then_some(600_000),
+            ..TraceJob::default()
+        }
+    };
+    let mut jobs: Vec<TraceJob> = (0..count).map(job).collect();
+    jobs.sort_by_key(|job| job.submit_ms);
+    Trace { name: format!("random-{seed}"), format: TraceFormat::Normalized, jobs, notes: Vec::new() }
+}
+
+fn card(seed: u64, policy: Policy, trace: &Trace, stock: bool) -> Scorecard {
+    let pairs = spot_pairs(&policy);
+    let market = if stock { Market::calm(&pairs) } else { Market::seeded(seed, &pairs, 48 * HOUR_MS) };
+    let options = SimOptions { audit: AuditSchedule::AtEnd, ..SimOptions::new(seed, market) };
+    let outcome = simulate(policy, trace, options).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    assert_eq!(outcome.violations, Vec::<String>::new(), "seed {seed}");
+    outcome.scorecard
+}
+
+fn twice(ceiling: &mut Ceiling) {
+    for bound in [&mut ceiling.nodes, &mut ceiling.on_demand_nodes, &mut ceiling.gpus] {
+        *bound = bound.map(|most| most * 2);
+    }
+    ceiling.spend = ceiling.spend.map(|spend| spend.times(2));
+}
+
+/// The policy with one kind of bound doubled. `None`: it has none of the kind.
+fn relaxed(policy: &Policy, what: Relaxed) -> Option<Policy> {
+    let mut more = policy.clone();
+    match what {
+        Relaxed::Ceiling => {
+            twice(&mut more.limits);
+            more.pools.iter_mut().for_each(|pool| twice(&mut pool.ceiling));
+        }
+        Relaxed::Quota => {
+            for limit in more.quotas.iter_mut().flat_map(|quota| quota.limits.values_mut()) {
+                limit.nominal = limit.nominal + limit.nominal;
+                limit.borrow = limit.borrow.map(|most| most + most);
+                limit.lend = limit.lend.map(|most| most + most);
+            }
+        }
+        Relaxed::Budget => {
+            for budget in more.quotas.iter_mut().filter_map(|quota| quota.budget.as_mut()) {
+                budget.amount *= 2;
+            }
+        }
+        Relaxed::Stock => {}
+    }
+    (what == Relaxed::Stock || more != *policy).then_some(more)
+}
+
+fn ended(card: &Scorecard) -> [u64; 4] {
+    [card.completed, card.failed, card.rejected, card.open]
+}
+
+#[test]
+fn more_of_a_bound_is_not_both_dearer_and_slower() {
+    let (mut compared, mut wrong) = (0u64, Vec::new());
+    for seed in seeds() {
+        let policy = policies::random(seed);
+        let trace = trace(seed, &policies::QUEUES);
+        let tight = card(seed, policy.clone(), &trace, false);
+        let what = ALL[usize::try_from(below(draw(seed, Draw::Made, 7000, 9), 4)).unwrap_or(0)];
+        let Some(more) = relaxed(&policy, what) else { continue };
+        let loose = card(seed, more, &trace, what == Relaxed::Stock);
+        if ended(&tight) != ended(&loose) {
+            continue;
+        }
+        compared += 1;
+        let dearer = loose.cost_usd > tight.cost_usd * 1.02;
+        let (before, after) = (tight.wait_s.p95, loose.wait_s.p95);
+        if dearer && after > before * 1.05 && after > before + 60.0 {
+            let costs = format!("{:.2} -> {:.2} USD", tight.cost_usd, loose.cost_usd);
+            wrong.push(format!("seed {seed}, {what:?}: {costs}, p95 wait {before:.0} -> {after:.0} s"));
+        }
+    }
+    println!("bounds: {compared} pairs compared, both dearer and slower: {}", wrong.len());
+    assert!(compared * 3 > seeds().count() as u64 || seeds().count() < 10, "only {compared} pairs end the same jobs");
+    assert!(wrong.len() as u64 * 100 <= compared.max(100), "{wrong:#?}\nagain: FOREBAY_STATES=1 FOREBAY_STATES_FROM=SEED");
+}
+
+#[test]
+fn a_longer_start_target_costs_no_more_and_is_kept() {
+    let (mut compared, mut dearer, mut late) = (0u64, Vec::new(), Vec::new());
+    for seed in seeds() {
+        let mut policy = policies::spot_first();
+        let minutes = 10 + below(draw(seed, Draw::Made, 7001, 0), 110);
+        let trace = trace(seed, &["all"]);
+        let mut under = |within: u64| {
+            let target = StartTarget { within: Span::mins(within), when_late: WhenLate::BuyOnDemand };
+            let forebay_kernel::policy::Undeclared::Under { rule, .. } = &mut policy.undeclared else {
+                panic!("its queues are not declared")
+            };
+            rule.start = Some(target);
+            card(seed, policy.clone(), &trace, true)
+        };
+        let (short, long) = (under(minutes), under(minutes * 2));
+        compared += 1;
+        if long.cost_usd > short.cost_usd * 1.02 {
+            let costs = format!("{:.2} -> {:.2} USD", short.cost_usd, long.cost_usd);
+            dearer.push(format!("seed {seed}, {minutes} -> {} min: {costs}", minutes * 2));
+        }
+        for (card, within) in [(&short, minutes), (&long, minutes * 2)] {
+            // A node that takes longer to come than nine of ten do makes its job a little late.
+            if card.wait_s.p99 > within as f64 * 60.0 + 60.0 {
+                late.push(format!("seed {seed}: p99 {:.0} s under a target of {within} min", card.wait_s.p99));
+            }
+        }
+    }
+    println!("start targets: {compared} pairs, dearer {}, late {}", dearer.len(), late.len());
+    assert!(dearer.len() as u64 * 100 <= compared.max(100), "{dearer:#?}");
+    assert!(late.len() as u64 * 100 <= 2 * compared.max(100), "{late:#?}");
+}
