@@ -72,7 +72,9 @@ impl Memo {
         let rests = |p: &&Parked| {
             let in_time = p.until.is_none_or(|at| at > state.now);
             let same = p.head == head.key.job && p.capacity_epoch == state.capacity_epoch && p.at >= woke_at;
-            same && in_time && !budget::grows(state, head.class)
+            // One that waits by design holds up nobody of its class who may wait no longer.
+            let alone = !p.reason.by_design() || state.index.first_bought_for(head.class).is_none_or(|key| key <= head.key);
+            same && in_time && alone && !budget::grows(state, head.class)
         };
         parked.filter(|_| !self.off).filter(rests)
     }

@@ -309,6 +309,9 @@ impl Index {
     pub fn first_bought_for(&self, class: ClassId) -> Option<OrderKey> {
         let deferred = self.deferred.get(&class);
         let line = self.queued.get(&class)?;
+        if deferred.is_some_and(|deferred| deferred.len() == line.len()) {
+            return None;
+        }
         line.iter().find(|key| deferred.is_none_or(|d| !d.contains(key))).copied()
     }
 
