@@ -18,7 +18,7 @@ use crate::policy::Ceiling;
 use crate::reason::Bound;
 use crate::state::places::slot_mem;
 use crate::state::{Held, Shape, State};
-use crate::units::{HOUR_MS, Rate};
+use crate::units::{HOUR_MS, Rate, Span};
 use alloc::vec::Vec;
 
 /// Nodes that one gang may take at most: beyond it lies a typing error, not a job.
@@ -48,6 +48,11 @@ impl LaunchOption {
     pub(crate) fn cost(&self, state: &State) -> Rate {
         let of = |(id, n): &(OfferingId, u32)| state.offerings[id.index()].offer.price.times(u64::from(*n));
         self.counts.iter().map(of).fold(Rate(0), |a, b| a + b)
+    }
+
+    /// How long its nodes take until they are ready.
+    pub(crate) fn boot(&self, state: &State) -> Span {
+        self.counts.iter().map(|(id, _)| demand::boot_p90(state, *id)).max().unwrap_or_default()
     }
 
     /// What an hour of it adds to the bill: what is reserved is paid for already.

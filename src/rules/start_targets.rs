@@ -16,11 +16,12 @@
 //!
 //! Never: promises one release of places to two jobs at a time.
 
+use super::launch::LaunchOption;
 use super::placement::{self, NodeScope};
 use super::{demand, launch, quota, supply};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
-use crate::ids::{ClassId, JobId, NodeId, PoolId};
+use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
 use crate::reason::Reason;
 use crate::state::State;
 use crate::state::index::OrderKey;
@@ -53,18 +54,35 @@ pub(crate) fn asked_from(state: &State, job: JobId) -> Timestamp {
     behind_the_last(state, job, alone).unwrap_or(alone)
 }
 
-/// When buying for a job alone has to begin: its target less a boot of the cheapest that could be had for it.
+/// When buying for a job alone begins: so early that what is tried for want of stock is answered before it has to be bought otherwise.
 pub(crate) fn buys_from(state: &State, job: JobId) -> Timestamp {
+    let narrow = |(id, _): &(OfferingId, u32)| state.offerings[id.index()].window < supply::MOST_AT_ONCE;
+    before_target(state, job, |option| {
+        let answer = if option.counts.iter().any(narrow) { state.lifecycle().launch_retry } else { Span::ZERO };
+        option.boot(state) + answer
+    })
+}
+
+/// When it has to have been bought for: its target less a boot of the cheapest that could be had for it.
+pub(crate) fn bought_by(state: &State, job: JobId) -> Timestamp {
+    before_target(state, job, |option| option.boot(state))
+}
+
+fn before_target(state: &State, job: JobId, takes: impl Fn(&LaunchOption) -> Span) -> Timestamp {
     let row = &state.jobs[job];
     let Some(start_target) = row.start_target else { return Timestamp(0) };
     // Where nothing is ever bought there is nothing to wait for.
-    boot(state, row.class).map_or(Timestamp(0), |boot| start_target.by - boot)
+    longest(state, row.class, takes).map_or(Timestamp(0), |longest| start_target.by - longest)
+}
+
+fn boot(state: &State, class: ClassId) -> Option<Span> {
+    longest(state, class, |option| option.boot(state))
 }
 
 /// The longest over the pools of a class: a job may have to go to any of them.
-fn boot(state: &State, class: ClassId) -> Option<Span> {
+fn longest(state: &State, class: ClassId, takes: impl Fn(&LaunchOption) -> Span) -> Option<Span> {
     let pools = state.classes[class].fits.iter().map(|f| f.0);
-    pools.filter_map(|pool| boot_of_cheapest(state, class, pool)).max()
+    pools.filter_map(|pool| cheapest(state, class, pool)).map(|option| takes(&option)).max()
 }
 
 /// When the last lane of its class has to be bought, if a job is done after the others of it. `None`: it has to begin a lane, for the node
@@ -132,12 +150,11 @@ impl Lane {
     }
 }
 
-fn boot_of_cheapest(state: &State, class: ClassId, pool: PoolId) -> Option<Span> {
+fn cheapest(state: &State, class: ClassId, pool: PoolId) -> Option<LaunchOption> {
     let shape = &state.classes[class].shape;
     let bought = supply::bought(state, class, pool);
     let options = launch::options(state, class, pool, &bought, &[]);
-    let cheapest = options.into_iter().min_by_key(|c| c.rank(state, shape))?;
-    cheapest.counts.iter().map(|(id, _)| demand::boot_p90(state, *id)).max()
+    options.into_iter().min_by_key(|c| c.rank(state, shape))
 }
 
 /// Whether the time that a job was to wait is over.

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Never: above a ceiling, in flight included, spot at its maximum price. Never on unknown stock twice: what failed is left alone for
-//! a while, and tried again with one node, then two, then four. Throttling is not stock: the same is asked again, not something dearer.
+//! a while, and tried again with one node, then two, then four; the answer is waited for before anything dearer is bought. Throttling is not
+//! stock: the same is asked again, not something dearer.
 
 use super::launch::{self, LaunchOption};
 use super::placement::{self, Carried};
@@ -20,9 +21,9 @@ use crate::ids::{ClassId, JobId, OfferingId, PoolId};
 use crate::job::{Gang, Level};
 use crate::policy::Buys;
 use crate::reason::Reason;
-use crate::state::nodes::{Node, NodePhase, OfferingRow};
+use crate::state::nodes::{Node, NodePhase, OfferingRow, Purchase};
 use crate::state::{Held, State};
-use crate::units::{Rate, Timestamp};
+use crate::units::{Rate, Span, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -111,9 +112,10 @@ pub(crate) fn choose(
     if !bills.is_empty() && wanted.is_empty() {
         return Err(budget::no_purchase(state, class, &bills));
     }
-    let open: Vec<OfferingId> = wanted.iter().copied().filter(|id| in_stock(state, *id)).collect();
+    let open: Vec<OfferingId> = wanted.iter().copied().filter(|id| may_have(state, *id)).collect();
     let mut options = launch::options(state, class, pool, &open, carried);
-    options.retain(|c| within_window(state, c) && !(c.part && waits(state, c)));
+    let waits = |c: &LaunchOption| waits(state, c) || is_beyond_window(state, c);
+    options.retain(|c| is_small_enough(state, c) && !(c.part && waits(c)));
     let bills: Vec<Rate> = options.iter().map(|c| c.bill(state)).collect();
     options.retain(|c| budget::pays(state, class, c.bill(state)));
     if !bills.is_empty() && options.is_empty() {
@@ -125,15 +127,46 @@ pub(crate) fn choose(
         let zone = |(id, _): &(OfferingId, u32)| state.offerings[id.index()].offer.zone.as_str();
         around.as_ref().map_or(0, |a| c.counts.iter().map(|l| a.in_zone(zone(l))).sum::<u32>())
     };
-    options.sort_by_cached_key(|c| (c.rank(state, shape), near(c), c.counts.first().copied()));
-    let mut hit = None;
+    let beyond = |c: &LaunchOption| is_beyond_window(state, c);
+    options.sort_by_cached_key(|c| (c.rank(state, shape), beyond(c), near(c), c.counts.first().copied()));
+    let (mut hit, mut cheaper) = (None, None);
     for option in options {
         match launch::bound_hit(state, pool, &option, all, own) {
-            None => return unless_refused(state, option),
+            None if beyond(&option) => cheaper = cheaper.or(Some(option)),
+            None => {
+                let waits = cheaper.and_then(|cheaper| awaited(state, asker, &cheaper, Some(&option)));
+                return waits.map_or_else(|| unless_refused(state, option), Err);
+            }
             Some(bound) => hit = hit.or(Some(bound)),
         }
     }
-    Err(hit.map_or_else(|| out_of_stock(state, &wanted), |bound| Reason::Ceiling { bound }))
+    let Some(bound) = hit else { return Err(out_of_stock(state, &wanted)) };
+    let waits = cheaper.and_then(|cheaper| awaited(state, asker, &cheaper, None));
+    Err(waits.unwrap_or(Reason::Ceiling { bound }))
+}
+
+/// Why a job waits for the answer to a launch that tries whether there is stock, instead of what costs more: it comes within seconds. Not past
+/// the time at which the other has to be bought for its start target, and not where the call should have been answered long ago.
+fn awaited(
+    state: &State,
+    asker: Option<JobId>,
+    cheaper: &LaunchOption,
+    other: Option<&LaunchOption>,
+) -> Option<Reason> {
+    let tried = |(id, _): &(OfferingId, u32)| answered_by(state, *id).map(|until| (until, *id));
+    let (until, offering) = cheaper.counts.iter().filter_map(tried).max()?;
+    let target = asker.map(|job| &state.jobs[job]).filter(|row| row.first_start.is_none());
+    let by = target.and_then(|row| row.start_target).map(|target| target.by);
+    let boot = other.map_or(Span::ZERO, |other| other.boot(state));
+    let until = by.map_or(until, |by| until.min(by - boot));
+    (until > state.now).then_some(Reason::AwaitingProbe { offering, until })
+}
+
+/// By when the last launch of an offering that is out should be answered.
+fn answered_by(state: &State, id: OfferingId) -> Option<Timestamp> {
+    let of = |purchase: &&Purchase| purchase.offering == id;
+    let last = state.purchases.values().filter(of).map(|purchase| purchase.decided_at).max()?;
+    Some(last + state.lifecycle().launch_retry)
 }
 
 /// Offerings of a pool that may be bought for a class, whatever is known of their stock.
@@ -197,8 +230,13 @@ fn unless_refused(state: &State, option: LaunchOption) -> Result<LaunchOption, R
 /// Nothing is known against its stock, or not against a smaller request, and its window is open.
 fn in_stock(state: &State, id: OfferingId) -> bool {
     let row = &state.offerings[id.index()];
-    let asked = row.blocked_until <= state.now || passing(row) || may_have_fewer(row);
-    row.listed && asked && row.in_flight < row.window.max(1)
+    may_have(state, id) && row.in_flight < row.window.max(1)
+}
+
+/// Nothing is known against its stock, or not against a smaller request.
+fn may_have(state: &State, id: OfferingId) -> bool {
+    let row = &state.offerings[id.index()];
+    row.listed && (row.blocked_until <= state.now || passing(row) || may_have_fewer(row))
 }
 
 /// A large request was refused for want of stock: a smaller one may still be met.
@@ -206,13 +244,25 @@ fn may_have_fewer(row: &OfferingRow) -> bool {
     row.blocked_by == Some(LaunchError::Capacity) && row.refused_size > 1
 }
 
-/// A gang may be larger than the window of a probe: it is one request, and goes whole or not at all.
 fn within_window(state: &State, option: &LaunchOption) -> bool {
+    is_small_enough(state, option) && !is_beyond_window(state, option)
+}
+
+/// Smaller than what was refused for want of stock.
+fn is_small_enough(state: &State, option: &LaunchOption) -> bool {
     option.counts.iter().all(|(id, n)| {
         let row = &state.offerings[id.index()];
         let refused = row.blocked_until > state.now && row.blocked_by == Some(LaunchError::Capacity);
-        let fewer = !refused || *n < row.refused_size;
-        fewer && (row.in_flight == 0 || row.in_flight.saturating_add(*n) <= row.window)
+        !refused || *n < row.refused_size
+    })
+}
+
+/// The answers to what is in flight decide whether it may be asked for. A gang may be larger than the window of a probe: it is one request, and
+/// goes whole or not at all.
+fn is_beyond_window(state: &State, option: &LaunchOption) -> bool {
+    option.counts.iter().any(|(id, n)| {
+        let row = &state.offerings[id.index()];
+        row.in_flight > 0 && row.in_flight.saturating_add(*n) > row.window.max(1)
     })
 }
 
@@ -263,19 +313,22 @@ pub(crate) fn spare(state: &State, pool: PoolId) -> u32 {
     both.filter(|id| state.nodes.get(id).is_some_and(|n| n.pool == pool)).count() as u32
 }
 
-/// The cheapest offering that a floor of a pool can be filled with now.
+/// The cheapest offering that a floor of a pool can be filled with now. `None` as well while a cheaper one is tried.
 pub(crate) fn cheapest_for_floor(state: &State, pool: PoolId) -> Option<OfferingId> {
     let rules = settings::pool(state, pool)?;
     let listed = rules.offerings.iter().filter_map(|at| state.listed.get(*at as usize).copied());
     let (all, own) = reservations::held(state, pool, None);
+    let beyond = |id: &OfferingId| is_beyond_window(state, &LaunchOption::of(*id, 1));
     let good = |id: &OfferingId| {
         let row = &state.offerings[id.index()];
         row.offer.gpus > 0
             && row.blocked_until <= state.now
-            && in_stock(state, *id)
+            && may_have(state, *id)
+            && (!beyond(id) || answered_by(state, *id).is_some_and(|until| until > state.now))
             && launch::bound_hit(state, pool, &LaunchOption::of(*id, 1), all, own).is_none()
     };
-    listed.filter(good).min_by_key(|id| (state.offerings[id.index()].offer.price, *id))
+    let cheapest = listed.filter(good).min_by_key(|id| (state.offerings[id.index()].offer.price, *id))?;
+    (!beyond(&cheapest)).then_some(cheapest)
 }
 
 /// When a node is expected to be ready.

@@ -32,9 +32,9 @@ stories! {
     booked_lower_job_gives_its_node
     booked_starts_sooner
     boot_never_ends
+    boot_probe_taken_back
     boots_that_fail_are_tried_one_at_a_time
     boots_that_fail_beside_old_nodes
-    boot_probe_taken_back
     borrowing_in_a_cohort
     bought_together
     budget_and_ceiling_never_together
@@ -157,6 +157,10 @@ stories! {
     preempted_while_starting
     preferred_topology_gives_way
     priority_is_strict
+    probe_before_a_start_target
+    probe_is_waited_for
+    probe_of_a_floor
+    probe_without_an_answer
     progress_forgives_starts_that_failed
     promise_broken_is_bought_for
     protect_a_restarted_victim

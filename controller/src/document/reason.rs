@@ -105,7 +105,7 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         Reason::WaitingForPreemption { victims } => json!({ "victims": victims }),
         Reason::AwaitingNodes { eta } => json!({ "at_s": Seconds::from(eta) }),
         Reason::Ceiling { bound } => json!({ "bound": bound.as_str() }),
-        Reason::Stockout { offering, until } => {
+        Reason::Stockout { offering, until } | Reason::AwaitingProbe { offering, until } => {
             json!({ "offering": offering_name(state, offering.index()), "until_s": Seconds::from(until) })
         }
         Reason::LaunchRefused { offering, error, until } => {

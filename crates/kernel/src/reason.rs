@@ -216,6 +216,13 @@ pub enum Reason {
         /// The budget.
         budget: Rate,
     },
+    /// Whether there is stock again of what costs it least is being tried: the answer is waited for before anything dearer is bought.
+    AwaitingProbe {
+        /// What is tried.
+        offering: OfferingId,
+        /// Not waited for longer than until then.
+        until: Timestamp,
+    },
 }
 
 /// The dimension and place of a ceiling.
@@ -307,6 +314,7 @@ impl Reason {
             Reason::BeyondBudget { .. } => "BeyondBudget",
             Reason::NodeBeyondBudget { .. } => "NodeBeyondBudget",
             Reason::DeadlineOnlyCounted => "DeadlineOnlyCounted",
+            Reason::AwaitingProbe { .. } => "AwaitingProbe",
         }
     }
 
@@ -318,10 +326,17 @@ impl Reason {
             Reason::Budget { until }
             | Reason::WaitingByDesign { until }
             | Reason::BurstIsNoise { until }
-            | Reason::ReservationDelayed { until } => Some(until),
+            | Reason::ReservationDelayed { until }
+            | Reason::AwaitingProbe { until, .. } => Some(until),
             Reason::Batched { until, .. } => until,
             _ => None,
         }
+    }
+
+    /// Whether it waits for the answer to a launch that tries whether there is stock: for seconds.
+    #[must_use]
+    pub fn is_tried(self) -> bool {
+        matches!(self, Reason::AwaitingProbe { .. })
     }
 
     /// Whether it waits because it may: nothing is missing but time.
@@ -343,6 +358,7 @@ impl Reason {
             | Reason::ReservationDelayed { until }
             | Reason::Stockout { until, .. }
             | Reason::LaunchRefused { until, .. }
+            | Reason::AwaitingProbe { until, .. }
             | Reason::BackOff { until } => Some(until),
             Reason::Batched { until, .. } => until,
             _ => None,
@@ -408,6 +424,9 @@ impl fmt::Display for Reason {
             }
             Reason::Stockout { offering, .. } => {
                 write!(f, "nothing that fits is in stock; {offering} is tried again first")
+            }
+            Reason::AwaitingProbe { offering, .. } => {
+                write!(f, "{offering} was out of stock and is being tried: the answer comes within seconds")
             }
             Reason::LaunchRefused { error, .. } => write!(f, "the cloud refused to launch: {}", error.remedy()),
             Reason::NothingIdle => f.write_str("its tier buys nothing and no idle capacity fits"),

@@ -157,6 +157,8 @@ fn serve(
     for pool in pools {
         match serve_in(engine, job, pool, together, report) {
             Ok(()) => return Ok(()),
+            // What the next pool has is dearer, or would have been asked for first.
+            Err(reason) if reason.is_tried() => return Err(reason),
             Err(reason) => no = no.max(reason),
         }
     }

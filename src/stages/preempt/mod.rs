@@ -507,6 +507,11 @@ impl Trial<'_> {
         if late {
             return takers.iter().any(|taker| self.deal_anew(taker));
         }
+        // The answer to a launch comes within seconds: nobody is stopped for it.
+        let tried = |taker: &Taker| supply::refusal(self.state(), job, taker.pool).is_some_and(Reason::is_tried);
+        if takers.iter().any(tried) {
+            return false;
+        }
         let mut lacks = 0;
         for taker in &takers {
             let Some(lack) = lack(self.state(), taker) else { continue };
@@ -641,7 +646,7 @@ fn refused(state: &State, taker: &Taker) -> bool {
 fn bought_late(state: &State, taker: &Taker) -> bool {
     let row = &state.jobs[taker.job];
     row.start_target
-        .is_some_and(|target| start_targets::buys_from(state, taker.job) < state.now && target.by > state.now)
+        .is_some_and(|target| start_targets::bought_by(state, taker.job) < state.now && target.by > state.now)
 }
 
 /// The same, if it is not bought in this pass: whoever has to end first takes a while.
