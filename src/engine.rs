@@ -306,6 +306,6 @@ impl Engine {
             || timing::consolidation_due(&self.state).is_some_and(|at| at <= self.state.now)
             || index.reassess.first().is_some_and(|h| h.0 <= self.state.now)
             || index.timers.first().is_some_and(|t| t.0 <= self.state.now)
-            || idle::leaving(&self.state).iter().any(|(at, _)| *at <= self.state.now)
+            || idle::is_due(&self.state)
     }
 }

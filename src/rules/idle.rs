@@ -1,4 +1,5 @@
-//! Idle nodes: how long a node with nothing on it stays. Ski rental, with what is known of arrivals.
+//! Nodes with nothing on them: how long an idle one stays, and whether the boot of one that nobody needs is worth going on with. Ski rental, with
+//! what is known of arrivals.
 //!
 //! ```text
 //! the j-th idle node of a pool, cheapest first, waits for the j-th next need
@@ -10,15 +11,23 @@
 //! All of it is known beforehand, so each node has its instant to leave; nothing is polled. `drain: {after: ..}` is taken literally.
 //! Source: ski rental with predictions (Purohit et al., NeurIPS 2018): trust the forecast, bounded by what no forecast would cost.
 //!
-//! Never: goes below a floor, which is consolidate's to keep; never guesses from fewer than eight needs.
+//! A boot that nobody needs costs what is left of it, and saves what is done of it if the node is needed after all:
+//!
+//! ```text
+//! it goes on while  j x gap < what is done of it       where so much is known of arrivals
+//! else              at least half of it is done: either way it costs no more than twice what the better way would
+//! drain: {after: ..}   what is left is no longer than a node may be idle
+//! ```
+//!
+//! Never: goes below a floor, which is the stages' to keep; never guesses from fewer than eight needs.
 
-use super::{demand, reservations, settings};
+use super::{budget, capacity, demand, quota, reservations, settings, supply};
 use crate::catalog::CapacityType;
-use crate::ids::{NodeId, PoolId};
-use crate::policy::Drain;
+use crate::ids::{ClassId, NodeId, OfferingId, PoolId};
+use crate::policy::{Buys, Drain};
 use crate::state::State;
-use crate::state::nodes::Node;
-use crate::units::Timestamp;
+use crate::state::nodes::{Node, NodePhase};
+use crate::units::{Span, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -38,9 +47,86 @@ pub(crate) fn leaving(state: &State) -> Vec<(Timestamp, NodeId)> {
     all
 }
 
-/// The next instant at which an idle node has stayed long enough.
+/// The next instant at which an idle node has stayed long enough, or a boot is worth no more.
 pub(crate) fn next(state: &State) -> Option<Timestamp> {
-    leaving(state).into_iter().map(|(at, _)| at).filter(|at| *at > state.now).min()
+    both(state).filter(|at| *at > state.now).min()
+}
+
+/// Whether an idle node has stayed long enough, or a boot is worth no more.
+pub(crate) fn is_due(state: &State) -> bool {
+    both(state).any(|at| at <= state.now)
+}
+
+fn both(state: &State) -> impl Iterator<Item = Timestamp> {
+    leaving(state).into_iter().chain(needless_boots(state)).map(|(at, _)| at)
+}
+
+/// Until when it is worth going on with each boot that nobody needs. Whatever waits and could use the node needs it.
+pub(crate) fn needless_boots(state: &State) -> Vec<(Timestamp, NodeId)> {
+    // What it was bought for may have been told while nobody watched.
+    if state.index.unbooked.is_empty() || state.is_unseen() {
+        return Vec::new();
+    }
+    let mut pools: BTreeMap<PoolId, Vec<&Node>> = BTreeMap::new();
+    let mut needed: BTreeMap<(PoolId, OfferingId), bool> = BTreeMap::new();
+    for node in state.index.unbooked.iter().filter_map(|id| state.nodes.get(id)) {
+        let kept = !node.reserved.is_empty() || reservations::keeps(state, node);
+        let mut needed = || {
+            let of = (node.pool, node.offering);
+            *needed.entry(of).or_insert_with(|| is_needed(state, of.0, of.1))
+        };
+        if node.phase == NodePhase::Booting && !kept && !needed() {
+            pools.entry(node.pool).or_default().push(node);
+        }
+    }
+    let mut all = Vec::new();
+    for (pool, mut nodes) in pools {
+        let here = |id: &&NodeId| state.nodes.get(id).is_some_and(|node| node.pool == pool);
+        let idle = state.index.idle.iter().filter(here).count() as u64;
+        nodes.sort_unstable_by_key(|n| (left_of_boot(state, n), n.price, n.id));
+        all.extend((idle + 1..).zip(nodes).map(|(nth, node)| (worth_until(state, pool, node, nth), node.id)));
+    }
+    all
+}
+
+/// Whether anybody waits who may be on a node of an offering, and for nothing but a node.
+fn is_needed(state: &State, pool: PoolId, offering: OfferingId) -> bool {
+    let capacity = state.offerings[offering.index()].offer.capacity;
+    let needs = |class: &ClassId| {
+        let fits = supply::fits(state, *class, pool).binary_search(&offering).is_ok();
+        fits && settings::buys(state, &state.classes[*class].shape) != Buys::Nothing
+            && capacity::wanted(state, *class, capacity)
+            && quota::refusal(state, *class, pool, quota::share(state, *class, pool)).is_none()
+            && budget::refusal(state, *class, pool).is_none()
+    };
+    state.index.queued.keys().any(needs)
+}
+
+fn left_of_boot(state: &State, node: &Node) -> Span {
+    demand::boot_p90(state, node.offering) - state.now.since(node.decided_at)
+}
+
+fn worth_until(state: &State, pool: PoolId, node: &Node, nth: u64) -> Timestamp {
+    let (done, left) = (state.now.since(node.decided_at), left_of_boot(state, node));
+    let while_it = |worth: bool| if worth { Timestamp::NEVER } else { state.now };
+    if reservations::vacates(state, node) {
+        return state.now;
+    }
+    if let Drain::After(after) = settings::pool(state, pool).map_or(Drain::Auto, |p| p.drain) {
+        return while_it(left <= after);
+    }
+    let sure = state.capacity_of(node) != CapacityType::Spot;
+    let Some(needs) = demand::needs(state, pool).filter(|_| sure) else {
+        return while_it(left <= done);
+    };
+    if needs.gap.0.saturating_mul(nth) >= done.0 {
+        return state.now;
+    }
+    // Nothing has needed a node since then: at some time that is longer than what has been done of the boot.
+    match needs.last.0.saturating_mul(nth).checked_sub(node.decided_at.0) {
+        Some(at) if nth > 1 => Timestamp(at.div_ceil(nth - 1)),
+        _ => while_it(needs.last > node.decided_at),
+    }
 }
 
 fn leaves(state: &State, pool: PoolId, node: &Node, nth: u64) -> Timestamp {

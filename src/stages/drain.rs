@@ -1,7 +1,8 @@
 //! drain: the check before a node is given back. A node that takes no new work has waited longer than a binding can take to
 //! arrive. If it is still empty it is given back; if its work is being moved, that goes on; otherwise it takes work again.
+//! A boot that nobody needs is ended at once where that is cheaper (rules/idle.rs): nothing can be bound to what is not ready.
 //!
-//! Never: terminates a node with work on it.
+//! Never: terminates a node with work on it, or ends a boot that a floor needs.
 
 use crate::decision::{Decision, DrainWhy, EffectOf};
 use crate::engine::Engine;
@@ -9,12 +10,33 @@ use crate::ids::{JobId, NodeId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::rules::relocation::{Elsewhere, together, worth_leaving};
+use crate::rules::{idle, settings, supply};
 use crate::state::jobs::Phase;
 use crate::state::nodes::NodePhase;
 use alloc::vec::Vec;
 
 /// Runs the stage.
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    check_drained(engine, report);
+    end_boots(engine, report);
+}
+
+/// Ends boots that nobody needs, those with the most left of them first.
+fn end_boots(engine: &mut Engine, report: &mut PlanReport) {
+    let now = engine.state.now;
+    let needless = idle::needless_boots(&engine.state);
+    for (_, node) in needless.into_iter().rev().filter(|(until, _)| *until <= now) {
+        let Some(pool) = engine.state.nodes.get(&node).map(|row| row.pool) else { continue };
+        let floor = settings::pool(&engine.state, pool).map_or(0, |p| p.kept(now));
+        if supply::spare(&engine.state, pool) > floor {
+            report.terminated += 1;
+            engine.decide(Decision::Terminate { node });
+        }
+    }
+}
+
+/// Nodes that have taken no work for long enough.
+fn check_drained(engine: &mut Engine, report: &mut PlanReport) {
     let now = engine.state.now;
     let due = engine.state.index.timers.iter().take_while(|t| t.0 <= now);
     let nodes: Vec<NodeId> = due

@@ -136,6 +136,9 @@ stories! {
     min_share_goes_first
     min_share_is_left_alone
     moved_to_cheaper
+    needless_boot_is_ended
+    needless_boot_of_one_of_many
+    needless_boot_under_a_floor
     no_sharing_pool
     node_lost_under_a_gang
     numa_group_kept_whole
