@@ -15,7 +15,7 @@
 //!
 //! ```text
 //! it goes on while  j x gap < what is done of it       where so much is known of arrivals
-//! else              at least half of it is done: either way it costs no more than twice what the better way would
+//! else              at least half of it is done: either way it costs no more than twice what the better way would; a spot node too
 //! drain: {after: ..}   what is left is no longer than a node may be idle
 //! ```
 //!
@@ -115,9 +115,11 @@ fn worth_until(state: &State, pool: PoolId, node: &Node, nth: u64) -> Timestamp 
     if let Drain::After(after) = settings::pool(state, pool).map_or(Drain::Auto, |p| p.drain) {
         return while_it(left <= after);
     }
-    let sure = state.capacity_of(node) != CapacityType::Spot;
+    // What is known of needs says nothing of stock: a spot node is given back only if both say so.
+    let half = left <= done;
+    let sure = !half || state.capacity_of(node) != CapacityType::Spot;
     let Some(needs) = demand::needs(state, pool).filter(|_| sure) else {
-        return while_it(left <= done);
+        return while_it(half);
     };
     if needs.gap.0.saturating_mul(nth) >= done.0 {
         return state.now;

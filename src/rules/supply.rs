@@ -153,8 +153,9 @@ fn awaited(
     cheaper: &LaunchOption,
     other: Option<&LaunchOption>,
 ) -> Option<Reason> {
+    let probed = |(id, _): &&(OfferingId, u32)| state.offerings[id.index()].is_probed();
     let tried = |(id, _): &(OfferingId, u32)| answered_by(state, *id).map(|until| (until, *id));
-    let (until, offering) = cheaper.counts.iter().filter_map(tried).max()?;
+    let (until, offering) = cheaper.counts.iter().filter(probed).filter_map(tried).max()?;
     let target = asker.map(|job| &state.jobs[job]).filter(|row| row.first_start.is_none());
     let by = target.and_then(|row| row.start_target).map(|target| target.by);
     let boot = other.map_or(Span::ZERO, |other| other.boot(state));

@@ -593,6 +593,8 @@ fn give_back(state: &mut State, node: NodeId, seq: Seq) -> Option<Effect> {
     unbook_all_on(state, node);
     if let Some(offering) = state.nodes.get(&node).filter(|row| row.phase.is_coming()).map(|row| row.offering) {
         probe_lost(state, offering);
+        // Who counted on it, or on giving it back for another, looks again.
+        state.capacity_epoch += u64::from(state.apply_version >= 3);
     }
     let now = state.now;
     let effect = out(state, seq);

@@ -13,7 +13,7 @@ use crate::ids::{Attempt, ClassId, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::{Completion, JobSpec};
 use crate::state::State;
 use crate::state::jobs::{Ending, Job, Phase};
-use crate::state::nodes::{Node, NodePhase, Partition, Slot};
+use crate::state::nodes::{Node, NodePhase, Partition, Slot, WIDE_OPEN};
 use crate::units::{MilliGpu, Rate, Span, Timestamp};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -166,7 +166,7 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
             None => {
                 row.failures = 0;
                 row.blocked_by = None;
-                row.window = row.window.max(1).saturating_mul(2).min(1024);
+                row.window = row.window.max(1).saturating_mul(2).min(WIDE_OPEN);
             }
         }
     });

@@ -7,13 +7,10 @@ use crate::catalog::{CapacityType, Offering};
 use crate::ids::{BatchId, ClassId, JobId, ModelId, OfferingId, PoolId, QueueId, RackId};
 use crate::job::{Gang, WorkerAsk};
 use crate::policy::{Policy, QueueRule, Undeclared};
-use crate::state::nodes::OfferingRow;
+use crate::state::nodes::{OfferingRow, WIDE_OPEN};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-
-/// Nodes of one offering that may be asked for at once while nothing speaks against its stock.
-const WIDE_OPEN: u32 = 1024;
 
 /// The lookups by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

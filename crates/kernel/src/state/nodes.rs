@@ -203,6 +203,17 @@ impl Node {
     }
 }
 
+/// How many nodes of an offering may be in flight at once where nothing is known against its stock.
+pub const WIDE_OPEN: u32 = 1024;
+
+impl OfferingRow {
+    /// Whether it was out of stock, and is being tried with more and more nodes.
+    #[must_use]
+    pub fn is_probed(&self) -> bool {
+        self.window < WIDE_OPEN
+    }
+}
+
 /// A purchase whose outcome is not known yet. It holds its ceilings until it is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Purchase {
