@@ -37,11 +37,9 @@ const SWEEP_SEEDS: u64 = 100;
 /// Tests of an adapter at a time: they wait for a broker more than they work. By themselves they run as many as there are cores.
 const WAITING: &str = "8";
 
-/// Random states that brute force looks at in a full run of the engine's tests, instead of 2,000. It prints the counts then.
-const FULL_STATES: &str = "100000";
-
-/// The package whose tests have a full run.
-const ENGINE: &str = "forebay-engine";
+/// Sections whose tests have a full run, which prints its counts: the package, and what it gets as `FOREBAY_STATES`. Of engine, random
+/// states that brute force looks at, instead of 2,000; of sim, pairs of traces, instead of 100.
+const FULL: [(&str, &str, &str); 2] = [("engine", "forebay-engine", "100000"), ("sim", "forebay-sim", "2000")];
 
 /// Every section.
 const ALL: &str = "all";
@@ -58,7 +56,7 @@ pub struct TestArgs {
     /// Of all sections, those that are left out, such as `integration,deny`
     #[arg(long, value_name = "SECTIONS", value_delimiter = ',', value_parser = names())]
     skip: Vec<String>,
-    /// Of engine: 100,000 random states against brute force instead of 2,000, with the counts
+    /// Of engine: 100,000 random states against brute force instead of 2,000; of sim: 2,000 pairs of traces instead of 100. With the counts
     #[arg(long, requires = "section")]
     full: bool,
     /// Passed to each test binary as it is: a part of a test's name, --nocapture
@@ -96,9 +94,9 @@ impl TestArgs {
         words.join(" ")
     }
 
-    /// What the test binaries get. A part that is asked for by name shows its figures.
+    /// What the test binaries get. A part that is asked for by name and a full run show their figures.
     fn extra(&self) -> Vec<String> {
-        let figures = self.part.is_some().then(|| "--nocapture".to_owned());
+        let figures = (self.part.is_some() || self.full).then(|| "--nocapture".to_owned());
         self.extra.iter().cloned().chain(figures).collect()
     }
 }
@@ -108,8 +106,8 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
     if args.part.is_some() && args.section != "integration" {
         return Err(ChoreFailure::new("only `integration` has parts: cargo xtask test integration sources"));
     }
-    if args.full && args.section != "engine" {
-        return Err(ChoreFailure::new("only `engine` has a full run: cargo xtask test engine --full"));
+    if args.full && !FULL.iter().any(|(section, ..)| *section == args.section) {
+        return Err(ChoreFailure::new("only `engine` and `sim` have a full run: cargo xtask test engine --full"));
     }
     let sections: Vec<&Section> = SECTIONS.iter().filter(|section| args.names(section)).collect();
     let scope = sections.iter().map(|section| section.scope).max().unwrap_or(Scope::Rust);
@@ -254,8 +252,8 @@ impl Suite<'_> {
             command.env("FOREBAY_BIN", self.workspace.forebay_binary());
         } else if Section::named("integration").is_some_and(|section| section.packages.contains(&package)) {
             command.env("RUST_TEST_THREADS", WAITING);
-        } else if package == ENGINE && self.args.full {
-            command.env("FOREBAY_STATES", FULL_STATES);
+        } else if let Some((.., states)) = FULL.iter().find(|(_, of, _)| *of == package && self.args.full) {
+            command.env("FOREBAY_STATES", states);
         }
     }
 
