@@ -7,6 +7,7 @@ use crate::reason::Reason;
 use crate::rules::budget;
 use crate::rules::order::{ClassQueue, Head};
 use crate::state::State;
+use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::reservations::Reservation;
 use crate::units::Timestamp;
 use alloc::collections::BTreeMap;
@@ -21,6 +22,8 @@ pub(crate) struct Memo {
     pub searched: BTreeMap<ClassId, Searched>,
     /// The reservations beside which that was so.
     pub beside: BTreeMap<PoolId, Reservation>,
+    /// What was kept of quotas and budgets then.
+    pub beside_kept: BTreeMap<Allowance, AllowanceReservation>,
     /// `State::capacity_epoch` when no price made a job possible that is held for want of one.
     pub priced: Option<u64>,
     /// Switched off by the audit, to show that it changes nothing.

@@ -5,7 +5,7 @@
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId};
 use crate::reason::Reason;
-use crate::rules::{feasibility, protection, reservations, start_targets, supply};
+use crate::rules::{allowances, feasibility, protection, reservations, start_targets, supply};
 use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::state::jobs::Phase;
@@ -19,8 +19,7 @@ pub(crate) fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
         let reason = match start_targets::reason_to_wait(&engine.state, head) {
             Some(waits) if parked.reason.by_design() => waits,
             None if parked.reason.by_design() => return None,
-            _ => reservations::reason(&engine.state, head)
-                .unwrap_or_else(|| exactly(&engine.state, *class, parked.reason)),
+            _ => kept(&engine.state, head).unwrap_or_else(|| exactly(&engine.state, *class, parked.reason)),
         };
         Some((*class, reason))
     };
@@ -50,6 +49,11 @@ pub(crate) fn why(engine: &Engine, id: JobId) -> Option<Reason> {
     }
 }
 
+/// Why a job waits for which something is kept: places, or quota and money.
+fn kept(state: &State, job: JobId) -> Option<Reason> {
+    reservations::reason(state, job).or_else(|| allowances::reason(state, job))
+}
+
 /// A service with a loaded replica needs no reason; another has its first replica's.
 fn why_serving(engine: &Engine, id: JobId) -> Option<Reason> {
     let loaded = engine.state.services.get(&id).is_some_and(|row| row.loaded > 0);
@@ -65,7 +69,7 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
         return Reason::WaitingForPreemption { victims: protection::stopping_for(&engine.state, id) };
     }
     let waits = start_targets::reason_to_wait(&engine.state, id);
-    if let Some(kept) = reservations::reason(&engine.state, id).filter(|_| waits.is_none()) {
+    if let Some(kept) = kept(&engine.state, id).filter(|_| waits.is_none()) {
         return kept;
     }
     let key = OrderKey::of(job, engine.state.index.ageing);

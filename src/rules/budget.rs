@@ -11,7 +11,7 @@
 //! Never: counts. That is `state::budget`.
 
 use super::launch::{self, LaunchOption};
-use super::{placement, quota, supply};
+use super::{allowances, placement, quota, supply};
 use crate::catalog::{CapacityType, Offering};
 use crate::ids::{ClassId, JobId, OfferingId, PoolId, QuotaId};
 use crate::job::Gang;
@@ -191,7 +191,8 @@ fn room(state: &State, class: ClassId) -> Option<Rate> {
         return None;
     }
     let quota = quota_node(state, class)?;
-    Some(state.budget_room(quota)? - promised(state, class, quota))
+    let room = state.budget_room(quota)? - promised(state, class, quota);
+    Some(allowances::room(state, class).map_or(room, |left| left.min(room)))
 }
 
 /// What the jobs cost for which others give up quota or money, where a budget is theirs too: as good as spent for all others.

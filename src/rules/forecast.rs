@@ -9,19 +9,20 @@
 
 use super::placement::{self, NodeScope};
 use super::reservations::{Room, fewest};
-use super::{demand, quota, supply};
+use super::{allowances, budget, demand, quota, supply};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
-use crate::ids::{JobId, NodeId, PoolId};
+use crate::ids::{JobId, NodeId, PoolId, QuotaId};
 use crate::machine::StateMachine;
 use crate::reason::Reason;
 use crate::state::State;
-use crate::state::jobs::Phase;
+use crate::state::allowances::{Allowance, AllowanceReservation};
+use crate::state::jobs::{Job, Phase};
 use crate::state::nodes::Node;
 use crate::state::places::{Hold, nodes_of};
 use crate::state::reservations::Reservation;
 use crate::units::{MilliGpu, Rate, Span, Timestamp};
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -80,6 +81,98 @@ fn places(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Reservation> 
     Some(Reservation { job, from, known, delayed: false, nodes, room: Vec::new() })
 }
 
+/// When a quota or a budget is expected to be enough for a job: the runs that end first are gone by then. `None`: it
+/// never is, or the job could not go anywhere even then.
+pub(crate) fn allowance(engine: &mut Engine, job: JobId, pool: PoolId, of: Allowance) -> Option<AllowanceReservation> {
+    let state = &engine.state;
+    let below = |row: &Job| {
+        let at = quota::quota_of(state, row);
+        let uses = !matches!(of, Allowance::Quota(_, its) if row.pool != Some(its));
+        uses && at.is_some_and(|at| state.quota.is_below(at, of.node()))
+    };
+    let holders = state.index.holding.values().flatten().copied();
+    let holders = holders.filter(|id| below(&state.jobs[*id]) && allowances::still_holds(state, *id));
+    let mut runs: Vec<(Timestamp, JobId)> = holders.map(|id| (ends(state, id).0, id)).collect();
+    runs.sort_unstable();
+    if let Allowance::Quota(..) = of {
+        runs = making_way(state, job, pool, of.node(), runs);
+    }
+    let (from, count) = match of {
+        Allowance::Quota(..) => gone_for_quota(engine, job, pool, of, &runs),
+        Allowance::Budget(node) => gone_for_money(&engine.state, job, pool, node, &runs),
+    }?;
+    let runs: Vec<JobId> = runs.into_iter().take(count).map(|(_, id)| id).collect();
+    let known = runs.iter().all(|id| ends(&engine.state, *id).1);
+    Some(AllowanceReservation { job, pool, from, known, delayed: false, runs })
+}
+
+/// Those of a job's own queue and what others borrow come first: what others own goes to their next ones.
+fn making_way(
+    state: &State,
+    job: JobId,
+    pool: PoolId,
+    node: QuotaId,
+    runs: Vec<(Timestamp, JobId)>,
+) -> Vec<(Timestamp, JobId)> {
+    let own = quota::quota_of(state, &state.jobs[job]);
+    let mut borrowed: BTreeMap<QuotaId, MilliGpu> = BTreeMap::new();
+    let (mut first, then): (Vec<_>, Vec<_>) = runs.into_iter().partition(|(_, id)| {
+        let row = &state.jobs[*id];
+        let Some(at) = quota::quota_of(state, row).filter(|at| Some(*at) != own) else { return true };
+        let Some(child) = state.lineage(at).find(|at| state.quota.parent(*at) == Some(node)) else { return true };
+        if own.is_some_and(|own| state.quota.is_below(own, child)) {
+            return true;
+        }
+        let left = borrowed.entry(child).or_insert_with(|| state.quota.borrowed(child, pool));
+        let more = *left > MilliGpu(0);
+        *left = *left - row.share;
+        more
+    });
+    first.extend(then);
+    first
+}
+
+/// When so many of the runs are gone that a quota is enough, and how many. `None`: it never is, or there would be no place.
+fn gone_for_quota(
+    engine: &mut Engine,
+    job: JobId,
+    pool: PoolId,
+    of: Allowance,
+    runs: &[(Timestamp, JobId)],
+) -> Option<(Timestamp, usize)> {
+    let mut lacks = allowances::missing(&engine.state, of, job, pool);
+    let enough = runs.iter().position(|(_, id)| {
+        let was = lacks;
+        lacks = lacks - engine.state.jobs[*id].share;
+        was == MilliGpu(0)
+    });
+    let count = enough.or((lacks == MilliGpu(0)).then_some(runs.len()))?;
+    let from = runs[..count].iter().map(|(at, _)| *at).max().unwrap_or(engine.state.now);
+    let comes = supply::comes(&engine.state, job, pool)
+        || budget::refusal(&engine.state, engine.state.jobs[job].class, pool).is_some()
+        || fits_without(engine, job, pool, &runs[..count]);
+    comes.then_some((from, count))
+}
+
+/// When so many of the runs are gone, and so much of the period is over, that a budget is enough.
+fn gone_for_money(
+    state: &State,
+    job: JobId,
+    pool: PoolId,
+    node: QuotaId,
+    runs: &[(Timestamp, JobId)],
+) -> Option<(Timestamp, usize)> {
+    let ends: Vec<(Timestamp, Rate)> = runs.iter().map(|(at, id)| (*at, state.jobs[*id].rate)).collect();
+    let least = budget::least(state, state.jobs[job].class, pool);
+    Some(state.budgets.holding(node)?.opens_after(state.now, least, &ends))
+}
+
+/// When all of these runs are expected to be over, and whether estimates of all of them say so.
+pub(crate) fn ends_of(state: &State, runs: &[JobId]) -> (Timestamp, bool) {
+    let there = runs.iter().filter(|id| !state.jobs[**id].places.is_empty()).map(|id| ends(state, *id));
+    there.fold((state.now, true), |a, b| (a.0.max(b.0), a.1 && b.1))
+}
+
 /// The more are gone, the better it fits. Twice as many are let go each time, so that it takes no more than it needs: so many were too few,
 /// with so many it fits, there.
 fn first_fit(
@@ -99,6 +192,16 @@ fn first_fit(
     }
     engine.state.rollback(mark);
     found
+}
+
+/// Whether a job has places when these runs are gone.
+fn fits_without(engine: &mut Engine, job: JobId, pool: PoolId, gone: &[(Timestamp, JobId)]) -> bool {
+    let asked = allowances::asked(&engine.state, job, pool);
+    let mark = engine.state.checkpoint();
+    release(&mut engine.state, gone);
+    let fits = placement::find(engine, job, pool, NodeScope::InFlight, asked).is_some();
+    engine.state.rollback(mark);
+    fits
 }
 
 fn release(state: &mut StateMachine, gone: &[(Timestamp, JobId)]) {
@@ -167,5 +270,10 @@ fn ends(state: &State, id: JobId) -> (Timestamp, bool) {
         Some(_) if row.protected_until > now => row.protected_until,
         _ => again(ran),
     };
-    (at, estimate.is_some())
+    // It may not go on for longer than this.
+    let longest = match row.phase {
+        Phase::Running => row.must_end_by,
+        _ => begins + state.specs[id].max_run.unwrap_or(state.lifecycle().max_run),
+    };
+    (if longest > now { at.min(longest) } else { at }, estimate.is_some())
 }

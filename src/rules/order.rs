@@ -358,7 +358,7 @@ fn asked_at(state: &State, contender: Contender, head: &Head, pool: PoolId) -> M
 }
 
 /// What the jobs whose queue is an inner node itself use.
-fn own_use(state: &State, quota: QuotaId, pool: PoolId) -> MilliGpu {
+pub(crate) fn own_use(state: &State, quota: QuotaId, pool: PoolId) -> MilliGpu {
     let below = state.quota.children(quota).map(|child| {
         let usage = state.quota.usage(child, pool);
         usage - state.quota.kept(child, pool)

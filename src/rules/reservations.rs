@@ -3,7 +3,7 @@
 //! Never: makes one, or gives one up.
 
 use super::launch::LaunchOption;
-use super::{batch, budget, demand, launch, quota, settings, start_targets, supply};
+use super::{allowances, batch, budget, demand, launch, quota, settings, start_targets, supply};
 use crate::effect::WorkerPlace;
 use crate::ids::{ClassId, JobId, NodeId, PoolId};
 use crate::policy::Buys;
@@ -170,19 +170,29 @@ pub(crate) fn is_large(state: &State, class: ClassId, pool: PoolId) -> bool {
     asked > MilliGpu::whole(1) || (asked == MilliGpu::whole(1) && launch::sharing_slices(state, pool) > 1)
 }
 
-/// Whether a job has quota and money, or others give them up for it, and waits for nothing but capacity. One that is ahead of its deadline
-/// waits because it wants to.
+/// Whether a job has quota and money, or others give them up for it, and waits for nothing but capacity.
 pub(crate) fn may_reserve(state: &State, job: JobId, class: ClassId, pool: PoolId) -> bool {
-    let row = &state.jobs[job];
     let has_share = || {
         let asked = quota::share(state, class, pool);
-        quota::refusal(state, class, pool, asked).is_none() && budget::refusal(state, class, pool).is_none()
+        quota::refusal(state, class, pool, asked).is_none()
+            && budget::refusal(state, class, pool).is_none()
+            && allowances::refusal(state, job, pool).is_none()
     };
+    waits_for_others(state, job) && (state.jobs[job].kept.is_some() || has_share())
+}
+
+/// Whether a job waits for what others have. One that is ahead of its deadline waits because it wants to.
+pub(crate) fn waits_for_others(state: &State, job: JobId) -> bool {
+    let row = &state.jobs[job];
     row.reserved_until.is_none_or(|until| until <= state.now)
-        && state.classes[class].shape.urgency != Urgency::Relaxed
+        && state.classes[row.class].shape.urgency != Urgency::Relaxed
         && start_targets::reason_to_wait(state, job).is_none()
         && batch::refusal(state, job).is_none()
-        && (row.kept.is_some() || has_share())
+}
+
+/// From when on places or room are kept for a job.
+pub(crate) fn reserved_from(state: &State, job: JobId) -> Option<Timestamp> {
+    state.reservations.values().find(|a| a.job == job).map(|a| a.from)
 }
 
 /// Whether nothing but more capacity, ceiling or stock would help.

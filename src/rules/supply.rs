@@ -13,7 +13,7 @@
 use super::launch::{self, LaunchOption};
 use super::placement::{self, Carried};
 use super::settings::{self, buys};
-use super::{batch, budget, capacity, quota, reservations};
+use super::{allowances, batch, budget, capacity, quota, reservations};
 use crate::catalog::CapacityType;
 use crate::engine::Engine;
 use crate::event::LaunchError;
@@ -64,6 +64,13 @@ pub(crate) fn fits(state: &State, class: ClassId, pool: PoolId) -> &[OfferingId]
 /// Why nothing can be bought for the whole gang of a job now. `None`: it can.
 pub(crate) fn refusal(state: &State, job: JobId, pool: PoolId) -> Option<Reason> {
     choose(state, Some(job), state.jobs[job].class, pool, &[], ANY).err()
+}
+
+/// Whether what a job lacks of places can be bought, or will be when what passes by itself has passed.
+pub(crate) fn comes(state: &State, job: JobId, pool: PoolId) -> bool {
+    let passes =
+        |no| matches!(no, Reason::Ceiling { .. } | Reason::AwaitingNodes { .. } | Reason::LaunchRefused { .. });
+    refusal(state, job, pool).is_none_or(passes)
 }
 
 /// Launch options for a whole gang that stock has nothing against, as they are tried.
@@ -292,7 +299,7 @@ pub(crate) fn worth_adding(state: &State, job: JobId, pool: PoolId, offering: Of
     };
     let waiting = state.index.bought_for(class) as u64;
     let asked = quota::share(state, class, pool);
-    let available = quota::available(state, class, pool);
+    let available = allowances::available(state, job, pool);
     let by_quota = available.0.checked_div(asked.0).unwrap_or(u64::MAX);
     let by_budget = budget::how_many(state, class, pool, offering);
     let waiting = waiting.min(batch::room(state, job));

@@ -10,7 +10,9 @@ use crate::units::{Span, Timestamp};
 
 /// When the next reservation begins.
 pub(crate) fn reservation_due(state: &State) -> Option<Timestamp> {
-    state.reservations.values().map(|a| a.from).filter(|from| *from > state.now).min()
+    let allowances = state.allowances().values().map(|kept| kept.from);
+    let from = state.reservations.values().map(|a| a.from).chain(allowances);
+    from.filter(|from| *from > state.now).min()
 }
 
 /// When what happened while nobody watched is known.

@@ -39,6 +39,7 @@ stories! {
     bought_together
     budget_and_ceiling_never_together
     budget_holds_until_next_hour
+    budget_is_kept_for_a_gang
     budget_never_makes_dearer
     budget_of_a_cohort
     budget_spent
@@ -114,6 +115,7 @@ stories! {
     keep_ready
     keep_ready_after_stock_out
     keep_ready_in_office_hours
+    kept_quota_goes_to_a_higher_tier
     kept_quota_survives_a_failed_launch
     last_empty_eight_gpu_node_is_not_split
     late_buys_on_demand
@@ -168,6 +170,8 @@ stories! {
     promise_broken_is_bought_for
     protect_a_restarted_victim
     quarantine
+    quota_is_kept_for_a_gang
+    quota_is_kept_in_a_cohort
     quota_waits_and_frees
     reclaim_as_the_queue_says
     reclaim_from_lower_tiers

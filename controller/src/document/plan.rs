@@ -172,6 +172,8 @@ impl Loaded {
                 ("reserve-ahead", Some(made.job), made.nodes.clone(), None)
             }
             Decision::EndReservation { .. } => ("release-ahead", None, vec![], None),
+            Decision::KeepAllowance { reservation: made, .. } => ("keep-ahead", Some(made.job), vec![], None),
+            Decision::ReleaseAllowance { .. } => ("release-kept", None, vec![], None),
             Decision::Backfill { job, .. } => ("backfill", Some(*job), vec![], None),
             Decision::Unreserve { job } => ("unreserve", Some(*job), vec![], None),
             Decision::Release { node } => ("release", None, vec![*node], None),

@@ -129,6 +129,11 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
             let path = state.queues().get(queue).map(|q| q.path.as_str());
             json!({ "queue": path, "tiers": tiers_of(queue, state) })
         }
+        Reason::KeptForAnother { job, from } => {
+            // Its name is its tenant's.
+            let queue = state.job(job).and_then(|(row, _)| state.queues().get(row.queue)).map(|q| q.path.as_str());
+            json!({ "job": job.to_string(), "queue": queue, "until_s": Seconds::from(from) })
+        }
         Reason::TooManyQueues { most } => json!({ "most_queues": most }),
         Reason::NodeBeyondBudget { least, budget } => {
             json!({ "least_usd_per_hour": dollars(least), "budget_usd": dollars(budget) })

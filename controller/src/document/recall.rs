@@ -9,6 +9,7 @@ use forebay_kernel::ids::{JobId, NodeId, OfferingId, PoolId};
 use forebay_kernel::machine::StateMachine;
 use forebay_kernel::recall::Standing;
 use forebay_kernel::state::Urgency;
+use forebay_kernel::state::allowances::{Allowance, AllowanceReservation};
 use forebay_kernel::state::jobs::{Ending, Job, JobStartTarget, Kept, Leaving, OpenEffect, Phase, Wait};
 use forebay_kernel::state::mix::WorkKind;
 use forebay_kernel::state::nodes::NodePhase;
@@ -20,8 +21,8 @@ use forebay_kernel::state::streaks::Streak;
 use forebay_kernel::units::{GpuTime, MilliGpu, Rate, Span, Spend, Timestamp};
 use forebay_wire::document::DocumentFault;
 use forebay_wire::document::memory::{
-    EndHow, EndView, JobMemory, NodeMemory, OfferingName, RequestView, ServiceMemory, StartTargetView, StateMemory,
-    StopCauseView, StopView, StreakView, UrgencyView, WaitView,
+    AllowanceKind, EndHow, EndView, JobMemory, NodeMemory, OfferingName, RequestView, ServiceMemory, StartTargetView,
+    StateMemory, StopCauseView, StopView, StreakView, UrgencyView, WaitView,
 };
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{JobPhase, JobView, OfferingView};
@@ -404,6 +405,15 @@ impl Building<'_> {
             let (room, from) = (room.collect(), time(view.from_s));
             reservations.push((pool, Reservation { job, from, known: view.known, delayed: view.delayed, nodes, room }));
         }
+        let mut allowances = Vec::new();
+        for (at, view) in memory.allowances.iter().enumerate() {
+            let path = format!("memory.allowances[{at}]");
+            let pool = self.pool_named(format!("{path}.pool"), &view.pool)?;
+            let Ok(job) = self.job_named(format!("{path}.job"), &view.job) else { continue };
+            let runs = view.runs.iter().filter_map(|name| self.job_named(format!("{path}.runs"), name).ok()).collect();
+            let (from, known, delayed) = (view.from_s.into(), view.known, view.delayed);
+            allowances.push((view, AllowanceReservation { job, pool, from, known, delayed, runs }));
+        }
         let observed = self.observed(memory)?;
         let mut used = Vec::new();
         for (at, view) in memory.used.iter().enumerate() {
@@ -420,6 +430,14 @@ impl Building<'_> {
         with(&mut self.loaded.engine, |machine| {
             for (pool, reservation) in reservations {
                 machine.recall_reservation(pool, reservation);
+            }
+            for (view, kept) in allowances {
+                let pool = kept.pool;
+                let of = |node| match view.of {
+                    AllowanceKind::Quota => Allowance::Quota(node, pool),
+                    AllowanceKind::Budget => Allowance::Budget(node),
+                };
+                machine.recall_allowance(&view.queue, of, kept);
             }
             for quota in &quotas {
                 machine.recall_use(&quota.name, GpuTime(0));

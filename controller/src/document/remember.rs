@@ -7,6 +7,7 @@ use forebay_kernel::ids::{JobId, NodeId, OfferingId, PoolId};
 use forebay_kernel::job::{Gang, JobSpec};
 use forebay_kernel::state::State;
 use forebay_kernel::state::Urgency;
+use forebay_kernel::state::allowances::{Allowance, AllowanceReservation};
 use forebay_kernel::state::jobs::{Ending, Job, JobStartTarget, OpenEffect, Phase, Wait};
 use forebay_kernel::state::nodes::{Node, NodePhase, OfferingRow};
 use forebay_kernel::state::observed_stats::Lives;
@@ -15,10 +16,10 @@ use forebay_kernel::state::services::ServiceState;
 use forebay_kernel::state::streaks::Streak;
 use forebay_kernel::units::{GpuTime, Span, Timestamp};
 use forebay_wire::document::memory::{
-    BlameView, CancelView, DurationsView, EndHow, EndView, JobMemory, KeptView, KindView, LeavingView, NeedView,
-    NodeMemory, NodeReservationView, OfferingName, OfferingStats, PlaceView, PoolStats, PurchaseView, RequestView,
-    ReservationView, RetryView, RoomView, ServiceMemory, SliceView, StartTargetView, StateMemory, StockMemory,
-    StopCauseView, StopView, StreakView, UrgencyView, UseView, WaitView,
+    AllowanceKind, AllowanceView, BlameView, CancelView, DurationsView, EndHow, EndView, JobMemory, KeptView, KindView,
+    LeavingView, NeedView, NodeMemory, NodeReservationView, OfferingName, OfferingStats, PlaceView, PoolStats,
+    PurchaseView, RequestView, ReservationView, RetryView, RoomView, ServiceMemory, SliceView, StartTargetView,
+    StateMemory, StockMemory, StopCauseView, StopView, StreakView, UrgencyView, UseView, WaitView,
 };
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{JobView, NodeView, OfferingView};
@@ -298,6 +299,7 @@ pub fn state(state: &State) -> StateMemory {
     StateMemory {
         queues: state.queues().iter().map(|(_, queue)| queue.path.clone()).collect(),
         reservations: reservations(state),
+        allowances: allowances(state),
         purchases: purchases(state),
         used: used(state),
         durations: durations(state),
@@ -327,6 +329,25 @@ fn reservations(state: &State) -> Vec<ReservationView> {
         })
     };
     state.reservations().iter().filter_map(view).collect()
+}
+
+fn allowances(state: &State) -> Vec<AllowanceView> {
+    let view = |(of, kept): (&Allowance, &AllowanceReservation)| {
+        Some(AllowanceView {
+            queue: state.policy()?.quotas.get(of.node().index())?.name.clone(),
+            of: match of {
+                Allowance::Quota(..) => AllowanceKind::Quota,
+                Allowance::Budget(_) => AllowanceKind::Budget,
+            },
+            pool: pool(state, kept.pool)?,
+            job: kept.job.to_string(),
+            from_s: kept.from.into(),
+            known: kept.known,
+            delayed: kept.delayed,
+            runs: kept.runs.iter().map(ToString::to_string).collect(),
+        })
+    };
+    state.allowances().iter().filter_map(view).collect()
 }
 
 fn purchases(state: &State) -> Vec<PurchaseView> {

@@ -101,6 +101,9 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
             Decision::MakeReservation { reservation, .. } => {
                 jobs.insert(reservation.job);
             }
+            Decision::KeepAllowance { reservation, .. } => {
+                jobs.insert(reservation.job);
+            }
             Decision::Backfill { job, .. } => {
                 jobs.insert(*job);
             }
@@ -122,6 +125,7 @@ fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
                 jobs.insert(*service);
             }
             Decision::EndReservation { .. }
+            | Decision::ReleaseAllowance { .. }
             | Decision::Repeat { .. }
             | Decision::Buy { .. }
             | Decision::Judge { .. }
@@ -475,13 +479,19 @@ fn early(state: &State, found: &mut Vec<String>) {
     }
 }
 
-/// A reservation belongs to one job, which waits.
+/// A reservation belongs to one job, which waits; an allowance as well.
 fn reservations(state: &State, found: &mut Vec<String>) {
     let mut holders = BTreeSet::new();
     for (pool, reservation) in &state.reservations {
         let phase = state.jobs[reservation.job].phase;
         if phase != Phase::Queued || !holders.insert(reservation.job) {
             found.push(format!("{pool} is kept for {}, which is {phase:?} or has another", reservation.job));
+        }
+    }
+    for (of, kept) in &state.allowances {
+        let row = &state.jobs[kept.job];
+        if row.phase != Phase::Queued || row.kept.is_some() {
+            found.push(format!("{of:?} is kept for {}, which is {:?} or is kept more", kept.job, row.phase));
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::effect::{Terms, WorkerPlace};
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::reason::Reason;
 use crate::state::Urgency;
+use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::jobs::Kept;
 use crate::state::reservations::Reservation;
 use crate::units::{Span, Timestamp};
@@ -241,6 +242,18 @@ pub enum Decision {
         job: JobId,
         /// What is in the way.
         reason: Reason,
+    },
+    /// backfill: what a quota or a budget leaves is kept for a job, instead of what was.
+    KeepAllowance {
+        /// Of what.
+        of: Allowance,
+        /// For which job, and from when.
+        reservation: AllowanceReservation,
+    },
+    /// backfill: nothing of it is kept for anybody any more.
+    ReleaseAllowance {
+        /// Of what.
+        of: Allowance,
     },
 }
 

@@ -16,6 +16,7 @@
 use crate::ids::{JobId, TierId};
 use crate::job::JobSpec;
 use crate::policy::{Policy, PreemptWithin, QueueRule, Reclaim, Undeclared, WhenImpossible};
+use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::jobs::Job;
 use crate::state::streaks::Streak;
 use crate::state::{SharedSpec, State};
@@ -210,6 +211,8 @@ pub(crate) enum StateTerm {
     Streak(JobId, Streak),
     /// [`State::resumed_at`].
     ResumedAt(Timestamp),
+    /// [`State::allowances`]: one of them.
+    Allowance(Allowance, AllowanceReservation),
 }
 
 impl Grown for State {
@@ -222,7 +225,8 @@ impl Grown for State {
         let policy = self.policy.iter().flat_map(|policy| policy.terms()).map(StateTerm::Policy);
         let streaks = self.streaks.iter().map(|(id, streak)| StateTerm::Streak(*id, streak.clone()));
         let resumed = (self.resumed_at != Timestamp(0)).then_some(StateTerm::ResumedAt(self.resumed_at));
-        policy.chain(specs).chain(jobs).chain(streaks).chain(resumed).collect()
+        let allowances = self.allowances.iter().map(|(of, kept)| StateTerm::Allowance(*of, kept.clone()));
+        policy.chain(specs).chain(jobs).chain(streaks).chain(resumed).chain(allowances).collect()
     }
 
     fn learn(&mut self, term: StateTerm) {
@@ -244,6 +248,7 @@ impl Grown for State {
             }
             StateTerm::Streak(id, streak) => _ = self.streaks.insert(id, streak),
             StateTerm::ResumedAt(at) => self.resumed_at = at,
+            StateTerm::Allowance(of, kept) => _ = self.allowances.insert(of, kept),
         }
     }
 }
@@ -293,6 +298,7 @@ mod tests {
     use crate::journal::{APPLY_VERSION, Batch};
     use crate::machine::StateMachine;
     use crate::policy::{Policy, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
+    use crate::state::allowances::{Allowance, AllowanceReservation};
     use crate::state::freeze::Thaw;
     use crate::units::{Rate, Timestamp};
     use alloc::boxed::Box;
@@ -351,6 +357,15 @@ mod tests {
         let mut state = crate::state::State::decode(&machine.encode().unwrap()).unwrap();
         state.note_taken(crate::ids::JobId(0), crate::ids::OfferingId(1));
         state.resumed_at = Timestamp(9);
+        let kept = AllowanceReservation {
+            job: crate::ids::JobId(0),
+            pool: crate::ids::PoolId(0),
+            from: Timestamp(10),
+            known: true,
+            delayed: false,
+            runs: vec![crate::ids::JobId(1)],
+        };
+        state.set_allowance(Allowance::Budget(crate::ids::QuotaId(0)), Some(kept));
         let machine = StateMachine::from_state(state);
         assert_eq!(machine.specs.len(), 1);
         assert!(!machine.terms().is_empty(), "nothing is said");

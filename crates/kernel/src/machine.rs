@@ -17,6 +17,7 @@ use crate::event::{Event, EventOutcome, Tick};
 use crate::ids::{ClassId, JobId, PoolId, QueueId};
 use crate::journal::Batch;
 use crate::state::State;
+use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::jobs::{Kept, Phase};
 use crate::state::places::Hold;
 use crate::state::reservations::Reservation;
@@ -162,6 +163,18 @@ impl StateMachine {
     pub fn set_reservation(&mut self, pool: PoolId, reservation: Option<Reservation>) {
         debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
         self.state.set_reservation(pool, reservation);
+    }
+
+    /// Keeps an allowance for a job, in a trial.
+    pub fn set_allowance(&mut self, of: Allowance, reservation: AllowanceReservation) {
+        debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
+        self.state.set_allowance(of, Some(reservation));
+    }
+
+    /// Keeps no allowance for a job, in a trial in which it holds what it asks.
+    pub fn end_allowances(&mut self, job: JobId) {
+        debug_assert!(self.state.undo.active(), "rows change outside of a trial by decisions only");
+        self.state.end_allowances(job);
     }
 
     /// Says what is kept of quota for a job, in a trial in which it holds it.

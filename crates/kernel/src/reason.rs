@@ -3,7 +3,7 @@
 //! Never: prose as the only carrier. `Display` words a reason with its remedy for people; `code` is what programs match on.
 
 use crate::event::LaunchError;
-use crate::ids::{OfferingId, QueueId};
+use crate::ids::{JobId, OfferingId, QueueId};
 use crate::job::Level;
 use crate::units::{MilliGpu, Rate, Span, Timestamp};
 use core::fmt;
@@ -223,6 +223,13 @@ pub enum Reason {
         /// Not waited for longer than until then.
         until: Timestamp,
     },
+    /// What the quota or the budget leaves is kept for a job before it, and it would not have ended by then.
+    KeptForAnother {
+        /// For which.
+        job: JobId,
+        /// That one is expected to start then.
+        from: Timestamp,
+    },
 }
 
 /// The dimension and place of a ceiling.
@@ -315,6 +322,7 @@ impl Reason {
             Reason::NodeBeyondBudget { .. } => "NodeBeyondBudget",
             Reason::DeadlineOnlyCounted => "DeadlineOnlyCounted",
             Reason::AwaitingProbe { .. } => "AwaitingProbe",
+            Reason::KeptForAnother { .. } => "KeptForAnother",
         }
     }
 
@@ -406,9 +414,9 @@ impl fmt::Display for Reason {
             Reason::TopologyUnsatisfied { level } => {
                 write!(f, "nothing holds it within one {}: prefer it instead of requiring it", level.as_str())
             }
-            Reason::Reserved { .. } => f.write_str("places are kept for it until what runs on them ends"),
+            Reason::Reserved { .. } => f.write_str("what it asks for is kept for it until those who have it end"),
             Reason::ReservationDelayed { .. } => {
-                f.write_str("what runs on the places kept for it has not ended in time and may not be stopped")
+                f.write_str("those who have what is kept for it have not ended in time and may not be stopped")
             }
             Reason::QuotaReclaimed { .. } => f.write_str("its queue had borrowed, and the lender wants its quota back"),
             Reason::Overran => f.write_str("it was let in ahead of a reservation and did not end in time"),
@@ -457,6 +465,10 @@ impl fmt::Display for Reason {
             Reason::DeadlineOnlyCounted => {
                 f.write_str("its deadline is counted and nothing is done for it: state `expectedRun` to have it kept")
             }
+            Reason::KeptForAnother { job, .. } => write!(
+                f,
+                "what its queue has left is kept for {job}, which is before it: only work that states `expectedRun` and ends in time goes first"
+            ),
             Reason::TooManyQueues { most } => write!(
                 f,
                 "{most} undeclared queues are in use: declare the queue, raise `undeclaredQueues.atMost`, or wait until one is empty"

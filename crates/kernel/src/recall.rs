@@ -8,9 +8,10 @@
 //!
 //! Never: used on an engine that runs. Nothing here is journaled.
 
-use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId};
+use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId, QuotaId};
 use crate::machine::StateMachine;
 use crate::reason::Reason;
+use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::fair::DecayedUsage;
 use crate::state::jobs::Job;
 use crate::state::mix::WorkKind;
@@ -112,6 +113,14 @@ impl StateMachine {
     /// Sets the reservation of a pool.
     pub fn recall_reservation(&mut self, pool: PoolId, reservation: Reservation) {
         self.state_mut().set_reservation(pool, Some(reservation));
+    }
+
+    /// Keeps what a queue or cohort has of a quota or a budget for a job. Nothing happens where there is no such queue.
+    pub fn recall_allowance(&mut self, name: &str, of: impl FnOnce(QuotaId) -> Allowance, kept: AllowanceReservation) {
+        let state = self.state_mut();
+        if let Some(quota) = state.quota_named(name) {
+            state.set_allowance(of(quota), Some(kept));
+        }
     }
 
     /// Sets what was spent of the budget of a queue or cohort in this period. Nothing happens where it has none.

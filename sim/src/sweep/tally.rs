@@ -38,7 +38,7 @@ enum List {
 }
 
 /// Reasons that a sweep of a few thousand seeds should meet, as what a class waits for or in a status.
-const REASONS: [&str; 29] = [
+const REASONS: [&str; 30] = [
     "AwaitingNodes",
     "BackOff",
     "Batched",
@@ -50,6 +50,7 @@ const REASONS: [&str; 29] = [
     "ExceedsMaxQuota",
     "ExitCode",
     "Hurried",
+    "KeptForAnother",
     "LaunchRefused",
     "Lingering",
     "MaxRun",

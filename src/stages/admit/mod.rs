@@ -24,10 +24,12 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::memo::Parked;
 use crate::plan::PlanReport;
 use crate::reason::Reason;
+use crate::rules::allowances::Backfill;
 use crate::rules::forecast::soonest;
 use crate::rules::order::{self, ClassQueue, FairShareOrder, Head};
 use crate::rules::placement::{self, NodeScope};
-use crate::rules::{batch, budget, protection, quota, reservations, start_targets, supply, timing};
+use crate::rules::{allowances, batch, budget, demand, protection, quota, reservations, start_targets, supply, timing};
+use crate::state::State;
 use crate::units::{MilliGpu, Timestamp};
 use alloc::vec::Vec;
 use together::Together;
@@ -134,8 +136,13 @@ fn rebook(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Result<()
     let Some(places) = better else {
         return Err(Reason::AwaitingNodes { eta: supply::eta(&engine.state, job) });
     };
+    let holds = |of: &JobId| engine.state.allowances().values().any(|kept| kept.job == *of);
+    let ahead_of = engine.state.jobs[job].backfill_for.filter(holds);
     engine.decide(Decision::Unbook { job });
     book(engine, job, pool, places, report);
+    if let Some(ahead_of) = ahead_of {
+        engine.decide(Decision::Backfill { job, ahead_of });
+    }
     Ok(())
 }
 
@@ -149,7 +156,12 @@ fn serve(
 ) -> Result<(), Reason> {
     if let Some(no) = batch::refusal(&engine.state, job) {
         let (pool, place) = placement::beside(&engine.state, job, class).ok_or(no)?;
-        book(engine, job, pool, alloc::vec![place], report);
+        let places = alloc::vec![place];
+        let backfill = allowances::backfill(&engine.state, job, pool);
+        if !in_time(&engine.state, &places, backfill) {
+            return Err(no);
+        }
+        book_beside(engine, job, pool, places, backfill, report);
         return Ok(());
     }
     let pools: Vec<PoolId> = engine.state.classes[class].fits.iter().map(|f| f.0).collect();
@@ -177,20 +189,39 @@ fn serve_in(
     report: &mut PlanReport,
 ) -> Result<(), Reason> {
     let most = permitted(engine, job, pool)?;
+    let backfill = allowances::backfill(&engine.state, job, pool);
     let places = match start_targets::reason_to_wait(&engine.state, job) {
-        Some(waits) => places_while_waiting(engine, job, pool, most, together, report).ok_or(waits)?,
-        None => places_now(engine, job, pool, most, together, report)?,
+        Some(waits) => places_while_waiting(engine, job, pool, most, backfill, together, report).ok_or(waits)?,
+        None => places_now(engine, job, pool, most, backfill, together, report)?,
     };
-    book(engine, job, pool, places, report);
+    book_beside(engine, job, pool, places, backfill, report);
     Ok(())
+}
+
+/// Books a job beside what is kept of quotas and budgets.
+fn book_beside(
+    engine: &mut Engine,
+    job: JobId,
+    pool: PoolId,
+    places: Vec<WorkerPlace>,
+    backfill: Option<Backfill>,
+    report: &mut PlanReport,
+) {
+    book(engine, job, pool, places, report);
+    if let Some(Backfill { of, .. }) = backfill {
+        engine.decide(Decision::Backfill { job, ahead_of: of });
+    }
 }
 
 /// The share that quota and budgets leave to a job.
 fn permitted(engine: &Engine, job: JobId, pool: PoolId) -> Result<MilliGpu, Reason> {
     let (state, class) = (&engine.state, engine.state.jobs[job].class);
     let asked = quota::share(state, class, pool);
-    let no = quota::refusal(state, class, pool, asked).or_else(|| budget::refusal(state, class, pool));
-    no.map_or_else(|| Ok(budget::most(state, class, pool)), Err)
+    let no = quota::refusal(state, class, pool, asked)
+        .or_else(|| budget::refusal(state, class, pool))
+        .or_else(|| allowances::refusal(state, job, pool));
+    let most = budget::most(state, class, pool);
+    no.map_or_else(|| Ok(allowances::most(state, job, pool).map_or(most, |left| left.min(most))), Err)
 }
 
 /// Places for a job that has to start: ready ones, those in flight, a node that was to leave, a purchase.
@@ -199,6 +230,7 @@ fn places_now(
     job: JobId,
     pool: PoolId,
     most: MilliGpu,
+    backfill: Option<Backfill>,
     together: &mut Together,
     report: &mut PlanReport,
 ) -> Result<Vec<WorkerPlace>, Reason> {
@@ -211,13 +243,21 @@ fn places_now(
         return Err(Reason::WaitingForPreemption { victims: protection::stopping_for(&engine.state, job) });
     }
     if let Some(places) = placement::find(engine, job, pool, NodeScope::Ready, most) {
-        return Ok(purchase::spare_large_node(engine, job, pool, most, &places, together, report).unwrap_or(places));
+        // Backfill has no time for another place.
+        let detour = backfill
+            .is_none()
+            .then(|| purchase::spare_large_node(engine, job, pool, most, &places, together, report))
+            .flatten();
+        return Ok(detour.unwrap_or(places));
     }
-    if let Some(places) = together.places(engine, job, pool, most) {
+    if let Some(places) = together.places(engine, job, pool, most)
+        && in_time(&engine.state, &places, backfill)
+    {
         return Ok(places);
     }
     let victims = protection::stopping_for(&engine.state, job);
-    let in_flight = placement::find(engine, job, pool, NodeScope::InFlight, most);
+    let in_flight = placement::find(engine, job, pool, NodeScope::InFlight, most)
+        .filter(|places| in_time(&engine.state, places, backfill));
     if let Some(places) = in_flight.filter(|places| victims == 0 || reservations::own(&engine.state, job, places)) {
         return Ok(places);
     }
@@ -227,8 +267,24 @@ fn places_now(
     if let Some(places) = purchase::keep_leaving_node(engine, job, pool, most) {
         return Ok(places);
     }
+    if let Some(no) = backfill.and_then(|b| comes_too_late(&engine.state, job, pool, b)) {
+        return Err(no);
+    }
     purchase::buy_for(engine, job, pool, together, report)?;
     placement::find(engine, job, pool, NodeScope::InFlight, most).ok_or(Reason::NoMatchingPool)
+}
+
+/// Whether places are all ready when backfill has to start.
+fn in_time(state: &State, places: &[WorkerPlace], backfill: Option<Backfill>) -> bool {
+    let mut nodes = places.iter().filter_map(|place| state.nodes.get(&place.node));
+    backfill.is_none_or(|backfill| nodes.all(|node| supply::ready_at(state, node) <= backfill.by))
+}
+
+/// Backfill that is bought for has to end in time after a boot as well.
+fn comes_too_late(state: &State, job: JobId, pool: PoolId, backfill: Backfill) -> Option<Reason> {
+    let bought = supply::bought(state, state.jobs[job].class, pool);
+    let boot = bought.into_iter().map(|id| demand::boot_p90(state, id)).max().unwrap_or_default();
+    (state.now + boot > backfill.by).then_some(Reason::KeptForAnother { job: backfill.of, from: backfill.from })
 }
 
 /// Places for a job that may wait. It takes what is ready: what is on its way was bought for others.
@@ -237,12 +293,14 @@ fn places_while_waiting(
     job: JobId,
     pool: PoolId,
     most: MilliGpu,
+    backfill: Option<Backfill>,
     together: &mut Together,
     report: &mut PlanReport,
 ) -> Option<Vec<WorkerPlace>> {
     let ready = placement::find(engine, job, pool, NodeScope::Ready, most);
     let whole = ready.and_then(|p| placement::spare::or_wait(&engine.state, job, pool, most, p));
     match whole {
+        Some(places) if backfill.is_some() => Some(places),
         Some(places) => {
             Some(purchase::spare_large_node(engine, job, pool, most, &places, together, report).unwrap_or(places))
         }

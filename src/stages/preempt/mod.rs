@@ -24,10 +24,10 @@ use crate::moves;
 use crate::plan::PlanReport;
 use crate::policy::PreemptWithin;
 use crate::reason::Reason;
-use crate::rules::forecast::{expected, soonest};
+use crate::rules::forecast::{allowance, expected, soonest};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{self, Borrows, Ground, Ranks, Taker};
-use crate::rules::{batch, budget, demand, quota, reservations, settings, start_targets, supply, timing};
+use crate::rules::{allowances, batch, budget, demand, quota, reservations, settings, start_targets, supply, timing};
 use crate::state::index::OrderKey;
 use crate::state::jobs::{Job, Kept, Phase};
 use crate::state::nodes::Node;
@@ -120,9 +120,11 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     }
     let woke_at = timing::woke_at(&engine.state);
     let searched = Searched { capacity_epoch: engine.state.capacity_epoch, woke_at, first: None };
-    if engine.memo.beside != *engine.state.reservations() {
-        engine.memo.searched.clear();
-        engine.memo.beside.clone_from(engine.state.reservations());
+    let Engine { state, memo, .. } = &mut *engine;
+    if memo.beside != *state.reservations() || memo.beside_kept != *state.allowances() {
+        memo.searched.clear();
+        memo.beside.clone_from(state.reservations());
+        memo.beside_kept.clone_from(state.allowances());
     }
     let heads = heads(engine, searched);
     let promised = engine.state.index.keeps_anything();
@@ -169,8 +171,9 @@ fn remember(engine: &mut Engine, classes: impl Iterator<Item = ClassId>, searche
 
 /// What a search for the first of a class depends on.
 fn for_first(state: &State, class: ClassId, searched: Searched) -> Searched {
-    // A reservation gives way to who comes before its holder.
-    let counts = rank::goes_by_priority(state, state.classes[class].shape.queue) || !state.reservations().is_empty();
+    // What is kept gives way to who comes before its holder.
+    let kept = !state.reservations().is_empty() || !state.allowances().is_empty();
+    let counts = kept || rank::goes_by_priority(state, state.classes[class].shape.queue);
     let first = state.index.queued.get(&class).filter(|_| counts).and_then(BTreeSet::first);
     Searched { first: first.map(|key| key.job), ..searched }
 }
@@ -332,6 +335,7 @@ impl Trial<'_> {
         if !places.is_empty() {
             self.engine.state.forget_reserved(taker.job);
         }
+        self.engine.state.end_allowances(taker.job);
         self.engine.state.take_quota(queue, taker.pool, taker.asked);
         if let Some(room) = room {
             // As good as spent by what is kept.
@@ -497,7 +501,8 @@ impl Trial<'_> {
         let late = row.phase == Phase::Booked;
         let pools: Vec<PoolId> = state.classes[class].fits.iter().map(|f| f.0).collect();
         let pools: Vec<PoolId> = pools.into_iter().filter(|pool| !late || row.pool == Some(*pool)).collect();
-        let takers: Vec<Taker> = pools.iter().filter_map(|pool| Taker::of(state, job, *pool)).collect();
+        let takers = pools.iter().filter_map(|pool| Taker::of(state, job, *pool));
+        let takers: Vec<Taker> = takers.filter(|taker| late || !waits_for_another(state, taker)).collect();
         for taker in &takers {
             if !late && (self.has(taker) || self.take_promises(taker)) {
                 self.moving = true;
@@ -523,6 +528,7 @@ impl Trial<'_> {
             }
         }
         takers.iter().for_each(|taker| self.reserve(taker));
+        takers.iter().for_each(|taker| self.keep_allowances(taker));
         // What passes by itself, or with time, is looked at again.
         let state = self.state();
         let timed = self.moving || !state.budgets.none() || state.jobs[job].start_target.is_some();
@@ -542,6 +548,22 @@ impl Trial<'_> {
         if let Some(reservation) = soonest(self.engine, taker.job, taker.pool) {
             self.engine.state.set_reservation(taker.pool, Some(reservation));
             self.moving = true;
+        }
+    }
+
+    /// What of quotas and budgets a head that gets nothing will be kept is not promised to those behind it.
+    fn keep_allowances(&mut self, taker: &Taker) {
+        let Taker { job, pool, .. } = *taker;
+        if !reservations::waits_for_others(self.state(), job) {
+            return;
+        }
+        for of in allowances::lacks(self.state(), job, pool) {
+            if allowances::is_open(self.state(), of, job, pool)
+                && let Some(made) = allowance(self.engine, job, pool, of)
+            {
+                self.engine.state.set_allowance(of, made);
+                self.moving = true;
+            }
         }
     }
 
@@ -640,6 +662,11 @@ fn cost(state: &State, taker: &Taker, places: &[WorkerPlace]) -> Rate {
 fn refused(state: &State, taker: &Taker) -> bool {
     quota::refusal(state, taker.class, taker.pool, taker.asked).is_some()
         || budget::refusal(state, taker.class, taker.pool).is_some()
+}
+
+/// Whether what a taker would have is kept for another: it waits for that one, and takes nothing instead.
+fn waits_for_another(state: &State, taker: &Taker) -> bool {
+    !refused(state, taker) && allowances::refusal(state, taker.job, taker.pool).is_some()
 }
 
 /// Whether what could be bought for a taker would be there after its start target only.

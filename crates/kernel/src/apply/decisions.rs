@@ -10,6 +10,7 @@ use crate::ids::{Attempt, ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId
 use crate::outbox::{launch, start_or_stop, terminate};
 use crate::policy::WhenLate;
 use crate::reason::Reason;
+use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::jobs::{Ending, Leaving, OpenEffect, Phase, Wait};
 use crate::state::nodes::{NodePhase, Purchase};
 use crate::state::places::{Hold, nodes_of, share_of};
@@ -57,6 +58,7 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         }
         Decision::Keep { job, kept } => {
             state.edit_job(*job, |row| row.kept = Some(*kept));
+            state.end_allowances(*job);
             // A reservation of a job for which something is kept gives way to others than one for which nothing is.
             state.capacity_epoch += u64::from(state.apply_version >= 3);
         }
@@ -73,6 +75,12 @@ pub(crate) fn decision(state: &mut State, decision: &Decision) -> Option<Effect>
         }
         Decision::Backfill { job, ahead_of } => {
             state.edit_job_quietly(*job, |row| row.backfill_for = Some(*ahead_of));
+            state.ends_before_allowances(*job, *ahead_of);
+        }
+        Decision::KeepAllowance { of, reservation } => keep_allowance(state, *of, reservation),
+        Decision::ReleaseAllowance { of } => {
+            state.set_allowance(*of, None);
+            state.capacity_epoch += 1;
         }
         Decision::Drain { node, why, check_at } => {
             let (now, why, check_at) = (state.now, *why, *check_at);
@@ -202,6 +210,7 @@ fn give_up_all_for(state: &mut State, job: JobId) {
         state.capacity_epoch += 1;
     }
     state.end_reservation(job);
+    state.end_allowances(job);
 }
 
 fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason>) {
@@ -349,6 +358,7 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
         release_all(state, job);
     }
     state.end_reservation(job);
+    state.end_allowances(job);
     state.edit_job(job, |row| {
         row.phase = Phase::Booked;
         row.since = now;
@@ -575,6 +585,16 @@ fn make_reservation(state: &mut State, pool: PoolId, reservation: &Reservation) 
     let narrower = state.reservations.get(&pool).is_some_and(|was| same(was) && reservation.from <= was.from);
     state.capacity_epoch += u64::from(!narrower);
     state.set_reservation(pool, Some(reservation.clone()));
+}
+
+fn keep_allowance(state: &mut State, of: Allowance, reservation: &AllowanceReservation) {
+    // What is kept anew, or from an earlier time on, only keeps more out. Anything else gives something up as well.
+    let wider = state.allowances.get(&of).is_some_and(|was| {
+        let same = AllowanceReservation { from: reservation.from, known: reservation.known, ..was.clone() };
+        same != *reservation || reservation.from > was.from
+    });
+    state.capacity_epoch += u64::from(wider);
+    state.set_allowance(of, Some(reservation.clone()));
 }
 
 fn undrain(state: &mut State, node: NodeId) {

@@ -18,7 +18,7 @@ use super::places::WorkerNeeds;
 use crate::catalog::Offering;
 use crate::effect::WorkerPlace;
 use crate::ids::{ClassId, JobId, NodeId, QuotaId};
-use crate::policy::{Budget, Policy, WhenSpent};
+use crate::policy::{Budget, Period, Policy, WhenSpent};
 use crate::state::jobs::Phase;
 use crate::units::{HOUR_MS, Rate, Span, Spend, Timestamp};
 use alloc::collections::BTreeMap;
@@ -79,6 +79,41 @@ impl BudgetAccount {
         Rate(u64::try_from(most.saturating_sub(running)).unwrap_or(u64::MAX))
     }
 
+    /// When a gang of this rate may start if runs end at these times, the first one first, and how many of them have to.
+    #[must_use]
+    pub fn opens_after(self, now: Timestamp, rate: Rate, ends: &[(Timestamp, Rate)]) -> (Timestamp, usize) {
+        let mut own = self.at(now);
+        (own.started, own.booked) = (own.started + own.booked, Rate(0));
+        let mut at = now;
+        for (count, (end, less)) in ends.iter().enumerate() {
+            let opens = if own.room(at) >= rate { at } else { own.opens(at, rate) };
+            if opens < *end && own.at(opens).room(opens) >= rate {
+                return (opens, count);
+            }
+            at = at.max(*end);
+            own = own.at(at);
+            own.started = own.started - *less;
+        }
+        (if own.room(at) >= rate { at } else { own.opens(at, rate) }, ends.len())
+    }
+
+    /// The dearest that may start now beside a gang that is to start at `from`, when runs of a rate of `less` are gone. `lasts`: it is over by then.
+    #[must_use]
+    pub fn beside(self, now: Timestamp, from: Timestamp, gang: Rate, less: Rate, lasts: Option<Span>) -> Rate {
+        let mut own = self.at(now);
+        (own.started, own.booked) = (own.started + own.booked, Rate(0));
+        let stays = u128::from((own.started - less + gang).0);
+        let at_once = u128::from(self.budget.amount).saturating_sub(if lasts.is_some() { 0 } else { stays });
+        let per = self.budget.per;
+        let left = per.ends(from).since(from).0.clamp(1, HOUR_MS);
+        // An hour of what runs is within the amount at any time: what was spent before says nothing more.
+        let slack = own.amount().saturating_sub(own.at(from).spent.0 + stays * u128::from(left));
+        let before = from.since(now.max(per.began(from))).0;
+        let paid = lasts.map_or(before + left, |lasts| lasts.0.min(before)).max(1);
+        let in_all = if per == Period::Hour { at_once } else { slack / u128::from(paid) };
+        Rate(u64::try_from(at_once.min(in_all)).unwrap_or(u64::MAX))
+    }
+
     /// When a gang of this rate may start if nothing else changes. Within the period's last hour the demand on what is left falls
     /// from moment to moment: `spent + started T + (running + rate) (end - T)` reaches the amount at an instant that is computed
     /// here; at the next period's beginning at the latest.
@@ -101,6 +136,12 @@ impl Budgets {
     /// Budgets as they were last counted.
     pub fn accounts(&self) -> impl Iterator<Item = (QuotaId, BudgetAccount)> + '_ {
         self.accounts.iter().map(|(quota, account)| (*quota, *account))
+    }
+
+    /// The budget of a node, if it holds anything back.
+    #[must_use]
+    pub fn holding(&self, node: QuotaId) -> Option<BudgetAccount> {
+        self.accounts.get(&node).copied().filter(BudgetAccount::holds)
     }
 
     /// Whether the policy has none.
@@ -224,6 +265,15 @@ impl State {
         self.holding(quota).map(|account| account.room(self.now)).min()
     }
 
+    /// The budgets above a node that do not let a gang of this rate start now.
+    pub fn budgets_closed(&self, quota: QuotaId, rate: Rate) -> impl Iterator<Item = QuotaId> + '_ {
+        let nodes = (!self.budgets.none()).then_some(quota).into_iter().flat_map(|quota| self.lineage(quota));
+        nodes.filter(move |at| {
+            let account = self.budgets.accounts.get(at).filter(|account| account.holds());
+            account.is_some_and(|account| account.room(self.now) < rate)
+        })
+    }
+
     /// When a gang of this rate may start there, if it may not now and nothing else changes.
     pub fn budget_opens(&self, quota: QuotaId, rate: Rate) -> Option<Timestamp> {
         let closed = self.holding(quota).filter(|account| account.room(self.now) < rate);
@@ -288,7 +338,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Period;
 
     fn account(amount: u64, per: Period, spent: u64, started: u64) -> BudgetAccount {
         let budget = Budget { amount, per, when_spent: WhenSpent::Hold };

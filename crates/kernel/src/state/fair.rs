@@ -110,8 +110,8 @@ impl State {
         Span(self.policy.as_deref().map_or(0, |p| p.fairness.half_life.0) / STEPS)
     }
 
-    /// A node of the quota tree and all above it.
-    pub(crate) fn lineage(&self, quota: QuotaId) -> impl Iterator<Item = QuotaId> + '_ {
+    /// A node of the quota tree and all above it, the lowest first.
+    pub fn lineage(&self, quota: QuotaId) -> impl Iterator<Item = QuotaId> + '_ {
         core::iter::successors(Some(quota), |at| self.quota.parent(*at))
     }
 

@@ -7,6 +7,7 @@
 //!
 //! Never: decides. Never changed from outside the engine.
 
+pub mod allowances;
 pub mod budget;
 pub mod fair;
 pub mod freeze;
@@ -120,6 +121,9 @@ pub struct State {
     /// Runs in a row without verified progress, by job.
     #[serde(skip)]
     pub(crate) streaks: BTreeMap<JobId, streaks::Streak>,
+    /// What is kept of quotas and budgets, each for one job.
+    #[serde(skip)]
+    pub(crate) allowances: BTreeMap<allowances::Allowance, allowances::AllowanceReservation>,
     /// What the records of the open batch mean.
     #[serde(skip)]
     pub(crate) apply_version: u32,

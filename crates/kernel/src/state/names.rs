@@ -230,6 +230,8 @@ impl State {
         }
         let known = |pool: PoolId| policy.pools.iter().any(|p| old.get(pool.index()) == Some(&p.name));
         self.carry_reservations(|pool| known(pool).then(|| map(pool)));
+        // The tree is another one: what is short is found anew.
+        self.allowances.clear();
         for purchase in self.purchases.values_mut() {
             purchase.pool = map(purchase.pool);
         }

@@ -103,7 +103,9 @@ impl QuotaTree {
         self.available_given(quota, pool, &|id| used.get(&id).copied().unwrap_or_else(|| self.usage(id, pool)))
     }
 
-    fn available_given(&self, quota: QuotaId, pool: PoolId, used: &dyn Fn(QuotaId) -> MilliGpu) -> MilliGpu {
+    /// What a queue at `quota` could still take in `pool` if so much were in use at each node.
+    #[must_use]
+    pub fn available_given(&self, quota: QuotaId, pool: PoolId, used: &dyn Fn(QuotaId) -> MilliGpu) -> MilliGpu {
         let Some(node) = self.nodes.get(quota.index()) else {
             return MilliGpu(0);
         };
@@ -223,17 +225,23 @@ impl QuotaTree {
     /// Uses above what may be used: the node's subtree and what it may borrow, or the root's subtree.
     pub(crate) fn above_bounds(&self) -> Vec<(QuotaId, PoolId, MilliGpu)> {
         let over = |(&(quota, pool), &usage): (&(QuotaId, PoolId), &MilliGpu)| {
-            let node = self.nodes.get(quota.index())?;
-            let cell = node.cells.get(&pool)?;
-            let subtree = cell.subtree?;
-            let most = match (node.parent, cell.borrow) {
-                (Some(_), None) => return None,
-                (Some(_), Some(borrow)) => subtree + borrow,
-                (None, _) => subtree,
-            };
+            let most = self.bound(quota, pool)?;
             (usage > most).then(|| (quota, pool, usage - most))
         };
         self.usage.iter().filter_map(over).collect()
+    }
+
+    /// The most that may be in use at a node: its subtree's own and what it may borrow. `None`: it has no bound.
+    #[must_use]
+    pub fn bound(&self, quota: QuotaId, pool: PoolId) -> Option<MilliGpu> {
+        let node = self.nodes.get(quota.index())?;
+        let cell = node.cells.get(&pool)?;
+        let subtree = cell.subtree?;
+        match (node.parent, cell.borrow) {
+            (Some(_), None) => None,
+            (Some(_), Some(borrow)) => Some(subtree + borrow),
+            (None, _) => Some(subtree),
+        }
     }
 
     pub(crate) fn take(&mut self, quota: QuotaId, pool: PoolId, amount: MilliGpu) {

@@ -9,6 +9,7 @@
 //!
 //! Never: partial. Rows, quota, ledger, totals and counters all come back byte for byte; a property test says so.
 
+use super::allowances::{Allowance, AllowanceReservation};
 use super::budget::Budgets;
 use super::fair::DecayedUsage;
 use super::jobs::Job;
@@ -34,6 +35,7 @@ pub(crate) enum Was {
     DecayedUsage(QuotaId, DecayedUsage),
     Reservation(PoolId, Option<Box<Reservation>>),
     Needs(PoolId, Option<NeedStats>),
+    Allowance(Allowance, Option<Box<AllowanceReservation>>),
 }
 
 /// The small things that change with nearly every edit: kept whole at each checkpoint.
@@ -153,6 +155,10 @@ impl State {
                 self.reservations.extend(was.map(|was| (pool, *was)));
             }
             Was::Needs(pool, was) => self.observed.put_needs_back(pool, was),
+            Was::Allowance(of, was) => {
+                self.allowances.remove(&of);
+                self.allowances.extend(was.map(|was| (of, *was)));
+            }
         }
     }
 }

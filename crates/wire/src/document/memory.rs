@@ -546,6 +546,39 @@ pub struct ReservationView {
     pub room: Vec<RoomView>,
 }
 
+/// What a quota or a budget leaves, kept for a job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AllowanceView {
+    /// Of which queue or cohort.
+    pub queue: String,
+    /// Of what.
+    pub of: AllowanceKind,
+    /// Where the job is to run.
+    pub pool: String,
+    /// For which job.
+    pub job: String,
+    /// From when on.
+    #[serde(rename = "from_s")]
+    pub from_s: Seconds,
+    /// Whether there is an estimate for each of the runs.
+    pub known: bool,
+    /// Runs outlasted an earlier time and could not be stopped.
+    pub delayed: bool,
+    /// Runs that are to be gone by then.
+    pub runs: Vec<String>,
+}
+
+/// What a queue or cohort has a bound of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AllowanceKind {
+    /// Its quota in the pool.
+    Quota,
+    /// Its budget.
+    Budget,
+}
+
 /// Nodes of one offering that are to be bought.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -658,6 +691,9 @@ pub struct StateMemory {
     /// What is kept for a gang, a pool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reservations: Vec<ReservationView>,
+    /// What is kept of quotas and budgets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allowances: Vec<AllowanceView>,
     /// Purchases without an answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub purchases: Vec<PurchaseView>,

@@ -227,6 +227,10 @@ fn comes(
         return Ok(());
     }
     let Some(sets) = judge(&before, &head, counts, seen) else { return Ok(()) };
+    // What is kept for others moves with the pass, as their reservations do: at rest it is looked at.
+    if !before.set_aside.is_empty() {
+        return Ok(());
+    }
     // Where nothing helps in time, what is late is better than nothing.
     let in_time = !sets.is_empty();
     let head = Head { hurried: head.hurried && in_time, ..head };
@@ -344,6 +348,9 @@ fn judge(model: &Model, head: &Head, counts: &mut Counts, seen: &mut Seen) -> Op
         if concerns(model, head, rule) && verdict(Some(rule)).is_some_and(|other| best(&other) != best(&sets)) {
             seen.decisive.insert(rule);
         }
+    }
+    if model.leaves_to_another(head, &owns) {
+        return None;
     }
     Some(sets)
 }

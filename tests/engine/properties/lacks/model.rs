@@ -16,6 +16,7 @@ use forebay_kernel::ids::{JobId, NodeId};
 use forebay_kernel::job::Gang;
 use forebay_kernel::policy::{Buys, Ceiling};
 use forebay_kernel::state::State;
+use forebay_kernel::state::allowances::Allowance;
 use forebay_kernel::state::jobs::{Job, Phase, Wait};
 use forebay_kernel::state::nodes::NodePhase;
 use forebay_kernel::units::Timestamp;
@@ -162,6 +163,16 @@ pub(super) struct Reserved {
     pub room: bool,
 }
 
+/// Quota or money that is kept for a job.
+#[derive(Clone, Debug)]
+pub(super) struct SetAside {
+    pub holder: Head,
+    pub at: usize,
+    pub money: bool,
+    /// These are to be gone by then.
+    pub gone: Vec<JobId>,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub tiers: Vec<PlainTier>,
@@ -176,6 +187,7 @@ pub(super) struct Model {
     /// What is kept of quota: for whom, where in the tree, how much.
     pub kept: Vec<(JobId, usize, u64)>,
     pub reserved: Vec<Reserved>,
+    pub set_aside: Vec<SetAside>,
     /// Something is booked, starting or ending: not a state at rest.
     pub moving: bool,
 }
@@ -212,6 +224,7 @@ impl Model {
             money: Vec::new(),
             kept: Vec::new(),
             reserved: Vec::new(),
+            set_aside: Vec::new(),
             moving: state.purchases().next().is_some(),
         };
         for node in state.nodes() {
@@ -254,6 +267,23 @@ impl Model {
             }
         }
         model.count_money(state, Timestamp(now));
+        for (of, kept) in state.allowances() {
+            let money = matches!(of, Allowance::Budget(_));
+            let (row, spec) = state.job(kept.job).expect("a holder");
+            let Gang::Workers { min, each, .. } = &spec.gang else { panic!("workers only") };
+            let holder = Head {
+                id: row.id,
+                quota: queue_at(&spec.queue),
+                tier: row.tier.index(),
+                count: u64::from(*min),
+                each: u64::from(each.gpus),
+                priority: row.priority,
+                arrival: row.arrival.0,
+                hurried: false,
+            };
+            let (at, gone) = (of.node().index(), kept.runs.clone());
+            model.set_aside.push(SetAside { holder, at, money, gone });
+        }
         for reservation in state.reservations().values() {
             let nodes = reservation.nodes.iter().map(|id| model.node(*id)).collect();
             model.reserved.push(Reserved { job: reservation.job, nodes, room: !reservation.room.is_empty() });
@@ -316,6 +346,31 @@ impl Model {
         let (theirs, tier, priority, arrival) = state(other);
         let mine = (self.tiers[head.tier].priority, head.priority, core::cmp::Reverse((head.arrival, head.id)));
         owns >= theirs && mine > (tier, priority, core::cmp::Reverse((arrival, other)))
+    }
+
+    /// Whether a head has quota and money, and is to leave them to one that does not come behind it. Nobody says here how long it runs.
+    pub(super) fn leaves_to_another(&self, head: &Head, owns: &dyn Fn(&Head) -> bool) -> bool {
+        let lets = |head: &Head, gone: &Gone| self.quota_lets(head, gone);
+        let nothing = self.nothing_gone();
+        let affords = (0..self.kinds.len()).any(|kind| self.affords(head, &nothing, kind));
+        if !lets(head, &nothing) || !affords {
+            return false;
+        }
+        self.set_aside.iter().filter(|kept| self.is_below(head.quota, kept.at)).any(|kept| {
+            let holder = &kept.holder;
+            let tier = |head: &Head| self.tiers[head.tier].priority;
+            let in_turn = |head: &Head| (tier(head), head.priority, core::cmp::Reverse((head.arrival, head.id)));
+            let goes_before = match head.quota == holder.quota {
+                true => in_turn(head) > in_turn(holder),
+                // A queue above the other: its own jobs are one more child there, and what they own is not told apart here.
+                false if self.is_below(head.quota, holder.quota) || self.is_below(holder.quota, head.quota) => false,
+                false => (owns(head), tier(head)) > (owns(holder), tier(holder)),
+            };
+            let gone = self.runs.iter().map(|run| if kept.gone.contains(&run.id) { run.whole() } else { 0 }).collect();
+            let mut beside = self.clone();
+            beside.kept.push((holder.id, holder.quota, holder.asked()));
+            holder.id != head.id && !goes_before && (kept.money || !beside.quota_lets(head, &gone))
+        })
     }
 
     /// The same state as it is to one head: what is kept for those before it is used, and the rules without which it is looked at.

@@ -13,6 +13,8 @@
 //! Never: keeps out a job that comes before the gang in tier, priority and arrival; never stops what ran there before; never keeps
 //! anything for a gang whose quota is in use.
 
+mod allowances;
+
 use crate::decision::{Decision, StopCause};
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, PoolId};
@@ -36,6 +38,7 @@ const MOST_TRIES: u32 = 4;
 
 /// Runs the stage.
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    allowances::run(engine, report);
     let pools: Vec<PoolId> = engine.state.reservations.keys().copied().collect();
     let mut kept = BTreeMap::new();
     for pool in &pools {

@@ -1,0 +1,309 @@
+//! Allowances: what is kept of quotas and budgets for one job, as others have to see it.
+//!
+//! ```text
+//! let in    who goes before the holder
+//!           who fits beside it, as things will stand when the runs that it waits for are gone
+//!           who has ended by then (p90): backfill
+//! not       all others: they wait for the holder
+//! ```
+//!
+//! Who goes before: in one queue by tier, priority with ageing and arrival; elsewhere who owns, below where the queues meet, what the holder
+//! would borrow, then the higher tier. Shares never say so: what is kept stays with its holder.
+//!
+//! Never: keeps anything, or gives it up.
+
+use super::order::own_use;
+use super::reservations::{is_large, reserved_from};
+use super::{budget, demand, quota, settings};
+use crate::ids::{ClassId, JobId, PoolId, QuotaId};
+use crate::reason::Reason;
+use crate::state::State;
+use crate::state::allowances::{Allowance, AllowanceReservation};
+use crate::state::index::OrderKey;
+use crate::units::{MilliGpu, Rate, Timestamp};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// A waiting job in a pool.
+#[derive(Clone, Copy)]
+struct Asker {
+    job: JobId,
+    class: ClassId,
+    pool: PoolId,
+    quota: QuotaId,
+}
+
+impl Asker {
+    /// `None`: the policy does not know its queue.
+    fn of(state: &State, job: JobId, pool: PoolId) -> Option<Asker> {
+        let row = &state.jobs[job];
+        Some(Asker { job, class: row.class, pool, quota: quota::quota_of(state, row)? })
+    }
+}
+
+/// A job that is let in because it will have ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backfill {
+    /// Ahead of which.
+    pub of: JobId,
+    /// It has to start by then.
+    pub by: Timestamp,
+    /// What is kept begins then.
+    pub from: Timestamp,
+}
+
+/// Whether those who end in time count as let in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    LetIn,
+    Counts,
+}
+
+/// Why a job that has quota and money is to leave them to another. `None`: it may have them.
+pub(crate) fn refusal(state: &State, job: JobId, pool: PoolId) -> Option<Reason> {
+    let kept = kept_from(state, &Asker::of(state, job, pool)?, Ending::LetIn)?;
+    Some(Reason::KeptForAnother { job: kept.job, from: until(state, kept) })
+}
+
+/// For which job, and how soon, one has to start that is let in only because it ends in time.
+pub(crate) fn backfill(state: &State, job: JobId, pool: PoolId) -> Option<Backfill> {
+    let asker = Asker::of(state, job, pool)?;
+    let of = kept_from(state, &asker, Ending::Counts)?.job;
+    let lasts = demand::remaining_p90(state, job)?;
+    let from = binding(state, &asker).map(|(_, kept)| until(state, kept)).min()?;
+    Some(Backfill { of, by: Timestamp(from.0.saturating_sub(lasts.0)), from })
+}
+
+/// What quota leaves to a job beside all that is kept for others.
+pub(crate) fn available(state: &State, job: JobId, pool: PoolId) -> MilliGpu {
+    let left = quota::available(state, state.jobs[job].class, pool);
+    most(state, job, pool).map_or(left, |most| most.min(left))
+}
+
+/// What is left to an elastic gang beside what is kept. `None`: all that there is.
+pub(crate) fn most(state: &State, job: JobId, pool: PoolId) -> Option<MilliGpu> {
+    quota_left(state, &Asker::of(state, job, pool)?, Ending::LetIn).map(|(left, _)| left)
+}
+
+/// The dearest gang of a class that may start beside what is kept. `None`: nothing is kept from it.
+pub(crate) fn room(state: &State, class: ClassId) -> Option<Rate> {
+    if state.allowances().is_empty() {
+        return None;
+    }
+    let (job, pool) = (state.index.queued.get(&class)?.first()?.job, state.classes[class].fits.first()?.0);
+    money_left(state, &Asker::of(state, job, pool)?, Ending::LetIn).map(|(left, _)| left)
+}
+
+/// What has to be left to its holder and is not if this one starts.
+fn kept_from<'a>(state: &'a State, asker: &Asker, ending: Ending) -> Option<&'a AllowanceReservation> {
+    if state.allowances().is_empty() {
+        return None;
+    }
+    let asked = quota::share(state, asker.class, asker.pool);
+    let by_quota = quota_left(state, asker, ending).filter(|(left, _)| asked > *left).map(|(_, kept)| kept);
+    let by_money = || {
+        let (left, kept) = money_left(state, asker, ending)?;
+        (budget::least(state, asker.class, asker.pool) > left).then_some(kept)
+    };
+    by_quota.or_else(by_money)
+}
+
+/// What quotas leave beside what is kept, and the first of what is.
+fn quota_left<'a>(state: &'a State, asker: &Asker, ending: Ending) -> Option<(MilliGpu, &'a AllowanceReservation)> {
+    let kept = binding(state, asker).filter(|(_, kept)| ending == Ending::Counts || !ends_before(state, asker, kept));
+    let kept: Vec<_> = kept.filter(|(of, _)| matches!(of, Allowance::Quota(..))).collect();
+    let first = kept.first()?.1;
+    let used: BTreeMap<QuotaId, MilliGpu> =
+        kept.into_iter().filter_map(|(of, kept)| Some((of.node(), used_then(state, of, kept)?))).collect();
+    let used = |at| used.get(&at).copied().unwrap_or_else(|| state.quota.usage(at, asker.pool));
+    Some((state.quota.available_given(asker.quota, asker.pool, &used), first))
+}
+
+/// What budgets leave beside what is kept, and the first of what is.
+fn money_left<'a>(state: &'a State, asker: &Asker, ending: Ending) -> Option<(Rate, &'a AllowanceReservation)> {
+    let of = |(of, kept): (Allowance, &'a AllowanceReservation)| {
+        let Allowance::Budget(node) = of else { return None };
+        let lasts = demand::remaining_p90(state, asker.job)
+            .filter(|_| ending == Ending::LetIn && ends_before(state, asker, kept));
+        let gang = budget::least(state, state.jobs[kept.job].class, kept.pool);
+        let less = if is_short(state, of, kept.job, kept.pool) { given_up(state, kept) } else { Rate(0) };
+        let left = state.budgets.holding(node)?.beside(state.now, until(state, kept), gang, less, lasts);
+        Some((left, kept))
+    };
+    binding(state, asker).filter_map(of).min_by_key(|(left, _)| *left)
+}
+
+/// What is kept on the way up from a queue for jobs before which this one does not go, the lowest first.
+fn binding<'a>(
+    state: &'a State,
+    asker: &Asker,
+) -> impl Iterator<Item = (Allowance, &'a AllowanceReservation)> + use<'a> {
+    let asker = *asker;
+    // What was taken from others for it is its own.
+    let any = !state.allowances().is_empty() && state.jobs[asker.job].kept.is_none();
+    let any = any.then_some(asker.quota);
+    let nodes = any.into_iter().flat_map(|quota| state.lineage(quota));
+    let held = nodes.flat_map(move |at| [Allowance::Quota(at, asker.pool), Allowance::Budget(at)]);
+    let held = held.filter_map(|of| Some((of, state.allowances().get(&of)?)));
+    held.filter(move |(of, kept)| {
+        // Jobs of a class ask the same: what is kept for one is for all of them.
+        let own = kept.job == asker.job || state.jobs[kept.job].class == asker.class;
+        !own && !goes_before(state, asker.job, kept, asker.pool) && !holds_above(state, &asker, *of)
+    })
+}
+
+/// Who holds what is short further up goes before who holds something below it: neither waits for the other.
+fn holds_above(state: &State, asker: &Asker, of: Allowance) -> bool {
+    let above = state.lineage(of.node()).skip(1);
+    let mut held = above.flat_map(|at| [Allowance::Quota(at, asker.pool), Allowance::Budget(at)]);
+    held.any(|of| state.allowances().get(&of).is_some_and(|kept| kept.job == asker.job))
+}
+
+/// Whether a job goes before the holder of an allowance.
+pub(crate) fn goes_before(state: &State, job: JobId, kept: &AllowanceReservation, pool: PoolId) -> bool {
+    let (mine, theirs) = (&state.jobs[job], &state.jobs[kept.job]);
+    let (Some(at), Some(other)) = (quota::quota_of(state, mine), quota::quota_of(state, theirs)) else { return false };
+    let tier = |row: &crate::state::jobs::Job| settings::priority(state, row.tier);
+    if at == other {
+        // A deadline that comes to count later must not move what is kept.
+        let key = |row| OrderKey { start_by: Timestamp::NEVER, ..OrderKey::of(row, state.index.ageing) };
+        return (Reverse(tier(mine)), key(mine)) < (Reverse(tier(theirs)), key(theirs));
+    }
+    let Some(meet) = state.lineage(at).find(|node| state.quota.is_below(other, *node)) else { return false };
+    let ours = owns_below(state, (at, mine.class), pool, meet, &[]);
+    (ours, tier(mine)) > (owns_below(state, (other, theirs.class), kept.pool, meet, &kept.runs), tier(theirs))
+}
+
+/// Whether a gang of a class would be within what its queue and all above it own, up to a node, with some runs gone.
+fn owns_below(state: &State, of: (QuotaId, ClassId), pool: PoolId, meet: QuotaId, gone: &[JobId]) -> bool {
+    let (quota, class) = of;
+    let asked = quota::share(state, class, pool);
+    if quota == meet {
+        // The jobs of a cohort itself stand beside its children: theirs is what it names.
+        let limit = state.policy().and_then(|policy| policy.quotas.get(quota.index())?.limits.get(&pool).copied());
+        let own = limit.map_or(MilliGpu(0), |limit| limit.nominal);
+        return !quota::has_quotas(state, pool) || own_use(state, quota, pool) + asked <= own;
+    }
+    let mut way = state.lineage(quota).take_while(|at| *at != meet);
+    way.all(|at| {
+        let used = state.quota.usage_with(quota, pool, asked, at) - freed(state, at, pool, gone);
+        state.within_own(at, pool, used)
+    })
+}
+
+/// What runs below a node give back there.
+fn freed(state: &State, node: QuotaId, pool: PoolId, runs: &[JobId]) -> MilliGpu {
+    let there = runs.iter().filter(|id| still_holds(state, **id)).map(|id| &state.jobs[*id]);
+    let there = there.filter(|row| row.pool == Some(pool));
+    let below = there.filter(|row| quota::quota_of(state, row).is_some_and(|at| state.quota.is_below(at, node)));
+    below.fold(MilliGpu(0), |sum, row| sum + row.share)
+}
+
+/// What the runs cost that are to be gone.
+fn given_up(state: &State, kept: &AllowanceReservation) -> Rate {
+    let there = kept.runs.iter().filter(|id| still_holds(state, **id)).map(|id| state.jobs[*id].rate);
+    there.fold(Rate(0), |sum, rate| sum + rate)
+}
+
+/// Whether a job has its places, in a trial too.
+pub(crate) fn still_holds(state: &State, job: JobId) -> bool {
+    let node = state.jobs[job].places.first().and_then(|place| state.nodes.get(&place.node));
+    node.is_some_and(|node| node.holds.contains(&job))
+}
+
+/// What will be in use of a quota when its holder has it and the runs that it waits for are gone.
+fn used_then(state: &State, of: Allowance, kept: &AllowanceReservation) -> Option<MilliGpu> {
+    let (node, row) = (of.node(), &state.jobs[kept.job]);
+    let asked = quota::share(state, row.class, kept.pool);
+    let used = state.quota.usage_with(quota::quota_of(state, row)?, kept.pool, asked, node);
+    // What is enough now is left to it now.
+    let gone: &[JobId] = if is_short(state, of, kept.job, kept.pool) { &kept.runs } else { &[] };
+    Some(used - freed(state, node, kept.pool, gone))
+}
+
+/// Until when others may use what is kept: the holder may wait for room for longer than for this.
+fn until(state: &State, kept: &AllowanceReservation) -> Timestamp {
+    reserved_from(state, kept.job).map_or(kept.from, |from| from.max(kept.from))
+}
+
+/// Whether a job is certain to have ended when what is kept begins.
+fn ends_before(state: &State, asker: &Asker, kept: &AllowanceReservation) -> bool {
+    let lasts = demand::remaining_p90(state, asker.job).filter(|lasts| lasts.0 > 0);
+    lasts.is_some_and(|lasts| state.now + lasts <= until(state, kept))
+}
+
+/// What of quotas and budgets is too little for a job in a pool. One GPU has to be kept no quota for: the first that frees is its own.
+pub(crate) fn lacks(state: &State, job: JobId, pool: PoolId) -> Vec<Allowance> {
+    let Some(asker) = Asker::of(state, job, pool) else { return Vec::new() };
+    let asked = quota::share(state, asker.class, pool);
+    let of_quota = is_large(state, asker.class, pool)
+        .then(|| quota::refusal(state, asker.class, pool, asked))
+        .flatten()
+        .map(|_| state.lineage(asker.quota).map(|at| Allowance::Quota(at, pool)));
+    let least = if state.budgets.none() { Rate(0) } else { budget::least(state, asker.class, pool) };
+    let of_money = state.budgets_closed(asker.quota, least).map(Allowance::Budget);
+    of_quota.into_iter().flatten().filter(|of| is_short(state, *of, job, pool)).chain(of_money).collect()
+}
+
+/// Whether an allowance is too little for a job now.
+pub(crate) fn is_short(state: &State, of: Allowance, job: JobId, pool: PoolId) -> bool {
+    let Some(asker) = Asker::of(state, job, pool) else { return false };
+    match of {
+        Allowance::Quota(..) => missing(state, of, job, pool) > MilliGpu(0),
+        Allowance::Budget(node) => {
+            let least = budget::least(state, asker.class, pool);
+            state.budgets_closed(asker.quota, least).any(|at| at == node)
+        }
+    }
+}
+
+/// How much of a quota is missing for a job.
+pub(crate) fn missing(state: &State, of: Allowance, job: JobId, pool: PoolId) -> MilliGpu {
+    let Some(asker) = Asker::of(state, job, pool) else { return MilliGpu(0) };
+    let kept = quota::kept_under(state, of.node(), pool, |row| row.class != asker.class);
+    let used = state.quota.usage_with(asker.quota, pool, asked(state, job, pool), of.node()) + kept;
+    state.quota.bound(of.node(), pool).map_or(MilliGpu(0), |most| used - most)
+}
+
+/// What a job asks of the quotas of a pool.
+pub(crate) fn asked(state: &State, job: JobId, pool: PoolId) -> MilliGpu {
+    quota::share(state, state.jobs[job].class, pool)
+}
+
+/// Whether it will be enough when the runs are gone for which it waits.
+pub(crate) fn suffices(state: &State, of: Allowance, kept: &AllowanceReservation) -> bool {
+    match of {
+        Allowance::Quota(node, pool) => {
+            let used = used_then(state, of, kept).unwrap_or_default();
+            state.quota.bound(node, pool).is_none_or(|most| used <= most)
+        }
+        Allowance::Budget(node) => {
+            let gang = budget::least(state, state.jobs[kept.job].class, kept.pool);
+            let gone = given_up(state, kept);
+            let account = state.budgets.holding(node);
+            account.is_none_or(|account| (account.started + account.booked - gone + gang).0 <= account.budget.amount)
+        }
+    }
+}
+
+/// Whether an allowance may be kept for a job: nobody has it, or who has it comes behind.
+pub(crate) fn is_open(state: &State, of: Allowance, job: JobId, pool: PoolId) -> bool {
+    let kept = state.allowances().get(&of);
+    kept.is_none_or(|kept| kept.job != job && goes_before(state, job, kept, pool))
+}
+
+/// Why a job for which quota or money is kept waits. `None`: nothing is, or nothing is known of its time.
+pub(crate) fn reason(state: &State, job: JobId) -> Option<Reason> {
+    let held = || state.allowances().iter().filter(|(_, kept)| kept.job == job && kept.from > state.now);
+    // What a budget lets start, and when, is said by the budget.
+    if held().any(|(of, _)| matches!(of, Allowance::Budget(_))) {
+        return None;
+    }
+    let from = held().map(|(_, kept)| kept.from).max()?;
+    match (held().any(|(_, kept)| kept.delayed), held().all(|(_, kept)| kept.known)) {
+        (true, _) => Some(Reason::ReservationDelayed { until: from }),
+        (false, true) => Some(Reason::Reserved { from }),
+        (false, false) => None,
+    }
+}
