@@ -14,6 +14,7 @@ mod fair;
 mod garbage;
 mod lacks;
 mod life;
+mod live;
 mod patience;
 mod placing;
 mod policies;
