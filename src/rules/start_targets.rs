@@ -18,7 +18,7 @@
 
 use super::launch::LaunchOption;
 use super::placement::{self, NodeScope};
-use super::{demand, launch, quota, supply};
+use super::{allowances, demand, launch, quota, supply};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
@@ -28,7 +28,7 @@ use crate::state::index::OrderKey;
 use crate::state::jobs::{Phase, Wait};
 use crate::state::nodes::{Node, NodePhase};
 use crate::state::places::Hold;
-use crate::units::{Span, Timestamp};
+use crate::units::{MilliGpu, Span, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -197,7 +197,8 @@ pub(crate) fn promises(engine: &mut Engine, class: ClassId, jobs: &[OrderKey]) -
     let pools: Vec<PoolId> = engine.state.classes[class].fits.iter().map(|f| f.0).collect();
     for pool in pools {
         let asked = quota::share(&engine.state, class, pool);
-        let available = quota::available(&engine.state, class, pool);
+        let first = jobs.iter().map(|key| key.job).find(|job| !found.contains_key(job));
+        let available = first.map_or(MilliGpu(0), |first| allowances::available(&engine.state, first, pool));
         let by_quota = usize::try_from(available.0.checked_div(asked.0).unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let left = jobs.iter().map(|key| key.job).filter(|job| !found.contains_key(job)).take(by_quota);
         let left: Vec<JobId> = left.collect();

@@ -7,7 +7,7 @@ use super::{Ask, NodeScope, all_ready};
 use crate::effect::WorkerPlace;
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::job::Gang;
-use crate::rules::{budget, launch, quota, supply};
+use crate::rules::{allowances, budget, launch, quota, supply};
 use crate::state::State;
 use crate::state::places::slot_mem;
 
@@ -29,6 +29,7 @@ pub(crate) fn beside(state: &State, job: JobId, class: ClassId) -> Option<(PoolI
         let slices = launch::sharing_slices(state, pool);
         let room = slot.free >= share && slot.mem_free >= mem && u32::from(slot.workers) < slices;
         let may = quota::refusal(state, class, pool, quota::share(state, class, pool)).is_none()
+            && allowances::refusal(state, job, pool).is_none()
             && supply::fits(state, class, pool).binary_search(&offering).is_ok()
             && budget::affordable(state, job, class, pool, offering);
         (room && may && takes(state, node, &ask)).then(|| (pool, WorkerPlace { share, ..place.clone() }))

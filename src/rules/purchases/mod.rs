@@ -11,7 +11,8 @@
 mod pack;
 
 use super::{
-    batch, budget, demand, launch, placement, protection, quota, reservations, settings, start_targets, supply,
+    allowances, batch, budget, demand, launch, placement, protection, quota, reservations, settings, start_targets,
+    supply,
 };
 use crate::catalog::CapacityType;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, QuotaId};
@@ -21,7 +22,7 @@ use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::state::nodes::Node;
 use crate::state::{Held, Shape};
-use crate::units::{Rate, Span};
+use crate::units::{MilliGpu, Rate, Span};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -191,8 +192,17 @@ fn waiting(state: &State, pool: PoolId) -> Vec<JobId> {
                 && batch::refusal(state, *job).is_none()
                 && protection::stopping_for(state, *job) == 0
         };
-        let most = usize::try_from(by_quota).unwrap_or(usize::MAX).min(MOST_WAITING);
-        jobs.extend(queued.iter().map(|key| key.job).filter(may).take(most));
+        // Beside what is kept for others quota is left to more of those that end in time.
+        let mut taken = MilliGpu(0);
+        let fits = |job: &JobId| {
+            let fits = allowances::most(state, *job, pool).is_none_or(|left| taken + asked <= left);
+            taken = if fits { taken + asked } else { taken };
+            fits
+        };
+        let let_in = |job: &JobId| allowances::refusal(state, *job, pool).is_none();
+        let most = usize::try_from(by_quota).unwrap_or(usize::MAX);
+        let first = queued.iter().map(|key| key.job).filter(may).take(MOST_WAITING);
+        jobs.extend(first.filter(let_in).filter(fits).take(most));
         if jobs.len() > 4 * MOST_WAITING {
             break;
         }
@@ -348,13 +358,14 @@ fn left(state: &State, pool: PoolId, all: Held, own: Held) -> Counts {
     least
 }
 
-/// Whether each budget has left what its queues are charged: their part of the bill of each node, split over those it is bought for.
+/// Whether each budget has left what its queues are charged: their part of the bill of each node, split over those it is bought for. Those from
+/// whom some of it is kept for another have less.
 fn within_budgets(state: &State, problem: &Problem, set: &Set, keys: &[KindKey]) -> bool {
     let accounts: Vec<QuotaId> = state.budgets.accounts().map(|(quota, _)| quota).collect();
     let quota_of = |kind: usize| Some(state.queues[state.classes[keys[kind].0].shape.queue].rule.as_ref()?.quota);
-    accounts.into_iter().all(|account| {
-        let Some(room) = state.budget_room(account) else { return true };
-        let below = |kind: usize| quota_of(kind).is_some_and(|quota| state.quota.is_below(quota, account));
+    let beside: Vec<Option<Rate>> = keys.iter().map(|key| allowances::room(state, key.0)).collect();
+    let charged = |account: QuotaId, to: &dyn Fn(usize) -> bool| {
+        let below = |kind: usize| to(kind) && quota_of(kind).is_some_and(|quota| state.quota.is_below(quota, account));
         let mut charged = 0u128;
         for nodes in &set.nodes {
             let of = &problem.types[nodes.of];
@@ -364,7 +375,13 @@ fn within_budgets(state: &State, problem: &Problem, set: &Set, keys: &[KindKey])
             let bill = u128::from(of.paid.0) * u128::from(nodes.count);
             charged = charged.saturating_add((bill * own).div_ceil(all.max(1)));
         }
-        charged <= u128::from(room.0)
+        charged
+    };
+    accounts.into_iter().all(|account| {
+        let has = |room: Rate, to: &dyn Fn(usize) -> bool| charged(account, to) <= u128::from(room.0);
+        let all = state.budget_room(account).is_none_or(|room| has(room, &|_| true));
+        let left = beside.iter().flatten().min();
+        all && left.is_none_or(|room| has(*room, &|kind| beside[kind].is_some()))
     })
 }
 
