@@ -41,10 +41,13 @@ pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
     let mut report = PlanReport::default();
     for _ in 0..MOST_ROUNDS {
         let before = (engine.state.capacity_epoch, engine.state.counters.next_seq);
+        let left = !engine.state.allowances().is_empty();
         round(engine, &mut report);
+        // Who has to leave what it needs to another takes nothing, and may have to when others got it.
+        let left = left || !engine.state.allowances().is_empty();
         let after = (engine.state.capacity_epoch, engine.state.counters.next_seq);
         // What was given out may break what was promised to a job behind.
-        let promised = engine.state.index.keeps_anything();
+        let promised = engine.state.index.keeps_anything() || left;
         if after.0 == before.0 && !(promised && after.1 != before.1) {
             break;
         }

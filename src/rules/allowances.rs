@@ -166,13 +166,60 @@ pub(crate) fn goes_before(state: &State, job: JobId, kept: &AllowanceReservation
     let (Some(at), Some(other)) = (quota::quota_of(state, mine), quota::quota_of(state, theirs)) else { return false };
     let tier = |row: &crate::state::jobs::Job| settings::priority(state, row.tier);
     if at == other {
-        // A deadline that comes to count later must not move what is kept.
-        let key = |row| OrderKey { start_by: Timestamp::NEVER, ..OrderKey::of(row, state.index.ageing) };
-        return (Reverse(tier(mine)), key(mine)) < (Reverse(tier(theirs)), key(theirs));
+        let key = |row: &crate::state::jobs::Job| (Reverse(tier(row)), in_queue(state, row.id));
+        return key(mine) < key(theirs);
     }
     let Some(meet) = state.lineage(at).find(|node| state.quota.is_below(other, *node)) else { return false };
     let ours = owns_below(state, (at, mine.class), pool, meet, &[]);
     (ours, tier(mine)) > (owns_below(state, (other, theirs.class), kept.pool, meet, &kept.runs), tier(theirs))
+}
+
+/// A job that an allowance may be kept for.
+#[derive(Clone, Copy)]
+struct Contender<'a> {
+    job: JobId,
+    quota: QuotaId,
+    pool: PoolId,
+    /// Runs that would be gone then.
+    gone: &'a [JobId],
+    /// Its turn.
+    turn: usize,
+}
+
+/// For which of some jobs, in their order, an allowance is to be kept. Its holder stays where none goes before it.
+///
+/// Jobs of a queue are compared first, then what is first of each queue, where queues meet. Two by two there are circles: what a large job of a
+/// queue would borrow, a small one behind it owns.
+pub(crate) fn first_of(state: &State, of: Allowance, jobs: &[(JobId, PoolId)]) -> Option<JobId> {
+    let kept = state.allowances().get(&of);
+    let others = jobs.iter().filter(|(job, _)| kept.is_none_or(|kept| kept.job != *job));
+    let all = kept.map(|kept| (kept.job, kept.pool, &kept.runs[..]));
+    let all = all.into_iter().chain(others.map(|(job, pool)| (*job, *pool, &[][..]))).enumerate();
+    let contenders = all.filter_map(|(turn, (job, pool, gone))| {
+        Some(Contender { job, quota: quota::quota_of(state, &state.jobs[job])?, pool, gone, turn })
+    });
+    first_below(state, of.node(), contenders.collect()).map(|first| first.job)
+}
+
+fn first_below<'a>(state: &State, node: QuotaId, contenders: Vec<Contender<'a>>) -> Option<Contender<'a>> {
+    let tier = |one: &Contender<'_>| Reverse(settings::priority(state, state.jobs[one.job].tier));
+    let mut sides: BTreeMap<Option<QuotaId>, Vec<Contender<'a>>> = BTreeMap::new();
+    for one in contenders {
+        let side = state.lineage(one.quota).find(|at| state.quota.parent(*at) == Some(node));
+        sides.entry(side).or_default().push(one);
+    }
+    let firsts = sides.into_iter().filter_map(|(side, these)| match side {
+        Some(child) => first_below(state, child, these),
+        None => these.into_iter().min_by_key(|one| (tier(one), in_queue(state, one.job))),
+    });
+    let borrows =
+        |one: &Contender<'_>| !owns_below(state, (one.quota, state.jobs[one.job].class), one.pool, node, one.gone);
+    firsts.min_by_key(|one| (borrows(one), tier(one), one.turn))
+}
+
+/// Where a job is in its queue. A deadline that comes to count later must not move what is kept.
+fn in_queue(state: &State, job: JobId) -> OrderKey {
+    OrderKey { start_by: Timestamp::NEVER, ..OrderKey::of(&state.jobs[job], state.index.ageing) }
 }
 
 /// Whether a gang of a class would be within what its queue and all above it own, up to a node, with some runs gone.

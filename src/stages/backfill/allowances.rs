@@ -22,6 +22,9 @@ use crate::state::jobs::Phase;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+/// Claims that are settled in one pass at most: bounds a pass.
+const MOST_ROUNDS: u32 = 64;
+
 pub(super) fn run(engine: &mut Engine, report: &mut PlanReport) {
     let held: Vec<Allowance> = engine.state.allowances().keys().copied().collect();
     for of in held {
@@ -94,31 +97,67 @@ fn finds_room(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
     supply::comes(&engine.state, job, pool) || placement::find(engine, job, pool, NodeScope::InFlight, asked).is_some()
 }
 
-/// Gives each lack that is nobody's to the first in the order.
+/// A job that lacks quota or money: the first of its class.
+struct Claim {
+    job: JobId,
+    class: ClassId,
+    lacks: Vec<(PoolId, Allowance)>,
+}
+
+/// Gives each lack to the first that has it.
 fn claim(engine: &mut Engine) {
-    let mut claims: BTreeMap<ClassId, JobId> = BTreeMap::new();
+    let mut claims: BTreeMap<ClassId, Claim> = BTreeMap::new();
     let state = &engine.state;
+    let mut open = false;
     for (class, jobs) in &state.index.queued {
         let Some(job) = jobs.first().map(|key| key.job) else { continue };
-        if lacking(state, job, *class).into_iter().flatten().any(|(pool, of)| allowances::is_open(state, of, job, pool))
-        {
-            claims.insert(*class, job);
-        }
+        let Some(mut lacks) = lacking(state, job, *class).filter(|lacks| !lacks.is_empty()) else { continue };
+        let own = state.allowances().values().find(|kept| kept.job == job).map(|kept| kept.pool);
+        lacks.retain(|(pool, _)| own.is_none_or(|own| own == *pool));
+        open |= lacks.iter().any(|(pool, of)| allowances::is_open(state, *of, job, *pool));
+        claims.insert(*class, Claim { job, class: *class, lacks });
     }
-    if claims.is_empty() {
+    if !open {
         return;
     }
-    let mut order = FairShareOrder::new(engine);
-    while let Some(Head { class, class_queue, .. }) = order.next_head(engine) {
-        if class_queue == ClassQueue::Queued
-            && let Some(job) = claims.remove(&class)
-        {
-            claim_for(engine, job, class);
-        }
-        if claims.is_empty() {
+    let mut claims = in_order(engine, claims);
+    for _ in 0..MOST_ROUNDS {
+        if !claim_once(engine, &mut claims) {
             return;
         }
     }
+}
+
+fn in_order(engine: &Engine, mut claims: BTreeMap<ClassId, Claim>) -> Vec<Claim> {
+    let mut all = Vec::new();
+    let mut order = FairShareOrder::new(engine);
+    while !claims.is_empty()
+        && let Some(Head { class, class_queue, .. }) = order.next_head(engine)
+    {
+        let claim = (class_queue == ClassQueue::Queued).then(|| claims.remove(&class)).flatten();
+        all.extend(claim);
+    }
+    all
+}
+
+/// Who is first gets what it lacks, or lacks it in vain. Whether one did.
+fn claim_once(engine: &mut Engine, claims: &mut [Claim]) -> bool {
+    let mut by: BTreeMap<Allowance, Vec<(JobId, PoolId)>> = BTreeMap::new();
+    for claim in claims.iter() {
+        claim.lacks.iter().for_each(|(pool, of)| by.entry(*of).or_default().push((claim.job, *pool)));
+    }
+    let has = |of: &Allowance, job| engine.state.allowances().get(of).is_some_and(|kept| kept.job == job);
+    let first = by.iter().filter_map(|(of, jobs)| Some((*of, allowances::first_of(&engine.state, *of, jobs)?)));
+    let first: BTreeMap<Allowance, JobId> = first.filter(|(of, job)| !has(of, *job)).collect();
+    let Some(claim) =
+        claims.iter_mut().find(|claim| claim.lacks.iter().any(|(_, of)| first.get(of) == Some(&claim.job)))
+    else {
+        return false;
+    };
+    let open = claim.lacks.iter().filter(|(_, of)| first.get(of) == Some(&claim.job)).copied().collect();
+    let pool = claim_for(engine, claim, open);
+    claim.lacks.retain(|(at, _)| Some(*at) == pool);
+    true
 }
 
 /// What a job lacks of quotas and budgets, by pool. `None`: in one of its pools nothing.
@@ -135,23 +174,21 @@ fn lacking(state: &State, job: JobId, class: ClassId) -> Option<Vec<(PoolId, All
     waits.then_some(all)
 }
 
-/// Keeps what a job lacks in the pool where it is there first.
-fn claim_for(engine: &mut Engine, job: JobId, class: ClassId) {
-    let mut best: Option<Vec<(Allowance, AllowanceReservation)>> = None;
+/// Keeps what a job lacks, and is open to it, in the pool where it is there first. In which? `None`: nowhere would it ever be enough.
+fn claim_for(engine: &mut Engine, claim: &Claim, open: Vec<(PoolId, Allowance)>) -> Option<PoolId> {
+    let mut best: Option<(PoolId, Vec<(Allowance, AllowanceReservation)>)> = None;
     let from = |made: &[(Allowance, AllowanceReservation)]| made.iter().map(|(_, kept)| kept.from).max();
-    let holds = engine.state.allowances().values().find(|kept| kept.job == job).map(|kept| kept.pool);
-    let mut lacks = lacking(&engine.state, job, class).unwrap_or_default();
-    lacks.retain(|(pool, _)| holds.is_none_or(|own| own == *pool));
-    for pool in engine.state.classes[class].fits.iter().map(|(pool, _)| *pool).collect::<Vec<_>>() {
-        let own = lacks.iter().filter(|(at, _)| *at == pool).map(|(_, of)| *of);
-        let open: Vec<Allowance> = own.filter(|of| allowances::is_open(&engine.state, *of, job, pool)).collect();
-        let made = open.into_iter().map(|of| Some((of, forecast::allowance(engine, job, pool, of)?)));
+    for pool in engine.state.classes[claim.class].fits.iter().map(|(pool, _)| *pool).collect::<Vec<_>>() {
+        let own = open.iter().filter(|(at, _)| *at == pool).map(|(_, of)| *of);
+        let made = own.map(|of| Some((of, forecast::allowance(engine, claim.job, pool, of)?)));
         let Some(made) = made.collect::<Option<Vec<_>>>().filter(|made| !made.is_empty()) else { continue };
-        if best.as_ref().is_none_or(|best| from(&made) < from(best)) {
-            best = Some(made);
+        if best.as_ref().is_none_or(|(_, best)| from(&made) < from(best)) {
+            best = Some((pool, made));
         }
     }
-    for (of, reservation) in best.into_iter().flatten() {
+    let (pool, made) = best?;
+    for (of, reservation) in made {
         engine.decide(Decision::KeepAllowance { of, reservation });
     }
+    Some(pool)
 }

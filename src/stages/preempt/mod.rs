@@ -501,8 +501,9 @@ impl Trial<'_> {
         let late = row.phase == Phase::Booked;
         let pools: Vec<PoolId> = state.classes[class].fits.iter().map(|f| f.0).collect();
         let pools: Vec<PoolId> = pools.into_iter().filter(|pool| !late || row.pool == Some(*pool)).collect();
-        let takers = pools.iter().filter_map(|pool| Taker::of(state, job, *pool));
-        let takers: Vec<Taker> = takers.filter(|taker| late || !waits_for_another(state, taker)).collect();
+        let all: Vec<Taker> = pools.iter().filter_map(|pool| Taker::of(state, job, *pool)).collect();
+        let leaves = |taker: &Taker| !late && waits_for_another(state, taker);
+        let takers: Vec<Taker> = all.iter().filter(|taker| !leaves(taker)).copied().collect();
         for taker in &takers {
             if !late && (self.has(taker) || self.take_promises(taker)) {
                 self.moving = true;
@@ -532,7 +533,7 @@ impl Trial<'_> {
         // What passes by itself, or with time, is looked at again.
         let state = self.state();
         let timed = self.moving || !state.budgets.none() || state.jobs[job].start_target.is_some();
-        if !timed && lacks == takers.len() {
+        if !timed && lacks == all.len() {
             self.in_vain.insert(class);
         }
         false

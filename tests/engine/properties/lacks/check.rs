@@ -352,7 +352,7 @@ fn judge(model: &Model, head: &Head, counts: &mut Counts, seen: &mut Seen) -> Op
     if model.leaves_to_another(head, &owns) {
         return None;
     }
-    Some(sets)
+    Some(sets.into_iter().filter(|set| model.leaves_what_is_kept(head, &set.gone, &owns)).collect())
 }
 
 /// Whether a rule says anything in a state at all.
@@ -401,7 +401,7 @@ fn at_rest(
 /// A state in words.
 fn shown(model: &Model, head: &Head) -> String {
     format!(
-        "\n  head {head:?}\n  runs {:#?}\n  nodes {:?}\n  kinds {:?}\n  ceilings {:?}\n  tree {:?} weights {:?}\n  money {:?}\n  tiers {:?}\n  kept {:?} reserved {:?}",
+        "\n  head {head:?}\n  runs {:#?}\n  nodes {:?}\n  kinds {:?}\n  ceilings {:?}\n  tree {:?} weights {:?}\n  money {:?}\n  tiers {:?}\n  kept {:?} reserved {:?} set aside {:?}",
         Plainly(&model.runs),
         model.nodes,
         model.kinds,
@@ -411,7 +411,8 @@ fn shown(model: &Model, head: &Head) -> String {
         model.money,
         model.tiers,
         model.kept,
-        model.reserved
+        model.reserved,
+        model.set_aside
     )
 }
 

@@ -356,7 +356,17 @@ impl Model {
         if !lets(head, &nothing) || !affords {
             return false;
         }
-        self.set_aside.iter().filter(|kept| self.is_below(head.quota, kept.at)).any(|kept| {
+        self.kept_from(head, owns).any(|kept| kept.money || !self.lets_beside(head, kept, &nothing))
+    }
+
+    /// Whether a head leaves to others what is kept for those that do not come behind it, once these are gone.
+    pub(super) fn leaves_what_is_kept(&self, head: &Head, gone: &Gone, owns: &dyn Fn(&Head) -> bool) -> bool {
+        self.kept_from(head, owns).all(|kept| self.lets_beside(head, kept, gone))
+    }
+
+    /// What is kept of quota and money above a head's queue for those before which it does not go.
+    fn kept_from(&self, head: &Head, owns: &dyn Fn(&Head) -> bool) -> impl Iterator<Item = &SetAside> {
+        self.set_aside.iter().filter(move |kept| {
             let holder = &kept.holder;
             let tier = |head: &Head| self.tiers[head.tier].priority;
             let in_turn = |head: &Head| (tier(head), head.priority, core::cmp::Reverse((head.arrival, head.id)));
@@ -366,11 +376,24 @@ impl Model {
                 false if self.is_below(head.quota, holder.quota) || self.is_below(holder.quota, head.quota) => false,
                 false => (owns(head), tier(head)) > (owns(holder), tier(holder)),
             };
-            let gone = self.runs.iter().map(|run| if kept.gone.contains(&run.id) { run.whole() } else { 0 }).collect();
-            let mut beside = self.clone();
-            beside.kept.push((holder.id, holder.quota, holder.asked()));
-            holder.id != head.id && !goes_before && (kept.money || !beside.quota_lets(head, &gone))
+            self.is_below(head.quota, kept.at) && holder.id != head.id && !goes_before
         })
+    }
+
+    /// Whether quota, or money, is left to a head beside one for which it is kept, when these and what that one waits for are gone.
+    fn lets_beside(&self, head: &Head, kept: &SetAside, gone: &Gone) -> bool {
+        let holder = &kept.holder;
+        let all = self.runs.iter().zip(gone);
+        let gone: Gone = all.map(|(run, part)| if kept.gone.contains(&run.id) { run.whole() } else { *part }).collect();
+        let mut beside = self.clone();
+        if kept.money {
+            let least = self.kinds.iter().map(|kind| kind.price.div_ceil(kind.gpus)).min().unwrap_or(0);
+            let money = beside.money.iter_mut().filter(|money| money.at == kept.at);
+            money.for_each(|money| money.running += least * holder.each * holder.count);
+            return (0..self.kinds.len()).any(|kind| beside.affords(head, &gone, kind));
+        }
+        beside.kept.push((holder.id, holder.quota, holder.asked()));
+        beside.quota_lets(head, &gone)
     }
 
     /// The same state as it is to one head: what is kept for those before it is used, and the rules without which it is looked at.
