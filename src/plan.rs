@@ -9,6 +9,7 @@ use crate::stages::{
     admit, backfill, consolidate, deadline, drain, preempt, provision, scale, settle, start, start_target,
 };
 use crate::why;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// What one pass did and what it waits for.
@@ -62,8 +63,8 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) {
     let mut serving = admit::Serving::new(engine);
     let came = serving.run(engine, admit::Until::Lack, report);
     let before = engine.state.counters.next_seq;
-    preempt::run(engine, report);
-    backfill::run(engine, report);
+    let broken = preempt::run(engine, report);
+    backfill::run(engine, &broken, report);
     let decided = engine.state.counters.next_seq != before;
     if decided {
         serving = admit::Serving::new(engine);
@@ -86,5 +87,5 @@ fn round(engine: &mut Engine, report: &mut PlanReport) {
     drain::run(engine, report);
     start_target::reevaluate(engine, report);
     // Again, for it has to make reservations anew that the others give up.
-    backfill::run(engine, report);
+    backfill::run(engine, &BTreeSet::new(), report);
 }

@@ -262,11 +262,27 @@ pub(crate) fn still_holds(state: &State, job: JobId) -> bool {
 /// What will be in use of a quota when its holder has it and the runs that it waits for are gone.
 fn used_then(state: &State, of: Allowance, kept: &AllowanceReservation) -> Option<MilliGpu> {
     let (node, row) = (of.node(), &state.jobs[kept.job]);
-    let asked = quota::share(state, row.class, kept.pool);
-    let used = state.quota.usage_with(quota::quota_of(state, row)?, kept.pool, asked, node);
     // What is enough now is left to it now.
     let gone: &[JobId] = if is_short(state, of, kept.job, kept.pool) { &kept.runs } else { &[] };
-    Some(used - freed(state, node, kept.pool, gone))
+    let holder = Asker { job: kept.job, class: row.class, pool: kept.pool, quota: quota::quota_of(state, row)? };
+    Some(used_with(state, &holder, node, gone))
+}
+
+/// What would be in use at a node with what a job asks, and some runs gone. No node below it goes above its own bound: what is too much there
+/// is to be given back there.
+fn used_with(state: &State, asker: &Asker, node: QuotaId, gone: &[JobId]) -> MilliGpu {
+    let (tree, pool) = (&state.quota, asker.pool);
+    let asked = quota::share(state, asker.class, pool);
+    let mut used = tree.usage(asker.quota, pool) + asked - freed(state, asker.quota, pool, gone);
+    for at in state.lineage(asker.quota).take_while(|at| *at != node) {
+        let Some(above) = tree.parent(at) else { break };
+        let most = tree.bound(at, pool).map_or(used, |bound| used.min(bound));
+        let stays = tree.kept(at, pool);
+        let beside = tree.usage(above, pool) - (tree.usage(at, pool) - stays);
+        let more = freed(state, above, pool, gone) - freed(state, at, pool, gone);
+        used = beside - more + (most - stays);
+    }
+    used
 }
 
 /// Until when others may use what is kept: the holder may wait for room for longer than for this.
@@ -309,7 +325,7 @@ pub(crate) fn is_short(state: &State, of: Allowance, job: JobId, pool: PoolId) -
 pub(crate) fn missing(state: &State, of: Allowance, job: JobId, pool: PoolId) -> MilliGpu {
     let Some(asker) = Asker::of(state, job, pool) else { return MilliGpu(0) };
     let kept = quota::kept_under(state, of.node(), pool, |row| row.class != asker.class);
-    let used = state.quota.usage_with(asker.quota, pool, asked(state, job, pool), of.node()) + kept;
+    let used = used_with(state, &asker, of.node(), &[]) + kept;
     state.quota.bound(of.node(), pool).map_or(MilliGpu(0), |most| used - most)
 }
 

@@ -19,18 +19,18 @@ use crate::rules::{allowances, forecast, protection, reservations, supply};
 use crate::state::State;
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::jobs::Phase;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Claims that are settled in one pass at most: bounds a pass.
 const MOST_ROUNDS: u32 = 64;
 
-pub(super) fn run(engine: &mut Engine, report: &mut PlanReport) {
+pub(super) fn run(engine: &mut Engine, broken: &BTreeSet<JobId>, report: &mut PlanReport) {
     let held: Vec<Allowance> = engine.state.allowances().keys().copied().collect();
     for of in held {
         review(engine, of, report);
     }
-    claim(engine);
+    claim(engine, broken);
 }
 
 /// Looks at what is kept: it ends, stays as it is, or is estimated again.
@@ -105,12 +105,13 @@ struct Claim {
 }
 
 /// Gives each lack to the first that has it.
-fn claim(engine: &mut Engine) {
+fn claim(engine: &mut Engine, broken: &BTreeSet<JobId>) {
     let mut claims: BTreeMap<ClassId, Claim> = BTreeMap::new();
     let state = &engine.state;
     let mut open = false;
     for (class, jobs) in &state.index.queued {
-        let Some(job) = jobs.first().map(|key| key.job) else { continue };
+        // Those for whom a promise was broken are served first: nothing is kept from them on its account.
+        let Some(job) = jobs.first().map(|key| key.job).filter(|job| !broken.contains(job)) else { continue };
         let Some(mut lacks) = lacking(state, job, *class).filter(|lacks| !lacks.is_empty()) else { continue };
         let own = state.allowances().values().find(|kept| kept.job == job).map(|kept| kept.pool);
         lacks.retain(|(pool, _)| own.is_none_or(|own| own == *pool));

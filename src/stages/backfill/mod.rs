@@ -36,9 +36,9 @@ use alloc::vec::Vec;
 /// Gangs for which a reservation is sought in one pass at most: bounds a pass.
 const MOST_TRIES: u32 = 4;
 
-/// Runs the stage.
-pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
-    allowances::run(engine, report);
+/// Runs the stage. `broken`: jobs that lost what they were promised to others, which have not been served yet.
+pub(crate) fn run(engine: &mut Engine, broken: &BTreeSet<JobId>, report: &mut PlanReport) {
+    allowances::run(engine, broken, report);
     let pools: Vec<PoolId> = engine.state.reservations.keys().copied().collect();
     let mut kept = BTreeMap::new();
     for pool in &pools {

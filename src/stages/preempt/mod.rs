@@ -113,10 +113,10 @@ struct Trial<'a> {
     deals: Vec<Deal>,
 }
 
-/// Runs the stage for all that waits.
-pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+/// Runs the stage for all that waits. Returns who lost what it was promised.
+pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobId> {
     if !may_ever_take(&engine.state) {
-        return;
+        return BTreeSet::new();
     }
     let woke_at = timing::woke_at(&engine.state);
     let searched = Searched { capacity_epoch: engine.state.capacity_epoch, woke_at, first: None };
@@ -130,7 +130,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     let promised = engine.state.index.keeps_anything();
     if !promised && !heads.iter().any(|(class, _)| anything_to_take(&engine.state, *class)) {
         remember(engine, heads.into_iter().map(|(class, _)| class), searched);
-        return;
+        return BTreeSet::new();
     }
     let mark = engine.state.checkpoint();
     let ranks = Ranks::new(&engine.state);
@@ -153,12 +153,13 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     if deals.is_empty() && broken.is_empty() {
         remember(engine, in_vain.into_iter(), searched);
     }
-    for job in broken {
-        engine.decide(Decision::Unreserve { job });
+    for job in &broken {
+        engine.decide(Decision::Unreserve { job: *job });
     }
     for deal in deals {
         close(engine, deal, report);
     }
+    broken
 }
 
 /// Nothing was found for the first of these classes.

@@ -349,10 +349,10 @@ fn judge(model: &Model, head: &Head, counts: &mut Counts, seen: &mut Seen) -> Op
             seen.decisive.insert(rule);
         }
     }
-    if model.leaves_to_another(head, &owns) {
+    if model.leaves_to_another(head) {
         return None;
     }
-    Some(sets.into_iter().filter(|set| model.leaves_what_is_kept(head, &set.gone, &owns)).collect())
+    Some(sets.into_iter().filter(|set| model.leaves_what_is_kept(head, &set.gone)).collect())
 }
 
 /// Whether a rule says anything in a state at all.

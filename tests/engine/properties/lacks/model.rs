@@ -10,7 +10,7 @@
 //!
 //! Never: the engine's arithmetic of quota, its placement or its launch options.
 
-use super::super::quota::{Plain, stands};
+use super::super::quota::{Plain, owns, stands, uses};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{JobId, NodeId};
 use forebay_kernel::job::Gang;
@@ -349,51 +349,63 @@ impl Model {
     }
 
     /// Whether a head has quota and money, and is to leave them to one that does not come behind it. Nobody says here how long it runs.
-    pub(super) fn leaves_to_another(&self, head: &Head, owns: &dyn Fn(&Head) -> bool) -> bool {
-        let lets = |head: &Head, gone: &Gone| self.quota_lets(head, gone);
+    pub(super) fn leaves_to_another(&self, head: &Head) -> bool {
         let nothing = self.nothing_gone();
         let affords = (0..self.kinds.len()).any(|kind| self.affords(head, &nothing, kind));
-        if !lets(head, &nothing) || !affords {
+        if !self.quota_lets(head, &nothing) || !affords {
             return false;
         }
-        self.kept_from(head, owns).any(|kept| kept.money || !self.lets_beside(head, kept, &nothing))
+        !self.leaves_what_is_kept(head, &nothing)
     }
 
     /// Whether a head leaves to others what is kept for those that do not come behind it, once these are gone.
-    pub(super) fn leaves_what_is_kept(&self, head: &Head, gone: &Gone, owns: &dyn Fn(&Head) -> bool) -> bool {
-        self.kept_from(head, owns).all(|kept| self.lets_beside(head, kept, gone))
-    }
-
-    /// What is kept of quota and money above a head's queue for those before which it does not go.
-    fn kept_from(&self, head: &Head, owns: &dyn Fn(&Head) -> bool) -> impl Iterator<Item = &SetAside> {
-        self.set_aside.iter().filter(move |kept| {
+    pub(super) fn leaves_what_is_kept(&self, head: &Head, gone: &Gone) -> bool {
+        let mut kept = self.set_aside.iter().filter(|kept| self.is_below(head.quota, kept.at));
+        kept.all(|kept| {
             let holder = &kept.holder;
-            let tier = |head: &Head| self.tiers[head.tier].priority;
-            let in_turn = |head: &Head| (tier(head), head.priority, core::cmp::Reverse((head.arrival, head.id)));
-            let goes_before = match head.quota == holder.quota {
-                true => in_turn(head) > in_turn(holder),
-                // A queue above the other: its own jobs are one more child there, and what they own is not told apart here.
-                false if self.is_below(head.quota, holder.quota) || self.is_below(holder.quota, head.quota) => false,
-                false => (owns(head), tier(head)) > (owns(holder), tier(holder)),
-            };
-            self.is_below(head.quota, kept.at) && holder.id != head.id && !goes_before
+            holder.id == head.id || self.goes_before(head, kept) || self.lets_beside(head, kept, gone)
         })
     }
 
-    /// Whether quota, or money, is left to a head beside one for which it is kept, when these and what that one waits for are gone.
+    /// Whether a head goes before one that something is kept for, which has it when the runs are gone that it waits for.
+    fn goes_before(&self, head: &Head, kept: &SetAside) -> bool {
+        let holder = &kept.holder;
+        let tier = |head: &Head| self.tiers[head.tier].priority;
+        let in_turn = |head: &Head| (tier(head), head.priority, core::cmp::Reverse((head.arrival, head.id)));
+        if head.quota == holder.quota {
+            return in_turn(head) > in_turn(holder);
+        }
+        // A queue above the other: its own jobs are one more child there, and what they own is not told apart here.
+        if self.is_below(head.quota, holder.quota) || self.is_below(holder.quota, head.quota) {
+            return false;
+        }
+        let ways = (self.lineage(head.quota), self.lineage(holder.quota));
+        let meet = ways.0.iter().zip(&ways.1).take_while(|(one, other)| one == other).count();
+        let within = |head: &Head, way: &[usize], gone: &Gone| {
+            let mut used = self.used(gone);
+            used[head.quota] += head.asked();
+            way[meet..].iter().all(|at| owns(&self.tree, *at).is_none_or(|own| uses(&self.tree, &used, *at) <= own))
+        };
+        let gone = self.without(kept, &self.nothing_gone());
+        (within(head, &ways.0, &self.nothing_gone()), tier(head)) > (within(holder, &ways.1, &gone), tier(holder))
+    }
+
+    /// What is gone, and the runs that a holder waits for.
+    fn without(&self, kept: &SetAside, gone: &Gone) -> Gone {
+        let all = self.runs.iter().zip(gone);
+        all.map(|(run, part)| if kept.gone.contains(&run.id) { run.whole() } else { *part }).collect()
+    }
+
+    /// Whether quota is left to a head beside one for which it is kept, when these are gone and those that the other waits for. What money is
+    /// left over time is not told here.
     fn lets_beside(&self, head: &Head, kept: &SetAside, gone: &Gone) -> bool {
         let holder = &kept.holder;
-        let all = self.runs.iter().zip(gone);
-        let gone: Gone = all.map(|(run, part)| if kept.gone.contains(&run.id) { run.whole() } else { *part }).collect();
         let mut beside = self.clone();
-        if kept.money {
-            let least = self.kinds.iter().map(|kind| kind.price.div_ceil(kind.gpus)).min().unwrap_or(0);
-            let money = beside.money.iter_mut().filter(|money| money.at == kept.at);
-            money.for_each(|money| money.running += least * holder.each * holder.count);
-            return (0..self.kinds.len()).any(|kind| beside.affords(head, &gone, kind));
-        }
         beside.kept.push((holder.id, holder.quota, holder.asked()));
-        beside.quota_lets(head, &gone)
+        // What is enough now is left to it now: it waits for room.
+        let short = !self.quota_lets(holder, &self.nothing_gone());
+        let gone = if short { self.without(kept, gone) } else { gone.clone() };
+        !kept.money && beside.quota_lets(head, &gone)
     }
 
     /// The same state as it is to one head: what is kept for those before it is used, and the rules without which it is looked at.
