@@ -255,7 +255,9 @@ fn given_up(state: &State, kept: &AllowanceReservation) -> Rate {
 
 /// Whether a job has its places, in a trial too.
 pub(crate) fn still_holds(state: &State, job: JobId) -> bool {
-    let node = state.jobs[job].places.first().and_then(|place| state.nodes.get(&place.node));
+    // One that is over may be forgotten.
+    let place = state.jobs.get(job).and_then(|row| row.places.first());
+    let node = place.and_then(|place| state.nodes.get(&place.node));
     node.is_some_and(|node| node.holds.contains(&job))
 }
 
@@ -325,7 +327,7 @@ pub(crate) fn is_short(state: &State, of: Allowance, job: JobId, pool: PoolId) -
 pub(crate) fn missing(state: &State, of: Allowance, job: JobId, pool: PoolId) -> MilliGpu {
     let Some(asker) = Asker::of(state, job, pool) else { return MilliGpu(0) };
     let kept = quota::kept_under(state, of.node(), pool, |row| row.class != asker.class);
-    let used = used_with(state, &asker, of.node(), &[]) + kept;
+    let used = state.quota.usage_with(asker.quota, pool, asked(state, job, pool), of.node()) + kept;
     state.quota.bound(of.node(), pool).map_or(MilliGpu(0), |most| used - most)
 }
 

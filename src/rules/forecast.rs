@@ -169,7 +169,8 @@ fn gone_for_money(
 
 /// When all of these runs are expected to be over, and whether estimates of all of them say so.
 pub(crate) fn ends_of(state: &State, runs: &[JobId]) -> (Timestamp, bool) {
-    let there = runs.iter().filter(|id| !state.jobs[**id].places.is_empty()).map(|id| ends(state, *id));
+    let there = runs.iter().filter(|id| state.jobs.get(**id).is_some_and(|row| !row.places.is_empty()));
+    let there = there.map(|id| ends(state, *id));
     there.fold((state.now, true), |a, b| (a.0.max(b.0), a.1 && b.1))
 }
 

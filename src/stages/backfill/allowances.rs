@@ -56,8 +56,10 @@ fn review(engine: &mut Engine, of: Allowance, report: &mut PlanReport) {
         stop_overrunners(engine, &kept, report);
     }
     if over || !allowances::suffices(&engine.state, of, &kept) {
-        let stays =
-            |id: &JobId| matches!(engine.state.jobs[*id].phase, Phase::Booked | Phase::Starting | Phase::Running);
+        let stays = |id: &JobId| {
+            let row = engine.state.jobs.get(*id);
+            row.is_some_and(|row| matches!(row.phase, Phase::Booked | Phase::Starting | Phase::Running))
+        };
         let delayed = over && kept.runs.iter().any(stays);
         match forecast::allowance(engine, kept.job, kept.pool, of) {
             Some(made) if made != kept => {
@@ -78,7 +80,7 @@ fn review(engine: &mut Engine, of: Allowance, report: &mut PlanReport) {
 /// Backfill that has not ended when what it used is due.
 fn stop_overrunners(engine: &mut Engine, kept: &AllowanceReservation, report: &mut PlanReport) {
     for job in &kept.runs {
-        let row = &engine.state.jobs[*job];
+        let Some(row) = engine.state.jobs.get(*job) else { continue };
         match row.phase {
             _ if row.backfill_for.is_none() => {}
             Phase::Booked => engine.decide(Decision::Unbook { job: *job }),
