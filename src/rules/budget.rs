@@ -91,9 +91,10 @@ pub(crate) fn no_purchase(state: &State, class: ClassId, bills: &[Rate]) -> Reas
     Reason::Budget { until: until.unwrap_or(Timestamp::NEVER) }
 }
 
-/// Whether more becomes affordable by time alone.
+/// Whether more becomes affordable by time alone: so is what is left beside a job that is to have a budget later.
 pub(crate) fn grows(state: &State, class: ClassId) -> bool {
-    !state.budgets.none() && quota_node(state, class).is_some_and(|quota| state.budget_grows(quota))
+    let grows = |quota| state.budget_grows(quota) || allowances::room(state, class).is_some();
+    !state.budgets.none() && quota_node(state, class).is_some_and(grows)
 }
 
 /// What the nodes for the smallest gang add to the bill where it is bought for alone on one offering.
