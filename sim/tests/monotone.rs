@@ -8,8 +8,8 @@
 //! What is found is counted, for each pair of runs may differ by chance: in one of a hundred at most.
 //!
 //! ```text
-//! FOREBAY_STATES=2000     so many pairs of each kind instead of 100
-//! FOREBAY_STATES_FROM=7   from this seed on
+//! FOREBAY_PAIRS=2000     so many pairs of each kind instead of 100
+//! FOREBAY_PAIRS_FROM=7   from this seed on
 //! ```
 //!
 //! Never: runs that end other jobs than the one they are compared with.
@@ -49,8 +49,8 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn seeds() -> std::ops::Range<u64> {
-    let from = number("FOREBAY_STATES_FROM").unwrap_or(0);
-    from..from + number("FOREBAY_STATES").unwrap_or(PAIRS)
+    let from = number("FOREBAY_PAIRS_FROM").unwrap_or(0);
+    from..from + number("FOREBAY_PAIRS").unwrap_or(PAIRS)
 }
 
 /// Jobs of a few hours: most of one GPU, some gangs, from minutes to hours long, half of them with an estimate.
@@ -158,7 +158,7 @@ fn more_of_a_bound_is_not_both_dearer_and_slower() {
     println!("bounds: {compared} pairs compared, both dearer and slower: {}", wrong.len());
     assert!(compared * 3 > seeds().count() || seeds().count() < 10, "only {compared} pairs end the same jobs");
     let most = BOTH * compared.max(100) / 100;
-    assert!(wrong.len() <= most, "{wrong:#?}\nagain: FOREBAY_STATES=1 FOREBAY_STATES_FROM=SEED");
+    assert!(wrong.len() <= most, "{wrong:#?}\nagain: FOREBAY_PAIRS=1 FOREBAY_PAIRS_FROM=SEED");
 }
 
 #[test]

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! ```text
-//! FOREBAY_STATES=2000     so many streams instead of 100
-//! FOREBAY_STATES_FROM=7   from this seed on
+//! FOREBAY_STREAMS=2000     so many streams instead of 100
+//! FOREBAY_STREAMS_FROM=7   from this seed on
 //! ```
 //!
 //! Never: which of the jobs goes first, or when.
@@ -132,14 +132,15 @@ fn starts_in_time(seed: u64) -> Result<(), String> {
 
 #[test]
 fn who_owns_enough_starts_whatever_goes_on_beside_it() {
-    let from = number("FOREBAY_STATES_FROM").unwrap_or(0);
-    let streams = from..from + number("FOREBAY_STATES").unwrap_or(STREAMS);
+    let from = number("FOREBAY_STREAMS_FROM").unwrap_or(0);
+    let streams = from..from + number("FOREBAY_STREAMS").unwrap_or(STREAMS);
     let late = |seed: u64| starts_in_time(seed).err().map(|why| (seed, why));
-    let late: Vec<_> = streams.filter_map(late).collect();
+    let late: Vec<_> = streams.clone().filter_map(late).collect();
+    println!("streams {}, late {}", streams.count(), late.len());
     let again = late.first().map_or(0, |(seed, _)| *seed);
     assert!(
         late.is_empty(),
-        "{} wait for too long: {:#?}\nagain: FOREBAY_STATES=1 FOREBAY_STATES_FROM={again} cargo test -p forebay-engine --test engine who_owns_enough",
+        "{} wait for too long: {:#?}\nagain: FOREBAY_STREAMS=1 FOREBAY_STREAMS_FROM={again} cargo test -p forebay-engine --test engine who_owns_enough",
         late.len(),
         &late[..late.len().min(5)]
     );

@@ -37,9 +37,15 @@ const SWEEP_SEEDS: u64 = 100;
 /// Tests of an adapter at a time: they wait for a broker more than they work. By themselves they run as many as there are cores.
 const WAITING: &str = "8";
 
-/// Sections whose tests have a full run, which prints its counts: the package, and what it gets as `FOREBAY_STATES`. Of engine, random
-/// states that brute force looks at, instead of 2,000; of sim, pairs of traces, instead of 100.
-const FULL: [(&str, &str, &str); 2] = [("engine", "forebay-engine", "100000"), ("sim", "forebay-sim", "2000")];
+/// A section whose tests have a full run, which prints its counts, its package, and the variables that say how many.
+type FullRun = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+/// Of engine, random states that brute force looks at, instead of 2,000, and streams of jobs, instead of 100; of sim, pairs of traces, instead
+/// of 100.
+const FULL: [FullRun; 2] = [
+    ("engine", "forebay-engine", &[("FOREBAY_STATES", "100000"), ("FOREBAY_STREAMS", "2000")]),
+    ("sim", "forebay-sim", &[("FOREBAY_PAIRS", "2000")]),
+];
 
 /// Every section.
 const ALL: &str = "all";
@@ -56,7 +62,8 @@ pub struct TestArgs {
     /// Of all sections, those that are left out, such as `integration,deny`
     #[arg(long, value_name = "SECTIONS", value_delimiter = ',', value_parser = names())]
     skip: Vec<String>,
-    /// Of engine: 100,000 random states against brute force instead of 2,000; of sim: 2,000 pairs of traces instead of 100. With the counts
+    /// Of engine: 100,000 random states against brute force instead of 2,000, 2,000 streams instead of 100; of sim: 2,000 pairs of traces
+    /// instead of 100. With the counts
     #[arg(long, requires = "section")]
     full: bool,
     /// Passed to each test binary as it is: a part of a test's name, --nocapture
@@ -252,8 +259,8 @@ impl Suite<'_> {
             command.env("FOREBAY_BIN", self.workspace.forebay_binary());
         } else if Section::named("integration").is_some_and(|section| section.packages.contains(&package)) {
             command.env("RUST_TEST_THREADS", WAITING);
-        } else if let Some((.., states)) = FULL.iter().find(|(_, of, _)| *of == package && self.args.full) {
-            command.env("FOREBAY_STATES", states);
+        } else if let Some((.., counts)) = FULL.iter().find(|(_, of, _)| *of == package && self.args.full) {
+            command.envs(counts.iter().copied());
         }
     }
 
