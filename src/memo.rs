@@ -76,7 +76,8 @@ impl Memo {
             let in_time = p.until.is_none_or(|at| at > state.now);
             let same = p.head == head.key.job && p.capacity_epoch == state.capacity_epoch && p.at >= woke_at;
             // One that waits by design holds up nobody of its class who may wait no longer.
-            let alone = !p.reason.by_design() || state.index.first_bought_for(head.class).is_none_or(|key| key <= head.key);
+            let alone =
+                !p.reason.by_design() || state.index.first_bought_for(head.class).is_none_or(|key| key <= head.key);
             // Another may have what is kept for it later than it was to, and there is more time to end before that.
             let left = matches!(p.reason, Reason::KeptForAnother { .. });
             same && in_time && alone && !left && !budget::grows(state, head.class)

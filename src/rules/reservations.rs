@@ -40,6 +40,14 @@ pub(crate) fn kept_beside(state: &State, job: JobId) -> bool {
     state.index.reserved_for(job).iter().any(others)
 }
 
+/// Whether nodes that are kept for a job are kept for jobs of other classes too. Those of its own class take what is free in their order.
+pub(crate) fn kept_beside_others(state: &State, job: JobId) -> bool {
+    let class = state.jobs[job].class;
+    let other = |(kept, _): &(JobId, Timestamp)| state.jobs[*kept].class != class;
+    let others = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.reserved.iter().any(other));
+    state.index.reserved_for(job).iter().any(others)
+}
+
 /// Whether who has the reservation of a pool gives it up for another. What others are stopped for changes hands in preempt, by rank.
 pub(crate) fn gives_way(state: &State, holder: JobId, to: JobId) -> bool {
     state.jobs[holder].kept.is_none() && before(state, to, holder)

@@ -20,7 +20,7 @@ mod together;
 use crate::decision::Decision;
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
-use crate::ids::{ClassId, JobId, PoolId};
+use crate::ids::{ClassId, JobId, NodeId, PoolId};
 use crate::memo::Parked;
 use crate::plan::PlanReport;
 use crate::reason::Reason;
@@ -30,6 +30,7 @@ use crate::rules::order::{self, ClassQueue, FairShareOrder, Head};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::{allowances, batch, budget, demand, protection, quota, reservations, start_targets, supply, timing};
 use crate::state::State;
+use crate::state::places::nodes_of;
 use crate::units::{MilliGpu, Timestamp};
 use alloc::vec::Vec;
 use together::Together;
@@ -238,7 +239,7 @@ fn places_now(
     let asked = quota::share(&engine.state, engine.state.jobs[job].class, pool);
     let kept = reservations::kept_beside(&engine.state, job);
     let most = if kept { asked } else { most };
-    if kept && protection::stopping_for(&engine.state, job) > 0 {
+    if reservations::kept_beside_others(&engine.state, job) && protection::stopping_for(&engine.state, job) > 0 {
         // Before what it takes is free it would use up what is kept beside it for others.
         return Err(Reason::WaitingForPreemption { victims: protection::stopping_for(&engine.state, job) });
     }
@@ -311,11 +312,32 @@ fn places_while_waiting(
 fn book(engine: &mut Engine, job: JobId, pool: PoolId, places: Vec<WorkerPlace>, report: &mut PlanReport) {
     let ready = placement::all_ready(&engine.state, &places);
     report.booked += 1;
+    hand_over(engine, job, &places);
     engine.decide(Decision::Book { job, pool, places });
     note_reservation(engine, job);
     if ready {
         report.started += 1;
         engine.decide(Decision::Start { job });
+    }
+}
+
+/// Jobs of a class take what is free in their order, whichever of them it is kept for. Whoever loses its nodes to one that has others kept has
+/// those instead.
+fn hand_over(engine: &mut Engine, job: JobId, places: &[WorkerPlace]) {
+    let state = &engine.state;
+    let own = state.index.reserved_for(job);
+    let (taken, class) = (nodes_of(places), state.jobs[job].class);
+    let mut left: Vec<NodeId> = own.iter().copied().filter(|node| !taken.contains(node)).collect();
+    for node in taken.into_iter().filter(|node| !own.contains(node)) {
+        let state = &engine.state;
+        let kept_for = state.nodes.get(&node).map_or(&[][..], |row| &row.reserved).iter().map(|kept| kept.0);
+        let Some(other) = kept_for.filter(|other| *other != job && state.jobs[*other].class == class).max() else {
+            continue;
+        };
+        let Some(until) = state.jobs[other].reserved_until else { continue };
+        let Some(instead) = left.pop() else { return };
+        let until = state.jobs[job].reserved_until.map_or(until, |own| own.max(until));
+        engine.decide(Decision::Reserve { job: other, nodes: alloc::vec![instead], until });
     }
 }
 

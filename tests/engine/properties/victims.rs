@@ -4,15 +4,18 @@
 //! Never: the order of victims; cheaper sets of the same kind are the story's business.
 
 use super::holds;
+use super::lacks::world::Loop;
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
 use alloc::collections::{BTreeMap, BTreeSet};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::{Decision, StopCause};
+use forebay_kernel::event::Event;
 use forebay_kernel::ids::{JobId, NodeId};
+use forebay_kernel::job::{JobSpec, WorkerAsk};
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::{Job, Phase};
-use forebay_kernel::units::Span;
+use forebay_kernel::units::{MilliCpu, Span};
 use proptest::prelude::*;
 
 /// The ceiling.
@@ -107,4 +110,38 @@ fn victims_are_enough_and_none_too_many() {
         }
         Ok(())
     });
+}
+
+/// Sixty-four over as many runs, which take from no time to 80 s to stop: what one run frees is taken at once by whoever comes first, and the
+/// last of them starts when the last run has stopped. Nobody is stopped twice.
+#[test]
+fn the_last_starts_when_the_last_has_stopped() {
+    const RUNS: u32 = 64;
+    let mut policy = making::policy(vec![making::offering("a", CapacityType::OnDemand, 8, 16)]);
+    policy.limits.nodes = Some(RUNS / 8);
+    let mut world = Loop::new(policy, 60_000).expect("a world");
+    for (queue, at) in [("normal", 0), ("critical", 3_000_000)] {
+        world.now = at;
+        for n in 0..RUNS {
+            let mut spec = making::job(&format!("{queue}{n}"), workers(1, ask(1)));
+            spec.queue = queue.into();
+            spec.checkpoint = making::saves(Span::mins(10), Span::mins(2));
+            // Of three classes, so that what is kept for one is beside what is kept for the other.
+            spec.gang = workers(1, WorkerAsk { cpu: MilliCpu(u64::from(n % 3) * 100), ..ask(1) });
+            world.step(Some(Event::JobSubmitted(Box::new(spec)))).expect("a step");
+        }
+        world.slowest_stop = 80_000;
+        let running = |world: &Loop| world.engine.state().jobs().filter(|(job, _)| job.phase == Phase::Running).count();
+        if at == 0 {
+            world.rest(at + 200_000).expect("rest");
+            assert_eq!(running(&world), RUNS as usize, "all of them run");
+            continue;
+        }
+        assert_eq!(world.stops, RUNS, "one run for each");
+        // It goes on until the last has stopped.
+        world.rest(at + 85_000).expect("rest");
+        let critical = |(job, spec): &(&Job, &JobSpec)| job.phase == Phase::Running && spec.queue == "critical";
+        let count = world.engine.state().jobs().filter(critical).count();
+        assert_eq!((count, world.stops), (RUNS as usize, RUNS), "all of them run, and nobody was stopped twice");
+    }
 }

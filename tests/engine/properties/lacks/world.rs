@@ -32,6 +32,8 @@ pub(in super::super) struct Loop {
     pub now: u64,
     /// How long a node takes from its launch until it is ready.
     pub boot: u64,
+    /// Runs take up to so many milliseconds more to stop, each its own time.
+    pub slowest_stop: u64,
     later: BTreeMap<(u64, u64), Event>,
     planned: u64,
     launched: u32,
@@ -52,6 +54,7 @@ impl Loop {
             engine: Engine::new(),
             now: 0,
             boot,
+            slowest_stop: 0,
             later: BTreeMap::new(),
             planned: 0,
             launched: 0,
@@ -156,7 +159,10 @@ impl Loop {
             }
             Action::Terminate { instance, .. } => self.soon(Event::NodeGone { instance, why: GoneWhy::Terminated }),
             Action::Start { job, attempt, .. } => self.soon(Event::RunStarted { job, attempt }),
-            Action::Stop { job, attempt, .. } => self.soon(Event::RunStopped { job, attempt, progress: None }),
+            Action::Stop { job, attempt, .. } => self.after(
+                1_000 + job.0 * 7_919 % self.slowest_stop.max(1) / 1_000 * 1_000,
+                Event::RunStopped { job, attempt, progress: None },
+            ),
             Action::Shrink { job, attempt, leave, .. } => {
                 let row = self.engine.state().job(job).expect("a row").0;
                 let left = [row.left.clone(), leave].concat();
