@@ -58,6 +58,7 @@ stories! {
     cannot_be_had
     ceiling_gpus
     ceiling_of_nodes_carries_all
+    ceiling_over_two_pools
     ceiling_of_nodes_takes_the_first
     ceiling_on_demand_nodes
     ceiling_spend_spot_at_most

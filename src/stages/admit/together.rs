@@ -15,10 +15,11 @@ use crate::ids::{JobId, NodeId, PoolId};
 use crate::moves::{self, Purchase};
 use crate::plan::PlanReport;
 use crate::reason::Reason;
+use crate::rules::launch::{self, LaunchOption};
 use crate::rules::order::{ClassQueue, Head};
 use crate::rules::placement;
 use crate::rules::purchases::{self, Bought, KindKey, Lot};
-use crate::rules::supply;
+use crate::rules::{reservations, supply};
 use crate::units::MilliGpu;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -184,7 +185,15 @@ fn anew(
     together.tried = Some(Tried { tried: engine.open_try(), report: before, first });
     together.phase = Phase::Set { cost, served };
     for (pool, lots) in sets {
-        together.buy(engine, pool, lots, report);
+        // Each was found for its pool alone: together they may be too many.
+        let set = LaunchOption {
+            counts: lots.iter().map(|lot| (lot.offering, lot.count)).collect(),
+            ..LaunchOption::default()
+        };
+        let (all, own) = reservations::held(&engine.state, pool, None);
+        if launch::bound_hit(&engine.state, pool, &set, all, own).is_none() {
+            together.buy(engine, pool, lots, report);
+        }
     }
     true
 }
