@@ -20,6 +20,7 @@ use crate::reason::Reason;
 use crate::state::State;
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::index::OrderKey;
+use crate::state::jobs::Job;
 use crate::units::{MilliGpu, Rate, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -144,7 +145,7 @@ fn binding<'a>(
     let any = !state.allowances().is_empty() && state.jobs[asker.job].kept.is_none();
     let any = any.then_some(asker.quota);
     let nodes = any.into_iter().flat_map(|quota| state.lineage(quota));
-    let held = nodes.flat_map(move |at| [Allowance::Quota(at, asker.pool), Allowance::Budget(at)]);
+    let held = nodes.flat_map(move |at| allowances_at(at, asker.pool));
     let held = held.filter_map(|of| Some((of, state.allowances().get(&of)?)));
     held.filter(move |(of, kept)| {
         // Jobs of a class ask the same: what is kept for one is for all of them.
@@ -153,20 +154,24 @@ fn binding<'a>(
     })
 }
 
+/// What can be kept at a node of the quota tree for jobs in a pool.
+fn allowances_at(node: QuotaId, pool: PoolId) -> [Allowance; 2] {
+    [Allowance::Quota(node, pool), Allowance::Budget(node)]
+}
+
 /// Who holds what is short further up goes before who holds something below it: neither waits for the other.
 fn holds_above(state: &State, asker: &Asker, of: Allowance) -> bool {
-    let above = state.lineage(of.node()).skip(1);
-    let mut held = above.flat_map(|at| [Allowance::Quota(at, asker.pool), Allowance::Budget(at)]);
-    held.any(|of| state.allowances().get(&of).is_some_and(|kept| kept.job == asker.job))
+    let mut above = state.lineage(of.node()).skip(1).flat_map(|at| allowances_at(at, asker.pool));
+    above.any(|of| state.allowances().get(&of).is_some_and(|kept| kept.job == asker.job))
 }
 
 /// Whether a job goes before the holder of an allowance.
 pub(crate) fn goes_before(state: &State, job: JobId, kept: &AllowanceReservation, pool: PoolId) -> bool {
     let (mine, theirs) = (&state.jobs[job], &state.jobs[kept.job]);
     let (Some(at), Some(other)) = (quota::quota_of(state, mine), quota::quota_of(state, theirs)) else { return false };
-    let tier = |row: &crate::state::jobs::Job| settings::priority(state, row.tier);
+    let tier = |row: &Job| settings::priority(state, row.tier);
     if at == other {
-        let key = |row: &crate::state::jobs::Job| (Reverse(tier(row)), in_queue(state, row.id));
+        let key = |row: &Job| (Reverse(tier(row)), in_queue(state, row.id));
         return key(mine) < key(theirs);
     }
     let Some(meet) = state.lineage(at).find(|node| state.quota.is_below(other, *node)) else { return false };

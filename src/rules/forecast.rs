@@ -8,7 +8,7 @@
 //! Tries are made on the undo log and rolled back. Never: decides that anything is kept.
 
 use super::placement::{self, NodeScope};
-use super::reservations::{Room, fewest};
+use super::reservations::Room;
 use super::{allowances, budget, demand, quota, supply};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
@@ -223,12 +223,10 @@ fn room(state: &State, job: JobId, pool: PoolId) -> Option<Reservation> {
         state.nodes.values().filter(others).map(|n| (empty_at(state, n), Reverse(n.price), n.id)).collect();
     leave.sort_unstable();
     let leave: Vec<NodeId> = leave.into_iter().map(|l| l.2).collect();
+    let without = room.without(state, &leave);
     let mut best: Option<Reservation> = None;
     for option in supply::options_in_stock(state, class, pool).into_iter().take(MOST_OPTIONS) {
-        if !room.holds(state, &option, &leave) {
-            continue;
-        }
-        let Some(mut nodes) = fewest(&leave, |gone| room.holds(state, &option, gone)) else { continue };
+        let Some(mut nodes) = without.fewest(state, &option) else { continue };
         nodes.sort_unstable();
         let (from, known) = expected(state, &nodes);
         if best.as_ref().is_none_or(|b| from < b.from) {

@@ -34,18 +34,10 @@ pub(crate) fn lets_in(state: &State, node: &Node, job: JobId) -> bool {
     from_it.all(|a| ends.is_some_and(|at| at <= a.from))
 }
 
-/// Whether nodes that are kept for a job are kept for others too.
-pub(crate) fn kept_beside(state: &State, job: JobId) -> bool {
-    let others = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.reserved.len() > 1);
-    state.index.reserved_for(job).iter().any(others)
-}
-
-/// Whether nodes that are kept for a job are kept for jobs of other classes too. Those of its own class take what is free in their order.
-pub(crate) fn kept_beside_others(state: &State, job: JobId) -> bool {
-    let class = state.jobs[job].class;
-    let other = |(kept, _): &(JobId, Timestamp)| state.jobs[*kept].class != class;
-    let others = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.reserved.iter().any(other));
-    state.index.reserved_for(job).iter().any(others)
+/// The other jobs for which nodes are kept that are kept for a job.
+pub(crate) fn kept_beside(state: &State, job: JobId) -> impl Iterator<Item = JobId> + '_ {
+    let nodes = state.index.reserved_for(job).into_iter().filter_map(|id| state.nodes.get(&id));
+    nodes.flat_map(|node| &node.reserved).map(|kept| kept.0).filter(move |kept| *kept != job)
 }
 
 /// Whether who has the reservation of a pool gives it up for another. What others are stopped for changes hands in preempt, by rank.
@@ -69,25 +61,81 @@ impl Room {
 
     /// Whether an option may be bought without these nodes, of which some may be in other pools.
     pub(crate) fn holds(&self, state: &State, option: &LaunchOption, gone: &[NodeId]) -> bool {
-        let here = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.pool == self.pool);
-        let own: Vec<NodeId> = gone.iter().copied().filter(here).collect();
-        let (gone, own) = (state.held_on(gone), state.held_on(&own));
-        launch::bound_hit(state, self.pool, option, self.all.less(gone), self.own.less(own)).is_none()
+        self.holds_without(state, option, gone.iter().map(|id| self.held_by(state, *id)).fold(Gone::default(), Gone::plus))
+    }
+
+    fn holds_without(&self, state: &State, option: &LaunchOption, gone: Gone) -> bool {
+        launch::bound_hit(state, self.pool, option, self.all.less(gone.all), self.own.less(gone.own)).is_none()
+    }
+
+    fn held_by(&self, state: &State, node: NodeId) -> Gone {
+        let all = state.held_on(&[node]);
+        let here = state.nodes.get(&node).is_some_and(|node| node.pool == self.pool);
+        Gone { all, own: if here { all } else { Held::default() } }
+    }
+
+    /// What there is room for when nodes are given back in an order.
+    pub(crate) fn without(&self, state: &State, nodes: &[NodeId]) -> Without<'_> {
+        let each: Vec<Gone> = nodes.iter().map(|id| self.held_by(state, *id)).collect();
+        let mut gone = Gone::default();
+        let first = each.iter().map(|one| {
+            gone = gone.plus(*one);
+            gone
+        });
+        Without { room: self, nodes: nodes.to_vec(), first: first.collect(), each }
     }
 }
 
-/// The first of some that are enough, without those that are not needed. `None`: all of them are not enough.
-pub(crate) fn fewest<T: Copy>(from: &[T], mut enough: impl FnMut(&[T]) -> bool) -> Option<Vec<T>> {
-    let count = (1..=from.len()).find(|count| enough(&from[..*count]))?;
-    let mut taken = from[..count].to_vec();
-    // Tried back, the last first: what is not needed stays.
-    for at in (0..taken.len()).rev() {
-        let one = taken.remove(at);
-        if !enough(&taken) {
-            taken.insert(at, one);
-        }
+/// What nodes hold against the ceilings: over all pools, and in one.
+#[derive(Clone, Copy, Default)]
+struct Gone {
+    all: Held,
+    own: Held,
+}
+
+impl Gone {
+    fn plus(self, other: Gone) -> Gone {
+        Gone { all: self.all.plus(other.all), own: self.own.plus(other.own) }
     }
-    Some(taken)
+
+    fn less(self, other: Gone) -> Gone {
+        Gone { all: self.all.less(other.all), own: self.own.less(other.own) }
+    }
+}
+
+/// Nodes that are given back in an order.
+pub(crate) struct Without<'a> {
+    room: &'a Room,
+    nodes: Vec<NodeId>,
+    each: Vec<Gone>,
+    /// What the first of them hold together.
+    first: Vec<Gone>,
+}
+
+impl Without<'_> {
+    /// How many have to be given back at the least, in their order, so that an option may be bought. `None`: all are not enough.
+    pub(crate) fn count(&self, state: &State, option: &LaunchOption) -> Option<usize> {
+        let less = self.first.partition_point(|gone| !self.room.holds_without(state, option, *gone));
+        (less < self.nodes.len()).then_some(less + 1)
+    }
+
+    /// The first that are enough for an option, without those that are not needed. `None`: all of them are not enough.
+    pub(crate) fn fewest(&self, state: &State, option: &LaunchOption) -> Option<Vec<NodeId>> {
+        let count = self.count(state, option)?;
+        let mut gone = self.first[count - 1];
+        let mut taken = Vec::new();
+        // Tried back, the last first: what is not needed stays.
+        for at in (0..count).rev() {
+            let less = gone.less(self.each[at]);
+            if self.room.holds_without(state, option, less) {
+                gone = less;
+            } else {
+                taken.push(self.nodes[at]);
+            }
+        }
+        taken.reverse();
+        Some(taken)
+    }
 }
 
 /// Whether all of these places are on nodes that are kept for a job.

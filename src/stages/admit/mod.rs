@@ -236,12 +236,14 @@ fn places_now(
     report: &mut PlanReport,
 ) -> Result<Vec<WorkerPlace>, Reason> {
     // An elastic gang leaves to others what is kept for them beside it.
-    let asked = quota::share(&engine.state, engine.state.jobs[job].class, pool);
-    let kept = reservations::kept_beside(&engine.state, job);
-    let most = if kept { asked } else { most };
-    if reservations::kept_beside_others(&engine.state, job) && protection::stopping_for(&engine.state, job) > 0 {
+    let class = engine.state.jobs[job].class;
+    let beside = || reservations::kept_beside(&engine.state, job);
+    let most = if beside().next().is_some() { quota::share(&engine.state, class, pool) } else { most };
+    let victims = protection::stopping_for(&engine.state, job);
+    // Those of its own class take what is free in their order.
+    if victims > 0 && beside().any(|other| engine.state.jobs[other].class != class) {
         // Before what it takes is free it would use up what is kept beside it for others.
-        return Err(Reason::WaitingForPreemption { victims: protection::stopping_for(&engine.state, job) });
+        return Err(Reason::WaitingForPreemption { victims });
     }
     if let Some(places) = placement::find(engine, job, pool, NodeScope::Ready, most) {
         // Backfill has no time for another place.
@@ -256,7 +258,6 @@ fn places_now(
     {
         return Ok(places);
     }
-    let victims = protection::stopping_for(&engine.state, job);
     let in_flight = placement::find(engine, job, pool, NodeScope::InFlight, most)
         .filter(|places| in_time(&engine.state, places, backfill));
     if let Some(places) = in_flight.filter(|places| victims == 0 || reservations::own(&engine.state, job, places)) {

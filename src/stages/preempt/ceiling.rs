@@ -110,11 +110,12 @@ pub(super) fn room_of_empty(trial: &Trial<'_>, taker: &Taker) -> Option<RoomOfEm
     let is_empty = |id: &NodeId| state.nodes.get(id).is_some_and(|node| holders(node).is_empty());
     let empty: Vec<NodeId> = trial.emptiable.iter().flatten().copied().filter(is_empty).collect();
     let room = reservations::Room::of(state, taker.pool, taker.job);
+    let without = room.without(state, &empty);
     let of = |option: LaunchOption| {
         if !budget::pays(state, taker.class, option.bill(state)) {
             return None;
         }
-        let nodes = reservations::fewest(&empty, |gone| room.holds(state, &option, gone))?;
+        let nodes = without.fewest(state, &option)?;
         Some(RoomOfEmpty { nodes, bought: option.counts })
     };
     let options = supply::options_in_stock(state, taker.class, taker.pool);
@@ -171,11 +172,26 @@ fn for_option(trial: &mut Trial<'_>, taker: &Taker, free: &[Emptied], option: La
     let state = &trial.engine.state;
     let room = reservations::Room::of(state, taker.pool, taker.job);
     let lacks_share = refused(state, taker);
-    let nodes = reservations::fewest(free, |gone| {
-        let ids: Vec<NodeId> = gone.iter().map(|one| one.node).collect();
-        room.holds(&trial.engine.state, &option, &ids) && all_give_way(trial, taker, gone, &option, lacks_share)
+    let ids = |nodes: &[Emptied]| nodes.iter().map(|one| one.node).collect::<Vec<NodeId>>();
+    let least = room.without(state, &ids(free)).count(state, &option)?;
+    let nodes = fewest(free, least, |gone| {
+        room.holds(&trial.engine.state, &option, &ids(gone)) && all_give_way(trial, taker, gone, &option, lacks_share)
     })?;
     Some(Room { nodes, bought: option.counts })
+}
+
+/// The first of some that are enough, without those that are not needed. Fewer than these are not. `None`: all of them are not enough.
+fn fewest(from: &[Emptied], least: usize, mut enough: impl FnMut(&[Emptied]) -> bool) -> Option<Vec<Emptied>> {
+    let count = (least..=from.len()).find(|count| enough(&from[..*count]))?;
+    let mut taken = from[..count].to_vec();
+    // Tried back, the last first: what is not needed stays.
+    for at in (0..taken.len()).rev() {
+        let one = taken.remove(at);
+        if !enough(&taken) {
+            taken.insert(at, one);
+        }
+    }
+    Some(taken)
 }
 
 /// Whether all that is on some nodes may be taken together, and brings the quota where a head lacks it, and the money for what is bought.

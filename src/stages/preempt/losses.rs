@@ -37,11 +37,19 @@ pub(super) struct Candidate {
     pub job: JobId,
 }
 
+/// Those of one tier and queue.
+#[derive(Debug, Default)]
+struct Runs {
+    all: BTreeSet<Candidate>,
+    /// Those of them that are only booked.
+    booked: BTreeSet<Candidate>,
+}
+
 /// Runs and booked jobs in a pool that may be taken as far as their own protection goes.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     /// By the priority of their tier, then by that tier and their queue's node of the quota tree.
-    pub by_tier: BTreeMap<i32, BTreeMap<(TierId, QuotaId), BTreeSet<Candidate>>>,
+    by_tier: BTreeMap<i32, BTreeMap<(TierId, QuotaId), Runs>>,
 }
 
 impl Candidates {
@@ -50,11 +58,15 @@ impl Candidates {
         let running = state.index.running.values().flatten().copied();
         let running = running.filter(|id| protection::may_be_stopped(state, *id));
         let booked = state.index.booked.values().flatten().map(|key| key.job);
-        for id in running.chain(booked) {
+        for (id, is_booked) in running.map(|id| (id, false)).chain(booked.map(|id| (id, true))) {
             let job = &state.jobs[id];
             let Some(quota) = quota_of(state, job).filter(|_| job.pool == Some(pool)) else { continue };
             let one = candidate(state, job);
-            found.by_tier.entry(one.tier).or_default().entry((job.tier, quota)).or_default().insert(one);
+            let runs = found.by_tier.entry(one.tier).or_default().entry((job.tier, quota)).or_default();
+            runs.all.insert(one);
+            if is_booked {
+                runs.booked.insert(one);
+            }
         }
         found
     }
@@ -69,12 +81,14 @@ impl Candidates {
     ) -> impl Iterator<Item = Vec<(QuotaId, Vec<Candidate>)>> + 'a {
         let mine = settings::priority(state, taker.tier);
         self.by_tier.iter().map(move |(priority, queues)| {
-            let open = queues.iter().map(|((tier, quota), runs)| {
-                let all = ranks.may_yield(state, taker, *quota, *tier);
-                let booked = |one: &&Candidate| *priority < mine && state.jobs[one.job].phase == Phase::Booked;
-                (*quota, runs.iter().filter(|one| all || booked(one)).copied().collect::<Vec<_>>())
+            let open = queues.iter().filter_map(|((tier, quota), runs)| {
+                if ranks.may_yield(state, taker, *quota, *tier) {
+                    return Some((*quota, runs.all.iter().copied().collect()));
+                }
+                let booked = runs.booked.iter().filter(|one| state.jobs[one.job].phase == Phase::Booked);
+                (*priority < mine).then(|| (*quota, booked.copied().collect()))
             });
-            open.filter(|(_, runs)| !runs.is_empty()).collect()
+            open.filter(|(_, runs): &(QuotaId, Vec<Candidate>)| !runs.is_empty()).collect()
         })
     }
 
@@ -85,8 +99,9 @@ impl Candidates {
         let Some(quota) = quota_of(state, job) else { return };
         let Some(queues) = self.by_tier.get_mut(&one.tier) else { return };
         if let Some(runs) = queues.get_mut(&(job.tier, quota)) {
-            runs.remove(&one);
-            if runs.is_empty() {
+            runs.all.remove(&one);
+            runs.booked.remove(&one);
+            if runs.all.is_empty() {
                 queues.remove(&(job.tier, quota));
             }
         }

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Never: which of the jobs goes first, or when.
-#![expect(clippy::disallowed_methods, reason = "how many streams are tried is said from outside")]
 
 use super::lacks::world::Dice;
+use super::number;
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
 use alloc::collections::BTreeMap;
@@ -38,10 +38,6 @@ enum Short {
     Cohort,
     Budget,
     Nodes,
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
 }
 
 fn node(name: &str, parent: Option<u16>, limit: Option<(u64, Option<u64>)>) -> QuotaNode {

@@ -27,6 +27,12 @@ mod victims;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestCaseResult, TestError, TestRunner};
 
+/// A number that an environment variable holds.
+#[expect(clippy::disallowed_methods, reason = "how many are tried is said from outside")]
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 /// Runs a property on so many inputs and shrinks what fails.
 fn holds<S: Strategy>(name: &str, cases: u32, inputs: &S, test: impl Fn(S::Value) -> TestCaseResult)
 where

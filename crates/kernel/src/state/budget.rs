@@ -56,10 +56,6 @@ impl BudgetAccount {
         BudgetAccount { spent, since: self.since.max(now), ..self }
     }
 
-    fn bucket(&mut self, booked: bool) -> &mut Rate {
-        if booked { &mut self.booked } else { &mut self.started }
-    }
-
     /// The amount, in the unit of what is spent.
     fn amount(&self) -> u128 {
         u128::from(self.budget.amount) * u128::from(HOUR_MS)
@@ -178,11 +174,7 @@ impl State {
 
     /// Takes what a job costs out of the budgets above it. Always followed by [`State::cost_in`] or the end of its places.
     pub(crate) fn cost_out(&mut self, id: JobId) {
-        let rate = self.jobs[id].rate;
-        self.edit_accounts(id, |account, booked| {
-            let bucket = account.bucket(booked);
-            *bucket = *bucket - rate;
-        });
+        self.discharge(id, self.jobs[id].rate, Span::ZERO);
         self.edit_job_quietly(id, |job| job.rate = Rate(0));
     }
 
@@ -190,32 +182,28 @@ impl State {
     pub(crate) fn cost_in(&mut self, id: JobId) {
         let job = &self.jobs[id];
         let rate = self.cost_of(job.class, &job.places);
-        self.edit_accounts(id, |account, booked| {
-            let bucket = account.bucket(booked);
-            *bucket = *bucket + rate;
-        });
+        self.charge(id, rate, Span::ZERO);
         self.edit_job_quietly(id, |job| job.rate = rate);
     }
 
     /// Counts what places cost for the queue of a job, in a trial: as if they had not been discharged for a while to come.
     pub(crate) fn charge(&mut self, id: JobId, rate: Rate, still: Span) {
-        self.edit_accounts(id, |account, booked| {
-            let bucket = account.bucket(booked);
-            *bucket = *bucket + rate;
-            account.spent = Spend(account.spent.0.saturating_sub(rate.over(still).0));
+        self.edit_accounts(id, |costs, spent| {
+            *costs = *costs + rate;
+            *spent = Spend(spent.0.saturating_sub(rate.over(still).0));
         });
     }
 
     /// Takes what a job costs out of the budgets of its queue, in a trial, once it has cost that for a while still.
     pub(crate) fn discharge(&mut self, id: JobId, rate: Rate, still: Span) {
-        self.edit_accounts(id, |account, booked| {
-            let bucket = account.bucket(booked);
-            *bucket = *bucket - rate;
-            account.spent += rate.over(still);
+        self.edit_accounts(id, |costs, spent| {
+            *costs = *costs - rate;
+            *spent += rate.over(still);
         });
     }
 
-    fn edit_accounts(&mut self, id: JobId, edit: impl Fn(&mut BudgetAccount, bool)) {
+    /// Edits, in every budget above a job, what those of its kind cost (booked or started) and what was spent.
+    fn edit_accounts(&mut self, id: JobId, edit: impl Fn(&mut Rate, &mut Spend)) {
         let (now, job) = (self.now, &self.jobs[id]);
         let rule = self.queues[job.queue].rule.as_ref();
         let booked = job.phase == Phase::Booked;
@@ -223,7 +211,8 @@ impl State {
         while let Some(quota) = at {
             if let Some(account) = self.budgets.accounts.get_mut(&quota) {
                 *account = account.at(now);
-                edit(account, booked);
+                let BudgetAccount { booked: booked_costs, started, spent, .. } = account;
+                edit(if booked { booked_costs } else { started }, spent);
             }
             at = self.quota.parent(quota);
         }
@@ -262,22 +251,18 @@ impl State {
 
     /// The dearest gang that budgets still let start at this node of the quota tree. `None`: none of them holds anything.
     pub fn budget_room(&self, quota: QuotaId) -> Option<Rate> {
-        self.holding(quota).map(|account| account.room(self.now)).min()
+        self.holding(quota).map(|(_, account)| account.room(self.now)).min()
     }
 
     /// The budgets above a node that do not let a gang of this rate start now.
     pub fn budgets_closed(&self, quota: QuotaId, rate: Rate) -> impl Iterator<Item = QuotaId> + '_ {
-        let nodes = (!self.budgets.none()).then_some(quota).into_iter().flat_map(|quota| self.lineage(quota));
-        nodes.filter(move |at| {
-            let account = self.budgets.accounts.get(at).filter(|account| account.holds());
-            account.is_some_and(|account| account.room(self.now) < rate)
-        })
+        self.holding(quota).filter(move |(_, account)| account.room(self.now) < rate).map(|(at, _)| at)
     }
 
     /// When a gang of this rate may start there, if it may not now and nothing else changes.
     pub fn budget_opens(&self, quota: QuotaId, rate: Rate) -> Option<Timestamp> {
-        let closed = self.holding(quota).filter(|account| account.room(self.now) < rate);
-        closed.map(|account| account.opens(self.now, rate)).max()
+        let closed = self.holding(quota).filter(|(_, account)| account.room(self.now) < rate);
+        closed.map(|(_, account)| account.opens(self.now, rate)).max()
     }
 
     /// Whether what is left for a gang becomes more by time alone: within the last hour of a period.
@@ -287,18 +272,20 @@ impl State {
 
     /// When the first period of a budget ends that holds here.
     pub fn budget_period_ends(&self, quota: QuotaId) -> Option<Timestamp> {
-        self.holding(quota).map(|account| account.budget.per.ends(self.now)).min()
+        self.holding(quota).map(|(_, account)| account.budget.per.ends(self.now)).min()
     }
 
     /// The least of the amounts that an hour of a gang has to fit in.
     pub fn budget_amount(&self, quota: QuotaId) -> Option<Rate> {
-        self.holding(quota).map(|account| Rate(account.budget.amount)).min()
+        self.holding(quota).map(|(_, account)| Rate(account.budget.amount)).min()
     }
 
-    fn holding(&self, quota: QuotaId) -> impl Iterator<Item = &BudgetAccount> + '_ {
+    /// The budgets above a node that hold anything back.
+    fn holding(&self, quota: QuotaId) -> impl Iterator<Item = (QuotaId, &BudgetAccount)> + '_ {
         let quota = (!self.budgets.none()).then_some(quota);
         let lineage = quota.into_iter().flat_map(|quota| self.lineage(quota));
-        lineage.filter_map(|at| self.budgets.accounts.get(&at)).filter(|account| account.holds())
+        let accounts = lineage.filter_map(|at| Some((at, self.budgets.accounts.get(&at)?)));
+        accounts.filter(|(_, account)| account.holds())
     }
 
     /// Sets what was spent of a budget in this period, up to now. Nothing happens where there is none.

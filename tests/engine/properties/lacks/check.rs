@@ -198,10 +198,9 @@ fn comes(
     seen: &mut Seen,
 ) -> Result<(), Fault> {
     let before = Model::at(world.engine.state(), world.now, tree);
-    let (count, each) = match &spec.gang {
-        Gang::Workers { min, each, .. } => (u64::from(*min), u64::from(each.gpus)),
-        Gang::Spanning { .. } => return Ok(()),
-    };
+    if matches!(spec.gang, Gang::Spanning { .. }) {
+        return Ok(());
+    }
     let subject = spec.subject.clone();
     world.step(Some(Event::JobSubmitted(Box::new(spec)))).map_err(|what| ("acyclic", what))?;
     world.is_whole().map_err(|what| ("whole", what))?;
@@ -212,16 +211,7 @@ fn comes(
     }
     let hurried = spec_target(state, &spec.queue).is_some_and(|within| within < super::model::BOOT);
     let waits = row.start_target.is_some_and(|t| t.wait != forebay_kernel::state::jobs::Wait::Over);
-    let head = Head {
-        id: row.id,
-        quota: super::model::queue_at(&spec.queue),
-        tier: row.tier.index(),
-        count,
-        each,
-        priority: row.priority,
-        arrival: row.arrival.0,
-        hurried,
-    };
+    let head = Head::of(row, spec, hurried);
     let Some(gone) = taken(&before, &world.decided, head.id) else { return Ok(()) };
     if waits {
         return Ok(());

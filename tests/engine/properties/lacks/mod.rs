@@ -24,15 +24,12 @@ mod sabotages;
 mod states;
 pub(super) mod world;
 
+use super::number;
 use check::{Counts, look_at};
 use std::io::Write;
 
 /// States of a modest run.
 const STATES: u64 = 2_000;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 /// Each of these once failed: a promise that went back and forth, a booked job that was judged with its ask twice, runs that were taken in vain
 /// and kept others from being taken, room that lacked money too.

@@ -13,7 +13,7 @@
 use super::super::quota::{Plain, owns, stands, uses};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{JobId, NodeId};
-use forebay_kernel::job::Gang;
+use forebay_kernel::job::{Gang, JobSpec};
 use forebay_kernel::policy::{Buys, Ceiling};
 use forebay_kernel::state::State;
 use forebay_kernel::state::allowances::Allowance;
@@ -119,6 +119,20 @@ pub(super) struct Head {
 }
 
 impl Head {
+    pub(super) fn of(row: &Job, spec: &JobSpec, hurried: bool) -> Head {
+        let Gang::Workers { min, each, .. } = &spec.gang else { panic!("workers only") };
+        Head {
+            id: row.id,
+            quota: queue_at(&spec.queue),
+            tier: row.tier.index(),
+            count: u64::from(*min),
+            each: u64::from(each.gpus),
+            priority: row.priority,
+            arrival: row.arrival.0,
+            hurried,
+        }
+    }
+
     pub(super) fn asked(&self) -> u64 {
         self.count * self.each
     }
@@ -245,16 +259,7 @@ impl Model {
                 let waits = job.start_target.is_some_and(|t| t.wait != Wait::Over);
                 let promised = job.reserved_until.is_some_and(|until| until.0 > now);
                 if !waits && !promised {
-                    model.heads.push(Head {
-                        id: job.id,
-                        quota: queue_at(&spec.queue),
-                        tier: job.tier.index(),
-                        count: u64::from(*min),
-                        each: u64::from(each.gpus),
-                        priority: job.priority,
-                        arrival: job.arrival.0,
-                        hurried,
-                    });
+                    model.heads.push(Head::of(job, spec, hurried));
                 }
             } else if !job.places.is_empty() {
                 let run = model.run(job, u64::from(each.gpus), *min as usize, queue_at(&spec.queue), now);
@@ -270,17 +275,7 @@ impl Model {
         for (of, kept) in state.allowances() {
             let money = matches!(of, Allowance::Budget(_));
             let (row, spec) = state.job(kept.job).expect("a holder");
-            let Gang::Workers { min, each, .. } = &spec.gang else { panic!("workers only") };
-            let holder = Head {
-                id: row.id,
-                quota: queue_at(&spec.queue),
-                tier: row.tier.index(),
-                count: u64::from(*min),
-                each: u64::from(each.gpus),
-                priority: row.priority,
-                arrival: row.arrival.0,
-                hurried: false,
-            };
+            let holder = Head::of(row, spec, false);
             let (at, gone) = (of.node().index(), kept.runs.clone());
             model.set_aside.push(SetAside { holder, at, money, gone });
         }
