@@ -136,7 +136,10 @@ impl Best<'_> {
     fn whole(&mut self, nodes: OfferingNodes<'_>) {
         let (asks, gpus, share) = (self.ask.each.gpus, nodes.offer.gpus, self.ask.share.unwrap_or(1000));
         let mix = &self.state.mix;
-        for free in asks..=gpus {
+        let sizes = |least: u16| nodes.free.whole.range((nodes.rank, least, NodeId(0))..(nodes.rank + 1, 0, NodeId(0)));
+        let mut least = asks;
+        while let Some((_, free, _)) = sizes(least).next().copied() {
+            least = free + 1;
             let opens = free == gpus && asks < gpus && asks > 0;
             if opens && self.ask.spares && spare::large(gpus, asks) {
                 continue;

@@ -130,15 +130,25 @@ fn find_emptiable(trial: &mut Trial<'_>) {
     }
 }
 
+/// Whether a head may have any node emptied.
+pub(super) fn any_emptiable(trial: &mut Trial<'_>, taker: &Taker) -> bool {
+    find_emptiable(trial);
+    trial.emptiable.iter().flatten().any(|id| may_empty(trial, taker, *id))
+}
+
+/// Whether all that is on a node could be a taker's.
+fn may_empty(trial: &Trial<'_>, taker: &Taker, id: NodeId) -> bool {
+    let node = trial.engine.state.nodes.get(&id);
+    node.is_some_and(|node| holders(node).iter().all(|job| may_yield(trial, taker, *job)))
+}
+
 /// Nodes that a head may have emptied, in a pool or in all, in their order.
 fn emptiable(trial: &mut Trial<'_>, taker: &Taker, of: Option<PoolId>) -> Vec<Emptied> {
     find_emptiable(trial);
-    let state = &trial.engine.state;
-    let may = |id: &NodeId| {
-        let node = state.nodes.get(id).filter(|node| of.is_none_or(|pool| node.pool == pool));
-        node.is_some_and(|node| holders(node).iter().all(|job| may_yield(trial, taker, *job)))
-    };
-    let nodes: Vec<NodeId> = trial.emptiable.iter().flatten().copied().filter(may).collect();
+    let nodes = &trial.engine.state.nodes;
+    let there = |id: &NodeId| of.is_none_or(|pool| nodes.get(id).is_some_and(|node| node.pool == pool));
+    let all = trial.emptiable.iter().flatten().copied();
+    let nodes: Vec<NodeId> = all.filter(|id| there(id) && may_empty(trial, taker, *id)).collect();
     let mut free = Vec::new();
     let mark = trial.engine.state.checkpoint();
     for node in nodes {

@@ -92,6 +92,11 @@ impl Candidates {
         })
     }
 
+    /// Whether a taker may have any of them as far as their queue and tier go.
+    pub(super) fn any_open_to(&self, state: &State, ranks: &Ranks, taker: &Taker) -> bool {
+        self.open_to(state, ranks, taker).any(|queues| !queues.is_empty())
+    }
+
     /// A run is taken: nobody else can have it.
     pub(super) fn remove(&mut self, state: &State, id: JobId) {
         let job = &state.jobs[id];

@@ -18,11 +18,11 @@ mod search;
 use crate::decision::{Decision, StopCause};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
-use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
+use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, QuotaId, TierId};
 use crate::memo::Searched;
 use crate::moves;
 use crate::plan::PlanReport;
-use crate::policy::PreemptWithin;
+use crate::policy::{PreemptWithin, Reclaim};
 use crate::reason::Reason;
 use crate::rules::forecast::{allowance, expected, soonest};
 use crate::rules::placement::{self, NodeScope};
@@ -94,6 +94,9 @@ struct Held {
     searches: bool,
 }
 
+/// What says whether anything may be taken for a head at all: its pool, what it counts for, and the rules of its queue.
+type Profile = (PoolId, QuotaId, TierId, Reclaim, PreemptWithin);
+
 /// The trial in which all heads are tried.
 struct Trial<'a> {
     engine: &'a mut Engine,
@@ -108,6 +111,8 @@ struct Trial<'a> {
     broken: BTreeSet<JobId>,
     /// Something was held or kept for a head that it does not have yet: what is found for those behind may be another with time.
     moving: bool,
+    /// Takers from whom nobody has anything that they may have, as things stood after so many edits.
+    hopeless: (usize, BTreeSet<Profile>),
     /// Classes for which nothing was found.
     in_vain: BTreeSet<ClassId>,
     deals: Vec<Deal>,
@@ -143,6 +148,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobI
         held: BTreeMap::new(),
         broken: BTreeSet::new(),
         moving: false,
+        hopeless: (0, BTreeSet::new()),
         in_vain: BTreeSet::new(),
         deals: Vec::new(),
     };
@@ -619,11 +625,32 @@ impl Trial<'_> {
         found
     }
 
+    /// Whether nothing that runs, is booked or stands empty could be a taker's. Many heads ask that of the same state.
+    fn is_hopeless(&mut self, taker: &Taker) -> bool {
+        let profile = (taker.pool, taker.quota, taker.tier, taker.reclaim, taker.within);
+        let edits = self.state().edits();
+        if self.hopeless.0 != edits {
+            self.hopeless = (edits, BTreeSet::new());
+        }
+        if self.hopeless.1.contains(&profile) {
+            return true;
+        }
+        let runs = self.candidates.get(&taker.pool).is_some_and(|runs| runs.any_open_to(self.state(), &self.ranks, taker));
+        let hopeless = !runs && !ceiling::any_emptiable(self, taker);
+        if hopeless {
+            self.hopeless.1.insert(profile);
+        }
+        hopeless
+    }
+
     /// Looks for the least that is enough, and holds it for the head.
     fn deal(&mut self, taker: &Taker, lack: Lack) -> bool {
         if !self.candidates.contains_key(&taker.pool) {
             let found = Candidates::of(self.state(), taker.pool);
             self.candidates.insert(taker.pool, found);
+        }
+        if self.is_hopeless(taker) {
+            return false;
         }
         let Some(found) = search::find(self, taker, lack) else { return false };
         if lack == Lack::Time && found.losses.is_empty() {

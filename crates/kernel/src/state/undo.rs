@@ -77,6 +77,11 @@ impl Undo {
 }
 
 impl State {
+    /// How many edits the tries that are open have made. Within a try the state is the same while this is.
+    pub fn edits(&self) -> usize {
+        self.undo.log.len()
+    }
+
     /// Opens a try.
     pub(crate) fn checkpoint(&mut self) -> Mark {
         let mark = Mark { log: self.undo.log.len(), base: self.undo.bases.len() };
