@@ -20,7 +20,7 @@ use crate::memo::{Memo, Parked};
 use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
 use crate::rules::feasibility::{self, Impossible};
-use crate::rules::{idle, replicas, timing};
+use crate::rules::{growth, idle, replicas, timing};
 use crate::state::State;
 use crate::state::index::Index;
 use crate::state::undo::Mark;
@@ -185,6 +185,7 @@ impl Engine {
             .chain(self.memo.due(&self.state))
             .chain(self.state.policy().and_then(|policy| floors::next_change(policy, self.state.now)))
             .chain(idle::next(&self.state))
+            .chain(growth::next(&self.state))
             .min()
             .filter(|at| *at != Timestamp::NEVER)
     }
@@ -306,5 +307,6 @@ impl Engine {
             || index.reassess.first().is_some_and(|h| h.0 <= self.state.now)
             || index.timers.first().is_some_and(|t| t.0 <= self.state.now)
             || idle::is_due(&self.state)
+            || growth::candidates(&self.state).iter().any(|(from, _)| *from <= self.state.now)
     }
 }

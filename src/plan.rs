@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::ids::ClassId;
 use crate::reason::Reason;
 use crate::stages::{
-    admit, backfill, consolidate, deadline, drain, preempt, provision, scale, settle, start, start_target,
+    admit, backfill, consolidate, deadline, drain, grow, preempt, provision, scale, settle, start, start_target,
 };
 use crate::why;
 use alloc::collections::BTreeSet;
@@ -22,9 +22,9 @@ pub struct PlanReport {
     pub booked: u32,
     /// admit, start: gangs whose start was sent out.
     pub started: u32,
-    /// admit, provision: claims decided on.
+    /// admit, provision, grow: claims decided on.
     pub bought: u32,
-    /// preempt, deadline, consolidate, backfill: runs that are to stop.
+    /// preempt, deadline, grow, consolidate, backfill: runs that are to stop.
     pub stopped: u32,
     /// consolidate: nodes that take no more work.
     pub drained: u32,
@@ -83,6 +83,7 @@ fn round(engine: &mut Engine, report: &mut PlanReport) {
     start_target::defer(engine);
     serve(engine, report);
     provision::run(engine, report);
+    grow::run(engine, report);
     consolidate::run(engine, report);
     drain::run(engine, report);
     start_target::reevaluate(engine, report);

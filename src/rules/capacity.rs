@@ -25,6 +25,16 @@ pub(crate) fn wanted(state: &State, class: ClassId, capacity: CapacityType) -> b
     }
 }
 
+/// Whether a tier that buys this would have a node of this type bought.
+pub(crate) fn is_bought(buys: Buys, capacity: CapacityType) -> bool {
+    match (buys, capacity) {
+        (Buys::Nothing, _) => false,
+        (_, CapacityType::Reserved) | (Buys::SpotThenOnDemand, _) => true,
+        (Buys::OnDemand, c) => c == CapacityType::OnDemand,
+        (Buys::Spot, c) => c == CapacityType::Spot,
+    }
+}
+
 /// Whether jobs of a shape missed their queue's target, and the queue has on-demand bought for such jobs.
 pub(crate) fn late(state: &State, shape: &Shape) -> bool {
     let target = state.queues[shape.queue].rule.as_ref().and_then(|rule| rule.start);

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! remaining_p90     the job's own estimate, until it is used up; else what work of its queue and size was seen to last
-//! boot_p90          the last 16 boots of an offering, from the decision to buy on; else what the catalogue states
+//! boot_p90          the last 16 boots of an offering, from the decision to buy on; else what the catalogue states. Where costs are
+//!                   compared it is their median that counts (`State::usual_boot`)
 //! reclaims          of an offering, per node and hour in millionths
 //! needs             how often work takes an empty node of a pool
 //! ```
@@ -17,8 +18,6 @@ use crate::units::{HOUR_MS, Span};
 
 /// Fewer completions than this say nothing of what is usual.
 const ENOUGH: u32 = 8;
-/// Fewer boots than this, and the catalogue is believed.
-const ENOUGH_BOOTS: usize = 4;
 /// What is assumed of spot before anything was seen: one reclaim in 20 node hours, 5 % an hour. Between what AWS's Spot Advisor states
 /// (up to and above 20 % a month) and what Bamboo (NSDI 2023) replays for GPU nodes on EC2 (10 to 33 % an hour).
 const PRIOR_RECLAIMS: u64 = 1;
@@ -48,10 +47,7 @@ pub(crate) fn remaining_p90(state: &State, job: JobId) -> Option<Span> {
 /// How long an offering takes from the decision to buy until it is ready, in nine cases of ten.
 #[must_use]
 pub(crate) fn boot_p90(state: &State, offering: OfferingId) -> Span {
-    let boots = state.observed.boots(offering);
-    let at = (boots.len() * 9).div_ceil(10).saturating_sub(1);
-    let seen = if boots.len() < ENOUGH_BOOTS { None } else { boots.get(at).copied() };
-    seen.unwrap_or(state.offerings[offering.index()].offer.boot)
+    state.observed.boot(offering, 900).unwrap_or(state.offerings[offering.index()].offer.boot)
 }
 
 /// How often the cloud takes back a node of an offering, per node and hour, in millionths.

@@ -46,7 +46,7 @@ pub(crate) fn soonest(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<R
     engine.state.rollback(mark);
     match (places, room) {
         (Some(places), Some(room)) => {
-            let boots = room.room.iter().map(|(id, _)| engine.state.offerings[id.index()].offer.boot).max();
+            let boots = room.room.iter().map(|(id, _)| demand::boot_p90(&engine.state, *id)).max();
             let later = room.from + boots.unwrap_or_default();
             Some(if places.from <= later { places } else { room })
         }

@@ -21,10 +21,10 @@
 //!
 //! Never: goes below a floor, which is the stages' to keep; never guesses from fewer than eight needs.
 
-use super::{budget, capacity, demand, quota, reservations, settings, supply};
+use super::{demand, reservations, settings, supply};
 use crate::catalog::CapacityType;
-use crate::ids::{ClassId, NodeId, OfferingId, PoolId};
-use crate::policy::{Buys, Drain};
+use crate::ids::{NodeId, OfferingId, PoolId};
+use crate::policy::Drain;
 use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
 use crate::units::{Span, Timestamp};
@@ -73,7 +73,7 @@ pub(crate) fn needless_boots(state: &State) -> Vec<(Timestamp, NodeId)> {
         let kept = !node.reserved.is_empty() || reservations::keeps(state, node);
         let mut needed = || {
             let of = (node.pool, node.offering);
-            *needed.entry(of).or_insert_with(|| is_needed(state, of.0, of.1))
+            *needed.entry(of).or_insert_with(|| supply::is_needed(state, of.0, of.1))
         };
         if node.phase == NodePhase::Booting && !kept && !needed() {
             pools.entry(node.pool).or_default().push(node);
@@ -89,21 +89,8 @@ pub(crate) fn needless_boots(state: &State) -> Vec<(Timestamp, NodeId)> {
     all
 }
 
-/// Whether anybody waits who may be on a node of an offering, and for nothing but a node.
-fn is_needed(state: &State, pool: PoolId, offering: OfferingId) -> bool {
-    let capacity = state.offerings[offering.index()].offer.capacity;
-    let needs = |class: &ClassId| {
-        let fits = supply::fits(state, *class, pool).binary_search(&offering).is_ok();
-        fits && settings::buys(state, &state.classes[*class].shape) != Buys::Nothing
-            && capacity::wanted(state, *class, capacity)
-            && quota::refusal(state, *class, pool, quota::share(state, *class, pool)).is_none()
-            && budget::refusal(state, *class, pool).is_none()
-    };
-    state.index.queued.keys().any(needs)
-}
-
 fn left_of_boot(state: &State, node: &Node) -> Span {
-    demand::boot_p90(state, node.offering) - state.now.since(node.decided_at)
+    state.usual_boot(node.offering) - state.now.since(node.decided_at)
 }
 
 fn worth_until(state: &State, pool: PoolId, node: &Node, nth: u64) -> Timestamp {
@@ -140,7 +127,7 @@ fn leaves(state: &State, pool: PoolId, node: &Node, nth: u64) -> Timestamp {
     let Some(needs) = demand::needs(state, pool).filter(|_| sure) else {
         return node.due;
     };
-    let boot = state.offerings[node.offering.index()].offer.boot;
+    let boot = state.usual_boot(node.offering);
     if needs.gap.0.saturating_mul(nth) > boot.0 {
         return node.idle_since.unwrap_or(state.now);
     }

@@ -19,6 +19,7 @@ use crate::reason::Bound;
 use crate::state::places::slot_mem;
 use crate::state::{Held, Shape, State};
 use crate::units::{HOUR_MS, Rate, Span};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Nodes that one gang may take at most: beyond it lies a typing error, not a job.
@@ -34,6 +35,18 @@ pub(crate) struct LaunchOption {
     pub layout: Option<u8>,
     /// Not as close together as the gang prefers.
     pub apart: bool,
+    /// Of an elastic gang, where it is bought for by what its work costs.
+    pub size: Option<GangSize>,
+}
+
+/// An elastic gang at one of its sizes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GangSize {
+    pub workers: u32,
+    /// How long it holds its nodes for its work.
+    pub lasts: Span,
+    /// So many of the nodes hold the smallest gang.
+    pub fewest: u32,
 }
 
 impl LaunchOption {
@@ -89,11 +102,18 @@ impl LaunchOption {
         rate + settings::node_overhead(state).times(u64::from(self.nodes()))
     }
 
+    /// What it costs by the hour, or of an elastic gang for all of its work: sizes differ in how long they take.
+    fn for_work(&self, hourly: Rate) -> Rate {
+        let Some(size) = self.size else { return hourly };
+        // Price x time fits 128 bits; rounded down to a whole micro-dollar.
+        Rate(u64::try_from(hourly.over(size.lasts).0 / u128::from(HOUR_MS)).unwrap_or(u64::MAX))
+    }
+
     /// The order in which options are tried. Spanning gangs take the fewest nodes first; all others what costs least in the end.
     pub(crate) fn rank(&self, state: &State, shape: &Shape) -> (bool, bool, u32, Rate, Rate) {
         let spans = matches!(shape.gang, Gang::Spanning { .. });
         let fewest = if spans { self.nodes() } else { 0 };
-        let expected = self.expected(state, shape);
+        let expected = self.for_work(self.expected(state, shape));
         (self.apart, spans && self.part, fewest, expected, self.cost(state))
     }
 }
@@ -106,7 +126,16 @@ pub(crate) fn options(
     offerings: &[OfferingId],
     carried: &[Carried],
 ) -> Vec<LaunchOption> {
-    let shape = &state.classes[class].shape;
+    options_for(state, &state.classes[class].shape, pool, offerings, carried)
+}
+
+fn options_for(
+    state: &State,
+    shape: &Shape,
+    pool: PoolId,
+    offerings: &[OfferingId],
+    carried: &[Carried],
+) -> Vec<LaunchOption> {
     let mut options = match shape.within {
         Some(TopologyConstraint { level, required: true }) => required(state, shape, pool, offerings, carried, level),
         _ => anywhere(state, shape, pool, offerings, carried),
@@ -118,6 +147,42 @@ pub(crate) fn options(
     }
     if let Some(layout) = layout_for(state, shape, pool) {
         options.iter_mut().for_each(|option| option.layout = Some(layout));
+    }
+    options
+}
+
+/// Sizes of an elastic gang that are looked at between the smallest and the largest. Bounds a pass.
+const MOST_SIZES: u32 = 16;
+
+/// Options for an elastic gang at its sizes, the smallest among them. `work`: how long the smallest gang takes; more workers take as much less.
+/// Empty for a gang of one size.
+pub(crate) fn sized(
+    state: &State,
+    class: ClassId,
+    pool: PoolId,
+    offerings: &[OfferingId],
+    carried: &[Carried],
+    (most, work): (u32, Span),
+) -> Vec<LaunchOption> {
+    let shape = &state.classes[class].shape;
+    let Gang::Workers { min, max, each } = &shape.gang else { return Vec::new() };
+    let (min, most) = ((*min).max(1), most.min(*max));
+    if min >= *max {
+        return Vec::new();
+    }
+    let step = (most.saturating_sub(min) / MOST_SIZES).max(1) as usize;
+    let mut sizes: Vec<u32> = (min..=most.max(min)).step_by(step).chain([most.max(min)]).collect();
+    sizes.dedup();
+    let mut fewest: BTreeMap<(OfferingId, bool), u32> = BTreeMap::new();
+    let mut options = Vec::new();
+    for workers in sizes {
+        let shape = Shape { gang: Gang::Workers { min: workers, max: *max, each: *each }, ..shape.clone() };
+        for option in options_for(state, &shape, pool, offerings, carried) {
+            let Some(&(first, nodes)) = option.counts.first() else { continue };
+            let fewest = *fewest.entry((first, option.part)).or_insert(nodes);
+            let lasts = option.boot(state) + Span(work.0.saturating_mul(u64::from(min)) / u64::from(workers));
+            options.push(LaunchOption { size: Some(GangSize { workers, lasts, fewest }), ..option });
+        }
     }
     options
 }

@@ -5,7 +5,7 @@
 //! where, with what  placement (where it fits), launch (what would hold it), supply (what can be had), purchases (what all together need),
 //!                   reservations, forecast
 //! in what order   order
-//! what is it worth  demand, idle, relocation, replicas
+//! what is it worth  demand, idle, relocation, growth, floors, replicas
 //! when            timing
 //! ```
 //!
@@ -17,8 +17,10 @@ pub(crate) mod budget;
 pub(crate) mod capacity;
 pub(crate) mod demand;
 pub(crate) mod feasibility;
+pub(crate) mod floors;
 pub(crate) mod forecast;
 pub(crate) mod fruitless;
+pub(crate) mod growth;
 pub(crate) mod idle;
 pub(crate) mod launch;
 pub(crate) mod order;

@@ -74,7 +74,7 @@ pub(crate) fn worth_leaving(
     let saves = hourly(here, risk_here) - hourly(there, risk);
     // Nodes that have been of use for some time, the youngest of them, are expected to be for as long again.
     let horizon = rows().map(|n| state.now.since(n.decided_at)).min()?.min(LONGEST_HORIZON);
-    let boot = rows().map(|n| state.offerings[n.offering.index()].offer.boot).max()?;
+    let boot = rows().map(|n| state.usual_boot(n.offering)).max()?;
     let cost = (here + there).over(boot + restart);
     let gain = saves.over(horizon);
     let enough = gain.0.saturating_mul(1000) >= cost.0.saturating_mul(u128::from(rules.worth_it));
@@ -93,7 +93,7 @@ fn at_risk(state: &State, id: OfferingId, restart: Span) -> u128 {
     if offer.capacity != CapacityType::Spot {
         return 0;
     }
-    let lost = offer.price.over(offer.boot + restart).0 / u128::from(HOUR_MS);
+    let lost = offer.price.over(state.usual_boot(id) + restart).0 / u128::from(HOUR_MS);
     lost.saturating_mul(u128::from(demand::reclaims_per_hour(state, id))) / 1_000_000
 }
 

@@ -12,8 +12,8 @@
 
 use super::launch::{self, LaunchOption};
 use super::placement::{self, Carried};
-use super::settings::{self, buys};
-use super::{allowances, batch, budget, capacity, quota, reservations};
+use super::settings::buys;
+use super::{allowances, batch, budget, capacity, demand, quota, reservations};
 use crate::catalog::CapacityType;
 use crate::engine::Engine;
 use crate::event::LaunchError;
@@ -22,7 +22,7 @@ use crate::job::{Gang, Level};
 use crate::policy::Buys;
 use crate::reason::Reason;
 use crate::state::nodes::{Node, NodePhase, OfferingRow, Purchase};
-use crate::state::{Held, State};
+use crate::state::{Held, Shape, State};
 use crate::units::{Rate, Span, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -120,7 +120,10 @@ pub(crate) fn choose(
         return Err(budget::no_purchase(state, class, &bills));
     }
     let open: Vec<OfferingId> = wanted.iter().copied().filter(|id| may_have(state, *id)).collect();
-    let mut options = launch::options(state, class, pool, &open, carried);
+    let mut options = elastic(state, asker, class, pool, &open, carried);
+    if options.is_empty() {
+        options = launch::options(state, class, pool, &open, carried);
+    }
     let waits = |c: &LaunchOption| waits(state, c) || is_beyond_window(state, c);
     options.retain(|c| is_small_enough(state, c) && !(c.part && waits(c)));
     let bills: Vec<Rate> = options.iter().map(|c| c.bill(state)).collect();
@@ -137,19 +140,85 @@ pub(crate) fn choose(
     let beyond = |c: &LaunchOption| is_beyond_window(state, c);
     options.sort_by_cached_key(|c| (c.rank(state, shape), beyond(c), near(c), c.counts.first().copied()));
     let (mut hit, mut cheaper) = (None, None);
-    for option in options {
+    let mut options = options.into_iter();
+    while let Some(option) = options.next() {
+        // How large a gang may be changes with what others take; why it waits does not.
+        let smallest = option.size.is_none_or(|size| size.workers == fewest_workers(shape));
         match launch::bound_hit(state, pool, &option, all, own) {
-            None if beyond(&option) => cheaper = cheaper.or(Some(option)),
+            None if beyond(&option) => cheaper = cheaper.or(Some(option).filter(|_| smallest)),
             None => {
-                let waits = cheaper.and_then(|cheaper| awaited(state, asker, &cheaper, Some(&option)));
-                return waits.map_or_else(|| unless_refused(state, option), Err);
+                if let Some(reason) = cheaper.and_then(|cheaper| awaited(state, asker, &cheaper, Some(&option))) {
+                    return Err(reason);
+                }
+                let fits = |c: &LaunchOption| !beyond(c) && launch::bound_hit(state, pool, c, all, own).is_none();
+                return unless_refused(state, largest_of_as_cheap(state, shape, option, options.filter(fits)));
             }
-            Some(bound) => hit = hit.or(Some(bound)),
+            Some(bound) => hit = hit.or(Some(bound).filter(|_| smallest)),
         }
     }
     let Some(bound) = hit else { return Err(out_of_stock(state, &wanted)) };
     let waits = cheaper.and_then(|cheaper| awaited(state, asker, &cheaper, None));
     Err(waits.unwrap_or(Reason::Ceiling { bound }))
+}
+
+/// How long work takes of which that is not known.
+const UNKNOWN: Span = Span::mins(60);
+
+/// A larger gang may cost one part in so many more for its work: it is done sooner.
+const AS_CHEAP: u64 = 10;
+
+/// Options for the gang of a job that is elastic, at its sizes.
+fn elastic(
+    state: &State,
+    asker: Option<JobId>,
+    class: ClassId,
+    pool: PoolId,
+    open: &[OfferingId],
+    carried: &[Carried],
+) -> Vec<LaunchOption> {
+    let Some(job) = asker else { return Vec::new() };
+    let known = demand::remaining_p90(state, job).filter(|left| *left > Span::ZERO);
+    let most = most_workers(state, job, class, pool);
+    launch::sized(state, class, pool, open, carried, (most, known.unwrap_or(UNKNOWN)))
+}
+
+/// How many workers quota and budgets let a gang have. What is kept for others beside it is left to them.
+fn most_workers(state: &State, job: JobId, class: ClassId, pool: PoolId) -> u32 {
+    let one = quota::share(state, class, pool).0 / u64::from(fewest_workers(&state.classes[class].shape).max(1));
+    if reservations::kept_beside(state, job).next().is_some() {
+        return 0;
+    }
+    let most = budget::most(state, class, pool);
+    let most = allowances::most(state, job, pool).map_or(most, |left| left.min(most));
+    u32::try_from(most.0.checked_div(one).unwrap_or(u64::MAX)).unwrap_or(u32::MAX)
+}
+
+fn fewest_workers(shape: &Shape) -> u32 {
+    match &shape.gang {
+        Gang::Workers { min, .. } => *min,
+        Gang::Spanning { gpus, .. } => *gpus,
+    }
+}
+
+/// The largest gang of those whose work costs hardly more than with the cheapest, which are after it in order.
+fn largest_of_as_cheap(
+    state: &State,
+    shape: &Shape,
+    cheapest: LaunchOption,
+    others: impl Iterator<Item = LaunchOption>,
+) -> LaunchOption {
+    let workers = |c: &LaunchOption| c.size.map_or(0, |size| size.workers);
+    if cheapest.size.is_none() {
+        return cheapest;
+    }
+    let (apart, _, _, least, _) = cheapest.rank(state, shape);
+    let most = Rate(least.0.saturating_add(least.0 / AS_CHEAP));
+    let as_cheap = |c: &LaunchOption| {
+        let rank = c.rank(state, shape);
+        rank.0 == apart && rank.3 <= most
+    };
+    let none_larger = |best: LaunchOption, c: LaunchOption| if workers(&c) > workers(&best) { c } else { best };
+    others.filter(as_cheap).fold(cheapest, none_larger)
 }
 
 /// Why a job waits for the answer to a launch that tries whether there is stock, instead of what costs more: it comes within seconds. Not past
@@ -281,7 +350,9 @@ fn out_of_stock(state: &State, wanted: &[OfferingId]) -> Reason {
     let row = &state.offerings[offering.index()];
     match row.blocked_by {
         // The window is used up: the answers to what is in flight decide.
-        _ if row.blocked_until <= state.now => Reason::AwaitingNodes { eta: state.now + row.offer.boot },
+        _ if row.blocked_until <= state.now => {
+            Reason::AwaitingNodes { eta: state.now + demand::boot_p90(state, offering) }
+        }
         Some(LaunchError::Capacity) | None => Reason::Stockout { offering, until: row.blocked_until },
         Some(error) => Reason::LaunchRefused { offering, error, until: row.blocked_until },
     }
@@ -315,28 +386,35 @@ pub(crate) fn worth_adding(state: &State, job: JobId, pool: PoolId, offering: Of
     count - 1
 }
 
-/// Claims of a pool with nothing on them that can still take work.
-pub(crate) fn spare(state: &State, pool: PoolId) -> u32 {
-    let both = state.index.idle.iter().chain(&state.index.unbooked);
-    both.filter(|id| state.nodes.get(id).is_some_and(|n| n.pool == pool)).count() as u32
+/// Whether anybody waits who may be on a node of an offering, and for nothing but a node.
+pub(crate) fn is_needed(state: &State, pool: PoolId, offering: OfferingId) -> bool {
+    let capacity = state.offerings[offering.index()].offer.capacity;
+    let needs = |class: &ClassId| {
+        let fits = fits(state, *class, pool).binary_search(&offering).is_ok();
+        fits && buys(state, &state.classes[*class].shape) != Buys::Nothing
+            && capacity::wanted(state, *class, capacity)
+            && quota::refusal(state, *class, pool, quota::share(state, *class, pool)).is_none()
+            && budget::refusal(state, *class, pool).is_none()
+    };
+    state.index.queued.keys().any(needs)
 }
 
-/// The cheapest offering that a floor of a pool can be filled with now. `None` as well while a cheaper one is tried.
-pub(crate) fn cheapest_for_floor(state: &State, pool: PoolId) -> Option<OfferingId> {
-    let rules = settings::pool(state, pool)?;
-    let listed = rules.offerings.iter().filter_map(|at| state.listed.get(*at as usize).copied());
-    let (all, own) = reservations::held(state, pool, None);
-    let beyond = |id: &OfferingId| is_beyond_window(state, &LaunchOption::of(*id, 1));
-    let good = |id: &OfferingId| {
-        let row = &state.offerings[id.index()];
-        row.offer.gpus > 0
-            && row.blocked_until <= state.now
-            && may_have(state, *id)
-            && (!beyond(id) || answered_by(state, *id).is_some_and(|until| until > state.now))
-            && launch::bound_hit(state, pool, &LaunchOption::of(*id, 1), all, own).is_none()
-    };
-    let cheapest = listed.filter(good).min_by_key(|id| (state.offerings[id.index()].offer.price, *id))?;
-    (!beyond(&cheapest)).then_some(cheapest)
+/// Claims of a pool with nothing on them that can still take work.
+pub(crate) fn spare_nodes(state: &State, pool: PoolId) -> impl Iterator<Item = &Node> {
+    let both = state.index.idle.iter().chain(&state.index.unbooked);
+    both.filter_map(|id| state.nodes.get(id)).filter(move |node| node.pool == pool)
+}
+
+/// Whether one more node of an offering could be had now, or will be known to within seconds.
+pub(crate) fn is_to_be_had(state: &State, id: OfferingId) -> bool {
+    let open = state.offerings[id.index()].blocked_until <= state.now;
+    let answered = || answered_by(state, id).is_some_and(|until| until > state.now);
+    open && may_have(state, id) && (!is_tried(state, id) || answered())
+}
+
+/// Whether the answer to what is in flight of an offering decides whether one more may be asked for.
+pub(crate) fn is_tried(state: &State, id: OfferingId) -> bool {
+    is_beyond_window(state, &LaunchOption::of(id, 1))
 }
 
 /// When a node is expected to be ready.
@@ -344,7 +422,9 @@ pub(crate) fn ready_at(state: &State, node: &Node) -> Timestamp {
     if node.phase == NodePhase::Ready {
         return state.now;
     }
-    node.since + state.offerings[node.offering.index()].offer.boot
+    // What was seen counts from the decision, what the catalogue states from the launch.
+    let seen = state.observed.boot(node.offering, 900).map(|boot| node.decided_at + boot);
+    seen.unwrap_or(node.since + state.offerings[node.offering.index()].offer.boot)
 }
 
 /// When the nodes that a booked job waits for are expected.

@@ -2,7 +2,7 @@
 //!
 //! Never: a timer of its own. The driver asks [`crate::engine::Engine::poll_timeout`] and opens a batch then.
 
-use super::supply;
+use super::floors;
 use crate::ids::{JobId, PoolId};
 use crate::policy::Pool;
 use crate::state::State;
@@ -31,7 +31,7 @@ pub(crate) fn floor_short(state: &State) -> bool {
     let pools = state.policy.as_deref().map_or(&[][..], |p| &p.pools);
     let short = |(at, pool): (usize, &Pool)| {
         let floor = pool.kept(state.now);
-        floor > 0 && supply::spare(state, PoolId(at as u16)) < floor
+        floor > 0 && floors::filled(state, PoolId(at as u16)) < floor
     };
     pools.iter().enumerate().any(short)
 }

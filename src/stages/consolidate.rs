@@ -19,7 +19,7 @@ use crate::moves;
 use crate::plan::PlanReport;
 use crate::policy::Consolidation;
 use crate::rules::relocation::{Elsewhere, together, worth_leaving};
-use crate::rules::{idle, reservations, supply};
+use crate::rules::{floors, idle, reservations};
 use crate::state::nodes::{Node, NodePhase};
 use crate::units::{HOUR_MS, Rate};
 use alloc::collections::BTreeMap;
@@ -60,12 +60,20 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
     let floor = |pool: PoolId| policy.pools.get(pool.index()).map_or(0, |p| p.kept(now));
     let mut spare: BTreeMap<PoolId, u32> = BTreeMap::new();
     let mut leave: Vec<NodeId> = Vec::new();
-    for (_, id, pool) in over {
-        let left = spare.entry(pool).or_insert_with(|| supply::spare(state, pool));
-        let vacates = state.nodes.get(&id).is_some_and(|n| reservations::vacates(state, n));
-        if *left > floor(pool) || vacates {
-            *left = left.saturating_sub(1);
-            leave.push(id);
+    // Under a floor those that alone serve somebody are the last to go.
+    for last in [false, true] {
+        for (_, id, pool) in &over {
+            let Some(node) = state.nodes.get(id).filter(|_| !leave.contains(id)) else { continue };
+            let (vacates, kept) = (reservations::vacates(state, node), floor(*pool));
+            if kept == 0 || !floors::counts(state, node) {
+                leave.push(*id);
+                continue;
+            }
+            let left = spare.entry(*pool).or_insert_with(|| floors::filled(state, *pool));
+            if vacates || (*left > kept && (last || !floors::serves_alone(state, node, &leave))) {
+                *left = left.saturating_sub(1);
+                leave.push(*id);
+            }
         }
     }
     for node in leave {

@@ -107,8 +107,9 @@ fn is_spot(state: &State, id: OfferingId) -> bool {
 fn overhead(state: &State, job: JobId) -> Span {
     let (row, spec) = (&state.jobs[job], &state.specs[job]);
     let fits = state.classes[row.class].fits.iter().flat_map(|f| &f.1);
-    let stays = fits.filter(|id| !is_spot(state, **id)).map(|id| &state.offerings[id.index()].offer);
-    let boot = stays.min_by_key(|offer| (offer.price, offer.boot)).map_or(Span::ZERO, |offer| offer.boot);
+    let price = |id: &OfferingId| state.offerings[id.index()].offer.price;
+    let stays = fits.filter(|id| !is_spot(state, **id)).map(|id| (price(id), demand::boot_p90(state, *id)));
+    let boot = stays.min().map_or(Span::ZERO, |stays| stays.1);
     boot + spec.restart + spec.checkpoint.map_or(Span::ZERO, |c| c.grace)
 }
 

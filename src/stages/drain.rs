@@ -10,7 +10,7 @@ use crate::ids::{JobId, NodeId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::rules::relocation::{Elsewhere, together, worth_leaving};
-use crate::rules::{idle, settings, supply};
+use crate::rules::{floors, idle, settings};
 use crate::state::jobs::Phase;
 use crate::state::nodes::NodePhase;
 use alloc::vec::Vec;
@@ -26,9 +26,9 @@ fn end_boots(engine: &mut Engine, report: &mut PlanReport) {
     let now = engine.state.now;
     let needless = idle::needless_boots(&engine.state);
     for (_, node) in needless.into_iter().rev().filter(|(until, _)| *until <= now) {
-        let Some(pool) = engine.state.nodes.get(&node).map(|row| row.pool) else { continue };
-        let floor = settings::pool(&engine.state, pool).map_or(0, |p| p.kept(now));
-        if supply::spare(&engine.state, pool) > floor {
+        let Some(row) = engine.state.nodes.get(&node) else { continue };
+        let floor = settings::pool(&engine.state, row.pool).map_or(0, |p| p.kept(now));
+        if floor == 0 || !floors::counts(&engine.state, row) || floors::filled(&engine.state, row.pool) > floor {
             report.terminated += 1;
             engine.decide(Decision::Terminate { node });
         }

@@ -9,6 +9,7 @@ pub(crate) mod backfill;
 pub(crate) mod consolidate;
 pub(crate) mod deadline;
 pub(crate) mod drain;
+pub(crate) mod grow;
 pub(crate) mod preempt;
 pub(crate) mod provision;
 pub(crate) mod scale;

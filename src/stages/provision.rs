@@ -1,12 +1,12 @@
 //! provision: buys what a pool's floor (`keepReady`) asks for and does not have. What jobs need is bought with their admission.
 //!
-//! Never: while room is made for a gang in the pool; never what is not in stock or above a ceiling.
+//! Which nodes: rules/floors.rs. Never: while room is made for a gang in the pool; never what is not in stock or above a ceiling.
 
 use crate::engine::Engine;
 use crate::ids::PoolId;
 use crate::moves::{self, Purchase};
 use crate::plan::PlanReport;
-use crate::rules::{reservations, settings, supply};
+use crate::rules::{floors, reservations, settings};
 use alloc::vec::Vec;
 
 /// Runs the stage.
@@ -23,8 +23,8 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         // Of several layouts the one that is preferred.
         let layouts = settings::pool(&engine.state, pool).map(|p| p.layouts.len());
         let layout = layouts.filter(|n| *n > 0).map(|_| 0);
-        for _ in supply::spare(&engine.state, pool)..floor {
-            let Some(offering) = supply::cheapest_for_floor(&engine.state, pool) else { break };
+        for _ in floors::filled(&engine.state, pool)..floor {
+            let Some(offering) = floors::next(&engine.state, pool) else { break };
             moves::buy(engine, Purchase { pool, offering, count: 1, at_least: 1, close: false, layout }, report);
         }
     }

@@ -329,6 +329,7 @@ fn after_stop(engine: &mut Engine, id: JobId, cause: StopCause) {
         }
         StopCause::Reclaimed => after_reclaim(engine, id),
         StopCause::Moved => requeue(engine, id, Reason::Moved),
+        StopCause::Grows => requeue(engine, id, Reason::Grows),
         StopCause::Overran { .. } => requeue(engine, id, Reason::Overran),
         StopCause::Hurried => requeue(engine, id, Reason::Hurried),
         StopCause::NodeHung => requeue(engine, id, Reason::NodeHung),

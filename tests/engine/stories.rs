@@ -87,10 +87,16 @@ stories! {
     effects_repeated
     eight_gpu_gang_prefers_one_nvlink_domain
     elastic_gang
+    elastic_gang_does_not_grow_for_nothing
+    elastic_gang_grows_onto_what_is_free
+    elastic_gang_grows_when_there_is_stock
+    elastic_gang_is_bought_at_its_best_size
+    elastic_gang_on_the_node_that_costs_least
     elastic_gang_shrinks_for_a_lender
     elastic_gang_shrinks_instead_of_dying
     elastic_gang_survives_a_lost_node
     elastic_gang_survives_a_node_fault
+    elastic_gang_takes_what_the_cloud_has
     elastic_victim_shrinks
     entry_penalty
     equal_borrowers_lose_alike
@@ -115,7 +121,9 @@ stories! {
     idle_node_stays_while_needs_are_dense
     keep_ready
     keep_ready_after_stock_out
+    keep_ready_for_those_it_serves
     keep_ready_in_office_hours
+    keep_ready_of_two_kinds
     kept_quota_goes_to_a_higher_tier
     kept_quota_survives_a_failed_launch
     last_empty_eight_gpu_node_is_not_split

@@ -158,7 +158,8 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         | Reason::NodeLost
         | Reason::StartTimeout
         | Reason::Asked
-        | Reason::DeadlineOnlyCounted => json!({}),
+        | Reason::DeadlineOnlyCounted
+        | Reason::Grows => json!({}),
     };
     match value {
         Value::Object(map) => map,

@@ -158,6 +158,7 @@ impl Building<'_> {
             StopCauseView::Lingering => StopCause::Lingering { idle: view.idle_s.unwrap_or_default().into() },
             StopCauseView::Reclaimed => StopCause::Reclaimed,
             StopCauseView::Moved => StopCause::Moved,
+            StopCauseView::Grows => StopCause::Grows,
             StopCauseView::Hurried => StopCause::Hurried,
             StopCauseView::NodeHung => StopCause::NodeHung,
             StopCauseView::Scaled => StopCause::Scaled,

@@ -187,6 +187,7 @@ fn stop(cause: StopCause) -> StopView {
         StopCause::Lingering { idle } => (StopCauseView::Lingering, None, None, Some(idle)),
         StopCause::Reclaimed => (StopCauseView::Reclaimed, None, None, None),
         StopCause::Moved => (StopCauseView::Moved, None, None, None),
+        StopCause::Grows => (StopCauseView::Grows, None, None, None),
         StopCause::Hurried => (StopCauseView::Hurried, None, None, None),
         StopCause::NodeHung => (StopCauseView::NodeHung, None, None, None),
         StopCause::Scaled => (StopCauseView::Scaled, None, None, None),

@@ -104,7 +104,7 @@ impl Outcomes {
         for node in state.nodes() {
             let Some(instance) = node.instance.clone() else { continue };
             if node.phase == NodePhase::Booting && self.expected.insert((node.id, true)) {
-                let ready = (node.decided_at + boot(state, node.offering)).max(now);
+                let ready = (node.decided_at + state.usual_boot(node.offering)).max(now);
                 self.add(ready, Event::NodeReady { instance: instance.clone() });
             }
             if let Some(at) = node.reclaim_at.filter(|_| node.phase != NodePhase::Terminating)
@@ -114,13 +114,6 @@ impl Outcomes {
             }
         }
     }
-}
-
-/// How long a node of an offering boots: the middle of what was seen, else what the price list says.
-fn boot(state: &State, offering: forebay_kernel::ids::OfferingId) -> Span {
-    let boots = state.observed.boots(offering);
-    let listed = state.offerings().get(offering.index()).map_or(Span::ZERO, |row| row.offer.boot);
-    boots.get(boots.len() / 2).copied().unwrap_or(listed)
 }
 
 /// What a run has done by now, without the time that its start took.

@@ -330,6 +330,8 @@ pub enum StopCause {
         /// For how long.
         idle: Span,
     },
+    /// There is room for more of its workers: it waits again, and starts at once with them.
+    Grows,
 }
 
 impl StopCause {
@@ -345,6 +347,7 @@ impl StopCause {
                 | StopCause::NodeHung
                 | StopCause::Reclaimed
                 | StopCause::Moved
+                | StopCause::Grows
         )
     }
 }

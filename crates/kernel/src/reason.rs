@@ -230,6 +230,8 @@ pub enum Reason {
         /// That one is expected to start then.
         from: Timestamp,
     },
+    /// There is room for more of its workers: it goes on with them from its checkpoint.
+    Grows,
 }
 
 /// The dimension and place of a ceiling.
@@ -323,6 +325,7 @@ impl Reason {
             Reason::DeadlineOnlyCounted => "DeadlineOnlyCounted",
             Reason::AwaitingProbe { .. } => "AwaitingProbe",
             Reason::KeptForAnother { .. } => "KeptForAnother",
+            Reason::Grows => "Grows",
         }
     }
 
@@ -432,6 +435,9 @@ impl fmt::Display for Reason {
             }
             Reason::Stockout { offering, .. } => {
                 write!(f, "nothing that fits is in stock; {offering} is tried again first")
+            }
+            Reason::Grows => {
+                f.write_str("there is room for more of its workers: it goes on with them from its checkpoint")
             }
             Reason::AwaitingProbe { offering, .. } => {
                 write!(f, "{offering} was out of stock and is being tried: the answer comes within seconds")

@@ -124,6 +124,7 @@ fn stop(cause: StopCause) -> &'static str {
         StopCause::Preempted { .. } => "preempted",
         StopCause::Reclaimed => "reclaimed",
         StopCause::Moved => "moved",
+        StopCause::Grows => "grows",
         StopCause::QuotaReclaimed { .. } => "quota reclaimed",
         StopCause::Overran { .. } => "overran",
         StopCause::Hurried => "hurried",

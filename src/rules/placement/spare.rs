@@ -13,7 +13,7 @@ use super::{Ask, NodeScope, search};
 use crate::effect::WorkerPlace;
 use crate::ids::{JobId, OfferingId, PoolId};
 use crate::job::Gang;
-use crate::rules::supply;
+use crate::rules::{demand, supply};
 use crate::state::State;
 use crate::state::nodes::{LARGE, Node};
 use crate::units::{MilliGpu, Timestamp};
@@ -93,7 +93,9 @@ impl Detour {
     /// Whether a node of an offering is smaller and comes in time.
     pub(crate) fn is_served_by(&self, state: &State, id: OfferingId) -> bool {
         let offer = &state.offerings[id.index()].offer;
-        offer.gpus < self.gpus && offer.gpus < LARGE && may_wait(state, self.job, Some(state.now + offer.boot))
+        offer.gpus < self.gpus
+            && offer.gpus < LARGE
+            && may_wait(state, self.job, Some(state.now + demand::boot_p90(state, id)))
     }
 }
 

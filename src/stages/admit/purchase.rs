@@ -48,7 +48,9 @@ fn buy_of(
     let more = if single { supply::worth_adding(&engine.state, job, pool, option.counts[0].0) } else { 0 };
     together.open(engine, report);
     for (offering, count) in option.counts {
-        let at_least = if more > 0 { 1 } else { count };
+        // Of an elastic gang as many as its fewest workers need.
+        let fewest = option.size.map_or(count, |size| size.fewest.min(count));
+        let at_least = if more > 0 { 1 } else { fewest };
         let purchase = Purchase { pool, offering, count: count + more, at_least, close, layout: option.layout };
         moves::buy(engine, purchase, report);
     }

@@ -510,6 +510,7 @@ fn why_stopped(state: &State, job: JobId, cause: StopCause) -> Option<Reason> {
         StopCause::Preempted { by } => Reason::PreemptedBy { queue: state.jobs[by].queue },
         StopCause::Reclaimed => Reason::Reclaimed,
         StopCause::Moved => Reason::Moved,
+        StopCause::Grows => Reason::Grows,
         StopCause::QuotaReclaimed { by } => Reason::QuotaReclaimed { queue: state.jobs[by].queue },
         StopCause::Overran { .. } => Reason::Overran,
         StopCause::Hurried => Reason::Hurried,

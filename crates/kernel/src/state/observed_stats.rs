@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 
 /// Boots that are remembered of an offering.
 const BOOTS: usize = 16;
+/// Fewer than this, and the catalogue is believed.
+const ENOUGH_BOOTS: usize = 4;
 /// A histogram with so many in it counts each half from then on, so that what is new weighs more.
 const FULL: u32 = 1024;
 /// 64-bit milliseconds are fewer than 2^55 seconds: four buckets for each of 55 octaves.
@@ -175,11 +177,12 @@ impl ObservedStats {
         self.durations.get(&(queue, size(gang)))
     }
 
-    /// The last boots of an offering, shortest first.
-    pub fn boots(&self, offering: OfferingId) -> Vec<Span> {
-        let mut boots: Vec<Span> = self.boots.get(&offering).into_iter().flatten().copied().collect();
+    /// How long an offering was seen to boot, in so many cases of a thousand. `None`: too seldom so far to say.
+    pub fn boot(&self, offering: OfferingId, permille: usize) -> Option<Span> {
+        let boots = self.boots.get(&offering).filter(|boots| boots.len() >= ENOUGH_BOOTS)?;
+        let mut boots: Vec<Span> = boots.iter().copied().collect();
         boots.sort_unstable();
-        boots
+        boots.get((boots.len() * permille).div_ceil(1000).saturating_sub(1)).copied()
     }
 
     /// What became of an offering's spot nodes.

@@ -5,11 +5,11 @@
 use super::State;
 use super::nodes::Node;
 use crate::effect::WorkerPlace;
-use crate::ids::{ClassId, JobId};
+use crate::ids::{ClassId, JobId, OfferingId};
 use crate::job::Gang;
 use crate::policy::Drain;
 use crate::state::nodes::NodePhase;
-use crate::units::{Mib, MilliCpu, MilliGpu};
+use crate::units::{Mib, MilliCpu, MilliGpu, Span};
 use alloc::vec::Vec;
 
 /// In what way places are held.
@@ -130,16 +130,24 @@ impl State {
     }
 
     /// How long a node may be idle before it is given back.
-    pub(crate) fn idle_allowed(&self, id: crate::ids::NodeId) -> crate::units::Span {
+    pub(crate) fn idle_allowed(&self, id: crate::ids::NodeId) -> Span {
         let Some(node) = self.nodes.get(&id) else {
-            return crate::units::Span::ZERO;
+            return Span::ZERO;
         };
         let rule = self.policy.as_deref().and_then(|p| p.pools.get(node.pool.index())).map_or(Drain::Auto, |p| p.drain);
         match rule {
             Drain::After(span) => span,
             // Break-even: having it back costs one boot, so it is kept idle for one boot's time at most.
-            Drain::Auto => self.offerings[node.offering.index()].offer.boot,
+            // Up to version 2 the catalogue said how long that is.
+            Drain::Auto if self.apply_version < 3 => self.offerings[node.offering.index()].offer.boot,
+            Drain::Auto => self.usual_boot(node.offering),
         }
+    }
+
+    /// How long an offering usually takes from the decision to buy until it is ready: the median of what was seen, else what the catalogue states.
+    #[must_use]
+    pub fn usual_boot(&self, offering: OfferingId) -> Span {
+        self.observed.boot(offering, 500).unwrap_or(self.offerings[offering.index()].offer.boot)
     }
 
     fn gpu_mem(&self, place: &WorkerPlace) -> Mib {

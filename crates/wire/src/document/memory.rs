@@ -93,6 +93,8 @@ pub enum StopCauseView {
     MaxRun,
     /// Idle for too long.
     Lingering,
+    /// There is room for more of its workers.
+    Grows,
 }
 
 /// How a run ended whose job has not been judged since.
