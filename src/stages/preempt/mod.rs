@@ -131,12 +131,42 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobI
         memo.beside.clone_from(state.reservations());
         memo.beside_kept.clone_from(state.allowances());
     }
-    let heads = heads(engine, searched);
+    let (first, left_out) = heads(engine, searched);
     let promised = engine.state.index.keeps_anything();
-    if !promised && !heads.iter().any(|(class, _)| anything_to_take(&engine.state, *class)) {
-        remember(engine, heads.into_iter().map(|(class, _)| class), searched);
+    if !promised && !first.iter().any(|(class, _)| anything_to_take(&engine.state, *class)) {
+        remember(engine, first.into_iter().map(|(class, _)| class), searched);
         return BTreeSet::new();
     }
+    let mut found = tried(engine, &first);
+    if found.moved && !left_out.is_empty() {
+        // What was found for a new head may let one have something for which nothing was there before.
+        let all: Vec<(ClassId, OrderKey)> = first.into_iter().chain(left_out).collect();
+        found = tried(engine, &all);
+    }
+    let Findings { deals, in_vain, broken, .. } = found;
+    if deals.is_empty() && broken.is_empty() {
+        remember(engine, in_vain.into_iter(), searched);
+    }
+    for job in &broken {
+        engine.decide(Decision::Unreserve { job: *job });
+    }
+    for deal in deals {
+        close(engine, deal, report);
+    }
+    broken
+}
+
+/// What one trial of all heads has found.
+struct Findings {
+    deals: Vec<Deal>,
+    in_vain: BTreeSet<ClassId>,
+    broken: BTreeSet<JobId>,
+    /// Anything was found, held or kept.
+    moved: bool,
+}
+
+/// Tries all heads, and takes it back.
+fn tried(engine: &mut Engine, heads: &[(ClassId, OrderKey)]) -> Findings {
     let mark = engine.state.checkpoint();
     let ranks = Ranks::new(&engine.state);
     let mut trial = Trial {
@@ -153,19 +183,11 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobI
         deals: Vec::new(),
     };
     trial.lift_ending();
-    trial.serve_all(&heads);
-    let Trial { deals, in_vain, broken, .. } = trial;
+    trial.serve_all(heads);
+    let Trial { deals, in_vain, broken, moving, .. } = trial;
     engine.state.rollback(mark);
-    if deals.is_empty() && broken.is_empty() {
-        remember(engine, in_vain.into_iter(), searched);
-    }
-    for job in &broken {
-        engine.decide(Decision::Unreserve { job: *job });
-    }
-    for deal in deals {
-        close(engine, deal, report);
-    }
-    broken
+    let moved = moving || !deals.is_empty() || !broken.is_empty();
+    Findings { deals, in_vain, broken, moved }
 }
 
 /// Nothing was found for the first of these classes.
@@ -198,18 +220,19 @@ fn may_ever_take(state: &State) -> bool {
 }
 
 /// The first of each class that waits and not by choice, and the first that waits for nodes that come after its start target.
-/// Classes for which nothing was found and nothing has happened since are left out.
-fn heads(engine: &Engine, searched: Searched) -> Vec<(ClassId, OrderKey)> {
+/// Classes for which nothing was found and nothing has happened since are apart.
+fn heads(engine: &Engine, searched: Searched) -> (Vec<(ClassId, OrderKey)>, Vec<(ClassId, OrderKey)>) {
     let state = &engine.state;
     let in_vain = |class| engine.memo.nothing_to_take(state, class, for_first(state, class, searched));
-    let queued = state.index.queued.iter().filter(|(class, _)| !in_vain(**class));
     let first =
         |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| Some((*class, first_that_may(state, *class, jobs.iter())?));
+    let (left_out, queued): (Vec<_>, Vec<_>) =
+        state.index.queued.iter().filter_map(first).partition(|(class, _)| in_vain(*class));
     let booked = state.index.booked.iter().filter_map(|(class, jobs)| {
         let key = jobs.iter().find(|key| comes_late(state, key.job))?;
         Some((*class, *key))
     });
-    queued.filter_map(first).chain(booked).collect()
+    (queued.into_iter().chain(booked).collect(), left_out)
 }
 
 /// The first of some jobs of a class, in their order, or if that waits by choice, the first behind it that may wait no longer.
