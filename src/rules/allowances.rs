@@ -331,7 +331,7 @@ pub(crate) fn is_short(state: &State, of: Allowance, job: JobId, pool: PoolId) -
 /// How much of a quota is missing for a job.
 pub(crate) fn missing(state: &State, of: Allowance, job: JobId, pool: PoolId) -> MilliGpu {
     let Some(asker) = Asker::of(state, job, pool) else { return MilliGpu(0) };
-    let kept = quota::kept_under(state, of.node(), pool, |row| row.class != asker.class);
+    let kept = quota::kept_under(state, of.node(), pool, asker.class);
     let used = state.quota.usage_with(asker.quota, pool, asked(state, job, pool), of.node()) + kept;
     state.quota.bound(of.node(), pool).map_or(MilliGpu(0), |most| used - most)
 }

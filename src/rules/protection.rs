@@ -2,11 +2,9 @@
 //!
 //! Never: weighs what a stop costs. Preemption does that.
 
-use crate::decision::StopCause;
 use crate::ids::{JobId, TierId};
 use crate::policy::{Policy, Tier};
 use crate::state::State;
-use crate::state::jobs::Phase;
 
 /// Past its protection, which holds minRun, a restart's catching up, and ends at `maxRunWhileOthersWait` at the latest; and nothing
 /// is being taken from it already.
@@ -32,13 +30,5 @@ pub(crate) fn yields_reservation(state: &State, victim: JobId, by: JobId) -> boo
 
 /// How many runs are being stopped, or lose workers, for a job.
 pub(crate) fn stopping_for(state: &State, job: JobId) -> u32 {
-    let ends_for = |id: &&JobId| {
-        let row = &state.jobs[**id];
-        let cause = match row.phase {
-            Phase::Stopping { cause, .. } => Some(cause),
-            _ => row.leaving.as_ref().map(|l| l.cause),
-        };
-        matches!(cause, Some(StopCause::Preempted { by } | StopCause::QuotaReclaimed { by }) if by == job)
-    };
-    state.index.ending.iter().filter(ends_for).count() as u32
+    state.index.ending_for.get(&job).copied().unwrap_or(0)
 }

@@ -5,7 +5,7 @@
 //! Never: looks at what is free. That is placement's.
 
 use super::placement;
-use crate::ids::{ClassId, JobId, PoolId, QuotaId};
+use crate::ids::{ClassId, PoolId, QueueId, QuotaId};
 use crate::job::Gang;
 use crate::reason::Reason;
 use crate::state::State;
@@ -31,12 +31,8 @@ pub(crate) fn available(state: &State, class: ClassId, pool: PoolId) -> MilliGpu
     let Some(rule) = state.queues[state.classes[class].shape.queue].rule.as_ref() else {
         return MilliGpu(0);
     };
-    let of = |id: &JobId| {
-        let job = &state.jobs[*id];
-        let kept = job.kept.filter(|k| k.pool == pool && job.class != class)?;
-        Some((state.queues[job.queue].rule.as_ref()?.quota, kept.share))
-    };
-    let kept: Vec<_> = state.index.kept.iter().filter_map(of).collect();
+    let kept = state.index.kept_quota.besides(pool, class);
+    let kept: Vec<_> = kept.filter_map(|(queue, share)| Some((at(state, queue)?, share))).collect();
     state.quota.available_beside(rule.quota, pool, &kept)
 }
 
@@ -60,7 +56,7 @@ pub(crate) fn is_own(state: &State, class: ClassId, pool: PoolId, asked: MilliGp
     let Some(quota) = rule.map(|r| r.quota) else { return false };
     let mut at = quota;
     while let Some(above) = state.quota.parent(at) {
-        let kept = kept_under(state, at, pool, |job| job.class != class);
+        let kept = kept_under(state, at, pool, class);
         let used = state.quota.usage_with(quota, pool, asked, at) + kept;
         if !state.within_own(at, pool, used) {
             return false;
@@ -85,12 +81,27 @@ pub(crate) fn has_quotas(state: &State, pool: PoolId) -> bool {
     nodes.iter().any(|node| node.limits.contains_key(&pool))
 }
 
-/// What is kept in a pool for other jobs below a node of the tree: as good as in use there.
-pub(crate) fn kept_under(state: &State, node: QuotaId, pool: PoolId, counts: impl Fn(&Job) -> bool) -> MilliGpu {
-    let jobs = state.index.kept.iter().map(|id| &state.jobs[*id]).filter(|job| counts(job));
-    let below = |job: &&Job| quota_of(state, job).is_some_and(|quota| state.quota.is_below(quota, node));
-    let shares = jobs.filter(below).filter_map(|job| job.kept).filter(|k| k.pool == pool);
-    shares.fold(MilliGpu(0), |sum, kept| sum + kept.share)
+/// What is kept in a pool for the jobs of other classes below a node of the tree: as good as in use there.
+pub(crate) fn kept_under(state: &State, node: QuotaId, pool: PoolId, class: ClassId) -> MilliGpu {
+    below(state, node, state.index.kept_quota.besides(pool, class))
+}
+
+/// The same for all jobs but one.
+pub(crate) fn kept_under_for_others(state: &State, node: QuotaId, pool: PoolId, job: &Job) -> MilliGpu {
+    let own = job
+        .kept
+        .filter(|kept| kept.pool == pool && state.index.kept.contains(&job.id))
+        .map(|kept| (job.queue, kept.share));
+    below(state, node, state.index.kept_quota.all(pool)) - below(state, node, own.into_iter())
+}
+
+fn below(state: &State, node: QuotaId, kept: impl Iterator<Item = (QueueId, MilliGpu)>) -> MilliGpu {
+    let below = |queue: QueueId| at(state, queue).is_some_and(|quota| state.quota.is_below(quota, node));
+    kept.filter(|(queue, _)| below(*queue)).fold(MilliGpu(0), |sum, (_, share)| sum + share)
+}
+
+fn at(state: &State, queue: QueueId) -> Option<QuotaId> {
+    state.queues[queue].rule.as_ref().map(|rule| rule.quota)
 }
 
 /// The node of the quota tree that the queue of a job is at. `None`: the policy does not know the queue.

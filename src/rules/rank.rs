@@ -19,7 +19,7 @@
 //!
 //! Never: what a stop costs, or whether it helps.
 
-use super::quota::{kept_under, quota_of};
+use super::quota::{kept_under_for_others, quota_of};
 use super::{protection, settings};
 use crate::ids::{ClassId, JobId, PoolId, QueueId, QuotaId, TierId};
 use crate::policy::{PreemptWithin, Reclaim};
@@ -114,12 +114,73 @@ struct Entry {
     share: MilliGpu,
     /// All of it is filled in within what the node owns.
     within: bool,
+    /// What is filled in with it.
+    filled: MilliGpu,
+}
+
+/// What runs hold in one queue, in the order in which its quota is filled.
+#[derive(Debug, Default)]
+struct Holders {
+    entries: Vec<Entry>,
+    /// Where each job stands in them.
+    places: BTreeMap<JobId, (Reverse<i32>, Turn)>,
+    /// How many of them stop others by their number: the order is another one then.
+    numbered: usize,
+}
+
+impl Holders {
+    fn order(entry: &Entry) -> (Reverse<i32>, Turn) {
+        (entry.tier, entry.turn)
+    }
+
+    /// Whether they are all that counts at a node, in the order that counts there.
+    fn are_all(&self, state: &State, node: QuotaId) -> bool {
+        !state.quota.inner(node) && self.numbered == 0
+    }
+
+    fn position(&self, job: JobId) -> Option<usize> {
+        let place = self.places.get(&job)?;
+        self.entries.binary_search_by_key(place, Self::order).ok()
+    }
+
+    /// A job holds so much from now on.
+    fn set(&mut self, entry: Entry, own: Option<MilliGpu>) {
+        let (mut from, mut to) = (self.entries.len(), 0);
+        if let Some(at) = self.position(entry.job) {
+            let old = self.entries.remove(at);
+            self.places.remove(&old.job);
+            self.numbered -= usize::from(old.priority != Reverse(0));
+            (from, to) = (at, at + 1);
+        }
+        if entry.share > MilliGpu(0) {
+            let at = self.entries.partition_point(|other| Self::order(other) < Self::order(&entry));
+            self.numbered += usize::from(entry.priority != Reverse(0));
+            self.entries.insert(at, entry);
+            self.places.insert(entry.job, Self::order(&entry));
+            (from, to) = (from.min(at), to.max(at + 1));
+        }
+        fill_from(&mut self.entries, from, to, own);
+    }
+}
+
+/// What is within a node's own, from one entry on. From `to` on entries say what was so before: where that is the same, it is so for the rest.
+fn fill_from(entries: &mut [Entry], from: usize, to: usize, own: Option<MilliGpu>) {
+    let mut filled = from.checked_sub(1).map_or(MilliGpu(0), |before| entries[before].filled);
+    for (at, entry) in entries.iter_mut().enumerate().skip(from) {
+        let was = (entry.within, entry.filled);
+        entry.within = own.is_none_or(|own| filled + entry.share <= own);
+        filled = if entry.within { filled + entry.share } else { filled };
+        entry.filled = filled;
+        if at >= to && was == (entry.within, filled) {
+            return;
+        }
+    }
 }
 
 /// Who holds what in one pass, with what is tried. Sums by node are made when they are asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Ranks {
-    holders: BTreeMap<(PoolId, QuotaId), BTreeMap<JobId, MilliGpu>>,
+    holders: BTreeMap<(PoolId, QuotaId), Holders>,
     filled: BTreeMap<(PoolId, QuotaId), Vec<Entry>>,
     with_quotas: BTreeSet<PoolId>,
 }
@@ -132,8 +193,17 @@ impl Ranks {
         for id in state.index.holding.values().flatten() {
             let job = &state.jobs[*id];
             if let (Some(pool), Some(quota)) = (job.pool, quota_of(state, job)) {
-                ranks.holders.entry((pool, quota)).or_default().insert(*id, job.share);
+                let entry = entry(state, job, job.share);
+                let holders = ranks.holders.entry((pool, quota)).or_default();
+                holders.numbered += usize::from(entry.priority != Reverse(0));
+                holders.places.insert(*id, Holders::order(&entry));
+                holders.entries.push(entry);
             }
+        }
+        for ((pool, quota), holders) in &mut ranks.holders {
+            holders.entries.sort_unstable_by_key(Holders::order);
+            let all = holders.entries.len();
+            fill_from(&mut holders.entries, 0, all, state.quota.subtree(*quota, *pool));
         }
         ranks
     }
@@ -141,12 +211,8 @@ impl Ranks {
     /// A job holds so much in a pool from now on.
     pub(crate) fn set(&mut self, state: &State, job: JobId, pool: PoolId, share: MilliGpu) {
         let Some(quota) = quota_of(state, &state.jobs[job]) else { return };
-        let holders = self.holders.entry((pool, quota)).or_default();
-        if share == MilliGpu(0) {
-            holders.remove(&job)
-        } else {
-            holders.insert(job, share)
-        };
+        let entry = entry(state, &state.jobs[job], share);
+        self.holders.entry((pool, quota)).or_default().set(entry, state.quota.subtree(quota, pool));
         let mut at = Some(quota);
         while let Some(node) = at {
             self.filled.remove(&(pool, node));
@@ -175,6 +241,9 @@ impl Ranks {
         let Some(own) = state.quota.subtree(node, pool) else { return self.with_quotas.contains(&pool) };
         if state.quota.usage(node, pool) <= own {
             return false;
+        }
+        if let Some(own) = self.holders.get(&(pool, node)).filter(|own| own.are_all(state, node)) {
+            return own.position(run).is_some_and(|at| !own.entries[at].within);
         }
         let entries = self.fill(state, node, pool);
         entries.iter().find(|entry| entry.job == run).is_some_and(|entry| !entry.within)
@@ -215,8 +284,8 @@ impl Ranks {
             return LAST;
         }
         let (tier, priority) = (Reverse(settings::priority(state, taker.tier)), Reverse(taker.priority));
-        let holders = self.holders.get(&(taker.pool, taker.quota)).into_iter().flatten();
-        let mut own: Vec<Entry> = holders.map(|(id, share)| entry(state, &state.jobs[*id], *share)).collect();
+        let holders = self.holders.get(&(taker.pool, taker.quota));
+        let mut own: Vec<Entry> = holders.map_or_else(Vec::new, |holders| holders.entries.clone());
         by_priority(&mut own);
         let below = own.iter().filter(|entry| entry.tier == tier && entry.priority > priority);
         below.map(|entry| entry.turn).min().unwrap_or(LAST)
@@ -239,10 +308,12 @@ impl Ranks {
 
     /// What runs hold of a node, as it rises there, in the order in which its quota is filled.
     fn fill(&mut self, state: &State, node: QuotaId, pool: PoolId) -> &[Entry] {
+        let own = self.holders.get(&(pool, node));
+        if own.is_some_and(|own| own.are_all(state, node)) {
+            return self.holders.get(&(pool, node)).map_or(&[], |own| &own.entries);
+        }
         if !self.filled.contains_key(&(pool, node)) {
-            let mut entries: Vec<Entry> = Vec::new();
-            let own = self.holders.get(&(pool, node)).into_iter().flatten();
-            entries.extend(own.map(|(id, share)| entry(state, &state.jobs[*id], *share)));
+            let mut entries: Vec<Entry> = own.map_or_else(Vec::new, |own| own.entries.clone());
             by_priority(&mut entries);
             let children: Vec<QuotaId> = state.quota.children(node).collect();
             for child in children {
@@ -261,12 +332,8 @@ impl Ranks {
                 }
             }
             entries.sort_unstable_by_key(|entry| (entry.beyond, entry.tier, entry.turn));
-            let own = state.quota.subtree(node, pool);
-            let mut filled = MilliGpu(0);
-            for entry in &mut entries {
-                entry.within = own.is_none_or(|own| filled + entry.share <= own);
-                filled = if entry.within { filled + entry.share } else { filled };
-            }
+            let all = entries.len();
+            fill_from(&mut entries, 0, all, state.quota.subtree(node, pool));
             self.filled.insert((pool, node), entries);
         }
         self.filled.get(&(pool, node)).map_or(&[], Vec::as_slice)
@@ -321,7 +388,7 @@ fn entry(state: &State, job: &Job, share: MilliGpu) -> Entry {
     let tier = Reverse(settings::priority(state, job.tier));
     let priority = Reverse(priority_that_counts(state, job));
     let turn = (job.running_since.unwrap_or(job.since), job.id);
-    Entry { beyond: false, tier, priority, turn, job: job.id, share, within: true }
+    Entry { beyond: false, tier, priority, turn, job: job.id, share, within: true, filled: MilliGpu(0) }
 }
 
 /// In one queue the starts of the runs of a tier count for those of the highest priority first, where these may stop the others. So whoever
@@ -415,7 +482,7 @@ pub(crate) fn may_ever_stop(state: &State, by: TierId, tier: TierId) -> bool {
 
 /// What a taker's side of a meeting would use with it.
 fn mine(state: &State, taker: &Taker, meeting: &Meeting) -> MilliGpu {
-    let kept = kept_under(state, meeting.mine, taker.pool, |job| job.id != taker.job);
+    let kept = kept_under_for_others(state, meeting.mine, taker.pool, &state.jobs[taker.job]);
     state.quota.usage_with(taker.quota, taker.pool, taker.asked, meeting.mine) + kept
 }
 

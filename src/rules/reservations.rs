@@ -61,7 +61,11 @@ impl Room {
 
     /// Whether an option may be bought without these nodes, of which some may be in other pools.
     pub(crate) fn holds(&self, state: &State, option: &LaunchOption, gone: &[NodeId]) -> bool {
-        self.holds_without(state, option, gone.iter().map(|id| self.held_by(state, *id)).fold(Gone::default(), Gone::plus))
+        self.holds_without(
+            state,
+            option,
+            gone.iter().map(|id| self.held_by(state, *id)).fold(Gone::default(), Gone::plus),
+        )
     }
 
     fn holds_without(&self, state: &State, option: &LaunchOption, gone: Gone) -> bool {

@@ -50,6 +50,33 @@ struct Runs {
 pub(super) struct Candidates {
     /// By the priority of their tier, then by that tier and their queue's node of the quota tree.
     by_tier: BTreeMap<i32, BTreeMap<(TierId, QuotaId), Runs>>,
+    /// All of them in orders that time does not change, each made when it is asked for, with those that are taken since.
+    steady: BTreeMap<Steady, Vec<Candidate>>,
+    taken: BTreeSet<JobId>,
+    /// How many of them can do without some of their workers.
+    elastic: usize,
+}
+
+/// An order that time does not change.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Steady {
+    Tier,
+    SmallestFirst,
+    LargestFirst,
+    /// Node by node.
+    Node,
+}
+
+impl Steady {
+    fn key(self, state: &State, one: &Candidate) -> (i64, i64, JobId) {
+        let (job, tier) = (&state.jobs[one.job], i64::from(one.tier));
+        match self {
+            Steady::Tier => (tier, 0, one.job),
+            Steady::SmallestFirst => (job.share.0 as i64, tier, one.job),
+            Steady::LargestFirst => (-(job.share.0 as i64), tier, one.job),
+            Steady::Node => (job.places.first().map_or(0, |place| place.node.0) as i64, tier, one.job),
+        }
+    }
 }
 
 impl Candidates {
@@ -64,6 +91,7 @@ impl Candidates {
             let one = candidate(state, job);
             let runs = found.by_tier.entry(one.tier).or_default().entry((job.tier, quota)).or_default();
             runs.all.insert(one);
+            found.elastic += usize::from(spare(state, id) > 0);
             if is_booked {
                 runs.booked.insert(one);
             }
@@ -78,15 +106,16 @@ impl Candidates {
         state: &'a State,
         ranks: &'a Ranks,
         taker: &'a Taker,
+        most: usize,
     ) -> impl Iterator<Item = Vec<(QuotaId, Vec<Candidate>)>> + 'a {
         let mine = settings::priority(state, taker.tier);
         self.by_tier.iter().map(move |(priority, queues)| {
             let open = queues.iter().filter_map(|((tier, quota), runs)| {
                 if ranks.may_yield(state, taker, *quota, *tier) {
-                    return Some((*quota, runs.all.iter().copied().collect()));
+                    return Some((*quota, runs.all.iter().copied().take(most).collect()));
                 }
                 let booked = runs.booked.iter().filter(|one| state.jobs[one.job].phase == Phase::Booked);
-                (*priority < mine).then(|| (*quota, booked.copied().collect()))
+                (*priority < mine).then(|| (*quota, booked.copied().take(most).collect()))
             });
             open.filter(|(_, runs): &(QuotaId, Vec<Candidate>)| !runs.is_empty()).collect()
         })
@@ -94,7 +123,39 @@ impl Candidates {
 
     /// Whether a taker may have any of them as far as their queue and tier go.
     pub(super) fn any_open_to(&self, state: &State, ranks: &Ranks, taker: &Taker) -> bool {
-        self.open_to(state, ranks, taker).any(|queues| !queues.is_empty())
+        self.open_to(state, ranks, taker, 1).any(|queues| !queues.is_empty())
+    }
+
+    /// Whether any of them can do without some of its workers.
+    pub(super) fn any_elastic(&self) -> bool {
+        self.elastic > 0
+    }
+
+    /// So many of those that a taker may have, the first in an order that time does not change.
+    pub(super) fn steady(
+        &mut self,
+        state: &State,
+        ranks: &Ranks,
+        taker: &Taker,
+        order: Steady,
+        most: usize,
+    ) -> Vec<Candidate> {
+        let Candidates { by_tier, steady, taken, .. } = self;
+        let all = steady.entry(order).or_insert_with(|| {
+            let runs = by_tier.values().flat_map(BTreeMap::values).flat_map(|runs| &runs.all);
+            let mut all: Vec<Candidate> = runs.copied().collect();
+            all.sort_unstable_by_key(|one| order.key(state, one));
+            all
+        });
+        let mine = settings::priority(state, taker.tier);
+        let mut open: BTreeMap<(TierId, QuotaId), bool> = BTreeMap::new();
+        let may = |one: &&Candidate| {
+            let job = &state.jobs[one.job];
+            let Some(quota) = quota_of(state, job).filter(|_| !taken.contains(&one.job)) else { return false };
+            let yields = || ranks.may_yield(state, taker, quota, job.tier);
+            *open.entry((job.tier, quota)).or_insert_with(yields) || (one.tier < mine && job.phase == Phase::Booked)
+        };
+        all.iter().filter(may).take(most).copied().collect()
     }
 
     /// A run is taken: nobody else can have it.
@@ -102,9 +163,11 @@ impl Candidates {
         let job = &state.jobs[id];
         let one = candidate(state, job);
         let Some(quota) = quota_of(state, job) else { return };
+        self.taken.insert(id);
         let Some(queues) = self.by_tier.get_mut(&one.tier) else { return };
         if let Some(runs) = queues.get_mut(&(job.tier, quota)) {
-            runs.all.remove(&one);
+            let was_there = runs.all.remove(&one);
+            self.elastic -= usize::from(was_there && spare(state, id) > 0);
             runs.booked.remove(&one);
             if runs.all.is_empty() {
                 queues.remove(&(job.tier, quota));

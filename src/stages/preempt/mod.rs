@@ -131,7 +131,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobI
         memo.beside.clone_from(state.reservations());
         memo.beside_kept.clone_from(state.allowances());
     }
-    let (first, left_out) = heads(engine, searched);
+    let Heads { asked: first, left_out } = heads(engine, searched);
     let promised = engine.state.index.keeps_anything();
     if !promised && !first.iter().any(|(class, _)| anything_to_take(&engine.state, *class)) {
         remember(engine, first.into_iter().map(|(class, _)| class), searched);
@@ -154,6 +154,13 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobI
         close(engine, deal, report);
     }
     broken
+}
+
+/// The heads of a pass.
+struct Heads {
+    asked: Vec<(ClassId, OrderKey)>,
+    /// Those for which nothing was found, and nothing has happened since.
+    left_out: Vec<(ClassId, OrderKey)>,
 }
 
 /// What one trial of all heads has found.
@@ -221,7 +228,7 @@ fn may_ever_take(state: &State) -> bool {
 
 /// The first of each class that waits and not by choice, and the first that waits for nodes that come after its start target.
 /// Classes for which nothing was found and nothing has happened since are apart.
-fn heads(engine: &Engine, searched: Searched) -> (Vec<(ClassId, OrderKey)>, Vec<(ClassId, OrderKey)>) {
+fn heads(engine: &Engine, searched: Searched) -> Heads {
     let state = &engine.state;
     let in_vain = |class| engine.memo.nothing_to_take(state, class, for_first(state, class, searched));
     let first =
@@ -232,7 +239,7 @@ fn heads(engine: &Engine, searched: Searched) -> (Vec<(ClassId, OrderKey)>, Vec<
         let key = jobs.iter().find(|key| comes_late(state, key.job))?;
         Some((*class, *key))
     });
-    (queued.into_iter().chain(booked).collect(), left_out)
+    Heads { asked: queued.into_iter().chain(booked).collect(), left_out }
 }
 
 /// The first of some jobs of a class, in their order, or if that waits by choice, the first behind it that may wait no longer.
@@ -658,7 +665,8 @@ impl Trial<'_> {
         if self.hopeless.1.contains(&profile) {
             return true;
         }
-        let runs = self.candidates.get(&taker.pool).is_some_and(|runs| runs.any_open_to(self.state(), &self.ranks, taker));
+        let runs =
+            self.candidates.get(&taker.pool).is_some_and(|runs| runs.any_open_to(self.state(), &self.ranks, taker));
         let hopeless = !runs && !ceiling::any_emptiable(self, taker);
         if hopeless {
             self.hopeless.1.insert(profile);

@@ -10,7 +10,7 @@
 //!
 //! Never: more than can be spared; a tier below its `minShare`, but for what its queues have borrowed.
 
-use super::losses::{self, Candidate, Loss};
+use super::losses::{self, Candidate, Loss, Steady};
 use super::{Lack, Trial, ceiling, refused};
 use crate::effect::WorkerPlace;
 use crate::ids::{JobId, NodeId, OfferingId, QuotaId};
@@ -58,7 +58,7 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
     // Who lacks quota or money may lack room under a ceiling too.
     let may_lack_room = matches!(lack, Lack::Ceiling | Lack::Share);
     let sure = if is_bounded(&trial.engine.state, taker) {
-        let found = STEADY.iter().find_map(|key| attempt(trial, taker, lack, &mut |trial| steady(trial, taker, *key)));
+        let found = STEADY.into_iter().find_map(|key| attempt(trial, taker, lack, Order::Steady(key)));
         if found.is_none() {
             return if may_lack_room { ceiling::make_room(trial, taker) } else { None };
         }
@@ -66,9 +66,9 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
     } else {
         None
     };
-    let cheapest = attempt(trial, taker, lack, &mut |trial| by_cost(trial, taker));
+    let cheapest = attempt(trial, taker, lack, Order::ByCost);
     let single = matches!(&trial.engine.state.classes[taker.class].shape.gang, Gang::Workers { max: 1, each, .. } if each.gpus <= 1);
-    let by_node = if single { None } else { attempt(trial, taker, lack, &mut |trial| by_node(trial, taker)) };
+    let by_node = if single { None } else { attempt(trial, taker, lack, Order::ByNode) };
     let price = |way: &Way| price(&trial.engine.state, way);
     let best = match (cheapest, by_node) {
         (Some(a), Some(b)) => Some(if price(&b) < price(&a) { b } else { a }),
@@ -94,33 +94,37 @@ fn is_bounded(state: &State, taker: &Taker) -> bool {
     shares || quota::has_quotas(state, taker.pool)
 }
 
-type SteadyKey = fn(&State, &Candidate) -> (i64, i64, JobId);
+/// In which order candidates are taken.
+#[derive(Clone, Copy)]
+enum Order {
+    Steady(Steady),
+    ByCost,
+    ByNode,
+}
 
-/// By tier, by size up, by size down.
-const STEADY: [SteadyKey; 3] = [
-    |_, one| (i64::from(one.tier), 0, one.job),
-    |state, one| (state.jobs[one.job].share.0 as i64, i64::from(one.tier), one.job),
-    |state, one| (-(state.jobs[one.job].share.0 as i64), i64::from(one.tier), one.job),
-];
+/// Orders that time does not change.
+const STEADY: [Steady; 3] = [Steady::Tier, Steady::SmallestFirst, Steady::LargestFirst];
+
+/// Candidates that are looked at before all of them are. Most heads need few.
+const FEW: usize = 32;
 
 /// The first way, in orders that time does not change, to bring all that a head lacks: quota, money, and nodes that stand empty then.
 pub(super) fn to_empty(trial: &mut Trial<'_>, taker: &Taker) -> Option<Way> {
-    let by_node: SteadyKey = |state, one| {
-        let node = state.jobs[one.job].places.first().map_or(0, |place| place.node.0);
-        (node as i64, i64::from(one.tier), one.job)
-    };
-    let keys = [by_node].into_iter().chain(STEADY);
-    keys.into_iter()
-        .find_map(|key| attempt(trial, taker, Lack::All, &mut |trial: &mut Trial<'_>| steady(trial, taker, key)))
+    let keys = [Steady::Node].into_iter().chain(STEADY);
+    keys.into_iter().find_map(|key| attempt(trial, taker, Lack::All, Order::Steady(key)))
 }
 
-fn steady(trial: &mut Trial<'_>, taker: &Taker, key: SteadyKey) -> Vec<Candidate> {
-    let state = &trial.engine.state;
-    let Some(candidates) = trial.candidates.get(&taker.pool) else { return Vec::new() };
-    let open = candidates.open_to(state, &trial.ranks, taker).flatten();
-    let mut all: Vec<Candidate> = open.flat_map(|(_, runs)| runs).collect();
-    all.sort_unstable_by_key(|one| key(state, one));
-    all
+/// So many of the candidates in an order, the first of them.
+fn first_of(trial: &mut Trial<'_>, taker: &Taker, order: Order, most: usize) -> Vec<Candidate> {
+    match order {
+        Order::Steady(key) => {
+            let Trial { engine, ranks, candidates, .. } = trial;
+            let candidates = candidates.get_mut(&taker.pool);
+            candidates.map_or_else(Vec::new, |all| all.steady(&engine.state, ranks, taker, key, most))
+        }
+        Order::ByCost => by_cost(trial, taker, most),
+        Order::ByNode => by_node(trial, taker),
+    }
 }
 
 /// Takes a way in the trial for good.
@@ -155,20 +159,18 @@ pub(super) enum Part {
 }
 
 /// Goes through candidates in one order until what is taken is enough, then tries back. Nothing stays taken.
-fn attempt(
-    trial: &mut Trial<'_>,
-    taker: &Taker,
-    lack: Lack,
-    order: &mut dyn FnMut(&mut Trial<'_>) -> Vec<Candidate>,
-) -> Option<Way> {
-    let mut candidates = order(trial);
+fn attempt(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> Option<Way> {
+    if let Some(way) = with_few(trial, taker, lack, order) {
+        return Some(way);
+    }
+    let mut candidates = first_of(trial, taker, order, usize::MAX);
     if !matches!(lack, Lack::Share | Lack::All) {
         candidates.sort_by_cached_key(|one| !makes_way(&trial.engine.state, taker, one.job));
     }
     let mut led: BTreeSet<JobId> = BTreeSet::new();
     for _ in 0..MOST_TRIES {
         let mut refused = None;
-        let Some(way) = once(trial, taker, lack, &candidates, &led, &mut refused) else {
+        let Some(way) = once(trial, taker, lack, &candidates, &led, &mut refused, MOST_TURNS) else {
             // What was taken before it was in vain, and kept it from being taken: now it goes first.
             let first = refused?;
             let at = candidates.iter().position(|candidate| candidate.job == first)?;
@@ -185,6 +187,20 @@ fn attempt(
         candidates.retain(|candidate| !back.contains(&candidate.job));
     }
     None
+}
+
+/// The same with the first of the candidates, if with them alone it comes to the same: where none is elastic, and they are enough in one turn.
+fn with_few(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> Option<Way> {
+    let rigid = trial.candidates.get(&taker.pool).is_some_and(|all| !all.any_elastic());
+    if !rigid || !matches!(lack, Lack::Share | Lack::All) || matches!(order, Order::ByNode) {
+        return None;
+    }
+    let few = first_of(trial, taker, order, FEW);
+    let way = once(trial, taker, lack, &few, &BTreeSet::new(), &mut None, 1)?;
+    let mark = trial.engine.state.checkpoint();
+    let back = comes_back(trial, taker, &way);
+    trial.engine.state.rollback(mark);
+    back.is_empty().then_some(way)
 }
 
 /// Whether anything of a run is on a node that a taker may go to. What is elsewhere helps by its money at most.
@@ -229,13 +245,14 @@ fn once(
     candidates: &[Candidate],
     led: &BTreeSet<JobId>,
     refused: &mut Option<JobId>,
+    turns: u32,
 ) -> Option<Way> {
     if candidates.is_empty() {
         return None;
     }
     let mark = trial.engine.state.checkpoint();
     let mut way = Way::default();
-    let room = free_room(&trial.engine.state, taker);
+    let room = if lack == Lack::Room { free_room(&trial.engine.state, taker) } else { MilliGpu(0) };
     let mut freed = MilliGpu(0);
     let state = &trial.engine.state;
     let spare = |c: &Candidate| core::iter::repeat_n((*c, Part::Spare), losses::spare(state, c.job));
@@ -245,7 +262,7 @@ fn once(
     let (first, behind) = candidates.split_at(usize::from(!led.is_empty()));
     let steps = [parts(first), parts(behind)].concat();
     let mut found = None;
-    'search: for _ in 0..MOST_TURNS {
+    'search: for _ in 0..turns {
         let before = freed;
         for (candidate, part) in &steps {
             let more = lift(trial, taker, candidate.job, *part, &mut way);
@@ -463,11 +480,14 @@ fn free_room(state: &State, taker: &Taker) -> MilliGpu {
 }
 
 /// The lowest tier first; within it from the queue with the greatest share, as it would be when what comes before is gone; the cheapest.
-fn by_cost(trial: &mut Trial<'_>, taker: &Taker) -> Vec<Candidate> {
+fn by_cost(trial: &mut Trial<'_>, taker: &Taker, most: usize) -> Vec<Candidate> {
     let state = &trial.engine.state;
     let Some(candidates) = trial.candidates.get(&taker.pool) else { return Vec::new() };
     let mut order = Vec::new();
-    for queues in candidates.open_to(state, &trial.ranks, taker) {
+    for queues in candidates.open_to(state, &trial.ranks, taker, most) {
+        if order.len() >= most {
+            break;
+        }
         if let [(_, runs)] = queues.as_slice() {
             order.extend(runs);
             continue;
@@ -476,10 +496,11 @@ fn by_cost(trial: &mut Trial<'_>, taker: &Taker) -> Vec<Candidate> {
             queues.iter().map(|(quota, runs)| Side::of(state, taker, *quota, runs)).collect();
         loop {
             let next = sides.iter_mut().filter(|side| side.next.is_some()).min_by(|a, b| a.compare(b));
-            let Some(side) = next else { break };
+            let Some(side) = next.filter(|_| order.len() < most) else { break };
             order.extend(side.take(state, taker));
         }
     }
+    order.truncate(most);
     order
 }
 
@@ -530,7 +551,7 @@ fn by_node(trial: &mut Trial<'_>, taker: &Taker) -> Vec<Candidate> {
     let Some(candidates) = trial.candidates.get(&taker.pool) else { return Vec::new() };
     let fits = supply::fits(state, taker.class, taker.pool);
     let mut on: BTreeMap<NodeId, Vec<Candidate>> = BTreeMap::new();
-    let open = candidates.open_to(state, &trial.ranks, taker);
+    let open = candidates.open_to(state, &trial.ranks, taker, usize::MAX);
     for one in open.flatten().flat_map(|(_, runs)| runs) {
         let nodes: BTreeSet<NodeId> = state.jobs[one.job].places.iter().map(|p| p.node).collect();
         for node in nodes {

@@ -4,10 +4,11 @@
 //! Never: holds anything that the rows do not say.
 
 use super::State;
-use super::jobs::{Job, Phase, Wait};
+use super::jobs::{Job, Kept, Phase, Wait};
+use super::kept::KeptQuota;
 use super::nodes::{Node, NodePhase, Purchase};
 use super::pending_cancels::PendingCancelKey;
-use crate::decision::EffectOf;
+use crate::decision::{EffectOf, StopCause};
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, QueueId, TierId};
 use crate::reason::Reason;
 use crate::units::{Mib, MilliGpu, Span, Timestamp};
@@ -89,8 +90,12 @@ pub struct Index {
     pub running_in: BTreeMap<QueueId, BTreeSet<JobId>>,
     /// Runs that are being stopped, or of which workers are leaving.
     pub ending: BTreeSet<JobId>,
+    /// For how many of them it is that a job gets what they hold, by that job.
+    pub ending_for: BTreeMap<JobId, u32>,
     /// Waiting jobs for which quota is kept.
     pub kept: BTreeSet<JobId>,
+    /// What quota that is.
+    pub kept_quota: KeptQuota,
     /// Jobs that the policy in force makes impossible.
     pub held: BTreeSet<JobId>,
     /// Those of them that another price would make possible, by class.
@@ -205,8 +210,12 @@ impl Index {
         if ends(job) {
             self.ending.insert(job.id);
         }
-        if keeps(job) {
+        if let Some(by) = ends_for(job) {
+            *self.ending_for.entry(by).or_default() += 1;
+        }
+        if let Some(kept) = keeps(job) {
             self.kept.insert(job.id);
+            self.kept_quota.add(job, kept);
         }
         if let Some(more) = in_use(job) {
             let sum = self.in_use.entry(job.tier).or_default();
@@ -261,7 +270,18 @@ impl Index {
             }
         }
         self.ending.remove(&job.id);
-        self.kept.remove(&job.id);
+        if let Some(by) = ends_for(job)
+            && let Some(count) = self.ending_for.get_mut(&by)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.ending_for.remove(&by);
+            }
+        }
+        if let Some(kept) = keeps(job) {
+            self.kept.remove(&job.id);
+            self.kept_quota.remove(job, kept);
+        }
         if let Some(less) = in_use(job) {
             let sum = self.in_use.entry(job.tier).or_default();
             *sum = InUse { all: sum.all - less.all, staying: sum.staying - less.staying };
@@ -436,9 +456,21 @@ fn ends(job: &Job) -> bool {
     matches!(job.phase, Phase::Stopping { .. }) || job.leaving.is_some()
 }
 
-/// Whether quota is kept for a job beside what jobs hold.
-fn keeps(job: &Job) -> bool {
-    job.kept.is_some() && job.pool.is_none() && !job.done()
+/// For which job a run, or a part of it, is about to give back what it holds.
+fn ends_for(job: &Job) -> Option<JobId> {
+    let cause = match job.phase {
+        Phase::Stopping { cause, .. } => Some(cause),
+        _ => job.leaving.as_ref().map(|leaving| leaving.cause),
+    };
+    match cause? {
+        StopCause::Preempted { by } | StopCause::QuotaReclaimed { by } => Some(by),
+        _ => None,
+    }
+}
+
+/// The quota that is kept for a job beside what jobs hold.
+fn keeps(job: &Job) -> Option<Kept> {
+    job.kept.filter(|_| job.pool.is_none() && !job.done())
 }
 
 fn in_use(job: &Job) -> Option<InUse> {

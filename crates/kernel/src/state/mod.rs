@@ -13,6 +13,7 @@ pub mod fair;
 pub mod freeze;
 pub mod index;
 pub mod jobs;
+pub mod kept;
 pub mod ledger;
 pub mod mix;
 pub mod names;
