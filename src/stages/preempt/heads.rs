@@ -1,0 +1,99 @@
+//! Who is asked in a pass, and whether there is anything that it could be given.
+//!
+//! Never: what that would be. That is search.rs.
+
+use crate::engine::Engine;
+use crate::ids::{ClassId, JobId};
+use crate::memo::Searched;
+use crate::policy::PreemptWithin;
+use crate::rules::rank;
+use crate::rules::{batch, quota, settings, start_targets, supply};
+use crate::state::index::OrderKey;
+use crate::state::nodes::Node;
+use crate::state::{State, Urgency};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+/// The heads of a pass.
+pub(super) struct Heads {
+    pub asked: Vec<(ClassId, OrderKey)>,
+    /// Those for which nothing was found, and nothing has happened since.
+    pub left_out: Vec<(ClassId, OrderKey)>,
+}
+
+/// What a search for the first of a class depends on.
+pub(super) fn for_first(state: &State, class: ClassId, searched: Searched) -> Searched {
+    // What is kept gives way to who comes before its holder.
+    let kept = !state.reservations().is_empty() || !state.allowances().is_empty();
+    let counts = kept || rank::goes_by_priority(state, state.classes[class].shape.queue);
+    let first = state.index.queued.get(&class).filter(|_| counts).and_then(BTreeSet::first);
+    Searched { first: first.map(|key| key.job), ..searched }
+}
+
+/// Whether anything that the policy permits could be taken from anybody.
+pub(super) fn may_ever_take(state: &State) -> bool {
+    let Some(policy) = state.policy() else { return false };
+    let by_tier =
+        policy.tiers.iter().any(|tier| !tier.stoppable_by.is_empty() || tier.max_run_while_others_wait.is_some());
+    let by_priority = policy.rules().any(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    let by_quota = policy.quotas.iter().any(|quota| !quota.limits.is_empty());
+    let index = &state.index;
+    let by_rule = by_tier || by_priority || by_quota;
+    by_rule || !index.booked.is_empty() || !index.idle.is_empty() || index.keeps_anything()
+}
+
+/// The first of each class that waits and not by choice, and the first that waits for nodes that come after its start target.
+/// Classes for which nothing was found and nothing has happened since are apart.
+pub(super) fn heads(engine: &Engine, searched: Searched) -> Heads {
+    let state = &engine.state;
+    let in_vain = |class| engine.memo.nothing_to_take(state, class, for_first(state, class, searched));
+    let first =
+        |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| Some((*class, first_that_may(state, *class, jobs.iter())?));
+    let (left_out, queued): (Vec<_>, Vec<_>) =
+        state.index.queued.iter().filter_map(first).partition(|(class, _)| in_vain(*class));
+    let booked = state.index.booked.iter().filter_map(|(class, jobs)| {
+        let key = jobs.iter().find(|key| comes_late(state, key.job))?;
+        Some((*class, *key))
+    });
+    Heads { asked: queued.into_iter().chain(booked).collect(), left_out }
+}
+
+/// The first of some jobs of a class, in their order, or if that waits by choice, the first behind it that may wait no longer.
+pub(super) fn first_that_may<'a>(
+    state: &State,
+    class: ClassId,
+    mut jobs: impl Iterator<Item = &'a OrderKey>,
+) -> Option<OrderKey> {
+    let next = *jobs.next()?;
+    let may = |key: &OrderKey| !waits_by_choice(state, key.job);
+    Some(next).filter(may).or_else(|| state.index.first_bought_for(class).filter(|key| *key > next && may(key)))
+}
+
+/// Whether it waits because it wants to: ahead of its deadline, up to its start target, for its batch.
+pub(super) fn waits_by_choice(state: &State, job: JobId) -> bool {
+    let relaxed = state.classes[state.jobs[job].class].shape.urgency == Urgency::Relaxed;
+    relaxed || start_targets::reason_to_wait(state, job).is_some() || batch::refusal(state, job).is_some()
+}
+
+/// Whether anything is there that the jobs of a class could be given at all: quotas that may be borrowed, a lower tier that runs or is booked,
+/// an idle node.
+pub(super) fn anything_to_take(state: &State, class: ClassId) -> bool {
+    let row = &state.classes[class];
+    let quotas = row.fits.iter().any(|(pool, _)| quota::has_quotas(state, *pool));
+    let runs = state.index.running.keys().any(|tier| rank::may_ever_stop(state, row.shape.tier, *tier));
+    let by_priority = rank::goes_by_priority(state, row.shape.queue);
+    let alike = by_priority && state.index.running.contains_key(&row.shape.tier);
+    let booked = state.index.booked.keys().map(|other| state.classes[*other].shape.tier);
+    let priority = |tier| settings::priority(state, tier);
+    // An idle node that fits is given out without a search.
+    let fits = |node: &Node| row.fits.iter().any(|(_, fits)| fits.binary_search(&node.offering).is_ok());
+    let idle = state.index.idle.iter().filter_map(|id| state.nodes.get(id)).any(|node| !fits(node));
+    let below = |tier| priority(tier) < priority(row.shape.tier) || (by_priority && tier == row.shape.tier);
+    quotas || runs || alike || idle || booked.into_iter().any(below)
+}
+
+/// Whether a booked job waits for nodes that come after its start target.
+pub(super) fn comes_late(state: &State, job: JobId) -> bool {
+    let by = state.jobs[job].start_target.map(|target| target.by);
+    by.is_some_and(|by| supply::eta(state, job) > by)
+}
