@@ -101,12 +101,8 @@ pub(crate) fn grows(state: &State, class: ClassId) -> bool {
 fn purchase_rate(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> Rate {
     let shape = &state.classes[class].shape;
     let offer = &state.offerings[offering.index()].offer;
-    let units = match &shape.gang {
-        Gang::Workers { min, .. } => *min,
-        Gang::Spanning { gpus, .. } => *gpus,
-    };
     let per_node = launch::units_a_node(state, shape, pool, offer, offer.gpus).max(1);
-    offer.price.times(u64::from(units.div_ceil(per_node)))
+    offer.price.times(u64::from(shape.gang.fewest().div_ceil(per_node)))
 }
 
 /// What the smallest gang of a class costs at the least in a pool.
@@ -210,7 +206,7 @@ fn promised(state: &State, class: ClassId, quota: QuotaId) -> Rate {
 }
 
 fn quota_node(state: &State, class: ClassId) -> Option<QuotaId> {
-    state.queues[state.classes[class].shape.queue].rule.as_ref().map(|rule| rule.quota)
+    quota::node_of(state, state.classes[class].shape.queue)
 }
 
 /// What the smallest gang costs on an offering.
@@ -222,8 +218,7 @@ fn gang_rate(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) 
 fn fewest_units(state: &State, class: ClassId) -> u64 {
     u64::from(match &state.classes[class].shape.gang {
         Gang::Workers { max, each, .. } if each.gpus == 0 => *max,
-        Gang::Workers { min, .. } => *min,
-        Gang::Spanning { gpus, .. } => *gpus,
+        gang => gang.fewest(),
     })
 }
 

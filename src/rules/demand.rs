@@ -16,6 +16,9 @@ use crate::state::State;
 use crate::state::observed_stats::NeedStats;
 use crate::units::{HOUR_MS, Span};
 
+/// How long work takes of which that is not known.
+pub(crate) const UNKNOWN: Span = Span::mins(60);
+
 /// Fewer completions than this say nothing of what is usual.
 const ENOUGH: u32 = 8;
 /// What is assumed of spot before anything was seen: one reclaim in 20 node hours, 5 % an hour. Between what AWS's Spot Advisor states

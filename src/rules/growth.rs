@@ -24,16 +24,12 @@ use crate::units::{MilliGpu, Span, Timestamp};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// What is left of work of which that is not known.
-const UNKNOWN: Span = Span::mins(60);
 /// A restart takes no less than this, whatever a job says of it: workers are started anew.
 const LEAST_RESTART: Span = Span::mins(1);
 /// It saves so many times what a restart takes.
 const SAVES: u64 = 2;
 /// So many times of what a restart takes lie between a start and the next: at most a tenth of the time goes into them.
 const APART: u64 = 10;
-/// What is left may cost one part in so many more.
-const AS_CHEAP: u64 = 10;
 
 /// From when on each gang that could have more workers may be stopped for that.
 pub(crate) fn candidates(state: &State) -> Vec<(Timestamp, JobId)> {
@@ -107,7 +103,7 @@ pub(crate) fn purchase(engine: &mut Engine, job: JobId) -> Option<(OfferingId, u
     let offer = &state.offerings[offering.index()].offer;
     let per_node = launch::units_a_node(state, shape, pool, offer, offer.gpus).max(1);
     let (has, most) = (row.places.len() as u32, *max);
-    let one = quota::share(state, class, pool).0 / u64::from(fewest(state, class).max(1));
+    let one = quota::share_of_one(state, class, pool).0;
     let allowed = without(engine, job, |engine, share| {
         let allowed = share.0.checked_div(one).map_or(most, |n| u32::try_from(n).unwrap_or(u32::MAX)).min(most);
         let own = |workers: &u32| is_own(&engine.state, class, pool, MilliGpu(one.saturating_mul(u64::from(*workers))));
@@ -140,13 +136,6 @@ fn anybody_waits(state: &State, pool: PoolId) -> bool {
     state.index.queued.keys().any(|class| state.classes[*class].fits.iter().any(|(other, _)| *other == pool))
 }
 
-fn fewest(state: &State, class: ClassId) -> u32 {
-    match &state.classes[class].shape.gang {
-        Gang::Workers { min, .. } => *min,
-        Gang::Spanning { gpus, .. } => *gpus,
-    }
-}
-
 /// In a try: a run has given back all that it holds. What quota and budgets leave then.
 fn without<T>(engine: &mut Engine, job: JobId, find: impl Fn(&mut Engine, MilliGpu) -> Option<T>) -> Option<T> {
     let row = &engine.state.jobs[job];
@@ -164,7 +153,7 @@ fn without<T>(engine: &mut Engine, job: JobId, find: impl Fn(&mut Engine, MilliG
 
 /// How long its work goes on with the workers that it has.
 fn left(state: &State, job: JobId) -> Span {
-    demand::remaining_p90(state, job).unwrap_or(UNKNOWN)
+    demand::remaining_p90(state, job).unwrap_or(demand::UNKNOWN)
 }
 
 /// Whether so many workers save enough time.
@@ -186,5 +175,5 @@ fn is_as_cheap(state: &State, job: JobId, workers: u32, bought: u32, boot: Span)
     let now = nodes.saturating_mul(left);
     let then = with.saturating_mul(left * has / u128::from(workers.max(1)) + u128::from(stops.0));
     let then = then + u128::from(bought) * u128::from(boot.0);
-    then <= now + now / u128::from(AS_CHEAP)
+    then <= now + now / u128::from(launch::AS_CHEAP)
 }

@@ -151,6 +151,9 @@ fn options_for(
     options
 }
 
+/// A larger gang may cost one part in so many more for its work: it is done sooner.
+pub(crate) const AS_CHEAP: u64 = 10;
+
 /// Sizes of an elastic gang that are looked at between the smallest and the largest. Bounds a pass.
 const MOST_SIZES: u32 = 16;
 

@@ -250,8 +250,7 @@ fn lags(state: &State, group: Group, tournament: &Tournament) -> bool {
 
 /// The node of the quota tree that the queue of a class is at. Classes whose queue the policy does not know share a node of their own.
 fn leaf(state: &State, class: ClassId) -> QuotaId {
-    let queue = state.classes[class].shape.queue;
-    state.queues[queue].rule.as_ref().map_or(QuotaId(u16::MAX), |rule| rule.quota)
+    quota::node_of(state, state.classes[class].shape.queue).unwrap_or(QuotaId(u16::MAX))
 }
 
 /// What a head would take, and in which pool first. One that is booked holds it already.

@@ -25,6 +25,11 @@ pub(crate) fn share(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
     }
 }
 
+/// The GPU share that one worker of the smallest gang takes, or one GPU of a spanning gang.
+pub(crate) fn share_of_one(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
+    MilliGpu(share(state, class, pool).0 / u64::from(state.classes[class].shape.gang.fewest().max(1)))
+}
+
 /// What quota leaves to a class in a pool, beside what is kept for others. Nothing where its queue is not known. Jobs of a class ask the same:
 /// what is kept for one is for all of them.
 pub(crate) fn available(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
@@ -32,7 +37,7 @@ pub(crate) fn available(state: &State, class: ClassId, pool: PoolId) -> MilliGpu
         return MilliGpu(0);
     };
     let kept = state.index.kept_quota.besides(pool, class);
-    let kept: Vec<_> = kept.filter_map(|(queue, share)| Some((at(state, queue)?, share))).collect();
+    let kept: Vec<_> = kept.filter_map(|(queue, share)| Some((node_of(state, queue)?, share))).collect();
     state.quota.available_beside(rule.quota, pool, &kept)
 }
 
@@ -96,15 +101,16 @@ pub(crate) fn kept_under_for_others(state: &State, node: QuotaId, pool: PoolId, 
 }
 
 fn below(state: &State, node: QuotaId, kept: impl Iterator<Item = (QueueId, MilliGpu)>) -> MilliGpu {
-    let below = |queue: QueueId| at(state, queue).is_some_and(|quota| state.quota.is_below(quota, node));
+    let below = |queue: QueueId| node_of(state, queue).is_some_and(|quota| state.quota.is_below(quota, node));
     kept.filter(|(queue, _)| below(*queue)).fold(MilliGpu(0), |sum, (_, share)| sum + share)
 }
 
-fn at(state: &State, queue: QueueId) -> Option<QuotaId> {
+/// The node of the quota tree that a queue is at. `None`: the policy does not know the queue.
+pub(crate) fn node_of(state: &State, queue: QueueId) -> Option<QuotaId> {
     state.queues[queue].rule.as_ref().map(|rule| rule.quota)
 }
 
 /// The node of the quota tree that the queue of a job is at. `None`: the policy does not know the queue.
 pub(crate) fn quota_of(state: &State, job: &Job) -> Option<QuotaId> {
-    state.queues[job.queue].rule.as_ref().map(|r| r.quota)
+    node_of(state, job.queue)
 }

@@ -143,7 +143,7 @@ pub(crate) fn choose(
     let mut options = options.into_iter();
     while let Some(option) = options.next() {
         // How large a gang may be changes with what others take; why it waits does not.
-        let smallest = option.size.is_none_or(|size| size.workers == fewest_workers(shape));
+        let smallest = option.size.is_none_or(|size| size.workers == shape.gang.fewest());
         match launch::bound_hit(state, pool, &option, all, own) {
             None if beyond(&option) => cheaper = cheaper.or(Some(option).filter(|_| smallest)),
             None => {
@@ -161,12 +161,6 @@ pub(crate) fn choose(
     Err(waits.unwrap_or(Reason::Ceiling { bound }))
 }
 
-/// How long work takes of which that is not known.
-const UNKNOWN: Span = Span::mins(60);
-
-/// A larger gang may cost one part in so many more for its work: it is done sooner.
-const AS_CHEAP: u64 = 10;
-
 /// Options for the gang of a job that is elastic, at its sizes.
 fn elastic(
     state: &State,
@@ -179,25 +173,17 @@ fn elastic(
     let Some(job) = asker else { return Vec::new() };
     let known = demand::remaining_p90(state, job).filter(|left| *left > Span::ZERO);
     let most = most_workers(state, job, class, pool);
-    launch::sized(state, class, pool, open, carried, (most, known.unwrap_or(UNKNOWN)))
+    launch::sized(state, class, pool, open, carried, (most, known.unwrap_or(demand::UNKNOWN)))
 }
 
 /// How many workers quota and budgets let a gang have. What is kept for others beside it is left to them.
 fn most_workers(state: &State, job: JobId, class: ClassId, pool: PoolId) -> u32 {
-    let one = quota::share(state, class, pool).0 / u64::from(fewest_workers(&state.classes[class].shape).max(1));
     if reservations::kept_beside(state, job).next().is_some() {
         return 0;
     }
     let most = budget::most(state, class, pool);
     let most = allowances::most(state, job, pool).map_or(most, |left| left.min(most));
-    u32::try_from(most.0.checked_div(one).unwrap_or(u64::MAX)).unwrap_or(u32::MAX)
-}
-
-fn fewest_workers(shape: &Shape) -> u32 {
-    match &shape.gang {
-        Gang::Workers { min, .. } => *min,
-        Gang::Spanning { gpus, .. } => *gpus,
-    }
+    u32::try_from(most.0.checked_div(quota::share_of_one(state, class, pool).0).unwrap_or(u64::MAX)).unwrap_or(u32::MAX)
 }
 
 /// The largest gang of those whose work costs hardly more than with the cheapest, which are after it in order.
@@ -212,7 +198,7 @@ fn largest_of_as_cheap(
         return cheapest;
     }
     let (apart, _, _, least, _) = cheapest.rank(state, shape);
-    let most = Rate(least.0.saturating_add(least.0 / AS_CHEAP));
+    let most = Rate(least.0.saturating_add(least.0 / launch::AS_CHEAP));
     let as_cheap = |c: &LaunchOption| {
         let rank = c.rank(state, shape);
         rank.0 == apart && rank.3 <= most

@@ -62,19 +62,18 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
     let mut leave: Vec<NodeId> = Vec::new();
     // Under a floor those that alone serve somebody are the last to go.
     for last in [false, true] {
-        for (_, id, pool) in &over {
-            let Some(node) = state.nodes.get(id).filter(|_| !leave.contains(id)) else { continue };
+        over.retain(|(_, id, pool)| {
+            let Some(node) = state.nodes.get(id) else { return false };
             let (vacates, kept) = (reservations::vacates(state, node), floor(*pool));
-            if kept == 0 || !floors::counts(state, node) {
-                leave.push(*id);
-                continue;
-            }
-            let left = spare.entry(*pool).or_insert_with(|| floors::filled(state, *pool));
-            if vacates || (*left > kept && (last || !floors::serves_alone(state, node, &leave))) {
-                *left = left.saturating_sub(1);
-                leave.push(*id);
-            }
-        }
+            let goes = kept == 0 || !floors::counts(state, node) || {
+                let left = spare.entry(*pool).or_insert_with(|| floors::filled(state, *pool));
+                let goes = vacates || (*left > kept && (last || !floors::serves_alone(state, node, &leave)));
+                *left -= u32::from(goes).min(*left);
+                goes
+            };
+            leave.extend(goes.then_some(*id));
+            !goes
+        });
     }
     for node in leave {
         report.drained += 1;

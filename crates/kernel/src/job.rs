@@ -215,6 +215,15 @@ impl WorkerAsk {
 }
 
 impl Gang {
+    /// Workers, or GPUs of a spanning gang, in the smallest gang that can do the work.
+    #[must_use]
+    pub fn fewest(&self) -> u32 {
+        match self {
+            Gang::Workers { min, .. } => *min,
+            Gang::Spanning { gpus, .. } => *gpus,
+        }
+    }
+
     /// GPU share of the smallest gang that can do the work.
     #[must_use]
     pub fn gpu_share(&self) -> MilliGpu {

@@ -117,10 +117,7 @@ pub(crate) fn on_node(
     let class = state.jobs[job].class;
     let node = state.nodes.get(&node).filter(|node| node.open() && node.pool == pool)?;
     let ask = Ask::of(state, job, class, pool, NodeScope::InFlight, most);
-    let count = match &state.classes[class].shape.gang {
-        Gang::Workers { min, .. } => *min,
-        Gang::Spanning { gpus, .. } => *gpus,
-    };
+    let count = state.classes[class].shape.gang.fewest();
     let holds = room::units(state, node, &ask, u64::MAX) >= count;
     let affordable = budget::affordable(state, job, class, pool, node.offering);
     (holds && affordable).then(|| room::carve(state, node, &ask, u64::MAX, count))
@@ -202,10 +199,7 @@ pub(crate) struct Carried {
 pub(crate) fn carried(engine: &Engine, job: JobId, class: ClassId, pool: PoolId) -> Vec<Carried> {
     let state = &engine.state;
     let shape = &state.classes[class].shape;
-    let needed = match &shape.gang {
-        Gang::Workers { min, .. } => *min,
-        Gang::Spanning { gpus, .. } => *gpus,
-    };
+    let needed = shape.gang.fewest();
     let required = shape.within.filter(|w| w.required).map(|w| w.level);
     if needed <= 1 || required.is_some_and(|level| level < Level::Zone) {
         return Vec::new();

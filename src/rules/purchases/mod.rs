@@ -28,9 +28,6 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use pack::{Alone, Counts, Kind, NodeType, Problem, Room, Set};
 
-/// What is not known to end is taken to last so long.
-const UNKNOWN: Span = Span::mins(60);
-
 /// Waiting jobs that a purchase under a ceiling looks at beside those that were served. Bounds a pass.
 const MOST_WAITING: usize = 4096;
 
@@ -70,7 +67,7 @@ pub(crate) fn kind_of(state: &State, job: JobId) -> KindKey {
 /// How long a job is expected to last, rounded up by an eighth at most, so that there are few kinds.
 fn lasts(state: &State, job: JobId) -> Span {
     let known = demand::remaining_p90(state, job).filter(|span| *span > Span::ZERO);
-    let millis = known.unwrap_or(UNKNOWN).0.max(1000);
+    let millis = known.unwrap_or(demand::UNKNOWN).0.max(1000);
     let step = 1u64 << (millis.ilog2() - 3);
     Span(millis.div_ceil(step) * step)
 }
@@ -78,7 +75,7 @@ fn lasts(state: &State, job: JobId) -> Span {
 /// What all nodes of a purchase cost, with what is booked on them. One that nothing is booked on costs as if unknown work were.
 pub(crate) fn cost_of(state: &State, nodes: impl Iterator<Item = NodeId>) -> u128 {
     let of = |node: &Node| {
-        let lasts = node.holds.iter().map(|job| lasts(state, *job)).max().unwrap_or(UNKNOWN);
+        let lasts = node.holds.iter().map(|job| lasts(state, *job)).max().unwrap_or(demand::UNKNOWN);
         let loses = |job: &JobId| state.classes[state.jobs[*job].class].shape.loses;
         let loses = node.holds.iter().filter_map(loses).max().unwrap_or_default();
         pack::node_cost(&node_type(state, node.offering, u32::MAX), lasts, loses)

@@ -17,8 +17,8 @@ use alloc::vec::Vec;
 /// The heads of a pass.
 pub(super) struct Heads {
     pub asked: Vec<(ClassId, OrderKey)>,
-    /// Those for which nothing was found, and nothing has happened since.
-    pub left_out: Vec<(ClassId, OrderKey)>,
+    /// Classes for which nothing was found, and nothing has happened since.
+    pub left_out: Vec<ClassId>,
 }
 
 /// What a search for the first of a class depends on.
@@ -43,19 +43,25 @@ pub(super) fn may_ever_take(state: &State) -> bool {
 }
 
 /// The first of each class that waits and not by choice, and the first that waits for nodes that come after its start target.
-/// Classes for which nothing was found and nothing has happened since are apart.
+/// Classes for which nothing was found and nothing has happened since are left out.
 pub(super) fn heads(engine: &Engine, searched: Searched) -> Heads {
     let state = &engine.state;
     let in_vain = |class| engine.memo.nothing_to_take(state, class, for_first(state, class, searched));
-    let first =
-        |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| Some((*class, first_that_may(state, *class, jobs.iter())?));
-    let (left_out, queued): (Vec<_>, Vec<_>) =
-        state.index.queued.iter().filter_map(first).partition(|(class, _)| in_vain(*class));
+    let (left_out, queued): (Vec<ClassId>, Vec<ClassId>) =
+        state.index.queued.keys().copied().partition(|class| in_vain(*class));
     let booked = state.index.booked.iter().filter_map(|(class, jobs)| {
         let key = jobs.iter().find(|key| comes_late(state, key.job))?;
         Some((*class, *key))
     });
-    Heads { asked: queued.into_iter().chain(booked).collect(), left_out }
+    Heads { asked: firsts(state, &queued).chain(booked).collect(), left_out }
+}
+
+/// The first that waits of each of these classes, and not by choice.
+pub(super) fn firsts<'a>(state: &'a State, classes: &'a [ClassId]) -> impl Iterator<Item = (ClassId, OrderKey)> + 'a {
+    classes.iter().filter_map(|class| {
+        let jobs = state.index.queued.get(class)?;
+        Some((*class, first_that_may(state, *class, jobs.iter())?))
+    })
 }
 
 /// The first of some jobs of a class, in their order, or if that waits by choice, the first behind it that may wait no longer.

@@ -39,7 +39,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::ops::Bound::{Excluded, Unbounded};
-use heads::{Heads, anything_to_take, comes_late, first_that_may, for_first, heads, may_ever_take, waits_by_choice};
+use heads::{
+    Heads, anything_to_take, comes_late, first_that_may, firsts, for_first, heads, may_ever_take, waits_by_choice,
+};
 use losses::{Candidates, Loss, Taken};
 
 /// What was freed is kept for the job for so long past the victims' grace.
@@ -141,7 +143,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobI
     let mut found = tried(engine, &first);
     if found.moved && !left_out.is_empty() {
         // What was found for a new head may let one have something for which nothing was there before.
-        let all: Vec<(ClassId, OrderKey)> = first.into_iter().chain(left_out).collect();
+        let all: Vec<(ClassId, OrderKey)> = first.into_iter().chain(firsts(&engine.state, &left_out)).collect();
         found = tried(engine, &all);
     }
     let Findings { deals, in_vain, broken, .. } = found;

@@ -178,9 +178,7 @@ fn attempt(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> Op
             led.insert(first);
             continue;
         };
-        let mark = trial.engine.state.checkpoint();
         let back = comes_back(trial, taker, &way);
-        trial.engine.state.rollback(mark);
         if back.is_empty() {
             return Some(way);
         }
@@ -197,10 +195,7 @@ fn with_few(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> O
     }
     let few = first_of(trial, taker, order, FEW);
     let way = once(trial, taker, lack, &few, &BTreeSet::new(), &mut None, 1)?;
-    let mark = trial.engine.state.checkpoint();
-    let back = comes_back(trial, taker, &way);
-    trial.engine.state.rollback(mark);
-    back.is_empty().then_some(way)
+    comes_back(trial, taker, &way).is_empty().then_some(way)
 }
 
 /// Whether anything of a run is on a node that a taker may go to. What is elsewhere helps by its money at most.
@@ -215,6 +210,7 @@ fn makes_way(state: &State, taker: &Taker, job: JobId) -> bool {
 /// Runs that may not be taken when all the others are gone: they would take back what they lose.
 pub(super) fn comes_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<JobId> {
     let mut back = BTreeSet::new();
+    let mark = trial.engine.state.checkpoint();
     let Trial { engine, ranks, taken, .. } = trial;
     for (job, (_, numbers)) in &way.taken {
         taken.take(&mut engine.state, ranks, *job, numbers);
@@ -233,6 +229,7 @@ pub(super) fn comes_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTr
         }
     }
     undo(trial, way);
+    trial.engine.state.rollback(mark);
     back
 }
 

@@ -261,22 +261,12 @@ impl Index {
         if let Some(service) = job.service {
             drop_from(&mut self.replicas, service, &job.id);
         }
-        if is_accepted(job)
-            && let Some(count) = self.in_use_by_queue.get_mut(&job.queue)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.in_use_by_queue.remove(&job.queue);
-            }
+        if is_accepted(job) {
+            one_less(&mut self.in_use_by_queue, job.queue);
         }
         self.ending.remove(&job.id);
-        if let Some(by) = ends_for(job)
-            && let Some(count) = self.ending_for.get_mut(&by)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.ending_for.remove(&by);
-            }
+        if let Some(by) = ends_for(job) {
+            one_less(&mut self.ending_for, by);
         }
         if let Some(kept) = keeps(job) {
             self.kept.remove(&job.id);
@@ -448,6 +438,15 @@ fn drop_from<K: Ord + Copy, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: K, 
         if set.is_empty() {
             map.remove(&key);
         }
+    }
+}
+
+/// Counts one less. What is none has no entry.
+fn one_less<K: Ord>(counts: &mut BTreeMap<K, u32>, at: K) {
+    let Some(count) = counts.get_mut(&at) else { return };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(&at);
     }
 }
 
