@@ -11,13 +11,20 @@ use crate::state::{Shape, State, Urgency};
 /// Whether a tier that buys would buy, or a tier that does not buy would use, capacity of this type.
 pub(crate) fn wanted(state: &State, class: ClassId, capacity: CapacityType) -> bool {
     let shape = &state.classes[class].shape;
-    let buys = settings::buys(state, shape);
-    match (buys, capacity) {
-        (_, CapacityType::OnDemand) if late(state, shape) => true,
+    (capacity == CapacityType::OnDemand && late(state, shape)) || wanted_by(state, shape, shape.urgency, capacity)
+}
+
+/// The same, however its deadline or what was taken from it bears on it, and in time for its queue's target.
+pub(crate) fn wanted_ordinarily(state: &State, class: ClassId, capacity: CapacityType) -> bool {
+    wanted_by(state, &state.classes[class].shape, Urgency::Ordinary, capacity)
+}
+
+fn wanted_by(state: &State, shape: &Shape, urgency: Urgency, capacity: CapacityType) -> bool {
+    match (settings::buys(state, shape), capacity) {
         (_, CapacityType::Reserved) | (Buys::Nothing, _) => true,
         (Buys::OnDemand, c) => c == CapacityType::OnDemand,
-        (Buys::SpotThenOnDemand, c) if shape.urgency == Urgency::Relaxed => c == CapacityType::Spot && shape.spot,
-        (Buys::SpotThenOnDemand, c) if matches!(shape.urgency, Urgency::Urgent | Urgency::AvoidsSpot) => {
+        (Buys::SpotThenOnDemand, c) if urgency == Urgency::Relaxed => c == CapacityType::Spot && shape.spot,
+        (Buys::SpotThenOnDemand, c) if matches!(urgency, Urgency::Urgent | Urgency::AvoidsSpot) => {
             c == CapacityType::OnDemand
         }
         (Buys::SpotThenOnDemand, c) => c == CapacityType::OnDemand || shape.spot,

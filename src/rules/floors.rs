@@ -12,8 +12,8 @@ use super::launch::LaunchOption;
 use super::{capacity, launch, reservations, settings, supply};
 use crate::ids::{ClassId, NodeId, OfferingId, PoolId, TierId};
 use crate::policy::Buys;
+use crate::state::State;
 use crate::state::nodes::Node;
-use crate::state::{State, Urgency};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -53,7 +53,7 @@ pub(crate) fn filled(state: &State, pool: PoolId) -> u32 {
 /// Whether a spare node counts for the floor of its pool: it serves somebody, or nobody is known yet.
 pub(crate) fn counts(state: &State, node: &Node) -> bool {
     let serves = |class| may_use(state, class, node.pool, node.offering);
-    state.classes.ids().any(serves) || !is_known(state, node.pool)
+    known(state).any(serves) || !is_known(state, node.pool)
 }
 
 /// Whether a spare node is the only one that serves somebody, beside those that go.
@@ -62,32 +62,32 @@ pub(crate) fn serves_alone(state: &State, node: &Node, go: &[NodeId]) -> bool {
     let others: BTreeSet<OfferingId> = stays.map(|other| other.offering).collect();
     let may_use = |class, id| may_use(state, class, node.pool, id);
     !others.contains(&node.offering)
-        && state
-            .classes
-            .ids()
-            .any(|class| may_use(class, node.offering) && !others.iter().any(|id| may_use(class, *id)))
+        && known(state).any(|class| may_use(class, node.offering) && !others.iter().any(|id| may_use(class, *id)))
 }
 
 /// Whether a node of an offering would be bought for a class. What a deadline or a reclaim asks for a time counts for no floor.
 fn may_use(state: &State, class: ClassId, pool: PoolId, id: OfferingId) -> bool {
-    let shape = &state.classes[class].shape;
-    let buys =
-        settings::buys(state, shape) != Buys::Nothing && matches!(shape.urgency, Urgency::Ordinary | Urgency::Dated);
+    let buys = settings::buys(state, &state.classes[class].shape) != Buys::Nothing;
     let fits = || supply::fits(state, class, pool).binary_search(&id).is_ok();
-    buys && fits() && capacity::wanted(state, class, state.offerings[id.index()].offer.capacity)
+    buys && fits() && capacity::wanted_ordinarily(state, class, state.offerings[id.index()].offer.capacity)
+}
+
+/// Classes of jobs that the state has: those that are not over, and the last ones that are.
+fn known(state: &State) -> impl Iterator<Item = ClassId> {
+    state.index.known.keys().copied()
 }
 
 /// Whether any job is known that nodes of a pool are bought for.
 fn is_known(state: &State, pool: PoolId) -> bool {
     let any = |class| supply::fits(state, class, pool).iter().any(|id| may_use(state, class, pool, *id));
-    state.classes.ids().any(any)
+    known(state).any(any)
 }
 
 /// How many classes each offering would serve, of those that no spare node serves, or else of all.
 fn missing(state: &State, pool: PoolId) -> BTreeMap<OfferingId, u128> {
     let spare: BTreeSet<OfferingId> = supply::spare_nodes(state, pool).map(|node| node.offering).collect();
     let (mut missing, mut all) = (BTreeMap::new(), BTreeMap::new());
-    for class in state.classes.ids() {
+    for class in known(state) {
         let served = spare.iter().any(|id| may_use(state, class, pool, *id));
         for id in supply::fits(state, class, pool).iter().filter(|id| may_use(state, class, pool, **id)) {
             *all.entry(*id).or_default() += 1;

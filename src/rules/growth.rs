@@ -80,7 +80,7 @@ pub(crate) fn places(engine: &mut Engine, job: JobId) -> Option<Vec<WorkerPlace>
     let own = |id: &NodeId| state.index.reserved.contains(&(job, *id));
     let taken = new.iter().filter(|id| !own(id) && state.index.idle.contains(id)).count() as u32;
     let floor = settings::pool(state, pool).map_or(0, |p| p.kept(state.now));
-    let spare = taken == 0 || floors::filled(state, pool) >= floor.saturating_add(taken);
+    let spare = taken == 0 || floor == 0 || floors::filled(state, pool) >= floor.saturating_add(taken);
     let good = spare && state.classes[class].impossible.is_none() && !anybody_waits(state, pool);
     (good && saves(state, job, found.len() as u32)).then_some(found)
 }

@@ -134,8 +134,9 @@ impl Told {
         let named = named(document);
         for (at, job) in document.jobs.iter().enumerate() {
             if job.phase.terminal() {
-                // One that is over is there for those alone who still refer to it.
-                if named.contains(job.job.as_str()) {
+                // One that is over is there for those who still refer to it. What an engine wrote has its last ones: floors know by them
+                // what is asked for.
+                if document.memory.is_some() || named.contains(job.job.as_str()) {
                     steps.push(Step { at: job.submit_s.unwrap_or(now).into(), what: What::Submit(at) });
                     steps.push(Step { at: job.since_s.unwrap_or(now).into(), what: What::End(at) });
                 }

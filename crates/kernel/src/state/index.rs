@@ -8,7 +8,7 @@ use super::jobs::{Job, Kept, Phase, Wait};
 use super::kept::KeptQuota;
 use super::nodes::{Node, NodePhase, Purchase};
 use super::pending_cancels::PendingCancelKey;
-use crate::decision::{EffectOf, StopCause};
+use crate::decision::{EffectOf, Outcome, StopCause};
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, QueueId, TierId};
 use crate::reason::Reason;
 use crate::units::{Mib, MilliGpu, Span, Timestamp};
@@ -100,6 +100,8 @@ pub struct Index {
     pub held: BTreeSet<JobId>,
     /// Those of them that another price would make possible, by class.
     pub held_by_price: BTreeMap<ClassId, BTreeSet<JobId>>,
+    /// How many jobs there are of each class, with those that are over and have not left the state. None that was rejected.
+    pub known: BTreeMap<ClassId, u32>,
     /// How many jobs of each queue are accepted and not over.
     pub in_use_by_queue: BTreeMap<QueueId, u32>,
     /// What each tier holds: booked, running and stopping.
@@ -204,6 +206,9 @@ impl Index {
                 self.replicas.entry(service).or_default().insert(job.id);
             }
         }
+        if !is_rejected(job) {
+            *self.known.entry(job.class).or_default() += 1;
+        }
         if is_accepted(job) {
             *self.in_use_by_queue.entry(job.queue).or_default() += 1;
         }
@@ -260,6 +265,9 @@ impl Index {
         self.open_jobs.remove(&job.id);
         if let Some(service) = job.service {
             drop_from(&mut self.replicas, service, &job.id);
+        }
+        if !is_rejected(job) {
+            one_less(&mut self.known, job.class);
         }
         if is_accepted(job) {
             one_less(&mut self.in_use_by_queue, job.queue);
@@ -448,6 +456,10 @@ fn one_less<K: Ord>(counts: &mut BTreeMap<K, u32>, at: K) {
     if *count == 0 {
         counts.remove(&at);
     }
+}
+
+fn is_rejected(job: &Job) -> bool {
+    matches!(job.phase, Phase::Done { outcome: Outcome::Rejected })
 }
 
 /// Whether a run, or a part of it, is about to give back what it holds.
