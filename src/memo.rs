@@ -4,8 +4,8 @@
 
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
-use crate::rules::budget;
 use crate::rules::order::{ClassQueue, Head};
+use crate::rules::{allowances, batch, budget};
 use crate::state::State;
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::reservations::Reservation;
@@ -53,6 +53,10 @@ pub(crate) struct Parked {
     pub reason: Reason,
     /// It is tried again then: the time in its reason, or when a budget allows a dearer offering.
     pub until: Option<Timestamp>,
+    /// Pools whose quotas and budgets let it start. With fewer of them one that waits by design may lack something.
+    pub open_pools: usize,
+    /// Jobs of its batch that hold places. With one more there is somebody to be beside.
+    pub of_batch: u32,
 }
 
 impl Memo {
@@ -80,7 +84,13 @@ impl Memo {
                 !p.reason.by_design() || state.index.first_bought_for(head.class).is_none_or(|key| key <= head.key);
             // Another may have what is kept for it later than it was to, and there is more time to end before that.
             let left = matches!(p.reason, Reason::KeptForAnother { .. });
-            same && in_time && alone && !left && !budget::grows(state, head.class)
+            let lacks_as_little = || !p.reason.by_design() || allowances::open_pools(state, p.head) == p.open_pools;
+            same && in_time
+                && alone
+                && !left
+                && p.of_batch == batch::runs(state, head.class)
+                && lacks_as_little()
+                && !budget::grows(state, head.class)
         };
         parked.filter(|_| !self.off).filter(rests)
     }

@@ -67,6 +67,20 @@ pub(crate) fn refusal(state: &State, job: JobId, pool: PoolId) -> Option<Reason>
     Some(Reason::KeptForAnother { job: kept.job, from: until(state, kept) })
 }
 
+/// Why a job may not start in a pool, whatever room there is: quota, a budget, or what is kept of them for another.
+pub(crate) fn no_share(state: &State, job: JobId, pool: PoolId) -> Option<Reason> {
+    let class = state.jobs[job].class;
+    quota::refusal(state, class, pool, quota::share(state, class, pool))
+        .or_else(|| budget::refusal(state, class, pool))
+        .or_else(|| refusal(state, job, pool))
+}
+
+/// In how many pools a job may start, as far as quotas, budgets and what is kept of them go.
+pub(crate) fn open_pools(state: &State, job: JobId) -> usize {
+    let pools = state.classes[state.jobs[job].class].fits.iter();
+    pools.filter(|(pool, _)| no_share(state, job, *pool).is_none()).count()
+}
+
 /// For which job, and how soon, one has to start that is let in only because it ends in time.
 pub(crate) fn backfill(state: &State, job: JobId, pool: PoolId) -> Option<Backfill> {
     let asker = Asker::of(state, job, pool)?;
@@ -235,7 +249,7 @@ fn owns_below(state: &State, of: (QuotaId, ClassId), pool: PoolId, meet: QuotaId
         // The jobs of a cohort itself stand beside its children: theirs is what it names.
         let limit = state.policy().and_then(|policy| policy.quotas.get(quota.index())?.limits.get(&pool).copied());
         let own = limit.map_or(MilliGpu(0), |limit| limit.nominal);
-        return !quota::has_quotas(state, pool) || own_use(state, quota, pool) + asked <= own;
+        return !state.has_quotas(pool) || own_use(state, quota, pool) + asked <= own;
     }
     let mut way = state.lineage(quota).take_while(|at| *at != meet);
     way.all(|at| {

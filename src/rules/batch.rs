@@ -24,10 +24,14 @@ pub(crate) fn room(state: &State, id: JobId) -> u64 {
 pub(crate) fn stays_beside(state: &State, id: JobId) -> bool {
     let class = state.jobs[id].class;
     let shape = &state.classes[class].shape;
-    shape.batch.is_some() && shape.shares && runs(state, class) > 1
+    shape.shares && runs(state, class) > 1
 }
 
-fn runs(state: &State, class: ClassId) -> u32 {
+/// Jobs of a batch that hold places. None without a batch.
+pub(crate) fn runs(state: &State, class: ClassId) -> u32 {
+    if state.classes[class].shape.batch.is_none() {
+        return 0;
+    }
     state.index.holding.get(&class).map_or(0, |jobs| jobs.len() as u32)
 }
 

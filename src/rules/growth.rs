@@ -127,7 +127,7 @@ pub(crate) fn purchase(engine: &mut Engine, job: JobId) -> Option<(OfferingId, u
 /// Whether a gang of so many GPUs is all within what its queue owns. What it would borrow could be taken back, and it would grow again.
 fn is_own(state: &State, class: ClassId, pool: PoolId, asked: MilliGpu) -> bool {
     let owns = || !quota::borrows(state, class, pool) && quota::is_own(state, class, pool, asked);
-    !quota::has_quotas(state, pool) || owns()
+    !state.has_quotas(pool) || owns()
 }
 
 /// Whether anybody waits who may be in a pool. What a gang gives back until it starts again, or takes then, could be theirs: then each would take

@@ -77,13 +77,7 @@ pub(crate) fn borrows(state: &State, class: ClassId, pool: PoolId) -> bool {
     let Some(quota) = rule.map(|r| r.quota) else { return false };
     let root = core::iter::successors(Some(quota), |at| state.quota.parent(*at)).last();
     let free = root.is_some_and(|root| state.quota.subtree(root, pool).is_none());
-    (free && has_quotas(state, pool)) || !is_own(state, class, pool, share(state, class, pool))
-}
-
-/// Whether any queue has a quota in a pool.
-pub(crate) fn has_quotas(state: &State, pool: PoolId) -> bool {
-    let nodes = state.policy.as_deref().map_or(&[][..], |p| &p.quotas);
-    nodes.iter().any(|node| node.limits.contains_key(&pool))
+    (free && state.has_quotas(pool)) || !is_own(state, class, pool, share(state, class, pool))
 }
 
 /// What is kept in a pool for the jobs of other classes below a node of the tree: as good as in use there.

@@ -387,7 +387,7 @@ pub(crate) fn priority_that_counts(state: &State, job: &Job) -> i32 {
 fn entry(state: &State, job: &Job, share: MilliGpu) -> Entry {
     let tier = Reverse(settings::priority(state, job.tier));
     let priority = Reverse(priority_that_counts(state, job));
-    let turn = (job.running_since.unwrap_or(job.since), job.id);
+    let turn = (job.holds_since().unwrap_or(job.since), job.id);
     Entry { beyond: false, tier, priority, turn, job: job.id, share, within: true, filled: MilliGpu(0) }
 }
 

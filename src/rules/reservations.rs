@@ -3,7 +3,7 @@
 //! Never: makes one, or gives one up.
 
 use super::launch::LaunchOption;
-use super::{allowances, batch, budget, demand, launch, quota, settings, start_targets, supply};
+use super::{allowances, batch, demand, launch, quota, settings, start_targets, supply};
 use crate::effect::WorkerPlace;
 use crate::ids::{ClassId, JobId, NodeId, PoolId};
 use crate::policy::Buys;
@@ -221,7 +221,7 @@ pub(crate) fn strictly(state: &State, job: JobId) -> (Reverse<i32>, OrderKey) {
 pub(crate) fn may_claim(state: &State, job: JobId, pool: PoolId, holder: Option<JobId>) -> bool {
     let class = state.jobs[job].class;
     let taken = holder.is_some_and(|holder| !gives_way(state, holder, job));
-    !taken && is_large(state, class, pool) && may_reserve(state, job, class, pool) && lacks_capacity(state, job, pool)
+    !taken && is_large(state, class, pool) && may_reserve(state, job, pool) && lacks_capacity(state, job, pool)
 }
 
 /// Whether a gang of a class has to be kept places for. One GPU or less does not: the first that frees is its own.
@@ -231,13 +231,8 @@ pub(crate) fn is_large(state: &State, class: ClassId, pool: PoolId) -> bool {
 }
 
 /// Whether a job has quota and money, or others give them up for it, and waits for nothing but capacity.
-pub(crate) fn may_reserve(state: &State, job: JobId, class: ClassId, pool: PoolId) -> bool {
-    let has_share = || {
-        let asked = quota::share(state, class, pool);
-        quota::refusal(state, class, pool, asked).is_none()
-            && budget::refusal(state, class, pool).is_none()
-            && allowances::refusal(state, job, pool).is_none()
-    };
+pub(crate) fn may_reserve(state: &State, job: JobId, pool: PoolId) -> bool {
+    let has_share = || allowances::no_share(state, job, pool).is_none();
     waits_for_others(state, job) && (state.jobs[job].kept.is_some() || has_share())
 }
 

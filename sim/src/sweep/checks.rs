@@ -248,13 +248,13 @@ impl Checks {
         if spec.batch.is_none() || rule.is_none_or(|r| r.start.is_some()) {
             return;
         }
-        let own = || open_jobs(state).filter(|j| j.class == job.class && !j.places.is_empty());
-        let places: BTreeSet<_> =
-            own().map(|j| j.places.iter().map(|p| (p.node, p.gpus)).collect::<Vec<_>>()).collect();
-        let shared = places.iter().all(|p| p.len() == 1);
-        let jobs = own().count();
-        if places.len() > 1 || (jobs > 1 && !(shared && spec.shares)) {
-            self.found.push(format!("{id} is booked as one of {jobs} of its batch, on {places:?}"));
+        // Jobs of two classes may have become of one since they were booked, each where its own class was.
+        let others = open_jobs(state).filter(|j| j.id != id && j.class == job.class && !j.places.is_empty());
+        let on = |j: &Job| j.places.iter().map(|p| (p.node, p.gpus)).collect::<Vec<_>>();
+        let (places, others): (Vec<_>, BTreeSet<Vec<_>>) = (on(job), others.map(on).collect());
+        let beside = places.len() == 1 && spec.shares && others.contains(&places);
+        if !others.is_empty() && !beside {
+            self.found.push(format!("{id} is booked on {places:?} while others of its batch are on {others:?}"));
         }
     }
 

@@ -118,7 +118,9 @@ fn park(engine: &mut Engine, head: &Head, reason: Reason) {
     let (capacity_epoch, at) = (engine.state.capacity_epoch, engine.state.now);
     let opens = (head.class_queue == ClassQueue::Queued).then(|| budget::opens(&engine.state, head.class)).flatten();
     let until = reason.ask_again_at().into_iter().chain(opens).min();
-    let parked = Parked { head: head.key.job, capacity_epoch, at, reason, until };
+    let of_batch = batch::runs(&engine.state, head.class);
+    let open_pools = allowances::open_pools(&engine.state, head.key.job);
+    let parked = Parked { head: head.key.job, capacity_epoch, at, reason, until, open_pools, of_batch };
     match head.class_queue {
         ClassQueue::Booked => engine.memo.rebooked.insert(head.class, parked),
         ClassQueue::Queued => engine.memo.parked.insert(head.class, parked),
@@ -217,10 +219,7 @@ fn book_beside(
 /// The share that quota and budgets leave to a job.
 fn permitted(engine: &Engine, job: JobId, pool: PoolId) -> Result<MilliGpu, Reason> {
     let (state, class) = (&engine.state, engine.state.jobs[job].class);
-    let asked = quota::share(state, class, pool);
-    let no = quota::refusal(state, class, pool, asked)
-        .or_else(|| budget::refusal(state, class, pool))
-        .or_else(|| allowances::refusal(state, job, pool));
+    let no = allowances::no_share(state, job, pool);
     let most = budget::most(state, class, pool);
     no.map_or_else(|| Ok(allowances::most(state, job, pool).map_or(most, |left| left.min(most))), Err)
 }

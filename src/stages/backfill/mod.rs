@@ -123,7 +123,7 @@ fn renew(
 fn good(state: &State, pool: PoolId, reservation: &Reservation) -> bool {
     let row = &state.jobs[reservation.job];
     let alone = reservation.room.is_empty() && !is_large(state, row.class, pool);
-    if row.phase != Phase::Queued || alone || !may_reserve(state, reservation.job, row.class, pool) {
+    if row.phase != Phase::Queued || alone || !may_reserve(state, reservation.job, pool) {
         return false;
     }
     let fits = supply::fits(state, row.class, pool);

@@ -7,7 +7,7 @@ use crate::ids::{ClassId, JobId};
 use crate::memo::Searched;
 use crate::policy::PreemptWithin;
 use crate::rules::rank;
-use crate::rules::{batch, quota, settings, start_targets, supply};
+use crate::rules::{batch, settings, start_targets, supply};
 use crate::state::index::OrderKey;
 use crate::state::nodes::Node;
 use crate::state::{State, Urgency};
@@ -85,7 +85,7 @@ pub(super) fn waits_by_choice(state: &State, job: JobId) -> bool {
 /// an idle node.
 pub(super) fn anything_to_take(state: &State, class: ClassId) -> bool {
     let row = &state.classes[class];
-    let quotas = row.fits.iter().any(|(pool, _)| quota::has_quotas(state, *pool));
+    let quotas = row.fits.iter().any(|(pool, _)| state.has_quotas(*pool));
     let runs = state.index.running.keys().any(|tier| rank::may_ever_stop(state, row.shape.tier, *tier));
     let by_priority = rank::goes_by_priority(state, row.shape.queue);
     let alike = by_priority && state.index.running.contains_key(&row.shape.tier);

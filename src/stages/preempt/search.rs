@@ -17,7 +17,7 @@ use crate::ids::{JobId, NodeId, OfferingId, QuotaId};
 use crate::job::Gang;
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Ground, Taker};
-use crate::rules::{quota, reservations, settings, supply};
+use crate::rules::{reservations, settings, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::shares::Share;
@@ -91,7 +91,7 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
 /// what was in vain is so until something happens.
 fn is_bounded(state: &State, taker: &Taker) -> bool {
     let shares = state.policy().is_some_and(|policy| policy.tiers.iter().any(|tier| tier.min_share > 0));
-    shares || quota::has_quotas(state, taker.pool)
+    shares || state.has_quotas(taker.pool)
 }
 
 /// In which order candidates are taken.

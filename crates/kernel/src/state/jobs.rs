@@ -258,6 +258,12 @@ pub enum Ending {
 }
 
 impl Job {
+    /// Since when it counts among those that hold quota: who came last is the first to borrow. `None`: it holds no places.
+    #[must_use]
+    pub fn holds_since(&self) -> Option<Timestamp> {
+        (!self.places.is_empty()).then(|| self.running_since.unwrap_or(self.since))
+    }
+
     /// Whether it is over.
     #[must_use]
     pub fn done(&self) -> bool {

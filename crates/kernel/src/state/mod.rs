@@ -548,9 +548,22 @@ impl State {
         let row = &mut self.jobs[id];
         self.undo.note(|| Was::Job(Box::new(row.clone())));
         self.index.job_out(row);
+        let held_since = row.holds_since();
         edit(row);
         row.start_by = start_by(row, &self.specs[id], &self.classes[row.class]);
         self.index.job_in(row);
+        let turns = held_since.zip(row.holds_since()).is_some_and(|(was, is)| was != is);
+        if turns && row.pool.is_some_and(|pool| self.has_quotas(pool)) {
+            // Another borrows in its place.
+            self.capacity_epoch += 1;
+        }
+    }
+
+    /// Whether any quota bounds what is held in a pool.
+    #[must_use]
+    pub fn has_quotas(&self, pool: PoolId) -> bool {
+        let nodes = self.policy.as_deref().map_or(&[][..], |policy| &policy.quotas);
+        nodes.iter().any(|node| node.limits.contains_key(&pool))
     }
 
     /// Edits what no lookup is made from.
