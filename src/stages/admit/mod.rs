@@ -119,7 +119,7 @@ fn park(engine: &mut Engine, head: &Head, reason: Reason) {
     let opens = (head.class_queue == ClassQueue::Queued).then(|| budget::opens(&engine.state, head.class)).flatten();
     let until = reason.ask_again_at().into_iter().chain(opens).min();
     let of_batch = batch::runs(&engine.state, head.class);
-    let open_pools = allowances::open_pools(&engine.state, head.key.job);
+    let open_pools = if reason.by_design() { allowances::open_pools(&engine.state, head.key.job) } else { 0 };
     let parked = Parked { head: head.key.job, capacity_epoch, at, reason, until, open_pools, of_batch };
     match head.class_queue {
         ClassQueue::Booked => engine.memo.rebooked.insert(head.class, parked),
