@@ -425,7 +425,7 @@ pub struct Consolidation {
 
 impl Default for Consolidation {
     fn default() -> Self {
-        Consolidation { worth_it: 2000, moves_per_hour: 100, every: Span::mins(15) }
+        Consolidation { worth_it: 1000, moves_per_hour: 100, every: Span::mins(10) }
     }
 }
 

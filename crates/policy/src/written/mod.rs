@@ -313,11 +313,11 @@ pub struct Route {
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "a map such as `{worthIt: 2, movesPerHour: 10 %}`")]
 #[schemars(rename = "Consolidation")]
 pub struct WrittenConsolidation {
-    /// Money saved over the cost of the work disturbed must reach this; 0: nothing is ever moved. Default: 2.
+    /// Money saved over the cost of the work disturbed must reach this; 0: nothing is ever moved. Default: 1.
     pub worth_it: Option<Factor>,
     /// The part of the ready nodes that may be emptied in an hour; at least one. Default: `10 %`.
     pub moves_per_hour: Option<Percent>,
-    /// How often moves are considered. Default: `15m`.
+    /// How often moves are considered. Default: `10m`.
     pub every: Option<Time>,
 }
 
