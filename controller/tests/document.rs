@@ -71,6 +71,25 @@ fn what_is_written_by_hand_becomes_that_state() {
 }
 
 #[test]
+fn a_job_that_is_over_stays_over() {
+    let old = |submit: u32, since: u32| {
+        let mut document = written();
+        document["memory"] = json!({});
+        document["jobs"][4]["submit_s"] = json!(submit);
+        document["jobs"][4]["since_s"] = json!(since);
+        document
+    };
+    for since in [5, 50, 900] {
+        let state = state_document(&loaded(&old(50, since)).engine).unwrap();
+        let row = state.jobs.iter().find(|job| job.subject.as_deref() == Some("old")).expect("it is known");
+        assert_eq!((row.phase, row.since_s), (JobPhase::Completed, Some(Seconds(u64::from(since.max(50)) * 1000))));
+    }
+    let parsed = StateDocument::parse(&old(50, 1001).to_string()).expect("parses");
+    let fault = load(&parsed, Some(policy())).expect_err("it ends after now").to_string();
+    assert!(fault.contains("jobs[4].since_s"), "{fault}");
+}
+
+#[test]
 fn every_pending_job_has_a_reason_and_names_are_the_documents() {
     let planned = planned(&written());
     let pending: Vec<&str> = planned.pending.iter().map(|p| p.job.as_str()).collect();

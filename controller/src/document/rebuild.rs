@@ -133,13 +133,9 @@ impl Told {
         let mut used: BTreeMap<&str, Seconds> = BTreeMap::new();
         let named = named(document);
         for (at, job) in document.jobs.iter().enumerate() {
-            if job.phase.terminal() {
-                // One that is over is there for those who still refer to it. What an engine wrote has its last ones: floors know by them
-                // what is asked for.
-                if document.memory.is_some() || named.contains(job.job.as_str()) {
-                    steps.push(Step { at: job.submit_s.unwrap_or(now).into(), what: What::Submit(at) });
-                    steps.push(Step { at: job.since_s.unwrap_or(now).into(), what: What::End(at) });
-                }
+            // One that is over is there for those who still refer to it. What an engine wrote has its last ones: floors know by them what is
+            // asked for.
+            if job.phase.terminal() && document.memory.is_none() && !named.contains(job.job.as_str()) {
                 continue;
             }
             let path = |field: &str| format!("jobs[{at}].{field}");
@@ -148,6 +144,10 @@ impl Told {
             let since = job.since_s.unwrap_or(now);
             let submit = job.submit_s.unwrap_or(if placed(job.phase) { since } else { now });
             steps.push(Step { at: submit.into(), what: What::Submit(at) });
+            if job.phase.terminal() {
+                steps.push(Step { at: since.max(submit).into(), what: What::End(at) });
+                continue;
+            }
             if placed(job.phase) && !job.nodes.is_empty() {
                 let from = since.max(submit);
                 steps.push(Step { at: from.into(), what: What::Place(at) });
