@@ -72,6 +72,11 @@ pub(crate) fn pays(state: &State, class: ClassId, bill: Rate) -> bool {
     room(state, class).is_none_or(|room| bill <= room)
 }
 
+/// What budgets have to leave for a purchase of one offering at the least: the bill of one node, and all that the gang costs.
+pub(crate) fn asked(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> Rate {
+    LaunchOption::of(offering, 1).bill(state).max(gang_rate(state, class, pool, offering))
+}
+
 /// Nodes of an offering that budgets leave enough for.
 pub(crate) fn nodes_paid(state: &State, class: ClassId, offering: OfferingId) -> u64 {
     let price = state.offerings[offering.index()].offer.price;
@@ -172,15 +177,17 @@ fn lowest_price(offer: &Offering) -> Rate {
     }
 }
 
-/// When a class that cannot be served may find one more offering affordable, though nothing has been given back.
+/// When a class that cannot be served may find one more offering affordable, though nothing has been given back. What is promised to others
+/// stays promised; a new period changes it all.
 pub(crate) fn opens(state: &State, class: ClassId) -> Option<Timestamp> {
     let room = room(state, class)?;
     let quota = quota_node(state, class)?;
     let offers = state.classes[class].fits.iter().flat_map(|(pool, fits)| fits.iter().map(|id| (*pool, *id)));
     let both = |(pool, id)| [gang_rate(state, class, pool, id), purchase_rate(state, class, pool, id)];
-    let rates = offers.flat_map(both);
-    let next = rates.filter(|rate| *rate > room).min()?;
-    state.budget_opens(quota, next)
+    let next = offers.flat_map(both).filter(|rate| *rate > room).min();
+    let promised = promised(state, class, quota);
+    let opens = next.and_then(|next| state.budget_opens(quota, next + promised));
+    opens.into_iter().chain(state.budget_period_ends(quota)).min()
 }
 
 fn room(state: &State, class: ClassId) -> Option<Rate> {

@@ -7,6 +7,7 @@
 //!
 //! Tries are made on the undo log and rolled back. Never: decides that anything is kept.
 
+use super::launch::LaunchOption;
 use super::placement::{self, NodeScope};
 use super::reservations::Room;
 use super::{allowances, budget, demand, quota, supply};
@@ -31,6 +32,9 @@ const UNKNOWN: Span = Span::mins(24 * 60);
 
 /// What has outlasted its estimate is expected to go on for half as long again as it has lasted, and at least for this.
 const AT_LEAST: Span = Span::mins(1);
+
+/// Nodes that are put in order first, and so many times as many if they are too few.
+const FEW: usize = 16;
 
 /// Launch options looked at for one gang at most: bounds a pass.
 const MOST_OPTIONS: usize = 16;
@@ -221,19 +225,40 @@ fn room(state: &State, job: JobId, pool: PoolId) -> Option<Reservation> {
     let others = |n: &&Node| n.pool == pool && n.reserved.iter().all(|(owner, _)| *owner == job);
     let mut leave: Vec<(Timestamp, Reverse<Rate>, NodeId)> =
         state.nodes.values().filter(others).map(|n| (empty_at(state, n), Reverse(n.price), n.id)).collect();
-    leave.sort_unstable();
-    let leave: Vec<NodeId> = leave.into_iter().map(|l| l.2).collect();
-    let without = room.without(state, &leave);
-    let mut best: Option<Reservation> = None;
-    for option in supply::options_in_stock(state, class, pool).into_iter().take(MOST_OPTIONS) {
-        let Some(mut nodes) = without.fewest(state, &option) else { continue };
+    let options: Vec<LaunchOption> =
+        supply::options_in_stock(state, class, pool).into_iter().take(MOST_OPTIONS).collect();
+    // Few have to leave as a rule: only they are put in order.
+    let mut first = FEW.min(leave.len());
+    loop {
+        if first < leave.len() {
+            leave.select_nth_unstable(first);
+        }
+        leave[..first].sort_unstable();
+        let soonest: Vec<NodeId> = leave[..first].iter().map(|l| l.2).collect();
+        let without = room.without(state, &soonest);
+        let fewest = |option: &LaunchOption| without.fewest(state, option);
+        let found: Vec<Option<Vec<NodeId>>> = options.iter().map(fewest).collect();
+        if first == leave.len() || found.iter().all(Option::is_some) {
+            return soonest_of(state, job, options, found);
+        }
+        first = (first * FEW).min(leave.len());
+    }
+}
+
+/// The option for which the nodes that have to leave are empty first.
+fn soonest_of(
+    state: &State,
+    job: JobId,
+    options: Vec<LaunchOption>,
+    leave: Vec<Option<Vec<NodeId>>>,
+) -> Option<Reservation> {
+    let of = |(option, nodes): (LaunchOption, Option<Vec<NodeId>>)| {
+        let mut nodes = nodes?;
         nodes.sort_unstable();
         let (from, known) = expected(state, &nodes);
-        if best.as_ref().is_none_or(|b| from < b.from) {
-            best = Some(Reservation { job, from, known, delayed: false, nodes, room: option.counts });
-        }
-    }
-    best
+        Some(Reservation { job, from, known, delayed: false, nodes, room: option.counts })
+    };
+    options.into_iter().zip(leave).filter_map(of).min_by_key(|made| made.from)
 }
 
 /// The jobs with workers on these nodes.
@@ -249,7 +274,7 @@ pub(crate) fn expected(state: &State, nodes: &[NodeId]) -> (Timestamp, bool) {
 }
 
 fn empty_at(state: &State, node: &Node) -> Timestamp {
-    expected(state, core::slice::from_ref(&node.id)).0
+    node.holds.iter().map(|id| ends(state, *id).0).fold(state.now, Timestamp::max)
 }
 
 /// When a job is expected to give its places back, and whether an estimate says so. Always later than now.

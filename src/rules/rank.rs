@@ -374,6 +374,15 @@ impl Ranks {
     }
 }
 
+/// Pools in which anybody borrows. Where nobody does, nothing is anybody's by quota or share.
+pub(crate) fn borrowed_pools(state: &State) -> BTreeSet<PoolId> {
+    let borrows = |((node, pool), used): ((QuotaId, PoolId), MilliGpu)| {
+        let above = state.quota.subtree(node, pool).is_none_or(|own| used > own);
+        (used > MilliGpu(0) && above && state.has_quotas(pool)).then_some(pool)
+    };
+    state.quota.in_use().filter_map(borrows).collect()
+}
+
 /// Whether jobs of a queue stop those of its own with a lower number.
 pub(crate) fn goes_by_priority(state: &State, queue: QueueId) -> bool {
     state.queues[queue].rule.as_ref().is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority)

@@ -113,9 +113,10 @@ pub(crate) fn choose(
         return Err(Reason::Ceiling { bound });
     }
     let mut wanted = bought(state, class, pool);
-    wanted.retain(|id| these(state, id) && budget::affordable_anew(state, class, pool, *id));
-    let bills: Vec<Rate> = wanted.iter().map(|id| LaunchOption::of(*id, 1).bill(state)).collect();
-    wanted.retain(|id| budget::pays(state, class, LaunchOption::of(*id, 1).bill(state)));
+    wanted.retain(|id| these(state, id));
+    let asked = |id: &OfferingId| budget::asked(state, class, pool, *id);
+    let bills: Vec<Rate> = wanted.iter().map(asked).collect();
+    wanted.retain(|id| budget::pays(state, class, asked(id)));
     if !bills.is_empty() && wanted.is_empty() {
         return Err(budget::no_purchase(state, class, &bills));
     }

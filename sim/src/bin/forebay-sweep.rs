@@ -62,16 +62,17 @@ fn run(args: &Args) -> (SweepReport, Vec<SweepFailure>) {
             });
         }
         drop(send);
-        for outcome in receive {
+        for (outcome, over) in receive.into_iter().zip(1_u64..) {
             match outcome {
                 Ok(one) => report.add(&one),
                 Err(failure) => {
                     stop.store(!args.all, Ordering::Relaxed);
+                    eprintln!("{failure}");
                     failures.push(failure);
                 }
             }
-            if report.seeds.is_multiple_of(250) && failures.is_empty() {
-                eprintln!("{} of {} seeds", report.seeds, args.seeds);
+            if over.is_multiple_of(250) {
+                eprintln!("{over} of {} seeds, {} failed", args.seeds, failures.len());
             }
         }
     });

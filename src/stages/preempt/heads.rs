@@ -3,7 +3,7 @@
 //! Never: what that would be. That is search.rs.
 
 use crate::engine::Engine;
-use crate::ids::{ClassId, JobId};
+use crate::ids::{ClassId, JobId, PoolId};
 use crate::memo::Searched;
 use crate::policy::PreemptWithin;
 use crate::rules::rank;
@@ -81,11 +81,11 @@ pub(super) fn waits_by_choice(state: &State, job: JobId) -> bool {
     relaxed || start_targets::reason_to_wait(state, job).is_some() || batch::refusal(state, job).is_some()
 }
 
-/// Whether anything is there that the jobs of a class could be given at all: quotas that may be borrowed, a lower tier that runs or is booked,
-/// an idle node.
-pub(super) fn anything_to_take(state: &State, class: ClassId) -> bool {
+/// Whether anything is there that the jobs of a class could be given at all: quota that is borrowed, a lower tier that runs or is booked, an
+/// idle node.
+pub(super) fn anything_to_take(state: &State, class: ClassId, borrowed: &BTreeSet<PoolId>) -> bool {
     let row = &state.classes[class];
-    let quotas = row.fits.iter().any(|(pool, _)| state.has_quotas(*pool));
+    let quotas = row.fits.iter().any(|(pool, _)| borrowed.contains(pool));
     let runs = state.index.running.keys().any(|tier| rank::may_ever_stop(state, row.shape.tier, *tier));
     let by_priority = rank::goes_by_priority(state, row.shape.queue);
     let alike = by_priority && state.index.running.contains_key(&row.shape.tier);

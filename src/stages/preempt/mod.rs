@@ -27,7 +27,7 @@ use crate::policy::{PreemptWithin, Reclaim};
 use crate::reason::Reason;
 use crate::rules::forecast::{allowance, expected, soonest};
 use crate::rules::placement::{self, NodeScope};
-use crate::rules::rank::{Borrows, Ground, Ranks, Taker};
+use crate::rules::rank::{Borrows, Ground, Ranks, Taker, borrowed_pools};
 use crate::rules::{allowances, budget, demand, quota, reservations, settings, start_targets, supply, timing};
 use crate::state::index::OrderKey;
 use crate::state::jobs::{Job, Kept, Phase};
@@ -136,7 +136,8 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobI
     }
     let Heads { asked: first, left_out } = heads(engine, searched);
     let promised = engine.state.index.keeps_anything();
-    if !promised && !first.iter().any(|(class, _)| anything_to_take(&engine.state, *class)) {
+    let borrowed = borrowed_pools(&engine.state);
+    if !promised && !first.iter().any(|(class, _)| anything_to_take(&engine.state, *class, &borrowed)) {
         remember(engine, first.into_iter().map(|(class, _)| class), searched);
         return BTreeSet::new();
     }
