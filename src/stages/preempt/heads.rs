@@ -9,7 +9,6 @@ use crate::policy::PreemptWithin;
 use crate::rules::rank;
 use crate::rules::{batch, settings, start_targets, supply};
 use crate::state::index::OrderKey;
-use crate::state::nodes::Node;
 use crate::state::{State, Urgency};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -39,7 +38,13 @@ pub(super) fn may_ever_take(state: &State) -> bool {
     let by_quota = policy.quotas.iter().any(|quota| !quota.limits.is_empty());
     let index = &state.index;
     let by_rule = by_tier || by_priority || by_quota;
-    by_rule || !index.booked.is_empty() || !index.idle.is_empty() || index.keeps_anything()
+    by_rule || may_empty(state) || !index.booked.is_empty() || index.keeps_anything()
+}
+
+/// Whether a node stands empty, or does when what is being stopped has ended: it may make room for another.
+fn may_empty(state: &State) -> bool {
+    let index = &state.index;
+    !index.idle.is_empty() || !index.unbooked.is_empty() || !index.ending.is_empty()
 }
 
 /// The first of each class that waits and not by choice, and the first that waits for nodes that come after its start target.
@@ -81,8 +86,8 @@ pub(super) fn waits_by_choice(state: &State, job: JobId) -> bool {
     relaxed || start_targets::reason_to_wait(state, job).is_some() || batch::refusal(state, job).is_some()
 }
 
-/// Whether anything is there that the jobs of a class could be given at all: quota that is borrowed, a lower tier that runs or is booked, an
-/// idle node.
+/// Whether anything is there that the jobs of a class could be given at all: quota that is borrowed, a lower tier that runs or is booked, a
+/// node.
 pub(super) fn anything_to_take(state: &State, class: ClassId, borrowed: &BTreeSet<PoolId>) -> bool {
     let row = &state.classes[class];
     let quotas = row.fits.iter().any(|(pool, _)| borrowed.contains(pool));
@@ -91,11 +96,8 @@ pub(super) fn anything_to_take(state: &State, class: ClassId, borrowed: &BTreeSe
     let alike = by_priority && state.index.running.contains_key(&row.shape.tier);
     let booked = state.index.booked.keys().map(|other| state.classes[*other].shape.tier);
     let priority = |tier| settings::priority(state, tier);
-    // An idle node that fits is given out without a search.
-    let fits = |node: &Node| row.fits.iter().any(|(_, fits)| fits.binary_search(&node.offering).is_ok());
-    let idle = state.index.idle.iter().filter_map(|id| state.nodes.get(id)).any(|node| !fits(node));
     let below = |tier| priority(tier) < priority(row.shape.tier) || (by_priority && tier == row.shape.tier);
-    quotas || runs || alike || idle || booked.into_iter().any(below)
+    quotas || runs || alike || may_empty(state) || booked.into_iter().any(below)
 }
 
 /// Whether a booked job waits for nodes that come after its start target.
