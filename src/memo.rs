@@ -51,6 +51,8 @@ pub(crate) struct Parked {
     pub at: Timestamp,
     /// Why it waits.
     pub reason: Reason,
+    /// Whoever asks no less would be told the same.
+    pub of_more: bool,
     /// It is tried again then: the time in its reason, or when a budget allows a dearer offering.
     pub until: Option<Timestamp>,
     /// Pools whose quotas and budgets let it start. With fewer of them one that waits by design may lack something.
@@ -82,8 +84,9 @@ impl Memo {
             // One that waits by design holds up nobody of its class who may wait no longer.
             let alone =
                 !p.reason.by_design() || state.index.first_bought_for(head.class).is_none_or(|key| key <= head.key);
-            // Another may have what is kept for it later than it was to, and there is more time to end before that.
-            let left = matches!(p.reason, Reason::KeptForAnother { .. });
+            // Another may have what is kept for it later than it was to, and there is more time to end before that. What is tried for seconds may
+            // come to be out of reach: then the next pool is asked.
+            let left = matches!(p.reason, Reason::KeptForAnother { .. }) || p.reason.is_tried();
             let lacks_as_little = || !p.reason.by_design() || allowances::open_pools(state, p.head) == p.open_pools;
             same && in_time
                 && alone

@@ -4,6 +4,7 @@
 
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId};
+use crate::memo::Parked;
 use crate::reason::Reason;
 use crate::rules::{allowances, feasibility, protection, reservations, start_targets, supply};
 use crate::state::State;
@@ -12,10 +13,10 @@ use crate::state::jobs::Phase;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// The classes that wait, with the reasons of their heads. A head that became one since and may wait has a reason of its own.
+/// The classes that were told no, with the reasons of their heads. A head that became one since and may wait has a reason of its own.
 pub(crate) fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
     let of = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
-        let (parked, head) = (engine.memo.parked.get(class)?, jobs.first()?.job);
+        let (parked, head) = (told(engine, *class)?, jobs.first()?.job);
         let reason = match start_targets::reason_to_wait(&engine.state, head) {
             Some(waits) if parked.reason.by_design() => waits,
             None if parked.reason.by_design() => return None,
@@ -74,11 +75,25 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
     }
     let key = OrderKey::of(job, engine.state.index.ageing);
     let in_front = engine.state.index.queued.get(&job.class).map_or(0, |jobs| jobs.range(..key).count());
-    let parked = engine.memo.parked.get(&job.class).filter(|_| in_front == 0);
+    let parked = told(engine, job.class).filter(|_| in_front == 0);
     match (parked, waits) {
         (Some(parked), None) => exactly(&engine.state, job.class, parked.reason),
         (Some(parked), Some(_)) if parked.head == id && !parked.reason.by_design() => parked.reason,
         (_, Some(waits)) => waits,
+        (None, None) if in_front == 0 => as_one_before(&engine.state, id),
         (None, None) => Reason::BehindInQueue { position: in_front as u32 + 1 },
     }
+}
+
+/// What a class was told. `None`: it was not asked, for one before it in its line was told no.
+fn told(engine: &Engine, class: ClassId) -> Option<&Parked> {
+    let parked = engine.memo.parked.get(&class)?;
+    (parked.capacity_epoch == engine.state.capacity_epoch).then_some(parked)
+}
+
+/// Why a job waits that was not asked, for one before it asks no more and was told no: what it would be told itself.
+fn as_one_before(state: &State, id: JobId) -> Reason {
+    let no = |pool| allowances::no_share(state, id, pool).or_else(|| supply::refusal(state, id, pool));
+    let pools = state.classes[state.jobs[id].class].fits.iter();
+    pools.filter_map(|(pool, _)| no(*pool)).max().unwrap_or(Reason::BehindInQueue { position: 1 })
 }

@@ -27,10 +27,11 @@ use forebay_sim::world::spot_pairs;
 
 const PAIRS: u64 = 100;
 
-/// Pairs in a hundred that go wrong at most: it is to be one of either kind. A short trace is dearer by chance, for what is free when a job comes
+/// Pairs in a hundred that go wrong at most: it is to be one of each kind. A short trace is dearer by chance, for what is free when a job comes
 /// is taken, however dear its node is to keep: docs/stages/provision.md, "What does not hold yet".
-const BOTH: usize = 5;
+const BOTH: usize = 2;
 const DEARER: usize = 30;
+const LATE: usize = 1;
 const HOUR_MS: u64 = 3_600_000;
 
 /// What is relaxed.
@@ -200,5 +201,6 @@ fn a_longer_start_target_costs_no_more_and_is_kept() {
     println!("  together {:.2} USD, with twice the target {:.2} USD", all[0], all[1]);
     assert!(all[1] <= all[0] * 1.02, "longer targets are dearer together");
     assert!(dearer.len() <= DEARER * compared.max(100) / 100, "{dearer:#?}");
-    assert!(late.is_empty(), "{late:#?}");
+    late.iter().for_each(|one| println!("  {one}"));
+    assert!(late.len() <= LATE * compared.max(100) / 100, "{late:#?}");
 }

@@ -1,8 +1,9 @@
 //! The order: who goes first. Tier, then fair share among queues, then deadline, priority with ageing and arrival within a queue.
 //!
 //! The jobs of one class form a queue of their own, and only the heads of these queues are compared. A class that gets a "no" leaves
-//! the pass, and everyone behind its head with it: they ask for the same. Use changes with every booking, so the next head is chosen
-//! anew each time, by a tournament down the quota tree. Only the path of the last one served is played again:
+//! the pass, and everyone behind its head with it: they ask for the same. So does every class behind it in its line, where nothing but as much or
+//! more of the same would do for it. Use changes with every booking, so the next head is chosen anew each time, by a tournament down the quota
+//! tree. Only the path of the last one served is played again:
 //!
 //! ```text
 //! own quota                  what a queue owns before what it would borrow: its owner would take it back
@@ -22,10 +23,11 @@ use crate::engine::Engine;
 use crate::ids::{ClassId, PoolId, QuotaId, TierId};
 use crate::state::State;
 use crate::state::index::OrderKey;
+use crate::state::lines::Line;
 use crate::units::{MilliGpu, Timestamp};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use alloc::vec::Vec;
-use core::cmp::Ordering;
+use core::cmp::{Ordering, Reverse};
 use core::ops::Bound::{Excluded, Unbounded};
 
 /// Which queue of its class a head is the first of.
@@ -49,7 +51,12 @@ pub(crate) struct Head {
 #[derive(Default)]
 pub(crate) struct FairShareOrder {
     groups: BTreeMap<Group, Tournament>,
+    /// Lines that are not done, by the class of theirs that is among the heads.
+    lines: BTreeMap<ClassId, Left>,
 }
+
+/// Those of a line that have not been asked. `None`: all that wait in it.
+type Left = Option<BTreeSet<(OrderKey, ClassId)>>;
 
 /// Tiers of one priority, or one tier that has a `minShare`. The least is served first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -117,10 +124,13 @@ impl FairShareOrder {
     /// The order of the heads of all classes.
     pub(crate) fn new(engine: &Engine) -> FairShareOrder {
         let state = &engine.state;
-        let mut order = FairShareOrder { groups: BTreeMap::new() };
-        for head in heads(state) {
+        let mut order = FairShareOrder::default();
+        for head in booked(state).chain(state.index.lines.all().filter_map(first)) {
             let tournament = order.groups.entry(group(state, &head)).or_default();
             tournament.heads.entry(leaf(state, head.class)).or_default().insert(head);
+            if head.class_queue == ClassQueue::Queued {
+                order.lines.insert(head.class, None);
+            }
         }
         for tournament in order.groups.values_mut() {
             let leaves: Vec<QuotaId> = tournament.heads.keys().copied().collect();
@@ -150,11 +160,42 @@ impl FairShareOrder {
         let state = &engine.state;
         let leaf = leaf(state, head.class);
         self.regroup(state, leaf);
-        if let Some(next) = behind(state, head) {
-            self.enter(state, next);
+        match self.line(head) {
+            Some(mut left) => {
+                let next = state.index.first_queued(head.class).map(|key| (key, head.class));
+                left.iter_mut().for_each(|left| left.extend(next));
+                self.go_on(state, head.class, left);
+            }
+            None => behind(state, head).into_iter().for_each(|next| self.enter(state, next)),
         }
         for tournament in self.groups.values_mut() {
             tournament.play(state, leaf);
+        }
+    }
+
+    /// A head was told no. `of_more`: so would be whoever is behind it in its line and asks no less. The audit asks them all the same.
+    pub(crate) fn refused(&mut self, engine: &Engine, head: &Head, of_more: bool) {
+        if let Some(left) = self.line(head) {
+            let left = without(&engine.state, left, head.class, of_more && !engine.memo.off);
+            self.go_on(&engine.state, head.class, Some(left));
+        }
+    }
+
+    /// The rest of the line of a head that has been asked. `None`: it was not the line's turn.
+    fn line(&mut self, head: &Head) -> Option<Left> {
+        let queued = head.class_queue == ClassQueue::Queued;
+        queued.then(|| self.lines.remove(&head.class)).flatten()
+    }
+
+    /// The next of a line takes its place among the heads.
+    fn go_on(&mut self, state: &State, last: ClassId, mut left: Left) {
+        let next = match &mut left {
+            Some(left) => left.pop_first().map(head_of),
+            None => state.index.lines.of(last).and_then(first),
+        };
+        if let Some(next) = next {
+            self.lines.insert(next.class, left);
+            self.enter(state, next);
         }
     }
 
@@ -198,14 +239,61 @@ impl FairShareOrder {
 
 /// Whether no head can be served and nothing has happened since that could help one of them. Then their order does not matter.
 pub(crate) fn all_rest(engine: &Engine, woke_at: Timestamp) -> bool {
-    heads(&engine.state).all(|head| engine.memo.resting(&engine.state, &head, woke_at).is_some())
+    let state = &engine.state;
+    let parked = |head: &Head| engine.memo.resting(state, head, woke_at);
+    let rests = |line: &Line| {
+        let (mut next, mut left) = (first(line), None);
+        while let Some(head) = next {
+            let Some(parked) = parked(&head) else { return false };
+            let mut rest = without(state, left, head.class, parked.of_more);
+            next = rest.pop_first().map(head_of);
+            left = Some(rest);
+        }
+        true
+    };
+    booked(state).all(|head| parked(&head).is_some()) && state.index.lines.all().all(rests)
 }
 
-fn heads(state: &State) -> impl Iterator<Item = Head> + '_ {
-    let all = [(ClassQueue::Booked, &state.index.booked), (ClassQueue::Queued, &state.index.queued)];
-    all.into_iter().flat_map(|(class_queue, classes)| {
-        classes.iter().filter_map(move |(class, jobs)| Some(Head { key: *jobs.first()?, class_queue, class: *class }))
-    })
+/// Who of a line has not been asked when one of its classes was told no. `of_more`: without those for whom that holds as well.
+fn without(state: &State, left: Left, class: ClassId, of_more: bool) -> BTreeSet<(OrderKey, ClassId)> {
+    let lines = &state.index.lines;
+    let Some(line) = lines.of(class) else { return left.unwrap_or_default() };
+    if !of_more {
+        return left.unwrap_or_else(|| line.heads().filter(|(_, other)| *other != class).collect());
+    }
+    let asks = lines.asks(class);
+    let promised = promised(state).filter(|other| *other != class && lines.are_together(class, *other));
+    let promised: BTreeSet<ClassId> = promised.collect();
+    if let Some(mut left) = left {
+        left.retain(|(_, other)| !asks.covers(lines.asks(*other)) || promised.contains(other));
+        return left;
+    }
+    let first = |other: ClassId| Some((state.index.first_queued(other)?, other));
+    line.asking_less(asks).chain(promised).filter_map(first).collect()
+}
+
+/// Classes with a job for which something is kept.
+fn promised(state: &State) -> impl Iterator<Item = ClassId> + '_ {
+    let index = &state.index;
+    let shares = index.kept.iter().copied().chain(state.allowances().values().map(|kept| kept.job));
+    let places = index.reserved.iter().map(|kept| kept.0).chain(state.reservations().values().map(|kept| kept.job));
+    shares.chain(places).map(|job| state.jobs[job].class)
+}
+
+fn first(line: &Line) -> Option<Head> {
+    line.heads().next().map(head_of)
+}
+
+fn head_of((key, class): (OrderKey, ClassId)) -> Head {
+    Head { key, class_queue: ClassQueue::Queued, class }
+}
+
+/// The heads of booked jobs.
+fn booked(state: &State) -> impl Iterator<Item = Head> + '_ {
+    let of = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
+        Some(Head { key: *jobs.first()?, class_queue: ClassQueue::Booked, class: *class })
+    };
+    state.index.booked.iter().filter_map(of)
 }
 
 /// The next job of the same class queue.
@@ -219,13 +307,25 @@ fn behind(state: &State, head: &Head) -> Option<Head> {
 }
 
 /// The heads of all queues of waiting jobs, in the order in which runs are stopped for them.
-pub(crate) fn strict_heads(state: &State) -> Vec<Head> {
-    let first = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
-        Some(Head { key: *jobs.first()?, class_queue: ClassQueue::Queued, class: *class })
-    };
-    let mut heads: Vec<Head> = state.index.queued.iter().filter_map(first).collect();
-    heads.sort_by_cached_key(|head| reservations::strictly(state, head.key.job));
-    heads
+pub(crate) struct StrictHeads(BinaryHeap<Reverse<(Rank, Head)>>);
+
+/// A tier's priority, the highest first, and the place in it.
+type Rank = (Reverse<i32>, OrderKey);
+
+impl StrictHeads {
+    pub(crate) fn new(state: &State) -> StrictHeads {
+        let first = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| Some(head_of((*jobs.first()?, *class)));
+        let ranked = |head: Head| Reverse((reservations::strictly(state, head.key.job), head));
+        StrictHeads(state.index.queued.iter().filter_map(first).map(ranked).collect())
+    }
+}
+
+impl Iterator for StrictHeads {
+    type Item = Head;
+
+    fn next(&mut self) -> Option<Head> {
+        self.0.pop().map(|Reverse((_, head))| head)
+    }
 }
 
 fn group(state: &State, head: &Head) -> Group {

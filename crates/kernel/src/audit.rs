@@ -511,6 +511,7 @@ fn stream(state: &State, found: &mut Vec<String>) {
 fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
     let differs = [
         (kept.queued != rebuilt.queued, "queued"),
+        (kept.lines != rebuilt.lines, "lines"),
         (kept.booked != rebuilt.booked, "booked"),
         (kept.unsettled != rebuilt.unsettled, "unsettled"),
         (kept.unsettled_nodes != rebuilt.unsettled_nodes, "unsettled_nodes"),

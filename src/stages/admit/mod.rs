@@ -83,13 +83,14 @@ impl Serving {
         while let Some(head) = self.order.next_head(engine) {
             if let Some(parked) = engine.memo.resting(&engine.state, &head, self.woke_at) {
                 self.together.note_refused(&head, parked.reason);
+                self.order.refused(engine, &head, parked.of_more);
                 if until == Until::Lack && head.class_queue == ClassQueue::Queued && !parked.reason.by_design() {
                     return Came::ToLack;
                 }
                 continue;
             }
             let answer = match head.class_queue {
-                ClassQueue::Booked => rebook(engine, head.key.job, report),
+                ClassQueue::Booked => rebook(engine, head.key.job, report).map_err(Refusal::of_one),
                 ClassQueue::Queued => serve(engine, head.key.job, head.class, &mut self.together, report),
             };
             match answer {
@@ -97,9 +98,10 @@ impl Serving {
                     self.together.note_served(&head);
                     self.order.served(engine, &head);
                 }
-                Err(reason) => {
+                Err(Refusal { reason, of_more }) => {
                     self.together.note_refused(&head, reason);
-                    park(engine, &head, reason);
+                    park(engine, &head, reason, of_more);
+                    self.order.refused(engine, &head, of_more);
                     if reason.by_design() {
                         // Those behind it that may wait no longer are not held up by it.
                         self.order.pass_by(engine, &head);
@@ -113,14 +115,46 @@ impl Serving {
     }
 }
 
+/// Why a head is not served.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    reason: Reason,
+    /// Whoever asks no less would be told the same.
+    of_more: bool,
+}
+
+impl Refusal {
+    fn of_one(reason: Reason) -> Refusal {
+        Refusal { reason, of_more: false }
+    }
+}
+
+/// Whether what a job lacks is lacked by whoever asks no less of the same: not what is kept for it or from it, and not the answer to what was asked
+/// for it.
+fn is_of_more(state: &State, job: JobId, reason: Reason) -> bool {
+    let lacks = matches!(
+        reason,
+        Reason::Ceiling { .. }
+            | Reason::Stockout { .. }
+            | Reason::NothingIdle
+            | Reason::NoMatchingPool
+            | Reason::TopologyUnsatisfied { .. }
+            | Reason::WaitingForQuota { .. }
+            | Reason::Budget { .. }
+            | Reason::NodeBeyondBudget { .. }
+    );
+    let keeps = !state.reservations().is_empty() || !state.allowances().is_empty();
+    lacks && !keeps && state.jobs[job].kept.is_none() && state.jobs[job].reserved_until.is_none()
+}
+
 /// The class of a head rests until something that could help happens.
-fn park(engine: &mut Engine, head: &Head, reason: Reason) {
+fn park(engine: &mut Engine, head: &Head, reason: Reason, of_more: bool) {
     let (capacity_epoch, at) = (engine.state.capacity_epoch, engine.state.now);
     let opens = (head.class_queue == ClassQueue::Queued).then(|| budget::opens(&engine.state, head.class)).flatten();
     let until = reason.ask_again_at().into_iter().chain(opens).min();
     let of_batch = batch::runs(&engine.state, head.class);
     let open_pools = if reason.by_design() { allowances::open_pools(&engine.state, head.key.job) } else { 0 };
-    let parked = Parked { head: head.key.job, capacity_epoch, at, reason, until, open_pools, of_batch };
+    let parked = Parked { head: head.key.job, capacity_epoch, at, reason, of_more, until, open_pools, of_batch };
     match head.class_queue {
         ClassQueue::Booked => engine.memo.rebooked.insert(head.class, parked),
         ClassQueue::Queued => engine.memo.parked.insert(head.class, parked),
@@ -156,8 +190,9 @@ fn serve(
     class: ClassId,
     together: &mut Together,
     report: &mut PlanReport,
-) -> Result<(), Reason> {
+) -> Result<(), Refusal> {
     if let Some(no) = batch::refusal(&engine.state, job) {
+        let no = Refusal::of_one(no);
         let (pool, place) = placement::beside(&engine.state, job, class).ok_or(no)?;
         let places = alloc::vec![place];
         let backfill = allowances::backfill(&engine.state, job, pool);
@@ -168,19 +203,22 @@ fn serve(
         return Ok(());
     }
     let pools: Vec<PoolId> = engine.state.classes[class].fits.iter().map(|f| f.0).collect();
-    let mut no = Reason::NoMatchingPool;
+    let (mut no, mut of_more) = (Reason::NoMatchingPool, true);
     for pool in pools {
         match serve_in(engine, job, pool, together, report) {
             Ok(()) => return Ok(()),
             // What the next pool has is dearer, or would have been asked for first.
-            Err(reason) if reason.is_tried() => return Err(reason),
-            Err(reason) => no = no.max(reason),
+            Err(reason) if reason.is_tried() => return Err(Refusal::of_one(reason)),
+            Err(reason) => {
+                of_more &= is_of_more(&engine.state, job, reason);
+                no = no.max(reason);
+            }
         }
     }
     if !no.by_design() && engine.state.jobs[job].reserved_until.is_some_and(|until| until > engine.state.now) {
         no = Reason::WaitingForPreemption { victims: protection::stopping_for(&engine.state, job) };
     }
-    Err(no)
+    Err(Refusal { reason: no, of_more })
 }
 
 /// A queued job in one pool.

@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::moves;
 use crate::plan::PlanReport;
-use crate::rules::order::{ClassQueue, FairShareOrder, Head};
+use crate::rules::order::{ClassQueue, FairShareOrder};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::{allowances, forecast, protection, reservations, supply};
 use crate::state::State;
@@ -135,10 +135,11 @@ fn in_order(engine: &Engine, mut claims: BTreeMap<ClassId, Claim>) -> Vec<Claim>
     let mut all = Vec::new();
     let mut order = FairShareOrder::new(engine);
     while !claims.is_empty()
-        && let Some(Head { class, class_queue, .. }) = order.next_head(engine)
+        && let Some(head) = order.next_head(engine)
     {
-        let claim = (class_queue == ClassQueue::Queued).then(|| claims.remove(&class)).flatten();
+        let claim = (head.class_queue == ClassQueue::Queued).then(|| claims.remove(&head.class)).flatten();
         all.extend(claim);
+        order.refused(engine, &head, false);
     }
     all
 }

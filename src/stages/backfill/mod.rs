@@ -23,13 +23,14 @@ use crate::plan::PlanReport;
 use crate::reason::Reason;
 use crate::rules::forecast::{expected, holders, soonest};
 use crate::rules::launch::LaunchOption;
-use crate::rules::reservations::{Room, is_large, may_claim, may_reserve};
-use crate::rules::{order, protection, quota, supply};
+use crate::rules::order::{Head, StrictHeads};
+use crate::rules::reservations::{Room, gives_way, is_large, may_claim, may_reserve};
+use crate::rules::{protection, quota, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::nodes::Node;
 use crate::state::reservations::Reservation;
-use crate::units::MilliGpu;
+use crate::units::{MilliGpu, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -144,6 +145,14 @@ fn good(state: &State, pool: PoolId, reservation: &Reservation) -> bool {
     waits && Room::of(state, pool, reservation.job).holds(state, &option, &reservation.nodes)
 }
 
+/// Whether what all pools have kept is for jobs before a head, and so before all that come after it in the strict order.
+fn nobody_gives_way(state: &State, kept: &BTreeMap<PoolId, JobId>, head: &Head) -> bool {
+    let pools = state.policy().map_or(0, |policy| policy.pools.len());
+    head.key.start_by == Timestamp::NEVER
+        && kept.len() == pools
+        && kept.values().all(|holder| !gives_way(state, *holder, head.key.job))
+}
+
 /// Gives the first gangs in the order what they can reserve.
 fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
     let state = &engine.state;
@@ -155,8 +164,11 @@ fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
         return;
     }
     let mut tries = 0;
-    for head in order::strict_heads(&engine.state) {
+    for head in StrictHeads::new(&engine.state) {
         let job = head.key.job;
+        if nobody_gives_way(&engine.state, kept, &head) {
+            return;
+        }
         if kept.values().any(|holder| *holder == job) {
             continue;
         }

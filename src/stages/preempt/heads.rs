@@ -86,9 +86,20 @@ pub(super) fn waits_by_choice(state: &State, job: JobId) -> bool {
     relaxed || start_targets::reason_to_wait(state, job).is_some() || batch::refusal(state, job).is_some()
 }
 
-/// Whether anything is there that the jobs of a class could be given at all: quota that is borrowed, a lower tier that runs or is booked, a
-/// node.
-pub(super) fn anything_to_take(state: &State, class: ClassId, borrowed: &BTreeSet<PoolId>) -> bool {
+/// Whether anything is there that anybody who waits could be given at all: quota that is borrowed, a lower tier that runs or is booked, a node.
+pub(super) fn anything_to_take(state: &State) -> bool {
+    let borrowed = rank::borrowed_pools(state);
+    // Those of a line differ in nothing that counts here but their pools.
+    let most = if borrowed.is_empty() { 1 } else { usize::MAX };
+    let mut heads = state.index.lines.all().flat_map(|line| line.heads().take(most));
+    let late = |jobs: &BTreeSet<OrderKey>| jobs.iter().any(|key| comes_late(state, key.job));
+    may_empty(state)
+        || heads.any(|(_, class)| may_take(state, class, &borrowed))
+        || state.index.booked.iter().any(|(class, jobs)| may_take(state, *class, &borrowed) && late(jobs))
+}
+
+/// The same but for nodes, for the jobs of a class.
+fn may_take(state: &State, class: ClassId, borrowed: &BTreeSet<PoolId>) -> bool {
     let row = &state.classes[class];
     let quotas = row.fits.iter().any(|(pool, _)| borrowed.contains(pool));
     let runs = state.index.running.keys().any(|tier| rank::may_ever_stop(state, row.shape.tier, *tier));
@@ -97,7 +108,7 @@ pub(super) fn anything_to_take(state: &State, class: ClassId, borrowed: &BTreeSe
     let booked = state.index.booked.keys().map(|other| state.classes[*other].shape.tier);
     let priority = |tier| settings::priority(state, tier);
     let below = |tier| priority(tier) < priority(row.shape.tier) || (by_priority && tier == row.shape.tier);
-    quotas || runs || alike || may_empty(state) || booked.into_iter().any(below)
+    quotas || runs || alike || booked.into_iter().any(below)
 }
 
 /// Whether a booked job waits for nodes that come after its start target.

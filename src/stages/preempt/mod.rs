@@ -27,7 +27,7 @@ use crate::policy::{PreemptWithin, Reclaim};
 use crate::reason::Reason;
 use crate::rules::forecast::{allowance, expected, soonest};
 use crate::rules::placement::{self, NodeScope};
-use crate::rules::rank::{Borrows, Ground, Ranks, Taker, borrowed_pools};
+use crate::rules::rank::{Borrows, Ground, Ranks, Taker};
 use crate::rules::{allowances, budget, demand, quota, reservations, settings, start_targets, supply, timing};
 use crate::state::index::OrderKey;
 use crate::state::jobs::{Job, Kept, Phase};
@@ -123,7 +123,10 @@ struct Trial<'a> {
 
 /// Runs the stage for all that waits. Returns who lost what it was promised.
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobId> {
-    if !may_ever_take(&engine.state) {
+    let promised = engine.state.index.keeps_anything();
+    // The audit looks all the same.
+    let looks = promised || engine.memo.off || anything_to_take(&engine.state);
+    if !may_ever_take(&engine.state) || !looks {
         return BTreeSet::new();
     }
     let woke_at = timing::woke_at(&engine.state);
@@ -135,12 +138,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobI
         memo.beside_kept.clone_from(state.allowances());
     }
     let Heads { asked: first, left_out } = heads(engine, searched);
-    let promised = engine.state.index.keeps_anything();
-    let borrowed = borrowed_pools(&engine.state);
-    let anything = first.iter().any(|(class, _)| anything_to_take(&engine.state, *class, &borrowed));
-    // The audit looks all the same.
-    if !promised && !anything && !engine.memo.off {
-        remember(engine, first.into_iter().map(|(class, _)| class), searched);
+    if first.is_empty() && !promised {
         return BTreeSet::new();
     }
     let mut found = tried(engine, &first);

@@ -3,11 +3,13 @@
 //!
 //! Never: holds anything that the rows do not say.
 
-use super::State;
 use super::jobs::{Job, Kept, Phase, Wait};
 use super::kept::KeptQuota;
+use super::lines::ClassLines;
 use super::nodes::{Node, NodePhase, Purchase};
 use super::pending_cancels::PendingCancelKey;
+use super::table::Table;
+use super::{Class, State};
 use crate::decision::{EffectOf, Outcome, StopCause};
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, QueueId, TierId};
 use crate::reason::Reason;
@@ -44,6 +46,8 @@ impl OrderKey {
 pub struct Index {
     /// Jobs that wait, by class.
     pub queued: BTreeMap<ClassId, BTreeSet<OrderKey>>,
+    /// Their classes, by what all but CPU and memory are.
+    pub lines: ClassLines,
     /// Jobs that hold places which are not all ready, by class.
     pub booked: BTreeMap<ClassId, BTreeSet<OrderKey>>,
     /// Jobs that settle has to look at.
@@ -138,6 +142,9 @@ impl Index {
     pub fn rebuilt(state: &State) -> Index {
         let ageing = state.policy.as_deref().and_then(|p| p.fairness.ageing);
         let mut index = Index { ageing, pending_cancels: state.pending_cancels_by_age(), ..Index::default() };
+        for (id, class) in state.classes.iter() {
+            index.lines.class_in(id, &class.shape);
+        }
         for job in state.jobs.rows() {
             index.job_in(job);
         }
@@ -170,7 +177,9 @@ impl Index {
     pub(crate) fn job_in(&mut self, job: &Job) {
         match job.phase {
             Phase::Queued => {
+                let was = self.first_queued(job.class);
                 self.queued.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
+                self.lines.head(job.class, was, self.first_queued(job.class));
                 self.wait_in(job);
             }
             Phase::Booked => {
@@ -237,7 +246,9 @@ impl Index {
     pub(super) fn job_out(&mut self, job: &Job) {
         match job.phase {
             Phase::Queued => {
+                let was = self.first_queued(job.class);
                 drop_from(&mut self.queued, job.class, &OrderKey::of(job, self.ageing));
+                self.lines.head(job.class, was, self.first_queued(job.class));
                 self.wait_out(job);
             }
             Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job, self.ageing)),
@@ -291,6 +302,21 @@ impl Index {
             self.timers.remove(&(at, EffectOf::Job(job.id)));
         }
         self.reassess.remove(&(job.reassess_at, job.id));
+    }
+
+    /// The shapes of classes are others now.
+    pub(super) fn line_up(&mut self, classes: &Table<ClassId, Class>) {
+        self.lines = ClassLines::default();
+        for (id, class) in classes.iter() {
+            self.lines.class_in(id, &class.shape);
+            self.lines.head(id, None, self.first_queued(id));
+        }
+    }
+
+    /// The first of a class that waits.
+    #[must_use]
+    pub fn first_queued(&self, class: ClassId) -> Option<OrderKey> {
+        self.queued.get(&class)?.first().copied()
     }
 
     fn wait_in(&mut self, job: &Job) {

@@ -15,6 +15,7 @@ pub mod index;
 pub mod jobs;
 pub mod kept;
 pub mod ledger;
+pub mod lines;
 pub mod mix;
 pub mod names;
 pub mod nodes;

@@ -142,6 +142,7 @@ impl State {
         }
         let fits = self.fits(&shape);
         let id = self.classes.push(Class { shape: shape.clone(), fits, impossible: None });
+        self.index.lines.class_in(id, &shape);
         self.names.classes.insert(shape, id);
         id
     }

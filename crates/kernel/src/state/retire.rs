@@ -119,6 +119,7 @@ impl State {
         let unused: Vec<ClassId> = self.classes.ids().filter(|id| !classes.contains(id)).collect();
         for id in unused {
             self.classes.remove(id);
+            self.index.lines.class_out(id);
         }
         let shapes = || self.classes.rows().map(|class| &class.shape);
         let batches: BTreeSet<BatchId> = shapes().filter_map(|shape| shape.batch).collect();

@@ -75,6 +75,7 @@ impl State {
             self.classes[id].shape.tier = tier;
         }
         self.names = super::names::Names::rebuilt(self);
+        self.index.line_up(&self.classes);
     }
 }
 
