@@ -80,8 +80,10 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
         (Some(parked), None) => exactly(&engine.state, job.class, parked.reason),
         (Some(parked), Some(_)) if parked.head == id && !parked.reason.by_design() => parked.reason,
         (_, Some(waits)) => waits,
-        (None, None) if in_front == 0 => as_one_before(&engine.state, id),
-        (None, None) => Reason::BehindInQueue { position: in_front as u32 + 1 },
+        (None, None) => {
+            let own = if in_front == 0 { as_one_before(&engine.state, id) } else { None };
+            own.unwrap_or(Reason::BehindInQueue { position: in_front as u32 + 1 })
+        }
     }
 }
 
@@ -92,8 +94,9 @@ fn told(engine: &Engine, class: ClassId) -> Option<&Parked> {
 }
 
 /// Why a job waits that was not asked, for one before it asks no more and was told no: what it would be told itself.
-fn as_one_before(state: &State, id: JobId) -> Reason {
+fn as_one_before(state: &State, id: JobId) -> Option<Reason> {
+    let class = state.jobs[id].class;
     let no = |pool| allowances::no_share(state, id, pool).or_else(|| supply::refusal(state, id, pool));
-    let pools = state.classes[state.jobs[id].class].fits.iter();
-    pools.filter_map(|(pool, _)| no(*pool)).max().unwrap_or(Reason::BehindInQueue { position: 1 })
+    let pools = state.classes[class].fits.iter();
+    pools.filter_map(|(pool, _)| no(*pool)).max().map(|reason| exactly(state, class, reason))
 }

@@ -31,7 +31,8 @@ const PAIRS: u64 = 100;
 /// is taken, however dear its node is to keep: docs/stages/provision.md, "What does not hold yet".
 const BOTH: usize = 2;
 const DEARER: usize = 30;
-const LATE: usize = 1;
+/// One pair in so many may have a p95 wait beyond its target: none of the 100 in CI.
+const LATE_ONE_IN: usize = 250;
 const HOUR_MS: u64 = 3_600_000;
 
 /// What is relaxed.
@@ -202,5 +203,5 @@ fn a_longer_start_target_costs_no_more_and_is_kept() {
     assert!(all[1] <= all[0] * 1.02, "longer targets are dearer together");
     assert!(dearer.len() <= DEARER * compared.max(100) / 100, "{dearer:#?}");
     late.iter().for_each(|one| println!("  {one}"));
-    assert!(late.len() <= LATE * compared.max(100) / 100, "{late:#?}");
+    assert!(late.len() <= compared / LATE_ONE_IN, "{late:#?}");
 }

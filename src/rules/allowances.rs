@@ -106,7 +106,7 @@ pub(crate) fn room(state: &State, class: ClassId) -> Option<Rate> {
     if state.allowances().is_empty() {
         return None;
     }
-    let (job, pool) = (state.index.queued.get(&class)?.first()?.job, state.classes[class].fits.first()?.0);
+    let (job, pool) = (state.index.first_queued(class)?.job, state.classes[class].fits.first()?.0);
     money_left(state, &Asker::of(state, job, pool)?, Ending::LetIn).map(|(left, _)| left)
 }
 

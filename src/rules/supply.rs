@@ -114,11 +114,13 @@ pub(crate) fn choose(
     }
     let mut wanted = bought(state, class, pool);
     wanted.retain(|id| these(state, id));
-    let asked = |id: &OfferingId| budget::asked(state, class, pool, *id);
-    let bills: Vec<Rate> = wanted.iter().map(asked).collect();
-    wanted.retain(|id| budget::pays(state, class, asked(id)));
-    if !bills.is_empty() && wanted.is_empty() {
-        return Err(budget::no_purchase(state, class, &bills));
+    if !state.budgets.none() {
+        let asked = |id: &OfferingId| budget::asked(state, class, pool, *id);
+        let bills: Vec<Rate> = wanted.iter().map(asked).collect();
+        wanted.retain(|id| budget::pays(state, class, asked(id)));
+        if !bills.is_empty() && wanted.is_empty() {
+            return Err(budget::no_purchase(state, class, &bills));
+        }
     }
     let open: Vec<OfferingId> = wanted.iter().copied().filter(|id| may_have(state, *id)).collect();
     let mut options = elastic(state, asker, class, pool, &open, carried);

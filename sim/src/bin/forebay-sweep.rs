@@ -67,7 +67,10 @@ fn run(args: &Args) -> (SweepReport, Vec<SweepFailure>) {
                 Ok(one) => report.add(&one),
                 Err(failure) => {
                     stop.store(!args.all, Ordering::Relaxed);
-                    eprintln!("{failure}");
+                    if args.all {
+                        // It may be long until the end, where they are told in order.
+                        eprintln!("{failure}");
+                    }
                     failures.push(failure);
                 }
             }

@@ -25,7 +25,7 @@ pub(super) fn for_first(state: &State, class: ClassId, searched: Searched) -> Se
     // What is kept gives way to who comes before its holder.
     let kept = !state.reservations().is_empty() || !state.allowances().is_empty();
     let counts = kept || rank::goes_by_priority(state, state.classes[class].shape.queue);
-    let first = state.index.queued.get(&class).filter(|_| counts).and_then(BTreeSet::first);
+    let first = if counts { state.index.first_queued(class) } else { None };
     Searched { first: first.map(|key| key.job), ..searched }
 }
 

@@ -125,8 +125,8 @@ struct Trial<'a> {
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobId> {
     let promised = engine.state.index.keeps_anything();
     // The audit looks all the same.
-    let looks = promised || engine.memo.off || anything_to_take(&engine.state);
-    if !may_ever_take(&engine.state) || !looks {
+    let looks = || promised || engine.memo.off || anything_to_take(&engine.state);
+    if !may_ever_take(&engine.state) || !looks() {
         return BTreeSet::new();
     }
     let woke_at = timing::woke_at(&engine.state);
