@@ -7,6 +7,7 @@
 //!
 //! Never: a scheduling rule; those are the planner's.
 
+pub mod activity;
 pub mod api;
 pub mod checkpoints;
 pub mod cli;

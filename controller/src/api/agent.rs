@@ -1,9 +1,10 @@
-//! `POST /v1/agent/hello` and `/v1/agent/notices`: what the agents on the nodes say, as engine events.
+//! `POST /v1/agent/hello`, `/v1/agent/notices` and `/v1/agent/activity`: what the agents on the nodes say, as engine events.
 //!
 //! ```text
 //! hello        -> NodeReady                      a node that is ready already stays so (`new` is false)
 //! interruption -> ReclaimNotice, at its time     the second warning of a node says nothing new
 //! rebalance    -> nothing: it is only a risk, and most are followed by no interruption
+//! activity     -> RunIdle, ServiceDemand, where `activity` finds that they follow
 //! ```
 //!
 //! Never: answers 202 before the event is durable; adds a node that no purchase brought; takes a time that is far away.
@@ -13,6 +14,7 @@ use super::auth::NodeAgent;
 use super::body::{admit, content_type, gather, writable};
 use super::error::ApiError;
 use super::events::durable;
+use crate::activity::{TakenReport, view as activity_view};
 use crate::driver::ItemOutcome;
 use crate::show::figures::short;
 use axum::Json;
@@ -21,11 +23,15 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use forebay_kernel::event::Event;
 use forebay_kernel::units::{Span, Timestamp};
+use forebay_node_agent::{ActivityReport, MOST_WORKERS_REPORTED};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The largest body: an agent's have 120 bytes.
 const MOST_BYTES: usize = 4096;
+/// The largest report of activity: 512 workers of 210 bytes, and as much again.
+const MOST_ACTIVITY: usize = 256 * 1024;
 /// The longest id of an instance.
 const MOST_INSTANCE: usize = 64;
 /// A warning is for something that is near: spot's is two minutes, a Capacity Block's is forty.
@@ -61,22 +67,59 @@ pub struct Heard {
     pub new: bool,
 }
 
+/// What became of a report of activity.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ActivityTaken {
+    /// Whether it was not known before.
+    pub new: bool,
+    /// Workers in it that are not current, or not on that node.
+    pub ignored: u64,
+}
+
 type Answer = Result<(StatusCode, Json<Heard>), ApiError>;
 
 pub(super) async fn hello(State(api): State<Api>, _: NodeAgent, headers: HeaderMap, body: Body) -> Answer {
-    let hello: Hello = read(&api, &headers, body).await?;
+    let hello: Hello = read(&api, &headers, body, MOST_BYTES).await?;
     known(&api, &hello.instance).await?;
     take(&api, Event::NodeReady { instance: hello.instance }).await
 }
 
 pub(super) async fn notice(State(api): State<Api>, _: NodeAgent, headers: HeaderMap, body: Body) -> Answer {
-    let notice: Notice = read(&api, &headers, body).await?;
+    let notice: Notice = read(&api, &headers, body, MOST_BYTES).await?;
     let now = known(&api, &notice.instance).await?;
     let at = when(notice.at.as_deref(), now)?;
     match notice.kind {
         Kind::Interruption => take(&api, Event::ReclaimNotice { instance: notice.instance, at }).await,
         Kind::Rebalance => Ok((StatusCode::ACCEPTED, Json(Heard { new: false }))),
     }
+}
+
+/// What the workers on a node do with its GPUs.
+pub(super) async fn activity(
+    State(api): State<Api>,
+    _: NodeAgent,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<ActivityTaken>), ApiError> {
+    let report: Arc<ActivityReport> = Arc::new(read(&api, &headers, body, MOST_ACTIVITY).await?);
+    if report.workers.len() > MOST_WORKERS_REPORTED {
+        let message = format!("{} workers are too many for one report", report.workers.len());
+        let remedy = format!("send at most {MOST_WORKERS_REPORTED}, as `forebay agent` does");
+        return Err(ApiError::new(413, "TooMany", message, remedy));
+    }
+    let asked = Arc::clone(&report);
+    let found = api.handle.query_async(move |engine, _| activity_view::view(engine.state(), &asked)).await?;
+    let Some(view) = found.filter(|_| report.instance.len() <= MOST_INSTANCE) else {
+        api.activity.count_unknown_node();
+        return Err(unknown(&report.instance));
+    };
+    let TakenReport { new, events, ignored } = api.activity.take(&report, &view);
+    if !events.is_empty() {
+        // Where it does not get this far, the next report has the same idleness and more.
+        durable(&api, events.iter().map(|event| (event.clone(), None)).collect()).await?;
+        api.activity.events_sent(&events);
+    }
+    Ok((StatusCode::ACCEPTED, Json(ActivityTaken { new, ignored })))
 }
 
 /// When the cloud acts.
@@ -97,15 +140,15 @@ fn when(at: Option<&str>, now: Timestamp) -> Result<Timestamp, ApiError> {
 }
 
 /// A body of JSON within its bounds.
-async fn read<T: DeserializeOwned>(api: &Api, headers: &HeaderMap, body: Body) -> Result<T, ApiError> {
+async fn read<T: DeserializeOwned>(api: &Api, headers: &HeaderMap, body: Body, most: usize) -> Result<T, ApiError> {
     writable(api)?;
     if content_type(headers) != "application/json" {
         return Err(ApiError::new(415, "ContentType", "reports of agents are JSON", "send application/json"));
     }
     let _room = admit(api, headers)?;
     let body = gather(body).await?;
-    if body.len() > MOST_BYTES {
-        let message = format!("a report has at most {MOST_BYTES} bytes");
+    if body.len() > most {
+        let message = format!("a report has at most {most} bytes");
         return Err(ApiError::new(413, "TooLarge", message, "use the agent of this version: `forebay agent`"));
     }
     serde_json::from_slice(&body).map_err(|error| {
@@ -122,12 +165,14 @@ async fn known(api: &Api, instance: &str) -> Result<Timestamp, ApiError> {
         let state = engine.state();
         (fits && state.node_of(&asked).is_some()).then_some(state.now())
     });
-    found.await?.ok_or_else(|| {
-        let message = format!("no node of this cluster is the instance `{}`", short(instance, MOST_INSTANCE));
-        let remedy = "a node that was bought a moment ago is known as soon as its purchase is settled: send it again; an instance that \
-                      this controller did not buy needs no agent";
-        ApiError::not_found("UnknownInstance", message, remedy)
-    })
+    found.await?.ok_or_else(|| unknown(instance))
+}
+
+fn unknown(instance: &str) -> ApiError {
+    let message = format!("no node of this cluster is the instance `{}`", short(instance, MOST_INSTANCE));
+    let remedy = "a node that was bought a moment ago is known as soon as its purchase is settled: send it again; an instance that \
+                  this controller did not buy needs no agent";
+    ApiError::not_found("UnknownInstance", message, remedy)
 }
 
 /// Takes an event, and answers when it is durable.

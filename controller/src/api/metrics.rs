@@ -17,7 +17,7 @@ use forebay_engine::engine::Engine;
 use std::sync::Arc;
 
 pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scraper) -> Result<Response, ApiError> {
-    let preemptions = Arc::clone(&api.preemptions);
+    let (preemptions, activity) = (Arc::clone(&api.preemptions), Arc::clone(&api.activity));
     let ask = move |engine: &Engine, _: &QueryContext| {
         let state = engine.state();
         let mut families = engine::cluster(state);
@@ -25,6 +25,7 @@ pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scrape
             families.extend(engine::jobs(state));
         }
         let shows = |queue: &str| all || visible::queue_takes(state, &who, queue);
+        families.extend(activity.queue_families(shows));
         families.extend(preemptions.families(shows, |job| all || visible::sees(state, &who, job)));
         families
     };
@@ -32,6 +33,7 @@ pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scrape
     let mut families = outside::process(paused.as_deref());
     families.extend(api.handle.query_async(ask).await?);
     if all {
+        families.extend(api.activity.agent_families());
         families.extend(outside::sources(api.sources.view(api.handle.durable())));
     }
     let failed = |e: std::fmt::Error| ApiError::new(500, "MetricsUnwritten", e.to_string(), "report this");

@@ -28,6 +28,7 @@ mod status;
 mod visible;
 mod waiters;
 
+use crate::activity::ActivityBook;
 use crate::checkpoints::Checkpoints;
 use crate::config::tokens::{Tokens, Who};
 use crate::driver::DriverHandle;
@@ -62,6 +63,8 @@ struct Api {
     pub room: Room,
     /// Runs that were stopped, as they are counted.
     pub preemptions: Arc<Preemptions>,
+    /// What agents have observed of workers.
+    pub activity: Arc<ActivityBook>,
     /// Becomes true when the server is to end, so that open streams and waits end too.
     pub ending: watch::Receiver<bool>,
 }
@@ -108,6 +111,7 @@ pub async fn serve(listener: TcpListener, serving: ApiOptions, ending: watch::Re
         local: Arc::new(Who::local()),
         room: Room::default(),
         preemptions,
+        activity: Arc::default(),
         ending: ending.clone(),
     };
     let served = axum::serve(Bounded::new(listener), router(api, address)).with_graceful_shutdown(ended(ending)).await;
@@ -139,6 +143,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/status", get(status::stream))
         .route("/v1/agent/hello", post(agent::hello))
         .route("/v1/agent/notices", post(agent::notice))
+        .route("/v1/agent/activity", post(agent::activity))
         .route("/metrics", get(metrics::metrics))
         .route("/healthz", get(reads::healthz))
         .route("/readyz", get(reads::readyz))

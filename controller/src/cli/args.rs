@@ -4,6 +4,7 @@
 
 use crate::show::ColourChoice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use forebay_node_agent::GpuSource;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -106,13 +107,15 @@ Examples:
   forebay journal verify forebay-data/2026-11-02     # reads all of it, changes nothing
   forebay journal upgrade forebay-data/2026-11-02    # once, after a new release refused it")]
     Journal(JournalArgs),
-    /// On a node: tell the controller what the cloud says about it, such as that a spot instance is taken back.
+    /// On a node: tell the controller what the cloud says about it, and what its GPUs do for which workers.
     #[command(after_help = "\
-Example:
+Examples:
   forebay agent --controller http://forebay:8080 --token-file /etc/forebay/agent.token
+  forebay agent --controller http://forebay:8080 --gpus dcgm=http://127.0.0.1:9400
+  forebay agent --once           # what it sees of GPUs and workers, without a controller
 
-It asks the instance's metadata (IMDSv2) every 2 s, and runs until it is ended. It needs no GPU, and no rights in the
-cloud. The token has the role `agent` in forebay.yaml.")]
+It asks the instance's metadata (IMDSv2) every 2 s and the GPUs every second, and runs until it is ended. It needs no GPU,
+and no rights in the cloud. The token has the role `agent` in forebay.yaml. docs/AGENT.md has more.")]
     Agent(AgentArgs),
     /// Send events to a running Forebay: one JSON object, an array of them, or one a line.
     #[command(after_help = "\
@@ -368,15 +371,30 @@ pub struct ServerArgs {
 /// `forebay agent`.
 #[derive(Debug, Args)]
 pub struct AgentArgs {
-    /// The controller.
-    #[arg(long, env = "FOREBAY_SERVER", value_name = "URL")]
-    pub controller: String,
+    /// The controller. Not needed with `--once`.
+    #[arg(long, env = "FOREBAY_SERVER", value_name = "URL", required_unless_present = "once")]
+    pub controller: Option<String>,
     /// The instance's metadata.
     #[arg(long, default_value = "http://169.254.169.254", value_name = "URL")]
     pub metadata: String,
     /// File with the token for the controller. Default: the variable FOREBAY_TOKEN, else none.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Where it reads what GPUs do: nvml, nvml=LIBRARY, dcgm=http://HOST:PORT or none.
+    #[arg(long, default_value = "nvml", value_name = "SOURCE")]
+    pub gpus: GpuSource,
+    /// The node's processes.
+    #[arg(long, default_value = "/proc", value_name = "FOLDER")]
+    pub proc: PathBuf,
+    /// The kubelet's folder.
+    #[arg(long, default_value = "/var/lib/kubelet", value_name = "FOLDER")]
+    pub kubelet: PathBuf,
+    /// Where to serve its own metrics, such as 127.0.0.1:9109. Default: nowhere.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Print what it sees of GPUs and workers, and end.
+    #[arg(long)]
+    pub once: bool,
 }
 
 /// A command about one job.

@@ -1,6 +1,7 @@
-//! A client for the controller's two paths for agents. It follows no redirect, uses no proxy, and limits the size of a response. No token
+//! A client for the controller's three paths for agents. It follows no redirect, uses no proxy, and limits the size of a response. No token
 //! appears in a message.
 
+use crate::activity::report::ActivityReport;
 use crate::report::{AgentReport, ReportKind, printable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -60,12 +61,20 @@ impl ControllerClient {
     pub fn deliver(&self, instance: &str, report: &AgentReport) -> Delivery {
         let hello = report.kind == ReportKind::Hello;
         let path = if hello { "/v1/agent/hello" } else { "/v1/agent/notices" };
-        let body = Body { instance, kind: (!hello).then_some(report.kind), at: report.at.as_deref() };
+        self.post(path, &Body { instance, kind: (!hello).then_some(report.kind), at: report.at.as_deref() })
+    }
+
+    /// Sends what was observed of the workers.
+    pub fn deliver_activity(&self, report: &ActivityReport) -> Delivery {
+        self.post("/v1/agent/activity", report)
+    }
+
+    fn post(&self, path: &str, body: &impl Serialize) -> Delivery {
         let mut request = Request::post(format!("{}{path}", self.base)).header("content-type", "application/json");
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
-        let body = match serde_json::to_vec(&body) {
+        let body = match serde_json::to_vec(body) {
             Ok(body) => body,
             Err(error) => {
                 return Delivery::Refused(format!("a fault of this program: the report is no JSON ({error})"));

@@ -1,15 +1,19 @@
-//! The agent on a node. It reads from the instance metadata what the cloud announces for this instance, and reports it to the controller.
+//! The agent on a node. It reads from the instance metadata what the cloud announces for this instance, reads what the node's GPUs do and for
+//! which workers, and reports both to the controller.
 //!
 //! ```text
 //! metadata (IMDSv2), every 2 s --watch--> Outbox: the newest of each kind --delivery--> POST /v1/agent/hello, /v1/agent/notices
 //!                                                                                '-- retried until it is acknowledged
+//! NVML or DCGM, every second ---gpus--> activity: busy, idle, resident, a worker -----> POST /v1/agent/activity
+//! /proc, the kubelet's folder ---owners--'                                       '-- sums, until they are acknowledged
 //! ```
 //!
-//! EventBridge announces the same through a queue, within seconds and at best effort. Whichever report comes first counts, and the second
-//! changes nothing. The agent needs no GPU, no permissions in the cloud, and no address of its own. It stops no jobs and decides nothing.
+//! EventBridge announces the same as the metadata through a queue, within seconds and at best effort. Whichever report comes first counts, and
+//! the second changes nothing. The agent needs no GPU, no permissions in the cloud, and no address of its own. It stops no jobs and decides
+//! nothing; what a worker does is not known where the driver does not say it, and then it is reported as unknown, never as idle.
 //!
 //! ```no_run
-//! use forebay_node_agent::{AgentSettings, AgentTimings, LogLine, NodeAgent};
+//! use forebay_node_agent::{AgentSettings, AgentTimings, GpuSource, LogLine, NodeAgent, NodeRoots};
 //! use std::sync::Arc;
 //!
 //! # fn main() -> Result<(), forebay_node_agent::AgentError> {
@@ -17,6 +21,9 @@
 //!     controller: "http://forebay:8080".to_owned(),
 //!     metadata: "http://169.254.169.254".to_owned(),
 //!     token: None,
+//!     gpus: GpuSource::Nvml { library: None },
+//!     roots: NodeRoots::default(),
+//!     listen: None,
 //!     timings: AgentTimings::default(),
 //! };
 //! let log: LogLine = Arc::new(|line| eprintln!("agent: {line}"));
@@ -25,19 +32,33 @@
 //! # }
 //! ```
 
+mod activity;
 mod controller_client;
 mod delivery;
+mod exposition;
+mod gpus;
+mod inspect;
 mod metadata;
 mod outbox;
+mod owners;
 mod report;
 mod watch;
+mod worker;
 
+pub use activity::report::{ActivityReport, MOST_WORKERS_REPORTED, WorkerActivity};
+pub use gpus::{GpuSource, GpuSourceError};
+pub use inspect::inspect;
 pub use metadata::{InstanceMetadata, MetadataError};
+pub use owners::NodeRoots;
 pub use report::{AgentReport, ReportKind};
+pub use worker::{WorkerName, WorkerNameError};
 
+use activity::monitor::GpuMonitor;
+use activity::reporter::{ActivityReporter, ReportCounts};
 use controller_client::ControllerClient;
+use gpus::sampler::{self, LatestSample};
 use outbox::Outbox;
-use std::path::Path;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -45,7 +66,7 @@ use std::time::Duration;
 /// Writes one line of the agent's log.
 pub type LogLine = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Where the agent reads metadata, and which controller it reports to.
+/// Where the agent reads metadata and GPUs, and which controller it reports to.
 #[derive(Clone, Debug)]
 pub struct AgentSettings {
     /// The controller, such as `http://forebay:8080`.
@@ -54,6 +75,12 @@ pub struct AgentSettings {
     pub metadata: String,
     /// A token with the role `agent`. `None` if the controller asks for none.
     pub token: Option<String>,
+    /// Where it reads what GPUs do.
+    pub gpus: GpuSource,
+    /// Where the node's processes and pods are found.
+    pub roots: NodeRoots,
+    /// Where its own metrics are served. `None`: nowhere.
+    pub listen: Option<SocketAddr>,
     /// Intervals, time limits and delays.
     pub timings: AgentTimings,
 }
@@ -73,6 +100,12 @@ pub struct AgentTimings {
     pub longest_delay: Duration,
     /// A notice that was not accepted for this long is abandoned, because the instance should be gone.
     pub notice_lifetime: Duration,
+    /// The interval of reports of activity while a worker is idle: what is idle for too long is to be known within half a minute.
+    pub report_interval: Duration,
+    /// The same while all workers compute. Twice as long without workers.
+    pub quiet_report_interval: Duration,
+    /// A source of GPU figures that has not responded for so long hangs: nothing is known of any worker.
+    pub gpu_patience: Duration,
 }
 
 impl Default for AgentTimings {
@@ -84,6 +117,9 @@ impl Default for AgentTimings {
             first_delay: Duration::from_millis(500),
             longest_delay: Duration::from_secs(10),
             notice_lifetime: Duration::from_secs(15 * 60),
+            report_interval: Duration::from_secs(10),
+            quiet_report_interval: Duration::from_secs(30),
+            gpu_patience: Duration::from_secs(10),
         }
     }
 }
@@ -108,6 +144,14 @@ pub enum AgentError {
         /// The address as given, shortened and escaped.
         given: String,
     },
+    /// The address for metrics is not to be had.
+    #[error("--listen {address}: {why}; choose an address of this node and a free port")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        why: String,
+    },
     /// The system could not create a thread.
     #[error("no thread for the agent: {0}; raise the limit of processes")]
     Thread(String),
@@ -128,9 +172,46 @@ impl NodeAgent {
         let mut agent = NodeAgent { outbox: Arc::clone(&outbox), threads: Vec::new() };
         let (reports, watch_log) = (Arc::clone(&outbox), Arc::clone(log));
         agent.spawn("watch", move || watch::run(metadata, &reports, timings, &watch_log))?;
+        agent.watch_gpus(
+            settings,
+            ControllerClient::new(controller_at, settings.token.as_deref(), timings.controller_timeout),
+            log,
+        )?;
         let log = Arc::clone(log);
         agent.spawn("delivery", move || delivery::run(&controller, &outbox, timings, &log))?;
         Ok(agent)
+    }
+
+    /// Starts what reads GPUs, keeps the books, reports, and serves metrics.
+    fn watch_gpus(
+        &mut self,
+        settings: &AgentSettings,
+        controller: ControllerClient,
+        log: &LogLine,
+    ) -> Result<(), AgentError> {
+        let (timings, source, interval) = (settings.timings, settings.gpus.name(), settings.gpus.interval());
+        let (monitor, counts) = (Arc::new(GpuMonitor::new(interval)), Arc::new(ReportCounts::default()));
+        if let Some(address) = settings.listen {
+            let failed = |error: std::io::Error| AgentError::Listen { address, why: error.to_string() };
+            let listener = TcpListener::bind(address).map_err(failed)?;
+            log(&format!("metrics at http://{}/metrics", listener.local_addr().map_err(failed)?));
+            let (monitor, counts) = (Arc::clone(&monitor), Arc::clone(&counts));
+            let text = move || exposition::text(&monitor, &counts, source);
+            detach("metrics", move || exposition::serve(&listener, text))?;
+        }
+        let Some(reader) = settings.gpus.reader()? else { return Ok(()) };
+        let latest = Arc::new(LatestSample::default());
+        let (samples, outbox) = (Arc::clone(&latest), Arc::clone(&self.outbox));
+        // A call into the driver may never return, so nobody waits for this thread.
+        detach("gpus", move || sampler::run(reader, &samples, interval, &outbox))?;
+        let (observed, outbox, observe_log) = (Arc::clone(&monitor), Arc::clone(&self.outbox), Arc::clone(log));
+        let roots = settings.roots.clone();
+        self.spawn("activity", move || observed.run(&latest, &roots, timings, &outbox, &observe_log))?;
+        let (outbox, log) = (Arc::clone(&self.outbox), Arc::clone(log));
+        self.spawn("activity-report", move || {
+            let (controller, monitor, outbox, counts, log) = (&controller, &*monitor, &*outbox, &*counts, &log);
+            ActivityReporter { controller, monitor, outbox, counts, source, timings, log }.run();
+        })
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), AgentError> {
@@ -166,15 +247,10 @@ fn address<'a>(what: &'static str, given: &'a str) -> Result<&'a str, AgentError
     }
 }
 
-/// The number of NVIDIA devices in a folder such as `/dev`. It is only logged.
-#[must_use]
-pub fn count_gpus(devices: &Path) -> usize {
-    let Ok(entries) = std::fs::read_dir(devices) else {
-        return 0;
-    };
-    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
-    let is_gpu = |name: &String| name.strip_prefix("nvidia").is_some_and(|n| n.parse::<u32>().is_ok());
-    entries.filter_map(name).filter(is_gpu).count()
+/// Runs in a thread that ends with the process.
+fn detach(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), AgentError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map(drop).map_err(|error| AgentError::Thread(error.to_string()))
 }
 
 #[cfg(test)]
@@ -190,18 +266,5 @@ mod tests {
             assert!(error.starts_with("--controller ") && error.contains("http://HOST:PORT"), "{error}");
             assert!(!error.contains('\u{7}'));
         }
-    }
-
-    #[test]
-    fn only_devices_with_a_number_are_gpus() {
-        let folder = std::env::temp_dir().join(format!("forebay-agent-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        assert_eq!(count_gpus(&folder), 0);
-        for name in ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"] {
-            std::fs::write(folder.join(name), "").unwrap();
-        }
-        assert_eq!(count_gpus(&folder), 2);
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(count_gpus(&folder), 0, "no such folder");
     }
 }

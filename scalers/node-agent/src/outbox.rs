@@ -49,6 +49,11 @@ impl Outbox {
         self.lock().instance = instance.to_owned();
     }
 
+    /// The id of the instance, once it is known.
+    pub fn instance(&self) -> Option<String> {
+        Some(self.lock().instance.clone()).filter(|instance| !instance.is_empty())
+    }
+
     /// Adds a report, unless it equals the last one of its kind. Returns whether it was added.
     pub fn put(&self, report: AgentReport) -> bool {
         let mut state = self.lock();

@@ -3,7 +3,7 @@
 //! Never: a wait without a limit, or a port beyond loopback.
 
 use forebay_node_agent::{
-    AgentError, AgentSettings, AgentTimings, InstanceMetadata, LogLine, MetadataError, NodeAgent,
+    AgentError, AgentSettings, AgentTimings, GpuSource, InstanceMetadata, LogLine, MetadataError, NodeAgent, NodeRoots,
 };
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -131,6 +131,7 @@ fn timings() -> AgentTimings {
         first_delay: Duration::from_millis(10),
         longest_delay: Duration::from_millis(50),
         notice_lifetime: Duration::from_secs(60),
+        ..AgentTimings::default()
     }
 }
 
@@ -154,7 +155,9 @@ fn agent(metadata: &str, controller: &str, timings: AgentTimings) -> (NodeAgent,
     let state = lines.clone();
     let log: LogLine = Arc::new(move |line| state.0.lock().expect("unpoisoned").push(line.to_owned()));
     let (controller, metadata) = (controller.to_owned(), metadata.to_owned());
-    let settings = AgentSettings { controller, metadata, token: Some("agent-token".into()), timings };
+    let token = Some("agent-token".into());
+    let (gpus, roots) = (GpuSource::None, NodeRoots::default());
+    let settings = AgentSettings { controller, metadata, token, gpus, roots, listen: None, timings };
     (NodeAgent::start(&settings, &log).expect("it starts"), lines)
 }
 
@@ -350,6 +353,9 @@ fn responses_of_the_metadata_are_bounded_and_validated() {
         controller: "https://forebay".into(),
         metadata: "http://127.0.0.1:1".into(),
         token: None,
+        gpus: GpuSource::None,
+        roots: NodeRoots::default(),
+        listen: None,
         timings: timings(),
     };
     let log: LogLine = Arc::new(|_| {});

@@ -6,7 +6,7 @@ use forebay_integration::{Server, root, run};
 use serde_json::json;
 
 /// Every path of the API, and what it takes.
-const PATHS: [(&str, &str); 18] = [
+const PATHS: [(&str, &str); 19] = [
     ("GET", "/"),
     ("POST", "/v1/events"),
     ("GET", "/v1/jobs"),
@@ -22,6 +22,7 @@ const PATHS: [(&str, &str); 18] = [
     ("GET", "/v1/status"),
     ("POST", "/v1/agent/hello"),
     ("POST", "/v1/agent/notices"),
+    ("POST", "/v1/agent/activity"),
     ("GET", "/metrics"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
@@ -51,7 +52,7 @@ fn every_path_asks_for_a_token_and_its_role() {
         }
         let needs = match (method, path.as_str()) {
             (_, "/healthz" | "/readyz") => continue,
-            (_, "/v1/agent/hello" | "/v1/agent/notices") => "agent",
+            (_, "/v1/agent/hello" | "/v1/agent/notices" | "/v1/agent/activity") => "agent",
             ("POST", _) => "submit",
             (_, "/v1/state" | "/v1/sources") => "operate",
             _ => "read",
@@ -60,7 +61,10 @@ fn every_path_asks_for_a_token_and_its_role() {
             [("pusher", "submit"), ("watcher", "read"), ("node", "agent"), ("scraper", "metrics"), ("ops", needs)]
         {
             let body = match needs {
-                "agent" => Some(json!({ "instance": "i-0", "kind": "interruption" })),
+                "agent" => {
+                    Some(json!({ "instance": "i-0", "kind": "interruption", "start": 1, "sequence": 1, "since": 0,
+                    "source": "nvml", "workers": [] }))
+                }
                 _ => (path.starts_with("/v1/events")).then(|| submission("y", "open", 36_000)),
             };
             let (status, text) = ask(&server, name, method, &path, body.as_ref());

@@ -1,5 +1,6 @@
 //! The real servers that tests run against: Apache Kafka and LocalStack. Installed once into a cache, started on free
-//! loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint and cargo-deny, which are commands.
+//! loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint and cargo-deny, which are commands, and
+//! a stand-in for NVIDIA's library, for machines without a GPU.
 //!
 //! ```text
 //! pins (pom.xml, requirements.txt) -> install -> cache folder -> start -> a port on 127.0.0.1 -> stop | kill | restart
@@ -19,7 +20,7 @@
 //!
 //! Every wait has a limit. A part may stand in a static that is never dropped: it goes with the process, and its folder too.
 //! Never: a server that outlives its starter, a container engine, an address beyond loopback, a
-//! stand-in that passes for the real thing.
+//! stand-in that passes for the real thing without its name saying so.
 
 mod cargo_deny;
 mod cfn_lint;
@@ -28,6 +29,7 @@ mod guarded;
 mod install;
 mod kafka;
 mod localstack;
+mod nvml;
 mod ports;
 mod random;
 pub mod tools;
@@ -40,4 +42,5 @@ pub use error::PartError;
 pub use install::cache;
 pub use kafka::{Edge, Kafka, KafkaOptions};
 pub use localstack::{LocalStack, LocalStackOptions};
+pub use nvml::NvmlStub;
 pub use ports::free_port;
