@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use clap::builder::PossibleValuesParser;
-use forebay_parts::{CargoDeny, CfnLint, Kafka, LocalStack};
+use forebay_parts::{CargoDeny, CfnLint, Kafka, Kubernetes, LocalStack};
 
 use self::built::Built;
 use self::report::{Report, SectionRun};
@@ -121,7 +121,8 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
     let missing = needs::check(scope);
     let filtered = args.part.is_some() || !args.extra.is_empty();
     let mut report = Report::default();
-    // The servers are fetched while the first sections compile: one waits for the network, the other for the processor.
+    // The servers are fetched while the first sections compile: one waits for the network, the other for the processor. Kubernetes is built,
+    // but behind them: its compiler is nice.
     let later = sections.len() > 1 && sections.iter().any(|section| section.kind == Kind::Integration);
     let installing = (later && missing.of(Scope::Parts).is_none()).then(|| std::thread::spawn(install_parts));
     let mut suite = Suite { workspace, args, built: None, released: false, installing };
@@ -203,7 +204,7 @@ impl Suite<'_> {
         self.released = true;
         // Here, where it is seen: a test's own output is not, and its time would count as the test's.
         let installing = self.installing.take();
-        step(run, "install Kafka, LocalStack and cfn-lint", || match installing {
+        step(run, "install Kafka, LocalStack, cfn-lint and Kubernetes", || match installing {
             Some(thread) => {
                 thread.join().unwrap_or_else(|_| Err(ChoreFailure::new("the installation ended with a panic")))
             }
@@ -283,6 +284,7 @@ fn install_parts() -> Result<(), ChoreFailure> {
     Kafka::install()?;
     LocalStack::install()?;
     CfnLint::install()?;
+    Kubernetes::install()?;
     Ok(())
 }
 
