@@ -71,6 +71,7 @@ pub const SECTIONS: &[Section] = &[
             "forebay-aws",
             "forebay-capacity-ec2",
             "forebay-checkpoint-s3",
+            "forebay-cluster-kube",
             "forebay-loopback-ec2",
             "forebay-node-agent",
             "forebay-parts",
