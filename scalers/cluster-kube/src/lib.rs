@@ -1,13 +1,13 @@
 //! Runs gangs as pods of a Kubernetes cluster, and drains its nodes.
 //!
 //! ```text
-//! effect -> GangStart (frozen, journaled) -> KubeMachine -> KubeCall -> whoever talks to the API server
+//! effect -> GangStart (frozen, journaled) -> KubeMachine -> KubeCall -> client -> API server
 //! engine events <- KubeReport <------------- KubeMachine <- KubeResponse, WatchEvent <-'
 //! template files -> template::TemplateSet -> GangStart
 //! ```
 //!
-//! The engine decides what runs where. Here is which calls that needs, in which order, and what the responses mean. Nothing here makes a call,
-//! reads a clock or links a client of Kubernetes: bodies are JSON, and the objects that are read are plain structs.
+//! The engine decides what runs where. Here is which calls that needs, in which order, and what the responses mean. Nothing outside of
+//! `client`, which makes the calls, does IO or links a client of Kubernetes: bodies are JSON, and the objects that are read are plain structs.
 //!
 //! ```
 //! use forebay_cluster_kube::{EngineView, KubeCall, KubeMachine, KubeSettings};
@@ -20,6 +20,8 @@
 //! ```
 
 pub mod api_call;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod kube_error;
 pub mod machine;
 pub mod names;

@@ -24,7 +24,7 @@ use forebay_parts::{CargoDeny, CfnLint, Kafka, Kubernetes, LocalStack};
 
 use self::built::Built;
 use self::report::{Report, SectionRun};
-use self::sections::{EC2, FROM_OUTSIDE, Kind, SECTIONS, Section};
+use self::sections::{EC2, FROM_OUTSIDE, KUBE, Kind, SECTIONS, Section};
 use self::tally::{Part, TestParts, plain};
 use crate::command::{cargo, quoted, run as run_command, run_reading, shown};
 use crate::needs::{self, Scope};
@@ -56,7 +56,7 @@ pub struct TestArgs {
     /// Which section to run
     #[arg(value_parser = names(), default_value = ALL)]
     section: String,
-    /// Of integration: one of its files, such as `sources`, with the figures that it prints
+    /// Of integration: one of its files, such as `sources`, or `kube`, with the figures that it prints
     #[arg(requires = "section")]
     part: Option<String>,
     /// Of all sections, those that are left out, such as `integration,deny`
@@ -211,6 +211,10 @@ impl Suite<'_> {
             None => install_parts(),
         })?;
         if let Some(part) = &self.args.part {
+            if part == "kube" {
+                self.test_packages(KUBE, &[], run);
+                return Some(());
+            }
             if part == "ec2" {
                 self.test_packages(EC2, &[], run);
             }
