@@ -39,6 +39,8 @@ pub(crate) enum Task {
     ReadObject(RunId, Resource),
     /// Read the namespace of a gang.
     ReadNamespace(RunId),
+    /// Read the node of a worker that may be alive or not.
+    ReadNode(WorkerId),
     /// Remove our finalizer from a pod.
     Unfinalize(PodKey),
     /// Delete the Service or ConfigMap of a gang that is over.
@@ -57,7 +59,7 @@ impl Task {
             Task::List(_) | Task::Watch(_) | Task::Read(_) | Task::ReadObject(..) | Task::ReadNamespace(_) => {
                 KubeRateClass::Read
             }
-            Task::NodePods(_) => KubeRateClass::Read,
+            Task::ReadNode(_) | Task::NodePods(_) => KubeRateClass::Read,
             _ => KubeRateClass::Write,
         }
     }
@@ -72,7 +74,7 @@ impl Task {
             Task::Bind(_) => "bind pods",
             Task::Create(_) => "create pods",
             Task::CreateObject(..) => "create services",
-            Task::Read(_) | Task::ReadObject(..) | Task::ReadNamespace(_) => "read objects",
+            Task::Read(_) | Task::ReadObject(..) | Task::ReadNamespace(_) | Task::ReadNode(_) => "read objects",
             Task::Unfinalize(_) => "remove finalizers",
             Task::DeleteObject(..) => "delete services",
             Task::Cordon(_) => "cordon nodes",

@@ -32,6 +32,11 @@ impl KubeMachine {
                 let name = self.gangs.get(run)?.namespace.clone();
                 Some(KubeCall::Get { resource: Resource::Namespaces, namespace: None, name })
             }
+            Task::ReadNode(id) => {
+                let instance = self.worker(*id)?.instance.clone()?;
+                let name = self.node_of.get(&instance)?.clone();
+                Some(KubeCall::Get { resource: Resource::Nodes, namespace: None, name })
+            }
             Task::Unfinalize(key) => self.unfinalize_call(key),
             Task::DeleteObject(run, resource) => {
                 let (namespace, name) = self.object_name(*run)?;

@@ -35,7 +35,7 @@ impl KubeMachine {
                     open |= unknown || self.agenda.is_running(&Task::Create(id));
                 }
                 Life::Unproven => {
-                    self.report_unproven(run, gang, *number);
+                    self.report_unproven(run, gang, *number, now);
                     open = true;
                 }
                 life => {
@@ -88,7 +88,7 @@ impl KubeMachine {
     ) {
         let Some(worker) = gang.workers.get_mut(&number) else { return };
         if *life == Life::Unproven {
-            return self.report_unproven(run, gang, number);
+            return self.report_unproven(run, gang, number, now);
         }
         let Some(key) = worker.pod.clone() else { return };
         let sooner = |by: Timestamp| by > deadline + SOONER;
@@ -102,7 +102,10 @@ impl KubeMachine {
         }
     }
 
-    fn report_unproven(&mut self, run: RunId, gang: &mut Gang, number: u32) {
+    fn report_unproven(&mut self, run: RunId, gang: &mut Gang, number: u32, now: Timestamp) {
+        if gang.workers.get(&number).is_some_and(|worker| worker.last_boot.is_none()) {
+            self.agenda.plan(Task::ReadNode(WorkerId { run, worker: number }), now);
+        }
         if gang.reported.unproven.insert(number) {
             let instance = gang.workers.get(&number).and_then(|worker| worker.instance.clone());
             self.reports.push(KubeReport::Unproven { worker: WorkerId { run, worker: number }, instance });

@@ -105,6 +105,8 @@ pub(super) struct Worker {
     pub deleted_by: Option<Timestamp>,
     /// An operator has confirmed its death.
     pub confirmed: bool,
+    /// The boot of its node, read when nothing could start its pod any more and nothing proved its end: another boot proves it.
+    pub last_boot: Option<String>,
     /// What it waits for, as reported.
     pub waits_for: Option<String>,
 }
@@ -114,10 +116,6 @@ pub(super) struct Worker {
 pub(super) struct Vanished {
     /// Whether nothing of it runs, by what was known.
     pub proven: Option<super::life::Death>,
-    /// The boot of its node when it was bound.
-    pub boot: Option<String>,
-    /// The node.
-    pub node: Option<String>,
 }
 
 impl Gang {

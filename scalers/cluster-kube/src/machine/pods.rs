@@ -8,8 +8,8 @@ use super::agenda::PodKey;
 use super::gang::{Gang, Vanished, Worker};
 use super::life::{Death, Life, death_by_kubelet, has_started, waits_for};
 use crate::names::{
-    ANNOTATION_BARRIER, ANNOTATION_BOOT, ANNOTATION_EFFECT, ANNOTATION_INSTANCE, ANNOTATION_WORKER, BARRIER_OPEN,
-    LABEL_JOURNAL, RunId, WorkerId,
+    ANNOTATION_BARRIER, ANNOTATION_EFFECT, ANNOTATION_INSTANCE, ANNOTATION_WORKER, BARRIER_OPEN, LABEL_JOURNAL, RunId,
+    WorkerId,
 };
 use crate::objects::{KubePod, ObjectMeta};
 
@@ -90,11 +90,9 @@ impl KubeMachine {
             Life::Unbound if !worker.bind_sent => Some(Death::NeverBound),
             _ => None,
         };
-        let boot = pod.metadata.annotation(ANNOTATION_BOOT).map(str::to_owned);
-        let vanished = Vanished { proven, boot, node: pod.spec.node_name.clone() };
         if let Some(worker) = self.worker(id) {
             worker.pod = None;
-            worker.vanished = Some(vanished);
+            worker.vanished = Some(Vanished { proven });
         }
     }
 
@@ -111,9 +109,7 @@ impl KubeMachine {
             return match &vanished.proven {
                 Some(death) => Life::Dead(death.clone()),
                 None if gone => Life::Dead(Death::InstanceGone),
-                None if self.was_rebooted(worker, vanished.node.as_deref(), vanished.boot.as_deref()) => {
-                    Life::Dead(Death::Rebooted)
-                }
+                None if self.was_rebooted(worker) => Life::Dead(Death::Rebooted),
                 None => Life::Unproven,
             };
         }
@@ -127,7 +123,7 @@ impl KubeMachine {
     }
 
     fn life_of_pod(&self, worker: &Worker, pod: &KubePod) -> Life {
-        let Some(node) = pod.spec.node_name.as_deref() else {
+        if pod.spec.node_name.is_none() {
             // The API server binds no pod that is being deleted.
             let over = pod.metadata.is_deleting() || pod.is_terminal();
             return match (over, worker.bind_accepted) {
@@ -135,18 +131,16 @@ impl KubeMachine {
                 (false, true) => Life::Bound,
                 (false, false) => Life::Unbound,
             };
-        };
+        }
         if let Some(death) = death_by_kubelet(pod) {
             return Life::Dead(death);
         }
         if self.instance_is_gone(worker) {
             return Life::Dead(Death::InstanceGone);
         }
-        if self.was_rebooted(worker, Some(node), pod.metadata.annotation(ANNOTATION_BOOT)) {
-            return Life::Dead(Death::Rebooted);
-        }
         if pod.is_terminal() {
-            return Life::Unproven;
+            // No kubelet starts it again, so another boot of its node ends what may run.
+            return if self.was_rebooted(worker) { Life::Dead(Death::Rebooted) } else { Life::Unproven };
         }
         if has_started(pod) { Life::Working } else { Life::Bound }
     }
@@ -155,12 +149,11 @@ impl KubeMachine {
         worker.instance.as_ref().is_some_and(|instance| !self.has_claim(instance))
     }
 
-    /// Whether the node of a worker is the same machine after another boot.
-    fn was_rebooted(&self, worker: &Worker, node: Option<&str>, boot: Option<&str>) -> bool {
-        let (Some(node), Some(boot)) = (node.and_then(|name| self.nodes.get(name)), boot) else { return false };
-        let same = worker.instance.as_deref().is_none_or(|instance| node.instance() == Some(instance));
-        let now = &node.status.node_info.boot_id;
-        same && !now.is_empty() && now != boot
+    /// Whether the node of a worker was started again since its pod could not be started any more.
+    fn was_rebooted(&self, worker: &Worker) -> bool {
+        let Some(boot) = &worker.last_boot else { return false };
+        let node = worker.instance.as_ref().and_then(|instance| self.nodes.get(self.node_of.get(instance)?));
+        node.is_some_and(|node| !node.status.node_info.boot_id.is_empty() && node.status.node_info.boot_id != *boot)
     }
 
     /// Whether the pod of a worker is being deleted.

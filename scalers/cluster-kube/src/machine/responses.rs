@@ -90,6 +90,7 @@ impl KubeMachine {
             Task::Read(id) => self.read(id, response, now),
             Task::ReadObject(run, resource) => self.object_read(run, resource, response),
             Task::ReadNamespace(run) => self.namespace_read(run, &response),
+            Task::ReadNode(id) => self.node_read(id, response),
             Task::Bind(id) => self.bound(id, response, now),
             Task::OpenBarrier(run) => self.barrier_opened(run, response),
             Task::TellWorker(id) => self.changed_pod(id, response, now),
@@ -337,6 +338,22 @@ impl KubeMachine {
         if let Some(gang) = self.gangs.get_mut(&run) {
             gang.namespace_state = if ending { NamespaceState::Ending } else { NamespaceState::Active };
         }
+    }
+
+    /// What may run of a worker runs in this boot of its node.
+    fn node_read(&mut self, id: WorkerId, response: KubeResponse) {
+        let KubeResponse::Object(object) = response else { return };
+        let KubeObject::Node(node) = *object else { return };
+        let boot = node.status.node_info.boot_id.clone();
+        if let Some(worker) = self.worker(id)
+            && worker.instance.as_deref() == node.instance()
+            && worker.last_boot.is_none()
+            && !boot.is_empty()
+        {
+            worker.last_boot = Some(boot);
+        }
+        self.see_node(node);
+        self.changed.insert(id.run);
     }
 
     fn node_cordoned(&mut self, instance: String, response: KubeResponse, now: Timestamp) {
