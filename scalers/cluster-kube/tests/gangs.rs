@@ -275,6 +275,16 @@ impl Barrier {
         barrier
     }
 
+    /// Waits until it has looked so many times more.
+    async fn look(&self, times: usize) {
+        let until = self.looked.load(Ordering::Relaxed) + times;
+        let start = Instant::now();
+        while self.looked.load(Ordering::Relaxed) < until {
+            assert!(start.elapsed() < LIMIT, "it looks");
+            tokio::task::yield_now().await;
+        }
+    }
+
     fn violations(&self) -> Vec<String> {
         assert!(self.looked.load(Ordering::Relaxed) > 10, "it has looked");
         self.found.lock().unwrap().clone()
@@ -344,6 +354,47 @@ async fn real_gang_starts_whole_is_stopped_whole_and_leaves_nothing() {
     }
     assert_eq!(done, BTreeSet::from([Some(0), Some(1)]));
     stand.empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn real_gang_with_one_node_that_takes_nothing_is_not_bound_by_half() {
+    let mut stand = Stand::new(3).await;
+    stand.kubernetes.kubectl(&["cordon", "node-3"], "").unwrap();
+    let request = gang(&stand.settings, 1, &[1, 2, 3]);
+    stand.start(request).await;
+    let count = |text: &str| text.split_whitespace().count();
+    let created =
+        ["get", "pods", "-n", NAMESPACE, "-l", "forebay.dev/journal", "-o", "jsonpath={.items[*].metadata.name}"];
+    stand.kubernetes.wait_until(&created, |names| count(names) == 3).unwrap();
+    // It has had the time in which it binds all of them where it may: a hundred looks of the watcher take longer.
+    stand.barrier.look(100).await;
+    let mut nodes = created;
+    nodes[7] = "jsonpath={.items[*].spec.nodeName}";
+    assert_eq!(stand.kubernetes.kubectl(&nodes, "").unwrap(), "", "none of them is bound");
+    stand.kubernetes.kubectl(&["uncordon", "node-3"], "").unwrap();
+    stand.started(1).await;
+    stand.send(MachineCommand::Stop { run: run_of(1), deadline: now() + Span::secs(5) }).await;
+    assert!(matches!(stand.next().await, KubeReport::Event(Event::RunStopped { .. })));
+    stand.empty().await;
+}
+
+#[test]
+fn the_watcher_sees_a_worker_past_the_barrier_beside_one_without_a_node() {
+    let pod = |worker: u32, node: Option<&str>, barrier: &str| {
+        let labels = serde_json::json!({"forebay.dev/journal": JOURNAL, "forebay.dev/job": "job-1"});
+        let annotations =
+            if barrier.is_empty() { serde_json::json!({}) } else { serde_json::json!({ANNOTATION_BARRIER: barrier}) };
+        let metadata =
+            serde_json::json!({"name": format!("w{worker}"), "uid": "u", "labels": labels, "annotations": annotations});
+        let json = serde_json::json!({"metadata": metadata, "spec": {"nodeName": node, "containers": []}});
+        KubeObject::of_json(Resource::Pods, json).unwrap()
+    };
+    assert_eq!(
+        violations(&[pod(0, Some("n"), "open"), pod(1, None, "")]),
+        [r#"["w0"] past the barrier, ["w1"] not bound"#]
+    );
+    assert!(violations(&[pod(0, Some("n"), "open"), pod(1, Some("n"), "")]).is_empty());
+    assert!(violations(&[pod(0, Some("n"), ""), pod(1, None, "")]).is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
