@@ -46,7 +46,7 @@ const fn tool(words: &'static str, finds: fn() -> bool) -> Probe {
     Probe { words, tool: Some(finds) }
 }
 
-const NEEDS: [Need; 10] = [
+const NEEDS: [Need; 11] = [
     Need {
         name: "C compiler (cc)",
         why: "the journal builds its own SQLite",
@@ -98,7 +98,7 @@ const NEEDS: [Need; 10] = [
     },
     Need {
         name: "OpenSSL (openssl)",
-        why: "it makes the certificates that Kafka's TLS is tested with",
+        why: "it makes the certificates of a Kafka with TLS, and of Kubernetes",
         scope: Scope::Parts,
         probe: tool("openssl version", || tools::openssl().is_ok()),
         debian: &["openssl"],
@@ -130,6 +130,16 @@ const NEEDS: [Need; 10] = [
         debian: &["python3-venv"],
         how: "Debian 13: apt-get install python3-venv; Fedora: dnf install python3.13; elsewhere: pyenv install 3.13; \
               macOS: brew install python@3.13",
+    },
+    Need {
+        name: "Go 1.24 or newer",
+        why: "it builds Kubernetes, etcd and kwok",
+        scope: Scope::Parts,
+        probe: tool("go env GOVERSION", || tools::go().is_ok()),
+        // As for Python: an older Debian's is too old, and the text names another way.
+        debian: &["golang-go"],
+        how: "Debian 13: apt-get install golang-go; Fedora: dnf install golang; macOS: brew install go; \
+              elsewhere: https://go.dev/dl",
     },
 ];
 

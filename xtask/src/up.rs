@@ -1,4 +1,4 @@
-//! Starts one server in the foreground, for people: Kafka, LocalStack or the loopback EC2, as the tests have them.
+//! Starts one server in the foreground, for people: Kafka, LocalStack, Kubernetes or the loopback EC2, as the tests have them.
 //!
 //! It prints what it installs, where the server listens and how Forebay is pointed at it; Ctrl-C ends it.
 //! Never: a server in the background, or one that listens beyond 127.0.0.1.
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use forebay_parts::{Kafka, KafkaOptions, LocalStack, LocalStackOptions};
+use forebay_parts::{Kafka, KafkaOptions, Kubernetes, KubernetesOptions, KwokOptions, LocalStack, LocalStackOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -32,6 +32,8 @@ enum Part {
     Kafka,
     /// SQS, EC2 and S3
     Localstack,
+    /// Kubernetes' control plane, with kwok in the place of kubelets
+    Kube,
     /// EC2 with stock-outs, prices that move, and reclaims
     Ec2,
 }
@@ -59,6 +61,21 @@ pub fn run(workspace: &Workspace, args: &UpArgs) -> Result<(), ChoreFailure> {
                 return Err(gone("LocalStack", &localstack.log_tail()));
             }
             Ok(localstack.stop()?)
+        }
+        Part::Kube => {
+            let mut kubernetes = Kubernetes::start(KubernetesOptions {
+                port: args.port,
+                controller_manager: true,
+                scheduler: true,
+                kwok: Some(KwokOptions::default()),
+                jobset: true,
+                api_server_flags: Vec::new(),
+            })?;
+            println!("{}", about_kube(&kubernetes));
+            if hold(|| kubernetes.is_running())? == End::ByItself {
+                return Err(gone("Kubernetes", &kubernetes.log_tail()));
+            }
+            Ok(kubernetes.stop()?)
         }
         Part::Ec2 => ec2(workspace, args.port),
     }
@@ -153,6 +170,31 @@ In forebay.yaml:
 
 In the environment of `forebay doctor` and `forebay run`: AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
 Ctrl-C ends it, and what it holds is gone. More: localstack/README.md"
+    )
+}
+
+fn about_kube(kubernetes: &Kubernetes) -> String {
+    format!(
+        "\
+Kubernetes 1.34 listens at {url}: API server, controller manager, scheduler, and kwok in the place of kubelets, so a pod
+that is bound says that it runs, and nothing runs. JobSet's resource is there, its controller is not.
+You are its administrator:
+
+  export KUBECONFIG={kubeconfig}
+  alias kubectl={kubectl}
+
+A node with eight GPUs:
+
+  echo '{{kind: Node, apiVersion: v1, metadata: {{name: gpu-1}}, status: {{allocatable: {{cpu: 96, memory: 1Ti,
+    pods: 110, nvidia.com/gpu: 8}}}}}}' | kubectl create -f -
+
+An annotation ends a pod with the exit code that it names: kubectl annotate pod/NAME test.forebay.dev/exit=0
+Logs: {folder}
+Ctrl-C ends it, and what it holds is gone.",
+        url = kubernetes.url(),
+        kubeconfig = kubernetes.kubeconfig().display(),
+        kubectl = kubernetes.kubectl_path().display(),
+        folder = kubernetes.folder().display(),
     )
 }
 

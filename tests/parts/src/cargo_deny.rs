@@ -4,10 +4,9 @@
 //! Never: a version that is not the pinned one, or one that happens to be on the path.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::guarded::guarded;
-use crate::install::{self, Recipe, install};
+use crate::install::{self, BUILD_LIMIT, Recipe, install};
 use crate::{PartError, cache};
 
 /// The version, and what its build is for: it reads a few megabytes of text once, so it is built quickly rather than to be quick.
@@ -15,9 +14,6 @@ const PINS: &str = "cargo-deny 0.20.2, --locked, opt-level 1, lto off";
 
 /// The same version as cargo wants it.
 const VERSION: &str = "0.20.2";
-
-/// A build of about 140 packages: three minutes on two cores, more where other builds run beside it.
-const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// A cargo-deny that is installed.
 #[derive(Clone, Debug)]

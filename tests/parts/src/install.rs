@@ -19,6 +19,9 @@ use crate::wait::{tail, until};
 /// An installation downloads at most 200 MB; past this the network is not there.
 const INSTALL_LIMIT: Duration = Duration::from_secs(15 * 60);
 
+/// A build from sources: ten minutes of two idle cores at most, several times that where other builds run beside it.
+pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
+
 /// Where parts are installed: `$FOREBAY_CACHE/parts`, else `$HOME/.cache/forebay/parts`.
 ///
 /// # Errors
@@ -98,7 +101,7 @@ pub(crate) fn temporary(prefix: &str) -> Result<TempDir, PartError> {
 fn lock(path: &Path) -> Result<File, PartError> {
     let file = File::options().create(true).append(true).open(path).map_err(PartError::file(path))?;
     let mut printed = false;
-    let held = until(INSTALL_LIMIT, || match file.try_lock() {
+    let held = until(BUILD_LIMIT, || match file.try_lock() {
         Ok(()) => Ok(Some(())),
         Err(TryLockError::WouldBlock) => {
             if !printed {
@@ -111,7 +114,7 @@ fn lock(path: &Path) -> Result<File, PartError> {
     })?;
     match held {
         Some(()) => Ok(file),
-        None => Err(PartError::Locked { lock: path.to_owned(), limit: INSTALL_LIMIT }),
+        None => Err(PartError::Locked { lock: path.to_owned(), limit: BUILD_LIMIT }),
     }
 }
 

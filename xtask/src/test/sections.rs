@@ -71,6 +71,7 @@ pub const SECTIONS: &[Section] = &[
             "forebay-aws",
             "forebay-capacity-ec2",
             "forebay-checkpoint-s3",
+            "forebay-cluster-kube",
             "forebay-loopback-ec2",
             "forebay-node-agent",
             "forebay-parts",
@@ -91,6 +92,9 @@ pub const FROM_OUTSIDE: &str = "forebay-integration";
 
 /// The packages whose tests belong to `cargo xtask test integration ec2`, beside the test file of that name.
 pub const EC2: &[&str] = &["forebay-capacity-ec2", "forebay-checkpoint-s3", "forebay-loopback-ec2"];
+
+/// The packages whose tests are `cargo xtask test integration kube`.
+pub const KUBE: &[&str] = &["forebay-cluster-kube"];
 
 impl Section {
     /// The section of that name.
@@ -123,6 +127,6 @@ mod tests {
     #[test]
     fn the_parts_of_integration_are_in_it() {
         let integration = Section::named("integration").unwrap();
-        assert!(EC2.iter().chain([&FROM_OUTSIDE]).all(|package| integration.packages.contains(package)));
+        assert!(EC2.iter().chain(KUBE).chain([&FROM_OUTSIDE]).all(|package| integration.packages.contains(package)));
     }
 }

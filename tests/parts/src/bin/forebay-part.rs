@@ -5,7 +5,9 @@
 use std::io::Read;
 use std::process::ExitCode;
 
-use forebay_parts::{Kafka, KafkaOptions, LocalStack, LocalStackOptions, PartError};
+use forebay_parts::{
+    Kafka, KafkaOptions, Kubernetes, KubernetesOptions, KwokOptions, LocalStack, LocalStackOptions, PartError,
+};
 
 fn main() -> ExitCode {
     match hold(std::env::args().nth(1).as_deref()) {
@@ -25,6 +27,13 @@ fn hold(part: Option<&str>) -> Result<(), PartError> {
             wait_for_the_end_of_input();
             kafka.stop()
         }
+        Some("kube") => {
+            let kwok = Some(KwokOptions::default());
+            let mut kubernetes = Kubernetes::start(KubernetesOptions { kwok, ..KubernetesOptions::default() })?;
+            println!("{}", kubernetes.url());
+            wait_for_the_end_of_input();
+            kubernetes.stop()
+        }
         Some("localstack") => {
             let mut localstack = LocalStack::start(LocalStackOptions::default())?;
             println!("{}", localstack.endpoint());
@@ -34,7 +43,7 @@ fn hold(part: Option<&str>) -> Result<(), PartError> {
         _ => Err(PartError::Missing {
             what: "the name of a part",
             why: "one is started at a time",
-            how: "forebay-part kafka, or forebay-part localstack",
+            how: "forebay-part kafka, kube or localstack",
         }),
     }
 }

@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use super::secure::{Secure, USER};
+use super::USER;
+use crate::secure::Secure;
 use crate::{KafkaOptions, PartError, ports};
 
 /// Its ports, all on 127.0.0.1.
@@ -74,7 +75,7 @@ pub(super) fn text(options: &KafkaOptions, at: &Listeners, data: &Path, secure: 
         let of = "listener.name.client";
         lines.push(format!("{of}.sasl.enabled.mechanisms=PLAIN"));
         let module = "org.apache.kafka.common.security.plain.PlainLoginModule";
-        lines.push(format!("{of}.plain.sasl.jaas.config={module} required user_{USER}=\"{}\";", secure.password));
+        lines.push(format!("{of}.plain.sasl.jaas.config={module} required user_{USER}=\"{}\";", secure.secret));
         lines.push(format!("{of}.ssl.keystore.type=PEM"));
         lines.push(format!("{of}.ssl.keystore.location={}", value(&secure.server.to_string_lossy())));
     }
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_secure_kafka_lets_clients_in_by_tls_and_password_alone() {
-        let secure = Secure { password: "pw".into(), ca: "/ca".into(), server: "/server".into() };
+        let secure = Secure { secret: "pw".into(), ca: "/ca".into(), server: "/server".into() };
         let at = Listeners { client: 1, internal: 2, controller: 3 };
         let text = text(&KafkaOptions::default(), &at, Path::new("/d"), Some(&secure));
         assert!(text.contains("map=CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT\n"), "{text}");

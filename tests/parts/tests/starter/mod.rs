@@ -22,7 +22,7 @@ pub fn dies_with_it(part: &str) {
         .unwrap();
     let mut line = String::new();
     BufReader::new(starter.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.trim().trim_start_matches("http://").to_owned();
+    let address = line.trim().trim_start_matches("http://").trim_start_matches("https://").to_owned();
     assert!(TcpStream::connect(&address).is_ok(), "{part} is at `{address}`");
     // `kill` is SIGKILL: no destructor runs.
     starter.kill().unwrap();

@@ -1,6 +1,6 @@
-//! The certificates and the password of a Kafka that lets nobody in without: made anew for each, in its own folder.
+//! The certificates and the secret of a server that lets nobody in without: made anew for each, in its own folder.
 //!
-//! Never: a password in `Debug`, on a command line or in a log; a key that outlives its folder.
+//! Never: a secret in `Debug`, on a command line or in a log; a key that outlives its folder.
 
 use std::fmt;
 use std::fs;
@@ -10,9 +10,6 @@ use std::time::Duration;
 use crate::guarded::guarded;
 use crate::install::run;
 use crate::{PartError, random, tools};
-
-/// The one user.
-pub(super) const USER: &str = "forebay";
 
 /// Making a key takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -34,12 +31,13 @@ subjectAltName = IP:127.0.0.1,DNS:localhost
 extendedKeyUsage = serverAuth
 ";
 
-pub(super) struct Secure {
-    pub(super) password: String,
+pub(crate) struct Secure {
+    /// A password, or a bearer token.
+    pub(crate) secret: String,
     /// The authority's certificate.
-    pub(super) ca: PathBuf,
-    /// The server's key and certificate, in one file, as Kafka reads them.
-    pub(super) server: PathBuf,
+    pub(crate) ca: PathBuf,
+    /// The server's key and certificate in one file, as Kafka reads them; each alone is beside it, as `server.key` and `server.crt`.
+    pub(crate) server: PathBuf,
 }
 
 impl fmt::Debug for Secure {
@@ -49,8 +47,8 @@ impl fmt::Debug for Secure {
 }
 
 impl Secure {
-    /// An authority, a certificate of 127.0.0.1 that it signed, and a password.
-    pub(super) fn make(folder: &Path) -> Result<Self, PartError> {
+    /// An authority, a certificate of 127.0.0.1 that it signed, and a secret.
+    pub(crate) fn make(folder: &Path) -> Result<Self, PartError> {
         let openssl = tools::openssl()?;
         let settings = folder.join("openssl.cnf");
         fs::write(&settings, SETTINGS).map_err(PartError::file(&settings))?;
@@ -71,7 +69,7 @@ impl Secure {
         }
         let server = folder.join("server.pem");
         fs::write(&server, both).map_err(PartError::file(&server))?;
-        Ok(Self { password: random::word::<32>()?, ca: folder.join("ca.pem"), server })
+        Ok(Self { secret: random::word::<32>()?, ca: folder.join("ca.pem"), server })
     }
 }
 
@@ -80,8 +78,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_password_is_not_shown() {
-        let secure = Secure { password: "hush".into(), ca: "/ca".into(), server: "/server".into() };
+    fn the_secret_is_not_shown() {
+        let secure = Secure { secret: "hush".into(), ca: "/ca".into(), server: "/server".into() };
         assert!(!format!("{secure:?}").contains("hush"));
     }
 }

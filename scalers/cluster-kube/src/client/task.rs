@@ -1,0 +1,102 @@
+//! The task that runs the machine of one cluster: it makes its calls, gives it what comes of them, and hands its reports on.
+//!
+//! ```text
+//! MachineCommand, responses, events of watches, time -> machine -> calls (concurrently)
+//!                                                          '-----> reports, in order
+//! ```
+//!
+//! No report is dropped: while whoever takes them is slow, commands, responses and watches wait.
+//! Never: a clock of its own, a decision.
+
+use super::{CallRunner, KubeClient, RunnerEvent};
+use crate::machine::{KubeMachine, KubeReport};
+use crate::names::{RunId, WorkerId};
+use crate::request::GangStart;
+use crate::view::EngineView;
+use forebay_kernel::units::Timestamp;
+use std::time::Duration;
+use tokio::sync::mpsc::{Receiver, Sender};
+
+/// The longest time between two polls of the machine, so that a clock that was set is noticed.
+const MAX_SLEEP: Duration = Duration::from_secs(60);
+
+/// What the engine's side wants of the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MachineCommand {
+    /// Everything in the cluster is listed; the effects without an outcome follow. Comes first, and once.
+    Begin(EngineView),
+    /// What the engine knows now.
+    State(EngineView),
+    /// Start a gang.
+    Start(Box<GangStart>),
+    /// Stop a gang.
+    Stop {
+        /// Which attempt.
+        run: RunId,
+        /// Its containers are killed then.
+        deadline: Timestamp,
+    },
+    /// Take workers out of a gang.
+    Shrink {
+        /// Which attempt.
+        run: RunId,
+        /// The workers.
+        leave: Vec<u32>,
+        /// Their containers are killed then.
+        deadline: Timestamp,
+    },
+    /// Cordon the node of an instance, and report when it is empty.
+    Drain {
+        /// The cloud's id.
+        instance: String,
+    },
+    /// An operator confirms that a worker is dead.
+    ConfirmDeath(WorkerId),
+}
+
+/// Runs the machine until there are no commands any more, or nobody takes its reports. `now` is the engine's clock.
+pub async fn run(
+    mut machine: KubeMachine,
+    client: KubeClient,
+    now: impl Fn() -> Timestamp,
+    mut commands: Receiver<MachineCommand>,
+    reports: Sender<KubeReport>,
+) {
+    let mut runner = CallRunner::new(client);
+    loop {
+        for (id, call) in machine.poll(now()) {
+            runner.start(id, call);
+        }
+        for report in machine.take_reports() {
+            if reports.send(report).await.is_err() {
+                return;
+            }
+        }
+        let at = now();
+        let wait = Duration::from_millis(machine.next_timeout(at).since(at).0).min(MAX_SLEEP);
+        tokio::select! {
+            command = commands.recv() => match command {
+                Some(command) => handle(&mut machine, command),
+                None => return,
+            },
+            event = runner.next() => match event {
+                RunnerEvent::Response(id, response) => machine.handle_response(id, response, now()),
+                RunnerEvent::Watch(event) => machine.handle_watch(event, now()),
+                RunnerEvent::Lost => machine.lose_running_calls(now()),
+            },
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+fn handle(machine: &mut KubeMachine, command: MachineCommand) {
+    match command {
+        MachineCommand::Begin(view) => machine.begin(view),
+        MachineCommand::State(view) => machine.handle_state(view),
+        MachineCommand::Start(start) => machine.start(*start),
+        MachineCommand::Stop { run, deadline } => machine.stop(run, deadline),
+        MachineCommand::Shrink { run, leave, deadline } => machine.shrink(run, &leave, deadline),
+        MachineCommand::Drain { instance } => machine.drain(&instance),
+        MachineCommand::ConfirmDeath(worker) => machine.confirm_death(worker),
+    }
+}

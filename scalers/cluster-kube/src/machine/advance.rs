@@ -1,0 +1,255 @@
+//! What a gang needs next, from what is known of it: created, bound, told to go, watched. A stage reads like a recipe, and each step is taken
+//! again until it is done.
+
+use super::agenda::Task;
+use super::gang::{Gang, NamespaceState, Verdict};
+use super::life::{Death, Life, is_preparing, words};
+use super::{KubeMachine, KubeReport, OBJECTS};
+use crate::api_call::Resource;
+use crate::names::{ANNOTATION_BARRIER, RunId, WorkerId};
+use crate::view::RunStage;
+use forebay_kernel::event::Event;
+use forebay_kernel::units::Timestamp;
+use std::collections::BTreeMap;
+
+impl KubeMachine {
+    /// Plans what a gang needs next, and reports what became of it.
+    pub(super) fn advance(&mut self, run: RunId, now: Timestamp) {
+        if !self.listings.complete() {
+            // Looked at when everything is listed.
+            return;
+        }
+        let Some(mut gang) = self.gangs.remove(&run) else { return };
+        if self.run_view(run).is_none() {
+            if self.clean_up(run, &mut gang, now) {
+                self.gangs.insert(run, gang);
+            } else {
+                self.forget_run(run, &gang);
+            }
+            return;
+        }
+        let lives = self.lives(run, &gang);
+        if gang.verdict.is_none() {
+            let started = self.run_view(run).is_some_and(|view| view.stage.has_started());
+            if gang.released || started {
+                self.advance_run(run, &mut gang, &lives, now);
+            } else {
+                self.advance_start(run, &mut gang, &lives, now);
+            }
+        }
+        if gang.verdict.is_some() {
+            self.advance_end(run, &mut gang, &lives, now);
+        }
+        self.clean_left(run, &mut gang, now);
+        self.gangs.insert(run, gang);
+    }
+
+    /// How far each worker that holds a place is.
+    fn lives(&self, run: RunId, gang: &Gang) -> BTreeMap<u32, Life> {
+        let left = self.run_view(run).map(|view| &view.left);
+        let holds = |number: &u32| left.is_none_or(|left| !left.contains(number));
+        let workers = gang.workers.iter().filter(|(number, _)| holds(number));
+        workers.map(|(number, worker)| (*number, self.life(run, gang, worker))).collect()
+    }
+
+    fn forget_run(&mut self, run: RunId, gang: &Gang) {
+        for instance in gang.workers.values().filter_map(|worker| worker.instance.as_ref()) {
+            if let Some(runs) = self.runs_on.get_mut(instance) {
+                runs.remove(&run);
+                if runs.is_empty() {
+                    self.runs_on.remove(instance);
+                }
+            }
+        }
+    }
+
+    /// A gang whose barrier is closed: its objects, its pods, its Bindings, and then the barrier.
+    fn advance_start(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>, now: Timestamp) {
+        if let Some(words) = self.broken_start(gang, lives) {
+            return self.refuse(run, gang, words);
+        }
+        if gang.request.is_none() {
+            // Its start comes again with the effects that have no outcome.
+            return;
+        }
+        let missing: Vec<Resource> = OBJECTS.into_iter().filter(|resource| !gang.has(*resource)).collect();
+        for resource in &missing {
+            self.agenda.plan(Task::CreateObject(run, *resource), now);
+        }
+        if !missing.is_empty() {
+            return;
+        }
+        let id = |number: &u32| WorkerId { run, worker: *number };
+        let of = |life: Life| lives.iter().filter(move |(_, known)| **known == life).map(|(number, _)| *number);
+        let absent: Vec<u32> = of(Life::Absent).collect();
+        for number in &absent {
+            self.agenda.plan(Task::Create(id(number)), now);
+        }
+        let unbound: Vec<u32> = of(Life::Unbound).collect();
+        if !absent.is_empty() {
+            return;
+        }
+        // All or none: a gang with a node that cannot take its worker now waits, and a change of that node looks at it again.
+        let can_bind =
+            |number: &u32| gang.workers.get(number).is_some_and(|w| self.node_to_bind(w.instance.as_deref()).is_some());
+        if !unbound.iter().all(can_bind) {
+            return;
+        }
+        for number in &unbound {
+            self.agenda.plan(Task::Bind(id(number)), now);
+        }
+        if unbound.is_empty() {
+            self.agenda.plan(Task::OpenBarrier(run), now);
+        }
+    }
+
+    /// Why a gang cannot start any more: a pod of it is over, or goes.
+    fn broken_start(&self, gang: &Gang, lives: &BTreeMap<u32, Life>) -> Option<String> {
+        for (number, life) in lives {
+            let worker = gang.workers.get(number)?;
+            let name = worker.pod.as_ref().map_or("a pod", |key| &key.name);
+            match life {
+                Life::Dead(Death::Refused(words)) => return Some(words.clone()),
+                Life::Dead(Death::Exit(code)) => {
+                    return Some(format!("{name} ended with exit code {code} before its gang was bound"));
+                }
+                Life::Dead(_) | Life::Unproven => return Some(format!("{name} was deleted before its gang was bound")),
+                _ if self.is_deleting(worker) => return Some(format!("{name} was deleted before its gang was bound")),
+                _ => {}
+            }
+            if let (Some(words), Life::Unbound) = (&worker.bind_refused, life) {
+                return Some(words.clone());
+            }
+        }
+        None
+    }
+
+    /// The cluster will not start or keep a gang: the job's submitter gets Kubernetes' words.
+    pub(super) fn refuse(&mut self, run: RunId, gang: &mut Gang, words: String) {
+        if gang.verdict.is_none() {
+            gang.verdict = Some(Verdict::Refused);
+            self.reports.push(KubeReport::Refused { run, words });
+        }
+    }
+
+    /// A gang whose barrier is open: told to go, started, and then what becomes of each worker.
+    fn advance_run(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>, now: Timestamp) {
+        self.tell_to_go(run, gang, now);
+        self.report_started(run, gang, lives, now);
+        if gang.reported.started {
+            self.report_completed(run, gang, lives);
+        }
+        self.advance_leaving(run, gang, lives, now);
+        for (number, life) in lives.iter().filter(|(number, _)| !gang.leaving.contains_key(number)) {
+            let Some(worker) = gang.workers.get(number) else { continue };
+            let deleted = self.is_deleting(worker);
+            let verdict = match life {
+                Life::Dead(Death::Exit(code)) if deleted => Verdict::Deleted { exit_code: *code },
+                Life::Dead(Death::Exit(code)) => Verdict::Failed { exit_code: *code },
+                Life::Dead(Death::Rebooted | Death::Confirmed) => {
+                    Verdict::NodeFault { node: self.claim_node(worker.instance.as_deref()) }
+                }
+                // Unbound behind an open barrier: what was there was deleted and made again by somebody else.
+                Life::Dead(Death::NeverBound) | Life::Unbound | Life::Absent => {
+                    Verdict::Deleted { exit_code: TERMINATED }
+                }
+                Life::Unproven if worker.pod.is_some() => {
+                    Verdict::NodeFault { node: self.claim_node(worker.instance.as_deref()) }
+                }
+                Life::Unproven => Verdict::Deleted { exit_code: TERMINATED },
+                Life::Dead(Death::Refused(words)) => {
+                    let words = words.clone();
+                    return self.refuse(run, gang, words);
+                }
+                Life::Bound | Life::Working if deleted => Verdict::Deleted { exit_code: TERMINATED },
+                // The engine knows that the instance is gone, and decides what follows.
+                Life::Dead(Death::Completed | Death::InstanceGone) | Life::Bound | Life::Working => continue,
+            };
+            if let Verdict::Deleted { .. } = verdict {
+                let name = worker.pod.as_ref().map_or_else(|| format!("worker {number}"), |key| key.name.clone());
+                let words = words(&format!("{name} was deleted by somebody else"), None);
+                self.reports.push(KubeReport::Refused { run, words });
+                gang.namespace_state = NamespaceState::Asked;
+                self.agenda.plan(Task::ReadNamespace(run), now);
+            }
+            gang.end(verdict);
+            return;
+        }
+    }
+
+    fn tell_to_go(&mut self, run: RunId, gang: &Gang, now: Timestamp) {
+        for (number, worker) in &gang.workers {
+            let Some(pod) = worker.pod.as_ref().and_then(|key| self.pods.get(key)) else { continue };
+            let told = pod.metadata.annotation(ANNOTATION_BARRIER).is_some();
+            if !told && !pod.is_terminal() && !pod.metadata.is_deleting() {
+                self.agenda.plan(Task::TellWorker(WorkerId { run, worker: *number }), now);
+            }
+        }
+    }
+
+    fn report_started(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>, now: Timestamp) {
+        if gang.reported.started {
+            return;
+        }
+        if self.run_view(run).is_none_or(|view| view.stage != RunStage::Starting) {
+            gang.reported.started = true;
+            return;
+        }
+        if lives.values().all(|life| matches!(life, Life::Working | Life::Dead(Death::Completed))) {
+            gang.reported.started = true;
+            self.reports.push(KubeReport::Event(Event::RunStarted { job: run.job, attempt: run.attempt }));
+            return;
+        }
+        // The start time-out counts from when the images are there.
+        let pods = gang.workers.values().filter_map(|worker| self.pods.get(worker.pod.as_ref()?));
+        if pods.into_iter().any(is_preparing) {
+            gang.prepared_at = None;
+            return;
+        }
+        let timeout = self.settings.start_timeout;
+        let since = *gang.prepared_at.get_or_insert(now);
+        if now.since(since) >= timeout {
+            let words = format!("not all workers had started {} s after their images were there", timeout.0 / 1000);
+            self.refuse(run, gang, words);
+        } else {
+            self.wakes.insert((since + timeout, run));
+        }
+    }
+
+    fn report_completed(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>) {
+        let done = self.run_view(run).map(|view| view.done.clone()).unwrap_or_default();
+        for (number, _) in lives.iter().filter(|(_, life)| **life == Life::Dead(Death::Completed)) {
+            let deleted = gang.workers.get(number).is_some_and(|worker| self.is_deleting(worker));
+            // Who was asked to end and ends with 0 has not finished its work.
+            if deleted || done.contains(number) || !gang.reported.completed.insert(*number) {
+                continue;
+            }
+            let (job, attempt, worker) = (run.job, run.attempt, Some(*number));
+            self.reports.push(KubeReport::Event(Event::RunCompleted { job, attempt, worker }));
+        }
+    }
+
+    /// Workers that are to leave: deleted, and reported when nothing of them runs.
+    fn advance_leaving(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>, now: Timestamp) {
+        let leaving: Vec<(u32, Timestamp)> = gang.leaving.iter().map(|(number, by)| (*number, *by)).collect();
+        let (mut gone, mut news) = (Vec::new(), false);
+        for (number, deadline) in leaving {
+            match lives.get(&number) {
+                Some(Life::Dead(_)) | None => {
+                    news |= gang.reported.left.insert(number);
+                    gone.push(number);
+                }
+                Some(life) => self.delete_worker(run, gang, number, life, deadline, now),
+            }
+        }
+        if news {
+            let mut left = self.run_view(run).map(|view| view.left.clone()).unwrap_or_default();
+            left.extend(gone);
+            let (job, attempt, left) = (run.job, run.attempt, left.into_iter().collect());
+            self.reports.push(KubeReport::Event(Event::RunShrunk { job, attempt, left, node_fault: None }));
+        }
+    }
+}
+
+/// What a container that was told to end by SIGTERM exits with.
+const TERMINATED: i32 = 143;

@@ -1,0 +1,78 @@
+//! What is left of an attempt that is over, by the engine's word: its pods end, its Service and ConfigMap go, and then our finalizers. Pods that
+//! nobody knows (orphans) end in the same way.
+
+use super::agenda::{PodKey, Task};
+use super::gang::{Gang, GangObject};
+use super::life::Life;
+use super::{KubeMachine, OBJECTS};
+use crate::names::{FINALIZER, RunId, WorkerId};
+use forebay_kernel::units::Timestamp;
+
+impl KubeMachine {
+    /// Plans what is left to do. Returns whether anything is.
+    pub(super) fn clean_up(&mut self, run: RunId, gang: &mut Gang, now: Timestamp) -> bool {
+        gang.workers.retain(|number, worker| {
+            let running = self.agenda.is_running(&Task::Create(WorkerId { run, worker: *number }));
+            worker.pod.is_some() || running
+        });
+        let objects_left = self.clean_objects(run, gang, now);
+        let workers: Vec<u32> = gang.workers.keys().copied().collect();
+        for number in workers {
+            let Some(worker) = gang.workers.get(&number) else { continue };
+            let life = self.life(run, gang, worker);
+            let Some(key) = worker.pod.clone() else { continue };
+            match life {
+                Life::Dead(_) if !objects_left => self.let_go(&key, now),
+                Life::Dead(_) => {}
+                life => {
+                    let deadline = now + self.settings.default_grace;
+                    self.delete_worker(run, gang, number, &life, deadline, now);
+                }
+            }
+        }
+        !gang.workers.is_empty() || objects_left
+    }
+
+    /// Workers that have left a gang that goes on: their pods go as those of an attempt that is over.
+    pub(super) fn clean_left(&mut self, run: RunId, gang: &mut Gang, now: Timestamp) {
+        let left = self.run_view(run).map(|view| view.left.clone()).unwrap_or_default();
+        for number in left {
+            let Some(worker) = gang.workers.get(&number) else { continue };
+            let Some(key) = worker.pod.clone() else { continue };
+            let life = self.life(run, gang, worker);
+            if let Life::Dead(_) = life {
+                self.let_go(&key, now);
+            } else {
+                self.delete_worker(run, gang, number, &life, now + self.settings.default_grace, now);
+            }
+        }
+    }
+
+    /// Deletes the Service and the ConfigMap before the last finalizer goes, so that a pod always leads to them. Returns whether one is left.
+    fn clean_objects(&mut self, run: RunId, gang: &mut Gang, now: Timestamp) -> bool {
+        let mut left = false;
+        for resource in OBJECTS {
+            let creates = self.agenda.is_running(&Task::CreateObject(run, resource));
+            let task = match gang.objects.get(&resource) {
+                Some(GangObject::Exists { .. }) => Some(Task::DeleteObject(run, resource)),
+                Some(GangObject::Unknown) if !creates => Some(Task::ReadObject(run, resource)),
+                Some(GangObject::Unknown | GangObject::Gone) | None => None,
+            };
+            left |= creates || task.is_some();
+            if let Some(task) = task {
+                self.agenda.plan(task, now);
+            }
+        }
+        left
+    }
+
+    /// A pod of which nothing runs: our finalizer goes, and later the pod.
+    fn let_go(&mut self, key: &PodKey, now: Timestamp) {
+        let Some(pod) = self.pods.get(key) else { return };
+        if pod.metadata.finalizers.iter().any(|name| name == FINALIZER) {
+            self.agenda.plan(Task::Unfinalize(key.clone()), now);
+        } else if !pod.metadata.is_deleting() {
+            self.agenda.plan(Task::DeletePod(key.clone()), now + self.settings.keep_terminal);
+        }
+    }
+}

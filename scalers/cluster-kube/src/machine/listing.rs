@@ -1,0 +1,219 @@
+//! Lists and watches: what is ours, and every node. A list is complete or it says nothing; a watch that has lost its place leads to a list.
+
+use super::KubeMachine;
+use super::agenda::{PodKey, Task};
+use super::calls::selector;
+use super::gang::GangObject;
+use crate::api_call::{KubeCall, KubeCallId, KubeObject, KubeResponse, Resource, WatchChange, WatchEvent};
+use crate::kube_error::KubeErrorClass;
+use crate::names::{ANNOTATION_BARRIER, BARRIER_OPEN};
+use crate::objects::{ObjectMeta, version_of};
+use forebay_kernel::units::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is listed at the start.
+pub(super) const LISTED: [Resource; 4] = [Resource::Nodes, Resource::Pods, Resource::Services, Resource::ConfigMaps];
+
+/// All lists.
+#[derive(Debug, Default)]
+pub(super) struct Listings(BTreeMap<Resource, Listing>);
+
+#[derive(Debug, Default)]
+struct Listing {
+    /// The pages so far.
+    objects: Vec<KubeObject>,
+    continue_token: Option<String>,
+    /// The objects are known up to here.
+    resource_version: String,
+    /// Whether it was complete once.
+    listed: bool,
+    watch: Option<KubeCallId>,
+    /// Watches in a row that could not be opened.
+    failures: u32,
+}
+
+impl Listings {
+    /// Whether all was listed since the start.
+    pub fn complete(&self) -> bool {
+        LISTED.iter().all(|resource| self.0.get(resource).is_some_and(|listing| listing.listed))
+    }
+
+    fn of(&mut self, resource: Resource) -> &mut Listing {
+        self.0.entry(resource).or_default()
+    }
+
+    pub fn list_call(&mut self, resource: Resource, journal: &str) -> KubeCall {
+        let continue_token = self.of(resource).continue_token.clone();
+        KubeCall::List { resource, selector: selector(resource, journal), continue_token }
+    }
+
+    /// `None`: there is a watch, or nothing to watch from.
+    pub fn watch_call(&mut self, resource: Resource, journal: &str) -> Option<KubeCall> {
+        let listing = self.of(resource);
+        if !listing.listed || listing.watch.is_some() {
+            return None;
+        }
+        let resource_version = listing.resource_version.clone();
+        Some(KubeCall::Watch { resource, selector: selector(resource, journal), resource_version })
+    }
+
+    pub fn watching(&mut self, resource: Resource, call: KubeCallId) {
+        self.of(resource).watch = Some(call);
+    }
+
+    fn watched_by(&self, call: KubeCallId) -> Option<Resource> {
+        self.0.iter().find(|(_, listing)| listing.watch == Some(call)).map(|(resource, _)| *resource)
+    }
+
+    /// The next list begins with its first page.
+    pub fn restart(&mut self, resource: Resource) {
+        let listing = self.of(resource);
+        listing.objects.clear();
+        listing.continue_token = None;
+    }
+}
+
+impl KubeMachine {
+    /// Takes a page of a list.
+    pub(super) fn page(&mut self, resource: Resource, response: KubeResponse, now: Timestamp) {
+        let KubeResponse::Page { objects, continue_token, resource_version } = response else {
+            self.listings.restart(resource);
+            return self.agenda.plan(Task::List(resource), now + self.rates.delay(0));
+        };
+        let listing = self.listings.of(resource);
+        listing.objects.extend(objects);
+        if continue_token.is_some() {
+            listing.continue_token = continue_token;
+            return self.agenda.plan(Task::List(resource), now);
+        }
+        let objects = std::mem::take(&mut listing.objects);
+        listing.continue_token = None;
+        let watches = matches!(resource, Resource::Pods | Resource::Nodes);
+        // The list may be older than what a watch has said since it began.
+        if version_of(&resource_version) >= version_of(&listing.resource_version) || listing.watch.is_none() {
+            listing.resource_version.clone_from(&resource_version);
+        }
+        listing.listed = true;
+        match resource {
+            Resource::Pods => self.listed_pods(objects, version_of(&resource_version)),
+            Resource::Nodes => self.listed_nodes(objects, version_of(&resource_version)),
+            _ => self.listed_objects(resource, &objects),
+        }
+        if watches {
+            self.agenda.plan(Task::Watch(resource), now);
+        } else {
+            self.agenda.plan(Task::List(resource), now + self.settings.list_every);
+        }
+        if self.listings.complete() {
+            self.changed.extend(self.gangs.keys().copied());
+            let drains: Vec<String> = self.drains.keys().cloned().collect();
+            drains.iter().for_each(|instance| self.drain_step(instance, now));
+        }
+    }
+
+    fn listed_pods(&mut self, objects: Vec<KubeObject>, version: u64) {
+        let listed: BTreeSet<PodKey> = objects.iter().map(|object| PodKey::of(object.metadata())).collect();
+        // What was created since the list began is not in it.
+        let gone = self.pods.iter().filter(|(key, pod)| !listed.contains(key) && pod.metadata.version() <= version);
+        let gone: Vec<PodKey> = gone.map(|(key, _)| key.clone()).collect();
+        for key in gone {
+            self.forget_pod(&key, None);
+        }
+        for object in objects {
+            if let KubeObject::Pod(pod) = object {
+                self.see_pod(pod);
+            }
+        }
+    }
+
+    fn listed_nodes(&mut self, objects: Vec<KubeObject>, version: u64) {
+        let listed: BTreeSet<&str> = objects.iter().map(|object| object.metadata().name.as_str()).collect();
+        let gone = self
+            .nodes
+            .values()
+            .filter(|node| !listed.contains(node.metadata.name.as_str()) && node.metadata.version() <= version);
+        let gone: Vec<String> = gone.map(|node| node.metadata.name.clone()).collect();
+        for name in gone {
+            self.forget_node(&name);
+        }
+        for object in objects {
+            if let KubeObject::Node(node) = object {
+                self.see_node(node);
+            }
+        }
+    }
+
+    /// Services or ConfigMaps of gangs: those of attempts that are over are found here.
+    fn listed_objects(&mut self, resource: Resource, objects: &[KubeObject]) {
+        for object in objects {
+            self.see_object(resource, object.metadata());
+        }
+    }
+
+    /// Takes a Service or ConfigMap as it is now.
+    pub(super) fn see_object(&mut self, resource: Resource, metadata: &ObjectMeta) {
+        let Some(id) = self.owner(metadata) else { return };
+        let gang = self.gangs.entry(id.run).or_default();
+        let of_gang = gang.service.as_ref().is_none_or(|service| *service == metadata.name);
+        if !of_gang || gang.objects.get(&resource) == Some(&GangObject::Gone) {
+            return;
+        }
+        if gang.namespace.is_empty() {
+            gang.namespace = metadata.namespace.clone().unwrap_or_default();
+        }
+        gang.service = Some(metadata.name.clone());
+        gang.objects.insert(resource, GangObject::Exists { uid: metadata.uid.clone() });
+        gang.released |= metadata.annotation(ANNOTATION_BARRIER) == Some(BARRIER_OPEN);
+        self.changed.insert(id.run);
+    }
+
+    pub(super) fn watch_event(&mut self, event: WatchEvent, now: Timestamp) {
+        let Some(resource) = self.listings.watched_by(event.watch) else { return };
+        let listing = self.listings.of(resource);
+        match event.change {
+            WatchChange::Applied(object) => {
+                listing.failures = 0;
+                listing.resource_version.clone_from(&object.metadata().resource_version);
+                match *object {
+                    KubeObject::Pod(pod) => self.see_pod(pod),
+                    KubeObject::Node(node) => self.see_node(node),
+                    KubeObject::Other(_) => {}
+                }
+            }
+            WatchChange::Deleted(object) => {
+                listing.failures = 0;
+                listing.resource_version.clone_from(&object.metadata().resource_version);
+                match *object {
+                    KubeObject::Pod(pod) => self.forget_pod(&PodKey::of(&pod.metadata), Some(pod)),
+                    KubeObject::Node(node) => self.forget_node(&node.metadata.name),
+                    KubeObject::Other(_) => {}
+                }
+            }
+            WatchChange::Bookmark { resource_version } => {
+                listing.failures = 0;
+                listing.resource_version = resource_version;
+            }
+            WatchChange::Ended => {
+                listing.watch = None;
+                self.agenda.plan(Task::Watch(resource), now + self.rates.delay(0));
+            }
+            WatchChange::Expired => self.relist(resource, now),
+            WatchChange::Failed(error) if error.class == KubeErrorClass::Expired => self.relist(resource, now),
+            WatchChange::Failed(error) => {
+                listing.watch = None;
+                let failures = listing.failures;
+                listing.failures = failures.saturating_add(1);
+                let delay = self.rates.delay(failures).max(error.retry_after.unwrap_or_default());
+                self.report_failure(&Task::Watch(resource), failures, &error);
+                self.agenda.plan(Task::Watch(resource), now + delay);
+            }
+        }
+    }
+
+    /// The watch has lost its place: all is listed again. Until then what is known stays.
+    fn relist(&mut self, resource: Resource, now: Timestamp) {
+        self.listings.of(resource).watch = None;
+        self.listings.restart(resource);
+        self.agenda.plan(Task::List(resource), now);
+    }
+}

@@ -1,0 +1,404 @@
+//! The state machine between the engine and the API server: which calls are made, when, and what their responses and the events of watches
+//! mean. It makes no calls and reads no clock; its driver does both.
+//!
+//! ```text
+//! GangStart --start-->            +-------------+ --poll-------------> calls to make now --> API server
+//! stop, shrink, drain ----------> | KubeMachine | <--handle_response-- their responses
+//! EngineView --handle_state-->    +-------------+ <--handle_watch----- events of watches
+//!                                        '--------take_reports-------> outcomes, nodes, what an operator should know
+//! ```
+//!
+//! The order of calls: [`KubeMachine::begin`] once, then anything. [`KubeMachine::handle_state`] takes a view at least as new as every
+//! effect that was given before it. After each, [`KubeMachine::poll`] and [`KubeMachine::take_reports`].
+//!
+//! 1. Nothing is decided before all our pods, nodes and Services were listed. A list that fails is unknown, never empty.
+//! 2. A gang's pods are created, then bound all or none, then told to go. One that cannot be is rolled back whole.
+//! 3. The outcome of an attempt is reported when nothing of it runs any more, and a pod goes only when the outcome is journaled.
+//! 4. Pods, nodes and Services without our label and our journal's id are never changed, but for a node's cordon and taints.
+//!
+//! Memory is bounded by the gangs, the nodes, and our pods in the cluster.
+
+mod advance;
+mod agenda;
+mod calls;
+mod cleanup;
+mod drains;
+mod ending;
+mod gang;
+mod life;
+mod listing;
+mod nodes;
+mod pods;
+mod responses;
+
+use crate::api_call::{KubeCall, KubeCallId, KubeRateClass, Resource, WatchEvent};
+use crate::kube_error::KubeError;
+use crate::names::{RunId, WorkerId};
+use crate::objects::{KubeNode, KubePod};
+use crate::rates::KubeRates;
+use crate::request::GangStart;
+use crate::settings::KubeSettings;
+use crate::view::{EngineView, RunStage, RunView};
+use agenda::{Agenda, PodKey, Task};
+use drains::NodeDrain;
+use forebay_kernel::event::Event;
+use forebay_kernel::units::Timestamp;
+use gang::{Gang, Verdict, Worker};
+use listing::Listings;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the machine reports to its driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KubeReport {
+    /// For the engine. Repeated until a view shows that it is journaled, if its effect is.
+    Event(Event),
+    /// Why a gang did not start or had to end, in Kubernetes' own words.
+    Refused {
+        /// Which attempt.
+        run: RunId,
+        /// The words.
+        words: String,
+    },
+    /// What a pod waits for, in Kubernetes' words: `ImagePullBackOff`, with its message. `None`: it waits no longer.
+    Waiting {
+        /// Which worker.
+        worker: WorkerId,
+        /// The words.
+        words: Option<String>,
+    },
+    /// A worker may be alive or not: its pod is gone or called over, and nothing proves that its containers ended. Its attempt is held until its
+    /// node proves it, or an operator confirms it.
+    Unproven {
+        /// Which worker.
+        worker: WorkerId,
+        /// Its instance, if it is known.
+        instance: Option<String>,
+    },
+    /// A node is cordoned and empty: its instance may be terminated.
+    Drained {
+        /// The cloud's id.
+        instance: String,
+    },
+    /// What is still bound to a node that is drained, as `NAMESPACE/NAME`, at most 10.
+    DrainBlocked {
+        /// The cloud's id.
+        instance: String,
+        /// The pods.
+        pods: Vec<String>,
+    },
+    /// Something fails that an operator may have to fix. Reported once for each reason, until it works again.
+    Failing {
+        /// What fails, such as `bind pods`.
+        operation: &'static str,
+        /// Kubernetes' error.
+        error: KubeError,
+    },
+    /// Something that failed works again.
+    Recovered {
+        /// What failed.
+        operation: &'static str,
+    },
+}
+
+/// The state machine of one cluster.
+#[derive(Debug)]
+pub struct KubeMachine {
+    settings: KubeSettings,
+    journal: String,
+    rates: KubeRates,
+    calls: u64,
+    running: BTreeMap<KubeCallId, Task>,
+    agenda: Agenda,
+    /// `None`: it has not begun.
+    view: Option<EngineView>,
+    listings: Listings,
+    pods: BTreeMap<PodKey, KubePod>,
+    nodes: BTreeMap<String, KubeNode>,
+    /// Nodes by the cloud's id of their instance.
+    node_of: BTreeMap<String, String>,
+    gangs: BTreeMap<RunId, Gang>,
+    /// Gangs with workers on an instance.
+    runs_on: BTreeMap<String, BTreeSet<RunId>>,
+    /// Gangs about which something has changed, or that are due: looked at again with the next poll.
+    changed: BTreeSet<RunId>,
+    wakes: BTreeSet<(Timestamp, RunId)>,
+    drains: BTreeMap<String, NodeDrain>,
+    ready_reported: BTreeSet<String>,
+    failures: BTreeMap<&'static str, String>,
+    reports: Vec<KubeReport>,
+}
+
+impl KubeMachine {
+    /// A machine for a process that has just started. `journal` is the id of the journal whose engine decides.
+    #[must_use]
+    pub fn new(settings: KubeSettings, journal: &str) -> KubeMachine {
+        let hash = blake3::hash(journal.as_bytes());
+        let seed = u64::from_le_bytes(hash.as_bytes().first_chunk().copied().unwrap_or_default());
+        KubeMachine {
+            rates: KubeRates::new(&settings.rates, seed),
+            settings,
+            journal: journal.to_owned(),
+            calls: 0,
+            running: BTreeMap::new(),
+            agenda: Agenda::default(),
+            view: None,
+            listings: Listings::default(),
+            pods: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            node_of: BTreeMap::new(),
+            gangs: BTreeMap::new(),
+            runs_on: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            wakes: BTreeSet::new(),
+            drains: BTreeMap::new(),
+            ready_reported: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            reports: Vec::new(),
+        }
+    }
+
+    /// The settings that it was created with.
+    #[must_use]
+    pub fn settings(&self) -> &KubeSettings {
+        &self.settings
+    }
+
+    /// The engine begins with this: everything in the cluster is listed. Effects without an outcome follow.
+    pub fn begin(&mut self, view: EngineView) {
+        for resource in listing::LISTED {
+            self.agenda.plan(Task::List(resource), Timestamp(0));
+        }
+        self.view = Some(EngineView::default());
+        self.handle_state(view);
+    }
+
+    /// Starts a gang. The same request again has no second effect: what is known of it is reported again.
+    pub fn start(&mut self, start: GangStart) {
+        let run = start.run();
+        if self.report_again(run) {
+            return;
+        }
+        let request = match start {
+            GangStart::Run(request) => request,
+            GangStart::Refused { why, .. } => {
+                self.reports.push(KubeReport::Refused { run, words: why });
+                let event = Event::RunStopped { job: run.job, attempt: run.attempt, progress: None };
+                self.reports.push(KubeReport::Event(event));
+                return;
+            }
+        };
+        // A view that is as old as the start does not know the attempt yet.
+        if let Some(view) = &mut self.view {
+            view.runs.entry(run).or_insert_with(|| starting(&request));
+        }
+        let gang = self.gangs.entry(run).or_default();
+        gang.namespace.clone_from(&request.namespace);
+        gang.service = Some(request.service.clone());
+        for (number, asked) in request.workers.iter().enumerate() {
+            let worker = gang.workers.entry(number as u32).or_default();
+            worker.instance.clone_from(&asked.instance);
+            if let Some(instance) = &asked.instance {
+                self.runs_on.entry(instance.clone()).or_default().insert(run);
+            }
+        }
+        gang.request = Some(request);
+        self.changed.insert(run);
+    }
+
+    /// Stops a gang: its containers are asked to end, and killed at the deadline.
+    pub fn stop(&mut self, run: RunId, deadline: Timestamp) {
+        if self.report_again(run) {
+            return;
+        }
+        let gang = self.gangs.entry(run).or_default();
+        gang.stop_by = Some(deadline);
+        gang.end(Verdict::Asked);
+        self.changed.insert(run);
+    }
+
+    /// Takes workers out of a gang; the others go on.
+    pub fn shrink(&mut self, run: RunId, leave: &[u32], deadline: Timestamp) {
+        let gang = self.gangs.entry(run).or_default();
+        for worker in leave {
+            gang.leaving.insert(*worker, deadline);
+            // Asked for again, the answer is given again.
+            gang.reported.left.remove(worker);
+        }
+        self.changed.insert(run);
+    }
+
+    /// An operator confirms that a worker is dead: for nodes whose instance nobody can prove to be gone.
+    pub fn confirm_death(&mut self, worker: WorkerId) {
+        if let Some(known) = self.gangs.get_mut(&worker.run).and_then(|gang| gang.workers.get_mut(&worker.worker)) {
+            known.confirmed = true;
+            self.changed.insert(worker.run);
+        }
+    }
+
+    /// Takes what the engine knows now.
+    pub fn handle_state(&mut self, view: EngineView) {
+        let Some(old) = self.view.replace(view) else { return };
+        let Some(new) = &self.view else { return };
+        let differs = |run: &&RunId| old.runs.get(*run) != new.runs.get(*run);
+        let runs: Vec<RunId> = old.runs.keys().chain(new.runs.keys()).filter(differs).copied().collect();
+        let gone: Vec<String> = old.claims.keys().filter(|i| !new.claims.contains_key(*i)).cloned().collect();
+        let nodes: Vec<String> =
+            new.claims.iter().filter(|(i, claim)| old.claims.get(*i) != Some(claim)).map(|(i, _)| i.clone()).collect();
+        for run in runs {
+            self.know_run(run);
+        }
+        for instance in gone {
+            self.instance_gone(&instance);
+        }
+        for instance in nodes {
+            self.check_node(&instance);
+        }
+    }
+
+    /// The workers of an attempt that the engine knows, whether their pods were seen or not.
+    fn know_run(&mut self, run: RunId) {
+        self.changed.insert(run);
+        let Some(known) = self.view.as_ref().and_then(|view| view.runs.get(&run)) else { return };
+        let gang = self.gangs.entry(run).or_default();
+        if gang.namespace.is_empty() {
+            gang.namespace.clone_from(&known.namespace);
+        }
+        for (number, instance) in &known.workers {
+            let worker = gang.workers.entry(*number).or_default();
+            if worker.instance.is_none() {
+                worker.instance.clone_from(instance);
+            }
+            if let Some(instance) = &worker.instance {
+                self.runs_on.entry(instance.clone()).or_default().insert(run);
+            }
+        }
+    }
+
+    /// The calls to make now. Each needs one [`KubeMachine::handle_response`] with its number, except watches.
+    pub fn poll(&mut self, now: Timestamp) -> Vec<(KubeCallId, KubeCall)> {
+        let mut calls = Vec::new();
+        if self.view.is_none() {
+            return calls;
+        }
+        while let Some((at, run)) = self.wakes.first().copied().filter(|(at, _)| *at <= now) {
+            self.wakes.remove(&(at, run));
+            self.changed.insert(run);
+        }
+        for run in std::mem::take(&mut self.changed) {
+            self.advance(run, now);
+        }
+        for class in [KubeRateClass::Read, KubeRateClass::Write] {
+            self.poll_class(class, now, &mut calls);
+        }
+        calls
+    }
+
+    fn poll_class(&mut self, class: KubeRateClass, now: Timestamp, calls: &mut Vec<(KubeCallId, KubeCall)>) {
+        while self.running.len() < self.settings.rates.in_flight {
+            if self.agenda.first(class).is_none_or(|at| at > now) {
+                return;
+            }
+            if self.rates.next_free(class, now) > now {
+                return;
+            }
+            let Some(task) = self.agenda.take_due(class, now) else { return };
+            let Some(call) = self.call_of(&task, now) else {
+                self.agenda.finish(&task);
+                continue;
+            };
+            self.rates.take(class, now);
+            self.calls += 1;
+            let id = KubeCallId(self.calls);
+            if let Task::Watch(resource) = task {
+                // It ends by itself and holds no place among the running calls.
+                self.listings.watching(resource, id);
+                self.agenda.finish(&task);
+            } else {
+                self.running.insert(id, task);
+            }
+            calls.push((id, call));
+        }
+    }
+
+    /// When [`KubeMachine::poll`] may return calls next, unless something happens first.
+    pub fn next_timeout(&mut self, now: Timestamp) -> Timestamp {
+        if !self.changed.is_empty() {
+            return now;
+        }
+        let wake = self.wakes.first().map_or(Timestamp::NEVER, |(at, _)| *at);
+        if self.running.len() >= self.settings.rates.in_flight {
+            return wake;
+        }
+        let due = [KubeRateClass::Read, KubeRateClass::Write].map(|class| match self.agenda.first(class) {
+            Some(at) => at.max(self.rates.next_free(class, now)),
+            None => Timestamp::NEVER,
+        });
+        wake.min(due[0]).min(due[1])
+    }
+
+    /// Takes the reports since the last call, in their order.
+    pub fn take_reports(&mut self) -> Vec<KubeReport> {
+        std::mem::take(&mut self.reports)
+    }
+
+    /// Takes an event of a watch. Those of a watch that was replaced are ignored.
+    pub fn handle_watch(&mut self, event: WatchEvent, now: Timestamp) {
+        self.watch_event(event, now);
+    }
+
+    /// Whether all that is ours has been listed since the start.
+    #[must_use]
+    pub fn has_listed(&self) -> bool {
+        self.listings.complete()
+    }
+
+    /// Whether nothing of ours is left in the cluster, no gang is open and no node is drained.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.gangs.is_empty() && self.pods.is_empty() && self.drains.is_empty()
+    }
+
+    /// Reports an outcome again. Returns whether there was one.
+    fn report_again(&mut self, run: RunId) -> bool {
+        let Some(gang) = self.gangs.get_mut(&run) else { return false };
+        if let Some(events) = &gang.reported.outcome {
+            self.reports.extend(events.iter().cloned().map(KubeReport::Event));
+            return true;
+        }
+        // Looked at again, what has started is reported again.
+        gang.reported.started = false;
+        gang.reported.completed.clear();
+        self.changed.insert(run);
+        false
+    }
+
+    fn worker(&mut self, id: WorkerId) -> Option<&mut Worker> {
+        self.gangs.get_mut(&id.run)?.workers.get_mut(&id.worker)
+    }
+
+    fn run_view(&self, run: RunId) -> Option<&RunView> {
+        self.view.as_ref()?.runs.get(&run)
+    }
+
+    /// Whether the engine holds a claim for an instance.
+    fn has_claim(&self, instance: &str) -> bool {
+        self.view.as_ref().is_some_and(|view| view.claims.contains_key(instance))
+    }
+}
+
+/// What the engine knows of an attempt whose start it has just decided. The next view replaces it.
+fn starting(request: &crate::request::GangRequest) -> RunView {
+    let workers = request.workers.iter().enumerate().map(|(number, worker)| (number as u32, worker.instance.clone()));
+    RunView {
+        tenant: String::new(),
+        subject: request.subject.clone(),
+        namespace: request.namespace.clone(),
+        stage: RunStage::Starting,
+        workers: workers.collect(),
+        done: BTreeSet::new(),
+        left: BTreeSet::new(),
+    }
+}
+
+/// The kinds of a gang's objects beside its pods.
+const OBJECTS: [Resource; 2] = [Resource::Services, Resource::ConfigMaps];

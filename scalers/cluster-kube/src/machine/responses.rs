@@ -1,0 +1,393 @@
+//! What a response means for its task. A failure that may pass is tried again after a growing delay; every other one has its arm.
+
+use super::agenda::{PodKey, Task};
+use super::gang::{GangObject, NamespaceState, Verdict};
+use super::{KubeMachine, KubeReport};
+use crate::api_call::{KubeCallId, KubeObject, KubeResponse, Resource};
+use crate::kube_error::{KubeError, KubeErrorClass};
+use crate::names::{ANNOTATION_EFFECT, RunId, WorkerId};
+use crate::objects::KubePod;
+use forebay_kernel::units::{Span, Timestamp};
+
+/// After this many failures in a row it is reported that something fails.
+const REPORT_AFTER: u32 = 5;
+/// What the API server denies an operator may have to allow: it is tried again so seldom.
+const DENIED_AGAIN: Span = Span::secs(30);
+
+impl KubeMachine {
+    /// Takes the response to a call.
+    pub fn handle_response(&mut self, call: KubeCallId, response: KubeResponse, now: Timestamp) {
+        let Some(task) = self.running.remove(&call) else { return };
+        let class = task.rate();
+        match response {
+            KubeResponse::Refused(error) if error.class.is_transient() => {
+                // One webhook that fails with 500 is no reason to call for nothing else.
+                if error.class != KubeErrorClass::Server || error.code != 500 {
+                    self.rates.failed(class, now, &error);
+                }
+                self.failed(&task, &error, now);
+            }
+            response => {
+                self.rates.answered(class);
+                self.agenda.finish(&task);
+                if self.failures.remove(task.operation()).is_some() {
+                    self.reports.push(KubeReport::Recovered { operation: task.operation() });
+                }
+                self.answered(task, response, now);
+            }
+        }
+    }
+
+    /// Counts all running calls as lost, after their driver has lost track of them.
+    pub fn lose_running_calls(&mut self, now: Timestamp) {
+        let calls: Vec<KubeCallId> = self.running.keys().copied().collect();
+        for call in calls {
+            let error = KubeError::no_response("its call ended without a response");
+            self.handle_response(call, KubeResponse::Refused(error), now);
+        }
+    }
+
+    /// The call may have taken effect. It is made again, if it is still needed then.
+    fn failed(&mut self, task: &Task, error: &KubeError, now: Timestamp) {
+        let failures = self.agenda.failed(task);
+        match task {
+            Task::Create(id) => {
+                if let Some(worker) = self.worker(*id) {
+                    worker.create_unknown = true;
+                }
+                self.changed.insert(id.run);
+            }
+            Task::CreateObject(run, resource) => {
+                if let Some(gang) = self.gangs.get_mut(run) {
+                    gang.objects.entry(*resource).or_insert(GangObject::Unknown);
+                }
+                self.changed.insert(*run);
+            }
+            _ => {}
+        }
+        self.report_failure(task, failures, error);
+        let delay = self.rates.delay(failures).max(error.retry_after.unwrap_or_default());
+        self.agenda.plan(task.clone(), now + delay);
+    }
+
+    /// Reports what has failed for long, once for each reason.
+    pub(super) fn report_failure(&mut self, task: &Task, failures: u32, error: &KubeError) {
+        let operation = task.operation();
+        let known = self.failures.get(operation).is_some_and(|reason| *reason == error.reason);
+        let denied = error.class == KubeErrorClass::Denied;
+        if !known && (denied || failures + 1 >= REPORT_AFTER) {
+            self.failures.insert(operation, error.reason.clone());
+            self.reports.push(KubeReport::Failing { operation, error: error.clone() });
+        }
+    }
+
+    fn answered(&mut self, task: Task, response: KubeResponse, now: Timestamp) {
+        match task {
+            Task::List(resource) => self.page(resource, response, now),
+            Task::Watch(_) => {}
+            Task::Create(id) => self.created(id, response, now),
+            Task::CreateObject(run, resource) => self.object_created(run, resource, response, now),
+            Task::Read(id) => self.read(id, response, now),
+            Task::ReadObject(run, resource) => self.object_read(run, resource, response),
+            Task::ReadNamespace(run) => self.namespace_read(run, &response),
+            Task::ReadNode(id) => self.node_read(id, response),
+            Task::Bind(id) => self.bound(id, response, now),
+            Task::OpenBarrier(run) => self.barrier_opened(run, response),
+            Task::TellWorker(id) => self.changed_pod(id, response, now),
+            Task::DeletePod(key) => self.pod_deleted(&key, response, now),
+            Task::Unfinalize(key) => self.unfinalized(&key, response, now),
+            Task::DeleteObject(run, resource) => self.object_deleted(run, resource, response, now),
+            Task::Cordon(instance) => self.node_cordoned(instance, response, now),
+            Task::NodePods(instance) => self.node_pods_page(&instance, response, now),
+            Task::Taints(name) => self.tainted(name, response, now),
+        }
+    }
+
+    /// The API server denies something to a gang that starts or runs.
+    fn deny(&mut self, run: RunId, error: &KubeError, now: Timestamp) {
+        let Some(mut gang) = self.gangs.remove(&run) else { return };
+        if error.message.contains("being terminated") && gang.verdict.is_none() {
+            gang.namespace_state = NamespaceState::Asked;
+            gang.end(Verdict::Deleted { exit_code: 0 });
+            self.reports.push(KubeReport::Refused { run, words: error.to_string() });
+            self.agenda.plan(Task::ReadNamespace(run), now);
+        } else {
+            self.refuse(run, &mut gang, error.to_string());
+        }
+        self.gangs.insert(run, gang);
+        self.changed.insert(run);
+    }
+
+    fn created(&mut self, id: WorkerId, response: KubeResponse, now: Timestamp) {
+        self.changed.insert(id.run);
+        match response {
+            KubeResponse::Object(object) => {
+                if let KubeObject::Pod(pod) = *object {
+                    self.see_pod(pod);
+                }
+            }
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => {
+                // An earlier call may have created it: the end of the gang finds out.
+                self.deny(id.run, &error, now);
+            }
+            // It exists, or nothing is known of it: it is read.
+            _ => self.agenda.plan(Task::Read(id), now),
+        }
+    }
+
+    /// A worker's pod was read: what exists under its name is ours only if it is of the same effect.
+    fn read(&mut self, id: WorkerId, response: KubeResponse, now: Timestamp) {
+        self.changed.insert(id.run);
+        match response {
+            KubeResponse::Object(object) => {
+                if let KubeObject::Pod(pod) = *object {
+                    self.pod_read(id, pod);
+                }
+            }
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::NotFound => {
+                let key = self.worker(id).and_then(|worker| {
+                    worker.create_unknown = false;
+                    worker.pod.clone()
+                });
+                if let Some(key) = key {
+                    self.forget_pod(&key, None);
+                }
+            }
+            KubeResponse::Refused(error) => {
+                self.report_failure(&Task::Read(id), 0, &error);
+                self.agenda.plan(Task::Read(id), now + DENIED_AGAIN);
+            }
+            _ => self.agenda.plan(Task::Read(id), now + self.rates.delay(0)),
+        }
+    }
+
+    fn pod_read(&mut self, id: WorkerId, pod: KubePod) {
+        let effect =
+            self.gangs.get(&id.run).and_then(|gang| gang.request.as_ref()).map(|request| request.effect.clone());
+        let agrees = effect.is_none_or(|effect| pod.metadata.annotation(ANNOTATION_EFFECT) == Some(effect.as_str()));
+        if !agrees || self.owner(&pod.metadata) != Some(id) {
+            let words =
+                format!("AlreadyExists: pods \"{}\" already exists, and is not of this attempt", pod.metadata.name);
+            if let Some(mut gang) = self.gangs.remove(&id.run) {
+                if let Some(worker) = gang.workers.get_mut(&id.worker) {
+                    worker.create_unknown = false;
+                }
+                self.refuse(id.run, &mut gang, words);
+                self.gangs.insert(id.run, gang);
+            }
+            return;
+        }
+        let key = PodKey::of(&pod.metadata);
+        let unbound = pod.spec.node_name.is_none();
+        let replaced = self.pods.get(&key).is_some_and(|known| known.metadata.uid != pod.metadata.uid);
+        if replaced {
+            self.forget_pod(&key, None);
+        }
+        self.see_pod(pod);
+        if let Some(worker) = self.worker(id) {
+            let conflict = worker.bind_conflict.take();
+            if unbound && !worker.bind_accepted {
+                worker.bind_refused = conflict;
+            }
+        }
+    }
+
+    fn bound(&mut self, id: WorkerId, response: KubeResponse, now: Timestamp) {
+        self.changed.insert(id.run);
+        match response {
+            KubeResponse::Refused(error) => {
+                if let Some(worker) = self.worker(id) {
+                    worker.bind_conflict = Some(error.to_string());
+                }
+                // An earlier call may have bound it: the pod says so.
+                self.agenda.plan(Task::Read(id), now);
+            }
+            _ => {
+                if let Some(worker) = self.worker(id) {
+                    worker.bind_accepted = true;
+                }
+            }
+        }
+    }
+
+    fn barrier_opened(&mut self, run: RunId, response: KubeResponse) {
+        self.changed.insert(run);
+        let Some(gang) = self.gangs.get_mut(&run) else { return };
+        match response {
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => {
+                self.deny(run, &error, Timestamp(0));
+            }
+            // Somebody deleted the Service: it is created again.
+            KubeResponse::Refused(_) => drop(gang.objects.remove(&Resource::Services)),
+            _ => gang.released = true,
+        }
+    }
+
+    /// A change to a worker's pod was made, or the pod is not as it was supposed to be.
+    fn changed_pod(&mut self, id: WorkerId, response: KubeResponse, now: Timestamp) {
+        self.changed.insert(id.run);
+        match response {
+            KubeResponse::Object(object) => {
+                if let KubeObject::Pod(pod) = *object {
+                    self.see_pod(pod);
+                }
+            }
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => self.deny(id.run, &error, now),
+            KubeResponse::Refused(_) => self.agenda.plan(Task::Read(id), now),
+            _ => {}
+        }
+    }
+
+    fn pod_deleted(&mut self, key: &PodKey, response: KubeResponse, now: Timestamp) {
+        let Some(id) = self.pods.get(key).and_then(|pod| self.owner(&pod.metadata)) else { return };
+        self.changed.insert(id.run);
+        match response {
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => {
+                self.report_failure(&Task::DeletePod(key.clone()), 0, &error);
+                self.agenda.plan(Task::DeletePod(key.clone()), now + DENIED_AGAIN);
+            }
+            KubeResponse::Refused(_) => self.agenda.plan(Task::Read(id), now),
+            response => {
+                if let Some(worker) = self.worker(id) {
+                    worker.deleted_by = Some(worker.delete_by.unwrap_or(now));
+                }
+                if let KubeResponse::Object(object) = response
+                    && let KubeObject::Pod(pod) = *object
+                {
+                    self.see_pod(pod);
+                }
+            }
+        }
+    }
+
+    fn unfinalized(&mut self, key: &PodKey, response: KubeResponse, now: Timestamp) {
+        let Some(id) = self.pods.get(key).and_then(|pod| self.owner(&pod.metadata)) else { return };
+        self.changed.insert(id.run);
+        match response {
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => {
+                self.report_failure(&Task::Unfinalize(key.clone()), 0, &error);
+                self.agenda.plan(Task::Unfinalize(key.clone()), now + DENIED_AGAIN);
+            }
+            // It has changed since, or is gone.
+            KubeResponse::Refused(_) => self.agenda.plan(Task::Read(id), now),
+            KubeResponse::Object(object) => {
+                if let KubeObject::Pod(pod) = *object {
+                    let goes = pod.metadata.is_deleting() && pod.metadata.finalizers.is_empty();
+                    self.see_pod(pod);
+                    // A pod that is deleted goes with its last finalizer; the watch says so, and so does a read.
+                    if goes {
+                        self.agenda.plan(Task::Read(id), now);
+                    }
+                }
+            }
+            _ => self.agenda.plan(Task::Read(id), now),
+        }
+    }
+
+    fn object_created(&mut self, run: RunId, resource: Resource, response: KubeResponse, now: Timestamp) {
+        self.changed.insert(run);
+        match response {
+            KubeResponse::Object(object) => self.see_object(resource, object.metadata()),
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => self.deny(run, &error, now),
+            _ => self.agenda.plan(Task::ReadObject(run, resource), now),
+        }
+    }
+
+    fn object_read(&mut self, run: RunId, resource: Resource, response: KubeResponse) {
+        self.changed.insert(run);
+        let Some(mut gang) = self.gangs.remove(&run) else { return };
+        if let KubeResponse::Object(object) = response {
+            let metadata = object.metadata().clone();
+            let effect = gang.request.as_ref().map(|request| request.effect.as_str());
+            let agrees = effect.is_none_or(|effect| metadata.annotation(ANNOTATION_EFFECT) == Some(effect));
+            if agrees && self.owner(&metadata).is_some_and(|id| id.run == run) {
+                self.gangs.insert(run, gang);
+                return self.see_object(resource, &metadata);
+            }
+            let words = format!("AlreadyExists: \"{}\" already exists, and is not of this attempt", metadata.name);
+            self.refuse(run, &mut gang, words);
+        }
+        gang.objects.remove(&resource);
+        self.gangs.insert(run, gang);
+    }
+
+    fn object_deleted(&mut self, run: RunId, resource: Resource, response: KubeResponse, now: Timestamp) {
+        self.changed.insert(run);
+        match response {
+            KubeResponse::Refused(error)
+                if !matches!(error.class, KubeErrorClass::NotFound | KubeErrorClass::Conflict) =>
+            {
+                self.report_failure(&Task::DeleteObject(run, resource), 0, &error);
+                self.agenda.plan(Task::DeleteObject(run, resource), now + DENIED_AGAIN);
+            }
+            _ => {
+                if let Some(gang) = self.gangs.get_mut(&run) {
+                    gang.objects.insert(resource, GangObject::Gone);
+                }
+            }
+        }
+    }
+
+    fn namespace_read(&mut self, run: RunId, response: &KubeResponse) {
+        self.changed.insert(run);
+        let ending = match response {
+            KubeResponse::Object(object) => object.metadata().is_deleting(),
+            KubeResponse::Refused(error) => error.class == KubeErrorClass::NotFound,
+            _ => false,
+        };
+        if let Some(gang) = self.gangs.get_mut(&run) {
+            gang.namespace_state = if ending { NamespaceState::Ending } else { NamespaceState::Active };
+        }
+    }
+
+    /// What may run of a worker runs in this boot of its node.
+    fn node_read(&mut self, id: WorkerId, response: KubeResponse) {
+        let KubeResponse::Object(object) = response else { return };
+        let KubeObject::Node(node) = *object else { return };
+        let boot = node.status.node_info.boot_id.clone();
+        if let Some(worker) = self.worker(id)
+            && worker.instance.as_deref() == node.instance()
+            && worker.last_boot.is_none()
+            && !boot.is_empty()
+        {
+            worker.last_boot = Some(boot);
+        }
+        self.see_node(node);
+        self.changed.insert(id.run);
+    }
+
+    fn node_cordoned(&mut self, instance: String, response: KubeResponse, now: Timestamp) {
+        match response {
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => {
+                self.report_failure(&Task::Cordon(instance.clone()), 0, &error);
+                self.agenda.plan(Task::Cordon(instance), now + DENIED_AGAIN);
+            }
+            // The node is not the one that was known: the watch says what became of it.
+            KubeResponse::Refused(_) => self.agenda.plan(Task::List(Resource::Nodes), now),
+            response => {
+                if let KubeResponse::Object(object) = response
+                    && let KubeObject::Node(node) = *object
+                {
+                    self.see_node(node);
+                }
+                self.cordoned(&instance, now);
+            }
+        }
+    }
+
+    fn tainted(&mut self, name: String, response: KubeResponse, now: Timestamp) {
+        match response {
+            KubeResponse::Object(object) => {
+                if let KubeObject::Node(node) = *object {
+                    self.see_node(node);
+                }
+            }
+            KubeResponse::Refused(error) => {
+                let delay = if error.class == KubeErrorClass::Denied { DENIED_AGAIN } else { self.rates.delay(0) };
+                self.report_failure(&Task::Taints(name.clone()), 0, &error);
+                self.agenda.plan(Task::Taints(name), now + delay);
+            }
+            _ => {}
+        }
+    }
+}

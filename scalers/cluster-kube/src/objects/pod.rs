@@ -1,0 +1,152 @@
+//! A pod: where it is bound, and what its kubelet says of its containers.
+
+use super::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KubePod {
+    /// What every object has.
+    pub metadata: ObjectMeta,
+    /// What was asked for.
+    pub spec: PodSpec,
+    /// What became of it.
+    pub status: PodStatus,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpec {
+    /// The node that it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// Who binds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler_name: Option<String>,
+    /// The Service that gives it a name in DNS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subdomain: Option<String>,
+    /// The containers, of which only the names are read.
+    pub containers: Vec<ContainerName>,
+}
+
+/// A container of the specification.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerName {
+    /// Its name.
+    pub name: String,
+}
+
+/// What became of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatus {
+    /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
+    pub phase: String,
+    /// Why, as one word, such as `OutOfcpu` or `Evicted`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why, as a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Conditions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<PodCondition>,
+    /// The init containers, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+    /// The containers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub container_statuses: Vec<ContainerStatus>,
+}
+
+/// A condition of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCondition {
+    /// Such as `DisruptionTarget`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why, as one word, such as `EvictionByEvictionAPI`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why, as a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// What a kubelet says of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    /// Its name.
+    pub name: String,
+    /// What it does now.
+    pub state: ContainerState,
+}
+
+/// What a container does now: one of the three, or nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerState {
+    /// It waits for its image or for other containers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingContainer>,
+    /// It runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<RunningContainer>,
+    /// It has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminated: Option<TerminatedContainer>,
+}
+
+/// A container that waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WaitingContainer {
+    /// For what, as one word, such as `ImagePullBackOff`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// For what, as a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A container that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RunningContainer {
+    /// Since when, as RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+}
+
+/// A container that has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TerminatedContainer {
+    /// Its exit code.
+    pub exit_code: i32,
+    /// Why, as one word, such as `OOMKilled`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl KubePod {
+    /// The condition of that type, if it is true.
+    #[must_use]
+    pub fn true_condition(&self, kind: &str) -> Option<&PodCondition> {
+        self.status.conditions.iter().find(|c| c.kind == kind && c.status == "True")
+    }
+
+    /// Whether its phase is final.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+}

@@ -1,0 +1,236 @@
+//! The start of a gang as it is requested: everything that its pods are made of, frozen when it is decided. The same request always makes
+//! the same pods.
+//!
+//! ```text
+//! decision + job + template + settings -> GangStart -> journal, with the decision -> Service, ConfigMap, pods, Bindings
+//! ```
+//!
+//! A journaled request does not change when the template or the configuration does.
+
+use crate::names::{RunId, WorkerId, effect_id, pod_name, service_name};
+use crate::settings::KubeSettings;
+use crate::template::{RunFields, TemplateSet};
+use crate::view::profiles;
+use forebay_kernel::effect::{Action, Effect, WorkerPlace};
+use forebay_kernel::ids::{Attempt, JobId};
+use forebay_kernel::job::{Gang, JobSpec, WorkerAsk};
+use forebay_kernel::state::State;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The most workers of a gang: each has a line of at most 60 bytes in the hostfile, and a ConfigMap takes 1 MiB.
+pub const MOST_GANG_WORKERS: usize = 16_384;
+
+/// The request for a start. Its JSON is part of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GangStart {
+    /// Run it.
+    Run(Box<GangRequest>),
+    /// It cannot be run as the template and the job are: what, where, and how to mend it.
+    Refused {
+        /// The number of the job.
+        job: u64,
+        /// The number of the attempt.
+        attempt: u32,
+        /// What the job's submitter is told.
+        why: String,
+    },
+}
+
+/// A gang as it is requested.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangRequest {
+    /// The whole id of the effect, see [`effect_id`].
+    pub effect: String,
+    /// The journal that decided it.
+    pub journal: String,
+    /// The number of the job.
+    pub job: u64,
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// The job's name.
+    pub subject: String,
+    /// Where it runs.
+    pub namespace: String,
+    /// The name of its Service and ConfigMap.
+    pub service: String,
+    /// The pod of every worker, without what differs between them.
+    pub pod: Value,
+    /// The name of the container that works.
+    pub container: String,
+    /// The workers, by their numbers.
+    pub workers: Vec<WorkerRequest>,
+    /// The fewest workers that the gang goes on with; below the number of workers for elastic ones.
+    pub min_workers: u32,
+    /// The port of worker 0 at which they meet.
+    pub master_port: u16,
+    /// Environment of every worker.
+    pub env: Vec<(String, String)>,
+}
+
+/// One worker as it is requested.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerRequest {
+    /// The cloud's id of its instance. `None`: the engine does not know it.
+    pub instance: Option<String>,
+    /// Its GPUs, for the hostfile and for torchrun. 0: none.
+    pub gpus: u32,
+    /// What is requested of each resource, as Kubernetes writes quantities.
+    pub requests: BTreeMap<String, String>,
+    /// What it may use of each resource.
+    pub limits: BTreeMap<String, String>,
+}
+
+impl GangStart {
+    /// The request for a start effect. `None`: the effect is no start, or its job is over.
+    #[must_use]
+    pub fn from_effect(
+        settings: &KubeSettings,
+        templates: &TemplateSet,
+        journal: &str,
+        effect: &Effect,
+        state: &State,
+    ) -> Option<GangStart> {
+        let Action::Start { job, attempt, workers, resume_from } = &effect.action else { return None };
+        let (_, spec) = state.job(*job)?;
+        let run = RunId { job: *job, attempt: *attempt };
+        let refused = |why: String| GangStart::Refused { job: job.0, attempt: attempt.0, why };
+        if workers.len() > MOST_GANG_WORKERS {
+            return Some(refused(format!(
+                "{} workers are more than the {MOST_GANG_WORKERS} that one gang may have here; ask for fewer, larger workers",
+                workers.len()
+            )));
+        }
+        let fields = match RunFields::of(&spec.run) {
+            Ok(fields) => fields,
+            Err(why) => return Some(refused(why.to_string())),
+        };
+        let rendered = match templates.render(&spec.queue, &fields) {
+            Ok(rendered) => rendered,
+            Err(why) => return Some(refused(why.to_string())),
+        };
+        let id = effect_id(journal, effect.id);
+        let places = workers.iter().map(|place| worker(settings, state, spec, place));
+        let workers: Vec<WorkerRequest> = places.collect();
+        let min_workers = if let Gang::Workers { min, .. } = spec.gang { min } else { workers.len() as u32 };
+        Some(GangStart::Run(Box::new(GangRequest {
+            journal: journal.to_owned(),
+            job: job.0,
+            attempt: attempt.0,
+            subject: spec.subject.clone(),
+            namespace: settings.namespace_of(&spec.queue).to_owned(),
+            service: service_name(run, &id),
+            effect: id,
+            pod: rendered.pod(settings, spec.checkpoint.map(|saves| saves.grace)),
+            container: rendered.container,
+            min_workers: min_workers.min(workers.len() as u32),
+            workers,
+            master_port: settings.master_port,
+            env: environment(spec, resume_from.0 / 1000, rendered.env, &fields),
+        })))
+    }
+
+    /// The bytes for the journal, in JSON.
+    ///
+    /// # Errors
+    /// The request cannot be written as JSON: a fault of this program.
+    pub fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(self)
+    }
+
+    /// The inverse of [`GangStart::encode`].
+    ///
+    /// # Errors
+    /// The bytes are not a request.
+    pub fn decode(bytes: &[u8]) -> Result<GangStart, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    /// Which attempt it starts.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        let (job, attempt) = match self {
+            GangStart::Run(request) => (request.job, request.attempt),
+            GangStart::Refused { job, attempt, .. } => (*job, *attempt),
+        };
+        RunId { job: JobId(job), attempt: Attempt(attempt) }
+    }
+}
+
+impl GangRequest {
+    /// Which attempt it starts.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        RunId { job: JobId(self.job), attempt: Attempt(self.attempt) }
+    }
+
+    /// The name of a worker's pod.
+    #[must_use]
+    pub fn pod_name(&self, worker: u32) -> String {
+        pod_name(&self.subject, WorkerId { run: self.run(), worker }, &self.effect)
+    }
+}
+
+/// The environment of all workers: what the job sets comes first, so that nothing of ours is replaced.
+fn environment(
+    spec: &JobSpec,
+    resume_s: u64,
+    mut env: Vec<(String, String)>,
+    fields: &RunFields,
+) -> Vec<(String, String)> {
+    env.push(("FOREBAY_RESUME_S".to_owned(), resume_s.to_string()));
+    if let Some(uri) = &fields.checkpoint_uri {
+        env.push(("FOREBAY_CHECKPOINT_URI".to_owned(), uri.clone()));
+    }
+    if let Some(saves) = spec.checkpoint {
+        env.push(("FOREBAY_GRACE_S".to_owned(), (saves.grace.0 / 1000).to_string()));
+    }
+    env
+}
+
+fn worker(settings: &KubeSettings, state: &State, spec: &JobSpec, place: &WorkerPlace) -> WorkerRequest {
+    let gpus = place.gpus.count_ones();
+    let (ask, times) = match spec.gang {
+        Gang::Workers { each, .. } => (each, 1),
+        Gang::Spanning { per_gpu, .. } => (per_gpu, u64::from(gpus)),
+    };
+    let node = state.node(place.node);
+    let mut limits = BTreeMap::new();
+    if gpus > 0 {
+        let (resource, count) = gpu_resource(settings, state, place, &ask);
+        limits.insert(resource, count.to_string());
+    }
+    let mut requests = limits.clone();
+    if ask.cpu.0 > 0 {
+        requests.insert("cpu".to_owned(), format!("{}m", ask.cpu.0 * times));
+    }
+    if ask.mem.0 > 0 {
+        requests.insert("memory".to_owned(), format!("{}Mi", ask.mem.0 * times));
+        limits.insert("memory".to_owned(), format!("{}Mi", ask.mem.0 * times));
+    }
+    WorkerRequest { instance: node.and_then(|node| node.instance.clone()), gpus, requests, limits }
+}
+
+/// The resource of a worker's GPUs, and how many of it.
+fn gpu_resource(settings: &KubeSettings, state: &State, place: &WorkerPlace, ask: &WorkerAsk) -> (String, u64) {
+    let gpus = u64::from(place.gpus.count_ones());
+    let Some(node) = state.node(place.node) else { return (settings.gpu_resource.clone(), gpus) };
+    if let (Some(slice), Some(partition)) = (place.slice, &node.partition) {
+        let profile = profiles(state, node.pool, partition.layout).into_iter().nth(usize::from(slice));
+        if let Some(profile) = profile {
+            return (format!("{}{profile}", settings.mig_resource_prefix), 1);
+        }
+    }
+    let pool = state.policy().and_then(|policy| policy.pools.get(node.pool.index()));
+    match pool.and_then(|pool| pool.sharing) {
+        Some(sharing) => {
+            let slices = u64::from(sharing.time_slices.max(1));
+            // Rounded up: a worker has at least what it holds.
+            let each = (slices * u64::from(place.share.max(ask.share.min(1000)))).div_ceil(1000).max(1);
+            (settings.shared_gpu_resource.clone(), gpus * each)
+        }
+        None => (settings.gpu_resource.clone(), gpus),
+    }
+}

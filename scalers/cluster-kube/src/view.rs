@@ -1,0 +1,170 @@
+//! What the engine knows, as far as the adapter needs it: which attempts are alive, and which claims exist.
+//!
+//! An attempt that is not in a view is over: its outcome is journaled. An instance that is not in a view is gone, by the cloud's word.
+
+use crate::names::RunId;
+use crate::settings::KubeSettings;
+use forebay_kernel::ids::{NodeId, PoolId};
+use forebay_kernel::state::State;
+use forebay_kernel::state::jobs::{Job, Phase};
+use forebay_kernel::state::nodes::{Node, NodePhase};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the engine knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineView {
+    /// The attempts that are alive.
+    pub runs: BTreeMap<RunId, RunView>,
+    /// The claims, by the cloud's id of their instance.
+    pub claims: BTreeMap<String, ClaimView>,
+}
+
+/// An attempt that is alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunView {
+    /// Whose job it is.
+    pub tenant: String,
+    /// The job's name.
+    pub subject: String,
+    /// The namespace that its queue has now.
+    pub namespace: String,
+    /// Where in its life it is.
+    pub stage: RunStage,
+    /// The workers that hold places, with the instance of each. `None`: its claim is not known.
+    pub workers: BTreeMap<u32, Option<String>>,
+    /// The workers whose completion is journaled.
+    pub done: BTreeSet<u32>,
+    /// The workers that have left while the others went on.
+    pub left: BTreeSet<u32>,
+}
+
+/// Where in its life an attempt is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunStage {
+    /// Its start is out.
+    Starting,
+    /// All its workers have started.
+    Running,
+    /// Its stop is out.
+    Stopping {
+        /// Whether all its workers had started.
+        from: StoppedFrom,
+    },
+}
+
+/// What a stop ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoppedFrom {
+    /// A start that was not complete.
+    Starting,
+    /// A run.
+    Running,
+}
+
+impl RunStage {
+    /// Whether its workers are known to have passed the barrier.
+    #[must_use]
+    pub fn has_started(self) -> bool {
+        matches!(self, RunStage::Running | RunStage::Stopping { from: StoppedFrom::Running })
+    }
+}
+
+/// A claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimView {
+    /// The engine's id.
+    pub node: NodeId,
+    /// Whether it is booting: it is to be reported when it is ready.
+    pub phase: ClaimPhase,
+    /// What its node has to offer before it is ready, by resource.
+    pub offers: BTreeMap<String, u64>,
+}
+
+/// Where in its life a claim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimPhase {
+    /// Its node is not ready yet.
+    Booting,
+    /// Its node can take work.
+    Ready,
+    /// Its node takes no new work.
+    Leaving,
+}
+
+impl EngineView {
+    /// What a state says.
+    #[must_use]
+    pub fn of(state: &State, settings: &KubeSettings) -> EngineView {
+        let alive = state.jobs().filter(|(job, _)| job.alive());
+        let runs = alive.map(|(job, spec)| {
+            let namespace = settings.namespace_of(&spec.queue).to_owned();
+            let names = (spec.tenant.clone(), spec.subject.clone());
+            (RunId { job: job.id, attempt: job.attempt }, run_view(state, job, names, namespace))
+        });
+        let claims = state.nodes().filter_map(|node| {
+            let claim = ClaimView { node: node.id, phase: claim_phase(node), offers: offers(state, node, settings) };
+            Some((node.instance.clone()?, claim))
+        });
+        EngineView { runs: runs.collect(), claims: claims.collect() }
+    }
+}
+
+fn run_view(state: &State, job: &Job, (tenant, subject): (String, String), namespace: String) -> RunView {
+    let from = if job.running_since.is_some() { StoppedFrom::Running } else { StoppedFrom::Starting };
+    let stage = match job.phase {
+        Phase::Starting => RunStage::Starting,
+        Phase::Stopping { .. } => RunStage::Stopping { from },
+        _ => RunStage::Running,
+    };
+    let instance = |node| state.node(node).and_then(|node| node.instance.clone());
+    let workers = job.places.iter().zip(&job.numbers).map(|(place, number)| (*number, instance(place.node)));
+    RunView {
+        tenant,
+        subject,
+        namespace,
+        stage,
+        workers: workers.collect(),
+        done: job.workers_done.iter().copied().collect(),
+        left: job.left.iter().copied().collect(),
+    }
+}
+
+fn claim_phase(node: &Node) -> ClaimPhase {
+    match node.phase {
+        NodePhase::Requested | NodePhase::Booting => ClaimPhase::Booting,
+        NodePhase::Ready => ClaimPhase::Ready,
+        NodePhase::Draining { .. } | NodePhase::Terminating => ClaimPhase::Leaving,
+    }
+}
+
+/// What the node of a claim offers: whole GPUs, the slices of its layout, or the time slices of its pool.
+fn offers(state: &State, node: &Node, settings: &KubeSettings) -> BTreeMap<String, u64> {
+    let gpus = node.slots.len() as u64;
+    if gpus == 0 {
+        return BTreeMap::new();
+    }
+    let mut offers = BTreeMap::new();
+    if let Some(partition) = &node.partition {
+        for profile in profiles(state, node.pool, partition.layout) {
+            *offers.entry(format!("{}{profile}", settings.mig_resource_prefix)).or_insert(0) += gpus;
+        }
+        return offers;
+    }
+    let pool = state.policy().and_then(|policy| policy.pools.get(node.pool.index()));
+    match pool.and_then(|pool| pool.sharing) {
+        Some(sharing) => {
+            offers.insert(settings.shared_gpu_resource.clone(), gpus * u64::from(sharing.time_slices.max(1)));
+        }
+        None => {
+            offers.insert(settings.gpu_resource.clone(), gpus);
+        }
+    }
+    offers
+}
+
+/// The profiles of a layout, slice by slice.
+pub(crate) fn profiles(state: &State, pool: PoolId, layout: u8) -> Vec<String> {
+    let pool = state.policy().and_then(|policy| policy.pools.get(pool.index()));
+    let layout = pool.and_then(|pool| pool.layouts.get(usize::from(layout)));
+    layout.map_or(Vec::new(), |layout| layout.slices.iter().map(|slice| slice.profile.clone()).collect())
+}
