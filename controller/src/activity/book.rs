@@ -28,7 +28,7 @@ const MOST_ADDED: u64 = 30 * 24 * 3600 * 1000;
 
 /// Whether a worker in a report is one of the node's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Standing {
+pub enum WorkerStanding {
     /// It is a worker of a current run on that node.
     Current,
     /// Its run is not the current one, or does not run.
@@ -157,16 +157,16 @@ impl Entries {
             let sums = QueueSums::of(worker);
             record.counted.insert(worker.worker, sums);
             match standing {
-                Standing::Current => {
+                WorkerStanding::Current => {
                     let before = last.as_ref().map_or(QueueSums::default(), |last| last.before(report, worker.worker));
                     let queue = view.queues.get(&worker.worker).cloned().unwrap_or_default();
                     self.sums.entry(queue).or_default().add(sums, before);
                     record.workers.insert(worker.worker, worker.clone());
                     continue;
                 }
-                Standing::NotCurrent => self.ignore("not-current"),
-                Standing::Elsewhere => self.ignore("elsewhere"),
-                Standing::UnknownJob => self.ignore("unknown-job"),
+                WorkerStanding::NotCurrent => self.ignore("not-current"),
+                WorkerStanding::Elsewhere => self.ignore("elsewhere"),
+                WorkerStanding::UnknownJob => self.ignore("unknown-job"),
             }
             ignored += 1;
         }

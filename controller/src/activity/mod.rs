@@ -21,4 +21,4 @@ pub mod view;
 #[cfg(test)]
 mod tests;
 
-pub use book::{ActivityBook, Standing, TakenReport};
+pub use book::{ActivityBook, TakenReport, WorkerStanding};

@@ -11,7 +11,7 @@
 //! Never: an event for a run of which one worker is not observed.
 
 use super::book::{Entries, FORGOTTEN};
-use super::view::{ReportView, RunView, ServiceView};
+use super::view::{ObservedService, ReportView, RunView};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::units::Span;
@@ -104,7 +104,7 @@ impl Entries {
         Some(Span(u64::try_from(together.as_millis()).unwrap_or(u64::MAX)).min(run.runs_for))
     }
 
-    fn demand(&self, now: Duration, linger_after: Span, service: &ServiceView) -> Option<Event> {
+    fn demand(&self, now: Duration, linger_after: Span, service: &ObservedService) -> Option<Event> {
         let own = self.sent.demand.get(&(service.tenant.clone(), service.subject.clone()));
         if own.is_some_and(|(_, at)| now.saturating_sub(*at) < DEMAND_EVERY) {
             return None;
@@ -121,7 +121,7 @@ impl Entries {
         Some(Event::ServiceDemand { tenant, subject, by: None, concurrency })
     }
 
-    fn service_activity(&self, now: Duration, service: &ServiceView) -> ServiceActivity {
+    fn service_activity(&self, now: Duration, service: &ObservedService) -> ServiceActivity {
         let computes = |run: &&RunView| {
             let busy = |(name, at): &(WorkerName, Arc<str>)| {
                 self.worker(now, *name, at).is_some_and(|(_, worker)| worker.computes == Some(true))

@@ -1,8 +1,8 @@
 //! The memory of reports against agents whose reports are lost, doubled, late and reordered, that are started again, and that have a
 //! controller that is.
 
-use super::book::{Entries, QueueSums, Standing};
-use super::view::{ReportView, RunView, ServiceView};
+use super::book::{Entries, QueueSums, WorkerStanding};
+use super::view::{ObservedService, ReportView, RunView};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::policy::Lifecycle;
@@ -58,7 +58,7 @@ fn view(report: &ActivityReport, run: &RunView) -> ReportView {
     let idle = report.workers.iter().any(|worker| worker.computes == Some(false));
     ReportView {
         rules: Lifecycle { linger_after: LINGER, ..Lifecycle::default() },
-        standings: vec![Standing::Current; report.workers.len()],
+        standings: vec![WorkerStanding::Current; report.workers.len()],
         queues: report.workers.iter().map(|worker| (worker.worker, "q".to_owned())).collect(),
         runs: idle.then(|| run.clone()).into_iter().collect(),
         services: Vec::new(),
@@ -158,7 +158,12 @@ fn what_is_not_ours_is_ignored_and_counted() {
     let (mut entries, run) = (Entries::default(), run(1));
     let report = report("i-0", 1, 1, (0..4).map(|n| worker(n, Some(900))).collect());
     let mut seen = view(&report, &run);
-    seen.standings = vec![Standing::NotCurrent, Standing::Elsewhere, Standing::UnknownJob, Standing::NotCurrent];
+    seen.standings = vec![
+        WorkerStanding::NotCurrent,
+        WorkerStanding::Elsewhere,
+        WorkerStanding::UnknownJob,
+        WorkerStanding::NotCurrent,
+    ];
     let taken = entries.take(secs(1), &report, &seen);
     assert_eq!((taken.new, taken.ignored, taken.events), (true, 4, vec![]));
     assert_eq!(entries.ignored, BTreeMap::from([("not-current", 2), ("elsewhere", 1), ("unknown-job", 1)]));
@@ -167,9 +172,9 @@ fn what_is_not_ours_is_ignored_and_counted() {
 }
 
 /// A service with two replicas, of which each is a worker of job 7 here.
-fn service(demand: u32) -> ServiceView {
+fn service(demand: u32) -> ObservedService {
     let of = |n: u32| RunView { workers: vec![(name(n), Arc::from(format!("i-{n}")))], ..run(1) };
-    ServiceView {
+    ObservedService {
         service: JobId(3),
         tenant: "t".to_owned(),
         subject: "llm".to_owned(),

@@ -3,7 +3,7 @@
 //!
 //! Never: more than the report asks about. The workers of a run are listed only where the one that is reported is idle.
 
-use super::book::Standing;
+use super::book::WorkerStanding;
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::policy::Lifecycle;
 use forebay_kernel::state::State;
@@ -22,13 +22,13 @@ pub struct ReportView {
     /// Limits of the policy in force.
     pub rules: Lifecycle,
     /// Of each worker in the report, in its order.
-    pub standings: Vec<Standing>,
+    pub standings: Vec<WorkerStanding>,
     /// The label of the queue of each worker that is current.
     pub queues: BTreeMap<WorkerName, String>,
     /// Current runs that have an idle worker in the report.
     pub runs: Vec<RunView>,
     /// Services that have a replica in the report.
-    pub services: Vec<ServiceView>,
+    pub services: Vec<ObservedService>,
 }
 
 /// A current run and its workers.
@@ -46,7 +46,7 @@ pub struct RunView {
 
 /// A service and its replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceView {
+pub struct ObservedService {
     /// The service.
     pub service: JobId,
     /// Its tenant.
@@ -76,7 +76,7 @@ pub fn view(state: &State, report: &ActivityReport) -> Option<ReportView> {
     for worker in &report.workers {
         let standing = standing(state, &report.instance, worker.worker);
         seen.standings.push(standing);
-        if standing == Standing::Current {
+        if standing == WorkerStanding::Current {
             seen.add(state, worker);
         }
     }
@@ -98,13 +98,13 @@ impl ReportView {
     }
 }
 
-fn standing(state: &State, instance: &str, name: WorkerName) -> Standing {
-    let Some((job, _)) = state.job(JobId(name.job)) else { return Standing::UnknownJob };
+fn standing(state: &State, instance: &str, name: WorkerName) -> WorkerStanding {
+    let Some((job, _)) = state.job(JobId(name.job)) else { return WorkerStanding::UnknownJob };
     if job.attempt != Attempt(name.attempt) || job.phase != Phase::Running {
-        return Standing::NotCurrent;
+        return WorkerStanding::NotCurrent;
     }
     let here = places(state, job).any(|(number, at)| number == name.worker && &*at == instance);
-    if here { Standing::Current } else { Standing::Elsewhere }
+    if here { WorkerStanding::Current } else { WorkerStanding::Elsewhere }
 }
 
 fn places<'a>(state: &'a State, job: &'a Job) -> impl Iterator<Item = (u32, Arc<str>)> + 'a {
@@ -123,11 +123,11 @@ fn run(state: &State, job: &Job) -> RunView {
     RunView { job: job.id, attempt: job.attempt, runs_for, workers }
 }
 
-fn service_view(state: &State, service: JobId) -> Option<ServiceView> {
+fn service_view(state: &State, service: JobId) -> Option<ObservedService> {
     let (row, (_, spec)) = (state.service(service)?, state.job(service)?);
     let replicas = state.replicas(service).filter_map(|id| state.job(id)).map(|(job, _)| job);
     let loaded = replicas.filter(|job| job.phase == Phase::Running);
-    Some(ServiceView {
+    Some(ObservedService {
         service,
         tenant: spec.tenant.clone(),
         subject: spec.subject.clone(),
