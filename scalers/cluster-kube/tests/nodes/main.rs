@@ -3,6 +3,12 @@
 //!
 //! Never: a kubelet; kwok stands in for it.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a real API server is waited for by the real clock"
+)]
+
 mod bridge;
 
 use std::collections::BTreeMap;
