@@ -46,10 +46,16 @@ impl KubeMachine {
 
     /// How far each worker that holds a place is.
     fn lives(&self, run: RunId, gang: &Gang) -> BTreeMap<u32, Life> {
-        let left = self.run_view(run).map(|view| &view.left);
-        let holds = |number: &u32| left.is_none_or(|left| !left.contains(number));
-        let workers = gang.workers.iter().filter(|(number, _)| holds(number));
-        workers.map(|(number, worker)| (*number, self.life(run, gang, worker))).collect()
+        let view = self.run_view(run);
+        let left = |number: &u32| view.is_some_and(|view| view.left.contains(number));
+        let done = |number: &u32| view.is_some_and(|view| view.done.contains(number));
+        let workers = gang.workers.iter().filter(|(number, _)| !left(number));
+        let life = |number: &u32, worker| match done(number) {
+            // Its completion is journaled: whatever became of its pod since, it has ended.
+            true => Life::Dead(Death::Completed),
+            false => self.life(run, gang, worker),
+        };
+        workers.map(|(number, worker)| (*number, life(number, worker))).collect()
     }
 
     fn forget_run(&mut self, run: RunId, gang: &Gang) {
@@ -82,7 +88,8 @@ impl KubeMachine {
         let id = |number: &u32| WorkerId { run, worker: *number };
         let of = |life: Life| lives.iter().filter(move |(_, known)| **known == life).map(|(number, _)| *number);
         let absent: Vec<u32> = of(Life::Absent).collect();
-        for number in &absent {
+        // Where something exists under the name of a pod, it is read first.
+        for number in absent.iter().filter(|number| !self.agenda.is_open(&Task::Read(id(number)))).collect::<Vec<_>>() {
             self.agenda.plan(Task::Create(id(number)), now);
         }
         let unbound: Vec<u32> = of(Life::Unbound).collect();
@@ -145,6 +152,10 @@ impl KubeMachine {
             let deleted = self.is_deleting(worker);
             let verdict = match life {
                 Life::Dead(Death::Exit(code)) if deleted => Verdict::Deleted { exit_code: *code },
+                // Told to end, it ended with 0: that is no word about its work.
+                Life::Dead(Death::Completed) if deleted && !self.is_done(run, gang, *number) => {
+                    Verdict::Deleted { exit_code: TERMINATED }
+                }
                 Life::Dead(Death::Exit(code)) => Verdict::Failed { exit_code: *code },
                 Life::Dead(Death::Rebooted | Death::Confirmed) => {
                     Verdict::NodeFault { node: self.claim_node(worker.instance.as_deref()) }
@@ -175,6 +186,12 @@ impl KubeMachine {
             gang.end(verdict);
             return;
         }
+    }
+
+    /// Whether the completion of a worker is journaled, or on its way.
+    fn is_done(&self, run: RunId, gang: &Gang, number: u32) -> bool {
+        let journaled = self.run_view(run).is_some_and(|view| view.done.contains(&number));
+        journaled || gang.reported.completed.contains(&number)
     }
 
     fn tell_to_go(&mut self, run: RunId, gang: &Gang, now: Timestamp) {
@@ -220,7 +237,6 @@ impl KubeMachine {
         let done = self.run_view(run).map(|view| view.done.clone()).unwrap_or_default();
         for (number, _) in lives.iter().filter(|(_, life)| **life == Life::Dead(Death::Completed)) {
             let deleted = gang.workers.get(number).is_some_and(|worker| self.is_deleting(worker));
-            // Who was asked to end and ends with 0 has not finished its work.
             if deleted || done.contains(number) || !gang.reported.completed.insert(*number) {
                 continue;
             }

@@ -152,6 +152,11 @@ impl Agenda {
         *failures - 1
     }
 
+    /// Whether a task is planned, or its call is running.
+    pub fn is_open(&self, task: &Task) -> bool {
+        self.running.contains(task) || self.planned.contains_key(task)
+    }
+
     /// Whether a task's call is running.
     pub fn is_running(&self, task: &Task) -> bool {
         self.running.contains(task)

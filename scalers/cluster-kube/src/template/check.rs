@@ -82,7 +82,7 @@ impl PodTemplate {
         if self.queues.is_empty() {
             return Err(self.wrong("queues", "is empty, so no job may use it", "list the queues that may"));
         }
-        for image in self.images.iter().filter(|image| !image.contains('/')) {
+        if let Some(image) = self.images.iter().find(|image| !image.contains('/')) {
             let what = format!("`{image}` names no registry and repository");
             return Err(self.wrong("images", what, "write a prefix such as registry.example.com/team/"));
         }

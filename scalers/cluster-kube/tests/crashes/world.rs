@@ -557,12 +557,16 @@ impl World {
                     self.count("foreign deletions");
                 }
             }
-            5 => {
+            5 | 17 => {
                 // By force, and without our finalizer.
                 if let Some(key) = self.some_pod() {
                     self.api.edit(&key, |pod| pod["metadata"]["finalizers"] = json!([]));
                     self.api.delete(&key, 0, self.now, true);
                     self.tell(format!("somebody deletes {} by force", key.2));
+                    // As often as not because the node does not answer: what runs there runs on.
+                    if self.dice.one_in(2) {
+                        self.cut_off_node_of(&key);
+                    }
                     self.count("forced deletions");
                 }
             }
@@ -589,6 +593,13 @@ impl World {
             11..=12 => self.delete_node_object(),
             13..=16 => self.collect_garbage(),
             _ => {}
+        }
+    }
+
+    fn cut_off_node_of(&mut self, key: &ObjectKey) {
+        let holds = |m: &&mut Machine| m.alive.values().any(|container| container.key == *key);
+        if let Some(machine) = self.machines.values_mut().find(holds) {
+            machine.cut_off_until = self.now + 120_000;
         }
     }
 

@@ -1,0 +1,231 @@
+//! Stories of single nodes and gangs: a drain while a pod binds, a node that gets ready, a name that is taken, a kubelet that refuses.
+
+use forebay_cluster_kube::request::WorkerRequest;
+use forebay_cluster_kube::view::{ClaimPhase, ClaimView};
+use forebay_cluster_kube::{
+    EngineView, GangRequest, GangStart, KubeCall, KubeCallId, KubeError, KubeMachine, KubeObject, KubeReport,
+    KubeResponse, KubeSettings, ObjectSelector, Resource, RunId,
+};
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::{Attempt, JobId, NodeId};
+use forebay_kernel::units::{Span, Timestamp};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+fn run() -> RunId {
+    RunId { job: JobId(1), attempt: Attempt(1) }
+}
+
+fn start() -> GangStart {
+    let worker =
+        WorkerRequest { instance: Some("i-1".into()), gpus: 1, requests: BTreeMap::new(), limits: BTreeMap::new() };
+    GangStart::Run(Box::new(GangRequest {
+        effect: "j-7".into(),
+        journal: "j".into(),
+        job: 1,
+        attempt: 1,
+        subject: "a".into(),
+        namespace: "jobs".into(),
+        service: "gang-1-1-x".into(),
+        pod: json!({"spec": {"containers": [{"name": "worker"}]}}),
+        container: "worker".into(),
+        workers: vec![worker],
+        min_workers: 1,
+        master_port: 29_500,
+        env: Vec::new(),
+    }))
+}
+
+fn view(phase: ClaimPhase) -> EngineView {
+    let offers = BTreeMap::from([("nvidia.com/gpu".to_owned(), 1)]);
+    let claim = ClaimView { node: NodeId(1), phase, offers };
+    EngineView { runs: BTreeMap::new(), claims: BTreeMap::from([("i-1".to_owned(), claim)]) }
+}
+
+fn node(version: u64, spec: Value) -> KubeObject {
+    let mut spec = spec;
+    spec["providerID"] = json!("aws:///z/i-1");
+    let json = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": version.to_string()}, "spec": spec,
+        "status": {"allocatable": {"nvidia.com/gpu": "1"}, "conditions": [{"type": "Ready", "status": "True"}]}});
+    KubeObject::of_json(Resource::Nodes, json).unwrap()
+}
+
+fn pod(version: u64, extra: Value) -> KubeObject {
+    let mut json =
+        json!({"metadata": {"name": "p", "namespace": "others", "uid": "p", "resourceVersion": version.to_string()}});
+    for (name, value) in extra.as_object().unwrap() {
+        json[name] = value.clone();
+    }
+    KubeObject::of_json(Resource::Pods, json).unwrap()
+}
+
+fn page(objects: Vec<KubeObject>) -> KubeResponse {
+    KubeResponse::Page { objects, continue_token: None, resource_version: "10".into() }
+}
+
+/// A machine that has listed one node, and nothing else.
+fn listed(phase: ClaimPhase, node: KubeObject) -> KubeMachine {
+    let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");
+    kube.begin(view(phase));
+    for (id, call) in kube.poll(NOW) {
+        let KubeCall::List { resource, .. } = call else { panic!("{call:?}") };
+        let objects = if resource == Resource::Nodes { vec![node.clone()] } else { Vec::new() };
+        kube.handle_response(id, page(objects), NOW);
+    }
+    let watches = kube.poll(NOW);
+    assert!(watches.iter().filter(|(_, call)| matches!(call, KubeCall::Watch { .. })).count() == 2, "{watches:?}");
+    kube
+}
+
+fn one(calls: Vec<(KubeCallId, KubeCall)>) -> (KubeCallId, KubeCall) {
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    calls.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_node_to_which_a_pod_binds_while_it_is_drained_is_not_given_back() {
+    let mut kube = listed(ClaimPhase::Leaving, node(5, json!({})));
+    kube.drain("i-1");
+    let (id, call) = one(kube.poll(NOW));
+    let KubeCall::Apply { resource: Resource::Nodes, body, .. } = call else { panic!("{call:?}") };
+    assert_eq!(body["spec"]["unschedulable"], true);
+    kube.handle_response(id, KubeResponse::Object(Box::new(node(11, json!({"unschedulable": true})))), NOW);
+    // Nothing is asked before a Binding that was decided has had time to arrive.
+    let settled = NOW + Span::secs(10);
+    assert!(kube.poll(Timestamp(settled.0 - 1)).is_empty() && kube.take_reports().is_empty());
+    let (id, call) = one(kube.poll(settled));
+    assert!(matches!(call, KubeCall::List { selector: ObjectSelector::OnNode(_), .. }), "{call:?}");
+    kube.handle_response(id, page(vec![pod(12, json!({"spec": {"nodeName": "n"}}))]), settled);
+    assert_eq!(
+        kube.take_reports(),
+        [KubeReport::DrainBlocked { instance: "i-1".into(), pods: vec!["others/p".into()] }]
+    );
+    // A list that fails is no empty one.
+    let (id, _) = one(kube.poll(settled + Span::secs(10)));
+    kube.handle_response(
+        id,
+        KubeResponse::Refused(KubeError::of_status(403, "Forbidden", "no")),
+        settled + Span::secs(10),
+    );
+    assert!(kube.take_reports().is_empty());
+    let (id, _) = one(kube.poll(settled + Span::secs(20)));
+    let daemon = json!({"spec": {"nodeName": "n"}, "metadata": {"name": "d", "ownerReferences": [{"kind": "DaemonSet", "name": "d"}]}});
+    let ended = json!({"spec": {"nodeName": "n"}, "status": {"phase": "Succeeded"}});
+    kube.handle_response(id, page(vec![pod(13, daemon), pod(14, ended)]), settled + Span::secs(20));
+    assert_eq!(kube.take_reports(), [KubeReport::Drained { instance: "i-1".into() }]);
+}
+
+#[test]
+fn a_node_is_ready_when_its_network_is_there_and_its_start_up_taint_is_gone() {
+    let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+    let starting = [taint("forebay.dev/starting"), taint("node.cilium.io/agent-not-ready"), taint("team")];
+    let mut kube = listed(ClaimPhase::Booting, node(5, json!({"taints": starting})));
+    assert!(kube.poll(NOW).is_empty() && kube.take_reports().is_empty());
+    // Without the network's taint, its start-up taint goes, and that of others stays.
+    let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");
+    kube.begin(view(ClaimPhase::Booting));
+    let seen = node(6, json!({"taints": [taint("forebay.dev/starting"), taint("team")]}));
+    for (id, call) in kube.poll(NOW) {
+        let of_nodes = matches!(call, KubeCall::List { resource: Resource::Nodes, .. });
+        kube.handle_response(id, page(if of_nodes { vec![seen.clone()] } else { Vec::new() }), NOW);
+    }
+    let calls = kube.poll(NOW);
+    let merge = calls
+        .iter()
+        .find_map(|(id, call)| if let KubeCall::Merge { body, .. } = call { Some((*id, body.clone())) } else { None });
+    let (id, body) = merge.expect("the taints are set");
+    assert_eq!(body["metadata"]["resourceVersion"], "6");
+    assert_eq!(body["spec"]["taints"], json!([taint("team"), taint("forebay.dev/node")]));
+    assert!(kube.take_reports().is_empty());
+    kube.handle_response(id, KubeResponse::Object(Box::new(node(11, json!({"taints": body["spec"]["taints"]})))), NOW);
+    assert_eq!(kube.take_reports(), [KubeReport::Event(Event::NodeReady { instance: "i-1".into() })]);
+}
+
+/// A gang of one whose Service and ConfigMap exist, and the number of its pod's creation with the pod.
+fn creating() -> (KubeMachine, KubeCallId, Value) {
+    let mut kube = listed(ClaimPhase::Ready, node(5, json!({})));
+    kube.start(start());
+    for (id, call) in kube.poll(NOW) {
+        let KubeCall::Create { resource, body, .. } = call else { panic!("{call:?}") };
+        kube.handle_response(id, KubeResponse::Object(Box::new(KubeObject::of_json(resource, *body).unwrap())), NOW);
+    }
+    let (id, call) = one(kube.poll(NOW));
+    let KubeCall::Create { resource: Resource::Pods, body, .. } = call else { panic!("{call:?}") };
+    (kube, id, *body)
+}
+
+fn stopped() -> KubeReport {
+    KubeReport::Event(Event::RunStopped { job: JobId(1), attempt: Attempt(1), progress: None })
+}
+
+#[test]
+fn what_the_api_server_denies_is_said_in_its_own_words() {
+    let (mut kube, id, _) = creating();
+    let words = "admission webhook \"images\" denied the request: not signed";
+    kube.handle_response(id, KubeResponse::Refused(KubeError::of_status(400, "BadRequest", words)), NOW);
+    assert!(kube.poll(NOW).is_empty());
+    let refused = KubeReport::Refused { run: run(), words: format!("BadRequest: {words}") };
+    assert_eq!(kube.take_reports(), [refused, stopped()]);
+}
+
+#[test]
+fn a_name_that_is_taken_is_ours_only_if_its_effect_agrees() {
+    for (effect, ours) in [("j-7", true), ("j-6", false), ("k-7", false)] {
+        let (mut kube, id, mut body) = creating();
+        kube.handle_response(id, KubeResponse::Refused(KubeError::of_status(409, "AlreadyExists", "exists")), NOW);
+        let (id, call) = one(kube.poll(NOW));
+        assert!(matches!(call, KubeCall::Get { resource: Resource::Pods, .. }), "{call:?}");
+        body["metadata"]["annotations"]["forebay.dev/effect"] = json!(effect);
+        kube.handle_response(
+            id,
+            KubeResponse::Object(Box::new(KubeObject::of_json(Resource::Pods, body).unwrap())),
+            NOW,
+        );
+        let binds = kube.poll(NOW).iter().any(|(_, call)| matches!(call, KubeCall::Bind { .. }));
+        assert_eq!(binds, ours, "{effect}");
+        let refused = kube
+            .take_reports()
+            .iter()
+            .any(|r| matches!(r, KubeReport::Refused { words, .. } if words.starts_with("AlreadyExists")));
+        assert_eq!(refused, !ours, "{effect}");
+    }
+}
+
+#[test]
+fn a_kubelet_that_refuses_a_pod_uses_up_no_attempt() {
+    let (mut kube, id, mut body) = creating();
+    body["metadata"]["resourceVersion"] = json!("20");
+    kube.handle_response(
+        id,
+        KubeResponse::Object(Box::new(KubeObject::of_json(Resource::Pods, body.clone()).unwrap())),
+        NOW,
+    );
+    let (id, call) = one(kube.poll(NOW));
+    assert!(matches!(&call, KubeCall::Bind { node, .. } if node == "n"), "{call:?}");
+    kube.handle_response(id, KubeResponse::Done, NOW);
+    let (id, _) = one(kube.poll(NOW));
+    body["metadata"]["resourceVersion"] = json!("21");
+    body["spec"]["nodeName"] = json!("n");
+    body["status"] = json!({"phase": "Failed", "reason": "OutOfnvidia.com/gpu", "message": "requested 1, used 1"});
+    // Here the refusal is seen by the response to a read, as a watch would show it.
+    kube.handle_response(id, KubeResponse::Refused(KubeError::of_status(409, "Conflict", "changed")), NOW);
+    for (id, call) in kube.poll(NOW) {
+        let response = match call {
+            KubeCall::Create { body, resource, .. } => {
+                KubeResponse::Object(Box::new(KubeObject::of_json(resource, *body).unwrap()))
+            }
+            other => panic!("{other:?}"),
+        };
+        kube.handle_response(id, response, NOW);
+    }
+    let (id, _) = one(kube.poll(NOW));
+    kube.handle_response(id, KubeResponse::Object(Box::new(KubeObject::Other(Default::default()))), NOW);
+    let (id, call) = one(kube.poll(NOW));
+    assert!(matches!(call, KubeCall::Apply { resource: Resource::Pods, .. }), "{call:?}");
+    kube.handle_response(id, KubeResponse::Object(Box::new(KubeObject::of_json(Resource::Pods, body).unwrap())), NOW);
+    assert!(kube.poll(NOW).is_empty());
+    let refused = KubeReport::Refused { run: run(), words: "OutOfnvidia.com/gpu: requested 1, used 1".into() };
+    assert_eq!(kube.take_reports(), [refused, stopped()]);
+}
