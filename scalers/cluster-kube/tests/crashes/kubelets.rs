@@ -75,7 +75,9 @@ pub fn step(
     // Behind the barrier: it works from here on, and its status follows.
     let exit_code = if dice.one_in(12) { 3 } else { 0 };
     let worker = text(&pod, "/metadata/annotations/forebay.dev~1worker").to_owned();
-    let ends_at = now + 1000 + dice.below(60_000);
+    // Many outlast the next attempt's start, so that what is called dead too early is seen beside it.
+    let longest = if dice.one_in(2) { 600_000 } else { 30_000 };
+    let ends_at = now + 1000 + dice.below(longest);
     let container = Container { worker, ends_at, exit_code, key: key.clone() };
     machine.alive.insert(uid, container.clone());
     Some(container)
