@@ -84,9 +84,10 @@ impl Memo {
             // One that waits by design holds up nobody of its class who may wait no longer.
             let alone =
                 !p.reason.by_design() || state.index.first_bought_for(head.class).is_none_or(|key| key <= head.key);
-            // Another may have what is kept for it later than it was to, and there is more time to end before that. What is tried for seconds may
-            // come to be out of reach: then the next pool is asked.
-            let left = matches!(p.reason, Reason::KeptForAnother { .. }) || p.reason.is_tried();
+            // Another may have what is kept for it later than it was to, and there is more time to end before that. What is tried or asked again
+            // in seconds may come to be out of reach: then the next offering or pool is asked.
+            let left =
+                matches!(p.reason, Reason::KeptForAnother { .. } | Reason::LaunchRefused { .. }) || p.reason.is_tried();
             let lacks_as_little = || !p.reason.by_design() || allowances::open_pools(state, p.head) == p.open_pools;
             same && in_time
                 && alone

@@ -374,13 +374,15 @@ impl Ranks {
     }
 }
 
-/// Pools in which anybody borrows. Where nobody does, nothing is anybody's by quota or share.
+/// Pools in which anybody borrows. Where nobody does, nothing is anybody's by quota or share. Who has no GPUs and no quota borrows as well, of
+/// nothing: it makes way on a node for who has a quota.
 pub(crate) fn borrowed_pools(state: &State) -> BTreeSet<PoolId> {
     let borrows = |((node, pool), used): ((QuotaId, PoolId), MilliGpu)| {
         let above = state.quota.subtree(node, pool).is_none_or(|own| used > own);
         (used > MilliGpu(0) && above && state.has_quotas(pool)).then_some(pool)
     };
-    state.quota.in_use().filter_map(borrows).collect()
+    let without = state.index.without_share.keys().copied().filter(|pool| state.has_quotas(*pool));
+    state.quota.in_use().filter_map(borrows).chain(without).collect()
 }
 
 /// Whether jobs of a queue stop those of its own with a lower number.

@@ -110,6 +110,8 @@ pub struct Index {
     pub in_use_by_queue: BTreeMap<QueueId, u32>,
     /// What each tier holds: booked, running and stopping.
     pub in_use: BTreeMap<TierId, InUse>,
+    /// How many jobs hold places and no GPU share, by pool. They use no quota.
+    pub without_share: BTreeMap<PoolId, u32>,
     /// Nodes of which what frees is kept for a job, by that job.
     pub reserved: BTreeSet<(JobId, NodeId)>,
     /// Cancels that are kept, oldest first.
@@ -235,6 +237,9 @@ impl Index {
             let sum = self.in_use.entry(job.tier).or_default();
             *sum = InUse { all: sum.all + more.all, staying: sum.staying + more.staying };
         }
+        if let Some(pool) = without_share(job) {
+            *self.without_share.entry(pool).or_default() += 1;
+        }
         if let Some(at) = job_due(job) {
             self.timers.insert((at, EffectOf::Job(job.id)));
         }
@@ -297,6 +302,9 @@ impl Index {
             if *sum == InUse::default() {
                 self.in_use.remove(&job.tier);
             }
+        }
+        if let Some(pool) = without_share(job) {
+            one_less(&mut self.without_share, pool);
         }
         if let Some(at) = job_due(job) {
             self.timers.remove(&(at, EffectOf::Job(job.id)));
@@ -508,6 +516,11 @@ fn ends_for(job: &Job) -> Option<JobId> {
 /// The quota that is kept for a job beside what jobs hold.
 fn keeps(job: &Job) -> Option<Kept> {
     job.kept.filter(|_| job.pool.is_none() && !job.done())
+}
+
+/// Where a job is that holds places and no GPU share.
+fn without_share(job: &Job) -> Option<PoolId> {
+    job.pool.filter(|_| !job.places.is_empty() && job.share == MilliGpu(0))
 }
 
 fn in_use(job: &Job) -> Option<InUse> {
