@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 const JOURNAL: &str = "j-1";
+/// Turns with faults. Between two crashes is time for a start and an end, and often for neither.
+const FAULTY_TURNS: u32 = 5000;
 const BEGIN: u64 = 1_800_000_000_000;
 
 struct Watch {
@@ -160,7 +162,7 @@ impl World {
     /// Plays a seed to its end and checks what has to hold then.
     pub fn play(mut self) -> World {
         let foreign = self.foreign();
-        for _ in 0..3000 {
+        for _ in 0..FAULTY_TURNS {
             self.turn();
         }
         self.faults = false;
@@ -220,8 +222,8 @@ impl World {
         self.now += if quick < 60 { 1 } else { self.dice.below(900) };
         self.poll();
         match self.dice.below(10) {
-            0..=2 => self.carry_out(),
-            3..=4 => self.respond(),
+            0..=2 => (0..=self.dice.below(3)).for_each(|_| self.carry_out()),
+            3..=4 => (0..=self.dice.below(3)).for_each(|_| self.respond()),
             5..=6 => self.watch(),
             7 => self.kubelets(),
             8 => self.decide(),
@@ -509,7 +511,7 @@ impl World {
             }
         }
         self.kube.handle_state(self.engine.view());
-        if self.faults && self.dice.one_in(60) {
+        if self.faults && self.dice.one_in(200) {
             self.crash();
         }
     }
