@@ -69,7 +69,7 @@ pub fn run(workspace: &Workspace, args: &UpArgs) -> Result<(), ChoreFailure> {
                 scheduler: true,
                 kwok: Some(KwokOptions::default()),
                 jobset: true,
-                api_server_flags: Vec::new(),
+                ..KubernetesOptions::default()
             })?;
             println!("{}", about_kube(&kubernetes));
             if hold(|| kubernetes.is_running())? == End::ByItself {

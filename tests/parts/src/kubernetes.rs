@@ -52,6 +52,8 @@ pub struct KubernetesOptions {
     pub kwok: Option<KwokOptions>,
     /// Whether JobSet's CustomResourceDefinition is there; its controller is not.
     pub jobset: bool,
+    /// Whether the API server writes down each request of a service account, for [`Kubernetes::audited`].
+    pub audit: bool,
     /// Further flags of kube-apiserver, such as `--watch-cache=false`; they win over what is set here.
     pub api_server_flags: Vec<String>,
 }
@@ -290,6 +292,16 @@ impl Kubernetes {
             return Err(PartError::process("etcd /v3/kv/range")(source));
         };
         ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).map(drop)
+    }
+
+    /// What the API server wrote down of the requests of service accounts up to now: one JSON document a line, of the kind `Event` of
+    /// `audit.k8s.io/v1`, without bodies. A request is in it before its answer is sent.
+    ///
+    /// # Errors
+    /// When it was started without [`KubernetesOptions::audit`].
+    pub fn audited(&self) -> Result<String, PartError> {
+        let log = settings::audit_log_path(self.folder.path());
+        fs::read_to_string(&log).map_err(PartError::file(&log))
     }
 
     /// The folder of its logs, `etcd.log`, `kube-apiserver.log` and so on.
