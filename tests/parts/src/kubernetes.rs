@@ -113,6 +113,8 @@ impl Kubernetes {
                         kubernetes.kubectl(&["apply", "--server-side", "-f", &crd.to_string_lossy()], "")?;
                         // The API server serves a resource a moment after it has its definition.
                         kubernetes.wait_until(&["get", "jobsets"], |text| text.starts_with("No resources found"))?;
+                        // And describes it another moment later.
+                        kubernetes.wait_until(&["explain", "jobset.spec"], |text| text.contains("replicatedJobs"))?;
                     }
                     return Ok(kubernetes);
                 }
