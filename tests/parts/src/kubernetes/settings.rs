@@ -52,8 +52,14 @@ const CONTROLLERS: &str = "--controllers=clusterrole-aggregation-controller,daem
 
 /// Which requests are written down: those of service accounts, with what they ask for and the answer's code. Watches twice: when they begin to
 /// be answered, and when they end.
-const AUDIT_POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], \
-                            rules: [{level: Metadata, userGroups: ['system:serviceaccounts']}, {level: None}]}";
+const AUDIT_POLICY: &str = "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - {level: Metadata, userGroups: ['system:serviceaccounts']}
+  - {level: None}
+";
 
 pub(super) fn audit_log_path(folder: &Path) -> PathBuf {
     folder.join("audit.log")
