@@ -1,7 +1,7 @@
 {{/* What a schema cannot say in words that help. */}}
 {{- define "forebay.check" -}}
 {{- if not .Values.image.repository -}}
-{{- fail "image.repository: not set, and there is no public image; build one, push it to a registry of yours, and name it, such as registry.example.com/forebay" -}}
+{{- fail "image.repository: not set, and there is no public image; build one by deploy/image/Dockerfile, push it to a registry of yours, and name it, such as registry.example.com/forebay" -}}
 {{- end -}}
 {{- if not .Values.config.ec2 -}}
 {{- fail "config.ec2: not set, so that there would be no nodes for gangs to run on; write what instances are launched with, as docs/EC2.md shows" -}}
