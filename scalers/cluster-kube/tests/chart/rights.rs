@@ -69,16 +69,17 @@ fn gang(settings: &KubeSettings, namespace: &str, job: u64, nodes: &[u32]) -> Ga
 }
 
 /// The adapter's machine with the controller's service account, and what the engine would know.
-struct Controller {
+struct Controller<'a> {
+    installed: &'a Installed,
     settings: KubeSettings,
     view: EngineView,
     commands: Sender<MachineCommand>,
     reports: Receiver<KubeReport>,
 }
 
-impl Controller {
+impl Controller<'_> {
     /// Begins. Nodes 1 to 3 are there; node 4 boots.
-    async fn begin(installed: &Installed) -> Controller {
+    async fn begin(installed: &Installed) -> Controller<'_> {
         let mut settings = KubeSettings::new("jobs", "registry.example.com/forebay:0.1.0");
         settings.namespaces.insert("research".to_owned(), "research".to_owned());
         settings.keep_terminal = Span::secs(1);
@@ -94,7 +95,7 @@ impl Controller {
         let machine = KubeMachine::new(settings.clone(), JOURNAL);
         tokio::spawn(task::run(machine, installed.client().await, now, inbox, outbox));
         commands.send(MachineCommand::Begin(view.clone())).await.unwrap();
-        Controller { settings, view, commands, reports }
+        Controller { installed, settings, view, commands, reports }
     }
 
     async fn send(&self, command: MachineCommand) {
@@ -125,7 +126,11 @@ impl Controller {
 
     /// The next report. What it says is journaled. Nothing may fail.
     async fn next(&mut self) -> KubeReport {
-        let report = timeout(LIMIT, self.reports.recv()).await.expect("a report in time").expect("the task runs");
+        let Ok(report) = timeout(LIMIT, self.reports.recv()).await else {
+            let audited = self.installed.kubernetes.audited().unwrap();
+            panic!("no report within {LIMIT:?}; forbidden: {:#?}", forbidden(&audited));
+        };
+        let report = report.expect("the task runs");
         assert!(!matches!(report, KubeReport::Failing { .. }), "{report:?}");
         match &report {
             KubeReport::Event(Event::RunStarted { job, attempt }) => {
@@ -221,7 +226,7 @@ async fn real_roles_grant_what_the_adapter_calls_and_nothing_else() {
 }
 
 /// The Service, the ConfigMap or a pod of a gang has a name that somebody else has: it is read, and stays.
-async fn names_that_are_taken(installed: &Installed, controller: &mut Controller) {
+async fn names_that_are_taken(installed: &Installed, controller: &mut Controller<'_>) {
     for (job, kind) in [(2, "Service"), (5, "ConfigMap"), (6, "Pod")] {
         let request = gang(&controller.settings, "jobs", job, &[1, 2]);
         let name = if kind == "Pod" { request.pod_name(1) } else { request.service };
@@ -243,7 +248,7 @@ async fn names_that_are_taken(installed: &Installed, controller: &mut Controller
 }
 
 /// Whether its containers still run is the node's to say: it is read, and an operator confirms.
-async fn a_pod_deleted_by_force(installed: &Installed, controller: &mut Controller) {
+async fn a_pod_deleted_by_force(installed: &Installed, controller: &mut Controller<'_>) {
     let request = controller.start("jobs", 3, &[1]).await;
     controller.started(3).await;
     let pod = request.pod_name(0);
@@ -264,7 +269,7 @@ async fn a_pod_deleted_by_force(installed: &Installed, controller: &mut Controll
 }
 
 /// Kubernetes ends the pods of a namespace before it deletes the roles in it, so that the controller can let go of them.
-async fn a_namespace_that_is_deleted(installed: &Installed, controller: &mut Controller) {
+async fn a_namespace_that_is_deleted(installed: &Installed, controller: &mut Controller<'_>) {
     controller.start("research", 4, &[2]).await;
     controller.started(4).await;
     installed.kubernetes.kubectl(&["delete", "namespace", "research", "--wait=false"], "").unwrap();
@@ -274,17 +279,28 @@ async fn a_namespace_that_is_deleted(installed: &Installed, controller: &mut Con
     installed.kubernetes.wait_until(&namespace, |text| text.contains("NotFound")).unwrap();
 }
 
-/// What the API server wrote down of the controller's requests. None of them was forbidden.
+/// What the API server wrote down of the controller's requests. An administrator who asks in its name is not the controller.
+fn requests(audited: &str) -> Vec<Value> {
+    let events = audited.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.filter(|event| event["user"]["username"] == USER && event["impersonatedUser"].is_null()).collect()
+}
+
+/// Those that a role or an admission policy refused.
+fn forbidden(audited: &str) -> Vec<String> {
+    let is_refused = |event: &&Value| event["responseStatus"]["code"] == 403 || event["responseStatus"]["code"] == 422;
+    let refused = requests(audited);
+    refused
+        .iter()
+        .filter(is_refused)
+        .map(|event| format!("{} {}: {}", event["verb"], event["requestURI"], event["responseStatus"]))
+        .collect()
+}
+
+/// What the API server wrote down that was used. None of it was forbidden.
 fn used(audited: &str) -> BTreeSet<Right> {
+    assert_eq!(forbidden(audited), Vec::<String>::new());
     let mut used = BTreeSet::new();
-    for line in audited.lines() {
-        let event: Value = serde_json::from_str(line).unwrap();
-        // An administrator who asks in its name is not the controller.
-        if event["user"]["username"] != USER || !event["impersonatedUser"].is_null() {
-            continue;
-        }
-        assert!(event["responseStatus"]["code"] != 403, "{line}");
-        assert!(event["responseStatus"]["code"] != 422, "{line}");
+    for event in requests(audited) {
         let object = &event["objectRef"];
         let part = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
         let resource = match object["subresource"].as_str() {
