@@ -227,6 +227,17 @@ mod tests {
     }
 
     #[test]
+    fn an_audit_is_written_where_it_is_asked_for() {
+        for audit in [true, false] {
+            let options = KubernetesOptions { audit, ..KubernetesOptions::default() };
+            let flags = api_server(Path::new("/d"), ports(), &options);
+            for flag in ["--audit-policy-file=/d/audit.yaml", "--audit-log-path=/d/audit.log"] {
+                assert_eq!(flags.iter().any(|has| has == flag), audit, "{flag}");
+            }
+        }
+    }
+
+    #[test]
     fn every_server_listens_on_loopback_alone_and_no_flag_has_the_token() {
         let kwok_options = KwokOptions { node_selector: Some("kwok=true".to_owned()), ..KwokOptions::default() };
         let folder = Path::new("/d");
