@@ -12,6 +12,7 @@ pub mod api;
 pub mod checkpoints;
 pub mod cli;
 pub mod cloud;
+pub mod cluster;
 pub mod config;
 pub mod document;
 pub mod driver;

@@ -7,9 +7,9 @@ It does `--work-s` seconds of work in steps of `--step-s`, saves each `--every-s
 chain of hashes over all steps, which comes out the same only if no step was lost and none was done twice. It resumes from the newest
 manifest that verifies.
 
-Environment, set by whoever starts the run: FOREBAY_CHECKPOINT_URI (needed), FOREBAY_JOB, FOREBAY_ATTEMPT, FOREBAY_TOKEN (the attempt's),
-FOREBAY_RESUME_S, FOREBAY_GRACE_S, FOREBAY_URL (where to report; without it nothing is reported), FOREBAY_API_TOKEN_FILE (where the
-controller asks for tokens). For S3 also what boto3 reads: AWS_REGION, AWS_ENDPOINT_URL and the credentials.
+Environment, set by whoever starts the run: FOREBAY_CHECKPOINT_URI (needed), FOREBAY_JOB, FOREBAY_ATTEMPT, FOREBAY_TOKEN (the attempt's;
+or FOREBAY_TOKEN_FILE, a file with it), FOREBAY_RESUME_S, FOREBAY_GRACE_S, FOREBAY_URL (where to report; without it nothing is
+reported), FOREBAY_API_TOKEN_FILE (where the controller asks for tokens). For S3 also what boto3 reads: AWS_REGION, AWS_ENDPOINT_URL and the credentials.
 
 Needs Python 3.11; boto3 where the address is s3://, nothing else.
 Exit codes: 0 done, 143 saved and stopped at SIGTERM, 1 failed, 2 bad input.
@@ -232,6 +232,12 @@ def work(args, run, reports, stopping, resume_s):
     return 0
 
 
+def run_token(env):
+    """The attempt's token: from the environment, or from the file that a cluster mounts."""
+    path = env.get("FOREBAY_TOKEN_FILE")
+    return Path(path).read_text(encoding="ascii").strip() if path else env.get("FOREBAY_TOKEN", "")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--work-s", type=float, default=60.0, help="seconds of work in all")
@@ -245,7 +251,7 @@ def main():
     job, attempt = env.get("FOREBAY_JOB", "job-0"), int(env.get("FOREBAY_ATTEMPT", "1"))
     token_file = env.get("FOREBAY_API_TOKEN_FILE")
     api_token = Path(token_file).read_text(encoding="ascii").strip() if token_file else ""
-    reports = Reports(env.get("FOREBAY_URL", ""), job, attempt, env.get("FOREBAY_TOKEN", ""), api_token)
+    reports = Reports(env.get("FOREBAY_URL", ""), job, attempt, run_token(env), api_token)
     stopping = []
 
     def stop(_signal, _frame):

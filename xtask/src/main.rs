@@ -6,6 +6,7 @@
 
 mod bench;
 mod command;
+mod image;
 mod needs;
 mod page;
 mod schema;
@@ -46,7 +47,9 @@ enum Chore {
     Schema(schema::WriteSchemaArgs),
     /// Run the benches, or the one that is named
     Bench(bench::BenchArgs),
-    /// Start Kafka, LocalStack or the loopback EC2 on this machine and print how Forebay is pointed at it; Ctrl-C ends it
+    /// Assemble the root folder of the container image: the program, the libraries that it links, certificates, a user
+    Image(image::ImageArgs),
+    /// Start Kafka, LocalStack, Kubernetes, the loopback EC2, or all of them with Forebay on this machine and print how Forebay is pointed at it; Ctrl-C ends it
     Up(up::UpArgs),
 }
 
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Chore::Sweep(args) => sweep::run(&workspace, &args),
         Chore::Schema(args) => schema::run(&workspace, &args),
         Chore::Bench(args) => bench::run(&workspace, &args),
+        Chore::Image(args) => image::run(&workspace, &args),
         Chore::Up(args) => up::run(&workspace, &args),
     });
     match outcome {

@@ -133,7 +133,7 @@ const NEEDS: [Need; 11] = [
     },
     Need {
         name: "Go 1.24 or newer",
-        why: "it builds Kubernetes, etcd and kwok",
+        why: "it builds Kubernetes, etcd, kwok and Helm",
         scope: Scope::Parts,
         probe: tool("go env GOVERSION", || tools::go().is_ok()),
         // As for Python: an older Debian's is too old, and the text names another way.

@@ -7,7 +7,7 @@
 //!              the number of the last report   its sums begin there
 //! ```
 //!
-//! Bounded by the nodes of the cluster and the workers of one report. Never: a clock of its own; the caller says how long the book has been open.
+//! Bounded by the nodes that the cluster has within a day and the workers of one report. Never: a clock of its own; the caller says how long the book has been open.
 
 use super::rules::SentEvents;
 use super::view::ReportView;
@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 
 /// An agent that was silent for so long may have been started again with a clock that was set back.
 const SILENT: Duration = Duration::from_secs(60);
-/// An agent that was silent for so long is forgotten: its node is gone, or has no agent any more.
+/// What was sent of a run that was silent for so long is forgotten: it is over, or its node has no agent any more.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(600);
+/// An agent that was silent for so long is forgotten. Until then it is known what of its sums was counted, though the answer was lost.
+const AGENT_FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
 /// What was reported longer ago says nothing of now: three reports of a worker that is idle.
 pub(super) const FRESH: Duration = Duration::from_secs(30);
 /// The most time that one report can add, in milliseconds: a month without a controller.
@@ -180,7 +182,7 @@ impl Entries {
             return;
         }
         self.swept = now;
-        self.agents.retain(|_, record| now.saturating_sub(record.seen) < FORGOTTEN);
+        self.agents.retain(|_, record| now.saturating_sub(record.seen) < AGENT_FORGOTTEN);
         self.sent.forget(now);
     }
 

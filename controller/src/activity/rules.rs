@@ -11,7 +11,7 @@
 //! Never: an event for a run of which one worker is not observed.
 
 use super::book::{Entries, FORGOTTEN};
-use super::view::{ObservedService, ReportView, RunView};
+use super::view::{ObservedRun, ObservedService, ReportView};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::units::Span;
@@ -80,7 +80,7 @@ impl Entries {
         idle.chain(demand).collect()
     }
 
-    fn run_idle(&self, now: Duration, linger_after: Span, run: &RunView) -> Option<Event> {
+    fn run_idle(&self, now: Duration, linger_after: Span, run: &ObservedRun) -> Option<Event> {
         let idle = self.idle_together(now, run)?;
         let sent = self.sent.idle_of(run.job, run.attempt);
         // Less than before: it has computed since, and this is another pause.
@@ -91,7 +91,7 @@ impl Entries {
     }
 
     /// For how long all workers of a run have been idle at once. `None`: one of them is not observed, or there is none.
-    fn idle_together(&self, now: Duration, run: &RunView) -> Option<Span> {
+    fn idle_together(&self, now: Duration, run: &ObservedRun) -> Option<Span> {
         // An idleness may be older than the book, so its two ends are counted back from now.
         let (mut begun, mut ended) = (Duration::MAX, Duration::ZERO);
         for (name, instance) in &run.workers {
@@ -122,7 +122,7 @@ impl Entries {
     }
 
     fn service_activity(&self, now: Duration, service: &ObservedService) -> ServiceActivity {
-        let computes = |run: &&RunView| {
+        let computes = |run: &&ObservedRun| {
             let busy = |(name, at): &(WorkerName, Arc<str>)| {
                 self.worker(now, *name, at).is_some_and(|(_, worker)| worker.computes == Some(true))
             };

@@ -2,7 +2,7 @@
 //! controller that is.
 
 use super::book::{Entries, QueueSums, WorkerStanding};
-use super::view::{ObservedService, ReportView, RunView};
+use super::view::{ObservedRun, ObservedService, ReportView};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::policy::Lifecycle;
@@ -49,12 +49,12 @@ fn report(instance: &str, start: u64, sequence: u64, workers: Vec<WorkerActivity
 }
 
 /// A run of these workers, each on the instance of its number.
-fn run(workers: u32) -> RunView {
+fn run(workers: u32) -> ObservedRun {
     let workers = (0..workers).map(|n| (name(n), Arc::from(format!("i-{n}")))).collect();
-    RunView { job: JobId(7), attempt: Attempt(2), runs_for: Span::mins(600), workers }
+    ObservedRun { job: JobId(7), attempt: Attempt(2), runs_for: Span::mins(600), workers }
 }
 
-fn view(report: &ActivityReport, run: &RunView) -> ReportView {
+fn view(report: &ActivityReport, run: &ObservedRun) -> ReportView {
     let idle = report.workers.iter().any(|worker| worker.computes == Some(false));
     ReportView {
         rules: Lifecycle { linger_after: LINGER, ..Lifecycle::default() },
@@ -70,7 +70,7 @@ fn secs(seconds: u64) -> Duration {
 }
 
 /// The seconds of idleness that are sent to the engine at this time.
-fn idleness(entries: &mut Entries, now: u64, report: &ActivityReport, run: &RunView) -> Option<u64> {
+fn idleness(entries: &mut Entries, now: u64, report: &ActivityReport, run: &ObservedRun) -> Option<u64> {
     let taken = entries.take(secs(now), report, &view(report, run));
     entries.sent.record(secs(now), &taken.events);
     match taken.events.as_slice() {
@@ -173,7 +173,7 @@ fn what_is_not_ours_is_ignored_and_counted() {
 
 /// A service with two replicas, of which each is a worker of job 7 here.
 fn service(demand: u32) -> ObservedService {
-    let of = |n: u32| RunView { workers: vec![(name(n), Arc::from(format!("i-{n}")))], ..run(1) };
+    let of = |n: u32| ObservedRun { workers: vec![(name(n), Arc::from(format!("i-{n}")))], ..run(1) };
     ObservedService {
         service: JobId(3),
         tenant: "t".to_owned(),
@@ -269,6 +269,19 @@ impl Agent {
         };
         ActivityReport { since: self.since, ..report("i-0", self.start, self.sequence, vec![activity]) }
     }
+}
+
+/// The answer was lost, and the agent could send nothing for an hour: what it sends then was counted in part.
+#[test]
+fn what_was_counted_before_a_long_silence_is_not_counted_again() {
+    let (mut entries, run) = (Entries::default(), run(1));
+    let first = report("i-0", 1, 1, vec![worker(0, None)]);
+    let _ = entries.take(secs(1), &first, &view(&first, &run));
+    let mut all = worker(0, None);
+    all.observed_ms = 3_601_000;
+    let second = report("i-0", 1, 2, vec![all]);
+    let _ = entries.take(secs(3_601), &second, &view(&second, &run));
+    assert_eq!(entries.sums["q"].observed, 3_601_000);
 }
 
 proptest! {

@@ -26,14 +26,14 @@ pub struct ReportView {
     /// The label of the queue of each worker that is current.
     pub queues: BTreeMap<WorkerName, String>,
     /// Current runs that have an idle worker in the report.
-    pub runs: Vec<RunView>,
+    pub runs: Vec<ObservedRun>,
     /// Services that have a replica in the report.
     pub services: Vec<ObservedService>,
 }
 
 /// A current run and its workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunView {
+pub struct ObservedRun {
     /// The job.
     pub job: JobId,
     /// The attempt.
@@ -58,7 +58,7 @@ pub struct ObservedService {
     /// Requests at once that one replica is meant for.
     pub target: u32,
     /// Replicas that are loaded, each a run.
-    pub replicas: Vec<RunView>,
+    pub replicas: Vec<ObservedRun>,
 }
 
 /// Looks up what a report is about. `None`: no node of this cluster is that instance.
@@ -88,7 +88,7 @@ impl ReportView {
         let Some((job, spec)) = state.job(JobId(worker.worker.job)) else { return };
         let declared = state.policy().is_some_and(|policy| policy.queues.contains_key(&spec.queue));
         self.queues.insert(worker.worker, if declared { spec.queue.clone() } else { OTHER.to_owned() });
-        let known = |runs: &[RunView]| runs.iter().any(|run| run.job == job.id);
+        let known = |runs: &[ObservedRun]| runs.iter().any(|run| run.job == job.id);
         if worker.computes == Some(false) && !known(&self.runs) {
             self.runs.push(run(state, job));
         }
@@ -113,14 +113,14 @@ fn places<'a>(state: &'a State, job: &'a Job) -> impl Iterator<Item = (u32, Arc<
 }
 
 /// Workers that have finished or were asked to leave need not be idle.
-fn run(state: &State, job: &Job) -> RunView {
+fn run(state: &State, job: &Job) -> ObservedRun {
     let alive = |number: &u32| !job.workers_done.contains(number) && !job.leaving().contains(number);
     let name = |worker: u32| WorkerName { job: job.id.0, attempt: job.attempt.0, worker };
     let workers = places(state, job).filter(|(number, _)| alive(number)).map(|(number, at)| (name(number), at));
     let runs_for = job.running_since.map_or(Span::ZERO, |since| state.now().since(since));
     // Without a GPU there is none that could be idle.
     let workers = if job.share.0 > 0 { workers.collect() } else { Vec::new() };
-    RunView { job: job.id, attempt: job.attempt, runs_for, workers }
+    ObservedRun { job: job.id, attempt: job.attempt, runs_for, workers }
 }
 
 fn service_view(state: &State, service: JobId) -> Option<ObservedService> {

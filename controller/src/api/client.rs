@@ -6,6 +6,7 @@
 use super::error::ErrorBody;
 use super::events::Taken;
 use super::jobs::{Jobs, OneJob, Why};
+use super::logs::JobLogs;
 use super::reads::{Nodes, Queues};
 use crate::sources::registry::SourcesView;
 use serde::Deserialize;
@@ -148,6 +149,14 @@ impl Client {
     /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn why(&self, name: &str) -> Result<Why, ClientError> {
         self.get(&format!("/v1/jobs/{}/why", encoded(name)))
+    }
+
+    /// The ends of the logs of a job's workers. The filter is a query, such as `tail=100&worker=0`.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn logs(&self, name: &str, filter: &str) -> Result<JobLogs, ClientError> {
+        self.get(&format!("/v1/jobs/{}/logs?{filter}", encoded(name)))
     }
 
     /// Asks for a job's end. Asked twice, it says the same.

@@ -52,6 +52,9 @@ pub struct OneJob {
     pub now_s: Seconds,
     /// Whether nothing follows.
     pub terminal: bool,
+    /// What Kubernetes says of its pods, in its own words, such as `worker 0: ImagePullBackOff: ...`. Absent where it says nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kubernetes: Vec<String>,
     /// The job.
     #[serde(flatten)]
     pub job: JobView,
@@ -70,6 +73,9 @@ pub struct Why {
     pub phase: JobPhase,
     /// Null where there is nothing to say: it runs, or it is completed.
     pub reason: Option<ReasonView>,
+    /// What Kubernetes says of its pods, in its own words, such as `worker 0: ImagePullBackOff: ...`. Absent where it says nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kubernetes: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -251,7 +257,7 @@ pub(super) async fn find_anywhere(api: &Api, who: &Arc<Who>, name: &str) -> Resu
 impl OneJob {
     /// A job of the archive.
     fn over(found: Box<FoundInArchive>) -> OneJob {
-        OneJob { now_s: found.now.into(), terminal: true, job: found.view }
+        OneJob { now_s: found.now.into(), terminal: true, kubernetes: Vec::new(), job: found.view }
     }
 }
 
@@ -262,7 +268,7 @@ async fn look(api: &Api, id: JobId) -> Result<OneJob, ApiError> {
         .query_async(ask)
         .await?
         .ok_or_else(|| ApiError::not_found("NoSuchJob", "it is gone", "ask for another"))?;
-    Ok(OneJob { now_s: now.into(), terminal: job.phase.terminal(), job })
+    Ok(OneJob { now_s: now.into(), terminal: job.phase.terminal(), kubernetes: api.notes.of(id), job })
 }
 
 pub(super) async fn why(
@@ -270,11 +276,11 @@ pub(super) async fn why(
     Reader(who): Reader,
     Path(name): Path<String>,
 ) -> Result<Json<Why>, ApiError> {
-    let OneJob { now_s, job, .. } = match find_anywhere(&api, &who, &name).await? {
+    let OneJob { now_s, job, kubernetes, .. } = match find_anywhere(&api, &who, &name).await? {
         Place::State(id) => look(&api, id).await?,
         Place::Archive(found) => OneJob::over(found),
     };
-    Ok(Json(Why { now_s, job: job.job, subject: job.subject, phase: job.phase, reason: job.reason }))
+    Ok(Json(Why { now_s, job: job.job, subject: job.subject, phase: job.phase, reason: job.reason, kubernetes }))
 }
 
 pub(super) async fn cancel(

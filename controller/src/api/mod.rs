@@ -20,6 +20,7 @@ mod guard;
 mod history;
 mod job_events;
 pub mod jobs;
+pub mod logs;
 mod metrics;
 mod page;
 pub mod reads;
@@ -30,6 +31,7 @@ mod waiters;
 
 use crate::activity::ActivityBook;
 use crate::checkpoints::Checkpoints;
+use crate::cluster::{ClusterLogs, ClusterNotes};
 use crate::config::tokens::{Tokens, Who};
 use crate::driver::DriverHandle;
 use crate::journal::ArchiveReader;
@@ -93,6 +95,10 @@ pub struct ApiOptions {
     pub checkpoints: Checkpoints,
     /// Finished jobs that have left the state.
     pub archive: Arc<ArchiveReader>,
+    /// What the cluster says of jobs.
+    pub notes: ClusterNotes,
+    /// Logs of workers. `None`: jobs run in the simulated cluster, where nothing prints.
+    pub logs: Option<ClusterLogs>,
 }
 
 /// Serves until `ending` becomes true; open streams end then.
@@ -134,6 +140,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/jobs/{id}", get(jobs::one))
         .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
         .route("/v1/jobs/{id}/why", get(jobs::why))
+        .route("/v1/jobs/{id}/logs", get(logs::logs))
         .route("/v1/jobs/{id}/events", get(job_events::stream))
         .route("/v1/queues", get(reads::queues))
         .route("/v1/nodes", get(reads::nodes))

@@ -117,6 +117,14 @@ Examples:
 It asks the instance's metadata (IMDSv2) every 2 s and the GPUs every second, and runs until it is ended. It needs no GPU,
 and no rights in the cloud. The token has the role `agent` in forebay.yaml. docs/AGENT.md has more.")]
     Agent(AgentArgs),
+    /// In a worker's pod: wait until the whole gang is there. Forebay puts it first into each pod that it starts.
+    #[command(after_help = "\
+Example:
+  forebay gate --file /etc/forebay/worker/barrier
+
+It reads the file, which the kubelet writes from the pod's annotation `forebay.dev/barrier`, and ends when it says `open`. It calls
+nobody and needs no rights.")]
+    Gate(GateArgs),
     /// Send events to a running Forebay: one JSON object, an array of them, or one a line.
     #[command(after_help = "\
 Examples:
@@ -137,6 +145,16 @@ Examples:
     /// Say why a job is where it is, and until when.
     #[command(after_help = "Example:\n  forebay why job-17")]
     Why(JobArgs),
+    /// Show what the workers of a job have printed last, while their pods are there and afterwards.
+    #[command(after_help = "\
+Examples:
+  forebay logs resnet-0412
+  forebay logs job-17 --worker 0 --tail 50
+  forebay logs job-17 --attempt 1 --json
+  forebay logs resnet-0412 --follow
+
+Where a job has several workers, each line begins with its worker, such as `w0 | `. In a terminal control characters are replaced.")]
+    Logs(LogsArgs),
     /// List jobs.
     #[command(after_help = "\
 Examples:
@@ -397,11 +415,44 @@ pub struct AgentArgs {
     pub once: bool,
 }
 
+/// `forebay gate`.
+#[derive(Debug, Args)]
+pub struct GateArgs {
+    /// The file that opens the gate.
+    #[arg(long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Fail after this time. Default: never; the controller ends a pod that waits in vain.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub timeout: Option<Duration>,
+}
+
 /// A command about one job.
 #[derive(Debug, Args)]
 pub struct JobArgs {
     /// Its subject, or its number such as job-17.
     pub job: String,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay logs`.
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// Its subject, or its number such as job-17.
+    pub job: String,
+    /// One worker alone. Default: all, 64 at most.
+    #[arg(long, value_name = "N")]
+    pub worker: Option<u32>,
+    /// Which attempt. Default: the last one.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub attempt: Option<u32>,
+    /// The last lines of each worker; of these, the last 64 KiB.
+    #[arg(long, value_name = "LINES", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub tail: u32,
+    /// Go on with what is printed from now on, until the job is over.
+    #[arg(long, conflicts_with = "json")]
+    pub follow: bool,
     /// Whom to ask.
     #[command(flatten)]
     pub server: ServerArgs,

@@ -35,6 +35,7 @@ pub(super) fn run(args: &CheckArgs, text: &str, out: Output) -> Result<Exit, Fai
     if let Some(checkpoints) = &config.checkpoints {
         crate::checkpoints::check(checkpoints).map_err(|e| refused(&e))?;
     }
+    crate::cluster::check(&config).map_err(|e| refused(&e))?;
     let listen = config.listen.unwrap_or(DEFAULT_LISTEN);
     if config.tokens.is_empty() && !listen.ip().is_loopback() {
         return Err(refused(&format_args!(

@@ -73,7 +73,12 @@ pub(super) fn why(args: &JobArgs, out: Output) -> Result<Exit, Failure> {
         print_json(&client.why(&args.job)?)?;
     } else {
         let found = client.job(&args.job)?;
-        print(&format!("{}\n", lists::why(&found.job, found.now_s, out.paint)))?;
+        let notes: String = found
+            .kubernetes
+            .iter()
+            .map(|note| format!("  kubernetes: {}\n", crate::show::figures::short(note, 400)))
+            .collect();
+        print(&format!("{}\n{notes}", lists::why(&found.job, found.now_s, out.paint)))?;
     }
     Ok(Exit::Done)
 }

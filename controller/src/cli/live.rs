@@ -8,6 +8,7 @@ use super::outcome::{Exit, Failure};
 use crate::api::{self, ApiOptions};
 use crate::checkpoints::Checkpoints;
 use crate::cloud::{Cloud, CloudError};
+use crate::cluster::{Cluster, ClusterError, ClusterLogs, ClusterNotes};
 use crate::config::Config;
 use crate::config::tokens::Tokens;
 use crate::driver::{DriverError, DriverHandle, Finished, LiveProgress, Running};
@@ -41,6 +42,8 @@ pub(super) struct Live {
     pub config: Config,
     /// The real cloud, where there is one.
     pub cloud: Option<Cloud>,
+    /// The real cluster, where there is one.
+    pub cluster: Option<Cluster>,
 }
 
 impl From<DriverError> for Failure {
@@ -133,12 +136,19 @@ impl Live {
     /// When the runtime cannot start, a source or a sink ends for good, or the driver ends with an error.
     pub fn until_stopped(mut self, show: impl FnMut(&LiveProgress)) -> Result<Finished, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::outside)?;
-        let cloud = self.cloud.take();
+        let (cloud, cluster) = (self.cloud.take(), self.cluster.take());
         let listed = cloud.as_ref().map(|cloud| RegisteredSource::cloud(cloud.name.clone(), cloud.health.clone()));
+        let runs =
+            cluster.as_ref().map(|cluster| RegisteredSource::cluster(cluster.name.clone(), cluster.health.clone()));
+        let listed: Vec<RegisteredSource> = listed.into_iter().chain(runs).collect();
+        let notes = cluster.as_ref().map(|cluster| cluster.notes.clone()).unwrap_or_default();
+        let logs = cluster.as_ref().map(|cluster| cluster.logs.clone());
         let buying = cloud.map(|cloud| cloud.start(self.running.handle.clone())).transpose();
-        let served = match &buying {
-            Ok(_) => self.serve(&runtime, listed, show),
-            Err(e) => Err(Failure::outside(e)),
+        let running = cluster.map(|cluster| cluster.start(self.running.handle.clone())).transpose();
+        let served = match (&buying, &running) {
+            (Ok(_), Ok(_)) => self.serve(&runtime, listed, (notes, logs), show),
+            (Err(e), _) => Err(Failure::outside(e)),
+            (_, Err(e)) => Err(Failure::outside(e)),
         };
         // Whatever it was, the driver ends, and what it has said is sent.
         self.running.handle.stop();
@@ -148,9 +158,14 @@ impl Live {
             Ok(Some(thread)) => thread.join().unwrap_or(Err(CloudError::Ended)),
             Ok(None) | Err(_) => Ok(()),
         };
+        let ran = match running {
+            Ok(Some(thread)) => thread.join().unwrap_or(Err(ClusterError::Ended)),
+            Ok(None) | Err(_) => Ok(()),
+        };
         served?.finish();
         let finished = finished?;
         bought.map_err(Failure::outside)?;
+        ran.map_err(Failure::outside)?;
         Ok(finished)
     }
 
@@ -158,7 +173,8 @@ impl Live {
     fn serve(
         &mut self,
         runtime: &Runtime,
-        cloud: Option<RegisteredSource>,
+        adapters: Vec<RegisteredSource>,
+        (notes, logs): (ClusterNotes, Option<ClusterLogs>),
         show: impl FnMut(&LiveProgress),
     ) -> Result<Sources, Failure> {
         let handle = &self.running.handle;
@@ -172,7 +188,7 @@ impl Live {
             checkpoints: checkpoints.clone(),
             runtime: runtime.handle().clone(),
         };
-        let mut sources = Sources::start(&start, cloud).map_err(Failure::input)?;
+        let mut sources = Sources::start(&start, adapters).map_err(Failure::input)?;
         let serving = ApiOptions {
             handle: handle.clone(),
             routes: Arc::clone(&self.routes) as _,
@@ -181,6 +197,8 @@ impl Live {
             sources: sources.registry().clone(),
             checkpoints,
             archive: Arc::clone(&self.running.archive),
+            notes,
+            logs,
         };
         let followed = runtime.block_on(follow(handle, serving, self.listener.take(), &mut sources, show));
         sources.stop_receiving();

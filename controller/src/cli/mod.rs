@@ -8,8 +8,10 @@ mod check;
 mod check_config;
 mod clients;
 mod doctor;
+mod gate;
 mod journal;
 mod live;
+mod logs;
 pub mod outcome;
 mod plan;
 mod replay;
@@ -66,10 +68,12 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Schema(args) => schema::run(args.of),
         Command::Journal(args) => journal::run(&args.what),
         Command::Agent(args) => agent::run(&args),
+        Command::Gate(args) => gate::run(&args),
         Command::Jobs(args) => clients::jobs(&args, out),
         Command::Nodes(args) => clients::nodes(&args, out),
         Command::Queues(args) => clients::queues(&args, out),
         Command::Sources(args) => clients::sources(&args, out),
+        Command::Logs(args) => logs::run(&args, out),
         Command::Why(args) => clients::why(&args, out),
         Command::Cancel(args) => clients::cancel(&args, out),
         Command::Wait(args) => wait::run(&args, out),

@@ -7,6 +7,8 @@ use super::args::RunArgs;
 use super::live::{self, Live};
 use super::outcome::{Exit, Failure};
 use super::world::WorldFile;
+use crate::cloud::{Cloud, OpenedCloud};
+use crate::cluster::{Cluster, NodeEnding};
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
 use crate::driver::{DriverError, RealAdapters, Settings, start};
 use crate::intake::PolicyRoutes;
@@ -52,11 +54,16 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
     match &live.cloud {
         Some(cloud) => {
             eprintln!("cloud     {}", cloud.name);
-            eprintln!("cluster   simulated");
-            eprintln!(
-                "{} nothing runs on the nodes that are bought: jobs are played through",
-                out.err.warn("warning:")
-            );
+            match &live.cluster {
+                Some(cluster) => eprintln!("cluster   {}", cluster.name),
+                None => {
+                    eprintln!("cluster   simulated");
+                    eprintln!(
+                        "{} nothing runs on the nodes that are bought: jobs are played through",
+                        out.err.warn("warning:")
+                    );
+                }
+            }
         }
         None => eprintln!("cloud     simulated; {}", world.words()),
     }
@@ -77,6 +84,7 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     let tokens = live::tokens(config, out)?;
     let resume = live::has_journal(folder);
     crate::cloud::check(config).map_err(Failure::input)?;
+    crate::cluster::check(config).map_err(Failure::input)?;
     let catalogue = crate::cloud::catalogue(config).map_err(Failure::input)?;
     let (catalogue, said) = crate::cloud::corrected(config, folder, catalogue);
     for line in said {
@@ -88,8 +96,8 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
         eprintln!("{} {said}", out.err.warn("warning:"));
     }
     let opened = crate::cloud::open(config, &catalogue).map_err(Failure::input)?;
-    let (cloud, executor) = opened.map(|opened| (opened.cloud, opened.executor)).unzip();
-    let real = executor.is_some();
+    let Outside { cloud, cluster, real } = outside(config, folder, opened)?;
+    let is_real = cloud.is_some();
     let world = WorldFile::settle(folder, resume, args.seed, None)?;
     let listener = live::listen_for(config.listen.unwrap_or(DEFAULT_LISTEN), &tokens)?;
     let routes = Arc::new(PolicyRoutes(compiled.routes));
@@ -98,10 +106,33 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
         resume,
         policy: Some((text, compiled.policy)),
         routes: Arc::clone(&routes) as _,
-        real: RealAdapters { cloud: executor, ..RealAdapters::default() },
+        real,
         retention: config.retention(),
-        ..Settings::new(folder.to_owned(), if real { WorldFile::calm() } else { world.maker() })
+        ..Settings::new(folder.to_owned(), if is_real { WorldFile::calm() } else { world.maker() })
     })?;
     live::say_recovery(&running, out);
-    Ok((Live { running, routes, listener: Some(listener), tokens, config: config.clone(), cloud }, world))
+    Ok((Live { running, routes, listener: Some(listener), tokens, config: config.clone(), cloud, cluster }, world))
+}
+
+/// What is not simulated.
+#[derive(Default)]
+struct Outside {
+    cloud: Option<Cloud>,
+    cluster: Option<Cluster>,
+    real: RealAdapters,
+}
+
+/// Opens the configured cluster beside the cloud that was opened.
+fn outside(config: &Config, folder: &Path, opened: Option<OpenedCloud>) -> Result<Outside, Failure> {
+    let Some(OpenedCloud { cloud, executor, terminate }) = opened else { return Ok(Outside::default()) };
+    match crate::cluster::open(config, folder, executor, terminate).map_err(Failure::input)? {
+        NodeEnding::Emptied(opened) => {
+            let real = RealAdapters { cloud: Some(opened.cloud), cluster: Some(opened.executor) };
+            Ok(Outside { cloud: Some(cloud), cluster: Some(opened.cluster), real })
+        }
+        NodeEnding::Ended(executor) => {
+            let real = RealAdapters { cloud: Some(executor), ..RealAdapters::default() };
+            Ok(Outside { cloud: Some(cloud), cluster: None, real })
+        }
+    }
 }

@@ -12,6 +12,7 @@ mod ec2;
 
 pub use check::{check_policy, unknown_efa, warnings};
 
+use crate::cluster::Terminate;
 use crate::config::Config;
 use crate::driver::{DriverHandle, EffectExecutor};
 use forebay_catalog::Catalogue;
@@ -54,6 +55,8 @@ pub struct OpenedCloud {
     pub cloud: Cloud,
     /// Executes the driver's effects.
     pub executor: Box<dyn EffectExecutor>,
+    /// Ends an instance, for a cluster that empties its node first.
+    pub terminate: Terminate,
 }
 
 /// A cloud whose task is not started yet.

@@ -34,9 +34,9 @@ pub struct Ec2Config {
     /// Capacity that is paid for already. It is used first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reservations: Vec<ReservationConfig>,
-    /// When an instance takes work. Default: `running`.
-    #[serde(default)]
-    pub ready: Ready,
+    /// When an instance takes work. Default: `running`; with `kubernetes` it is `node`, and nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Ready>,
     /// Queues with EventBridge's warnings of interruptions, by name or URL: `deploy/aws` makes one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interruptions: Vec<String>,
@@ -103,14 +103,15 @@ pub struct ReservationConfig {
 }
 
 /// When an instance takes work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ready {
     /// When EC2 calls it running.
-    #[default]
     Running,
     /// When the agent on it says so.
     Agent,
+    /// When its node in Kubernetes is ready and has all its GPUs.
+    Node,
 }
 
 /// What runs on the nodes.
@@ -169,6 +170,22 @@ impl Ec2Config {
             instance_profile: or(&own.instance_profile, &all.instance_profile),
             user_data: own.user_data.clone().or_else(|| all.user_data.clone()),
             tags: joined(&own.tags, &all.tags),
+        }
+    }
+
+    /// Checks when instances take work, or fills it in, beside what runs on them.
+    pub(super) fn settle_ready(&mut self, kubernetes: bool) -> Result<(), String> {
+        match (self.ready, kubernetes) {
+            (Some(Ready::Running | Ready::Agent), true) => {
+                Err("ec2: `ready`: with `kubernetes` an instance takes work when its node is ready: write `node`, or leave it out".to_owned())
+            }
+            (Some(Ready::Node), false) => {
+                Err("ec2: `ready`: `node` needs `kubernetes`: write `running` or `agent`, or leave it out".to_owned())
+            }
+            _ => {
+                self.ready.get_or_insert(if kubernetes { Ready::Node } else { Ready::Running });
+                Ok(())
+            }
         }
     }
 

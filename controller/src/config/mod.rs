@@ -8,6 +8,7 @@ mod channel;
 pub mod checkpoints;
 pub mod ec2;
 pub mod kafka;
+pub mod kubernetes;
 pub mod retention;
 pub mod secret;
 pub mod sqs;
@@ -16,6 +17,7 @@ pub mod tokens;
 use checkpoints::CheckpointsConfig;
 use ec2::{ClusterConfig, Ec2Config};
 use kafka::KafkaConfig;
+use kubernetes::KubernetesConfig;
 use retention::{JournalConfig, LogConfig};
 use schemars::JsonSchema;
 use secret::Secret;
@@ -32,8 +34,15 @@ pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCA
 pub const DEFAULT_DATA: &str = "forebay-data";
 
 /// Real nodes with nothing to run on them are an expensive slip of the pen.
-const NO_CLUSTER: &str = "`ec2` buys real nodes, and nothing says what runs on them: write `cluster: simulated` to try out what a policy \
-                          buys (jobs are only played through)";
+const NO_CLUSTER: &str = "`ec2` buys real nodes, and nothing says what runs on them: write `kubernetes:` with the cluster that they join, or \
+                          `cluster: simulated` to try out what a policy buys (jobs are only played through)";
+
+/// One of them runs the jobs.
+const TWO_CLUSTERS: &str =
+    "`kubernetes` and `cluster: simulated` are both given: leave one out, jobs run in one of them";
+
+/// A cluster's nodes come from somewhere.
+const NO_NODES: &str = "`kubernetes` runs jobs on the nodes that `ec2` buys, and there is no `ec2`: write what instances are launched with";
 
 /// The configuration of `forebay run`. Flags on the command line go before it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -62,7 +71,9 @@ pub struct Config {
     pub sqs: Vec<SqsConfig>,
     /// The real cloud that nodes are bought in. Default: a simulated one.
     pub ec2: Option<Ec2Config>,
-    /// What runs on the nodes. To be given where `ec2` is.
+    /// The Kubernetes cluster that the nodes join and jobs run in. It or `cluster` is to be given where `ec2` is.
+    pub kubernetes: Option<KubernetesConfig>,
+    /// What plays jobs through where no `kubernetes` runs them.
     pub cluster: Option<ClusterConfig>,
     /// Where checkpoints are looked at. Default: nowhere; what runs report of them is believed.
     pub checkpoints: Option<CheckpointsConfig>,
@@ -114,10 +125,20 @@ impl Config {
         let parsed: Result<Config, _> = serde_saphyr::from_str_with_options(text, options);
         let mut config = parsed.map_err(|e| refused(e.to_string()))?;
         config.start_at(path.parent().unwrap_or(Path::new("")));
-        if let Some(ec2) = &config.ec2 {
+        if let Some(ec2) = &mut config.ec2 {
             ec2.check().map_err(refused)?;
-            if config.cluster.is_none() {
+            ec2.settle_ready(config.kubernetes.is_some()).map_err(refused)?;
+            if config.cluster.is_none() && config.kubernetes.is_none() {
                 return Err(refused(NO_CLUSTER.to_owned()));
+            }
+        }
+        if let Some(kubernetes) = &config.kubernetes {
+            kubernetes.check().map_err(refused)?;
+            if config.cluster.is_some() {
+                return Err(refused(TWO_CLUSTERS.to_owned()));
+            }
+            if config.ec2.is_none() {
+                return Err(refused(NO_NODES.to_owned()));
             }
         }
         let channels = config.kafka.iter().flat_map(KafkaConfig::channels);
@@ -144,6 +165,7 @@ impl Config {
         self.kafka.iter_mut().for_each(|kafka| kafka.start_at(folder));
         self.sqs.iter_mut().for_each(|sqs| sqs.start_at(folder));
         self.ec2.iter_mut().for_each(|ec2| ec2.start_at(folder));
+        self.kubernetes.iter_mut().for_each(|kubernetes| kubernetes.start_at(folder));
         self.checkpoints.iter_mut().for_each(|checkpoints| checkpoints.start_at(folder));
     }
 

@@ -59,12 +59,12 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Starts everything that is configured, sinks first. The cloud, if any, is only registered.
+    /// Starts everything that is configured, sinks first. Cloud and cluster, if any, are only registered.
     ///
     /// # Errors
     /// A setting is invalid. A broker that does not respond is no error, and is tried again.
-    pub fn start(start: &SourcesStart<'_>, cloud: Option<RegisteredSource>) -> Result<Sources, OpenError> {
-        let (mut sources, mut registered) = (Sources::default(), Vec::from_iter(cloud));
+    pub fn start(start: &SourcesStart<'_>, adapters: Vec<RegisteredSource>) -> Result<Sources, OpenError> {
+        let (mut sources, mut registered) = (Sources::default(), adapters);
         let mut cursors = Vec::new();
         let adapters = adapter::adapters(start.config)?;
         for adapter in &adapters {

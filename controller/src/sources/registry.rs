@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A source, a sink or a cloud.
+/// A source, a sink, a cloud or a cluster.
 #[derive(Clone, Debug)]
 pub struct RegisteredSource {
     name: String,
@@ -23,6 +23,7 @@ enum Role {
     Source(Arc<SourceMetrics>),
     Sink(LogKind, String),
     Cloud,
+    Cluster,
 }
 
 impl RegisteredSource {
@@ -41,6 +42,12 @@ impl RegisteredSource {
     #[must_use]
     pub fn cloud(name: String, health: Health) -> RegisteredSource {
         RegisteredSource { channels: Vec::new(), name, health, role: Role::Cloud }
+    }
+
+    /// The cluster that gangs run in.
+    #[must_use]
+    pub fn cluster(name: String, health: Health) -> RegisteredSource {
+        RegisteredSource { channels: Vec::new(), name, health, role: Role::Cluster }
     }
 
     /// A sink, with the key of its cursor in the journal.
@@ -72,7 +79,7 @@ pub struct SourcesView {
 pub struct SourceView {
     /// Its name, such as `kafka:127.0.0.1:9092`.
     pub name: String,
-    /// `in` for a source, `status` or `rejected` for a sink, `cloud` for a cloud.
+    /// `in` for a source, `status` or `rejected` for a sink, `cloud` for a cloud, `cluster` for a cluster.
     pub direction: String,
     /// Its topics or queues.
     pub channels: Vec<String>,
@@ -176,6 +183,7 @@ fn view(one: &RegisteredSource, durable: &DurablePositions) -> SourceView {
         Role::Source(metrics) => ("in", Some(metrics.counts()), None),
         Role::Sink(kind, cursor) => (kind.as_str(), None, Some(durable.get(cursor).unwrap_or(0))),
         Role::Cloud => ("cloud", None, None),
+        Role::Cluster => ("cluster", None, None),
     };
     SourceView {
         name: one.name.clone(),

@@ -22,6 +22,8 @@ pub enum Resource {
     Services,
     /// `v1` `configmaps`.
     ConfigMaps,
+    /// `v1` `secrets`: only created, never read.
+    Secrets,
     /// `v1` `namespaces`, which have no namespace.
     Namespaces,
 }
@@ -44,6 +46,8 @@ pub enum KubeCall {
     List {
         /// What is listed.
         resource: Resource,
+        /// In which namespace. `None`: in all of them.
+        namespace: Option<String>,
         /// Which of them.
         selector: ObjectSelector,
         /// The token of the page. `None`: the first page.
@@ -77,6 +81,13 @@ pub enum KubeCall {
         /// All of it.
         body: Box<Value>,
     },
+    /// Creates a Secret (POST). The response is `Object`.
+    CreateSecret {
+        /// Its namespace.
+        namespace: String,
+        /// All of it.
+        body: Box<SecretBody>,
+    },
     /// Binds a pod to a node (POST to `pods/NAME/binding`). The response is `Done`.
     Bind {
         /// The pod's namespace.
@@ -89,6 +100,15 @@ pub enum KubeCall {
         node: String,
         /// Annotations of the Binding, which the API server copies to the pod.
         annotations: BTreeMap<String, String>,
+    },
+    /// Evicts a pod, as its disruption budgets allow (POST to `pods/NAME/eviction`). The response is `Done`.
+    Evict {
+        /// The pod's namespace.
+        namespace: String,
+        /// The pod's name.
+        pod: String,
+        /// Only if it has this uid.
+        uid: String,
     },
     /// Server-side apply with our field manager, by force. The response is `Object`.
     Apply {
@@ -126,6 +146,24 @@ pub enum KubeCall {
         /// Seconds that its containers have to end. `None`: not a pod.
         grace_seconds: Option<u64>,
     },
+}
+
+/// A Secret as it is created. It is not printed with the call.
+#[derive(Clone, PartialEq)]
+pub struct SecretBody(pub(crate) Value);
+
+impl SecretBody {
+    /// All of it, with what is secret.
+    #[must_use]
+    pub fn reveal(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for SecretBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SecretBody")
+    }
 }
 
 impl KubeCall {

@@ -33,10 +33,12 @@ pub mod settings;
 pub mod template;
 pub mod view;
 
-pub use api_call::{KubeCall, KubeCallId, KubeObject, KubeResponse, ObjectSelector, Resource, WatchChange, WatchEvent};
+pub use api_call::{
+    KubeCall, KubeCallId, KubeObject, KubeResponse, ObjectSelector, Resource, SecretBody, WatchChange, WatchEvent,
+};
 pub use kube_error::{KubeError, KubeErrorClass};
 pub use machine::{KubeMachine, KubeReport};
 pub use names::{RunId, WorkerId};
-pub use request::{GangRequest, GangStart};
+pub use request::{GangRequest, GangStart, RunToken};
 pub use settings::KubeSettings;
 pub use view::EngineView;

@@ -25,6 +25,8 @@ pub const ANNOTATION_INSTANCE: &str = "forebay.dev/instance";
 pub const ANNOTATION_BOOT: &str = "forebay.dev/boot-id";
 /// The annotation that opens the start barrier. It is on the gang's Service before it is on any of its pods.
 pub const ANNOTATION_BARRIER: &str = "forebay.dev/barrier";
+/// The annotation with the container that works, which `kubectl logs` and `kubectl exec` take by default.
+pub const ANNOTATION_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// The value of [`ANNOTATION_BARRIER`] that opens it.
 pub const BARRIER_OPEN: &str = "open";
 /// The finalizer that keeps a pod until the outcome of its attempt is journaled.
@@ -33,6 +35,8 @@ pub const FINALIZER: &str = "forebay.dev/outcome";
 pub const VOLUME_WORKER: &str = "forebay-worker";
 /// The volume with the gang's hostfile.
 pub const VOLUME_GANG: &str = "forebay-gang";
+/// The volume with the attempt's token.
+pub const VOLUME_TOKEN: &str = "forebay-token";
 /// The container that waits at the barrier.
 pub const GATE_CONTAINER: &str = "forebay-gate";
 

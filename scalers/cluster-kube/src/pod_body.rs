@@ -11,14 +11,16 @@
 //! | `PET_NNODES` | the number of workers; `MIN:MAX` for an elastic gang |
 //! | `PET_NPROC_PER_NODE` | the GPUs of the worker, at least 1 |
 //! | `PET_RDZV_BACKEND`, `PET_RDZV_ENDPOINT`, `PET_RDZV_ID` | `static`, or `c10d` for an elastic gang; worker 0; job and attempt |
+//! | `FOREBAY_TOKEN_FILE` | a file with the token with which it may report for its attempt |
 //! | `FOREBAY_HOSTFILE` | a file with a line `NAME slots=GPUS` for each worker |
 
+use crate::api_call::SecretBody;
 use crate::names::{
-    ANNOTATION_EFFECT, ANNOTATION_INSTANCE, ANNOTATION_WORKER, FINALIZER, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOURNAL,
-    VOLUME_GANG, WorkerId, host_name,
+    ANNOTATION_CONTAINER, ANNOTATION_EFFECT, ANNOTATION_INSTANCE, ANNOTATION_WORKER, FINALIZER, LABEL_ATTEMPT,
+    LABEL_JOB, LABEL_JOURNAL, VOLUME_GANG, VOLUME_TOKEN, WorkerId, host_name,
 };
-use crate::request::{GangRequest, WorkerRequest};
-use crate::template::{GANG_PATH, append, container_of};
+use crate::request::{GangRequest, RunToken, WorkerRequest};
+use crate::template::{GANG_PATH, TOKEN_PATH, append, container_of};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -35,7 +37,9 @@ impl GangRequest {
         within(fields, "spec", |spec| {
             spec.insert("hostname".to_owned(), json!(format!("w{number}")));
             spec.insert("subdomain".to_owned(), json!(self.service));
-            append(spec, "volumes", [json!({"name": VOLUME_GANG, "configMap": {"name": self.service}})]);
+            let hosts = json!({"name": VOLUME_GANG, "configMap": {"name": self.service}});
+            let token = json!({"name": VOLUME_TOKEN, "secret": {"secretName": self.service}});
+            append(spec, "volumes", [hosts, token]);
         });
         if let Some(container) = container_of(&mut pod, &self.container) {
             let env = self.env.iter().cloned().chain(self.worker_env(number, worker));
@@ -57,6 +61,7 @@ impl GangRequest {
             let id = WorkerId { run: self.run(), worker: number };
             annotations.insert(ANNOTATION_WORKER.to_owned(), json!(id.to_string()));
             annotations.insert(ANNOTATION_EFFECT.to_owned(), json!(self.effect));
+            annotations.insert(ANNOTATION_CONTAINER.to_owned(), json!(self.container));
             if let Some(instance) = &worker.instance {
                 annotations.insert(ANNOTATION_INSTANCE.to_owned(), json!(instance));
             }
@@ -94,6 +99,22 @@ impl GangRequest {
         })
     }
 
+    /// The Secret with the attempt's token. The gang's Service owns it: the garbage collector deletes it with the Service, so that we need no
+    /// right to read or delete Secrets.
+    #[must_use]
+    pub fn token_body(&self, token: &RunToken, service_uid: &str) -> SecretBody {
+        let mut metadata = self.object_metadata();
+        metadata["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "Service", "name": self.service, "uid": service_uid}]);
+        SecretBody(json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "immutable": true,
+            "stringData": {"token": token.reveal()},
+        }))
+    }
+
     fn object_metadata(&self) -> Value {
         json!({
             "name": self.service,
@@ -122,6 +143,7 @@ impl GangRequest {
             ("FOREBAY_JOB", run.job.to_string()),
             ("FOREBAY_ATTEMPT", run.attempt.0.to_string()),
             ("FOREBAY_WORKER", number.to_string()),
+            ("FOREBAY_TOKEN_FILE", format!("{TOKEN_PATH}/token")),
             ("FOREBAY_HOSTFILE", format!("{GANG_PATH}/hostfile")),
             ("WORLD_SIZE", all.to_string()),
             ("RANK", number.to_string()),

@@ -83,6 +83,29 @@ pub struct WorkerRequest {
     pub limits: BTreeMap<String, String>,
 }
 
+/// The token with which the workers of an attempt may report for it. It is beside the request, which is journaled, and never in it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RunToken(String);
+
+impl RunToken {
+    /// From its text.
+    #[must_use]
+    pub fn new(text: String) -> RunToken {
+        RunToken(text)
+    }
+
+    /// Its text, for the Secret.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for RunToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RunToken")
+    }
+}
+
 impl GangStart {
     /// The request for a start effect. `None`: the effect is no start, or its job is over.
     #[must_use]
@@ -128,7 +151,7 @@ impl GangStart {
             min_workers: min_workers.min(workers.len() as u32),
             workers,
             master_port: settings.master_port,
-            env: environment(spec, resume_from.0 / 1000, rendered.env, &fields),
+            env: environment(settings, spec, resume_from.0 / 1000, rendered.env, &fields),
         })))
     }
 
@@ -175,12 +198,14 @@ impl GangRequest {
 
 /// The environment of all workers: what the job sets comes first, so that nothing of ours is replaced.
 fn environment(
+    settings: &KubeSettings,
     spec: &JobSpec,
     resume_s: u64,
     mut env: Vec<(String, String)>,
     fields: &RunFields,
 ) -> Vec<(String, String)> {
     env.push(("FOREBAY_RESUME_S".to_owned(), resume_s.to_string()));
+    env.extend(settings.report_url.iter().map(|url| ("FOREBAY_URL".to_owned(), url.clone())));
     if let Some(uri) = &fields.checkpoint_uri {
         env.push(("FOREBAY_CHECKPOINT_URI".to_owned(), uri.clone()));
     }

@@ -14,6 +14,8 @@ pub struct KubeSettings {
     pub scheduler_name: String,
     /// The image with the program `forebay`, for the container that waits at the start barrier.
     pub gate_image: String,
+    /// The URL under which pods reach the controller, for their reports. `None`: they do not report.
+    pub report_url: Option<String>,
     /// The resource of whole GPUs.
     pub gpu_resource: String,
     /// The resource of time slices of a GPU, as the device plugin names it.
@@ -30,6 +32,8 @@ pub struct KubeSettings {
     pub master_port: u16,
     /// Between the cordon of a node and the list that shows whether it is empty: longer than a scheduler needs from its decision to its Binding.
     pub settle: Span,
+    /// A drained node goes after this time, though disruption budgets keep pods of others on it. `None`: never.
+    pub evict_deadline: Option<Span>,
     /// A gang whose images are there and whose workers do not all run within this time is given up.
     pub start_timeout: Span,
     /// Pods of attempts that are over stay this long, for their logs.
@@ -79,6 +83,7 @@ impl KubeSettings {
             namespaces: BTreeMap::new(),
             scheduler_name: "forebay".to_owned(),
             gate_image: gate_image.to_owned(),
+            report_url: None,
             gpu_resource: "nvidia.com/gpu".to_owned(),
             shared_gpu_resource: "nvidia.com/gpu.shared".to_owned(),
             mig_resource_prefix: "nvidia.com/mig-".to_owned(),
@@ -89,6 +94,7 @@ impl KubeSettings {
                 .into(),
             master_port: 29_500,
             settle: Span::secs(10),
+            evict_deadline: None,
             start_timeout: Span::mins(10),
             keep_terminal: Span::mins(60),
             list_every: Span::mins(5),

@@ -95,8 +95,7 @@ impl EngineView {
     /// What a state says.
     #[must_use]
     pub fn of(state: &State, settings: &KubeSettings) -> EngineView {
-        let alive = state.jobs().filter(|(job, _)| job.alive());
-        let runs = alive.map(|(job, spec)| {
+        let runs = state.alive_jobs().map(|(job, spec)| {
             let namespace = settings.namespace_of(&spec.queue).to_owned();
             let names = (spec.tenant.clone(), spec.subject.clone());
             (RunId { job: job.id, attempt: job.attempt }, run_view(state, job, names, namespace))

@@ -175,6 +175,7 @@ async fn a_list_comes_in_pages(kubernetes: &Kubernetes, client: &KubeClient) {
     }
     let list = |continue_token| KubeCall::List {
         resource: Resource::ConfigMaps,
+        namespace: Some(NAMESPACE.to_owned()),
         selector: ObjectSelector::Labels("app=pages".to_owned()),
         continue_token,
     };
@@ -209,7 +210,7 @@ async fn without_a_valid_token_nothing_is_said_of_it(kubernetes: &Kubernetes) {
 async fn a_real_watch_lives_until_its_api_server_ends_and_a_forgotten_version_is_expired() {
     let options =
         KubernetesOptions { kwok: Some(KwokOptions::default()), controller_manager: true, ..Default::default() };
-    let mut kubernetes = Kubernetes::start(options).unwrap();
+    let kubernetes = Kubernetes::start(options).unwrap();
     furnish(&kubernetes);
     let client = client(&kubernetes).await;
     let version = object(&client, create(Resource::Pods, pod("a"))).await.metadata().resource_version.clone();

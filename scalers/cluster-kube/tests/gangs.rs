@@ -22,7 +22,7 @@ use forebay_cluster_kube::template::{PodTemplate, RunFields, TemplateSet};
 use forebay_cluster_kube::view::{ClaimPhase, ClaimView, RunStage, RunView};
 use forebay_cluster_kube::{
     EngineView, GangRequest, GangStart, KubeCall, KubeMachine, KubeObject, KubeReport, KubeResponse, KubeSettings,
-    ObjectSelector, Resource, RunId,
+    ObjectSelector, Resource, RunId, RunToken,
 };
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId, NodeId};
@@ -138,7 +138,11 @@ impl Stand {
         };
         self.view.runs.insert(request.run(), view);
         self.send(MachineCommand::State(self.view.clone())).await;
-        self.send(MachineCommand::Start(Box::new(GangStart::Run(Box::new(request))))).await;
+        self.send(MachineCommand::Start(
+            Box::new(GangStart::Run(Box::new(request))),
+            RunToken::new("token".to_owned()),
+        ))
+        .await;
     }
 
     /// The next report that says something of an attempt. What it says is known to the engine from then on.
@@ -188,7 +192,12 @@ impl Stand {
 
     /// Our pods.
     async fn pods(&self) -> Vec<(String, String)> {
-        let call = KubeCall::List { resource: Resource::Pods, selector: ObjectSelector::All, continue_token: None };
+        let call = KubeCall::List {
+            resource: Resource::Pods,
+            namespace: None,
+            selector: ObjectSelector::All,
+            continue_token: None,
+        };
         let KubeResponse::Page { objects, .. } = self.client.execute(&call).await else { panic!("a list of pods") };
         let mut pods = Vec::new();
         for object in objects {
@@ -249,10 +258,12 @@ async fn begin(
     view: &EngineView,
 ) -> (Sender<MachineCommand>, Receiver<KubeReport>) {
     let (commands, inbox) = mpsc::channel(64);
-    let (outbox, reports) = mpsc::channel(64);
+    let (outbox, mut reports) = mpsc::channel(64);
     let machine = KubeMachine::new(settings.clone(), JOURNAL);
     tokio::spawn(task::run(machine, client.clone(), now, inbox, outbox));
     commands.send(MachineCommand::Begin(view.clone())).await.unwrap();
+    let first = timeout(LIMIT, reports.recv()).await.expect("in time");
+    assert_eq!(first, Some(KubeReport::Listed));
     (commands, reports)
 }
 
@@ -270,8 +281,12 @@ impl Barrier {
         let (found, looked, ended) = (barrier.found.clone(), barrier.looked.clone(), barrier.ended.clone());
         tokio::spawn(async move {
             while !ended.load(Ordering::Relaxed) {
-                let call =
-                    KubeCall::List { resource: Resource::Pods, selector: ObjectSelector::All, continue_token: None };
+                let call = KubeCall::List {
+                    resource: Resource::Pods,
+                    namespace: None,
+                    selector: ObjectSelector::All,
+                    continue_token: None,
+                };
                 if let KubeResponse::Page { objects, .. } = client.execute(&call).await {
                     found.lock().unwrap().extend(violations(&objects));
                     looked.fetch_add(1, Ordering::Relaxed);

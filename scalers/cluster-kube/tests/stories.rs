@@ -4,7 +4,7 @@ use forebay_cluster_kube::request::WorkerRequest;
 use forebay_cluster_kube::view::{ClaimPhase, ClaimView};
 use forebay_cluster_kube::{
     EngineView, GangRequest, GangStart, KubeCall, KubeCallId, KubeError, KubeMachine, KubeObject, KubeReport,
-    KubeResponse, KubeSettings, ObjectSelector, Resource, RunId,
+    KubeResponse, KubeSettings, ObjectSelector, Resource, RunId, RunToken,
 };
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId, NodeId};
@@ -67,13 +67,18 @@ fn page(objects: Vec<KubeObject>) -> KubeResponse {
 
 /// A machine that has listed one node, and nothing else.
 fn listed(phase: ClaimPhase, node: KubeObject) -> KubeMachine {
-    let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");
+    listed_with(KubeSettings::new("jobs", "forebay:1"), phase, node)
+}
+
+fn listed_with(settings: KubeSettings, phase: ClaimPhase, node: KubeObject) -> KubeMachine {
+    let mut kube = KubeMachine::new(settings, "j");
     kube.begin(view(phase));
     for (id, call) in kube.poll(NOW) {
         let KubeCall::List { resource, .. } = call else { panic!("{call:?}") };
         let objects = if resource == Resource::Nodes { vec![node.clone()] } else { Vec::new() };
         kube.handle_response(id, page(objects), NOW);
     }
+    assert_eq!(kube.take_reports(), [KubeReport::Listed]);
     let watches = kube.poll(NOW);
     assert!(watches.iter().filter(|(_, call)| matches!(call, KubeCall::Watch { .. })).count() == 2, "{watches:?}");
     kube
@@ -102,6 +107,10 @@ fn a_node_to_which_a_pod_binds_while_it_is_drained_is_not_given_back() {
         kube.take_reports(),
         [KubeReport::DrainBlocked { instance: "i-1".into(), pods: vec!["others/p".into()] }]
     );
+    // The foreign pod is asked to go, as its budget allows, and its uid says that it is this one.
+    let (id, call) = one(kube.poll(settled));
+    assert_eq!(call, KubeCall::Evict { namespace: "others".into(), pod: "p".into(), uid: "p".into() });
+    kube.handle_response(id, KubeResponse::Done, settled);
     // A list that fails is no empty one.
     let (id, _) = one(kube.poll(settled + Span::secs(10)));
     kube.handle_response(
@@ -114,6 +123,36 @@ fn a_node_to_which_a_pod_binds_while_it_is_drained_is_not_given_back() {
     let daemon = json!({"spec": {"nodeName": "n"}, "metadata": {"name": "d", "ownerReferences": [{"kind": "DaemonSet", "name": "d"}]}});
     let ended = json!({"spec": {"nodeName": "n"}, "status": {"phase": "Succeeded"}});
     kube.handle_response(id, page(vec![pod(13, daemon), pod(14, ended)]), settled + Span::secs(20));
+    assert_eq!(kube.take_reports(), [KubeReport::Drained { instance: "i-1".into() }]);
+}
+
+#[test]
+fn a_disruption_budget_keeps_a_foreign_pod_until_the_operators_deadline_and_stops_nothing_else() {
+    let settings = KubeSettings { evict_deadline: Some(Span::secs(60)), ..KubeSettings::new("jobs", "forebay:1") };
+    let mut kube = listed_with(settings, ClaimPhase::Leaving, node(5, json!({})));
+    kube.drain("i-1");
+    let (id, _) = one(kube.poll(NOW));
+    kube.handle_response(id, KubeResponse::Object(Box::new(node(11, json!({"unschedulable": true})))), NOW);
+    let budget = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let bound = || page(vec![pod(12, json!({"spec": {"nodeName": "n"}}))]);
+    let mut blocked = Vec::new();
+    for look in 1..=5 {
+        let at = NOW + Span::secs(10 * look);
+        let (id, call) = one(kube.poll(at));
+        assert!(matches!(call, KubeCall::List { .. }), "{look}: {call:?}");
+        kube.handle_response(id, bound(), at);
+        // Asked again with each look, with no growing delay: a budget is no sign of too many calls.
+        let (id, call) = one(kube.poll(at));
+        assert!(matches!(call, KubeCall::Evict { .. }), "{look}: {call:?}");
+        let refused = KubeError::of_status(429, "TooManyRequests", budget);
+        kube.handle_response(id, KubeResponse::Refused(refused), at);
+        blocked.extend(kube.take_reports());
+    }
+    let told = |pods: &str| KubeReport::DrainBlocked { instance: "i-1".into(), pods: vec![pods.into()] };
+    assert_eq!(blocked, [told("others/p"), told(&format!("others/p ({budget})"))], "said once each");
+    let at = NOW + Span::secs(60);
+    let (id, _) = one(kube.poll(at));
+    kube.handle_response(id, bound(), at);
     assert_eq!(kube.take_reports(), [KubeReport::Drained { instance: "i-1".into() }]);
 }
 
@@ -138,7 +177,7 @@ fn a_node_is_ready_when_its_network_is_there_and_its_start_up_taint_is_gone() {
     let (id, body) = merge.expect("the taints are set");
     assert_eq!(body["metadata"]["resourceVersion"], "6");
     assert_eq!(body["spec"]["taints"], json!([taint("team"), taint("forebay.dev/node")]));
-    assert!(kube.take_reports().is_empty());
+    assert_eq!(kube.take_reports(), [KubeReport::Listed]);
     kube.handle_response(id, KubeResponse::Object(Box::new(node(11, json!({"taints": body["spec"]["taints"]})))), NOW);
     assert_eq!(kube.take_reports(), [KubeReport::Event(Event::NodeReady { instance: "i-1".into() })]);
 }
@@ -146,11 +185,23 @@ fn a_node_is_ready_when_its_network_is_there_and_its_start_up_taint_is_gone() {
 /// A gang of one whose Service and ConfigMap exist, and the number of its pod's creation with the pod.
 fn creating() -> (KubeMachine, KubeCallId, Value) {
     let mut kube = listed(ClaimPhase::Ready, node(5, json!({})));
-    kube.start(start());
+    kube.start(start(), RunToken::new("t0ken".to_owned()));
     for (id, call) in kube.poll(NOW) {
-        let KubeCall::Create { resource, body, .. } = call else { panic!("{call:?}") };
+        let KubeCall::Create { resource, mut body, .. } = call else { panic!("{call:?}") };
+        body["metadata"]["uid"] = json!(if resource == Resource::Services { "s" } else { "c" });
         kube.handle_response(id, KubeResponse::Object(Box::new(KubeObject::of_json(resource, *body).unwrap())), NOW);
     }
+    let (id, call) = one(kube.poll(NOW));
+    assert!(!format!("{call:?}").contains("t0ken"), "it is not printed");
+    let KubeCall::CreateSecret { body, .. } = call else { panic!("{call:?}") };
+    let secret = body.reveal().clone();
+    assert_eq!(secret["stringData"]["token"], "t0ken");
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "s", "it goes with the Service");
+    kube.handle_response(
+        id,
+        KubeResponse::Object(Box::new(KubeObject::of_json(Resource::Secrets, secret).unwrap())),
+        NOW,
+    );
     let (id, call) = one(kube.poll(NOW));
     let KubeCall::Create { resource: Resource::Pods, body, .. } = call else { panic!("{call:?}") };
     (kube, id, *body)
@@ -228,4 +279,30 @@ fn a_kubelet_that_refuses_a_pod_uses_up_no_attempt() {
     assert!(kube.poll(NOW).is_empty());
     let refused = KubeReport::Refused { run: run(), words: "OutOfnvidia.com/gpu: requested 1, used 1".into() };
     assert_eq!(kube.take_reports(), [refused, stopped()]);
+}
+
+#[test]
+fn a_namespace_whose_role_is_gone_keeps_no_other_from_being_listed() {
+    let mut settings = KubeSettings::new("jobs", "forebay:1");
+    settings.namespaces.insert("research".into(), "gone".into());
+    let mut kube = KubeMachine::new(settings, "j");
+    kube.begin(view(ClaimPhase::Ready));
+    let (mut denied, mut listed) = (0, 0);
+    for _ in 0..4 {
+        for (id, call) in kube.poll(NOW) {
+            let KubeCall::List { namespace, .. } = &call else { continue };
+            let response = if namespace.as_deref() == Some("gone") {
+                denied += 1;
+                KubeResponse::Refused(KubeError::of_status(403, "Forbidden", "no role"))
+            } else {
+                listed += 1;
+                page(Vec::new())
+            };
+            kube.handle_response(id, response, NOW);
+        }
+    }
+    assert_eq!((denied, listed), (2, 4), "Services and ConfigMaps of each namespace, and all pods and nodes");
+    let reports = kube.take_reports();
+    assert!(reports.contains(&KubeReport::Listed), "{reports:?}");
+    assert!(reports.iter().any(|report| matches!(report, KubeReport::Failing { .. })), "{reports:?}");
 }

@@ -141,6 +141,12 @@ impl Loopback {
         format!("http://{}", self.address)
     }
 
+    /// Its port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// The URL of the message queue.
     #[must_use]
     pub fn queue_url(&self) -> String {

@@ -6,13 +6,14 @@ use forebay_integration::{Server, root, run};
 use serde_json::json;
 
 /// Every path of the API, and what it takes.
-const PATHS: [(&str, &str); 19] = [
+const PATHS: [(&str, &str); 20] = [
     ("GET", "/"),
     ("POST", "/v1/events"),
     ("GET", "/v1/jobs"),
     ("GET", "/v1/jobs/{id}"),
     ("POST", "/v1/jobs/{id}/cancel"),
     ("GET", "/v1/jobs/{id}/why"),
+    ("GET", "/v1/jobs/{id}/logs"),
     ("GET", "/v1/jobs/{id}/events"),
     ("GET", "/v1/queues"),
     ("GET", "/v1/nodes"),
@@ -70,6 +71,8 @@ fn every_path_asks_for_a_token_and_its_role() {
             let (status, text) = ask(&server, name, method, &path, body.as_ref());
             if roles == needs && needs == "agent" {
                 assert!(status == 404 && text.contains("UnknownInstance"), "{name}: {method} {path}: {status} {text}");
+            } else if roles == needs && path.ends_with("/logs") {
+                assert!(status == 404 && text.contains("NoCluster"), "{name}: {method} {path}: {status} {text}");
             } else if roles == needs || roles == "metrics" && path == "/metrics" {
                 assert!((200..300).contains(&status), "{name}: {method} {path}: {status} {text}");
             } else {

@@ -34,7 +34,7 @@ exec "$@" 3<&-"#;
 const KILL_LIMIT: Duration = Duration::from_secs(20);
 
 /// A command for [`GuardedChild::start`]; arguments, environment and outputs may be added, its input may not be changed.
-pub(crate) fn guarded(program: impl AsRef<OsStr>) -> Command {
+pub fn guarded(program: impl AsRef<OsStr>) -> Command {
     with_folder(OsStr::new(""), program)
 }
 
@@ -51,7 +51,7 @@ fn with_folder(folder: &OsStr, program: impl AsRef<OsStr>) -> Command {
 
 /// A running program, killed when dropped.
 #[derive(Debug)]
-pub(crate) struct GuardedChild {
+pub struct GuardedChild {
     name: &'static str,
     child: Child,
     /// Closed, it kills what is left of the group.
@@ -60,14 +60,20 @@ pub(crate) struct GuardedChild {
 
 impl GuardedChild {
     /// Starts a command that [`guarded`] made.
-    pub(crate) fn start(name: &'static str, command: &mut Command) -> Result<Self, PartError> {
+    ///
+    /// # Errors
+    /// The shell that watches over it cannot be started.
+    pub fn start(name: &'static str, command: &mut Command) -> Result<Self, PartError> {
         let mut child = command.spawn().map_err(PartError::process(format!("{name}: /bin/sh")))?;
         let pipe = child.stdin.take();
         Ok(Self { name, child, pipe })
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>, PartError> {
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, PartError> {
         self.child.try_wait().map_err(PartError::process(self.name))
     }
 
@@ -86,9 +92,34 @@ impl GuardedChild {
         self.kill()
     }
 
-    /// SIGKILL, at once and to all of its group.
-    pub(crate) fn kill(mut self) -> Result<(), PartError> {
+    /// SIGKILL, at once and to all of its group; waits for its end.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub fn kill(mut self) -> Result<(), PartError> {
         self.end()
+    }
+
+    /// SIGTERM to all of its group; whoever watches over it ignores that.
+    pub fn ask_to_end(&self) {
+        if self.pipe.is_some() {
+            // It may have ended by now: its id is its own until somebody has asked for its end.
+            let _ = kill_process_group(self.pid(), Signal::TERM);
+        }
+    }
+
+    /// SIGKILL to all of its group, without waiting for its end.
+    pub fn end_at_once(&self) {
+        if self.pipe.is_some() {
+            // As above.
+            let _ = kill_process_group(self.pid(), Signal::KILL);
+        }
+    }
+
+    /// The id of its process, which is that of its group.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     fn end(&mut self) -> Result<(), PartError> {

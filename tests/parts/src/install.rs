@@ -130,9 +130,21 @@ fn remove_started(cache: &Path, prefix: &str) -> Result<(), PartError> {
 
 /// Runs a command that `guarded` made to its end, its output into `log`. Fails unless it exits with 0 within the limit.
 pub(crate) fn run(name: &'static str, command: &mut Command, log: &Path, limit: Duration) -> Result<(), PartError> {
-    let file = File::create(log).map_err(PartError::file(log))?;
-    let errors = file.try_clone().map_err(PartError::file(log))?;
-    command.stdout(Stdio::from(file)).stderr(Stdio::from(errors));
+    File::create(log).map_err(PartError::file(log))?;
+    let file = File::options().append(true).open(log).map_err(PartError::file(log))?;
+    command.stdout(Stdio::from(file));
+    run_printing(name, command, log, limit)
+}
+
+/// As [`run`], for a command whose output has a place; its errors go to the end of `log`.
+pub(crate) fn run_printing(
+    name: &'static str,
+    command: &mut Command,
+    log: &Path,
+    limit: Duration,
+) -> Result<(), PartError> {
+    let errors = File::options().create(true).append(true).open(log).map_err(PartError::file(log))?;
+    command.stderr(Stdio::from(errors));
     let ended = match GuardedChild::start(name, command)?.wait(limit)? {
         Some(status) if status.success() => return Ok(()),
         Some(status) => format!("ended with {status}"),

@@ -8,6 +8,7 @@
 //! RBAC is on. The kubeconfig is an administrator's; a test that wants fewer rights makes a service account.
 //! Never: a kubelet, a container, a network between pods, an address beyond loopback, a token on a command line or in `Debug`.
 
+mod nodes;
 mod programs;
 mod server;
 mod settings;
@@ -15,6 +16,7 @@ mod settings;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -25,6 +27,8 @@ use crate::ports::STARTS;
 use crate::secure::Secure;
 use crate::wait::{tail, until};
 use crate::{PartError, http};
+
+pub use nodes::{NodeBridge, NodeBridgeOptions};
 
 use programs::Programs;
 use server::Server;
@@ -52,6 +56,8 @@ pub struct KubernetesOptions {
     pub kwok: Option<KwokOptions>,
     /// Whether JobSet's CustomResourceDefinition is there; its controller is not.
     pub jobset: bool,
+    /// Whether the API server writes down each request of a service account, for [`Kubernetes::audited`].
+    pub audit: bool,
     /// Further flags of kube-apiserver, such as `--watch-cache=false`; they win over what is set here.
     pub api_server_flags: Vec<String>,
 }
@@ -75,7 +81,8 @@ pub struct Kubernetes {
     url: String,
     secure: Secure,
     etcd: Server,
-    api_server: Server,
+    /// Behind a lock, so that one who shares a Kubernetes may restart it.
+    api_server: Mutex<Server>,
     /// kube-controller-manager, kube-scheduler, kwok: those that were asked for.
     others: Vec<Server>,
     /// Dropped after the servers: fields go in the order in which they stand.
@@ -111,6 +118,8 @@ impl Kubernetes {
                         kubernetes.kubectl(&["apply", "--server-side", "-f", &crd.to_string_lossy()], "")?;
                         // The API server serves a resource a moment after it has its definition.
                         kubernetes.wait_until(&["get", "jobsets"], |text| text.starts_with("No resources found"))?;
+                        // And describes it another moment later.
+                        kubernetes.wait_until(&["explain", "jobset.spec"], |text| text.contains("replicatedJobs"))?;
                     }
                     return Ok(kubernetes);
                 }
@@ -131,8 +140,8 @@ impl Kubernetes {
         settings::write(at, &secure, ports, options)?;
         let server = |name, program, flags| Server::new(name, program, flags, at);
         let etcd = server("etcd", programs.etcd(), settings::etcd(at, ports));
-        let api_server =
-            server("kube-apiserver", programs.kubernetes("kube-apiserver"), settings::api_server(at, ports, options));
+        let program = programs.kubernetes("kube-apiserver");
+        let api_server = Mutex::new(server("kube-apiserver", program, settings::api_server(at, ports, options)));
         let mut others = Vec::new();
         if options.controller_manager {
             let program = programs.kubernetes("kube-controller-manager");
@@ -166,10 +175,15 @@ impl Kubernetes {
         Ok(())
     }
 
-    fn run_api_server(&mut self) -> Result<(), PartError> {
-        self.api_server.start()?;
-        let question = self.question_of(self.api_server.name());
-        self.api_server.ready(READY_LIMIT, || question.says_ok())
+    fn api_server(&self) -> MutexGuard<'_, Server> {
+        self.api_server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run_api_server(&self) -> Result<(), PartError> {
+        let mut api_server = self.api_server();
+        api_server.start()?;
+        let question = self.question_of(api_server.name());
+        api_server.ready(READY_LIMIT, || question.says_ok())
     }
 
     /// Whether a server is well: what there is to ask it.
@@ -223,7 +237,7 @@ impl Kubernetes {
     /// # Errors
     /// When it ends with something else than 0, with what it printed, or not within two minutes.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String, PartError> {
-        if !self.api_server.is_started() {
+        if !self.api_server().is_started() {
             return Err(PartError::NotRunning { part: PART });
         }
         let folder = install::temporary("forebay-kubectl-")?;
@@ -292,6 +306,16 @@ impl Kubernetes {
         ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).map(drop)
     }
 
+    /// What the API server wrote down of the requests of service accounts up to now: one JSON document a line, of the kind `Event` of
+    /// `audit.k8s.io/v1`, without bodies. A request is in it before its answer is sent.
+    ///
+    /// # Errors
+    /// When it was started without [`KubernetesOptions::audit`].
+    pub fn audited(&self) -> Result<String, PartError> {
+        let log = settings::audit_log_path(self.folder.path());
+        fs::read_to_string(&log).map_err(PartError::file(&log))
+    }
+
     /// The folder of its logs, `etcd.log`, `kube-apiserver.log` and so on.
     #[must_use]
     pub fn folder(&self) -> &Path {
@@ -301,29 +325,31 @@ impl Kubernetes {
     /// The last lines of the log of each server, at most forty each.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        let all = [&self.etcd, &self.api_server].into_iter().chain(&self.others);
+        let api_server = self.api_server();
+        let all = [&self.etcd, &*api_server].into_iter().chain(&self.others);
         all.map(|server| format!("{}:\n{}", server.name(), tail(server.log()))).collect::<Vec<_>>().join("\n")
     }
 
     /// Whether each of its processes is there.
     pub fn is_running(&mut self) -> bool {
-        [&mut self.etcd, &mut self.api_server].into_iter().chain(&mut self.others).all(Server::is_running)
+        let api_server = self.api_server.get_mut().unwrap_or_else(PoisonError::into_inner);
+        [&mut self.etcd, api_server].into_iter().chain(&mut self.others).all(Server::is_running)
     }
 
     /// Ends the API server at once, as a crash would; the others go on without it.
     ///
     /// # Errors
     /// When its process cannot be ended.
-    pub fn kill_api_server(&mut self) -> Result<(), PartError> {
-        self.api_server.kill()
+    pub fn kill_api_server(&self) -> Result<(), PartError> {
+        self.api_server().kill()
     }
 
     /// Starts the API server again at the same address; stops it first where it runs.
     ///
     /// # Errors
     /// When it is not ready within two minutes.
-    pub fn restart_api_server(&mut self) -> Result<(), PartError> {
-        self.api_server.stop()?;
+    pub fn restart_api_server(&self) -> Result<(), PartError> {
+        self.api_server().stop()?;
         self.run_api_server()
     }
 
@@ -335,7 +361,7 @@ impl Kubernetes {
         for other in &mut self.others {
             other.stop()?;
         }
-        self.api_server.stop()?;
+        self.api_server().stop()?;
         self.etcd.stop()
     }
 }

@@ -1,5 +1,5 @@
 //! The real servers that tests run against: Apache Kafka, LocalStack and Kubernetes' control plane. Installed once into a cache, started on
-//! free loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint and cargo-deny, which are
+//! free loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint, cargo-deny and Helm, which are
 //! commands, and a stand-in for NVIDIA's library, for machines without a GPU.
 //!
 //! ```text
@@ -25,7 +25,9 @@
 mod cargo_deny;
 mod cfn_lint;
 mod error;
+mod go_module;
 mod guarded;
+mod helm;
 mod http;
 mod install;
 mod kafka;
@@ -42,9 +44,12 @@ mod wait;
 pub use cargo_deny::CargoDeny;
 pub use cfn_lint::CfnLint;
 pub use error::PartError;
+pub use guarded::{GuardedChild, guarded};
+pub use helm::Helm;
 pub use install::cache;
 pub use kafka::{Edge, Kafka, KafkaOptions};
-pub use kubernetes::{KWOK_STAGES, Kubernetes, KubernetesOptions, KwokOptions};
+pub use kubernetes::{KWOK_STAGES, Kubernetes, KubernetesOptions, KwokOptions, NodeBridge, NodeBridgeOptions};
 pub use localstack::{LocalStack, LocalStackOptions};
 pub use nvml::NvmlStub;
 pub use ports::free_port;
+pub use secure::Secure;

@@ -31,13 +31,14 @@ subjectAltName = IP:127.0.0.1,DNS:localhost
 extendedKeyUsage = serverAuth
 ";
 
-pub(crate) struct Secure {
+/// A certificate of 127.0.0.1, its key, the authority that signed it, and a secret.
+pub struct Secure {
     /// A password, or a bearer token.
-    pub(crate) secret: String,
+    pub secret: String,
     /// The authority's certificate.
-    pub(crate) ca: PathBuf,
+    pub ca: PathBuf,
     /// The server's key and certificate in one file, as Kafka reads them; each alone is beside it, as `server.key` and `server.crt`.
-    pub(crate) server: PathBuf,
+    pub server: PathBuf,
 }
 
 impl fmt::Debug for Secure {
@@ -47,8 +48,11 @@ impl fmt::Debug for Secure {
 }
 
 impl Secure {
-    /// An authority, a certificate of 127.0.0.1 that it signed, and a secret.
-    pub(crate) fn make(folder: &Path) -> Result<Self, PartError> {
+    /// An authority, a certificate of 127.0.0.1 that it signed, and a secret, in this folder.
+    ///
+    /// # Errors
+    /// There is no openssl, or the folder cannot be written to.
+    pub fn make(folder: &Path) -> Result<Self, PartError> {
         let openssl = tools::openssl()?;
         let settings = folder.join("openssl.cnf");
         fs::write(&settings, SETTINGS).map_err(PartError::file(&settings))?;

@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use clap::builder::PossibleValuesParser;
-use forebay_parts::{CargoDeny, CfnLint, Kafka, Kubernetes, LocalStack};
+use forebay_parts::{CargoDeny, CfnLint, Helm, Kafka, Kubernetes, LocalStack};
 
 use self::built::Built;
 use self::report::{Report, SectionRun};
@@ -204,7 +204,7 @@ impl Suite<'_> {
         self.released = true;
         // Here, where it is seen: a test's own output is not, and its time would count as the test's.
         let installing = self.installing.take();
-        step(run, "install Kafka, LocalStack, cfn-lint and Kubernetes", || match installing {
+        step(run, "install Kafka, LocalStack, cfn-lint, Kubernetes and Helm", || match installing {
             Some(thread) => {
                 thread.join().unwrap_or_else(|_| Err(ChoreFailure::new("the installation ended with a panic")))
             }
@@ -213,7 +213,6 @@ impl Suite<'_> {
         if let Some(part) = &self.args.part {
             if part == "kube" {
                 self.test_packages(KUBE, &[], run);
-                return Some(());
             }
             if part == "ec2" {
                 self.test_packages(EC2, &[], run);
@@ -289,6 +288,7 @@ fn install_parts() -> Result<(), ChoreFailure> {
     LocalStack::install()?;
     CfnLint::install()?;
     Kubernetes::install()?;
+    Helm::install()?;
     Ok(())
 }
 

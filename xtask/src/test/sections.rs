@@ -72,6 +72,7 @@ pub const SECTIONS: &[Section] = &[
             "forebay-capacity-ec2",
             "forebay-checkpoint-s3",
             "forebay-cluster-kube",
+            "forebay-kubelet",
             "forebay-loopback-ec2",
             "forebay-node-agent",
             "forebay-parts",
@@ -94,7 +95,7 @@ pub const FROM_OUTSIDE: &str = "forebay-integration";
 pub const EC2: &[&str] = &["forebay-capacity-ec2", "forebay-checkpoint-s3", "forebay-loopback-ec2"];
 
 /// The packages whose tests are `cargo xtask test integration kube`.
-pub const KUBE: &[&str] = &["forebay-cluster-kube"];
+pub const KUBE: &[&str] = &["forebay-cluster-kube", "forebay-kubelet"];
 
 impl Section {
     /// The section of that name.

@@ -16,6 +16,9 @@ use tokio::runtime::Handle;
 /// The heading of the real cloud.
 const CLOUD: &str = "ec2";
 
+/// The heading of the real cluster.
+const CLUSTER: &str = "kubernetes";
+
 /// The heading of the store of checkpoints.
 const CHECKPOINTS: &str = "checkpoints";
 
@@ -49,6 +52,13 @@ pub(super) fn start(config: &Arc<Config>, runtime: &Handle) -> Result<Vec<Task>,
         let (config, runtime) = (Arc::clone(config), runtime.clone());
         tasks.push(Task::start(CLOUD.to_owned(), move || {
             tried(CLOUD, Ok::<_, Infallible>(()), ec2.secrets(), || crate::cloud::probe(&config, &runtime))
+        })?);
+    }
+    if config.kubernetes.is_some() {
+        let (config, runtime) = (Arc::clone(config), runtime.clone());
+        tasks.push(Task::start(CLUSTER.to_owned(), move || {
+            let none: [(String, &Secret); 0] = [];
+            tried(CLUSTER, crate::cluster::check(&config), none, || crate::cluster::probe(&config, &runtime))
         })?);
     }
     Ok(tasks)

@@ -69,8 +69,13 @@ pub(super) fn open(config: &Ec2Config, efa: &BTreeMap<String, u32>) -> Result<Op
         let work = move || task::run(connection, receiver, handle, task_health);
         std::thread::Builder::new().name("ec2".to_owned()).spawn(work)
     });
+    let at_end = commands.clone();
+    let terminate = Box::new(move |instance| {
+        // The task ends only with the process, and the journal has the effect.
+        let _ = at_end.send(TaskCommand::Terminate { instance });
+    });
     let executor = Box::new(Ec2Executor { settings, commands });
-    Ok(OpenedCloud { cloud: Cloud { health, name, task }, executor })
+    Ok(OpenedCloud { cloud: Cloud { health, name, task }, executor, terminate })
 }
 
 /// Checks everything that buying needs.
@@ -131,7 +136,7 @@ fn settings(config: &Ec2Config) -> Result<Ec2Settings, CloudError> {
         predecessors: config.predecessors.iter().cloned().collect(),
         pools,
         reservations: config.reservations.iter().map(reservation).collect(),
-        ready_when_running: config.ready == Ready::Running,
+        ready_when_running: matches!(config.ready, None | Some(Ready::Running)),
         // The journal is set when the driver starts.
         ..Ec2Settings::new(&config.name, "", launch(&config.launch)?)
     })

@@ -422,6 +422,12 @@ impl State {
         self.index.holding.values().flatten().filter(runs).count() + loaded
     }
 
+    /// Jobs with workers that may be alive, with their specifications. Who waits is not gone through.
+    pub fn alive_jobs(&self) -> impl Iterator<Item = (&Job, &JobSpec)> + '_ {
+        let holding = self.index.holding.values().flatten().filter_map(|id| self.job(*id));
+        holding.filter(|(job, _)| job.alive())
+    }
+
     /// Rows that are not over, by id: jobs, services and their replicas.
     pub fn open_job_ids(&self) -> impl Iterator<Item = JobId> + '_ {
         self.index.open_jobs.iter().copied()

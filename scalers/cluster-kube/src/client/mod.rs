@@ -9,6 +9,8 @@
 //! Never: a cache, a retry, a decision, the client's own types in an answer.
 
 mod connect;
+mod logs;
+mod probe;
 mod request;
 mod response;
 mod runner;
@@ -16,6 +18,8 @@ pub mod task;
 mod watch;
 
 pub use connect::{ConnectError, CredentialSource};
+pub use logs::{LogTail, MOST_LINES, MOST_LOG, WorkerPod};
+pub use probe::Permission;
 pub use runner::{CallRunner, RunnerEvent};
 pub use task::MachineCommand;
 

@@ -2,6 +2,7 @@
 //!
 //! Never: a host, a credential; the client adds both.
 
+use super::logs::WorkerPod;
 use crate::api_call::{KubeCall, ObjectSelector, Resource};
 use crate::kube_error::KubeError;
 use http::{Method, Request};
@@ -19,11 +20,11 @@ pub(super) const WATCH_SECONDS: u64 = 300;
 /// The request of a call.
 pub(super) fn of(call: &KubeCall) -> Result<Request<Vec<u8>>, KubeError> {
     match call {
-        KubeCall::List { resource, selector, continue_token } => {
+        KubeCall::List { resource, namespace, selector, continue_token } => {
             let mut query = query_of(selector);
             query.push(("limit", PAGE.to_string()));
             query.extend(continue_token.as_ref().map(|token| ("continue", token.clone())));
-            get(&uri(path(*resource, None, None), &query))
+            get(&uri(path(*resource, namespace.as_deref(), None), &query))
         }
         KubeCall::Watch { resource, selector, resource_version } => {
             let mut query = query_of(selector);
@@ -41,6 +42,10 @@ pub(super) fn of(call: &KubeCall) -> Result<Request<Vec<u8>>, KubeError> {
             let uri = uri(path(*resource, of_namespace, None), &changes());
             with_body(Method::POST, &uri, "application/json", body)
         }
+        KubeCall::CreateSecret { namespace, body } => {
+            let uri = uri(path(Resource::Secrets, Some(namespace), None), &changes());
+            with_body(Method::POST, &uri, "application/json", body.reveal())
+        }
         KubeCall::Bind { namespace, pod, uid, node, annotations } => {
             let binding = json!({
                 "apiVersion": "v1",
@@ -50,6 +55,16 @@ pub(super) fn of(call: &KubeCall) -> Result<Request<Vec<u8>>, KubeError> {
             });
             let path = path(Resource::Pods, Some(namespace), Some(pod)) + "/binding";
             with_body(Method::POST, &uri(path, &changes()), "application/json", &binding)
+        }
+        KubeCall::Evict { namespace, pod, uid } => {
+            let eviction = json!({
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": pod, "namespace": namespace},
+                "deleteOptions": {"preconditions": {"uid": uid}},
+            });
+            let path = path(Resource::Pods, Some(namespace), Some(pod)) + "/eviction";
+            with_body(Method::POST, &uri(path, &changes()), "application/json", &eviction)
         }
         KubeCall::Apply { resource, namespace, name, body } => {
             let mut query = changes();
@@ -75,6 +90,13 @@ pub(super) fn of(call: &KubeCall) -> Result<Request<Vec<u8>>, KubeError> {
     }
 }
 
+/// The request for the end of a worker's log.
+pub(super) fn of_log(pod: &WorkerPod, lines: u32, bytes: usize) -> Result<Request<Vec<u8>>, KubeError> {
+    let query =
+        [("container", pod.container.clone()), ("tailLines", lines.to_string()), ("limitBytes", bytes.to_string())];
+    get(&uri(path(Resource::Pods, Some(&pod.namespace), Some(&pod.name)) + "/log", &query))
+}
+
 /// What every change has: who makes it, and that a field which Kubernetes does not know is an error instead of being dropped.
 fn changes() -> Vec<(&'static str, String)> {
     vec![("fieldManager", FIELD_MANAGER.to_owned()), ("fieldValidation", "Strict".to_owned())]
@@ -94,6 +116,7 @@ fn path(resource: Resource, namespace: Option<&str>, name: Option<&str>) -> Stri
         Resource::Nodes => "nodes",
         Resource::Services => "services",
         Resource::ConfigMaps => "configmaps",
+        Resource::Secrets => "secrets",
         Resource::Namespaces => "namespaces",
     };
     let mut path = String::from("/api/v1");
@@ -155,13 +178,18 @@ mod tests {
     #[test]
     fn lists_are_paged_and_consistent_and_watches_have_bookmarks() {
         let selector = ObjectSelector::Labels("forebay.dev/journal=j-1".to_owned());
-        let list =
-            |continue_token| KubeCall::List { resource: Resource::Pods, selector: selector.clone(), continue_token };
+        let list = |continue_token| KubeCall::List {
+            resource: Resource::Pods,
+            namespace: None,
+            selector: selector.clone(),
+            continue_token,
+        };
         let first = "GET /api/v1/pods?labelSelector=forebay.dev%2Fjournal%3Dj-1&limit=500";
         assert_eq!(line(&list(None)), first);
         assert_eq!(line(&list(Some("a+b=".to_owned()))), format!("{first}&continue=a%2Bb%3D"));
         let on_node = KubeCall::List {
             resource: Resource::Pods,
+            namespace: None,
             selector: ObjectSelector::OnNode("n-1".to_owned()),
             continue_token: None,
         };
@@ -219,5 +247,20 @@ mod tests {
         let get =
             KubeCall::Get { resource: Resource::Pods, namespace: Some("a/b".to_owned()), name: "../x?y".to_owned() };
         assert_eq!(line(&get), "GET /api/v1/namespaces/a%2Fb/pods/..%2Fx%3Fy");
+    }
+
+    #[test]
+    fn a_log_is_asked_for_by_lines_and_bytes() {
+        let pod = WorkerPod {
+            worker: "job-1/2/3".parse().unwrap(),
+            namespace: "a".to_owned(),
+            name: "p".to_owned(),
+            container: "work&er".to_owned(),
+            started: true,
+            ended: false,
+        };
+        let asked = of_log(&pod, 9, 100).unwrap();
+        let at = "/api/v1/namespaces/a/pods/p/log?container=work%26er&tailLines=9&limitBytes=100";
+        assert_eq!((asked.method().as_str(), asked.uri().to_string().as_str()), ("GET", at));
     }
 }

@@ -48,8 +48,11 @@ pub(super) async fn read(call: &KubeCall, response: Response<Body>) -> Result<Ku
         | KubeCall::Create { resource, .. }
         | KubeCall::Apply { resource, .. }
         | KubeCall::Merge { resource, .. } => object(*resource),
+        KubeCall::CreateSecret { .. } => object(Resource::Secrets),
         // Their bodies are a Status, or the object in its last state; nobody needs either.
-        KubeCall::Bind { .. } | KubeCall::Delete { .. } | KubeCall::Watch { .. } => Ok(KubeResponse::Done),
+        KubeCall::Bind { .. } | KubeCall::Evict { .. } | KubeCall::Delete { .. } | KubeCall::Watch { .. } => {
+            Ok(KubeResponse::Done)
+        }
     }
 }
 
@@ -128,7 +131,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Span> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Span::secs)
 }
 
-async fn bytes(body: Body, limit: usize) -> Result<Vec<u8>, KubeError> {
+pub(super) async fn bytes(body: Body, limit: usize) -> Result<Vec<u8>, KubeError> {
     match Limited::new(body, limit).collect().await {
         Ok(all) => Ok(all.to_bytes().to_vec()),
         Err(e) => {
@@ -152,7 +155,12 @@ mod tests {
     }
 
     fn list() -> KubeCall {
-        KubeCall::List { resource: Resource::Pods, selector: ObjectSelector::All, continue_token: None }
+        KubeCall::List {
+            resource: Resource::Pods,
+            namespace: None,
+            selector: ObjectSelector::All,
+            continue_token: None,
+        }
     }
 
     #[tokio::test]

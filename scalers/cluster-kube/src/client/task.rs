@@ -11,7 +11,7 @@
 use super::{CallRunner, KubeClient, RunnerEvent};
 use crate::machine::{KubeMachine, KubeReport};
 use crate::names::{RunId, WorkerId};
-use crate::request::GangStart;
+use crate::request::{GangStart, RunToken};
 use crate::view::EngineView;
 use forebay_kernel::units::Timestamp;
 use std::time::Duration;
@@ -27,8 +27,8 @@ pub enum MachineCommand {
     Begin(EngineView),
     /// What the engine knows now.
     State(EngineView),
-    /// Start a gang.
-    Start(Box<GangStart>),
+    /// Start a gang, with the token of its attempt.
+    Start(Box<GangStart>, RunToken),
     /// Stop a gang.
     Stop {
         /// Which attempt.
@@ -93,7 +93,7 @@ fn handle(machine: &mut KubeMachine, command: MachineCommand) {
     match command {
         MachineCommand::Begin(view) => machine.begin(view),
         MachineCommand::State(view) => machine.handle_state(view),
-        MachineCommand::Start(start) => machine.start(*start),
+        MachineCommand::Start(start, token) => machine.start(*start, token),
         MachineCommand::Stop { run, deadline } => machine.stop(run, deadline),
         MachineCommand::Shrink { run, leave, deadline } => machine.shrink(run, &leave, deadline),
         MachineCommand::Drain { instance } => machine.drain(&instance),

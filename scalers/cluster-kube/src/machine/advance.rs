@@ -88,6 +88,10 @@ impl KubeMachine {
         let id = |number: &u32| WorkerId { run, worker: *number };
         let of = |life: Life| lives.iter().filter(move |(_, known)| **known == life).map(|(number, _)| *number);
         let absent: Vec<u32> = of(Life::Absent).collect();
+        if !absent.is_empty() && !gang.has(Resource::Secrets) {
+            self.agenda.plan(Task::CreateObject(run, Resource::Secrets), now);
+            return;
+        }
         // Where something exists under the name of a pod, it is read first.
         for number in absent.iter().filter(|number| !self.agenda.is_open(&Task::Read(id(number)))).collect::<Vec<_>>() {
             self.agenda.plan(Task::Create(id(number)), now);

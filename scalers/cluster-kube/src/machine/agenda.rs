@@ -49,6 +49,8 @@ pub(crate) enum Task {
     Cordon(String),
     /// List the pods of a cordoned node, by its instance.
     NodePods(String),
+    /// Evict a pod of others from a node that is drained, by the node's instance.
+    Evict(String, PodKey),
     /// Set the taints of a node that is ready for work, by its name.
     Taints(String),
 }
@@ -79,6 +81,7 @@ impl Task {
             Task::DeleteObject(..) => "delete services",
             Task::Cordon(_) => "cordon nodes",
             Task::NodePods(_) => "list the pods of nodes",
+            Task::Evict(..) => "evict pods",
             Task::Taints(_) => "set taints of nodes",
         }
     }

@@ -54,10 +54,12 @@ impl KubeMachine {
                 let NodePage { node, continue_token } = self.drains.get(instance)?.page()?;
                 Some(KubeCall::List {
                     resource: Resource::Pods,
+                    namespace: None,
                     selector: ObjectSelector::OnNode(node),
                     continue_token,
                 })
             }
+            Task::Evict(instance, key) => self.evict_call(instance, key),
             Task::Taints(node) => self.taints_call(node),
         }
     }
@@ -94,8 +96,14 @@ impl KubeMachine {
         if gang.has(resource) {
             return None;
         }
+        let namespace = request.namespace.clone();
+        if resource == Resource::Secrets {
+            let GangObject::Exists { uid } = gang.objects.get(&Resource::Services)? else { return None };
+            let body = Box::new(request.token_body(gang.token.as_ref()?, uid));
+            return Some(KubeCall::CreateSecret { namespace, body });
+        }
         let body = if resource == Resource::Services { request.service_body() } else { request.hosts_body() };
-        Some(KubeCall::Create { resource, namespace: request.namespace.clone(), body: Box::new(body) })
+        Some(KubeCall::Create { resource, namespace, body: Box::new(body) })
     }
 
     fn bind_call(&mut self, id: WorkerId) -> Option<KubeCall> {
@@ -197,6 +205,8 @@ impl KubeMachine {
 pub(super) fn selector(resource: Resource, journal: &str) -> ObjectSelector {
     match resource {
         Resource::Nodes | Resource::Namespaces => ObjectSelector::All,
-        Resource::Pods | Resource::Services | Resource::ConfigMaps => ObjectSelector::Labels(journal_selector(journal)),
+        Resource::Pods | Resource::Services | Resource::ConfigMaps | Resource::Secrets => {
+            ObjectSelector::Labels(journal_selector(journal))
+        }
     }
 }

@@ -3,12 +3,14 @@
 //!
 //! Never: a node called drained by what was known before the cordon, or while a list fails.
 
-use super::agenda::Task;
+use super::agenda::{PodKey, Task};
+use super::eviction::ForeignPod;
 use super::life::Life;
 use super::{KubeMachine, KubeReport};
 use crate::api_call::{KubeObject, KubeResponse};
 use crate::objects::KubePod;
 use forebay_kernel::units::{Span, Timestamp};
+use std::collections::BTreeMap;
 
 /// A pod of an attempt that is over does not keep its node longer than this after its containers had to end: the end of the node proves theirs.
 const OVERDUE: Span = Span::mins(1);
@@ -25,6 +27,11 @@ pub(super) struct NodeDrain {
     continue_token: Option<String>,
     /// What was bound to it on the pages so far.
     bound: Vec<String>,
+    /// Pods of others that the last list has shown on it, and those of the pages so far.
+    pub foreign: BTreeMap<PodKey, ForeignPod>,
+    found: BTreeMap<PodKey, ForeignPod>,
+    /// Since when it is cordoned.
+    pub since: Option<Timestamp>,
     reported: Vec<String>,
     drained: bool,
 }
@@ -83,6 +90,7 @@ impl KubeMachine {
         let Some(name) = self.node_of.get(instance).cloned() else { return self.drained(instance) };
         if let Some(drain) = self.drains.get_mut(instance) {
             drain.node = Some(name);
+            drain.since.get_or_insert(now);
             self.agenda.plan(Task::NodePods(instance.to_owned()), now + self.settings.settle);
         }
     }
@@ -93,30 +101,39 @@ impl KubeMachine {
             if let Some(drain) = self.drains.get_mut(instance) {
                 drain.continue_token = None;
                 drain.bound.clear();
+                drain.found.clear();
             }
             return self.agenda.plan(Task::NodePods(instance.to_owned()), again);
         };
         let pods = objects.iter().filter_map(|object| if let KubeObject::Pod(pod) = object { Some(pod) } else { None });
-        let bound = pods.filter(|pod| self.keeps_node(pod, now));
-        let named =
-            |pod: &KubePod| format!("{}/{}", pod.metadata.namespace.as_deref().unwrap_or(""), pod.metadata.name);
-        let bound: Vec<String> = bound.map(named).collect();
+        let bound: Vec<&KubePod> = pods.filter(|pod| self.keeps_node(pod, now)).collect();
+        let foreign = bound.iter().filter(|pod| self.owner(&pod.metadata).is_none());
+        let foreign: Vec<&KubePod> = foreign.copied().collect();
         let Some(drain) = self.drains.get_mut(instance) else { return };
-        drain.bound.extend(bound);
+        for pod in foreign {
+            let key = PodKey::of(&pod.metadata);
+            let known = drain.foreign.get(&key).filter(|known| known.uid == pod.metadata.uid);
+            let kept_by = known.and_then(|known| known.kept_by.clone());
+            drain.found.insert(key, ForeignPod { uid: pod.metadata.uid.clone(), kept_by });
+        }
+        drain.bound.extend(bound.iter().map(|pod| named(pod, &drain.found)));
         drain.continue_token = continue_token;
         if drain.continue_token.is_some() {
             return self.agenda.plan(Task::NodePods(instance.to_owned()), now);
         }
         let mut bound = std::mem::take(&mut drain.bound);
-        if bound.is_empty() {
+        drain.foreign = std::mem::take(&mut drain.found);
+        if self.goes_with_foreign(instance, bound.len(), now) || bound.is_empty() {
             return self.empty_node(instance, now);
         }
+        let Some(drain) = self.drains.get_mut(instance) else { return };
         bound.sort();
         bound.truncate(MOST_NAMED);
         if drain.reported != bound {
             drain.reported.clone_from(&bound);
             self.reports.push(KubeReport::DrainBlocked { instance: instance.to_owned(), pods: bound });
         }
+        self.evict_foreign(instance, now);
         self.agenda.plan(Task::NodePods(instance.to_owned()), again);
     }
 
@@ -148,5 +165,14 @@ impl KubeMachine {
         }
         let overdue = worker.deleted_by.is_some_and(|by| now.since(by) >= OVERDUE);
         !(overdue && self.run_view(id.run).is_none())
+    }
+}
+
+/// A pod as people look for it, and why it may not be evicted.
+fn named(pod: &KubePod, foreign: &BTreeMap<PodKey, ForeignPod>) -> String {
+    let key = PodKey::of(&pod.metadata);
+    match foreign.get(&key).and_then(|pod| pod.kept_by.as_ref()) {
+        Some(why) => format!("{}/{} ({why})", key.namespace, key.name),
+        None => format!("{}/{}", key.namespace, key.name),
     }
 }

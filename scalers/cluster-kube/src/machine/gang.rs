@@ -2,7 +2,7 @@
 
 use super::agenda::PodKey;
 use crate::api_call::Resource;
-use crate::request::GangRequest;
+use crate::request::{GangRequest, RunToken};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::NodeId;
 use forebay_kernel::units::Timestamp;
@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Gang {
     /// What was requested. `None`: it was started by an earlier process, and runs.
     pub request: Option<Box<GangRequest>>,
+    /// The token of its attempt, where there is a request.
+    pub token: Option<RunToken>,
     /// Where it runs.
     pub namespace: String,
     /// The name of its Service and ConfigMap. `None`: not known, because none of its pods was seen.
@@ -34,7 +36,7 @@ pub(super) struct Gang {
     pub prepared_at: Option<Timestamp>,
 }
 
-/// A Service or ConfigMap.
+/// A Service, ConfigMap or Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GangObject {
     /// Its creation had no usable response.

@@ -1,13 +1,14 @@
 //! Lists and watches: what is ours, and every node. A list is complete or it says nothing; a watch that has lost its place leads to a list.
 
-use super::KubeMachine;
 use super::agenda::{PodKey, Task};
 use super::calls::selector;
 use super::gang::GangObject;
+use super::{KubeMachine, KubeReport};
 use crate::api_call::{KubeCall, KubeCallId, KubeObject, KubeResponse, Resource, WatchChange, WatchEvent};
 use crate::kube_error::KubeErrorClass;
 use crate::names::{ANNOTATION_BARRIER, BARRIER_OPEN};
 use crate::objects::{ObjectMeta, version_of};
+use crate::settings::KubeSettings;
 use forebay_kernel::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +16,20 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const LISTED: [Resource; 4] = [Resource::Nodes, Resource::Pods, Resource::Services, Resource::ConfigMaps];
 
 /// All lists.
-#[derive(Debug, Default)]
-pub(super) struct Listings(BTreeMap<Resource, Listing>);
+#[derive(Debug)]
+pub(super) struct Listings {
+    by_resource: BTreeMap<Resource, Listing>,
+    /// Those of gangs. Services and ConfigMaps are listed in each by itself: nothing says that we may see those of others.
+    namespaces: Vec<String>,
+}
 
 #[derive(Debug, Default)]
 struct Listing {
     /// The pages so far.
     objects: Vec<KubeObject>,
     continue_token: Option<String>,
+    /// Which namespace is listed.
+    namespace: usize,
     /// The objects are known up to here.
     resource_version: String,
     /// Whether it was complete once.
@@ -33,18 +40,25 @@ struct Listing {
 }
 
 impl Listings {
+    pub fn new(settings: &KubeSettings) -> Listings {
+        let namespaces: BTreeSet<&String> = settings.namespaces.values().chain([&settings.namespace]).collect();
+        Listings { by_resource: BTreeMap::new(), namespaces: namespaces.into_iter().cloned().collect() }
+    }
+
     /// Whether all was listed since the start.
     pub fn complete(&self) -> bool {
-        LISTED.iter().all(|resource| self.0.get(resource).is_some_and(|listing| listing.listed))
+        LISTED.iter().all(|resource| self.by_resource.get(resource).is_some_and(|listing| listing.listed))
     }
 
     fn of(&mut self, resource: Resource) -> &mut Listing {
-        self.0.entry(resource).or_default()
+        self.by_resource.entry(resource).or_default()
     }
 
     pub fn list_call(&mut self, resource: Resource, journal: &str) -> KubeCall {
-        let continue_token = self.of(resource).continue_token.clone();
-        KubeCall::List { resource, selector: selector(resource, journal), continue_token }
+        let listing = self.of(resource);
+        let (continue_token, at) = (listing.continue_token.clone(), listing.namespace);
+        let namespace = if is_watched(resource) { None } else { self.namespaces.get(at).cloned() };
+        KubeCall::List { resource, namespace, selector: selector(resource, journal), continue_token }
     }
 
     /// `None`: there is a watch, or nothing to watch from.
@@ -62,7 +76,7 @@ impl Listings {
     }
 
     fn watched_by(&self, call: KubeCallId) -> Option<Resource> {
-        self.0.iter().find(|(_, listing)| listing.watch == Some(call)).map(|(resource, _)| *resource)
+        self.by_resource.iter().find(|(_, listing)| listing.watch == Some(call)).map(|(resource, _)| *resource)
     }
 
     /// The next list begins with its first page.
@@ -70,15 +84,40 @@ impl Listings {
         let listing = self.of(resource);
         listing.objects.clear();
         listing.continue_token = None;
+        listing.namespace = 0;
     }
+
+    /// Whether another namespace is to be listed, whose first page is next then.
+    fn next_namespace(&mut self, resource: Resource) -> bool {
+        let all = if is_watched(resource) { 1 } else { self.namespaces.len() };
+        let listing = self.of(resource);
+        listing.continue_token = None;
+        listing.namespace = if listing.namespace + 1 < all { listing.namespace + 1 } else { 0 };
+        listing.namespace > 0
+    }
+}
+
+/// Pods and nodes are listed in all namespaces and watched from there: what others run on our nodes has to be seen.
+fn is_watched(resource: Resource) -> bool {
+    matches!(resource, Resource::Pods | Resource::Nodes)
 }
 
 impl KubeMachine {
     /// Takes a page of a list.
     pub(super) fn page(&mut self, resource: Resource, response: KubeResponse, now: Timestamp) {
-        let KubeResponse::Page { objects, continue_token, resource_version } = response else {
-            self.listings.restart(resource);
-            return self.agenda.plan(Task::List(resource), now + self.rates.delay(0));
+        let (objects, continue_token, resource_version) = match response {
+            KubeResponse::Page { objects, continue_token, resource_version } => {
+                (objects, continue_token, resource_version)
+            }
+            // A namespace that was deleted has lost its role: what is left in it is not seen, and that of the others is.
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied && !is_watched(resource) => {
+                self.report_failure(&Task::List(resource), 0, &error);
+                (Vec::new(), None, String::new())
+            }
+            _ => {
+                self.listings.restart(resource);
+                return self.agenda.plan(Task::List(resource), now + self.rates.delay(0));
+            }
         };
         let listing = self.listings.of(resource);
         listing.objects.extend(objects);
@@ -86,20 +125,26 @@ impl KubeMachine {
             listing.continue_token = continue_token;
             return self.agenda.plan(Task::List(resource), now);
         }
+        if self.listings.next_namespace(resource) {
+            return self.agenda.plan(Task::List(resource), now);
+        }
+        let listing = self.listings.of(resource);
         let objects = std::mem::take(&mut listing.objects);
-        listing.continue_token = None;
-        let watches = matches!(resource, Resource::Pods | Resource::Nodes);
         // The list may be older than what a watch has said since it began.
         if version_of(&resource_version) >= version_of(&listing.resource_version) || listing.watch.is_none() {
             listing.resource_version.clone_from(&resource_version);
         }
-        listing.listed = true;
+        let was_complete = self.listings.complete();
+        self.listings.of(resource).listed = true;
+        if !was_complete && self.listings.complete() {
+            self.reports.push(KubeReport::Listed);
+        }
         match resource {
             Resource::Pods => self.listed_pods(objects, version_of(&resource_version)),
             Resource::Nodes => self.listed_nodes(objects, version_of(&resource_version)),
             _ => self.listed_objects(resource, &objects),
         }
-        if watches {
+        if is_watched(resource) {
             self.agenda.plan(Task::Watch(resource), now);
         } else {
             self.agenda.plan(Task::List(resource), now + self.settings.list_every);

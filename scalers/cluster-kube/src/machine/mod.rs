@@ -24,6 +24,7 @@ mod calls;
 mod cleanup;
 mod drains;
 mod ending;
+mod eviction;
 mod gang;
 mod life;
 mod listing;
@@ -36,7 +37,7 @@ use crate::kube_error::KubeError;
 use crate::names::{RunId, WorkerId};
 use crate::objects::{KubeNode, KubePod};
 use crate::rates::KubeRates;
-use crate::request::GangStart;
+use crate::request::{GangStart, RunToken};
 use crate::settings::KubeSettings;
 use crate::view::{EngineView, RunStage, RunView};
 use agenda::{Agenda, PodKey, Task};
@@ -50,6 +51,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What the machine reports to its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeReport {
+    /// All that is ours, and every node, is listed: the cluster answers. Once, after the start.
+    Listed,
     /// For the engine. Repeated until a view shows that it is journaled, if its effect is.
     Event(Event),
     /// Why a gang did not start or had to end, in Kubernetes' own words.
@@ -79,7 +82,7 @@ pub enum KubeReport {
         /// The cloud's id.
         instance: String,
     },
-    /// What is still bound to a node that is drained, as `NAMESPACE/NAME`, at most 10.
+    /// What is still bound to a node that is drained, as `NAMESPACE/NAME`, at most 10, and why it may not be evicted.
     DrainBlocked {
         /// The cloud's id.
         instance: String,
@@ -136,13 +139,13 @@ impl KubeMachine {
         let seed = u64::from_le_bytes(hash.as_bytes().first_chunk().copied().unwrap_or_default());
         KubeMachine {
             rates: KubeRates::new(&settings.rates, seed),
+            listings: Listings::new(&settings),
             settings,
             journal: journal.to_owned(),
             calls: 0,
             running: BTreeMap::new(),
             agenda: Agenda::default(),
             view: None,
-            listings: Listings::default(),
             pods: BTreeMap::new(),
             nodes: BTreeMap::new(),
             node_of: BTreeMap::new(),
@@ -173,7 +176,7 @@ impl KubeMachine {
     }
 
     /// Starts a gang. The same request again has no second effect: what is known of it is reported again.
-    pub fn start(&mut self, start: GangStart) {
+    pub fn start(&mut self, start: GangStart, token: RunToken) {
         let run = start.run();
         if self.report_again(run) {
             return;
@@ -202,6 +205,7 @@ impl KubeMachine {
             }
         }
         gang.request = Some(request);
+        gang.token = Some(token);
         self.changed.insert(run);
     }
 
@@ -400,5 +404,5 @@ fn starting(request: &crate::request::GangRequest) -> RunView {
     }
 }
 
-/// The kinds of a gang's objects beside its pods.
+/// The kinds of a gang's objects beside its pods, but for the Secret, which goes with the Service.
 const OBJECTS: [Resource; 2] = [Resource::Services, Resource::ConfigMaps];

@@ -1,6 +1,7 @@
 //! What a response means for its task. A failure that may pass is tried again after a growing delay; every other one has its arm.
 
 use super::agenda::{PodKey, Task};
+use super::eviction::is_budget;
 use super::gang::{GangObject, NamespaceState, Verdict};
 use super::{KubeMachine, KubeReport};
 use crate::api_call::{KubeCallId, KubeObject, KubeResponse, Resource};
@@ -20,7 +21,7 @@ impl KubeMachine {
         let Some(task) = self.running.remove(&call) else { return };
         let class = task.rate();
         match response {
-            KubeResponse::Refused(error) if error.class.is_transient() => {
+            KubeResponse::Refused(error) if error.class.is_transient() && !is_budget(&task, &error) => {
                 // One webhook that fails with 500 is no reason to call for nothing else.
                 if error.class != KubeErrorClass::Server || error.code != 500 {
                     self.rates.failed(class, now, &error);
@@ -99,6 +100,7 @@ impl KubeMachine {
             Task::DeleteObject(run, resource) => self.object_deleted(run, resource, response, now),
             Task::Cordon(instance) => self.node_cordoned(instance, response, now),
             Task::NodePods(instance) => self.node_pods_page(&instance, response, now),
+            Task::Evict(instance, key) => self.evicted(&instance, &key, response),
             Task::Taints(name) => self.tainted(name, response, now),
         }
     }
@@ -289,6 +291,13 @@ impl KubeMachine {
         match response {
             KubeResponse::Object(object) => self.see_object(resource, object.metadata()),
             KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => self.deny(run, &error, now),
+            // Not read: whoever may read a Secret may read all of them. Its name has the hash of our decision, so it is of an earlier call.
+            KubeResponse::Refused(error) if resource == Resource::Secrets && error.class == KubeErrorClass::Exists => {
+                if let Some(gang) = self.gangs.get_mut(&run) {
+                    gang.objects.insert(resource, GangObject::Exists { uid: String::new() });
+                }
+            }
+            _ if resource == Resource::Secrets => self.agenda.plan(Task::CreateObject(run, resource), now),
             _ => self.agenda.plan(Task::ReadObject(run, resource), now),
         }
     }

@@ -3,7 +3,7 @@
 //! Never: a question to the cluster. What it knows of claims is handed in as [`ClaimFacts`].
 
 use super::{PodTemplate, TemplateError};
-use crate::names::{FINALIZER, GATE_CONTAINER, VOLUME_GANG, VOLUME_WORKER};
+use crate::names::{FINALIZER, GATE_CONTAINER, VOLUME_GANG, VOLUME_TOKEN, VOLUME_WORKER};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -203,7 +203,7 @@ impl PodTemplate {
         }
         let volumes = self.pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
         for name in volumes.filter_map(|volume| volume.get("name")?.as_str()) {
-            if name == VOLUME_WORKER || name == VOLUME_GANG {
+            if [VOLUME_WORKER, VOLUME_GANG, VOLUME_TOKEN].contains(&name) {
                 return Err(self.wrong("pod.spec.volumes", format!("`{name}` is ours"), "choose another name"));
             }
         }

@@ -4,13 +4,15 @@
 
 use super::check::forbidden_env;
 use super::{PodTemplate, RunFields, TemplateError, TemplateSet};
-use crate::names::{ANNOTATION_BARRIER, ANNOTATION_WORKER, GATE_CONTAINER, VOLUME_GANG, VOLUME_WORKER};
+use crate::names::{ANNOTATION_BARRIER, ANNOTATION_WORKER, GATE_CONTAINER, VOLUME_GANG, VOLUME_TOKEN, VOLUME_WORKER};
 use crate::settings::KubeSettings;
 use forebay_kernel::units::Span;
 use serde_json::{Map, Value, json};
 
 /// Where the gang's hostfile is.
 pub(crate) const GANG_PATH: &str = "/etc/forebay/gang";
+/// Where the file with the attempt's token is.
+pub(crate) const TOKEN_PATH: &str = "/etc/forebay/token";
 /// Where the downward-API volume is mounted in the container of the barrier.
 const WORKER_PATH: &str = "/etc/forebay/worker";
 
@@ -155,7 +157,9 @@ impl RenderedRun {
         let items = json!([field(ANNOTATION_WORKER, "worker"), field(ANNOTATION_BARRIER, "barrier")]);
         append(spec, "volumes", [json!({"name": VOLUME_WORKER, "downwardAPI": {"items": items}})]);
         let container = self.container.clone();
-        mount_only(&mut pod, &container, VOLUME_GANG, &json!({"mountPath": GANG_PATH, "readOnly": true}));
+        for (volume, path) in [(VOLUME_GANG, GANG_PATH), (VOLUME_TOKEN, TOKEN_PATH)] {
+            mount_only(&mut pod, &container, volume, &json!({"mountPath": path, "readOnly": true}));
+        }
         pod
     }
 }

@@ -54,6 +54,9 @@ impl ApiServer {
         let goes = deleting(&object) && object["ended"] == true && finalizers == 0;
         if goes {
             self.objects.remove(key);
+            // As the garbage collector does, sooner or later: what it owned goes.
+            let uid = object["metadata"]["uid"].clone();
+            self.objects.retain(|_, other| other["metadata"]["ownerReferences"][0]["uid"] != uid);
         } else {
             self.objects.insert(key.clone(), object.clone());
         }
@@ -87,8 +90,14 @@ impl ApiServer {
         if resource == Resource::Pods {
             object["status"]["phase"] = json!("Pending");
         }
+        let owner = object["metadata"]["ownerReferences"][0]["uid"].clone();
         self.put(&key, object);
-        self.response(&key)
+        let response = self.response(&key);
+        if !owner.is_null() && !self.objects.values().any(|other| other["metadata"]["uid"] == owner) {
+            // As the garbage collector does: its owner went while it was made.
+            self.objects.remove(&key);
+        }
+        response
     }
 
     /// Deletes an object. A pod that is bound stays until its kubelet has ended it; `force`: not even that.
@@ -117,14 +126,17 @@ impl ApiServer {
     /// Makes a call that changes or reads one object, or lists.
     pub fn call(&mut self, call: &KubeCall, now: u64) -> KubeResponse {
         match call {
-            KubeCall::List { resource, selector, continue_token } => {
-                self.list(*resource, selector, continue_token.as_deref())
+            KubeCall::List { resource, namespace, selector, continue_token } => {
+                self.list(*resource, namespace.as_deref(), selector, continue_token.as_deref())
             }
             KubeCall::Watch { .. } => KubeResponse::Done,
             KubeCall::Get { resource, namespace, name } => {
                 self.response(&(*resource, namespace.clone().unwrap_or_default(), name.clone()))
             }
             KubeCall::Create { resource, namespace, body } => self.create(*resource, namespace, (**body).clone()),
+            KubeCall::CreateSecret { namespace, body } => {
+                self.create(Resource::Secrets, namespace, body.reveal().clone())
+            }
             KubeCall::Bind { namespace, pod, uid, node, annotations } => {
                 let key = (Resource::Pods, namespace.clone(), pod.clone());
                 let Some(object) = self.objects.get(&key) else { return refused(404, "NotFound", "no such pod") };
@@ -146,6 +158,16 @@ impl ApiServer {
             | KubeCall::Merge { resource, namespace, name, body } => {
                 let key = (*resource, namespace.clone().unwrap_or_default(), name.clone());
                 self.patch(&key, body, matches!(call, KubeCall::Merge { .. }))
+            }
+            KubeCall::Evict { namespace, pod, uid } => {
+                let key = (Resource::Pods, namespace.clone(), pod.clone());
+                let Some(object) = self.objects.get(&key) else { return refused(404, "NotFound", "not found") };
+                if text(object, "/metadata/uid") != uid {
+                    return refused(409, "Conflict", "the uid in the precondition is another one");
+                }
+                assert!(object["foreign"] == true, "none of ours is evicted");
+                self.delete(&key, 1000, now, false);
+                KubeResponse::Done
             }
             KubeCall::Delete { resource, namespace, name, uid, grace_seconds } => {
                 let key = (*resource, namespace.clone(), name.clone());
@@ -191,15 +213,21 @@ impl ApiServer {
         }
     }
 
-    fn list(&mut self, resource: Resource, selector: &ObjectSelector, token: Option<&str>) -> KubeResponse {
+    fn list(
+        &mut self,
+        resource: Resource,
+        namespace: Option<&str>,
+        selector: &ObjectSelector,
+        token: Option<&str>,
+    ) -> KubeResponse {
         let (version, mut left) = match token {
             Some(token) => match self.pages.remove(token) {
                 Some((version, left)) if version >= self.compacted => (version, left),
                 _ => return refused(410, "Expired", "the continue token is too old"),
             },
             None => {
-                let of_kind =
-                    self.objects.iter().filter(|(key, object)| key.0 == resource && selected(selector, object));
+                let within = |key: &ObjectKey| key.0 == resource && namespace.is_none_or(|name| key.1 == name);
+                let of_kind = self.objects.iter().filter(|(key, object)| within(key) && selected(selector, object));
                 (self.version, of_kind.map(|(_, object)| object.clone()).collect())
             }
         };

@@ -8,7 +8,7 @@ use forebay_cluster_kube::request::WorkerRequest;
 use forebay_cluster_kube::view::{ClaimPhase, RunStage};
 use forebay_cluster_kube::{
     GangRequest, GangStart, KubeCall, KubeCallId, KubeError, KubeMachine, KubeReport, KubeResponse, KubeSettings,
-    ObjectSelector, Resource, RunId, WatchChange, WatchEvent,
+    ObjectSelector, Resource, RunId, RunToken, WatchChange, WatchEvent,
 };
 use forebay_kernel::ids::{Attempt, JobId, NodeId};
 use forebay_kernel::units::{Span, Timestamp};
@@ -52,6 +52,7 @@ pub struct World {
 
 fn settings() -> KubeSettings {
     let mut settings = KubeSettings::new("jobs", "forebay:1");
+    settings.namespaces.insert("ops".to_owned(), "other".to_owned());
     settings.keep_terminal = Span::mins(5);
     settings.list_every = Span::mins(1);
     settings
@@ -62,6 +63,8 @@ fn told(call: &KubeCall) -> String {
     match call {
         KubeCall::Create { resource, body, .. } => format!("create {resource:?} {}", text(body, "/metadata/name")),
         KubeCall::Bind { pod, node, .. } => format!("bind {pod} to {node}"),
+        KubeCall::CreateSecret { .. } => "create a secret".into(),
+        KubeCall::Evict { pod, .. } => format!("evict {pod}"),
         KubeCall::Apply { name, body, .. } | KubeCall::Merge { name, body, .. } => format!("change {name} {body}"),
         KubeCall::Delete { resource, name, grace_seconds, .. } => {
             format!("delete {resource:?} {name} {grace_seconds:?}")
@@ -192,7 +195,7 @@ impl World {
 
     fn ours(&self) -> impl Iterator<Item = &ObjectKey> {
         let ours = |key: &ObjectKey, object: &Value| {
-            matches!(key.0, Resource::Pods | Resource::Services | Resource::ConfigMaps) && object["foreign"] != true
+            key.0 != Resource::Nodes && key.0 != Resource::Namespaces && object["foreign"] != true
         };
         self.api.objects.iter().filter(move |(key, object)| ours(key, object)).map(|(key, _)| key)
     }
@@ -483,7 +486,7 @@ impl World {
     fn release(&mut self, id: RunId) {
         let Some(run) = self.engine.jobs.get(&id.job).and_then(|job| job.run.as_ref()) else { return };
         match run.stage {
-            RunStage::Starting => self.kube.start(run.start.clone()),
+            RunStage::Starting => self.kube.start(run.start.clone(), RunToken::new("token".to_owned())),
             RunStage::Stopping { .. } => self.kube.stop(id, Timestamp(run.deadline)),
             RunStage::Running if !run.leaving.is_empty() => {
                 let leave: Vec<u32> = run.leaving.iter().copied().collect();

@@ -12,7 +12,7 @@ use crate::region::Region;
 
 const HELP: &str = "\
 GET  /control/help         this text
-GET  /control/instances    all instances: id, type, zone, capacity type, state, launch time, tags
+GET  /control/instances    all instances: id, type, its GPUs, zone, capacity type, state, launch time, tags
 GET  /control/calls        the calls of each action, and how many were throttled
 POST /control/reclaim      ?instance=ID&notice=120     reclaimed this many seconds after a warning; without notice: at once
 POST /control/rebalance    ?instance=ID                a rebalance recommendation
@@ -79,12 +79,14 @@ fn instances(region: &Region) -> String {
     let mut out = String::new();
     for row in region.instances() {
         let tags: Vec<String> = row.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let known = region.options().types.iter().find(|known| known.instance_type == row.instance_type);
         // Writing to a String does not fail.
         let _ = writeln!(
             out,
-            "{} {} {} {} {} {} {}",
+            "{} {} {} {} {} {} {} {}",
             row.id,
             row.instance_type,
+            known.map_or(0, |known| known.gpus),
             row.zone,
             row.capacity.as_str(),
             row.state.as_str(),

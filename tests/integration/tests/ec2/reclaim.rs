@@ -222,7 +222,7 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
 
     // The controller, as `forebay run` puts it together, but for the processes on the nodes.
     let catalogue = forebay::cloud::catalogue(&config).unwrap();
-    let OpenedCloud { cloud, executor } = forebay::cloud::open(&config, &catalogue).unwrap().unwrap();
+    let OpenedCloud { cloud, executor, .. } = forebay::cloud::open(&config, &catalogue).unwrap().unwrap();
     let compiled = compile("reclaim.yaml", POLICY, &catalogue).unwrap();
     let processes = Arc::new(Processes {
         python: localstack.python().to_owned(),
@@ -253,6 +253,8 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
         sources: SourceRegistry::default(),
         checkpoints: checkpoints.clone(),
         archive: Arc::clone(&running.archive),
+        notes: Default::default(),
+        logs: None,
     };
     let (_end, ending) = tokio::sync::watch::channel(false);
     runtime.spawn(api::serve(listener, serving, ending));

@@ -11,30 +11,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::guarded::guarded;
-use crate::install::{self, BUILD_LIMIT, Recipe, install};
+use crate::go_module::{GoModule, build, go_command, write_module};
+use crate::install::{self, Recipe, install};
 use crate::{PartError, cache, tools};
 
 const KUBERNETES: &str = "1.34.4";
 const ETCD: &str = "3.6.6";
 const KWOK: &str = "0.7.0";
 const JOBSET: &str = "0.10.1";
-
-/// A Go module of ours, and the programs that are built from it.
-struct GoModule {
-    what: &'static str,
-    from: &'static str,
-    name: &'static str,
-    version: &'static str,
-    go_mod: &'static str,
-    go_sum: &'static str,
-    /// What the linker sets, so that a server can say its version.
-    flags: &'static str,
-    /// The package of each program, and the program's name.
-    programs: &'static [(&'static str, &'static str)],
-}
 
 const MODULES: [GoModule; 3] = [
     GoModule {
@@ -104,31 +89,6 @@ impl Programs {
     }
 }
 
-fn build(module: &GoModule) -> Result<PathBuf, PartError> {
-    let pins = [module.go_mod, module.go_sum, module.flags].concat();
-    let recipe = Recipe {
-        what: module.what,
-        from: module.from,
-        name: format!("{}-{}", module.name, module.version),
-        pins: &pins,
-        proof: "bin",
-    };
-    let folder = install(&cache()?, &recipe, |new| {
-        let go = tools::go()?;
-        write_module(new, module.go_mod, module.go_sum)?;
-        let out = new.join("bin.new");
-        fs::create_dir(&out).map_err(PartError::file(&out))?;
-        for (package, program) in module.programs {
-            let mut command = go_command(&go, new);
-            command.args(["build", "-trimpath", "-ldflags", module.flags, "-o"]).arg(out.join(program)).arg(package);
-            install::run("go build", &mut command, &new.join("install.log"), BUILD_LIMIT)?;
-        }
-        let bin = new.join("bin");
-        fs::rename(&out, &bin).map_err(PartError::file(&bin))
-    })?;
-    Ok(folder.join("bin"))
-}
-
 /// JobSet's CustomResourceDefinition, as its module has it.
 pub(super) fn jobset_crd() -> Result<PathBuf, PartError> {
     const GO_MOD: &str = include_str!("../../kube/jobset/go.mod");
@@ -162,22 +122,6 @@ pub(super) fn jobset_crd() -> Result<PathBuf, PartError> {
     Ok(folder.join(CRD))
 }
 
-fn write_module(folder: &Path, go_mod: &str, go_sum: &str) -> Result<(), PartError> {
-    for (name, text) in [("go.mod", go_mod), ("go.sum", go_sum)] {
-        let path = folder.join(name);
-        fs::write(&path, text).map_err(PartError::file(&path))?;
-    }
-    Ok(())
-}
-
-/// Go in a folder, with nothing of the caller's settings that would change what is built, and behind whoever waits for the processor.
-fn go_command(go: &Path, folder: &Path) -> Command {
-    let mut command = guarded("nice");
-    command.arg(go).current_dir(folder);
-    command.envs([("CGO_ENABLED", "0"), ("GOWORK", "off"), ("GOFLAGS", "-mod=readonly -buildvcs=false")]);
-    command
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,9 +135,7 @@ mod tests {
         assert!(kwok.go_mod.contains(&format!("sigs.k8s.io/kwok v{KWOK}")));
         assert!(include_str!("../../kube/jobset/go.mod").contains(&format!("sigs.k8s.io/jobset v{JOBSET}")));
         for module in &MODULES {
-            assert!(module.what.ends_with(module.version), "{}", module.what);
-            assert!(module.programs.iter().all(|(package, _)| module.go_mod.contains(&format!("\t{package}\n"))
-                || module.go_mod.contains(&format!("tool {package}"))));
+            module.check();
         }
     }
 }

@@ -47,7 +47,23 @@ const CONTROLLERS: &str = "--controllers=clusterrole-aggregation-controller,daem
                            namespace-controller,node-lifecycle-controller,pod-garbage-collector-controller,\
                            replicaset-controller,resourcequota-controller,root-ca-certificate-publisher-controller,\
                            serviceaccount-controller,serviceaccount-token-controller,statefulset-controller,\
-                           taint-eviction-controller,ttl-after-finished-controller";
+                           taint-eviction-controller,ttl-after-finished-controller,\
+                           validatingadmissionpolicy-status-controller";
+
+/// Which requests are written down: those of service accounts, with what they ask for and the answer's code. Watches twice: when they begin to
+/// be answered, and when they end.
+const AUDIT_POLICY: &str = "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - {level: Metadata, userGroups: ['system:serviceaccounts']}
+  - {level: None}
+";
+
+pub(super) fn audit_log_path(folder: &Path) -> PathBuf {
+    folder.join("audit.log")
+}
 
 pub(super) fn kubeconfig_path(folder: &Path) -> PathBuf {
     folder.join("kubeconfig")
@@ -71,6 +87,10 @@ pub(super) fn write(
         let mut command = guarded(&openssl);
         command.current_dir(folder).args(line.split(' '));
         install::run("openssl", &mut command, &folder.join("openssl.log"), OPENSSL_LIMIT)?;
+    }
+    if options.audit {
+        let path = folder.join("audit.yaml");
+        fs::write(&path, AUDIT_POLICY).map_err(PartError::file(&path))?;
     }
     if let Some(kwok) = &options.kwok {
         let path = folder.join("stages.yaml");
@@ -130,6 +150,10 @@ pub(super) fn api_server(folder: &Path, ports: Ports, options: &KubernetesOption
     flags.extend(certificate(folder));
     if !options.controller_manager {
         flags.push("--disable-admission-plugins=ServiceAccount".to_owned());
+    }
+    if options.audit {
+        flags.push(flag("audit-policy-file", &folder.join("audit.yaml")));
+        flags.push(flag("audit-log-path", &audit_log_path(folder)));
     }
     flags.extend(options.api_server_flags.iter().cloned());
     flags
@@ -200,6 +224,17 @@ mod tests {
         let flags = api_server(Path::new("/d"), ports(), &options);
         assert_eq!(flags.last().map(String::as_str), Some("--watch-cache=false"));
         assert!(flags.iter().any(|flag| flag == "--disable-admission-plugins=ServiceAccount"), "nobody makes any");
+    }
+
+    #[test]
+    fn an_audit_is_written_where_it_is_asked_for() {
+        for audit in [true, false] {
+            let options = KubernetesOptions { audit, ..KubernetesOptions::default() };
+            let flags = api_server(Path::new("/d"), ports(), &options);
+            for flag in ["--audit-policy-file=/d/audit.yaml", "--audit-log-path=/d/audit.log"] {
+                assert_eq!(flags.iter().any(|has| has == flag), audit, "{flag}");
+            }
+        }
     }
 
     #[test]

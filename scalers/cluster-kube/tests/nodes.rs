@@ -9,8 +9,6 @@
     reason = "a real API server is waited for by the real clock"
 )]
 
-mod bridge;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -23,11 +21,9 @@ use forebay_kernel::event::Event;
 use forebay_kernel::ids::NodeId;
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_loopback_ec2::{Loopback, LoopbackClock, Region, RegionOptions};
-use forebay_parts::{Kubernetes, KubernetesOptions, KwokOptions};
+use forebay_parts::{Kubernetes, KubernetesOptions, KwokOptions, NodeBridge, NodeBridgeOptions};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-
-use bridge::NodeBridge;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const ZONE: &str = "us-east-1a";
@@ -52,7 +48,7 @@ async fn real_node_is_ready_once_its_startup_taint_is_gone_and_others_keep_their
     let row = options.types.iter().find(|row| row.gpus == 8).expect("a type with eight GPUs").clone();
     let ec2 = Arc::new(Loopback::start(Region::new(options), LoopbackClock::Wall).unwrap());
     let settings = KubeSettings::new("jobs", "registry.example.com/forebay:1");
-    let _bridge = NodeBridge::follow(Arc::clone(&ec2), Arc::clone(&kubernetes), settings.clone());
+    let _bridge = NodeBridge::follow(Arc::clone(&kubernetes), NodeBridgeOptions::new(ec2.port()));
     let launch = || {
         let tags = BTreeMap::new();
         ec2.region()
@@ -71,6 +67,7 @@ async fn real_node_is_ready_once_its_startup_taint_is_gone_and_others_keep_their
     tokio::spawn(task::run(KubeMachine::new(settings, "0b4bd4d4"), client, now, inbox, outbox));
     commands.send(MachineCommand::Begin(view)).await.unwrap();
 
+    assert_eq!(timeout(LIMIT, reports.recv()).await.expect("in time"), Some(KubeReport::Listed));
     let report = timeout(LIMIT, reports.recv()).await.expect("in time").expect("the task runs");
     assert_eq!(report, KubeReport::Event(Event::NodeReady { instance: ours.clone() }));
     let taints = |node: &str| {

@@ -1,7 +1,9 @@
-//! Starts one server in the foreground, for people: Kafka, LocalStack, Kubernetes or the loopback EC2, as the tests have them.
+//! Starts one server in the foreground, for people, as the tests have them: Kafka, LocalStack, Kubernetes or the loopback EC2; or the whole chain.
 //!
 //! It prints what it installs, where the server listens and how Forebay is pointed at it; Ctrl-C ends it.
 //! Never: a server in the background, or one that listens beyond 127.0.0.1.
+
+mod all;
 
 use std::process::Command;
 use std::time::Duration;
@@ -36,6 +38,8 @@ enum Part {
     Kube,
     /// EC2 with stock-outs, prices that move, and reclaims
     Ec2,
+    /// Kafka, Kubernetes, an EC2 whose instances become its nodes, and Forebay between them
+    All,
 }
 
 /// How long Ctrl-C waits at most before it is seen.
@@ -69,7 +73,7 @@ pub fn run(workspace: &Workspace, args: &UpArgs) -> Result<(), ChoreFailure> {
                 scheduler: true,
                 kwok: Some(KwokOptions::default()),
                 jobset: true,
-                api_server_flags: Vec::new(),
+                ..KubernetesOptions::default()
             })?;
             println!("{}", about_kube(&kubernetes));
             if hold(|| kubernetes.is_running())? == End::ByItself {
@@ -78,6 +82,7 @@ pub fn run(workspace: &Workspace, args: &UpArgs) -> Result<(), ChoreFailure> {
             Ok(kubernetes.stop()?)
         }
         Part::Ec2 => ec2(workspace, args.port),
+        Part::All => all::run(workspace, args.port),
     }
 }
 

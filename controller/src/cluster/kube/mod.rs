@@ -1,0 +1,246 @@
+//! Kubernetes by the configuration: settings and templates, the executors of the driver's effects, and the task that runs the adapter's machine.
+
+mod logs;
+mod probe;
+mod task;
+
+pub(super) use probe::probe;
+
+use super::log_archive::LogArchive;
+use super::{Cluster, ClusterError, ClusterLogs, ClusterNotes, OpenedCluster, Terminate};
+use crate::config::kubernetes::KubernetesConfig;
+use crate::driver::{EffectExecutor, EffectRequest};
+use forebay_cluster_kube::client::{CredentialSource, MachineCommand};
+use forebay_cluster_kube::template::{PodTemplate, TemplateSet};
+use forebay_cluster_kube::{EngineView, GangStart, KubeSettings, RunId, RunToken};
+use forebay_driver::journal::JournalId;
+use forebay_kernel::effect::{Action, Effect};
+use forebay_kernel::state::State;
+use forebay_kernel::units::Timestamp;
+use forebay_quantity::Time;
+use forebay_source::Health;
+use std::path::{Path, PathBuf};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+/// The most bytes of one template: a Pod in etcd has 1.5 MiB at most.
+const MOST_TEMPLATE: u64 = 1 << 20;
+
+/// A command of the driver to the task. The engine's bounds on runs and claims bound how many wait.
+enum TaskCommand {
+    /// The driver starts.
+    Begin { journal: String, view: Box<EngineView>, now: Timestamp },
+    /// Something to do.
+    Machine(MachineCommand),
+}
+
+/// Sends the effects of the cluster to the task.
+struct KubeExecutor {
+    settings: KubeSettings,
+    templates: TemplateSet,
+    journal: String,
+    /// The journal's folder, where the key of attempt tokens is.
+    folder: PathBuf,
+    /// `None`: it has not begun.
+    key: Option<[u8; 32]>,
+    commands: UnboundedSender<TaskCommand>,
+}
+
+/// The cloud's executor with terminations that wait until nothing is bound to the node.
+struct DrainFirst {
+    cloud: Box<dyn EffectExecutor>,
+    commands: UnboundedSender<TaskCommand>,
+}
+
+/// Checks settings and templates.
+pub(super) fn check(config: &KubernetesConfig) -> Result<(), ClusterError> {
+    templates(&config.templates).map(drop)
+}
+
+/// Opens the cluster.
+pub(super) fn open(
+    config: &KubernetesConfig,
+    folder: &Path,
+    cloud: Box<dyn EffectExecutor>,
+    terminate: Terminate,
+) -> Result<OpenedCluster, ClusterError> {
+    let (settings, templates) = (settings(config), templates(&config.templates)?);
+    let (health, notes) = (Health::default(), ClusterNotes::default());
+    let (commands, receiver) = unbounded_channel();
+    let archive = LogArchive::new(folder);
+    let (logs, requests) = ClusterLogs::new(archive.clone());
+    let outside = task::Outside {
+        source: source(config),
+        settings: settings.clone(),
+        terminate,
+        notes: notes.clone(),
+        health: health.clone(),
+        archive,
+    };
+    let task = Box::new(move |handle| {
+        let work = move || task::run(outside, receiver, requests, handle);
+        std::thread::Builder::new().name("kubernetes".to_owned()).spawn(work)
+    });
+    let name = format!("kubernetes:{}", config.namespace);
+    let drains = DrainFirst { cloud, commands: commands.clone() };
+    let journal = String::new();
+    let executor = KubeExecutor { settings, templates, journal, folder: folder.to_owned(), key: None, commands };
+    Ok(OpenedCluster {
+        cluster: Cluster { health, name, notes, logs, task },
+        executor: Box::new(executor),
+        cloud: Box::new(drains),
+    })
+}
+
+/// Where the credentials are.
+fn source(config: &KubernetesConfig) -> CredentialSource {
+    let context = config.context.clone();
+    let named = config.kubeconfig.clone().or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
+    match named {
+        Some(path) => CredentialSource::Kubeconfig { path, context },
+        None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => CredentialSource::InCluster,
+        None => {
+            let home = std::env::home_dir().unwrap_or_default();
+            CredentialSource::Kubeconfig { path: home.join(".kube/config"), context }
+        }
+    }
+}
+
+fn settings(config: &KubernetesConfig) -> KubeSettings {
+    KubeSettings {
+        namespaces: config.namespaces.clone(),
+        report_url: config.report_url.clone(),
+        evict_deadline: config.evict_deadline.map(|Time(span)| span),
+        ..KubeSettings::new(&config.namespace, &config.gate_image)
+    }
+}
+
+/// All templates of a folder.
+fn templates(folder: &Path) -> Result<TemplateSet, ClusterError> {
+    let told = |path: &Path, what: &dyn std::fmt::Display| ClusterError::Setting(format!("{}: {what}", path.display()));
+    let unread = |path: &Path, error: std::io::Error| {
+        told(path, &format_args!("{error}: name a folder with templates that can be read under `templates`"))
+    };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(|e| unread(folder, e))? {
+        let path = entry.map_err(|e| unread(folder, e))?.path();
+        let kind = path.extension().and_then(std::ffi::OsStr::to_str);
+        if matches!(kind, Some("yaml" | "yml" | "json")) {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    if paths.is_empty() {
+        return Err(told(
+            folder,
+            &"no template is in there, so no job could run: write one, as docs/KUBERNETES.md shows",
+        ));
+    }
+    let mut all = Vec::new();
+    for path in &paths {
+        let size = std::fs::metadata(path).map_err(|e| unread(path, e))?.len();
+        if size > MOST_TEMPLATE {
+            return Err(told(path, &format_args!("{size} bytes are too many for a template: at most {MOST_TEMPLATE}")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|e| unread(path, e))?;
+        all.push(PodTemplate::parse(&text).map_err(|e| told(path, &e))?);
+    }
+    TemplateSet::new(all).map_err(|e| told(folder, &e))
+}
+
+impl KubeExecutor {
+    fn send(&self, command: MachineCommand) {
+        // The task ends only with the process, and the journal has the effect.
+        let _ = self.commands.send(TaskCommand::Machine(command));
+    }
+
+    fn start_of(&self, effect: &Effect, state: &State) -> Option<GangStart> {
+        GangStart::from_effect(&self.settings, &self.templates, &self.journal, effect, state)
+    }
+}
+
+impl EffectExecutor for KubeExecutor {
+    fn begin(&mut self, journal: JournalId, state: &State) {
+        self.journal = journal.to_string();
+        // What cannot be read stops the controller elsewhere, with the remedy.
+        self.key = crate::key::load_or_create(&self.folder).ok();
+        let view = Box::new(EngineView::of(state, &self.settings));
+        let _ = self.commands.send(TaskCommand::Begin { journal: self.journal.clone(), view, now: state.now() });
+    }
+
+    fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {
+        match self.start_of(effect, state)?.encode() {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                tracing::error!(%error, effect = %effect.id, "the pods of a gang cannot be written to the journal; report it");
+                None
+            }
+        }
+    }
+
+    fn execute(&mut self, asked: EffectRequest<'_>) {
+        match &asked.effect.action {
+            Action::Start { .. } => {
+                let frozen = asked.frozen.and_then(|bytes| GangStart::decode(bytes).ok());
+                let start = frozen.or_else(|| self.start_of(asked.effect, asked.state));
+                if let (Some(start), Some(key)) = (start, &self.key) {
+                    let run = start.run();
+                    let token = RunToken::new(forebay_wire::intake::token(key, run.job, run.attempt));
+                    self.send(MachineCommand::Start(Box::new(start), token));
+                }
+            }
+            Action::Stop { job, attempt, deadline, .. } => {
+                let run = RunId { job: *job, attempt: *attempt };
+                self.send(MachineCommand::Stop { run, deadline: *deadline });
+            }
+            Action::Shrink { job, attempt, leave, deadline } => {
+                let run = RunId { job: *job, attempt: *attempt };
+                self.send(MachineCommand::Shrink { run, leave: leave.clone(), deadline: *deadline });
+            }
+            Action::Launch { .. } | Action::Terminate { .. } => {}
+        }
+    }
+}
+
+impl EffectExecutor for DrainFirst {
+    fn begin(&mut self, journal: JournalId, state: &State) {
+        self.cloud.begin(journal, state);
+    }
+
+    fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {
+        self.cloud.freeze(effect, state)
+    }
+
+    fn execute(&mut self, asked: EffectRequest<'_>) {
+        match &asked.effect.action {
+            Action::Terminate { instance, .. } => {
+                let command = MachineCommand::Drain { instance: instance.clone() };
+                let _ = self.commands.send(TaskCommand::Machine(command));
+            }
+            _ => self.cloud.execute(asked),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_templates_is_read_and_its_faults_name_the_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let none = templates(folder.path()).expect_err("empty").to_string();
+        assert!(none.contains("no template is in there"), "{none}");
+        std::fs::write(folder.path().join("README.md"), "not one").expect("written");
+        let train = "name: train\nqueues: [research]\nimages: [registry.example.com/]\npod: {spec: {containers: [{name: worker}]}}\n";
+        std::fs::write(folder.path().join("train.yaml"), train).expect("written");
+        assert!(templates(folder.path()).expect("read").named("train").is_some());
+        std::fs::write(folder.path().join("twin.yaml"), train).expect("written");
+        let twins = templates(folder.path()).expect_err("twins").to_string();
+        assert!(twins.contains("two templates have this name"), "{twins}");
+        std::fs::write(folder.path().join("twin.yaml"), "name: [").expect("written");
+        let broken = templates(folder.path()).expect_err("broken").to_string();
+        assert!(broken.contains("twin.yaml"), "{broken}");
+        let gone = templates(&folder.path().join("none")).expect_err("gone").to_string();
+        assert!(gone.contains("none") && gone.contains("`templates`"), "{gone}");
+    }
+}

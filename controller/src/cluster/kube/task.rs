@@ -1,0 +1,325 @@
+//! The task that runs the machine: it makes the machine's calls and watches, submits its events to the driver, and reports its condition.
+//!
+//! ```text
+//! driver's effects, the engine's state -> commands -> machine and its calls -> reports -> driver, durable, in order
+//!                                                                             '-> notes, condition, terminations
+//! ```
+//!
+//! No event is dropped: while the driver's mailbox is full, reports wait, and so does the machine.
+
+use super::TaskCommand;
+use super::logs::LogReader;
+use crate::cluster::log_archive::LogArchive;
+use crate::cluster::logs::LogRequest;
+use crate::cluster::{ClusterError, ClusterNotes, Terminate};
+use crate::driver::{DriverHandle, MailboxError, SubmittedItem, wall_ms};
+use backon::{ConstantBuilder, Retryable};
+use forebay_cluster_kube::client::{CredentialSource, KubeClient, MachineCommand, task};
+use forebay_cluster_kube::machine::{KubeMachine, KubeReport};
+use forebay_cluster_kube::{EngineView, KubeSettings, RunId};
+use forebay_kernel::event::Event;
+use forebay_kernel::ids::JobId;
+use forebay_kernel::units::Timestamp;
+use forebay_source::{Condition, Health};
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel};
+
+/// The delay before the next attempt to find credentials.
+const CONNECT_RETRY: Duration = Duration::from_secs(10);
+/// The delay before events are submitted again to a full mailbox.
+const MAILBOX_RETRY: Duration = Duration::from_millis(200);
+/// The engine's state is looked at so often at most. What is decided comes by itself; this is for what has been journaled.
+const VIEW_EVERY: Duration = Duration::from_millis(200);
+/// Commands and reports that wait. Past them, whoever sends one waits.
+const WAITING: usize = 1024;
+
+/// What the task talks to.
+pub(super) struct Outside {
+    pub source: CredentialSource,
+    pub settings: KubeSettings,
+    pub terminate: Terminate,
+    pub notes: ClusterNotes,
+    pub health: Health,
+    pub archive: LogArchive,
+}
+
+/// Runs until the driver stops.
+///
+/// # Errors
+/// The runtime could not be created.
+pub(super) fn run(
+    outside: Outside,
+    commands: UnboundedReceiver<TaskCommand>,
+    requests: Receiver<LogRequest>,
+    handle: DriverHandle,
+) -> Result<(), ClusterError> {
+    let guard = TaskGuard { handle: handle.clone(), health: outside.health.clone(), finished: false };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClusterError::Thread)?;
+    runtime.block_on(work(outside, commands, requests, handle));
+    guard.finish();
+    Ok(())
+}
+
+/// Stops the controller if the task does not start or ends by a bug, because nobody else would run or end gangs.
+struct TaskGuard {
+    handle: DriverHandle,
+    health: Health,
+    finished: bool,
+}
+
+impl TaskGuard {
+    fn finish(mut self) {
+        self.finished = true;
+        self.health.set_condition(Condition::Stopped);
+    }
+}
+
+impl Drop for TaskGuard {
+    fn drop(&mut self) {
+        if !self.finished {
+            let why = "the task for Kubernetes has ended: the controller stops, start it again";
+            tracing::error!("kubernetes: {why}");
+            self.health.set_condition(Condition::Failing { why: why.to_owned() });
+            self.handle.stop();
+        }
+    }
+}
+
+async fn work(
+    outside: Outside,
+    mut commands: UnboundedReceiver<TaskCommand>,
+    requests: Receiver<LogRequest>,
+    handle: DriverHandle,
+) {
+    let Some(TaskCommand::Begin { journal, view, now }) = commands.recv().await else { return };
+    let Some(client) = connect(&outside, &handle).await else { return };
+    let machine = KubeMachine::new(outside.settings.clone(), &journal);
+    let clock = DriverClock { base: now.max(wall_ms()), since: Instant::now() };
+    let (to_machine, for_machine) = channel(WAITING);
+    let (to_engine, for_engine) = channel(WAITING);
+    let settings = outside.settings.clone();
+    let reader = LogReader { client: client.clone(), journal, archive: outside.archive.clone() };
+    let (ended, for_archive) = channel(WAITING);
+    let reports = Reports { outside, handle: handle.clone(), clock, ended, listed: false, failures: BTreeMap::new() };
+    // In one task, so that a panic of one ends all. Each waits for itself: who hands reports on never waits for who takes commands.
+    let run = async {
+        tokio::join!(
+            task::run(machine, client, move || clock.now(), for_machine, to_engine),
+            tell(*view, settings, commands, handle, to_machine),
+            reports.run(for_engine),
+        )
+    };
+    // Logs are read as long as the others run.
+    let logs = async { tokio::join!(reader.clone().serve(requests), reader.keep(for_archive)) };
+    let (mut run, mut logs) = (pin!(run), pin!(logs));
+    tokio::select! {
+        _ = &mut run => {}
+        // Nobody reads any more.
+        _ = &mut logs => {
+            run.await;
+        }
+    }
+}
+
+/// The client, as soon as there are credentials. `None`: the driver has stopped.
+async fn connect(outside: &Outside, handle: &DriverHandle) -> Option<KubeClient> {
+    let retries = ConstantBuilder::new().with_delay(CONNECT_RETRY).without_max_times();
+    let connect = || KubeClient::connect(&outside.source);
+    let connect = connect.retry(retries).notify(|error, _| {
+        if outside.health.set_condition(Condition::Failing { why: format!("kubernetes: {error}") }) {
+            tracing::error!("kubernetes: {error}; nothing runs");
+        }
+    });
+    let mut progress = handle.watch();
+    tokio::select! {
+        client = connect => client.ok(),
+        _ = progress.wait_for(|p| p.stopped) => None,
+    }
+}
+
+/// The driver's time at the start, monotonic from there.
+#[derive(Clone, Copy)]
+struct DriverClock {
+    base: Timestamp,
+    since: Instant,
+}
+
+impl DriverClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.base.0 + u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Tells the machine what the engine decides and what it knows, until the driver stops.
+async fn tell(
+    view: EngineView,
+    settings: KubeSettings,
+    mut commands: UnboundedReceiver<TaskCommand>,
+    handle: DriverHandle,
+    machine: Sender<MachineCommand>,
+) {
+    let mut progress = handle.watch();
+    let (mut looked, mut stale) = (Instant::now(), true);
+    if machine.send(MachineCommand::Begin(view)).await.is_err() {
+        return;
+    }
+    while !progress.borrow_and_update().stopped {
+        let look = VIEW_EVERY.saturating_sub(looked.elapsed());
+        let command = tokio::select! {
+            // What was decided comes first: the state that is looked at then is at least as new.
+            biased;
+            command = commands.recv() => match command {
+                Some(TaskCommand::Machine(command)) => command,
+                Some(TaskCommand::Begin { .. }) => continue,
+                // The driver has stopped.
+                None => return,
+            },
+            () = tokio::time::sleep(look), if stale => {
+                (looked, stale) = (Instant::now(), false);
+                let settings = settings.clone();
+                match handle.query_async(move |engine, _| EngineView::of(engine.state(), &settings)).await {
+                    Ok(view) => MachineCommand::State(view),
+                    Err(MailboxError::Stopped(_)) => return,
+                    Err(MailboxError::Full { .. } | MailboxError::TooMany { .. }) => {
+                        stale = true;
+                        continue;
+                    }
+                }
+            }
+            told = progress.changed() => {
+                if told.is_err() {
+                    return;
+                }
+                stale = true;
+                continue;
+            }
+        };
+        if machine.send(command).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What becomes of the machine's reports.
+struct Reports {
+    outside: Outside,
+    handle: DriverHandle,
+    clock: DriverClock,
+    /// Attempts of which a worker has ended: its log is kept.
+    ended: Sender<RunId>,
+    /// All is listed: the cluster answers.
+    listed: bool,
+    /// What fails, by what was tried.
+    failures: BTreeMap<String, String>,
+}
+
+impl Reports {
+    /// Until the machine ends, or the driver does.
+    async fn run(mut self, mut reports: Receiver<KubeReport>) {
+        let mut some = Vec::new();
+        while reports.recv_many(&mut some, WAITING).await > 0 {
+            let mut events = Vec::new();
+            for report in some.drain(..) {
+                events.extend(self.take(report));
+            }
+            self.report_condition();
+            if !self.submit(&events).await {
+                return;
+            }
+        }
+    }
+
+    /// Takes a report. Returns the event that it is.
+    fn take(&mut self, report: KubeReport) -> Option<Event> {
+        let notes = &self.outside.notes;
+        match report {
+            KubeReport::Listed => self.listed = true,
+            KubeReport::Event(event) => {
+                self.keep_logs(&event);
+                match &event {
+                    Event::RunStarted { job, .. } | Event::RunCompleted { job, .. } => forget(notes, *job),
+                    _ => {}
+                }
+                return Some(event);
+            }
+            KubeReport::Refused { run, words } => notes.set(run.job, &format!("attempt {}", run.attempt.0), words),
+            KubeReport::Waiting { worker, words } => {
+                let subject = format!("worker {}", worker.worker);
+                match words {
+                    Some(words) => notes.set(worker.run.job, &subject, words),
+                    None => notes.clear(worker.run.job, &subject),
+                }
+            }
+            KubeReport::Unproven { worker, instance } => {
+                let on = instance.unwrap_or_else(|| "a node that is not known".to_owned());
+                let text = format!(
+                    "nothing proves that {worker} on {on} has ended: its attempt is held until its node says so, boots anew or is gone"
+                );
+                tracing::warn!("kubernetes: {text}");
+                notes.set(worker.run.job, &format!("worker {}", worker.worker), text.clone());
+                self.outside.health.add_remark(self.clock.now().0, text);
+            }
+            KubeReport::Drained { instance } => {
+                self.failures.remove(&format!("drain {instance}"));
+                (self.outside.terminate)(instance);
+            }
+            KubeReport::DrainBlocked { instance, pods } => {
+                let why = format!("{} still on its node: end them, or wait for them", pods.join(", "));
+                self.failures.insert(format!("drain {instance}"), why);
+            }
+            KubeReport::Failing { operation, error } => {
+                tracing::error!("kubernetes: cannot {operation}: {error}");
+                self.failures.insert(operation.to_owned(), error.to_string());
+            }
+            KubeReport::Recovered { operation } => {
+                tracing::info!("kubernetes: no longer: cannot {operation}");
+                self.failures.remove(operation);
+            }
+        }
+        None
+    }
+
+    /// The logs of a run that has ended are kept, or of those of its workers that have. Where too many have ended at once, some are not.
+    fn keep_logs(&self, event: &Event) {
+        let (Event::RunCompleted { job, attempt, .. }
+        | Event::RunFailed { job, attempt, .. }
+        | Event::RunStopped { job, attempt, .. }) = event
+        else {
+            return;
+        };
+        let run = RunId { job: *job, attempt: *attempt };
+        if self.ended.try_send(run).is_err() {
+            tracing::warn!("kubernetes: the logs of {run} are not kept: too many runs have ended at once");
+        }
+    }
+
+    /// Submits events; they are durable then. Returns false if the driver has stopped.
+    async fn submit(&self, events: &[Event]) -> bool {
+        if events.is_empty() {
+            return true;
+        }
+        let retries = ConstantBuilder::new().with_delay(MAILBOX_RETRY).without_max_times();
+        let submit = || self.handle.submit_items(events.iter().cloned().map(SubmittedItem::from).collect());
+        submit.retry(retries).when(|error| !matches!(error, MailboxError::Stopped(_))).await.is_ok()
+    }
+
+    fn report_condition(&self) {
+        let condition = match self.failures.iter().next() {
+            Some((what, why)) => {
+                let more = self.failures.len() - 1;
+                let more = if more > 0 { format!(" (and {more} more, in the log)") } else { String::new() };
+                Condition::Failing { why: format!("cannot {what}: {why}{more}") }
+            }
+            None if self.listed => Condition::Working,
+            None => Condition::Starting,
+        };
+        self.outside.health.set_condition(condition);
+    }
+}
+
+/// What was in the way of a job is not any more.
+fn forget(notes: &ClusterNotes, job: JobId) {
+    notes.forget(job);
+}

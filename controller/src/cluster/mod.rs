@@ -1,0 +1,146 @@
+//! The real cluster: its configuration, the executor of the driver's effects, and the task that talks to its API server.
+//!
+//! ```text
+//! driver --EffectExecutor--> commands --> task: machine, calls, watches --DriverHandle--> driver: starts, ends, nodes
+//! logs <-- task: pods, while they are there; the archive in the journal's folder afterwards
+//! terminations --DrainFirst--> task: cordon, wait, look again --> the cloud
+//! ```
+//!
+//! Never: an instance ended while something is bound to its node.
+
+#[cfg(feature = "kubernetes")]
+mod kube;
+pub mod log_archive;
+pub mod logs;
+mod notes;
+
+pub use logs::ClusterLogs;
+pub use notes::ClusterNotes;
+
+use crate::config::Config;
+use crate::driver::{DriverHandle, EffectExecutor};
+use forebay_source::{Diagnostic, Health};
+use std::path::Path;
+use std::thread::JoinHandle;
+
+/// Why the configured cluster cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// This binary was built without the adapter.
+    #[error(
+        "`kubernetes` is configured and this build has no Kubernetes: build it with the feature `kubernetes`, or leave it out"
+    )]
+    NotBuilt,
+    /// A setting or a template is invalid.
+    #[error("kubernetes: {0}")]
+    Setting(String),
+    /// The thread could not be started.
+    #[error("kubernetes: no thread: {0}")]
+    Thread(std::io::Error),
+    /// The task ended before the driver did.
+    #[error(
+        "kubernetes: the task that runs gangs ended by a bug of this program, so the controller stopped too: start it again, and report the log"
+    )]
+    Ended,
+}
+
+/// The thread of the cluster's task. It runs as long as the driver.
+pub type ClusterThread = JoinHandle<Result<(), ClusterError>>;
+
+/// Ends an instance at the cloud.
+pub type Terminate = Box<dyn Fn(String) + Send>;
+
+/// A cluster with its executors, for the driver.
+pub struct OpenedCluster {
+    /// The cluster, whose task is not started yet.
+    pub cluster: Cluster,
+    /// Executes starts, stops and shrinkings.
+    pub executor: Box<dyn EffectExecutor>,
+    /// The cloud's executor, whose terminations wait until nothing is bound to the node.
+    pub cloud: Box<dyn EffectExecutor>,
+}
+
+/// A cluster whose task is not started yet.
+pub struct Cluster {
+    /// The condition of its task.
+    pub health: Health,
+    /// The name, such as `kubernetes:jobs`.
+    pub name: String,
+    /// What Kubernetes says of jobs.
+    pub notes: ClusterNotes,
+    /// Where logs of workers are asked for.
+    pub logs: ClusterLogs,
+    task: Box<dyn FnOnce(DriverHandle) -> std::io::Result<ClusterThread> + Send>,
+}
+
+impl Cluster {
+    /// Starts the task, which ends with the driver.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn start(self, handle: DriverHandle) -> Result<ClusterThread, ClusterError> {
+        (self.task)(handle).map_err(ClusterError::Thread)
+    }
+}
+
+/// Checks the settings and the templates, without using the network.
+///
+/// # Errors
+/// A setting or a template is invalid.
+pub fn check(config: &Config) -> Result<(), ClusterError> {
+    match &config.kubernetes {
+        None => Ok(()),
+        #[cfg(feature = "kubernetes")]
+        Some(kubernetes) => kube::check(kubernetes),
+        #[cfg(not(feature = "kubernetes"))]
+        Some(_) => Err(ClusterError::NotBuilt),
+    }
+}
+
+/// The checks of `forebay doctor`, without changes.
+#[must_use]
+pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Diagnostic> {
+    match &config.kubernetes {
+        None => Vec::new(),
+        #[cfg(feature = "kubernetes")]
+        Some(kubernetes) => kube::probe(kubernetes, runtime),
+        #[cfg(not(feature = "kubernetes"))]
+        Some(_) => {
+            let _ = runtime;
+            vec![Diagnostic::error("kubernetes", ClusterError::NotBuilt.to_string())]
+        }
+    }
+}
+
+/// How nodes end.
+pub enum NodeEnding {
+    /// A real cluster empties them first.
+    Emptied(OpenedCluster),
+    /// The cluster is simulated: the cloud ends them as it is told.
+    Ended(Box<dyn EffectExecutor>),
+}
+
+/// Opens the configured cluster, beside the cloud that its nodes come from, for the journal in `folder`.
+///
+/// # Errors
+/// A setting or a template is invalid.
+pub fn open(
+    config: &Config,
+    folder: &Path,
+    cloud: Box<dyn EffectExecutor>,
+    terminate: Terminate,
+) -> Result<NodeEnding, ClusterError> {
+    match &config.kubernetes {
+        None => {
+            drop((terminate, folder));
+            Ok(NodeEnding::Ended(cloud))
+        }
+        #[cfg(feature = "kubernetes")]
+        Some(kubernetes) => kube::open(kubernetes, folder, cloud, terminate).map(NodeEnding::Emptied),
+        #[cfg(not(feature = "kubernetes"))]
+        Some(_) => {
+            drop((cloud, terminate, folder));
+            Err(ClusterError::NotBuilt)
+        }
+    }
+}

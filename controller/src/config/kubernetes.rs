@@ -1,0 +1,98 @@
+//! `kubernetes:` in `forebay.yaml`: the cluster that gangs run in, in which namespaces, and from which templates.
+//!
+//! Never: a credential in the file, or a pod specification from an event.
+
+use forebay_quantity::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A Kubernetes cluster. Its nodes are those that `ec2` buys.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KubernetesConfig {
+    /// A kubeconfig, from this file's folder on. Default: the service account of the pod that the controller runs in; elsewhere the variable
+    /// `KUBECONFIG`, or `~/.kube/config`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig. Default: its current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// The namespace of queues that are not named in `namespaces`.
+    pub namespace: String,
+    /// The namespace of a queue and of all below it, by the queue's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub namespaces: BTreeMap<String, String>,
+    /// A folder with pod templates, one a file (`*.yaml`, `*.json`), from this file's folder on. `docs/KUBERNETES.md` shows one.
+    pub templates: PathBuf,
+    /// The image with the program `forebay`, for the container that waits until the whole gang is there.
+    pub gate_image: String,
+    /// Pods of others on a node that is given back are evicted as their disruption budgets allow. After this time, such as
+    /// `1h`, the node goes all the same. Default: never; the node is kept, and paid for, until they are gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evict_deadline: Option<Time>,
+    /// The URL under which pods reach this controller, such as `http://forebay.forebay:8080`. Default: none, and runs do not report what they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report_url: Option<String>,
+}
+
+impl KubernetesConfig {
+    /// Lets relative paths start at `folder`.
+    pub(super) fn start_at(&mut self, folder: &Path) {
+        self.templates = folder.join(&self.templates);
+        if let Some(path) = &mut self.kubeconfig {
+            *path = folder.join(&*path);
+        }
+    }
+
+    /// Everything that can be told without a look outside.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let named = self.namespaces.iter().map(|(queue, name)| (format!("namespaces.{queue}"), name));
+        for (place, name) in std::iter::once(("namespace".to_owned(), &self.namespace)).chain(named) {
+            if !is_label(name) {
+                let shown = crate::show::figures::short(name, 60);
+                return Err(format!(
+                    "kubernetes: `{place}`: `{shown}` is no namespace: write 1 to 63 lower-case letters, digits and hyphens, a letter or \
+                     digit first and last"
+                ));
+            }
+        }
+        if let Some(url) =
+            self.report_url.as_deref().filter(|url| !url.starts_with("http://") && !url.starts_with("https://"))
+        {
+            let shown = crate::show::figures::short(url, 60);
+            return Err(format!(
+                "kubernetes: `reportUrl`: `{shown}` is no URL: write http:// or https://, and the name under which pods reach this controller"
+            ));
+        }
+        if self.gate_image.trim().is_empty() {
+            return Err("kubernetes: `gateImage` is empty: name the image with the program `forebay`".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a text is a DNS label, as names of namespaces are (RFC 1123).
+fn is_label(name: &str) -> bool {
+    let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let (first, last) = (name.bytes().next(), name.bytes().last());
+    name.len() <= 63
+        && name.bytes().all(|c| plain(c) || c == b'-')
+        && [first, last].into_iter().all(|c| c.is_some_and(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_are_labels() {
+        for good in ["jobs", "a", "0-a", &"x".repeat(63)] {
+            assert!(is_label(good), "{good}");
+        }
+        for bad in ["", "-a", "a-", "A", "a.b", "a_b", "ä", &"x".repeat(64)] {
+            assert!(!is_label(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What `forebay doctor` asks of an API server: its version, and our rights by its own word. Nothing is changed.
+
+use super::{CALL_BUDGET, KubeClient, response};
+use crate::kube_error::KubeError;
+use http::Request;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+/// A right that is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permission {
+    /// Such as `create`.
+    pub verb: &'static str,
+    /// Such as `pods`, or `pods/binding`.
+    pub resource: &'static str,
+    /// In which namespace. `None`: in all, or a resource without one.
+    pub namespace: Option<String>,
+}
+
+impl KubeClient {
+    /// The version of the API server, such as `v1.34.4`.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses us.
+    pub async fn version(&self) -> Result<String, KubeError> {
+        let told = self.ask(Request::get("/version").body(Vec::new())).await?;
+        Ok(told.get("gitVersion").and_then(Value::as_str).unwrap_or("unknown").to_owned())
+    }
+
+    /// Whether we have a right.
+    ///
+    /// # Errors
+    /// It does not answer, or does not tell.
+    pub async fn is_allowed(&self, permission: &Permission) -> Result<bool, KubeError> {
+        let (resource, subresource) = permission.resource.split_once('/').unwrap_or((permission.resource, ""));
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "verb": permission.verb,
+                "resource": resource,
+                "subresource": subresource,
+                "namespace": permission.namespace.as_deref().unwrap_or(""),
+            }},
+        });
+        let request = Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
+        let body = review.to_string().into_bytes();
+        let told = self.ask(request.header("content-type", "application/json").body(body)).await?;
+        told.pointer("/status/allowed")
+            .and_then(Value::as_bool)
+            .ok_or_else(|| KubeError::no_response("the review of a right says nothing"))
+    }
+
+    async fn ask(&self, request: http::Result<Request<Vec<u8>>>) -> Result<Value, KubeError> {
+        let request = request.map_err(|error| KubeError::of_status(400, "BadRequest", &error.to_string()))?;
+        match timeout(CALL_BUDGET, self.client.request(request)).await {
+            Ok(told) => told.map_err(|error| match &error {
+                kube::Error::Api(status) => KubeError::of_status(status.code, &status.reason, &status.message),
+                _ => response::unsent(&error),
+            }),
+            Err(_) => Err(KubeError::no_response(&format!("no complete response within {} s", CALL_BUDGET.as_secs()))),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Gangs on nodes that were bought for them, while the API server is restarted, etcd is compacted under the watches, and the controller is killed
+//! (-9): no worker twice, none lost, none past its barrier before its gang, nothing of others touched, zero nodes left.
+//!
+//! `FOREBAY_SEED=n cargo xtask test integration kube -- killed` meets the same moments again, as far as the machine is as fast.
+//! `FOREBAY_PHILLY=300 cargo xtask test integration kube -- philly` runs more of the trace.
+
+use super::stand::{LIMIT, NAMESPACE, Stand, StandOptions};
+use forebay_integration::Server;
+use forebay_integration::dice::Dice;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// How often the controller is killed, and how often the API server is restarted.
+const KILLS: u64 = 10;
+const RESTARTS: u64 = 5;
+const JOBS_A_LIFE: u64 = 3;
+
+const POLICY: &str = "
+apiVersion: forebay/v1
+kind: Policy
+metadata: {name: gangs}
+limits: {nodes: 6, spend: 1000 USD/h}
+queues:
+  research: {pools: [a100], submitters: [local]}
+pools:
+  a100: {instanceTypes: [p4d.24xlarge], drain: {after: 1s}}
+";
+
+fn job(subject: &str, workers: u64, gpus: u64, seconds: u64) -> Value {
+    json!({"type": "job.submitted", "source": "//test", "id": subject, "subject": subject, "data": {
+        "queue": "research", "run": {"template": "train", "image": "reg/r:1", "env": {"RUN_FOR": format!("{seconds}s")}},
+        "gang": {"workers": workers, "each": {"gpus": gpus}}}})
+}
+
+/// Each job ran once: its workers are those that were asked for, and each has had one pod.
+fn each_ran_once(stand: &Stand, workers: u64, ended: &[Value]) {
+    let seen = stand.watcher.seen();
+    assert!(seen.looks > 10);
+    assert!(seen.early.is_empty(), "past the barrier before their gang: {:?}", seen.early);
+    let twice: Vec<_> = seen.workers.iter().filter(|(_, pods)| pods.len() > 1).collect();
+    assert!(twice.is_empty(), "ran twice: {twice:?}");
+    assert_eq!(seen.workers.len() as u64, workers, "each worker was seen to run");
+    let attempts: BTreeSet<&str> =
+        ended.iter().filter_map(|p| p["metadata"]["labels"]["forebay.dev/attempt"].as_str()).collect();
+    assert_eq!(attempts, BTreeSet::from(["1"]), "nothing had to be run again");
+    assert!(ended.iter().all(|pod| pod["status"]["phase"] == "Succeeded" && pod["metadata"]["finalizers"].is_null()));
+    let kept =
+        stand.kubectl(&["get", "services,configmaps", "-n", NAMESPACE, "-l", "forebay.dev/journal", "-o", "name"]);
+    assert_eq!(kept, "", "left over: {kept}");
+}
+
+#[test]
+fn gangs_survive_a_killed_controller_a_restarted_api_server_and_a_compacted_etcd() {
+    let seed = std::env::var("FOREBAY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_123);
+    let mut dice = Dice::new(seed);
+    let stand = Stand::new(&StandOptions { policy: POLICY, config: "" });
+    let (begun, mut sent, mut workers) = (Instant::now(), 0, 0);
+    for life in 0..KILLS {
+        let mut server = stand.start();
+        for _ in 0..JOBS_A_LIFE {
+            let (size, gpus) = ([1, 1, 2, 3][dice.below(4) as usize], [1, 4, 8][dice.below(3) as usize]);
+            assert_eq!(server.post(&job(&format!("job-{sent}"), size, gpus, 1 + dice.below(5))).0, 202);
+            sent += 1;
+            workers += size;
+        }
+        server.lives_until(Instant::now() + Duration::from_millis(500 + dice.below(4_000)));
+        if life % (KILLS / RESTARTS) == 0 {
+            stand.kubernetes.compact().expect("compacted");
+            stand.kubernetes.restart_api_server().expect("restarted");
+        }
+        server.lives_until(Instant::now() + Duration::from_millis(dice.below(1_500)));
+        server.kill();
+    }
+    println!(
+        "seed {seed}: {KILLS} kills, {RESTARTS} restarts, {sent} jobs, {workers} workers in {:.0?}",
+        begun.elapsed()
+    );
+    let server = stand.start();
+    stand.all_over(&server, sent, LIMIT);
+    each_ran_once(&stand, workers, &stand.pods());
+}
+
+#[test]
+fn philly_jobs_run_as_gangs_and_leave_no_node() {
+    let most = std::env::var("FOREBAY_PHILLY").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
+    let (jobs, source) = philly(most);
+    let stand = Stand::new(&StandOptions { policy: &POLICY.replace("nodes: 6", "nodes: 12"), config: "" });
+    let server: Server = stand.start();
+    let begun = Instant::now();
+    let mut workers = 0;
+    for (number, one) in jobs.iter().enumerate() {
+        assert_eq!(server.post(&job(&format!("philly-{number}"), one.workers, one.gpus, one.seconds)).0, 202);
+        workers += one.workers;
+    }
+    stand.all_over(&server, jobs.len() as u64, LIMIT * 4);
+    each_ran_once(&stand, workers, &stand.pods());
+    let seen = stand.watcher.seen();
+    println!(
+        "{} jobs of {source}: {workers} workers, at most {} at once, all over in {:.0?}, {} looks",
+        jobs.len(),
+        seen.most_running,
+        begun.elapsed(),
+        seen.looks
+    );
+}
+
+/// A job of a trace. Half an hour of the trace is a second here, and nothing runs for longer than ten.
+struct TraceJob {
+    workers: u64,
+    gpus: u64,
+    seconds: u64,
+}
+
+impl TraceJob {
+    /// A gang of that many GPUs in all, on nodes of eight.
+    fn of((gpus, duration_s): (u64, u64)) -> TraceJob {
+        let gpus = gpus.clamp(1, 32);
+        TraceJob { workers: gpus.div_ceil(8), gpus: gpus.min(8), seconds: (duration_s / 1_800).clamp(1, 10) }
+    }
+}
+
+/// The first jobs of Philly's trace, or of one like it where it is not there, and which of the two it is.
+fn philly(most: usize) -> (Vec<TraceJob>, &'static str) {
+    let name = "shared/traces/philly_2017_dev_oct02_oct22.csv";
+    let here = std::env::current_dir().expect("a folder");
+    let text = here.ancestors().find_map(|up| std::fs::read_to_string(up.join(name)).ok());
+    let Some(text) = text else {
+        let mut dice = Dice::new(300);
+        let size = |dice: &mut Dice| [1, 1, 1, 1, 2, 4, 8, 16, 32][dice.below(9) as usize];
+        let jobs = (0..most).map(|_| (size(&mut dice), 1_800 * dice.below(10))).map(TraceJob::of);
+        return (jobs.collect(), "a generated trace");
+    };
+    let mut lines = text.lines();
+    let columns: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
+    let column = |name: &str| columns.iter().position(|one| *one == name).expect("a column");
+    let (gpus, duration) = (column("gpus"), column("duration_s"));
+    let jobs = lines.take(most).map(|line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let number = |at: usize| fields[at].parse::<f64>().expect("a number") as u64;
+        TraceJob::of((number(gpus), number(duration)))
+    });
+    (jobs.collect(), "Philly's trace")
+}
