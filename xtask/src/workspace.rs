@@ -109,7 +109,16 @@ impl Workspace {
 
     /// Where a release build puts the program of this name.
     pub fn release(&self, program: &str) -> PathBuf {
-        self.target.join("release").join(format!("{program}{}", std::env::consts::EXE_SUFFIX))
+        self.built("release", program)
+    }
+
+    /// Where a debug build puts the program of this name.
+    pub fn debug(&self, program: &str) -> PathBuf {
+        self.built("debug", program)
+    }
+
+    fn built(&self, profile: &str, program: &str) -> PathBuf {
+        self.target.join(profile).join(format!("{program}{}", std::env::consts::EXE_SUFFIX))
     }
 
     /// Every package, in cargo's order.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub struct JournalConfig {
     /// Finished jobs stay in `forebay jobs --all` and `forebay why` for so long. A job that is sent again is known for ever. Default: 30d.
     pub keep_finished: Option<Time>,
-    /// Texts of policies that are not in force any more, for `forebay policy history`. Default: 30d.
+    /// Texts of policies that are not in force any more. Default: 30d.
     pub keep_policies: Option<Time>,
 }
 

@@ -20,7 +20,7 @@ use crate::names::{
     LABEL_JOB, LABEL_JOURNAL, VOLUME_GANG, VOLUME_TOKEN, WorkerId, host_name,
 };
 use crate::request::{GangRequest, RunToken, WorkerRequest};
-use crate::template::{GANG_PATH, TOKEN_PATH, append, container_of};
+use crate::template::{GANG_PATH, TOKEN_PATH, append, container_of, set_env};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl GangRequest {
         });
         if let Some(container) = container_of(&mut pod, &self.container) {
             let env = self.env.iter().cloned().chain(self.worker_env(number, worker));
-            append(container, "env", env.map(|(name, value)| json!({"name": name, "value": value})));
+            set_env(container, env.map(|(name, value)| json!({"name": name, "value": value})));
             within(container, "resources", |resources| {
                 within(resources, "requests", |requests| requests.extend(quantities(&worker.requests)));
                 within(resources, "limits", |limits| limits.extend(quantities(&worker.limits)));

@@ -353,3 +353,50 @@ fn schemas_and_explanations_come_out() {
     let help = run(folder.path(), &["--help"]);
     assert!(help.out.contains("Exit codes:") && help.out.contains("not over in time"), "{}", help.out);
 }
+
+/// The folders and files with sentences for people.
+fn texts(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let ends = |end: &str| name.to_string_lossy().ends_with(end);
+        if path.is_dir() && !ends("target") && !name.to_string_lossy().starts_with('.') {
+            texts(&path, found);
+        } else if [".md", ".rs", ".yaml", ".toml"].iter().any(|end| ends(end)) {
+            found.push(path);
+        }
+    }
+}
+
+/// The word behind each `forebay ` that is a command: one that begins a line, or a piece of code.
+fn named_commands(text: &str) -> impl Iterator<Item = &str> {
+    let behind = |line: &'_ str| -> Vec<usize> {
+        let starts = line.match_indices("`forebay ").map(|(at, _)| at + 1);
+        let first = line.len() - line.trim_start().len();
+        starts.chain((line[first..].starts_with("forebay ") && line.starts_with("  ")).then_some(first)).collect()
+    };
+    text.lines().flat_map(move |line| {
+        behind(line).into_iter().filter_map(|at| {
+            let word = line[at + "forebay ".len()..].split(|c: char| !c.is_ascii_alphanumeric()).next()?;
+            (!word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase())).then_some(word)
+        })
+    })
+}
+
+#[test]
+fn each_command_that_a_text_names_is_there() {
+    let help = run(&root(), &["--help"]);
+    let known: Vec<&str> =
+        help.out.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
+    assert!(known.contains(&"simulate"), "{help:?}");
+    assert_eq!(named_commands("see `forebay tops`\n  forebay logs JOB\nforebay is\n`forebay --help`").count(), 2);
+    let mut files = Vec::new();
+    texts(&root(), &mut files);
+    assert!(files.len() > 100, "{files:?}");
+    let mut unknown = Vec::new();
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("text");
+        let wrong = named_commands(&text).filter(|word| !known.contains(word) && *word != "tops");
+        unknown.extend(wrong.map(|word| format!("{}: forebay {word}", path.display())));
+    }
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+}

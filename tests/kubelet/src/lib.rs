@@ -34,7 +34,7 @@ mod sources;
 mod status;
 mod volumes;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
@@ -211,8 +211,14 @@ impl Drop for Kubelet {
 }
 
 async fn context(options: KubeletOptions, folder: &TempDir) -> Result<Context, KubeletError> {
-    let path = &options.kubeconfig;
-    let wrong = |why: String| KubeletError::Kubeconfig { path: path.clone(), why };
+    let client = connect(&options.kubeconfig).await?;
+    let claims = options.claims.clone().unwrap_or_else(|| folder.path().join("claims"));
+    Ok(Context { root: folder.path().join("pods"), claims, client, logs: LogFolders::default(), options })
+}
+
+/// A client, as this kubeconfig says.
+async fn connect(path: &Path) -> Result<Client, KubeletError> {
+    let wrong = |why: String| KubeletError::Kubeconfig { path: path.to_owned(), why };
     let file = Kubeconfig::read_from(path).map_err(|e| wrong(e.to_string()))?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|e| wrong(e.to_string()))?;
@@ -220,7 +226,5 @@ async fn context(options: KubeletOptions, folder: &TempDir) -> Result<Context, K
     config.read_timeout = None;
     config.write_timeout = None;
     config.default_retry = false;
-    let client = Client::try_from(config).map_err(|e| wrong(e.to_string()))?;
-    let claims = options.claims.clone().unwrap_or_else(|| folder.path().join("claims"));
-    Ok(Context { root: folder.path().join("pods"), claims, client, logs: LogFolders::default(), options })
+    Client::try_from(config).map_err(|e| wrong(e.to_string()))
 }

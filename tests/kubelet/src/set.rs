@@ -8,9 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_parts::Kubernetes;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
 
-use crate::{Kubelet, KubeletOptions};
+use crate::{Kubelet, KubeletError, KubeletOptions, REQUEST_LIMIT, connect};
 
 /// Between two looks at the nodes.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -26,14 +30,22 @@ pub struct KubeletSet {
 impl KubeletSet {
     /// A stand-in for each node with this label, such as `node.kubernetes.io/instance-type`. `options` are those of all; their node is not used.
     #[must_use]
-    pub fn follow(kubernetes: Arc<Kubernetes>, label: &str, options: KubeletOptions) -> Self {
+    pub fn follow(label: &str, options: KubeletOptions) -> Self {
         let (ended, trouble) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
         let (end, say, label) = (Arc::clone(&ended), Arc::clone(&trouble), label.to_owned());
         let thread = std::thread::spawn(move || {
+            let mut looker = None;
             let mut running = BTreeMap::new();
             while !end.load(Ordering::Relaxed) {
-                let error = step(&kubernetes, &label, &options, &mut running).err();
-                *say.lock().unwrap_or_else(PoisonError::into_inner) = error;
+                let error = step(&mut looker, &label, &options, &mut running).err().map(|error| error.to_string());
+                let mut said = say.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(error) = &error
+                    && said.as_ref() != Some(error)
+                {
+                    eprintln!("the kubelets of {label}: {error}");
+                }
+                *said = error;
+                drop(said);
                 std::thread::park_timeout(PAUSE);
             }
         });
@@ -58,20 +70,46 @@ impl Drop for KubeletSet {
     }
 }
 
+/// Whoever looks at the nodes.
+struct Looker {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Looker {
+    fn new(options: &KubeletOptions) -> Result<Self, KubeletError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(KubeletError::system("a runtime"))?;
+        let client = runtime.block_on(connect(&options.kubeconfig))?;
+        Ok(Self { runtime, client })
+    }
+
+    fn nodes(&self, label: &str) -> Result<Vec<String>, KubeletError> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let params = ListParams::default().labels(label);
+        let failed = |why: String| KubeletError::Node { node: format!("those with {label}"), why };
+        let listed = self.runtime.block_on(async { timeout(REQUEST_LIMIT, api.list(&params)).await });
+        let listed = listed.map_err(|_| failed(format!("no answer within {REQUEST_LIMIT:?}")))?;
+        Ok(listed.map_err(|e| failed(e.to_string()))?.items.iter().map(ResourceExt::name_any).collect())
+    }
+}
+
 fn step(
-    kubernetes: &Kubernetes,
+    looker: &mut Option<Looker>,
     label: &str,
     options: &KubeletOptions,
     running: &mut BTreeMap<String, Kubelet>,
-) -> Result<(), String> {
-    let listed = kubernetes.kubectl(&["get", "nodes", "-l", label, "-o", "jsonpath={.items[*].metadata.name}"], "");
-    let listed = listed.map_err(|e| e.to_string())?;
-    let nodes: Vec<&str> = listed.split_whitespace().collect();
-    running.retain(|node, _| nodes.contains(&node.as_str()));
+) -> Result<(), KubeletError> {
+    let looker = match looker {
+        Some(looker) => looker,
+        None => looker.insert(Looker::new(options)?),
+    };
+    let nodes = looker.nodes(label)?;
+    running.retain(|node, _| nodes.contains(node));
     for node in nodes {
-        if !running.contains_key(node) {
-            let options = KubeletOptions { node: node.to_owned(), ..options.clone() };
-            running.insert(node.to_owned(), Kubelet::start(options).map_err(|e| e.to_string())?);
+        if !running.contains_key(&node) {
+            let options = KubeletOptions { node: node.clone(), ..options.clone() };
+            running.insert(node, Kubelet::start(options)?);
         }
     }
     Ok(())

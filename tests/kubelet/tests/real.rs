@@ -4,7 +4,6 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_kubelet::{Kubelet, KubeletOptions, KubeletSet};
@@ -168,9 +167,9 @@ fn its_processes_die_with_it_and_a_new_one_says_that_they_did() {
 
 #[test]
 fn nodes_that_come_and_go_have_one_each() {
-    let kubernetes = Arc::new(Kubernetes::start(KubernetesOptions::default()).unwrap());
+    let kubernetes = Kubernetes::start(KubernetesOptions::default()).unwrap();
     kubernetes.apply("{apiVersion: v1, kind: Node, metadata: {name: other}}").unwrap();
-    let set = KubeletSet::follow(Arc::clone(&kubernetes), "ours", KubeletOptions::new(kubernetes.kubeconfig(), ""));
+    let set = KubeletSet::follow("ours", KubeletOptions::new(kubernetes.kubeconfig(), ""));
     kubernetes
         .apply("{apiVersion: v1, kind: Node, metadata: {name: n-1, labels: {ours: ''}}, status: {allocatable: {nvidia.com/gpu: '4'}}}")
         .unwrap();

@@ -52,6 +52,8 @@ pub struct KubernetesOptions {
     pub controller_manager: bool,
     /// Whether kube-scheduler runs.
     pub scheduler: bool,
+    /// Further flags of kube-scheduler, such as `--kube-api-qps=1000`.
+    pub scheduler_flags: Vec<String>,
     /// What stands in for kubelets.
     pub kwok: Option<KwokOptions>,
     /// Whether JobSet's CustomResourceDefinition is there; its controller is not.
@@ -149,7 +151,7 @@ impl Kubernetes {
         }
         if options.scheduler {
             let program = programs.kubernetes("kube-scheduler");
-            others.push(server("kube-scheduler", program, settings::scheduler(at, ports)));
+            others.push(server("kube-scheduler", program, settings::scheduler(at, ports, options)));
         }
         if let Some(kwok) = &options.kwok {
             others.push(server("kwok", programs.kwok(), settings::kwok(at, ports, kwok)));

@@ -90,8 +90,7 @@ pub fn run(workspace: &Workspace, args: &UpArgs) -> Result<(), ChoreFailure> {
 fn ec2(workspace: &Workspace, port: Option<u16>) -> Result<(), ChoreFailure> {
     let mut build = cargo(workspace.root());
     run_command(build.args(["build", "--package", "forebay-loopback-ec2"]))?;
-    let name = format!("forebay-loopback-ec2{}", std::env::consts::EXE_SUFFIX);
-    let mut server = Command::new(workspace.target().join("debug").join(name));
+    let mut server = Command::new(workspace.debug("forebay-loopback-ec2"));
     if let Some(port) = port {
         server.args(["--port", &port.to_string()]);
     }

@@ -153,7 +153,7 @@ impl KubeMachine {
         self.advance_leaving(run, gang, lives, now);
         for (number, life) in lives.iter().filter(|(number, _)| !gang.leaving.contains_key(number)) {
             let Some(worker) = gang.workers.get(number) else { continue };
-            let deleted = self.is_deleting(worker);
+            let deleted = self.is_cut_short(worker);
             let verdict = match life {
                 Life::Dead(Death::Exit(code)) if deleted => Verdict::Deleted { exit_code: *code },
                 // Told to end, it ended with 0: that is no word about its work.
@@ -240,7 +240,7 @@ impl KubeMachine {
     fn report_completed(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>) {
         let done = self.run_view(run).map(|view| view.done.clone()).unwrap_or_default();
         for (number, _) in lives.iter().filter(|(_, life)| **life == Life::Dead(Death::Completed)) {
-            let deleted = gang.workers.get(number).is_some_and(|worker| self.is_deleting(worker));
+            let deleted = gang.workers.get(number).is_some_and(|worker| self.is_cut_short(worker));
             if deleted || done.contains(number) || !gang.reported.completed.insert(*number) {
                 continue;
             }

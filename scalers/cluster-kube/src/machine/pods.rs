@@ -160,4 +160,10 @@ impl KubeMachine {
     pub(super) fn is_deleting(&self, worker: &Worker) -> bool {
         worker.pod.as_ref().and_then(|key| self.pods.get(key)).is_some_and(|pod| pod.metadata.is_deleting())
     }
+
+    /// Whether the pod of a worker was deleted before its containers had ended: how they end is the deletion's doing.
+    pub(super) fn is_cut_short(&self, worker: &Worker) -> bool {
+        let pod = worker.pod.as_ref().and_then(|key| self.pods.get(key));
+        pod.is_some_and(|pod| pod.metadata.is_deleting() && !pod.ended_before_deletion())
+    }
 }

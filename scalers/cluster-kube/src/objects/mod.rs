@@ -39,6 +39,9 @@ pub struct ObjectMeta {
     /// It is deleted: for a pod, its containers are to have ended then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<String>,
+    /// The seconds from the deletion until then. 0: a pod that was over, or that was deleted by force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_grace_period_seconds: Option<u64>,
     /// Whose it is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<OwnerReference>,

@@ -135,6 +135,9 @@ pub struct TerminatedContainer {
     /// Why, as one word, such as `OOMKilled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// When, as RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<String>,
 }
 
 impl KubePod {
@@ -148,5 +151,21 @@ impl KubePod {
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// Whether all its containers had ended before it was deleted: what they ended with is their own word, and not that of the deletion. Times
+    /// are whole seconds, so an end in the second of the deletion is not before it.
+    #[must_use]
+    pub fn ended_before_deletion(&self) -> bool {
+        let (Some(deleted), Some(0)) = (&self.metadata.deletion_timestamp, self.metadata.deletion_grace_period_seconds)
+        else {
+            return false;
+        };
+        // Both as the API server writes times, so that the order of the texts is that of the times.
+        let before = |container: &ContainerStatus| {
+            let finished = container.state.terminated.as_ref().and_then(|end| end.finished_at.as_ref());
+            finished.is_some_and(|finished| finished.len() == deleted.len() && finished < deleted)
+        };
+        !self.status.container_statuses.is_empty() && self.status.container_statuses.iter().all(before)
     }
 }

@@ -32,7 +32,7 @@ mod tests;
 pub use check::{BindingMode, ClaimFacts};
 pub use fields::RunFields;
 pub use render::RenderedRun;
-pub(crate) use render::{GANG_PATH, TOKEN_PATH, append, container_of};
+pub(crate) use render::{GANG_PATH, TOKEN_PATH, append, container_of, set_env};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

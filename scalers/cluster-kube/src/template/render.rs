@@ -118,7 +118,7 @@ impl PodTemplate {
             });
             let env: Vec<Value> = env.collect();
             if let Some(container) = container_of(pod, container) {
-                append(container, "env", env);
+                set_env(container, env);
             }
             if let Some(path) = &usage.mount_path {
                 let source = json!({"secret": {"secretName": usage.secret}});
@@ -184,6 +184,15 @@ fn gate(settings: &KubeSettings) -> Value {
 pub(crate) fn container_of<'p>(pod: &'p mut Value, name: &str) -> Option<&'p mut Map<String, Value>> {
     let containers = pod.pointer_mut("/spec/containers")?.as_array_mut()?;
     containers.iter_mut().filter_map(Value::as_object_mut).find(|c| c.get("name").and_then(Value::as_str) == Some(name))
+}
+
+/// Sets variables of a container: one that is there already is replaced, so that who reads the pod sees one value.
+pub(crate) fn set_env(container: &mut Map<String, Value>, variables: impl IntoIterator<Item = Value>) {
+    let variables: Vec<Value> = variables.into_iter().collect();
+    if let Some(Value::Array(items)) = container.get_mut("env") {
+        items.retain(|item| variables.iter().all(|variable| variable.get("name") != item.get("name")));
+    }
+    append(container, "env", variables);
 }
 
 /// Adds values to the end of an object's list, which is made where there is none.

@@ -36,6 +36,11 @@ pub fn text<'v>(object: &'v Value, path: &str) -> &'v str {
     object.pointer(path).and_then(Value::as_str).unwrap_or("")
 }
 
+/// A time, whose order is that of its texts, as with the real one's.
+pub fn time(at: u64) -> String {
+    format!("{at:020}")
+}
+
 /// Whether an object is being deleted.
 pub fn deleting(object: &Value) -> bool {
     !text(object, "/metadata/deletionTimestamp").is_empty()
@@ -104,12 +109,16 @@ impl ApiServer {
     pub fn delete(&mut self, key: &ObjectKey, grace_ms: u64, now: u64, force: bool) {
         let bound = self.objects.get(key).is_some_and(|object| !text(object, "/spec/nodeName").is_empty());
         self.edit(key, |object| {
+            // A pod that is over gets no grace.
+            let over = matches!(text(object, "/status/phase"), "Succeeded" | "Failed");
+            let grace_ms = if over { 0 } else { grace_ms };
             let by = now + grace_ms;
             let sooner = object.get("killAt").and_then(Value::as_u64).is_none_or(|at| by < at);
             if sooner {
                 object["killAt"] = json!(by);
             }
-            object["metadata"]["deletionTimestamp"] = json!(format!("{by}"));
+            object["metadata"]["deletionTimestamp"] = json!(time(by));
+            object["metadata"]["deletionGracePeriodSeconds"] = json!(grace_ms / 1000);
             if !bound || force {
                 object["ended"] = json!(true);
             }

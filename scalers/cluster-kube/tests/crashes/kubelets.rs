@@ -1,6 +1,6 @@
 //! Nodes and their kubelets: what runs in truth, and what is written about it. A kubelet that is cut off writes nothing while its containers run.
 
-use crate::api::{ApiServer, ObjectKey, deleting, text};
+use crate::api::{ApiServer, ObjectKey, deleting, text, time};
 use crate::dice::Dice;
 use forebay_cluster_kube::Resource;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ pub fn step(
         if killed || over(machine) || dice.one_in(3) {
             let own = machine.alive.remove(&uid).filter(|c| c.ends_at <= now).map(|c| c.exit_code);
             let code = own.unwrap_or(if killed { 137 } else { 143 * i32::from(dice.one_in(2)) });
-            finish(api, key, code);
+            finish(api, key, code, now);
             api.edit(key, |pod| pod["ended"] = json!(true));
         }
         return None;
@@ -59,7 +59,7 @@ pub fn step(
     if machine.alive.contains_key(&uid) {
         if over(machine) {
             let code = machine.alive.remove(&uid).map_or(0, |c| c.exit_code);
-            finish(api, key, code);
+            finish(api, key, code, now);
         } else if !work(&pod) {
             status(api, key, "Running", json!({"terminated": {"exitCode": 0}}), json!({"running": {}}));
         }
@@ -102,9 +102,15 @@ fn admit(machine: &Machine, api: &mut ApiServer, key: &ObjectKey) {
     }
 }
 
-fn finish(api: &mut ApiServer, key: &ObjectKey, code: i32) {
+fn finish(api: &mut ApiServer, key: &ObjectKey, code: i32, now: u64) {
     let phase = if code == 0 { "Succeeded" } else { "Failed" };
-    status(api, key, phase, json!({"terminated": {"exitCode": 0}}), json!({"terminated": {"exitCode": code}}));
+    status(
+        api,
+        key,
+        phase,
+        json!({"terminated": {"exitCode": 0}}),
+        json!({"terminated": {"exitCode": code, "finishedAt": time(now)}}),
+    );
 }
 
 fn status(api: &mut ApiServer, key: &ObjectKey, phase: &str, init: Value, work: Value) {

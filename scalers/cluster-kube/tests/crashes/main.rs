@@ -49,6 +49,7 @@ fn crashes_between_any_two_calls_lose_nothing_and_start_nothing_twice() {
             "forced deletions",
             "instances gone",
             "workers unproven",
+            "completed pods deleted",
         ] {
             assert!(counts.contains_key(what), "no seed had any {what}: {counts:?}");
         }

@@ -43,6 +43,8 @@ pub struct World {
     effects: u64,
     instances: u64,
     ever_bound: BTreeSet<String>,
+    /// Attempts that had completed when somebody deleted their pod.
+    completed: BTreeMap<JobId, u32>,
     faults: bool,
     pub violations: Vec<String>,
     pub counts: Counts,
@@ -97,6 +99,7 @@ impl World {
             effects: 0,
             instances: 0,
             ever_bound: BTreeSet::new(),
+            completed: BTreeMap::new(),
             faults: true,
             violations: Vec::new(),
             counts: Counts::new(),
@@ -363,6 +366,9 @@ impl World {
         let parts: Vec<&str> = container.worker.split('/').collect();
         let job: u64 = parts[0].trim_start_matches("job-").parse().expect("a job");
         let workers = self.engine.jobs[&JobId(job)].workers;
+        if self.completed.contains_key(&JobId(job)) {
+            self.violations.push(format!("{} works, and the attempt before had completed", container.worker));
+        }
         for number in 0..workers {
             let worker = format!("{}/{}/{number}", parts[0], parts[1]);
             if !self.ever_bound.contains(&worker) {
@@ -397,6 +403,8 @@ impl World {
             None => {}
             Some(run) if faults && stops && !matches!(run.stage, RunStage::Stopping { .. }) => {
                 stop(run, self.now + 1000 + self.dice.below(30_000));
+                // It runs again, whatever became of it meanwhile.
+                self.completed.remove(&id);
                 self.count("stops");
                 self.release(run_id);
             }
@@ -557,6 +565,7 @@ impl World {
             }
             3..=4 => {
                 if let Some(key) = self.some_pod() {
+                    self.note_completed(&key);
                     self.api.delete(&key, 5000, self.now, false);
                     self.tell(format!("somebody deletes {}", key.2));
                     self.count("foreign deletions");
@@ -567,6 +576,8 @@ impl World {
                 if let Some(key) = self.some_pod() {
                     self.api.edit(&key, |pod| pod["metadata"]["finalizers"] = json!([]));
                     self.api.delete(&key, 0, self.now, true);
+                    // Nobody can know what it had come to.
+                    self.completed.clear();
                     self.tell(format!("somebody deletes {} by force", key.2));
                     // As often as not because the node does not answer: what runs there runs on.
                     if self.dice.one_in(2) {
@@ -598,6 +609,25 @@ impl World {
             11..=12 => self.delete_node_object(),
             13..=16 => self.collect_garbage(),
             _ => {}
+        }
+    }
+
+    /// A pod that has completed is deleted: nothing of an attempt with no other worker is lost by it.
+    fn note_completed(&mut self, key: &ObjectKey) {
+        let Some(pod) = self.api.objects.get(key) else { return };
+        let completed = text(pod, "/status/phase") == "Succeeded" && pod["metadata"]["deletionTimestamp"].is_null();
+        let worker = text(pod, "/metadata/annotations/forebay.dev~1worker");
+        let Some((job, attempt)) =
+            worker.strip_prefix("job-").and_then(|rest| rest.strip_suffix("/0")?.split_once('/'))
+        else {
+            return;
+        };
+        let job = JobId(job.parse().expect("a job"));
+        let Some(known) = self.engine.jobs.get(&job) else { return };
+        let runs = known.run.as_ref().is_some_and(|run| run.stage == RunStage::Running);
+        if completed && runs && known.workers == 1 && known.attempt.to_string() == attempt {
+            self.completed.insert(job, known.attempt);
+            self.count("completed pods deleted");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::stand::{LIMIT, NAMESPACE, Stand, StandOptions};
 use forebay_integration::kafka::{Pipeline, read_all};
-use forebay_integration::until;
+use forebay_integration::{root, until};
 use forebay_parts::{Kafka, KafkaOptions};
 use serde_json::{Value, json};
 
@@ -18,15 +18,14 @@ pools:
   h100: {instanceTypes: [p5.48xlarge], drain: {after: 1s}}
 ";
 
+/// A file of examples/kubernetes.
+fn example(name: &str) -> String {
+    let path = root().join("examples/kubernetes").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
 fn event() -> Value {
-    json!({"specversion": "1.0", "type": "job.submitted", "dataschema": "urn:forebay:job.submitted:1", "source": "//airflow/prod", "id": "9f1c",
-        "time": "2026-11-21T09:00:00Z", "subject": "resnet-0412",
-        "data": {"queue": "research/vision", "labels": {"team": "vision", "costCenter": "4711"},
-            "run": {"template": "train", "image": "reg/r@sha256:ab", "args": ["--epochs", "90"], "secrets": ["wandb"], "volumes": ["datasets"]},
-            "gang": {"workers": {"min": 2, "max": 4}, "each": {"gpus": 8, "models": ["H100"], "memory": "900GiB"}, "within": "zone"},
-            "sharing": "exclusive", "batchKey": "resnet", "completion": "all", "retry": {"attempts": 3, "backoff": "30s", "never": [2]},
-            "checkpoint": {"uri": "s3://ckpt/resnet-0412/", "every": "10m", "grace": "90s"},
-            "expectedRun": "9h", "maxRun": "20h"}})
+    serde_json::from_str(&example("resnet.json")).expect("JSON")
 }
 
 #[test]
@@ -39,7 +38,9 @@ fn the_example_event_becomes_a_gang_of_pods_and_ends_as_a_status() {
         "kafka:\n  - brokers: ['{}']\n    group: chain\n    topics: [{{name: jobs, principal: airflow}}]\n    status: status\n",
         kafka.bootstrap()
     );
-    let stand = Stand::new(&StandOptions { policy: POLICY, config: &config });
+    let stand =
+        Stand::of_processes(&StandOptions { policy: POLICY, config: &config }, &example("templates/train.yaml"));
+    stand.kubernetes.apply(&example("cluster.yaml")).expect("what the template expects");
     let server = stand.start();
     assert!(server.said.iter().any(|line| line.contains(&format!("kubernetes:{NAMESPACE}"))), "{:?}", server.said);
     let pipeline = Pipeline::to(kafka.bootstrap());
@@ -53,7 +54,7 @@ fn the_example_event_becomes_a_gang_of_pods_and_ends_as_a_status() {
     for pod in &pods {
         assert_eq!(pod["metadata"]["namespace"], NAMESPACE);
         assert!(pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("resnet-0412-1-")), "{pod}");
-        assert_eq!(pod["metadata"]["labels"]["kept-by"], "sre");
+        assert_eq!(pod["metadata"]["labels"]["team"], "vision");
         assert!(pod["metadata"]["finalizers"].is_null(), "its outcome is in the journal: {pod}");
         let worker = &pod["spec"]["containers"][0];
         assert_eq!((&worker["image"], &worker["args"]), (&json!("reg/r@sha256:ab"), &json!(["--epochs", "90"])));
@@ -71,6 +72,11 @@ fn the_example_event_becomes_a_gang_of_pods_and_ends_as_a_status() {
     assert!(seen.early.is_empty() && seen.looks > 10, "{seen:?}");
     assert!(seen.workers.values().all(|pods| pods.len() == 1), "{seen:?}");
     assert_eq!(seen.workers.len(), pods.len());
+    let said = server.ask(stand.folder.path(), &["logs", "resnet-0412", "--tail", "2"]);
+    for worker in 0..pods.len() {
+        let last = format!("w{worker} | epoch 90 of 90\nw{worker} | done\n");
+        assert!(said.out.contains(&last), "{said:?}");
+    }
 
     let mut statuses = Vec::new();
     until("its last status is there", LIMIT, || {

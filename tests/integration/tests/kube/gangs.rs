@@ -5,11 +5,12 @@
 //! `FOREBAY_PHILLY=300 cargo xtask test integration kube -- philly` runs more of the trace.
 
 use super::stand::{LIMIT, NAMESPACE, Stand, StandOptions};
-use forebay_integration::Server;
 use forebay_integration::dice::Dice;
+use forebay_integration::{Server, until};
+use forebay_kernel::units::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How often the controller is killed, and how often the API server is restarted.
 const KILLS: u64 = 10;
@@ -79,6 +80,74 @@ fn gangs_survive_a_killed_controller_a_restarted_api_server_and_a_compacted_etcd
     let server = stand.start();
     stand.all_over(&server, sent, LIMIT);
     each_ran_once(&stand, workers, &stand.pods());
+}
+
+/// What one pod of a job says, by a path of its JSON.
+fn pod_of(stand: &Stand, subject: &str) -> Option<Value> {
+    let named = |pod: &Value| pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(subject));
+    stand.pods().into_iter().find(named)
+}
+
+/// Waits until the pod of a job is as wanted, and returns it.
+fn pod_until(stand: &Stand, subject: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let mut found = Value::Null;
+    until(what, LIMIT, || {
+        found = pod_of(stand, subject).unwrap_or_default();
+        if is(&found) { Ok(()) } else { Err(format!("{}; {}", found["status"], stand.trouble())) }
+    });
+    found
+}
+
+#[test]
+fn pods_that_are_collected_while_the_controller_is_down_do_not_run_again() {
+    let stand = Stand::new(&StandOptions { policy: POLICY, config: "" });
+    let server = stand.start();
+    assert_eq!(server.post(&job("ends", 1, 8, 8)).0, 202);
+    assert_eq!(server.post(&job("lost", 1, 8, 100_000)).0, 202);
+    let phase = |pod: &Value, phase: &str| pod["status"]["phase"] == phase;
+    pod_until(&stand, "ends", "it runs", |pod| phase(pod, "Running"));
+    let lost = pod_until(&stand, "lost", "it runs", |pod| phase(pod, "Running"));
+    until("both have started", LIMIT, || {
+        let (_, summary) = server.get("/v1/summary");
+        if summary["running"].as_u64() == Some(2) { Ok(()) } else { Err(summary.to_string()) }
+    });
+    server.kill();
+
+    // One ends, and is deleted as those are that have ended. The node of the other is deleted: the collector of pods calls what ran there failed.
+    let ends = pod_until(&stand, "ends", "it has ended", |pod| phase(pod, "Succeeded"));
+    let name = ends["metadata"]["name"].as_str().expect("a name");
+    // Within one second nobody can tell whether it ended by itself.
+    let begun = Instant::now();
+    until("another second begins", LIMIT, || {
+        if begun.elapsed() > Duration::from_millis(1_500) { Ok(()) } else { Err(String::new()) }
+    });
+    stand.kubectl(&["delete", "pod", name, "-n", NAMESPACE, "--wait=false"]);
+    let node = lost["spec"]["nodeName"].as_str().expect("a node");
+    stand.kubectl(&["delete", "node", node]);
+    pod_until(&stand, "lost", "it is collected", |pod| !pod["metadata"]["deletionTimestamp"].is_null());
+
+    let server = stand.start();
+    until("what ended is completed, and what was collected is held", LIMIT, || {
+        let (_, ends) = server.get("/v1/jobs/ends");
+        let why = server.ask(stand.folder.path(), &["why", "lost"]);
+        if ends["phase"] == "completed" && why.out.contains("nothing proves that") {
+            return Ok(());
+        }
+        Err(format!("{ends}; {why:?}; {}", server.log()))
+    });
+    let seen = stand.watcher.seen().workers;
+    assert!(seen.values().all(|pods| pods.len() == 1), "ran twice: {seen:?}; it had ended as {}", ends["status"]);
+
+    // Its instance's end proves it.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_millis() as u64;
+    assert!(stand.ec2.region().terminate_as_user(Timestamp(now), node));
+    until("it runs again", LIMIT, || {
+        let pod = pod_of(&stand, "lost-2-").unwrap_or_default();
+        if phase(&pod, "Running") { Ok(()) } else { Err(format!("{}; {}", pod["status"], server.log())) }
+    });
+    let cancelled = server.ask(stand.folder.path(), &["cancel", "lost"]);
+    assert_eq!(cancelled.code, 0, "{cancelled:?}");
+    stand.all_over(&server, 1, LIMIT);
 }
 
 #[test]

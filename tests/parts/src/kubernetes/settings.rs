@@ -167,8 +167,10 @@ pub(super) fn controller_manager(folder: &Path, ports: Ports) -> Vec<String> {
     flags
 }
 
-pub(super) fn scheduler(folder: &Path, ports: Ports) -> Vec<String> {
-    client(folder, ports.scheduler)
+pub(super) fn scheduler(folder: &Path, ports: Ports, options: &KubernetesOptions) -> Vec<String> {
+    let mut flags = client(folder, ports.scheduler);
+    flags.extend(options.scheduler_flags.iter().cloned());
+    flags
 }
 
 pub(super) fn kwok(folder: &Path, ports: Ports, options: &KwokOptions) -> Vec<String> {
@@ -245,7 +247,7 @@ mod tests {
             etcd(folder, ports()),
             api_server(folder, ports(), &KubernetesOptions::default()),
             controller_manager(folder, ports()),
-            scheduler(folder, ports()),
+            scheduler(folder, ports(), &KubernetesOptions::default()),
             kwok(folder, ports(), &kwok_options),
         ] {
             assert!(flags.iter().any(|flag| flag.contains("127.0.0.1")), "{flags:?}");
