@@ -1,7 +1,7 @@
 //! Stories of single nodes and gangs: a drain while a pod binds, a node that gets ready, a name that is taken, a kubelet that refuses.
 
 use forebay_cluster_kube::request::WorkerRequest;
-use forebay_cluster_kube::view::{ClaimPhase, ClaimView};
+use forebay_cluster_kube::view::{ClaimPhase, ClaimView, RunStage, RunView};
 use forebay_cluster_kube::{
     EngineView, GangRequest, GangStart, KubeCall, KubeCallId, KubeError, KubeMachine, KubeObject, KubeReport,
     KubeResponse, KubeSettings, ObjectSelector, Resource, RunId, RunToken,
@@ -10,7 +10,7 @@ use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId, NodeId};
 use forebay_kernel::units::{Span, Timestamp};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -305,4 +305,58 @@ fn a_namespace_whose_role_is_gone_keeps_no_other_from_being_listed() {
     let reports = kube.take_reports();
     assert!(reports.contains(&KubeReport::Listed), "{reports:?}");
     assert!(reports.iter().any(|report| matches!(report, KubeReport::Failing { .. })), "{reports:?}");
+}
+
+/// What a machine that begins reports of a worker that ended with 0 at 11:00:05, and whose pod was deleted then, with this grace.
+fn reports_of_deleted(deletion: &str, grace: u64) -> Vec<KubeReport> {
+    let GangStart::Run(request) = start() else { panic!("a gang") };
+    let ended = json!({"exitCode": 0, "finishedAt": "2026-11-24T11:00:05Z"});
+    let mut body = request.pod_body(0).expect("a pod");
+    body["metadata"]["uid"] = json!("u-1");
+    body["metadata"]["resourceVersion"] = json!("9");
+    body["metadata"]["deletionTimestamp"] = json!(deletion);
+    body["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+    body["spec"]["nodeName"] = json!("n");
+    body["status"] =
+        json!({"phase": "Succeeded", "containerStatuses": [{"name": "worker", "state": {"terminated": ended}}]});
+    let pod = KubeObject::of_json(Resource::Pods, body).unwrap();
+    let mut view = view(ClaimPhase::Ready);
+    let running = RunView {
+        tenant: "me".into(),
+        subject: "a".into(),
+        namespace: "jobs".into(),
+        stage: RunStage::Running,
+        workers: BTreeMap::from([(0, Some("i-1".to_owned()))]),
+        done: BTreeSet::new(),
+        left: BTreeSet::new(),
+    };
+    view.runs.insert(run(), running);
+    let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");
+    kube.begin(view);
+    for (id, call) in kube.poll(NOW) {
+        let KubeCall::List { resource, .. } = call else { panic!("{call:?}") };
+        let objects = match resource {
+            Resource::Nodes => vec![node(5, json!({}))],
+            Resource::Pods => vec![pod.clone()],
+            _ => Vec::new(),
+        };
+        kube.handle_response(id, page(objects), NOW);
+    }
+    kube.poll(NOW);
+    kube.take_reports()
+}
+
+#[test]
+fn a_worker_that_had_completed_before_its_pod_was_deleted_has_completed() {
+    let completed = KubeReport::Event(Event::RunCompleted { job: JobId(1), attempt: Attempt(1), worker: Some(0) });
+    let reports = reports_of_deleted("2026-11-24T11:00:06Z", 0);
+    assert!(reports.contains(&completed), "{reports:?}");
+    // By force while it ran, in the same second, or gracefully: it ended because it was told to.
+    for (deletion, grace) in
+        [("2026-11-24T11:00:04Z", 0), ("2026-11-24T11:00:05Z", 0), ("2026-11-24T11:00:35Z", 30), ("11:00:06Z", 0)]
+    {
+        let reports = reports_of_deleted(deletion, grace);
+        assert!(!reports.contains(&completed), "{deletion}: {reports:?}");
+        assert!(reports.iter().any(|r| matches!(r, KubeReport::Refused { words, .. } if words.contains("deleted"))));
+    }
 }
