@@ -8,6 +8,7 @@
 //! No event is dropped: while the driver's mailbox is full, reports wait, and so does the machine.
 
 use super::TaskCommand;
+use super::adopted::{self, SubmittedObject};
 use super::logs::LogReader;
 use crate::cluster::log_archive::LogArchive;
 use crate::cluster::logs::LogRequest;
@@ -202,6 +203,21 @@ async fn tell(
     }
 }
 
+/// What the driver has to know.
+enum Message {
+    Event(Event),
+    Submission(SubmittedObject),
+}
+
+impl Message {
+    fn item(&self) -> SubmittedItem {
+        match self {
+            Message::Event(event) => SubmittedItem::from(event.clone()),
+            Message::Submission(submitted) => submitted.item(),
+        }
+    }
+}
+
 /// What becomes of the machine's reports.
 struct Reports {
     outside: Outside,
@@ -220,19 +236,19 @@ impl Reports {
     async fn run(mut self, mut reports: Receiver<KubeReport>) {
         let mut some = Vec::new();
         while reports.recv_many(&mut some, WAITING).await > 0 {
-            let mut events = Vec::new();
+            let mut messages = Vec::new();
             for report in some.drain(..) {
-                events.extend(self.take(report));
+                messages.extend(self.take(report));
             }
             self.report_condition();
-            if !self.submit(&events).await {
+            if !self.submit(&messages).await {
                 return;
             }
         }
     }
 
-    /// Takes a report. Returns the event that it is.
-    fn take(&mut self, report: KubeReport) -> Option<Event> {
+    /// Takes a report. Returns what the driver has to know of it.
+    fn take(&mut self, report: KubeReport) -> Option<Message> {
         let notes = &self.outside.notes;
         match report {
             KubeReport::Listed => self.listed = true,
@@ -242,8 +258,13 @@ impl Reports {
                     Event::RunStarted { job, .. } | Event::RunCompleted { job, .. } => forget(notes, *job),
                     _ => {}
                 }
-                return Some(event);
+                return Some(Message::Event(event));
             }
+            KubeReport::Submit { object, event } => match adopted::submitted(object, &event) {
+                Ok(submitted) => return Some(Message::Submission(submitted)),
+                Err(words) => self.not_adopted(&words),
+            },
+            KubeReport::NotAdopted { object, words } => self.not_adopted(&format!("{object}: {words}")),
             KubeReport::Refused { run, words } => notes.set(run.job, &format!("attempt {}", run.attempt.0), words),
             KubeReport::Waiting { worker, words } => {
                 let subject = format!("worker {}", worker.worker);
@@ -295,14 +316,29 @@ impl Reports {
         }
     }
 
+    /// An object that asks to be adopted stays as it is.
+    fn not_adopted(&self, words: &str) {
+        tracing::warn!("kubernetes: not adopted: {words}");
+        self.outside.health.add_remark(self.clock.now().0, format!("not adopted: {words}"));
+    }
+
     /// Submits events; they are durable then. Returns false if the driver has stopped.
-    async fn submit(&self, events: &[Event]) -> bool {
-        if events.is_empty() {
+    async fn submit(&self, messages: &[Message]) -> bool {
+        if messages.is_empty() {
             return true;
         }
         let retries = ConstantBuilder::new().with_delay(MAILBOX_RETRY).without_max_times();
-        let submit = || self.handle.submit_items(events.iter().cloned().map(SubmittedItem::from).collect());
-        submit.retry(retries).when(|error| !matches!(error, MailboxError::Stopped(_))).await.is_ok()
+        let submit = || self.handle.submit_items(messages.iter().map(Message::item).collect());
+        let accepted = submit.retry(retries).when(|error| !matches!(error, MailboxError::Stopped(_))).await;
+        let Ok(accepted) = accepted else { return false };
+        for (message, outcome) in messages.iter().zip(accepted.outcomes) {
+            if let Message::Submission(submitted) = message
+                && let Some(words) = submitted.refused(outcome)
+            {
+                self.not_adopted(&words);
+            }
+        }
+        true
     }
 
     fn report_condition(&self) {
