@@ -34,8 +34,21 @@ pub struct AdoptedView {
     pub tenant: String,
     /// Whether it is not over.
     pub open: bool,
+    /// Its last attempt.
+    pub attempt: Attempt,
+    /// Why it waits.
+    pub waits: Option<WaitView>,
     /// Its attempt that is alive.
     pub run: Option<AdoptedRunView>,
+}
+
+/// Why a job waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitView {
+    /// The stable code.
+    pub code: &'static str,
+    /// The words.
+    pub words: String,
 }
 
 /// An attempt of an adopted object that is alive.
@@ -152,7 +165,10 @@ fn adopted_view(state: &State, job: &Job, spec: &JobSpec, object: WorkloadId) ->
         stage: stage(job),
         instances: job.places.iter().filter_map(|place| instance(place.node)).collect(),
     });
-    AdoptedView { object, job: job.id, tenant: spec.tenant.clone(), open: !job.done(), run }
+    let waits = job.reason.filter(|_| run.is_none() && !job.done());
+    let waits = waits.map(|reason| WaitView { code: reason.code(), words: reason.to_string() });
+    let (tenant, open) = (spec.tenant.clone(), !job.done());
+    AdoptedView { object, job: job.id, tenant, open, attempt: job.attempt, waits, run }
 }
 
 fn stage(job: &Job) -> RunStage {

@@ -20,12 +20,12 @@ pub(super) struct SubmittedObject {
 ///
 /// # Errors
 /// It is not taken: which object, and why.
-pub(super) fn submitted(object: WorkloadId, event: &Value) -> Result<SubmittedObject, String> {
+pub(super) fn submitted(object: WorkloadId, event: &Value) -> Result<SubmittedObject, (WorkloadId, String)> {
     let caller = Caller::named(DEFAULT_TENANT, &object.principal());
     let intake = Intake { caller: &caller, routes: &NoRoutes, key: None };
     match intake.decode_value(event) {
         Ok(Decoded { event, id, .. }) => Ok(SubmittedObject { object, event, id }),
-        Err(why) => Err(format!("{object}: {why}")),
+        Err(why) => Err((object, why.to_string())),
     }
 }
 
@@ -34,11 +34,15 @@ impl SubmittedObject {
         SubmittedItem { content: ItemContent::Event(self.event.clone()), id: self.id, ..SubmittedItem::default() }
     }
 
+    pub(super) fn object(&self) -> &WorkloadId {
+        &self.object
+    }
+
     /// What is in the way of it, by what became of its submission.
     pub(super) fn refused(&self, outcome: ItemOutcome) -> Option<String> {
         let (ItemOutcome::Refused(reason) | ItemOutcome::Rejected(_, reason)) = outcome else { return None };
-        let (object, principal) = (&self.object, self.object.principal());
-        Some(format!("{object}: {}: {reason}; it was submitted by `{principal}`", reason.code()))
+        let principal = self.object.principal();
+        Some(format!("{}: {reason}; it was submitted by `{principal}`", reason.code()))
     }
 }
 

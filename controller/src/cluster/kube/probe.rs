@@ -46,8 +46,12 @@ const ADOPTED_IN_CLUSTER: [(&str, &str, &str); 4] = [
 ];
 
 /// What it does in each namespace whose objects are adopted.
-const ADOPTED_IN_NAMESPACES: [(&str, &str, &str); 3] =
-    [("patch", "batch", "jobs"), ("patch", "batch", "jobs/status"), ("patch", "jobset.x-k8s.io", "jobsets")];
+const ADOPTED_IN_NAMESPACES: [(&str, &str, &str); 4] = [
+    ("patch", "batch", "jobs"),
+    ("patch", "batch", "jobs/status"),
+    ("patch", "jobset.x-k8s.io", "jobsets"),
+    ("create", "events.k8s.io", "events"),
+];
 
 /// Tries everything.
 pub(in crate::cluster) fn probe(config: &KubernetesConfig, runtime: &tokio::runtime::Handle) -> Vec<Diagnostic> {

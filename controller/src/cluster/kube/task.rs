@@ -15,6 +15,7 @@ use crate::cluster::logs::LogRequest;
 use crate::cluster::{ClusterError, ClusterNotes, Terminate};
 use crate::driver::{DriverHandle, MailboxError, SubmittedItem, wall_ms};
 use backon::{ConstantBuilder, Retryable};
+use forebay_cluster_kube::adoption::WorkloadId;
 use forebay_cluster_kube::client::{CredentialSource, KubeClient, MachineCommand, task};
 use forebay_cluster_kube::machine::{KubeMachine, KubeReport};
 use forebay_cluster_kube::{EngineView, KubeSettings, RunId};
@@ -25,7 +26,7 @@ use forebay_source::{Condition, Health};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel};
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, WeakSender, channel};
 
 /// The delay before the next attempt to find credentials.
 const CONNECT_RETRY: Duration = Duration::from_secs(10);
@@ -103,7 +104,16 @@ async fn work(
     let settings = outside.settings.clone();
     let reader = LogReader { client: client.clone(), journal, archive: outside.archive.clone() };
     let (ended, for_archive) = channel(WAITING);
-    let reports = Reports { outside, handle: handle.clone(), clock, ended, listed: false, failures: BTreeMap::new() };
+    let commander = to_machine.downgrade();
+    let reports = Reports {
+        outside,
+        handle: handle.clone(),
+        clock,
+        ended,
+        machine: commander,
+        listed: false,
+        failures: BTreeMap::new(),
+    };
     // In one task, so that a panic of one ends all. Each waits for itself: who hands reports on never waits for who takes commands.
     let run = async {
         tokio::join!(
@@ -225,6 +235,7 @@ struct Reports {
     clock: DriverClock,
     /// Attempts of which a worker has ended: its log is kept.
     ended: Sender<RunId>,
+    machine: WeakSender<MachineCommand>,
     /// All is listed: the cluster answers.
     listed: bool,
     /// What fails, by what was tried.
@@ -262,7 +273,7 @@ impl Reports {
             }
             KubeReport::Submit { object, event } => match adopted::submitted(object, &event) {
                 Ok(submitted) => return Some(Message::Submission(submitted)),
-                Err(words) => self.not_adopted(&words),
+                Err((object, words)) => self.refused(object, &words),
             },
             KubeReport::NotAdopted { object, words } => self.not_adopted(&format!("{object}: {words}")),
             KubeReport::Refused { run, words } => notes.set(run.job, &format!("attempt {}", run.attempt.0), words),
@@ -316,6 +327,15 @@ impl Reports {
         }
     }
 
+    /// The submission of an object was refused; the object says so, too, where the machine has room to be told.
+    fn refused(&self, object: WorkloadId, words: &str) {
+        self.not_adopted(&format!("{object}: {words}"));
+        // Not awaited: the machine may be waiting for us.
+        if let Some(machine) = self.machine.upgrade() {
+            let _ = machine.try_send(MachineCommand::RefuseAdoption(object, words.to_owned()));
+        }
+    }
+
     /// An object that asks to be adopted stays as it is.
     fn not_adopted(&self, words: &str) {
         tracing::warn!("kubernetes: not adopted: {words}");
@@ -335,7 +355,7 @@ impl Reports {
             if let Message::Submission(submitted) = message
                 && let Some(words) = submitted.refused(outcome)
             {
-                self.not_adopted(&words);
+                self.refused(submitted.object().clone(), &words);
             }
         }
         true

@@ -57,6 +57,8 @@ pub(crate) enum Task {
     Adopt(String),
     /// List the pods of an attempt of an adopted object, consistently.
     AdoptedPods(RunId),
+    /// Write an Event of an adopted object, by its number.
+    Tell(u64),
     /// Set the labels by which pods of adopted objects find a node, by its name.
     LabelNode(String),
 }
@@ -91,6 +93,7 @@ impl Task {
             Task::Taints(_) => "set taints of nodes",
             Task::Adopt(_) => "suspend and unsuspend jobs",
             Task::AdoptedPods(_) => "list the pods of jobs",
+            Task::Tell(_) => "write events",
             Task::LabelNode(_) => "set labels of nodes",
         }
     }

@@ -64,6 +64,7 @@ impl KubeMachine {
             Task::Taints(node) => self.taints_call(node),
             Task::Adopt(uid) => self.adopt_call(uid),
             Task::AdoptedPods(run) => self.adopted_pods_call(*run),
+            Task::Tell(number) => self.event_call(*number),
             Task::LabelNode(name) => self.label_node_call(name),
         }
     }

@@ -104,6 +104,7 @@ impl KubeMachine {
             Task::Taints(name) => self.tainted(name, response, now),
             Task::Adopt(uid) => self.adopt_answered(&uid, response, now),
             Task::AdoptedPods(run) => self.adopted_pods_page(run, response, now),
+            Task::Tell(number) => self.told(number, &response),
             Task::LabelNode(name) => self.node_labelled(name, response, now),
         }
     }

@@ -107,7 +107,9 @@ impl Cluster {
         let Some(object) = self.api.objects.get(key).cloned() else { return };
         let pods = self.pods_of(text(&object, "/metadata/uid"));
         let succeeded = pods.iter().filter(|(_, pod)| text(pod, "/status/phase") == "Succeeded").count() as u64;
-        let active = pods.iter().filter(|(_, pod)| !is_over(pod)).count() as u64;
+        // Pods that are being deleted are not active. A Job counts them beside; a JobSet does not say.
+        let active = pods.iter().filter(|(_, pod)| !is_over(pod) && !deleting(pod)).count() as u64;
+        let terminating = pods.iter().filter(|(_, pod)| !is_over(pod) && deleting(pod)).count() as u64;
         let job = key.0 == Resource::Jobs;
         let complete = succeeded >= workers(&object);
         let mut status = object["status"].clone();
@@ -118,6 +120,7 @@ impl Cluster {
         }
         if job {
             status["active"] = json!(active);
+            status["terminating"] = json!(terminating);
             status["succeeded"] = json!(succeeded);
             if !suspended && status["startTime"].is_null() {
                 status["startTime"] = json!("2026-01-01T00:00:00Z");

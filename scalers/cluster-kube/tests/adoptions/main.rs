@@ -8,6 +8,8 @@
 //! - a run is called started only when all its containers have;
 //! - in the end all are complete or cancelled, and no label is left on a node.
 
+#![allow(clippy::disallowed_methods, reason = "which seed is run is said by a variable")]
+
 #[path = "../crashes/api.rs"]
 #[allow(dead_code, reason = "the crashes of gangs use more of it")]
 mod api;

@@ -145,7 +145,18 @@ impl World {
                 instances: job.places[&job.attempt].clone(),
             });
             let (object, open) = (job.object.clone(), job.done.is_none());
-            (object.uid.clone(), AdoptedView { object, job: *id, tenant: "t".to_owned(), open, run })
+            (
+                object.uid.clone(),
+                AdoptedView {
+                    object,
+                    job: *id,
+                    tenant: "t".to_owned(),
+                    open,
+                    attempt: Attempt(job.attempt),
+                    waits: None,
+                    run,
+                },
+            )
         });
         EngineView {
             claims: self.claims.iter().map(claim).collect(),

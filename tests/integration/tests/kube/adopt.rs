@@ -126,6 +126,20 @@ fn a_suspended_job_and_a_suspended_jobset_run_are_preempted_run_again_and_comple
         if text.contains("team/job/stranger") && text.contains("ForbiddenQueue") { Ok(()) } else { Err(text) }
     });
     assert_eq!(read(&stand, "Job", "stranger")["spec"]["suspend"], true);
+    for (name, told) in [
+        ("set", ["Queued", "Admitted", "Stopped"].as_slice()),
+        ("plain", &["Queued", "Admitted", "Stopped"]),
+        ("stranger", &["NotAdopted"]),
+    ] {
+        let events = ["get", "events.v1.events.k8s.io", "-n", TEAM, "-o", "json"];
+        let said = |text: &str, reason: &str| {
+            let all: Value = serde_json::from_str(text).unwrap_or_default();
+            let of = |event: &&Value| event["regarding"]["name"] == name && event["reason"] == reason;
+            all["items"].as_array().is_some_and(|all| all.iter().filter(of).count() > 0)
+        };
+        let all = stand.kubernetes.wait_until(&events, |text| told.iter().all(|reason| said(text, reason)));
+        all.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
     stand.all_over(&server, 4, LIMIT);
     let nodes = stand.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.labels}"]);
     assert!(!nodes.contains("gang.forebay.dev"), "{nodes}");

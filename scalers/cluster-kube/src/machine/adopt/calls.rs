@@ -1,5 +1,6 @@
 //! The calls for adopted objects and the labels of nodes, and what their responses mean.
 
+use super::news::News;
 use super::step::{Change, node_label};
 use crate::adoption::{
     ANNOTATION_ADMITTED, ANNOTATION_STOPPED, LABEL_ADOPTED, NODE_LABEL_PREFIX, Workload, WorkloadId, WorkloadKind,
@@ -92,6 +93,7 @@ impl KubeMachine {
         match response {
             KubeResponse::Object(object) => {
                 if let KubeObject::Workload(workload) = *object {
+                    self.tell_change(uid, &workload, now);
                     // Without our label it is not listed, and nothing says what becomes of it; it was suspended, and its pods are seen.
                     let listed = self.adoptions.workloads.contains_key(uid);
                     if listed {
@@ -114,6 +116,34 @@ impl KubeMachine {
                 }
             },
             _ => {}
+        }
+    }
+
+    /// Says on an object what was done to it.
+    fn tell_change(&mut self, uid: &str, workload: &Workload, now: Timestamp) {
+        let Some(known) = self.view.as_ref().and_then(|view| view.adopted.get(uid)) else { return };
+        let (object, job) = (known.object.clone(), known.job);
+        let Some(run) = known.run.as_ref().map(|run| RunId { job, attempt: run.attempt }) else {
+            if workload.is_suspended() {
+                let note = format!(
+                    "{job} waits for its turn: it was unsuspended before, and was suspended again; leave that to Forebay"
+                );
+                let key = workload.metadata.resource_version.clone();
+                self.tell(&object, News::SuspendedAgain, &key, &note, now);
+            }
+            return;
+        };
+        if workload.was_stopped(run) {
+            let note = format!("{run} was stopped; `forebay why {job}` says for what");
+            self.tell(&object, News::Stopped, &run.to_string(), &note, now);
+        } else if workload.was_admitted(run) && !workload.is_suspended() {
+            self.tell(
+                &object,
+                News::Admitted,
+                &run.to_string(),
+                &format!("{run} was unsuspended: it is its turn"),
+                now,
+            );
         }
     }
 

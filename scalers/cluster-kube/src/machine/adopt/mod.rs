@@ -10,6 +10,7 @@
 //! Never: an object unsuspended without an open start of it; a pod of theirs created, bound or deleted.
 
 mod calls;
+mod news;
 mod pods;
 mod step;
 
@@ -24,6 +25,7 @@ use crate::view::{AdoptedRunView, AdoptedView, RunStage};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::units::Timestamp;
+use news::{News, NewsBook};
 use pods::{AdoptedPod, Ghost};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,6 +45,9 @@ pub(super) struct Adoptions {
     /// Attempts whose object is proven not to be there, or to be suspended without our label.
     missing: BTreeSet<RunId>,
     listed: BTreeSet<Resource>,
+    news: NewsBook,
+    /// Objects whose submission the intake or the engine has refused, with its words, to be told.
+    refused: BTreeMap<String, (WorkloadId, String)>,
     /// Something has changed since all was looked at.
     pub changed: bool,
     wake: Option<Timestamp>,
@@ -124,6 +129,8 @@ impl KubeMachine {
                 job: run.job,
                 tenant: request.tenant.clone(),
                 open: true,
+                attempt: run.attempt,
+                waits: None,
                 run: None,
             });
             if known.run.as_ref().is_none_or(|known| known.attempt < run.attempt) {
@@ -133,6 +140,12 @@ impl KubeMachine {
         }
         let kept = self.adoptions.runs.entry(run).or_insert_with(|| AdoptedRun::new(object));
         kept.request = Some(request);
+        self.adoptions.changed = true;
+    }
+
+    /// The submission of an object was refused, in these words.
+    pub fn refuse_adoption(&mut self, object: WorkloadId, words: String) {
+        self.adoptions.refused.insert(object.uid.clone(), (object, words));
         self.adoptions.changed = true;
     }
 
@@ -201,6 +214,7 @@ impl KubeMachine {
     /// An object does not exist any more, or has lost its label.
     pub(super) fn forget_workload(&mut self, workload: &Workload) {
         self.adoptions.told.remove(&workload.metadata.uid);
+        self.adoptions.news.forget(&workload.metadata.uid);
         self.adoptions.changed |= self.adoptions.workloads.remove(&workload.metadata.uid).is_some();
     }
 
@@ -231,6 +245,11 @@ impl KubeMachine {
         }
         self.adoptions.changed = false;
         self.adoptions.wake = None;
+        for (uid, (object, words)) in std::mem::take(&mut self.adoptions.refused) {
+            if self.adoptions.workloads.contains_key(&uid) {
+                self.tell(&object, News::NotAdopted, &words, &words, now);
+            }
+        }
         for name in self.nodes_to_label() {
             self.agenda.plan(Task::LabelNode(name), now);
         }

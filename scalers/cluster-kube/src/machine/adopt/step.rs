@@ -1,6 +1,7 @@
 //! What an adopted object needs next, by what is known of it: its attempt's life from the labels of the nodes to the outcome.
 
 use super::Verdict;
+use super::news::News;
 use crate::adoption::{WorkloadEnd, submission};
 use crate::machine::agenda::Task;
 use crate::machine::{KubeMachine, KubeReport};
@@ -46,7 +47,7 @@ enum Step {
 impl KubeMachine {
     pub(super) fn advance_workload(&mut self, uid: &str, now: Timestamp) {
         let known = self.view.as_ref().and_then(|view| view.adopted.get(uid)).cloned();
-        let Some(known) = known else { return self.offer(uid) };
+        let Some(known) = known else { return self.offer(uid, now) };
         let Some(run) = known.run.as_ref().map(|run| RunId { job: known.job, attempt: run.attempt }) else {
             return self.advance_idle(uid, &known, now);
         };
@@ -169,7 +170,8 @@ impl KubeMachine {
         let settle = self.settings.settle;
         let Some(workload) = self.adoptions.workloads.get(uid) else { return Step::Wait };
         let gone = workload.metadata.is_deleting();
-        if !gone && !(workload.is_suspended() && workload.was_stopped(run)) {
+        let stopped = workload.is_suspended() && workload.was_stopped(run);
+        if !gone && !stopped {
             return Step::Change;
         }
         let (settled, admitted) = (gone || workload.is_settled(), workload.was_admitted(run));
@@ -237,10 +239,16 @@ impl KubeMachine {
         if self.change_of(uid).is_some() {
             self.agenda.plan(Task::Adopt(uid.to_owned()), now);
         }
+        if let Some(why) = known.waits.as_ref().filter(|_| known.open && !gone) {
+            // One of each reason between two attempts: the figures in its words change all the time.
+            let key = format!("{} {}", known.attempt.0, why.code);
+            let note = format!("{} waits in its queue: {}: {}", known.job, why.code, why.words);
+            self.tell(&known.object, News::Queued, &key, &note, now);
+        }
     }
 
     /// An object that the engine does not know: it is submitted, or refused with what is in the way.
-    fn offer(&mut self, uid: &str) {
+    fn offer(&mut self, uid: &str, now: Timestamp) {
         let Some(workload) = self.adoptions.workloads.get(uid) else { return };
         let object = workload.id();
         let over = workload.metadata.is_deleting() || workload.end().is_some();
@@ -258,7 +266,10 @@ impl KubeMachine {
                 let event = Box::new(submission(workload, &demand));
                 (event.to_string(), KubeReport::Submit { object, event })
             }
-            Err(words) => (words.clone(), KubeReport::NotAdopted { object, words }),
+            Err(words) => {
+                self.tell(&object, News::NotAdopted, &words, &words, now);
+                (words.clone(), KubeReport::NotAdopted { object, words })
+            }
         };
         let (said, report) = report;
         if self.adoptions.told.get(uid) != Some(&said) {
