@@ -37,14 +37,14 @@ pub struct AdoptedView {
     /// Its last attempt.
     pub attempt: Attempt,
     /// Why it waits.
-    pub waits: Option<WaitView>,
+    pub waits: Option<AdoptedWait>,
     /// Its attempt that is alive.
     pub run: Option<AdoptedRunView>,
 }
 
 /// Why a job waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WaitView {
+pub struct AdoptedWait {
     /// The stable code.
     pub code: &'static str,
     /// The words.
@@ -166,7 +166,7 @@ fn adopted_view(state: &State, job: &Job, spec: &JobSpec, object: WorkloadId) ->
         instances: job.places.iter().filter_map(|place| instance(place.node)).collect(),
     });
     let waits = job.reason.filter(|_| run.is_none() && !job.done());
-    let waits = waits.map(|reason| WaitView { code: reason.code(), words: reason.to_string() });
+    let waits = waits.map(|reason| AdoptedWait { code: reason.code(), words: reason.to_string() });
     let (tenant, open) = (spec.tenant.clone(), !job.done());
     AdoptedView { object, job: job.id, tenant, open, attempt: job.attempt, waits, run }
 }
