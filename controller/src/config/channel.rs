@@ -2,6 +2,7 @@
 //!
 //! Never: a look outside.
 
+use super::kubernetes::KUBE_PRINCIPAL;
 use std::collections::BTreeSet;
 
 /// The longest principal or tenant, as a queue's path.
@@ -35,6 +36,13 @@ pub(super) fn check<'a>(channels: impl Iterator<Item = Channel<'a>>) -> Result<(
             return Err(format!(
                 "{transport} `{shown}` is named twice: what is read and what is written are different topics and queues, each named \
                  once over all clusters"
+            ));
+        }
+        if let Some([principal, _]) = owner
+            && principal.starts_with(KUBE_PRINCIPAL)
+        {
+            return Err(format!(
+                "the principal of {transport} `{shown}` begins with `{KUBE_PRINCIPAL}`, as those of Kubernetes' namespaces do: write another one"
             ));
         }
         for (what, owner) in ["principal", "tenant"].into_iter().zip(owner.into_iter().flatten()) {

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// What the principals of adopted objects begin with. No topic, queue or token may be called so.
+pub(super) const KUBE_PRINCIPAL: &str = "kube:";
+
 /// A Kubernetes cluster. Its nodes are those that `ec2` buys.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -32,6 +35,10 @@ pub struct KubernetesConfig {
     /// `1h`, the node goes all the same. Default: never; the node is kept, and paid for, until they are gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evict_deadline: Option<Time>,
+    /// Namespaces whose suspended Jobs and JobSets are run where their label `forebay.dev/queue` names a queue. What they ask for comes from the
+    /// principal `kube:NAMESPACE`, which the queue has to list in its `submitters`. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adopt: Vec<String>,
     /// The URL under which pods reach this controller, such as `http://forebay.forebay:8080`. Default: none, and runs do not report what they do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_url: Option<String>,
@@ -46,10 +53,16 @@ impl KubernetesConfig {
         }
     }
 
+    /// Who submits the objects of its adopted namespaces.
+    pub(super) fn principals(&self) -> impl Iterator<Item = String> {
+        self.adopt.iter().map(|namespace| format!("{KUBE_PRINCIPAL}{namespace}"))
+    }
+
     /// Everything that can be told without a look outside.
     pub(super) fn check(&self) -> Result<(), String> {
         let named = self.namespaces.iter().map(|(queue, name)| (format!("namespaces.{queue}"), name));
-        for (place, name) in std::iter::once(("namespace".to_owned(), &self.namespace)).chain(named) {
+        let adopted = self.adopt.iter().map(|name| ("adopt".to_owned(), name));
+        for (place, name) in std::iter::once(("namespace".to_owned(), &self.namespace)).chain(named).chain(adopted) {
             if !is_label(name) {
                 let shown = crate::show::figures::short(name, 60);
                 return Err(format!(

@@ -23,6 +23,7 @@ use schemars::JsonSchema;
 use secret::Secret;
 use serde::{Deserialize, Serialize};
 use sqs::SqsConfig;
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use tokens::{Role, Token};
@@ -178,13 +179,15 @@ impl Config {
         tokens.chain(kafka).chain(sqs).chain(ec2).chain(self.checkpoints.iter().flat_map(CheckpointsConfig::secrets))
     }
 
-    /// Who events may come from beside operators: topics' and queues' principals, and tokens that may submit.
-    pub fn principals(&self) -> impl Iterator<Item = &str> {
+    /// Who events may come from beside operators: topics' and queues' principals, tokens that may submit, and namespaces whose
+    /// objects are adopted.
+    pub fn principals(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let topics = self.kafka.iter().flat_map(|kafka| &kafka.topics).map(|topic| &topic.principal);
         let queues = self.sqs.iter().flat_map(|sqs| &sqs.queues).map(|queue| &queue.principal);
         let submits = |token: &&Token| token.roles.contains(&Role::Submit) && !token.roles.contains(&Role::Operate);
         let tokens = self.tokens.iter().filter(submits).map(|token| &token.name);
-        topics.chain(queues).chain(tokens).map(String::as_str)
+        let named = topics.chain(queues).chain(tokens).map(|name| Cow::Borrowed(name.as_str()));
+        named.chain(self.kubernetes.iter().flat_map(KubernetesConfig::principals).map(Cow::Owned))
     }
 }
 
@@ -221,6 +224,7 @@ mod tests {
             ("{name: a, principal: x}, {name: a, principal: y}", "`a` is named twice"),
             ("{name: out, principal: x}", "`out` is named twice"),
             ("{name: a, principal: ''}", "principal of kafka `a` is no name"),
+            ("{name: a, principal: 'kube:x'}", "begins with `kube:`"),
             ("{name: a}", "principal"),
             ("{name: a, principal: x, tennant: y}", "tennant"),
         ] {

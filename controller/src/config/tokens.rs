@@ -3,6 +3,7 @@
 //! Never: keeps a token's text. What is kept is its BLAKE3 hash, and hashes are compared in constant time.
 
 use super::channel::default_tenant;
+use super::kubernetes::KUBE_PRINCIPAL;
 use super::secret::{Secret, SecretError};
 use forebay_wire::intake::Caller;
 use schemars::JsonSchema;
@@ -139,6 +140,10 @@ impl Tokens {
                     let problem = format!("its {what} is no name: write 1 to {MOST_NAME} printable characters");
                     return Err(token.unfit(&problem));
                 }
+            }
+            if token.name.starts_with(KUBE_PRINCIPAL) {
+                let problem = "`kube:` begins the principals of Kubernetes' namespaces: write another name";
+                return Err(token.unfit(problem));
             }
             if token.roles.is_empty() {
                 return Err(

@@ -2,6 +2,7 @@
 //!
 //! Bodies are JSON as the API server takes it. Whoever makes the calls neither changes nor repeats them.
 
+use crate::adoption::{Workload, WorkloadKind};
 use crate::kube_error::KubeError;
 use crate::objects::{KubeNode, KubePod, ObjectMeta};
 use serde_json::Value;
@@ -26,6 +27,12 @@ pub enum Resource {
     Secrets,
     /// `v1` `namespaces`, which have no namespace.
     Namespaces,
+    /// `batch/v1` `jobs`.
+    Jobs,
+    /// `jobset.x-k8s.io/v1alpha2` `jobsets`.
+    JobSets,
+    /// `events.k8s.io/v1` `events`: only created, never read.
+    Events,
 }
 
 /// Which objects of a kind are listed or watched, in all namespaces.
@@ -133,6 +140,17 @@ pub enum KubeCall {
         /// The patch.
         body: Box<Value>,
     },
+    /// The same for the status of an object (PATCH to `NAME/status`).
+    MergeStatus {
+        /// Its kind.
+        resource: Resource,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The patch.
+        body: Box<Value>,
+    },
     /// Deletes an object. The response is `Done`.
     Delete {
         /// Its kind.
@@ -213,6 +231,8 @@ pub enum KubeObject {
     Pod(KubePod),
     /// A node.
     Node(KubeNode),
+    /// A Job or JobSet.
+    Workload(Box<Workload>),
     /// Any other kind.
     Other(ObjectMeta),
 }
@@ -224,6 +244,7 @@ impl KubeObject {
         match self {
             KubeObject::Pod(pod) => &pod.metadata,
             KubeObject::Node(node) => &node.metadata,
+            KubeObject::Workload(workload) => &workload.metadata,
             KubeObject::Other(metadata) => metadata,
         }
     }
@@ -236,6 +257,8 @@ impl KubeObject {
         Ok(match resource {
             Resource::Pods => KubeObject::Pod(serde_json::from_value(json)?),
             Resource::Nodes => KubeObject::Node(serde_json::from_value(json)?),
+            Resource::Jobs => KubeObject::Workload(Box::new(Workload::of_json(WorkloadKind::Job, json)?)),
+            Resource::JobSets => KubeObject::Workload(Box::new(Workload::of_json(WorkloadKind::JobSet, json)?)),
             _ => {
                 let metadata = json.get("metadata").cloned().unwrap_or_default();
                 KubeObject::Other(serde_json::from_value(metadata)?)

@@ -19,6 +19,7 @@
 //! assert!(calls.iter().all(|(_, call)| matches!(call, KubeCall::List { .. })), "nothing is done before all is listed");
 //! ```
 
+pub mod adoption;
 pub mod api_call;
 #[cfg(feature = "client")]
 pub mod client;

@@ -7,6 +7,7 @@
 //!
 //! A journaled request does not change when the template or the configuration does.
 
+use crate::adoption::WorkloadId;
 use crate::names::{RunId, WorkerId, effect_id, pod_name, service_name};
 use crate::settings::KubeSettings;
 use crate::template::{RunFields, TemplateSet};
@@ -17,7 +18,7 @@ use forebay_kernel::job::{Gang, JobSpec, WorkerAsk};
 use forebay_kernel::state::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most workers of a gang: each has a line of at most 60 bytes in the hostfile, and a ConfigMap takes 1 MiB.
 pub const MOST_GANG_WORKERS: usize = 16_384;
@@ -28,6 +29,8 @@ pub const MOST_GANG_WORKERS: usize = 16_384;
 pub enum GangStart {
     /// Run it.
     Run(Box<GangRequest>),
+    /// Unsuspend the object of others that it is.
+    Adopted(Box<AdoptedStart>),
     /// It cannot be run as the template and the job are: what, where, and how to mend it.
     Refused {
         /// The number of the job.
@@ -68,6 +71,25 @@ pub struct GangRequest {
     pub master_port: u16,
     /// Environment of every worker.
     pub env: Vec<(String, String)>,
+}
+
+/// An adopted object as its start is requested.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptedStart {
+    /// The whole id of the effect, see [`effect_id`].
+    pub effect: String,
+    /// The journal that decided it.
+    pub journal: String,
+    /// The number of the job.
+    pub job: u64,
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// The object, as [`WorkloadId`] is written.
+    pub object: String,
+    /// Whose job it is.
+    pub tenant: String,
+    /// The cloud's ids of the instances that it is for. `None`: the engine does not know one.
+    pub instances: Vec<Option<String>>,
 }
 
 /// One worker as it is requested.
@@ -120,6 +142,25 @@ impl GangStart {
         let (_, spec) = state.job(*job)?;
         let run = RunId { job: *job, attempt: *attempt };
         let refused = |why: String| GangStart::Refused { job: job.0, attempt: attempt.0, why };
+        if let Some(object) = WorkloadId::of_job(&spec.principal, &spec.subject) {
+            if !settings.adopt.contains(&object.namespace) {
+                return Some(refused(format!(
+                    "nothing of namespace {} is adopted: write it under `kubernetes.adopt`, or cancel the job",
+                    object.namespace
+                )));
+            }
+            let places = workers.iter().map(|place| state.node(place.node).and_then(|node| node.instance.clone()));
+            let instances: BTreeSet<Option<String>> = places.collect();
+            return Some(GangStart::Adopted(Box::new(AdoptedStart {
+                effect: effect_id(journal, effect.id),
+                journal: journal.to_owned(),
+                job: job.0,
+                attempt: attempt.0,
+                object: object.to_string(),
+                tenant: spec.tenant.clone(),
+                instances: instances.into_iter().collect(),
+            })));
+        }
         if workers.len() > MOST_GANG_WORKERS {
             return Some(refused(format!(
                 "{} workers are more than the {MOST_GANG_WORKERS} that one gang may have here; ask for fewer, larger workers",
@@ -176,6 +217,7 @@ impl GangStart {
     pub fn run(&self) -> RunId {
         let (job, attempt) = match self {
             GangStart::Run(request) => (request.job, request.attempt),
+            GangStart::Adopted(request) => (request.job, request.attempt),
             GangStart::Refused { job, attempt, .. } => (*job, *attempt),
         };
         RunId { job: JobId(job), attempt: Attempt(attempt) }

@@ -1,7 +1,7 @@
 //! The configuration of the adapter: in which namespaces gangs run, under which names, and how patient it is. It has no credentials.
 
 use forebay_kernel::units::Span;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How gangs run in one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub struct KubeSettings {
     pub list_every: Span,
     /// Seconds that the containers of a pod have to end when no deadline says otherwise.
     pub default_grace: Span,
+    /// The namespaces whose suspended Jobs and JobSets are adopted where their label names a queue.
+    pub adopt: BTreeSet<String>,
     /// How many calls are made.
     pub rates: KubeRateSettings,
 }
@@ -99,6 +101,7 @@ impl KubeSettings {
             keep_terminal: Span::mins(60),
             list_every: Span::mins(5),
             default_grace: Span::secs(30),
+            adopt: BTreeSet::new(),
             rates: KubeRateSettings::default(),
         }
     }

@@ -2,9 +2,11 @@
 //!
 //! An attempt that is not in a view is over: its outcome is journaled. An instance that is not in a view is gone, by the cloud's word.
 
+use crate::adoption::WorkloadId;
 use crate::names::RunId;
 use crate::settings::KubeSettings;
-use forebay_kernel::ids::{NodeId, PoolId};
+use forebay_kernel::ids::{Attempt, JobId, NodeId, PoolId};
+use forebay_kernel::job::JobSpec;
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::state::nodes::{Node, NodePhase};
@@ -17,6 +19,47 @@ pub struct EngineView {
     pub runs: BTreeMap<RunId, RunView>,
     /// The claims, by the cloud's id of their instance.
     pub claims: BTreeMap<String, ClaimView>,
+    /// The jobs of adopted objects, by the uid of their object. Their attempts are here and not among `runs`.
+    pub adopted: BTreeMap<String, AdoptedView>,
+}
+
+/// The job of an adopted object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdoptedView {
+    /// Its object.
+    pub object: WorkloadId,
+    /// The job.
+    pub job: JobId,
+    /// Whose job it is.
+    pub tenant: String,
+    /// Whether it is not over.
+    pub open: bool,
+    /// Its last attempt.
+    pub attempt: Attempt,
+    /// Why it waits.
+    pub waits: Option<AdoptedWait>,
+    /// Its attempt that is alive.
+    pub run: Option<AdoptedRunView>,
+}
+
+/// Why a job waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdoptedWait {
+    /// The stable code.
+    pub code: &'static str,
+    /// The words.
+    pub words: String,
+}
+
+/// An attempt of an adopted object that is alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdoptedRunView {
+    /// Its number.
+    pub attempt: Attempt,
+    /// Where in its life it is.
+    pub stage: RunStage,
+    /// The instances that it holds places on.
+    pub instances: BTreeSet<String>,
 }
 
 /// An attempt that is alive.
@@ -95,7 +138,8 @@ impl EngineView {
     /// What a state says.
     #[must_use]
     pub fn of(state: &State, settings: &KubeSettings) -> EngineView {
-        let runs = state.alive_jobs().map(|(job, spec)| {
+        let ours = |(_, spec): &(&Job, &JobSpec)| WorkloadId::of_job(&spec.principal, &spec.subject).is_none();
+        let runs = state.alive_jobs().filter(ours).map(|(job, spec)| {
             let namespace = settings.namespace_of(&spec.queue).to_owned();
             let names = (spec.tenant.clone(), spec.subject.clone());
             (RunId { job: job.id, attempt: job.attempt }, run_view(state, job, names, namespace))
@@ -104,17 +148,40 @@ impl EngineView {
             let claim = ClaimView { node: node.id, phase: claim_phase(node), offers: offers(state, node, settings) };
             Some((node.instance.clone()?, claim))
         });
-        EngineView { runs: runs.collect(), claims: claims.collect() }
+        // Without adoption no job is looked at that is not alive.
+        let all = (!settings.adopt.is_empty()).then(|| state.jobs());
+        let adopted = all.into_iter().flatten().filter_map(|(job, spec)| {
+            let object = WorkloadId::of_job(&spec.principal, &spec.subject)?;
+            Some((object.uid.clone(), adopted_view(state, job, spec, object)))
+        });
+        EngineView { runs: runs.collect(), claims: claims.collect(), adopted: adopted.collect() }
+    }
+}
+
+fn adopted_view(state: &State, job: &Job, spec: &JobSpec, object: WorkloadId) -> AdoptedView {
+    let instance = |node| state.node(node).and_then(|node| node.instance.clone());
+    let run = job.alive().then(|| AdoptedRunView {
+        attempt: job.attempt,
+        stage: stage(job),
+        instances: job.places.iter().filter_map(|place| instance(place.node)).collect(),
+    });
+    let waits = job.reason.filter(|_| run.is_none() && !job.done());
+    let waits = waits.map(|reason| AdoptedWait { code: reason.code(), words: reason.to_string() });
+    let (tenant, open) = (spec.tenant.clone(), !job.done());
+    AdoptedView { object, job: job.id, tenant, open, attempt: job.attempt, waits, run }
+}
+
+fn stage(job: &Job) -> RunStage {
+    let from = if job.running_since.is_some() { StoppedFrom::Running } else { StoppedFrom::Starting };
+    match job.phase {
+        Phase::Starting => RunStage::Starting,
+        Phase::Stopping { .. } => RunStage::Stopping { from },
+        _ => RunStage::Running,
     }
 }
 
 fn run_view(state: &State, job: &Job, (tenant, subject): (String, String), namespace: String) -> RunView {
-    let from = if job.running_since.is_some() { StoppedFrom::Running } else { StoppedFrom::Starting };
-    let stage = match job.phase {
-        Phase::Starting => RunStage::Starting,
-        Phase::Stopping { .. } => RunStage::Stopping { from },
-        _ => RunStage::Running,
-    };
+    let stage = stage(job);
     let instance = |node| state.node(node).and_then(|node| node.instance.clone());
     let workers = job.places.iter().zip(&job.numbers).map(|(place, number)| (*number, instance(place.node)));
     RunView {

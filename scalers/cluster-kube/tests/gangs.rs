@@ -115,7 +115,7 @@ impl Stand {
             let offers = BTreeMap::from([("nvidia.com/gpu".to_owned(), 8)]);
             (format!("i-{node}"), ClaimView { node: NodeId(u64::from(node)), phase: ClaimPhase::Ready, offers })
         };
-        let view = EngineView { runs: BTreeMap::new(), claims: (1..=nodes).map(claim).collect() };
+        let view = EngineView { claims: (1..=nodes).map(claim).collect(), ..EngineView::default() };
         let barrier = Barrier::watch(&kubernetes).await;
         let (commands, reports) = begin(&settings, &client, &view).await;
         Stand { kubernetes, client, settings, view, commands, reports, barrier }

@@ -1,4 +1,5 @@
-//! A real Kubernetes control plane: etcd, kube-apiserver, and as asked for kube-controller-manager, kube-scheduler, and kwok for kubelets.
+//! A real Kubernetes control plane: etcd, kube-apiserver, and as asked for kube-controller-manager, kube-scheduler, JobSet's controller, and
+//! kwok for kubelets.
 //!
 //! ```text
 //! start: build once -> free ports -> certificates, token, kubeconfig -> etcd -> kube-apiserver -> /readyz -> the others -> /healthz
@@ -26,7 +27,7 @@ use crate::install;
 use crate::ports::STARTS;
 use crate::secure::Secure;
 use crate::wait::{tail, until};
-use crate::{PartError, http};
+use crate::{PartError, http, ports};
 
 pub use nodes::{NodeBridge, NodeBridgeOptions};
 
@@ -56,8 +57,10 @@ pub struct KubernetesOptions {
     pub scheduler_flags: Vec<String>,
     /// What stands in for kubelets.
     pub kwok: Option<KwokOptions>,
-    /// Whether JobSet's CustomResourceDefinition is there; its controller is not.
+    /// Whether JobSet's CustomResourceDefinition is there.
     pub jobset: bool,
+    /// Whether JobSet's controller runs, too, without its webhooks.
+    pub jobset_controller: bool,
     /// Whether the API server writes down each request of a service account, for [`Kubernetes::audited`].
     pub audit: bool,
     /// Further flags of kube-apiserver, such as `--watch-cache=false`; they win over what is set here.
@@ -99,6 +102,7 @@ impl Kubernetes {
     pub fn install() -> Result<(), PartError> {
         Programs::install()?;
         programs::jobset_crd()?;
+        programs::jobset_manager()?;
         Ok(())
     }
 
@@ -109,7 +113,8 @@ impl Kubernetes {
     /// the error then has the end of its log.
     pub fn start(options: KubernetesOptions) -> Result<Self, PartError> {
         let programs = Programs::install()?;
-        let jobset = options.jobset.then(programs::jobset_crd).transpose()?;
+        let jobset = (options.jobset || options.jobset_controller).then(programs::jobset_crd).transpose()?;
+        let manager = options.jobset_controller.then(programs::jobset_manager).transpose()?;
         let mut starts = 0;
         loop {
             starts += 1;
@@ -122,6 +127,9 @@ impl Kubernetes {
                         kubernetes.wait_until(&["get", "jobsets"], |text| text.starts_with("No resources found"))?;
                         // And describes it another moment later.
                         kubernetes.wait_until(&["explain", "jobset.spec"], |text| text.contains("replicatedJobs"))?;
+                    }
+                    if let Some(manager) = &manager {
+                        kubernetes.run_jobset_manager(manager)?;
                     }
                     return Ok(kubernetes);
                 }
@@ -174,6 +182,18 @@ impl Kubernetes {
             let question = self.question_of(self.others[at].name());
             self.others[at].ready(READY_LIMIT, || question.says_ok())?;
         }
+        Ok(())
+    }
+
+    /// Starts JobSet's controller, which wants the definition of what it controls.
+    fn run_jobset_manager(&mut self, program: &Path) -> Result<(), PartError> {
+        let free = ports::free(2, None)?;
+        let [probe, webhook] = free[..] else { return Err(PartError::NoPort { tried: free.len() }) };
+        let flags = settings::jobset_manager(self.folder.path(), probe, webhook)?;
+        let mut server = Server::new("jobset-manager", program.to_owned(), flags, self.folder.path());
+        server.start()?;
+        server.ready(READY_LIMIT, || http::get(probe, "/readyz").is_ok_and(|text| text.trim() == "ok"))?;
+        self.others.push(server);
         Ok(())
     }
 

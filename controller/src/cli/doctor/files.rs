@@ -105,9 +105,11 @@ pub(in crate::cli) fn submitters(config: &Config, compiled: &Compiled) -> Vec<Di
     if listed.is_empty() {
         return Vec::new();
     }
+    let principals: Vec<_> = config.principals().collect();
+    let senders = || principals.iter().map(|name| name.as_ref());
     let mut found = Vec::new();
     if !rules.iter().any(|rule| rule.submitters.is_empty()) {
-        let strangers: BTreeSet<&str> = config.principals().filter(|name| !listed.contains(name)).collect();
+        let strangers: BTreeSet<&str> = senders().filter(|name| !listed.contains(name)).collect();
         found.extend(strangers.iter().map(|name| {
             let what = format!("principal `{}`", short(name, 60));
             Diagnostic::warning(
@@ -117,7 +119,7 @@ pub(in crate::cli) fn submitters(config: &Config, compiled: &Compiled) -> Vec<Di
             )
         }));
     }
-    let mut known: BTreeSet<&str> = config.principals().collect();
+    let mut known: BTreeSet<&str> = senders().collect();
     known.extend(config.tokens.iter().map(|token| token.name.as_str()));
     if config.tokens.is_empty() {
         known.insert("local");
@@ -126,7 +128,7 @@ pub(in crate::cli) fn submitters(config: &Config, compiled: &Compiled) -> Vec<Di
         let what = format!("submitter `{}`", short(name, 60));
         Diagnostic::warning(
             what,
-            "the policy lists it, and no topic, queue or token has it as its principal: nothing can come from it; correct its name on \
+            "the policy lists it, and no topic, queue, token or adopted namespace has it as its principal: nothing can come from it; correct its name on \
              one side",
         )
     }));

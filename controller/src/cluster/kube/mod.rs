@@ -1,5 +1,6 @@
 //! Kubernetes by the configuration: settings and templates, the executors of the driver's effects, and the task that runs the adapter's machine.
 
+mod adopted;
 mod logs;
 mod probe;
 mod task;
@@ -109,6 +110,7 @@ fn settings(config: &KubernetesConfig) -> KubeSettings {
     KubeSettings {
         namespaces: config.namespaces.clone(),
         report_url: config.report_url.clone(),
+        adopt: config.adopt.iter().cloned().collect(),
         evict_deadline: config.evict_deadline.map(|Time(span)| span),
         ..KubeSettings::new(&config.namespace, &config.gate_image)
     }

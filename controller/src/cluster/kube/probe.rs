@@ -37,6 +37,22 @@ const IN_CLUSTER: [(&str, &str); 7] = [
     ("patch", "nodes"),
 ];
 
+/// What it does in the whole cluster where objects are adopted.
+const ADOPTED_IN_CLUSTER: [(&str, &str, &str); 4] = [
+    ("list", "batch", "jobs"),
+    ("watch", "batch", "jobs"),
+    ("list", "jobset.x-k8s.io", "jobsets"),
+    ("watch", "jobset.x-k8s.io", "jobsets"),
+];
+
+/// What it does in each namespace whose objects are adopted.
+const ADOPTED_IN_NAMESPACES: [(&str, &str, &str); 4] = [
+    ("patch", "batch", "jobs"),
+    ("patch", "batch", "jobs/status"),
+    ("patch", "jobset.x-k8s.io", "jobsets"),
+    ("create", "events.k8s.io", "events"),
+];
+
 /// Tries everything.
 pub(in crate::cluster) fn probe(config: &KubernetesConfig, runtime: &tokio::runtime::Handle) -> Vec<Diagnostic> {
     let subject = |part: &str| format!("kubernetes: {part}");
@@ -61,12 +77,27 @@ pub(in crate::cluster) fn probe(config: &KubernetesConfig, runtime: &tokio::runt
         let settings = settings(config);
         let own = settings.namespaces.values().chain([&settings.namespace]);
         let namespaces: BTreeSet<String> = own.cloned().collect();
-        let all = IN_CLUSTER.map(|(verb, resource)| Permission { verb, resource, namespace: None });
-        found.push(rights(&client, &subject("rights"), all.into()).await);
-        for namespace in namespaces {
-            let wanted =
-                IN_NAMESPACES.map(|(verb, resource)| Permission { verb, resource, namespace: Some(namespace.clone()) });
-            found.push(rights(&client, &subject(&format!("rights in {namespace}")), wanted.into()).await);
+        let wanted = |verb, group, resource, namespace: Option<&String>| Permission {
+            verb,
+            resource,
+            group,
+            namespace: namespace.cloned(),
+        };
+        let mut all: Vec<Permission> =
+            IN_CLUSTER.iter().map(|(verb, resource)| wanted(verb, "", resource, None)).collect();
+        if !settings.adopt.is_empty() {
+            all.extend(ADOPTED_IN_CLUSTER.iter().map(|(verb, group, resource)| wanted(verb, group, resource, None)));
+        }
+        found.push(rights(&client, &subject("rights"), all).await);
+        for namespace in &namespaces {
+            let all = IN_NAMESPACES.iter().map(|(verb, resource)| wanted(verb, "", resource, Some(namespace)));
+            found.push(rights(&client, &subject(&format!("rights in {namespace}")), all.collect()).await);
+        }
+        for namespace in &settings.adopt {
+            let all = ADOPTED_IN_NAMESPACES.iter();
+            let all = all.map(|(verb, group, resource)| wanted(verb, group, resource, Some(namespace)));
+            let subject = subject(&format!("rights to adopt in {namespace}"));
+            found.push(rights(&client, &subject, all.collect()).await);
         }
     });
     found

@@ -8,12 +8,14 @@
 //! No event is dropped: while the driver's mailbox is full, reports wait, and so does the machine.
 
 use super::TaskCommand;
+use super::adopted::{self, SubmittedObject};
 use super::logs::LogReader;
 use crate::cluster::log_archive::LogArchive;
 use crate::cluster::logs::LogRequest;
 use crate::cluster::{ClusterError, ClusterNotes, Terminate};
 use crate::driver::{DriverHandle, MailboxError, SubmittedItem, wall_ms};
 use backon::{ConstantBuilder, Retryable};
+use forebay_cluster_kube::adoption::WorkloadId;
 use forebay_cluster_kube::client::{CredentialSource, KubeClient, MachineCommand, task};
 use forebay_cluster_kube::machine::{KubeMachine, KubeReport};
 use forebay_cluster_kube::{EngineView, KubeSettings, RunId};
@@ -24,7 +26,7 @@ use forebay_source::{Condition, Health};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel};
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, WeakSender, channel};
 
 /// The delay before the next attempt to find credentials.
 const CONNECT_RETRY: Duration = Duration::from_secs(10);
@@ -102,7 +104,16 @@ async fn work(
     let settings = outside.settings.clone();
     let reader = LogReader { client: client.clone(), journal, archive: outside.archive.clone() };
     let (ended, for_archive) = channel(WAITING);
-    let reports = Reports { outside, handle: handle.clone(), clock, ended, listed: false, failures: BTreeMap::new() };
+    let commander = to_machine.downgrade();
+    let reports = Reports {
+        outside,
+        handle: handle.clone(),
+        clock,
+        ended,
+        machine: commander,
+        listed: false,
+        failures: BTreeMap::new(),
+    };
     // In one task, so that a panic of one ends all. Each waits for itself: who hands reports on never waits for who takes commands.
     let run = async {
         tokio::join!(
@@ -202,6 +213,21 @@ async fn tell(
     }
 }
 
+/// What the driver has to know.
+enum Message {
+    Event(Event),
+    Submission(SubmittedObject),
+}
+
+impl Message {
+    fn item(&self) -> SubmittedItem {
+        match self {
+            Message::Event(event) => SubmittedItem::from(event.clone()),
+            Message::Submission(submitted) => submitted.item(),
+        }
+    }
+}
+
 /// What becomes of the machine's reports.
 struct Reports {
     outside: Outside,
@@ -209,6 +235,7 @@ struct Reports {
     clock: DriverClock,
     /// Attempts of which a worker has ended: its log is kept.
     ended: Sender<RunId>,
+    machine: WeakSender<MachineCommand>,
     /// All is listed: the cluster answers.
     listed: bool,
     /// What fails, by what was tried.
@@ -220,19 +247,19 @@ impl Reports {
     async fn run(mut self, mut reports: Receiver<KubeReport>) {
         let mut some = Vec::new();
         while reports.recv_many(&mut some, WAITING).await > 0 {
-            let mut events = Vec::new();
+            let mut messages = Vec::new();
             for report in some.drain(..) {
-                events.extend(self.take(report));
+                messages.extend(self.take(report));
             }
             self.report_condition();
-            if !self.submit(&events).await {
+            if !self.submit(&messages).await {
                 return;
             }
         }
     }
 
-    /// Takes a report. Returns the event that it is.
-    fn take(&mut self, report: KubeReport) -> Option<Event> {
+    /// Takes a report. Returns what the driver has to know of it.
+    fn take(&mut self, report: KubeReport) -> Option<Message> {
         let notes = &self.outside.notes;
         match report {
             KubeReport::Listed => self.listed = true,
@@ -242,8 +269,13 @@ impl Reports {
                     Event::RunStarted { job, .. } | Event::RunCompleted { job, .. } => forget(notes, *job),
                     _ => {}
                 }
-                return Some(event);
+                return Some(Message::Event(event));
             }
+            KubeReport::Submit { object, event } => match adopted::submitted(object, &event) {
+                Ok(submitted) => return Some(Message::Submission(submitted)),
+                Err((object, words)) => self.refused(object, &words),
+            },
+            KubeReport::NotAdopted { object, words } => self.not_adopted(&format!("{object}: {words}")),
             KubeReport::Refused { run, words } => notes.set(run.job, &format!("attempt {}", run.attempt.0), words),
             KubeReport::Waiting { worker, words } => {
                 let subject = format!("worker {}", worker.worker);
@@ -295,14 +327,38 @@ impl Reports {
         }
     }
 
+    /// The submission of an object was refused; the object says so, too, where the machine has room to be told.
+    fn refused(&self, object: WorkloadId, words: &str) {
+        self.not_adopted(&format!("{object}: {words}"));
+        // Not awaited: the machine may be waiting for us.
+        if let Some(machine) = self.machine.upgrade() {
+            let _ = machine.try_send(MachineCommand::RefuseAdoption(object, words.to_owned()));
+        }
+    }
+
+    /// An object that asks to be adopted stays as it is.
+    fn not_adopted(&self, words: &str) {
+        tracing::warn!("kubernetes: not adopted: {words}");
+        self.outside.health.add_remark(self.clock.now().0, format!("not adopted: {words}"));
+    }
+
     /// Submits events; they are durable then. Returns false if the driver has stopped.
-    async fn submit(&self, events: &[Event]) -> bool {
-        if events.is_empty() {
+    async fn submit(&self, messages: &[Message]) -> bool {
+        if messages.is_empty() {
             return true;
         }
         let retries = ConstantBuilder::new().with_delay(MAILBOX_RETRY).without_max_times();
-        let submit = || self.handle.submit_items(events.iter().cloned().map(SubmittedItem::from).collect());
-        submit.retry(retries).when(|error| !matches!(error, MailboxError::Stopped(_))).await.is_ok()
+        let submit = || self.handle.submit_items(messages.iter().map(Message::item).collect());
+        let accepted = submit.retry(retries).when(|error| !matches!(error, MailboxError::Stopped(_))).await;
+        let Ok(accepted) = accepted else { return false };
+        for (message, outcome) in messages.iter().zip(accepted.outcomes) {
+            if let Message::Submission(submitted) = message
+                && let Some(words) = submitted.refused(outcome)
+            {
+                self.refused(submitted.object().clone(), &words);
+            }
+        }
+        true
     }
 
     fn report_condition(&self) {

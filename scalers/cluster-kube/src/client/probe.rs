@@ -13,6 +13,8 @@ pub struct Permission {
     pub verb: &'static str,
     /// Such as `pods`, or `pods/binding`.
     pub resource: &'static str,
+    /// The API group, such as `batch`; empty for the first one.
+    pub group: &'static str,
     /// In which namespace. `None`: in all, or a resource without one.
     pub namespace: Option<String>,
 }
@@ -38,6 +40,7 @@ impl KubeClient {
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {
                 "verb": permission.verb,
+                "group": permission.group,
                 "resource": resource,
                 "subresource": subresource,
                 "namespace": permission.namespace.as_deref().unwrap_or(""),

@@ -76,6 +76,10 @@ pub(super) fn of(call: &KubeCall) -> Result<Request<Vec<u8>>, KubeError> {
             let uri = uri(path(*resource, namespace.as_deref(), Some(name)), &changes());
             with_body(Method::PATCH, &uri, "application/merge-patch+json", body)
         }
+        KubeCall::MergeStatus { resource, namespace, name, body } => {
+            let path = path(*resource, Some(namespace), Some(name)) + "/status";
+            with_body(Method::PATCH, &uri(path, &changes()), "application/merge-patch+json", body)
+        }
         KubeCall::Delete { resource, namespace, name, uid, grace_seconds } => {
             let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
             if let Some(uid) = uid {
@@ -111,15 +115,18 @@ fn query_of(selector: &ObjectSelector) -> Vec<(&'static str, String)> {
 }
 
 fn path(resource: Resource, namespace: Option<&str>, name: Option<&str>) -> String {
-    let kind = match resource {
-        Resource::Pods => "pods",
-        Resource::Nodes => "nodes",
-        Resource::Services => "services",
-        Resource::ConfigMaps => "configmaps",
-        Resource::Secrets => "secrets",
-        Resource::Namespaces => "namespaces",
+    let (group, kind) = match resource {
+        Resource::Pods => ("/api/v1", "pods"),
+        Resource::Nodes => ("/api/v1", "nodes"),
+        Resource::Services => ("/api/v1", "services"),
+        Resource::ConfigMaps => ("/api/v1", "configmaps"),
+        Resource::Secrets => ("/api/v1", "secrets"),
+        Resource::Namespaces => ("/api/v1", "namespaces"),
+        Resource::Jobs => ("/apis/batch/v1", "jobs"),
+        Resource::JobSets => ("/apis/jobset.x-k8s.io/v1alpha2", "jobsets"),
+        Resource::Events => ("/apis/events.k8s.io/v1", "events"),
     };
-    let mut path = String::from("/api/v1");
+    let mut path = String::from(group);
     if let Some(namespace) = namespace {
         path += &format!("/namespaces/{}", encoded(namespace));
     }

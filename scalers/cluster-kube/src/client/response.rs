@@ -47,7 +47,8 @@ pub(super) async fn read(call: &KubeCall, response: Response<Body>) -> Result<Ku
         KubeCall::Get { resource, .. }
         | KubeCall::Create { resource, .. }
         | KubeCall::Apply { resource, .. }
-        | KubeCall::Merge { resource, .. } => object(*resource),
+        | KubeCall::Merge { resource, .. }
+        | KubeCall::MergeStatus { resource, .. } => object(*resource),
         KubeCall::CreateSecret { .. } => object(Resource::Secrets),
         // Their bodies are a Status, or the object in its last state; nobody needs either.
         KubeCall::Bind { .. } | KubeCall::Evict { .. } | KubeCall::Delete { .. } | KubeCall::Watch { .. } => {

@@ -9,6 +9,7 @@
 //! Never: a clock of its own, a decision.
 
 use super::{CallRunner, KubeClient, RunnerEvent};
+use crate::adoption::WorkloadId;
 use crate::machine::{KubeMachine, KubeReport};
 use crate::names::{RunId, WorkerId};
 use crate::request::{GangStart, RunToken};
@@ -52,6 +53,8 @@ pub enum MachineCommand {
     },
     /// An operator confirms that a worker is dead.
     ConfirmDeath(WorkerId),
+    /// The submission of an object that asks to be adopted was refused, in these words.
+    RefuseAdoption(WorkloadId, String),
 }
 
 /// Runs the machine until there are no commands any more, or nobody takes its reports. `now` is the engine's clock.
@@ -98,5 +101,6 @@ fn handle(machine: &mut KubeMachine, command: MachineCommand) {
         MachineCommand::Shrink { run, leave, deadline } => machine.shrink(run, &leave, deadline),
         MachineCommand::Drain { instance } => machine.drain(&instance),
         MachineCommand::ConfirmDeath(worker) => machine.confirm_death(worker),
+        MachineCommand::RefuseAdoption(object, words) => machine.refuse_adoption(object, words),
     }
 }

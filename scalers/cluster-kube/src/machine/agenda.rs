@@ -53,6 +53,14 @@ pub(crate) enum Task {
     Evict(String, PodKey),
     /// Set the taints of a node that is ready for work, by its name.
     Taints(String),
+    /// Whatever an adopted object needs next, by its uid.
+    Adopt(String),
+    /// List the pods of an attempt of an adopted object, consistently.
+    AdoptedPods(RunId),
+    /// Write an Event of an adopted object, by its number.
+    Tell(u64),
+    /// Set the labels by which pods of adopted objects find a node, by its name.
+    LabelNode(String),
 }
 
 impl Task {
@@ -61,7 +69,7 @@ impl Task {
             Task::List(_) | Task::Watch(_) | Task::Read(_) | Task::ReadObject(..) | Task::ReadNamespace(_) => {
                 KubeRateClass::Read
             }
-            Task::ReadNode(_) | Task::NodePods(_) => KubeRateClass::Read,
+            Task::ReadNode(_) | Task::NodePods(_) | Task::AdoptedPods(_) => KubeRateClass::Read,
             _ => KubeRateClass::Write,
         }
     }
@@ -83,6 +91,10 @@ impl Task {
             Task::NodePods(_) => "list the pods of nodes",
             Task::Evict(..) => "evict pods",
             Task::Taints(_) => "set taints of nodes",
+            Task::Adopt(_) => "suspend and unsuspend jobs",
+            Task::AdoptedPods(_) => "list the pods of jobs",
+            Task::Tell(_) => "write events",
+            Task::LabelNode(_) => "set labels of nodes",
         }
     }
 }

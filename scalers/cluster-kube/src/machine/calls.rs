@@ -5,6 +5,7 @@ use super::agenda::{PodKey, Task};
 use super::drains::NodePage;
 use super::gang::{Gang, GangObject, Worker};
 use super::life::Life;
+use crate::adoption::LABEL_QUEUE;
 use crate::api_call::{KubeCall, ObjectSelector, Resource};
 use crate::names::{ANNOTATION_BARRIER, ANNOTATION_BOOT, BARRIER_OPEN, FINALIZER, RunId, WorkerId, journal_selector};
 use crate::request::GangRequest;
@@ -61,6 +62,10 @@ impl KubeMachine {
             }
             Task::Evict(instance, key) => self.evict_call(instance, key),
             Task::Taints(node) => self.taints_call(node),
+            Task::Adopt(uid) => self.adopt_call(uid),
+            Task::AdoptedPods(run) => self.adopted_pods_call(*run),
+            Task::Tell(number) => self.event_call(*number),
+            Task::LabelNode(name) => self.label_node_call(name),
         }
     }
 
@@ -204,7 +209,8 @@ impl KubeMachine {
 /// The selector of what is listed and watched of a kind.
 pub(super) fn selector(resource: Resource, journal: &str) -> ObjectSelector {
     match resource {
-        Resource::Nodes | Resource::Namespaces => ObjectSelector::All,
+        Resource::Nodes | Resource::Namespaces | Resource::Events => ObjectSelector::All,
+        Resource::Jobs | Resource::JobSets => ObjectSelector::Labels(LABEL_QUEUE.to_owned()),
         Resource::Pods | Resource::Services | Resource::ConfigMaps | Resource::Secrets => {
             ObjectSelector::Labels(journal_selector(journal))
         }

@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is listed at the start.
 pub(super) const LISTED: [Resource; 4] = [Resource::Nodes, Resource::Pods, Resource::Services, Resource::ConfigMaps];
 
+/// What is listed beside it where objects are adopted.
+pub(super) const ADOPTED: [Resource; 2] = [Resource::Jobs, Resource::JobSets];
+
 /// All lists.
 #[derive(Debug)]
 pub(super) struct Listings {
@@ -99,7 +102,11 @@ impl Listings {
 
 /// Pods and nodes are listed in all namespaces and watched from there: what others run on our nodes has to be seen.
 fn is_watched(resource: Resource) -> bool {
-    matches!(resource, Resource::Pods | Resource::Nodes)
+    matches!(resource, Resource::Pods | Resource::Nodes) || is_adopted(resource)
+}
+
+fn is_adopted(resource: Resource) -> bool {
+    ADOPTED.contains(&resource)
 }
 
 impl KubeMachine {
@@ -113,6 +120,16 @@ impl KubeMachine {
             KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied && !is_watched(resource) => {
                 self.report_failure(&Task::List(resource), 0, &error);
                 (Vec::new(), None, String::new())
+            }
+            // Where JobSet is not installed there are none; and gangs do not wait for what is adopted.
+            KubeResponse::Refused(error) if is_adopted(resource) && error.class != KubeErrorClass::Expired => {
+                self.listings.restart(resource);
+                if error.class == KubeErrorClass::NotFound {
+                    self.listed_workloads(resource, Vec::new(), 0);
+                } else {
+                    self.report_failure(&Task::List(resource), 0, &error);
+                }
+                return self.agenda.plan(Task::List(resource), now + self.settings.list_every);
             }
             _ => {
                 self.listings.restart(resource);
@@ -142,6 +159,9 @@ impl KubeMachine {
         match resource {
             Resource::Pods => self.listed_pods(objects, version_of(&resource_version)),
             Resource::Nodes => self.listed_nodes(objects, version_of(&resource_version)),
+            Resource::Jobs | Resource::JobSets => {
+                self.listed_workloads(resource, objects, version_of(&resource_version));
+            }
             _ => self.listed_objects(resource, &objects),
         }
         if is_watched(resource) {
@@ -164,6 +184,7 @@ impl KubeMachine {
         for key in gone {
             self.forget_pod(&key, None);
         }
+        self.forget_unlisted(&listed, version);
         for object in objects {
             if let KubeObject::Pod(pod) = object {
                 self.see_pod(pod);
@@ -222,6 +243,7 @@ impl KubeMachine {
                 match *object {
                     KubeObject::Pod(pod) => self.see_pod(pod),
                     KubeObject::Node(node) => self.see_node(node),
+                    KubeObject::Workload(workload) => self.see_workload(*workload),
                     KubeObject::Other(_) => {}
                 }
             }
@@ -231,6 +253,7 @@ impl KubeMachine {
                 match *object {
                     KubeObject::Pod(pod) => self.forget_pod(&PodKey::of(&pod.metadata), Some(pod)),
                     KubeObject::Node(node) => self.forget_node(&node.metadata.name),
+                    KubeObject::Workload(workload) => self.forget_workload(&workload),
                     KubeObject::Other(_) => {}
                 }
             }

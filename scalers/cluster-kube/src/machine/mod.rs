@@ -18,6 +18,7 @@
 //!
 //! Memory is bounded by the gangs, the nodes, and our pods in the cluster.
 
+mod adopt;
 mod advance;
 mod agenda;
 mod calls;
@@ -32,6 +33,7 @@ mod nodes;
 mod pods;
 mod responses;
 
+use crate::adoption::WorkloadId;
 use crate::api_call::{KubeCall, KubeCallId, KubeRateClass, Resource, WatchEvent};
 use crate::kube_error::KubeError;
 use crate::names::{RunId, WorkerId};
@@ -40,12 +42,14 @@ use crate::rates::KubeRates;
 use crate::request::{GangStart, RunToken};
 use crate::settings::KubeSettings;
 use crate::view::{EngineView, RunStage, RunView};
+use adopt::Adoptions;
 use agenda::{Agenda, PodKey, Task};
 use drains::NodeDrain;
 use forebay_kernel::event::Event;
 use forebay_kernel::units::Timestamp;
 use gang::{Gang, Verdict, Worker};
 use listing::Listings;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the machine reports to its driver.
@@ -76,6 +80,21 @@ pub enum KubeReport {
         worker: WorkerId,
         /// Its instance, if it is known.
         instance: Option<String>,
+    },
+    /// A suspended object that asks to be adopted: this event is its submission, in the name of its namespace. Once a process; who submits it again
+    /// has no second job of it.
+    Submit {
+        /// Which object.
+        object: WorkloadId,
+        /// The event.
+        event: Box<Value>,
+    },
+    /// An object that asks to be adopted and cannot be, or not as it is: what, where, and how to mend it. Nothing is done to it.
+    NotAdopted {
+        /// Which object.
+        object: WorkloadId,
+        /// The words.
+        words: String,
     },
     /// A node is cordoned and empty: its instance may be terminated.
     Drained {
@@ -129,6 +148,7 @@ pub struct KubeMachine {
     ready_reported: BTreeSet<String>,
     failures: BTreeMap<&'static str, String>,
     reports: Vec<KubeReport>,
+    adoptions: Adoptions,
 }
 
 impl KubeMachine {
@@ -157,6 +177,7 @@ impl KubeMachine {
             ready_reported: BTreeSet::new(),
             failures: BTreeMap::new(),
             reports: Vec::new(),
+            adoptions: Adoptions::default(),
         }
     }
 
@@ -171,6 +192,11 @@ impl KubeMachine {
         for resource in listing::LISTED {
             self.agenda.plan(Task::List(resource), Timestamp(0));
         }
+        if !self.settings.adopt.is_empty() {
+            for resource in listing::ADOPTED {
+                self.agenda.plan(Task::List(resource), Timestamp(0));
+            }
+        }
         self.view = Some(EngineView::default());
         self.handle_state(view);
     }
@@ -178,11 +204,12 @@ impl KubeMachine {
     /// Starts a gang. The same request again has no second effect: what is known of it is reported again.
     pub fn start(&mut self, start: GangStart, token: RunToken) {
         let run = start.run();
-        if self.report_again(run) {
+        if self.report_adopted_again(run) || self.report_again(run) {
             return;
         }
         let request = match start {
             GangStart::Run(request) => request,
+            GangStart::Adopted(request) => return self.start_adopted(*request),
             GangStart::Refused { why, .. } => {
                 self.reports.push(KubeReport::Refused { run, words: why });
                 let event = Event::RunStopped { job: run.job, attempt: run.attempt, progress: None };
@@ -211,7 +238,7 @@ impl KubeMachine {
 
     /// Stops a gang: its containers are asked to end, and killed at the deadline.
     pub fn stop(&mut self, run: RunId, deadline: Timestamp) {
-        if self.report_again(run) {
+        if self.stop_adopted(run) || self.report_again(run) {
             return;
         }
         let gang = self.gangs.entry(run).or_default();
@@ -257,6 +284,7 @@ impl KubeMachine {
         for instance in nodes {
             self.check_node(&instance);
         }
+        self.know_adopted();
     }
 
     /// The workers of an attempt that the engine knows, whether their pods were seen or not.
@@ -291,6 +319,7 @@ impl KubeMachine {
         for run in std::mem::take(&mut self.changed) {
             self.advance(run, now);
         }
+        self.advance_adoptions(now);
         for class in [KubeRateClass::Read, KubeRateClass::Write] {
             self.poll_class(class, now, &mut calls);
         }
@@ -326,10 +355,10 @@ impl KubeMachine {
 
     /// When [`KubeMachine::poll`] may return calls next, unless something happens first.
     pub fn next_timeout(&mut self, now: Timestamp) -> Timestamp {
-        if !self.changed.is_empty() {
+        if !self.changed.is_empty() || (self.adoptions.changed && self.adoptions_are_listed()) {
             return now;
         }
-        let wake = self.wakes.first().map_or(Timestamp::NEVER, |(at, _)| *at);
+        let wake = self.wakes.first().map_or(Timestamp::NEVER, |(at, _)| *at).min(self.adoptions.wake_at());
         if self.running.len() >= self.settings.rates.in_flight {
             return wake;
         }

@@ -25,6 +25,7 @@ impl KubeMachine {
                 self.forget_node(&name);
             }
         }
+        self.adoptions.changed = true;
         let instance = node.instance().map(str::to_owned);
         self.nodes.insert(name.clone(), node);
         if let Some(instance) = instance {
@@ -36,6 +37,7 @@ impl KubeMachine {
     /// A node does not exist any more. That proves nothing about its pods: its instance may be there.
     pub(super) fn forget_node(&mut self, name: &str) {
         let Some(node) = self.nodes.remove(name) else { return };
+        self.adoptions.changed = true;
         if let Some(instance) = node.instance().filter(|i| self.node_of.get(*i).is_some_and(|of| of == name)) {
             let instance = instance.to_owned();
             self.node_of.remove(&instance);

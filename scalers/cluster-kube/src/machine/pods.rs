@@ -7,6 +7,7 @@ use super::KubeReport;
 use super::agenda::PodKey;
 use super::gang::{Gang, Vanished, Worker};
 use super::life::{Death, Life, death_by_kubelet, has_started, waits_for};
+use crate::adoption::LABEL_ADOPTED;
 use crate::names::{
     ANNOTATION_BARRIER, ANNOTATION_EFFECT, ANNOTATION_INSTANCE, ANNOTATION_WORKER, BARRIER_OPEN, LABEL_JOURNAL, RunId,
     WorkerId,
@@ -34,6 +35,9 @@ impl KubeMachine {
 
     /// Takes a pod as it is now. An older state than the known one changes nothing.
     pub(super) fn see_pod(&mut self, pod: KubePod) {
+        if pod.metadata.label(LABEL_ADOPTED).is_some() {
+            return self.see_adopted_pod(pod);
+        }
         let Some(id) = self.owner(&pod.metadata) else { return };
         let key = PodKey::of(&pod.metadata);
         if let Some(known) = self.pods.get(&key) {
@@ -71,6 +75,9 @@ impl KubeMachine {
 
     /// A pod does not exist any more. `last`: its last state, where that is known to be newer.
     pub(super) fn forget_pod(&mut self, key: &PodKey, last: Option<KubePod>) {
+        if let Some(last) = last.as_ref().filter(|last| last.metadata.label(LABEL_ADOPTED).is_some()) {
+            return self.forget_adopted_pod(key, last.clone());
+        }
         if let Some(last) = last {
             let same = self.pods.get(key).is_none_or(|known| known.metadata.uid == last.metadata.uid);
             if !same {

@@ -13,7 +13,7 @@ use forebay_kernel::units::{Span, Timestamp};
 /// After this many failures in a row it is reported that something fails.
 const REPORT_AFTER: u32 = 5;
 /// What the API server denies an operator may have to allow: it is tried again so seldom.
-const DENIED_AGAIN: Span = Span::secs(30);
+pub(super) const DENIED_AGAIN: Span = Span::secs(30);
 
 impl KubeMachine {
     /// Takes the response to a call.
@@ -102,6 +102,10 @@ impl KubeMachine {
             Task::NodePods(instance) => self.node_pods_page(&instance, response, now),
             Task::Evict(instance, key) => self.evicted(&instance, &key, response),
             Task::Taints(name) => self.tainted(name, response, now),
+            Task::Adopt(uid) => self.adopt_answered(&uid, response, now),
+            Task::AdoptedPods(run) => self.adopted_pods_page(run, response, now),
+            Task::Tell(number) => self.told(number, &response),
+            Task::LabelNode(name) => self.node_labelled(name, response, now),
         }
     }
 

@@ -91,7 +91,7 @@ impl Controller<'_> {
             let phase = if node == 4 { ClaimPhase::Booting } else { ClaimPhase::Ready };
             (format!("i-{node}"), ClaimView { node: NodeId(u64::from(node)), phase, offers })
         };
-        let view = EngineView { runs: BTreeMap::new(), claims: (1..=4).map(claim).collect() };
+        let view = EngineView { claims: (1..=4).map(claim).collect(), ..EngineView::default() };
         let (commands, inbox) = mpsc::channel(64);
         let (outbox, reports) = mpsc::channel(64);
         let machine = KubeMachine::new(settings.clone(), JOURNAL);

@@ -168,6 +168,14 @@ impl ApiServer {
                 let key = (*resource, namespace.clone().unwrap_or_default(), name.clone());
                 self.patch(&key, body, matches!(call, KubeCall::Merge { .. }))
             }
+            KubeCall::MergeStatus { resource, namespace, name, body } => {
+                let key = (*resource, namespace.clone(), name.clone());
+                let suspended = self.objects.get(&key).is_some_and(|object| object["spec"]["suspend"] == true);
+                if !suspended {
+                    return refused(422, "Invalid", "status.startTime: field is immutable for unsuspended job");
+                }
+                self.patch(&key, body, true)
+            }
             KubeCall::Evict { namespace, pod, uid } => {
                 let key = (Resource::Pods, namespace.clone(), pod.clone());
                 let Some(object) = self.objects.get(&key) else { return refused(404, "NotFound", "not found") };
@@ -200,18 +208,11 @@ impl ApiServer {
         if differs("/metadata/uid") || differs("/metadata/resourceVersion") {
             return refused(409, "Conflict", "the object has been modified");
         }
-        self.edit(key, |object| {
-            for (name, value) in body.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten()
-            {
-                object["metadata"]["annotations"][name] = value.clone();
-            }
-            if let Some(finalizers) = body.pointer("/metadata/finalizers") {
-                object["metadata"]["finalizers"] = finalizers.clone();
-            }
-            for (name, value) in body.get("spec").and_then(Value::as_object).into_iter().flatten() {
-                object["spec"][name] = value.clone();
-            }
-        });
+        let suspended = object["spec"]["suspend"] == true && object["status"]["startTime"].is_null();
+        if key.0 == Resource::Jobs && body.pointer("/spec/template").is_some() && !suspended {
+            return refused(422, "Invalid", "spec.template: field is immutable");
+        }
+        self.edit(key, |object| apply(object, body));
         match self.objects.get(key) {
             Some(object) => KubeResponse::Object(Box::new(read(key.0, object))),
             // It went with its last finalizer; the real one answers with its last state.
@@ -278,13 +279,29 @@ impl ApiServer {
     }
 }
 
+/// Changes an object as a JSON merge patch does (RFC 7386).
+fn apply(into: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else { return *into = patch.clone() };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    for (name, value) in fields {
+        if value.is_null() {
+            into.as_object_mut().expect("an object").remove(name);
+        } else {
+            apply(&mut into[name], value);
+        }
+    }
+}
+
 fn selected(selector: &ObjectSelector, object: &Value) -> bool {
     match selector {
         ObjectSelector::All => true,
-        ObjectSelector::Labels(label) => {
-            let (name, value) = label.split_once('=').expect("one label");
+        ObjectSelector::Labels(label) if !label.contains('=') => object["metadata"]["labels"][label].is_string(),
+        ObjectSelector::Labels(labels) => labels.split(',').all(|label| {
+            let (name, value) = label.split_once('=').expect("a label and its value");
             object["metadata"]["labels"][name] == *value
-        }
+        }),
         ObjectSelector::OnNode(node) => text(object, "/spec/nodeName") == node,
     }
 }

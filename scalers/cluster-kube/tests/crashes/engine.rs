@@ -57,7 +57,7 @@ impl Engine {
             let offers = BTreeMap::from([("nvidia.com/gpu".to_owned(), u64::from(claim.gpus))]);
             (instance.clone(), ClaimView { node: claim.node, phase: claim.phase, offers })
         });
-        EngineView { runs: runs.collect(), claims: claims.collect() }
+        EngineView { runs: runs.collect(), claims: claims.collect(), ..EngineView::default() }
     }
 
     /// GPUs of a claim that no run holds.

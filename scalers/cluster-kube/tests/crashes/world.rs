@@ -67,7 +67,9 @@ fn told(call: &KubeCall) -> String {
         KubeCall::Bind { pod, node, .. } => format!("bind {pod} to {node}"),
         KubeCall::CreateSecret { .. } => "create a secret".into(),
         KubeCall::Evict { pod, .. } => format!("evict {pod}"),
-        KubeCall::Apply { name, body, .. } | KubeCall::Merge { name, body, .. } => format!("change {name} {body}"),
+        KubeCall::Apply { name, body, .. }
+        | KubeCall::Merge { name, body, .. }
+        | KubeCall::MergeStatus { name, body, .. } => format!("change {name} {body}"),
         KubeCall::Delete { resource, name, grace_seconds, .. } => {
             format!("delete {resource:?} {name} {grace_seconds:?}")
         }

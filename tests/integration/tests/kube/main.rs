@@ -12,6 +12,7 @@
     reason = "real servers are waited for by the real clock"
 )]
 
+mod adopt;
 mod chain;
 mod checkpoint;
 mod doctor;

@@ -54,12 +54,17 @@ pub struct StandOptions<'o> {
 impl Stand {
     /// kwok plays the kubelets: pods say that they run.
     pub fn new(options: &StandOptions<'_>) -> Stand {
-        Stand::with(options, TEMPLATE, Some(KwokOptions::default()))
+        Stand::with(options, TEMPLATE, Some(KwokOptions::default()), false)
+    }
+
+    /// The same, beside kube-scheduler and the controllers of Jobs and JobSets.
+    pub fn with_schedulers(options: &StandOptions<'_>) -> Stand {
+        Stand::with(options, TEMPLATE, Some(KwokOptions::default()), true)
     }
 
     /// The pods of this template are processes of this machine.
     pub fn of_processes(options: &StandOptions<'_>, template: &str) -> Stand {
-        let mut stand = Stand::with(options, template, None);
+        let mut stand = Stand::with(options, template, None, false);
         let kubelet = KubeletOptions {
             forebay: Some(binary().to_owned()),
             ..KubeletOptions::new(stand.kubernetes.kubeconfig(), "")
@@ -70,9 +75,14 @@ impl Stand {
         stand
     }
 
-    fn with(options: &StandOptions<'_>, template: &str, kwok: Option<KwokOptions>) -> Stand {
-        let kubernetes =
-            Kubernetes::start(KubernetesOptions { kwok, controller_manager: true, ..KubernetesOptions::default() });
+    fn with(options: &StandOptions<'_>, template: &str, kwok: Option<KwokOptions>, schedulers: bool) -> Stand {
+        let kubernetes = Kubernetes::start(KubernetesOptions {
+            kwok,
+            controller_manager: true,
+            scheduler: schedulers,
+            jobset_controller: schedulers,
+            ..KubernetesOptions::default()
+        });
         let kubernetes = Arc::new(kubernetes.expect("a Kubernetes"));
         let region = RegionOptions {
             boot_time: Span::secs(2),

@@ -5,6 +5,7 @@
 //! kube/etcd         etcd
 //! kube/kwok         kwok
 //! kube/jobset       JobSet's CustomResourceDefinition, a file of its module
+//! kube/jobset-manager    its controller
 //! ```
 //!
 //! Never: a binary that somebody else built, or a module that go.sum does not know.
@@ -59,6 +60,22 @@ const MODULES: [GoModule; 3] = [
         programs: &[("sigs.k8s.io/kwok/cmd/kwok", "kwok")],
     },
 ];
+
+const JOBSET_MANAGER: GoModule = GoModule {
+    what: "JobSet 0.10.1",
+    from: "Go, a build of two minutes, 60 MB on disk",
+    name: "jobset-manager",
+    version: JOBSET,
+    go_mod: include_str!("../../kube/jobset-manager/go.mod"),
+    go_sum: include_str!("../../kube/jobset-manager/go.sum"),
+    flags: "-s -w",
+    programs: &[("sigs.k8s.io/jobset", "jobset-manager")],
+};
+
+/// JobSet's controller.
+pub(super) fn jobset_manager() -> Result<PathBuf, PartError> {
+    Ok(build(&JOBSET_MANAGER)?.join("jobset-manager"))
+}
 
 /// The folders of the programs.
 #[derive(Clone, Debug)]
@@ -134,7 +151,7 @@ mod tests {
         assert!(etcd.go_mod.contains(&format!("\tgo.etcd.io/etcd/server/v3 v{ETCD}")), "{}", etcd.go_mod);
         assert!(kwok.go_mod.contains(&format!("sigs.k8s.io/kwok v{KWOK}")));
         assert!(include_str!("../../kube/jobset/go.mod").contains(&format!("sigs.k8s.io/jobset v{JOBSET}")));
-        for module in &MODULES {
+        for module in MODULES.iter().chain([&JOBSET_MANAGER]) {
             module.check();
         }
     }

@@ -188,6 +188,25 @@ pub(super) fn kwok(folder: &Path, ports: Ports, options: &KwokOptions) -> Vec<St
     flags
 }
 
+/// JobSet's controller and the file that it reads. Its webhooks have nowhere to be asked: no configuration of them is applied.
+pub(super) fn jobset_manager(folder: &Path, probe: u16, webhook: u16) -> Result<Vec<String>, PartError> {
+    let certificates = folder.join("jobset-certificates");
+    fs::create_dir_all(&certificates).map_err(PartError::file(&certificates))?;
+    for (from, to) in [("server.crt", "tls.crt"), ("server.key", "tls.key")] {
+        let to = certificates.join(to);
+        fs::copy(folder.join(from), &to).map_err(PartError::file(&to))?;
+    }
+    let file = folder.join("jobset-manager.yaml");
+    let text = format!(
+        "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\nleaderElection: {{leaderElect: false}}\n\
+         internalCertManagement: {{enable: false}}\nwebhook: {{host: 127.0.0.1, port: {webhook}, certDir: {:?}}}\n\
+         metrics: {{bindAddress: '0'}}\nhealth: {{healthProbeBindAddress: '127.0.0.1:{probe}'}}\n",
+        certificates.to_string_lossy(),
+    );
+    fs::write(&file, text).map_err(PartError::file(&file))?;
+    Ok(vec![flag("config", &file), flag("kubeconfig", &kubeconfig_path(folder))])
+}
+
 /// What kube-controller-manager and kube-scheduler have alike.
 fn client(folder: &Path, port: u16) -> Vec<String> {
     let mut flags = vec![

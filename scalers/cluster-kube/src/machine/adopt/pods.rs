@@ -1,0 +1,136 @@
+//! Pods of adopted objects as they were last seen: which run, and which of them are proven to have ended.
+//!
+//! They have no finalizer of ours. One that went while no watch looked on is taken for ended, as its object's controller takes it; one that a watch
+//! saw go without its kubelet's word is held until its node is gone or has booted anew.
+
+use crate::machine::KubeMachine;
+use crate::machine::agenda::PodKey;
+use crate::machine::life::{Death, death_by_kubelet, has_started, waits_for};
+use crate::names::{LABEL_ATTEMPT, LABEL_JOB, LABEL_JOURNAL, RunId};
+use crate::objects::{KubePod, ObjectMeta};
+use forebay_kernel::ids::{Attempt, JobId};
+use std::collections::BTreeSet;
+
+/// A pod of an adopted object.
+#[derive(Debug)]
+pub(super) struct AdoptedPod {
+    pub pod: KubePod,
+    pub attempt: Attempt,
+    /// Where it is bound: the instance and its boot.
+    pub at: Option<Ghost>,
+}
+
+/// Where something may still run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ghost {
+    pub instance: String,
+    pub boot: String,
+}
+
+/// Whose a pod is, by its labels.
+fn run_of(metadata: &ObjectMeta) -> Option<RunId> {
+    let job = metadata.label(LABEL_JOB)?.strip_prefix("job-")?.parse().ok()?;
+    Some(RunId { job: JobId(job), attempt: Attempt(metadata.label(LABEL_ATTEMPT)?.parse().ok()?) })
+}
+
+impl KubeMachine {
+    pub(in crate::machine) fn see_adopted_pod(&mut self, pod: KubePod) {
+        let ours = pod.metadata.label(LABEL_JOURNAL) == Some(self.journal.as_str());
+        let Some(run) = run_of(&pod.metadata).filter(|_| ours) else { return };
+        let key = PodKey::of(&pod.metadata);
+        let node = pod.spec.node_name.as_ref().and_then(|name| self.nodes.get(name));
+        let seen = node.and_then(|node| {
+            let (instance, boot) = (node.instance()?.to_owned(), node.status.node_info.boot_id.clone());
+            Some(Ghost { instance, boot })
+        });
+        let pods = self.adoptions.pods.entry(run.job).or_default();
+        let mut at = None;
+        if let Some(known) = pods.remove(&key) {
+            let same = known.pod.metadata.uid == pod.metadata.uid;
+            if same && known.pod.metadata.version() >= pod.metadata.version() {
+                pods.insert(key, known);
+                return;
+            }
+            at = known.at.filter(|_| same);
+        }
+        pods.insert(key, AdoptedPod { pod, attempt: run.attempt, at: at.or(seen) });
+        self.adoptions.changed = true;
+    }
+
+    /// A watch says that a pod is gone; this is its last state.
+    pub(in crate::machine) fn forget_adopted_pod(&mut self, key: &PodKey, last: KubePod) {
+        let Some(run) = run_of(&last.metadata) else { return };
+        self.see_adopted_pod(last);
+        let Some(pods) = self.adoptions.pods.get_mut(&run.job) else { return };
+        let Some(gone) = pods.remove(key) else { return };
+        if pods.is_empty() {
+            self.adoptions.pods.remove(&run.job);
+        }
+        self.adoptions.changed = true;
+        let bound = gone.pod.spec.node_name.is_some();
+        let ended = death_by_kubelet(&gone.pod).is_some();
+        if let Some(ghost) = gone.at.filter(|_| bound && !ended) {
+            self.adoptions.ghosts.entry(run.job).or_default().push(ghost);
+        }
+    }
+
+    /// Pods that are not in a list any more.
+    pub(in crate::machine) fn forget_unlisted(&mut self, listed: &BTreeSet<PodKey>, version: u64) {
+        for pods in self.adoptions.pods.values_mut() {
+            pods.retain(|key, known| listed.contains(key) || known.pod.metadata.version() > version);
+        }
+        self.adoptions.pods.retain(|_, pods| !pods.is_empty());
+        self.adoptions.changed = true;
+    }
+
+    /// Whether nothing of a job runs, of any attempt.
+    pub(super) fn nothing_runs(&self, job: JobId) -> bool {
+        let pods = self.adoptions.pods.get(&job);
+        let ghosts = self.adoptions.ghosts.get(&job);
+        pods.into_iter().flat_map(|pods| pods.values()).all(|pod| self.has_ended(pod))
+            && ghosts.into_iter().flatten().all(|ghost| self.is_past(ghost))
+    }
+
+    fn has_ended(&self, known: &AdoptedPod) -> bool {
+        let over = known.pod.metadata.is_deleting() || known.pod.is_terminal();
+        if known.pod.spec.node_name.is_none() {
+            // The API server binds no pod that is being deleted.
+            return over;
+        }
+        // A container that has ended is started again unless its pod is over.
+        let by_kubelet = over && death_by_kubelet(&known.pod).is_some();
+        by_kubelet || known.at.as_ref().is_some_and(|at| !self.has_claim(&at.instance) || (over && self.is_past(at)))
+    }
+
+    /// Whether what ran there cannot run any more: the instance is gone, or was started again.
+    fn is_past(&self, ghost: &Ghost) -> bool {
+        let node = self.node_of.get(&ghost.instance).and_then(|name| self.nodes.get(name));
+        let boot = node.map(|node| node.status.node_info.boot_id.as_str()).unwrap_or_default();
+        !self.has_claim(&ghost.instance) || (!boot.is_empty() && boot != ghost.boot)
+    }
+
+    /// How many pods of an attempt have started and go on, how many of all attempts have completed, and what one of them waits for.
+    pub(super) fn progress(&self, run: RunId) -> (u64, u64, Option<String>) {
+        let (mut working, mut completed, mut waits) = (0, 0, None);
+        for known in self.adoptions.pods.get(&run.job).into_iter().flat_map(|pods| pods.values()) {
+            if known.pod.status.phase == "Succeeded" {
+                completed += 1;
+            } else if known.attempt == run.attempt && !known.pod.metadata.is_deleting() && has_started(&known.pod) {
+                working += 1;
+            } else if known.attempt == run.attempt {
+                waits = waits.or_else(|| waits_for(&known.pod));
+            }
+        }
+        (working, completed, waits)
+    }
+
+    /// The exit code with which a container of an attempt failed.
+    pub(super) fn exit_code(&self, run: RunId) -> Option<i32> {
+        let pods = self.adoptions.pods.get(&run.job)?;
+        let mut of_run = pods.values().filter(|known| known.attempt == run.attempt);
+        of_run.find_map(|known| match death_by_kubelet(&known.pod) {
+            Some(Death::Exit(code)) => Some(code),
+            _ => None,
+        })
+    }
+}
