@@ -8,6 +8,7 @@ use forebay_kernel::ids::{NodeId, PoolId};
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::state::nodes::{Node, NodePhase};
+use forebay_kernel::state::owned::{OwnedNode, OwnedPool};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the engine knows.
@@ -15,8 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct EngineView {
     /// The attempts that are alive.
     pub runs: BTreeMap<RunId, RunView>,
-    /// The claims, by the cloud's id of their instance.
+    /// The claims, by the cloud's id of their instance; owned nodes by their names.
     pub claims: BTreeMap<String, ClaimView>,
+    /// The labels of the policy's pools of owned nodes, by pool.
+    pub owned_pools: BTreeMap<String, OwnedPool>,
 }
 
 /// An attempt that is alive.
@@ -78,6 +81,17 @@ pub struct ClaimView {
     pub phase: ClaimPhase,
     /// What its node has to offer before it is ready, by resource.
     pub offers: BTreeMap<String, u64>,
+    /// `None`: it was bought.
+    pub owned: Option<OwnedClaim>,
+}
+
+/// A node that nobody bought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnedClaim {
+    /// It is here, and the engine knows this of it.
+    Here(Box<OwnedNode>),
+    /// The engine waits until nothing of ours runs there, and forgets it then.
+    Leaves,
 }
 
 /// Where in its life a claim is.
@@ -101,10 +115,15 @@ impl EngineView {
             (RunId { job: job.id, attempt: job.attempt }, run_view(state, job, names, namespace))
         });
         let claims = state.nodes().filter_map(|node| {
-            let claim = ClaimView { node: node.id, phase: claim_phase(node), offers: offers(state, node, settings) };
+            let here = || state.owned_node(node).map_or(OwnedClaim::Leaves, |known| OwnedClaim::Here(Box::new(known)));
+            let owned = node.owned.as_ref().map(|_| here());
+            let claim =
+                ClaimView { node: node.id, phase: claim_phase(node), offers: offers(state, node, settings), owned };
             Some((node.instance.clone()?, claim))
         });
-        EngineView { runs: runs.collect(), claims: claims.collect() }
+        let pools = state.policy().map_or(&[][..], |policy| &policy.pools);
+        let owned = pools.iter().filter_map(|pool| Some((pool.name.clone(), pool.owned.clone()?)));
+        EngineView { runs: runs.collect(), claims: claims.collect(), owned_pools: owned.collect() }
     }
 }
 

@@ -40,8 +40,8 @@ fn start() -> GangStart {
 
 fn view(phase: ClaimPhase) -> EngineView {
     let offers = BTreeMap::from([("nvidia.com/gpu".to_owned(), 1)]);
-    let claim = ClaimView { node: NodeId(1), phase, offers };
-    EngineView { runs: BTreeMap::new(), claims: BTreeMap::from([("i-1".to_owned(), claim)]) }
+    let claim = ClaimView { node: NodeId(1), phase, offers, owned: None };
+    EngineView { runs: BTreeMap::new(), claims: BTreeMap::from([("i-1".to_owned(), claim)]), ..EngineView::default() }
 }
 
 fn node(version: u64, spec: Value) -> KubeObject {

@@ -34,7 +34,7 @@ impl KubeMachine {
 
     /// Takes a pod as it is now. An older state than the known one changes nothing.
     pub(super) fn see_pod(&mut self, pod: KubePod) {
-        let Some(id) = self.owner(&pod.metadata) else { return };
+        let Some(id) = self.owner(&pod.metadata) else { return self.see_foreign(&pod) };
         let key = PodKey::of(&pod.metadata);
         if let Some(known) = self.pods.get(&key) {
             let same = known.metadata.uid == pod.metadata.uid;
@@ -71,7 +71,8 @@ impl KubeMachine {
 
     /// A pod does not exist any more. `last`: its last state, where that is known to be newer.
     pub(super) fn forget_pod(&mut self, key: &PodKey, last: Option<KubePod>) {
-        if let Some(last) = last {
+        self.forget_foreign(key);
+        if let Some(last) = last.filter(|last| self.owner(&last.metadata).is_some()) {
             let same = self.pods.get(key).is_none_or(|known| known.metadata.uid == last.metadata.uid);
             if !same {
                 return;

@@ -17,5 +17,6 @@ mod checkpoint;
 mod doctor;
 mod gangs;
 mod logs;
+mod owned;
 mod stand;
 mod watcher;
