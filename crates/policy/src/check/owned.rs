@@ -73,8 +73,10 @@ impl Check<'_> {
     pub(super) fn one_owner(&mut self) {
         let pools: Vec<(&String, &WrittenOwned)> =
             self.filled.pools.iter().flatten().filter_map(|(name, pool)| Some((name, pool.owned.as_ref()?))).collect();
-        for (at, (name, owned)) in pools.iter().enumerate() {
-            let twin = pools[..at].iter().find(|(_, other)| !apart(owned, other));
+        // One without labels has been told so.
+        let named = |(_, (_, owned)): &(usize, &(&String, &WrittenOwned))| !owned.nodes.is_empty();
+        for (at, (name, owned)) in pools.iter().enumerate().filter(named) {
+            let twin = pools[..at].iter().find(|(_, other)| !other.nodes.is_empty() && !apart(owned, other));
             if let Some((other, _)) = twin {
                 let what = format!("pools `{other}` and `{name}` may name the same node");
                 let remedy = "give both one label in common with other values in each";
