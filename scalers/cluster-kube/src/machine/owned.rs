@@ -49,6 +49,8 @@ pub(super) struct OwnedNodes {
     again: BTreeSet<(Timestamp, String)>,
     /// The pools are others.
     pools_changed: bool,
+    /// Nodes that workers name by their names. A node that was bought may have the name of its instance.
+    named: BTreeSet<String>,
 }
 
 impl KubeMachine {
@@ -167,11 +169,11 @@ impl KubeMachine {
 
     /// Workers name an owned node as they name an instance.
     fn name_owned(&mut self, name: &str, owned: bool) {
-        let named = self.node_of.get(name).is_some_and(|of| of == name);
-        if owned && !named && self.nodes.contains_key(name) {
+        let here = self.nodes.contains_key(name);
+        if owned && here && self.owned.named.insert(name.to_owned()) {
             self.node_of.insert(name.to_owned(), name.to_owned());
             self.instance_changed(name);
-        } else if named && (!owned || !self.nodes.contains_key(name)) {
+        } else if (!owned || !here) && self.owned.named.remove(name) {
             self.node_of.remove(name);
             self.instance_changed(name);
         }

@@ -97,10 +97,9 @@ fn a_node_of_others_is_used_when_they_leave_it_and_never_beyond_what_they_leave(
     stand.kubernetes.apply(HOME).expect("a node");
     stand.kubernetes.apply(&notebook("notebook", 8)).expect("a pod of others");
     let server = stand.start();
-    let running = |subject: &str| status(&server, subject)["phase"] == "running";
     let instances = || stand.ec2.region().instances().filter(|one| one.state != InstanceState::Terminated).count();
     // Full at the start.
-    assert_eq!(server.post(&job("first", "idle", 4, 40)).0, 202);
+    assert_eq!(server.post(&job("first", "idle", 4, 3)).0, 202);
     wait(&stand, &server, "the job waits for the notebook", || {
         let reason = &server.get("/v1/jobs/first/why").1["reason"];
         reason["code"] == "OwnedNodesFull"
@@ -109,21 +108,22 @@ fn a_node_of_others_is_used_when_they_leave_it_and_never_beyond_what_they_leave(
     });
     // Freed by a foreign pod.
     stand.kubectl(&["delete", "pod", "notebook", "-n", NAMESPACE, "--wait=false"]);
-    wait(&stand, &server, "the job runs where the notebook was", || running("first"));
+    wait(&stand, &server, "the job runs where the notebook was", || status(&server, "first")["attempt"] == 1);
     assert_eq!(instances(), 0, "nothing is bought for what is there");
-    // Taken: half is ours, a foreign pod takes all but one of the rest.
-    stand.kubernetes.apply(&notebook("another", 3)).expect("a pod of others");
+    // Taken by another pod of theirs, but for one GPU.
+    wait(&stand, &server, "the job is over", || status(&server, "first")["phase"] == "completed");
+    stand.kubernetes.apply(&notebook("another", 7)).expect("a pod of others");
     wait(&stand, &server, "the other pod is seen", || {
         let (_, nodes) = server.get("/v1/nodes");
-        nodes["nodes"][0]["owned"]["foreignGpus"] == 3 && nodes["nodes"][0]["gpusFree"] == 1.0
+        nodes["nodes"][0]["owned"]["foreignGpus"] == 7 && nodes["nodes"][0]["gpusFree"] == 1.0
     });
-    assert_eq!(server.post(&job("second", "idle", 2, 5)).0, 202);
-    assert_eq!(server.post(&job("third", "buys", 2, 5)).0, 202);
-    assert_eq!(server.post(&job("small", "idle", 1, 5)).0, 202);
+    assert_eq!(server.post(&job("second", "idle", 2, 3)).0, 202);
+    assert_eq!(server.post(&job("third", "buys", 2, 3)).0, 202);
+    assert_eq!(server.post(&job("small", "idle", 1, 3)).0, 202);
     wait(&stand, &server, "who may buy has a bought node", || {
         status(&server, "third")["phase"] == "completed" && status(&server, "small")["phase"] == "completed"
     });
-    // It goes on where nothing is bought for it: when the first has ended.
+    assert_eq!(status(&server, "second")["attempt"], 0, "nothing is bought for it, and there is no room");
     stand.kubectl(&["delete", "pod", "another", "-n", NAMESPACE, "--wait=false"]);
     wait(&stand, &server, "all are over", || {
         ["first", "second", "third", "small"].iter().all(|subject| status(&server, subject)["phase"] == "completed")
