@@ -29,6 +29,10 @@ pub(crate) fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
 
 /// A ceiling that keeps a job from what its budget would pay for, as prices have become, is told with both figures.
 fn exactly(state: &State, class: ClassId, reason: Reason) -> Reason {
+    if let Reason::OwnedNodesFull { pool, .. } = reason {
+        // What others hold changes, and nobody is asked again where they take more.
+        return supply::owned_full(state, pool).unwrap_or(reason);
+    }
     if state.budgets.none() || !matches!(reason, Reason::Ceiling { .. }) {
         return reason;
     }
@@ -98,5 +102,5 @@ fn as_one_before(state: &State, id: JobId) -> Option<Reason> {
     let class = state.jobs[id].class;
     let no = |pool| allowances::no_share(state, id, pool).or_else(|| supply::refusal(state, id, pool));
     let pools = state.classes[class].fits.iter();
-    pools.filter_map(|(pool, _)| no(*pool)).max().map(|reason| exactly(state, class, reason))
+    pools.filter_map(|(pool, _)| no(*pool)).reduce(Reason::or_more).map(|reason| exactly(state, class, reason))
 }

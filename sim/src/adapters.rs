@@ -175,7 +175,7 @@ fn as_known(state: &State) -> Vec<SeenInstance> {
         offering,
         ready: false,
     };
-    state.nodes().filter_map(|n| Some(seen(n.instance.as_ref()?, n.purchase, n.offering))).collect()
+    state.bought_nodes().filter_map(|n| Some(seen(n.instance.as_ref()?, n.purchase, n.offering))).collect()
 }
 
 /// Whether an event is a cloud's.

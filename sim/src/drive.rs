@@ -140,7 +140,7 @@ impl<'a> Drive<'a> {
     /// Whether there are claims or purchases.
     fn holds(&self) -> bool {
         let state = self.engine.state();
-        state.nodes().next().is_some() || state.purchases().next().is_some()
+        state.bought_nodes().next().is_some() || state.purchases().next().is_some()
     }
 
     /// One instant.
@@ -323,7 +323,7 @@ impl<'a> Drive<'a> {
             now: state.now().0,
             what,
             open: state.open_jobs(),
-            nodes: state.nodes().count(),
+            nodes: state.bought_nodes().count(),
             purchases: state.purchases().count(),
             reasons: reasons.join(", "),
         }
@@ -370,7 +370,7 @@ impl<'a> Drive<'a> {
 /// Claims by capacity type: reserved, spot, on-demand.
 fn by_capacity(state: &State) -> [u64; 3] {
     let mut nodes = [0; 3];
-    for node in state.nodes() {
+    for node in state.bought_nodes() {
         nodes[state.capacity_of(node) as usize] += 1;
     }
     nodes

@@ -173,7 +173,7 @@ pub(crate) fn beyond(state: &State, class: ClassId, pool: PoolId) -> Option<Beyo
 fn lowest_price(offer: &Offering) -> Rate {
     match offer.capacity {
         CapacityType::Spot => offer.price.min(Rate(offer.on_demand.0 / LOWEST_SPOT)),
-        CapacityType::OnDemand | CapacityType::Reserved => offer.price,
+        CapacityType::OnDemand | CapacityType::Reserved | CapacityType::Owned => offer.price,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which types of capacity (reserved, spot, on-demand) a job may go to.
+//! Which types of capacity (reserved, spot, on-demand, owned) a job may go to.
 //!
 //! Never: looks at stock or prices. That is supply's.
 
@@ -21,7 +21,7 @@ pub(crate) fn wanted_ordinarily(state: &State, class: ClassId, capacity: Capacit
 
 fn wanted_by(state: &State, shape: &Shape, urgency: Urgency, capacity: CapacityType) -> bool {
     match (settings::buys(state, shape), capacity) {
-        (_, CapacityType::Reserved) | (Buys::Nothing, _) => true,
+        (_, CapacityType::Reserved | CapacityType::Owned) | (Buys::Nothing, _) => true,
         (Buys::OnDemand, c) => c == CapacityType::OnDemand,
         (Buys::SpotThenOnDemand, c) if urgency == Urgency::Relaxed => c == CapacityType::Spot && shape.spot,
         (Buys::SpotThenOnDemand, c) if matches!(urgency, Urgency::Urgent | Urgency::AvoidsSpot) => {
@@ -35,7 +35,7 @@ fn wanted_by(state: &State, shape: &Shape, urgency: Urgency, capacity: CapacityT
 /// Whether a tier that buys this would have a node of this type bought.
 pub(crate) fn is_bought(buys: Buys, capacity: CapacityType) -> bool {
     match (buys, capacity) {
-        (Buys::Nothing, _) => false,
+        (Buys::Nothing, _) | (_, CapacityType::Owned) => false,
         (_, CapacityType::Reserved) | (Buys::SpotThenOnDemand, _) => true,
         (Buys::OnDemand, c) => c == CapacityType::OnDemand,
         (Buys::Spot, c) => c == CapacityType::Spot,

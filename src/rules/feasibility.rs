@@ -3,7 +3,7 @@
 //! Never: looks at what is free or in use. That is a question of today.
 
 use super::budget::{Beyond, Lasts};
-use super::{budget, capacity, quota, supply};
+use super::{budget, capacity, quota, settings, supply};
 use crate::ids::{ClassId, JobId, QueueId};
 use crate::job::Gang;
 use crate::policy::Undeclared;
@@ -96,13 +96,17 @@ fn never_fits(state: &State, class: ClassId) -> Option<Impossible> {
     let mut best = Reason::NoMatchingPool;
     let mut priced = None;
     for (pool, fits) in &state.classes[class].fits {
-        if !fits.iter().any(|id| capacity::wanted(state, class, state.offerings[id.index()].offer.capacity)) {
+        // Which nodes such a pool has is not ours to say: they come and go.
+        let owned = settings::pool(state, *pool).is_some_and(|rules| rules.owned.is_some());
+        if !owned && !fits.iter().any(|id| capacity::wanted(state, class, state.offerings[id.index()].offer.capacity)) {
             continue;
         }
         let asked = quota::share(state, class, *pool);
         let most = state.quota.potential(rule.quota, *pool);
         if asked > most {
             best = best.max(Reason::ExceedsMaxQuota { asked, most });
+        } else if owned {
+            return None;
         } else if !supply::possible_on_empty(state, class, *pool) {
             let apart = supply::only_apart(state, class, *pool);
             let no = apart.map_or(Reason::ExceedsCeiling, |level| Reason::TopologyUnsatisfied { level });

@@ -64,6 +64,8 @@ fn can_be_bought(state: &State, id: JobId, these: &dyn Fn(OfferingId) -> bool) -
     // A deadline that is far off keeps a job to spot. One that gets nowhere there is not kept to it.
     let bought = |capacity: CapacityType| match capacity {
         CapacityType::Reserved => true,
+        // Whether there is room on owned nodes is not ours to say.
+        CapacityType::Owned => false,
         CapacityType::Spot => shape.spot && buys != Buys::OnDemand,
         CapacityType::OnDemand => buys != Buys::Spot || capacity::late(state, shape),
     };

@@ -253,5 +253,8 @@ pub(crate) fn reserved_from(state: &State, job: JobId) -> Option<Timestamp> {
 /// Whether nothing but more capacity, ceiling or stock would help.
 fn lacks_capacity(state: &State, job: JobId, pool: PoolId) -> bool {
     let reason = supply::refusal(state, job, pool);
-    matches!(reason, Some(Reason::Ceiling { .. } | Reason::Stockout { .. } | Reason::NothingIdle))
+    matches!(
+        reason,
+        Some(Reason::Ceiling { .. } | Reason::Stockout { .. } | Reason::NothingIdle | Reason::OwnedNodesFull { .. })
+    )
 }

@@ -13,7 +13,7 @@
 use super::launch::{self, LaunchOption};
 use super::placement::{self, Carried};
 use super::settings::buys;
-use super::{allowances, batch, budget, capacity, demand, quota, reservations};
+use super::{allowances, batch, budget, capacity, demand, quota, reservations, settings};
 use crate::catalog::CapacityType;
 use crate::engine::Engine;
 use crate::event::LaunchError;
@@ -105,6 +105,9 @@ pub(crate) fn choose(
     these: These<'_>,
 ) -> Result<LaunchOption, Reason> {
     let shape = &state.classes[class].shape;
+    if let Some(full) = owned_full(state, pool) {
+        return Err(full);
+    }
     if buys(state, shape) == Buys::Nothing && !capacity::late(state, shape) {
         return Err(Reason::NothingIdle);
     }
@@ -162,6 +165,21 @@ pub(crate) fn choose(
     let Some(bound) = hit else { return Err(out_of_stock(state, &wanted)) };
     let waits = cheaper.and_then(|cheaper| awaited(state, asker, &cheaper, None));
     Err(waits.unwrap_or(Reason::Ceiling { bound }))
+}
+
+/// What is said of a pool of owned nodes to whom it has no room for. `None`: its nodes are bought.
+pub(crate) fn owned_full(state: &State, pool: PoolId) -> Option<Reason> {
+    settings::pool(state, pool)?.owned.as_ref()?;
+    let (mut nodes, mut gpus, mut foreign) = (0, 0, 0);
+    for node in
+        state.index.free.range((pool, OfferingId(0))..=(pool, OfferingId(u32::MAX))).flat_map(|(_, free)| &free.whole)
+    {
+        let Some(node) = state.nodes.get(&node.2) else { continue };
+        nodes += 1;
+        gpus += node.slots.len() as u32;
+        foreign += u32::from(node.foreign_gpus());
+    }
+    Some(Reason::OwnedNodesFull { pool, nodes, gpus, foreign })
 }
 
 /// Options for the gang of a job that is elastic, at its sizes.
@@ -242,7 +260,8 @@ pub(crate) fn bought(state: &State, class: ClassId, pool: PoolId) -> Vec<Offerin
     let may = |id: &OfferingId| {
         let capacity = state.offerings[id.index()].offer.capacity;
         let for_late = capacity == CapacityType::OnDemand && capacity::late(state, shape);
-        if nothing { for_late } else { capacity::wanted(state, class, capacity) }
+        let wanted = if nothing { for_late } else { capacity::wanted(state, class, capacity) };
+        wanted && capacity != CapacityType::Owned
     };
     fits(state, class, pool).iter().copied().filter(may).collect()
 }

@@ -93,7 +93,7 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
     let mut elsewhere = Elsewhere::new();
     let mut ready: BTreeMap<PoolId, u64> = BTreeMap::new();
     let mut moves: Vec<Move> = Vec::new();
-    for node in state.nodes.values().filter(|n| n.phase == NodePhase::Ready) {
+    for node in state.bought_nodes().filter(|n| n.phase == NodePhase::Ready) {
         *ready.entry(node.pool).or_default() += 1;
         let nodes = together(state, node);
         let first = nodes.first() == Some(&node.id);

@@ -93,7 +93,7 @@ fn judge(state: &State, job: JobId) -> Verdict {
 fn choice(state: &State, class: ClassId, was: Urgency) -> bool {
     let row = &state.classes[class];
     let buys = settings::tier(state, row.shape.tier).map(|t| t.buys);
-    let has = |spot: bool| row.fits.iter().flat_map(|f| &f.1).any(|id| is_spot(state, *id) == spot);
+    let has = |spot: bool| row.fits.iter().flat_map(|f| &f.1).any(|id| is_bought_as(state, *id, spot));
     // What is urgent fits no spot any more.
     let gone = matches!(was, Urgency::Urgent | Urgency::AvoidsSpot);
     buys == Some(Buys::SpotThenOnDemand) && row.shape.spot && has(false) && (gone || has(true))
@@ -103,12 +103,17 @@ fn is_spot(state: &State, id: OfferingId) -> bool {
     state.offerings[id.index()].offer.capacity == CapacityType::Spot
 }
 
+/// Whether an offering is bought, as spot or as what stays. Owned nodes are not: others may hold them when they are needed.
+fn is_bought_as(state: &State, id: OfferingId, spot: bool) -> bool {
+    state.offerings[id.index()].offer.capacity != CapacityType::Owned && is_spot(state, id) == spot
+}
+
 /// What a move to capacity that stays costs in time: saving, a boot of the cheapest that fits, and the restart.
 fn overhead(state: &State, job: JobId) -> Span {
     let (row, spec) = (&state.jobs[job], &state.specs[job]);
     let fits = state.classes[row.class].fits.iter().flat_map(|f| &f.1);
     let price = |id: &OfferingId| state.offerings[id.index()].offer.price;
-    let stays = fits.filter(|id| !is_spot(state, **id)).map(|id| (price(id), demand::boot_p90(state, *id)));
+    let stays = fits.filter(|id| is_bought_as(state, **id, false)).map(|id| (price(id), demand::boot_p90(state, *id)));
     let boot = stays.min().map_or(Span::ZERO, |stays| stays.1);
     boot + spec.restart + spec.checkpoint.map_or(Span::ZERO, |c| c.grace)
 }

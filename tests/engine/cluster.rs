@@ -6,7 +6,8 @@
 //! batch -> bytes -> shadow engine replays it      snapshots equal, restored engine equal
 //! index = rebuilt index, audit empty, ceilings, status numbers, a second pass decides nothing
 //! start  -> gang whole, one model, nodes up, no GPU above 1000/1000, no second attempt alive
-//! terminate -> nothing alive there
+//! terminate -> nothing alive there, and never an owned node
+//! owned  -> with what others hold, no more is started than there is
 //! ```
 //!
 //! Never: asks the engine whether a decision was right.
@@ -26,6 +27,7 @@ use forebay_kernel::policy::{Ceiling, Policy};
 use forebay_kernel::state::State;
 use forebay_kernel::state::freeze::Thaw;
 use forebay_kernel::state::jobs::Job;
+use forebay_kernel::state::owned::OwnedNode;
 use forebay_kernel::units::{Rate, Timestamp};
 use forebay_sim::memory::state_bytes;
 
@@ -119,6 +121,8 @@ pub struct Cluster {
     heard: BTreeSet<Seq>,
     runs: BTreeMap<JobId, Run>,
     instances: BTreeMap<String, bool>,
+    /// Nodes that nobody bought, as the engine was last told of them.
+    owned: BTreeMap<String, OwnedNode>,
     launched: u64,
     ordinal: u64,
     seqs: BTreeMap<JobId, u32>,
@@ -159,6 +163,7 @@ impl Cluster {
             heard: BTreeSet::new(),
             runs: BTreeMap::new(),
             instances: BTreeMap::new(),
+            owned: BTreeMap::new(),
             launched: 0,
             ordinal: 0,
             seqs: BTreeMap::new(),
@@ -242,6 +247,11 @@ impl Cluster {
         assert_eq!(&batch, unsaved.batch(), "a batch read back is the same");
         self.shadow.replay(&batch);
         let released = unsaved.saved();
+        for decision in &batch.decisions {
+            if let Decision::Start { job } = decision {
+                self.beside_others(*job);
+            }
+        }
         self.log.batches.push(batch);
         self.check(&released.statuses);
         self.log.statuses.extend(released.statuses);
@@ -317,7 +327,7 @@ impl Cluster {
         let pools = pools.map(|(at, pool)| (Some(at), &pool.ceiling));
         for (pool, ceiling) in whole.chain(pools) {
             let mut held = (0, 0, 0, Rate(0));
-            for node in state.nodes() {
+            for node in state.bought_nodes() {
                 if pool.is_none_or(|at| node.pool.index() == at) {
                     let offer = &state.offerings()[node.offering.index()].offer;
                     held.0 += 1;

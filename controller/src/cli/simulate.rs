@@ -20,6 +20,7 @@ use std::time::Instant;
 
 pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
     let policy = compile_file(&args.policy, &Catalogue::builtin())?.1.policy;
+    all_bought(&args.policy, &policy)?;
     let trace = read_trace(&args.trace, args.trace_format.as_deref())?;
     let nodes = args.nodes.as_ref().map(trace::read_nodes).transpose().map_err(Failure::input)?;
     let market = market(args, &trace, &policy)?;
@@ -49,6 +50,16 @@ pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
     }
     let sound = outcome.violations.is_empty() && outcome.scorecard.is_sound();
     Ok(if sound { Exit::Done } else { Exit::Violations })
+}
+
+/// A simulated cluster has no nodes but those that are bought.
+fn all_bought(path: &Path, policy: &Policy) -> Result<(), Failure> {
+    let Some(pool) = policy.pools.iter().find(|pool| pool.owned.is_some()) else { return Ok(()) };
+    Err(Failure::input(format_args!(
+        "{}: pool `{}` has owned nodes, and a simulation has no cluster to find them in; simulate a copy of the policy without this pool",
+        path.display(),
+        pool.name
+    )))
 }
 
 /// A trace in the format that is named, or that its first line tells.

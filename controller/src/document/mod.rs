@@ -9,6 +9,7 @@
 
 mod guess;
 mod lacks;
+mod owned;
 mod places;
 pub mod plan;
 pub mod reason;

@@ -3,13 +3,16 @@
 //! Never: another wording than the engine's own.
 
 use super::lacks::{Asker, Holders, LackFigures};
-use forebay_kernel::ids::{JobId, QueueId, TierId};
+use forebay_kernel::ids::{JobId, PoolId, QueueId, TierId};
 use forebay_kernel::reason::{Bound, Reason};
 use forebay_kernel::state::State;
 use forebay_kernel::units::{Rate, Timestamp};
 use forebay_wire::document::reason::ReasonView;
 use forebay_wire::document::seconds::Seconds;
 use serde_json::{Map, Value, json};
+
+/// Foreign pods that a reason names at most.
+const FOREIGN_PODS: usize = 3;
 
 /// A reason in the words and names of a state, of a job that is there.
 #[must_use]
@@ -51,6 +54,15 @@ fn view(reason: Reason, state: &State, lack: LackFigures) -> ReasonView {
                 "jobs of queue `{path}` may ask for these tiers: {tiers}; ask for one of them, or list another in the queue's `tiers`"
             )
         }
+        Reason::OwnedNodesFull { pool, nodes: 1.., gpus, foreign } => {
+            let name = state.policy().and_then(|p| p.pools.get(pool.index())).map_or("", |pool| pool.name.as_str());
+            let by = foreign_pods(pool, state);
+            let by = if by.is_empty() { String::new() } else { format!(" ({})", by.join(", ")) };
+            format!(
+                "the owned nodes of pool `{name}` have no room for it, {foreign} of their {gpus} GPUs are held by pods that are not Forebay's{by}: \
+                 starts when these or runs end"
+            )
+        }
         _ => reason.to_string(),
     };
     if !lack.sentence.is_empty() {
@@ -63,6 +75,15 @@ fn view(reason: Reason, state: &State, lack: LackFigures) -> ReasonView {
     let eta = reason.eta().filter(|at| *at != Timestamp::NEVER);
     let eta_s = eta.map(|at| Seconds::from(at.since(state.now())));
     ReasonView { code, message, figures, eta_s }
+}
+
+/// The pods that hold most of each owned node of a pool, some of them.
+fn foreign_pods(pool: PoolId, state: &State) -> Vec<&str> {
+    let owned = state.nodes().filter(|node| node.pool == pool).filter_map(|node| node.owned.as_ref());
+    let mut held: Vec<(u16, &str)> =
+        owned.filter(|o| o.foreign.gpus > 0).map(|o| (o.foreign.gpus, o.foreign.by.as_str())).collect();
+    held.sort_by_key(|(gpus, by)| (std::cmp::Reverse(*gpus), *by));
+    held.into_iter().map(|(_, by)| by).filter(|by| !by.is_empty()).take(FOREIGN_PODS).collect()
 }
 
 /// The tiers that the jobs of a queue may ask for under the policy in force.
@@ -137,6 +158,11 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         Reason::TooManyQueues { most } => json!({ "most_queues": most }),
         Reason::NodeBeyondBudget { least, budget } => {
             json!({ "least_usd_per_hour": dollars(least), "budget_usd": dollars(budget) })
+        }
+        Reason::OwnedNodesFull { pool, nodes, gpus, foreign } => {
+            let name = state.policy().and_then(|p| p.pools.get(pool.index())).map(|pool| pool.name.as_str());
+            let by = foreign_pods(pool, state);
+            json!({ "pool": name, "nodes": nodes, "gpus": gpus, "foreign_gpus": foreign, "foreign_pods": by })
         }
         Reason::BeyondBudget { least, budget, bound } => json!({
             "least_usd_per_hour": dollars(least), "budget_usd": dollars(budget), "bound": bound.map(Bound::as_str)

@@ -10,6 +10,7 @@
 //! Never: decides. Everything is applied as recovery applies a journal; the first pass is the caller's.
 
 use super::guess::{self, Layouts, TakenBy};
+use super::owned;
 use super::places::{self, Placed};
 use super::recall;
 use super::spec;
@@ -30,7 +31,7 @@ use forebay_wire::document::DocumentFault;
 use forebay_wire::document::memory::SliceView;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::state::StateDocument;
-use forebay_wire::document::views::{JobPhase, JobView, NodePhaseView, NodeView};
+use forebay_wire::document::views::{Capacity, JobPhase, JobView, NodePhaseView, NodeView};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Puts a policy in force without a pass.
@@ -256,6 +257,9 @@ impl Building<'_> {
         if self.nodes.contains_key(&view.node) {
             return Ok(());
         }
+        if view.capacity_type == Capacity::Owned {
+            return self.owned_node(at, view, when);
+        }
         let (pool, offering) = self.offered(at, view)?;
         let group = self.bought_with(at, view);
         let named = unanswered(view);
@@ -294,6 +298,19 @@ impl Building<'_> {
                 "check its fields, or leave it out",
             ));
         }
+        Ok(())
+    }
+
+    /// A node that nobody bought: it is there.
+    fn owned_node(&mut self, at: usize, view: &NodeView, when: Timestamp) -> Result<(), DocumentFault> {
+        let id = NodeId(self.loaded.engine.state().counters().next_node);
+        let seen = owned::seen(view);
+        tell(&mut self.loaded.engine, when, vec![Event::OwnedNodeSeen(Box::new(seen))], Vec::new());
+        if self.loaded.engine.state().node(id).is_none() {
+            return Err(owned::not_set_up(at, view, self.loaded.engine.state()));
+        }
+        self.nodes.insert(view.node.clone(), id);
+        self.loaded.nodes.insert(id, view.node.clone());
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use forebay_kernel::units::Rate;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::state::DEFAULT_TENANT;
 use forebay_wire::document::views::{
-    JobPhase, JobView, NodePhaseView, NodeView, OfferingView, QueueView, QuotaView, ServiceView, Summary,
+    JobPhase, JobView, NodePhaseView, NodeView, OfferingView, OwnedNodeView, QueueView, QuotaView, ServiceView, Summary,
 };
 use forebay_wire::document::within::WithinView;
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,7 +154,7 @@ pub fn node_view(state: &State, node: &Node) -> NodeView {
         NodePhase::Terminating => NodePhaseView::Terminating,
     };
     let jobs: BTreeSet<JobId> = node.holds.iter().copied().collect();
-    let free: u64 = node.slots.iter().map(|s| u64::from(s.free)).sum();
+    let free = node.free_share() - u64::from(node.foreign_gpus()) * 1000;
     NodeView {
         node: node.id.to_string(),
         instance_type: offer.instance_type.clone(),
@@ -172,8 +172,26 @@ pub fn node_view(state: &State, node: &Node) -> NodeView {
         reserved_for: node.reserved.first().map(|(job, _)| job.to_string()),
         layout: None,
         rack: None,
+        owned: owned_view(state, node),
         memory: None,
     }
+}
+
+/// What is said of an owned node beside what is said of others.
+fn owned_view(state: &State, node: &Node) -> Option<OwnedNodeView> {
+    let (owned, offer) = (node.owned.as_ref()?, &state.offerings()[node.offering.index()].offer);
+    Some(OwnedNodeView {
+        models: offer.models.clone(),
+        gpu_memory_mib: offer.gpu_mem.0,
+        cpu_milli: offer.cpu.0,
+        memory_mib: offer.mem.0,
+        nvlink: offer.nvlink,
+        open: owned.open && !owned.leaves,
+        foreign_gpus: owned.foreign.gpus,
+        foreign_cpu_milli: owned.foreign.cpu.0,
+        foreign_memory_mib: owned.foreign.mem.0,
+        foreign: owned.foreign.by.clone(),
+    })
 }
 
 /// All nodes.
@@ -303,6 +321,7 @@ pub fn summary(state: &State) -> Summary {
             CapacityType::Reserved => &mut summary.reserved_nodes,
             CapacityType::Spot => &mut summary.spot_nodes,
             CapacityType::OnDemand => &mut summary.on_demand_nodes,
+            CapacityType::Owned => &mut summary.owned_nodes,
         };
         *count += 1;
         summary.booting_nodes += u64::from(node.phase.is_coming());
@@ -310,7 +329,7 @@ pub fn summary(state: &State) -> Summary {
     }
     let ledger = state.ledger_now();
     summary.spend_usd_per_hour = price(hourly);
-    summary.cost_usd = ledger.by_capacity.iter().map(|a| dollars(a.cost.micro_dollars())).sum();
+    summary.cost_usd = ledger.accounts().map(|a| dollars(a.cost.micro_dollars())).sum();
     summary
 }
 

@@ -12,7 +12,8 @@ use forebay_kernel::state::jobs::Phase;
 use forebay_kernel::units::{MilliGpu, Rate};
 use std::collections::BTreeMap;
 
-const CAPACITY_TYPES: [CapacityType; 3] = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand];
+const CAPACITY_TYPES: [CapacityType; 4] =
+    [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
 
 const NODE_PHASES: [&str; 5] = ["requested", "booting", "ready", "draining", "terminating"];
 
@@ -78,6 +79,9 @@ fn held(state: &State) -> BTreeMap<(PoolId, CapacityType), Held> {
     {
         for offer in pool.offerings.iter().filter_map(|&offer| policy.offerings.get(offer as usize)) {
             held.entry((PoolId(at), offer.capacity)).or_default();
+        }
+        if pool.owned.is_some() {
+            held.entry((PoolId(at), CapacityType::Owned)).or_default();
         }
     }
     for node in state.nodes() {

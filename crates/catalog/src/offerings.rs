@@ -106,7 +106,7 @@ pub fn offering(row: &PriceRow, zone: &str, capacity: CapacityType, spot_max_per
     let booked = Rate(on_demand.0.saturating_mul(u64::from(spot_max_permille)).div_ceil(1000));
     let (price, max_price) = match capacity {
         CapacityType::Spot => (Rate(row.spot_micros_per_hour()), booked),
-        CapacityType::Reserved | CapacityType::OnDemand => (on_demand, on_demand),
+        CapacityType::Reserved | CapacityType::OnDemand | CapacityType::Owned => (on_demand, on_demand),
     };
     let mut models: Vec<String> =
         std::iter::once(&row.gpu_model).chain(&row.aliases).map(|m| m.to_lowercase()).collect();

@@ -226,12 +226,30 @@ fn node_row(state: &State, node: &Node, found: &mut Vec<String>) {
     if node.cpu_free.0 + cpu != offer.cpu.0 || node.mem_free.0 + mem != offer.mem.0 {
         found.push(format!("{id} has {:?} and {:?} free, the jobs take {cpu} and {mem}", node.cpu_free, node.mem_free));
     }
+    owned_row(node, offer.capacity, found);
     if (node.phase == NodePhase::Terminating) != node.effect.is_some() {
         found.push(format!("{id} is {:?} and its effect is {:?}", node.phase, node.effect));
     }
-    let idle = node.phase == NodePhase::Ready && node.holds.is_empty();
+    let idle = node.phase == NodePhase::Ready && node.holds.is_empty() && node.owned.is_none();
     if idle != node.idle_since.is_some() && !matches!(node.phase, NodePhase::Draining { .. }) {
         found.push(format!("{id} is {:?}, holds {}, idle since {:?}", node.phase, node.holds.len(), node.idle_since));
+    }
+}
+
+/// An owned node is ready as long as it is here: nobody bought it, and nobody gives it back.
+fn owned_row(node: &Node, capacity: CapacityType, found: &mut Vec<String>) {
+    let id = node.id;
+    if node.owned.is_some() != (capacity == CapacityType::Owned) {
+        found.push(format!("{id} is {capacity}, and is owned: {:?}", node.owned));
+    }
+    if node.owned.is_some() && (node.phase != NodePhase::Ready || node.partition.is_some()) {
+        found.push(format!("{id} is owned and {:?}, partitioned: {}", node.phase, node.partition.is_some()));
+    }
+    let foreign = node.owned.as_ref().map_or(0, |owned| usize::from(owned.foreign.gpus));
+    let free = node.slots.iter().filter(|slot| slot.workers == 0).count().saturating_sub(foreign);
+    if node.owned.is_some() && (usize::from(node.whole_free()), node.whole_mask().count_ones() as usize) != (free, free)
+    {
+        found.push(format!("{id} has {} whole GPUs free, others leave {free}", node.whole_free()));
     }
 }
 
@@ -274,7 +292,7 @@ fn purchases(state: &State, found: &mut Vec<String>) {
 fn recount(state: &State) -> (Held, BTreeMap<PoolId, Held>) {
     let mut all = Held::default();
     let mut pools: BTreeMap<PoolId, Held> = BTreeMap::new();
-    for node in state.nodes.values() {
+    for node in state.nodes.values().filter(|node| node.owned.is_none()) {
         let offer = &state.offerings[node.offering.index()].offer;
         for held in [&mut all, pools.entry(node.pool).or_default()] {
             held.nodes += 1;
@@ -408,7 +426,7 @@ fn costs(state: &State, found: &mut Vec<String>) {
 }
 
 fn ledger(state: &State, found: &mut Vec<String>) {
-    for (at, account) in state.ledger.by_capacity.iter().enumerate() {
+    for (at, account) in state.ledger.accounts().enumerate() {
         if account.sum_of_kinds() != account.bought {
             let (kinds, bought) = (account.sum_of_kinds(), account.bought);
             found.push(format!("ledger account {at}: kinds add up to {kinds:?}, bought is {bought:?}"));
@@ -518,6 +536,7 @@ fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
         (kept.running != rebuilt.running, "running"),
         (kept.free != rebuilt.free, "free"),
         (kept.idle != rebuilt.idle, "idle"),
+        (kept.left != rebuilt.left, "left"),
         (kept.unbooked != rebuilt.unbooked, "unbooked"),
         (kept.draining != rebuilt.draining, "draining"),
         (kept.timers != rebuilt.timers, "timers"),

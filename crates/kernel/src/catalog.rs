@@ -18,6 +18,8 @@ pub enum CapacityType {
     Spot,
     /// Full price; kept until it is given back.
     OnDemand,
+    /// Nodes that are there without having been bought: used, and never bought, drained or given back.
+    Owned,
 }
 
 impl CapacityType {
@@ -28,6 +30,7 @@ impl CapacityType {
             CapacityType::Reserved => "reserved",
             CapacityType::Spot => "spot",
             CapacityType::OnDemand => "on-demand",
+            CapacityType::Owned => "owned",
         }
     }
 }

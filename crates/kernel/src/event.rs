@@ -6,6 +6,7 @@ use crate::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::JobSpec;
 use crate::policy::Policy;
 use crate::reason::Reason;
+use crate::state::owned::OwnedNode;
 use crate::units::{Rate, Span, Timestamp};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -216,6 +217,13 @@ pub enum Event {
         by: Option<String>,
         /// When it was sent, by its sender.
         sent: Option<Timestamp>,
+    },
+    /// A node that nobody bought is there, or is another than it was: all that is known of it, each time.
+    OwnedNodeSeen(Box<OwnedNode>),
+    /// A node that nobody bought is not there any more, or not for us. That proves nothing of what runs on it.
+    OwnedNodeLeft {
+        /// Its name.
+        name: String,
     },
 }
 

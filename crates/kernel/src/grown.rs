@@ -13,14 +13,18 @@
 //!
 //! Never: takes a variant away, or gives one another meaning.
 
+use crate::ids::NodeId;
 use crate::ids::{JobId, TierId};
 use crate::job::JobSpec;
 use crate::policy::{Policy, PreemptWithin, QueueRule, Reclaim, Undeclared, WhenImpossible};
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::jobs::Job;
+use crate::state::ledger::Account;
+use crate::state::owned::{Owned, OwnedPool};
 use crate::state::streaks::Streak;
 use crate::state::{SharedSpec, State};
-use crate::units::{Rate, Timestamp};
+use crate::units::{GpuTime, Rate, Timestamp};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::de::DeserializeOwned;
@@ -47,6 +51,8 @@ pub(crate) enum PolicyTerm {
     Impossible(WhenImpossible),
     /// Of the rule of a queue, by its path. `None`: of the one that undeclared queues share.
     Queue(Option<String>, QueueTerm),
+    /// [`crate::policy::Pool::owned`], by the pool's position.
+    OwnedPool(u16, OwnedPool),
 }
 
 /// What the rule of a queue says beside the fields of version 2.
@@ -95,7 +101,9 @@ impl Grown for Policy {
             let path = path.cloned();
             rule.terms().into_iter().map(move |term| PolicyTerm::Queue(path.clone(), term))
         };
-        overhead.into_iter().chain(impossible).chain(rules.flat_map(of)).collect()
+        let owned = (0..).zip(&self.pools).filter_map(|(at, pool)| Some((at, pool.owned.clone()?)));
+        let owned = owned.map(|(at, pool)| PolicyTerm::OwnedPool(at, pool));
+        overhead.into_iter().chain(impossible).chain(rules.flat_map(of)).chain(owned).collect()
     }
 
     fn learn(&mut self, term: PolicyTerm) {
@@ -110,6 +118,11 @@ impl Grown for Policy {
             PolicyTerm::Queue(None, term) => {
                 if let Undeclared::Under { rule, .. } = &mut self.undeclared {
                     rule.learn(term);
+                }
+            }
+            PolicyTerm::OwnedPool(at, owned) => {
+                if let Some(pool) = self.pools.get_mut(usize::from(at)) {
+                    pool.owned = Some(owned);
                 }
             }
         }
@@ -213,6 +226,12 @@ pub(crate) enum StateTerm {
     ResumedAt(Timestamp),
     /// [`State::allowances`]: one of them.
     Allowance(Allowance, AllowanceReservation),
+    /// [`crate::state::nodes::Node::owned`], of one node.
+    Owned(NodeId, Owned),
+    /// [`crate::state::ledger::Ledger::owned`].
+    OwnedAccount(Box<Account>),
+    /// [`crate::state::ledger::Ledger::foreign`].
+    ForeignTime(GpuTime),
 }
 
 impl Grown for State {
@@ -226,7 +245,20 @@ impl Grown for State {
         let streaks = self.streaks.iter().map(|(id, streak)| StateTerm::Streak(*id, streak.clone()));
         let resumed = (self.resumed_at != Timestamp(0)).then_some(StateTerm::ResumedAt(self.resumed_at));
         let allowances = self.allowances.iter().map(|(of, kept)| StateTerm::Allowance(*of, kept.clone()));
-        policy.chain(specs).chain(jobs).chain(streaks).chain(resumed).chain(allowances).collect()
+        let owned = self.nodes.iter().filter_map(|(id, node)| Some(StateTerm::Owned(*id, *node.owned.clone()?)));
+        let account =
+            (self.ledger.owned != Account::default()).then(|| StateTerm::OwnedAccount(Box::new(self.ledger.owned)));
+        let foreign = (self.ledger.foreign != GpuTime(0)).then_some(StateTerm::ForeignTime(self.ledger.foreign));
+        let ledger = account.into_iter().chain(foreign);
+        policy
+            .chain(specs)
+            .chain(jobs)
+            .chain(streaks)
+            .chain(resumed)
+            .chain(allowances)
+            .chain(owned)
+            .chain(ledger)
+            .collect()
     }
 
     fn learn(&mut self, term: StateTerm) {
@@ -249,6 +281,13 @@ impl Grown for State {
             StateTerm::Streak(id, streak) => _ = self.streaks.insert(id, streak),
             StateTerm::ResumedAt(at) => self.resumed_at = at,
             StateTerm::Allowance(of, kept) => _ = self.allowances.insert(of, kept),
+            StateTerm::Owned(id, owned) => {
+                if let Some(node) = self.nodes.get_mut(&id) {
+                    node.owned = Some(Box::new(owned));
+                }
+            }
+            StateTerm::OwnedAccount(account) => self.ledger.owned = *account,
+            StateTerm::ForeignTime(time) => self.ledger.foreign = time,
         }
     }
 }
@@ -297,9 +336,10 @@ mod tests {
     use crate::job::JobSpec;
     use crate::journal::{APPLY_VERSION, Batch};
     use crate::machine::StateMachine;
-    use crate::policy::{Policy, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
+    use crate::policy::{Policy, Pool, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
     use crate::state::allowances::{Allowance, AllowanceReservation};
     use crate::state::freeze::Thaw;
+    use crate::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
     use crate::units::{Rate, Timestamp};
     use alloc::boxed::Box;
     use alloc::vec;
@@ -315,7 +355,9 @@ mod tests {
         };
         let impossible = WhenImpossible::Reject;
         let queues = [("q".into(), rule)].into();
-        Policy { node_overhead: Rate(100_000), impossible, queues, ..Policy::default() }
+        let owned = OwnedPool { labels: [("team".into(), vec!["lab".into()])].into(), price: Rate(7) };
+        let pools = vec![Pool { name: "lab".into(), owned: Some(owned), ..Pool::default() }];
+        Policy { node_overhead: Rate(100_000), impossible, queues, pools, ..Policy::default() }
     }
 
     fn spec() -> JobSpec {
@@ -353,7 +395,20 @@ mod tests {
         };
         rule.tiers.push(crate::policy::Tier::default());
         rule.quotas.push(crate::policy::QuotaNode::default());
-        machine.replay(&batch(vec![Event::Configured(Box::new(rule)), Event::JobSubmitted(Box::new(spec()))]));
+        let shape = OwnedShape { gpus: 4, ..OwnedShape::default() };
+        let foreign = ForeignUse { gpus: 1, by: "ml/a".into(), ..ForeignUse::default() };
+        let seen = OwnedNode { name: "n".into(), pool: "lab".into(), shape, open: true, foreign };
+        let events = vec![
+            Event::Configured(Box::new(rule)),
+            Event::JobSubmitted(Box::new(spec())),
+            Event::OwnedNodeSeen(Box::new(seen.clone())),
+        ];
+        machine.replay(&batch(events));
+        let tick = Tick { now: Timestamp(2_000), ..batch(Vec::new()).tick };
+        let busier = OwnedNode { foreign: ForeignUse { gpus: 2, ..seen.foreign.clone() }, ..seen };
+        let events = vec![Event::OwnedNodeSeen(Box::new(busier))];
+        machine.replay(&Batch { tick, first_seq: Seq(4), ..batch(events) });
+        assert_ne!((machine.ledger().owned.bought.0, machine.ledger().foreign.0), (0, 0));
         let mut state = crate::state::State::decode(&machine.encode().unwrap()).unwrap();
         state.note_taken(crate::ids::JobId(0), crate::ids::OfferingId(1));
         state.resumed_at = Timestamp(9);

@@ -5,6 +5,7 @@
 
 use crate::catalog::Offering;
 use crate::ids::{PoolId, QuotaId, TierId};
+use crate::state::owned::OwnedPool;
 use crate::units::{Mib, MilliGpu, Rate, Span, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -325,6 +326,9 @@ pub struct Pool {
     pub layouts: Vec<Layout>,
     /// How its nodes are connected.
     pub network: Network,
+    /// Its nodes are not bought: they are there. Such a pool has no offerings, ceiling or floor.
+    #[serde(skip)]
+    pub owned: Option<OwnedPool>,
 }
 
 impl Default for Pool {
@@ -339,6 +343,7 @@ impl Default for Pool {
             sharing: None,
             layouts: Vec::new(),
             network: Network::default(),
+            owned: None,
         }
     }
 }

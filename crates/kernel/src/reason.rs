@@ -3,7 +3,7 @@
 //! Never: prose as the only carrier. `Display` words a reason with its remedy for people; `code` is what programs match on.
 
 use crate::event::LaunchError;
-use crate::ids::{JobId, OfferingId, QueueId};
+use crate::ids::{JobId, OfferingId, PoolId, QueueId};
 use crate::job::Level;
 use crate::units::{MilliGpu, Rate, Span, Timestamp};
 use core::fmt;
@@ -232,6 +232,17 @@ pub enum Reason {
     },
     /// There is room for more of its workers: it goes on with them from its checkpoint.
     Grows,
+    /// A pool of nodes that nobody bought has no room for it now, and nothing is bought into such a pool.
+    OwnedNodesFull {
+        /// Which pool.
+        pool: PoolId,
+        /// Its nodes that take work.
+        nodes: u32,
+        /// GPUs on them.
+        gpus: u32,
+        /// GPUs on them that pods hold which are not ours.
+        foreign: u32,
+    },
 }
 
 /// The dimension and place of a ceiling.
@@ -326,6 +337,7 @@ impl Reason {
             Reason::AwaitingProbe { .. } => "AwaitingProbe",
             Reason::KeptForAnother { .. } => "KeptForAnother",
             Reason::Grows => "Grows",
+            Reason::OwnedNodesFull { .. } => "OwnedNodesFull",
         }
     }
 
@@ -354,6 +366,17 @@ impl Reason {
     #[must_use]
     pub fn by_design(self) -> bool {
         matches!(self, Reason::WaitingByDesign { .. } | Reason::BurstIsNoise { .. })
+    }
+
+    /// Which of two pools' refusals says more: that owned nodes are full says less than what keeps a node from being bought.
+    #[must_use]
+    pub fn or_more(self, other: Reason) -> Reason {
+        let owned = |reason: &Reason| matches!(reason, Reason::OwnedNodesFull { .. });
+        match (owned(&self), owned(&other)) {
+            (true, false) if other != Reason::NoMatchingPool => other,
+            (false, true) if self != Reason::NoMatchingPool => self,
+            _ => self.max(other),
+        }
     }
 
     /// When the job is expected to move on, where this reason knows it.
@@ -485,6 +508,14 @@ impl fmt::Display for Reason {
                  others have bought one, or raise the budget",
                 dollars(*budget),
                 dollars(*least)
+            ),
+            Reason::OwnedNodesFull { nodes: 0, .. } => {
+                f.write_str("no owned node of its pool takes work: look at their labels, and whether they are ready and not cordoned")
+            }
+            Reason::OwnedNodesFull { nodes, gpus, foreign, .. } => write!(
+                f,
+                "the owned nodes of its pool have no room for it, {nodes} with {gpus} GPUs of which {foreign} are held by pods that are not Forebay's: \
+                 starts when these or runs end"
             ),
             Reason::BeyondBudget { least, budget, bound } => {
                 let (least, budget) = (dollars(*least), dollars(*budget));

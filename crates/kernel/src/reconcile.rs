@@ -88,7 +88,8 @@ pub fn differences(state: &State, list: &Listing) -> Vec<Event> {
             _ => {}
         }
     }
-    for node in state.nodes.values() {
+    // A cloud does not list what was not bought from it.
+    for node in state.bought_nodes() {
         let Some(instance) = &node.instance else {
             continue;
         };

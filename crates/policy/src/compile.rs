@@ -13,6 +13,7 @@ use forebay_kernel::policy::{
     self as engine, Buys, Ceiling, Consolidation, Fairness, Floor, Lifecycle, Network, Policy, Pool, PreemptWithin,
     QueueRule, QuotaLimit, QuotaNode, Reclaim, Sharing, Tier, Undeclared, WhenImpossible,
 };
+use forebay_kernel::state::owned::OwnedPool;
 use forebay_kernel::units::{MilliGpu, Rate, Span};
 use forebay_quantity::{GpuBound, GpuCount};
 use indexmap::IndexMap;
@@ -62,6 +63,11 @@ impl<'a> Builder<'a> {
         PoolId(id(self.filled.pools.as_ref().and_then(|pools| pools.get_index_of(name))))
     }
 
+    fn is_owned(&self, pool: PoolId) -> bool {
+        let pools = self.filled.pools.as_ref();
+        pools.and_then(|pools| pools.get_index(pool.index())).is_some_and(|(_, pool)| pool.owned.is_some())
+    }
+
     fn quota_id(&self, path: &str) -> QuotaId {
         QuotaId(id(self.promises.position(path)))
     }
@@ -92,10 +98,12 @@ impl<'a> Builder<'a> {
     fn rule(&self, path: &str, node: &str) -> QueueRule {
         let queue = ancestors(path).find_map(|path| self.filled.queue(path));
         let tier = queue.and_then(|q| q.tier.clone()).or_else(|| default_tier(self.filled.tiers.as_ref()?));
-        let pools = match queue.and_then(|q| q.pools.as_ref()) {
+        let mut pools: Vec<PoolId> = match queue.and_then(|q| q.pools.as_ref()) {
             Some(pools) => pools.iter().map(|p| self.pool_id(p)).collect(),
             None => self.pools().map(|p| self.pool_id(p)).collect(),
         };
+        // What is there already comes before anything that is bought.
+        pools.sort_by_key(|pool| !self.is_owned(*pool));
         QueueRule {
             quota: self.quota_id(node),
             tier: tier.map_or(TierId(0), |t| self.tier_id(&t)),
@@ -248,6 +256,10 @@ fn compiled_pool(name: &str, pool: &written::WrittenPool, offerings: Vec<u32>, s
             .map(|time_slices| Sharing { time_slices, smallest: sharing.smallest.map_or(1000, |p| p.0) }),
         layouts: layouts(pool, stock),
         network: network(pool.network),
+        owned: pool.owned.as_ref().map(|owned| OwnedPool {
+            labels: owned.nodes.iter().map(|(key, values)| (key.clone(), values.clone())).collect(),
+            price: owned.price.map_or(Rate(0), |price| price.0),
+        }),
     }
 }
 

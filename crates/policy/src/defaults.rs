@@ -135,6 +135,10 @@ fn fill_quota(quota: &mut WrittenQuota) {
 }
 
 fn fill_pool(pool: &mut WrittenPool) {
+    if let Some(owned) = &mut pool.owned {
+        owned.price.get_or_insert(PerHour(Rate(0)));
+        return;
+    }
     pool.instance_types.get_or_insert(InstanceTypes::Any);
     pool.keep_ready.get_or_insert(KeepReady::Always(0));
     pool.drain.get_or_insert(WrittenDrain::Auto);

@@ -11,6 +11,8 @@ use std::str::FromStr;
 
 /// The label with the id of the journal whose engine decides about the object.
 pub const LABEL_JOURNAL: &str = "forebay.dev/journal";
+/// On nodes that were bought.
+pub const LABEL_NODE: &str = "forebay.dev/node";
 /// The label with the job, such as `job-12`.
 pub const LABEL_JOB: &str = "forebay.dev/job";
 /// The label with the attempt, such as `3`.

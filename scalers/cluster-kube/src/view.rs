@@ -10,6 +10,7 @@ use forebay_kernel::job::JobSpec;
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::state::nodes::{Node, NodePhase};
+use forebay_kernel::state::owned::{OwnedNode, OwnedPool};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the engine knows.
@@ -17,8 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct EngineView {
     /// The attempts that are alive.
     pub runs: BTreeMap<RunId, RunView>,
-    /// The claims, by the cloud's id of their instance.
+    /// The claims, by the cloud's id of their instance; owned nodes by their names.
     pub claims: BTreeMap<String, ClaimView>,
+    /// The labels of the policy's pools of owned nodes, by pool.
+    pub owned_pools: BTreeMap<String, OwnedPool>,
     /// The jobs of adopted objects, by the uid of their object. Their attempts are here and not among `runs`.
     pub adopted: BTreeMap<String, AdoptedView>,
 }
@@ -121,6 +124,17 @@ pub struct ClaimView {
     pub phase: ClaimPhase,
     /// What its node has to offer before it is ready, by resource.
     pub offers: BTreeMap<String, u64>,
+    /// `None`: it was bought.
+    pub owned: Option<OwnedClaim>,
+}
+
+/// A node that nobody bought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnedClaim {
+    /// It is here, and the engine knows this of it.
+    Here(Box<OwnedNode>),
+    /// The engine waits until nothing of ours runs there, and forgets it then.
+    Leaves,
 }
 
 /// Where in its life a claim is.
@@ -145,16 +159,26 @@ impl EngineView {
             (RunId { job: job.id, attempt: job.attempt }, run_view(state, job, names, namespace))
         });
         let claims = state.nodes().filter_map(|node| {
-            let claim = ClaimView { node: node.id, phase: claim_phase(node), offers: offers(state, node, settings) };
+            let here = || state.owned_node(node).map_or(OwnedClaim::Leaves, |known| OwnedClaim::Here(Box::new(known)));
+            let owned = node.owned.as_ref().map(|_| here());
+            let claim =
+                ClaimView { node: node.id, phase: claim_phase(node), offers: offers(state, node, settings), owned };
             Some((node.instance.clone()?, claim))
         });
+        let pools = state.policy().map_or(&[][..], |policy| &policy.pools);
+        let owned = pools.iter().filter_map(|pool| Some((pool.name.clone(), pool.owned.clone()?)));
         // Without adoption no job is looked at that is not alive.
         let all = (!settings.adopt.is_empty()).then(|| state.jobs());
         let adopted = all.into_iter().flatten().filter_map(|(job, spec)| {
             let object = WorkloadId::of_job(&spec.principal, &spec.subject)?;
             Some((object.uid.clone(), adopted_view(state, job, spec, object)))
         });
-        EngineView { runs: runs.collect(), claims: claims.collect(), adopted: adopted.collect() }
+        EngineView {
+            runs: runs.collect(),
+            claims: claims.collect(),
+            owned_pools: owned.collect(),
+            adopted: adopted.collect(),
+        }
     }
 }
 

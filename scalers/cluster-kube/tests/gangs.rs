@@ -113,7 +113,10 @@ impl Stand {
         settings.settle = Span::secs(1);
         let claim = |node: u32| {
             let offers = BTreeMap::from([("nvidia.com/gpu".to_owned(), 8)]);
-            (format!("i-{node}"), ClaimView { node: NodeId(u64::from(node)), phase: ClaimPhase::Ready, offers })
+            (
+                format!("i-{node}"),
+                ClaimView { node: NodeId(u64::from(node)), phase: ClaimPhase::Ready, offers, owned: None },
+            )
         };
         let view = EngineView { claims: (1..=nodes).map(claim).collect(), ..EngineView::default() };
         let barrier = Barrier::watch(&kubernetes).await;

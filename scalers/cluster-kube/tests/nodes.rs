@@ -60,7 +60,7 @@ async fn real_node_is_ready_once_its_startup_taint_is_gone_and_others_keep_their
     let address = CredentialSource::Kubeconfig { path: kubernetes.kubeconfig(), context: None };
     let client = KubeClient::connect(&address).await.unwrap();
     let offers = BTreeMap::from([(settings.gpu_resource.clone(), 8)]);
-    let claim = ClaimView { node: NodeId(1), phase: ClaimPhase::Booting, offers };
+    let claim = ClaimView { node: NodeId(1), phase: ClaimPhase::Booting, offers, owned: None };
     let view = EngineView { claims: BTreeMap::from([(ours.clone(), claim)]), ..EngineView::default() };
     let (commands, inbox) = mpsc::channel(8);
     let (outbox, mut reports) = mpsc::channel(8);

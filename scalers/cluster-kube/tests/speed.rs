@@ -329,11 +329,15 @@ fn since(before: Used, after: Used) -> Used {
 async fn ours(stand: &mut Stand, requests: &[GangRequest]) -> Turn {
     let claim = |node: u32| {
         let offers = BTreeMap::from([("nvidia.com/gpu".to_owned(), 8)]);
-        (format!("i-{node}"), ClaimView { node: NodeId(u64::from(node)), phase: ClaimPhase::Ready, offers })
+        (
+            format!("i-{node}"),
+            ClaimView { node: NodeId(u64::from(node)), phase: ClaimPhase::Ready, offers, owned: None },
+        )
     };
     let view = EngineView {
         runs: requests.iter().map(|request| (request.run(), running_view(request))).collect(),
         claims: (0..stand.nodes).map(claim).collect(),
+        ..EngineView::default()
     };
     let (commands, inbox) = mpsc::channel(64);
     let (outbox, mut reports) = mpsc::channel(64);

@@ -40,7 +40,7 @@ fn start() -> GangStart {
 
 fn view(phase: ClaimPhase) -> EngineView {
     let offers = BTreeMap::from([("nvidia.com/gpu".to_owned(), 1)]);
-    let claim = ClaimView { node: NodeId(1), phase, offers };
+    let claim = ClaimView { node: NodeId(1), phase, offers, owned: None };
     EngineView { claims: BTreeMap::from([("i-1".to_owned(), claim)]), ..EngineView::default() }
 }
 

@@ -198,7 +198,7 @@ impl Sources<'_> {
             cost_usd: dollars(bill.cost),
             cost_on_demand_only_usd: dollars(bill.cost_on_demand),
             cost_lower_bound_usd: dollars(lower_bound(self.trace, state, billing)),
-            nodes_at_end: self.instances_at_end.max(state.nodes().count() as u64),
+            nodes_at_end: self.instances_at_end.max(state.bought_nodes().count() as u64),
             times_at_zero: billing.times_at_zero,
             nodes_peak: billing.instances_peak,
             nodes_launched: billing.launched,

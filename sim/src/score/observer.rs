@@ -138,7 +138,7 @@ impl Observer {
     fn ceilings(&mut self, batch: &Batch, policy: &Policy, state: &State) {
         let (mut all, mut pools) = (Usage::default(), vec![Usage::default(); policy.pools.len()]);
         let (mut more, mut pools_more) = (all, pools.clone());
-        for node in state.nodes() {
+        for node in state.bought_nodes() {
             if let Some(one) = Usage::of(state, node.offering, Some(node.price)) {
                 all.add(one, 1);
                 pools.get_mut(node.pool.index()).into_iter().for_each(|held| held.add(one, 1));

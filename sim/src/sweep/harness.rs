@@ -190,7 +190,7 @@ impl Harness {
     fn open(&self) -> bool {
         let state = self.engine.state();
         state.open_jobs() > 0
-            || state.nodes().next().is_some()
+            || state.bought_nodes().next().is_some()
             || state.purchases().next().is_some()
             || self.world.instances() > 0
             || self.world.runs_alive() > 0

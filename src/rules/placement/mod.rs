@@ -127,7 +127,7 @@ pub(crate) fn on_node(
 pub(crate) fn too_far(state: &State, job: JobId, pool: PoolId, no: Reason) -> Reason {
     let class = state.jobs[job].class;
     let within = state.classes[class].shape.within.filter(|w| w.required);
-    let full = matches!(no, Reason::Ceiling { .. } | Reason::NothingIdle);
+    let full = matches!(no, Reason::Ceiling { .. } | Reason::NothingIdle | Reason::OwnedNodesFull { .. });
     let Some(within) = within.filter(|_| full) else { return no };
     let most = quota::available(state, class, pool);
     let ask = Ask::of(state, job, class, pool, NodeScope::InFlight, most);

@@ -18,20 +18,13 @@ pub(super) fn takes(state: &State, node: &Node, ask: &Ask) -> bool {
     let class = |job: JobId| state.jobs[job].class;
     let mut owners = node.reserved.iter().map(|(owner, _)| class(*owner));
     let reserved = !node.reserved.is_empty() && !owners.any(|owner| owner == class(ask.job));
-    let room = node.cpu_free >= ask.each.cpu && node.mem_free >= ask.each.mem;
+    let room = node.cpu_left() >= ask.each.cpu && node.mem_left() >= ask.each.mem;
     !reserved && room && reservations::lets_in(state, node, ask.job)
 }
 
 /// GPUs with nothing on them that are not partitioned, as a mask.
 pub(super) fn whole(node: &Node) -> u64 {
-    if node.partition.is_some() {
-        return 0;
-    }
-    mask_of(&node.slots)
-}
-
-fn mask_of(slots: &[Slot]) -> u64 {
-    slots.iter().enumerate().filter(|(_, s)| s.workers == 0).fold(0, |mask, (at, _)| mask | (1 << at))
+    node.whole_mask()
 }
 
 /// How many workers a node takes on these of its GPUs.
@@ -39,8 +32,8 @@ pub(super) fn units(state: &State, node: &Node, ask: &Ask, mask: u64) -> u32 {
     if !takes(state, node, ask) {
         return 0;
     }
-    let by_cpu = node.cpu_free.0.checked_div(ask.each.cpu.0).unwrap_or(u64::MAX);
-    let by_mem = node.mem_free.0.checked_div(ask.each.mem.0).unwrap_or(u64::MAX);
+    let by_cpu = node.cpu_left().0.checked_div(ask.each.cpu.0).unwrap_or(u64::MAX);
+    let by_mem = node.mem_left().0.checked_div(ask.each.mem.0).unwrap_or(u64::MAX);
     let by_gpu = match (ask.each.gpus, &node.partition, ask.share) {
         (0, _, _) => u64::MAX,
         (_, Some(partition), _) => {

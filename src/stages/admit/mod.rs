@@ -137,6 +137,7 @@ fn is_of_more(state: &State, job: JobId, reason: Reason) -> bool {
         Reason::Ceiling { .. }
             | Reason::Stockout { .. }
             | Reason::NothingIdle
+            | Reason::OwnedNodesFull { .. }
             | Reason::NoMatchingPool
             | Reason::TopologyUnsatisfied { .. }
             | Reason::WaitingForQuota { .. }
@@ -211,7 +212,7 @@ fn serve(
             Err(reason) if reason.is_tried() => return Err(Refusal::of_one(reason)),
             Err(reason) => {
                 of_more &= is_of_more(&engine.state, job, reason);
-                no = no.max(reason);
+                no = no.or_more(reason);
             }
         }
     }

@@ -226,7 +226,7 @@ fn all_give_way(
 
 /// Whether a node may be given back, as far as itself and the protection of what is on it go.
 fn leaves(state: &State, node: &Node) -> bool {
-    let there = matches!(node.phase, NodePhase::Ready) && node.open() && node.reserved.is_empty();
+    let there = node.phase == NodePhase::Ready && node.owned.is_none() && node.open() && node.reserved.is_empty();
     there && holders(node).iter().all(|job| protection::may_be_stopped(state, *job))
 }
 

@@ -678,6 +678,7 @@ fn lack(state: &State, taker: &Taker) -> Option<Lack> {
         Some(
             Reason::Stockout { .. }
             | Reason::NothingIdle
+            | Reason::OwnedNodesFull { .. }
             | Reason::TopologyUnsatisfied { .. }
             | Reason::NodeBeyondBudget { .. },
         ) => Some(Lack::Room),

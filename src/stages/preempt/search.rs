@@ -473,7 +473,7 @@ fn free_room(state: &State, taker: &Taker) -> MilliGpu {
     let of_pool = (taker.pool, OfferingId(0))..=(taker.pool, OfferingId(u32::MAX));
     let open = state.index.free.range(of_pool).filter(|((_, id), _)| fits.binary_search(id).is_ok());
     let nodes = open.flat_map(|(_, free)| &free.whole).filter_map(|(_, _, id)| state.nodes.get(id));
-    MilliGpu(nodes.map(|node| node.slots.iter().map(|s| u64::from(s.free)).sum::<u64>()).sum())
+    MilliGpu(nodes.map(|node| node.free_share() - u64::from(node.foreign_gpus()) * 1000).sum())
 }
 
 /// The lowest tier first; within it from the queue with the greatest share, as it would be when what comes before is gone; the cheapest.
@@ -566,7 +566,7 @@ fn by_node(trial: &mut Trial<'_>, taker: &Taker) -> Vec<Candidate> {
         runs.sort_unstable();
         let Some(node) = state.nodes.get(&id) else { continue };
         let most = asked.min(node.slots.len() as u64) * 1000;
-        let mut free = node.slots.iter().filter(|s| s.workers == 0).count() as u64 * 1000;
+        let mut free = node.whole_mask().count_ones() as u64 * 1000;
         let (mut tier, mut cost) = (i32::MIN, Spend::default());
         for one in &runs {
             if free >= most {

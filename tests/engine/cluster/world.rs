@@ -55,6 +55,7 @@ impl Cluster {
                     let there = run.places.iter().any(|p| self.on(p) == instance);
                     assert!(!there || self.hangs(*job, run.attempt), "{instance} is terminated under {job}");
                 }
+                assert!(!self.owned.contains_key(&instance), "{instance} is terminated, and nobody bought it");
                 let why = GoneWhy::Terminated;
                 self.after(self.delays.terminate, Event::NodeGone { instance, why });
             }
@@ -217,6 +218,38 @@ impl Cluster {
         }
     }
 
+    /// What a decision starts on owned nodes fits beside what others hold there, as the engine was last told. By the time that its workers
+    /// are bound others may have taken more: then their kubelet refuses them.
+    pub(super) fn beside_others(&self, starting: JobId) {
+        let Some((row, _)) = self.state().job(starting) else { return };
+        let nodes: BTreeSet<NodeId> = row.places.iter().map(|place| place.node).collect();
+        for node in nodes {
+            let name = self.state().node(node).and_then(|n| n.instance.clone()).unwrap_or_default();
+            let Some(owned) = self.owned.get(&name) else { continue };
+            assert!(owned.open, "{name} takes work and is closed");
+            let (mut all, mut new) = ((0, 0, 0), (0, 0, 0));
+            for (job, spec) in self.state().alive_jobs() {
+                for place in job.places.iter().filter(|place| place.node == node) {
+                    let n = u64::from(place.gpus.count_ones());
+                    let (cpu, mem) = match &spec.gang {
+                        Gang::Workers { each, .. } => (each.cpu.0, each.mem.0),
+                        Gang::Spanning { per_gpu, .. } => (per_gpu.cpu.0 * n, per_gpu.mem.0 * n),
+                    };
+                    all = (all.0 + n, all.1 + cpu, all.2 + mem);
+                    if job.id == starting {
+                        new = (new.0 + n, new.1 + cpu, new.2 + mem);
+                    }
+                }
+            }
+            // Others may have taken more beside what runs: what is started needs room for what it takes itself.
+            let (most, foreign) = (&owned.shape, &owned.foreign);
+            let fits = (new.0 == 0 || all.0 + u64::from(foreign.gpus) <= u64::from(most.gpus))
+                && (new.1 == 0 || all.1 + foreign.cpu.0 <= most.cpu.0)
+                && (new.2 == 0 || all.2 + foreign.mem.0 <= most.mem.0);
+            assert!(fits, "{starting} takes {new:?} on {name}, of {all:?} in all beside others: {owned:?}");
+        }
+    }
+
     fn stop(&mut self, job: JobId, attempt: Attempt, checkpoint: bool) {
         let run = self.runs.get(&job).filter(|run| run.attempt == attempt && run.whole);
         let done = run.and_then(|run| {
@@ -259,6 +292,16 @@ impl Cluster {
                 self.instances.entry(instance.clone()).and_modify(|up| *up = true);
             }
             Event::NodeGone { instance, .. } => self.node_gone(instance),
+            Event::OwnedNodeSeen(seen) => {
+                self.instances.insert(seen.name.clone(), true);
+                self.owned.insert(seen.name.clone(), (**seen).clone());
+            }
+            // What runs there goes on.
+            Event::OwnedNodeLeft { name } => {
+                if let Some(owned) = self.owned.get_mut(name) {
+                    owned.open = false;
+                }
+            }
             Event::RunStarted { job, attempt } => {
                 let now = self.now;
                 let name = self.state().job(*job).map(|j| j.1.subject.clone());

@@ -15,6 +15,7 @@ mod garbage;
 mod lacks;
 mod life;
 mod live;
+mod owned;
 mod patience;
 mod placing;
 mod policies;

@@ -208,7 +208,7 @@ impl EffectExecutor for Ec2Executor {
 
 /// The instances of all claims.
 fn claimed(state: &State) -> BTreeSet<String> {
-    state.nodes().filter_map(|node| node.instance.clone()).collect()
+    state.bought_nodes().filter_map(|node| node.instance.clone()).collect()
 }
 
 /// Submits events to the driver, and again while its mailbox is full. They are durable when this returns.

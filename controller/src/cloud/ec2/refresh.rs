@@ -169,7 +169,7 @@ impl Refresh {
 
 /// Our instances that are neither warned nor ending.
 fn wanted_instances(state: &State) -> BTreeSet<String> {
-    let named = state.nodes().filter_map(|node| node.instance.clone());
+    let named = state.bought_nodes().filter_map(|node| node.instance.clone());
     let ours = |instance: &String| {
         matches!(ClaimStatus::from_state(state, instance), Some(ClaimStatus::Booting | ClaimStatus::Ready))
     };

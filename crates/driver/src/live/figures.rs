@@ -65,7 +65,7 @@ impl ProgressReporter {
         let counters = state.counters();
         let running = state.running_jobs();
         let mut nodes = [0; 3];
-        for node in state.nodes() {
+        for node in state.bought_nodes() {
             nodes[state.capacity_of(node) as usize] += 1;
         }
         let ledger = state.ledger_now();
@@ -78,7 +78,7 @@ impl ProgressReporter {
             running,
             nodes,
             gpus: state.totals().all.gpus,
-            spend_micro: ledger.by_capacity.iter().map(|a| a.cost.micro_dollars()).sum(),
+            spend_micro: ledger.accounts().map(|a| a.cost.micro_dollars()).sum(),
             done,
             outcomes: counters.outcomes,
             total: feed.map_or(known, |f| f.jobs().max(known)),

@@ -393,7 +393,7 @@ impl<J: Journal> LiveLoop<J> {
             return false;
         }
         let kept: u32 = state.policy().map_or(0, |p| p.pools.iter().map(|pool| pool.kept(state.now())).sum());
-        let nodes = state.nodes().count();
+        let nodes = state.bought_nodes().count();
         let settled = state.index().idle.len() == nodes;
         state.purchases().next().is_none() && nodes <= kept as usize && settled
     }

@@ -13,7 +13,7 @@ use crate::ids::{Attempt, ClassId, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::{Completion, JobSpec};
 use crate::state::State;
 use crate::state::jobs::{Ending, Job, Phase};
-use crate::state::nodes::{Node, NodePhase, Partition, Slot, WIDE_OPEN};
+use crate::state::nodes::{Node, NodePhase, OfferingRow, Partition, Slot, WIDE_OPEN};
 use crate::units::{MilliGpu, Rate, Span, Timestamp};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -54,6 +54,8 @@ pub(crate) fn event(state: &mut State, event: &Event) -> EventOutcome {
         Event::NodePlaced { instance, rack } => placed(state, instance, rack),
         Event::BootFailed { instance } => boot_failed(state, instance),
         Event::PriceChanged { offering, price } => price_changed(state, *offering, *price),
+        Event::OwnedNodeSeen(seen) => super::owned::seen(state, seen),
+        Event::OwnedNodeLeft { name } => super::owned::left(state, name),
     }
 }
 
@@ -175,7 +177,7 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
 }
 
 /// Nothing is asked of an offering for a while. Failed windows are counted, not failed calls: what was in flight together counts once.
-fn blocked(row: &mut crate::state::nodes::OfferingRow, error: LaunchError, at_least: u32, now: Timestamp) {
+fn blocked(row: &mut OfferingRow, error: LaunchError, at_least: u32, now: Timestamp) {
     if now < row.blocked_until {
         if error == LaunchError::Capacity {
             row.refused_size = row.refused_size.min(at_least);
@@ -289,7 +291,7 @@ fn reclaim_notice(state: &mut State, instance: &str, at: Timestamp) -> EventOutc
     let Some(node) = state.node_of(instance) else {
         return ignore(state);
     };
-    if node.reclaim_at.is_some() || node.phase == NodePhase::Terminating {
+    if node.reclaim_at.is_some() || node.phase == NodePhase::Terminating || node.owned.is_some() {
         return ignore(state);
     }
     let (id, offering, boots) = (node.id, node.offering, node.phase.is_coming());
@@ -397,7 +399,7 @@ fn orphan(state: &mut State, instance: &str, offering: OfferingId) -> EventOutco
 }
 
 /// A claim with nothing on it.
-pub(super) fn new_node(
+pub(crate) fn new_node(
     state: &State,
     id: NodeId,
     purchase: PurchaseId,
@@ -440,6 +442,7 @@ pub(super) fn new_node(
         booked_price: offer.max_price,
         accrued_to: state.now,
         effect: None,
+        owned: None,
     }
 }
 
@@ -622,7 +625,9 @@ fn idle_run(state: &mut State, id: JobId, attempt: Attempt, idle: Span) -> Event
 }
 
 fn price_changed(state: &mut State, offering: OfferingId, price: Rate) -> EventOutcome {
-    if offering.index() >= state.offerings.len() {
+    // What an owned node costs, the policy says.
+    let is_priced = |row: &OfferingRow| row.offer.capacity != CapacityType::Owned;
+    if !state.offerings.get(offering.index()).is_some_and(is_priced) {
         return ignore(state);
     }
     state.edit_offering(offering, |row| row.offer.price = price);

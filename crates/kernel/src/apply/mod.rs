@@ -13,12 +13,13 @@
 
 mod decisions;
 mod events;
+mod owned;
 mod requests;
 mod resumed;
 mod shrunk;
 
 pub(crate) use decisions::decision;
-pub(crate) use events::event;
+pub(crate) use events::{event, new_node};
 
 use crate::decision::StopCause;
 use crate::effect::{Status, StatusKind};
@@ -44,6 +45,7 @@ pub(crate) fn tick(state: &mut State, tick: Tick, version: u32) {
     }
     let before = state.now;
     state.now = state.now.max(tick.now);
+    state.drop_left_nodes();
     while state.stream.front().is_some_and(|s| s.number <= tick.delivered) {
         state.stream.pop_front();
     }

@@ -58,12 +58,14 @@ pub struct Index {
     pub running: BTreeMap<TierId, BTreeSet<JobId>>,
     /// Free capacity by pool and offering.
     pub free: BTreeMap<(PoolId, OfferingId), Free>,
-    /// Ready nodes with nothing on them.
+    /// Ready nodes with nothing on them. Owned ones are not among them: nobody pays for less by giving them back.
     pub idle: BTreeSet<NodeId>,
     /// Nodes that take no new work and are looked at again.
     pub draining: BTreeSet<NodeId>,
     /// Claims in flight that nothing is booked on.
     pub unbooked: BTreeSet<NodeId>,
+    /// Owned nodes that have left and that nothing runs on any more.
+    pub left: BTreeSet<NodeId>,
     /// When to look at which row again.
     pub timers: BTreeSet<(Timestamp, EffectOf)>,
     /// When the deadline of which job is looked at again.
@@ -401,10 +403,13 @@ impl Index {
                 free.part.insert((rank, slot, node.id, at));
             }
             free.slices.extend(slices(node).map(|(share, mem, gpu, at)| (rank, share, mem, node.id, gpu, at)));
-            if node.holds.is_empty() {
+            if node.holds.is_empty() && node.owned.is_none() {
                 let list = if node.phase == NodePhase::Ready { &mut self.idle } else { &mut self.unbooked };
                 list.insert(node.id);
             }
+        }
+        if has_left(node) {
+            self.left.insert(node.id);
         }
         self.reserved.extend(node.reserved.iter().map(|(job, _)| (*job, node.id)));
         if matches!(node.phase, NodePhase::Draining { .. }) {
@@ -437,6 +442,7 @@ impl Index {
             self.idle.remove(&node.id);
             self.unbooked.remove(&node.id);
         }
+        self.left.remove(&node.id);
         for (job, _) in &node.reserved {
             self.reserved.remove(&(*job, node.id));
         }
@@ -579,9 +585,14 @@ fn needs_settling(job: &Job) -> bool {
         || (job.idle_reported.is_some() && !stopping)
 }
 
-/// Whether settle has something to decide on a claim.
+/// Whether an owned node has left and nothing runs on it any more.
+fn has_left(node: &Node) -> bool {
+    node.owned.as_ref().is_some_and(|owned| owned.leaves) && node.holds.is_empty()
+}
+
+/// Whether settle has something to decide on a claim. Nothing is ever decided on an owned node.
 fn node_needs_settling(node: &Node) -> bool {
-    let alive = matches!(node.phase, NodePhase::Booting | NodePhase::Ready);
+    let alive = matches!(node.phase, NodePhase::Booting | NodePhase::Ready) && node.owned.is_none();
     alive && (node.reclaim_at.is_some() || node.condemned)
 }
 

@@ -17,6 +17,12 @@ pub struct Ledger {
     pub lost: GpuTime,
     /// GPU time held by runs whose GPUs were reported idle: part of allocated time.
     pub lingering: GpuTime,
+    /// Owned nodes, while they are there: of their GPUs those that others leave to us.
+    #[serde(skip)]
+    pub owned: Account,
+    /// GPU time on owned nodes that pods held which are not ours: part of no account.
+    #[serde(skip)]
+    pub foreign: GpuTime,
 }
 
 /// Time and money of nodes of one capacity type, from launch to gone.
@@ -48,26 +54,24 @@ impl Ledger {
     /// The account of a capacity type.
     #[must_use]
     pub fn account(&self, capacity: CapacityType) -> &Account {
-        &self.by_capacity[capacity as usize]
+        self.by_capacity.get(capacity as usize).unwrap_or(&self.owned)
+    }
+
+    /// The accounts of all capacity types.
+    pub fn accounts(&self) -> impl Iterator<Item = &Account> + '_ {
+        self.by_capacity.iter().chain([&self.owned])
+    }
+
+    /// What was bought, all capacity types together: owned nodes are not.
+    #[must_use]
+    pub fn bought(&self) -> Account {
+        Account::sum(self.by_capacity.iter())
     }
 
     /// All capacity types together.
     #[must_use]
     pub fn total(&self) -> Account {
-        let mut all = Account::default();
-        for account in &self.by_capacity {
-            all.node_time += account.node_time;
-            all.bought += account.bought;
-            all.allocated += account.allocated;
-            all.boot += account.boot;
-            all.booked += account.booked;
-            all.idle += account.idle;
-            all.idle_nodes += account.idle_nodes;
-            all.fragmentation += account.fragmentation;
-            all.cost += account.cost;
-            all.cost_on_demand += account.cost_on_demand;
-        }
-        all
+        Account::sum(self.accounts())
     }
 
     /// Counts `node`'s time from `node.accrued_to` to `now`, during which nothing on it changed.
@@ -76,13 +80,15 @@ impl Ledger {
             return;
         }
         let span = now.since(node.accrued_to);
-        let account = &mut self.by_capacity[capacity as usize];
         let over = |milli: u64| GpuTime(u128::from(milli) * u128::from(span.0));
+        let foreign = u64::from(node.foreign_gpus()) * 1000;
+        self.foreign += over(foreign);
+        let account = self.by_capacity.get_mut(capacity as usize).unwrap_or(&mut self.owned);
         account.node_time += span;
-        account.bought += over(node.slots.len() as u64 * 1000);
+        account.bought += over(node.slots.len() as u64 * 1000 - foreign);
         account.cost += node.price.over(span);
         account.cost_on_demand += on_demand.over(span);
-        let free: u64 = node.slots.iter().map(|s| u64::from(s.free)).sum();
+        let free = node.free_share() - foreign;
         if node.phase == NodePhase::Booting {
             // Booked or not, a booting GPU does nothing yet.
             account.boot += over(free + node.booked.0);
@@ -98,6 +104,23 @@ impl Ledger {
 }
 
 impl Account {
+    fn sum<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
+        let mut all = Account::default();
+        for account in accounts {
+            all.node_time += account.node_time;
+            all.bought += account.bought;
+            all.allocated += account.allocated;
+            all.boot += account.boot;
+            all.booked += account.booked;
+            all.idle += account.idle;
+            all.idle_nodes += account.idle_nodes;
+            all.fragmentation += account.fragmentation;
+            all.cost += account.cost;
+            all.cost_on_demand += account.cost_on_demand;
+        }
+        all
+    }
+
     /// All kinds together: equal to `bought`, always.
     #[must_use]
     pub fn sum_of_kinds(&self) -> GpuTime {

@@ -20,6 +20,7 @@ pub mod mix;
 pub mod names;
 pub mod nodes;
 pub mod observed_stats;
+pub mod owned;
 pub mod pending_cancels;
 pub mod places;
 pub mod quota;
@@ -450,6 +451,11 @@ impl State {
         self.nodes.get(self.index.by_instance.get(instance)?)
     }
 
+    /// The claims that were bought: all but owned nodes.
+    pub fn bought_nodes(&self) -> impl Iterator<Item = &Node> + '_ {
+        self.nodes.values().filter(|node| node.owned.is_none())
+    }
+
     /// Purchases without an outcome.
     pub fn purchases(&self) -> impl Iterator<Item = &Purchase> + '_ {
         self.purchases.values()
@@ -596,7 +602,7 @@ impl State {
         self.undo.note(|| Was::Node(id, Some(Box::new(row.clone()))));
         self.index.node_out(row);
         let offer = &self.offerings[row.offering.index()].offer;
-        let booked_before = row.booked_price;
+        let (booked_before, owned) = (row.booked_price, row.owned.is_some());
         self.ledger.accrue(row, offer.capacity, offer.on_demand, self.now);
         row.accrued_to = self.now;
         let named = row.instance.is_some();
@@ -606,7 +612,9 @@ impl State {
         if !named {
             self.index.name_in(row);
         }
-        self.totals.reprice(pool, booked_before, booked_after);
+        if !owned {
+            self.totals.reprice(pool, booked_before, booked_after);
+        }
     }
 
     pub(crate) fn add_node(&mut self, node: Node) {
@@ -616,7 +624,7 @@ impl State {
         self.index.node_in(&node);
         self.index.name_in(&node);
         self.nodes.insert(node.id, node);
-        self.counters.nodes_peak = self.counters.nodes_peak.max(self.nodes.len() as u64);
+        self.counters.nodes_peak = self.counters.nodes_peak.max(u64::from(self.totals.all.nodes));
     }
 
     pub(crate) fn remove_node(&mut self, id: NodeId) -> Option<Node> {
@@ -628,7 +636,7 @@ impl State {
         self.ledger.accrue(&node, offer.capacity, offer.on_demand, self.now);
         self.totals.remove(node.pool, offer.capacity, offer.gpus, node.booked_price);
         self.capacity_epoch += 1;
-        if self.nodes.is_empty() {
+        if self.totals.all.nodes == 0 && node.owned.is_none() {
             self.counters.times_at_zero += 1;
         }
         Some(node)
@@ -708,7 +716,11 @@ impl Totals {
         [Some(&mut self.all), self.pools.get_mut(pool.index())]
     }
 
+    /// Ceilings bound what is bought: owned nodes are outside of them.
     fn add(&mut self, pool: PoolId, capacity: CapacityType, gpus: u16, price: Rate) {
+        if capacity == CapacityType::Owned {
+            return;
+        }
         for held in self.both(pool).into_iter().flatten() {
             held.nodes += 1;
             held.on_demand_nodes += u32::from(capacity == CapacityType::OnDemand);
@@ -718,6 +730,9 @@ impl Totals {
     }
 
     fn remove(&mut self, pool: PoolId, capacity: CapacityType, gpus: u16, price: Rate) {
+        if capacity == CapacityType::Owned {
+            return;
+        }
         for held in self.both(pool).into_iter().flatten() {
             held.nodes = held.nodes.saturating_sub(1);
             held.on_demand_nodes = held.on_demand_nodes.saturating_sub(u32::from(capacity == CapacityType::OnDemand));

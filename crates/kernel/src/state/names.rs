@@ -8,6 +8,8 @@ use crate::ids::{BatchId, ClassId, JobId, ModelId, OfferingId, PoolId, QueueId, 
 use crate::job::{Gang, WorkerAsk};
 use crate::policy::{Policy, QueueRule, Undeclared};
 use crate::state::nodes::{OfferingRow, WIDE_OPEN};
+use crate::state::owned::OwnedShape;
+use crate::units::Rate;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,6 +22,7 @@ pub struct Names {
     batches: BTreeMap<(QueueId, String), BatchId>,
     racks: BTreeMap<String, RackId>,
     offerings: BTreeMap<(String, String, CapacityType), OfferingId>,
+    owned: BTreeMap<(OwnedShape, Rate), OfferingId>,
     classes: BTreeMap<Shape, ClassId>,
 }
 
@@ -39,12 +42,21 @@ impl Names {
             names.racks.insert(rack.clone(), id);
         }
         for (at, row) in state.offerings.iter().enumerate() {
-            names.offerings.insert(key(&row.offer), OfferingId(at as u32));
+            names.offering_in(&row.offer, OfferingId(at as u32));
         }
         for (id, class) in state.classes.iter() {
             names.classes.insert(class.shape.clone(), id);
         }
         names
+    }
+
+    /// Shapes of owned nodes differ where type and zone do not.
+    fn offering_in(&mut self, offer: &Offering, id: OfferingId) {
+        if offer.capacity == CapacityType::Owned {
+            self.owned.insert((OwnedShape::of(offer), offer.price), id);
+        } else {
+            self.offerings.insert(key(offer), id);
+        }
     }
 }
 
@@ -160,6 +172,7 @@ impl State {
         } else {
             policy
         };
+        let owned = self.pools_of_owned();
         self.carry_pools(policy);
         for row in &mut self.offerings {
             row.listed = false;
@@ -178,6 +191,7 @@ impl State {
             self.queues[id].rule = rule;
         }
         self.policy = Some(alloc::boxed::Box::new(policy.clone()));
+        self.carry_owned(&owned);
         let ids: Vec<ClassId> = self.classes.ids().collect();
         for id in ids {
             self.classes[id].fits = self.fits(&self.classes[id].shape);
@@ -258,8 +272,12 @@ impl State {
             row.listed = true;
             return id;
         }
+        self.new_offering(offer, models)
+    }
+
+    fn new_offering(&mut self, offer: &Offering, models: Vec<ModelId>) -> OfferingId {
         let id = OfferingId(self.offerings.len() as u32);
-        self.names.offerings.insert(key(offer), id);
+        self.names.offering_in(offer, id);
         self.offerings.push(OfferingRow {
             offer: offer.clone(),
             models,
@@ -272,6 +290,27 @@ impl State {
             in_flight: 0,
         });
         id
+    }
+
+    /// The shape of an owned node. One that was never seen may hold what waits already.
+    pub(super) fn owned_offering(&mut self, offer: &Offering) -> OfferingId {
+        if let Some(id) = self.names.owned.get(&(OwnedShape::of(offer), offer.price)) {
+            return *id;
+        }
+        let models = offer.models.iter().map(|m| self.model_id(m)).collect();
+        let id = self.new_offering(offer, models);
+        let ids: Vec<ClassId> = self.classes.ids().collect();
+        for id in ids {
+            self.classes[id].fits = self.fits(&self.classes[id].shape);
+        }
+        id
+    }
+
+    /// The shapes of all owned nodes that were ever seen.
+    fn owned_offerings(&self) -> impl Iterator<Item = OfferingId> + '_ {
+        let mut ids: Vec<OfferingId> = self.names.owned.values().copied().collect();
+        ids.sort_unstable();
+        ids.into_iter()
     }
 
     /// Offerings that can hold at least one worker of a shape, by pool in the queue's order.
@@ -287,7 +326,8 @@ impl State {
             };
             let listed = rules.offerings.iter().filter_map(|at| self.listed.get(*at as usize).copied());
             let cut = crate::layouts::can_be_held(rules, shape, &ask);
-            let good = listed.filter(|id| cut && self.holds_one(*id, shape, &ask)).collect();
+            let owned = rules.owned.iter().flat_map(|_| self.owned_offerings());
+            let good = listed.chain(owned).filter(|id| cut && self.holds_one(*id, shape, &ask)).collect();
             fits.push((pool, good));
         }
         fits

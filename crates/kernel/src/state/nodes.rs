@@ -3,6 +3,7 @@
 //! Never: decides, or indexes itself. A claim that is gone leaves the table; the ledger keeps its time and cost.
 
 use super::jobs::OpenEffect;
+use super::owned::Owned;
 use crate::catalog::Offering;
 use crate::decision::DrainWhy;
 use crate::effect::Terms;
@@ -10,6 +11,7 @@ use crate::event::LaunchError;
 use crate::ids::{JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, RackId};
 use crate::policy::Layout;
 use crate::units::{Mib, MilliCpu, MilliGpu, Rate, Timestamp};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -72,6 +74,9 @@ pub struct Node {
     pub accrued_to: Timestamp,
     /// The termination without an outcome yet.
     pub effect: Option<OpenEffect>,
+    /// It was not bought, and others use it too. Such a node is ready as long as it is here.
+    #[serde(skip)]
+    pub owned: Option<Box<Owned>>,
 }
 
 /// One GPU of a node.
@@ -179,6 +184,7 @@ impl Node {
     pub fn open(&self) -> bool {
         self.reclaim_at.is_none()
             && !self.condemned
+            && self.owned.as_ref().is_none_or(|owned| owned.open && !owned.leaves)
             && matches!(self.phase, NodePhase::Requested | NodePhase::Booting | NodePhase::Ready)
     }
 
@@ -188,7 +194,48 @@ impl Node {
         if self.partition.is_some() {
             return 0;
         }
-        self.slots.iter().filter(|s| s.workers == 0).count() as u16
+        self.slots_free() - self.foreign_gpus()
+    }
+
+    /// Those that are left to us, as a mask: what others hold is taken to be the last of them, for nobody says which they are.
+    #[must_use]
+    pub fn whole_mask(&self) -> u64 {
+        if self.partition.is_some() {
+            return 0;
+        }
+        let free = self.slots.iter().enumerate().filter(|(_, slot)| slot.workers == 0).map(|(at, _)| at);
+        free.take(usize::from(self.whole_free())).fold(0, |mask, at| mask | (1 << at))
+    }
+
+    /// GPUs without a worker of ours, whoever else holds them.
+    fn slots_free(&self) -> u16 {
+        self.slots.iter().filter(|slot| slot.workers == 0).count() as u16
+    }
+
+    /// The share that no worker of ours holds, in thousandths of a GPU.
+    #[must_use]
+    pub fn free_share(&self) -> u64 {
+        self.slots.iter().map(|slot| u64::from(slot.free)).sum()
+    }
+
+    /// GPUs that others hold, as far as no worker of ours does: more cannot be.
+    #[must_use]
+    pub fn foreign_gpus(&self) -> u16 {
+        self.owned.as_ref().map_or(0, |owned| owned.foreign.gpus.min(self.slots_free()))
+    }
+
+    /// CPU that neither workers nor others hold.
+    #[must_use]
+    pub fn cpu_left(&self) -> MilliCpu {
+        let foreign = self.owned.as_ref().map_or(0, |owned| owned.foreign.cpu.0);
+        MilliCpu(self.cpu_free.0.saturating_sub(foreign))
+    }
+
+    /// Memory that neither workers nor others hold.
+    #[must_use]
+    pub fn mem_left(&self) -> Mib {
+        let foreign = self.owned.as_ref().map_or(0, |owned| owned.foreign.mem.0);
+        Mib(self.mem_free.0.saturating_sub(foreign))
     }
 }
 

@@ -109,7 +109,7 @@ impl State {
                 }
                 let held = if hold == Hold::Running { &mut node.allocated } else { &mut node.booked };
                 *held = *held - place.gpu_share();
-                if node.holds.is_empty() && node.phase == NodePhase::Ready {
+                if node.holds.is_empty() && node.phase == NodePhase::Ready && node.owned.is_none() {
                     node.idle_since = Some(now);
                     node.due = due;
                 }

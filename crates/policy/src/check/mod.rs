@@ -7,6 +7,7 @@
 //! Never: advises (that is `advice`), compiles, or stops at the first fault.
 
 mod lifecycle;
+mod owned;
 mod pools;
 mod queues;
 mod quota;

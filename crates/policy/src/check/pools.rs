@@ -40,6 +40,7 @@ impl Check<'_> {
         let pools = self.filled.pools.as_ref().into_iter().flatten();
         let stock: Vec<PoolStock> = pools.map(|(name, pool)| self.pool(name, pool)).collect();
         self.one_bid(&stock);
+        self.one_owner();
         stock
     }
 
@@ -55,6 +56,10 @@ impl Check<'_> {
     fn pool(&mut self, name: &str, pool: &WrittenPool) -> PoolStock {
         if !is_name(name) {
             self.at_key(&["pools", name], format!("`{}` cannot be a pool's name", shown(name)), NAME_RULE);
+        }
+        if let Some(owned) = &pool.owned {
+            self.owned(name, owned);
+            return PoolStock::default();
         }
         self.instance_types(name, pool);
         self.zones(name, pool);

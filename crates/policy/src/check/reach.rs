@@ -29,6 +29,10 @@ impl Check<'_> {
     /// Why a tier can get no node of a pool, and where that is said; `None` where it can.
     fn barred(&self, pool: &str, buys: WrittenBuys, stock: &[PoolStock]) -> Option<(Pos, String)> {
         let (at, _, rules) = self.filled.pools.as_ref()?.get_full(pool)?;
+        // Which nodes there are, the cluster says.
+        if rules.owned.is_some() {
+            return None;
+        }
         let accepts = |o: &&Offering| match buys {
             WrittenBuys::OnDemand => o.capacity != CapacityType::Spot,
             WrittenBuys::Spot => o.capacity != CapacityType::OnDemand,

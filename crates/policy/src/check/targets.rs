@@ -35,8 +35,12 @@ impl Check<'_> {
     /// The price of an hour of the smallest share of a GPU (of a node without one) that a queue or one below it may use.
     fn cheapest_hour(&self, path: &str, stock: &[PoolStock]) -> Option<u64> {
         let pools: Vec<&String> = self.filled.family(path).flat_map(|q| q.pools.iter().flatten()).collect();
-        let all = self.filled.pools.iter().flatten().zip(stock).filter(|((name, _), _)| pools.contains(name));
-        all.flat_map(|((_, pool), stock)| stock.offerings.iter().map(move |o| hour(o, smallest(pool, stock)))).min()
+        let all = || self.filled.pools.iter().flatten().zip(stock).filter(|((name, _), _)| pools.contains(name));
+        if let Some(owned) = all().filter_map(|((_, pool), _)| pool.owned.as_ref()).next() {
+            // A part of a node: how large it is, the cluster says.
+            return owned.price.is_none_or(|price| price.0 == Rate(0)).then_some(0);
+        }
+        all().flat_map(|((_, pool), stock)| stock.offerings.iter().map(move |o| hour(o, smallest(pool, stock)))).min()
     }
 }
 

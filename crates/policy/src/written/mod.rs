@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 mod pool;
 
-pub use pool::{Placement, WrittenNetwork, WrittenPool, WrittenSharing};
+pub use pool::{Placement, WrittenNetwork, WrittenOwned, WrittenPool, WrittenSharing};
 
 /// A Forebay policy: who goes first, what each may use, what may be bought, and when it is given back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]

@@ -4,7 +4,8 @@
 
 use super::WrittenCeiling;
 use crate::words::{InstanceTypes, KeepReady, WrittenDrain};
-use forebay_quantity::{GpuLayout, Percent};
+use forebay_quantity::{GpuLayout, PerHour, Percent};
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,22 @@ pub struct WrittenPool {
     pub spot: Option<Spot>,
     /// How its nodes are connected.
     pub network: Option<WrittenNetwork>,
+    /// Its nodes are not bought: they are there, in the cluster, and others may use them too. Work goes to them before anything is bought,
+    /// whatever the order of the queue's pools. They are never drained, tainted or given back, and no ceiling counts them. Such a pool has
+    /// nothing beside it.
+    pub owned: Option<WrittenOwned>,
+}
+
+/// Nodes that are there without having been bought.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "labels of nodes such as `{nodes: {example.com/team: [lab]}}`")]
+#[schemars(rename = "Owned")]
+pub struct WrittenOwned {
+    /// Labels of the nodes: a node has all of these keys, each with one of its values.
+    pub nodes: IndexMap<String, Vec<String>>,
+    /// What a node costs as long as it is there. Default: `0 USD/h`.
+    pub price: Option<PerHour>,
 }
 
 /// GPU sharing: either by time slices or by partitions. Jobs must consent to it too.

@@ -261,6 +261,8 @@ pub enum Capacity {
     Spot,
     /// Full price.
     OnDemand,
+    /// There without having been bought.
+    Owned,
 }
 
 /// A node.
@@ -311,9 +313,44 @@ pub struct NodeView {
     /// Where it stands, as near as the cloud tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rack: Option<String>,
+    /// What an owned node has, and what others hold of it. Such a node names its `pool` and has `gpus`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owned: Option<OwnedNodeView>,
     /// What Forebay remembers of it. Leave it out by hand, and where you edit the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<NodeMemory>,
+}
+
+/// What an owned node has, and what others hold of it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct OwnedNodeView {
+    /// GPU model names that it answers to, lower case.
+    pub models: Vec<String>,
+    /// Memory of each GPU.
+    #[serde(rename = "gpuMemory_mib")]
+    pub gpu_memory_mib: u64,
+    /// CPU that work may use, in thousandths of a core.
+    #[serde(rename = "cpu_milli")]
+    pub cpu_milli: u64,
+    /// Memory that work may use.
+    #[serde(rename = "memory_mib")]
+    pub memory_mib: u64,
+    /// GPUs joined by NVLink, in groups of so many. 0: not known.
+    pub nvlink: u16,
+    /// Whether it takes new work.
+    pub open: bool,
+    /// GPUs that pods hold which are not Forebay's.
+    pub foreign_gpus: u16,
+    /// CPU that these hold, in thousandths of a core.
+    #[serde(rename = "foreignCpu_milli")]
+    pub foreign_cpu_milli: u64,
+    /// Memory that these hold.
+    #[serde(rename = "foreignMemory_mib")]
+    pub foreign_memory_mib: u64,
+    /// The one of them that holds most, as `NAMESPACE/NAME`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub foreign: String,
 }
 
 /// A queue: who waits and runs in it, and what it may use.
@@ -409,6 +446,9 @@ pub struct Summary {
     pub spot_nodes: u64,
     /// On-demand nodes.
     pub on_demand_nodes: u64,
+    /// Nodes that are there without having been bought.
+    #[serde(default)]
+    pub owned_nodes: u64,
     /// Of all nodes, those that are not ready yet.
     pub booting_nodes: u64,
     /// What all nodes cost now.
@@ -446,6 +486,7 @@ impl From<CapacityType> for Capacity {
             CapacityType::Reserved => Capacity::Reserved,
             CapacityType::Spot => Capacity::Spot,
             CapacityType::OnDemand => Capacity::OnDemand,
+            CapacityType::Owned => Capacity::Owned,
         }
     }
 }
@@ -456,6 +497,7 @@ impl From<Capacity> for CapacityType {
             Capacity::Reserved => CapacityType::Reserved,
             Capacity::Spot => CapacityType::Spot,
             Capacity::OnDemand => CapacityType::OnDemand,
+            Capacity::Owned => CapacityType::Owned,
         }
     }
 }

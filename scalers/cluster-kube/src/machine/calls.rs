@@ -206,9 +206,20 @@ impl KubeMachine {
     }
 }
 
+/// Which pods are listed and watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PodScope {
+    /// Those of the journal's gangs.
+    #[default]
+    Ours,
+    /// Those of others too: they hold a part of owned nodes.
+    All,
+}
+
 /// The selector of what is listed and watched of a kind.
-pub(super) fn selector(resource: Resource, journal: &str) -> ObjectSelector {
+pub(super) fn selector(resource: Resource, journal: &str, scope: PodScope) -> ObjectSelector {
     match resource {
+        Resource::Pods if scope == PodScope::All => ObjectSelector::All,
         Resource::Nodes | Resource::Namespaces | Resource::Events => ObjectSelector::All,
         Resource::Jobs | Resource::JobSets => ObjectSelector::Labels(LABEL_QUEUE.to_owned()),
         Resource::Pods | Resource::Services | Resource::ConfigMaps | Resource::Secrets => {

@@ -1,7 +1,7 @@
 //! Lists and watches: what is ours, and every node. A list is complete or it says nothing; a watch that has lost its place leads to a list.
 
 use super::agenda::{PodKey, Task};
-use super::calls::selector;
+use super::calls::{PodScope, selector};
 use super::gang::GangObject;
 use super::{KubeMachine, KubeReport};
 use crate::api_call::{KubeCall, KubeCallId, KubeObject, KubeResponse, Resource, WatchChange, WatchEvent};
@@ -19,11 +19,17 @@ pub(super) const LISTED: [Resource; 4] = [Resource::Nodes, Resource::Pods, Resou
 pub(super) const ADOPTED: [Resource; 2] = [Resource::Jobs, Resource::JobSets];
 
 /// All lists.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Listings {
     by_resource: BTreeMap<Resource, Listing>,
     /// Those of gangs. Services and ConfigMaps are listed in each by itself: nothing says that we may see those of others.
     namespaces: Vec<String>,
+    /// Which pods are listed.
+    pods: PodScope,
+    /// They were, since that is so.
+    pods_listed: bool,
+    /// Which pods the open list is of.
+    list_of: PodScope,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +51,7 @@ struct Listing {
 impl Listings {
     pub fn new(settings: &KubeSettings) -> Listings {
         let namespaces: BTreeSet<&String> = settings.namespaces.values().chain([&settings.namespace]).collect();
-        Listings { by_resource: BTreeMap::new(), namespaces: namespaces.into_iter().cloned().collect() }
+        Listings { namespaces: namespaces.into_iter().cloned().collect(), ..Listings::default() }
     }
 
     /// Whether all was listed since the start.
@@ -53,25 +59,35 @@ impl Listings {
         LISTED.iter().all(|resource| self.by_resource.get(resource).is_some_and(|listing| listing.listed))
     }
 
+    /// Whether the pods of its scope are listed: not while all are listed again for another.
+    pub fn knows_pods(&self) -> bool {
+        self.pods_listed
+    }
+
     fn of(&mut self, resource: Resource) -> &mut Listing {
         self.by_resource.entry(resource).or_default()
     }
 
     pub fn list_call(&mut self, resource: Resource, journal: &str) -> KubeCall {
+        let pods = self.pods;
+        if resource == Resource::Pods {
+            self.list_of = pods;
+        }
         let listing = self.of(resource);
         let (continue_token, at) = (listing.continue_token.clone(), listing.namespace);
         let namespace = if is_watched(resource) { None } else { self.namespaces.get(at).cloned() };
-        KubeCall::List { resource, namespace, selector: selector(resource, journal), continue_token }
+        KubeCall::List { resource, namespace, selector: selector(resource, journal, pods), continue_token }
     }
 
     /// `None`: there is a watch, or nothing to watch from.
     pub fn watch_call(&mut self, resource: Resource, journal: &str) -> Option<KubeCall> {
+        let pods = self.pods;
         let listing = self.of(resource);
         if !listing.listed || listing.watch.is_some() {
             return None;
         }
         let resource_version = listing.resource_version.clone();
-        Some(KubeCall::Watch { resource, selector: selector(resource, journal), resource_version })
+        Some(KubeCall::Watch { resource, selector: selector(resource, journal, pods), resource_version })
     }
 
     pub fn watching(&mut self, resource: Resource, call: KubeCallId) {
@@ -157,7 +173,11 @@ impl KubeMachine {
             self.reports.push(KubeReport::Listed);
         }
         match resource {
-            Resource::Pods => self.listed_pods(objects, version_of(&resource_version)),
+            Resource::Pods => {
+                self.listed_pods(objects, version_of(&resource_version));
+                // One that was begun for fewer pods says nothing of the others.
+                self.listings.pods_listed |= self.listings.list_of == self.listings.pods;
+            }
             Resource::Nodes => self.listed_nodes(objects, version_of(&resource_version)),
             Resource::Jobs | Resource::JobSets => {
                 self.listed_workloads(resource, objects, version_of(&resource_version));
@@ -176,8 +196,18 @@ impl KubeMachine {
         }
     }
 
+    /// From now on other pods are watched: all are listed again.
+    pub(super) fn watch_pods(&mut self, scope: PodScope, now: Timestamp) {
+        if self.listings.pods != scope {
+            (self.listings.pods, self.listings.pods_listed) = (scope, false);
+            self.foreign.clear();
+            self.relist(Resource::Pods, now);
+        }
+    }
+
     fn listed_pods(&mut self, objects: Vec<KubeObject>, version: u64) {
         let listed: BTreeSet<PodKey> = objects.iter().map(|object| PodKey::of(object.metadata())).collect();
+        self.foreign_listed(&listed, version);
         // What was created since the list began is not in it.
         let gone = self.pods.iter().filter(|(key, pod)| !listed.contains(key) && pod.metadata.version() <= version);
         let gone: Vec<PodKey> = gone.map(|(key, _)| key.clone()).collect();

@@ -16,7 +16,7 @@
 //! 3. The outcome of an attempt is reported when nothing of it runs any more, and a pod goes only when the outcome is journaled.
 //! 4. Pods, nodes and Services without our label and our journal's id are never changed, but for a node's cordon and taints.
 //!
-//! Memory is bounded by the gangs, the nodes, and our pods in the cluster.
+//! Memory is bounded by the gangs, the nodes, and our pods in the cluster; where nodes are owned, by the bound pods of others too.
 
 mod adopt;
 mod advance;
@@ -30,6 +30,7 @@ mod gang;
 mod life;
 mod listing;
 mod nodes;
+mod owned;
 mod pods;
 mod responses;
 
@@ -49,6 +50,7 @@ use forebay_kernel::event::Event;
 use forebay_kernel::units::Timestamp;
 use gang::{Gang, Verdict, Worker};
 use listing::Listings;
+use owned::{ForeignPod, OwnedNodes};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -146,6 +148,9 @@ pub struct KubeMachine {
     wakes: BTreeSet<(Timestamp, RunId)>,
     drains: BTreeMap<String, NodeDrain>,
     ready_reported: BTreeSet<String>,
+    /// Pods of others that are bound and not over, where any node is owned.
+    foreign: BTreeMap<PodKey, ForeignPod>,
+    owned: OwnedNodes,
     failures: BTreeMap<&'static str, String>,
     reports: Vec<KubeReport>,
     adoptions: Adoptions,
@@ -175,6 +180,8 @@ impl KubeMachine {
             wakes: BTreeSet::new(),
             drains: BTreeMap::new(),
             ready_reported: BTreeSet::new(),
+            foreign: BTreeMap::new(),
+            owned: OwnedNodes::default(),
             failures: BTreeMap::new(),
             reports: Vec::new(),
             adoptions: Adoptions::default(),
@@ -275,6 +282,9 @@ impl KubeMachine {
         let gone: Vec<String> = old.claims.keys().filter(|i| !new.claims.contains_key(*i)).cloned().collect();
         let nodes: Vec<String> =
             new.claims.iter().filter(|(i, claim)| old.claims.get(*i) != Some(claim)).map(|(i, _)| i.clone()).collect();
+        let pools = old.owned_pools != new.owned_pools;
+        let owned: Vec<String> = gone.iter().chain(&nodes).cloned().collect();
+        self.owned_known(&owned, pools);
         for run in runs {
             self.know_run(run);
         }
@@ -320,6 +330,7 @@ impl KubeMachine {
             self.advance(run, now);
         }
         self.advance_adoptions(now);
+        self.report_owned(now);
         for class in [KubeRateClass::Read, KubeRateClass::Write] {
             self.poll_class(class, now, &mut calls);
         }
@@ -358,7 +369,12 @@ impl KubeMachine {
         if !self.changed.is_empty() || (self.adoptions.changed && self.adoptions_are_listed()) {
             return now;
         }
-        let wake = self.wakes.first().map_or(Timestamp::NEVER, |(at, _)| *at).min(self.adoptions.wake_at());
+        let wake = self
+            .wakes
+            .first()
+            .map_or(Timestamp::NEVER, |(at, _)| *at)
+            .min(self.adoptions.wake_at())
+            .min(self.owned_due());
         if self.running.len() >= self.settings.rates.in_flight {
             return wake;
         }

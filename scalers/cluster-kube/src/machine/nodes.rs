@@ -28,6 +28,7 @@ impl KubeMachine {
         self.adoptions.changed = true;
         let instance = node.instance().map(str::to_owned);
         self.nodes.insert(name.clone(), node);
+        self.owned_changed(&name);
         if let Some(instance) = instance {
             self.node_of.insert(instance.clone(), name);
             self.instance_changed(&instance);
@@ -38,6 +39,7 @@ impl KubeMachine {
     pub(super) fn forget_node(&mut self, name: &str) {
         let Some(node) = self.nodes.remove(name) else { return };
         self.adoptions.changed = true;
+        self.owned_changed(name);
         if let Some(instance) = node.instance().filter(|i| self.node_of.get(*i).is_some_and(|of| of == name)) {
             let instance = instance.to_owned();
             self.node_of.remove(&instance);
@@ -45,7 +47,7 @@ impl KubeMachine {
         }
     }
 
-    fn instance_changed(&mut self, instance: &str) {
+    pub(super) fn instance_changed(&mut self, instance: &str) {
         self.changed.extend(self.runs_on.get(instance).into_iter().flatten().copied());
         self.check_node(instance);
     }

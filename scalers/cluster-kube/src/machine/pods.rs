@@ -38,7 +38,7 @@ impl KubeMachine {
         if pod.metadata.label(LABEL_ADOPTED).is_some() {
             return self.see_adopted_pod(pod);
         }
-        let Some(id) = self.owner(&pod.metadata) else { return };
+        let Some(id) = self.owner(&pod.metadata) else { return self.see_foreign(&pod) };
         let key = PodKey::of(&pod.metadata);
         if let Some(known) = self.pods.get(&key) {
             let same = known.metadata.uid == pod.metadata.uid;
@@ -78,7 +78,8 @@ impl KubeMachine {
         if let Some(last) = last.as_ref().filter(|last| last.metadata.label(LABEL_ADOPTED).is_some()) {
             return self.forget_adopted_pod(key, last.clone());
         }
-        if let Some(last) = last {
+        self.forget_foreign(key);
+        if let Some(last) = last.filter(|last| self.owner(&last.metadata).is_some()) {
             let same = self.pods.get(key).is_none_or(|known| known.metadata.uid == last.metadata.uid);
             if !same {
                 return;

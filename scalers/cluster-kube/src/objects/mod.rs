@@ -4,12 +4,14 @@
 
 mod node;
 mod pod;
+mod quantity;
 
 pub use node::{KubeNode, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint};
 pub use pod::{
-    ContainerName, ContainerState, ContainerStatus, KubePod, PodCondition, PodSpec, PodStatus, RunningContainer,
-    TerminatedContainer, WaitingContainer,
+    ContainerState, ContainerStatus, KubePod, PodCondition, PodContainer, PodSpec, PodStatus, ResourceRequests,
+    RunningContainer, TerminatedContainer, WaitingContainer,
 };
+pub use quantity::milli;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -51,6 +51,9 @@ pub struct Taint {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
+    /// What there is of each resource, for others than pods too and with what is broken.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub capacity: BTreeMap<String, String>,
     /// What pods may use of each resource, as Kubernetes writes quantities.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub allocatable: BTreeMap<String, String>,
@@ -93,6 +96,12 @@ impl KubeNode {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True")
+    }
+
+    /// How much there is of a countable resource, with what is broken. 0 if it is not there.
+    #[must_use]
+    pub fn capacity(&self, resource: &str) -> u64 {
+        self.status.capacity.get(resource).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
     /// How much of a countable resource pods may use. 0 if it is not there.

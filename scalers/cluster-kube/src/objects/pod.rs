@@ -1,7 +1,9 @@
 //! A pod: where it is bound, and what its kubelet says of its containers.
 
 use super::ObjectMeta;
+use super::quantity::milli;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,16 +30,46 @@ pub struct PodSpec {
     /// The Service that gives it a name in DNS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subdomain: Option<String>,
-    /// The containers, of which only the names are read.
-    pub containers: Vec<ContainerName>,
+    /// The containers.
+    pub containers: Vec<PodContainer>,
+    /// The containers that run before these, those with `restartPolicy: Always` beside them too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub init_containers: Vec<PodContainer>,
+    /// What the pod takes beside its containers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub overhead: BTreeMap<String, String>,
+    /// What the pod takes as a whole, instead of its containers.
+    #[serde(skip_serializing_if = "ResourceRequests::is_empty")]
+    pub resources: ResourceRequests,
 }
 
 /// A container of the specification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ContainerName {
+#[serde(rename_all = "camelCase", default)]
+pub struct PodContainer {
     /// Its name.
     pub name: String,
+    /// What it takes.
+    #[serde(skip_serializing_if = "ResourceRequests::is_empty")]
+    pub resources: ResourceRequests,
+    /// `Always`: an init container that goes on beside the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_policy: Option<String>,
+}
+
+/// What is kept for a container or a pod on its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResourceRequests {
+    /// By resource, as Kubernetes writes quantities.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, String>,
+}
+
+impl ResourceRequests {
+    fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
 }
 
 /// What became of a pod.
@@ -145,6 +177,26 @@ impl KubePod {
     #[must_use]
     pub fn true_condition(&self, kind: &str) -> Option<&PodCondition> {
         self.status.conditions.iter().find(|c| c.kind == kind && c.status == "True")
+    }
+
+    /// What is kept for it on its node of a resource, in thousandths, rounded up: its containers and the sidecars together, or what the
+    /// largest init container takes beside the sidecars before it, and the overhead. As kube-scheduler and kubelets count.
+    #[must_use]
+    pub fn requested(&self, resource: &str) -> u64 {
+        let of = |requests: &BTreeMap<String, String>| requests.get(resource).map_or(0, |text| milli(text).1);
+        let (mut sidecars, mut largest) = (0u64, 0u64);
+        for init in &self.spec.init_containers {
+            let own = of(&init.resources.requests);
+            if init.restart_policy.as_deref() == Some("Always") {
+                sidecars = sidecars.saturating_add(own);
+            } else {
+                largest = largest.max(sidecars.saturating_add(own));
+            }
+        }
+        let containers = self.spec.containers.iter().map(|container| of(&container.resources.requests));
+        let together = containers.fold(sidecars, u64::saturating_add).max(largest);
+        let whole = self.spec.resources.requests.get(resource).map(|text| milli(text).1);
+        whole.unwrap_or(together).saturating_add(of(&self.spec.overhead))
     }
 
     /// Whether its phase is final.

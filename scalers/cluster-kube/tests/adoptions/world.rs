@@ -135,7 +135,7 @@ impl World {
 
     fn view(&self) -> EngineView {
         let claim = |instance: &String| {
-            let claim = ClaimView { node: NodeId(1), phase: ClaimPhase::Ready, offers: BTreeMap::new() };
+            let claim = ClaimView { node: NodeId(1), phase: ClaimPhase::Ready, offers: BTreeMap::new(), owned: None };
             (instance.clone(), claim)
         };
         let adopted = self.jobs.iter().map(|(id, job)| {

@@ -89,7 +89,7 @@ impl Controller<'_> {
         let claim = |node: u32| {
             let offers = BTreeMap::from([("nvidia.com/gpu".to_owned(), 8)]);
             let phase = if node == 4 { ClaimPhase::Booting } else { ClaimPhase::Ready };
-            (format!("i-{node}"), ClaimView { node: NodeId(u64::from(node)), phase, offers })
+            (format!("i-{node}"), ClaimView { node: NodeId(u64::from(node)), phase, offers, owned: None })
         };
         let view = EngineView { claims: (1..=4).map(claim).collect(), ..EngineView::default() };
         let (commands, inbox) = mpsc::channel(64);

@@ -55,7 +55,7 @@ impl Engine {
         });
         let claims = self.claims.iter().map(|(instance, claim)| {
             let offers = BTreeMap::from([("nvidia.com/gpu".to_owned(), u64::from(claim.gpus))]);
-            (instance.clone(), ClaimView { node: claim.node, phase: claim.phase, offers })
+            (instance.clone(), ClaimView { node: claim.node, phase: claim.phase, offers, owned: None })
         });
         EngineView { runs: runs.collect(), claims: claims.collect(), ..EngineView::default() }
     }

@@ -83,7 +83,7 @@ impl Region {
         let quotas = self.options.quotas;
         match capacity {
             CapacityType::Spot => quotas.spot.map(|most| most.saturating_sub(used(CapacityType::Spot))),
-            CapacityType::OnDemand | CapacityType::Reserved => {
+            CapacityType::OnDemand | CapacityType::Reserved | CapacityType::Owned => {
                 let both = used(CapacityType::OnDemand).saturating_add(used(CapacityType::Reserved));
                 quotas.on_demand.map(|most| most.saturating_sub(both))
             }

@@ -18,5 +18,6 @@ mod checkpoint;
 mod doctor;
 mod gangs;
 mod logs;
+mod owned;
 mod stand;
 mod watcher;

@@ -130,6 +130,13 @@ impl KubeMachine {
             // Its start comes again with the effects that have no outcome.
             return Step::Wait;
         };
+        let owned = request.instances.iter().flatten().find(|name| self.is_owned_claim(name));
+        if let Some(node) = owned {
+            let words = format!(
+                "its place is on {node}, a node that Forebay did not buy, which gets no label of Forebay's: give its queue pools without `owned`"
+            );
+            return Step::Refuse(words);
+        }
         let ready = |instance: &Option<String>| {
             let node = self.node_to_bind(instance.as_deref());
             node.is_some_and(|node| node.metadata.label(&node_label(run)) == Some(run.attempt.0.to_string().as_str()))
