@@ -63,7 +63,7 @@ fn node(a: u8, b: u16) -> OwnedNode {
         mem: Mib(taken * 50_000),
         by: if taken > 0 { format!("others/{taken}") } else { String::new() },
     };
-    OwnedNode { name: format!("home-{}", a % 4), pool: "lab".into(), shape, open: b / 64 % 8 != 0, foreign }
+    OwnedNode { name: format!("home-{}", a % 4), pool: "lab".into(), shape, open: !(b / 64).is_multiple_of(8), foreign }
 }
 
 fn spec(n: usize, a: u8, b: u16) -> JobSpec {

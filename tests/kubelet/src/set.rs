@@ -3,6 +3,7 @@
 //! Never: a node without the label; a node that is gone keeps its processes.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -107,9 +108,9 @@ fn step(
     let nodes = looker.nodes(label)?;
     running.retain(|node, _| nodes.contains(node));
     for node in nodes {
-        if !running.contains_key(&node) {
-            let options = KubeletOptions { node: node.clone(), ..options.clone() };
-            running.insert(node, Kubelet::start(options)?);
+        if let Entry::Vacant(vacant) = running.entry(node) {
+            let options = KubeletOptions { node: vacant.key().clone(), ..options.clone() };
+            vacant.insert(Kubelet::start(options)?);
         }
     }
     Ok(())
