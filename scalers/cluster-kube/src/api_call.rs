@@ -128,8 +128,8 @@ pub enum KubeCall {
         /// The fields that are ours.
         body: Box<Value>,
     },
-    /// A JSON merge patch, where a whole list has to be replaced. Its body has the resource version that it was made from, so that it
-    /// replaces nothing that it has not seen. The response is `Object`.
+    /// A JSON merge patch, where a whole list has to be replaced, or one field of many objects is set. Its body has the uid, and for a list the
+    /// resource version that it was made from, so that it replaces nothing that it has not seen. The response is `Object`.
     Merge {
         /// Its kind.
         resource: Resource,

@@ -274,7 +274,7 @@ fn a_kubelet_that_refuses_a_pod_uses_up_no_attempt() {
     let (id, _) = one(kube.poll(NOW));
     kube.handle_response(id, KubeResponse::Object(Box::new(KubeObject::Other(Default::default()))), NOW);
     let (id, call) = one(kube.poll(NOW));
-    assert!(matches!(call, KubeCall::Apply { resource: Resource::Pods, .. }), "{call:?}");
+    assert!(matches!(call, KubeCall::Merge { resource: Resource::Pods, .. }), "{call:?}");
     kube.handle_response(id, KubeResponse::Object(Box::new(KubeObject::of_json(Resource::Pods, body).unwrap())), NOW);
     assert!(kube.poll(NOW).is_empty());
     let refused = KubeReport::Refused { run: run(), words: "OutOfnvidia.com/gpu: requested 1, used 1".into() };

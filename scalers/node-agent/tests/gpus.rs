@@ -274,7 +274,8 @@ fn what_was_observed_while_the_controller_was_away_comes_as_one_sum() {
     let all = controller.reports.lock().unwrap().clone();
     let first = all.iter().find(|report| report.sequence > before.sequence + 5).unwrap_or(&after);
     assert!(first.since < first.sequence - 5, "{first:?}");
-    assert!(first.workers[0].busy_ms >= 2000, "what came meanwhile is in one report: {first:?}");
+    // Looks that come late on a busy machine count in part; one report alone has a twentieth of this.
+    assert!(first.workers[0].busy_ms >= 1000, "what came meanwhile is in one report: {first:?}");
     assert!(node.log.lock().unwrap().contains("activity is reported again"));
 }
 

@@ -150,10 +150,9 @@ impl KubeMachine {
         if self.pods.get(&key)?.metadata.annotation(ANNOTATION_BARRIER).is_some() {
             return None;
         }
-        let metadata = json!({"name": key.name, "namespace": key.namespace, "uid": uid,
-            "annotations": {ANNOTATION_BARRIER: BARRIER_OPEN}});
-        let body = Box::new(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}));
-        Some(KubeCall::Apply { resource: Resource::Pods, namespace: Some(key.namespace), name: key.name, body })
+        // One for each pod: a patch costs the API server a fraction of what an apply does.
+        let body = Box::new(json!({"metadata": {"uid": uid, "annotations": {ANNOTATION_BARRIER: BARRIER_OPEN}}}));
+        Some(KubeCall::Merge { resource: Resource::Pods, namespace: Some(key.namespace), name: key.name, body })
     }
 
     fn delete_call(&self, key: &PodKey, now: Timestamp) -> Option<KubeCall> {

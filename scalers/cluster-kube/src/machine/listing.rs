@@ -3,6 +3,7 @@
 use super::agenda::{PodKey, Task};
 use super::calls::{PodScope, selector};
 use super::gang::GangObject;
+use super::owned::ForeignPods;
 use super::{KubeMachine, KubeReport};
 use crate::api_call::{KubeCall, KubeCallId, KubeObject, KubeResponse, Resource, WatchChange, WatchEvent};
 use crate::kube_error::KubeErrorClass;
@@ -200,7 +201,7 @@ impl KubeMachine {
     pub(super) fn watch_pods(&mut self, scope: PodScope, now: Timestamp) {
         if self.listings.pods != scope {
             (self.listings.pods, self.listings.pods_listed) = (scope, false);
-            self.foreign.clear();
+            self.foreign = ForeignPods::default();
             self.relist(Resource::Pods, now);
         }
     }

@@ -50,7 +50,7 @@ use forebay_kernel::event::Event;
 use forebay_kernel::units::Timestamp;
 use gang::{Gang, Verdict, Worker};
 use listing::Listings;
-use owned::{ForeignPod, OwnedNodes};
+use owned::{ForeignPods, OwnedNodes};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,7 +149,7 @@ pub struct KubeMachine {
     drains: BTreeMap<String, NodeDrain>,
     ready_reported: BTreeSet<String>,
     /// Pods of others that are bound and not over, where any node is owned.
-    foreign: BTreeMap<PodKey, ForeignPod>,
+    foreign: ForeignPods,
     owned: OwnedNodes,
     failures: BTreeMap<&'static str, String>,
     reports: Vec<KubeReport>,
@@ -180,7 +180,7 @@ impl KubeMachine {
             wakes: BTreeSet::new(),
             drains: BTreeMap::new(),
             ready_reported: BTreeSet::new(),
-            foreign: BTreeMap::new(),
+            foreign: ForeignPods::default(),
             owned: OwnedNodes::default(),
             failures: BTreeMap::new(),
             reports: Vec::new(),

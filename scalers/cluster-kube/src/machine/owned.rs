@@ -30,12 +30,60 @@ const MEMORY_STEP: u64 = 256;
 
 /// A pod of others that is bound and not over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ForeignPod {
-    node: String,
+struct ForeignPod {
     version: u64,
     gpus: u64,
     cpu: u64,
     mem: u64,
+}
+
+/// Pods of others, by the node that they are bound to.
+#[derive(Debug, Default)]
+pub(super) struct ForeignPods {
+    on: BTreeMap<String, BTreeMap<PodKey, ForeignPod>>,
+    node_of: BTreeMap<PodKey, String>,
+}
+
+impl ForeignPods {
+    fn get(&self, key: &PodKey) -> Option<&ForeignPod> {
+        self.on.get(self.node_of.get(key)?)?.get(key)
+    }
+
+    fn insert(&mut self, key: PodKey, node: String, pod: ForeignPod) {
+        self.node_of.insert(key.clone(), node.clone());
+        self.on.entry(node).or_default().insert(key, pod);
+    }
+
+    /// The node that it was bound to, if it was known.
+    fn remove(&mut self, key: &PodKey) -> Option<String> {
+        let node = self.node_of.remove(key)?;
+        if let Some(pods) = self.on.get_mut(&node) {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.on.remove(&node);
+            }
+        }
+        Some(node)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&PodKey, &ForeignPod)> {
+        self.on.values().flatten()
+    }
+
+    /// What they hold of a node. `None`: none is there.
+    fn held(&self, node: &str) -> Option<ForeignUse> {
+        let (mut sum, mut most) = (ForeignUse::default(), (0, 0));
+        for (key, pod) in self.on.get(node)? {
+            sum.gpus = sum.gpus.saturating_add(u16::try_from(pod.gpus).unwrap_or(u16::MAX));
+            sum.cpu = MilliCpu(sum.cpu.0.saturating_add(pod.cpu));
+            sum.mem = Mib(sum.mem.0.saturating_add(pod.mem));
+            if (pod.gpus, pod.cpu) > most || sum.by.is_empty() {
+                most = (pod.gpus, pod.cpu);
+                sum.by = format!("{}/{}", key.namespace, key.name);
+            }
+        }
+        Some(sum)
+    }
 }
 
 /// What has been said of owned nodes.
@@ -85,15 +133,14 @@ impl KubeMachine {
         let gpus = pod.requested(&self.settings.gpu_resource).div_ceil(1000);
         // Thousandths of a byte in a MiB.
         let mem = pod.requested("memory").div_ceil(1000 << 20);
-        let pod = ForeignPod { node: node.clone(), version, gpus, cpu: pod.requested("cpu"), mem };
-        self.foreign.insert(key, pod);
         self.owned_changed(&node);
+        self.foreign.insert(key, node, ForeignPod { version, gpus, cpu: pod.requested("cpu"), mem });
     }
 
     /// A pod is not there any more.
     pub(super) fn forget_foreign(&mut self, key: &PodKey) {
-        if let Some(pod) = self.foreign.remove(key) {
-            self.owned_changed(&pod.node);
+        if let Some(node) = self.foreign.remove(key) {
+            self.owned_changed(&node);
         }
     }
 
@@ -126,18 +173,13 @@ impl KubeMachine {
             self.owned.again.remove(&(at, name.clone()));
             self.owned.changed.insert(name);
         }
-        let changed = std::mem::take(&mut self.owned.changed);
-        if changed.is_empty() {
-            return;
-        }
-        let held = self.held_by_others(&changed);
-        for name in changed {
-            self.report_node(name, &held, now);
+        for name in std::mem::take(&mut self.owned.changed) {
+            self.report_node(name, now);
         }
     }
 
-    fn report_node(&mut self, name: String, held: &BTreeMap<String, ForeignUse>, now: Timestamp) {
-        let wanted = self.nodes.get(&name).and_then(|node| self.owned_node(node, held.get(&name)));
+    fn report_node(&mut self, name: String, now: Timestamp) {
+        let wanted = self.nodes.get(&name).and_then(|node| self.owned_node(node));
         let known = self.view.as_ref().and_then(|view| view.claims.get(&name)).and_then(|claim| claim.owned.clone());
         self.name_owned(&name, wanted.is_some() || known.is_some());
         let agree = match (&known, &wanted) {
@@ -194,7 +236,7 @@ impl KubeMachine {
     }
 
     /// What is known of a node that a pool names. `None`: none does, or it was bought.
-    fn owned_node(&self, node: &KubeNode, foreign: Option<&ForeignUse>) -> Option<OwnedNode> {
+    fn owned_node(&self, node: &KubeNode) -> Option<OwnedNode> {
         let bought = node.metadata.label(LABEL_NODE).is_some() || node.instance().is_some_and(|i| self.is_bought(i));
         let named = |(_, pool): &(&String, &OwnedPool)| {
             let has = |(key, values): (&String, &Vec<String>)| {
@@ -204,7 +246,7 @@ impl KubeMachine {
         };
         let (pool, _) = self.owned_pools().find(named).filter(|_| !bought)?;
         let (shape, broken) = self.shape(node);
-        let mut foreign = foreign.cloned().unwrap_or_default();
+        let mut foreign = self.foreign.held(&node.metadata.name).unwrap_or_default();
         // What is broken is nobody's: it is as good as held.
         foreign.gpus = foreign.gpus.saturating_add(broken).min(shape.gpus);
         let held_back = |taint: &Taint| {
@@ -243,22 +285,6 @@ impl KubeMachine {
             nvlink: 0,
         };
         (shape, count(all - there))
-    }
-
-    /// What pods of others hold on these nodes.
-    fn held_by_others(&self, nodes: &BTreeSet<String>) -> BTreeMap<String, ForeignUse> {
-        let mut held: BTreeMap<String, (ForeignUse, (u64, u64))> = BTreeMap::new();
-        for (key, pod) in self.foreign.iter().filter(|(_, pod)| nodes.contains(&pod.node)) {
-            let (sum, most) = held.entry(pod.node.clone()).or_default();
-            sum.gpus = sum.gpus.saturating_add(u16::try_from(pod.gpus).unwrap_or(u16::MAX));
-            sum.cpu = MilliCpu(sum.cpu.0.saturating_add(pod.cpu));
-            sum.mem = Mib(sum.mem.0.saturating_add(pod.mem));
-            if (pod.gpus, pod.cpu) > *most || sum.by.is_empty() {
-                *most = (pod.gpus, pod.cpu);
-                sum.by = format!("{}/{}", key.namespace, key.name);
-            }
-        }
-        held.into_iter().map(|(node, (sum, _))| (node, sum)).collect()
     }
 }
 

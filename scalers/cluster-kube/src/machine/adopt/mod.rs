@@ -48,6 +48,8 @@ pub(super) struct Adoptions {
     news: NewsBook,
     /// Objects whose submission the intake or the engine has refused, with its words, to be told.
     refused: BTreeMap<String, (WorkloadId, String)>,
+    /// When these are submitted again: the policy may list them then.
+    again: BTreeMap<String, Timestamp>,
     /// Something has changed since all was looked at.
     pub changed: bool,
     wake: Option<Timestamp>,
@@ -215,6 +217,7 @@ impl KubeMachine {
     pub(super) fn forget_workload(&mut self, workload: &Workload) {
         self.adoptions.told.remove(&workload.metadata.uid);
         self.adoptions.news.forget(&workload.metadata.uid);
+        self.adoptions.again.remove(&workload.metadata.uid);
         self.adoptions.changed |= self.adoptions.workloads.remove(&workload.metadata.uid).is_some();
     }
 
@@ -248,7 +251,17 @@ impl KubeMachine {
         for (uid, (object, words)) in std::mem::take(&mut self.adoptions.refused) {
             if self.adoptions.workloads.contains_key(&uid) {
                 self.tell(&object, News::NotAdopted, &words, &words, now);
+                self.adoptions.again.insert(uid, now + self.settings.list_every);
             }
+        }
+        let due: Vec<String> =
+            self.adoptions.again.iter().filter(|(_, at)| **at <= now).map(|(uid, _)| uid.clone()).collect();
+        for uid in due {
+            self.adoptions.again.remove(&uid);
+            self.adoptions.told.remove(&uid);
+        }
+        if let Some(next) = self.adoptions.again.values().min().copied() {
+            self.wake_adoptions(next);
         }
         for name in self.nodes_to_label() {
             self.agenda.plan(Task::LabelNode(name), now);

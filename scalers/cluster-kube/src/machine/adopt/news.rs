@@ -28,6 +28,8 @@ pub(super) enum News {
     SuspendedAgain,
     /// It is not adopted.
     NotAdopted,
+    /// Its pods differ, and each counts with the largest of each resource.
+    LargestCounts,
 }
 
 impl News {
@@ -38,6 +40,7 @@ impl News {
             News::Stopped => "Stopped",
             News::SuspendedAgain => "SuspendedAgain",
             News::NotAdopted => "NotAdopted",
+            News::LargestCounts => "LargestCounts",
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Verdict;
 use super::news::News;
-use crate::adoption::{WorkloadEnd, submission};
+use crate::adoption::{Demand, WorkloadEnd, submission};
 use crate::machine::agenda::Task;
 use crate::machine::{KubeMachine, KubeReport};
 use crate::names::RunId;
@@ -271,6 +271,14 @@ impl KubeMachine {
         let report = match judged {
             Ok(demand) => {
                 let event = Box::new(submission(workload, &demand));
+                if !demand.equal {
+                    let Demand { workers, cpu_milli, memory_mib, gpus, .. } = demand;
+                    let note = format!(
+                        "its pods ask for different amounts, and a gang has equal workers: each of the {workers} counts with {cpu_milli}m of \
+                         cpu, {memory_mib}Mi of memory and {gpus} GPUs"
+                    );
+                    self.tell(&object, News::LargestCounts, "", &note, now);
+                }
                 (event.to_string(), KubeReport::Submit { object, event })
             }
             Err(words) => {
