@@ -17,7 +17,7 @@ use crate::ids::{ClassId, JobId, OfferingId, PoolId, QuotaId};
 use crate::job::Gang;
 use crate::reason::Reason;
 use crate::state::budget::part_of;
-use crate::state::jobs::Phase;
+use crate::state::jobs::{Job, Phase};
 use crate::state::places::WorkerNeeds;
 use crate::state::{Held, State};
 use crate::units::{MilliGpu, Rate, Timestamp};
@@ -207,9 +207,18 @@ fn promised(state: &State, class: ClassId, quota: QuotaId) -> Rate {
         let job = &state.jobs[*id];
         let (kept, theirs) = (job.kept?, quota_node(state, job.class)?);
         let shared = job.class != class && budgets.iter().any(|node| state.quota.is_below(theirs, *node));
-        shared.then(|| least(state, job.class, kept.pool))
+        shared.then(|| promise(state, job, kept.pool))
     };
     state.index.kept.iter().filter_map(of).fold(Rate(0), |sum, rate| sum + rate)
+}
+
+/// What a job costs where it was promised places, or what is bought for it there. Where nothing is known of that: the least.
+fn promise(state: &State, job: &Job, pool: PoolId) -> Rate {
+    let nodes = state.index.reserved_for(job.id).into_iter().filter_map(|id| state.nodes.get(&id));
+    let there = nodes.map(|node| gang_rate(state, job.class, pool, node.offering));
+    let rooms = state.reservations.values().filter(|room| room.job == job.id && !room.room.is_empty());
+    let bought = rooms.map(|room| LaunchOption { counts: room.room.clone(), ..LaunchOption::default() }.bill(state));
+    there.chain(bought).fold(least(state, job.class, pool), Rate::max)
 }
 
 fn quota_node(state: &State, class: ClassId) -> Option<QuotaId> {

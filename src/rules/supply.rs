@@ -75,10 +75,15 @@ pub(crate) fn comes(state: &State, job: JobId, pool: PoolId) -> bool {
 
 /// Launch options for a whole gang that stock has nothing against, as they are tried.
 pub(crate) fn options_in_stock(state: &State, class: ClassId, pool: PoolId) -> Vec<LaunchOption> {
+    options_beside(state, class, pool, &[])
+}
+
+/// The same, and options for what free places do not carry of it.
+pub(crate) fn options_beside(state: &State, class: ClassId, pool: PoolId, carried: &[Carried]) -> Vec<LaunchOption> {
     let shape = &state.classes[class].shape;
     let mut open = bought(state, class, pool);
     open.retain(|id| budget::affordable_anew(state, class, pool, *id) && in_stock(state, *id));
-    let mut options = launch::options(state, class, pool, &open, &[]);
+    let mut options = launch::options(state, class, pool, &open, carried);
     options.retain(|c| may_be_had(state, c));
     options.sort_by_cached_key(|c| (c.rank(state, shape), c.counts.first().copied()));
     options

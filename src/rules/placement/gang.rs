@@ -81,9 +81,31 @@ pub(super) fn together(
     Some(places.collect())
 }
 
-/// How many workers there is room for, up to `most`.
-pub(super) fn room(state: &State, offerings: &[OfferingId], ask: &Ask, most: u32) -> u32 {
-    u32::try_from(sum(&spots(state, offerings, ask)).min(u64::from(most))).unwrap_or(most)
+/// How many workers there is room for beside some nodes, up to `most`.
+pub(super) fn room(state: &State, offerings: &[OfferingId], ask: &Ask, most: u32, gone: &[NodeId]) -> u32 {
+    u32::try_from(sum(&beside(state, offerings, ask, gone)).min(u64::from(most))).unwrap_or(most)
+}
+
+/// Free places for so many workers at most beside some nodes, on the fewest that have them.
+pub(super) fn part(state: &State, offerings: &[OfferingId], ask: &Ask, most: u32, gone: &[NodeId]) -> Vec<WorkerPlace> {
+    let mut spots = beside(state, offerings, ask, gone);
+    spots.sort_by_key(|spot| (core::cmp::Reverse(spot.units), spot.node.id));
+    let mut left = most;
+    let mut places = Vec::new();
+    for spot in spots {
+        let count = spot.units.min(left);
+        left -= count;
+        if count > 0 {
+            places.extend(carve(state, spot.node, ask, u64::MAX, count));
+        }
+    }
+    places
+}
+
+fn beside<'a>(state: &'a State, offerings: &[OfferingId], ask: &Ask, gone: &[NodeId]) -> Vec<Spot<'a>> {
+    let mut spots = spots(state, offerings, ask);
+    spots.retain(|spot| !gone.contains(&spot.node.id));
+    spots
 }
 
 fn sum(spots: &[Spot<'_>]) -> u64 {

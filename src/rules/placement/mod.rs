@@ -197,6 +197,17 @@ pub(crate) struct Carried {
 
 /// What free places carry of a gang that does not fit whole. Empty for single workers and for gangs that go to one node or rack.
 pub(crate) fn carried(engine: &Engine, job: JobId, class: ClassId, pool: PoolId) -> Vec<Carried> {
+    carried_beside(engine, job, class, pool, &[])
+}
+
+/// The same where some nodes are given back.
+pub(crate) fn carried_beside(
+    engine: &Engine,
+    job: JobId,
+    class: ClassId,
+    pool: PoolId,
+    gone: &[NodeId],
+) -> Vec<Carried> {
     let state = &engine.state;
     let shape = &state.classes[class].shape;
     let needed = shape.gang.fewest();
@@ -211,11 +222,32 @@ pub(crate) fn carried(engine: &Engine, job: JobId, class: ClassId, pool: PoolId)
         let model = group.first().and_then(|id| state.offerings[id.index()].models.first().copied());
         let parts = if required.is_some() { topology::by_zone(state, &group) } else { alloc::vec![(None, group)] };
         for (zone, offerings) in parts {
-            let count = gang::room(state, &offerings, &ask, needed);
+            let count = gang::room(state, &offerings, &ask, needed, gone);
             carried.push(Carried { model, zone, count });
         }
     }
     carried
+}
+
+/// The places of what [`carried_beside`] counts, where the rest of the gang goes to new nodes of an offering.
+pub(crate) fn part_beside(
+    engine: &Engine,
+    job: JobId,
+    pool: PoolId,
+    gone: &[NodeId],
+    bought: OfferingId,
+) -> Vec<WorkerPlace> {
+    let (state, class) = (&engine.state, engine.state.jobs[job].class);
+    let shape = &state.classes[class].shape;
+    let row = &state.offerings[bought.index()];
+    let zone = shape.within.filter(|w| w.required).map(|_| &row.offer.zone);
+    let beside = |id: &OfferingId| {
+        let other = &state.offerings[id.index()];
+        other.models.first() == row.models.first() && zone.is_none_or(|zone| other.offer.zone == *zone)
+    };
+    let ask = Ask::of(state, job, class, pool, NodeScope::InFlight, quota::available(state, class, pool));
+    let offerings: Vec<OfferingId> = present(state, job, class, pool).into_iter().filter(beside).collect();
+    gang::part(state, &offerings, &ask, shape.gang.fewest(), gone)
 }
 
 /// The share of each GPU that a worker takes: all of it unless job and pool both consent to sharing. In a pool with layouts that of the

@@ -124,7 +124,9 @@ fn renew(
 fn good(state: &State, pool: PoolId, reservation: &Reservation) -> bool {
     let row = &state.jobs[reservation.job];
     let alone = reservation.room.is_empty() && !is_large(state, row.class, pool);
-    if row.phase != Phase::Queued || alone || !may_reserve(state, reservation.job, pool) {
+    // Places for a part of it may be kept beside the room for the rest.
+    let beside = row.kept.is_some() && row.reserved_until.is_some() && !reservation.room.is_empty();
+    if row.phase != Phase::Queued || alone || !(beside || may_reserve(state, reservation.job, pool)) {
         return false;
     }
     let fits = supply::fits(state, row.class, pool);

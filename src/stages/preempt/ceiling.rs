@@ -3,15 +3,16 @@
 //!
 //! Never: a node that is kept for somebody, or one with anything on it that the head may not take.
 
-use super::search::{Found, Part, Way, comes_back, keep, lift, price, to_empty, undo};
+use super::search::{Found, Part, Way, comes_back, keep, lift, price, spares_any, to_empty, undo};
 use super::{Trial, refused};
+use crate::effect::WorkerPlace;
 use crate::ids::{JobId, NodeId, OfferingId, PoolId};
 use crate::policy::Buys;
 use crate::reason::{Bound, Reason};
 use crate::rules::launch::LaunchOption;
 use crate::rules::rank::Taker;
 use crate::rules::relocation::holders;
-use crate::rules::{budget, protection, quota, rank, reservations, settings, supply};
+use crate::rules::{budget, placement, protection, quota, rank, reservations, settings, supply};
 use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
 use crate::units::{MilliGpu, Rate, Spend};
@@ -20,6 +21,9 @@ use core::cmp::Reverse;
 
 /// Launch options looked at for one head at most.
 const MOST_OPTIONS: usize = 16;
+
+/// Nodes that are looked at for a part of a gang at most.
+const MOST_NODES: usize = 16;
 
 /// A node that a head may have emptied. The least is given back first: of the lowest tier, with the least lost, the dearest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +45,13 @@ struct Room {
 pub(super) struct RoomOfEmpty {
     nodes: Vec<NodeId>,
     bought: Vec<(OfferingId, u32)>,
+}
+
+impl RoomOfEmpty {
+    fn found(mut self, taken: Found) -> Found {
+        self.nodes.sort_unstable();
+        Found { nodes: self.nodes, room: self.bought, ..taken }
+    }
 }
 
 impl Room {
@@ -81,27 +92,56 @@ fn of_nodes(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
     let Some(Reason::Ceiling { bound }) = supply::refusal(state, taker.job, pool) else { return None };
     let of = if matches!(bound, Bound::Nodes | Bound::Gpus | Bound::Spend) { None } else { Some(pool) };
     let free = emptiable(trial, taker, of);
-    let room = cheapest(trial, taker, &free)?;
-    let mut found = Found { room: room.bought, ..Found::default() };
-    for one in room.nodes {
-        let mut way = Way::default();
-        let _ = is_emptied(trial, taker, one.node, &mut way);
-        undo(trial, &way);
-        found.nodes.push(one.node);
-        found.losses.extend(keep(trial, taker, way).losses);
+    let Some(room) = cheapest(trial, taker, &free) else { return of_part(trial, taker, &free) };
+    let lacks = !trial.engine.state.budgets.none() || refused(&trial.engine.state, taker);
+    let spare = |trial: &mut Trial<'_>, way: &mut Way| {
+        let any = spares_any(trial, taker, way);
+        any.then(|| room_of_empty(trial, taker)).flatten()
+    };
+    let fewer = if lacks { with_emptied(trial, taker, &room.nodes, spare) } else { None };
+    if let Some((way, fewer)) = fewer {
+        return Some(fewer.found(keep(trial, taker, way)));
     }
-    found.nodes.sort_unstable();
-    Some(found)
+    let (way, ()) = with_emptied(trial, taker, &room.nodes, |_, _| Some(()))?;
+    let room = RoomOfEmpty { nodes: ids(&room.nodes), bought: room.bought };
+    Some(room.found(keep(trial, taker, way)))
+}
+
+/// Nodes with all that is on them, for what of a gang has no places beside them.
+fn of_part(trial: &mut Trial<'_>, taker: &Taker, free: &[Emptied]) -> Option<Found> {
+    if trial.engine.state.classes[taker.class].shape.gang.fewest() <= 1 {
+        return None;
+    }
+    let few = &free[..free.len().min(MOST_NODES)];
+    let nodes =
+        fewest(few, 1, |gone| with_emptied(trial, taker, gone, |trial, _| beside(trial, taker, gone)).is_some())?;
+    let (way, (room, places)) = with_emptied(trial, taker, &nodes, |trial, _| beside(trial, taker, &nodes))?;
+    Some(Found { places, ..room.found(keep(trial, taker, way)) })
+}
+
+/// What is bought where these nodes are given back, and where the rest of the gang goes.
+fn beside(trial: &mut Trial<'_>, taker: &Taker, gone: &[Emptied]) -> Option<(RoomOfEmpty, Vec<WorkerPlace>)> {
+    let (engine, pool, nodes) = (&*trial.engine, taker.pool, ids(gone));
+    let state = &engine.state;
+    if refused(state, taker) {
+        return None;
+    }
+    let carried = placement::carried_beside(engine, taker.job, taker.class, pool, &nodes);
+    let room = reservations::Room::of(state, pool, taker.job);
+    let fits = |option: &LaunchOption| {
+        option.part && room.holds(state, option, &nodes) && budget::pays(state, taker.class, option.bill(state))
+    };
+    let option = supply::options_beside(state, taker.class, pool, &carried).into_iter().find(fits)?;
+    let places = placement::part_beside(engine, taker.job, pool, &nodes, option.counts.first()?.0);
+    Some((RoomOfEmpty { nodes, bought: option.counts }, places))
 }
 
 /// Nodes with all that is on them, and what runs elsewhere for the quota and the money that it holds.
 fn of_all(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
     find_emptiable(trial);
     let way = to_empty(trial, taker)?;
-    let losses = keep(trial, taker, way).losses;
-    let mut room = room_of_empty(trial, taker)?;
-    room.nodes.sort_unstable();
-    Some(Found { losses, nodes: room.nodes, room: room.bought, ..Found::default() })
+    let found = keep(trial, taker, way);
+    Some(room_of_empty(trial, taker)?.found(found))
 }
 
 /// The nodes that stand empty in the trial and are given back, and what is bought then.
@@ -182,7 +222,6 @@ fn for_option(trial: &mut Trial<'_>, taker: &Taker, free: &[Emptied], option: La
     let state = &trial.engine.state;
     let room = reservations::Room::of(state, taker.pool, taker.job);
     let lacks_share = refused(state, taker);
-    let ids = |nodes: &[Emptied]| nodes.iter().map(|one| one.node).collect::<Vec<NodeId>>();
     let least = room.without(state, &ids(free)).count(state, &option)?;
     let nodes = fewest(free, least, |gone| {
         room.holds(&trial.engine.state, &option, &ids(gone)) && all_give_way(trial, taker, gone, &option, lacks_share)
@@ -212,16 +251,34 @@ fn all_give_way(
     option: &LaunchOption,
     lacks_share: bool,
 ) -> bool {
+    let enough = |trial: &mut Trial<'_>, _: &mut Way| {
+        let state = &trial.engine.state;
+        let has_share = !lacks_share || !refused(state, taker);
+        (has_share && budget::pays(state, taker.class, option.bill(state))).then_some(())
+    };
+    with_emptied(trial, taker, nodes, enough).is_some()
+}
+
+/// Looks at a trial in which all that is on some nodes is taken, and at what is taken, which may be lessened. `None`: it may not all be taken
+/// together. Nothing stays taken.
+fn with_emptied<T>(
+    trial: &mut Trial<'_>,
+    taker: &Taker,
+    nodes: &[Emptied],
+    look: impl FnOnce(&mut Trial<'_>, &mut Way) -> Option<T>,
+) -> Option<(Way, T)> {
     let mark = trial.engine.state.checkpoint();
     let mut way = Way::default();
     let emptied = nodes.iter().all(|one| is_emptied(trial, taker, one.node, &mut way));
-    let state = &trial.engine.state;
-    let pays = || budget::pays(state, taker.class, option.bill(state));
-    let enough = emptied && !(lacks_share && refused(state, taker)) && pays();
+    let seen = if emptied { look(trial, &mut way) } else { None };
     undo(trial, &way);
-    let stays = enough && comes_back(trial, taker, &way).is_empty();
     trial.engine.state.rollback(mark);
-    stays
+    let seen = seen?;
+    comes_back(trial, taker, &way).is_empty().then_some((way, seen))
+}
+
+fn ids(nodes: &[Emptied]) -> Vec<NodeId> {
+    nodes.iter().map(|one| one.node).collect()
 }
 
 /// Whether a node may be given back, as far as itself and the protection of what is on it go.

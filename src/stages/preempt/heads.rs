@@ -111,8 +111,8 @@ fn may_take(state: &State, class: ClassId, borrowed: &BTreeSet<PoolId>) -> bool 
     quotas || runs || alike || booked.into_iter().any(below)
 }
 
-/// Whether a booked job waits for nodes that come after its start target.
+/// Whether a booked job waits for nodes that come after its start target. Once that is over nobody is in time, and nothing is taken for it.
 pub(super) fn comes_late(state: &State, job: JobId) -> bool {
     let by = state.jobs[job].start_target.map(|target| target.by);
-    by.is_some_and(|by| supply::eta(state, job) > by)
+    by.is_some_and(|by| by > state.now && supply::eta(state, job) > by)
 }

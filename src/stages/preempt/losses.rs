@@ -179,7 +179,7 @@ impl Candidates {
     }
 }
 
-fn candidate(state: &State, job: &Job) -> Candidate {
+pub(super) fn candidate(state: &State, job: &Job) -> Candidate {
     let lost = match job.phase {
         Phase::Booked => crate::units::Span::ZERO,
         _ => job.unsaved(state.now) + state.specs[job.id].restart,

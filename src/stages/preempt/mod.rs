@@ -79,6 +79,8 @@ struct Deal {
     nodes: Vec<NodeId>,
     /// Bought for it once the nodes are gone. Empty: it goes on the nodes.
     room: Vec<(OfferingId, u32)>,
+    /// A part of it goes there, beside what is bought.
+    beside: Vec<NodeId>,
     kept: Kept,
     /// When what it was promised is there, if nothing is taken for it.
     ready: Timestamp,
@@ -371,7 +373,8 @@ impl Trial<'_> {
         let (kept, nodes) = (self.kept(taker), nodes_of(&places));
         self.hold(Held { taker: *taker, places, room: None, promised: false, searches: false });
         let ready = self.ready(&nodes);
-        self.deals.push(Deal { taker: *taker, losses: Vec::new(), nodes, room: Vec::new(), kept, ready });
+        let (losses, room, beside) = (Vec::new(), Vec::new(), Vec::new());
+        self.deals.push(Deal { taker: *taker, losses, nodes, room, beside, kept, ready });
         true
     }
 
@@ -617,9 +620,10 @@ impl Trial<'_> {
         let nodes =
             if found.room.is_empty() && !found.places.is_empty() { nodes_of(&found.places) } else { found.nodes };
         let ready = self.ready(&nodes);
+        let beside = if found.room.is_empty() { Vec::new() } else { nodes_of(&found.places) };
         let room = (!found.room.is_empty()).then(|| made(taker, ready, &nodes, &found.room));
         self.hold(Held { taker: *taker, places: found.places, room, promised: false, searches: false });
-        self.deals.push(Deal { taker: *taker, losses: found.losses, nodes, room: found.room, kept, ready });
+        self.deals.push(Deal { taker: *taker, losses: found.losses, nodes, room: found.room, beside, kept, ready });
         true
     }
 }
@@ -695,7 +699,7 @@ fn lack(state: &State, taker: &Taker) -> Option<Lack> {
 
 /// Decides what was found for a head.
 fn close(engine: &mut Engine, deal: Deal, report: &mut PlanReport) {
-    let Deal { taker, losses, nodes, room, kept, ready } = deal;
+    let Deal { taker, losses, nodes, room, beside, kept, ready } = deal;
     let by = taker.job;
     if engine.state.jobs[by].phase == Phase::Booked {
         engine.decide(Decision::Unbook { job: by });
@@ -746,6 +750,9 @@ fn close(engine: &mut Engine, deal: Deal, report: &mut PlanReport) {
         let others = engine.state.reservations().iter().filter(|(pool, kept)| **pool != taker.pool && kept.job == by);
         let others: Vec<PoolId> = others.map(|(pool, _)| *pool).collect();
         others.into_iter().for_each(|pool| engine.decide(Decision::EndReservation { pool }));
+        if !beside.is_empty() {
+            engine.decide(Decision::Reserve { job: by, nodes: beside, until: until + RESERVE_FOR });
+        }
         let from = until.max(expected(&engine.state, &nodes).0);
         let reservation = made(&taker, from, &nodes, &room);
         engine.decide(Decision::MakeReservation { pool: taker.pool, reservation });

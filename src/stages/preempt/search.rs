@@ -33,6 +33,7 @@ const MOST_TURNS: u32 = 3;
 #[derive(Default)]
 pub(super) struct Found {
     pub losses: Vec<(Loss, Ground)>,
+    /// Where it goes, or beside what is bought for it a part of it.
     pub places: Vec<WorkerPlace>,
     /// These are given back, or a part of the gang goes there.
     pub nodes: Vec<NodeId>,
@@ -379,6 +380,18 @@ fn enough(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<Vec<Worker
     let helps = lack == Lack::Share || (gang && lack != Lack::Time);
     let bought = places.is_none() && helps && supply::can_be_had(engine, taker.job, taker.pool);
     if bought { Some(Vec::new()) } else { places }
+}
+
+/// Gives back what a way to empty nodes does not need: of what it takes for quota or money not all that is on a node. Whether there is any.
+pub(super) fn spares_any(trial: &mut Trial<'_>, taker: &Taker, way: &mut Way) -> bool {
+    let state = &trial.engine.state;
+    let mut candidates: Vec<Candidate> =
+        way.taken.keys().map(|job| losses::candidate(state, &state.jobs[*job])).collect();
+    candidates.sort_unstable();
+    let workers = |way: &Way| way.taken.values().map(|(_, numbers)| numbers.len().max(1)).sum::<usize>();
+    let all = workers(way);
+    try_back(trial, taker, Lack::All, &candidates, way, &mut None);
+    workers(way) < all
 }
 
 /// Gives back what is not needed: whole runs, the last in the order first, then single workers.

@@ -18,8 +18,8 @@ use forebay_kernel::state::jobs::Phase;
 /// stands under "What does not hold yet" in docs/stages/preempt.md.
 const OPEN: [(&str, u64); 4] = [("acyclic", 1), ("frugal", 1), ("stable", 4), ("whole", 1)];
 
-/// How many, and the first of them with their seeds.
-type Faults = (u64, Vec<(u64, String)>);
+/// The seeds of all, and what was wrong with the first of them.
+type Faults = (Vec<u64>, Vec<(u64, String)>);
 
 /// What was seen, and what was wrong.
 #[derive(Default)]
@@ -55,9 +55,10 @@ impl Counts {
         for (rule, count) in other.decisive {
             *self.decisive.entry(rule).or_default() += count;
         }
-        for (property, (count, first)) in other.faults {
+        for (property, (seeds, first)) in other.faults {
             let own = self.faults.entry(property).or_default();
-            own.0 += count;
+            own.0.extend(seeds);
+            own.0.sort_unstable();
             own.1.extend(first);
             own.1.sort();
             own.1.truncate(5);
@@ -67,7 +68,7 @@ impl Counts {
 
     fn fault(&mut self, property: &'static str, seed: u64, what: String) {
         let own = self.faults.entry(property).or_default();
-        own.0 += 1;
+        own.0.push(seed);
         if own.1.len() < 5 {
             own.1.push((seed, what));
         }
@@ -76,7 +77,8 @@ impl Counts {
     /// What does not hold.
     pub(super) fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (property, (count, first)) in &self.faults {
+        for (property, (seeds, first)) in &self.faults {
+            let count = seeds.len() as u64;
             let open = OPEN.iter().find(|(open, _)| open == property).map_or(0, |(_, most)| *most);
             if self.states >= 1_000 && count * 10_000 <= open * self.states {
                 continue;
@@ -122,8 +124,8 @@ impl fmt::Display for Counts {
             "finds {}: least GPUs by tier {}, within 1.5 x the cheapest {}, within 3 x {}",
             self.finds, self.least, self.close, self.fair
         )?;
-        for (property, (count, _)) in &self.faults {
-            writeln!(f, "  not {property}: {count}")?;
+        for (property, (seeds, _)) in &self.faults {
+            writeln!(f, "  not {property}: {}: seeds {seeds:?}", seeds.len())?;
         }
         Ok(())
     }

@@ -74,6 +74,10 @@ impl Loop {
             self.taken.clear();
             self.victims.clear();
         }
+        let shows = std::env::var_os("FOREBAY_SHOW").is_some();
+        if let Some(event) = more.as_ref().filter(|_| shows) {
+            println!("{} {event:#?}", self.now);
+        }
         self.engine.open(Tick { now: Timestamp(self.now), resumed: false, delivered: u64::MAX });
         while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= self.now) {
             self.engine.handle_event(entry.remove());
@@ -82,7 +86,7 @@ impl Loop {
         let _ = self.engine.plan();
         let unsaved = self.engine.close();
         self.decided.clone_from(&unsaved.batch().decisions);
-        if std::env::var_os("FOREBAY_SHOW").is_some() {
+        if shows {
             println!("{} {:#?}", self.now, self.decided.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>());
         }
         for decision in &unsaved.batch().decisions {
