@@ -329,6 +329,7 @@ fn reports_of_deleted(deletion: &str, grace: u64) -> Vec<KubeReport> {
         workers: BTreeMap::from([(0, Some("i-1".to_owned()))]),
         done: BTreeSet::new(),
         left: BTreeSet::new(),
+            confirmed_dead: BTreeSet::new(),
     };
     view.runs.insert(run(), running);
     let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");

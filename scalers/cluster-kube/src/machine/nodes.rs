@@ -29,6 +29,7 @@ impl KubeMachine {
         let instance = node.instance().map(str::to_owned);
         self.nodes.insert(name.clone(), node);
         self.owned_changed(&name);
+        self.measure_node(&name);
         if let Some(instance) = instance {
             self.node_of.insert(instance.clone(), name);
             self.instance_changed(&instance);
@@ -40,6 +41,7 @@ impl KubeMachine {
         let Some(node) = self.nodes.remove(name) else { return };
         self.adoptions.changed = true;
         self.owned_changed(name);
+        self.measure_node(name);
         if let Some(instance) = node.instance().filter(|i| self.node_of.get(*i).is_some_and(|of| of == name)) {
             let instance = instance.to_owned();
             self.node_of.remove(&instance);
