@@ -29,5 +29,8 @@ pub(super) fn run(args: &UninstallArgs) -> Result<Exit, Failure> {
     if found.failures.is_empty() {
         return Ok(Exit::Done);
     }
-    Err(Failure::outside(format_args!("{}: grant list and patch of pods there, and run it again", found.failures.join("; "))))
+    Err(Failure::outside(format_args!(
+        "{}: grant list and patch of pods there, and run it again",
+        found.failures.join("; ")
+    )))
 }

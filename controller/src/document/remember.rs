@@ -8,8 +8,8 @@ use forebay_kernel::job::{Gang, JobSpec};
 use forebay_kernel::state::State;
 use forebay_kernel::state::Urgency;
 use forebay_kernel::state::allowances::{Allowance, AllowanceReservation};
-use forebay_kernel::state::node_reserves::NodeReserve;
 use forebay_kernel::state::jobs::{Ending, Job, JobStartTarget, OpenEffect, Phase, Wait};
+use forebay_kernel::state::node_reserves::NodeReserve;
 use forebay_kernel::state::nodes::{Node, NodePhase, OfferingRow};
 use forebay_kernel::state::observed_stats::Lives;
 use forebay_kernel::state::places::share_of;
@@ -18,9 +18,9 @@ use forebay_kernel::state::streaks::Streak;
 use forebay_kernel::units::{GpuTime, Span, Timestamp};
 use forebay_wire::document::memory::{
     AllowanceKind, AllowanceView, BlameView, CancelView, DurationsView, EndHow, EndView, JobMemory, KeptView, KindView,
-    LeavingView, NeedView, NodeMemory, NodeReservationView, NodeReserveView, OfferingName, OfferingStats, PlaceView, PoolStats,
-    PurchaseView, RequestView, ReservationView, RetryView, RoomView, ServiceMemory, SliceView, StartTargetView,
-    StateMemory, StockMemory, StopCauseView, StopView, StreakView, UrgencyView, UseView, WaitView,
+    LeavingView, NeedView, NodeMemory, NodeReservationView, NodeReserveView, OfferingName, OfferingStats, PlaceView,
+    PoolStats, PurchaseView, RequestView, ReservationView, RetryView, RoomView, ServiceMemory, SliceView,
+    StartTargetView, StateMemory, StockMemory, StopCauseView, StopView, StreakView, UrgencyView, UseView, WaitView,
 };
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{JobView, NodeView, OfferingView};

@@ -266,7 +266,8 @@ impl Grown for State {
             (self.ledger.owned != Account::default()).then(|| StateTerm::OwnedAccount(Box::new(self.ledger.owned)));
         let foreign = (self.ledger.foreign != GpuTime(0)).then_some(StateTerm::ForeignTime(self.ledger.foreign));
         let ledger = account.into_iter().chain(foreign);
-        let runs = self.stream.iter().filter_map(|status| Some(StateTerm::StatusRun(status.number, status.run.clone()?)));
+        let runs =
+            self.stream.iter().filter_map(|status| Some(StateTerm::StatusRun(status.number, status.run.clone()?)));
         let reserves = self.node_reserves.iter().map(|(of, reserve)| StateTerm::NodeReserve(of.clone(), *reserve));
         policy
             .chain(specs)
@@ -356,18 +357,18 @@ pub(crate) fn hear<T: Grown + ?Sized>(rest: &[u8], of: &mut T) -> Result<(), pos
 #[cfg(test)]
 mod tests {
     use super::Grown;
+    use crate::catalog::{CapacityType, Offering};
     use crate::effect::{RunFacts, RunNode, Status, StatusKind};
     use crate::event::{Event, Tick};
-    use crate::ids::{Attempt, NodeId};
     use crate::ids::Seq;
     use crate::ids::TierId;
+    use crate::ids::{Attempt, NodeId};
     use crate::job::JobSpec;
     use crate::journal::{APPLY_VERSION, Batch};
     use crate::machine::StateMachine;
     use crate::policy::{Policy, Pool, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
     use crate::state::allowances::{Allowance, AllowanceReservation};
     use crate::state::freeze::Thaw;
-    use crate::catalog::{CapacityType, Offering};
     use crate::state::node_reserves::{NodeReserve, NodeRoom};
     use crate::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
     use crate::units::{Mib, MilliCpu, Rate, Timestamp};
@@ -465,7 +466,8 @@ mod tests {
         let mut state = crate::state::State::decode(&machine.encode().unwrap()).unwrap();
         state.note_taken(crate::ids::JobId(0), crate::ids::OfferingId(1));
         state.resumed_at = Timestamp(9);
-        let node = RunNode { node: NodeId(0), instance: None, instance_type: "large".into(), capacity: CapacityType::Spot };
+        let node =
+            RunNode { node: NodeId(0), instance: None, instance_type: "large".into(), capacity: CapacityType::Spot };
         let run = RunFacts { attempt: Attempt(1), nodes: vec![node], more: 0, exit_code: Some(3) };
         state.jobs[crate::ids::JobId(0)].last_run = Some(Box::new(run.clone()));
         state.jobs[crate::ids::JobId(0)].confirmed_dead.insert(2);

@@ -24,7 +24,11 @@ impl TrialPod {
     ///
     /// # Errors
     /// The template does not render.
-    pub fn of(settings: &KubeSettings, templates: &TemplateSet, template: &PodTemplate) -> Result<TrialPod, TemplateError> {
+    pub fn of(
+        settings: &KubeSettings,
+        templates: &TemplateSet,
+        template: &PodTemplate,
+    ) -> Result<TrialPod, TemplateError> {
         let queue = template.queues.first().map_or("", String::as_str);
         let fields =
             RunFields { template: Some(template.name.clone()), image: some_image(template), ..RunFields::default() };
@@ -70,14 +74,18 @@ mod tests {
 
     #[test]
     fn a_template_becomes_the_pod_of_a_gang_of_one_in_its_queues_namespace() {
-        let text = "name: train\nqueues: [research]\nimages: ['reg/team/']\npod: {spec: {containers: [{name: worker}]}}";
+        let text =
+            "name: train\nqueues: [research]\nimages: ['reg/team/']\npod: {spec: {containers: [{name: worker}]}}";
         let templates = TemplateSet::new([PodTemplate::parse(text).unwrap()]).unwrap();
         let mut settings = KubeSettings::new("jobs", "forebay:1");
         settings.namespaces.insert("research".to_owned(), "research".to_owned());
         let trial = TrialPod::of(&settings, &templates, templates.named("train").unwrap()).unwrap();
         assert_eq!(trial.namespace, "research");
         let container = &trial.body["spec"]["containers"][0];
-        assert_eq!((&container["image"], &container["resources"]["limits"]["nvidia.com/gpu"]), (&"reg/team/doctor:1".into(), &"1".into()));
+        assert_eq!(
+            (&container["image"], &container["resources"]["limits"]["nvidia.com/gpu"]),
+            (&"reg/team/doctor:1".into(), &"1".into())
+        );
         assert_eq!(trial.body["spec"]["schedulerName"], "forebay");
         assert!(trial.body["metadata"]["labels"]["forebay.dev/journal"].is_string());
     }

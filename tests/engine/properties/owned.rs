@@ -319,10 +319,7 @@ fn a_reserve_that_grows_moves_what_is_booked_and_stops_nothing() {
     assert!(world.alive(runs).is_some());
     let grow = |cpu| {
         let daemons = NodeRoom { cpu: MilliCpu(cpu), mem: Mib(0) };
-        Event::NodeReserved {
-            instance_type: "dear".into(),
-            reserve: NodeReserve { daemons, ..NodeReserve::default() },
-        }
+        Event::NodeReserved { instance_type: "dear".into(), reserve: NodeReserve { daemons, ..NodeReserve::default() } }
     };
     world.happens(grow(1_000));
     world.submit(JobSpec { spot: false, ..making::job("booked", workers(1, each)) });

@@ -104,7 +104,8 @@ pub(in crate::cluster) fn probe(config: &KubernetesConfig, runtime: &tokio::runt
         }
         let mut missing = BTreeSet::new();
         for namespace in &namespaces {
-            let (good, found_it) = self::namespace(&client, &subject(&format!("namespace {namespace}")), namespace).await;
+            let (good, found_it) =
+                self::namespace(&client, &subject(&format!("namespace {namespace}")), namespace).await;
             found.push(found_it);
             if !good {
                 missing.insert(namespace.clone());
@@ -156,7 +157,10 @@ async fn trial(
     Some(match client.would_take(&pod).await {
         Ok(()) => Diagnostic::ok(subject, format!("the API server takes a pod of it in {} (a dry run)", pod.namespace)),
         Err(error) => {
-            let text = format!("the API server would not take a pod of it in {}: {error}; change the template, or what refuses it", pod.namespace);
+            let text = format!(
+                "the API server would not take a pod of it in {}: {error}; change the template, or what refuses it",
+                pod.namespace
+            );
             Diagnostic::error(subject, text)
         }
     })
@@ -178,8 +182,13 @@ async fn device_plugin(client: &KubeClient, subject: String, settings: &KubeSett
         return Diagnostic::ok(subject, format!("{} comes with nodes that are bought", named(set)));
     }
     let text = match plugins.first() {
-        Some(set) => format!("{} does not tolerate `{taint}`, so no GPU is offered on nodes that are bought: add the toleration", named(set)),
-        None => format!("no DaemonSet is called a device plugin: unless the nodes' image has one, install NVIDIA's for nodes with the taint `{taint}`"),
+        Some(set) => format!(
+            "{} does not tolerate `{taint}`, so no GPU is offered on nodes that are bought: add the toleration",
+            named(set)
+        ),
+        None => format!(
+            "no DaemonSet is called a device plugin: unless the nodes' image has one, install NVIDIA's for nodes with the taint `{taint}`"
+        ),
     };
     Diagnostic::warning(subject, text)
 }

@@ -73,7 +73,8 @@ impl KubeClient {
                 {"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": others}});
             let (resource, namespace) = (Resource::Pods, Some(namespace.to_owned()));
             let name = metadata.name.clone();
-            let call = KubeCall::Merge { resource, namespace: namespace.clone(), name: name.clone(), body: Box::new(body) };
+            let call =
+                KubeCall::Merge { resource, namespace: namespace.clone(), name: name.clone(), body: Box::new(body) };
             let error = match self.execute(&call).await {
                 KubeResponse::Refused(error) if error.class == KubeErrorClass::NotFound => return Ok(()),
                 KubeResponse::Refused(error) => error,

@@ -188,16 +188,36 @@ mod tests {
         for (case, spec, comes) in [
             ("tolerates all", json!({"tolerations": all}), true),
             ("tolerates ours", json!({"tolerations": [{"key": "forebay.dev/node", "operator": "Exists"}]}), true),
-            ("tolerates ours by its value", json!({"tolerations": [{"key": "forebay.dev/node", "effect": "NoSchedule"}]}), true),
+            (
+                "tolerates ours by its value",
+                json!({"tolerations": [{"key": "forebay.dev/node", "effect": "NoSchedule"}]}),
+                true,
+            ),
             ("tolerates another value", json!({"tolerations": [{"key": "forebay.dev/node", "value": "x"}]}), false),
             ("tolerates what evicts", json!({"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]}), false),
             ("tolerates nothing", json!({}), false),
             ("for Windows", json!({"tolerations": all, "nodeSelector": {"kubernetes.io/os": "windows"}}), false),
             ("for GPUs", json!({"tolerations": all, "nodeSelector": {"nvidia.com/gpu.deploy.dcgm": "true"}}), true),
-            ("for this type", json!({"tolerations": all, "affinity": terms("node.kubernetes.io/instance-type", "In", json!(["p5.48xlarge", "a"]))}), true),
-            ("for others", json!({"tolerations": all, "affinity": terms("node.kubernetes.io/instance-type", "NotIn", json!(["p5.48xlarge"]))}), false),
-            ("not for ours", json!({"tolerations": all, "affinity": terms("forebay.dev/node", "DoesNotExist", json!([]))}), false),
-            ("not on Fargate", json!({"tolerations": all, "affinity": terms("eks.amazonaws.com/compute-type", "NotIn", json!(["fargate"]))}), true),
+            (
+                "for this type",
+                json!({"tolerations": all, "affinity": terms("node.kubernetes.io/instance-type", "In", json!(["p5.48xlarge", "a"]))}),
+                true,
+            ),
+            (
+                "for others",
+                json!({"tolerations": all, "affinity": terms("node.kubernetes.io/instance-type", "NotIn", json!(["p5.48xlarge"]))}),
+                false,
+            ),
+            (
+                "not for ours",
+                json!({"tolerations": all, "affinity": terms("forebay.dev/node", "DoesNotExist", json!([]))}),
+                false,
+            ),
+            (
+                "not on Fargate",
+                json!({"tolerations": all, "affinity": terms("eks.amazonaws.com/compute-type", "NotIn", json!(["fargate"]))}),
+                true,
+            ),
             ("on one node", json!({"tolerations": all, "affinity": field}), false),
             ("on a named node", json!({"tolerations": all, "nodeName": "n"}), false),
         ] {
