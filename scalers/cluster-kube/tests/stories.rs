@@ -4,7 +4,7 @@ use forebay_cluster_kube::request::WorkerRequest;
 use forebay_cluster_kube::view::{ClaimPhase, ClaimView, RunStage, RunView};
 use forebay_cluster_kube::{
     EngineView, GangRequest, GangStart, KubeCall, KubeCallId, KubeError, KubeMachine, KubeObject, KubeReport,
-    KubeResponse, KubeSettings, ObjectSelector, Resource, RunId, RunToken,
+    KubeResponse, KubeSettings, ObjectSelector, Resource, RunId, RunToken, WatchChange, WatchEvent,
 };
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId, NodeId};
@@ -491,4 +491,42 @@ fn an_operators_word_counts_where_nobody_else_can_say_and_never_against_a_kubele
         assert!(!ended(&running(ready, pod.clone(), false)), "{case}: without a word it is held");
         assert_eq!(ended(&running(ready, pod, true)), counts, "{case}");
     }
+}
+
+#[test]
+fn a_booting_node_is_partitioned_by_the_mig_managers_label_before_it_takes_work() {
+    let with = |version: u64, labels: Value, slices: &str| {
+        let json = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": version.to_string(), "labels": labels},
+            "spec": {"providerID": "aws:///z/i-1", "taints": [{"key": "forebay.dev/node", "effect": "NoSchedule"}]},
+            "status": {"allocatable": {"nvidia.com/mig-1g.10gb": slices}, "conditions": [{"type": "Ready", "status": "True"}]}});
+        KubeObject::of_json(Resource::Nodes, json).unwrap()
+    };
+    let offers = BTreeMap::from([("nvidia.com/mig-1g.10gb".to_owned(), 7)]);
+    let claim = ClaimView { node: NodeId(1), phase: ClaimPhase::Booting, offers, owned: None };
+    let view = EngineView { claims: BTreeMap::from([("i-1".to_owned(), claim)]), ..EngineView::default() };
+    let capable = json!({"nvidia.com/mig.capable": "true", "nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": "success"});
+    let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");
+    kube.begin(view);
+    for (id, call) in kube.poll(NOW) {
+        let of_nodes = matches!(call, KubeCall::List { resource: Resource::Nodes, .. });
+        kube.handle_response(id, page(if of_nodes { vec![with(5, capable.clone(), "0")] } else { Vec::new() }), NOW);
+    }
+    assert_eq!(kube.take_reports(), [KubeReport::Listed]);
+    let calls = kube.poll(NOW);
+    let watches = |(_, call): &&(KubeCallId, KubeCall)| matches!(call, KubeCall::Watch { resource: Resource::Nodes, .. });
+    let watch = calls.iter().find(watches).expect("nodes are watched").0;
+    let merge = calls.into_iter().find(|(_, call)| matches!(call, KubeCall::Merge { .. })).expect("a label");
+    let (id, KubeCall::Merge { body, .. }) = merge else { panic!("a merge") };
+    assert_eq!(body["metadata"], json!({"uid": "u", "labels": {"nvidia.com/mig.config": "all-1g.10gb"}}));
+    // The MIG manager is at it; the slices may be offered before it says that it is done.
+    let mut labels = capable;
+    labels["nvidia.com/mig.config"] = json!("all-1g.10gb");
+    labels["nvidia.com/mig.config.state"] = json!("pending");
+    kube.handle_response(id, KubeResponse::Object(Box::new(with(6, labels.clone(), "7"))), NOW);
+    assert!(kube.poll(NOW).is_empty() && kube.take_reports().is_empty());
+    labels["nvidia.com/mig.config.state"] = json!("success");
+    let change = WatchChange::Applied(Box::new(with(11, labels, "7")));
+    kube.handle_watch(WatchEvent { watch, change }, NOW);
+    assert!(kube.poll(NOW).is_empty());
+    assert_eq!(kube.take_reports(), [KubeReport::Event(Event::NodeReady { instance: "i-1".into() })]);
 }

@@ -53,6 +53,8 @@ pub(crate) enum Task {
     Evict(String, PodKey),
     /// Set the taints of a node that is ready for work, by its name.
     Taints(String),
+    /// Set the label by which a booting node is partitioned, by its name.
+    Partition(String),
     /// List the warnings about a worker's pod that does not start.
     Warnings(WorkerId),
     /// Whatever an adopted object needs next, by its uid.
@@ -94,6 +96,7 @@ impl Task {
             Task::Evict(..) => "evict pods",
             Task::Taints(_) => "set taints of nodes",
             Task::Warnings(_) => "list events",
+            Task::Partition(_) => "set labels of nodes",
             Task::Adopt(_) => "suspend and unsuspend jobs",
             Task::AdoptedPods(_) => "list the pods of jobs",
             Task::Tell(_) => "write events",

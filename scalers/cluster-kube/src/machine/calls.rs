@@ -63,6 +63,7 @@ impl KubeMachine {
             Task::Evict(instance, key) => self.evict_call(instance, key),
             Task::Taints(node) => self.taints_call(node),
             Task::Warnings(id) => self.warnings_call(*id),
+            Task::Partition(name) => self.partition_call(name),
             Task::Adopt(uid) => self.adopt_call(uid),
             Task::AdoptedPods(run) => self.adopted_pods_call(*run),
             Task::Tell(number) => self.event_call(*number),

@@ -31,6 +31,7 @@ mod life;
 mod listing;
 mod nodes;
 mod owned;
+mod partition;
 mod pods;
 mod reserves;
 mod responses;

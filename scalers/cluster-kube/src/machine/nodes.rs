@@ -5,6 +5,7 @@
 use super::KubeMachine;
 use super::KubeReport;
 use super::agenda::Task;
+use super::partition::PartitionState;
 use crate::api_call::{KubeCall, Resource};
 use crate::objects::{KubeNode, Taint};
 use crate::view::ClaimPhase;
@@ -78,8 +79,16 @@ impl KubeMachine {
         }
         let Some(node) = self.node_of.get(instance).and_then(|name| self.nodes.get(name)) else { return };
         let offers = claim.offers.iter().all(|(resource, count)| node.allocatable(resource) >= *count);
-        if !node.is_ready() || !offers || self.is_held_back(node) {
+        if !node.is_ready() || self.is_held_back(node) {
             return;
+        }
+        match self.partition_state(node, claim) {
+            PartitionState::Settled if offers => {}
+            PartitionState::Settled | PartitionState::Changing => return,
+            PartitionState::Unlabelled => {
+                let name = node.metadata.name.clone();
+                return self.agenda.plan(Task::Partition(name), Timestamp(0));
+            }
         }
         if self.taints_of(node) != node.spec.taints {
             let name = node.metadata.name.clone();

@@ -103,6 +103,7 @@ impl KubeMachine {
             Task::Evict(instance, key) => self.evicted(&instance, &key, response),
             Task::Taints(name) => self.tainted(name, response, now),
             Task::Warnings(id) => self.warned(id, response, now),
+            Task::Partition(name) => self.partitioned(name, response, now),
             Task::Adopt(uid) => self.adopt_answered(&uid, response, now),
             Task::AdoptedPods(run) => self.adopted_pods_page(run, response, now),
             Task::Tell(number) => self.told(number, &response),
