@@ -179,6 +179,7 @@ mod tests {
             seq: 3,
             kind: StatusKind::Failed,
             reason: Some(Reason::ExitCode { code: 2 }),
+            run: None,
         }
     }
 

@@ -106,7 +106,7 @@ pub(crate) fn grows(state: &State, class: ClassId) -> bool {
 fn purchase_rate(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> Rate {
     let shape = &state.classes[class].shape;
     let offer = &state.offerings[offering.index()].offer;
-    let per_node = launch::units_a_node(state, shape, pool, offer, offer.gpus).max(1);
+    let per_node = launch::units_a_node(state, shape, pool, offering, offer.gpus).max(1);
     offer.price.times(u64::from(shape.gang.fewest().div_ceil(per_node)))
 }
 

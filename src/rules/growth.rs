@@ -101,7 +101,7 @@ pub(crate) fn purchase(engine: &mut Engine, job: JobId) -> Option<(OfferingId, u
         return None;
     }
     let offer = &state.offerings[offering.index()].offer;
-    let per_node = launch::units_a_node(state, shape, pool, offer, offer.gpus).max(1);
+    let per_node = launch::units_a_node(state, shape, pool, offering, offer.gpus).max(1);
     let (has, most) = (row.places.len() as u32, *max);
     let one = quota::share_of_one(state, class, pool).0;
     let allowed = without(engine, job, |engine, share| {

@@ -16,6 +16,7 @@ use crate::ids::{ClassId, OfferingId, PoolId};
 use crate::job::{Gang, Level, TopologyConstraint, WorkerAsk};
 use crate::policy::Ceiling;
 use crate::reason::Bound;
+use crate::state::node_reserves::NodeRoom;
 use crate::state::places::slot_mem;
 use crate::state::{Held, Shape, State};
 use crate::units::{HOUR_MS, Rate, Span};
@@ -220,7 +221,7 @@ fn anywhere(
             let mut options = Vec::new();
             for &id in offerings {
                 let row = &state.offerings[id.index()];
-                let per_node = units_a_node(state, shape, pool, &row.offer, row.offer.gpus);
+                let per_node = units_a_node(state, shape, pool, id, row.offer.gpus);
                 let model = row.models.first().copied();
                 let zone = &row.offer.zone;
                 let beside = |c: &&Carried| c.model == model && c.zone.as_ref().is_none_or(|z| z == zone);
@@ -282,25 +283,27 @@ fn keeps(state: &State, shape: &Shape, pool: PoolId, option: &LaunchOption, leve
         Level::Node => !option.part && option.nodes() == 1,
         Level::Numa | Level::Nvlink => {
             let group = topology::groups(offer(first), level).first().map_or(0, |g| g.count_ones() as u16);
-            let held = if gpus <= 1 { min } else { units_a_node(state, shape, pool, offer(first), group) };
+            let held = if gpus <= 1 { min } else { units_a_node(state, shape, pool, first, group) };
             !option.part && option.nodes() == 1 && held >= min
         }
     }
 }
 
 /// How many workers, or GPUs of a gang that spans nodes, an empty node takes on so many of its GPUs.
-pub(crate) fn units_a_node(state: &State, shape: &Shape, pool: PoolId, offer: &Offering, gpus: u16) -> u32 {
+pub(crate) fn units_a_node(state: &State, shape: &Shape, pool: PoolId, offering: OfferingId, gpus: u16) -> u32 {
+    let row = &state.offerings[offering.index()];
+    let (offer, room) = (&row.offer, row.room());
     match &shape.gang {
         Gang::Workers { each, .. } => {
             let share = placement::effective_share(state, shape, pool, each);
             let chosen = slices::chosen(state, pool, shape, each);
             let cut = chosen.filter(|_| each.gpus > 0);
             match cut.and_then(|c| slices::a_gpu(state, pool, shape, each, c, offer.gpu_mem)) {
-                Some(a_gpu) => hosted(offer, each, u64::from(gpus) * u64::from(a_gpu)),
-                None => workers_a_node(offer, gpus, each, share, sharing_slices(state, pool)),
+                Some(a_gpu) => hosted(room, each, u64::from(gpus) * u64::from(a_gpu)),
+                None => hosted(room, each, workers_by_gpu(offer, gpus, each, share, sharing_slices(state, pool))),
             }
         }
-        Gang::Spanning { per_gpu, .. } => gpus_a_node(offer, gpus, per_gpu),
+        Gang::Spanning { per_gpu, .. } => gpus_a_node(room, gpus, per_gpu),
     }
 }
 
@@ -311,8 +314,8 @@ fn filled(id: OfferingId, workers: u32, per_node: u32, part: bool) -> Option<Lau
 
 fn spanning(state: &State, offerings: &[OfferingId], gpus: u32, per_gpu: &WorkerAsk, part: bool) -> Vec<LaunchOption> {
     let size = |id: &OfferingId| {
-        let offer = &state.offerings[id.index()].offer;
-        (*id, gpus_a_node(offer, offer.gpus, per_gpu))
+        let row = &state.offerings[id.index()];
+        (*id, gpus_a_node(row.room(), row.offer.gpus, per_gpu))
     };
     let sized: Vec<(OfferingId, u32)> = offerings.iter().map(size).filter(|(_, n)| *n > 0).collect();
     let mut options = Vec::new();
@@ -346,9 +349,9 @@ pub(crate) fn sharing_slices(state: &State, pool: PoolId) -> u32 {
     rules.map_or(1, |r| u32::from(r.time_slices))
 }
 
-/// How many workers an empty node of an offering holds.
-fn workers_a_node(offer: &Offering, gpus: u16, each: &WorkerAsk, share: u16, slices: u32) -> u32 {
-    let by_gpu = match each.gpus {
+/// How many workers the GPUs of an empty node of an offering carry.
+fn workers_by_gpu(offer: &Offering, gpus: u16, each: &WorkerAsk, share: u16, slices: u32) -> u64 {
+    match each.gpus {
         0 => u64::MAX,
         1 if share < 1000 => {
             let mem = slot_mem(each.gpu_mem, share, offer.gpu_mem).0;
@@ -357,21 +360,20 @@ fn workers_a_node(offer: &Offering, gpus: u16, each: &WorkerAsk, share: u16, sli
             u64::from(gpus) * a_gpu.min(u64::from(slices)).min(by_mem)
         }
         n => u64::from(gpus / n),
-    };
-    hosted(offer, each, by_gpu)
+    }
 }
 
 /// As many workers as the GPUs carry, if CPU and memory do.
-fn hosted(offer: &Offering, each: &WorkerAsk, by_gpu: u64) -> u32 {
-    let by_cpu = offer.cpu.0.checked_div(each.cpu.0).unwrap_or(u64::MAX);
-    let by_mem = offer.mem.0.checked_div(each.mem.0).unwrap_or(u64::MAX);
+fn hosted(room: NodeRoom, each: &WorkerAsk, by_gpu: u64) -> u32 {
+    let by_cpu = room.cpu.0.checked_div(each.cpu.0).unwrap_or(u64::MAX);
+    let by_mem = room.mem.0.checked_div(each.mem.0).unwrap_or(u64::MAX);
     u32::try_from(by_gpu.min(by_cpu).min(by_mem)).unwrap_or(u32::MAX)
 }
 
 /// GPUs of a spanning gang that one node of an offering carries.
-fn gpus_a_node(offer: &Offering, gpus: u16, per_gpu: &WorkerAsk) -> u32 {
-    let by_cpu = offer.cpu.0.checked_div(per_gpu.cpu.0).unwrap_or(u64::MAX);
-    let by_mem = offer.mem.0.checked_div(per_gpu.mem.0).unwrap_or(u64::MAX);
+fn gpus_a_node(room: NodeRoom, gpus: u16, per_gpu: &WorkerAsk) -> u32 {
+    let by_cpu = room.cpu.0.checked_div(per_gpu.cpu.0).unwrap_or(u64::MAX);
+    let by_mem = room.mem.0.checked_div(per_gpu.mem.0).unwrap_or(u64::MAX);
     u32::try_from(u64::from(gpus).min(by_cpu).min(by_mem)).unwrap_or(u32::MAX)
 }
 

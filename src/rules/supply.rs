@@ -377,8 +377,8 @@ pub(crate) fn worth_adding(state: &State, job: JobId, pool: PoolId, offering: Of
     let shape = &state.classes[class].shape;
     let offer = &state.offerings[offering.index()].offer;
     let per_node = match &shape.gang {
-        Gang::Workers { min: 1, .. } => launch::units_a_node(state, shape, pool, offer, offer.gpus),
-        Gang::Spanning { gpus, .. } => launch::units_a_node(state, shape, pool, offer, offer.gpus) / (*gpus).max(1),
+        Gang::Workers { min: 1, .. } => launch::units_a_node(state, shape, pool, offering, offer.gpus),
+        Gang::Spanning { gpus, .. } => launch::units_a_node(state, shape, pool, offering, offer.gpus) / (*gpus).max(1),
         Gang::Workers { .. } => return 0,
     };
     let waiting = state.index.bought_for(class) as u64;

@@ -24,7 +24,7 @@ pub(super) struct Reader(pub Arc<Who>);
 pub(super) struct Submitter(pub Arc<Who>);
 
 /// May do everything.
-pub(super) struct Operator;
+pub(super) struct Operator(pub Arc<Who>);
 
 /// May say what the cloud does to a node.
 pub(super) struct NodeAgent;
@@ -67,7 +67,7 @@ impl FromRequestParts<Api> for Operator {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Operator, ApiError> {
-        identify(api, &parts.headers, By::Bearer, Role::Operate).map(|_| Operator)
+        identify(api, &parts.headers, By::Bearer, Role::Operate).map(Operator)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Never: retries what may have been done, beyond what is the same when it is done twice. An answer that says "later" (429, 503) is
 //! asked again, a few times and with growing pauses; only waiting goes on after a lost connection.
 
+use super::confirm_dead::DeathConfirmation;
 use super::error::ErrorBody;
 use super::events::Taken;
 use super::jobs::{Jobs, OneJob, Why};
@@ -166,6 +167,17 @@ impl Client {
     pub fn cancel(&self, name: &str) -> Result<OneJob, ClientError> {
         let path = format!("/v1/jobs/{}/cancel", encoded(name));
         self.read_json(&self.patiently(|| self.once("POST", &path))?)
+    }
+
+    /// Confirms that workers are dead which nothing else proves.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn confirm_dead(&self, name: &str, of: &DeathConfirmation) -> Result<OneJob, ClientError> {
+        let path = format!("/v1/jobs/{}/confirm-dead", encoded(name));
+        let body = serde_json::to_vec(of).map_err(|error| self.foreign(&error))?;
+        let json = Some(("application/json", body.as_slice()));
+        self.read_json(&self.patiently(|| self.success(self.send("POST", &path, json)?))?)
     }
 
     /// Queues.

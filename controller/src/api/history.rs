@@ -97,6 +97,7 @@ mod tests {
             seq: u32::try_from(seq).unwrap(),
             kind: if seq == 10 { StatusKind::Completed } else { StatusKind::Requeued },
             reason: None,
+            run: None,
         }
     }
 

@@ -261,7 +261,7 @@ impl OneJob {
     }
 }
 
-async fn look(api: &Api, id: JobId) -> Result<OneJob, ApiError> {
+pub(super) async fn look(api: &Api, id: JobId) -> Result<OneJob, ApiError> {
     let ask = move |engine: &Engine, _: &_| Some((engine.state().now(), write::job(engine, id)?));
     let (now, job) = api
         .handle

@@ -14,6 +14,7 @@ mod auth;
 mod body;
 mod checked;
 pub mod client;
+pub mod confirm_dead;
 pub mod error;
 pub mod events;
 mod guard;
@@ -139,6 +140,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{id}", get(jobs::one))
         .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
+        .route("/v1/jobs/{id}/confirm-dead", post(confirm_dead::confirm))
         .route("/v1/jobs/{id}/why", get(jobs::why))
         .route("/v1/jobs/{id}/logs", get(logs::logs))
         .route("/v1/jobs/{id}/events", get(job_events::stream))

@@ -125,6 +125,16 @@ Example:
 It reads the file, which the kubelet writes from the pod's annotation `forebay.dev/barrier`, and ends when it says `open`. It calls
 nobody and needs no rights.")]
     Gate(GateArgs),
+    /// Remove Forebay's finalizers from pods, without a journal: for a cluster that Forebay leaves.
+    #[command(after_help = "\
+Examples:
+  forebay uninstall --config forebay.yaml           # says which pods have one
+  forebay uninstall --config forebay.yaml --yes     # removes it
+  forebay uninstall --namespace jobs --namespace research --yes
+
+Stop the controller first: what it does not know any more it would not run twice, and a pod without its finalizer may go before its outcome is
+journaled. Pods that run go on. `kubectl delete pods,services,configmaps -l forebay.dev/journal -n NAMESPACE` ends them and removes the rest.")]
+    Uninstall(UninstallArgs),
     /// Send events to a running Forebay: one JSON object, an array of them, or one a line.
     #[command(after_help = "\
 Examples:
@@ -142,6 +152,15 @@ Examples:
     /// Stop jobs for good.
     #[command(after_help = "Examples:\n  forebay cancel resnet-0412\n  forebay cancel job-17 job-18")]
     Cancel(CancelArgs),
+    /// Confirm that workers are dead which nothing else proves, so that their job goes on.
+    #[command(after_help = "\
+Example:
+  forebay confirm-dead resnet-0412 --attempt 2 --worker 0 --worker 3
+
+Look first: `forebay why` names the workers that are held, and their nodes. Whoever confirms the death of one that runs has it run twice. It
+counts where the node of the worker does not answer, or its pod is gone; never against a kubelet that says that it runs. Who confirmed what is in
+the journal and in the log. The token needs the role `operate`.")]
+    ConfirmDead(ConfirmDeadArgs),
     /// Say why a job is where it is, and until when.
     #[command(after_help = "Example:\n  forebay why job-17")]
     Why(JobArgs),
@@ -467,6 +486,40 @@ pub struct CancelArgs {
     /// Whom to ask.
     #[command(flatten)]
     pub server: ServerArgs,
+}
+
+/// `forebay confirm-dead`.
+#[derive(Debug, Args)]
+pub struct ConfirmDeadArgs {
+    /// Its subject, or its number such as job-17.
+    pub job: String,
+    /// The attempt that is held.
+    #[arg(long, value_name = "N")]
+    pub attempt: u32,
+    /// A worker that is dead, by its number; several times for several.
+    #[arg(long = "worker", required = true, value_name = "N")]
+    pub workers: Vec<u32>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay uninstall`.
+#[derive(Debug, Args)]
+pub struct UninstallArgs {
+    /// Configuration, whose `kubernetes` names the cluster and the namespaces.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A namespace, instead of those of the configuration; several times for several. Without a configuration the cluster is that of KUBECONFIG, of the
+    /// pod's service account, or of ~/.kube/config.
+    #[arg(long = "namespace", value_name = "NAME")]
+    pub namespaces: Vec<String>,
+    /// Only pods of this journal, by the value of their label `forebay.dev/journal`. Default: of any.
+    #[arg(long, value_name = "ID")]
+    pub journal: Option<String>,
+    /// Do it.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `forebay wait`.

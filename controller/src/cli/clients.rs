@@ -3,9 +3,10 @@
 //! Never: computes what the server should say.
 
 use super::Output;
-use super::args::{CancelArgs, JobArgs, JobsArgs, ServerArgs};
+use super::args::{CancelArgs, ConfirmDeadArgs, JobArgs, JobsArgs, ServerArgs};
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::api::client::encoded;
+use crate::api::confirm_dead::DeathConfirmation;
 use crate::api::jobs::OneJob;
 use crate::show::lists;
 use forebay_wire::document::views::JobPhase;
@@ -109,6 +110,22 @@ pub(super) fn cancel(args: &CancelArgs, out: Output) -> Result<Exit, Failure> {
         _ => {}
     }
     last.map_or(Ok(Exit::Done), Err)
+}
+
+/// Confirms deaths, and says what is held now.
+pub(super) fn confirm_dead(args: &ConfirmDeadArgs, out: Output) -> Result<Exit, Failure> {
+    let confirmation = DeathConfirmation { attempt: args.attempt, workers: args.workers.clone() };
+    let found = args.server.client()?.confirm_dead(&args.job, &confirmation)?;
+    let workers: Vec<String> = args.workers.iter().map(u32::to_string).collect();
+    let noun = if workers.len() == 1 { "worker" } else { "workers" };
+    let text = format!(
+        "{noun} {} of attempt {} of {} confirmed dead; `forebay why {}` says what is held still",
+        workers.join(", "),
+        args.attempt,
+        out.paint.strong(&found.job.job),
+        found.job.job,
+    );
+    show(&args.server, &found, text)
 }
 
 fn cancelled_line(found: &OneJob, out: Output) -> String {

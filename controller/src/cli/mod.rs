@@ -21,6 +21,7 @@ mod server;
 mod simulate;
 mod state;
 mod submit;
+mod uninstall;
 mod wait;
 mod world;
 
@@ -76,6 +77,8 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Logs(args) => logs::run(&args, out),
         Command::Why(args) => clients::why(&args, out),
         Command::Cancel(args) => clients::cancel(&args, out),
+        Command::ConfirmDead(args) => clients::confirm_dead(&args, out),
+        Command::Uninstall(args) => uninstall::run(&args),
         Command::Wait(args) => wait::run(&args, out),
         Command::Submit(args) => submit::run(&args, out),
         Command::State { command: StateCommand::Export(args) } => state::export(&args),

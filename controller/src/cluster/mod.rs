@@ -20,6 +20,7 @@ pub use notes::ClusterNotes;
 use crate::config::Config;
 use crate::driver::{DriverHandle, EffectExecutor};
 use forebay_source::{Diagnostic, Health};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::thread::JoinHandle;
 
@@ -109,6 +110,41 @@ pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Diagnosti
             let _ = runtime;
             vec![Diagnostic::error("kubernetes", ClusterError::NotBuilt.to_string())]
         }
+    }
+}
+
+/// From which pods our finalizers are removed.
+pub struct FinalizerRemoval<'c> {
+    /// The configuration, if one is named.
+    pub config: Option<&'c Config>,
+    /// The namespaces. Empty: those of the configuration.
+    pub namespaces: BTreeSet<String>,
+    /// Only of this journal.
+    pub journal: Option<String>,
+    /// Nothing is changed.
+    pub dry: bool,
+}
+
+/// The pods that have, or had, a finalizer of ours.
+#[derive(Debug, Default)]
+pub struct FoundFinalizers {
+    /// As `NAMESPACE/NAME`.
+    pub pods: Vec<String>,
+    /// Where they could not be listed or changed, and why.
+    pub failures: Vec<String>,
+}
+
+/// Removes our finalizers from pods. No journal is needed.
+///
+/// # Errors
+/// No cluster or namespace is named, or there are no credentials.
+pub fn remove_finalizers(removal: &FinalizerRemoval<'_>) -> Result<FoundFinalizers, ClusterError> {
+    #[cfg(feature = "kubernetes")]
+    return kube::remove_finalizers(removal);
+    #[cfg(not(feature = "kubernetes"))]
+    {
+        let _ = removal;
+        Err(ClusterError::NotBuilt)
     }
 }
 

@@ -9,8 +9,9 @@ use forebay_kernel::ids::{ClassId, JobId, PoolId, QuotaId};
 use forebay_kernel::job::{Gang, WorkerAsk};
 use forebay_kernel::policy::{Ceiling, Pool};
 use forebay_kernel::reason::Bound;
+use forebay_kernel::state::node_reserves::NodeRoom;
 use forebay_kernel::state::{Held, State};
-use forebay_kernel::units::{HOUR_MS, MilliGpu};
+use forebay_kernel::units::{HOUR_MS, Mib, MilliCpu, MilliGpu};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -272,17 +273,25 @@ impl<'a> Asker<'a> {
         let of_class = class.fits.iter().map(|(pool, _)| *pool);
         let offerings = of_class.filter_map(|id| self.pool(id)).flat_map(|pool| pool.offerings.iter());
         let offers = offerings.filter_map(|at| self.state.policy()?.offerings.get(*at as usize));
+        let offers = offers.map(|offer| self.for_work(offer));
         let Some(nearest) = offers.min_by_key(|offer| (wanted.lacks(offer).len(), wanted.short(offer), offer.price))
         else {
             lack.sentence = "its queue has no pool".to_owned();
             return lack;
         };
-        let lacks = wanted.lacks(nearest);
+        let lacks = wanted.lacks(&nearest);
         lack.sentence = if lacks.is_empty() {
             format!("{} would hold one worker alone, but not as the pool shares its GPUs", nearest.instance_type)
         } else {
             format!("the nearest, {}, has {}", nearest.instance_type, lacks.join(", "))
         };
+        let kept = self.state.node_reserve(&nearest.instance_type).all();
+        if kept != NodeRoom::default() {
+            let (cpu, mem) = (kept.cpu.0, kept.mem.0);
+            let own = "its system and DaemonSets";
+            lack.sentence.push_str(&format!("; {own} take {cpu} thousandths of a core and {mem} MiB of a node"));
+            lack.set("reserved", json!({"cpu_milli": cpu, "mem_mib": mem}));
+        }
         lack.set(
             "nearest",
             json!({
@@ -296,6 +305,13 @@ impl<'a> Asker<'a> {
             }),
         );
         lack
+    }
+
+    /// An offering as work finds it: without what of a node is not for work.
+    fn for_work(&self, offer: &Offering) -> Offering {
+        let kept = self.state.node_reserve(&offer.instance_type).all();
+        let cpu = MilliCpu(offer.cpu.0.saturating_sub(kept.cpu.0));
+        Offering { cpu, mem: Mib(offer.mem.0.saturating_sub(kept.mem.0)), ..offer.clone() }
     }
 }
 

@@ -26,9 +26,10 @@ use forebay_kernel::journal::{APPLY_VERSION, Batch};
 use forebay_kernel::policy::Policy;
 use forebay_kernel::state::jobs::Kept;
 use forebay_kernel::state::nodes::{Cut, Partition};
-use forebay_kernel::units::{Mib, Span, Timestamp};
+use forebay_kernel::units::{Mib, MilliCpu, Span, Timestamp};
+use forebay_kernel::state::node_reserves::{NodeReserve, NodeRoom};
 use forebay_wire::document::DocumentFault;
-use forebay_wire::document::memory::SliceView;
+use forebay_wire::document::memory::{NodeReserveView, SliceView};
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::state::StateDocument;
 use forebay_wire::document::views::{Capacity, JobPhase, JobView, NodePhaseView, NodeView};
@@ -38,6 +39,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn configure(engine: &mut Engine, policy: Policy) {
     let now = engine.state().now();
     tell(engine, now, vec![Event::Configured(Box::new(policy))], Vec::new());
+}
+
+/// What of each node of a type is not for work.
+fn node_reserve(view: &NodeReserveView) -> Event {
+    let room = |cpu, mem| NodeRoom { cpu: MilliCpu(cpu), mem: Mib(mem) };
+    let reserve = NodeReserve {
+        system: room(view.system_cpu_milli, view.system_memory_mib),
+        daemons: room(view.daemons_cpu_milli, view.daemons_memory_mib),
+    };
+    Event::NodeReserved { instance_type: view.instance_type.clone(), reserve }
 }
 
 /// An engine in which everything that the document says has happened.
@@ -63,6 +74,8 @@ pub fn engine(document: &StateDocument, mut policy: Policy) -> Result<Loaded, Do
         recall::with(&mut building.loaded.engine, |machine| {
             memory.queues.iter().for_each(|path| machine.recall_queue(path));
         });
+        let reserves = memory.node_reserves.iter().map(node_reserve).collect();
+        tell(&mut building.loaded.engine, first, reserves, Vec::new());
     }
     building.guess_layouts(&policy);
     for step in &told.steps {

@@ -9,6 +9,7 @@ use forebay_kernel::state::State;
 use forebay_kernel::state::Urgency;
 use forebay_kernel::state::allowances::{Allowance, AllowanceReservation};
 use forebay_kernel::state::jobs::{Ending, Job, JobStartTarget, OpenEffect, Phase, Wait};
+use forebay_kernel::state::node_reserves::NodeReserve;
 use forebay_kernel::state::nodes::{Node, NodePhase, OfferingRow};
 use forebay_kernel::state::observed_stats::Lives;
 use forebay_kernel::state::places::share_of;
@@ -17,9 +18,9 @@ use forebay_kernel::state::streaks::Streak;
 use forebay_kernel::units::{GpuTime, Span, Timestamp};
 use forebay_wire::document::memory::{
     AllowanceKind, AllowanceView, BlameView, CancelView, DurationsView, EndHow, EndView, JobMemory, KeptView, KindView,
-    LeavingView, NeedView, NodeMemory, NodeReservationView, OfferingName, OfferingStats, PlaceView, PoolStats,
-    PurchaseView, RequestView, ReservationView, RetryView, RoomView, ServiceMemory, SliceView, StartTargetView,
-    StateMemory, StockMemory, StopCauseView, StopView, StreakView, UrgencyView, UseView, WaitView,
+    LeavingView, NeedView, NodeMemory, NodeReservationView, NodeReserveView, OfferingName, OfferingStats, PlaceView,
+    PoolStats, PurchaseView, RequestView, ReservationView, RetryView, RoomView, ServiceMemory, SliceView,
+    StartTargetView, StateMemory, StockMemory, StopCauseView, StopView, StreakView, UrgencyView, UseView, WaitView,
 };
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{JobView, NodeView, OfferingView};
@@ -311,6 +312,17 @@ pub fn state(state: &State) -> StateMemory {
         resumed_at_s: above_zero(state.resumed_at()),
         unjudged: state.unjudged,
         cancels: cancels(state),
+        node_reserves: state.node_reserves().map(|(of, reserve)| node_reserve(of, reserve)).collect(),
+    }
+}
+
+fn node_reserve(of: &str, reserve: NodeReserve) -> NodeReserveView {
+    NodeReserveView {
+        instance_type: of.to_owned(),
+        system_cpu_milli: reserve.system.cpu.0,
+        system_memory_mib: reserve.system.mem.0,
+        daemons_cpu_milli: reserve.daemons.cpu.0,
+        daemons_memory_mib: reserve.daemons.mem.0,
     }
 }
 

@@ -227,6 +227,10 @@ fn node_row(state: &State, node: &Node, found: &mut Vec<String>) {
         found.push(format!("{id} has {:?} and {:?} free, the jobs take {cpu} and {mem}", node.cpu_free, node.mem_free));
     }
     owned_row(node, offer.capacity, found);
+    let reserve = state.offerings[node.offering.index()].reserve;
+    if node.reserve != reserve {
+        found.push(format!("{id} keeps {:?} from work, its type {reserve:?}", node.reserve));
+    }
     if (node.phase == NodePhase::Terminating) != node.effect.is_some() {
         found.push(format!("{id} is {:?} and its effect is {:?}", node.phase, node.effect));
     }

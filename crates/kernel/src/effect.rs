@@ -2,9 +2,11 @@
 //!
 //! Never: released before its batch is durable (the planner's `Unsaved` keeps them apart by type).
 
+use crate::catalog::CapacityType;
 use crate::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId, Seq};
 use crate::reason::Reason;
 use crate::units::{MilliGpu, Span, Timestamp};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -129,7 +131,39 @@ pub struct Status {
     pub kind: StatusKind,
     /// Why.
     pub reason: Option<Reason>,
+    /// Where its run is or was. `None`: it has none, or this is not said of one.
+    #[serde(skip)]
+    pub run: Option<Box<RunFacts>>,
 }
+
+/// Where a run is or was, and what became of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RunFacts {
+    /// Which run of its job.
+    pub attempt: Attempt,
+    /// The nodes of its workers, [`MOST_RUN_NODES`] at most.
+    pub nodes: Vec<RunNode>,
+    /// Further ones.
+    pub more: u32,
+    /// What it exited with: 0 where all its workers have completed.
+    pub exit_code: Option<i32>,
+}
+
+/// A node of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RunNode {
+    /// Our id.
+    pub node: NodeId,
+    /// The cloud's id, or the name of an owned node. `None`: it is not known yet.
+    pub instance: Option<String>,
+    /// What it is.
+    pub instance_type: String,
+    /// How it is paid for.
+    pub capacity: CapacityType,
+}
+
+/// Nodes that a status names at most: gangs of thousands of nodes say it with one line, too.
+pub const MOST_RUN_NODES: usize = 16;
 
 /// The kinds of status.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]

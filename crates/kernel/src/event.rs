@@ -6,6 +6,7 @@ use crate::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::JobSpec;
 use crate::policy::Policy;
 use crate::reason::Reason;
+use crate::state::node_reserves::NodeReserve;
 use crate::state::owned::OwnedNode;
 use crate::units::{Rate, Span, Timestamp};
 use alloc::boxed::Box;
@@ -224,6 +225,24 @@ pub enum Event {
     OwnedNodeLeft {
         /// Its name.
         name: String,
+    },
+    /// An operator confirms that workers of a run are dead which nothing else proves. What that means for the run, its cluster says.
+    DeathConfirmed {
+        /// Which job.
+        job: JobId,
+        /// Which run of it.
+        attempt: Attempt,
+        /// The workers, by their numbers.
+        workers: Vec<u32>,
+        /// Who confirms it.
+        by: String,
+    },
+    /// So much of each node of an instance type is not for work: all that is known of it, each time.
+    NodeReserved {
+        /// The instance type, as the cloud names it.
+        instance_type: String,
+        /// What is not for work.
+        reserve: NodeReserve,
     },
 }
 

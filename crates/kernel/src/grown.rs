@@ -13,6 +13,7 @@
 //!
 //! Never: takes a variant away, or gives one another meaning.
 
+use crate::effect::RunFacts;
 use crate::ids::NodeId;
 use crate::ids::{JobId, TierId};
 use crate::job::JobSpec;
@@ -20,11 +21,13 @@ use crate::policy::{Policy, PreemptWithin, QueueRule, Reclaim, Undeclared, WhenI
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::jobs::Job;
 use crate::state::ledger::Account;
+use crate::state::node_reserves::NodeReserve;
 use crate::state::owned::{Owned, OwnedPool};
 use crate::state::streaks::Streak;
 use crate::state::{SharedSpec, State};
 use crate::units::{GpuTime, Rate, Timestamp};
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::de::DeserializeOwned;
@@ -164,17 +167,26 @@ impl Grown for SharedSpec {
 
 /// What a job's row says beside the fields of version 2.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum JobTerm {}
+pub(crate) enum JobTerm {
+    /// [`Job::last_run`].
+    LastRun(Box<RunFacts>),
+    /// [`Job::confirmed_dead`].
+    ConfirmedDead(BTreeSet<u32>),
+}
 
 impl Grown for Job {
     type Term = JobTerm;
 
     fn terms(&self) -> Vec<JobTerm> {
-        Vec::new()
+        let dead = (!self.confirmed_dead.is_empty()).then(|| JobTerm::ConfirmedDead(self.confirmed_dead.clone()));
+        self.last_run.clone().map(JobTerm::LastRun).into_iter().chain(dead).collect()
     }
 
     fn learn(&mut self, term: JobTerm) {
-        match term {}
+        match term {
+            JobTerm::LastRun(run) => self.last_run = Some(run),
+            JobTerm::ConfirmedDead(workers) => self.confirmed_dead = workers,
+        }
     }
 }
 
@@ -232,6 +244,10 @@ pub(crate) enum StateTerm {
     OwnedAccount(Box<Account>),
     /// [`crate::state::ledger::Ledger::foreign`].
     ForeignTime(GpuTime),
+    /// [`crate::effect::Status::run`], of the status with this number.
+    StatusRun(u64, Box<RunFacts>),
+    /// [`State::node_reserve`], of one instance type.
+    NodeReserve(String, NodeReserve),
 }
 
 impl Grown for State {
@@ -250,6 +266,9 @@ impl Grown for State {
             (self.ledger.owned != Account::default()).then(|| StateTerm::OwnedAccount(Box::new(self.ledger.owned)));
         let foreign = (self.ledger.foreign != GpuTime(0)).then_some(StateTerm::ForeignTime(self.ledger.foreign));
         let ledger = account.into_iter().chain(foreign);
+        let runs =
+            self.stream.iter().filter_map(|status| Some(StateTerm::StatusRun(status.number, status.run.clone()?)));
+        let reserves = self.node_reserves.iter().map(|(of, reserve)| StateTerm::NodeReserve(of.clone(), *reserve));
         policy
             .chain(specs)
             .chain(jobs)
@@ -258,6 +277,8 @@ impl Grown for State {
             .chain(allowances)
             .chain(owned)
             .chain(ledger)
+            .chain(reserves)
+            .chain(runs)
             .collect()
     }
 
@@ -288,6 +309,12 @@ impl Grown for State {
             }
             StateTerm::OwnedAccount(account) => self.ledger.owned = *account,
             StateTerm::ForeignTime(time) => self.ledger.foreign = time,
+            StateTerm::StatusRun(number, run) => {
+                if let Ok(at) = self.stream.binary_search_by_key(&number, |status| status.number) {
+                    self.stream[at].run = Some(run);
+                }
+            }
+            StateTerm::NodeReserve(of, reserve) => self.recall_node_reserve(&of, reserve),
         }
     }
 }
@@ -330,17 +357,21 @@ pub(crate) fn hear<T: Grown + ?Sized>(rest: &[u8], of: &mut T) -> Result<(), pos
 #[cfg(test)]
 mod tests {
     use super::Grown;
+    use crate::catalog::{CapacityType, Offering};
+    use crate::effect::{RunFacts, RunNode, Status, StatusKind};
     use crate::event::{Event, Tick};
     use crate::ids::Seq;
     use crate::ids::TierId;
+    use crate::ids::{Attempt, NodeId};
     use crate::job::JobSpec;
     use crate::journal::{APPLY_VERSION, Batch};
     use crate::machine::StateMachine;
     use crate::policy::{Policy, Pool, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
     use crate::state::allowances::{Allowance, AllowanceReservation};
     use crate::state::freeze::Thaw;
+    use crate::state::node_reserves::{NodeReserve, NodeRoom};
     use crate::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
-    use crate::units::{Rate, Timestamp};
+    use crate::units::{Mib, MilliCpu, Rate, Timestamp};
     use alloc::boxed::Box;
     use alloc::vec;
     use alloc::vec::Vec;
@@ -364,6 +395,25 @@ mod tests {
         let mut spec = JobSpec { subject: "a".into(), ..JobSpec::default() };
         spec.retry.start_failures = Some(7);
         spec
+    }
+
+    fn offering() -> Offering {
+        Offering {
+            instance_type: "large".into(),
+            zone: "a".into(),
+            capacity: CapacityType::Spot,
+            gpus: 8,
+            gpu_mem: Mib(40_960),
+            models: Vec::new(),
+            cpu: MilliCpu(96_000),
+            mem: Mib(1_000_000),
+            price: Rate(1),
+            max_price: Rate(1),
+            on_demand: Rate(1),
+            boot: crate::units::Span::ZERO,
+            nvlink: 0,
+            numa: 0,
+        }
     }
 
     fn batch(events: Vec<Event>) -> Batch {
@@ -397,21 +447,43 @@ mod tests {
         rule.quotas.push(crate::policy::QuotaNode::default());
         let shape = OwnedShape { gpus: 4, ..OwnedShape::default() };
         let foreign = ForeignUse { gpus: 1, by: "ml/a".into(), ..ForeignUse::default() };
+        let daemons = NodeRoom { cpu: MilliCpu(350), mem: Mib(512) };
+        let reserve = NodeReserve { system: NodeRoom { cpu: MilliCpu(70), mem: Mib(2_048) }, daemons };
+        rule.offerings.push(offering());
         let seen = OwnedNode { name: "n".into(), pool: "lab".into(), shape, open: true, foreign };
         let events = vec![
             Event::Configured(Box::new(rule)),
             Event::JobSubmitted(Box::new(spec())),
             Event::OwnedNodeSeen(Box::new(seen.clone())),
+            Event::NodeReserved { instance_type: "large".into(), reserve },
         ];
         machine.replay(&batch(events));
         let tick = Tick { now: Timestamp(2_000), ..batch(Vec::new()).tick };
         let busier = OwnedNode { foreign: ForeignUse { gpus: 2, ..seen.foreign.clone() }, ..seen };
         let events = vec![Event::OwnedNodeSeen(Box::new(busier))];
-        machine.replay(&Batch { tick, first_seq: Seq(4), ..batch(events) });
+        machine.replay(&Batch { tick, first_seq: Seq(5), ..batch(events) });
         assert_ne!((machine.ledger().owned.bought.0, machine.ledger().foreign.0), (0, 0));
         let mut state = crate::state::State::decode(&machine.encode().unwrap()).unwrap();
         state.note_taken(crate::ids::JobId(0), crate::ids::OfferingId(1));
         state.resumed_at = Timestamp(9);
+        let node =
+            RunNode { node: NodeId(0), instance: None, instance_type: "large".into(), capacity: CapacityType::Spot };
+        let run = RunFacts { attempt: Attempt(1), nodes: vec![node], more: 0, exit_code: Some(3) };
+        state.jobs[crate::ids::JobId(0)].last_run = Some(Box::new(run.clone()));
+        state.jobs[crate::ids::JobId(0)].confirmed_dead.insert(2);
+        let status = Status {
+            number: state.counters.statuses + 1,
+            at: Timestamp(9),
+            tenant: "t".into(),
+            subject: "a".into(),
+            job: None,
+            attempt: Attempt(1),
+            seq: 1,
+            kind: StatusKind::Started,
+            reason: None,
+            run: Some(Box::new(run)),
+        };
+        state.stream.push_back(status);
         let kept = AllowanceReservation {
             job: crate::ids::JobId(0),
             pool: crate::ids::PoolId(0),
@@ -431,6 +503,10 @@ mod tests {
         for chunk in machine.freeze().into_chunks() {
             thaw.take(chunk.id, &chunk.content.encode().unwrap()).unwrap();
         }
-        assert_eq!(thaw.finish().unwrap().terms(), machine.terms());
+        let thawed = thaw.finish().unwrap();
+        assert_eq!(thawed.terms(), machine.terms());
+        for state in [&whole, &thawed] {
+            assert_eq!(state.offerings[0].room(), NodeRoom { cpu: MilliCpu(95_580), mem: Mib(997_440) });
+        }
     }
 }

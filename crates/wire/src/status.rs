@@ -3,8 +3,8 @@
 //! Its id is `<journal>-<number>`, where a journal is its UUID and from the first restore on its incarnation,, so that a consumer can tell one journal's stream from another's.
 //! Never: a file, or a status that is not durable. Whoever writes the stream sees to that.
 
-use forebay_kernel::effect::Status;
-use forebay_kernel::ids::JobId;
+use forebay_kernel::effect::{RunNode, Status};
+use forebay_kernel::ids::{JobId, NodeId};
 use forebay_kernel::reason::Reason;
 use serde::{Serialize, Serializer};
 use std::fmt::{Arguments, Display};
@@ -33,6 +33,33 @@ struct StatusData<'a> {
     seq: u32,
     terminal: bool,
     reason: Option<StatusReason>,
+    #[serde(rename = "exitCode", skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nodes: Vec<StatusNode<'a>>,
+    #[serde(rename = "moreNodes", skip_serializing_if = "Option::is_none")]
+    more_nodes: Option<u32>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusNode<'a> {
+    node: Text<NodeId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<&'a str>,
+    instance_type: &'a str,
+    capacity_type: &'a str,
+}
+
+impl<'a> StatusNode<'a> {
+    fn of(node: &'a RunNode) -> StatusNode<'a> {
+        StatusNode {
+            node: Text(node.node),
+            instance: node.instance.as_deref(),
+            instance_type: &node.instance_type,
+            capacity_type: node.capacity.as_str(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -81,6 +108,9 @@ pub fn write_event(out: &mut Vec<u8>, status: &Status, journal: impl Display) {
             seq: status.seq,
             terminal: status.kind.terminal(),
             reason: status.reason.map(|reason| StatusReason { code: reason.code(), text: Text(reason) }),
+            exit_code: status.run.as_ref().and_then(|run| run.exit_code),
+            nodes: status.run.iter().flat_map(|run| &run.nodes).map(StatusNode::of).collect(),
+            more_nodes: status.run.as_ref().map(|run| run.more).filter(|more| *more > 0),
         },
     };
     // Into memory, from texts and numbers: nothing there can fail.
@@ -90,12 +120,19 @@ pub fn write_event(out: &mut Vec<u8>, status: &Status, journal: impl Display) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_kernel::effect::StatusKind;
+    use forebay_kernel::catalog::CapacityType;
+    use forebay_kernel::effect::{RunFacts, StatusKind};
     use forebay_kernel::ids::Attempt;
     use forebay_kernel::units::Timestamp;
     use serde_json::{Value, json};
 
     fn status() -> Status {
+        let node = RunNode {
+            node: NodeId(4),
+            instance: Some("i-1".into()),
+            instance_type: "p5.48xlarge".into(),
+            capacity: CapacityType::Spot,
+        };
         Status {
             number: 7,
             at: Timestamp(1_793_000_000_007),
@@ -106,6 +143,7 @@ mod tests {
             seq: 3,
             kind: StatusKind::Failed,
             reason: Some(Reason::ExitCode { code: 2 }),
+            run: Some(Box::new(RunFacts { attempt: Attempt(1), nodes: vec![node], more: 3, exit_code: Some(2) })),
         }
     }
 
@@ -118,6 +156,11 @@ mod tests {
         assert_eq!(event["time"], "2026-10-26T07:33:20.007Z");
         assert_eq!(event["data"]["reason"], json!({"code": "ExitCode", "text": "exit code 2, no retries left"}));
         assert_eq!((&event["data"]["terminal"], &event["data"]["seq"]), (&json!(true), &json!(3)));
+        let node = json!({"node": "node-4", "instance": "i-1", "instanceType": "p5.48xlarge", "capacityType": "spot"});
+        let data = &event["data"];
+        assert_eq!((&data["nodes"], &data["moreNodes"], &data["exitCode"]), (&json!([node]), &json!(3), &json!(2)));
         assert!(!text.contains('\n'));
+        let bare = cloud_event(&Status { run: None, ..status() }, "j");
+        assert!(["nodes", "moreNodes", "exitCode"].iter().all(|name| !bare.contains(name)), "{bare}");
     }
 }

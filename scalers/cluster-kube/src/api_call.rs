@@ -4,7 +4,7 @@
 
 use crate::adoption::{Workload, WorkloadKind};
 use crate::kube_error::KubeError;
-use crate::objects::{KubeNode, KubePod, ObjectMeta};
+use crate::objects::{KubeDaemonSet, KubeEvent, KubeNode, KubePod, ObjectMeta};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -33,6 +33,10 @@ pub enum Resource {
     JobSets,
     /// `events.k8s.io/v1` `events`: only created, never read.
     Events,
+    /// `apps/v1` `daemonsets`: only read.
+    DaemonSets,
+    /// `v1` `events`: only read.
+    PodEvents,
 }
 
 /// Which objects of a kind are listed or watched, in all namespaces.
@@ -44,6 +48,8 @@ pub enum ObjectSelector {
     Labels(String),
     /// The pods that are bound to this node, by the field selector `spec.nodeName`.
     OnNode(String),
+    /// The warnings about the object with this uid.
+    WarningsOf(String),
 }
 
 /// One call.
@@ -233,6 +239,10 @@ pub enum KubeObject {
     Node(KubeNode),
     /// A Job or JobSet.
     Workload(Box<Workload>),
+    /// A DaemonSet.
+    DaemonSet(Box<KubeDaemonSet>),
+    /// An event.
+    Event(KubeEvent),
     /// Any other kind.
     Other(ObjectMeta),
 }
@@ -245,6 +255,8 @@ impl KubeObject {
             KubeObject::Pod(pod) => &pod.metadata,
             KubeObject::Node(node) => &node.metadata,
             KubeObject::Workload(workload) => &workload.metadata,
+            KubeObject::DaemonSet(set) => &set.metadata,
+            KubeObject::Event(event) => &event.metadata,
             KubeObject::Other(metadata) => metadata,
         }
     }
@@ -259,6 +271,8 @@ impl KubeObject {
             Resource::Nodes => KubeObject::Node(serde_json::from_value(json)?),
             Resource::Jobs => KubeObject::Workload(Box::new(Workload::of_json(WorkloadKind::Job, json)?)),
             Resource::JobSets => KubeObject::Workload(Box::new(Workload::of_json(WorkloadKind::JobSet, json)?)),
+            Resource::DaemonSets => KubeObject::DaemonSet(Box::new(KubeDaemonSet::of_json(&json)?)),
+            Resource::PodEvents => KubeObject::Event(serde_json::from_value(json)?),
             _ => {
                 let metadata = json.get("metadata").cloned().unwrap_or_default();
                 KubeObject::Other(serde_json::from_value(metadata)?)

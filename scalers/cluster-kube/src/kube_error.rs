@@ -65,8 +65,11 @@ impl KubeError {
     /// Classifies a `Status`.
     #[must_use]
     pub fn of_status(code: u16, reason: &str, message: &str) -> KubeError {
+        // An API server that has just started does not know its roles yet, and says that it could not look them up.
+        let unknown_roles = code == 403 && message.contains("RBAC: ");
+        let class = if unknown_roles { KubeErrorClass::Server } else { classify(code, reason) };
         let message = message.chars().take(MOST_MESSAGE).collect();
-        KubeError { class: classify(code, reason), code, reason: reason.to_owned(), message, retry_after: None }
+        KubeError { class, code, reason: reason.to_owned(), message, retry_after: None }
     }
 
     /// The same with the `Retry-After` of the response.
@@ -124,6 +127,8 @@ mod tests {
         ] {
             assert_eq!(KubeError::of_status(code, reason, "m").class, class, "{code} {reason}");
         }
+        let starting = "pods is forbidden: User \"a\" cannot list resource: RBAC: clusterrole.rbac.authorization.k8s.io \"b\" not found";
+        assert!(KubeError::of_status(403, "Forbidden", starting).class.is_transient());
         assert_eq!(KubeError::of_status(403, "Forbidden", &"x".repeat(900)).message.len(), MOST_MESSAGE);
         assert_eq!(KubeError::of_status(403, "Forbidden", "no").to_string(), "Forbidden: no");
     }

@@ -32,6 +32,7 @@ mod rates;
 pub mod request;
 pub mod settings;
 pub mod template;
+pub mod trial;
 pub mod view;
 
 pub use api_call::{
@@ -42,4 +43,5 @@ pub use machine::{KubeMachine, KubeReport};
 pub use names::{RunId, WorkerId};
 pub use request::{GangRequest, GangStart, RunToken};
 pub use settings::KubeSettings;
+pub use trial::TrialPod;
 pub use view::EngineView;

@@ -5,10 +5,12 @@
 use crate::adoption::WorkloadId;
 use crate::names::RunId;
 use crate::settings::KubeSettings;
+use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{Attempt, JobId, NodeId, PoolId};
 use forebay_kernel::job::JobSpec;
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::{Job, Phase};
+use forebay_kernel::state::node_reserves::{NodeReserve, NodeRoom};
 use forebay_kernel::state::nodes::{Node, NodePhase};
 use forebay_kernel::state::owned::{OwnedNode, OwnedPool};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +24,19 @@ pub struct EngineView {
     pub claims: BTreeMap<String, ClaimView>,
     /// The labels of the policy's pools of owned nodes, by pool.
     pub owned_pools: BTreeMap<String, OwnedPool>,
+    /// What can be bought, by instance type.
+    pub node_types: BTreeMap<String, NodeTypeView>,
     /// The jobs of adopted objects, by the uid of their object. Their attempts are here and not among `runs`.
     pub adopted: BTreeMap<String, AdoptedView>,
+}
+
+/// An instance type that can be bought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeTypeView {
+    /// What a node of it has, by the catalogue.
+    pub room: NodeRoom,
+    /// What of that is not for work, as far as the engine knows.
+    pub reserve: NodeReserve,
 }
 
 /// The job of an adopted object.
@@ -82,6 +95,8 @@ pub struct RunView {
     pub done: BTreeSet<u32>,
     /// The workers that have left while the others went on.
     pub left: BTreeSet<u32>,
+    /// The workers of which an operator has confirmed that they are dead.
+    pub confirmed_dead: BTreeSet<u32>,
 }
 
 /// Where in its life an attempt is.
@@ -177,9 +192,22 @@ impl EngineView {
             runs: runs.collect(),
             claims: claims.collect(),
             owned_pools: owned.collect(),
+            node_types: node_types(state),
             adopted: adopted.collect(),
         }
     }
+}
+
+fn node_types(state: &State) -> BTreeMap<String, NodeTypeView> {
+    let mut types: BTreeMap<String, NodeTypeView> = BTreeMap::new();
+    for offer in state.offerings().iter().map(|row| &row.offer).filter(|offer| offer.capacity != CapacityType::Owned) {
+        if !types.contains_key(&offer.instance_type) {
+            let room = NodeRoom { cpu: offer.cpu, mem: offer.mem };
+            let reserve = state.node_reserve(&offer.instance_type);
+            types.insert(offer.instance_type.clone(), NodeTypeView { room, reserve });
+        }
+    }
+    types
 }
 
 fn adopted_view(state: &State, job: &Job, spec: &JobSpec, object: WorkloadId) -> AdoptedView {
@@ -216,6 +244,7 @@ fn run_view(state: &State, job: &Job, (tenant, subject): (String, String), names
         workers: workers.collect(),
         done: job.workers_done.iter().copied().collect(),
         left: job.left.iter().copied().collect(),
+        confirmed_dead: job.confirmed_dead.clone(),
     }
 }
 

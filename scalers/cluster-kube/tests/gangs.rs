@@ -138,6 +138,7 @@ impl Stand {
             workers: workers.collect(),
             done: BTreeSet::new(),
             left: BTreeSet::new(),
+            confirmed_dead: BTreeSet::new(),
         };
         self.view.runs.insert(request.run(), view);
         self.send(MachineCommand::State(self.view.clone())).await;

@@ -394,6 +394,7 @@ fn running_view(request: &GangRequest) -> RunView {
         workers: workers.collect(),
         done: BTreeSet::new(),
         left: BTreeSet::new(),
+        confirmed_dead: BTreeSet::new(),
     }
 }
 

@@ -4,7 +4,7 @@ use forebay_cluster_kube::request::WorkerRequest;
 use forebay_cluster_kube::view::{ClaimPhase, ClaimView, RunStage, RunView};
 use forebay_cluster_kube::{
     EngineView, GangRequest, GangStart, KubeCall, KubeCallId, KubeError, KubeMachine, KubeObject, KubeReport,
-    KubeResponse, KubeSettings, ObjectSelector, Resource, RunId, RunToken,
+    KubeResponse, KubeSettings, ObjectSelector, Resource, RunId, RunToken, WatchChange, WatchEvent,
 };
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId, NodeId};
@@ -80,7 +80,7 @@ fn listed_with(settings: KubeSettings, phase: ClaimPhase, node: KubeObject) -> K
     }
     assert_eq!(kube.take_reports(), [KubeReport::Listed]);
     let watches = kube.poll(NOW);
-    assert!(watches.iter().filter(|(_, call)| matches!(call, KubeCall::Watch { .. })).count() == 2, "{watches:?}");
+    assert!(watches.iter().filter(|(_, call)| matches!(call, KubeCall::Watch { .. })).count() == 3, "{watches:?}");
     kube
 }
 
@@ -301,7 +301,11 @@ fn a_namespace_whose_role_is_gone_keeps_no_other_from_being_listed() {
             kube.handle_response(id, response, NOW);
         }
     }
-    assert_eq!((denied, listed), (2, 4), "Services and ConfigMaps of each namespace, and all pods and nodes");
+    assert_eq!(
+        (denied, listed),
+        (2, 5),
+        "Services and ConfigMaps of each namespace, and all pods, nodes and DaemonSets"
+    );
     let reports = kube.take_reports();
     assert!(reports.contains(&KubeReport::Listed), "{reports:?}");
     assert!(reports.iter().any(|report| matches!(report, KubeReport::Failing { .. })), "{reports:?}");
@@ -329,6 +333,7 @@ fn reports_of_deleted(deletion: &str, grace: u64) -> Vec<KubeReport> {
         workers: BTreeMap::from([(0, Some("i-1".to_owned()))]),
         done: BTreeSet::new(),
         left: BTreeSet::new(),
+        confirmed_dead: BTreeSet::new(),
     };
     view.runs.insert(run(), running);
     let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");
@@ -359,4 +364,169 @@ fn a_worker_that_had_completed_before_its_pod_was_deleted_has_completed() {
         assert!(!reports.contains(&completed), "{deletion}: {reports:?}");
         assert!(reports.iter().any(|r| matches!(r, KubeReport::Refused { words, .. } if words.contains("deleted"))));
     }
+}
+
+#[test]
+fn requests_that_a_limit_range_changes_are_told_and_the_gang_goes_on() {
+    let (mut kube, id, mut body) = creating();
+    body["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "500m", "memory": "256Mi"}});
+    let created = KubeObject::of_json(Resource::Pods, body).unwrap();
+    kube.handle_response(id, KubeResponse::Object(Box::new(created)), NOW);
+    let (_, call) = one(kube.poll(NOW));
+    assert!(matches!(call, KubeCall::Bind { .. }), "{call:?}");
+    let reports = kube.take_reports();
+    let [KubeReport::ChangedRequests { run: of, words }] = &reports[..] else { panic!("{reports:?}") };
+    assert_eq!(*of, run());
+    for part in ["LimitRange", "namespace jobs", "cpu 500m where 0m was asked", "memory 256Mi where 0Mi was asked"] {
+        assert!(words.contains(part), "no `{part}` in {words}");
+    }
+}
+
+#[test]
+fn a_pod_that_does_not_start_is_asked_about_and_its_last_warning_is_told() {
+    let (mut kube, id, mut body) = creating();
+    let object =
+        |body: &Value| KubeResponse::Object(Box::new(KubeObject::of_json(Resource::Pods, body.clone()).unwrap()));
+    (body["metadata"]["uid"], body["metadata"]["resourceVersion"]) = (json!("p-1"), json!("20"));
+    kube.handle_response(id, object(&body), NOW);
+    let (id, _) = one(kube.poll(NOW));
+    kube.handle_response(id, KubeResponse::Done, NOW);
+    let (id, _) = one(kube.poll(NOW));
+    kube.handle_response(id, KubeResponse::Object(Box::new(KubeObject::Other(Default::default()))), NOW);
+    let (id, _) = one(kube.poll(NOW));
+    body["metadata"]["resourceVersion"] = json!("21");
+    body["metadata"]["annotations"]["forebay.dev/barrier"] = json!("open");
+    body["spec"]["nodeName"] = json!("n");
+    let waits = json!({"waiting": {"reason": "ContainerCreating"}});
+    body["status"] = json!({"phase": "Pending", "containerStatuses": [{"name": "worker", "state": waits}]});
+    kube.handle_response(id, object(&body), NOW);
+    assert!(kube.poll(NOW).is_empty() && kube.take_reports().is_empty());
+
+    let asked = NOW + Span::secs(20);
+    let (id, call) = one(kube.poll(asked));
+    let selector = ObjectSelector::WarningsOf("p-1".into());
+    let namespace = Some("jobs".to_owned());
+    assert_eq!(call, KubeCall::List { resource: Resource::PodEvents, namespace, selector, continue_token: None });
+    let event = |reason: &str, at: &str| {
+        let json = json!({"metadata": {"name": reason, "uid": reason, "resourceVersion": "1"}, "reason": reason, "lastTimestamp": at,
+            "message": "MountVolume.SetUp failed for volume \"data\": claim not found"});
+        KubeObject::of_json(Resource::PodEvents, json).unwrap()
+    };
+    let all = vec![event("FailedMount", "2026-11-24T11:00:09Z"), event("FailedAttachVolume", "2026-11-24T11:00:05Z")];
+    kube.handle_response(id, page(all), asked);
+    let worker = forebay_cluster_kube::WorkerId { run: run(), worker: 0 };
+    let words = "FailedMount: MountVolume.SetUp failed for volume \"data\": claim not found".to_owned();
+    assert_eq!(kube.take_reports(), [KubeReport::Waiting { worker, words: Some(words) }]);
+    // Asked again while it waits, and not any more when it runs.
+    let (id, _) = one(kube.poll(asked + Span::secs(60)));
+    kube.handle_response(id, page(Vec::new()), asked + Span::secs(60));
+    assert!(kube.take_reports().is_empty(), "what is known of it stays");
+}
+
+/// A machine with a run of one worker on a node whose kubelet is ready or not, and its pod, if there is one.
+fn running(ready: bool, pod: Option<Value>, confirmed: bool) -> Vec<KubeReport> {
+    let GangStart::Run(request) = start() else { panic!("a gang") };
+    let mut view = view(ClaimPhase::Ready);
+    let known = |confirmed_dead| RunView {
+        tenant: "me".into(),
+        subject: "a".into(),
+        namespace: "jobs".into(),
+        stage: RunStage::Running,
+        workers: BTreeMap::from([(0, Some("i-1".to_owned()))]),
+        done: BTreeSet::new(),
+        left: BTreeSet::new(),
+        confirmed_dead,
+    };
+    view.runs.insert(run(), known(BTreeSet::new()));
+    let pods = pod.map(|extra| {
+        let mut body = request.pod_body(0).expect("a pod");
+        (body["metadata"]["uid"], body["metadata"]["resourceVersion"]) = (json!("u-1"), json!("9"));
+        body["spec"]["nodeName"] = json!("n");
+        let runs = json!({"running": {}});
+        body["status"] = json!({"phase": "Running", "containerStatuses": [{"name": "worker", "state": runs}]});
+        for (key, value) in extra.as_object().expect("metadata") {
+            body["metadata"][key] = value.clone();
+        }
+        KubeObject::of_json(Resource::Pods, body).unwrap()
+    });
+    let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");
+    kube.begin(view.clone());
+    let mut seen = node(5, json!({}));
+    if let KubeObject::Node(node) = &mut seen {
+        node.status.conditions[0].status = if ready { "True".into() } else { "Unknown".into() };
+    }
+    for (id, call) in kube.poll(NOW) {
+        let KubeCall::List { resource, .. } = call else { panic!("{call:?}") };
+        let objects = match resource {
+            Resource::Nodes => vec![seen.clone()],
+            Resource::Pods => pods.iter().cloned().collect(),
+            _ => Vec::new(),
+        };
+        kube.handle_response(id, page(objects), NOW);
+    }
+    kube.poll(NOW);
+    kube.take_reports();
+    if confirmed {
+        view.runs.insert(run(), known(BTreeSet::from([0])));
+        kube.handle_state(view);
+    }
+    kube.poll(NOW);
+    kube.take_reports()
+}
+
+#[test]
+fn an_operators_word_counts_where_nobody_else_can_say_and_never_against_a_kubelet() {
+    let ended = |reports: &[KubeReport]| {
+        reports
+            .iter()
+            .any(|report| matches!(report, KubeReport::Event(Event::RunFailed { .. } | Event::RunStopped { .. })))
+    };
+    let deleted = json!({"deletionTimestamp": "2026-11-24T11:00:00Z", "deletionGracePeriodSeconds": 30});
+    for (case, ready, pod, counts) in [
+        ("its pod is gone", true, None, true),
+        ("it runs", true, Some(json!({})), false),
+        ("it runs by its last word, and its node does not answer", false, Some(json!({})), true),
+        ("it is deleted, and its node does not answer", false, Some(deleted), true),
+    ] {
+        assert!(!ended(&running(ready, pod.clone(), false)), "{case}: without a word it is held");
+        assert_eq!(ended(&running(ready, pod, true)), counts, "{case}");
+    }
+}
+
+#[test]
+fn a_booting_node_is_partitioned_by_the_mig_managers_label_before_it_takes_work() {
+    let with = |version: u64, labels: Value, slices: &str| {
+        let json = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": version.to_string(), "labels": labels},
+            "spec": {"providerID": "aws:///z/i-1", "taints": [{"key": "forebay.dev/node", "effect": "NoSchedule"}]},
+            "status": {"allocatable": {"nvidia.com/mig-1g.10gb": slices}, "conditions": [{"type": "Ready", "status": "True"}]}});
+        KubeObject::of_json(Resource::Nodes, json).unwrap()
+    };
+    let offers = BTreeMap::from([("nvidia.com/mig-1g.10gb".to_owned(), 7)]);
+    let claim = ClaimView { node: NodeId(1), phase: ClaimPhase::Booting, offers, owned: None };
+    let view = EngineView { claims: BTreeMap::from([("i-1".to_owned(), claim)]), ..EngineView::default() };
+    let capable = json!({"nvidia.com/mig.capable": "true", "nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": "success"});
+    let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");
+    kube.begin(view);
+    for (id, call) in kube.poll(NOW) {
+        let of_nodes = matches!(call, KubeCall::List { resource: Resource::Nodes, .. });
+        kube.handle_response(id, page(if of_nodes { vec![with(5, capable.clone(), "0")] } else { Vec::new() }), NOW);
+    }
+    assert_eq!(kube.take_reports(), [KubeReport::Listed]);
+    let calls = kube.poll(NOW);
+    let watches = |(_, call): &&(KubeCallId, KubeCall)| matches!(call, KubeCall::Watch { resource: Resource::Nodes, .. });
+    let watch = calls.iter().find(watches).expect("nodes are watched").0;
+    let merge = calls.into_iter().find(|(_, call)| matches!(call, KubeCall::Merge { .. })).expect("a label");
+    let (id, KubeCall::Merge { body, .. }) = merge else { panic!("a merge") };
+    assert_eq!(body["metadata"], json!({"uid": "u", "labels": {"nvidia.com/mig.config": "all-1g.10gb"}}));
+    // The MIG manager is at it; the slices may be offered before it says that it is done.
+    let mut labels = capable;
+    labels["nvidia.com/mig.config"] = json!("all-1g.10gb");
+    labels["nvidia.com/mig.config.state"] = json!("pending");
+    kube.handle_response(id, KubeResponse::Object(Box::new(with(6, labels.clone(), "7"))), NOW);
+    assert!(kube.poll(NOW).is_empty() && kube.take_reports().is_empty());
+    labels["nvidia.com/mig.config.state"] = json!("success");
+    let change = WatchChange::Applied(Box::new(with(11, labels, "7")));
+    kube.handle_watch(WatchEvent { watch, change }, NOW);
+    assert!(kube.poll(NOW).is_empty());
+    assert_eq!(kube.take_reports(), [KubeReport::Event(Event::NodeReady { instance: "i-1".into() })]);
 }

@@ -130,6 +130,7 @@ mod tests {
             seq,
             kind,
             reason: None,
+            run: None,
         }
     }
 

@@ -84,10 +84,11 @@ pub(crate) fn cost_of(state: &State, nodes: impl Iterator<Item = NodeId>) -> u12
 }
 
 fn node_type(state: &State, id: OfferingId, most: u32) -> NodeType {
-    let offer = &state.offerings[id.index()].offer;
+    let row = &state.offerings[id.index()];
+    let (offer, room) = (&row.offer, row.room());
     let reserved = offer.capacity == CapacityType::Reserved;
     NodeType {
-        room: [u64::from(offer.gpus), offer.cpu.0, offer.mem.0],
+        room: [u64::from(offer.gpus), room.cpu.0, room.mem.0],
         paid: if reserved { Rate(0) } else { offer.price },
         overhead: settings::node_overhead(state),
         booked: offer.max_price,

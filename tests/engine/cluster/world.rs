@@ -225,8 +225,8 @@ impl Cluster {
         let nodes: BTreeSet<NodeId> = row.places.iter().map(|place| place.node).collect();
         for node in nodes {
             let name = self.state().node(node).and_then(|n| n.instance.clone()).unwrap_or_default();
-            let Some(owned) = self.owned.get(&name) else { continue };
-            assert!(owned.open, "{name} takes work and is closed");
+            let owned = self.owned.get(&name);
+            assert!(owned.is_none_or(|owned| owned.open), "{name} takes work and is closed");
             let (mut all, mut new) = ((0, 0, 0), (0, 0, 0));
             for (job, spec) in self.state().alive_jobs() {
                 for place in job.places.iter().filter(|place| place.node == node) {
@@ -241,6 +241,10 @@ impl Cluster {
                     }
                 }
             }
+            let Some(owned) = owned else {
+                self.beside_reserve(node, (all.1, all.2), (new.1, new.2));
+                continue;
+            };
             // Others may have taken more beside what runs: what is started needs room for what it takes itself.
             let (most, foreign) = (&owned.shape, &owned.foreign);
             let fits = (new.0 == 0 || all.0 + u64::from(foreign.gpus) <= u64::from(most.gpus))
@@ -248,6 +252,16 @@ impl Cluster {
                 && (new.2 == 0 || all.2 + foreign.mem.0 <= most.mem.0);
             assert!(fits, "{starting} takes {new:?} on {name}, of {all:?} in all beside others: {owned:?}");
         }
+    }
+
+    /// What is started on a bought node leaves what is not for work. A reserve may grow beside what runs already.
+    fn beside_reserve(&self, node: NodeId, all: (u64, u64), new: (u64, u64)) {
+        let Some(row) = self.state().node(node) else { return };
+        let offer = &self.state().offerings()[row.offering.index()].offer;
+        let kept = self.state().node_reserve(&offer.instance_type).all();
+        let fits =
+            (new.0 == 0 || all.0 + kept.cpu.0 <= offer.cpu.0) && (new.1 == 0 || all.1 + kept.mem.0 <= offer.mem.0);
+        assert!(fits, "{new:?} is started on {node}, of {all:?} in all beside {kept:?}");
     }
 
     fn stop(&mut self, job: JobId, attempt: Attempt, checkpoint: bool) {

@@ -1,5 +1,5 @@
 //! Nodes that nobody bought, beside bought ones: they come, change, close and leave, others take GPUs, CPU and memory there and give them
-//! back, and gangs run, are preempted and fail. The small world of `cluster` checks at every start that it fits beside what others hold, at
+//! back, and gangs run, are preempted and fail. Of bought nodes, more and less is not for work. The small world of `cluster` checks at every start that it fits beside what others hold, at
 //! every termination that it is not of an owned node, and that ceilings count none.
 //!
 //! Never: an expectation about which node or when.
@@ -13,6 +13,7 @@ use forebay_kernel::event::{Event, GoneWhy};
 use forebay_kernel::ids::{JobId, NodeId, PoolId};
 use forebay_kernel::job::{Gang, JobSpec, WorkerAsk};
 use forebay_kernel::policy::{Policy, Pool};
+use forebay_kernel::state::node_reserves::{NodeReserve, NodeRoom};
 use forebay_kernel::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
 use forebay_kernel::units::{Mib, MilliCpu, Rate, Span};
 use proptest::prelude::*;
@@ -84,6 +85,14 @@ fn spec(n: usize, a: u8, b: u16) -> JobSpec {
     spec
 }
 
+/// So much of each node of a type is not for work.
+fn reserve(a: u8, b: u16) -> Event {
+    let daemons = NodeRoom { cpu: MilliCpu(u64::from(b % 9) * 2_000), mem: Mib(u64::from(b / 16 % 5) * 20_000) };
+    let system = NodeRoom { cpu: MilliCpu(u64::from(b % 2) * 500), mem: Mib(0) };
+    let instance_type = ["spot", "dear", "unknown"][usize::from(a % 3)].into();
+    Event::NodeReserved { instance_type, reserve: NodeReserve { system, daemons } }
+}
+
 fn pick<T: Clone>(all: &[T], a: u8) -> Option<T> {
     (!all.is_empty()).then(|| all[usize::from(a) % all.len()].clone())
 }
@@ -114,6 +123,7 @@ fn happen(world: &mut Cluster, n: usize, (kind, a, b): Op) {
             world.deaf = Deaf { start: b % 4 == 0, stop: b % 4 == 1, ..Deaf::default() };
             None
         }
+        18 => Some(reserve(a, b)),
         _ => return world.run_until(world.now + u64::from(b) * 4),
     };
     if let Some(event) = event {
@@ -133,6 +143,10 @@ fn live(ops: &[Op], mode: Mode) -> Cluster {
 /// All owned nodes are there, open, and nobody else's.
 fn heal(world: &mut Cluster) {
     world.deaf = Deaf::default();
+    for instance_type in ["spot", "dear"] {
+        let reserve = NodeReserve::default();
+        world.happens(Event::NodeReserved { instance_type: instance_type.into(), reserve });
+    }
     for a in 0..4 {
         let free = OwnedNode { foreign: ForeignUse::default(), open: true, ..node(a, 1) };
         let closed = OwnedNode { open: false, ..free.clone() };
@@ -269,4 +283,54 @@ fn a_node_that_left_goes_with_its_last_run() {
     world.happens(Event::RunCompleted { job: a, attempt, worker: None });
     world.step(Vec::new(), false);
     assert!(world.state().node_of(&free.name).is_none());
+}
+
+/// What DaemonSets request is left out before a node is bought: four workers of eight cores are one node of 32 cores, and two where one core of
+/// each is not for work. Who asks for all of a node is told that no node has it.
+#[test]
+fn what_is_not_for_work_is_left_out_before_a_node_is_bought() {
+    let bought = |reserve: u64| {
+        let mut world = Cluster::new(making::policy(vec![making::offering("dear", CapacityType::OnDemand, 4, 6)]));
+        let daemons = NodeRoom { cpu: MilliCpu(reserve), mem: Mib(0) };
+        let reserve = NodeReserve { daemons, ..NodeReserve::default() };
+        world.happens(Event::NodeReserved { instance_type: "dear".into(), reserve });
+        let each = WorkerAsk { cpu: MilliCpu(8_000), ..ask(1) };
+        world.submit(JobSpec { spot: false, ..making::job("four", workers(4, each)) });
+        let all = WorkerAsk { cpu: MilliCpu(32_000), ..ask(1) };
+        world.submit(JobSpec { spot: false, ..making::job("all", workers(1, all)) });
+        let nodes = world.state().bought_nodes().count();
+        let why = world.id("all").and_then(|job| world.engine.why(job)).map(|why| why.code());
+        (nodes, why)
+    };
+    assert_eq!(bought(0), (2, None), "a node for the four, and one for all of it");
+    assert_eq!(bought(1_000), (2, Some("NoMatchingPool")), "two for the four, none for all of one");
+    assert_eq!(bought(33_000), (0, Some("NoMatchingPool")));
+}
+
+/// A reserve that grows takes nothing from what runs; what is only booked is booked where it has room.
+#[test]
+fn a_reserve_that_grows_moves_what_is_booked_and_stops_nothing() {
+    let mut world = Cluster::new(making::policy(vec![making::offering("dear", CapacityType::OnDemand, 4, 6)]));
+    let each = WorkerAsk { cpu: MilliCpu(8_000), ..ask(1) };
+    world.work.insert("runs".into(), 3_600_000);
+    world.submit(JobSpec { spot: false, ..making::job("runs", workers(3, each)) });
+    world.run_until(world.now + 120_000);
+    let runs = world.id("runs").expect("a job");
+    assert!(world.alive(runs).is_some());
+    let grow = |cpu| {
+        let daemons = NodeRoom { cpu: MilliCpu(cpu), mem: Mib(0) };
+        Event::NodeReserved { instance_type: "dear".into(), reserve: NodeReserve { daemons, ..NodeReserve::default() } }
+    };
+    world.happens(grow(1_000));
+    world.submit(JobSpec { spot: false, ..making::job("booked", workers(1, each)) });
+    assert_eq!(world.state().bought_nodes().count(), 2, "the fourth GPU of the first node has not the cores");
+    world.happens(grow(24_000));
+    let booked = world.id("booked").expect("a job");
+    assert_eq!(world.state().bought_nodes().count(), 2, "eight cores of the second are left");
+    world.happens(grow(24_001));
+    world.run_until(world.now + 120_000);
+    assert!(world.alive(runs).is_some() && world.alive(booked).is_none());
+    world.happens(grow(0));
+    world.run_until(world.now + 120_000);
+    assert!(world.alive(booked).is_some());
 }

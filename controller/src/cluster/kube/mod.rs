@@ -4,8 +4,10 @@ mod adopted;
 mod logs;
 mod probe;
 mod task;
+mod uninstall;
 
 pub(super) use probe::probe;
+pub(super) use uninstall::remove_finalizers;
 
 use super::log_archive::LogArchive;
 use super::{Cluster, ClusterError, ClusterLogs, ClusterNotes, OpenedCluster, Terminate};
@@ -94,8 +96,12 @@ pub(super) fn open(
 
 /// Where the credentials are.
 fn source(config: &KubernetesConfig) -> CredentialSource {
-    let context = config.context.clone();
-    let named = config.kubeconfig.clone().or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
+    source_of(config.kubeconfig.clone(), config.context.clone())
+}
+
+/// The same, where a configuration may not name it.
+fn source_of(kubeconfig: Option<PathBuf>, context: Option<String>) -> CredentialSource {
+    let named = kubeconfig.or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
     match named {
         Some(path) => CredentialSource::Kubeconfig { path, context },
         None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => CredentialSource::InCluster,

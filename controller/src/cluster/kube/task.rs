@@ -277,6 +277,7 @@ impl Reports {
             },
             KubeReport::NotAdopted { object, words } => self.not_adopted(&format!("{object}: {words}")),
             KubeReport::Refused { run, words } => notes.set(run.job, &format!("attempt {}", run.attempt.0), words),
+            KubeReport::ChangedRequests { run, words } => notes.set(run.job, "requests", words),
             KubeReport::Waiting { worker, words } => {
                 let subject = format!("worker {}", worker.worker);
                 match words {

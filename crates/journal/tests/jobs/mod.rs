@@ -57,6 +57,8 @@ pub fn finished(id: JobId, spec: JobSpec, outcome: Outcome, ended: Timestamp) ->
         kept: None,
         overdue_at: Timestamp::NEVER,
         start_by: Timestamp::NEVER,
+        last_run: None,
+        confirmed_dead: std::collections::BTreeSet::new(),
     };
     FinishedJob { job, spec: SharedSpec::new(spec), tier: "normal".into() }
 }

@@ -247,6 +247,7 @@ fn finish(state: &mut State, job: JobId, outcome: Outcome, reason: Option<Reason
         Outcome::Rejected => StatusKind::Rejected,
     };
     say(state, job, kind, reason);
+    state.edit_job_quietly(job, |row| row.last_run = None);
 }
 
 /// One more replica of a service: a job of its own without an identity.

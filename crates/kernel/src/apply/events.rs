@@ -13,8 +13,10 @@ use crate::ids::{Attempt, ClassId, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::{Completion, JobSpec};
 use crate::state::State;
 use crate::state::jobs::{Ending, Job, Phase};
+use crate::state::node_reserves::NodeReserve;
 use crate::state::nodes::{Node, NodePhase, OfferingRow, Partition, Slot, WIDE_OPEN};
 use crate::units::{MilliGpu, Rate, Span, Timestamp};
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -56,6 +58,8 @@ pub(crate) fn event(state: &mut State, event: &Event) -> EventOutcome {
         Event::PriceChanged { offering, price } => price_changed(state, *offering, *price),
         Event::OwnedNodeSeen(seen) => super::owned::seen(state, seen),
         Event::OwnedNodeLeft { name } => super::owned::left(state, name),
+        Event::DeathConfirmed { job, attempt, workers, .. } => death_confirmed(state, *job, *attempt, workers),
+        Event::NodeReserved { instance_type, reserve } => reserved(state, instance_type, *reserve),
     }
 }
 
@@ -122,6 +126,8 @@ pub(super) fn new_job(state: &State, id: JobId, class: ClassId, spec: &JobSpec) 
         kept: None,
         overdue_at: Timestamp::NEVER,
         start_by: Timestamp::NEVER,
+        last_run: None,
+        confirmed_dead: BTreeSet::new(),
     }
 }
 
@@ -269,6 +275,28 @@ fn node_ready(state: &mut State, instance: &str) -> EventOutcome {
     });
     state.woken.extend(holds);
     state.capacity_epoch += 1;
+    EventOutcome::Applied
+}
+
+/// Kept as long as the run is alive: its cluster is told again after a restart.
+fn death_confirmed(state: &mut State, id: JobId, attempt: Attempt, workers: &[u32]) -> EventOutcome {
+    if !current(state, id, attempt) {
+        return ignore(state);
+    }
+    let job = &state.jobs[id];
+    let new = |worker: &&u32| job.numbers.contains(worker) && !job.confirmed_dead.contains(worker);
+    let new: Vec<u32> = workers.iter().filter(new).copied().collect();
+    if new.is_empty() {
+        return ignore(state);
+    }
+    state.edit_job_quietly(id, |job| job.confirmed_dead.extend(new));
+    EventOutcome::Applied
+}
+
+/// What was booked where it has no room any more is booked anew. What runs there goes on.
+fn reserved(state: &mut State, instance_type: &str, reserve: NodeReserve) -> EventOutcome {
+    let Some(over) = state.set_node_reserve(instance_type, reserve) else { return ignore(state) };
+    over.into_iter().for_each(|node| unbook_all_on(state, node));
     EventOutcome::Applied
 }
 
@@ -443,6 +471,7 @@ pub(crate) fn new_node(
         accrued_to: state.now,
         effect: None,
         owned: None,
+        reserve: state.offerings[offering.index()].reserve,
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) use decisions::decision;
 pub(crate) use events::{event, new_node};
 
 use crate::decision::StopCause;
-use crate::effect::{Status, StatusKind};
+use crate::effect::{MOST_RUN_NODES, RunFacts, RunNode, Status, StatusKind};
 use crate::event::Tick;
 use crate::ids::{Attempt, JobId, NodeId, Seq};
 use crate::job::JobSpec;
@@ -33,6 +33,8 @@ use crate::state::nodes::NodePhase;
 use crate::state::places::Hold;
 use crate::state::streaks::RECOVERED;
 use crate::units::Timestamp;
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// Opens a batch whose records mean what they mean in `version`.
@@ -111,8 +113,31 @@ fn say(state: &mut State, job: JobId, kind: StatusKind, reason: Option<Reason>) 
         seq: row.status_seq,
         kind,
         reason,
+        run: said_of_a_run(kind).then(|| run_facts(state, job)).flatten(),
     };
     push_status(state, status);
+}
+
+/// Whether a status is about a run.
+fn said_of_a_run(kind: StatusKind) -> bool {
+    !matches!(kind, StatusKind::Queued | StatusKind::Held | StatusKind::Rejected)
+}
+
+/// Where the run of a job is, or was as it ended.
+fn run_facts(state: &State, id: JobId) -> Option<Box<RunFacts>> {
+    let job = &state.jobs[id];
+    if job.places.is_empty() {
+        return job.last_run.clone().filter(|run| run.attempt == job.attempt);
+    }
+    let ids: BTreeSet<NodeId> = job.places.iter().map(|place| place.node).collect();
+    let nodes = ids.iter().take(MOST_RUN_NODES).filter_map(|id| {
+        let node = state.nodes.get(id)?;
+        let offer = &state.offerings[node.offering.index()].offer;
+        let (instance, instance_type) = (node.instance.clone(), offer.instance_type.clone());
+        Some(RunNode { node: *id, instance, instance_type, capacity: offer.capacity })
+    });
+    let (nodes, more) = (nodes.collect(), ids.len().saturating_sub(MOST_RUN_NODES) as u32);
+    Some(Box::new(RunFacts { attempt: job.attempt, nodes, more, exit_code: None }))
 }
 
 /// A message about a submission that never became a job.
@@ -127,6 +152,7 @@ fn say_refused(state: &mut State, spec: &JobSpec, reason: Reason) {
         seq: 0,
         kind: StatusKind::Rejected,
         reason: Some(reason),
+        run: None,
     };
     push_status(state, status);
 }
@@ -195,12 +221,20 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
         state.observed.completed(job.queue, &state.specs[id].gang, lasted);
     }
     unload(state, id);
+    let exit_code = match how {
+        Ending::Completed => Some(0),
+        Ending::Failed { code } | Ending::Stopped { cause: StopCause::Failed { code } } => Some(code),
+        _ => None,
+    };
+    let last_run = run_facts(state, id).map(|run| Box::new(RunFacts { exit_code, ..*run }));
     vacate(state, id, Hold::Running);
     let now = state.now;
     let reassess = events::reassessed_at(&state.specs[id], now);
     state.edit_job(id, |job| {
         job.reassess_at = reassess;
         job.phase = Phase::Ended { how };
+        job.last_run = last_run;
+        job.confirmed_dead.clear();
         job.since = now;
         job.effect = None;
         job.broken = None;

@@ -154,6 +154,7 @@ impl State {
             keeps_finished: self.keeps_finished,
             kept_tiers: self.kept_tiers,
             streaks: self.streaks.clone(),
+            node_reserves: self.node_reserves.clone(),
             allowances: self.allowances.clone(),
             resumed_at: self.resumed_at,
             ..State::default()

@@ -3,12 +3,14 @@
 //! Never: decides, or indexes itself. `state::index` derives every lookup from these rows.
 
 use crate::decision::{Outcome, StopCause};
-use crate::effect::WorkerPlace;
+use crate::effect::{RunFacts, WorkerPlace};
 use crate::ids::{Attempt, ClassId, JobId, NodeId, PoolId, QueueId, Seq, TierId};
 use crate::job::{Completion, Gang, JobSpec};
 use crate::policy::WhenLate;
 use crate::reason::Reason;
 use crate::units::{MilliGpu, Rate, Span, Timestamp};
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +110,12 @@ pub struct Job {
     /// The latest start that meets its deadline, where that counts in the order. Known from its other fields: see `State::start_by`.
     #[serde(skip, default = "never")]
     pub start_by: Timestamp,
+    /// Where its last run was, until that is said for the last time.
+    #[serde(skip)]
+    pub last_run: Option<Box<RunFacts>>,
+    /// Workers of its run of which an operator has confirmed that they are dead.
+    #[serde(skip)]
+    pub confirmed_dead: BTreeSet<u32>,
 }
 
 fn never() -> Timestamp {

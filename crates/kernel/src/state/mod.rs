@@ -18,6 +18,7 @@ pub mod ledger;
 pub mod lines;
 pub mod mix;
 pub mod names;
+pub mod node_reserves;
 pub mod nodes;
 pub mod observed_stats;
 pub mod owned;
@@ -51,6 +52,7 @@ use core::ops::Deref;
 use index::Index;
 use jobs::Job;
 use ledger::Ledger;
+use node_reserves::NodeReserve;
 use nodes::{Node, OfferingRow, Purchase};
 use quota::QuotaTree;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -127,6 +129,9 @@ pub struct State {
     /// What is kept of quotas and budgets, each for one job.
     #[serde(skip)]
     pub(crate) allowances: BTreeMap<allowances::Allowance, allowances::AllowanceReservation>,
+    /// What of each node is not for work, by instance type.
+    #[serde(skip)]
+    pub(crate) node_reserves: BTreeMap<String, NodeReserve>,
     /// What the records of the open batch mean.
     #[serde(skip)]
     pub(crate) apply_version: u32,

@@ -278,6 +278,7 @@ impl State {
     fn new_offering(&mut self, offer: &Offering, models: Vec<ModelId>) -> OfferingId {
         let id = OfferingId(self.offerings.len() as u32);
         self.names.offering_in(offer, id);
+        let reserve = self.reserve_of(offer);
         self.offerings.push(OfferingRow {
             offer: offer.clone(),
             models,
@@ -288,6 +289,7 @@ impl State {
             failures: 0,
             window: WIDE_OPEN,
             in_flight: 0,
+            reserve,
         });
         id
     }
@@ -314,7 +316,7 @@ impl State {
     }
 
     /// Offerings that can hold at least one worker of a shape, by pool in the queue's order.
-    fn fits(&self, shape: &Shape) -> Vec<(PoolId, Vec<OfferingId>)> {
+    pub(super) fn fits(&self, shape: &Shape) -> Vec<(PoolId, Vec<OfferingId>)> {
         let (Some(policy), Some(rule)) = (&self.policy, &self.queues[shape.queue].rule) else {
             return Vec::new();
         };
@@ -340,7 +342,8 @@ impl State {
         let gpus = ask.gpus <= offer.gpus && (ask.gpus == 0 || ask.gpu_mem <= offer.gpu_mem);
         let capacity = offer.capacity != CapacityType::Spot || self.may_use_spot(shape);
         let avoided = shape.urgency == super::Urgency::Avoids(id);
-        model && gpus && capacity && !avoided && ask.cpu <= offer.cpu && ask.mem <= offer.mem
+        let room = row.room();
+        model && gpus && capacity && !avoided && ask.cpu <= room.cpu && ask.mem <= room.mem
     }
 
     /// Whether jobs of a shape may run on spot: the job and its tier both say so, and its deadline leaves the time.

@@ -3,6 +3,7 @@
 //! Never: decides, or indexes itself. A claim that is gone leaves the table; the ledger keeps its time and cost.
 
 use super::jobs::OpenEffect;
+use super::node_reserves::NodeRoom;
 use super::owned::Owned;
 use crate::catalog::Offering;
 use crate::decision::DrainWhy;
@@ -77,6 +78,9 @@ pub struct Node {
     /// It was not bought, and others use it too. Such a node is ready as long as it is here.
     #[serde(skip)]
     pub owned: Option<Box<Owned>>,
+    /// What of it is not for work.
+    #[serde(skip)]
+    pub reserve: NodeRoom,
 }
 
 /// One GPU of a node.
@@ -224,18 +228,18 @@ impl Node {
         self.owned.as_ref().map_or(0, |owned| owned.foreign.gpus.min(self.slots_free()))
     }
 
-    /// CPU that neither workers nor others hold.
+    /// CPU that neither workers nor others hold, and that is for work.
     #[must_use]
     pub fn cpu_left(&self) -> MilliCpu {
         let foreign = self.owned.as_ref().map_or(0, |owned| owned.foreign.cpu.0);
-        MilliCpu(self.cpu_free.0.saturating_sub(foreign))
+        MilliCpu(self.cpu_free.0.saturating_sub(foreign).saturating_sub(self.reserve.cpu.0))
     }
 
-    /// Memory that neither workers nor others hold.
+    /// Memory that neither workers nor others hold, and that is for work.
     #[must_use]
     pub fn mem_left(&self) -> Mib {
         let foreign = self.owned.as_ref().map_or(0, |owned| owned.foreign.mem.0);
-        Mib(self.mem_free.0.saturating_sub(foreign))
+        Mib(self.mem_free.0.saturating_sub(foreign).saturating_sub(self.reserve.mem.0))
     }
 }
 
@@ -303,4 +307,7 @@ pub struct OfferingRow {
     pub window: u32,
     /// Nodes in flight now.
     pub in_flight: u32,
+    /// What of each of its nodes is not for work.
+    #[serde(skip)]
+    pub reserve: NodeRoom,
 }

@@ -683,6 +683,26 @@ pub struct CancelView {
     pub seen_s: Seconds,
 }
 
+/// What of each node of an instance type is not for work.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeReserveView {
+    /// Of which type.
+    pub instance_type: String,
+    /// CPU that the node's system keeps, in thousandths of a core.
+    #[serde(default, rename = "systemCpu_milli")]
+    pub system_cpu_milli: u64,
+    /// Memory that it keeps.
+    #[serde(default, rename = "systemMemory_mib")]
+    pub system_memory_mib: u64,
+    /// CPU that DaemonSets request, in thousandths of a core.
+    #[serde(default, rename = "daemonsCpu_milli")]
+    pub daemons_cpu_milli: u64,
+    /// Memory that they request.
+    #[serde(default, rename = "daemonsMemory_mib")]
+    pub daemons_memory_mib: u64,
+}
+
 /// What is remembered that belongs to no row.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -726,6 +746,9 @@ pub struct StateMemory {
     /// Cancels that came before their job.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cancels: Vec<CancelView>,
+    /// What of nodes is not for work.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub node_reserves: Vec<NodeReserveView>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]

@@ -82,7 +82,7 @@ impl Workload {
 }
 
 /// Amounts by resource, in thousandths.
-type Requests = BTreeMap<String, u128>;
+pub(crate) type Requests = BTreeMap<String, u128>;
 
 /// What of a pod's requests a worker has.
 fn counted(requests: &Requests, settings: &KubeSettings) -> [u128; 3] {
@@ -126,7 +126,8 @@ fn check(group: &PodGroup<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn pod_requests(spec: &Value, place: &str) -> Result<Requests, String> {
+/// What a pod of a template takes on its node.
+pub(crate) fn pod_requests(spec: &Value, place: &str) -> Result<Requests, String> {
     let list = |name: &str| spec[name].as_array().into_iter().flatten();
     let (mut sidecars, mut first) = (Requests::new(), Requests::new());
     for container in list("initContainers") {

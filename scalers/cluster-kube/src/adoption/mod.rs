@@ -13,6 +13,7 @@ mod submission;
 mod workload;
 
 pub use demand::Demand;
+pub(crate) use demand::pod_requests;
 pub use submission::submission;
 pub use workload::{Workload, WorkloadEnd};
 

@@ -9,6 +9,7 @@
 //! Never: a cache, a retry, a decision, the client's own types in an answer.
 
 mod connect;
+mod finalizers;
 mod logs;
 mod probe;
 mod request;
@@ -18,6 +19,7 @@ pub mod task;
 mod watch;
 
 pub use connect::{ConnectError, CredentialSource};
+pub use finalizers::FinalizerMode;
 pub use logs::{LogTail, MOST_LINES, MOST_LOG, WorkerPod};
 pub use probe::Permission;
 pub use runner::{CallRunner, RunnerEvent};

@@ -1,7 +1,11 @@
-//! What `forebay doctor` asks of an API server: its version, and our rights by its own word. Nothing is changed.
+//! What `forebay doctor` asks of an API server: its version, our rights by its own word, namespaces, and whether it would take a pod. Nothing is
+//! changed.
 
 use super::{CALL_BUDGET, KubeClient, response};
-use crate::kube_error::KubeError;
+use crate::api_call::{KubeCall, KubeObject, KubeResponse, ObjectSelector, Resource};
+use crate::kube_error::{KubeError, KubeErrorClass};
+use crate::objects::KubeDaemonSet;
+use crate::trial::TrialPod;
 use http::Request;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -52,6 +56,52 @@ impl KubeClient {
         told.pointer("/status/allowed")
             .and_then(Value::as_bool)
             .ok_or_else(|| KubeError::no_response("the review of a right says nothing"))
+    }
+
+    /// Whether a namespace is there and is not being deleted.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses us.
+    pub async fn has_namespace(&self, name: &str) -> Result<bool, KubeError> {
+        match self.ask(Request::get(format!("/api/v1/namespaces/{name}")).body(Vec::new())).await {
+            Ok(namespace) => Ok(namespace.pointer("/metadata/deletionTimestamp").is_none()),
+            Err(error) if error.class == KubeErrorClass::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks whether the API server, its admission and its webhooks would take a pod. It creates none.
+    ///
+    /// # Errors
+    /// It would not, or does not answer.
+    pub async fn would_take(&self, pod: &TrialPod) -> Result<(), KubeError> {
+        let path = format!("/api/v1/namespaces/{}/pods?dryRun=All&fieldValidation=Strict", pod.namespace);
+        let request = Request::post(path).header("content-type", "application/json");
+        self.ask(request.body(pod.body.to_string().into_bytes())).await.map(drop)
+    }
+
+    /// The DaemonSets of the cluster.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses us.
+    pub async fn daemon_sets(&self) -> Result<Vec<KubeDaemonSet>, KubeError> {
+        let (mut all, mut continue_token) = (Vec::new(), None);
+        loop {
+            let (resource, selector) = (Resource::DaemonSets, ObjectSelector::All);
+            let call = KubeCall::List { resource, namespace: None, selector, continue_token };
+            match self.execute(&call).await {
+                KubeResponse::Page { objects, continue_token: next, .. } => {
+                    let set = |object| if let KubeObject::DaemonSet(set) = object { Some(*set) } else { None };
+                    all.extend(objects.into_iter().filter_map(set));
+                    continue_token = next;
+                }
+                KubeResponse::Refused(error) => return Err(error),
+                _ => return Err(KubeError::no_response("a list is no page")),
+            }
+            if continue_token.is_none() {
+                return Ok(all);
+            }
+        }
     }
 
     async fn ask(&self, request: http::Result<Request<Vec<u8>>>) -> Result<Value, KubeError> {

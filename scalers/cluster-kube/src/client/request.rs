@@ -111,6 +111,9 @@ fn query_of(selector: &ObjectSelector) -> Vec<(&'static str, String)> {
         ObjectSelector::All => Vec::new(),
         ObjectSelector::Labels(labels) => vec![("labelSelector", labels.clone())],
         ObjectSelector::OnNode(node) => vec![("fieldSelector", format!("spec.nodeName={node}"))],
+        ObjectSelector::WarningsOf(uid) => {
+            vec![("fieldSelector", format!("involvedObject.uid={uid},type=Warning"))]
+        }
     }
 }
 
@@ -124,6 +127,8 @@ fn path(resource: Resource, namespace: Option<&str>, name: Option<&str>) -> Stri
         Resource::Namespaces => ("/api/v1", "namespaces"),
         Resource::Jobs => ("/apis/batch/v1", "jobs"),
         Resource::JobSets => ("/apis/jobset.x-k8s.io/v1alpha2", "jobsets"),
+        Resource::DaemonSets => ("/apis/apps/v1", "daemonsets"),
+        Resource::PodEvents => ("/api/v1", "events"),
         Resource::Events => ("/apis/events.k8s.io/v1", "events"),
     };
     let mut path = String::from(group);

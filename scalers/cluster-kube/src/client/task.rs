@@ -11,7 +11,7 @@
 use super::{CallRunner, KubeClient, RunnerEvent};
 use crate::adoption::WorkloadId;
 use crate::machine::{KubeMachine, KubeReport};
-use crate::names::{RunId, WorkerId};
+use crate::names::RunId;
 use crate::request::{GangStart, RunToken};
 use crate::view::EngineView;
 use forebay_kernel::units::Timestamp;
@@ -51,8 +51,6 @@ pub enum MachineCommand {
         /// The cloud's id.
         instance: String,
     },
-    /// An operator confirms that a worker is dead.
-    ConfirmDeath(WorkerId),
     /// The submission of an object that asks to be adopted was refused, in these words.
     RefuseAdoption(WorkloadId, String),
 }
@@ -100,7 +98,6 @@ fn handle(machine: &mut KubeMachine, command: MachineCommand) {
         MachineCommand::Stop { run, deadline } => machine.stop(run, deadline),
         MachineCommand::Shrink { run, leave, deadline } => machine.shrink(run, &leave, deadline),
         MachineCommand::Drain { instance } => machine.drain(&instance),
-        MachineCommand::ConfirmDeath(worker) => machine.confirm_death(worker),
         MachineCommand::RefuseAdoption(object, words) => machine.refuse_adoption(object, words),
     }
 }

@@ -146,6 +146,7 @@ impl KubeMachine {
     /// A gang whose barrier is open: told to go, started, and then what becomes of each worker.
     fn advance_run(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>, now: Timestamp) {
         self.tell_to_go(run, gang, now);
+        self.look_for_warnings(run, gang, lives, now);
         self.report_started(run, gang, lives, now);
         if gang.reported.started {
             self.report_completed(run, gang, lives);

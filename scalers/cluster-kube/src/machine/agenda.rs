@@ -53,6 +53,10 @@ pub(crate) enum Task {
     Evict(String, PodKey),
     /// Set the taints of a node that is ready for work, by its name.
     Taints(String),
+    /// Set the label by which a booting node is partitioned, by its name.
+    Partition(String),
+    /// List the warnings about a worker's pod that does not start.
+    Warnings(WorkerId),
     /// Whatever an adopted object needs next, by its uid.
     Adopt(String),
     /// List the pods of an attempt of an adopted object, consistently.
@@ -69,7 +73,7 @@ impl Task {
             Task::List(_) | Task::Watch(_) | Task::Read(_) | Task::ReadObject(..) | Task::ReadNamespace(_) => {
                 KubeRateClass::Read
             }
-            Task::ReadNode(_) | Task::NodePods(_) | Task::AdoptedPods(_) => KubeRateClass::Read,
+            Task::ReadNode(_) | Task::NodePods(_) | Task::AdoptedPods(_) | Task::Warnings(_) => KubeRateClass::Read,
             _ => KubeRateClass::Write,
         }
     }
@@ -91,6 +95,8 @@ impl Task {
             Task::NodePods(_) => "list the pods of nodes",
             Task::Evict(..) => "evict pods",
             Task::Taints(_) => "set taints of nodes",
+            Task::Warnings(_) => "list events",
+            Task::Partition(_) => "set labels of nodes",
             Task::Adopt(_) => "suspend and unsuspend jobs",
             Task::AdoptedPods(_) => "list the pods of jobs",
             Task::Tell(_) => "write events",

@@ -62,6 +62,8 @@ impl KubeMachine {
             }
             Task::Evict(instance, key) => self.evict_call(instance, key),
             Task::Taints(node) => self.taints_call(node),
+            Task::Warnings(id) => self.warnings_call(*id),
+            Task::Partition(name) => self.partition_call(name),
             Task::Adopt(uid) => self.adopt_call(uid),
             Task::AdoptedPods(run) => self.adopted_pods_call(*run),
             Task::Tell(number) => self.event_call(*number),
@@ -219,7 +221,9 @@ pub(super) enum PodScope {
 pub(super) fn selector(resource: Resource, journal: &str, scope: PodScope) -> ObjectSelector {
     match resource {
         Resource::Pods if scope == PodScope::All => ObjectSelector::All,
-        Resource::Nodes | Resource::Namespaces | Resource::Events => ObjectSelector::All,
+        Resource::Nodes | Resource::Namespaces | Resource::Events | Resource::DaemonSets | Resource::PodEvents => {
+            ObjectSelector::All
+        }
         Resource::Jobs | Resource::JobSets => ObjectSelector::Labels(LABEL_QUEUE.to_owned()),
         Resource::Pods | Resource::Services | Resource::ConfigMaps | Resource::Secrets => {
             ObjectSelector::Labels(journal_selector(journal))

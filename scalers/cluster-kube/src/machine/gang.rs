@@ -55,6 +55,8 @@ pub(super) struct Reported {
     pub left: BTreeSet<u32>,
     pub outcome: Option<Vec<Event>>,
     pub unproven: BTreeSet<u32>,
+    /// That its pods request something else than was asked for.
+    pub requests: bool,
 }
 
 /// What is known of a namespace.
@@ -111,6 +113,8 @@ pub(super) struct Worker {
     pub last_boot: Option<String>,
     /// What it waits for, as reported.
     pub waits_for: Option<String>,
+    /// The last warning about its pod.
+    pub warning: Option<String>,
 }
 
 /// What was last known of a pod that is gone.

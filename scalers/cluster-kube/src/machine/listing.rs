@@ -119,11 +119,12 @@ impl Listings {
 
 /// Pods and nodes are listed in all namespaces and watched from there: what others run on our nodes has to be seen.
 fn is_watched(resource: Resource) -> bool {
-    matches!(resource, Resource::Pods | Resource::Nodes) || is_adopted(resource)
+    matches!(resource, Resource::Pods | Resource::Nodes) || may_fail(resource)
 }
 
-fn is_adopted(resource: Resource) -> bool {
-    ADOPTED.contains(&resource)
+/// What gangs do not wait for.
+fn may_fail(resource: Resource) -> bool {
+    ADOPTED.contains(&resource) || resource == Resource::DaemonSets
 }
 
 impl KubeMachine {
@@ -138,10 +139,10 @@ impl KubeMachine {
                 self.report_failure(&Task::List(resource), 0, &error);
                 (Vec::new(), None, String::new())
             }
-            // Where JobSet is not installed there are none; and gangs do not wait for what is adopted.
-            KubeResponse::Refused(error) if is_adopted(resource) && error.class != KubeErrorClass::Expired => {
+            // Where JobSet is not installed there are none; and gangs do not wait for what is adopted, nor for DaemonSets.
+            KubeResponse::Refused(error) if may_fail(resource) && error.class != KubeErrorClass::Expired => {
                 self.listings.restart(resource);
-                if error.class == KubeErrorClass::NotFound {
+                if error.class == KubeErrorClass::NotFound && resource != Resource::DaemonSets {
                     self.listed_workloads(resource, Vec::new(), 0);
                 } else {
                     self.report_failure(&Task::List(resource), 0, &error);
@@ -180,6 +181,7 @@ impl KubeMachine {
                 self.listings.pods_listed |= self.listings.list_of == self.listings.pods;
             }
             Resource::Nodes => self.listed_nodes(objects, version_of(&resource_version)),
+            Resource::DaemonSets => self.listed_daemon_sets(objects),
             Resource::Jobs | Resource::JobSets => {
                 self.listed_workloads(resource, objects, version_of(&resource_version));
             }
@@ -275,7 +277,8 @@ impl KubeMachine {
                     KubeObject::Pod(pod) => self.see_pod(pod),
                     KubeObject::Node(node) => self.see_node(node),
                     KubeObject::Workload(workload) => self.see_workload(*workload),
-                    KubeObject::Other(_) => {}
+                    KubeObject::DaemonSet(set) => self.see_daemon_set(*set),
+                    KubeObject::Event(_) | KubeObject::Other(_) => {}
                 }
             }
             WatchChange::Deleted(object) => {
@@ -285,7 +288,8 @@ impl KubeMachine {
                     KubeObject::Pod(pod) => self.forget_pod(&PodKey::of(&pod.metadata), Some(pod)),
                     KubeObject::Node(node) => self.forget_node(&node.metadata.name),
                     KubeObject::Workload(workload) => self.forget_workload(&workload),
-                    KubeObject::Other(_) => {}
+                    KubeObject::DaemonSet(set) => self.forget_daemon_set(&set),
+                    KubeObject::Event(_) | KubeObject::Other(_) => {}
                 }
             }
             WatchChange::Bookmark { resource_version } => {

@@ -31,8 +31,11 @@ mod life;
 mod listing;
 mod nodes;
 mod owned;
+mod partition;
 mod pods;
+mod reserves;
 mod responses;
+mod warnings;
 
 use crate::adoption::WorkloadId;
 use crate::api_call::{KubeCall, KubeCallId, KubeRateClass, Resource, WatchEvent};
@@ -51,6 +54,7 @@ use forebay_kernel::units::Timestamp;
 use gang::{Gang, Verdict, Worker};
 use listing::Listings;
 use owned::{ForeignPods, OwnedNodes};
+use reserves::Reserves;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,6 +78,13 @@ pub enum KubeReport {
         worker: WorkerId,
         /// The words.
         words: Option<String>,
+    },
+    /// The pods of a gang request something else than was asked for, in these words.
+    ChangedRequests {
+        /// Which attempt.
+        run: RunId,
+        /// The words.
+        words: String,
     },
     /// A worker may be alive or not: its pod is gone or called over, and nothing proves that its containers ended. Its attempt is held until its
     /// node proves it, or an operator confirms it.
@@ -151,6 +162,7 @@ pub struct KubeMachine {
     /// Pods of others that are bound and not over, where any node is owned.
     foreign: ForeignPods,
     owned: OwnedNodes,
+    reserves: Reserves,
     failures: BTreeMap<&'static str, String>,
     reports: Vec<KubeReport>,
     adoptions: Adoptions,
@@ -182,6 +194,7 @@ impl KubeMachine {
             ready_reported: BTreeSet::new(),
             foreign: ForeignPods::default(),
             owned: OwnedNodes::default(),
+            reserves: Reserves::default(),
             failures: BTreeMap::new(),
             reports: Vec::new(),
             adoptions: Adoptions::default(),
@@ -196,7 +209,7 @@ impl KubeMachine {
 
     /// The engine begins with this: everything in the cluster is listed. Effects without an outcome follow.
     pub fn begin(&mut self, view: EngineView) {
-        for resource in listing::LISTED {
+        for resource in listing::LISTED.into_iter().chain([Resource::DaemonSets]) {
             self.agenda.plan(Task::List(resource), Timestamp(0));
         }
         if !self.settings.adopt.is_empty() {
@@ -265,14 +278,6 @@ impl KubeMachine {
         self.changed.insert(run);
     }
 
-    /// An operator confirms that a worker is dead: for nodes whose instance nobody can prove to be gone.
-    pub fn confirm_death(&mut self, worker: WorkerId) {
-        if let Some(known) = self.gangs.get_mut(&worker.run).and_then(|gang| gang.workers.get_mut(&worker.worker)) {
-            known.confirmed = true;
-            self.changed.insert(worker.run);
-        }
-    }
-
     /// Takes what the engine knows now.
     pub fn handle_state(&mut self, view: EngineView) {
         let Some(old) = self.view.replace(view) else { return };
@@ -283,8 +288,12 @@ impl KubeMachine {
         let nodes: Vec<String> =
             new.claims.iter().filter(|(i, claim)| old.claims.get(*i) != Some(claim)).map(|(i, _)| i.clone()).collect();
         let pools = old.owned_pools != new.owned_pools;
+        let types = old.node_types != new.node_types;
         let owned: Vec<String> = gone.iter().chain(&nodes).cloned().collect();
         self.owned_known(&owned, pools);
+        if types {
+            self.types_known();
+        }
         for run in runs {
             self.know_run(run);
         }
@@ -307,6 +316,7 @@ impl KubeMachine {
         }
         for (number, instance) in &known.workers {
             let worker = gang.workers.entry(*number).or_default();
+            worker.confirmed |= known.confirmed_dead.contains(number);
             if worker.instance.is_none() {
                 worker.instance.clone_from(instance);
             }
@@ -331,6 +341,7 @@ impl KubeMachine {
         }
         self.advance_adoptions(now);
         self.report_owned(now);
+        self.report_reserves(now);
         for class in [KubeRateClass::Read, KubeRateClass::Write] {
             self.poll_class(class, now, &mut calls);
         }
@@ -374,7 +385,8 @@ impl KubeMachine {
             .first()
             .map_or(Timestamp::NEVER, |(at, _)| *at)
             .min(self.adoptions.wake_at())
-            .min(self.owned_due());
+            .min(self.owned_due())
+            .min(self.reserves_due());
         if self.running.len() >= self.settings.rates.in_flight {
             return wake;
         }
@@ -446,6 +458,7 @@ fn starting(request: &crate::request::GangRequest) -> RunView {
         workers: workers.collect(),
         done: BTreeSet::new(),
         left: BTreeSet::new(),
+        confirmed_dead: BTreeSet::new(),
     }
 }
 

@@ -5,6 +5,7 @@
 use super::KubeMachine;
 use super::KubeReport;
 use super::agenda::Task;
+use super::partition::PartitionState;
 use crate::api_call::{KubeCall, Resource};
 use crate::objects::{KubeNode, Taint};
 use crate::view::ClaimPhase;
@@ -29,6 +30,7 @@ impl KubeMachine {
         let instance = node.instance().map(str::to_owned);
         self.nodes.insert(name.clone(), node);
         self.owned_changed(&name);
+        self.measure_node(&name);
         if let Some(instance) = instance {
             self.node_of.insert(instance.clone(), name);
             self.instance_changed(&instance);
@@ -40,6 +42,7 @@ impl KubeMachine {
         let Some(node) = self.nodes.remove(name) else { return };
         self.adoptions.changed = true;
         self.owned_changed(name);
+        self.measure_node(name);
         if let Some(instance) = node.instance().filter(|i| self.node_of.get(*i).is_some_and(|of| of == name)) {
             let instance = instance.to_owned();
             self.node_of.remove(&instance);
@@ -76,8 +79,16 @@ impl KubeMachine {
         }
         let Some(node) = self.node_of.get(instance).and_then(|name| self.nodes.get(name)) else { return };
         let offers = claim.offers.iter().all(|(resource, count)| node.allocatable(resource) >= *count);
-        if !node.is_ready() || !offers || self.is_held_back(node) {
+        if !node.is_ready() || self.is_held_back(node) {
             return;
+        }
+        match self.partition_state(node, claim) {
+            PartitionState::Settled if offers => {}
+            PartitionState::Settled | PartitionState::Changing => return,
+            PartitionState::Unlabelled => {
+                let name = node.metadata.name.clone();
+                return self.agenda.plan(Task::Partition(name), Timestamp(0));
+            }
         }
         if self.taints_of(node) != node.spec.taints {
             let name = node.metadata.name.clone();

@@ -12,7 +12,7 @@ use crate::names::{
     ANNOTATION_BARRIER, ANNOTATION_EFFECT, ANNOTATION_INSTANCE, ANNOTATION_WORKER, BARRIER_OPEN, LABEL_JOURNAL, RunId,
     WorkerId,
 };
-use crate::objects::{KubePod, ObjectMeta};
+use crate::objects::{KubeNode, KubePod, ObjectMeta};
 
 impl PodKey {
     /// The key of an object.
@@ -64,7 +64,7 @@ impl KubeMachine {
         if let Some(instance) = worker.instance.clone() {
             self.runs_on.entry(instance).or_default().insert(id.run);
         }
-        let words = if has_started(&pod) { None } else { waits_for(&pod) };
+        let words = if has_started(&pod) { None } else { waits_for(&pod).or_else(|| worker.warning.clone()) };
         if worker.waits_for != words {
             worker.waits_for.clone_from(&words);
             self.reports.push(KubeReport::Waiting { worker: id, words });
@@ -104,11 +104,25 @@ impl KubeMachine {
         }
     }
 
-    /// How far a worker is.
+    /// How far a worker is. An operator's word counts where nothing else proves anything, and where the node that should say so does not answer;
+    /// never against a kubelet that says that it runs.
     pub(super) fn life(&self, run: RunId, gang: &Gang, worker: &Worker) -> Life {
-        if worker.confirmed {
-            return Life::Dead(Death::Confirmed);
-        }
+        let life = self.life_by_proof(run, gang, worker);
+        let open = match life {
+            Life::Unproven => true,
+            Life::Bound | Life::Working => !self.node_answers(worker),
+            Life::Absent | Life::Unbound | Life::Dead(_) => false,
+        };
+        if worker.confirmed && open { Life::Dead(Death::Confirmed) } else { life }
+    }
+
+    /// Whether the kubelet of a worker's node reports.
+    fn node_answers(&self, worker: &Worker) -> bool {
+        let name = worker.instance.as_ref().and_then(|instance| self.node_of.get(instance));
+        name.and_then(|name| self.nodes.get(name)).is_some_and(KubeNode::is_ready)
+    }
+
+    fn life_by_proof(&self, run: RunId, gang: &Gang, worker: &Worker) -> Life {
         if let Some(pod) = worker.pod.as_ref().and_then(|key| self.pods.get(key)) {
             return self.life_of_pod(worker, pod);
         }

@@ -102,6 +102,8 @@ impl KubeMachine {
             Task::NodePods(instance) => self.node_pods_page(&instance, response, now),
             Task::Evict(instance, key) => self.evicted(&instance, &key, response),
             Task::Taints(name) => self.tainted(name, response, now),
+            Task::Warnings(id) => self.warned(id, response, now),
+            Task::Partition(name) => self.partitioned(name, response, now),
             Task::Adopt(uid) => self.adopt_answered(&uid, response, now),
             Task::AdoptedPods(run) => self.adopted_pods_page(run, response, now),
             Task::Tell(number) => self.told(number, &response),
@@ -129,6 +131,7 @@ impl KubeMachine {
         match response {
             KubeResponse::Object(object) => {
                 if let KubeObject::Pod(pod) = *object {
+                    self.compare_requests(id, &pod);
                     self.see_pod(pod);
                 }
             }

@@ -2,10 +2,14 @@
 //!
 //! Never: a field that nothing here reads. What is written to the API server is JSON of its own, in `pod_body`.
 
+mod daemon_set;
+mod event;
 mod node;
 mod pod;
 mod quantity;
 
+pub use daemon_set::{FutureNode, KubeDaemonSet};
+pub use event::KubeEvent;
 pub use node::{KubeNode, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint};
 pub use pod::{
     ContainerState, ContainerStatus, KubePod, PodCondition, PodContainer, PodSpec, PodStatus, ResourceRequests,

@@ -23,6 +23,18 @@ pub struct Installed {
 impl Installed {
     /// Starts a cluster with nodes `node-1` to `node-N` of Forebay's, `other` of somebody else's, and namespaces with service accounts.
     pub fn new(nodes: u32, namespaces: &[&str], values: &str) -> Installed {
+        let installed = Installed::without_rights(nodes, namespaces);
+        installed.apply_rights(values);
+        for namespace in namespaces {
+            installed.may("create", "pods/binding", namespace);
+        }
+        installed.may("list", "nodes", NAMESPACE);
+        installed.may("list", "daemonsets.apps", NAMESPACE);
+        installed
+    }
+
+    /// The same, before the chart is installed.
+    pub fn without_rights(nodes: u32, namespaces: &[&str]) -> Installed {
         let kwok = Some(KwokOptions::default());
         let options = KubernetesOptions { controller_manager: true, kwok, audit: true, ..KubernetesOptions::default() };
         let kubernetes = Kubernetes::start(options).unwrap();
@@ -36,13 +48,7 @@ impl Installed {
             kubernetes.apply(&node_yaml(&format!("node-{node}"), &format!("i-{node}"), label, "")).unwrap();
         }
         kubernetes.apply(&node_yaml("other", "i-other", "labels: {}", "")).unwrap();
-        let installed = Installed { kubernetes, folder: tempfile::tempdir().unwrap() };
-        installed.apply_rights(values);
-        for namespace in namespaces {
-            installed.may("create", "pods/binding", namespace);
-        }
-        installed.may("list", "nodes", NAMESPACE);
-        installed
+        Installed { kubernetes, folder: tempfile::tempdir().unwrap() }
     }
 
     fn apply_rights(&self, values: &str) {
@@ -73,9 +79,14 @@ impl Installed {
         self.kubernetes.kubectl(&["delete", "pod", "probe", "-n", "jobs", "--wait=false"], "").unwrap();
     }
 
-    /// A client with a token of the service account.
+    /// A client with a token of the controller's service account.
     pub async fn client(&self) -> KubeClient {
-        let token = self.kubernetes.kubectl(&["create", "token", "forebay", "-n", NAMESPACE], "").unwrap();
+        self.client_of("forebay").await
+    }
+
+    /// A client with a token of a service account.
+    pub async fn client_of(&self, account: &str) -> KubeClient {
+        let token = self.kubernetes.kubectl(&["create", "token", account, "-n", NAMESPACE], "").unwrap();
         let admin = fs::read_to_string(self.kubernetes.kubeconfig()).unwrap();
         let path = self.folder.path().join("kubeconfig");
         let ours = admin.replace(self.kubernetes.token(), token.trim());

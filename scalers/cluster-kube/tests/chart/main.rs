@@ -3,6 +3,7 @@
 //! ```text
 //! objects     every object is taken by the API server; values that do not fit are refused
 //! rights      the adapter does all that it does with the service account: what is granted is what was used, by the audit log
+//! uninstall   what is left after the release is deleted can go
 //! admission   what is not Forebay's cannot be changed by it, and could be without the policies
 //! ```
 //!
@@ -19,3 +20,4 @@ mod installed;
 mod objects;
 mod rendered;
 mod rights;
+mod uninstall;

@@ -34,7 +34,7 @@ fn cluster() -> Kubernetes {
 fn helm_finds_nothing_and_a_real_api_server_takes_every_object() {
     let helm = Helm::install().unwrap();
     let kubernetes = cluster();
-    for (values, count) in [("small.yaml", 17), ("all.yaml", 25)] {
+    for (values, count) in [("small.yaml", 21), ("all.yaml", 33)] {
         let values = example(values);
         helm.lint(&chart(), &values).unwrap();
         let rendered = text(&values);

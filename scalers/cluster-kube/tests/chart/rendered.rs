@@ -59,8 +59,13 @@ pub fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
 
 /// The roles and admission policies among these objects, as one document for kubectl.
 pub fn rights(objects: &[Value]) -> String {
-    let rights = objects.iter().filter(|object| RIGHTS.iter().any(|kind| object["kind"] == *kind));
+    let rights = objects.iter().filter(|object| RIGHTS.iter().any(|kind| object["kind"] == *kind) && !is_hook(object));
     json!({"apiVersion": "v1", "kind": "List", "items": rights.collect::<Vec<_>>()}).to_string()
+}
+
+/// Whether Helm makes an object only when the release is deleted.
+pub fn is_hook(object: &Value) -> bool {
+    object["metadata"]["annotations"]["helm.sh/hook"].is_string()
 }
 
 /// Values with others in their place, by a path of keys.

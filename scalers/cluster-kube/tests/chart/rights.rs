@@ -12,7 +12,8 @@ use forebay_cluster_kube::request::WorkerRequest;
 use forebay_cluster_kube::template::{PodTemplate, RunFields, TemplateSet};
 use forebay_cluster_kube::view::{ClaimPhase, ClaimView, RunStage, RunView};
 use forebay_cluster_kube::{
-    EngineView, GangRequest, GangStart, KubeMachine, KubeReport, KubeSettings, RunId, RunToken,
+    EngineView, GangRequest, GangStart, KubeCall, KubeMachine, KubeReport, KubeResponse, KubeSettings, ObjectSelector,
+    Resource, RunId, RunToken,
 };
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId, NodeId};
@@ -22,7 +23,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 
 use crate::installed::{Installed, USER, node_yaml};
-use crate::rendered::{example, objects, of_kind, text, with};
+use crate::rendered::{example, is_hook, objects, of_kind, text, with};
 
 const JOURNAL: &str = "0b4bd4d4";
 const LIMIT: Duration = Duration::from_secs(60);
@@ -115,6 +116,7 @@ impl Controller<'_> {
             workers: workers.collect(),
             done: BTreeSet::new(),
             left: BTreeSet::new(),
+            confirmed_dead: BTreeSet::new(),
         };
         self.view.runs.insert(request.run(), view);
         self.send(MachineCommand::State(self.view.clone())).await;
@@ -229,7 +231,7 @@ async fn real_roles_grant_what_the_adapter_calls_and_nothing_else() {
         Vec::<&Right>::new(),
         "not needed"
     );
-    assert_eq!(used.len(), 24, "{used:?}");
+    assert_eq!(used.len(), 27, "{used:?}");
 }
 
 /// A log is asked for. kwok has none, and the API server says so.
@@ -239,6 +241,11 @@ async fn a_log_that_nobody_has(installed: &Installed) {
     assert_eq!(pods.len(), 3);
     let error = client.log(&pods[0], 1).await.unwrap_err();
     assert!(!error.message.contains("forbidden"), "{error}");
+    // What a pod that does not start is asked about.
+    let (resource, namespace) = (Resource::PodEvents, Some("jobs".to_owned()));
+    let selector = ObjectSelector::WarningsOf("none".to_owned());
+    let call = KubeCall::List { resource, namespace, selector, continue_token: None };
+    assert!(matches!(client.execute(&call).await, KubeResponse::Page { .. }));
 }
 
 /// The Service, the ConfigMap or a pod of a gang has a name that somebody else has: it is read, and stays.
@@ -273,7 +280,10 @@ async fn a_pod_deleted_by_force(installed: &Installed, controller: &mut Controll
     kubectl(&["delete", "pod", &pod, "--force", "--grace-period=0"]);
     let worker = WorkerId { run: run_of(3), worker: 0 };
     controller.until(|report| matches!(report, KubeReport::Unproven { worker: of, .. } if *of == worker)).await;
-    controller.send(MachineCommand::ConfirmDeath(worker)).await;
+    if let Some(run) = controller.view.runs.get_mut(&worker.run) {
+        run.confirmed_dead.insert(worker.worker);
+    }
+    controller.send(MachineCommand::State(controller.view.clone())).await;
     controller
         .until(|report| {
             matches!(
@@ -323,20 +333,28 @@ fn used(audited: &str) -> BTreeSet<Right> {
             Some(subresource) => format!("{}/{subresource}", part("resource")),
             None => part("resource"),
         };
+        let resource = of_group(&resource, object["apiGroup"].as_str().unwrap_or_default());
         used.insert((event["verb"].as_str().unwrap().to_owned(), resource, !part("namespace").is_empty()));
     }
     used
+}
+
+/// A resource with its group, where it is not of the first one.
+fn of_group(resource: &str, group: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }
 
 /// What the rendered roles grant.
 fn granted(objects: &[Value]) -> BTreeSet<Right> {
     let mut granted = BTreeSet::new();
     for (kind, namespaced) in [("ClusterRole", false), ("Role", true)] {
-        for rule in of_kind(objects, kind).iter().flat_map(|role| role["rules"].as_array().unwrap()) {
-            assert_eq!(rule["apiGroups"], json!([""]));
+        let roles = of_kind(objects, kind).into_iter().filter(|role| !is_hook(role));
+        for rule in roles.flat_map(|role| role["rules"].as_array().unwrap()) {
+            let group = rule["apiGroups"][0].as_str().unwrap();
             for resource in rule["resources"].as_array().unwrap() {
                 for verb in rule["verbs"].as_array().unwrap() {
                     let [verb, resource] = [verb, resource].map(|text| text.as_str().unwrap().to_owned());
+                    let resource = of_group(&resource, group);
                     assert!(verb != "*" && resource != "*", "{rule}");
                     // A subresource is of one pod, in its namespace.
                     let namespaced = namespaced || resource.contains('/');

@@ -303,6 +303,7 @@ fn selected(selector: &ObjectSelector, object: &Value) -> bool {
             object["metadata"]["labels"][name] == *value
         }),
         ObjectSelector::OnNode(node) => text(object, "/spec/nodeName") == node,
+        ObjectSelector::WarningsOf(uid) => text(object, "/involvedObject/uid") == uid,
     }
 }
 

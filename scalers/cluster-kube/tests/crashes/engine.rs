@@ -22,6 +22,7 @@ pub struct Run {
     pub places: BTreeMap<u32, String>,
     pub done: BTreeSet<u32>,
     pub left: BTreeSet<u32>,
+    pub confirmed_dead: BTreeSet<u32>,
     pub leaving: BTreeSet<u32>,
     pub deadline: u64,
 }
@@ -50,6 +51,7 @@ impl Engine {
                 workers: run.places.iter().map(|(n, instance)| (*n, Some(instance.clone()))).collect(),
                 done: run.done.clone(),
                 left: run.left.clone(),
+                confirmed_dead: run.confirmed_dead.clone(),
             };
             Some((RunId { job: *id, attempt: Attempt(job.attempt) }, view))
         });

@@ -485,6 +485,7 @@ impl World {
             places,
             done: BTreeSet::new(),
             left: BTreeSet::new(),
+            confirmed_dead: BTreeSet::new(),
             leaving: BTreeSet::new(),
             deadline: 0,
         });
@@ -732,9 +733,10 @@ impl World {
         }
     }
 
-    /// Attempts whose pods were deleted by force are held until their nodes are gone: an operator ends these.
+    /// Attempts whose pods were deleted by force are held until their nodes are gone, or an operator says that they are dead: an operator does one
+    /// of both.
     fn end_unproven(&mut self) {
-        let stuck: Vec<String> = self
+        let stuck: Vec<(JobId, u32, String)> = self
             .engine
             .jobs
             .iter()
@@ -751,13 +753,31 @@ impl World {
                 let missing = run.places.iter().find(|(number, _)| !exists(number) && !run.done.contains(number));
                 missing
                     .filter(|_| run.stage != RunStage::Starting || self.dice_free(id))
-                    .map(|(_, instance)| instance.clone())
+                    .map(|(number, instance)| (*id, *number, instance.clone()))
             })
             .collect();
-        for instance in stuck {
+        for (id, number, instance) in stuck {
+            if self.dice.one_in(2) && self.confirm_death(id, number) {
+                continue;
+            }
             self.end_instance(&instance);
             self.boot();
         }
+    }
+
+    /// An operator who has looked confirms that a worker is dead, where it is.
+    fn confirm_death(&mut self, id: JobId, number: u32) -> bool {
+        let worker = format!("{id}/{}/{number}", self.engine.jobs[&id].attempt);
+        let mut containers = self.machines.values().flat_map(|machine| machine.alive.values());
+        if containers.any(|container| container.worker == worker && container.ends_at > self.now) {
+            return false;
+        }
+        let Some(run) = self.engine.jobs.get_mut(&id).and_then(|job| job.run.as_mut()) else { return false };
+        run.confirmed_dead.insert(number);
+        self.tell(format!("an operator confirms that {worker} is dead"));
+        self.count("deaths confirmed");
+        self.kube.handle_state(self.engine.view());
+        true
     }
 
     /// Whether a gang that starts is past its barrier, so that a missing pod is not one that is still to come.

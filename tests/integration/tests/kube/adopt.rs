@@ -4,6 +4,7 @@
 use super::stand::{LIMIT, Stand, StandOptions};
 use forebay_integration::{Server, until};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 const TEAM: &str = "team";
 
@@ -113,8 +114,6 @@ fn preempted_and_resumed(stand: &Stand, server: &Server, kind: &str, name: &str)
 #[test]
 fn a_suspended_job_and_a_suspended_jobset_run_are_preempted_run_again_and_complete() {
     let stand = Stand::with_schedulers(&StandOptions { policy: POLICY, config: "  adopt: [team]\n" });
-    stand.kubectl(&["create", "namespace", TEAM]);
-    stand.kubectl(&["wait", "serviceaccount/default", "-n", TEAM, "--for=create", "--timeout=60s"]);
     let server = stand.start();
     preempted_and_resumed(&stand, &server, "JobSet", "set");
     preempted_and_resumed(&stand, &server, "Job", "plain");
@@ -143,4 +142,26 @@ fn a_suspended_job_and_a_suspended_jobset_run_are_preempted_run_again_and_comple
     stand.all_over(&server, 4, LIMIT);
     let nodes = stand.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.labels}"]);
     assert!(!nodes.contains("gang.forebay.dev"), "{nodes}");
+    // Each right to adopt was used, by the API server's word.
+    let used: BTreeSet<String> = stand.requests().iter().map(right).collect();
+    for right in [
+        "list jobs.batch",
+        "watch jobs.batch",
+        "patch jobs.batch",
+        "patch jobs/status.batch",
+        "list jobsets.jobset.x-k8s.io",
+        "watch jobsets.jobset.x-k8s.io",
+        "patch jobsets.jobset.x-k8s.io",
+        "create events.events.k8s.io",
+    ] {
+        assert!(used.contains(right), "{right} is granted and was not used: {used:?}");
+    }
+}
+
+/// What a request needed, such as `patch jobs/status.batch`.
+fn right(event: &Value) -> String {
+    let part = |name: &str| event["objectRef"][name].as_str().unwrap_or_default().to_owned();
+    let subresource = Some(part("subresource")).filter(|name| !name.is_empty());
+    let subresource = subresource.map_or_else(String::new, |name| format!("/{name}"));
+    format!("{} {}{subresource}.{}", event["verb"].as_str().unwrap_or_default(), part("resource"), part("apiGroup"))
 }

@@ -1,6 +1,6 @@
 //! `forebay check` and `forebay doctor` with a Kubernetes: what cannot be is told before anything is bought, and what is missing is named.
 
-use super::stand::{Stand, StandOptions};
+use super::stand::{KUBECONFIG, Stand, StandOptions};
 use forebay_integration::run;
 
 const POLICY: &str = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: d}\nlimits: {nodes: 3}\nqueues: {a: {pools: [p]}}\n\
@@ -17,10 +17,23 @@ fn what_gangs_need_of_a_cluster_is_tried_and_nothing_changed() {
     };
     let said = doctor();
     assert_eq!(said.code, 0, "{said:?}");
-    for part in ["v1.34.4", "rights in research", "templates"] {
+    for part in [
+        "v1.34.4",
+        "rights in research",
+        "namespace research",
+        "takes a pod of it in research (a dry run)",
+        "device plugin",
+    ] {
         assert!(said.out.contains(part), "no `{part}` in {}", said.out);
     }
     assert_eq!(stand.pods().len(), 0);
+
+    // Pods of the template are not taken any more: in the API server's words.
+    let enforce = "pod-security.kubernetes.io/enforce=restricted";
+    stand.kubectl(&["label", "namespace", "research", enforce]);
+    let said = doctor();
+    assert!(said.code == 6 && said.out.contains("violates PodSecurity"), "{said:?}");
+    stand.kubectl(&["label", "namespace", "research", "pod-security.kubernetes.io/enforce-"]);
 
     // Somebody who may do nothing.
     stand.kubectl(&["create", "serviceaccount", "nobody", "-n", "research"]);
@@ -30,8 +43,7 @@ fn what_gangs_need_of_a_cluster_is_tried_and_nothing_changed() {
     std::fs::write(&path, admin.replace(stand.kubernetes.token(), token.trim())).expect("written");
     let config = folder.join("forebay.yaml");
     let text = std::fs::read_to_string(&config).expect("written");
-    let old = stand.kubernetes.kubeconfig().display().to_string();
-    std::fs::write(&config, text.replace(&old, "nobody.kubeconfig")).expect("written");
+    std::fs::write(&config, text.replace(KUBECONFIG, "nobody.kubeconfig")).expect("written");
     let said = doctor();
     assert_eq!(said.code, 6, "{said:?}");
     for part in ["missing: ", "create pods", "patch nodes", "grant them"] {

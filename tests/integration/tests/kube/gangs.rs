@@ -182,10 +182,11 @@ struct TraceJob {
 }
 
 impl TraceJob {
-    /// A gang of that many GPUs in all, on nodes of eight.
+    /// A gang with a worker for each GPU; of more than a node has, with a worker for each node.
     fn of((gpus, duration_s): (u64, u64)) -> TraceJob {
         let gpus = gpus.clamp(1, 32);
-        TraceJob { workers: gpus.div_ceil(8), gpus: gpus.min(8), seconds: (duration_s / 1_800).clamp(1, 10) }
+        let each = if gpus > 8 { 8 } else { 1 };
+        TraceJob { workers: gpus.div_ceil(each), gpus: each, seconds: (duration_s / 1_800).clamp(1, 10) }
     }
 }
 

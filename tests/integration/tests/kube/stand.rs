@@ -1,12 +1,13 @@
-//! A folder with a configuration, a Kubernetes, an EC2, and the bridge that makes nodes of instances.
+//! A folder with a configuration, a Kubernetes, an EC2, and the bridge that makes nodes of instances. The controller has the service account of the
+//! chart, with its roles and under its admission policies, and no other credentials.
 
 use super::watcher::Watcher;
-use forebay_integration::{Server, binary, until};
+use forebay_integration::{Server, binary, root, until};
 use forebay_kernel::units::Span;
 use forebay_kubelet::{KubeletOptions, KubeletSet};
 use forebay_loopback_ec2::{InstanceState, Loopback, LoopbackClock, Region, RegionOptions};
-use forebay_parts::{Kubernetes, KubernetesOptions, KwokOptions, NodeBridge, NodeBridgeOptions};
-use serde_json::Value;
+use forebay_parts::{Helm, Kubernetes, KubernetesOptions, KwokOptions, NodeBridge, NodeBridgeOptions};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,12 @@ pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// Where the jobs of the queue `research` run.
 pub const NAMESPACE: &str = "research";
+
+/// The namespace of the controller itself, and its user.
+const RELEASE_NAMESPACE: &str = "forebay-system";
+const USER: &str = "system:serviceaccount:forebay-system:forebay";
+/// The controller's credentials, in its folder.
+pub const KUBECONFIG: &str = "forebay.kubeconfig";
 
 /// What the SRE keeps. The pods of the stand-in for kubelets end by themselves after `RUN_FOR`.
 const TEMPLATE: &str = "
@@ -81,6 +88,7 @@ impl Stand {
             controller_manager: true,
             scheduler: schedulers,
             jobset_controller: schedulers,
+            audit: true,
             ..KubernetesOptions::default()
         });
         let kubernetes = Arc::new(kubernetes.expect("a Kubernetes"));
@@ -93,8 +101,14 @@ impl Stand {
         let ec2 = Loopback::start(Region::new(region), LoopbackClock::Wall).expect("an EC2");
         let bridge = NodeBridge::follow(Arc::clone(&kubernetes), NodeBridgeOptions::new(ec2.port()));
         furnish(&kubernetes);
+        let adopted = adopted(options.config);
+        for namespace in &adopted {
+            create_namespace(&kubernetes, namespace);
+        }
+        let kubeconfig = account(&kubernetes, &adopted);
         let folder = tempfile::tempdir().expect("a folder");
-        write(folder.path(), &kubernetes, &ec2, template, options);
+        std::fs::write(folder.path().join(KUBECONFIG), kubeconfig).expect("written");
+        write(folder.path(), &ec2, template, options);
         let watcher = Watcher::start(&kubernetes);
         Stand { folder, ec2, kubernetes, watcher, bridge, kubelets: None }
     }
@@ -120,6 +134,21 @@ impl Stand {
             Err(format!("{existing} instances; {nodes}; {summary}; {sources}; {trouble}; {}", tail(&server.log())))
         });
         self.foreign_is_untouched();
+        assert_eq!(self.forbidden(), Vec::<String>::new());
+    }
+
+    /// What the API server wrote down of the controller's requests.
+    pub fn requests(&self) -> Vec<Value> {
+        let audited = self.kubernetes.audited().expect("an audit log");
+        let events = audited.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.filter(|event| event["user"]["username"] == USER).collect()
+    }
+
+    /// Those that a role or an admission policy refused. An API server that has just started does not know the roles yet, and says so.
+    fn forbidden(&self) -> Vec<String> {
+        let refused = |event: &Value| event["responseStatus"]["code"] == 403 && !event.to_string().contains("RBAC: ");
+        let told = |event: Value| format!("{} {}: {}", event["verb"], event["requestURI"], event["responseStatus"]);
+        self.requests().into_iter().filter(refused).map(told).collect()
     }
 
     /// The foreign pod and the foreign node are as they were made.
@@ -160,9 +189,7 @@ fn tail(log: &str) -> String {
 
 /// The namespace, and things of others that are not ours to touch.
 fn furnish(kubernetes: &Kubernetes) {
-    let kubectl = |arguments: &[&str]| kubernetes.kubectl(arguments, "").expect("kubectl");
-    kubectl(&["create", "namespace", NAMESPACE]);
-    kubectl(&["wait", "serviceaccount/default", "-n", NAMESPACE, "--for=create", "--timeout=60s"]);
+    create_namespace(kubernetes, NAMESPACE);
     let foreign = format!(
         "{{apiVersion: v1, kind: Node, metadata: {{name: foreign}}, spec: {{providerID: 'aws:///us-east-1a/i-foreign'}}}}\n---\n\
          {{apiVersion: v1, kind: Pod, metadata: {{name: foreign, namespace: {NAMESPACE}}}, spec: {{nodeName: foreign, containers: \
@@ -171,7 +198,59 @@ fn furnish(kubernetes: &Kubernetes) {
     kubernetes.apply(&foreign).expect("what others have");
 }
 
-fn write(folder: &Path, kubernetes: &Kubernetes, ec2: &Loopback, template: &str, options: &StandOptions<'_>) {
+fn create_namespace(kubernetes: &Kubernetes, name: &str) {
+    kubernetes.kubectl(&["create", "namespace", name], "").expect("kubectl");
+    let account = ["wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=60s"];
+    kubernetes.kubectl(&account, "").expect("kubectl");
+}
+
+/// The namespaces whose objects a configuration adopts.
+fn adopted(config: &str) -> Vec<&str> {
+    let listed = config.split_once("adopt: [").and_then(|(_, rest)| Some(rest.split_once(']')?.0));
+    listed.into_iter().flat_map(|names| names.split(", ")).collect()
+}
+
+/// The chart's roles and admission policies, and a kubeconfig with a token of its service account.
+fn account(kubernetes: &Kubernetes, adopt: &[&str]) -> String {
+    let values = json!({
+        "image": {"repository": "registry.example.com/forebay"},
+        "config": {"ec2": {"name": "kube"}},
+        "tokens": [{"name": "on-call", "roles": ["operate"], "secretKey": "on-call"}],
+        "templates": {"train": TEMPLATE},
+        "kubernetes": {"namespace": NAMESPACE, "adopt": adopt},
+    });
+    create_namespace(kubernetes, RELEASE_NAMESPACE);
+    let chart = root().join("deploy/helm/forebay");
+    let helm = Helm::install().expect("Helm");
+    let rendered = helm.template(&chart, &values.to_string(), "forebay", RELEASE_NAMESPACE).expect("the chart");
+    const RIGHTS: [&str; 7] = [
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ];
+    let is_right =
+        |document: &&str| document.lines().any(|line| RIGHTS.iter().any(|kind| line == format!("kind: {kind}")));
+    let rights: Vec<&str> = rendered.split("\n---\n").filter(is_right).collect();
+    kubernetes.apply(&rights.join("\n---\n")).expect("the chart's rights");
+    let may = |verb: &str, resource: &str, namespace: &str| {
+        let ask = ["auth", "can-i", verb, resource, "--as", USER, "-n", namespace];
+        kubernetes.wait_until(&ask, |text| text.contains("yes")).expect("a role that counts");
+    };
+    may("list", "daemonsets.apps", NAMESPACE);
+    may("create", "pods/binding", NAMESPACE);
+    for namespace in adopt {
+        may("patch", "jobs.batch", namespace);
+    }
+    let token = kubernetes.kubectl(&["create", "token", "forebay", "-n", RELEASE_NAMESPACE], "").expect("a token");
+    let admin = std::fs::read_to_string(kubernetes.kubeconfig()).expect("a kubeconfig");
+    admin.replace(kubernetes.token(), token.trim())
+}
+
+fn write(folder: &Path, ec2: &Loopback, template: &str, options: &StandOptions<'_>) {
     let put = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("written");
     std::fs::create_dir(folder.join("templates")).expect("a folder");
     put("templates/train.yaml", template);
@@ -184,7 +263,7 @@ fn write(folder: &Path, kubernetes: &Kubernetes, ec2: &Loopback, template: &str,
         ec2.url(),
         forebay_loopback_ec2::DEFAULT_TEMPLATE,
         ec2.queue_url(),
-        kubernetes.kubeconfig().display(),
+        KUBECONFIG,
         options.config,
     );
     put("forebay.yaml", &text);
