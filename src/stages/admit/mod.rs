@@ -273,10 +273,13 @@ fn places_now(
     together: &mut Together,
     report: &mut PlanReport,
 ) -> Result<Vec<WorkerPlace>, Reason> {
-    // An elastic gang leaves to others what is kept for them beside it.
+    // An elastic gang leaves to others what is kept for them beside it. While others wait it gets what was taken for it: what is more may be what
+    // they lack.
     let class = engine.state.jobs[job].class;
     let beside = || reservations::kept_beside(&engine.state, job);
-    let most = if beside().next().is_some() { quota::share(&engine.state, class, pool) } else { most };
+    let others_wait = || engine.state.index.queued.keys().any(|other| *other != class);
+    let least = (engine.state.jobs[job].kept.is_some() && others_wait()) || beside().next().is_some();
+    let most = if least { quota::share(&engine.state, class, pool) } else { most };
     let victims = protection::stopping_for(&engine.state, job);
     // Those of its own class take what is free in their order.
     if victims > 0 && beside().any(|other| engine.state.jobs[other].class != class) {

@@ -45,12 +45,14 @@ struct Room {
 pub(super) struct RoomOfEmpty {
     nodes: Vec<NodeId>,
     bought: Vec<(OfferingId, u32)>,
+    /// Where a part of the gang goes beside it.
+    places: Vec<WorkerPlace>,
 }
 
 impl RoomOfEmpty {
     fn found(mut self, taken: Found) -> Found {
         self.nodes.sort_unstable();
-        Found { nodes: self.nodes, room: self.bought, ..taken }
+        Found { nodes: self.nodes, room: self.bought, places: self.places, ..taken }
     }
 }
 
@@ -103,7 +105,7 @@ fn of_nodes(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
         return Some(fewer.found(keep(trial, taker, way)));
     }
     let (way, ()) = with_emptied(trial, taker, &room.nodes, |_, _| Some(()))?;
-    let room = RoomOfEmpty { nodes: ids(&room.nodes), bought: room.bought };
+    let room = RoomOfEmpty { nodes: ids(&room.nodes), bought: room.bought, places: Vec::new() };
     Some(room.found(keep(trial, taker, way)))
 }
 
@@ -113,27 +115,29 @@ fn of_part(trial: &mut Trial<'_>, taker: &Taker, free: &[Emptied]) -> Option<Fou
         return None;
     }
     let few = &free[..free.len().min(MOST_NODES)];
-    let nodes =
-        fewest(few, 1, |gone| with_emptied(trial, taker, gone, |trial, _| beside(trial, taker, gone)).is_some())?;
-    let (way, (room, places)) = with_emptied(trial, taker, &nodes, |trial, _| beside(trial, taker, &nodes))?;
-    Some(Found { places, ..room.found(keep(trial, taker, way)) })
+    let part = |trial: &mut Trial<'_>, gone: &[Emptied]| {
+        with_emptied(trial, taker, gone, |trial, _| beside(trial, taker, &ids(gone)))
+    };
+    let nodes = fewest(few, 1, |gone| part(trial, gone).is_some())?;
+    let (way, room) = part(trial, &nodes)?;
+    Some(room.found(keep(trial, taker, way)))
 }
 
 /// What is bought where these nodes are given back, and where the rest of the gang goes.
-fn beside(trial: &mut Trial<'_>, taker: &Taker, gone: &[Emptied]) -> Option<(RoomOfEmpty, Vec<WorkerPlace>)> {
-    let (engine, pool, nodes) = (&*trial.engine, taker.pool, ids(gone));
+fn beside(trial: &Trial<'_>, taker: &Taker, nodes: &[NodeId]) -> Option<RoomOfEmpty> {
+    let (engine, pool) = (&*trial.engine, taker.pool);
     let state = &engine.state;
     if refused(state, taker) {
         return None;
     }
-    let carried = placement::carried_beside(engine, taker.job, taker.class, pool, &nodes);
+    let carried = placement::carried_beside(engine, taker.job, taker.class, pool, nodes);
     let room = reservations::Room::of(state, pool, taker.job);
     let fits = |option: &LaunchOption| {
-        option.part && room.holds(state, option, &nodes) && budget::pays(state, taker.class, option.bill(state))
+        option.part && room.holds(state, option, nodes) && budget::pays(state, taker.class, option.bill(state))
     };
     let option = supply::options_beside(state, taker.class, pool, &carried).into_iter().find(fits)?;
-    let places = placement::part_beside(engine, taker.job, pool, &nodes, option.counts.first()?.0);
-    Some((RoomOfEmpty { nodes, bought: option.counts }, places))
+    let places = placement::part_beside(engine, taker.job, pool, nodes, option.counts.first()?.0);
+    Some(RoomOfEmpty { nodes: nodes.to_vec(), bought: option.counts, places })
 }
 
 /// Nodes with all that is on them, and what runs elsewhere for the quota and the money that it holds.
@@ -156,10 +160,27 @@ pub(super) fn room_of_empty(trial: &Trial<'_>, taker: &Taker) -> Option<RoomOfEm
             return None;
         }
         let nodes = without.fewest(state, &option)?;
-        Some(RoomOfEmpty { nodes, bought: option.counts })
+        Some(RoomOfEmpty { nodes, bought: option.counts, places: Vec::new() })
     };
     let options = supply::options_in_stock(state, taker.class, taker.pool);
-    options.into_iter().take(MOST_OPTIONS).find_map(of)
+    options.into_iter().take(MOST_OPTIONS).find_map(of).or_else(|| fewest_beside(trial, taker, empty))
+}
+
+/// The same for a part of a gang, without nodes that need not be given back for it.
+fn fewest_beside(trial: &Trial<'_>, taker: &Taker, mut empty: Vec<NodeId>) -> Option<RoomOfEmpty> {
+    if trial.engine.state.classes[taker.class].shape.gang.fewest() <= 1 || empty.is_empty() || empty.len() > MOST_NODES
+    {
+        return None;
+    }
+    let mut found = beside(trial, taker, &empty)?;
+    for at in (0..empty.len()).rev() {
+        let node = empty.remove(at);
+        match beside(trial, taker, &empty) {
+            Some(fewer) => found = fewer,
+            None => empty.insert(at, node),
+        }
+    }
+    Some(found)
 }
 
 /// Finds the nodes that may be given back at all, once.
