@@ -302,7 +302,7 @@ fn what_is_not_for_work_is_left_out_before_a_node_is_bought() {
         let why = world.id("all").and_then(|job| world.engine.why(job)).map(|why| why.code());
         (nodes, why)
     };
-    assert_eq!(bought(0), (2, None), "a node for the four, and one for all of it");
+    assert_eq!(bought(0), (2, Some("AwaitingNodes")), "a node for the four, and one for all of it");
     assert_eq!(bought(1_000), (2, Some("NoMatchingPool")), "two for the four, none for all of one");
     assert_eq!(bought(33_000), (0, Some("NoMatchingPool")));
 }

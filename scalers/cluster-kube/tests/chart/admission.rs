@@ -151,7 +151,8 @@ async fn real_api_server_keeps_the_controller_to_what_is_its_own_and_does_not_wi
         assert_eq!(kubernetes.kubectl(&warnings, "").unwrap(), "", "{policy}");
     }
     // Its own nodes it may partition.
-    let partition = merge(Resource::Nodes, "node-1", json!({"metadata": {"labels": {"nvidia.com/mig.config": "all-1g.10gb"}}}));
+    let partition =
+        merge(Resource::Nodes, "node-1", json!({"metadata": {"labels": {"nvidia.com/mig.config": "all-1g.10gb"}}}));
     assert_eq!(refused(&client, &partition).await, None);
     // Somebody else may do all of it.
     let annotate = ["annotate", "pod/foreign", "-n", "jobs", "by=somebody"];
