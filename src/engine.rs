@@ -13,10 +13,10 @@ use crate::decision::Decision;
 use crate::effect::{Effect, Status};
 use crate::event::{Event, EventOutcome, Tick};
 use crate::floors;
-use crate::ids::{ClassId, JobId, Seq};
+use crate::ids::{JobId, Seq};
 use crate::journal::{APPLY_VERSION, Batch};
 use crate::machine::StateMachine;
-use crate::memo::{Memo, Parked};
+use crate::memo::{Memo, ParkedMark};
 use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
 use crate::rules::feasibility::{self, Impossible};
@@ -26,7 +26,6 @@ use crate::state::index::Index;
 use crate::state::undo::Mark;
 use crate::units::Timestamp;
 use crate::why;
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -55,8 +54,9 @@ pub(crate) struct Try {
     mark: Mark,
     decisions: usize,
     effects: usize,
-    /// Who rested when it was opened: who was parked later may rest on what the try did.
-    parked: (BTreeMap<ClassId, Parked>, BTreeMap<ClassId, Parked>),
+    /// Who was parked later may rest on what the try did.
+    parked: ParkedMark,
+    rebooked: ParkedMark,
 }
 
 /// A closed batch whose effects are held back until it is durable.
@@ -278,8 +278,8 @@ impl Engine {
     /// Opens a try in which decisions are made.
     pub(crate) fn open_try(&mut self) -> Try {
         let (decisions, effects) = self.open.as_ref().map_or((0, 0), |o| (o.batch.decisions.len(), o.effects.len()));
-        let parked = (self.memo.parked.clone(), self.memo.rebooked.clone());
-        Try { mark: self.state.checkpoint(), decisions, effects, parked }
+        let (parked, rebooked) = (self.memo.parked.open_try(), self.memo.rebooked.open_try());
+        Try { mark: self.state.checkpoint(), decisions, effects, parked, rebooked }
     }
 
     /// Takes back all decisions of a try, and what was remembered on their account.
@@ -289,12 +289,15 @@ impl Engine {
             open.batch.decisions.truncate(tried.decisions);
             open.effects.truncate(tried.effects);
         }
-        (self.memo.parked, self.memo.rebooked) = tried.parked;
+        self.memo.parked.take_back(tried.parked);
+        self.memo.rebooked.take_back(tried.rebooked);
     }
 
     /// Keeps the decisions of a try.
     pub(crate) fn keep(&mut self, tried: Try) {
         self.state.commit(tried.mark);
+        self.memo.parked.keep(tried.parked);
+        self.memo.rebooked.keep(tried.rebooked);
     }
 
     /// While jobs wait, every tick makes a pass; classes that cannot be served rest until something could help, so that it costs little.

@@ -2,6 +2,8 @@
 //!
 //! Never: in a snapshot or a journal.
 
+mod parked;
+
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
 use crate::rules::order::{ClassQueue, Head};
@@ -11,13 +13,15 @@ use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::reservations::Reservation;
 use crate::units::Timestamp;
 use alloc::collections::BTreeMap;
+pub(crate) use parked::{ParkedClasses, ParkedMark};
 
 /// What a stage remembers between passes to spare itself work. Transparent: without it the decisions are the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memo {
-    pub parked: BTreeMap<ClassId, Parked>,
+    /// Classes of jobs that wait and were told no.
+    pub parked: ParkedClasses,
     /// Classes of booked jobs for which no ready places were found.
-    pub rebooked: BTreeMap<ClassId, Parked>,
+    pub rebooked: ParkedClasses,
     /// When preemption last found nothing for a class. While that is so, it would find nothing again.
     pub searched: BTreeMap<ClassId, Searched>,
     /// The reservations beside which that was so.
@@ -75,8 +79,8 @@ impl Memo {
     /// Whether this head could not be served and nothing has happened since that could help. Its class queue rests with it.
     pub(crate) fn resting(&self, state: &State, head: &Head, woke_at: Timestamp) -> Option<&Parked> {
         let parked = match head.class_queue {
-            ClassQueue::Booked => self.rebooked.get(&head.class),
-            ClassQueue::Queued => self.parked.get(&head.class),
+            ClassQueue::Booked => self.rebooked.get(head.class),
+            ClassQueue::Queued => self.parked.get(head.class),
         };
         let rests = |p: &&Parked| {
             let in_time = p.until.is_none_or(|at| at > state.now);
@@ -101,9 +105,7 @@ impl Memo {
 
     /// When a class that waits for a time is tried again.
     pub(crate) fn due(&self, state: &State) -> Option<Timestamp> {
-        let of = |(class, parked): (&ClassId, &Parked)| {
-            state.index.queued.contains_key(class).then_some(parked.until).flatten()
-        };
-        self.parked.iter().filter_map(of).filter(|at| *at > state.now).min()
+        let waits = |(_, class): &(Timestamp, ClassId)| state.index.queued.contains_key(class);
+        self.parked.due_after(state.now).find(waits).map(|(at, _)| at)
     }
 }

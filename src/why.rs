@@ -10,21 +10,20 @@ use crate::rules::{allowances, feasibility, protection, reservations, start_targ
 use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::state::jobs::Phase;
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// The classes that were told no, with the reasons of their heads. A head that became one since and may wait has a reason of its own.
 pub(crate) fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
-    let of = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
-        let (parked, head) = (told(engine, *class)?, jobs.first()?.job);
+    let of = |class: ClassId| {
+        let (parked, head) = (told(engine, class)?, engine.state.index.first_queued(class)?.job);
         let reason = match start_targets::reason_to_wait(&engine.state, head) {
             Some(waits) if parked.reason.by_design() => waits,
             None if parked.reason.by_design() => return None,
-            _ => kept(&engine.state, head).unwrap_or_else(|| exactly(&engine.state, *class, parked.reason)),
+            _ => kept(&engine.state, head).unwrap_or_else(|| exactly(&engine.state, class, parked.reason)),
         };
-        Some((*class, reason))
+        Some((class, reason))
     };
-    engine.state.index.queued.iter().filter_map(of).collect()
+    engine.memo.parked.at(engine.state.capacity_epoch).filter_map(of).collect()
 }
 
 /// A ceiling that keeps a job from what its budget would pay for, as prices have become, is told with both figures.
@@ -93,7 +92,7 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
 
 /// What a class was told. `None`: it was not asked, for one before it in its line was told no.
 fn told(engine: &Engine, class: ClassId) -> Option<&Parked> {
-    let parked = engine.memo.parked.get(&class)?;
+    let parked = engine.memo.parked.get(class)?;
     (parked.capacity_epoch == engine.state.capacity_epoch).then_some(parked)
 }
 

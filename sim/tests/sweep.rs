@@ -1,6 +1,6 @@
 //! The sweep holds, gives the same twice, and finds what is broken on purpose.
 
-use forebay_sim::sweep::{Sabotage, run, run_with};
+use forebay_sim::sweep::{Sabotage, run, run_crowd, run_with};
 
 /// Enough for every kind of fault to come up.
 const SEEDS: u64 = 60;
@@ -14,6 +14,15 @@ fn seeds_hold_and_come_again() {
         assert_eq!(run(seed), Ok(report), "seed {seed} twice");
     }
     assert!(crashes > SEEDS, "only {crashes} crashes");
+}
+
+/// Hundreds of jobs of many shapes: lookups by line and memos of many classes change no decision, and the kept index is the rebuilt one.
+#[test]
+fn crowds_hold() {
+    for seed in 0..6 {
+        let report = run_crowd(seed).unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(report.jobs >= 60, "seed {seed}: {} jobs are no crowd", report.jobs);
+    }
 }
 
 /// Each of these once failed: memos that hid what had become possible (who borrows changes when a run starts, a budget used up turns waiting

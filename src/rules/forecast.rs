@@ -46,7 +46,10 @@ pub(crate) fn soonest(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<R
     let refused = supply::refusal(&engine.state, job, pool);
     let places = if refused.is_some() { places(engine, job, pool) } else { None };
     let full = matches!(refused, Some(Reason::Ceiling { .. }));
-    let room = if full { room(&engine.state, job, pool) } else { None };
+    // Room that is bought for is used after a boot at the earliest.
+    let sooner =
+        places.as_ref().is_some_and(|places| places.from <= engine.state.now + least_boot(&engine.state, job, pool));
+    let room = if full && !sooner { room(&engine.state, job, pool) } else { None };
     engine.state.rollback(mark);
     match (places, room) {
         (Some(places), Some(room)) => {
@@ -58,21 +61,51 @@ pub(crate) fn soonest(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<R
     }
 }
 
+/// The shortest boot of anything that fits a job.
+fn least_boot(state: &State, job: JobId, pool: PoolId) -> Span {
+    let fits = supply::fits(state, state.jobs[job].class, pool).iter();
+    fits.map(|id| demand::boot_p90(state, *id)).min().unwrap_or_default()
+}
+
+/// Runs by their expected ends. Few have to be gone as a rule: only they are put in order.
+struct Runs {
+    all: Vec<(Timestamp, JobId)>,
+    in_order: usize,
+}
+
+impl Runs {
+    /// Those of so many that end first, in order.
+    fn first(&mut self, count: usize) -> &[(Timestamp, JobId)] {
+        if count > self.in_order {
+            let to = (count * 2).max(FEW).min(self.all.len());
+            let rest = &mut self.all[self.in_order..];
+            let more = to - self.in_order;
+            if more < rest.len() {
+                rest.select_nth_unstable(more);
+            }
+            rest[..more].sort_unstable();
+            self.in_order = to;
+        }
+        &self.all[..count]
+    }
+}
+
 /// The nodes where it fits with the fewest of the runs gone that end first.
 fn places(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Reservation> {
     let class = engine.state.jobs[job].class;
     let fits = supply::fits(&engine.state, class, pool);
     let useful = |n: &&Node| n.pool == pool && n.open() && fits.binary_search(&n.offering).is_ok();
-    let on: BTreeSet<JobId> =
-        engine.state.nodes.values().filter(useful).flat_map(|n| n.holds.iter().copied()).collect();
-    let mut runs: Vec<(Timestamp, JobId)> = on.into_iter().map(|id| (ends(&engine.state, id).0, id)).collect();
-    runs.sort_unstable();
+    let mut on: Vec<JobId> = engine.state.nodes.values().filter(useful).flat_map(|n| n.holds.iter().copied()).collect();
+    on.sort_unstable();
+    on.dedup();
+    let all = on.into_iter().map(|id| (ends(&engine.state, id).0, id)).collect();
+    let mut runs = Runs { all, in_order: 0 };
     let asked = quota::share(&engine.state, class, pool);
-    let (mut fails, mut works, mut found) = first_fit(engine, job, pool, &runs, asked)?;
+    let (mut fails, mut works, mut found) = first_fit(engine, job, pool, &mut runs, asked)?;
     while fails + 1 < works {
         let half = fails.midpoint(works);
         let mark = engine.state.checkpoint();
-        release(&mut engine.state, &runs[..half]);
+        release(&mut engine.state, runs.first(half));
         let fits = placement::find(engine, job, pool, NodeScope::InFlight, asked);
         engine.state.rollback(mark);
         match fits {
@@ -184,14 +217,14 @@ fn first_fit(
     engine: &mut Engine,
     job: JobId,
     pool: PoolId,
-    runs: &[(Timestamp, JobId)],
+    runs: &mut Runs,
     asked: MilliGpu,
 ) -> Option<(usize, usize, Vec<WorkerPlace>)> {
     let mark = engine.state.checkpoint();
     let (mut gone, mut found) = (0, None);
-    while found.is_none() && gone < runs.len() {
-        let next = (gone * 2).clamp(gone + 1, runs.len());
-        release(&mut engine.state, &runs[gone..next]);
+    while found.is_none() && gone < runs.all.len() {
+        let next = (gone * 2).clamp(gone + 1, runs.all.len());
+        release(&mut engine.state, &runs.first(next)[gone..]);
         found = placement::find(engine, job, pool, NodeScope::InFlight, asked).map(|places| (gone, next, places));
         gone = next;
     }

@@ -28,37 +28,75 @@ use crate::policy::Drain;
 use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
 use crate::units::{Span, Timestamp};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Bound::{Excluded, Unbounded};
 
-/// When each idle node has stayed long enough. One that is kept for a job is not among them.
-pub(crate) fn leaving(state: &State) -> Vec<(Timestamp, NodeId)> {
-    let mut pools: BTreeMap<PoolId, Vec<&Node>> = BTreeMap::new();
-    for node in state.index.idle.iter().filter_map(|id| state.nodes.get(id)) {
-        if node.idle_since.is_some() && node.reserved.is_empty() && !reservations::keeps(state, node) {
-            pools.entry(node.pool).or_default().push(node);
+/// Idle nodes that have stayed long enough. One that is kept for a job is not among them.
+pub(crate) fn over(state: &State) -> Vec<NodeId> {
+    let of = |pool: PoolId| -> Vec<NodeId> {
+        if is_by_time(state, pool) {
+            return of_pool(state, pool)
+                .flat_map(|nodes| nodes.range(..=until_now(state)))
+                .map(|node| node.1)
+                .collect();
         }
-    }
-    let mut all = Vec::new();
-    for (pool, mut nodes) in pools {
-        nodes.sort_unstable_by_key(|n| (n.price, n.id));
-        all.extend((1..).zip(nodes).map(|(nth, node)| (leaves(state, pool, node, nth), node.id)));
-    }
-    all
+        let leaving = leaving(state, pool).into_iter();
+        leaving.filter(|(at, _)| *at <= state.now).map(|(_, id)| id).collect()
+    };
+    pools(state).flat_map(of).collect()
 }
 
 /// The next instant at which an idle node has stayed long enough, or a boot is worth no more.
 pub(crate) fn next(state: &State) -> Option<Timestamp> {
-    both(state).filter(|at| *at > state.now).min()
+    let of = |pool: PoolId| {
+        if is_by_time(state, pool) {
+            let later = (Excluded(until_now(state)), Unbounded);
+            return of_pool(state, pool).filter_map(|nodes| nodes.range(later).next()).map(|node| node.0).min();
+        }
+        leaving(state, pool).into_iter().map(|(at, _)| at).filter(|at| *at > state.now).min()
+    };
+    let boots = needless_boots(state).into_iter().map(|(at, _)| at).filter(|at| *at > state.now);
+    pools(state).filter_map(of).chain(boots).min()
 }
 
 /// Whether an idle node has stayed long enough, or a boot is worth no more.
 pub(crate) fn is_due(state: &State) -> bool {
-    both(state).any(|at| at <= state.now)
+    !over(state).is_empty() || needless_boots(state).iter().any(|(at, _)| *at <= state.now)
 }
 
-fn both(state: &State) -> impl Iterator<Item = Timestamp> {
-    leaving(state).into_iter().chain(needless_boots(state)).map(|(at, _)| at)
+/// The last key of those whose time is over.
+fn until_now(state: &State) -> (Timestamp, NodeId) {
+    (state.now, NodeId(u64::MAX))
+}
+
+/// The pools in which nodes are idle.
+fn pools(state: &State) -> impl Iterator<Item = PoolId> + '_ {
+    let all: BTreeSet<PoolId> = state.index.idle_until.keys().map(|of| of.0).collect();
+    all.into_iter()
+}
+
+/// The idle nodes of a pool, by offering.
+fn of_pool(state: &State, pool: PoolId) -> impl Iterator<Item = &BTreeSet<(Timestamp, NodeId)>> {
+    let of_pool = (pool, OfferingId(0))..=(pool, OfferingId(u32::MAX));
+    state.index.idle_until.range(of_pool).map(|(_, nodes)| nodes)
+}
+
+/// Whether each idle node of a pool stays until a time of its own, whatever else is idle: nothing is known of needs, or that does not count.
+fn is_by_time(state: &State, pool: PoolId) -> bool {
+    let rule = settings::pool(state, pool).map_or(Drain::Auto, |p| p.drain);
+    let of_pool = (pool, OfferingId(0))..=(pool, OfferingId(u32::MAX));
+    let spot = |id: OfferingId| state.offerings[id.index()].offer.capacity == CapacityType::Spot;
+    let all_spot = || state.index.idle_until.range(of_pool).all(|((_, id), _)| spot(*id));
+    state.reservations.is_empty() && (rule != Drain::Auto || demand::needs(state, pool).is_none() || all_spot())
+}
+
+/// When each idle node of a pool has stayed long enough.
+fn leaving(state: &State, pool: PoolId) -> Vec<(Timestamp, NodeId)> {
+    let nodes = of_pool(state, pool).flatten().filter_map(|(_, id)| state.nodes.get(id));
+    let mut nodes: Vec<&Node> = nodes.filter(|node| !reservations::keeps(state, node)).collect();
+    nodes.sort_unstable_by_key(|n| (n.price, n.id));
+    (1..).zip(nodes).map(|(nth, node)| (leaves(state, pool, node, nth), node.id)).collect()
 }
 
 /// Until when it is worth going on with each boot that nobody needs. Whatever waits and could use the node needs it.

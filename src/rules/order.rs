@@ -306,25 +306,39 @@ fn behind(state: &State, head: &Head) -> Option<Head> {
     Some(Head { key: *key, ..*head })
 }
 
-/// The heads of all queues of waiting jobs, in the order in which runs are stopped for them.
-pub(crate) struct StrictHeads(BinaryHeap<Reverse<(Rank, Head)>>);
+/// The heads of all queues of waiting jobs, by tier, priority and arrival. Of a line only the next one is compared.
+pub(crate) struct StrictHeads {
+    next: BinaryHeap<Reverse<(Rank, Head)>>,
+    /// With ageing the order in a line is another one: all of it is compared.
+    whole: bool,
+}
 
 /// A tier's priority, the highest first, and the place in it.
 type Rank = (Reverse<i32>, OrderKey);
 
 impl StrictHeads {
-    pub(crate) fn new(state: &State) -> StrictHeads {
-        let first = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| Some(head_of((*jobs.first()?, *class)));
-        let ranked = |head: Head| Reverse((reservations::strictly(state, head.key.job), head));
-        StrictHeads(state.index.queued.iter().filter_map(first).map(ranked).collect())
+    /// `of`: whether anything may be for a line at all, given a class of it.
+    pub(crate) fn new(state: &State, of: impl Fn(ClassId) -> bool) -> StrictHeads {
+        let whole = state.index.ageing.is_some();
+        let most = if whole { usize::MAX } else { 1 };
+        let lines = state.index.lines.all().filter(|line| line.heads().next().is_some_and(|(_, class)| of(class)));
+        let heads = lines.flat_map(|line| line.heads().take(most));
+        StrictHeads { next: heads.map(|head| Self::ranked(state, head_of(head))).collect(), whole }
     }
-}
 
-impl Iterator for StrictHeads {
-    type Item = Head;
+    /// The next one. Nobody has joined or left a queue in between.
+    pub(crate) fn next(&mut self, state: &State) -> Option<Head> {
+        let Reverse((_, head)) = self.next.pop()?;
+        if !self.whole {
+            let line = state.index.lines.of(head.class);
+            let behind = line.and_then(|line| line.behind((head.key, head.class)));
+            self.next.extend(behind.map(|behind| Self::ranked(state, head_of(behind))));
+        }
+        Some(head)
+    }
 
-    fn next(&mut self) -> Option<Head> {
-        self.0.pop().map(|Reverse((_, head))| head)
+    fn ranked(state: &State, head: Head) -> Reverse<(Rank, Head)> {
+        Reverse((reservations::strictly(state, head.key.job), head))
     }
 }
 

@@ -44,7 +44,7 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
     let state = &engine.state;
     let now = state.now;
     let mut over: Vec<(Reverse<Rate>, NodeId, PoolId)> = Vec::new();
-    for (_, id) in idle::leaving(state).into_iter().filter(|(at, _)| *at <= now) {
+    for id in idle::over(state) {
         if let Some(node) = state.nodes.get(&id) {
             over.push((Reverse(node.price), id, node.pool));
         }

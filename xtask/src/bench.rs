@@ -1,8 +1,10 @@
-//! The benches of the workspace, all or one by name: those that cargo knows, and those that compare simulations (`sharing`).
+//! The benches of the workspace, all or one by name: those that cargo knows, of which `speed` takes the name of a workload, and those that compare
+//! simulations (`sharing`).
 
 mod sharing;
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::ChoreFailure;
 use crate::command::{cargo, run as run_command};
@@ -13,6 +15,11 @@ use crate::workspace::Workspace;
 pub struct BenchArgs {
     /// Which bench; all of them where it is not given
     name: Option<String>,
+    /// Which workload of `speed`; all where it is not given
+    workload: Option<String>,
+    /// So many thousandths of the jobs and nodes of `speed`
+    #[arg(long, value_name = "P")]
+    size: Option<u64>,
     /// The seed of a bench that generates its input
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -26,6 +33,9 @@ pub struct BenchArgs {
 
 /// Its benches start the binary.
 const FROM_OUTSIDE: &str = "forebay-integration";
+
+/// It has its workloads by name, and writes its figures itself.
+const SPEED: &str = "speed";
 
 /// Its inputs, policies and figures are in `bench/sharing.rs`.
 const SHARING: &str = "sharing";
@@ -46,7 +56,25 @@ pub fn run(workspace: &Workspace, args: &BenchArgs) -> Result<(), ChoreFailure> 
             run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay"]))?;
             command.env("FOREBAY_BIN", workspace.forebay_binary());
         }
-        run_command(command.args(["bench", "-p", package, "--bench", bench, "--"]).args(&args.extra))?;
+        command.args(["bench", "-p", package, "--bench", bench, "--"]);
+        if bench == SPEED {
+            speed(&mut command, args)?;
+        }
+        run_command(command.args(&args.extra))?;
     }
     if sharing { sharing::run(workspace, args.seed, args.json.as_deref()) } else { Ok(()) }
+}
+
+/// What the bench of speed takes. It runs in the folder of its package, so that a file is named from the root.
+fn speed(command: &mut Command, args: &BenchArgs) -> Result<(), ChoreFailure> {
+    command.args(&args.workload);
+    if let Some(size) = args.size {
+        command.args(["--size", &size.to_string()]);
+    }
+    // Without a name every bench runs, and the list is the one of `sharing`.
+    if let Some(path) = args.json.as_ref().filter(|_| args.name.is_some()) {
+        let path = std::path::absolute(path).map_err(|e| ChoreFailure::new(format!("{}: {e}", path.display())))?;
+        command.arg("--json").arg(path);
+    }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! The sweep itself is the simulator's (`sim/src/bin/forebay-sweep.rs`); a failing seed prints the command that replays it.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::ChoreFailure;
@@ -9,7 +10,7 @@ use crate::command::{cargo, run as run_command};
 use crate::workspace::Workspace;
 
 /// What `cargo xtask sweep` takes.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct SweepArgs {
     /// How many seeds to run
     #[arg(long, value_name = "N")]
@@ -20,6 +21,12 @@ pub struct SweepArgs {
     /// How many to run at once; the sweep's own default where it is not given
     #[arg(long, value_name = "J")]
     pub jobs: Option<u32>,
+    /// Hundreds of jobs of many shapes instead of a few
+    #[arg(long)]
+    pub crowd: bool,
+    /// Write a digest of all decisions of each seed: two builds that decide the same write the same file
+    #[arg(long, value_name = "FILE")]
+    pub digests: Option<PathBuf>,
 }
 
 /// The program of the simulator's package.
@@ -43,6 +50,12 @@ fn with<'a>(command: &'a mut Command, args: &SweepArgs) -> &'a mut Command {
     command.args(["--seeds", &args.seeds.to_string(), "--from", &args.from.to_string()]);
     if let Some(jobs) = args.jobs {
         command.args(["--jobs", &jobs.to_string()]);
+    }
+    if args.crowd {
+        command.arg("--crowd");
+    }
+    if let Some(path) = &args.digests {
+        command.arg("--digests").arg(path);
     }
     command
 }

@@ -23,7 +23,7 @@ use forebay_kernel::state::retire::FinishedJob;
 use forebay_kernel::units::{Span, Timestamp};
 
 use super::checks::Checks;
-use super::workload::{self, Input, TENANT};
+use super::workload::{self, Input, TENANT, Workload};
 use super::{BatchWatch, Sabotage, SweepFailure, SweepReport};
 use crate::drive::difference;
 use crate::faults::{FaultPlan, Faults, Link};
@@ -83,6 +83,8 @@ impl Archive {
 
 pub(super) struct Harness {
     seed: u64,
+    /// Its workload is one of hundreds of jobs of many shapes.
+    crowd: bool,
     sabotage: Option<Sabotage>,
     watch: Option<Box<dyn BatchWatch>>,
     engine: Engine,
@@ -111,13 +113,21 @@ pub(super) struct Harness {
 
 impl Harness {
     pub fn new(seed: u64, sabotage: Option<Sabotage>) -> Harness {
+        Harness::with(seed, workload::random(seed), sabotage)
+    }
+
+    /// A run with many classes that wait side by side.
+    pub fn of_crowd(seed: u64) -> Harness {
+        Harness { crowd: true, ..Harness::with(seed, workload::crowd(seed), None) }
+    }
+
+    fn with(seed: u64, work: Workload, sabotage: Option<Sabotage>) -> Harness {
         let policy = policies::random(seed);
         let pairs = spot_pairs(&policy);
         let market = match seed % 4 {
             0 => Market::calm(&pairs),
             _ => Market::seeded(seed, &pairs, 24 * 3_600_000),
         };
-        let work = workload::random(seed);
         let mut report = SweepReport { seeds: 1, jobs: work.truths.len() as u64, ..SweepReport::default() };
         report.tally.named(&policy, &work);
         // None and few finished jobs in the state make their identities a question for the archive.
@@ -140,6 +150,7 @@ impl Harness {
         let plan = FaultPlan::random(seed, FAULTS_UNTIL);
         Harness {
             seed,
+            crowd: false,
             sabotage,
             watch: None,
             engine,
@@ -534,7 +545,7 @@ impl Harness {
     }
 
     fn failure(&self, what: String) -> SweepFailure {
-        SweepFailure { seed: self.seed, batch: self.report.batches, now: self.now.0, what }
+        SweepFailure { seed: self.seed, crowd: self.crowd, batch: self.report.batches, now: self.now.0, what }
     }
 
     fn unfinished(&self) -> SweepFailure {

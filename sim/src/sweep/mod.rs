@@ -152,10 +152,12 @@ impl fmt::Display for SweepReport {
 
 /// A seed under which something did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("seed {seed}, batch {batch}, at {now} ms: {what}\nreplay: cargo xtask sweep --from {seed} --seeds 1")]
+#[error("seed {seed}, batch {batch}, at {now} ms: {what}\nreplay: cargo xtask sweep --from {seed} --seeds 1{}", if *crowd { " --crowd" } else { "" })]
 pub struct SweepFailure {
     /// The seed.
     pub seed: u64,
+    /// It was one with hundreds of jobs of many shapes.
+    pub crowd: bool,
     /// The batch after which it was found.
     pub batch: u64,
     /// Virtual time in ms.
@@ -219,6 +221,22 @@ pub trait BatchWatch {
 /// A check failed, or the run does not end.
 pub fn run_watched(seed: u64, watch: Box<dyn BatchWatch>) -> Result<SweepReport, SweepFailure> {
     harness::Harness::new(seed, None).watched(watch).run()
+}
+
+/// Runs a seed with hundreds of jobs of which hardly two are alike, instead of a few that often are.
+///
+/// # Errors
+/// The first thing that did not hold.
+pub fn run_crowd(seed: u64) -> Result<SweepReport, SweepFailure> {
+    harness::Harness::of_crowd(seed).run()
+}
+
+/// Runs one seed of [`run_crowd`] while somebody looks at it.
+///
+/// # Errors
+/// A check failed, or the run does not end.
+pub fn run_crowd_watched(seed: u64, watch: Box<dyn BatchWatch>) -> Result<SweepReport, SweepFailure> {
+    harness::Harness::of_crowd(seed).watched(watch).run()
 }
 
 /// Runs a seed with a rule broken on purpose.

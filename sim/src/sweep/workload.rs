@@ -68,10 +68,31 @@ pub(super) fn random(seed: u64) -> Workload {
     workload
 }
 
+/// Makes a workload of 60 to 240 jobs of which hardly two ask for the same CPU and memory: many classes wait side by side, most of them in one line.
+pub(super) fn crowd(seed: u64) -> Workload {
+    let count = 60 + below(draw(seed, Draw::Made, 2, 2), 181);
+    let mut workload = Workload { inputs: Vec::new(), truths: Vec::new() };
+    for job in 0..count {
+        one_of(&Dice { seed, job }, &mut workload, |dice, spec| {
+            let (cpu, mem) = (MilliCpu(100 * dice.roll(70, 36)), Mib(250 * dice.roll(71, 48)));
+            let (Gang::Workers { each, .. } | Gang::Spanning { per_gpu: each, .. }) = &mut spec.gang;
+            // Some ask for nothing of it, or for what others ask.
+            (each.cpu, each.mem) = if dice.one_in(72, 6) { (each.cpu, each.mem) } else { (cpu, mem) };
+        });
+    }
+    workload.inputs.sort_by_key(|i| i.at);
+    workload
+}
+
 fn one(dice: &Dice, workload: &mut Workload) {
+    one_of(dice, workload, |_, _| {});
+}
+
+fn one_of(dice: &Dice, workload: &mut Workload, change: impl Fn(&Dice, &mut JobSpec)) {
     let burst = dice.one_in(0, 3);
     let at = Timestamp(if burst { 1_800_000 + dice.roll(1, 5000) } else { dice.roll(1, 5_400_000) });
     let (mut spec, mut truth) = (spec(dice), truth(dice));
+    change(dice, &mut spec);
     spec.sent = dice.one_in(93, 2).then_some(at);
     features::add(dice, at, &mut spec, &mut truth);
     workload.truths.push((spec.subject.clone(), truth));

@@ -157,8 +157,8 @@ fn park(engine: &mut Engine, head: &Head, reason: Reason, of_more: bool) {
     let open_pools = if reason.by_design() { allowances::open_pools(&engine.state, head.key.job) } else { 0 };
     let parked = Parked { head: head.key.job, capacity_epoch, at, reason, of_more, until, open_pools, of_batch };
     match head.class_queue {
-        ClassQueue::Booked => engine.memo.rebooked.insert(head.class, parked),
-        ClassQueue::Queued => engine.memo.parked.insert(head.class, parked),
+        ClassQueue::Booked => engine.memo.rebooked.park(head.class, parked),
+        ClassQueue::Queued => engine.memo.parked.park(head.class, parked),
     };
 }
 

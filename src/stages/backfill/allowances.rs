@@ -19,6 +19,7 @@ use crate::rules::{allowances, forecast, protection, reservations, supply};
 use crate::state::State;
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::jobs::Phase;
+use crate::state::lines::Line;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -111,14 +112,17 @@ fn claim(engine: &mut Engine, broken: &BTreeSet<JobId>) {
     let mut claims: BTreeMap<ClassId, Claim> = BTreeMap::new();
     let state = &engine.state;
     let mut open = false;
-    for (class, jobs) in &state.index.queued {
+    for (key, class) in state.index.lines.all().filter(|line| may_lack(state, line)).flat_map(Line::heads) {
         // Those for whom a promise was broken are served first: nothing is kept from them on its account.
-        let Some(job) = jobs.first().map(|key| key.job).filter(|job| !broken.contains(job)) else { continue };
-        let Some(mut lacks) = lacking(state, job, *class).filter(|lacks| !lacks.is_empty()) else { continue };
+        let job = key.job;
+        if broken.contains(&job) {
+            continue;
+        }
+        let Some(mut lacks) = lacking(state, job, class).filter(|lacks| !lacks.is_empty()) else { continue };
         let own = state.allowances().values().find(|kept| kept.job == job).map(|kept| kept.pool);
         lacks.retain(|(pool, _)| own.is_none_or(|own| own == *pool));
         open |= lacks.iter().any(|(pool, of)| allowances::is_open(state, *of, job, *pool));
-        claims.insert(*class, Claim { job, class: *class, lacks });
+        claims.insert(class, Claim { job, class, lacks });
     }
     if !open {
         return;
@@ -129,6 +133,15 @@ fn claim(engine: &mut Engine, broken: &BTreeSet<JobId>) {
             return;
         }
     }
+}
+
+/// Whether any class of a line may lack quota or money. Without budgets, and with nothing kept for one class of it, all of them lack the same in a
+/// pool; they differ only in the pools that fit them.
+fn may_lack(state: &State, line: &Line) -> bool {
+    let Some((key, _)) = line.heads().next() else { return false };
+    let pools = state.policy().map_or(0, |policy| policy.pools.len());
+    let lacks = |pool: usize| !allowances::lacks(state, key.job, PoolId(pool as u16)).is_empty();
+    !state.budgets.none() || !state.index.kept.is_empty() || (0..pools).any(lacks)
 }
 
 fn in_order(engine: &Engine, mut claims: BTreeMap<ClassId, Claim>) -> Vec<Claim> {

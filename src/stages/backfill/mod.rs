@@ -25,12 +25,12 @@ use crate::rules::forecast::{expected, holders, soonest};
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
 use crate::rules::reservations::{Room, gives_way, is_large, may_claim, may_reserve};
-use crate::rules::{protection, quota, supply};
+use crate::rules::{protection, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::nodes::Node;
 use crate::state::reservations::Reservation;
-use crate::units::{MilliGpu, Timestamp};
+use crate::units::Timestamp;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -155,18 +155,17 @@ fn nobody_gives_way(state: &State, kept: &BTreeMap<PoolId, JobId>, head: &Head) 
         && kept.values().all(|holder| !gives_way(state, *holder, head.key.job))
 }
 
+/// Whether the jobs of a class, or of others in its line, are large in any pool: those of a line differ in the pools that fit them.
+fn may_be_large(state: &State, class: ClassId) -> bool {
+    let pools = state.policy().map_or(0, |policy| policy.pools.len());
+    (0..pools).any(|pool| is_large(state, class, PoolId(pool as u16)))
+}
+
 /// Gives the first gangs in the order what they can reserve.
 fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
-    let state = &engine.state;
-    let large = |class: &ClassId| {
-        let fits = &state.classes[*class].fits;
-        fits.iter().any(|(pool, _)| quota::share(state, *class, *pool) >= MilliGpu::whole(1))
-    };
-    if !state.index.queued.keys().any(large) {
-        return;
-    }
     let mut tries = 0;
-    for head in StrictHeads::new(&engine.state) {
+    let mut heads = StrictHeads::new(&engine.state, |class| may_be_large(&engine.state, class));
+    while let Some(head) = heads.next(&engine.state) {
         let job = head.key.job;
         if nobody_gives_way(&engine.state, kept, &head) {
             return;

@@ -187,7 +187,7 @@ impl Suite<'_> {
                 step(run, "schema", || schema::run(workspace, &schema::WriteSchemaArgs { check: true }));
             }
             Kind::Sweep => {
-                let seeds = sweep::SweepArgs { seeds: SWEEP_SEEDS, from: 0, jobs: None };
+                let seeds = sweep::SweepArgs { seeds: SWEEP_SEEDS, ..sweep::SweepArgs::default() };
                 let sweep = if self.released { sweep::run_built } else { sweep::run };
                 step(run, "sweep", || sweep(workspace, &seeds));
             }

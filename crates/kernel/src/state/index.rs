@@ -60,6 +60,8 @@ pub struct Index {
     pub free: BTreeMap<(PoolId, OfferingId), Free>,
     /// Ready nodes with nothing on them. Owned ones are not among them: nobody pays for less by giving them back.
     pub idle: BTreeSet<NodeId>,
+    /// Those of them that are not kept for a job, by the end of the time that each may be idle.
+    pub idle_until: BTreeMap<(PoolId, OfferingId), BTreeSet<(Timestamp, NodeId)>>,
     /// Nodes that take no new work and are looked at again.
     pub draining: BTreeSet<NodeId>,
     /// Claims in flight that nothing is booked on.
@@ -408,6 +410,9 @@ impl Index {
                 list.insert(node.id);
             }
         }
+        if let Some(until) = idle_until(node) {
+            self.idle_until.entry((node.pool, node.offering)).or_default().insert((until, node.id));
+        }
         if has_left(node) {
             self.left.insert(node.id);
         }
@@ -441,6 +446,9 @@ impl Index {
             }
             self.idle.remove(&node.id);
             self.unbooked.remove(&node.id);
+        }
+        if let Some(until) = idle_until(node) {
+            drop_from(&mut self.idle_until, (node.pool, node.offering), &(until, node.id));
         }
         self.left.remove(&node.id);
         for (job, _) in &node.reserved {
@@ -616,6 +624,12 @@ fn job_due(job: &Job) -> Option<Timestamp> {
         Phase::Stopping { .. } => Some(job.must_end_by.min(job.effect.map_or(Timestamp::NEVER, |e| e.next_try))),
         _ => None,
     }
+}
+
+/// Until when an idle node may be idle, if it is bought and not kept for a job.
+fn idle_until(node: &Node) -> Option<Timestamp> {
+    let idle = node.open() && node.phase == NodePhase::Ready && node.holds.is_empty() && node.owned.is_none();
+    (idle && node.idle_since.is_some() && node.reserved.is_empty()).then_some(node.due)
 }
 
 /// When a claim has to be looked at again. A reserved one is not drained before its reservation is over.

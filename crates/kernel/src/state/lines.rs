@@ -14,6 +14,7 @@ use crate::ids::ClassId;
 use crate::job::{Gang, WorkerAsk};
 use crate::units::{Mib, MilliCpu};
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::Bound::{Excluded, Unbounded};
 
 /// What a worker of a class asks beside GPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -50,6 +51,12 @@ impl Line {
     /// The first of each class that waits, in the order of a queue.
     pub fn heads(&self) -> impl Iterator<Item = (OrderKey, ClassId)> + '_ {
         self.heads.iter().copied()
+    }
+
+    /// The next of them.
+    #[must_use]
+    pub fn behind(&self, head: (OrderKey, ClassId)) -> Option<(OrderKey, ClassId)> {
+        self.heads.range((Excluded(head), Unbounded)).next().copied()
     }
 
     /// Classes that ask less of something, each once or twice.
