@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A node that has been of use for some time is expected to be for as long again (run times are heavy-tailed), counted up to an
-//! hour. So is capacity whose stock was wanting and has been found good since: it is tried anew at each review until it has been good for
-//! so long that the move pays. A move costs both nodes for a boot and a restart. Source of the rule: balanced consolidation in Karpenter,
+//! hour. So is capacity whose stock was wanting and has been found good since: it is tried at each review until it is found good, and
+//! taken when it has been good for so long that the move pays. A move costs both nodes for a boot and a restart. Source of the rule: balanced consolidation in Karpenter,
 //! savings over disruption.
 //!
 //! Never: moves to capacity whose stock was last found wanting.
@@ -106,7 +106,7 @@ fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut
     }
     // What trying costs: a boot of each, that nobody needs.
     let tried = bought.iter().map(|id| state.offerings[id.index()].offer.price.over(state.usual_boot(*id)).0);
-    let short = good < LONGEST_HORIZON && pays(LONGEST_HORIZON, Spend(tried.sum()));
+    let short = good_since.is_none() && pays(LONGEST_HORIZON, Spend(tried.sum()));
     Some(if short { Leaving::Tries(bought) } else { Leaving::Stays })
 }
 

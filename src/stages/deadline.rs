@@ -50,7 +50,10 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     for job in due {
         let Verdict { urgency, again, late } = judge(&engine.state, job);
         let was = engine.state.classes[engine.state.jobs[job].class].shape.urgency;
-        let avoids = matches!(was, Urgency::Avoids(_) | Urgency::AvoidsSpot) && urgency != Urgency::Urgent;
+        // What it has gained since sets it free.
+        let avoids = matches!(was, Urgency::Avoids(_) | Urgency::AvoidsSpot)
+            && urgency != Urgency::Urgent
+            && engine.state.streak(job).is_some();
         let urgency = if avoids { was } else { urgency };
         engine.decide(Decision::Reassess { job, urgency, again, late });
         if urgency == Urgency::Urgent {
