@@ -5,10 +5,11 @@
 //! ```
 //!
 //! A node that has been of use for some time is expected to be for as long again (run times are heavy-tailed), counted up to an
-//! hour. A move costs both nodes for a boot and a restart. Source of the rule: balanced consolidation in Karpenter, savings over
-//! disruption.
+//! hour. So is capacity whose stock was wanting and has been found good since: it is tried at each review until it is found good, and
+//! taken when it has been good for so long that the move pays. A move costs both nodes for a boot and a restart. Source of the rule: balanced consolidation in Karpenter,
+//! savings over disruption.
 //!
-//! Never: counts on capacity whose stock was last found wanting.
+//! Never: moves to capacity whose stock was last found wanting.
 
 use super::launch::LaunchOption;
 use super::{demand, supply};
@@ -20,12 +21,23 @@ use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::nodes::{Node, NodePhase};
 use crate::state::places::nodes_of;
-use crate::units::{HOUR_MS, Rate, Span};
+use crate::units::{HOUR_MS, Rate, Span, Spend, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// A node's use is not expected to go on for longer than this, whatever its age.
 const LONGEST_HORIZON: Span = Span::mins(60);
+
+/// What is to be done about nodes in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// Their work would cost as much, or may not move.
+    Stays,
+    /// It would cost less elsewhere, if that can be had for long enough: so whether it can is tried.
+    Tries(Vec<OfferingId>),
+    /// They are left. What that saves an hour.
+    Leaves(Rate),
+}
 
 /// What work of a class would cost elsewhere, found once in each review.
 pub(crate) type Elsewhere = BTreeMap<(ClassId, PoolId), Option<LaunchOption>>;
@@ -36,13 +48,17 @@ pub(crate) fn together(state: &State, node: &Node) -> Vec<NodeId> {
     spread.unwrap_or_else(|| alloc::vec![node.id])
 }
 
-/// What leaving nodes saves an hour, if that is worth it and all that is on them is on nothing else.
+/// Whether it is worth it to leave nodes, where all that is on them is on nothing else.
 pub(crate) fn worth_leaving(
     state: &State,
     nodes: &[NodeId],
     rules: Consolidation,
     elsewhere: &mut Elsewhere,
-) -> Option<Rate> {
+) -> Leaving {
+    judged(state, nodes, rules, elsewhere).unwrap_or(Leaving::Stays)
+}
+
+fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut Elsewhere) -> Option<Leaving> {
     let rows = || nodes.iter().filter_map(|id| state.nodes.get(id));
     let mut jobs: Vec<(JobId, PoolId)> = rows().flat_map(|n| holders(n).into_iter().map(|job| (job, n.pool))).collect();
     jobs.sort_unstable();
@@ -54,6 +70,8 @@ pub(crate) fn worth_leaving(
     let mut there = Rate(0);
     let mut restart = Span::ZERO;
     let mut risk = 0u128;
+    let mut good_since = Some(Timestamp::default());
+    let mut bought: Vec<OfferingId> = Vec::new();
     for (id, pool) in jobs {
         let job = &state.jobs[id];
         let spec = &state.specs[id];
@@ -62,8 +80,10 @@ pub(crate) fn worth_leaving(
             return None;
         }
         let key = (job.class, pool);
-        let option = elsewhere.entry(key).or_insert_with(|| supply::cheapest_proven(state, key.0, key.1));
+        let option = elsewhere.entry(key).or_insert_with(|| supply::cheapest(state, key.0, key.1));
         let option = option.as_ref()?;
+        good_since = good_since.and_then(|since| Some(since.max(supply::good_since(state, option)?)));
+        bought.extend(option.counts.iter().map(|(id, _)| *id));
         there = there + option.cost(state);
         risk += option.counts.iter().map(|(id, n)| at_risk(state, *id, spec.restart) * u128::from(*n)).sum::<u128>();
         restart = restart.max(spec.restart);
@@ -76,9 +96,18 @@ pub(crate) fn worth_leaving(
     let horizon = rows().map(|n| state.now.since(n.decided_at)).min()?.min(LONGEST_HORIZON);
     let boot = rows().map(|n| state.usual_boot(n.offering)).max()?;
     let cost = (here + there).over(boot + restart);
-    let gain = saves.over(horizon);
-    let enough = gain.0.saturating_mul(1000) >= cost.0.saturating_mul(u128::from(rules.worth_it));
-    (saves > Rate(0) && enough).then_some(saves)
+    let pays = |horizon: Span, more: Spend| {
+        let cost = cost.0.saturating_add(more.0).saturating_mul(u128::from(rules.worth_it));
+        saves > Rate(0) && saves.over(horizon).0.saturating_mul(1000) >= cost
+    };
+        let good = good_since.map_or(Span::ZERO, |since| state.now.since(since));
+    if pays(horizon.min(good), Spend(0)) {
+        return Some(Leaving::Leaves(saves));
+    }
+    // What trying costs: a boot of each, that nobody needs.
+    let tried = bought.iter().map(|id| state.offerings[id.index()].offer.price.over(state.usual_boot(*id)).0);
+    let short = good_since.is_none() && pays(LONGEST_HORIZON, Spend(tried.sum()));
+    Some(if short { Leaving::Tries(bought) } else { Leaving::Stays })
 }
 
 /// Up, or being left already; neither condemned nor taken back by the cloud.

@@ -42,11 +42,15 @@ pub(crate) fn only_apart(state: &State, class: ClassId, pool: PoolId) -> Option<
     launch::only_apart(state, class, pool, fits(state, class, pool))
 }
 
-/// The cheapest capacity for one more gang of a class now, where its stock has last been found good.
-pub(crate) fn cheapest_proven(state: &State, class: ClassId, pool: PoolId) -> Option<LaunchOption> {
-    let option = choose(state, None, class, pool, &[], ANY).ok()?;
-    let proven = |(id, _): &(OfferingId, u32)| state.offerings[id.index()].failures == 0;
-    option.counts.iter().all(proven).then_some(option)
+/// The cheapest capacity for one more gang of a class now, as far as is known.
+pub(crate) fn cheapest(state: &State, class: ClassId, pool: PoolId) -> Option<LaunchOption> {
+    choose(state, None, class, pool, &[], ANY).ok()
+}
+
+/// Since when the stock of all of an option has been found good: since the last pause after it was found wanting. `None`: it was wanting last.
+pub(crate) fn good_since(state: &State, option: &LaunchOption) -> Option<Timestamp> {
+    let rows = || option.counts.iter().map(|(id, _)| &state.offerings[id.index()]);
+    rows().all(|row| row.failures == 0).then(|| rows().map(|row| row.blocked_until).max().unwrap_or_default())
 }
 
 /// Whether what a gang has no free places for could be bought now.

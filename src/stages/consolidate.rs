@@ -3,6 +3,7 @@
 //! ```text
 //! empty    idle past their time, dearest first, floors kept
 //! in use   from time to time: where moving the work saves enough (rules/relocation.rs), the best moves first
+//! tried    where it would, but for stock that was short: one node of it, to see whether it can be had
 //! ```
 //!
 //! A gang over several nodes that no other job is on is judged as one: the prices of its nodes together against what the gang
@@ -14,15 +15,16 @@
 
 use crate::decision::{Decision, DrainWhy};
 use crate::engine::Engine;
-use crate::ids::{NodeId, PoolId};
-use crate::moves;
+use crate::ids::{NodeId, OfferingId, PoolId};
+use crate::moves::{self, Purchase};
 use crate::plan::PlanReport;
 use crate::policy::Consolidation;
-use crate::rules::relocation::{Elsewhere, together, worth_leaving};
-use crate::rules::{floors, idle, reservations};
+use crate::rules::launch::{self, LaunchOption};
+use crate::rules::relocation::{Elsewhere, Leaving, together, worth_leaving};
+use crate::rules::{floors, idle, reservations, settings, supply};
 use crate::state::nodes::{Node, NodePhase};
 use crate::units::{HOUR_MS, Rate};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -93,14 +95,18 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
     let mut elsewhere = Elsewhere::new();
     let mut ready: BTreeMap<PoolId, u64> = BTreeMap::new();
     let mut moves: Vec<Move> = Vec::new();
+    let mut tries: BTreeSet<(PoolId, OfferingId)> = BTreeSet::new();
     for node in state.bought_nodes().filter(|n| n.phase == NodePhase::Ready) {
         *ready.entry(node.pool).or_default() += 1;
         let nodes = together(state, node);
         let first = nodes.first() == Some(&node.id);
         let free = |n: &Node| n.open() && n.reserved.is_empty() && !reservations::keeps(state, n);
         if first && nodes.iter().filter_map(|id| state.nodes.get(id)).all(free) {
-            let saves = worth_leaving(state, &nodes, rules, &mut elsewhere);
-            moves.extend(saves.map(|saves| Move { saves, pool: node.pool, nodes }));
+            match worth_leaving(state, &nodes, rules, &mut elsewhere) {
+                Leaving::Stays => {}
+                Leaving::Tries(bought) => tries.extend(bought.into_iter().map(|id| (node.pool, id))),
+                Leaving::Leaves(saves) => moves.push(Move { saves, pool: node.pool, nodes }),
+            }
         }
     }
     moves.sort_unstable_by(|a, b| b.saves.cmp(&a.saves).then_with(|| a.nodes.cmp(&b.nodes)));
@@ -121,4 +127,21 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
             moves::leave_node(engine, node, report);
         }
     }
+    for (pool, offering) in tries {
+        try_stock(engine, pool, offering, report);
+    }
+}
+
+/// Asks for one node, to see whether it can be had. Nobody needs it: its boot is ended as any such boot is, or somebody takes it.
+fn try_stock(engine: &mut Engine, pool: PoolId, offering: OfferingId, report: &mut PlanReport) {
+    let state = &engine.state;
+    let there = supply::spare_nodes(state, pool).any(|node| node.offering == offering);
+    let (all, own) = reservations::held(state, pool, None);
+    let bound = launch::bound_hit(state, pool, &LaunchOption::of(offering, 1), all, own);
+    if there || bound.is_some() || !supply::is_to_be_had(state, offering) || supply::is_tried(state, offering) {
+        return;
+    }
+    let layouts = settings::pool(state, pool).map(|p| p.layouts.len());
+    let layout = layouts.filter(|n| *n > 0).map(|_| 0);
+    moves::buy(engine, Purchase { pool, offering, count: 1, at_least: 1, close: false, layout }, report);
 }

@@ -6,7 +6,7 @@
 //! urgent     no time for another reclaim      on-demand and reserved only; a run on spot moves there from its checkpoint
 //! ```
 //!
-//! The line: progress in proportion to the time gone, with a quarter of the slack in hand. Source: Can't Be Late (NSDI 2024).
+//! The line: progress in proportion to the time gone, with a quarter of the slack in hand that moves leave. Source: Can't Be Late (NSDI 2024).
 //! A job is judged when it arrives, starts, saves, stops, and at the exact instants when its urgency changes with time.
 //!
 //! Never: more than the tier buys; never extra money for a deadline that is out of reach; never a step back from urgent.
@@ -25,6 +25,10 @@ use crate::state::jobs::Phase;
 use crate::state::{State, Urgency};
 use crate::units::{Span, Timestamp};
 use alloc::vec::Vec;
+
+/// The slack is first for moves between spot and what stays: one in so much work, as recorded spot comes and goes about every three and a half
+/// hours (eight series of two weeks and more), and each time that is two moves.
+const MOVE_EVERY: Span = Span::mins(105);
 
 /// How urgent a deadline is.
 struct Verdict {
@@ -46,7 +50,10 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     for job in due {
         let Verdict { urgency, again, late } = judge(&engine.state, job);
         let was = engine.state.classes[engine.state.jobs[job].class].shape.urgency;
-        let avoids = matches!(was, Urgency::Avoids(_) | Urgency::AvoidsSpot) && urgency != Urgency::Urgent;
+        // What it has gained since sets it free.
+        let avoids = matches!(was, Urgency::Avoids(_) | Urgency::AvoidsSpot)
+            && urgency != Urgency::Urgent
+            && engine.state.streak(job).is_some();
         let urgency = if avoids { was } else { urgency };
         engine.decide(Decision::Reassess { job, urgency, again, late });
         if urgency == Urgency::Urgent {
@@ -69,10 +76,11 @@ fn judge(state: &State, job: JobId) -> Verdict {
         return Verdict { late: Some(ends), ..never };
     }
     let urgent_at = deadline - left - overhead(state, job).times(2);
-    // Progress in proportion to the time gone, and a quarter of the slack.
+    // Progress in proportion to the time gone, and a quarter of the slack that moves leave.
     let all = deadline.since(row.arrival);
     let share = u128::from(all.0) * u128::from(row.progress.0) / u128::from(expected.0.max(1));
-    let line_at = row.arrival + Span(u64::try_from(share).unwrap_or(u64::MAX)) + Span((all - expected).0 / 4);
+    let moves = overhead(state, job).times(expected.0.div_ceil(MOVE_EVERY.0));
+    let line_at = row.arrival + Span(u64::try_from(share).unwrap_or(u64::MAX)) + Span((all - expected - moves).0 / 4);
     let was = state.classes[row.class].shape.urgency;
     // From then on one more run that goes first could be the one too many.
     let counts_at = deadline - left - spec.restart - state.lifecycle().max_run;

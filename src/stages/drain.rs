@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::ids::{JobId, NodeId};
 use crate::moves;
 use crate::plan::PlanReport;
-use crate::rules::relocation::{Elsewhere, together, worth_leaving};
+use crate::rules::relocation::{Elsewhere, Leaving, together, worth_leaving};
 use crate::rules::{floors, idle, settings};
 use crate::state::jobs::Phase;
 use crate::state::nodes::NodePhase;
@@ -75,7 +75,8 @@ fn go_on_leaving(engine: &mut Engine, id: NodeId, report: &mut PlanReport) {
     let leaving = |job: &JobId| matches!(engine.state.jobs[*job].phase, Phase::Stopping { .. });
     let nodes = together(&engine.state, node);
     let still =
-        node.holds.iter().all(leaving) || worth_leaving(&engine.state, &nodes, rules, &mut Elsewhere::new()).is_some();
+        node.holds.iter().all(leaving)
+            || matches!(worth_leaving(&engine.state, &nodes, rules, &mut Elsewhere::new()), Leaving::Leaves(_));
     if still {
         moves::leave_node(engine, id, report);
     } else {

@@ -82,6 +82,15 @@ impl Market {
         }
     }
 
+    /// A market in which every pair follows the same states, given with the time from which each holds, in ms and in order. What is before the
+    /// first is [`MarketState::CALM`]; the last lasts for ever.
+    #[must_use]
+    pub fn following(pairs: &[(String, String)], changes: Vec<(u64, MarketState)>) -> Self {
+        let pairs = pairs.iter().map(|(t, z)| Pair::new(t, z, 0, 0)).collect();
+        let series = vec![Series::new(changes, None)];
+        Self { pairs, series, droughts: Vec::new(), origin: "given: all pairs follow one series".to_owned() }
+    }
+
     /// How many pairs there are; indices run from 0 in the order given.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,0 +1,49 @@
+//! Decisions beside published ones, on the published inputs: `cargo xtask bench quality [NAME]`.
+//!
+//! ```text
+//! input (recorded, or made in its shape) -> the engine under a policy of benches/quality, in the simulated world
+//!                                        -> our figure beside every published one; a list as JSON
+//! ```
+//!
+//! Never: a figure of the machine. The same input and seed give the same table everywhere. No experiment reaches into the engine: what each
+//! asks for stands in its policy and its jobs.
+
+mod arguments;
+mod cant_be_late;
+mod figures;
+mod inputs;
+
+use arguments::Arguments;
+use figures::{Figure, Row, as_json, table};
+use std::process::ExitCode;
+
+/// What an experiment is run with, and gives.
+type Experiment = fn(&Arguments) -> Result<Vec<Row>, String>;
+
+const EXPERIMENTS: [(&str, Experiment); 1] = [("cant-be-late", cant_be_late::run)];
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
+    let arguments = Arguments::read(std::env::args().skip(1), &names)?;
+    let mut figures: Vec<Figure> = Vec::new();
+    for (name, experiment) in EXPERIMENTS {
+        if arguments.name.as_deref().is_some_and(|only| only != name) {
+            continue;
+        }
+        let rows = experiment(&arguments).map_err(|why| format!("{name}: {why}"))?;
+        println!("{}", table(name, &rows));
+        figures.extend(rows.into_iter().map(|row| Figure { name, row }));
+    }
+    let Some(path) = &arguments.json else { return Ok(()) };
+    std::fs::write(path, as_json(&figures)).map_err(|e| format!("{}: {e}", path.display()))
+}
