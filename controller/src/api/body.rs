@@ -5,7 +5,7 @@
 use super::error::ApiError;
 use super::{Api, MOST_BYTES};
 use crate::config::tokens::Who;
-use crate::driver::Share;
+use crate::driver::HeldShare;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use forebay_wire::intake::{RejectCode, Rejected, from_headers};
@@ -40,7 +40,7 @@ pub(super) fn writable(api: &Api) -> Result<(), ApiError> {
 }
 
 /// Room for the body of a request, while events are received.
-pub(super) fn admit(api: &Api, who: &Who, headers: &HeaderMap) -> Result<Share, ApiError> {
+pub(super) fn admit(api: &Api, who: &Who, headers: &HeaderMap) -> Result<HeldShare, ApiError> {
     writable(api)?;
     api.room.body(&who.name, headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok()))
 }

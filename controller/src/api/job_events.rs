@@ -13,7 +13,7 @@ use super::find::{Place, find_anywhere};
 use super::history::{History, Past};
 use super::jobs::query;
 use super::status::{Asked, Line, Sender};
-use crate::driver::{Share, StatusStream, StreamEnd};
+use crate::driver::{HeldShare, StatusStream, StreamEnd};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
@@ -69,7 +69,7 @@ struct Sending {
 
 impl Sending {
     /// `said`: how many statuses the job has so far.
-    async fn run(mut self, said: u64, _place: Share) {
+    async fn run(mut self, said: u64, _place: HeldShare) {
         if let Err(StreamEnd::Missed { before }) = self.api.handle.statuses(0).try_next() {
             let all_there = said <= self.had || self.first_in_memory(before).is_some_and(|seq| seq <= self.had + 1);
             self.number = if all_there { before.saturating_sub(1) } else { 0 };

@@ -13,7 +13,7 @@ use super::ended;
 use super::outside::Shaped;
 use super::room::MOST_STREAMS;
 use super::waiters::MOST_WAITERS;
-use crate::driver::{Share, Shares};
+use crate::driver::{HeldShare, Shares};
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -87,7 +87,7 @@ pub(super) async fn serve(
 enum Never {}
 
 /// A place for a connection of a peer.
-fn place(places: &Shares, from: IpAddr, proxies: &[IpAddr]) -> Option<Share> {
+fn place(places: &Shares, from: IpAddr, proxies: &[IpAddr]) -> Option<HeldShare> {
     let from = from.to_canonical();
     let peer: Arc<str> = Arc::from(peer(from).to_string());
     if proxies.contains(&from) { places.take_any(&peer, 1) } else { places.take(&peer, 1) }
@@ -105,7 +105,12 @@ fn peer(from: IpAddr) -> IpAddr {
 }
 
 /// Serves a connection until it ends; after `ending`, until what was asked on it is answered.
-fn hold(stream: TcpStream, place: Share, router: Router, (open, ending): (mpsc::Sender<Never>, watch::Receiver<bool>)) {
+fn hold(
+    stream: TcpStream,
+    place: HeldShare,
+    router: Router,
+    (open, ending): (mpsc::Sender<Never>, watch::Receiver<bool>),
+) {
     // Answers are small and waited for.
     let _ = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
@@ -144,9 +149,9 @@ mod tests {
     fn one_peer_leaves_room_and_a_proxy_is_not_one_peer() {
         let places = Shares::new(1_600);
         let (greedy, proxy): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "192.0.2.9".parse().unwrap());
-        let held: Vec<Share> = std::iter::from_fn(|| place(&places, greedy, &[proxy])).collect();
+        let held: Vec<HeldShare> = std::iter::from_fn(|| place(&places, greedy, &[proxy])).collect();
         assert_eq!(held.len(), 750);
-        let through: Vec<Share> = std::iter::from_fn(|| place(&places, proxy, &[proxy])).collect();
+        let through: Vec<HeldShare> = std::iter::from_fn(|| place(&places, proxy, &[proxy])).collect();
         assert_eq!(through.len(), 750, "all but the reserve");
         assert!(place(&places, "192.0.2.2".parse().unwrap(), &[proxy]).is_some(), "the reserve");
         let network = |text: &str| peer(text.parse().unwrap());

@@ -12,6 +12,7 @@ use crate::sources::registry::SourcesView;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use forebay_quantity::is_unseen;
 use forebay_wire::document::views::{JobView, Summary};
 use std::fmt::Write as _;
 
@@ -59,9 +60,8 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.push('\u{fffd}'),
             // Marks that turn the direction of the text around them could hide what stands there.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
+            c if is_unseen(c) => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }

@@ -5,7 +5,7 @@
 use super::MOST_BYTES;
 use super::error::ApiError;
 use super::waiters::MOST_WAITERS;
-use crate::driver::{Share, Shares};
+use crate::driver::{HeldShare, Shares};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -48,7 +48,7 @@ impl Room {
     ///
     /// # Errors
     /// `Busy` (429) when the bodies of this caller, or those of all, take what is set aside for them.
-    pub fn body(&self, who: &Arc<str>, said: Option<usize>) -> Result<Share, ApiError> {
+    pub fn body(&self, who: &Arc<str>, said: Option<usize>) -> Result<HeldShare, ApiError> {
         let kib = said.unwrap_or(MOST_BYTES).min(MOST_BYTES).div_ceil(1024).max(1);
         self.bodies.take(who, kib).ok_or_else(|| busy("too many requests with bodies at once", 1))
     }
@@ -57,7 +57,7 @@ impl Room {
     ///
     /// # Errors
     /// `Busy` (429) when this caller, or all, have the most that can be open.
-    pub fn stream(&self, who: &Arc<str>) -> Result<Share, ApiError> {
+    pub fn stream(&self, who: &Arc<str>) -> Result<HeldShare, ApiError> {
         let full =
             || busy(&format!("too many streams of statuses are open: {MOST_STREAMS} can be, over all callers"), 5);
         self.streams.take(who, 1).ok_or_else(full)
@@ -67,7 +67,7 @@ impl Room {
     ///
     /// # Errors
     /// `Busy` (429) when this caller, or all, have the most that can wait.
-    pub fn waiter(&self, who: &Arc<str>) -> Result<Share, ApiError> {
+    pub fn waiter(&self, who: &Arc<str>) -> Result<HeldShare, ApiError> {
         let full = || busy(&format!("too many requests wait for jobs: {MOST_WAITERS} can, over all callers"), 5);
         self.waiters.take(who, 1).ok_or_else(full)
     }

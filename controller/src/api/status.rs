@@ -13,7 +13,7 @@ use super::jobs::query;
 use super::{Api, archive, visible};
 use crate::config::tokens::Who;
 use crate::document::write;
-use crate::driver::{Share, StatusStream, StreamEnd};
+use crate::driver::{HeldShare, StatusStream, StreamEnd};
 use crate::journal::{ArchiveReader, JournalId};
 use crate::segments::{SegmentError, SegmentLine, SegmentReader};
 use crate::status::FOLDER;
@@ -150,7 +150,7 @@ struct Following {
     to: Sender,
     /// Every status up to this number has been looked at.
     number: u64,
-    _place: Share,
+    _place: HeldShare,
 }
 
 /// A status, from memory or from its segment.

@@ -349,9 +349,7 @@ mod tests {
         let copied = "job.run.args.exists(a, job.run.args + ['x'] == ['y'])";
         let absorbed = "job.run.args.exists(a, job.run.args.exists(b, a + b == 'x')) || true == job.on";
         for when in [squared, cubed, copied, absorbed] {
-            let begun = std::time::Instant::now();
             assert_eq!(routes(&[(once, "p"), (when, "q")]).route(&job), Err(RouteUnfinished { route: 2 }), "{when}");
-            assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{when}: {:?}", begun.elapsed());
         }
         assert!(compile(once).unwrap().worst.is_none());
         assert!(compile(squared).unwrap().worst.is_some_and(|steps| steps > 100_000_000));

@@ -3,8 +3,8 @@
 //! Never: grows beyond its capacity, or makes a client wait for capacity (the error has a time to try again at; sources wait for slots).
 
 use super::handle::{DriverStopped, MailboxError, QueryContext};
-use super::shares::{Share, Shares};
-use super::submission::{ReplyTo, Sender, Submission, SubmittedItem};
+use super::shares::{HeldShare, Shares};
+use super::submission::{ReplyTo, Submission, SubmissionSender, SubmittedItem};
 use super::turns::Turns;
 use forebay_engine::engine::Engine;
 use forebay_source::MessagePermit;
@@ -42,7 +42,7 @@ pub(super) struct Mailbox {
 #[derive(Default)]
 struct Inside {
     submissions: Turns<Submission>,
-    queries: Turns<(Query, Share)>,
+    queries: Turns<(Query, HeldShare)>,
     cursors: BTreeMap<String, u64>,
     stopping: bool,
     closed: bool,
@@ -98,7 +98,7 @@ impl Mailbox {
         let taken = |from: &Arc<Semaphore>| Arc::clone(from).try_acquire_many_owned(permits);
         let permit = taken(&self.capacity).or_else(|_| taken(&self.reserve));
         let slot = MessagePermit::from(permit.map_err(|_| self.why_not())?);
-        let sender = Sender { name: Arc::clone(from), share: Some(share) };
+        let sender = SubmissionSender { name: Arc::clone(from), share: Some(share) };
         Ok(self.put(Submission { items, stream: None, slot, reply_to, sender })?)
     }
 

@@ -40,12 +40,13 @@ pub use input::REJECTED;
 pub use live_loop::LoopEnd;
 pub use mailbox::{MOST_EVENTS, MOST_QUERIES};
 pub use output::{RejectionWriter, StatusWriter};
-pub use shares::{Share, Shares};
+pub use shares::{HeldShare, Shares};
 pub use start::{
     AdapterMaker, AdapterStart, FinishedDriver, LiveSettings, PolicySource, RunningDriver, StartKind, start,
 };
 pub use stream::{StatusStream, StreamEnd};
 pub use submission::{
-    ItemContent, Original, Rejection, ReplyTo, Sender, SourceObserver, Submission, SubmittedItem, refused_path,
+    ItemContent, Original, Rejection, ReplyTo, SourceObserver, Submission, SubmissionSender, SubmittedItem,
+    refused_path,
 };
 pub use tenants::{TenantLimit, TenantLimits};

@@ -28,7 +28,7 @@ struct Inside {
 
 /// What somebody holds of it; given back when dropped.
 #[derive(Debug)]
-pub struct Share {
+pub struct HeldShare {
     of: Arc<Mutex<Inside>>,
     who: Arc<str>,
     amount: usize,
@@ -49,7 +49,7 @@ impl Shares {
 
     /// A part of it, where that leaves the others theirs.
     #[must_use]
-    pub fn take(&self, who: &Arc<str>, amount: usize) -> Option<Share> {
+    pub fn take(&self, who: &Arc<str>, amount: usize) -> Option<HeldShare> {
         let mut inside = lock(&self.inside);
         let held = inside.held.get(who).copied().unwrap_or(0);
         let small = held == 0 && amount <= (self.reserve / 16).max(1);
@@ -61,18 +61,18 @@ impl Shares {
         inside.free -= amount;
         *inside.held.entry(Arc::clone(who)).or_default() += amount;
         drop(inside);
-        Some(Share { of: Arc::clone(&self.inside), who: Arc::clone(who), amount })
+        Some(HeldShare { of: Arc::clone(&self.inside), who: Arc::clone(who), amount })
     }
 
     /// A part of what is beside the reserve, for somebody who stands for many: what it holds already does not count.
     #[must_use]
-    pub fn take_any(&self, who: &Arc<str>, amount: usize) -> Option<Share> {
+    pub fn take_any(&self, who: &Arc<str>, amount: usize) -> Option<HeldShare> {
         let mut inside = lock(&self.inside);
         inside.free.saturating_sub(self.reserve).checked_sub(amount)?;
         inside.free -= amount;
         *inside.held.entry(Arc::clone(who)).or_default() += amount;
         drop(inside);
-        Some(Share { of: Arc::clone(&self.inside), who: Arc::clone(who), amount })
+        Some(HeldShare { of: Arc::clone(&self.inside), who: Arc::clone(who), amount })
     }
 
     /// How much there is in all.
@@ -88,7 +88,7 @@ impl Shares {
     }
 }
 
-impl Drop for Share {
+impl Drop for HeldShare {
     fn drop(&mut self) {
         let mut inside = lock(&self.of);
         inside.free += self.amount;
@@ -105,7 +105,7 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
-    fn as_many(shares: &Shares, who: &str) -> Vec<Share> {
+    fn as_many(shares: &Shares, who: &str) -> Vec<HeldShare> {
         let who = Arc::from(who);
         std::iter::from_fn(|| shares.take(&who, 1)).collect()
     }
@@ -126,7 +126,7 @@ mod tests {
     fn one_large_piece_may_take_all_but_the_reserve_and_a_newcomer_has_that() {
         let shares = Shares::new(17 * 1_024);
         let (large, small) = (Arc::from("large"), Arc::from("small"));
-        let all = shares.take(&large, 15 * 1_024).expect("nobody holds anything");
+        let all = shares.take(&large, 16 * 1_024 - 64).expect("nobody holds anything");
         assert!(shares.take(&large, 1).is_none());
         assert!(shares.take(&Arc::from("other"), 2_000).is_none());
         let newcomer = shares.take(&small, 64).expect("the reserve");

@@ -3,7 +3,7 @@
 //! Never: more than its slot has room for.
 
 use super::handle::{Accepted, MailboxError};
-use super::shares::Share;
+use super::shares::HeldShare;
 use forebay_kernel::event::Event;
 use forebay_kernel::reason::Reason;
 use forebay_source::{MessagePermit, Receipt, StreamPosition};
@@ -24,23 +24,23 @@ pub struct Submission {
     /// Where the answer goes.
     pub reply_to: ReplyTo,
     /// Who sent it: those of one sender are taken in order, and senders in turns.
-    pub sender: Sender,
+    pub sender: SubmissionSender,
 }
 
 /// Who sends, and what it holds of the mailbox until that is durable.
 #[derive(Debug)]
-pub struct Sender {
+pub struct SubmissionSender {
     /// Whose turn it is.
     pub name: Arc<str>,
     /// Given back when the submission is durable. `None`: its slot is its only bound.
-    pub share: Option<Share>,
+    pub share: Option<HeldShare>,
 }
 
-impl Sender {
+impl SubmissionSender {
     /// A source, whose slots bound what it sends.
     #[must_use]
-    pub fn source(name: Arc<str>) -> Sender {
-        Sender { name, share: None }
+    pub fn source(name: Arc<str>) -> SubmissionSender {
+        SubmissionSender { name, share: None }
     }
 }
 

@@ -8,7 +8,7 @@ use super::kept::KeptQuota;
 use super::lines::ClassLines;
 use super::nodes::{Node, NodePhase, Purchase};
 use super::pending_cancels::PendingCancelKey;
-use super::positions::Positions;
+use super::positions::QueuePositions;
 use super::table::Table;
 use super::{Class, State};
 use crate::decision::{EffectOf, Outcome, StopCause};
@@ -48,7 +48,7 @@ pub struct Index {
     /// Jobs that wait, by class.
     pub queued: BTreeMap<ClassId, BTreeSet<OrderKey>>,
     /// How many of a class are before one of them.
-    pub positions: Positions,
+    pub positions: QueuePositions,
     /// Their classes, by what all but CPU and memory are.
     pub lines: ClassLines,
     /// Jobs that hold places which are not all ready, by class.
@@ -206,15 +206,7 @@ impl Index {
 
     pub(crate) fn job_in(&mut self, job: &Job) {
         match job.phase {
-            Phase::Queued => {
-                let was = self.first_queued(job.class);
-                let (key, queued) = (OrderKey::of(job, self.ageing), self.queued.entry(job.class).or_default());
-                if queued.insert(key) {
-                    self.positions.insert(job.class, key, queued);
-                }
-                self.lines.head(job.class, was, self.first_queued(job.class));
-                self.wait_in(job);
-            }
+            Phase::Queued => self.queued_in(job),
             Phase::Booked => {
                 self.booked.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
             }
@@ -282,16 +274,7 @@ impl Index {
 
     pub(super) fn job_out(&mut self, job: &Job) {
         match job.phase {
-            Phase::Queued => {
-                let was = self.first_queued(job.class);
-                let key = OrderKey::of(job, self.ageing);
-                if self.queued.get(&job.class).is_some_and(|queued| queued.contains(&key)) {
-                    self.positions.remove(job.class, &key);
-                }
-                drop_from(&mut self.queued, job.class, &key);
-                self.lines.head(job.class, was, self.first_queued(job.class));
-                self.wait_out(job);
-            }
+            Phase::Queued => self.queued_out(job),
             Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job, self.ageing)),
             Phase::Running => {
                 drop_from(&mut self.running, job.tier, &job.id);
@@ -372,6 +355,27 @@ impl Index {
     #[must_use]
     pub fn first_queued(&self, class: ClassId) -> Option<OrderKey> {
         self.queued.get(&class)?.first().copied()
+    }
+
+    fn queued_in(&mut self, job: &Job) {
+        let was = self.first_queued(job.class);
+        let (key, queued) = (OrderKey::of(job, self.ageing), self.queued.entry(job.class).or_default());
+        if queued.insert(key) {
+            self.positions.insert(job.class, key, queued);
+        }
+        self.lines.head(job.class, was, self.first_queued(job.class));
+        self.wait_in(job);
+    }
+
+    fn queued_out(&mut self, job: &Job) {
+        let was = self.first_queued(job.class);
+        let key = OrderKey::of(job, self.ageing);
+        if self.queued.get(&job.class).is_some_and(|queued| queued.contains(&key)) {
+            self.positions.remove(job.class, &key);
+        }
+        drop_from(&mut self.queued, job.class, &key);
+        self.lines.head(job.class, was, self.first_queued(job.class));
+        self.wait_out(job);
     }
 
     fn wait_in(&mut self, job: &Job) {

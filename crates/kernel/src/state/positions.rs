@@ -25,17 +25,17 @@ struct Blocks {
 
 /// Counts by class. Two of them are equal where they count the same, wherever their blocks begin.
 #[derive(Clone, Debug, Default)]
-pub struct Positions {
+pub struct QueuePositions {
     by_class: BTreeMap<ClassId, Blocks>,
 }
 
-impl PartialEq for Positions {
-    fn eq(&self, other: &Positions) -> bool {
+impl PartialEq for QueuePositions {
+    fn eq(&self, other: &QueuePositions) -> bool {
         self.totals().eq(other.totals())
     }
 }
 
-impl Eq for Positions {}
+impl Eq for QueuePositions {}
 
 impl Blocks {
     /// The block that a key is in, or would be.
@@ -44,7 +44,7 @@ impl Blocks {
     }
 }
 
-impl Positions {
+impl QueuePositions {
     fn totals(&self) -> impl Iterator<Item = (ClassId, u64)> + '_ {
         self.by_class.iter().map(|(class, blocks)| (*class, blocks.counts.iter().map(|n| u64::from(*n)).sum()))
     }
@@ -119,7 +119,7 @@ mod tests {
         /// Against counting them: whatever comes and goes, each has as many before it as there are, within one block's reads.
         #[test]
         fn a_position_is_what_counting_says(steps in proptest::collection::vec(0u64..4_000, 0..6_000)) {
-            let (mut positions, mut queued) = (Positions::default(), BTreeSet::new());
+            let (mut positions, mut queued) = (QueuePositions::default(), BTreeSet::new());
             for step in steps {
                 let key = key(step);
                 if queued.remove(&key) {

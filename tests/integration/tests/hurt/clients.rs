@@ -1,6 +1,6 @@
 //! Slow, greedy and malformed clients: each is bounded by itself, and whoever else asks is served beside it.
 
-use crate::wire::{PATIENCE, answer, code, connect, head, p99, resident_mib, send, status, timed};
+use crate::wire::{PATIENCE, answer, code, connect, head, p99, resident_mib, send, status, timed, try_connect};
 use crate::{full, many};
 use forebay_integration::Server;
 use forebay_integration::teams::{ask, prepared, start, submission, submit, write};
@@ -38,7 +38,7 @@ fn idle_connections_and_half_heads_of_one_address_leave_room_for_others() {
     for (what, begun) in [("idle", ""), ("half a head", "GET /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ")] {
         let held: Vec<TcpStream> = (0..many(400, 9_000))
             .map_while(|_| {
-                let mut stream = TcpStream::connect(server.url.trim_start_matches("http://")).ok()?;
+                let mut stream = try_connect(&server)?;
                 stream.write_all(begun.as_bytes()).ok().map(|()| stream)
             })
             .collect();
@@ -72,7 +72,7 @@ fn a_head_that_does_not_come_ends_its_connection() {
 #[test]
 fn slow_bodies_of_one_principal_leave_room_for_those_of_others() {
     let folder = prepared();
-    let server = behind_a_proxy(folder.path());
+    let server = start(folder.path(), &[]);
     let large = head("team-a", "POST /v1/events", "content-type: application/json\r\ncontent-length: 4194304\r\n");
     let mut slow = Vec::new();
     for _ in 0..many(40, 500) {
@@ -104,7 +104,7 @@ fn slow_bodies_of_one_principal_leave_room_for_those_of_others() {
 #[test]
 fn waits_and_streams_of_one_principal_are_a_part_of_all() {
     let folder = prepared();
-    let server = behind_a_proxy(folder.path());
+    let server = start(folder.path(), &[]);
     let job = submit(&server, "team-a", &submission("long", "a", 360_000));
     let open = |line: &str| {
         let mut stream = connect(&server);
@@ -126,7 +126,7 @@ fn waits_and_streams_of_one_principal_are_a_part_of_all() {
     assert_eq!(status(&String::from_utf8_lossy(&piece[..read])), 200, "another principal has its own");
     drop(streams);
     let waits = (0..many(200, 10_000)).map_while(|_| {
-        let mut stream = TcpStream::connect(server.url.trim_start_matches("http://")).ok()?;
+        let mut stream = try_connect(&server)?;
         let line = format!("GET /v1/jobs/{job}?waitFor=terminal&timeout=10m");
         stream.write_all(head("team-a", &line, "").as_bytes()).ok().map(|()| stream)
     });
