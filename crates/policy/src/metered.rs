@@ -1,8 +1,8 @@
 //! Expressions that count their steps while they are evaluated, and stop at the most that one event may take.
 //!
 //! ```text
-//! range.exists(x, body)   ->   @loop(range, nodes of the body).exists(x, body)      items x nodes, before the first one
-//! a == b, a + b, a in b   ->   @sized(a) == @sized(b)                               what has to be gone through in each
+//! range.exists(x, body)   ->   (@left() ? @loop(range, nodes) : ..).exists(x, body)   items x nodes, before the first one
+//! a == b, a + b, a in b   ->   @sized(a) == @sized(b)                                 what has to be gone through in each
 //! ```
 //!
 //! Never: another result than that of the expression as it was written. One that ran out has none.
@@ -29,6 +29,7 @@ const PATTERN_STEPS: u64 = 1_000;
 const STEP_BYTES: usize = 32;
 
 const LOOP: &str = "@loop";
+const LEFT: &str = "@left";
 const SIZED: &str = "@sized";
 const PATTERN: &str = "@pattern";
 
@@ -68,11 +69,14 @@ impl StepMeter {
             meter.charge(items(&range).saturating_mul(nodes.unsigned_abs())).map(|()| range)
         };
         let meter = self.clone();
+        let left = move || meter.charge(1).map(|()| true);
+        let meter = self.clone();
         let sized = move |value: Value| meter.charge(size(&value)).map(|()| value);
         let meter = self.clone();
         let pattern = move |value: Value| meter.charge(PATTERN_STEPS).map(|()| value);
         // Their names cannot be written in CEL, so none is taken.
         let _ = context.add_function(LOOP, looped);
+        let _ = context.add_function(LEFT, left);
         let _ = context.add_function(SIZED, sized);
         let _ = context.add_function(PATTERN, pattern);
     }
@@ -175,7 +179,7 @@ const TYPES: [&str; 10] = ["int", "uint", "double", "bool", "string", "bytes", "
 fn metered_loop(loops: &ComprehensionExpr) -> ComprehensionExpr {
     let nodes = own_nodes(&loops.loop_step) + own_nodes(&loops.loop_cond);
     ComprehensionExpr {
-        iter_range: wrapped(LOOP, metered(&loops.iter_range), Some(nodes)),
+        iter_range: while_left(wrapped(LOOP, metered(&loops.iter_range), Some(nodes))),
         iter_var: loops.iter_var.clone(),
         iter_var2: loops.iter_var2.clone(),
         accu_var: loops.accu_var.clone(),
@@ -212,6 +216,15 @@ fn wrapped(function: &str, inner: IdedExpr, nodes: Option<u64>) -> IdedExpr {
     });
     let args = std::iter::once(inner).chain(nodes).collect();
     IdedExpr { id, expr: Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }) }
+}
+
+/// Only while steps are left: where none are, a list is not even copied to be counted.
+fn while_left(inner: IdedExpr) -> IdedExpr {
+    let id = inner.id;
+    let call = |func_name: &str, args| Expr::Call(CallExpr { func_name: func_name.to_owned(), target: None, args });
+    let left = IdedExpr { id, expr: call(LEFT, Vec::new()) };
+    let never = IdedExpr { id, expr: call(LEFT, Vec::new()) };
+    IdedExpr { id, expr: call(operators::CONDITIONAL, vec![left, inner, never]) }
 }
 
 /// Nodes that are evaluated once where this is: the bodies of loops in it are counted by themselves.

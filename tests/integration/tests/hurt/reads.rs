@@ -181,8 +181,7 @@ fn pages_of_other_sites_get_nothing() {
         [("cross-site", "no-cors", "script"), ("cross-site", "cors", "empty"), ("same-site", "no-cors", "image")]
     {
         for path in ["/v1/jobs", "/v1/state", "/v1/nodes", "/metrics", "/v1/status?follow=false", "/"] {
-            let headers =
-                [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)];
+            let headers = [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)];
             let (status, text) = server.send("GET", path, &headers, b"");
             assert!(status == 403 && text.contains("ForeignOrigin"), "{site} {path}: {status} {text}");
         }
