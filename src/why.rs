@@ -77,7 +77,7 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
         return kept;
     }
     let key = OrderKey::of(job, engine.state.index.ageing);
-    let in_front = engine.state.index.queued.get(&job.class).map_or(0, |jobs| jobs.range(..key).count());
+    let in_front = engine.state.index.position(job.class, &key);
     let parked = told(engine, job.class).filter(|_| in_front == 0);
     match (parked, waits) {
         (Some(parked), None) => exactly(&engine.state, job.class, parked.reason),

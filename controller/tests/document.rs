@@ -1,7 +1,7 @@
 //! The state document from outside: what is exported is planned on as it was, and what is written by hand becomes that state.
 
 use forebay::document::plan::{plan, plan_until_steady};
-use forebay::document::state::{load, state_document};
+use forebay::document::state::{StreamedState, load, state_document};
 use forebay_catalog::Catalogue;
 use forebay_kernel::job::{Level, TopologyConstraint};
 use forebay_kernel::policy::Policy;
@@ -53,6 +53,8 @@ fn planned(document: &Value) -> PlanDocument {
 fn what_is_written_by_hand_becomes_that_state() {
     let loaded = loaded(&written());
     let state = state_document(&loaded.engine).unwrap();
+    let streamed = serde_json::to_value(StreamedState::new(&loaded.engine).unwrap()).unwrap();
+    assert_eq!(streamed, serde_json::to_value(&state).unwrap(), "as it is streamed it is the same document");
     let of = |subject: &str| state.jobs.iter().find(|j| j.subject.as_deref() == Some(subject)).expect("the job");
     assert_eq!(state.now_s, Some(Seconds(1_000_000)));
     assert_eq!(of("gang").phase, JobPhase::Running);

@@ -15,6 +15,7 @@ use super::body::{admit, content_type, gather, writable};
 use super::error::ApiError;
 use super::events::durable;
 use crate::activity::{TakenReport, view as activity_view};
+use crate::config::tokens::Who;
 use crate::driver::ItemOutcome;
 use crate::show::figures::short;
 use axum::Json;
@@ -78,18 +79,18 @@ pub struct ActivityTaken {
 
 type Answer = Result<(StatusCode, Json<Heard>), ApiError>;
 
-pub(super) async fn hello(State(api): State<Api>, _: NodeAgent, headers: HeaderMap, body: Body) -> Answer {
-    let hello: Hello = read(&api, &headers, body, MOST_BYTES).await?;
-    known(&api, &hello.instance).await?;
-    take(&api, Event::NodeReady { instance: hello.instance }).await
+pub(super) async fn hello(State(api): State<Api>, agent: NodeAgent, headers: HeaderMap, body: Body) -> Answer {
+    let hello: Hello = read(&api, &agent.0, &headers, body, MOST_BYTES).await?;
+    known(&api, &agent.0, &hello.instance).await?;
+    take(&api, &agent.0, Event::NodeReady { instance: hello.instance }).await
 }
 
-pub(super) async fn notice(State(api): State<Api>, _: NodeAgent, headers: HeaderMap, body: Body) -> Answer {
-    let notice: Notice = read(&api, &headers, body, MOST_BYTES).await?;
-    let now = known(&api, &notice.instance).await?;
+pub(super) async fn notice(State(api): State<Api>, agent: NodeAgent, headers: HeaderMap, body: Body) -> Answer {
+    let notice: Notice = read(&api, &agent.0, &headers, body, MOST_BYTES).await?;
+    let now = known(&api, &agent.0, &notice.instance).await?;
     let at = when(notice.at.as_deref(), now)?;
     match notice.kind {
-        Kind::Interruption => take(&api, Event::ReclaimNotice { instance: notice.instance, at }).await,
+        Kind::Interruption => take(&api, &agent.0, Event::ReclaimNotice { instance: notice.instance, at }).await,
         Kind::Rebalance => Ok((StatusCode::ACCEPTED, Json(Heard { new: false }))),
     }
 }
@@ -97,18 +98,20 @@ pub(super) async fn notice(State(api): State<Api>, _: NodeAgent, headers: Header
 /// What the workers on a node do with its GPUs.
 pub(super) async fn activity(
     State(api): State<Api>,
-    _: NodeAgent,
+    agent: NodeAgent,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<ActivityTaken>), ApiError> {
-    let report: Arc<ActivityReport> = Arc::new(read(&api, &headers, body, MOST_ACTIVITY).await?);
+    let who = &agent.0;
+    let report: Arc<ActivityReport> = Arc::new(read(&api, who, &headers, body, MOST_ACTIVITY).await?);
     if report.workers.len() > MOST_WORKERS_REPORTED {
         let message = format!("{} workers are too many for one report", report.workers.len());
         let remedy = format!("send at most {MOST_WORKERS_REPORTED}, as `forebay agent` does");
         return Err(ApiError::new(413, "TooMany", message, remedy));
     }
+    permitted(who, &report.instance)?;
     let asked = Arc::clone(&report);
-    let found = api.handle.query_async(move |engine, _| activity_view::view(engine.state(), &asked)).await?;
+    let found = api.ask(who, move |engine, _| activity_view::view(engine.state(), &asked)).await?;
     let Some(view) = found.filter(|_| report.instance.len() <= MOST_INSTANCE) else {
         api.activity.count_unknown_node();
         return Err(unknown(&report.instance));
@@ -116,7 +119,7 @@ pub(super) async fn activity(
     let TakenReport { new, events, ignored } = api.activity.take(&report, &view);
     if !events.is_empty() {
         // Where it does not get this far, the next report has the same idleness and more.
-        durable(&api, events.iter().map(|event| (event.clone(), None)).collect()).await?;
+        durable(&api, &who.name, events.iter().map(|event| (event.clone(), None)).collect()).await?;
         api.activity.events_sent(&events);
     }
     Ok((StatusCode::ACCEPTED, Json(ActivityTaken { new, ignored })))
@@ -140,12 +143,18 @@ fn when(at: Option<&str>, now: Timestamp) -> Result<Timestamp, ApiError> {
 }
 
 /// A body of JSON within its bounds.
-async fn read<T: DeserializeOwned>(api: &Api, headers: &HeaderMap, body: Body, most: usize) -> Result<T, ApiError> {
+async fn read<T: DeserializeOwned>(
+    api: &Api,
+    who: &Who,
+    headers: &HeaderMap,
+    body: Body,
+    most: usize,
+) -> Result<T, ApiError> {
     writable(api)?;
     if content_type(headers) != "application/json" {
         return Err(ApiError::new(415, "ContentType", "reports of agents are JSON", "send application/json"));
     }
-    let _room = admit(api, headers)?;
+    let _room = admit(api, who, headers)?;
     let body = gather(body).await?;
     if body.len() > most {
         let message = format!("a report has at most {most} bytes");
@@ -157,11 +166,26 @@ async fn read<T: DeserializeOwned>(api: &Api, headers: &HeaderMap, body: Body, m
     })
 }
 
+/// Whether a token may speak of an instance: one that names its nodes speaks of those alone.
+fn permitted(who: &Who, instance: &str) -> Result<(), ApiError> {
+    if who.speaks_of(instance) {
+        return Ok(());
+    }
+    let message = format!("this token does not speak of the instance `{}`", short(instance, MOST_INSTANCE));
+    Err(ApiError::new(
+        403,
+        "OtherNode",
+        message,
+        "use the token of that node, or list the instance under `instances` of this one",
+    ))
+}
+
 /// The engine's time, where an instance is known.
-async fn known(api: &Api, instance: &str) -> Result<Timestamp, ApiError> {
+async fn known(api: &Api, who: &Who, instance: &str) -> Result<Timestamp, ApiError> {
+    permitted(who, instance)?;
     let fits = instance.len() <= MOST_INSTANCE;
     let asked = instance.to_owned();
-    let found = api.handle.query_async(move |engine, _| {
+    let found = api.ask(who, move |engine, _| {
         let state = engine.state();
         (fits && state.node_of(&asked).is_some()).then_some(state.now())
     });
@@ -176,8 +200,8 @@ fn unknown(instance: &str) -> ApiError {
 }
 
 /// Takes an event, and answers when it is durable.
-async fn take(api: &Api, event: Event) -> Answer {
-    let taken = durable(api, vec![(event, None)]).await?;
+async fn take(api: &Api, who: &Who, event: Event) -> Answer {
+    let taken = durable(api, &who.name, vec![(event, None)]).await?;
     let new = taken.outcomes.first() == Some(&ItemOutcome::Taken);
     Ok((StatusCode::ACCEPTED, Json(Heard { new })))
 }

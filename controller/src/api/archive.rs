@@ -43,23 +43,30 @@ where
     done.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))
 }
 
-/// A job by `job-17`, or by its subject in the caller's tenant. `None`: the archive has none that this caller may see.
-pub(super) async fn find(api: &Api, who: &Arc<Who>, name: &str) -> Result<Option<FoundInArchive>, ApiError> {
+/// The last job of a subject in the caller's tenant. `None`: the archive has none that this caller may see.
+pub(super) async fn of_subject(api: &Api, who: &Arc<Who>, name: &str) -> Result<Option<FoundInArchive>, ApiError> {
     let (asked, tenant) = (name.to_owned(), who.caller.tenant.clone());
-    let by_name = move |archive: &ArchiveReader| {
-        let by_number = write::job_number(&asked).map_or(Ok(None), |id| archive.finished(id))?;
-        if by_number.is_some() { Ok(by_number) } else { archive.finished_by_subject(&tenant, &asked) }
-    };
-    let Some(ArchivedJob { finished, .. }) = read(api, by_name).await? else { return Ok(None) };
-    let who = Arc::clone(who);
+    let found = read(api, move |archive| archive.finished_by_subject(&tenant, &asked)).await?;
+    seen(api, who, found).await
+}
+
+/// The job of a number. `None`: the archive has none that this caller may see.
+pub(super) async fn of_number(api: &Api, who: &Arc<Who>, id: JobId) -> Result<Option<FoundInArchive>, ApiError> {
+    let found = read(api, move |archive| archive.finished(id)).await?;
+    seen(api, who, found).await
+}
+
+async fn seen(api: &Api, who: &Arc<Who>, found: Option<ArchivedJob>) -> Result<Option<FoundInArchive>, ApiError> {
+    let Some(ArchivedJob { finished, .. }) = found else { return Ok(None) };
+    let judge = Arc::clone(who);
     let ask = move |engine: &Engine, _: &_| {
         let state = engine.state();
-        visible::sees_finished(state, &who, &finished.spec).then(|| FoundInArchive {
+        visible::sees_finished(state, &judge, &finished.spec).then(|| FoundInArchive {
             now: state.now(),
             id: finished.job.id,
             statuses: u64::from(finished.job.status_seq),
             view: write::finished_view(engine, &finished),
         })
     };
-    Ok(api.handle.query_async(ask).await?)
+    api.ask(who, ask).await
 }

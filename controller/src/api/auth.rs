@@ -27,7 +27,7 @@ pub(super) struct Submitter(pub Arc<Who>);
 pub(super) struct Operator(pub Arc<Who>);
 
 /// May say what the cloud does to a node.
-pub(super) struct NodeAgent;
+pub(super) struct NodeAgent(pub Arc<Who>);
 
 /// May read figures: all of them with the role for that, else what a reader may see.
 pub(super) struct Scraper {
@@ -75,7 +75,7 @@ impl FromRequestParts<Api> for NodeAgent {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<NodeAgent, ApiError> {
-        identify(api, &parts.headers, By::Bearer, Role::Agent).map(|_| NodeAgent)
+        identify(api, &parts.headers, By::Bearer, Role::Agent).map(NodeAgent)
     }
 }
 

@@ -4,13 +4,14 @@
 
 use super::error::ApiError;
 use super::{Api, MOST_BYTES};
+use crate::config::tokens::Who;
+use crate::driver::HeldShare;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use forebay_wire::intake::{RejectCode, Rejected, from_headers};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::StreamExt;
 
 /// So much of a body that is too large is read before it is refused.
@@ -18,6 +19,9 @@ const READ_AWAY: usize = 16 * MOST_BYTES;
 
 /// A body that says nothing for so long is given up: it holds room that others wait for.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// A body that is not whole by then is given up, however steadily it comes: 4 MiB in a minute is 70 KiB a second.
+const WHOLE: Duration = Duration::from_secs(60);
 
 /// What to send instead of what is not JSON.
 const AS_JSON: &str = "send one CloudEvent as a JSON object, or an array of them as application/cloudevents-batch+json";
@@ -36,9 +40,9 @@ pub(super) fn writable(api: &Api) -> Result<(), ApiError> {
 }
 
 /// Room for the body of a request, while events are received.
-pub(super) fn admit(api: &Api, headers: &HeaderMap) -> Result<OwnedSemaphorePermit, ApiError> {
+pub(super) fn admit(api: &Api, who: &Who, headers: &HeaderMap) -> Result<HeldShare, ApiError> {
     writable(api)?;
-    api.room.body(headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok()))
+    api.room.body(&who.name, headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok()))
 }
 
 /// The content type without its parameters, in lower case.
@@ -53,7 +57,11 @@ pub(super) async fn gather(body: Body) -> Result<Vec<u8>, ApiError> {
     let mut parts = body.into_data_stream();
     let late =
         |_| ApiError::new(408, "Slow", "the body did not come in time", "send it again, faster or in smaller pieces");
-    while let Some(part) = tokio::time::timeout(SILENCE, parts.next()).await.map_err(late)? {
+    let end = tokio::time::Instant::now() + WHOLE;
+    let next = |now: tokio::time::Instant| (now + SILENCE).min(end);
+    while let Some(part) =
+        tokio::time::timeout_at(next(tokio::time::Instant::now()), parts.next()).await.map_err(late)?
+    {
         let part = part.map_err(|_| ApiError::bad("Unreadable", "the body could not be read", "send it again"))?;
         read += part.len();
         if read <= MOST_BYTES {

@@ -6,7 +6,8 @@
 use super::confirm_dead::DeathConfirmation;
 use super::error::ErrorBody;
 use super::events::Taken;
-use super::jobs::{Jobs, OneJob, Why};
+use super::jobs::{OneJob, Why};
+use super::listing::Jobs;
 use super::logs::JobLogs;
 use super::reads::{Nodes, Queues};
 use crate::sources::registry::SourcesView;
@@ -124,6 +125,7 @@ impl Client {
             all.jobs.extend(page.jobs);
             all.next = page.next;
         }
+        all.cut = None;
         Ok(all)
     }
 
@@ -193,7 +195,13 @@ impl Client {
     /// # Errors
     /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn nodes(&self) -> Result<Nodes, ClientError> {
-        self.get("/v1/nodes")
+        let mut all: Nodes = self.get("/v1/nodes")?;
+        while let Some(after) = all.next.take() {
+            let page: Nodes = self.get(&format!("/v1/nodes?after={after}"))?;
+            all.nodes.extend(page.nodes);
+            all.next = page.next;
+        }
+        Ok(all)
     }
 
     /// Sources and sinks.

@@ -11,7 +11,8 @@ use super::auth::Operator;
 use super::body::{content_type, gather, writable};
 use super::error::ApiError;
 use super::events::durable;
-use super::jobs::{OneJob, Place, find_anywhere, look};
+use super::find::{Place, find_anywhere};
+use super::jobs::{OneJob, look};
 use crate::show::figures::short;
 use axum::Json;
 use axum::body::Body;
@@ -77,8 +78,8 @@ pub(super) async fn confirm(
     let by = who.caller.principal.clone();
     let (of, workers) = (short(&name, 60), &asked.workers);
     tracing::warn!("{by} confirms that workers {workers:?} of attempt {} of {of} are dead", asked.attempt);
-    durable(&api, vec![(Event::DeathConfirmed { job: id, attempt, workers: asked.workers, by }, None)]).await?;
-    Ok((StatusCode::ACCEPTED, Json(look(&api, id).await?)))
+    durable(&api, &who.name, vec![(Event::DeathConfirmed { job: id, attempt, workers: asked.workers, by }, None)]).await?;
+    Ok((StatusCode::ACCEPTED, Json(look(&api, &who, id).await?)))
 }
 
 fn not_alive(name: &str, attempt: u32) -> ApiError {

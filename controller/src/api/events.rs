@@ -36,6 +36,9 @@ use tokio::sync::watch;
 const MOST_WARNINGS: usize = 100;
 const MOST_WARNING: usize = 300;
 
+/// A body of so many bytes is decoded where it came in, if no route is evaluated: that takes less than handing it over.
+const DECODED_AT_ONCE: usize = 16 * 1024;
+
 /// What became of the events of one request.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Taken {
@@ -83,11 +86,11 @@ pub(super) async fn post(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let _room = admit(&api, &headers)?;
+    let _room = admit(&api, &who, &headers)?;
     let counted = |error: &ApiError| api.sources.http().rejected(error.code());
     let body = gather(body).await.inspect_err(counted)?;
-    let events = split(&headers, &body).and_then(few).inspect_err(counted)?;
-    let taken = submit(&api, &who, events).await?;
+    let (asked, taken) = decoded(&api, &who, headers, body).await.inspect_err(counted)?;
+    let taken = submit(&api, &who, asked, taken).await?;
     if !taken.accepted.is_empty() {
         return Ok((StatusCode::ACCEPTED, Json(taken)).into_response());
     }
@@ -126,7 +129,30 @@ pub(super) struct Unanswered {
     pub warnings: Vec<String>,
 }
 
-async fn submit(api: &Api, who: &Arc<Who>, sent: Vec<Sent<'_>>) -> Result<Taken, ApiError> {
+/// The events of a request, on a thread that may take its time: one request's expressions keep no other's answer waiting.
+async fn decoded(
+    api: &Api,
+    who: &Arc<Who>,
+    headers: HeaderMap,
+    body: Vec<u8>,
+) -> Result<(Vec<Asked>, Taken), ApiError> {
+    if body.len() <= DECODED_AT_ONCE && api.options.routes.is_trivial() {
+        return decode(api, who, &headers, &body);
+    }
+    // It is never closed.
+    let turn = Arc::clone(&who.decodes).acquire_owned().await.ok();
+    let (api, who) = (api.clone(), Arc::clone(who));
+    let decoding = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        decode(&api, &who, &headers, &body)
+    });
+    decoding
+        .await
+        .map_err(|e| ApiError::new(500, "Undecoded", e.to_string(), "report this with the controller's log"))?
+}
+
+fn decode(api: &Api, who: &Who, headers: &HeaderMap, body: &[u8]) -> Result<(Vec<Asked>, Taken), ApiError> {
+    let sent = split(headers, body).and_then(few)?;
     let intake = Intake { caller: &who.caller, routes: api.routes.as_ref(), key: api.key.as_ref() };
     let mut taken = Taken::default();
     let mut asked = Vec::new();
@@ -143,11 +169,15 @@ async fn submit(api: &Api, who: &Arc<Who>, sent: Vec<Sent<'_>>) -> Result<Taken,
             Err(why) => taken.rejected.push(rejected(index, bytes, &why)),
         }
     }
+    Ok((asked, taken))
+}
+
+async fn submit(api: &Api, who: &Arc<Who>, asked: Vec<Asked>, mut taken: Taken) -> Result<Taken, ApiError> {
     let asked = permitted(api, who, asked, &mut taken).await?;
     let asked = checked(api, asked, &mut taken).await?;
     if !asked.is_empty() {
         let (senders, events): (Vec<_>, _) = asked.into_iter().map(|one| (one.sender, (one.event, one.id))).unzip();
-        for (sender, outcome) in senders.into_iter().zip(durable(api, events).await?.outcomes) {
+        for (sender, outcome) in senders.into_iter().zip(durable(api, &who.name, events).await?.outcomes) {
             answer(&mut taken, sender, outcome);
         }
     }
@@ -177,7 +207,7 @@ async fn permitted(api: &Api, who: &Arc<Who>, asked: Vec<Asked>, taken: &mut Tak
         asked.into_iter().map(judged).collect::<Vec<_>>()
     };
     let mut kept = Vec::new();
-    for (refusal, one) in api.handle.query_async(ask).await? {
+    for (refusal, one) in api.ask(who, ask).await? {
         match refusal {
             None => kept.push(one),
             Some(outcome) => answer(taken, one.sender, outcome),
@@ -187,11 +217,15 @@ async fn permitted(api: &Api, who: &Arc<Who>, asked: Vec<Asked>, taken: &mut Tak
 }
 
 /// Waits until events are durable, or until it is known that they cannot be for now.
-pub(super) async fn durable(api: &Api, events: Vec<(Event, Option<EventId>)>) -> Result<Accepted, ApiError> {
+pub(super) async fn durable(
+    api: &Api,
+    sender: &Arc<str>,
+    events: Vec<(Event, Option<EventId>)>,
+) -> Result<Accepted, ApiError> {
     let mut progress = api.handle.watch();
     let items = events.into_iter().map(|(event, id)| SubmittedItem { id, ..event.into() }).collect();
     tokio::select! {
-        taken = api.handle.submit_items(items) => Ok(taken?),
+        taken = api.handle.submit_as(sender, items) => Ok(taken?),
         why = paused(&mut progress) => Err(ApiError::disk_full(&why)),
     }
 }

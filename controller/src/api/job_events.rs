@@ -9,10 +9,11 @@
 use super::Api;
 use super::auth::Reader;
 use super::error::ApiError;
+use super::find::{Place, find_anywhere};
 use super::history::{History, Past};
-use super::jobs::{Place, find_anywhere, query};
+use super::jobs::query;
 use super::status::{Asked, Line, Sender};
-use crate::driver::{StatusStream, StreamEnd};
+use crate::driver::{HeldShare, StatusStream, StreamEnd};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
@@ -21,7 +22,6 @@ use forebay_kernel::effect::Status;
 use forebay_kernel::ids::JobId;
 use forebay_wire::status::cloud_event;
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Statuses of memory that are looked at before others on this thread have their turn.
 const A_TURN: u32 = 4_096;
@@ -35,13 +35,13 @@ pub(super) async fn stream(
 ) -> Result<Response, ApiError> {
     let line = Line::asked(&query(asked)?, &headers);
     let found = find_anywhere(&api, &who, &name).await?;
-    let place = api.room.stream()?;
+    let place = api.room.stream(&who.name)?;
     let (job, over, said) = match found {
         Place::State(job) => {
             let look = move |engine: &forebay_engine::engine::Engine, _: &_| {
                 engine.state().job(job).map_or((true, 0), |(row, _)| (row.done(), u64::from(row.status_seq)))
             };
-            let (over, said) = api.handle.query_async(look).await?;
+            let (over, said) = api.ask(&who, look).await?;
             (job, over, said)
         }
         Place::Archive(found) => (found.id, true, found.statuses),
@@ -69,7 +69,7 @@ struct Sending {
 
 impl Sending {
     /// `said`: how many statuses the job has so far.
-    async fn run(mut self, said: u64, _place: OwnedSemaphorePermit) {
+    async fn run(mut self, said: u64, _place: HeldShare) {
         if let Err(StreamEnd::Missed { before }) = self.api.handle.statuses(0).try_next() {
             let all_there = said <= self.had || self.first_in_memory(before).is_some_and(|seq| seq <= self.had + 1);
             self.number = if all_there { before.saturating_sub(1) } else { 0 };

@@ -5,8 +5,10 @@
 use super::Api;
 use super::auth::Reader;
 use super::error::ApiError;
-use super::jobs::{Place, find_anywhere, query};
+use super::find::{Place, find_anywhere};
+use super::jobs::query;
 use crate::cluster::logs::{LogsWanted, WorkerLog};
+use crate::config::tokens::Who;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -52,7 +54,7 @@ pub(super) async fn logs(
 ) -> Result<Json<JobLogs>, ApiError> {
     let asked = query(asked)?;
     let (job, last) = match find_anywhere(&api, &who, &name).await? {
-        Place::State(id) => (id, last_attempt(&api, id).await?),
+        Place::State(id) => (id, last_attempt(&api, &who, id).await?),
         Place::Archive(found) => (found.id, found.view.attempt),
     };
     let Some(cluster) = &api.logs else {
@@ -81,6 +83,6 @@ pub(super) async fn logs(
     Ok(Json(JobLogs { job: job.to_string(), attempt, workers: found.workers, omitted: found.omitted }))
 }
 
-async fn last_attempt(api: &Api, id: JobId) -> Result<Option<u32>, ApiError> {
-    Ok(api.handle.query_async(move |engine, _| engine.state().job(id).map(|(job, _)| job.attempt.0)).await?)
+async fn last_attempt(api: &Api, who: &Who, id: JobId) -> Result<Option<u32>, ApiError> {
+    api.ask(who, move |engine, _| engine.state().job(id).map(|(job, _)| job.attempt.0)).await
 }

@@ -31,10 +31,11 @@ pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scrape
     };
     let paused = api.handle.watch().borrow().paused.clone();
     let mut families = outside::process(paused.as_deref());
+    families.push(outside::holds(api.handle.holds()));
     families.extend(api.handle.query_async(ask).await?);
     if all {
         families.extend(api.activity.agent_families());
-        families.extend(outside::sources(api.sources.view(api.handle.durable())));
+        families.extend(outside::sources(api.sources.view(&api.handle)));
     }
     let failed = |e: std::fmt::Error| ApiError::new(500, "MetricsUnwritten", e.to_string(), "report this");
     let body = text(families).map_err(failed)?;

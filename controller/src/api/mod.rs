@@ -17,15 +17,21 @@ pub mod client;
 pub mod confirm_dead;
 pub mod error;
 pub mod events;
+mod export;
+mod find;
 mod guard;
 mod history;
 mod job_events;
 pub mod jobs;
+mod listen;
+pub mod listing;
 pub mod logs;
 mod metrics;
+mod outside;
 mod page;
 pub mod reads;
 mod room;
+pub mod rows;
 mod status;
 mod visible;
 mod waiters;
@@ -34,7 +40,7 @@ use crate::activity::ActivityBook;
 use crate::checkpoints::Checkpoints;
 use crate::cluster::{ClusterLogs, ClusterNotes};
 use crate::config::tokens::{Tokens, Who};
-use crate::driver::DriverHandle;
+use crate::driver::{DriverHandle, QueryContext};
 use crate::journal::ArchiveReader;
 use crate::metrics::preemptions::Preemptions;
 use crate::sources::registry::SourceRegistry;
@@ -42,9 +48,10 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use error::ApiError;
+use forebay_engine::engine::Engine;
 use forebay_wire::intake::Router as Routes;
-use room::{Bounded, Room};
-use std::net::SocketAddr;
+use room::Room;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -72,6 +79,19 @@ struct Api {
     pub ending: watch::Receiver<bool>,
 }
 
+impl Api {
+    /// Asks the engine, in the turn of whoever asks.
+    async fn ask<R: Send + 'static>(
+        &self,
+        who: &Who,
+        question: impl FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
+    ) -> Result<R, ApiError> {
+        // It is never closed.
+        let _turn = who.questions.acquire().await;
+        Ok(self.handle.query_as(&who.name, question).await?)
+    }
+}
+
 impl Deref for Api {
     type Target = ApiOptions;
 
@@ -90,6 +110,8 @@ pub struct ApiOptions {
     pub key: Option<[u8; 32]>,
     /// Who may call. None: everybody, who is local then.
     pub tokens: Tokens,
+    /// Proxies that many callers come through: their connections are not counted as one peer's.
+    pub proxies: Vec<IpAddr>,
     /// Sources and sinks.
     pub sources: SourceRegistry,
     /// Looks at checkpoints that are reported.
@@ -121,7 +143,8 @@ pub async fn serve(listener: TcpListener, serving: ApiOptions, ending: watch::Re
         activity: Arc::default(),
         ending: ending.clone(),
     };
-    let served = axum::serve(Bounded::new(listener), router(api, address)).with_graceful_shutdown(ended(ending)).await;
+    let proxies = api.proxies.clone();
+    let served = listen::serve(listener, router(api, address), &proxies, ending).await;
     woken.abort();
     counted.abort();
     served
@@ -137,7 +160,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
     Router::new()
         .route("/", get(page::page))
         .route("/v1/events", post(events::post))
-        .route("/v1/jobs", get(jobs::list))
+        .route("/v1/jobs", get(listing::list))
         .route("/v1/jobs/{id}", get(jobs::one))
         .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
         .route("/v1/jobs/{id}/confirm-dead", post(confirm_dead::confirm))
@@ -147,7 +170,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/queues", get(reads::queues))
         .route("/v1/nodes", get(reads::nodes))
         .route("/v1/sources", get(reads::sources))
-        .route("/v1/state", get(reads::state))
+        .route("/v1/state", get(export::state))
         .route("/v1/summary", get(reads::summary))
         .route("/v1/status", get(status::stream))
         .route("/v1/agent/hello", post(agent::hello))

@@ -5,16 +5,14 @@
 use super::Api;
 use super::auth::Browser;
 use super::error::ApiError;
-use super::reads::summary_for;
-use super::visible;
-use crate::config::tokens::Who;
-use crate::document::write;
+use super::listing::first_jobs;
+use super::reads::{OwnSummary, summary_for};
 use crate::show::figures::{count, gpus, number, seconds, short, usd};
 use crate::sources::registry::SourcesView;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use forebay_engine::engine::Engine;
+use forebay_quantity::is_unseen;
 use forebay_wire::document::views::{JobView, Summary};
 use std::fmt::Write as _;
 
@@ -40,9 +38,9 @@ td.n, th.n { text-align: right; } .failed, .rejected, .failing { color: #c0392b;
 ";
 
 pub(super) async fn page(State(api): State<Api>, Browser(who): Browser) -> Result<Response, ApiError> {
-    let sources = if who.operates() { api.sources.view(api.handle.durable()) } else { SourcesView::default() };
-    let ask = move |engine: &Engine, _: &_| (summary_for(engine.state(), &who), shown(engine, &who));
-    let (summary, jobs) = api.handle.query_async(ask).await?;
+    let sources = if who.operates() { api.sources.view(&api.handle) } else { SourcesView::default() };
+    let OwnSummary { summary, .. } = summary_for(&api, &who).await?;
+    let jobs = first_jobs(&api, &who, SHOWN).await?;
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -50,20 +48,6 @@ pub(super) async fn page(State(api): State<Api>, Browser(who): Browser) -> Resul
         (header::CACHE_CONTROL, "no-store"),
     ];
     Ok((headers, html(&summary, &sources, &jobs)).into_response())
-}
-
-fn shown(engine: &Engine, who: &Who) -> Vec<JobView> {
-    let state = engine.state();
-    let open = state.open_job_ids().filter(|id| visible::sees(state, who, *id)).take(SHOWN);
-    let open = open.filter_map(|id| write::job(engine, id));
-    let mut jobs: Vec<JobView> = open.collect();
-    let room = SHOWN - jobs.len();
-    let latest =
-        state.counters().outcomes.iter().sum::<u64>() as usize + state.open_jobs() + state.counters().replicas as usize;
-    let over = (0..latest as u64).rev().map(forebay_kernel::ids::JobId).filter_map(|id| state.job(id));
-    let over = over.filter(|(job, _)| job.done() && visible::sees(state, who, job.id)).take(room);
-    jobs.extend(over.map(|(job, spec)| write::job_view(engine, job, spec)));
-    jobs
 }
 
 /// Text as HTML text or attribute value.
@@ -76,9 +60,8 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.push('\u{fffd}'),
             // Marks that turn the direction of the text around them could hide what stands there.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
+            c if is_unseen(c) => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }

@@ -1,7 +1,7 @@
 //! What a caller may act on: jobs of its own tenant that are its own, or whose queue takes jobs from it. Operators: everything.
 //!
 //! ```text
-//! cancel, read, list, stream -> sees(state, who, job)      subject or number -> find: in the caller's own tenant
+//! cancel, read, list, stream -> sees(state, who, job)      subject -> own_subject: in the caller's own tenant
 //! submit, demand             -> refusal(state, who, event)
 //! ```
 //!
@@ -33,11 +33,10 @@ pub(super) fn sees_finished(state: &State, who: &Who, spec: &JobSpec) -> bool {
     who.operates() || spec.tenant == who.caller.tenant && state.may_act_for(principal, &spec.principal, &spec.queue)
 }
 
-/// A job by `job-17`, or by its subject in the caller's tenant; an operator's subject may be of any tenant.
-pub(super) fn find(state: &State, who: &Who, name: &str) -> Option<JobId> {
+/// A job by its subject in the caller's tenant.
+pub(super) fn own_subject(state: &State, who: &Who, name: &str) -> Option<JobId> {
     let seen = |id: &JobId| state.job(*id).is_some() && sees(state, who, *id);
-    let own = write::job_number(name).filter(seen).or_else(|| state.job_of(&who.caller.tenant, name).filter(seen));
-    own.or_else(|| write::find_job(state, name).filter(|_| who.operates()))
+    state.job_of(&who.caller.tenant, name).filter(seen)
 }
 
 /// The answer to an event that is not for the engine, because of who sends it. `None`: it is for the engine.

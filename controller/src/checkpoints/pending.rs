@@ -2,7 +2,9 @@
 //! What is dropped is still in the store, and found with the next report or the end of the run.
 
 use super::{CheckpointReport, Checkpoints, MAX_CONCURRENT};
-use crate::driver::{DriverHandle, DriverStopped, ItemContent, Original, ReplyTo, Submission, SubmittedItem};
+use crate::driver::{
+    DriverHandle, DriverStopped, ItemContent, Original, ReplyTo, Submission, SubmissionSender, SubmittedItem,
+};
 use crate::sources::metrics::SourceMetrics;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use forebay_driver::live::SourceObserver as _;
@@ -72,7 +74,8 @@ impl ReportOrigin {
         let (source, _) = handle.source();
         let slot = source.reserve(1).await.map_err(|_| DriverStopped)?;
         // Nobody waits for the answer: the source got its receipt when the report was enqueued.
-        handle.put(Submission { items: vec![item], stream: None, slot, reply_to })
+        let sender = SubmissionSender::source(Arc::from("checkpoints"));
+        handle.put(Submission { items: vec![item], stream: None, slot, reply_to, sender })
     }
 }
 

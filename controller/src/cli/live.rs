@@ -18,7 +18,7 @@ use crate::sources::registry::RegisteredSource;
 use crate::sources::{Sources, SourcesStart};
 use forebay_catalog::Catalogue;
 use forebay_policy::{Compiled, compile};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,6 +194,7 @@ impl Live {
             routes: Arc::clone(&self.routes) as _,
             key: Some(key),
             tokens: std::mem::take(&mut self.tokens),
+            proxies: self.config.trusted_proxies.iter().map(IpAddr::to_canonical).collect(),
             sources: sources.registry().clone(),
             checkpoints,
             archive: Arc::clone(&self.running.archive),

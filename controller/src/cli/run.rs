@@ -108,6 +108,7 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
         routes: Arc::clone(&routes) as _,
         real,
         retention: config.retention(),
+        tenants: config.tenant_limits(),
         ..Settings::new(folder.to_owned(), if is_real { WorldFile::calm() } else { world.maker() })
     })?;
     live::say_recovery(&running, out);

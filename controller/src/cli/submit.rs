@@ -62,7 +62,8 @@ fn wait(args: &SubmitArgs, client: &Client, taken: &Taken, end: Option<Instant>,
     jobs.dedup();
     let (mut ends, mut found) = (Vec::new(), Vec::new());
     for job in jobs {
-        let one = until_over(client, job, end)?;
+        // In the form that no subject has: another job's subject may be `job-17`.
+        let one = until_over(client, &job.replacen("job-", "#", 1), end)?;
         let exit = exit_of(&one);
         ends.push(exit);
         if exit == Exit::TimedOut {

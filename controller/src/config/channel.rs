@@ -3,6 +3,7 @@
 //! Never: a look outside.
 
 use super::kubernetes::KUBE_PRINCIPAL;
+use forebay_quantity::is_unseen;
 use std::collections::BTreeSet;
 
 /// The longest principal or tenant, as a queue's path.
@@ -46,7 +47,7 @@ pub(super) fn check<'a>(channels: impl Iterator<Item = Channel<'a>>) -> Result<(
             ));
         }
         for (what, owner) in ["principal", "tenant"].into_iter().zip(owner.into_iter().flatten()) {
-            if owner.is_empty() || owner.len() > MOST_NAME || owner.chars().any(char::is_control) {
+            if owner.is_empty() || owner.len() > MOST_NAME || owner.trim().is_empty() || owner.chars().any(is_unseen) {
                 return Err(format!(
                     "the {what} of {transport} `{shown}` is no name: write 1 to {MOST_NAME} printable characters"
                 ));

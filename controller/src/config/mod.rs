@@ -12,6 +12,7 @@ pub mod kubernetes;
 pub mod retention;
 pub mod secret;
 pub mod sqs;
+pub mod tenants;
 pub mod tokens;
 
 use checkpoints::CheckpointsConfig;
@@ -26,6 +27,7 @@ use sqs::SqsConfig;
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use tenants::TenantsConfig;
 use tokens::{Role, Token};
 
 /// Where `forebay run` listens when nothing is said.
@@ -64,6 +66,12 @@ pub struct Config {
     /// Who may call the HTTP API. None: whoever reaches it, which then is on loopback only, may do everything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<Token>,
+    /// What each tenant may have open. Default: a million jobs, 4GiB of their specifications, 1,000 undeclared queues.
+    pub tenants: Option<TenantsConfig>,
+    /// Proxies that callers come through, by address: their connections are not counted as one peer's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
+    pub trusted_proxies: Vec<IpAddr>,
     /// Kafka clusters that job events come from and statuses go to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kafka: Vec<KafkaConfig>,
@@ -141,6 +149,9 @@ impl Config {
             if config.ec2.is_none() {
                 return Err(refused(NO_NODES.to_owned()));
             }
+        }
+        if let Some(tenants) = &config.tenants {
+            tenants.check().map_err(refused)?;
         }
         let channels = config.kafka.iter().flat_map(KafkaConfig::channels);
         channel::check(channels.chain(config.sqs.iter().flat_map(SqsConfig::channels))).map_err(refused)?;

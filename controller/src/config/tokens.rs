@@ -5,11 +5,13 @@
 use super::channel::default_tenant;
 use super::kubernetes::KUBE_PRINCIPAL;
 use super::secret::{Secret, SecretError};
+use forebay_quantity::is_unseen;
 use forebay_wire::intake::Caller;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// The shortest token: 16 characters of 6 bits are 96 bits, out of reach of guessing over a network.
 const LEAST_CHARS: usize = 16;
@@ -31,6 +33,9 @@ pub struct Token {
     pub tenant: String,
     /// What it may do.
     pub roles: Vec<Role>,
+    /// For the role `agent`: the instances that it may speak of, by the cloud's ids or Kubernetes' names. Default: every one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<String>,
     /// Where the token is: at least 16 characters, such as from `openssl rand -hex 32`.
     pub secret: Secret,
 }
@@ -78,18 +83,44 @@ impl Role {
 }
 
 /// Who called, and what that allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Who {
     /// For intake.
     pub caller: Caller,
+    /// Under which name it takes its turns, and its part of what all share.
+    pub name: Arc<str>,
+    /// Questions to the engine that it may have open; the next ones wait here, and not before those of others.
+    pub questions: Arc<Semaphore>,
+    /// Requests of its that are decoded at once, beside the loop.
+    pub decodes: Arc<Semaphore>,
     roles: Vec<Role>,
+    /// Instances that an agent may speak of. None: every one.
+    instances: Vec<String>,
 }
+
+/// Questions of one caller to the engine at once: the page makes about ten.
+const QUESTIONS: usize = 32;
+
+/// Requests of one caller that are decoded at once: each keeps a processor busy.
+const DECODES: usize = 2;
 
 impl Who {
     /// Everybody, where nobody is asked for a token: an operator.
     #[must_use]
     pub fn local() -> Who {
-        Who { caller: Caller::local(), roles: vec![Role::Operate] }
+        Who::new(Caller::local(), vec![Role::Operate], Vec::new())
+    }
+
+    /// Whether it may speak of an instance, as its agent.
+    #[must_use]
+    pub fn speaks_of(&self, instance: &str) -> bool {
+        self.instances.is_empty() || self.instances.iter().any(|own| own == instance)
+    }
+
+    fn new(caller: Caller, roles: Vec<Role>, instances: Vec<String>) -> Who {
+        let name = Arc::from(format!("{}/{}", caller.tenant, caller.principal));
+        let (questions, decodes) = (Arc::new(Semaphore::new(QUESTIONS)), Arc::new(Semaphore::new(DECODES)));
+        Who { caller, name, questions, decodes, roles, instances }
     }
 
     /// Whether it may act in this role. An operator may in each.
@@ -136,7 +167,7 @@ impl Tokens {
         let mut names = BTreeSet::new();
         for token in written {
             for (what, name) in [("name", &token.name), ("tenant", &token.tenant)] {
-                if name.is_empty() || name.len() > MOST_NAME || name.chars().any(char::is_control) {
+                if name.is_empty() || name.len() > MOST_NAME || name.trim().is_empty() || name.chars().any(is_unseen) {
                     let problem = format!("its {what} is no name: write 1 to {MOST_NAME} printable characters");
                     return Err(token.unfit(&problem));
                 }
@@ -148,6 +179,11 @@ impl Tokens {
             if token.roles.is_empty() {
                 return Err(
                     token.unfit("it has no role: give it at least one of submit, read, operate, agent, metrics")
+                );
+            }
+            if !token.instances.is_empty() && token.roles != [Role::Agent] {
+                return Err(
+                    token.unfit("it names `instances`, which only the role `agent` speaks of: give it that role alone")
                 );
             }
             if !names.insert(&token.name) {
@@ -186,7 +222,7 @@ impl Tokens {
             }
             let operator = token.roles.contains(&Role::Operate);
             let caller = Caller { operator, ..Caller::named(&token.tenant, &token.name) };
-            tokens.known.push((hash, Arc::new(Who { caller, roles: token.roles.clone() })));
+            tokens.known.push((hash, Arc::new(Who::new(caller, token.roles.clone(), token.instances.clone()))));
         }
         Ok(tokens)
     }
@@ -212,7 +248,13 @@ mod tests {
     fn token(folder: &std::path::Path, name: &str, secret: &str, roles: &[Role]) -> Token {
         let path = folder.join(format!("{name}.token"));
         std::fs::write(&path, secret).unwrap();
-        Token { name: name.into(), tenant: default_tenant(), roles: roles.to_vec(), secret: Secret::File(path) }
+        Token {
+            name: name.into(),
+            tenant: default_tenant(),
+            roles: roles.to_vec(),
+            instances: Vec::new(),
+            secret: Secret::File(path),
+        }
     }
 
     #[test]
@@ -249,6 +291,7 @@ mod tests {
             (vec![token("empty", "", &[Role::Read])], "the secret of token `empty` is empty"),
             (vec![Token { name: "a\nb".into(), ..good.clone() }], "its name is no name"),
             (vec![Token { tenant: String::new(), ..good.clone() }], "its tenant is no name"),
+            (vec![Token { instances: vec!["i-1".into()], ..good.clone() }], "only the role `agent` speaks of"),
             (vec![good.clone(), good.clone()], "two of this name"),
             (vec![good.clone(), twin], "token `twin`: it has the same secret as token `good`"),
         ];

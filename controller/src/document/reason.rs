@@ -156,6 +156,7 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
             json!({ "job": job.to_string(), "queue": queue, "until_s": Seconds::from(from) })
         }
         Reason::TooManyQueues { most } => json!({ "most_queues": most }),
+        Reason::TenantFull { bound, most } => json!({ "bound": bound.as_str(), "most": most }),
         Reason::NodeBeyondBudget { least, budget } => {
             json!({ "least_usd_per_hour": dollars(least), "budget_usd": dollars(budget) })
         }

@@ -15,10 +15,16 @@ use forebay_kernel::ids::JobId;
 use forebay_kernel::ids::NodeId;
 use forebay_kernel::journal::APPLY_VERSION;
 use forebay_kernel::policy::Policy;
+use forebay_kernel::state::State;
 use forebay_wire::document::DocumentFault;
+use forebay_wire::document::memory::StateMemory;
+use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::state::{API_VERSION, DocumentKind, Snapshot, StateDocument};
+use forebay_wire::document::views::{OfferingView, QueueView};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// An engine made from a document, and the names that the document has for its rows.
 #[derive(Debug)]
@@ -50,13 +56,7 @@ pub fn state_document(engine: &Engine) -> Result<StateDocument, DocumentFault> {
             .collect(),
         nodes: state.nodes().map(|row| remember::node(state, write::node_view(state, row), row)).collect(),
         queues: Some(write::queues(state)),
-        offerings: Some(
-            write::offerings(state)
-                .into_iter()
-                .zip(state.offerings())
-                .map(|(v, row)| remember::offering(v, row))
-                .collect(),
-        ),
+        offerings: Some(offerings(state)),
         memory: Some(Box::new(remember::state(state))),
         snapshot: Some(Snapshot {
             apply_version: APPLY_VERSION,
@@ -64,6 +64,152 @@ pub fn state_document(engine: &Engine) -> Result<StateDocument, DocumentFault> {
             bytes: STANDARD.encode(&bytes),
         }),
     })
+}
+
+/// The same document, made while it is written: a job at a time, and the snapshot's bytes as they come.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StreamedState<'a> {
+    api_version: &'static str,
+    kind: DocumentKind,
+    #[serde(rename = "now_s")]
+    now_s: Seconds,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<&'a str>,
+    jobs: JobsWritten<'a>,
+    nodes: NodesWritten<'a>,
+    queues: Vec<QueueView>,
+    offerings: Vec<OfferingView>,
+    memory: StateMemory,
+    snapshot: SnapshotWritten<'a>,
+}
+
+impl<'a> StreamedState<'a> {
+    /// The document of an engine.
+    ///
+    /// # Errors
+    /// The engine's state cannot be encoded, which is a fault of this program.
+    pub fn new(engine: &'a Engine) -> Result<StreamedState<'a>, DocumentFault> {
+        let state = engine.state();
+        let digest = state
+            .encode_into(Digest::default())
+            .map_err(|e| DocumentFault::at("snapshot", e.to_string(), "report this with the journal"))?;
+        let blake3 = digest.hex();
+        Ok(StreamedState {
+            api_version: API_VERSION,
+            kind: DocumentKind::State,
+            now_s: state.now().into(),
+            policy: state.policy().map(|p| p.name.as_str()),
+            jobs: JobsWritten(engine),
+            nodes: NodesWritten(state),
+            queues: write::queues(state),
+            offerings: offerings(state),
+            memory: remember::state(state),
+            snapshot: SnapshotWritten { apply_version: APPLY_VERSION, blake3, bytes: BytesWritten(state) },
+        })
+    }
+}
+
+fn offerings(state: &State) -> Vec<OfferingView> {
+    write::offerings(state).into_iter().zip(state.offerings()).map(|(v, row)| remember::offering(v, row)).collect()
+}
+
+struct JobsWritten<'a>(&'a Engine);
+
+impl Serialize for JobsWritten<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (engine, state) = (self.0, self.0.state());
+        let view = |(row, spec)| remember::job(state, write::job_view(engine, row, spec), row, spec);
+        serializer.collect_seq(state.jobs().map(view))
+    }
+}
+
+struct NodesWritten<'a>(&'a State);
+
+impl Serialize for NodesWritten<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let state = self.0;
+        serializer.collect_seq(state.nodes().map(|row| remember::node(state, write::node_view(state, row), row)))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SnapshotWritten<'a> {
+    apply_version: u32,
+    blake3: String,
+    bytes: BytesWritten<'a>,
+}
+
+/// The bytes of a state as base64.
+struct BytesWritten<'a>(&'a State);
+
+impl Serialize for BytesWritten<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl fmt::Display for BytesWritten<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = Base64Text { to: f, kept: Vec::with_capacity(GROUP), failed: None };
+        let mut text = self.0.encode_into(text).map_err(|_| fmt::Error)?;
+        text.end();
+        text.failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Bytes that are encoded together: whole groups of three, so that the pieces follow each other without padding.
+const GROUP: usize = 3 * 1024;
+
+struct Base64Text<'f, 'g> {
+    to: &'f mut fmt::Formatter<'g>,
+    kept: Vec<u8>,
+    failed: Option<fmt::Error>,
+}
+
+impl Base64Text<'_, '_> {
+    fn end(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.to.write_str(&STANDARD.encode(&self.kept)).err();
+        }
+        self.kept.clear();
+    }
+}
+
+impl Extend<u8> for Base64Text<'_, '_> {
+    fn extend<T: IntoIterator<Item = u8>>(&mut self, bytes: T) {
+        for byte in bytes {
+            self.kept.push(byte);
+            if self.kept.len() == GROUP {
+                self.end();
+            }
+        }
+    }
+}
+
+/// A digest of bytes as they come.
+#[derive(Default)]
+struct Digest {
+    hasher: blake3::Hasher,
+    kept: Vec<u8>,
+}
+
+impl Digest {
+    fn hex(mut self) -> String {
+        self.hasher.update(&self.kept);
+        self.hasher.finalize().to_hex().to_string()
+    }
+}
+
+impl Extend<u8> for Digest {
+    fn extend<T: IntoIterator<Item = u8>>(&mut self, bytes: T) {
+        self.kept.extend(bytes);
+        if self.kept.len() >= GROUP {
+            self.hasher.update(&self.kept);
+            self.kept.clear();
+        }
+    }
 }
 
 /// An engine in this state. `policy` replaces the snapshot's own; a document without a snapshot needs one.

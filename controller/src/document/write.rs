@@ -9,10 +9,10 @@ use forebay_kernel::decision::Outcome;
 use forebay_kernel::ids::{JobId, PoolId, QueueId};
 use forebay_kernel::job::{Gang, JobSpec, Service, WorkerAsk};
 use forebay_kernel::policy::{Policy, QueueRule, Undeclared};
-use forebay_kernel::state::State;
-use forebay_kernel::state::jobs::{Job, Phase};
+use forebay_kernel::state::jobs::Job;
 use forebay_kernel::state::nodes::{Node, NodePhase, OfferingRow};
 use forebay_kernel::state::retire::FinishedJob;
+use forebay_kernel::state::{Class, State};
 use forebay_kernel::units::Rate;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::state::DEFAULT_TENANT;
@@ -21,6 +21,7 @@ use forebay_wire::document::views::{
 };
 use forebay_wire::document::within::WithinView;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// A million GPUs: from there on a quota bounds nobody.
 const NO_BOUND_MILLI: u64 = 1_000_000_000;
@@ -194,12 +195,6 @@ fn owned_view(state: &State, node: &Node) -> Option<OwnedNodeView> {
     })
 }
 
-/// All nodes.
-#[must_use]
-pub fn nodes(state: &State) -> Vec<NodeView> {
-    state.nodes().map(|n| node_view(state, n)).collect()
-}
-
 /// All offerings.
 #[must_use]
 pub fn offerings(state: &State) -> Vec<OfferingView> {
@@ -234,19 +229,16 @@ struct Count {
 #[must_use]
 pub fn queues(state: &State) -> Vec<QueueView> {
     let mut counts: BTreeMap<QueueId, Count> = BTreeMap::new();
-    for (job, spec) in state.jobs() {
-        let count = counts.entry(job.queue).or_default();
+    // By class: a million jobs have a few of them.
+    for (id, progress) in &state.index().progress {
+        let Some(Class { shape, .. }) = state.classes.get(*id) else { continue };
+        let count = counts.entry(shape.queue).or_default();
+        count.milli_waiting += u64::from(progress.waiting) * shape.gang.gpu_share().0;
         // A replica is no job of its own: its service is one. What it waits for counts all the same.
-        if job.service.is_some() {
-            let waits = !job.done() && !job.alive();
-            count.milli_waiting += if waits { spec.gang.gpu_share().0 } else { 0 };
-        } else if job.done() {
-            count.over += 1;
-        } else if job.alive() || job.phase == Phase::Serving {
-            count.running += 1;
-        } else {
-            count.waiting += 1;
-            count.milli_waiting += spec.gang.gpu_share().0;
+        if shape.service.is_none() {
+            count.waiting += u64::from(progress.waiting);
+            count.running += u64::from(progress.running);
+            count.over += u64::from(progress.over);
         }
     }
     let mut views: BTreeMap<&str, QueueView> = BTreeMap::new();
@@ -333,20 +325,40 @@ pub fn summary(state: &State) -> Summary {
     summary
 }
 
-/// The number in a job's name, such as job-17.
+/// The number in a job's name, such as job-17, as it is written here: `job-017` and `job-+17` are other names.
 #[must_use]
 pub fn job_number(name: &str) -> Option<JobId> {
-    name.strip_prefix("job-")?.parse().ok().map(JobId)
+    canonical_number(name.strip_prefix("job-")?)
 }
 
-/// A job by `job-17`, or by its subject (of any tenant; the latest one wins).
+/// The number in `#17`, the form of a job's number that no subject has.
 #[must_use]
-pub fn find_job(state: &State, name: &str) -> Option<JobId> {
-    if let Some(id) = job_number(name).filter(|&id| state.job(id).is_some()) {
-        return Some(id);
-    }
-    // The usual tenant has an index; the others are looked through.
-    state
-        .job_of(DEFAULT_TENANT, name)
-        .or_else(|| state.jobs().filter(|(_, spec)| spec.subject == name).map(|(job, _)| job.id).next_back())
+pub fn hash_number(name: &str) -> Option<JobId> {
+    canonical_number(name.strip_prefix('#')?)
+}
+
+fn canonical_number(digits: &str) -> Option<JobId> {
+    let number: u64 = digits.parse().ok()?;
+    (number.to_string() == digits).then_some(JobId(number))
+}
+
+/// The tenants that have jobs here: a lookup each, whatever number of jobs they have.
+fn tenants(state: &State) -> impl Iterator<Item = &str> + '_ {
+    let mut last: Option<&str> = None;
+    std::iter::from_fn(move || {
+        let from = match last {
+            None => Bound::Unbounded,
+            // No tenant's name ends with a control character: this is before every other name, and after all of its jobs.
+            Some(tenant) => Bound::Included((format!("{tenant}\0"), String::new())),
+        };
+        let next = state.index().by_identity.range((from, Bound::Unbounded)).next()?;
+        last = Some(&next.0.0);
+        last
+    })
+}
+
+/// A job by its subject, of any tenant: the usual one's first, else the latest.
+#[must_use]
+pub fn find_by_subject(state: &State, name: &str) -> Option<JobId> {
+    state.job_of(DEFAULT_TENANT, name).or_else(|| tenants(state).filter_map(|tenant| state.job_of(tenant, name)).max())
 }

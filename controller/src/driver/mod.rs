@@ -16,9 +16,9 @@ pub(crate) mod tests;
 pub use feed::{Feed, FeedContent, FeedItem};
 pub use forebay_driver::adapters::{EffectExecutor, EffectOrigin, EffectRequest};
 pub use forebay_driver::live::{
-    Accepted, ClockMode, DriverError, DriverHandle, DriverStopped, ItemContent, ItemOutcome, LiveProgress, LoopEnd,
-    MOST_EVENTS, MOST_QUERIES, MailboxError, Original, QueryContext, REJECTED, ReplyTo, StatusStream, StreamEnd,
-    Submission, SubmittedItem, wall_ms,
+    Accepted, ClockMode, DriverError, DriverHandle, DriverStopped, HeldShare, ItemContent, ItemOutcome, LiveProgress,
+    LoopEnd, MOST_EVENTS, MOST_QUERIES, MailboxError, Original, QueryContext, REJECTED, ReplyTo, Shares, StatusStream,
+    StreamEnd, Submission, SubmissionSender, SubmittedItem, wall_ms,
 };
 pub use replay::{LoadedFeed, load, new_folder};
 pub use retention::Retention;

@@ -16,7 +16,9 @@ use crate::journal::{ArchiveReader, Journal, RecoveredJournal, Recovery, SqliteJ
 use crate::segments::LogPosition;
 use crate::status::StatusLog;
 use forebay_driver::adapters::{Adapters, EffectExecutor, ExternalAdapters};
-use forebay_driver::live::{self, AdapterStart, FinishedDriver, LiveSettings, PolicySource, RunningDriver, StartKind};
+use forebay_driver::live::{
+    self, AdapterStart, FinishedDriver, LiveSettings, PolicySource, RunningDriver, StartKind, TenantLimits,
+};
 use forebay_engine::engine::Engine;
 use forebay_kernel::policy::Policy;
 use forebay_kernel::units::Timestamp;
@@ -82,6 +84,8 @@ pub struct Settings {
     pub exit_when_drained: bool,
     /// How long what is over is kept.
     pub retention: Retention,
+    /// What tenants may have open.
+    pub tenants: TenantLimits,
     /// Tests: die, as by `kill -9`, after so many batches.
     #[doc(hidden)]
     pub dies_after: Option<u64>,
@@ -102,6 +106,7 @@ impl Settings {
             feed: None,
             exit_when_drained: false,
             retention: Retention::default(),
+            tenants: TenantLimits::default(),
             dies_after: None,
         }
     }
@@ -168,7 +173,9 @@ pub(super) fn drive(
     engine: Engine,
     kind: StartKind,
 ) -> Result<RunningDriver, DriverError> {
-    let Settings { policy, routes, world, real, clock, feed, exit_when_drained, retention, dies_after, .. } = settings;
+    let Settings {
+        policy, routes, world, real, clock, feed, exit_when_drained, retention, tenants, dies_after, ..
+    } = settings;
     journal.keep(retention.journal);
     let folder = journal.folder().to_owned();
     let counted = journal.positions().get(REJECTED).copied().unwrap_or(0);
@@ -196,6 +203,7 @@ pub(super) fn drive(
         rejected: Box::new(rejected),
         clock,
         feed: feed.map(|feed| Box::new(feed.routed_by(routes)) as _),
+        tenants,
         exit_when_drained,
         dies_after,
     })

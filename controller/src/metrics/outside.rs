@@ -5,7 +5,9 @@
 
 use super::family::Family;
 use crate::sources::registry::{LatencyView, MessageCountsView, SourcesView};
+use forebay_driver::live::LoopHolds;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What comes by HTTP, as a source.
 const HTTP: &str = "http";
@@ -16,6 +18,20 @@ pub fn process(paused: Option<&str>) -> Vec<Family> {
     let build = Family::info("build", "This build of Forebay.").with(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     let receiving = Family::gauge("receiving", "1 while events are received, 0 while the journal's disk is full.");
     vec![build, receiving.with(&[], u64::from(paused.is_none()))]
+}
+
+/// For how long work has held the driver's thread at most.
+#[must_use]
+pub fn holds(holds: &LoopHolds) -> Family {
+    let family = Family::gauge(
+        "loop_longest_hold",
+        "The longest that one question or batch has computed on the driver's thread since the process started.",
+    );
+    let seconds = |held: Duration| held.as_secs_f64();
+    family
+        .unit("seconds")
+        .with(&[("work", "query")], seconds(holds.query()))
+        .with(&[("work", "batch")], seconds(holds.batch()))
 }
 
 /// One or more entries of the configuration that have one name.

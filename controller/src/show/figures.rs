@@ -2,6 +2,8 @@
 //!
 //! Never: rounds what a program will read.
 
+use forebay_quantity::is_unseen;
+
 /// `1234567` as `1,234,567`.
 #[must_use]
 pub fn count(n: u64) -> String {
@@ -68,10 +70,11 @@ pub fn seconds(s: f64) -> String {
     }
 }
 
-/// At most so many characters; the middle of what is longer is left out. Control characters never reach the terminal.
+/// At most so many characters; the middle of what is longer is left out. What cannot be seen, or turns what is around it, never reaches
+/// the terminal.
 #[must_use]
 pub fn short(text: &str, most: usize) -> String {
-    let clean: Vec<char> = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let clean: Vec<char> = text.chars().map(|c| if is_unseen(c) { '\u{fffd}' } else { c }).collect();
     if clean.len() <= most {
         return clean.into_iter().collect();
     }

@@ -4,7 +4,7 @@
 
 use super::metrics::SourceMetrics;
 use crate::checkpoints::{CheckpointReport, Checkpoints, PendingMessage};
-use crate::driver::{DriverHandle, ItemContent, Original, ReplyTo, Submission, SubmittedItem};
+use crate::driver::{DriverHandle, ItemContent, Original, ReplyTo, Submission, SubmissionSender, SubmittedItem};
 use forebay_kernel::event::Event;
 use forebay_source::{IncomingBatches, Message, MessageBatch, SubmittedBatch};
 use forebay_wire::intake::{Caller, Decoded, EventId, Intake, MOST_BYTES, Rejected, Router, from_headers};
@@ -55,7 +55,8 @@ impl DecodeWorker {
                 .filter_map(|message| self.item(channel, position_key, message, &mut warned))
                 .collect();
             let reply_to = ReplyTo::Source(receipt, Arc::clone(&self.metrics) as _);
-            if self.handle.put(Submission { items, stream, slot: permit, reply_to }).is_err() {
+            let sender = SubmissionSender::source(Arc::clone(&channel.name));
+            if self.handle.put(Submission { items, stream, slot: permit, reply_to, sender }).is_err() {
                 return;
             }
         }

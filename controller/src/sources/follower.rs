@@ -8,8 +8,11 @@
 //! Never: holds the controller back, or goes past what was not acknowledged.
 
 use super::lines::{Lines, LogKind};
-use crate::driver::{DriverHandle, REJECTED, wall_ms};
-use forebay_source::{Backlog, Condition, Health, OutgoingMessage, Sink, SinkError};
+use super::registry::SinkProgress;
+use crate::driver::{DriverHandle, wall_ms};
+use forebay_source::{Condition, Health, OutgoingMessage, Sink, SinkError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Notes that are sent together at most, and their bytes: a second's statuses at 1,000 jobs a second.
@@ -33,6 +36,8 @@ pub struct Follower {
     lines: Lines,
     cursor: String,
     sent: u64,
+    /// The same, for whoever shows it.
+    acknowledged: Arc<AtomicU64>,
     noted: (u64, Instant),
 }
 
@@ -49,7 +54,14 @@ impl Follower {
         let cursor = cursor(kind, sink.name());
         let sent = handle.durable().get(&cursor).unwrap_or(0);
         let lines = Lines::new(kind, handle.folder(), handle.journal(), sent);
-        Follower { kind, sink, handle, health, lines, cursor, sent, noted: (sent, Instant::now()) }
+        let acknowledged = Arc::new(AtomicU64::new(sent));
+        Follower { kind, sink, handle, health, lines, cursor, sent, acknowledged, noted: (sent, Instant::now()) }
+    }
+
+    /// How far it has come, for whoever shows it.
+    #[must_use]
+    pub fn progress(&self) -> SinkProgress {
+        SinkProgress { cursor: self.cursor.clone(), acknowledged: Arc::clone(&self.acknowledged) }
     }
 
     /// Sends until the controller has stopped and nothing is left, or cannot be sent in time.
@@ -92,7 +104,7 @@ impl Follower {
     fn upto(&self) -> u64 {
         match self.kind {
             LogKind::Statuses => u64::MAX,
-            LogKind::Rejected => self.handle.durable().get(REJECTED).unwrap_or(0),
+            LogKind::Rejected => self.kind.last(&self.handle),
         }
     }
 
@@ -107,7 +119,6 @@ impl Follower {
         };
         let Some(last) = notes.last().map(|note| note.number) else {
             self.health.set_condition(Condition::Working);
-            self.backlog(self.sent);
             return Ok(false);
         };
         let most = self.sink.max_bytes();
@@ -118,8 +129,7 @@ impl Follower {
             Err(SinkError::Refused { number, why }) => self.one_by_one(&notes, number, &why)?,
         }
         self.health.set_condition(Condition::Working);
-        self.sent = last;
-        self.backlog(last);
+        self.acknowledge(last);
         self.note();
         Ok(true)
     }
@@ -162,17 +172,15 @@ impl Follower {
                 Err(SinkError::Refused { number, why }) => self.left_out(number, &why),
                 Err(SinkError::Transient { why }) => return self.again(why),
             }
-            self.sent = note.number;
+            self.acknowledge(note.number);
         }
         Ok(())
     }
 
-    fn backlog(&self, sent: u64) {
-        let all = match self.kind {
-            LogKind::Statuses => self.handle.watch().borrow().statuses,
-            LogKind::Rejected => self.upto(),
-        };
-        self.health.set_backlog(self.kind.as_str(), Backlog::Known(all.saturating_sub(sent)));
+    /// The sink has this one, and all before it.
+    fn acknowledge(&mut self, number: u64) {
+        self.sent = number;
+        self.acknowledged.store(number, Ordering::Relaxed);
     }
 
     fn note(&mut self) {

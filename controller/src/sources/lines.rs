@@ -2,6 +2,7 @@
 //!
 //! Never: half a line, a line that the journal does not count, or more in memory than is asked for.
 
+use crate::driver::{DriverHandle, REJECTED};
 use crate::intake::rejected::RejectedLine;
 use crate::journal::JournalId;
 use crate::segments::{SegmentError, SegmentLine, SegmentReader};
@@ -26,6 +27,15 @@ impl LogKind {
         match self {
             LogKind::Statuses => "status",
             LogKind::Rejected => "rejected",
+        }
+    }
+
+    /// The last number that there is.
+    #[must_use]
+    pub fn last(self, handle: &DriverHandle) -> u64 {
+        match self {
+            LogKind::Statuses => handle.watch().borrow().statuses,
+            LogKind::Rejected => handle.durable().get(REJECTED).unwrap_or(0),
         }
     }
 

@@ -121,11 +121,11 @@ impl Sources {
     ) -> Result<RegisteredSource, OpenError> {
         let health = Health::default();
         let name = sink.name().to_owned();
-        let cursor = follower::cursor(kind, &name);
         let follower = Follower::new(kind, sink, start.handle.clone(), health.clone());
+        let progress = follower.progress();
         let runtime = start.runtime.clone();
         self.thread(format!("{} to {name}", kind.as_str()), move || follower.follow(&runtime))?;
-        Ok(RegisteredSource::sink(name, kind, health, cursor))
+        Ok(RegisteredSource::sink(name, kind, health, progress))
     }
 
     fn read(&mut self, adapter: &dyn SourceAdapter, start: &SourcesStart<'_>) -> Result<RegisteredSource, OpenError> {

@@ -2,12 +2,14 @@
 
 use super::lines::LogKind;
 use super::metrics::SourceMetrics;
+use crate::driver::DriverHandle;
 use forebay_kernel::units::Timestamp;
-use forebay_source::{Backlog, Condition, DurablePositions, Health, HealthSnapshot};
+use forebay_source::{Backlog, Condition, Health, HealthSnapshot};
 use forebay_wire::document::seconds::Seconds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A source, a sink, a cloud or a cluster.
 #[derive(Clone, Debug)]
@@ -21,7 +23,7 @@ pub struct RegisteredSource {
 #[derive(Clone, Debug)]
 enum Role {
     Source(Arc<SourceMetrics>),
-    Sink(LogKind, String),
+    Sink(LogKind, SinkProgress),
     Cloud,
     Cluster,
 }
@@ -50,10 +52,26 @@ impl RegisteredSource {
         RegisteredSource { channels: Vec::new(), name, health, role: Role::Cluster }
     }
 
-    /// A sink, with the key of its cursor in the journal.
+    /// A sink, and how far it has come.
     #[must_use]
-    pub fn sink(name: String, kind: LogKind, health: Health, cursor: String) -> RegisteredSource {
-        RegisteredSource { channels: vec![name.clone()], name, health, role: Role::Sink(kind, cursor) }
+    pub fn sink(name: String, kind: LogKind, health: Health, progress: SinkProgress) -> RegisteredSource {
+        RegisteredSource { channels: vec![name.clone()], name, health, role: Role::Sink(kind, progress) }
+    }
+}
+
+/// How far a sink has come.
+#[derive(Clone, Debug)]
+pub struct SinkProgress {
+    /// The key of its cursor in the journal.
+    pub cursor: String,
+    /// The last number that it has acknowledged since this process started; the journal knows it a little later.
+    pub acknowledged: Arc<AtomicU64>,
+}
+
+impl SinkProgress {
+    /// The last number that it has acknowledged.
+    fn number(&self, handle: &DriverHandle) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed).max(handle.durable().get(&self.cursor).unwrap_or(0))
     }
 }
 
@@ -149,8 +167,8 @@ impl SourceRegistry {
 
     /// Their present conditions.
     #[must_use]
-    pub fn view(&self, durable: &DurablePositions) -> SourcesView {
-        SourcesView { sources: self.listed.iter().map(|one| view(one, durable)).collect(), http: self.http.counts() }
+    pub fn view(&self, handle: &DriverHandle) -> SourcesView {
+        SourcesView { sources: self.listed.iter().map(|one| view(one, handle)).collect(), http: self.http.counts() }
     }
 
     /// The metrics of the events by HTTP.
@@ -160,8 +178,13 @@ impl SourceRegistry {
     }
 }
 
-fn view(one: &RegisteredSource, durable: &DurablePositions) -> SourceView {
-    let HealthSnapshot { condition, backlog, restarts, missed, remarks } = one.health.snapshot();
+fn view(one: &RegisteredSource, handle: &DriverHandle) -> SourceView {
+    let HealthSnapshot { condition, mut backlog, restarts, missed, remarks } = one.health.snapshot();
+    if let Role::Sink(kind, progress) = &one.role {
+        // Counted now, whatever the sink is busy with: what it has not acknowledged waits.
+        let waits = kind.last(handle).saturating_sub(progress.number(handle));
+        backlog.insert(kind.as_str().to_owned(), Backlog::Known(waits));
+    }
     let known = |backlog: &Backlog| match backlog {
         Backlog::Known(n) => Some(*n),
         Backlog::Unknown { .. } => None,
@@ -181,7 +204,7 @@ fn view(one: &RegisteredSource, durable: &DurablePositions) -> SourceView {
     let all: Option<u64> = backlogs.values().copied().sum();
     let (direction, messages, acknowledged) = match &one.role {
         Role::Source(metrics) => ("in", Some(metrics.counts()), None),
-        Role::Sink(kind, cursor) => (kind.as_str(), None, Some(durable.get(cursor).unwrap_or(0))),
+        Role::Sink(kind, progress) => (kind.as_str(), None, Some(handle.durable().get(&progress.cursor).unwrap_or(0))),
         Role::Cloud => ("cloud", None, None),
         Role::Cluster => ("cluster", None, None),
     };

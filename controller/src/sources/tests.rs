@@ -4,6 +4,7 @@ use super::decode_worker::{DecodeWorker, SourceChannel};
 use super::follower::{Follower, cursor};
 use super::lines::LogKind;
 use super::metrics::SourceMetrics;
+use super::registry::{RegisteredSource, SourceRegistry};
 use crate::checkpoints::Checkpoints;
 use crate::driver::tests::world;
 use crate::driver::{Running, Settings, start};
@@ -205,4 +206,42 @@ fn a_sink_gets_every_status_in_order_and_continues_from_its_cursor() {
     assert!(once.len() >= 80, "a status for each job: {}", once.len());
     assert_eq!(once.len(), crate::segments::read_all(&folder.path().join("status")).unwrap().len());
     assert_eq!(cursor(LogKind::Statuses, "test:unreliable"), "out:status:test:unreliable");
+}
+
+/// A sink whose broker is gone.
+struct DeadSink;
+
+impl Sink for DeadSink {
+    fn name(&self) -> &str {
+        "test:dead"
+    }
+
+    fn max_bytes(&self) -> usize {
+        100_000
+    }
+
+    fn send(&mut self, _: &[OutgoingMessage]) -> Result<(), SinkError> {
+        Err(SinkError::Transient { why: "nobody answers".into() })
+    }
+}
+
+#[test]
+fn what_a_dead_broker_has_not_acknowledged_waits() {
+    let (folder, queue) = (tempfile::tempdir().unwrap(), QUEUE);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let bench = Bench::start(folder.path());
+    let handle = bench.running.handle.clone();
+    let follower = Follower::new(LogKind::Statuses, Box::new(DeadSink), handle.clone(), Health::default());
+    let sink = RegisteredSource::sink("test:dead".into(), LogKind::Statuses, Health::default(), follower.progress());
+    let registry = SourceRegistry::new(vec![sink]);
+    // The follower does not even run: nothing but what is acknowledged makes the backlog smaller.
+    let subjects: Vec<Vec<u8>> = (0..10).map(|n| job(&format!("{n}"), &format!("{n}"), queue)).collect();
+    assert_eq!(counts(bench.log(0, &subjects)), [10, 0, 0]);
+    let wait = async { handle.watch().wait_for(|progress| progress.statuses >= 10).await.map(|p| p.statuses) };
+    let statuses = runtime.block_on(wait).unwrap();
+    let shown = registry.view(&handle).sources[0].clone();
+    assert!(shown.backlog >= Some(statuses), "{shown:?}");
+    assert_eq!(shown.acknowledged, Some(0));
+    bench.stop();
+    drop(follower);
 }

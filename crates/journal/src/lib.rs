@@ -61,7 +61,8 @@ mod verify;
 mod wal;
 
 pub use archive::{
-    ArchivePage, ArchiveQuery, ArchiveReader, ArchiveRow, ArchivedJob, FinishedJob, MOST_LISTED, PastPolicy,
+    ArchivePage, ArchiveQuery, ArchiveReader, ArchiveRow, ArchiveSlice, ArchiveSliceQuery, ArchivedJob, FinishedJob,
+    MOST_LISTED, MOST_WALKED, PastPolicy,
 };
 pub use chunk::{ChunkContent, ChunkId, FrozenChunks, StateChunk, StoredChunk, chunks_of};
 pub use error::{DamagedAt, JournalError};

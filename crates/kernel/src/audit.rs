@@ -533,6 +533,8 @@ fn stream(state: &State, found: &mut Vec<String>) {
 fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
     let differs = [
         (kept.queued != rebuilt.queued, "queued"),
+        (kept.positions != rebuilt.positions, "positions"),
+        (kept.progress != rebuilt.progress, "progress"),
         (kept.lines != rebuilt.lines, "lines"),
         (kept.booked != rebuilt.booked, "booked"),
         (kept.unsettled != rebuilt.unsettled, "unsettled"),

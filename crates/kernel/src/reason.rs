@@ -243,6 +243,37 @@ pub enum Reason {
         /// GPUs on them that pods hold which are not ours.
         foreign: u32,
     },
+    /// Its tenant has as much open as the configuration lets it have.
+    TenantFull {
+        /// Of what.
+        bound: TenantBound,
+        /// How much.
+        most: u64,
+    },
+}
+
+/// What a tenant may have only so much of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TenantBound {
+    /// Jobs that are not over.
+    OpenJobs,
+    /// Bytes of their specifications.
+    Bytes,
+    /// Queues of theirs that the policy does not declare.
+    UndeclaredQueues,
+}
+
+impl TenantBound {
+    /// As it is written in a configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TenantBound::OpenJobs => "openJobs",
+            TenantBound::Bytes => "bytes",
+            TenantBound::UndeclaredQueues => "undeclaredQueues",
+        }
+    }
 }
 
 /// The dimension and place of a ceiling.
@@ -331,6 +362,7 @@ impl Reason {
             Reason::NoProgress { .. } => "NoProgress",
             Reason::ForbiddenTier { .. } => "ForbiddenTier",
             Reason::TooManyQueues { .. } => "TooManyQueues",
+            Reason::TenantFull { .. } => "TenantFull",
             Reason::BeyondBudget { .. } => "BeyondBudget",
             Reason::NodeBeyondBudget { .. } => "NodeBeyondBudget",
             Reason::DeadlineOnlyCounted => "DeadlineOnlyCounted",
@@ -501,6 +533,12 @@ impl fmt::Display for Reason {
             Reason::TooManyQueues { most } => write!(
                 f,
                 "{most} undeclared queues are in use: declare the queue, raise `undeclaredQueues.atMost`, or wait until one is empty"
+            ),
+            Reason::TenantFull { bound, most } => write!(
+                f,
+                "its tenant has as much open as it may, `{}` is {most}: send it again when jobs of the tenant are over, or raise `tenants` in \
+                 forebay.yaml",
+                bound.as_str()
             ),
             Reason::NodeBeyondBudget { least, budget } => write!(
                 f,

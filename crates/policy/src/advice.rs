@@ -6,6 +6,7 @@ use super::check::PoolStock;
 use super::compile::NO_QUOTA;
 use super::defaults::ancestors;
 use super::fault::listed;
+use super::metered::MOST_ROUTE_STEPS;
 use super::promises::Promises;
 use super::tree::YamlNode;
 use super::written::{WrittenBuys, WrittenPolicy, WrittenPool, WrittenPreemptWithin, WrittenQueue, WrittenWhenLate};
@@ -28,7 +29,14 @@ pub struct Advice {
 }
 
 /// All advice about a policy that compiled, in the order of the file.
-pub(super) fn advise(tree: &YamlNode, filled: &WrittenPolicy, policy: &Policy, stock: &[PoolStock]) -> Vec<Advice> {
+/// `routes`: of each, the steps that it takes on the largest event where these are too many.
+pub(super) fn advise(
+    tree: &YamlNode,
+    filled: &WrittenPolicy,
+    policy: &Policy,
+    stock: &[PoolStock],
+    routes: &[Option<u64>],
+) -> Vec<Advice> {
     let pools = filled.pools.iter().flatten().zip(&policy.pools).zip(stock).enumerate();
     let pools = pools.map(|(at, (((name, written), compiled), stock))| {
         let id = PoolId(u16::try_from(at).unwrap_or(u16::MAX));
@@ -41,6 +49,7 @@ pub(super) fn advise(tree: &YamlNode, filled: &WrittenPolicy, policy: &Policy, s
     lints.taking();
     lints.tiers();
     lints.starts();
+    lints.routes(routes);
     lints.out.sort_by_key(|a| a.line);
     lints.out
 }
@@ -64,6 +73,18 @@ struct Lints<'a> {
 }
 
 impl<'a> Lints<'a> {
+    /// Loops within loops over what an event brings.
+    fn routes(&mut self, routes: &[Option<u64>]) {
+        for (at, steps) in routes.iter().enumerate() {
+            let Some(steps) = steps else { continue };
+            let text = format!(
+                "the route goes through lists within lists: up to {steps} steps on the largest event, and {MOST_ROUTE_STEPS} are the most: an event \
+                 on which they run out is rejected with `Route`; ask for each list by itself"
+            );
+            self.say(&["routes", &at.to_string(), "when"], text);
+        }
+    }
+
     fn say(&mut self, path: &[&str], text: String) {
         self.out.push(Advice { line: self.tree.key_pos(path).line, text });
     }

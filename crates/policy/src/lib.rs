@@ -35,6 +35,7 @@ mod decode;
 mod defaults;
 mod explain;
 mod fault;
+mod metered;
 mod promises;
 mod routes;
 mod tree;
@@ -43,7 +44,8 @@ mod written;
 
 pub use advice::Advice;
 pub use fault::{PolicyErrors, PolicyFault, Pos};
-pub use routes::Routes;
+pub use metered::MOST_ROUTE_STEPS;
+pub use routes::{RouteUnfinished, Routes};
 
 use forebay_catalog::Catalogue;
 use forebay_kernel::policy::Policy;
@@ -119,7 +121,8 @@ pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<C
         return Err(refused(faults));
     }
     let policy = compile::build(&written, &filled, &checked.stock);
-    let advice = advice::advise(&tree, &filled, &policy, &checked.stock);
+    let worst = checked.routes.iter().map(|(route, _)| route.worst).collect::<Vec<_>>();
+    let advice = advice::advise(&tree, &filled, &policy, &checked.stock, &worst);
     Ok(Compiled { policy, routes: Routes::new(checked.routes), advice, filled, tree })
 }
 

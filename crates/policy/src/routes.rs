@@ -1,9 +1,12 @@
 //! Routes: CEL expressions over a job's data that choose its queue at intake, first match.
 //!
 //! The chosen queue becomes part of the journaled event, so the engine never sees an expression and replays agree.
-//! Never: fails an event. A route that cannot be evaluated on a job (a field it lacks) does not match it.
+//! A route that cannot be evaluated on a job (a field it lacks) does not match it. Routes that take more steps than one event may are
+//! an error: nobody knows where the job goes.
+//! Never: evaluates longer than that.
 
 use super::fault::{meant, shown};
+use super::metered::{MOST_NODES, MOST_ROUTE_STEPS, StepMeter, loop_depth, metered, nodes, worst_steps};
 use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use cel::objects::{Key, Value};
 use cel::{Context, Program};
@@ -18,26 +21,54 @@ const MAX_NESTING: usize = 20;
 /// Compiled routes in the order of the policy.
 #[derive(Clone, Default)]
 pub struct Routes {
-    routes: Arc<Vec<(Program, String)>>,
+    routes: Arc<Vec<(RouteExpression, String)>>,
+}
+
+/// A compiled expression that counts its steps.
+#[derive(Clone)]
+pub struct RouteExpression {
+    counting: IdedExpr,
+    /// Steps on the largest event that there can be, where loops are nested.
+    pub worst: Option<u64>,
+}
+
+/// The routes took more steps on an event than they may: nobody knows where its job goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the policy's routes take more than {MOST_ROUTE_STEPS} steps on this event, at its route {route}: send less in it, or have a simpler \
+     route written"
+)]
+pub struct RouteUnfinished {
+    /// The route, from 1, at which the steps ran out.
+    pub route: usize,
 }
 
 impl Routes {
-    pub(super) fn new(routes: Vec<(Program, String)>) -> Routes {
+    pub(super) fn new(routes: Vec<(RouteExpression, String)>) -> Routes {
         Routes { routes: Arc::new(routes) }
     }
 
     /// The queue of the first route that matches `job`, the submitted event's data as JSON. `None`: the job's own queue stands.
-    #[must_use]
-    pub fn route(&self, job: &serde_json::Value) -> Option<&str> {
+    ///
+    /// # Errors
+    /// The routes take more than [`MOST_ROUTE_STEPS`] steps.
+    pub fn route(&self, job: &serde_json::Value) -> Result<Option<&str>, RouteUnfinished> {
         if self.routes.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let mut context = Context::default();
+        let (mut context, meter) = (Context::default(), StepMeter::default());
+        meter.install(&mut context);
         context.add_variable_from_value("job", from_json(job));
-        self.routes
-            .iter()
-            .find(|(when, _)| matches!(when.execute(&context), Ok(Value::Bool(true))))
-            .map(|(_, q)| q.as_str())
+        for (at, (when, queue)) in self.routes.iter().enumerate() {
+            let matched = matches!(Value::resolve(&when.counting, &context), Ok(Value::Bool(true)));
+            if meter.is_spent() {
+                return Err(RouteUnfinished { route: at + 1 });
+            }
+            if matched {
+                return Ok(Some(queue));
+            }
+        }
+        Ok(None)
     }
 
     /// How many there are.
@@ -63,7 +94,7 @@ impl fmt::Debug for Routes {
 pub(super) type Wrong = (String, String);
 
 /// Compiles one expression. Names other than `job` and unknown functions are wrong; so is a result that can never be true.
-pub(super) fn compile(when: &str) -> Result<Program, Wrong> {
+pub(super) fn compile(when: &str) -> Result<RouteExpression, Wrong> {
     let example = "write an expression such as `job.labels.kind == \"notebook\"`".to_owned();
     if when.trim().is_empty() {
         return Err(("the route's expression is empty".to_owned(), example));
@@ -86,6 +117,14 @@ pub(super) fn compile(when: &str) -> Result<Program, Wrong> {
         }
         Err(_) => return Err(("the route's expression is not CEL".to_owned(), example)),
     };
+    let expression = program.expression();
+    let size = nodes(expression);
+    if size > MOST_NODES {
+        let what = format!(
+            "the route's expression has {size} parts once its macros are written out; {MOST_NODES} are the most"
+        );
+        return Err((what, "split it into several routes".to_owned()));
+    }
     let mut names = Names::default();
     names.walk(program.expression(), &mut Vec::new());
     if let Some(name) = names.unknown.first() {
@@ -95,6 +134,10 @@ pub(super) fn compile(when: &str) -> Result<Program, Wrong> {
     if let Some(name) = names.functions.iter().find(|f| !known_function(f)) {
         return Err((format!("`{}` is not a function of CEL", shown(name)), meant(name, FUNCTIONS)));
     }
+    if names.made_patterns {
+        let what = "`matches` gets a pattern that is not written in the route".to_owned();
+        return Err((what, "write the pattern in quotes: one from an event could take for ever".to_owned()));
+    }
     if !names.sees_job {
         let what = format!("`{}` says nothing about the job", shown(when));
         return Err((
@@ -103,7 +146,8 @@ pub(super) fn compile(when: &str) -> Result<Program, Wrong> {
                 .to_owned(),
         ));
     }
-    Ok(program)
+    let worst = (loop_depth(expression) > 1).then(|| worst_steps(expression)).filter(|steps| *steps > MOST_ROUTE_STEPS);
+    Ok(RouteExpression { counting: metered(expression), worst })
 }
 
 fn nesting(text: &str) -> usize {
@@ -162,6 +206,8 @@ struct Names {
     unknown: Vec<String>,
     functions: Vec<String>,
     sees_job: bool,
+    /// A pattern comes from somewhere else than the expression.
+    made_patterns: bool,
 }
 
 impl Names {
@@ -176,6 +222,8 @@ impl Names {
             }
             Expr::Call(call) => {
                 self.functions.push(call.func_name.clone());
+                let literal = |at: &IdedExpr| matches!(at.expr, Expr::Literal(_));
+                self.made_patterns |= call.func_name == "matches" && !call.args.last().is_some_and(literal);
                 call.target.iter().for_each(|t| self.walk(t, bound));
                 call.args.iter().for_each(|a| self.walk(a, bound));
             }
@@ -247,11 +295,65 @@ mod tests {
             ("job.priority > 5 && job.gang.each.gpus >= 8", "big"),
             ("job.run.args.exists(a, a.startsWith(\"--sweep\"))", "sweep"),
         ]);
-        assert_eq!(routes.route(&json!({"labels": {"kind": "notebook"}, "priority": 9})), Some("interactive"));
-        assert_eq!(routes.route(&json!({"priority": 9, "gang": {"each": {"gpus": 8}}})), Some("big"));
-        assert_eq!(routes.route(&json!({"run": {"args": ["--sweep=3"]}})), Some("sweep"));
-        assert_eq!(routes.route(&json!({"queue": "x"})), None);
-        assert_eq!(routes.route(&json!(null)), None);
+        let route = |job: serde_json::Value| routes.route(&job).unwrap().map(str::to_owned);
+        assert_eq!(route(json!({"labels": {"kind": "notebook"}, "priority": 9})).as_deref(), Some("interactive"));
+        assert_eq!(route(json!({"priority": 9, "gang": {"each": {"gpus": 8}}})).as_deref(), Some("big"));
+        assert_eq!(route(json!({"run": {"args": ["--sweep=3"]}})).as_deref(), Some("sweep"));
+        assert_eq!(route(json!({"queue": "x"})), None);
+        assert_eq!(route(json!(null)), None);
+    }
+
+    /// What CEL itself says of an expression.
+    fn plain(when: &str, job: &serde_json::Value) -> bool {
+        let mut context = Context::default();
+        context.add_variable_from_value("job", from_json(job));
+        matches!(Program::compile(when).unwrap().execute(&context), Ok(Value::Bool(true)))
+    }
+
+    #[test]
+    fn counting_changes_no_result() {
+        let jobs = [
+            json!({"run": {"args": ["a", "bb", "--sweep=3"]}, "labels": {"kind": "x", "n": 3}, "priority": 4}),
+            json!({"run": {"args": []}, "labels": {}, "priority": 0}),
+            json!({"priority": 7, "labels": {"kind": "notebook"}}),
+        ];
+        for when in [
+            "job.run.args.exists(a, a.startsWith('--'))",
+            "job.run.args.all(a, size(a) < 3)",
+            "job.run.args.exists_one(a, a == 'a')",
+            "job.run.args.map(a, size(a)) == [1, 2, 9]",
+            "job.run.args.filter(a, a.contains('b')).size() == 1",
+            "job.run.args.map(a, a != 'a', a + '!') == ['bb!', '--sweep=3!']",
+            "'bb' in job.run.args && job.labels.n + 1 == job.priority",
+            "has(job.labels.kind) && job.labels.kind == 'notebook'",
+            "job.labels.exists(k, k == 'kind')",
+            "job.run.args.exists(a, job.run.args.exists(b, a + a == b))",
+            "job.labels.kind.matches('^note.*k$') || job.priority > 5",
+            "!(job.run.args == []) && [1, 2].exists(n, n == job.priority - 2)",
+        ] {
+            let routes = routes(&[(when, "q")]);
+            for job in &jobs {
+                assert_eq!(routes.route(job).unwrap().is_some(), plain(when, job), "{when} on {job}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_takes_too_many_steps_is_an_error_and_once_through_is_not() {
+        let args: Vec<String> = (0..16_000).map(|n| format!("--{n}")).collect();
+        let job = json!({"run": {"args": args}});
+        let once = "job.run.args.exists(a, a == '--none')";
+        assert_eq!(routes(&[(once, "q")]).route(&job), Ok(None));
+        let squared = "job.run.args.exists(a, job.run.args.exists(b, a + b == 'x'))";
+        let cubed = "job.run.args.exists(a, job.run.args.exists(b, job.run.args.exists(c, a + b == c)))";
+        let copied = "job.run.args.exists(a, job.run.args + ['x'] == ['y'])";
+        let absorbed = "job.run.args.exists(a, job.run.args.exists(b, a + b == 'x')) || true == job.on";
+        for when in [squared, cubed, copied, absorbed] {
+            assert_eq!(routes(&[(once, "p"), (when, "q")]).route(&job), Err(RouteUnfinished { route: 2 }), "{when}");
+        }
+        assert!(compile(once).unwrap().worst.is_none());
+        assert!(compile(squared).unwrap().worst.is_some_and(|steps| steps > 100_000_000));
+        assert!(compile("job.a.matches(job.b)").is_err(), "a pattern of the sender's");
     }
 
     #[test]

@@ -20,11 +20,13 @@ pub mod mig;
 mod money;
 pub mod number;
 mod time;
+mod unseen;
 
 pub use amounts::{Factor, GpuBound, GpuCount, Memory, Percent};
 pub use layout::GpuLayout;
 pub use money::{Money, PerHour};
 pub use time::Time;
+pub use unseen::is_unseen;
 
 use std::fmt;
 

@@ -8,6 +8,7 @@
 //!
 //! Never: touches the engine itself, or keeps anything that is not bounded.
 
+use super::holds::LoopHolds;
 use super::mailbox::Mailbox;
 use super::retention::LogReaders;
 use super::stream::{StatusStream, StatusTail};
@@ -21,7 +22,7 @@ use forebay_kernel::reason::Reason;
 use forebay_kernel::units::Timestamp;
 use forebay_source::{DurablePositions, IncomingBatches, SourceHandle};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
@@ -35,6 +36,13 @@ pub struct DriverHandle {
     pub(super) folder: Arc<PathBuf>,
     pub(super) durable: DurablePositions,
     pub(super) readers: LogReaders,
+    pub(super) holds: LoopHolds,
+}
+
+/// The process itself, as a sender.
+fn own() -> Arc<str> {
+    static OWN: OnceLock<Arc<str>> = OnceLock::new();
+    Arc::clone(OWN.get_or_init(|| Arc::from("")))
 }
 
 /// A submission that is durable.
@@ -164,7 +172,7 @@ impl DriverHandle {
     /// There is no capacity, or the driver has stopped.
     pub fn submit(&self, events: Vec<Event>) -> Result<Accepted, MailboxError> {
         let items = events.into_iter().map(SubmittedItem::from).collect();
-        self.send(items)?.blocking_recv().map_err(|_| DriverStopped)?
+        self.send(&own(), items)?.blocking_recv().map_err(|_| DriverStopped)?
     }
 
     /// Takes events, and what was sent instead of one with its bytes, into one batch, and returns when that batch is durable.
@@ -172,7 +180,15 @@ impl DriverHandle {
     /// # Errors
     /// There is no capacity, or the driver has stopped.
     pub async fn submit_items(&self, items: Vec<SubmittedItem>) -> Result<Accepted, MailboxError> {
-        self.send(items)?.await.map_err(|_| DriverStopped)?
+        self.submit_as(&own(), items).await
+    }
+
+    /// [`DriverHandle::submit_items`] in the turn of a sender, of which only a part may wait at once.
+    ///
+    /// # Errors
+    /// There is no capacity, or none for this sender, or the driver has stopped.
+    pub async fn submit_as(&self, sender: &Arc<str>, items: Vec<SubmittedItem>) -> Result<Accepted, MailboxError> {
+        self.send(sender, items)?.await.map_err(|_| DriverStopped)?
     }
 
     /// Takes a source's submission. Its slot is held until it is durable, and then it is answered.
@@ -208,7 +224,7 @@ impl DriverHandle {
         &self,
         query: impl FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
     ) -> Result<R, MailboxError> {
-        Ok(self.enqueue(query)?.blocking_recv().map_err(|_| DriverStopped)?)
+        Ok(self.enqueue(&own(), query)?.blocking_recv().map_err(|_| DriverStopped)?)
     }
 
     /// [`DriverHandle::query`] for async code.
@@ -219,7 +235,25 @@ impl DriverHandle {
         &self,
         query: impl FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
     ) -> Result<R, MailboxError> {
-        Ok(self.enqueue(query)?.await.map_err(|_| DriverStopped)?)
+        self.query_as(&own(), query).await
+    }
+
+    /// [`DriverHandle::query_async`] in the turn of whoever asks, of whose queries only a part may wait at once.
+    ///
+    /// # Errors
+    /// There is no capacity, or none for this one, or the driver has stopped.
+    pub async fn query_as<R: Send + 'static>(
+        &self,
+        sender: &Arc<str>,
+        query: impl FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
+    ) -> Result<R, MailboxError> {
+        Ok(self.enqueue(sender, query)?.await.map_err(|_| DriverStopped)?)
+    }
+
+    /// For how long work has held the driver's thread at most.
+    #[must_use]
+    pub fn holds(&self) -> &LoopHolds {
+        &self.holds
     }
 
     /// The driver's progress, new after every batch.
@@ -259,15 +293,17 @@ impl DriverHandle {
 
     fn send(
         &self,
+        sender: &Arc<str>,
         items: Vec<SubmittedItem>,
     ) -> Result<oneshot::Receiver<Result<Accepted, MailboxError>>, MailboxError> {
         let (answer, answered) = oneshot::channel();
-        self.mailbox.submit(items, ReplyTo::Client(answer))?;
+        self.mailbox.submit(sender, items, ReplyTo::Client(answer))?;
         Ok(answered)
     }
 
     fn enqueue<R: Send + 'static>(
         &self,
+        sender: &Arc<str>,
         query: impl FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
     ) -> Result<oneshot::Receiver<R>, MailboxError> {
         let (answer, answered) = oneshot::channel();
@@ -275,7 +311,7 @@ impl DriverHandle {
             // Whoever asked may have gone; that is their business.
             let _ = answer.send(query(engine, context));
         });
-        self.mailbox.query(run)?;
+        self.mailbox.query(sender, run)?;
         Ok(answered)
     }
 }

@@ -15,6 +15,7 @@ use super::handle::{Accepted, ItemOutcome};
 use super::output::RejectionWriter;
 use super::recent_ids::RecentIds;
 use super::submission::{ItemContent, Original, Rejection, ReplyTo, Submission, SubmittedItem};
+use super::tenants::TenantUse;
 use crate::archive::{EventIdentity, identity_of, with_earlier_job};
 use crate::journal::{ArchivedIdentity, Journal, Positions, StorageFailure};
 use crate::step::{BatchStep, PlannedBatch, SideRecords};
@@ -40,10 +41,17 @@ pub(super) struct InputTracker {
     rejected: Vec<Rejection>,
     /// Jobs that the open batch accepted.
     accepted: Vec<JobId>,
+    /// What tenants have open.
+    pub tenants: TenantUse,
 }
 
 impl InputTracker {
-    pub fn new(positions: Positions, seen: Vec<u128>, log: Box<dyn RejectionWriter>) -> InputTracker {
+    pub fn new(
+        positions: Positions,
+        seen: Vec<u128>,
+        log: Box<dyn RejectionWriter>,
+        tenants: TenantUse,
+    ) -> InputTracker {
         InputTracker {
             positions,
             moved: Positions::new(),
@@ -51,6 +59,7 @@ impl InputTracker {
             log,
             rejected: Vec::new(),
             accepted: Vec::new(),
+            tenants,
         }
     }
 
@@ -174,7 +183,8 @@ impl InputTracker {
             }
         };
         let known = KnownJob::of(step.state(), journal, &event)?;
-        let outcome = match forbidden(step.state(), &event, &known) {
+        let refused = forbidden(step.state(), &event, &known);
+        let outcome = match refused.or_else(|| self.beyond_its_tenant(step.state(), &event, &known)) {
             Some(reason) => ItemOutcome::Refused(reason),
             None => self.take_in(step, event, known),
         };
@@ -185,11 +195,21 @@ impl InputTracker {
         Ok(outcome)
     }
 
+    /// Why a submission that would become a job is beyond what its tenant may have open.
+    fn beyond_its_tenant(&self, state: &State, event: &Event, known: &KnownJob) -> Option<Reason> {
+        let Event::JobSubmitted(spec) = event else { return None };
+        let is_new = spec.rerun || matches!(known, KnownJob::Unknown);
+        is_new.then(|| self.tenants.refusal(state, spec)).flatten()
+    }
+
     /// Takes an event from outside into the open batch.
     fn take_in(&mut self, step: &mut BatchStep<'_>, event: Event, known: KnownJob) -> ItemOutcome {
         match step.handle_event(known.complete(event)) {
             EventOutcome::Submitted(job) => {
                 self.accepted.push(job);
+                if let Some((_, spec)) = step.state().job(job) {
+                    self.tenants.accepted(step.state(), job, spec);
+                }
                 ItemOutcome::Job(job)
             }
             EventOutcome::Known(job) => ItemOutcome::Known(job),

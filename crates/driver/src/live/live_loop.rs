@@ -16,8 +16,9 @@ use super::executor::Executor;
 use super::feed::EventFeed;
 use super::figures::ProgressReporter;
 use super::handle::{DriverHandle, ItemOutcome, QueryContext};
+use super::holds::Stopwatch;
 use super::input::InputTracker;
-use super::mailbox::{Query, Taken};
+use super::mailbox::Taken;
 use super::output::StatusWriter;
 use super::submission::Submission;
 use crate::adapters::EffectOrigin;
@@ -28,7 +29,7 @@ use forebay_kernel::effect::Status;
 use forebay_kernel::event::{Event, Tick};
 use forebay_kernel::units::{Span, Timestamp};
 use std::collections::{BTreeSet, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Events of one batch at most (a submission is never split): a batch is one pass and one transaction, some 10 ms.
 const MOST_BATCH: usize = 4_096;
@@ -44,6 +45,9 @@ const SYNC_EVERY: u64 = 256;
 
 /// After so long without input there is time for what is not urgent.
 const CALM: Duration = Duration::from_millis(200);
+
+/// Queries are answered for so long between two batches; the others have their turn after the next one.
+const QUERIES_TURN: Duration = Duration::from_millis(20);
 
 /// The pause before a full disk is tried again.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
@@ -119,7 +123,10 @@ impl<J: Journal> LiveLoop<J> {
         let due = if drained && self.clock.is_virtual() { None } else { self.due() };
         let wait = if self.arrived.is_empty() { self.clock.wait(due) } else { Some(Duration::ZERO) };
         let taken = self.wait(wait)?;
-        self.answer_queries(taken.queries)?;
+        if taken.asked {
+            self.save()?;
+            self.answer_queries();
+        }
         if taken.stopping && taken.submissions.is_empty() {
             return Ok(Some(LoopEnd::Stopped));
         }
@@ -168,15 +175,17 @@ impl<J: Journal> LiveLoop<J> {
         Ok(self.handle.mailbox.take(left, MOST_BATCH))
     }
 
-    /// Answers from what is durable.
-    fn answer_queries(&mut self, queries: Vec<Query>) -> Result<(), DriverError> {
-        if !queries.is_empty() {
-            self.save()?;
-        }
-        for query in queries {
+    /// Answers who asks, for a while. To be called when every batch is durable, or none can be.
+    fn answer_queries(&self) {
+        let end = Instant::now() + QUERIES_TURN;
+        while let Some(query) = self.handle.mailbox.next_query() {
+            let watch = Stopwatch::start();
             query(&self.engine, &self.context);
+            self.handle.holds.queried(&watch);
+            if Instant::now() >= end {
+                return;
+            }
         }
-        Ok(())
     }
 
     /// When something is due next, from whichever side.
@@ -201,8 +210,11 @@ impl<J: Journal> LiveLoop<J> {
     fn batch(&mut self, now: Timestamp, mut submissions: Vec<Submission>) -> Result<Option<LoopEnd>, DriverError> {
         let resumed = std::mem::take(&mut self.resumed);
         let tick = Tick { now, resumed, delivered: self.statuses.delivered() };
+        let watch = Stopwatch::start();
         let (planned, outcomes) = self.plan(tick, &mut submissions)?;
+        self.handle.holds.planned(&watch);
         self.journal.note_finished(planned.finished());
+        self.input.tenants.finished(planned.finished());
         self.keep_rejected()?;
         if self.dies_in == Some(0) {
             return Ok(Some(LoopEnd::Died));
@@ -317,10 +329,8 @@ impl<J: Journal> LiveLoop<J> {
                         self.progress.pause(Some(e.to_string()));
                         paused = true;
                     }
-                    let taken = self.handle.mailbox.take_queries(FULL_PAUSE);
-                    for query in taken.queries {
-                        query(&self.engine, &self.context);
-                    }
+                    let taken = self.handle.mailbox.wait_for_queries(FULL_PAUSE);
+                    self.answer_queries();
                     if taken.stopping {
                         return Err(e);
                     }

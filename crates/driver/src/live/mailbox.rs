@@ -1,12 +1,14 @@
-//! The bounded mailbox in front of the driver: submissions, queries and cursors from any thread, taken by one.
+//! The bounded mailbox in front of the driver: submissions, queries and cursors from any thread, taken by one, in turns by who sent them.
 //!
 //! Never: grows beyond its capacity, or makes a client wait for capacity (the error has a time to try again at; sources wait for slots).
 
 use super::handle::{DriverStopped, MailboxError, QueryContext};
-use super::submission::{ReplyTo, Submission, SubmittedItem};
+use super::shares::{HeldShare, Shares};
+use super::submission::{ReplyTo, Submission, SubmissionSender, SubmittedItem};
+use super::turns::Turns;
 use forebay_engine::engine::Engine;
 use forebay_source::MessagePermit;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -17,6 +19,9 @@ pub const MOST_EVENTS: usize = 16_384;
 /// Queries that may wait. Each is a closure; the web page makes about ten at once.
 pub const MOST_QUERIES: usize = 1_024;
 
+/// Events of those who have none here, beside the rest: one request of many events keeps nobody with a few from being taken.
+const RESERVE: usize = MOST_EVENTS / 15;
+
 /// Something to run on the engine.
 pub(super) type Query = Box<dyn FnOnce(&Engine, &QueryContext) + Send>;
 
@@ -24,14 +29,20 @@ pub(super) type Query = Box<dyn FnOnce(&Engine, &QueryContext) + Send>;
 pub(super) struct Mailbox {
     /// One permit an event: taken before it comes, given back when it is durable.
     pub capacity: Arc<Semaphore>,
+    /// Permits for those who have nothing here, where there are no others.
+    reserve: Arc<Semaphore>,
+    /// The same events, by who sent them.
+    events: Shares,
+    /// Queries that are not answered, by who asked.
+    asked: Shares,
     inside: Mutex<Inside>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
 struct Inside {
-    submissions: VecDeque<Submission>,
-    queries: VecDeque<Query>,
+    submissions: Turns<Submission>,
+    queries: Turns<(Query, HeldShare)>,
     cursors: BTreeMap<String, u64>,
     stopping: bool,
     closed: bool,
@@ -42,8 +53,8 @@ struct Inside {
 pub(super) struct Taken {
     /// Submissions, in order, together at most as many events as asked for (one submission is never split).
     pub submissions: Vec<Submission>,
-    /// Querys, in order.
-    pub queries: Vec<Query>,
+    /// Somebody asks something.
+    pub asked: bool,
     /// How far sinks have come since the last time.
     pub cursors: BTreeMap<String, u64>,
     /// Somebody asked the driver to end.
@@ -53,7 +64,7 @@ pub(super) struct Taken {
 impl Taken {
     /// Whether there was nothing.
     pub fn is_empty(&self) -> bool {
-        self.submissions.is_empty() && self.queries.is_empty() && self.cursors.is_empty() && !self.stopping
+        self.submissions.is_empty() && !self.asked && self.cursors.is_empty() && !self.stopping
     }
 }
 
@@ -61,6 +72,9 @@ impl Default for Mailbox {
     fn default() -> Mailbox {
         Mailbox {
             capacity: Arc::new(Semaphore::new(MOST_EVENTS)),
+            reserve: Arc::new(Semaphore::new(RESERVE)),
+            events: Shares::new(MOST_EVENTS + RESERVE),
+            asked: Shares::new(MOST_QUERIES),
             inside: Mutex::default(),
             arrived: Condvar::default(),
         }
@@ -77,12 +91,15 @@ impl Mailbox {
     ///
     /// # Errors
     /// There is no capacity, or the driver has stopped.
-    pub fn submit(&self, items: Vec<SubmittedItem>, reply_to: ReplyTo) -> Result<(), MailboxError> {
+    pub fn submit(&self, from: &Arc<str>, items: Vec<SubmittedItem>, reply_to: ReplyTo) -> Result<(), MailboxError> {
         let too_many = MailboxError::TooMany { events: items.len(), most: MOST_EVENTS };
         let permits = u32::try_from(items.len().max(1)).ok().filter(|n| *n as usize <= MOST_EVENTS).ok_or(too_many)?;
-        let permit = Arc::clone(&self.capacity).try_acquire_many_owned(permits);
+        let share = self.events.take(from, permits as usize).ok_or_else(|| self.why_not())?;
+        let taken = |from: &Arc<Semaphore>| Arc::clone(from).try_acquire_many_owned(permits);
+        let permit = taken(&self.capacity).or_else(|_| taken(&self.reserve));
         let slot = MessagePermit::from(permit.map_err(|_| self.why_not())?);
-        Ok(self.put(Submission { items, stream: None, slot, reply_to })?)
+        let sender = SubmissionSender { name: Arc::clone(from), share: Some(share) };
+        Ok(self.put(Submission { items, stream: None, slot, reply_to, sender })?)
     }
 
     fn why_not(&self) -> MailboxError {
@@ -102,7 +119,8 @@ impl Mailbox {
         if inside.closed || inside.stopping {
             return Err(DriverStopped);
         }
-        inside.submissions.push_back(submission);
+        let sender = Arc::clone(&submission.sender.name);
+        inside.submissions.push(&sender, submission);
         drop(inside);
         self.arrived.notify_one();
         Ok(())
@@ -112,15 +130,13 @@ impl Mailbox {
     ///
     /// # Errors
     /// There is no capacity, or the driver has stopped.
-    pub fn query(&self, query: Query) -> Result<(), MailboxError> {
+    pub fn query(&self, from: &Arc<str>, query: Query) -> Result<(), MailboxError> {
+        let share = self.asked.take(from, 1).ok_or_else(|| self.why_not())?;
         let mut inside = self.lock();
         if inside.closed {
             return Err(DriverStopped.into());
         }
-        if inside.queries.len() >= MOST_QUERIES {
-            return Err(MailboxError::Full { retry_after: Duration::from_secs(1) });
-        }
-        inside.queries.push_back(query);
+        inside.queries.push(from, (query, share));
         drop(inside);
         self.arrived.notify_one();
         Ok(())
@@ -150,26 +166,32 @@ impl Mailbox {
             }
             None => self.arrived.wait_while(inside, empty).unwrap_or_else(PoisonError::into_inner),
         };
-        let mut events = 0;
-        let fitting = inside.submissions.iter().enumerate().take_while(|(at, next)| {
+        let (mut events, mut submissions) = (0, Vec::new());
+        while let Some(next) = inside.submissions.peek()
+            && (submissions.is_empty() || events + next.items.len() <= most_events)
+        {
             events += next.items.len();
-            *at == 0 || events <= most_events
-        });
-        let fitting = fitting.count();
+            submissions.extend(inside.submissions.pop());
+        }
         Taken {
-            submissions: inside.submissions.drain(..fitting).collect(),
-            queries: inside.queries.drain(..).collect(),
+            submissions,
+            asked: !inside.queries.is_empty(),
             cursors: std::mem::take(&mut inside.cursors),
             stopping: inside.stopping,
         }
     }
 
-    /// While nothing is received: waits for queries, and takes only those. Whether somebody asked the driver to end comes with them.
-    pub fn take_queries(&self, wait: Duration) -> Taken {
+    /// The next query. Who asked may ask again from now on.
+    pub fn next_query(&self) -> Option<Query> {
+        self.lock().queries.pop().map(|(query, _)| query)
+    }
+
+    /// While nothing is received: waits for queries. Whether somebody asked the driver to end comes with them.
+    pub fn wait_for_queries(&self, wait: Duration) -> Taken {
         let empty = |i: &mut Inside| i.queries.is_empty() && !i.stopping;
         let waited = self.arrived.wait_timeout_while(self.lock(), wait, empty);
-        let mut inside = waited.unwrap_or_else(PoisonError::into_inner).0;
-        Taken { queries: inside.queries.drain(..).collect(), stopping: inside.stopping, ..Taken::default() }
+        let inside = waited.unwrap_or_else(PoisonError::into_inner).0;
+        Taken { asked: !inside.queries.is_empty(), stopping: inside.stopping, ..Taken::default() }
     }
 
     /// Takes no more. Whoever waits for an answer learns it, because the way back is dropped.
@@ -179,6 +201,7 @@ impl Mailbox {
         let left = (std::mem::take(&mut inside.submissions), std::mem::take(&mut inside.queries));
         drop(inside);
         self.capacity.close();
+        self.reserve.close();
         drop(left);
     }
 }

@@ -17,28 +17,36 @@ mod executor;
 mod feed;
 mod figures;
 mod handle;
+mod holds;
 mod input;
 mod live_loop;
 mod mailbox;
 mod output;
 mod recent_ids;
 mod retention;
+mod shares;
 mod start;
 mod stream;
 mod submission;
+mod tenants;
+mod turns;
 
 pub use clock::{ClockMode, wall_ms};
 pub use error::DriverError;
 pub use feed::{EventFeed, FedItem, REPLAY};
 pub use handle::{Accepted, DriverHandle, DriverStopped, ItemOutcome, LiveProgress, MailboxError, QueryContext};
+pub use holds::LoopHolds;
 pub use input::REJECTED;
 pub use live_loop::LoopEnd;
 pub use mailbox::{MOST_EVENTS, MOST_QUERIES};
 pub use output::{RejectionWriter, StatusWriter};
+pub use shares::{HeldShare, Shares};
 pub use start::{
     AdapterMaker, AdapterStart, FinishedDriver, LiveSettings, PolicySource, RunningDriver, StartKind, start,
 };
 pub use stream::{StatusStream, StreamEnd};
 pub use submission::{
-    ItemContent, Original, Rejection, ReplyTo, SourceObserver, Submission, SubmittedItem, refused_path,
+    ItemContent, Original, Rejection, ReplyTo, SourceObserver, Submission, SubmissionSender, SubmittedItem,
+    refused_path,
 };
+pub use tenants::{TenantLimit, TenantLimits};

@@ -14,12 +14,14 @@ use super::executor::Executor;
 use super::feed::{EventFeed, REPLAY};
 use super::figures::ProgressReporter;
 use super::handle::{DriverHandle, LiveProgress, QueryContext};
+use super::holds::LoopHolds;
 use super::input::InputTracker;
 use super::live_loop::{LiveLoop, LoopEnd};
 use super::mailbox::Mailbox;
 use super::output::{RejectionWriter, StatusWriter};
 use super::retention::LogReaders;
 use super::stream::StatusTail;
+use super::tenants::{TenantLimits, TenantUse};
 use crate::adapters::{Adapters, EffectOrigin};
 use crate::journal::{Journal, JournalId};
 use crate::step::{GroupCommit, PlannedBatch, SideRecords, configure};
@@ -92,6 +94,8 @@ pub struct LiveSettings<J> {
     pub clock: ClockMode,
     /// What to replay.
     pub feed: Option<Box<dyn EventFeed>>,
+    /// What tenants may have open.
+    pub tenants: TenantLimits,
     /// End when the feed is over and nothing is left to do.
     pub exit_when_drained: bool,
     /// Tests: die, as by `kill -9`, after so many batches.
@@ -158,7 +162,8 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<LiveLoop<J>, Driver
         position(feed.as_mut(), &journal, &folder)?;
     }
     let identity = journal.identity();
-    let input = InputTracker::new(journal.positions().clone(), journal.seen()?, settings.rejected);
+    let tenants = TenantUse::of(settings.tenants, engine.state());
+    let input = InputTracker::new(journal.positions().clone(), journal.seen()?, settings.rejected, tenants);
     let (created, last) = (Timestamp(identity.created_ms), engine.state().now());
     let start = if settings.clock == ClockMode::Wall { wall_ms() } else { created };
     let mut clock = LoopClock::begin(settings.clock, last, start);
@@ -207,6 +212,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<LiveLoop<J>, Driver
         folder: Arc::new(folder),
         durable: DurablePositions::default(),
         readers: LogReaders::default(),
+        holds: LoopHolds::default(),
     };
     handle.durable.update(journal.positions());
     Ok(LiveLoop {

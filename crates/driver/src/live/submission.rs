@@ -3,6 +3,7 @@
 //! Never: more than its slot has room for.
 
 use super::handle::{Accepted, MailboxError};
+use super::shares::HeldShare;
 use forebay_kernel::event::Event;
 use forebay_kernel::reason::Reason;
 use forebay_source::{MessagePermit, Receipt, StreamPosition};
@@ -22,6 +23,25 @@ pub struct Submission {
     pub slot: MessagePermit,
     /// Where the answer goes.
     pub reply_to: ReplyTo,
+    /// Who sent it: those of one sender are taken in order, and senders in turns.
+    pub sender: SubmissionSender,
+}
+
+/// Who sends, and what it holds of the mailbox until that is durable.
+#[derive(Debug)]
+pub struct SubmissionSender {
+    /// Whose turn it is.
+    pub name: Arc<str>,
+    /// Given back when the submission is durable. `None`: its slot is its only bound.
+    pub share: Option<HeldShare>,
+}
+
+impl SubmissionSender {
+    /// A source, whose slots bound what it sends.
+    #[must_use]
+    pub fn source(name: Arc<str>) -> SubmissionSender {
+        SubmissionSender { name, share: None }
+    }
 }
 
 /// One event, or what was sent instead of one.
@@ -108,6 +128,7 @@ pub fn refused_path(reason: Reason) -> &'static str {
         Reason::UnknownQueue | Reason::ForbiddenQueue | Reason::TooManyQueues { .. } => "data.queue",
         Reason::ForbiddenTier { .. } => "data.tier",
         Reason::Conflict => "subject",
+        Reason::TenantFull { .. } => "$",
         _ => "data",
     }
 }

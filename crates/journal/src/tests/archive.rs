@@ -1,7 +1,7 @@
 //! Finished jobs: written with their batch, found by id, subject, queue and outcome, gone after retention, known for ever.
 
 use super::*;
-use crate::archive::{ArchiveQuery, ArchiveRow, FinishedJob};
+use crate::archive::{ArchiveQuery, ArchiveRow, ArchiveSliceQuery, FinishedJob};
 use forebay_kernel::decision::Outcome;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::job::JobSpec;
@@ -88,12 +88,18 @@ fn a_finished_job_is_found_by_id_and_subject_and_in_lists_by_queue_and_outcome()
         }
     }
     let ids = |after, queue, limit| -> Vec<u64> {
-        let found = reader.in_order(after, queue, limit).unwrap();
-        found.iter().map(|job| job.finished.job.id.0).collect()
+        let query = ArchiveSliceQuery { after, queue: queue.map(str::to_owned), outcome: None, limit };
+        let found = reader.in_order(&query).unwrap();
+        assert_eq!(found.upto.is_some(), found.jobs.len() == limit, "it ends where there are no more");
+        found.jobs.iter().map(|job| job.finished.job.id.0).collect()
     };
     assert_eq!(ids(None, None, 5), [0, 1, 2, 3, 4]);
     assert_eq!(ids(Some(JobId(100)), Some("search"), 3), [101, 104, 107]);
     assert_eq!(ids(Some(JobId(0)), Some("nobody's"), 3), [0; 0]);
+    let failed = ArchiveSliceQuery { outcome: Some(Outcome::Failed), limit: 4, ..ArchiveSliceQuery::default() };
+    let failed = reader.in_order(&failed).unwrap().jobs;
+    let expected: Vec<u64> = (0..200).filter(|n| outcome(*n) == Outcome::Failed).take(4).collect();
+    assert_eq!(failed.iter().map(|job| job.finished.job.id.0).collect::<Vec<_>>(), expected);
     drop((reader, journal));
     assert_eq!(verify(folder.path()).unwrap().finished, 200);
     let journal = reopened(folder.path());

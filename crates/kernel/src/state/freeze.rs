@@ -38,6 +38,15 @@ pub struct FrozenState {
 }
 
 impl FrozenState {
+    /// A state that is the same, with its lookups made again. Rows and specifications stay shared.
+    #[must_use]
+    pub fn into_state(self) -> State {
+        let mut state = Arc::unwrap_or_clone(self.base);
+        (state.jobs, state.specs) = (self.jobs, self.specs);
+        state.rebuild();
+        state
+    }
+
     /// All parts. Encoding one is the caller's to do, on a thread that has the time.
     pub fn into_chunks(self) -> impl Iterator<Item = StateChunk> + Send + 'static {
         let base: Arc<dyn ChunkContent> = self.base;

@@ -8,6 +8,7 @@ use super::kept::KeptQuota;
 use super::lines::ClassLines;
 use super::nodes::{Node, NodePhase, Purchase};
 use super::pending_cancels::PendingCancelKey;
+use super::positions::QueuePositions;
 use super::table::Table;
 use super::{Class, State};
 use crate::decision::{EffectOf, Outcome, StopCause};
@@ -46,6 +47,8 @@ impl OrderKey {
 pub struct Index {
     /// Jobs that wait, by class.
     pub queued: BTreeMap<ClassId, BTreeSet<OrderKey>>,
+    /// How many of a class are before one of them.
+    pub positions: QueuePositions,
     /// Their classes, by what all but CPU and memory are.
     pub lines: ClassLines,
     /// Jobs that hold places which are not all ready, by class.
@@ -112,6 +115,8 @@ pub struct Index {
     pub known: BTreeMap<ClassId, u32>,
     /// How many jobs of each queue are accepted and not over.
     pub in_use_by_queue: BTreeMap<QueueId, u32>,
+    /// Where in their lives the jobs of each class are.
+    pub progress: BTreeMap<ClassId, ClassProgress>,
     /// What each tier holds: booked, running and stopping.
     pub in_use: BTreeMap<TierId, InUse>,
     /// How many jobs hold places and no GPU share, by pool. They use no quota.
@@ -120,6 +125,27 @@ pub struct Index {
     pub reserved: BTreeSet<(JobId, NodeId)>,
     /// Cancels that are kept, oldest first.
     pub pending_cancels: BTreeSet<(Timestamp, PendingCancelKey)>,
+}
+
+/// How many jobs of a class are where in their lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClassProgress {
+    /// Not over, and without a worker that may be alive.
+    pub waiting: u32,
+    /// With workers that may be alive, or serving.
+    pub running: u32,
+    /// Over, and not out of the state.
+    pub over: u32,
+}
+
+impl ClassProgress {
+    fn of(&mut self, job: &Job) -> &mut u32 {
+        match job.phase {
+            Phase::Done { .. } => &mut self.over,
+            Phase::Starting | Phase::Running | Phase::Stopping { .. } | Phase::Serving => &mut self.running,
+            _ => &mut self.waiting,
+        }
+    }
 }
 
 /// GPU share that the jobs of a tier hold.
@@ -182,12 +208,7 @@ impl Index {
 
     pub(crate) fn job_in(&mut self, job: &Job) {
         match job.phase {
-            Phase::Queued => {
-                let was = self.first_queued(job.class);
-                self.queued.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
-                self.lines.head(job.class, was, self.first_queued(job.class));
-                self.wait_in(job);
-            }
+            Phase::Queued => self.queued_in(job),
             Phase::Booked => {
                 self.booked.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
             }
@@ -227,6 +248,7 @@ impl Index {
         if is_accepted(job) {
             *self.in_use_by_queue.entry(job.queue).or_default() += 1;
         }
+        *self.progress.entry(job.class).or_default().of(job) += 1;
         if ends(job) {
             self.ending.insert(job.id);
         }
@@ -254,12 +276,7 @@ impl Index {
 
     pub(super) fn job_out(&mut self, job: &Job) {
         match job.phase {
-            Phase::Queued => {
-                let was = self.first_queued(job.class);
-                drop_from(&mut self.queued, job.class, &OrderKey::of(job, self.ageing));
-                self.lines.head(job.class, was, self.first_queued(job.class));
-                self.wait_out(job);
-            }
+            Phase::Queued => self.queued_out(job),
             Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job, self.ageing)),
             Phase::Running => {
                 drop_from(&mut self.running, job.tier, &job.id);
@@ -291,6 +308,11 @@ impl Index {
         }
         if is_accepted(job) {
             one_less(&mut self.in_use_by_queue, job.queue);
+        }
+        let progress = self.progress.entry(job.class).or_default();
+        *progress.of(job) = progress.of(job).saturating_sub(1);
+        if *progress == ClassProgress::default() {
+            self.progress.remove(&job.class);
         }
         self.ending.remove(&job.id);
         if let Some(by) = ends_for(job) {
@@ -325,10 +347,37 @@ impl Index {
         }
     }
 
+    /// How many of a class wait before one of them.
+    #[must_use]
+    pub fn position(&self, class: ClassId, key: &OrderKey) -> usize {
+        self.queued.get(&class).map_or(0, |queued| self.positions.before(class, key, queued))
+    }
+
     /// The first of a class that waits.
     #[must_use]
     pub fn first_queued(&self, class: ClassId) -> Option<OrderKey> {
         self.queued.get(&class)?.first().copied()
+    }
+
+    fn queued_in(&mut self, job: &Job) {
+        let was = self.first_queued(job.class);
+        let (key, queued) = (OrderKey::of(job, self.ageing), self.queued.entry(job.class).or_default());
+        if queued.insert(key) {
+            self.positions.insert(job.class, key, queued);
+        }
+        self.lines.head(job.class, was, self.first_queued(job.class));
+        self.wait_in(job);
+    }
+
+    fn queued_out(&mut self, job: &Job) {
+        let was = self.first_queued(job.class);
+        let key = OrderKey::of(job, self.ageing);
+        if self.queued.get(&job.class).is_some_and(|queued| queued.contains(&key)) {
+            self.positions.remove(job.class, &key);
+        }
+        drop_from(&mut self.queued, job.class, &key);
+        self.lines.head(job.class, was, self.first_queued(job.class));
+        self.wait_out(job);
     }
 
     fn wait_in(&mut self, job: &Job) {

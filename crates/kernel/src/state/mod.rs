@@ -24,6 +24,7 @@ pub mod observed_stats;
 pub mod owned;
 pub mod pending_cancels;
 pub mod places;
+pub mod positions;
 pub mod quota;
 pub mod reservations;
 pub mod retire;
@@ -545,6 +546,19 @@ impl State {
         let mut bytes = postcard::to_allocvec(self)?;
         grown::say(&mut bytes, self)?;
         Ok(bytes)
+    }
+
+    /// The bytes of [`State::encode`], handed on as they are made.
+    ///
+    /// # Errors
+    ///
+    /// A row cannot be encoded, which is a fault of this program.
+    pub fn encode_into<E: Extend<u8>>(&self, into: E) -> Result<E, postcard::Error> {
+        let mut into = postcard::to_extend(self, into)?;
+        let mut terms = Vec::new();
+        grown::say(&mut terms, self)?;
+        into.extend(terms);
+        Ok(into)
     }
 
     /// A state from its bytes, with its lookups rebuilt.

@@ -132,6 +132,17 @@ impl<K: RowId, T> Table<K, T> {
         self.chunks.iter().flat_map(|(_, chunk)| &chunk.rows)
     }
 
+    /// The rows of all ids after this one, in order; all of them without one. What is before is not gone through.
+    pub fn rows_after(&self, after: Option<K>) -> impl Iterator<Item = &T> + '_ {
+        let first = after.map_or(0, |id| id.number().saturating_add(1));
+        let begin = self.position(first / CHUNK).unwrap_or_else(|at| at);
+        let chunks = self.chunks.get(begin..).unwrap_or_default().iter();
+        chunks.flat_map(move |(number, chunk)| {
+            let before = if *number == first / CHUNK { (1u64 << (first % CHUNK)) - 1 } else { 0 };
+            &chunk.rows[(chunk.present & before).count_ones() as usize..]
+        })
+    }
+
     /// All ids, in order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = K> + '_ {
         self.iter().map(|(id, _)| id)
@@ -367,6 +378,8 @@ mod tests {
                 prop_assert_eq!(&rows, &map.iter().map(|(id, row)| (*id, *row)).collect::<Vec<_>>());
                 for id in 0..600 {
                     prop_assert_eq!(table.get(JobId(id)), map.get(&id));
+                    let after: Vec<u32> = table.rows_after(Some(JobId(id))).copied().collect();
+                    prop_assert_eq!(after, map.range(id + 1..).map(|(_, row)| *row).collect::<Vec<_>>());
                 }
                 let bytes = postcard::to_allocvec(&table).unwrap();
                 prop_assert_eq!(&postcard::from_bytes::<Table<JobId, u32>>(&bytes).unwrap(), &table);

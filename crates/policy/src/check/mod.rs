@@ -17,9 +17,9 @@ mod targets;
 mod tiers;
 
 use super::fault::{PolicyFault, Pos, shown};
+use super::routes::RouteExpression;
 use super::tree::YamlNode;
 use super::written::WrittenPolicy;
-use cel::Program;
 use forebay_catalog::Catalogue;
 
 pub use pools::PoolStock;
@@ -40,7 +40,7 @@ const MAX_QUEUES: usize = 8_000;
 /// What the checks found, besides faults: what the compiler needs and would have to do again.
 pub struct CheckedPolicy {
     /// Compiled routes with their targets.
-    pub routes: Vec<(Program, String)>,
+    pub routes: Vec<(RouteExpression, String)>,
     /// What each pool can buy, in the order of the pools.
     pub stock: Vec<PoolStock>,
 }

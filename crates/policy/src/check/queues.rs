@@ -8,7 +8,6 @@ use super::super::routes;
 use super::super::words::UndeclaredQueues;
 use super::super::written::{WrittenPreemptWithin, WrittenQueue, WrittenQuota};
 use super::{Check, MAX_LEVELS, MAX_PATH, MAX_QUEUES, NAME_RULE, is_name};
-use cel::Program;
 use forebay_quantity::{GpuBound, GpuCount};
 use indexmap::IndexMap;
 
@@ -177,7 +176,7 @@ impl Check<'_> {
         }
     }
 
-    pub(super) fn routes(&mut self) -> Vec<(Program, String)> {
+    pub(super) fn routes(&mut self) -> Vec<(routes::RouteExpression, String)> {
         let mut out = Vec::new();
         for (at, route) in self.written.routes.iter().flatten().enumerate() {
             let place = at.to_string();

@@ -72,11 +72,16 @@ impl Envelope {
         Err(at.future("is a later version of the schema than is known here", &remedy))
     }
 
-    /// The subject, which is there and not empty.
+    /// The subject, which is there, not empty, and not in the form of a job's number.
     pub(super) fn subject(&self) -> Result<&str, Rejected> {
-        self.subject.as_deref().ok_or_else(|| {
+        let subject = self.subject.as_deref().ok_or_else(|| {
             Rejected::new(RejectCode::Missing, "subject", "is missing; give the job's name, it is the job's identity")
-        })
+        })?;
+        if subject.starts_with('#') {
+            let message = "begins with `#`, as the numbers of jobs do; begin it with another character";
+            return Err(Rejected::new(RejectCode::BadValue, "subject", format!("`{}` {message}", shown(subject))));
+        }
+        Ok(subject)
     }
 }
 

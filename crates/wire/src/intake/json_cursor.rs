@@ -4,7 +4,7 @@
 
 use super::{RejectCode, Rejected};
 use forebay_kernel::units::Span;
-use forebay_quantity::{Time, UnitError, excerpt};
+use forebay_quantity::{Time, UnitError, excerpt, is_unseen};
 use serde_json::{Map, Value};
 
 /// A value and where it is. The path is kept in pieces and put together only where something is wrong.
@@ -39,12 +39,6 @@ pub(super) fn cut(mut text: String, most: usize) -> String {
         text.push_str("...");
     }
     text
-}
-
-/// What cannot be seen, or turns the text around it: control characters, line and paragraph separators, marks of direction.
-pub(super) fn unseen(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 impl<'a> JsonCursor<'a> {
@@ -152,16 +146,16 @@ impl<'a> JsonCursor<'a> {
         self.value.as_str().ok_or_else(|| self.bad("is not text", "write it in quotes"))
     }
 
-    /// Text that can be a name: not empty, bounded, no control characters.
+    /// Text that can be a name: not empty, bounded, and all of it can be seen.
     pub(crate) fn word(&self, most: usize) -> Result<&'a str, Rejected> {
         let text = self.text()?;
-        if text.is_empty() {
+        if text.trim().is_empty() {
             return Err(self.bad("is empty", "write a name"));
         }
         if text.len() > most {
             return Err(self.bad(&format!("has {} bytes", text.len()), &format!("write at most {most}")));
         }
-        if text.chars().any(unseen) {
+        if text.chars().any(is_unseen) {
             return Err(self.bad("has characters that cannot be seen", "write printable characters"));
         }
         Ok(text)

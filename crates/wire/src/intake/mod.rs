@@ -45,6 +45,7 @@ pub use workers::WorkerCount;
 use crate::document::state::DEFAULT_TENANT;
 use forebay_kernel::event::Event;
 use forebay_kernel::units::Timestamp;
+use forebay_quantity::is_unseen;
 use json_cursor::JsonCursor;
 use serde_json::Value;
 use shape::WireType;
@@ -102,6 +103,11 @@ pub trait Router: Send + Sync {
     /// # Errors
     /// Why a route cannot be evaluated on the event.
     fn route(&self, event: &Value, caller: &Caller) -> Result<Option<String>, String>;
+
+    /// Whether it chooses without looking at the event.
+    fn is_trivial(&self) -> bool {
+        false
+    }
 }
 
 /// Every job goes to the queue that it names.
@@ -111,6 +117,10 @@ pub struct NoRoutes;
 impl Router for NoRoutes {
     fn route(&self, _: &Value, _: &Caller) -> Result<Option<String>, String> {
         Ok(None)
+    }
+
+    fn is_trivial(&self) -> bool {
+        true
     }
 }
 
@@ -207,8 +217,8 @@ impl Rejected {
     pub fn new(code: RejectCode, path: &str, message: impl Into<String>) -> Rejected {
         let mut message = message.into();
         // Errors of routes and of units may repeat what they were read from.
-        if message.contains(json_cursor::unseen) {
-            message = message.chars().map(|c| if json_cursor::unseen(c) { ' ' } else { c }).collect();
+        if message.contains(is_unseen) {
+            message = message.chars().map(|c| if is_unseen(c) { ' ' } else { c }).collect();
         }
         Rejected { code, path: path.to_owned(), message: json_cursor::cut(message, MOST_MESSAGE) }
     }

@@ -1,0 +1,76 @@
+//! A job by the name that somebody gives: its number, or its subject in the caller's tenant.
+//!
+//! ```text
+//! #17      the number, and nothing else: no subject begins with `#`
+//! job-17   the caller's own subject of that name, open or over; else the number
+//! other    the caller's own subject; for operators, that of any tenant
+//! ```
+//!
+//! Never: another's job where the caller's own subject has the name; a difference between a job that may not be seen and none.
+
+use super::Api;
+use super::archive::{self, FoundInArchive};
+use super::error::ApiError;
+use super::visible;
+use crate::config::tokens::Who;
+use crate::document::write;
+use forebay_kernel::ids::JobId;
+use forebay_kernel::state::State;
+use std::sync::Arc;
+
+/// Where a job is.
+pub(super) enum Place {
+    /// In the state: open, or over of late.
+    State(JobId),
+    /// In the archive.
+    Archive(Box<FoundInArchive>),
+}
+
+/// A job, open or over, where this caller may see it.
+pub(super) async fn find_anywhere(api: &Api, who: &Arc<Who>, name: &str) -> Result<Place, ApiError> {
+    let place = match write::hash_number(name) {
+        Some(id) => numbered(api, who, id).await?,
+        None => named(api, who, name).await?,
+    };
+    place.ok_or_else(|| {
+        let shown = crate::show::figures::short(name, 80);
+        let remedy = "use its subject or its number, as in `forebay jobs`; `#17` is a number and never a subject";
+        ApiError::not_found("NoSuchJob", format!("there is no job `{shown}`"), remedy)
+    })
+}
+
+async fn named(api: &Api, who: &Arc<Who>, name: &str) -> Result<Option<Place>, ApiError> {
+    let own = |state: &State, who: &Who, name: &str| visible::own_subject(state, who, name);
+    if let Some(id) = in_state(api, who, name, own).await? {
+        return Ok(Some(Place::State(id)));
+    }
+    if let Some(found) = archive::of_subject(api, who, name).await? {
+        return Ok(Some(Place::Archive(Box::new(found))));
+    }
+    if let Some(id) = write::job_number(name)
+        && let Some(place) = numbered(api, who, id).await?
+    {
+        return Ok(Some(place));
+    }
+    let any = |state: &State, who: &Who, name: &str| write::find_by_subject(state, name).filter(|_| who.operates());
+    Ok(in_state(api, who, name, any).await?.map(Place::State))
+}
+
+async fn numbered(api: &Api, who: &Arc<Who>, id: JobId) -> Result<Option<Place>, ApiError> {
+    let sees = move |state: &State, who: &Who, _: &str| visible::sees(state, who, id).then_some(id);
+    if let Some(id) = in_state(api, who, "", sees).await? {
+        return Ok(Some(Place::State(id)));
+    }
+    Ok(archive::of_number(api, who, id).await?.map(|found| Place::Archive(Box::new(found))))
+}
+
+async fn in_state(
+    api: &Api,
+    who: &Arc<Who>,
+    name: &str,
+    find: impl FnOnce(&State, &Who, &str) -> Option<JobId> + Send + 'static,
+) -> Result<Option<JobId>, ApiError> {
+    let (judge, name) = (Arc::clone(who), name.to_owned());
+    let found = move |state: &State| find(state, &judge, &name).filter(|id| state.job(*id).is_some());
+    api.ask(who, move |engine, _| found(engine.state())).await
+}
