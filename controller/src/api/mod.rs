@@ -41,6 +41,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use error::ApiError;
+use forebay_wire::intake::AttemptKeys;
 use forebay_wire::intake::Router as Routes;
 use room::{Bounded, Room};
 use std::net::SocketAddr;
@@ -86,7 +87,7 @@ pub struct ApiOptions {
     /// The policy's routes.
     pub routes: Arc<dyn Routes>,
     /// The key of attempt tokens. `None`: reports of runs are not taken here.
-    pub key: Option<[u8; 32]>,
+    pub key: Option<AttemptKeys>,
     /// Who may call. None: everybody, who is local then.
     pub tokens: Tokens,
     /// Sources and sinks.
