@@ -3,11 +3,11 @@
 //! Never: a verdict. It prints figures; the best of its rounds is the one that other work on the machine disturbed least.
 
 use forebay_kernel::ids::{Attempt, JobId};
-use forebay_wire::intake::{Caller, Intake, NoRoutes, token};
+use forebay_wire::intake::{AttemptKeys, Caller, Intake, NoRoutes};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-const KEY: [u8; 32] = [7; 32];
+const KEY: AttemptKeys = AttemptKeys::first([7; 32]);
 
 /// Rounds a case, each as long as `ROUND`: a machine with other work on it has some that are quiet.
 const ROUNDS: usize = 15;
@@ -24,7 +24,7 @@ const SMALL: &str = r#"{"type":"job.submitted","subject":"a","data":{"gang":{"ea
 const REJECTED: &str = r#"{"type":"job.submitted","subject":"a","data":{"queue":"a//b","gang":{"each":{"gpus":1}}}}"#;
 
 fn main() {
-    let sent = token(&KEY, JobId(12), Attempt(3));
+    let sent = KEY.token(JobId(12), Attempt(3));
     let report = format!(
         r#"{{"type":"run.checkpointed","data":{{"job":"job-12","attempt":3,"token":"{sent}","progress":"1h30m"}}}}"#
     );

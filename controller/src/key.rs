@@ -2,6 +2,7 @@
 //!
 //! Never: a second key for one journal. A run that was started with a token may report with it after any number of restarts.
 
+use forebay_driver::journal::StorageFailure;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -32,6 +33,25 @@ pub enum KeyError {
         /// The file.
         path: PathBuf,
     },
+}
+
+impl StorageFailure for KeyError {
+    fn is_full(&self) -> bool {
+        matches!(self, KeyError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
+    }
+}
+
+/// Whether a folder has a key, which can be read then.
+///
+/// # Errors
+/// It cannot be read, or what is there is no key.
+pub fn is_there(folder: &Path) -> Result<bool, KeyError> {
+    let path = folder.join(FILE);
+    match File::open(&path) {
+        Ok(file) => load(file, &path).map(|_| true),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(KeyError::Io { path, source }),
+    }
 }
 
 /// The key of a folder, made where there is none.

@@ -9,9 +9,10 @@
 //! Never: writes a status that is not durable in the journal. Its ids are `<journal>-<number>`, so that a consumer can tell one
 //! journal's stream from another's.
 
-use crate::journal::JournalId;
+use crate::journal::{JournalId, Shortfall};
 use crate::segments::{
-    LineHead, LogPosition, NumberedLine, SegmentError, SegmentLog, SegmentReader, SegmentRetention, boxed,
+    LineHead, LogPosition, LookedLog, NumberedLine, SegmentError, SegmentLog, SegmentReader, SegmentRetention, boxed,
+    look_at,
 };
 use forebay_driver::journal::StorageFailure;
 pub use forebay_driver::live::StatusWriter;
@@ -46,7 +47,7 @@ pub enum StatusError {
     /// Statuses that were delivered are not in it any more.
     #[error(
         "{}: ends at number {last}, and the journal holds statuses from {first} on: the ones between were delivered and cannot be \
-         made again; restore the folder from a backup, or move it away to begin a new one at {first}",
+         made again; restore the folder from a backup, or move it away: the next start says what that loses and how to go on",
         .folder.display()
     )]
     Gap {
@@ -146,12 +147,53 @@ impl StatusWriter for StatusLog {
     }
 }
 
+/// What shows in a journal's folder that statuses were given out that the journal does not know, or that are not there any more. Nothing
+/// is changed.
+///
+/// # Errors
+/// The log is another journal's, or a line is damaged that cannot be made again.
+pub fn shortfalls(data: &Path, journal: JournalId, position: LogPosition) -> Result<Vec<Shortfall>, StatusError> {
+    let folder = data.join(FOLDER);
+    check_owner(&folder, journal)?;
+    let looked = look_at(&folder, position, line_head)?;
+    let mut found: Vec<Shortfall> = not_there(&looked, position).into_iter().collect();
+    let incarnation = looked.last_ahead.as_deref().and_then(line_journal).map_or(0, |owner| owner.incarnation);
+    // Those of an earlier incarnation were given up when this one began, and are cut.
+    if looked.ahead > 0 && incarnation >= journal.incarnation {
+        let LogPosition { known, .. } = position;
+        let (file, missing) = (looked.newest, looked.ahead);
+        let what =
+            format!("has statuses that were given out up to number {}, and the journal knows {known}", known + missing);
+        found.push(Shortfall { file, what, missing });
+    }
+    Ok(found)
+}
+
+/// Lines that were durable and are not there.
+pub(crate) fn not_there(looked: &LookedLog, position: LogPosition) -> Option<Shortfall> {
+    let last = if looked.begun { looked.last } else { 0 };
+    let missing = position.kept.checked_sub(last).filter(|missing| *missing > 0)?;
+    let what = match looked.begun {
+        true => format!("ends at number {last}, and number {} was written", position.kept),
+        false => format!("has nothing, and numbers up to {} were written", position.kept),
+    };
+    Some(Shortfall { file: looked.newest.clone(), what, missing })
+}
+
+/// The journal in a line's id.
+fn line_journal(line: &[u8]) -> Option<JournalId> {
+    let WrittenLine { id, .. } = serde_json::from_slice(line).ok()?;
+    id.rsplit_once('-')?.0.parse().ok()
+}
+
 /// A log that is begun says in each line whose it is; the first one that can be read is asked.
 fn check_owner(folder: &Path, journal: JournalId) -> Result<(), StatusError> {
     let Ok(Some(first)) = SegmentReader::new(folder, 0).next_line() else { return Ok(()) };
     let Ok(WrittenLine { id, .. }) = serde_json::from_slice(&first.bytes) else { return Ok(()) };
     let owner = id.rsplit_once('-').map_or(id, |(owner, _)| owner);
-    if owner == journal.to_string() {
+    // What was written before a restore keeps its ids.
+    let earlier = |owner: JournalId| owner.uuid == journal.uuid && owner.incarnation <= journal.incarnation;
+    if owner.parse::<JournalId>().is_ok_and(earlier) {
         return Ok(());
     }
     Err(StatusError::Stranger { folder: folder.to_owned(), found: owner.to_owned(), journal })

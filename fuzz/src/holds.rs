@@ -17,7 +17,7 @@ use forebay_kernel::ids::Seq;
 use forebay_kernel::job::{Gang, JobSpec};
 use forebay_kernel::journal::{APPLY_VERSION, Batch};
 use forebay_kernel::units::Timestamp;
-use forebay_wire::intake::{Decoded, Rejected, token};
+use forebay_wire::intake::{Decoded, Rejected};
 use serde_json::Value;
 
 /// A decoder of events.
@@ -137,7 +137,7 @@ fn proven(event: &Event, sent: &Value) -> Result<(), Broken> {
         _ => return Ok(()),
     };
     let given = sent.get("data").and_then(|d| d.get("token")).and_then(Value::as_str);
-    if given == Some(token(&KEY, job, attempt).as_str()) { Ok(()) } else { Err("a forged report was taken".to_owned()) }
+    if given == Some(KEY.token(job, attempt).as_str()) { Ok(()) } else { Err("a forged report was taken".to_owned()) }
 }
 
 fn printable(text: &str, what: &str) -> Result<(), Broken> {

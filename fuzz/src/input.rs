@@ -15,10 +15,10 @@ use forebay_kernel::ids::{Attempt, JobId, Seq};
 use forebay_kernel::journal::{APPLY_VERSION, Batch};
 use forebay_kernel::units::Timestamp;
 use forebay_sim::trace::SplitMix64;
-use forebay_wire::intake::token;
+use forebay_wire::intake::AttemptKeys;
 
 /// The key that true tokens are made with here.
-pub const KEY: [u8; 32] = [7; 32];
+pub static KEY: AttemptKeys = AttemptKeys::first([7; 32]);
 
 /// Makes inputs.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Maker {
         let (events, headers) = (bytes(events), bytes(headers));
         let batches = events.iter().filter_map(|bytes| batch(bytes)).collect();
         let lines = LINES.iter().map(|line| line.as_bytes().to_vec()).collect();
-        let token = token(&KEY, JobId(12), Attempt(3));
+        let token = KEY.token(JobId(12), Attempt(3));
         Maker { seed, only, events, headers, batches, lines, token }
     }
 

@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 
 use forebay_driver::adapters::{AdapterSide, Adapters, EffectExecutor, EffectRequest};
-use forebay_driver::journal::JournalId;
+use forebay_driver::journal::JournalIdentity;
 use forebay_driver::step::EffectLifetime;
 use forebay_kernel::effect::{Action, Effect};
 use forebay_kernel::event::Event;
@@ -101,7 +101,7 @@ impl SimulatedAdapters {
 }
 
 impl Adapters for SimulatedAdapters {
-    fn begin(&mut self, journal: JournalId, state: &State) {
+    fn begin(&mut self, journal: &JournalIdentity, state: &State) {
         match &mut self.real {
             RealSide::Neither => {}
             RealSide::Cloud(real) | RealSide::Cluster(real) => real.begin(journal, state),

@@ -49,6 +49,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use error::ApiError;
 use forebay_engine::engine::Engine;
+use forebay_wire::intake::AttemptKeys;
 use forebay_wire::intake::Router as Routes;
 use room::Room;
 use std::net::{IpAddr, SocketAddr};
@@ -107,7 +108,7 @@ pub struct ApiOptions {
     /// The policy's routes.
     pub routes: Arc<dyn Routes>,
     /// The key of attempt tokens. `None`: reports of runs are not taken here.
-    pub key: Option<[u8; 32]>,
+    pub key: Option<AttemptKeys>,
     /// Who may call. None: everybody, who is local then.
     pub tokens: Tokens,
     /// Proxies that many callers come through: their connections are not counted as one peer's.

@@ -211,18 +211,18 @@ fn the_decode_worker_acknowledges_reports_before_they_are_verified() {
     use forebay_source::{Message, MessageBatch};
     let bench = Bench::new();
     let (source, incoming) = bench.running.handle.source();
-    let (metrics, key) = (Arc::<SourceMetrics>::default(), [7; 32]);
+    let (metrics, key) = (Arc::<SourceMetrics>::default(), forebay_wire::intake::AttemptKeys::first([7; 32]));
     let worker = DecodeWorker {
         handle: bench.running.handle.clone(),
         channels: vec![SourceChannel { name: "sqs:jobs".into(), caller: Caller::named("default", "a") }],
         routes: Arc::new(NoRoutes),
-        key: Some(key),
+        key: Some(key.clone()),
         checkpoints: bench.checkpoints.clone(),
         metrics: Arc::clone(&metrics),
     };
     let worker = std::thread::spawn(move || worker.run(incoming));
     let report = |manifest: &str| {
-        let token = forebay_wire::intake::token(&key, bench.job, bench.attempt);
+        let token = key.token(bench.job, bench.attempt);
         let data = json!({"job": bench.job.to_string(), "attempt": bench.attempt.0, "token": token, "progress": "1s", "manifest": manifest});
         Message {
             bytes: json!({"type": "run.checkpointed", "data": data}).to_string().into_bytes(),

@@ -2,6 +2,7 @@
 //!
 //! Never: behaviour. Defaults that have a reason name it.
 
+use crate::driver::{Consent, TimeConsent};
 use crate::show::ColourChoice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use forebay_node_agent::GpuSource;
@@ -105,6 +106,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   forebay journal verify forebay-data/2026-11-02     # reads all of it, changes nothing
+  forebay journal backup forebay-data/2026-11-02 /backup/2026-11-02     # beside a running controller
+  forebay journal restore /backup/2026-11-02 forebay-data/2026-11-02
   forebay journal upgrade forebay-data/2026-11-02    # once, after a new release refused it")]
     Journal(JournalArgs),
     /// On a node: tell the controller what the cloud says about it, and what its GPUs do for which workers.
@@ -245,6 +248,12 @@ pub struct RunArgs {
     /// Seed of the simulated cloud. Default: 1, or that of the journal that is gone on with.
     #[arg(long, value_name = "N", help_heading = "Simulated cloud")]
     pub seed: Option<u64>,
+    /// Go on although so much of what was acknowledged is missing, as a start said that was refused. Once; the journal keeps what was given up.
+    #[arg(long, value_name = "N", help_heading = "Journal")]
+    pub accept_loss: Option<u64>,
+    /// Take this machine's time although it is far from that of the journal and nothing confirms it. Once.
+    #[arg(long, help_heading = "Journal")]
+    pub accept_time: bool,
     /// Write the closing figures there as JSON; `-` is stdout.
     #[arg(long, value_name = "OUT", requires = "replay", num_args = 0..=1, default_missing_value = "-", help_heading = "Output")]
     pub json: Option<PathBuf>,
@@ -257,6 +266,14 @@ pub enum Speed {
     Times(u32),
     /// As fast as it can.
     Max,
+}
+
+impl RunArgs {
+    /// What the owner allows this start.
+    pub(super) fn consent(&self) -> Consent {
+        let time = if self.accept_time { TimeConsent::Given } else { TimeConsent::Ask };
+        Consent { loss: self.accept_loss, time }
+    }
 }
 
 impl Speed {
@@ -369,6 +386,21 @@ pub enum JournalDo {
     /// Check everything in it: checksums, hash chain, gaps, finished jobs, identities. Nothing is changed.
     Verify {
         /// The journal's folder.
+        folder: PathBuf,
+    },
+    /// Copy a journal and all that lies beside it to a new folder, while a controller works on it. The copy is verified.
+    Backup {
+        /// The journal's folder.
+        folder: PathBuf,
+        /// The folder to make.
+        to: PathBuf,
+    },
+    /// Make a journal from a backup, or from a copy of the folder of a controller that had stopped. It begins a new incarnation, so that no
+    /// id is given out twice: what was bought or started after the backup is left for an operator to look at.
+    Restore {
+        /// The backup.
+        backup: PathBuf,
+        /// The folder to make, which has no journal. What is left of one goes to a folder in it.
         folder: PathBuf,
     },
     /// Bring a journal that an earlier release wrote to this release's format and records. A file that is replaced stays beside the new one.

@@ -1,11 +1,12 @@
-//! `forebay journal verify` and `forebay journal upgrade`.
+//! `forebay journal`: which of its commands does what; verifying and upgrading.
 //!
 //! Never: changes a journal but by `upgrade`, which keeps the files that it replaces. What a start would cut off is reported, not cut.
 
 use super::args::JournalDo;
+use super::backup::{backup_one, failure, restore_one};
 use super::outcome::{Exit, Failure, print};
 use crate::intake::rejected;
-use crate::journal::{JournalError, StorageFailure, UpgradedJournal, VerifiedJournal, upgrade_folder, verify};
+use crate::journal::{JournalAct, UpgradedJournal, VerifiedJournal, upgrade_folder, verify};
 use crate::segments::{ReadHead, split_into_segments};
 use crate::status;
 use std::path::Path;
@@ -13,18 +14,25 @@ use std::path::Path;
 pub(super) fn run(what: &JournalDo) -> Result<Exit, Failure> {
     match what {
         JournalDo::Verify { folder } => verify_one(folder),
+        JournalDo::Backup { folder, to } => backup_one(folder, to),
+        JournalDo::Restore { backup, folder } => restore_one(backup, folder),
         JournalDo::Upgrade { folder } => upgrade_one(folder),
     }
 }
 
 fn verify_one(folder: &Path) -> Result<Exit, Failure> {
-    let VerifiedJournal { meta, batches, first, end, snapshots, finished, identities } =
+    let VerifiedJournal { meta, batches, first, end, snapshots, finished, identities, acts } =
         verify(folder).map_err(failure)?;
     let (folder, format, snapshots) = (folder.display(), meta.format, snapshots.len());
     print(&format!(
         "{folder}: sound: format {format}, {batches} batches from position {first} to {end}, {snapshots} snapshots, {finished} finished \
          jobs, {identities} identities\n"
     ))?;
+    for JournalAct { kind, at_ms, text, era } in acts.iter().filter(|act| !act.text.is_empty()) {
+        let at = i64::try_from(*at_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+        let at = at.map_or_else(|| at_ms.to_string(), |at| at.to_string());
+        print(&format!("  {at}: {kind}, incarnation {} from position {}: {text}\n", era.incarnation, era.begins))?;
+    }
     Ok(Exit::Done)
 }
 
@@ -77,8 +85,4 @@ fn split_logs(data: &Path) -> Result<(), String> {
         split_into_segments(&data.join(file), &data.join(folder), *head).map_err(|e| e.to_string())?;
     }
     Ok(())
-}
-
-fn failure(error: JournalError) -> Failure {
-    if error.is_for_the_caller() { Failure::input(error) } else { Failure::outside(error) }
 }

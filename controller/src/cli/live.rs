@@ -18,6 +18,7 @@ use crate::sources::registry::RegisteredSource;
 use crate::sources::{Sources, SourcesStart};
 use forebay_catalog::Catalogue;
 use forebay_policy::{Compiled, compile};
+use forebay_wire::intake::AttemptKeys;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -129,13 +130,24 @@ pub(super) fn say_recovery(running: &Running, out: Output) {
     }
 }
 
+/// Warns where others may read what the folder holds.
+pub(super) fn warn_of_mode(folder: &Path, out: Output) {
+    if let Some(mode) = crate::files::open_to_others(folder) {
+        eprintln!(
+            "{} {}: others than its owner may enter it (mode {mode:04o}), and it holds what all tenants sent: `chmod 700` it, or mount it so",
+            out.err.warn("warning:"),
+            folder.display()
+        );
+    }
+}
+
 impl Live {
     /// Serves and shows until the driver ends or a signal asks for it.
     ///
     /// # Errors
     /// When the runtime cannot start, a source or a sink ends for good, or the driver ends with an error.
-    pub fn until_stopped(mut self, show: impl FnMut(&LiveProgress)) -> Result<Finished, Failure> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::outside)?;
+    pub fn until_stopped(mut self, mut signals: Signals, show: impl FnMut(&LiveProgress)) -> Result<Finished, Failure> {
+        let runtime = Arc::clone(&signals.runtime);
         let (cloud, cluster) = (self.cloud.take(), self.cluster.take());
         let listed = cloud.as_ref().map(|cloud| RegisteredSource::cloud(cloud.name.clone(), cloud.health.clone()));
         let runs =
@@ -146,7 +158,7 @@ impl Live {
         let buying = cloud.map(|cloud| cloud.start(self.running.handle.clone())).transpose();
         let running = cluster.map(|cluster| cluster.start(self.running.handle.clone())).transpose();
         let served = match (&buying, &running) {
-            (Ok(_), Ok(_)) => self.serve(&runtime, listed, (notes, logs), show),
+            (Ok(_), Ok(_)) => self.serve((&runtime, &mut signals), listed, (notes, logs), show),
             (Err(e), _) => Err(Failure::outside(e)),
             (_, Err(e)) => Err(Failure::outside(e)),
         };
@@ -172,19 +184,20 @@ impl Live {
     /// Starts sources, sinks and the API, and serves. The sources that it returns receive nothing any more; their sinks may still send.
     fn serve(
         &mut self,
-        runtime: &Runtime,
+        (runtime, signals): (&Runtime, &mut Signals),
         adapters: Vec<RegisteredSource>,
         (notes, logs): (ClusterNotes, Option<ClusterLogs>),
         show: impl FnMut(&LiveProgress),
     ) -> Result<Sources, Failure> {
         let handle = &self.running.handle;
         let key = crate::key::load_or_create(handle.folder()).map_err(Failure::outside)?;
+        let key = AttemptKeys::of(key, handle.identity());
         let checkpoints = Checkpoints::start(&self.config, handle, runtime.handle()).map_err(Failure::input)?;
         let start = SourcesStart {
             config: &self.config,
             handle: handle.clone(),
             routes: Arc::clone(&self.routes) as _,
-            key: Some(key),
+            key: Some(key.clone()),
             checkpoints: checkpoints.clone(),
             runtime: runtime.handle().clone(),
         };
@@ -201,7 +214,8 @@ impl Live {
             notes,
             logs,
         };
-        let followed = runtime.block_on(follow(handle, serving, self.listener.take(), &mut sources, show));
+        let beside = (&mut sources, signals);
+        let followed = runtime.block_on(follow(handle, serving, self.listener.take(), beside, show));
         sources.stop_receiving();
         followed.map(|()| sources)
     }
@@ -211,7 +225,7 @@ async fn follow(
     handle: &DriverHandle,
     serving: ApiOptions,
     listener: Option<TcpListener>,
-    sources: &mut Sources,
+    (sources, signals): (&mut Sources, &mut Signals),
     mut show: impl FnMut(&LiveProgress),
 ) -> Result<(), Failure> {
     let (end, ending) = watch::channel(false);
@@ -223,7 +237,6 @@ async fn follow(
         None => None,
     };
     let mut progress = handle.watch();
-    let mut signals = Signals::new().map_err(Failure::outside)?;
     loop {
         let moment = progress.borrow_and_update().clone();
         show(&moment);
@@ -250,23 +263,50 @@ async fn follow(
 }
 
 /// Ctrl-C, and what service managers send.
-struct Signals {
+pub(super) struct Signals {
+    runtime: Arc<Runtime>,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
 }
 
 impl Signals {
-    fn new() -> std::io::Result<Signals> {
+    /// From here on a signal ends nothing by itself: it is kept until [`Signals::next`] is asked. To be called before anything is said, so
+    /// that whoever reads that we have begun can end us in order.
+    pub fn kept() -> Result<Signals, Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::outside)?;
+        #[cfg(unix)]
+        let (interrupt, terminate) = {
+            use tokio::signal::unix::{SignalKind, signal};
+            let _inside = runtime.enter();
+            let of = |kind| signal(kind).map_err(Failure::outside);
+            (of(SignalKind::interrupt())?, of(SignalKind::terminate())?)
+        };
         Ok(Signals {
+            runtime: Arc::new(runtime),
             #[cfg(unix)]
-            terminate: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?,
+            interrupt,
+            #[cfg(unix)]
+            terminate,
+        })
+    }
+
+    /// Waits for something, or for a signal: `None`.
+    pub fn or<T>(&mut self, done: impl Future<Output = T>) -> Option<T> {
+        let runtime = Arc::clone(&self.runtime);
+        runtime.block_on(async {
+            tokio::select! {
+                done = done => Some(done),
+                () = self.next() => None,
+            }
         })
     }
 
     async fn next(&mut self) {
         #[cfg(unix)]
         tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
+            _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
         #[cfg(not(unix))]

@@ -4,6 +4,7 @@
 
 mod agent;
 pub mod args;
+mod backup;
 mod check;
 mod check_config;
 mod clients;

@@ -144,6 +144,21 @@ pub fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
     })
 }
 
+/// Writes a file whole or not at all that nobody but its owner may read.
+///
+/// # Errors
+/// When the folder cannot be written to; the file is then as it was.
+pub fn write_private(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    use std::io::Write as _;
+    let failed =
+        |e: std::io::Error| Failure::outside(format_args!("{}: {}: check the folder", path.display(), plain(&e)));
+    let draft = path.with_extension(format!("{}.new", std::process::id()));
+    let mut options = std::fs::OpenOptions::new();
+    let file = crate::files::private(options.write(true).create(true).truncate(true)).open(&draft);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
+    written.and_then(|()| std::fs::rename(&draft, path)).map_err(failed)
+}
+
 /// Writes to stdout; a reader that has gone (`| head`) is no failure.
 ///
 /// # Errors

@@ -4,12 +4,14 @@
 
 use super::Output;
 use super::args::{RunArgs, Speed};
-use super::live::{self, Live};
+use super::live::{self, Live, Signals};
 use super::outcome::{Exit, Failure, print, write};
 use super::run::configured;
 use super::world::WorldFile;
 use crate::config::Config;
-use crate::driver::{ClockMode, Finished, LiveProgress, LoopEnd, Settings, load, new_folder, start};
+use crate::driver::{
+    ClockMode, Finished, LiveProgress, LoopEnd, Settings, load, new_folder, refuse_what_is_left, start,
+};
 use crate::intake::PolicyRoutes;
 use crate::show::closing::Closing;
 use crate::show::progress::{Bar, Moment};
@@ -22,6 +24,7 @@ use std::sync::Arc;
 
 pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Failure> {
     let config = configured(args)?;
+    let signals = Signals::kept()?;
     let tokens = live::tokens(&config, out)?;
     let resume = args.resume.is_some();
     let folder = match args.resume.clone().or_else(|| config.data.clone()) {
@@ -48,11 +51,15 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
         config.listen.filter(|_| args.listen.is_some()).map(|at| live::listen_for(at, &tokens)).transpose()?;
     let world = WorldFile::settle(&folder, resume, args.seed, find_beside(file))?;
     world.check(&compiled.policy)?;
-    world.save(&folder)?;
+    if !resume {
+        refuse_what_is_left(&folder)?;
+        world.save(&folder)?;
+    }
     let routes = Arc::new(PolicyRoutes(compiled.routes));
     let begin = loaded.feed.start();
     let running = start(Settings {
         resume,
+        consent: args.consent(),
         policy: Some((text, compiled.policy)),
         routes: Arc::clone(&routes) as _,
         clock: match args.speed {
@@ -64,6 +71,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
         feed: Some(loaded.feed),
         ..Settings::new(folder, world.maker())
     })?;
+    world.save(running.handle.folder())?;
     live::say_recovery(&running, out);
     eprintln!("journal   {}", running.handle.folder().display());
     if let Some(listener) = &listener {
@@ -74,7 +82,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     // A replay has one source: its file. What is reported to it beside counts as anywhere.
     let config = Config { checkpoints: config.checkpoints, ..Config::default() };
     let live = Live { running, routes, listener, tokens, config, cloud: None, cluster: None };
-    let finished = live.until_stopped(|p| bar.show(&moment(p, begin.0)));
+    let finished = live.until_stopped(signals, |p| bar.show(&moment(p, begin.0)));
     bar.finish();
     close(args, file, &finished?, &loaded.notes, (&world, to_stdout), out)
 }

@@ -4,13 +4,14 @@
 
 use super::Output;
 use super::args::RunArgs;
-use super::live::{self, Live};
+use super::live::{self, Live, Signals};
 use super::outcome::{Exit, Failure};
 use super::world::WorldFile;
 use crate::cloud::{Cloud, OpenedCloud};
 use crate::cluster::{Cluster, NodeEnding};
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
-use crate::driver::{DriverError, RealAdapters, Settings, start};
+use crate::driver::{DriverError, RealAdapters, Settings, refuse_what_is_left, start};
+use crate::files::create_private_folder;
 use crate::intake::PolicyRoutes;
 use crate::journal::DataFolder;
 use std::path::{Path, PathBuf};
@@ -25,24 +26,40 @@ pub(super) fn configured(args: &RunArgs) -> Result<Config, Failure> {
     Ok(config)
 }
 
+/// Why waiting is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StandbyEnd {
+    /// Nobody holds the folder.
+    Free,
+    /// It was asked to end.
+    Stopped,
+}
+
 /// Waits until no other process holds the journal's folder.
-fn stand_by(folder: &Path) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder).map_err(|e| Failure::outside(format_args!("{}: {e}", folder.display())))?;
+fn stand_by(folder: &Path, signals: &mut Signals) -> Result<StandbyEnd, Failure> {
+    create_private_folder(folder).map_err(|e| Failure::outside(format_args!("{}: {e}", folder.display())))?;
     while let Some(holder) = DataFolder::holder(folder) {
         eprintln!("standby   {} is led by {holder}; waiting to take over", folder.display());
-        DataFolder::wait_for(folder).map_err(DriverError::from)?;
+        let (waits, at) = (tokio::sync::oneshot::channel(), folder.to_owned());
+        // It ends with the process: nothing but the lock wakes it.
+        std::thread::spawn(move || waits.0.send(DataFolder::wait_for(&at)));
+        match signals.or(waits.1) {
+            Some(Ok(free)) => free.map_err(DriverError::from)?,
+            Some(Err(_)) | None => return Ok(StandbyEnd::Stopped),
+        }
         eprintln!("standby   taking over");
     }
-    Ok(())
+    Ok(StandbyEnd::Free)
 }
 
 pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
     let config = configured(args)?;
     let folder = config.data.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
     let standby = config.standby || args.standby;
+    let mut signals = Signals::kept()?;
     let (live, world) = loop {
-        if standby {
-            stand_by(&folder)?;
+        if standby && stand_by(&folder, &mut signals)? == StandbyEnd::Stopped {
+            return Ok(Exit::Done);
         }
         match begin(args, &config, &folder, out) {
             // Another one that stood by was first.
@@ -71,7 +88,7 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
         let address = listener.local_addr().map_err(Failure::outside)?;
         eprintln!("listening http://{address}  (API and page; Ctrl-C stops)");
     }
-    let finished = live.until_stopped(|_| {})?;
+    let finished = live.until_stopped(signals, |_| {})?;
     for finding in &finished.audit {
         eprintln!("{} {finding}", out.err.bad("violation:"));
     }
@@ -101,9 +118,14 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     let world = WorldFile::settle(folder, resume, args.seed, None)?;
     let listener = live::listen_for(config.listen.unwrap_or(DEFAULT_LISTEN), &tokens)?;
     let routes = Arc::new(PolicyRoutes(compiled.routes));
-    world.save(folder)?;
+    if !resume {
+        refuse_what_is_left(folder)?;
+        world.save(folder)?;
+    }
     let running = start(Settings {
         resume,
+        consent: args.consent(),
+        outside: crate::cloud::outside_clocks(config),
         policy: Some((text, compiled.policy)),
         routes: Arc::clone(&routes) as _,
         real,
@@ -111,7 +133,9 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
         tenants: config.tenant_limits(),
         ..Settings::new(folder.to_owned(), if is_real { WorldFile::calm() } else { world.maker() })
     })?;
+    world.save(folder)?;
     live::say_recovery(&running, out);
+    live::warn_of_mode(folder, out);
     Ok((Live { running, routes, listener: Some(listener), tokens, config: config.clone(), cloud, cluster }, world))
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Never: another cloud on resume than the one that the journal was begun with.
 
-use super::outcome::{Failure, read, write};
+use super::outcome::{Failure, read, write_private};
 use crate::driver::WorldMaker;
+use crate::files::create_private_folder;
 use forebay_kernel::policy::Policy;
 use forebay_kernel::units::Span;
 use forebay_sim::market::Market;
@@ -41,6 +42,12 @@ impl WorldFile {
         market: Option<PathBuf>,
     ) -> Result<WorldFile, Failure> {
         let path = folder.join(FILE);
+        if resume && !path.exists() && seed.is_none() {
+            return Err(Failure::input(format_args!(
+                "{}: is not there, and the journal was begun with it: put it back, or name its seed by --seed (1, unless another was given)",
+                path.display()
+            )));
+        }
         if !resume || !path.exists() {
             let market = market.map(|p| p.canonicalize().unwrap_or(p));
             return Ok(WorldFile { seed: seed.unwrap_or(1), market });
@@ -63,14 +70,14 @@ impl WorldFile {
     /// # Errors
     /// When the folder cannot be made or the file cannot be written.
     pub fn save(&self, folder: &Path) -> Result<(), Failure> {
-        std::fs::create_dir_all(folder).map_err(|e| {
+        create_private_folder(folder).map_err(|e| {
             Failure::input(format_args!("{}: {e}: give a folder that can be made and written to", folder.display()))
         })?;
         let (path, text) = (folder.join(FILE), serde_json::to_string(self).map_err(Failure::outside)? + "\n");
         if std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
             return Ok(());
         }
-        write(&path, &text)
+        write_private(&path, &text)
     }
 
     /// The seed.

@@ -12,6 +12,7 @@ mod ec2;
 
 pub use check::{check_policy, unknown_efa, warnings};
 
+use crate::clock::OutsideClock;
 use crate::cluster::Terminate;
 use crate::config::Config;
 use crate::driver::{DriverHandle, EffectExecutor};
@@ -136,6 +137,21 @@ pub fn check(config: &Config) -> Result<(), CloudError> {
         #[cfg(not(feature = "ec2"))]
         Some(_) => Err(CloudError::NotBuilt),
     }
+}
+
+/// The clocks that can confirm a time: of what is configured outside. The `Date` of EC2's answer needs no credentials.
+#[must_use]
+pub fn outside_clocks(config: &Config) -> Vec<OutsideClock> {
+    let ec2 = config.ec2.iter().filter_map(|ec2| {
+        let plain = |endpoint: &&String| endpoint.starts_with("http://");
+        let region = || ec2.region.clone().or_else(|| std::env::var("AWS_REGION").ok());
+        let url = match &ec2.endpoint {
+            Some(_) => ec2.endpoint.as_ref().filter(plain)?.clone(),
+            None => format!("http://ec2.{}.amazonaws.com/ping", region()?),
+        };
+        Some(OutsideClock { name: format!("ec2:{}", ec2.name), url })
+    });
+    ec2.collect()
 }
 
 /// Opens the configured cloud. `None`: it is simulated.

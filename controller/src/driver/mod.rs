@@ -8,6 +8,7 @@
 
 mod feed;
 mod replay;
+mod resume;
 mod retention;
 mod start;
 #[cfg(test)]
@@ -21,5 +22,7 @@ pub use forebay_driver::live::{
     StreamEnd, Submission, SubmissionSender, SubmittedItem, wall_ms,
 };
 pub use replay::{LoadedFeed, load, new_folder};
+pub(crate) use resume::LogPositions;
+pub use resume::{Consent, StartClock, TimeConsent, refuse_what_is_left};
 pub use retention::Retention;
 pub use start::{Finished, RealAdapters, Running, Settings, WorldMaker, start};

@@ -2,18 +2,19 @@
 //!
 //! ```text
 //! new:      SqliteJournal::create -> engine that knows nothing
-//! resume:   SqliteJournal::open -> snapshot + batches -> engine
+//! resume:   checked and compared with all that lies beside it (see `resume`) -> snapshot + batches -> engine
 //! both:     logs, feed, adapters -> forebay_driver::live::start
 //! ```
 //!
 //! Never: decides on recovery what the journal has decided.
 
 use super::feed::Feed;
+use super::resume::{Consent, LogPositions, StartClock, refuse_what_is_left, resume};
 use super::retention::Retention;
-use super::{ClockMode, DriverError, DriverHandle, REJECTED};
+use super::{ClockMode, DriverError, DriverHandle};
+use crate::clock::{self, OutsideClock};
 use crate::intake::rejected::RejectedLog;
-use crate::journal::{ArchiveReader, Journal, RecoveredJournal, Recovery, SqliteJournal, TornTail, recover};
-use crate::segments::LogPosition;
+use crate::journal::{ArchiveReader, Journal, RecoveredJournal, Recovery, SqliteJournal, TornTail};
 use crate::status::StatusLog;
 use forebay_driver::adapters::{Adapters, EffectExecutor, ExternalAdapters};
 use forebay_driver::live::{
@@ -86,6 +87,10 @@ pub struct Settings {
     pub retention: Retention,
     /// What tenants may have open.
     pub tenants: TenantLimits,
+    /// What its owner allows a start that would lose something or take a time that nothing confirms.
+    pub consent: Consent,
+    /// Clocks outside that can confirm a time.
+    pub outside: Vec<OutsideClock>,
     /// Tests: die, as by `kill -9`, after so many batches.
     #[doc(hidden)]
     pub dies_after: Option<u64>,
@@ -107,8 +112,16 @@ impl Settings {
             exit_when_drained: false,
             retention: Retention::default(),
             tenants: TenantLimits::default(),
+            consent: Consent::default(),
+            outside: Vec::new(),
             dies_after: None,
         }
+    }
+
+    /// The clock that a journal goes on with. A replay's time is its file's.
+    fn start_clock(&self) -> StartClock {
+        let now_ms = (self.clock == ClockMode::Wall).then(clock::now_ms);
+        StartClock { now_ms, outside: self.outside.clone() }
     }
 }
 
@@ -151,14 +164,19 @@ impl Running {
 /// The journal or a log cannot be opened, there is no policy, or the feed is not the one that the journal was fed from.
 pub fn start(settings: Settings) -> Result<Running, DriverError> {
     let (journal, engine, recovery) = if settings.resume {
-        let RecoveredJournal { journal, machine, recovery } = recover(&settings.folder)?;
+        let (consent, time) = (settings.consent, settings.start_clock());
+        let RecoveredJournal { journal, machine, recovery } = resume(&settings.folder, consent, &time)?;
         (journal, Engine::recovered(machine), Some(recovery))
     } else {
         let created = settings.feed.as_ref().map_or_else(|| live::wall_ms().0, |f| f.start().0);
         if settings.policy.is_none() {
             return Err(DriverError::NoPolicy);
         }
-        (SqliteJournal::create(&settings.folder, created)?, Engine::new(), None)
+        refuse_what_is_left(&settings.folder)?;
+        let journal = SqliteJournal::create(&settings.folder, created)?;
+        // Before any run can be started with a token.
+        crate::key::load_or_create(&settings.folder)?;
+        (journal, Engine::new(), None)
     };
     let kind = if recovery.is_some() { StartKind::Restart } else { StartKind::First };
     let archive = Arc::new(journal.archive_reader()?);
@@ -178,12 +196,10 @@ pub(super) fn drive(
     } = settings;
     journal.keep(retention.journal);
     let folder = journal.folder().to_owned();
-    let counted = journal.positions().get(REJECTED).copied().unwrap_or(0);
-    let mut rejected = RejectedLog::open(&folder, counted)?;
+    let positions = LogPositions::of(engine.state(), journal.positions());
+    let mut rejected = RejectedLog::open(&folder, positions.rejected)?;
     rejected.keep = retention.rejected;
-    let known = engine.state().counters().statuses;
-    let kept = engine.state().undelivered().next().map_or(known, |first| first.number - 1);
-    let mut statuses = StatusLog::open(&folder, journal.meta().id(), LogPosition { known, kept })?;
+    let mut statuses = StatusLog::open(&folder, journal.meta().id(), positions.statuses)?;
     statuses.keep = retention.statuses;
     let droughts = feed.as_ref().map(Feed::market_droughts).unwrap_or_default();
     let options = move |at: AdapterStart<'_>| {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::journal;
 use forebay_catalog::Catalogue;
-use forebay_driver::journal::JournalId;
+use forebay_driver::journal::JournalIdentity;
 use forebay_driver::live::StartKind;
 use forebay_kernel::event::Event;
 use forebay_kernel::job::{Gang, JobSpec, WorkerAsk};
@@ -346,7 +346,7 @@ fn a_full_disk_stops_receiving_says_so_and_loses_nothing() {
 struct Notes(std::sync::mpsc::Sender<(u64, bool, bool)>);
 
 impl EffectExecutor for Notes {
-    fn begin(&mut self, _: JournalId, _: &forebay_kernel::state::State) {}
+    fn begin(&mut self, _: &JournalIdentity, _: &forebay_kernel::state::State) {}
 
     fn freeze(&mut self, effect: &forebay_kernel::effect::Effect, _: &forebay_kernel::state::State) -> Option<Vec<u8>> {
         Some(effect.id.0.to_be_bytes().to_vec())
@@ -405,7 +405,7 @@ fn the_simulated_cluster_learns_from_what_a_specification_carries() {
 struct Counting(std::sync::Arc<std::sync::atomic::AtomicU32>);
 
 impl EffectExecutor for Counting {
-    fn begin(&mut self, _: JournalId, _: &forebay_kernel::state::State) {}
+    fn begin(&mut self, _: &JournalIdentity, _: &forebay_kernel::state::State) {}
 
     fn execute(&mut self, _: EffectRequest<'_>) {
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -8,7 +8,11 @@
 //!
 //! Never: loses the bytes (what is not UTF-8 is base64), nor grows a line beyond what was sent.
 
-use crate::segments::{LineHead, LogPosition, NumberedLine, SegmentError, SegmentLog, SegmentRetention, boxed};
+use crate::journal::Shortfall;
+use crate::segments::{
+    LineHead, LogPosition, NumberedLine, SegmentError, SegmentLog, SegmentRetention, boxed, look_at,
+};
+use crate::status::not_there;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use forebay_driver::journal::StorageFailure;
@@ -99,6 +103,17 @@ impl RejectedLog {
         let log = SegmentLog::open(&folder.join(FOLDER), LogPosition { known, kept: known }, line_head)?;
         Ok(RejectedLog { log, keep: RETENTION })
     }
+}
+
+/// What shows in a journal's folder that rejected events are not there any more which the journal counts. Nothing is changed.
+///
+/// # Errors
+/// What the file system says, or that a line is damaged.
+pub fn shortfalls(data: &Path, known: u64) -> Result<Vec<Shortfall>, SegmentError> {
+    let position = LogPosition { known, kept: known };
+    // Lines that no batch counts come again.
+    let looked = look_at(&data.join(FOLDER), position, line_head)?;
+    Ok(not_there(&looked, position).into_iter().collect())
 }
 
 impl RejectionWriter for RejectedLog {

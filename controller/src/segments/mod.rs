@@ -11,10 +11,12 @@
 //! get the line as it was given.
 
 mod line;
+mod look;
 mod read;
 mod upgrade;
 mod write;
 
+pub use look::{LookedLog, look_at};
 pub use read::{SegmentLine, SegmentReader};
 pub use upgrade::split_into_segments;
 pub use write::{LogPosition, NumberedLine, Retained, SegmentLog, SegmentRetention};
@@ -36,7 +38,10 @@ pub enum SegmentError {
         source: std::io::Error,
     },
     /// A line is not as it was written, and it is not the last one.
-    #[error("{}: line {line}: {what}; nothing was changed: restore the file from a backup", .path.display())]
+    #[error(
+        "{}: line {line}: {what}; nothing was changed: restore the file from a backup, or move it away: the next start says what that loses \
+         and how to go on", .path.display()
+    )]
     Damaged {
         /// The file.
         path: PathBuf,

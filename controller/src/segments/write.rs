@@ -7,6 +7,8 @@
 //!
 //! Never: a line that is cut and cannot be made again.
 
+use crate::files::{create_private_folder, private};
+
 use super::{LineHead, ReadHead, SegmentError, file_name, line, segments};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -68,7 +70,7 @@ pub struct SegmentLog {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Segment {
+pub(super) struct Segment {
     first: u64,
     at_ms: u64,
     bytes: u64,
@@ -87,7 +89,7 @@ impl SegmentLog {
     /// # Errors
     /// What the file system says, or that a line is damaged or missing that cannot be made again.
     pub fn open(folder: &Path, position: LogPosition, head: ReadHead) -> Result<SegmentLog, SegmentError> {
-        std::fs::create_dir_all(folder).map_err(SegmentError::io(folder))?;
+        create_private_folder(folder).map_err(SegmentError::io(folder))?;
         let mut all = segments(folder)?;
         let mut log = SegmentLog {
             folder: folder.to_owned(),
@@ -259,7 +261,7 @@ impl SegmentLog {
 impl Current {
     /// Opens a segment, or makes it, and cuts what was not found to be sound.
     fn open(path: PathBuf, first: u64, found: &Found) -> Result<Current, SegmentError> {
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let opened = private(OpenOptions::new().write(true).create(true).truncate(false)).open(&path);
         let cut = opened.and_then(|mut file| {
             file.set_len(found.bytes)?;
             // A process that was killed leaves lines that a crash of the machine would still lose.
@@ -274,7 +276,7 @@ impl Current {
 
 impl Segment {
     /// A segment that is not written any more.
-    fn read(folder: &Path, first: u64, head: ReadHead) -> Result<Segment, SegmentError> {
+    pub(super) fn read(folder: &Path, first: u64, head: ReadHead) -> Result<Segment, SegmentError> {
         let path = folder.join(file_name(first));
         let mut line = Vec::new();
         let read = File::open(&path).and_then(|file| {
@@ -299,17 +301,19 @@ fn checked(line: &[u8], number: u64, head: ReadHead) -> Result<LineHead, String>
 }
 
 /// What is sound in a segment, from its beginning on.
-#[derive(Clone, Copy, Debug, Default)]
-struct Found {
-    lines: u64,
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    pub lines: u64,
     bytes: u64,
     at_ms: u64,
     /// Sound lines after those, which the journal does not know.
-    ahead: u64,
+    pub ahead: u64,
+    /// The last of them.
+    pub last_ahead: Option<Vec<u8>>,
 }
 
 impl Found {
-    fn scan(path: &Path, first: u64, position: LogPosition, head: ReadHead) -> Result<Found, SegmentError> {
+    pub fn scan(path: &Path, first: u64, position: LogPosition, head: ReadHead) -> Result<Found, SegmentError> {
         let file = File::open(path).map_err(SegmentError::io(path))?;
         let mut file = BufReader::with_capacity(1 << 18, file);
         let (mut found, mut line, mut over) = (Found::default(), Vec::new(), false);
@@ -321,7 +325,10 @@ impl Found {
             }
             let number = first + found.lines;
             if number > position.known {
-                found.ahead += u64::from(line::unseal(&line).is_ok());
+                if let Ok(json) = line::unseal(&line) {
+                    found.ahead += 1;
+                    found.last_ahead = Some(json);
+                }
                 continue;
             }
             match checked(&line, number, head) {

@@ -7,6 +7,7 @@ use crate::checkpoints::{CheckpointReport, Checkpoints, PendingMessage};
 use crate::driver::{DriverHandle, ItemContent, Original, ReplyTo, Submission, SubmissionSender, SubmittedItem};
 use forebay_kernel::event::Event;
 use forebay_source::{IncomingBatches, Message, MessageBatch, SubmittedBatch};
+use forebay_wire::intake::AttemptKeys;
 use forebay_wire::intake::{Caller, Decoded, EventId, Intake, MOST_BYTES, Rejected, Router, from_headers};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct DecodeWorker {
     /// The policy's routes.
     pub routes: Arc<dyn Router>,
     /// The key of attempt tokens.
-    pub key: Option<[u8; 32]>,
+    pub key: Option<AttemptKeys>,
     /// Verifies reported checkpoints.
     pub checkpoints: Checkpoints,
     /// The metrics of the source.

@@ -27,6 +27,7 @@ use adapter::{OpenError, SourceAdapter, SourceContext};
 use decode_worker::{DecodeWorker, SourceChannel};
 use follower::Follower;
 use forebay_source::{Health, Sink, Source};
+use forebay_wire::intake::AttemptKeys;
 use forebay_wire::intake::Router;
 use lines::LogKind;
 use metrics::SourceMetrics;
@@ -43,7 +44,7 @@ pub struct SourcesStart<'a> {
     /// The policy's routes.
     pub routes: Arc<dyn Router>,
     /// The key of attempt tokens.
-    pub key: Option<[u8; 32]>,
+    pub key: Option<AttemptKeys>,
     /// Verifies reported checkpoints.
     pub checkpoints: Checkpoints,
     /// The runtime of the adapters.
@@ -138,7 +139,7 @@ impl Sources {
             handle: start.handle.clone(),
             channels,
             routes: Arc::clone(&start.routes),
-            key: start.key,
+            key: start.key.clone(),
             checkpoints: start.checkpoints.clone(),
             metrics: Arc::clone(&metrics),
         };

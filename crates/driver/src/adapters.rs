@@ -18,13 +18,13 @@ use forebay_kernel::job::JobSpec;
 use forebay_kernel::state::State;
 use forebay_kernel::units::Timestamp;
 
-use crate::journal::JournalId;
+use crate::journal::JournalIdentity;
 use crate::step::EffectLifetime;
 
 /// Carries out the effects of one side, the cloud or the cluster, outside this process.
 pub trait EffectExecutor: Send {
     /// The driver is about to start: which journal it works for, and what that journal knows. Effects without an outcome follow.
-    fn begin(&mut self, journal: JournalId, state: &State);
+    fn begin(&mut self, journal: &JournalIdentity, state: &State);
 
     /// The whole request of an effect, to be journaled with the decision, so that a repetition after any change of settings still
     /// asks for the same. `None`: the effect's action is the whole request.
@@ -65,7 +65,7 @@ pub struct EffectRequest<'a> {
 /// that lives under the driver's own clock, as a simulated world does, also has a time at which something happens there next.
 pub trait Adapters: Any + Send {
     /// See [`EffectExecutor::begin`].
-    fn begin(&mut self, journal: JournalId, state: &State);
+    fn begin(&mut self, journal: &JournalIdentity, state: &State);
 
     /// Whether what was carried out is still there when this process is not.
     fn lifetime(&self) -> EffectLifetime;
@@ -114,7 +114,7 @@ pub struct ExternalAdapters {
 }
 
 impl Adapters for ExternalAdapters {
-    fn begin(&mut self, journal: JournalId, state: &State) {
+    fn begin(&mut self, journal: &JournalIdentity, state: &State) {
         self.cloud.begin(journal, state);
         self.cluster.begin(journal, state);
     }

@@ -7,9 +7,11 @@
 //!
 //! Never: says what a table is for, or what damage means.
 
+use crate::beside;
 use crate::chain::{self, Chain};
 use crate::error::{DamagedAt, JournalError};
 use crate::turns::WriteTurns;
+use rusqlite::config::DbConfig;
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior, params_from_iter};
 use std::ops::ControlFlow;
@@ -19,8 +21,24 @@ use std::time::Duration;
 /// A connection, and the file that its errors name.
 #[derive(Debug)]
 pub struct Database {
+    /// Dropped first.
     pub connection: Connection,
     pub path: PathBuf,
+    /// Dropped after it.
+    _leaves: Option<EmptyLog>,
+}
+
+/// A log that SQLite makes to read a database without one. It goes with the connection, if it is still empty.
+#[derive(Debug)]
+struct EmptyLog(PathBuf);
+
+impl Drop for EmptyLog {
+    fn drop(&mut self) {
+        if std::fs::metadata(&self.0).is_ok_and(|log| log.len() == 0) {
+            // It says nothing, whether it stays or goes.
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
 }
 
 /// Why a row is not taken.
@@ -54,10 +72,43 @@ impl Database {
 
     /// Makes a database whose pages can be given back one by one.
     pub fn create(path: &Path) -> Result<Database, JournalError> {
+        // SQLite gives the log the permissions of the database.
+        crate::folder::create_private(path).map_err(|e| JournalError::io(path, e))?;
         let db = Database::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         // Before the first page is written; later it changes nothing.
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")?;
         db.guarded()
+    }
+
+    /// Opens a database that nobody works on to read it, its write-ahead log included, and changes no byte of either, whatever is found.
+    pub fn open_to_check(path: &Path) -> Result<Database, JournalError> {
+        // With a log that is to be read SQLite wants the right to write. A copy that lies where nothing can be written has to be closed.
+        let writable = std::fs::OpenOptions::new().write(true).open(path).is_ok();
+        let log = beside(path, "-wal");
+        let has_log = std::fs::metadata(&log).is_ok_and(|log| log.len() > 0);
+        let db = if writable || has_log {
+            let leaves = (!log.exists()).then(|| EmptyLog(log));
+            Database { _leaves: leaves, ..Database::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)? }
+        } else {
+            let name =
+                format!("file:{}?immutable=1", path.display().to_string().replace('%', "%25").replace('?', "%3f"));
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+            Database { path: path.to_owned(), ..Database::connect(Path::new(&name), flags)? }
+        };
+        let kept = db.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        kept.map_err(|e| db.sqlite(e))?;
+        // Exclusive: the index of the log is in memory, and no `-shm` is written.
+        db.row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
+        db.connection.busy_timeout(Duration::from_millis(200)).map_err(|e| db.sqlite(e))?;
+        match db.connection.query_row("PRAGMA schema_version", [], |_| Ok(())) {
+            // Another program reads it, and its index is there.
+            Err(e) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
+                return Database::open_to_read(path);
+            }
+            read => read.map_err(|e| db.sqlite(e))?,
+        }
+        db.execute("PRAGMA query_only = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")?;
+        Ok(db)
     }
 
     /// Opens the database for reading only, beside whoever writes it.
@@ -72,7 +123,7 @@ impl Database {
         let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(fail)?;
         // A reader with the sqlite3 tool may hold it for a moment.
         connection.busy_timeout(Duration::from_secs(10)).map_err(fail)?;
-        Ok(Database { connection, path: path.to_owned() })
+        Ok(Database { connection, path: path.to_owned(), _leaves: None })
     }
 
     fn guarded(self) -> Result<Database, JournalError> {
@@ -182,7 +233,7 @@ impl Database {
 
     /// Closes it, which moves everything from the log to the file.
     pub fn close(self) -> Result<(), JournalError> {
-        let Database { connection, path } = self;
+        let Database { connection, path, .. } = self;
         connection.close().map_err(|(_, e)| JournalError::sqlite(&path, e))
     }
 }

@@ -63,6 +63,40 @@ pub enum JournalError {
         /// What this build writes.
         written: u32,
     },
+    /// Records that were acknowledged are not there any more, or it cannot be told.
+    #[error(
+        "{}: going on would lose what was acknowledged:\n{}\nnothing was changed. Put back what is missing, or restore a backup by `forebay \
+         journal restore`. To go on without it, once: add `--accept-loss {missing}` to `forebay run`; the journal keeps what was given up",
+        .folder.display(), listed(.findings)
+    )]
+    Lost {
+        /// The journal's folder.
+        folder: PathBuf,
+        /// How many records, statuses or lines are missing at least. 0: it cannot be told.
+        missing: u64,
+        /// What shows it.
+        findings: Vec<Shortfall>,
+    },
+    /// There is something of a journal, and not its database.
+    #[error(
+        "{}: there is no {}, and {} is here: a new journal would be made over what is left of one; put the database back, restore a backup by \
+         `forebay journal restore`, or give another folder", .folder.display(), crate::FILE, .left.display()
+    )]
+    LeftOver {
+        /// The folder.
+        folder: PathBuf,
+        /// What is there.
+        left: PathBuf,
+    },
+    /// A start from a backup.
+    #[error(
+        "{}: this is a backup: a controller that went on with it would give out ids again that were given out since; make a journal of it by \
+         `forebay journal restore {} FOLDER`", .folder.display(), .folder.display()
+    )]
+    Backup {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// Something that is to be written cannot be encoded. A fault of this program, stopped before anything is written.
     #[error("{what} cannot be encoded: {source}; nothing was written: please report this")]
     Encoding {
@@ -125,6 +159,27 @@ pub enum JournalError {
     },
 }
 
+/// Something that shows that a journal is shorter than what it acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// The file.
+    pub file: PathBuf,
+    /// What about it.
+    pub what: String,
+    /// How much is missing at least, in records, statuses or lines. 0: it cannot be told.
+    pub missing: u64,
+}
+
+impl std::fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.file.display(), self.what)
+    }
+}
+
+fn listed(findings: &[Shortfall]) -> String {
+    findings.iter().map(|one| format!("  {one}")).collect::<Vec<_>>().join("\n")
+}
+
 /// Where a journal is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DamagedAt {
@@ -147,6 +202,8 @@ pub enum DamagedAt {
     Seen(u64),
     /// The frozen request of an effect.
     Request(u64),
+    /// What was done by hand, by its row.
+    Act(u64),
     /// A snapshot, by the position after it.
     Snapshot(u64),
     /// A finished job, by its row of the archive.
@@ -170,6 +227,7 @@ impl std::fmt::Display for DamagedAt {
             DamagedAt::Source(seq) => write!(f, "the policy text of position #{seq}"),
             DamagedAt::Seen(seq) => write!(f, "the event ids of the batch at position #{seq} (table seen)"),
             DamagedAt::Request(effect) => write!(f, "the request of effect #{effect} (table requests)"),
+            DamagedAt::Act(row) => write!(f, "row {row} of what was done by hand (table acts)"),
             DamagedAt::Snapshot(after) => write!(f, "the snapshot at position #{after} (tables snapshots, chunks)"),
             DamagedAt::Archive(row) => write!(f, "row {row} of the finished jobs (table archive)"),
             DamagedAt::Identities { run, page: 0 } => write!(f, "run {run} of the identities (table identity_runs)"),
@@ -191,6 +249,14 @@ impl StorageFailure for JournalError {
 }
 
 impl JournalError {
+    /// That a journal is shorter than what it acknowledged. `None`: nothing shows it.
+    #[must_use]
+    pub fn lost(folder: &Path, findings: Vec<Shortfall>) -> Option<JournalError> {
+        // What they show overlaps: a record that is missing takes its statuses with it.
+        let missing = findings.iter().map(|one| one.missing).max()?;
+        Some(JournalError::Lost { folder: folder.to_owned(), missing, findings })
+    }
+
     pub(crate) fn damaged(path: &Path, place: DamagedAt, what: impl Into<String>) -> JournalError {
         JournalError::Damaged { path: path.to_owned(), place, what: what.into() }
     }

@@ -26,7 +26,7 @@ impl DataFolder {
     /// When another process holds it, or its lock file cannot be opened.
     pub fn take(path: &Path) -> Result<DataFolder, JournalError> {
         let at = path.join(LOCK);
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&at);
+        let opened = private(OpenOptions::new().read(true).write(true).create(true).truncate(false)).open(&at);
         let mut lock = opened.map_err(|e| JournalError::io(&at, e))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -38,6 +38,26 @@ impl DataFolder {
         // Who holds it is for messages only: a full disk must not keep a reader out.
         let _ = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{}", std::process::id()));
         Ok(DataFolder { path: path.to_owned(), lock })
+    }
+
+    /// Takes the folder to read from it, and writes nothing there. `None`: it has no lock file, as a backup does, and nobody works on it.
+    ///
+    /// # Errors
+    /// When another process holds it.
+    pub(crate) fn take_to_read(path: &Path) -> Result<Option<DataFolder>, JournalError> {
+        let at = path.join(LOCK);
+        let mut lock = match File::open(&at) {
+            Ok(lock) => lock,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(JournalError::io(&at, e)),
+        };
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(DataFolder { path: path.to_owned(), lock })),
+            Err(TryLockError::WouldBlock) => {
+                Err(JournalError::InUse { folder: path.to_owned(), holder: named(&mut lock) })
+            }
+            Err(TryLockError::Error(e)) => Err(JournalError::io(&at, e)),
+        }
     }
 
     /// Who holds a folder now. `None`: nobody, or there is no such folder. Nothing is written there.
@@ -84,6 +104,25 @@ impl DataFolder {
     }
 }
 
+/// A file that nobody but its owner may read or write, where the system knows owners.
+pub(crate) fn create_private(path: &Path) -> std::io::Result<File> {
+    private(OpenOptions::new().read(true).write(true).create(true).truncate(true)).open(path)
+}
+
+fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
+}
+
+/// Makes a folder, and those above it, that nobody but its owner may enter. One that is there stays as it is.
+pub(crate) fn create_private_folder(path: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path)
+}
+
 /// Who wrote its number into the lock's file.
 fn named(lock: &mut File) -> String {
     let mut pid = String::new();
@@ -96,6 +135,7 @@ fn named(lock: &mut File) -> String {
 
 impl Drop for DataFolder {
     fn drop(&mut self) {
+        // A lock that was taken to read cannot be written to, and stays as it is.
         let _ = self.lock.set_len(0);
         let _ = self.lock.unlock();
     }

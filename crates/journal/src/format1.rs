@@ -52,20 +52,14 @@ pub fn sources(db: &Database) -> Result<Vec<OldSource>, JournalError> {
     })
 }
 
-/// The ids of the last `most` events, oldest first.
+/// The ids of the last `most` events, oldest first. The first builds of format 1 lack the table, and that of requests.
 pub fn seen(db: &Database, most: usize) -> Result<Vec<u128>, JournalError> {
-    if has(db, "seen")? { store::seen(db, most) } else { Ok(Vec::new()) }
+    if store::has_table(db, "seen")? { store::seen(db, most) } else { Ok(Vec::new()) }
 }
 
 /// The frozen requests.
 pub fn requests(db: &Database) -> Result<FrozenRequests, JournalError> {
-    if has(db, "requests")? { store::requests(db) } else { Ok(FrozenRequests::new()) }
-}
-
-/// Whether a table is there: the first builds of format 1 lack two.
-fn has(db: &Database, table: &str) -> Result<bool, JournalError> {
-    let sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1";
-    Ok(db.row(sql, [table], |_| Ok(()))?.is_some())
+    if store::has_table(db, "requests")? { store::requests(db) } else { Ok(FrozenRequests::new()) }
 }
 
 /// Reads all of a journal of this format.
@@ -91,5 +85,14 @@ pub fn verify(db: &Database) -> Result<VerifiedJournal, JournalError> {
         }
         Ok(Seq(after))
     })?;
-    Ok(VerifiedJournal { meta, batches, first: Seq(0), end: Seq(end.seq), snapshots, finished: 0, identities: 0 })
+    Ok(VerifiedJournal {
+        meta,
+        batches,
+        first: Seq(0),
+        end: Seq(end.seq),
+        snapshots,
+        finished: 0,
+        identities: 0,
+        acts: Vec::new(),
+    })
 }

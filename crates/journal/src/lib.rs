@@ -1,12 +1,14 @@
 //! The journal in a file: SQLite with a write-ahead log, one transaction a batch, each row checked, all batches chained.
 //!
 //! ```text
-//! Batch + positions + finished jobs -> payload -> crc, chain -> one transaction -> synced -> effects may leave
-//! open: lock -> wal -> meta -> newest sound snapshot -> batches from there, each verified -> end
+//! Batch + positions + finished jobs -> payload -> crc, chain -> one transaction -> synced -> mark, synced -> effects may leave
+//! check: lock -> wal -> meta -> newest sound snapshot -> batches from there, each verified -> end -> mark: nothing is changed
+//! open: what was checked -> a torn tail is cut
 //! background: snapshots in chunks, identities into runs, what is beyond retention is taken away; batches go first
 //! ```
 //!
-//! A torn tail is cut and reported. Damage with anything sound after it stops the start and changes nothing.
+//! A torn tail is cut and reported, where nothing in it was acknowledged: the mark, a file of its own, says how far that went. Damage
+//! with anything sound after it, and a journal that is shorter than its mark, stop the start and change nothing.
 //! Never: repairs, skips, or guesses.
 //!
 //! ```
@@ -39,9 +41,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod acts;
 mod archive;
 mod background;
+mod backup;
 mod chain;
+mod checked;
 mod checkpoint;
 mod chunk;
 mod database;
@@ -50,6 +55,7 @@ mod folder;
 mod format1;
 mod identity;
 mod machine;
+mod mark;
 mod recover;
 mod snapshot;
 mod store;
@@ -60,19 +66,23 @@ mod upgrade;
 mod verify;
 mod wal;
 
+pub use acts::{ActKind, JournalAct};
 pub use archive::{
     ArchivePage, ArchiveQuery, ArchiveReader, ArchiveRow, ArchiveSlice, ArchiveSliceQuery, ArchivedJob, FinishedJob,
     MOST_LISTED, MOST_WALKED, PastPolicy,
 };
+pub use backup::{BackedUp, Beside, Restored, back_up, restore};
+pub use checked::{CheckedJournal, GivenUp};
 pub use chunk::{ChunkContent, ChunkId, FrozenChunks, StateChunk, StoredChunk, chunks_of};
-pub use error::{DamagedAt, JournalError};
+pub use error::{DamagedAt, JournalError, Shortfall};
 pub use folder::{DataFolder, FILE};
 pub use forebay_kernel::storage::{
-    BatchLog, Journal, JournalEntry, JournalId, JournalIdFault, JournalIdentity, MOST_INCARNATION, MOST_SEEN,
-    Positions, StorageFailure,
+    BatchLog, ForeignId, Journal, JournalEntry, JournalEra, JournalId, JournalIdFault, JournalIdentity, KeptRun,
+    MOST_INCARNATION, MOST_SEEN, Positions, StorageFailure,
 };
 pub use identity::EarlierJob;
-pub use machine::{RecoveredJournal, recover};
+pub use machine::{CheckedMachine, RecoveredJournal, check, recover};
+pub use mark::MARK_FILE;
 pub use recover::{RecoveredPart, Recovery, TornTail, policy_in_force};
 pub use snapshot::{SnapshotChunks, SnapshotReport};
 pub use store::{FORMAT_VERSION, JournalMeta};
@@ -92,6 +102,7 @@ use forebay_kernel::state::State;
 use forebay_kernel::storage::{ArchivedIdentity, FrozenRequests, JobOwner};
 use forebay_kernel::units::Span;
 use identity::{IdentityIndex, IdentityKey};
+use mark::{JournalMark, MarkState, MarkWriter};
 use rusqlite::Connection;
 use snapshot::{LastChunks, SnapshotWork};
 use std::collections::BTreeSet;
@@ -148,7 +159,22 @@ pub struct SqliteJournal {
     tidied: (u64, u64),
     /// Bytes of payload since the last snapshot was begun.
     since_snapshot: u64,
+    incarnations: Incarnations,
+    mark: MarkWriter,
+    /// The last transaction is durable, and its mark is not.
+    unmarked: bool,
     folder: DataFolder,
+}
+
+/// The incarnations of a journal, in order.
+#[derive(Clone, Debug, Default)]
+struct Incarnations {
+    eras: Vec<JournalEra>,
+}
+
+/// Which journal it is, and was.
+fn identity_of(meta: &JournalMeta, acts: &[JournalAct]) -> JournalIdentity {
+    JournalIdentity { id: meta.id(), created_ms: meta.created_ms, eras: acts::eras(acts) }
 }
 
 /// Where a journal ends.
@@ -175,12 +201,13 @@ impl SqliteJournal {
     /// # Errors
     /// The folder holds a journal, is in use, or cannot be written.
     pub fn create(folder: &Path, created_ms: u64) -> Result<SqliteJournal, JournalError> {
-        std::fs::create_dir_all(folder).map_err(|e| JournalError::io(folder, e))?;
+        folder::create_private_folder(folder).map_err(|e| JournalError::io(folder, e))?;
         let folder = DataFolder::take(folder)?;
         let path = folder.database();
         if path.exists() {
             return Err(JournalError::Exists { path });
         }
+        checked::refuse_what_is_left(folder.path())?;
         let (format, apply) = (FORMAT_VERSION, APPLY_VERSION);
         let meta = JournalMeta { format, apply, uuid: Uuid::new_v4(), incarnation: 0, created_ms, begins_at: 0 };
         let draft = path.with_extension("new");
@@ -188,25 +215,30 @@ impl SqliteJournal {
         begin_draft(&draft, meta)?.close()?;
         std::fs::rename(&draft, &path).map_err(|e| JournalError::io(&path, e))?;
         folder.sync()?;
+        let (end, chunks) = (End::first(&meta), Vec::new());
+        // A crash before this leaves a journal that holds nothing, which gets its mark at the next start.
+        let mark = mark::replace(folder.path(), JournalMark::of(meta.uuid, 0, &end, MarkState::Closed))?;
         let db = Database::open(&path)?;
         let identities = IdentityIndex::load(&db, Some(0))?;
-        let (end, chunks) = (End::first(&meta), Vec::new());
-        SqliteJournal::start(Opened { db, meta, end, since_snapshot: 0, chunks, identities, folder })
+        let incarnations = Incarnations { eras: acts::eras(&[checked::created(&meta)]) };
+        let since_snapshot = 0;
+        SqliteJournal::start(Opened { db, meta, end, since_snapshot, chunks, identities, mark, incarnations, folder })
     }
 
     /// Opens a journal and hands everything from the newest sound snapshot on to `take`, verified. See [`RecoveredPart`].
     ///
     /// # Errors
-    /// There is no journal, it is in use, of another version, or damaged, or `take` could not apply a batch.
+    /// There is no journal, it is in use, of another version, damaged, or shorter than what it acknowledged, or `take` could not apply a
+    /// batch. Nothing was changed then.
     pub fn open(
         folder: &Path,
         take: &mut dyn FnMut(RecoveredPart<'_, '_>) -> Result<(), String>,
     ) -> Result<(SqliteJournal, Recovery), JournalError> {
-        recover::open(folder, take)
+        checked::check(folder, take)?.open()
     }
 
     fn start(opened: Opened) -> Result<SqliteJournal, JournalError> {
-        let Opened { mut db, meta, end, since_snapshot, chunks, identities, folder } = opened;
+        let Opened { mut db, meta, end, since_snapshot, chunks, identities, mark, incarnations, folder } = opened;
         let (turns, identities) = (Arc::new(WriteTurns::default()), Arc::new(identities));
         let checkpointer = Checkpointer::start(&mut db, Arc::clone(&turns))?;
         let mut second = Database::open(&db.path)?;
@@ -230,6 +262,9 @@ impl SqliteJournal {
             identities,
             end,
             since_snapshot,
+            incarnations,
+            mark,
+            unmarked: false,
             folder,
         })
     }
@@ -298,6 +333,13 @@ impl SqliteJournal {
         self.folder.path()
     }
 
+    fn write_mark(&mut self) -> Result<(), JournalError> {
+        self.unmarked = true;
+        self.mark.move_to(&self.end, MarkState::Open)?;
+        self.unmarked = false;
+        Ok(())
+    }
+
     fn tidy_if_due(&mut self) {
         let End { tick_ms, archived, .. } = self.end;
         if tick_ms < self.tidied.0 + TIDY_EVERY && archived < self.tidied.1 + TIDY_JOBS {
@@ -333,6 +375,10 @@ impl BatchLog for SqliteJournal {
     type Error = JournalError;
 
     fn append_many(&mut self, entries: &[JournalEntry<'_>]) -> Result<(), JournalError> {
+        // Tried again: they are in the journal, and only the mark is missing.
+        if self.unmarked && entries.last().is_some_and(|last| last.batch.next_seq().0 == self.end.seq) {
+            return self.write_mark();
+        }
         let mut end = self.end.clone();
         let prepared = entries.iter().map(|entry| Prepared::new(entry, &mut end)).collect::<Result<Vec<_>, _>>()?;
         let mut queues = self.queues.clone();
@@ -344,14 +390,27 @@ impl BatchLog for SqliteJournal {
             self.since_snapshot += one.row.body.len() as u64;
         }
         (self.end, self.queues) = (end, queues);
+        self.write_mark()?;
         self.tidy_if_due();
         Ok(())
     }
 }
 
+impl Drop for SqliteJournal {
+    fn drop(&mut self) {
+        // From here on the log goes when the last connection does.
+        if !self.unmarked
+            && let Err(e) = self.mark.move_to(&self.end, MarkState::Closed)
+        {
+            tracing::warn!("the journal's mark does not say that the journal was closed: {e}");
+        }
+    }
+}
+
 impl Journal for SqliteJournal {
     fn identity(&self) -> JournalIdentity {
-        JournalIdentity { id: self.meta.id(), created_ms: self.meta.created_ms }
+        let Incarnations { eras } = self.incarnations.clone();
+        JournalIdentity { id: self.meta.id(), created_ms: self.meta.created_ms, eras }
     }
 
     fn end(&self) -> Seq {
@@ -415,6 +474,8 @@ struct Opened {
     /// Those of the snapshot that it began with.
     chunks: Vec<snapshot::ListedChunk>,
     identities: IdentityIndex,
+    mark: MarkWriter,
+    incarnations: Incarnations,
     folder: DataFolder,
 }
 
@@ -486,7 +547,8 @@ fn begin_draft(draft: &Path, meta: JournalMeta) -> Result<Database, JournalError
         remove_if_there(left_over)?;
     }
     let db = Database::create(draft)?;
-    db.write(|all| store::create_tables(all, meta))?;
+    let act = checked::created(&meta).prepare(&db)?;
+    db.write(|all| store::create_tables(all, meta).and_then(|()| act(all)))?;
     Ok(db)
 }
 

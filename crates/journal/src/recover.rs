@@ -1,22 +1,21 @@
-//! Opening a journal: verifies everything from the newest sound snapshot on, cuts a torn tail, refuses damage in the middle.
+//! Reading a journal: verifies everything from the newest sound snapshot on, leaves out a torn tail, refuses damage in the middle.
 //!
 //! ```text
-//! rows:  ok ok ok ok BAD            -> cut from BAD on, and reported
+//! rows:  ok ok ok ok BAD            -> left out from BAD on, and reported: what is opened then is cut there
 //!        ok ok BAD ok               -> stop: damage in the middle
 //!        ok ok    ok                -> stop: a gap
 //! ```
 //!
-//! Never: changes anything before it knows that the whole is one or the other.
+//! Never: changes anything.
 
 use crate::Positions;
 use crate::chain;
 use crate::database::{ChainedRow, Database, RowFault, signed};
 use crate::error::{DamagedAt, JournalError};
 use crate::folder::DataFolder;
-use crate::identity::IdentityIndex;
-use crate::snapshot::{self, ListedChunk, ListedSnapshot, SnapshotChunks};
+use crate::snapshot::{ListedChunk, ListedSnapshot, SnapshotChunks};
 use crate::store::{self, JournalMeta};
-use crate::{End, Opened, SqliteJournal, beside, wal};
+use crate::{End, beside, wal};
 use forebay_kernel::ids::Seq;
 use forebay_kernel::journal::{APPLY_VERSION, Batch};
 use std::ops::ControlFlow;
@@ -71,30 +70,15 @@ impl std::fmt::Display for TornTail {
 
 pub(crate) type Take<'a> = dyn FnMut(RecoveredPart<'_, '_>) -> Result<(), String> + 'a;
 
-/// See [`SqliteJournal::open`].
-pub(crate) fn open(folder: &Path, take: &mut Take<'_>) -> Result<(SqliteJournal, Recovery), JournalError> {
-    let (folder, db) = enter(folder)?;
-    let meta = store::writable_meta(&db)?;
-    let ReadJournal { end, chunks, since_snapshot, recovery } = read(&db, &meta, take)?;
-    if recovery.cut.is_some() {
-        db.write(|all| store::cut(all, end.seq, end.archived))?;
-    }
-    if let (Some(used), true) = (recovery.snapshot, recovery.bad_snapshots > 0) {
-        snapshot::forget_unusable(&db, used.0)?;
-    }
-    let identities = IdentityIndex::load(&db, Some(end.archived))?;
-    let journal = SqliteJournal::start(Opened { db, meta, end, since_snapshot, chunks, identities, folder })?;
-    Ok((journal, recovery))
-}
-
 /// What a journal says from its newest sound snapshot on.
+#[derive(Debug)]
 pub(crate) struct ReadJournal {
-    end: End,
+    pub end: End,
     /// Those of the snapshot.
-    chunks: Vec<ListedChunk>,
+    pub chunks: Vec<ListedChunk>,
     /// Bytes of payload after it.
-    since_snapshot: u64,
-    recovery: Recovery,
+    pub since_snapshot: u64,
+    pub recovery: Recovery,
 }
 
 /// Verifies everything from the newest sound snapshot on and hands it to `take`. A torn tail is left out, and not cut yet.
@@ -109,25 +93,40 @@ pub(crate) fn read(db: &Database, meta: &JournalMeta, take: &mut Take<'_>) -> Re
     Ok(ReadJournal { end, chunks, since_snapshot: bytes, recovery })
 }
 
-/// Lock, log, file: in this order, before anything is believed.
-pub(crate) fn enter(folder: &Path) -> Result<(DataFolder, Database), JournalError> {
+/// Log, file: in this order, before anything is believed. Nothing is changed.
+pub(crate) fn look_into(folder: &Path) -> Result<Database, JournalError> {
     let path = folder.join(crate::FILE);
     let size = match std::fs::metadata(&path) {
         Ok(found) => found.len(),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(JournalError::Missing { path }),
         Err(e) => return Err(JournalError::io(&path, e)),
     };
-    let folder = DataFolder::take(folder)?;
     // SQLite would take an empty file for a new database.
     if size == 0 {
         return Err(JournalError::damaged(&path, DamagedAt::File, "it is empty"));
     }
+    // SQLite would play it back into the database.
+    let rollback = beside(&path, "-journal");
+    if rollback.exists() {
+        return Err(JournalError::damaged(&rollback, DamagedAt::File, "this is no file of a journal; move it away"));
+    }
     wal::check(&beside(&path, "-wal"))?;
-    let db = Database::open(&path)?;
+    let db = Database::open_to_check(&path)?;
     store::format(&db)?;
     if size <= CHECKED_WHOLE {
         check_file(&db)?;
     }
+    Ok(db)
+}
+
+/// Lock, then as [`look_into`].
+pub(crate) fn enter(folder: &Path) -> Result<(DataFolder, Database), JournalError> {
+    let path = folder.join(crate::FILE);
+    if !path.exists() {
+        return Err(JournalError::Missing { path });
+    }
+    let folder = DataFolder::take(folder)?;
+    let db = look_into(folder.path())?;
     Ok((folder, db))
 }
 
@@ -136,13 +135,7 @@ pub(crate) fn enter(folder: &Path) -> Result<(DataFolder, Database), JournalErro
 /// # Errors
 /// There is no journal, it has another format, or the text is damaged.
 pub fn policy_in_force(folder: &Path) -> Result<Option<String>, JournalError> {
-    let path = folder.join(crate::FILE);
-    if !path.exists() {
-        return Err(JournalError::Missing { path });
-    }
-    let _folder = DataFolder::take(folder)?;
-    wal::check(&beside(&path, "-wal"))?;
-    let db = Database::open(&path)?;
+    let (_folder, db) = enter(folder)?;
     store::meta(&db)?;
     last_policy(&db)
 }

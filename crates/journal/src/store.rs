@@ -250,6 +250,12 @@ pub fn forget_requests(db: &Connection, before: u64, open: &BTreeSet<u64>) -> ru
     Ok(())
 }
 
+/// Whether a table is there. Those that were added later are not in every journal.
+pub fn has_table(db: &Database, table: &str) -> Result<bool, JournalError> {
+    let sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1";
+    Ok(db.row(sql, [table], |_| Ok(()))?.is_some())
+}
+
 /// Takes out everything from `seq` on, and finished jobs after row `archived` of the archive.
 pub fn cut(db: &Connection, seq: u64, archived: u64) -> rusqlite::Result<()> {
     db.execute("DELETE FROM batches WHERE seq >= ?1", [signed(seq)])?;

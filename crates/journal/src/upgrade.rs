@@ -14,12 +14,15 @@
 //!
 //! Never: changes a batch, or the file of format 1; decides anything: what was decided is applied.
 
+use crate::acts;
 use crate::archive::{self, FinishedJob, QueueNumbers};
+use crate::checked::Comparison;
 use crate::database::{Database, Steps};
 use crate::error::{JournalError, encoding};
 use crate::folder::DataFolder;
 use crate::format1::{self, OldSource};
 use crate::machine::{self, replay};
+use crate::mark;
 use crate::recover::{self, Followed, RecoveredPart, TornTail};
 use crate::snapshot::{self, LastChunks, SnapshotWork};
 use crate::store::{self, FORMAT_VERSION, JournalMeta};
@@ -75,7 +78,18 @@ pub fn upgrade_folder(
     folder: &Path,
     beside: &mut dyn FnMut() -> Result<(), String>,
 ) -> Result<UpgradedJournal, JournalError> {
-    let (folder, old) = recover::enter(folder)?;
+    let (folder, checked) = recover::enter(folder)?;
+    if store::format(&checked)? >= FORMAT_VERSION {
+        let (meta, end) = (store::meta(&checked)?, end_of(&checked)?);
+        let compared =
+            Comparison { folder: folder.path(), db: &checked, meta: &meta, acts: &acts::load(&checked)?, end: &end };
+        let missing = JournalError::lost(folder.path(), compared.with(&mark::read(folder.path())?)?);
+        if let Some(lost) = missing {
+            return Err(lost);
+        }
+    }
+    drop(checked);
+    let old = Database::open(&folder.database())?;
     if store::format(&old)? >= FORMAT_VERSION {
         return upgrade_records(old);
     }
@@ -89,6 +103,12 @@ pub fn upgrade_folder(
     Ok(UpgradedJournal::Done { batches, end: Seq(end.seq), finished, old: kept, cut: tail })
 }
 
+/// Where a journal ends, with everything up to there verified and applied.
+fn end_of(db: &Database) -> Result<End, JournalError> {
+    let mut machine = StateMachine::default();
+    Ok(recover::read(db, &store::meta(db)?, &mut |part| machine::apply(&mut machine, part))?.end)
+}
+
 /// Allows batches with the newest record version. Those that are there have their own, and stay as they are.
 fn upgrade_records(db: Database) -> Result<UpgradedJournal, JournalError> {
     let meta = store::meta(&db)?;
@@ -96,9 +116,7 @@ fn upgrade_records(db: Database) -> Result<UpgradedJournal, JournalError> {
         return Ok(UpgradedJournal::Already);
     }
     recover::check_file(&db)?;
-    // The release that wrote it cannot open it afterwards, so that one from which this release could not start stays as it is.
-    let mut machine = StateMachine::default();
-    recover::read(&db, &meta, &mut |part| machine::apply(&mut machine, part))?;
+    // The release that wrote it cannot open it afterwards: one from which this release could not start was refused before.
     db.write(|all| store::write_meta(all, JournalMeta { apply: APPLY_VERSION, ..meta }))?;
     db.close()?;
     Ok(UpgradedJournal::Records { from: meta.apply, to: APPLY_VERSION })

@@ -6,12 +6,15 @@
 //!
 //! Never: changes anything.
 
+use crate::checked::Comparison;
 use crate::database::{ChainedRow, Database, signed};
 use crate::error::{DamagedAt, JournalError};
+use crate::folder::DataFolder;
+use crate::mark::{self, FoundMark, MarkState};
 use crate::recover::{self, BATCHES, Followed};
 use crate::snapshot::{ListedSnapshot, SnapshotChunks};
 use crate::store::{self, JournalMeta};
-use crate::{End, archive, format1, identity};
+use crate::{End, JournalAct, acts, archive, format1, identity};
 use forebay_kernel::ids::Seq;
 use std::path::Path;
 
@@ -32,6 +35,8 @@ pub struct VerifiedJournal {
     pub finished: u64,
     /// Identities of finished jobs that have left memory.
     pub identities: u64,
+    /// What was done to it by hand, oldest first.
+    pub acts: Vec<JournalAct>,
 }
 
 /// Reads a whole journal, of this format or the one before, and changes nothing.
@@ -39,10 +44,34 @@ pub struct VerifiedJournal {
 /// # Errors
 /// The first thing that is damaged, or why the journal cannot be read.
 pub fn verify(folder: &Path) -> Result<VerifiedJournal, JournalError> {
-    let (_folder, db) = recover::enter(folder)?;
+    let _folder = DataFolder::take_to_read(folder)?;
+    let Verified { found, db, end } = verify_rows(folder)?;
+    let compared = Comparison { folder, db: &db, meta: &found.meta, acts: &found.acts, end: &end };
+    let shortfalls = match mark::read(folder)? {
+        // A backup is as long as its mark says, too.
+        FoundMark::Sound(mark) if mark.state == MarkState::Backup => compared.behind(&mark)?.into_iter().collect(),
+        // Format 1 never had one.
+        _ if found.meta.format == format1::FORMAT => Vec::new(),
+        mark => compared.with(&mark)?,
+    };
+    JournalError::lost(folder, shortfalls).map_or(Ok(found), Err)
+}
+
+/// A journal whose rows all agree.
+pub(crate) struct Verified {
+    pub found: VerifiedJournal,
+    pub db: Database,
+    pub end: End,
+}
+
+/// Reads a whole journal without its mark.
+pub(crate) fn verify_rows(folder: &Path) -> Result<Verified, JournalError> {
+    let db = recover::look_into(folder)?;
     recover::check_file(&db)?;
     if store::format(&db)? == format1::FORMAT {
-        return format1::verify(&db);
+        let found = format1::verify(&db)?;
+        let end = End::first(&found.meta);
+        return Ok(Verified { found, db, end });
     }
     let meta = store::meta(&db)?;
     let mut snapshots = Vec::new();
@@ -65,8 +94,11 @@ pub fn verify(folder: &Path) -> Result<VerifiedJournal, JournalError> {
     archive::each_after(&db, 0, &mut |_| finished += 1)?;
     let identities = identity::verify(&db)?;
     identity::IdentityIndex::load(&db, Some(end.archived))?;
+    let acts = acts::load(&db)?;
     let snapshots = snapshots.iter().map(|snapshot| Seq(snapshot.end.seq)).collect();
-    Ok(VerifiedJournal { meta, batches, first, end: Seq(end.seq), snapshots, finished, identities })
+    let at = Seq(end.seq);
+    let found = VerifiedJournal { meta, batches, first, end: at, snapshots, finished, identities, acts };
+    Ok(Verified { found, db, end })
 }
 
 /// Where the batches begin that are kept: at the journal's first position, at a snapshot, or between them where batches are being taken

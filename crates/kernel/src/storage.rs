@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::event::EarlierJob;
-use crate::ids::Seq;
+use crate::ids::{Attempt, JobId, Seq};
 use crate::journal::Batch;
 use crate::state::State;
 use crate::state::retire::FinishedJob;
@@ -148,12 +148,99 @@ impl core::str::FromStr for JournalId {
 }
 
 /// What a journal is, from the moment it is created.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JournalIdentity {
-    /// Its id.
+    /// Its id now.
     pub id: JournalId,
     /// When it was created, in ms since 1970.
     pub created_ms: u64,
+    /// Its incarnations in order, the one of now last. None: it has the first one only.
+    pub eras: Vec<JournalEra>,
+}
+
+/// An incarnation of a journal: from which record on it gives out ids.
+///
+/// ```text
+/// positions   0 ........ 700 | 700 ..... 900     incarnation 0 went on to 950 and is lost from 700 on
+/// ids         UUID-12        | UUID.3-712        `UUID-712` means what the lost part meant, and nothing else
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JournalEra {
+    /// Its number.
+    pub incarnation: u32,
+    /// The position of its first record. What was decided before keeps the id that it was given.
+    pub begins: Seq,
+    /// The number of its first purchase. Purchases of an earlier incarnation from this number on are not in the journal.
+    pub next_purchase: u64,
+    /// The runs that were alive when it began, which keep the tokens that they were started with.
+    pub runs: Vec<KeptRun>,
+}
+
+/// A run that keeps its token over a restore.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct KeptRun {
+    /// The job.
+    pub job: JobId,
+    /// Which run of it.
+    pub attempt: Attempt,
+    /// The incarnation that started it.
+    pub incarnation: u32,
+}
+
+/// What an id of another incarnation means to a journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ForeignId {
+    /// Of another journal, or of a later incarnation of this one.
+    Stranger,
+    /// This journal knows what it was decided for.
+    Known,
+    /// It was decided after the backup that this journal goes on from: nobody knows any more what for, and nothing may end it.
+    Lost,
+}
+
+impl JournalIdentity {
+    /// The id under which a record's effect leaves, and has left.
+    #[must_use]
+    pub fn of_effect(&self, effect: Seq) -> JournalId {
+        let era = self.eras.iter().rev().find(|era| era.begins <= effect).or(self.eras.first());
+        JournalId { incarnation: era.map_or(self.id.incarnation, |era| era.incarnation), ..self.id }
+    }
+
+    /// The incarnation whose key the token of a run was made with.
+    #[must_use]
+    pub fn of_run(&self, job: JobId, attempt: Attempt) -> u32 {
+        let kept =
+            self.eras.last().and_then(|era| era.runs.iter().find(|run| run.job == job && run.attempt == attempt));
+        kept.map_or(self.id.incarnation, |run| run.incarnation)
+    }
+
+    /// What an effect's id means whose journal and position are known.
+    #[must_use]
+    pub fn effect_of(&self, journal: JournalId, effect: Seq) -> ForeignId {
+        self.judge(journal, |next| effect >= next.begins)
+    }
+
+    /// What a purchase means whose journal and number are known.
+    #[must_use]
+    pub fn purchase_of(&self, journal: JournalId, purchase: u64) -> ForeignId {
+        self.judge(journal, |next| purchase >= next.next_purchase)
+    }
+
+    fn judge(&self, journal: JournalId, is_after: impl Fn(&JournalEra) -> bool) -> ForeignId {
+        if journal == self.id {
+            return ForeignId::Known;
+        }
+        // A later incarnation of this journal is what somebody else went on with.
+        if journal.uuid != self.id.uuid || journal.incarnation > self.id.incarnation {
+            return ForeignId::Stranger;
+        }
+        // One that this journal does not have was begun after its backup, too.
+        let at = self.eras.iter().position(|era| era.incarnation == journal.incarnation);
+        match at.is_none_or(|at| self.eras.iter().skip(at + 1).any(is_after)) {
+            true => ForeignId::Lost,
+            false => ForeignId::Known,
+        }
+    }
 }
 
 /// What the archive knows of an identity.
@@ -265,6 +352,45 @@ mod tests {
         let first = JournalId { incarnation: 0, ..id };
         assert_eq!(first.to_string().parse(), Ok(first));
         assert!("x".parse::<JournalId>().is_err() && format!("{first}.0").parse::<JournalId>().is_err());
+    }
+
+    #[test]
+    fn an_id_of_an_earlier_incarnation_is_known_up_to_where_the_next_one_begins() {
+        let at = |incarnation| JournalId { uuid: 7, incarnation };
+        let era = |incarnation, begins, next_purchase| JournalEra {
+            incarnation,
+            begins: Seq(begins),
+            next_purchase,
+            runs: Vec::new(),
+        };
+        let first = JournalIdentity { id: at(0), ..JournalIdentity::default() };
+        assert_eq!(first.of_effect(Seq(9)), at(0));
+        assert_eq!(first.effect_of(at(0), Seq(9)), ForeignId::Known);
+        assert_eq!(first.effect_of(at(1), Seq(9)), ForeignId::Stranger, "somebody went on with a later one");
+        // Restored at 700, which came from a backup at 500 of what had been restored before.
+        let run = KeptRun { job: JobId(4), attempt: Attempt(2), incarnation: 0 };
+        let last = JournalEra { runs: Vec::from([run]), ..era(5, 700, 20) };
+        let eras = Vec::from([era(0, 0, 0), era(3, 500, 10), last]);
+        let restored = JournalIdentity { id: at(5), created_ms: 0, eras };
+        for (effect, incarnation) in [(0, 0), (499, 0), (500, 3), (699, 3), (700, 5), (9_000, 5)] {
+            assert_eq!(restored.of_effect(Seq(effect)), at(incarnation), "{effect}");
+        }
+        for (incarnation, effect, what) in [
+            (0, 499, ForeignId::Known),
+            (0, 500, ForeignId::Lost),
+            (3, 699, ForeignId::Known),
+            (3, 700, ForeignId::Lost),
+            (5, 700, ForeignId::Known),
+            (4, 1, ForeignId::Lost),
+            (6, 1, ForeignId::Stranger),
+        ] {
+            assert_eq!(restored.effect_of(at(incarnation), Seq(effect)), what, "{incarnation} {effect}");
+        }
+        assert_eq!(restored.effect_of(JournalId { uuid: 8, incarnation: 0 }, Seq(1)), ForeignId::Stranger);
+        assert_eq!(restored.purchase_of(at(0), 9), ForeignId::Known);
+        assert_eq!(restored.purchase_of(at(0), 10), ForeignId::Lost);
+        assert_eq!(restored.purchase_of(at(3), 19), ForeignId::Known);
+        assert_eq!((restored.of_run(JobId(4), Attempt(2)), restored.of_run(JobId(4), Attempt(3))), (0, 5));
     }
 
     #[test]

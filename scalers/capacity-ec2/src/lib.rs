@@ -37,4 +37,4 @@ pub mod settings;
 pub use api_call::{DescribedInstance, Ec2Call, Ec2InstanceState, Ec2Response};
 pub use machine::{Ec2Machine, InstanceListing, MachineReport, PurchaseOrigin};
 pub use request::{LaunchRequest, PurchaseOrder};
-pub use settings::{Ec2Settings, LaunchSettings, ReservedCapacity};
+pub use settings::{Ec2Settings, JournalClaim, LaunchSettings, ReservedCapacity};

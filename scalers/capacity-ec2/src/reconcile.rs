@@ -10,7 +10,7 @@
 use crate::api_call::{DescribedInstance, Ec2InstanceState};
 use crate::machine::InstanceListing;
 use crate::request::{TAG_CLUSTER, TAG_JOURNAL, TAG_PURCHASE};
-use crate::settings::{BLOCK_RECLAIM_LEAD, BLOCK_WARNING_LEAD, Ec2Settings};
+use crate::settings::{BLOCK_RECLAIM_LEAD, BLOCK_WARNING_LEAD, Ec2Settings, JournalClaim};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::event::{Event, GoneWhy};
 use forebay_kernel::ids::{OfferingId, PurchaseId};
@@ -46,7 +46,8 @@ pub fn listing_events(state: &State, settings: &Ec2Settings, listing: &InstanceL
                 events.push(orphan());
             }
             Owner::Predecessor => events.push(orphan()),
-            Owner::Ours(None) | Owner::Other => {}
+            // What was bought after the backup is an operator's to look at: work may run there that somebody pays for.
+            Owner::Ours(None) | Owner::Lost | Owner::Other => {}
         }
     }
     let listing = Listing { seen_at: listing.at, instances: listed, runs: Vec::new() };
@@ -55,7 +56,7 @@ pub fn listing_events(state: &State, settings: &Ec2Settings, listing: &InstanceL
 }
 
 /// Instances with our tag that no event can describe, so that an operator has to look at them: of an unknown offering, of a purchase that
-/// this journal has not made, or without a journal.
+/// this journal has not made or does not know any more, or without a journal.
 #[must_use]
 pub fn unaccounted<'a>(
     state: &State,
@@ -68,6 +69,7 @@ pub fn unaccounted<'a>(
             && state.node_of(&instance.instance).is_none()
             && match owner(settings, instance) {
                 Owner::Ours(Some(purchase)) => !known() || purchase.0 >= state.counters().next_purchase,
+                Owner::Lost => true,
                 Owner::Ours(None) | Owner::Predecessor => !known(),
                 Owner::Other => {
                     instance.tag(TAG_CLUSTER) == Some(&settings.cluster) && instance.tag(TAG_JOURNAL).is_none()
@@ -80,6 +82,8 @@ pub fn unaccounted<'a>(
 enum Owner {
     /// This journal, with the purchase if the tag is readable.
     Ours(Option<PurchaseId>),
+    /// This journal, after the backup that it goes on from.
+    Lost,
     /// An earlier journal.
     Predecessor,
     /// Anybody else.
@@ -90,12 +94,12 @@ fn owner(settings: &Ec2Settings, instance: &DescribedInstance) -> Owner {
     if instance.tag(TAG_CLUSTER) != Some(&settings.cluster) {
         return Owner::Other;
     }
-    match instance.tag(TAG_JOURNAL) {
-        Some(journal) if *journal == settings.journal => {
-            Owner::Ours(instance.tag(TAG_PURCHASE).and_then(|p| p.parse().ok()).map(PurchaseId))
-        }
-        Some(journal) if settings.predecessors.contains(journal) => Owner::Predecessor,
-        _ => Owner::Other,
+    let purchase = instance.tag(TAG_PURCHASE).and_then(|p| p.parse().ok());
+    match instance.tag(TAG_JOURNAL).map(|journal| settings.claim(journal, purchase)) {
+        Some(JournalClaim::Ours) => Owner::Ours(purchase.map(PurchaseId)),
+        Some(JournalClaim::Lost) => Owner::Lost,
+        Some(JournalClaim::Predecessor) => Owner::Predecessor,
+        Some(JournalClaim::Other) | None => Owner::Other,
     }
 }
 

@@ -153,16 +153,17 @@ impl LaunchRequest {
             && !is_reserved
             && order.at_least <= MAX_FLEET_MINIMUM;
         let mut tags = launch.tags.clone();
+        let journal = settings.journal_of(order.effect);
         let own = [
             ("Name", format!("forebay-{}-{}", settings.cluster, order.pool)),
             (TAG_CLUSTER, settings.cluster.clone()),
-            (TAG_JOURNAL, settings.journal.clone()),
+            (TAG_JOURNAL, journal.clone()),
             (TAG_PURCHASE, order.purchase.0.to_string()),
             (TAG_POOL, order.pool.to_owned()),
         ];
         tags.extend(own.map(|(key, value)| (key.to_owned(), value)));
         LaunchRequest {
-            token: client_token(&settings.journal, order.effect),
+            token: client_token(&journal, order.effect),
             purchase: order.purchase.0,
             decided_at_ms: order.decided_at.0,
             via: if by_fleet { LaunchApi::Fleet } else { LaunchApi::Run },

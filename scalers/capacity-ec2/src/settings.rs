@@ -1,6 +1,8 @@
 //! The configuration of the adapter: under which name it buys, and how the instances of each pool are launched. It has no credentials.
 
 use forebay_kernel::catalog::Offering;
+use forebay_kernel::ids::Seq;
+use forebay_kernel::storage::{ForeignId, JournalId, JournalIdentity};
 use forebay_kernel::units::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +14,8 @@ pub struct Ec2Settings {
     pub cluster: String,
     /// The id of the deciding journal, as the tag `forebay:journal`.
     pub journal: String,
+    /// The journal's incarnations, where it is known: instances of earlier ones are its own as far as it knows what they are.
+    pub lineage: JournalIdentity,
     /// Earlier journals whose instances are terminated as orphans.
     pub predecessors: BTreeSet<String>,
     /// How the instances of each pool are launched.
@@ -24,6 +28,19 @@ pub struct Ec2Settings {
     pub efa: BTreeMap<String, u32>,
     /// Whether an instance is ready as soon as EC2 calls it running. Otherwise something else reports it ready.
     pub ready_when_running: bool,
+}
+
+/// Whose an instance is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalClaim {
+    /// This journal's.
+    Ours,
+    /// This journal's, bought after the backup that it goes on from: nobody knows what runs there, so that nothing may end it.
+    Lost,
+    /// An earlier journal's, whose instances are terminated.
+    Predecessor,
+    /// Anybody else's.
+    Other,
 }
 
 /// How instances are launched.
@@ -85,12 +102,36 @@ impl Ec2Settings {
         Ec2Settings {
             cluster: cluster.to_owned(),
             journal: journal.to_owned(),
+            lineage: JournalIdentity::default(),
             predecessors: BTreeSet::new(),
             pools: BTreeMap::new(),
             other,
             reservations: Vec::new(),
             efa: BTreeMap::new(),
             ready_when_running: true,
+        }
+    }
+
+    /// The id under which an effect leaves, and has left: that of the incarnation that decided it.
+    #[must_use]
+    pub fn journal_of(&self, effect: Seq) -> String {
+        if self.lineage.id.uuid == 0 { self.journal.clone() } else { self.lineage.of_effect(effect).to_string() }
+    }
+
+    /// Whose an instance is by its tags. `purchase`: its number, where that can be read.
+    #[must_use]
+    pub fn claim(&self, journal: &str, purchase: Option<u64>) -> JournalClaim {
+        if journal == self.journal {
+            return JournalClaim::Ours;
+        }
+        let known = journal.parse::<JournalId>().ok().filter(|id| id.uuid == self.lineage.id.uuid && id.uuid != 0);
+        let meaning =
+            known.map(|id| purchase.map_or(ForeignId::Lost, |purchase| self.lineage.purchase_of(id, purchase)));
+        match meaning {
+            Some(ForeignId::Known) => JournalClaim::Ours,
+            Some(ForeignId::Lost) => JournalClaim::Lost,
+            Some(ForeignId::Stranger) | None if self.predecessors.contains(journal) => JournalClaim::Predecessor,
+            Some(ForeignId::Stranger) | None => JournalClaim::Other,
         }
     }
 

@@ -40,7 +40,7 @@ pub use api_call::{
 };
 pub use kube_error::{KubeError, KubeErrorClass};
 pub use machine::{KubeMachine, KubeReport};
-pub use names::{RunId, WorkerId};
+pub use names::{RunId, WorkerId, journal_label};
 pub use request::{GangRequest, GangStart, RunToken};
 pub use settings::KubeSettings;
 pub use trial::TrialPod;

@@ -99,6 +99,12 @@ pub fn effect_id(journal: &str, effect: Seq) -> String {
     format!("{journal}-{}", effect.0)
 }
 
+/// The value of the journal's label: the same for all its incarnations, which its effects' ids tell apart.
+#[must_use]
+pub fn journal_label(journal: &str) -> String {
+    journal.split_once('.').map_or(journal, |(uuid, _)| uuid).to_owned()
+}
+
 /// The label selector of all that one journal's engine decides about.
 #[must_use]
 pub fn journal_selector(journal: &str) -> String {

@@ -8,7 +8,7 @@
 //! A journaled request does not change when the template or the configuration does.
 
 use crate::adoption::WorkloadId;
-use crate::names::{RunId, WorkerId, effect_id, pod_name, service_name};
+use crate::names::{RunId, WorkerId, effect_id, journal_label, pod_name, service_name};
 use crate::settings::KubeSettings;
 use crate::template::{RunFields, TemplateSet};
 use crate::view::profiles;
@@ -47,7 +47,7 @@ pub enum GangStart {
 pub struct GangRequest {
     /// The whole id of the effect, see [`effect_id`].
     pub effect: String,
-    /// The journal that decided it.
+    /// The journal that decided it, whatever its incarnation.
     pub journal: String,
     /// The number of the job.
     pub job: u64,
@@ -78,7 +78,7 @@ pub struct GangRequest {
 pub struct AdoptedStart {
     /// The whole id of the effect, see [`effect_id`].
     pub effect: String,
-    /// The journal that decided it.
+    /// The journal that decided it, whatever its incarnation.
     pub journal: String,
     /// The number of the job.
     pub job: u64,
@@ -153,7 +153,7 @@ impl GangStart {
             let instances: BTreeSet<Option<String>> = places.collect();
             return Some(GangStart::Adopted(Box::new(AdoptedStart {
                 effect: effect_id(journal, effect.id),
-                journal: journal.to_owned(),
+                journal: journal_label(journal),
                 job: job.0,
                 attempt: attempt.0,
                 object: object.to_string(),
@@ -180,7 +180,7 @@ impl GangStart {
         let workers: Vec<WorkerRequest> = places.collect();
         let min_workers = if let Gang::Workers { min, .. } = spec.gang { min } else { workers.len() as u32 };
         Some(GangStart::Run(Box::new(GangRequest {
-            journal: journal.to_owned(),
+            journal: journal_label(journal),
             job: job.0,
             attempt: attempt.0,
             subject: spec.subject.clone(),

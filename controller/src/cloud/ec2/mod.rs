@@ -15,7 +15,7 @@ use backon::{ConstantBuilder, Retryable};
 use forebay_aws::AwsSettings;
 use forebay_capacity_ec2::machine::PurchaseOrigin;
 use forebay_capacity_ec2::{Ec2Settings, LaunchRequest, LaunchSettings, ReservedCapacity, probe, sdk};
-use forebay_driver::journal::JournalId;
+use forebay_driver::journal::JournalIdentity;
 use forebay_kernel::effect::{Action, Effect};
 use forebay_kernel::event::Event;
 use forebay_kernel::state::State;
@@ -168,8 +168,12 @@ impl Ec2Executor {
 }
 
 impl EffectExecutor for Ec2Executor {
-    fn begin(&mut self, journal: JournalId, state: &State) {
-        let settings = Ec2Settings { journal: journal.to_string(), ..Ec2Settings::clone(&self.settings) };
+    fn begin(&mut self, journal: &JournalIdentity, state: &State) {
+        let settings = Ec2Settings {
+            journal: journal.id.to_string(),
+            lineage: journal.clone(),
+            ..Ec2Settings::clone(&self.settings)
+        };
         self.settings = Arc::new(settings);
         let claims = claimed(state);
         self.send(TaskCommand::Begin { settings: Arc::clone(&self.settings), claims, now: state.now() });

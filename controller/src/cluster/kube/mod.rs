@@ -16,12 +16,13 @@ use crate::driver::{EffectExecutor, EffectRequest};
 use forebay_cluster_kube::client::{CredentialSource, MachineCommand};
 use forebay_cluster_kube::template::{PodTemplate, TemplateSet};
 use forebay_cluster_kube::{EngineView, GangStart, KubeSettings, RunId, RunToken};
-use forebay_driver::journal::JournalId;
+use forebay_driver::journal::JournalIdentity;
 use forebay_kernel::effect::{Action, Effect};
 use forebay_kernel::state::State;
 use forebay_kernel::units::Timestamp;
 use forebay_quantity::Time;
 use forebay_source::Health;
+use forebay_wire::intake::AttemptKeys;
 use std::path::{Path, PathBuf};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -31,7 +32,7 @@ const MOST_TEMPLATE: u64 = 1 << 20;
 /// A command of the driver to the task. The engine's bounds on runs and claims bound how many wait.
 enum TaskCommand {
     /// The driver starts.
-    Begin { journal: String, view: Box<EngineView>, now: Timestamp },
+    Begin { journal: Box<JournalIdentity>, view: Box<EngineView>, now: Timestamp },
     /// Something to do.
     Machine(MachineCommand),
 }
@@ -40,11 +41,11 @@ enum TaskCommand {
 struct KubeExecutor {
     settings: KubeSettings,
     templates: TemplateSet,
-    journal: String,
+    journal: JournalIdentity,
     /// The journal's folder, where the key of attempt tokens is.
     folder: PathBuf,
     /// `None`: it has not begun.
-    key: Option<[u8; 32]>,
+    key: Option<AttemptKeys>,
     commands: UnboundedSender<TaskCommand>,
 }
 
@@ -85,7 +86,7 @@ pub(super) fn open(
     });
     let name = format!("kubernetes:{}", config.namespace);
     let drains = DrainFirst { cloud, commands: commands.clone() };
-    let journal = String::new();
+    let journal = JournalIdentity::default();
     let executor = KubeExecutor { settings, templates, journal, folder: folder.to_owned(), key: None, commands };
     Ok(OpenedCluster {
         cluster: Cluster { health, name, notes, logs, task },
@@ -162,17 +163,19 @@ impl KubeExecutor {
     }
 
     fn start_of(&self, effect: &Effect, state: &State) -> Option<GangStart> {
-        GangStart::from_effect(&self.settings, &self.templates, &self.journal, effect, state)
+        let journal = self.journal.of_effect(effect.id).to_string();
+        GangStart::from_effect(&self.settings, &self.templates, &journal, effect, state)
     }
 }
 
 impl EffectExecutor for KubeExecutor {
-    fn begin(&mut self, journal: JournalId, state: &State) {
-        self.journal = journal.to_string();
+    fn begin(&mut self, journal: &JournalIdentity, state: &State) {
+        self.journal = journal.clone();
         // What cannot be read stops the controller elsewhere, with the remedy.
-        self.key = crate::key::load_or_create(&self.folder).ok();
+        self.key = crate::key::load_or_create(&self.folder).ok().map(|key| AttemptKeys::of(key, journal));
         let view = Box::new(EngineView::of(state, &self.settings));
-        let _ = self.commands.send(TaskCommand::Begin { journal: self.journal.clone(), view, now: state.now() });
+        let _ =
+            self.commands.send(TaskCommand::Begin { journal: Box::new(self.journal.clone()), view, now: state.now() });
     }
 
     fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {
@@ -192,7 +195,7 @@ impl EffectExecutor for KubeExecutor {
                 let start = frozen.or_else(|| self.start_of(asked.effect, asked.state));
                 if let (Some(start), Some(key)) = (start, &self.key) {
                     let run = start.run();
-                    let token = RunToken::new(forebay_wire::intake::token(key, run.job, run.attempt));
+                    let token = RunToken::new(key.token(run.job, run.attempt));
                     self.send(MachineCommand::Start(Box::new(start), token));
                 }
             }
@@ -210,7 +213,7 @@ impl EffectExecutor for KubeExecutor {
 }
 
 impl EffectExecutor for DrainFirst {
-    fn begin(&mut self, journal: JournalId, state: &State) {
+    fn begin(&mut self, journal: &JournalIdentity, state: &State) {
         self.cloud.begin(journal, state);
     }
 

@@ -97,12 +97,13 @@ async fn work(
 ) {
     let Some(TaskCommand::Begin { journal, view, now }) = commands.recv().await else { return };
     let Some(client) = connect(&outside, &handle).await else { return };
-    let machine = KubeMachine::new(outside.settings.clone(), &journal);
+    let label = forebay_cluster_kube::journal_label(&journal.id.to_string());
+    let machine = KubeMachine::new(outside.settings.clone(), &label).with_lineage(*journal);
     let clock = DriverClock { base: now.max(wall_ms()), since: Instant::now() };
     let (to_machine, for_machine) = channel(WAITING);
     let (to_engine, for_engine) = channel(WAITING);
     let settings = outside.settings.clone();
-    let reader = LogReader { client: client.clone(), journal, archive: outside.archive.clone() };
+    let reader = LogReader { client: client.clone(), journal: label, archive: outside.archive.clone() };
     let (ended, for_archive) = channel(WAITING);
     let commander = to_machine.downgrade();
     let reports = Reports {

@@ -30,6 +30,25 @@ pub enum DriverError {
         /// The data folder.
         folder: PathBuf,
     },
+    /// A start whose time nothing confirms.
+    #[error(
+        "{jump}, {by}; {others}: time that has moved on never goes back, so nothing was changed: set this machine's clock (NTP), or take \
+         its time once by `--accept-time`"
+    )]
+    ClockJump {
+        /// Both times.
+        jump: String,
+        /// How far they are apart.
+        by: String,
+        /// What clocks outside say.
+        others: String,
+    },
+    /// A loss was accepted where there is none.
+    #[error("{}: nothing that was acknowledged is missing; leave `--accept-loss` out", .folder.display())]
+    NothingLost {
+        /// The data folder.
+        folder: PathBuf,
+    },
     /// Open jobs, nothing running, and nothing that could change it.
     #[error(
         "{open} jobs can never start: nothing runs and nothing has changed for {days} days of the replay; ask `forebay why JOB`"
@@ -68,7 +87,10 @@ impl DriverError {
     pub fn is_for_the_caller(&self) -> bool {
         match self {
             DriverError::Storage(error) => error.is_for_the_caller(),
-            DriverError::NoPolicy | DriverError::OtherFile { .. } => true,
+            DriverError::NoPolicy
+            | DriverError::OtherFile { .. }
+            | DriverError::ClockJump { .. }
+            | DriverError::NothingLost { .. } => true,
             DriverError::Stalled { .. } | DriverError::Thread(_) | DriverError::Panicked => false,
         }
     }

@@ -13,7 +13,7 @@ use super::mailbox::Mailbox;
 use super::retention::LogReaders;
 use super::stream::{StatusStream, StatusTail};
 use super::submission::{ReplyTo, Submission, SubmittedItem};
-use crate::journal::JournalId;
+use crate::journal::{JournalId, JournalIdentity};
 use forebay_engine::engine::Engine;
 use forebay_engine::plan::PlanReport;
 use forebay_kernel::event::Event;
@@ -32,7 +32,7 @@ pub struct DriverHandle {
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) progress: watch::Receiver<LiveProgress>,
     pub(super) tail: Arc<StatusTail>,
-    pub(super) journal: JournalId,
+    pub(super) journal: Arc<JournalIdentity>,
     pub(super) folder: Arc<PathBuf>,
     pub(super) durable: DurablePositions,
     pub(super) readers: LogReaders,
@@ -271,7 +271,13 @@ impl DriverHandle {
     /// Who the journal is.
     #[must_use]
     pub fn journal(&self) -> JournalId {
-        self.journal
+        self.journal.id
+    }
+
+    /// Who the journal is and was: its incarnations, and what each of them knows.
+    #[must_use]
+    pub fn identity(&self) -> &JournalIdentity {
+        &self.journal
     }
 
     /// Names who reads statuses and rejected events: the keys of their cursors in the journal's positions. What they have not read is

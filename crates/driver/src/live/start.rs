@@ -184,7 +184,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<LiveLoop<J>, Driver
     let mut frozen = journal.requests()?;
     frozen.retain(|id, _| before.contains(id));
     let mut executor = Executor { adapters, frozen };
-    executor.adapters.begin(identity.id, engine.state());
+    executor.adapters.begin(&identity, engine.state());
     executor.execute(&open, EffectOrigin::Recovered, engine.state());
     let resumed = recovered && configured.is_none();
     if let Some((text, planned)) = configured {
@@ -208,7 +208,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<LiveLoop<J>, Driver
         mailbox: Arc::new(Mailbox::default()),
         progress,
         tail: Arc::new(StatusTail::new(engine.state().counters().statuses)),
-        journal: identity.id,
+        journal: Arc::new(identity),
         folder: Arc::new(folder),
         durable: DurablePositions::default(),
         readers: LogReaders::default(),
@@ -289,7 +289,7 @@ fn run<J: Journal>(mut live: LiveLoop<J>) -> Result<FinishedDriver, DriverError>
         progress,
         rejected: input.log.last(),
         folder: handle.folder.to_path_buf(),
-        journal: handle.journal,
+        journal: handle.journal.id,
         engine,
     })
 }

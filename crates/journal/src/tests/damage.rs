@@ -34,12 +34,6 @@ fn full() -> TempDir {
     folder
 }
 
-fn copied(from: &Path) -> TempDir {
-    let to = tempfile::tempdir().unwrap();
-    std::fs::copy(from.join(FILE), to.path().join(FILE)).unwrap();
-    to
-}
-
 const TABLES: [(&str, &str); 12] = [
     ("meta", "uuid"),
     ("batches", "payload"),
@@ -85,9 +79,9 @@ fn verify_finds_a_missing_row_in_every_table_where_one_would_be_less() {
             let folder = copied(whole.path());
             sql(folder.path(), &format!("DELETE FROM {table} WHERE rowid = (SELECT {end}(rowid) FROM {table})"));
             match verify(folder.path()) {
+                // The newest batch of all is missed by the mark alone.
+                Err(JournalError::Lost { .. }) if (table, end) == ("batches", "max") => {}
                 Err(error) => assert!(matches!(error, JournalError::Damaged { .. }), "{table} {end}: {error}"),
-                // The newest batch of all: as if it had never been written. Its number of finished jobs is then known from before.
-                Ok(_) if (table, end) == ("batches", "max") => {}
                 // The oldest finished job: as if it had been kept for its time.
                 Ok(found) if (table, end) == ("archive", "min") => assert_eq!(found.identities, 17_000),
                 // The archive still has every job: the run is made again.
@@ -109,8 +103,7 @@ fn a_flipped_bit_anywhere_in_a_journal_with_everything_is_found_or_changes_nothi
         let mut damaged = bytes.clone();
         let at = dice.below(bytes.len() as u64) as usize;
         damaged[at] ^= 1 << dice.below(8);
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join(FILE), damaged).unwrap();
+        let folder = with_database(whole.path(), &damaged);
         match verify(folder.path()) {
             Ok(verified) => assert_eq!(verified, sound, "seed {seed}, byte {at}"),
             Err(_) => found += 1,

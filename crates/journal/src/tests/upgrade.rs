@@ -65,7 +65,7 @@ fn an_upgrade_of_records_that_was_interrupted_anywhere_is_done_or_not() {
     assert!(log.len() > 4096, "the log holds the row");
     let (mut before, mut after) = (0, 0);
     for length in (0..log.len()).step_by(64).chain([log.len()]) {
-        let to = copy(folder.path(), &[""]);
+        let to = copied(folder.path());
         std::fs::write(to.path().join(format!("{FILE}-wal")), &log[..length]).unwrap();
         let (count, left) = match verify(to.path()).unwrap().meta.apply {
             BEFORE => (&mut before, DONE),
@@ -83,6 +83,8 @@ fn an_upgrade_of_records_that_was_interrupted_anywhere_is_done_or_not() {
 fn damaged_records_are_not_upgraded_and_a_torn_tail_is_left_to_the_start() {
     let (folder, all) = older(9);
     sql(folder.path(), &format!("UPDATE batches SET payload = x'00' WHERE seq = {}", all[8].first_seq.0));
+    assert!(matches!(upgraded(folder.path()).unwrap_err(), JournalError::Lost { .. }), "it was acknowledged");
+    nothing_acknowledged(folder.path());
     assert_eq!(upgraded(folder.path()).unwrap(), DONE);
     let (got, _, recovery) = read(folder.path()).unwrap();
     assert_eq!((&got[..], recovery.cut.map(|cut| cut.from)), (&all[..8], Some(all[8].first_seq)));

@@ -28,7 +28,7 @@ mod workers;
 
 pub use envelope::{Envelope, from_headers};
 pub use event_id::EventId;
-pub use report::{CheckpointReport, CompletionReport, FailureReport, ProgressReport, RunReport, token};
+pub use report::{AttemptKeys, CheckpointReport, CompletionReport, FailureReport, ProgressReport, RunReport, token};
 pub use run::{Environment, ReferenceName, RunRequest};
 pub use scalar::{
     AnyText, BoundedList, Carried, CheckpointUri, CompletionChoice, ExitCode, GpuShare, JobName, LabelTexts,
@@ -131,8 +131,8 @@ pub struct Intake<'a> {
     pub caller: &'a Caller,
     /// The policy's routes.
     pub routes: &'a dyn Router,
-    /// The key of attempt tokens. `None`: reports of runs are not taken from here.
-    pub key: Option<&'a [u8; 32]>,
+    /// What attempt tokens are made with. `None`: reports of runs are not taken from here.
+    pub key: Option<&'a AttemptKeys>,
 }
 
 /// An event that was taken.

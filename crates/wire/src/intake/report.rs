@@ -8,7 +8,44 @@ use super::shape::{WireType, object};
 use super::{RejectCode, Rejected};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId};
+use forebay_kernel::storage::{JournalIdentity, KeptRun};
 use serde_json::Value;
+use std::sync::Arc;
+
+/// What the tokens of attempts are made with. A restored journal makes others, so that no token means two runs: one that was started after
+/// the backup is not taken for the run that has its number now.
+#[derive(Clone, Debug)]
+pub struct AttemptKeys {
+    key: [u8; 32],
+    incarnation: u32,
+    /// Runs that were alive at the restore.
+    kept: Option<Arc<[KeptRun]>>,
+}
+
+impl AttemptKeys {
+    /// Those of a journal that was never restored.
+    #[must_use]
+    pub const fn first(key: [u8; 32]) -> AttemptKeys {
+        AttemptKeys { key, incarnation: 0, kept: None }
+    }
+
+    /// Those of a journal, by the key that lies beside it.
+    #[must_use]
+    pub fn of(key: [u8; 32], journal: &JournalIdentity) -> AttemptKeys {
+        let kept = journal.eras.last().map(|era| era.runs.as_slice().into());
+        AttemptKeys { key, incarnation: journal.id.incarnation, kept }
+    }
+
+    /// The token of an attempt.
+    #[must_use]
+    pub fn token(&self, job: JobId, attempt: Attempt) -> String {
+        let kept = self.kept.iter().flat_map(|runs| runs.iter()).find(|run| run.job == job && run.attempt == attempt);
+        match kept.map_or(self.incarnation, |run| run.incarnation) {
+            0 => token(&self.key, job, attempt),
+            n => token(blake3::keyed_hash(&self.key, format!("incarnation {n}").as_bytes()).as_bytes(), job, attempt),
+        }
+    }
+}
 
 /// The token of an attempt: what its workers report with. Nobody else can make it without the key.
 #[must_use]
@@ -71,8 +108,8 @@ pub(super) fn manifest(kind: &str, data: &Value) -> Result<Option<String>, Rejec
 }
 
 /// Decodes a report.
-pub(super) fn decode(kind: &str, data: &Value, key: Option<&[u8; 32]>) -> Result<Event, Rejected> {
-    let Some(key) = key else {
+pub(super) fn decode(kind: &str, data: &Value, keys: Option<&AttemptKeys>) -> Result<Event, Rejected> {
+    let Some(keys) = keys else {
         return Err(Rejected::new(
             RejectCode::UnknownType,
             "type",
@@ -84,7 +121,7 @@ pub(super) fn decode(kind: &str, data: &Value, key: Option<&[u8; 32]>) -> Result
     let run = RunReport::read(&data, unread)?;
     let (job, attempt) = (run.job.0, Attempt(run.attempt.as_u32()));
     // Both are hashes under a key, so that the time that comparing takes reveals nothing of use.
-    if blake3::hash(run.token.0.as_bytes()) != blake3::hash(token(key, job, attempt).as_bytes()) {
+    if blake3::hash(run.token.0.as_bytes()) != blake3::hash(keys.token(job, attempt).as_bytes()) {
         return Err(Rejected::new(
             RejectCode::Token,
             "data.token",

@@ -6,7 +6,7 @@ use forebay_kernel::job::{Checkpointing, Completion, Gang, JobSpec, Level, Servi
 use forebay_kernel::units::{Mib, MilliCpu, Span, Timestamp};
 use serde_json::json;
 
-const KEY: [u8; 32] = [7; 32];
+const KEY: AttemptKeys = AttemptKeys::first([7; 32]);
 
 fn decode(event: &Value) -> Result<Decoded, Rejected> {
     let caller = Caller::local();
@@ -343,7 +343,7 @@ fn a_route_chooses_the_queue() {
 #[test]
 fn a_report_needs_its_attempts_token() {
     let report = |kind: &str, more: Value| {
-        let mut data = json!({"job": "job-12", "attempt": 3, "token": token(&KEY, JobId(12), Attempt(3))});
+        let mut data = json!({"job": "job-12", "attempt": 3, "token": KEY.token(JobId(12), Attempt(3))});
         data.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         decode(&json!({"type": kind, "data": data}))
     };

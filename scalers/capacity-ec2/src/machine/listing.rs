@@ -9,7 +9,8 @@
 use super::{CallId, CallPurpose, Ec2Machine, InstanceListing, MachineReport, REPORT_AFTER};
 use crate::api_call::{DescribedInstance, Ec2Call, Ec2InstanceState, Ec2Response, RateClass};
 use crate::rate_limiter::RetrySpans;
-use crate::request::{TAG_CLUSTER, TAG_JOURNAL};
+use crate::request::{TAG_CLUSTER, TAG_JOURNAL, TAG_PURCHASE};
+use crate::settings::JournalClaim;
 use forebay_kernel::units::{Span, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,7 +158,8 @@ impl Ec2Machine {
             else {
                 continue;
             };
-            if journal != self.settings.journal && !self.settings.predecessors.contains(journal) {
+            let purchase = seen.tag(TAG_PURCHASE).and_then(|purchase| purchase.parse().ok());
+            if self.settings.claim(journal, purchase) == JournalClaim::Other {
                 *others.entry(journal.to_owned()).or_default() += 1;
             }
         }

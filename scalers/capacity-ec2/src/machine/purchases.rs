@@ -8,6 +8,7 @@ use crate::api_call::{DescribedInstance, Ec2Call, Ec2Response, RateClass};
 use crate::error_class::{Ec2Error, ErrorClass, fleet_error, launch_error};
 use crate::rate_limiter::RetrySpans;
 use crate::request::{LaunchRequest, TAG_JOURNAL, TAG_POOL, TAG_PURCHASE};
+use crate::settings::JournalClaim;
 use forebay_kernel::event::LaunchError;
 use forebay_kernel::ids::PurchaseId;
 use forebay_kernel::reconcile::SETTLED;
@@ -284,7 +285,8 @@ impl Ec2Machine {
         for (&id, purchase) in unsettled {
             let tag = id.0.to_string();
             let of_purchase = |s: &&DescribedInstance| {
-                s.tag(TAG_PURCHASE) == Some(&tag) && s.tag(TAG_JOURNAL) == Some(&self.settings.journal)
+                let ours = |journal: &str| self.settings.claim(journal, Some(id.0)) == JournalClaim::Ours;
+                s.tag(TAG_PURCHASE) == Some(&tag) && s.tag(TAG_JOURNAL).is_some_and(ours)
             };
             let existing = listing.instances.iter().filter(|s| s.exists());
             let found: Vec<String> = existing.filter(of_purchase).map(|s| s.instance.clone()).collect();

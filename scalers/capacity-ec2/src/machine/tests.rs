@@ -4,10 +4,11 @@ use super::purchases::NO_GROUP;
 use super::*;
 use crate::api_call::Ec2InstanceState;
 use crate::request::{PurchaseOrder, ReservationTarget, TAG_CLUSTER, TAG_JOURNAL, TAG_PURCHASE};
-use crate::settings::LaunchSettings;
+use crate::settings::{JournalClaim, LaunchSettings};
 use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::effect::Terms;
 use forebay_kernel::ids::Seq;
+use forebay_kernel::storage::{JournalEra, JournalId, JournalIdentity};
 use forebay_kernel::units::{Mib, MilliCpu, Rate};
 
 const T0: Timestamp = Timestamp(1_800_000_000_000);
@@ -243,6 +244,59 @@ fn an_expired_token_is_not_used() {
         error: Some(LaunchError::Server),
     };
     assert_eq!(outcomes(&mut machine), [expected]);
+}
+
+#[test]
+fn what_was_bought_after_the_backup_is_left_to_an_operator() {
+    let at = |incarnation| JournalId { uuid: 7, incarnation };
+    let era = |incarnation, begins, next_purchase| JournalEra {
+        incarnation,
+        begins: Seq(begins),
+        next_purchase,
+        runs: Vec::new(),
+    };
+    let lineage = JournalIdentity { id: at(9), created_ms: 0, eras: vec![era(0, 0, 0), era(9, 103, 3)] };
+    let settings = Ec2Settings { journal: at(9).to_string(), lineage, ..settings() };
+    // What is decided from now on has the tokens and the tags of its incarnation; what is still open has those that it had.
+    let offering = offering("za");
+    let order = |purchase| PurchaseOrder {
+        effect: Seq(purchase + 100),
+        purchase: PurchaseId(purchase),
+        decided_at: T0,
+        pool: "a10g",
+        offering: &offering,
+        count: 1,
+        at_least: 1,
+        terms: Terms::default(),
+    };
+    let first = at(0).to_string();
+    for (purchase, journal) in [(2, at(0)), (3, at(9))] {
+        let request = LaunchRequest::freeze(&settings, &order(purchase));
+        assert_eq!(request.token, format!("{journal}-{}", purchase + 100));
+        assert_eq!(request.tags.get(TAG_JOURNAL), Some(&journal.to_string()));
+    }
+    let running = Ec2InstanceState::Running;
+    let known = described("i-2", &first, 2, running);
+    let lost = described("i-3", &first, 3, running);
+    let unreadable = DescribedInstance {
+        tags: [(TAG_CLUSTER, "test"), (TAG_JOURNAL, &first)].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        ..lost.clone()
+    };
+    let later = described("i-5", &at(10).to_string(), 3, running);
+    let claim = |seen: &DescribedInstance| {
+        settings
+            .claim(seen.tag(TAG_JOURNAL).unwrap(), seen.tag(TAG_PURCHASE).and_then(|purchase| purchase.parse().ok()))
+    };
+    let claims = [&known, &lost, &unreadable, &later].map(claim);
+    assert_eq!(claims, [JournalClaim::Ours, JournalClaim::Lost, JournalClaim::Lost, JournalClaim::Other]);
+    // It neither keeps us from buying, nor is it ended.
+    let mut machine = Ec2Machine::new(settings.clone(), BTreeSet::new(), 1);
+    let calls = list(&mut machine, T0, vec![lost.clone(), unreadable]);
+    assert!(machine.contested().is_empty() && !calls.iter().any(|(_, call)| matches!(call, Ec2Call::Terminate { .. })));
+    let listing = InstanceListing { at: T0 + Span::mins(60), instances: vec![lost.clone()] };
+    let state = forebay_kernel::state::State::default();
+    assert_eq!(crate::reconcile::listing_events(&state, &settings, &listing), []);
+    assert_eq!(crate::reconcile::unaccounted(&state, &settings, &listing), [&lost], "an operator is told");
 }
 
 #[test]

@@ -40,7 +40,7 @@ mod warnings;
 use crate::adoption::WorkloadId;
 use crate::api_call::{KubeCall, KubeCallId, KubeRateClass, Resource, WatchEvent};
 use crate::kube_error::KubeError;
-use crate::names::{RunId, WorkerId};
+use crate::names::{RunId, WorkerId, journal_label};
 use crate::objects::{KubeNode, KubePod};
 use crate::rates::KubeRates;
 use crate::request::{GangStart, RunToken};
@@ -50,6 +50,7 @@ use adopt::Adoptions;
 use agenda::{Agenda, PodKey, Task};
 use drains::NodeDrain;
 use forebay_kernel::event::Event;
+use forebay_kernel::storage::JournalIdentity;
 use forebay_kernel::units::Timestamp;
 use gang::{Gang, Verdict, Worker};
 use listing::Listings;
@@ -139,7 +140,9 @@ pub enum KubeReport {
 #[derive(Debug)]
 pub struct KubeMachine {
     settings: KubeSettings,
+    /// Whatever its incarnation.
     journal: String,
+    lineage: Option<JournalIdentity>,
     rates: KubeRates,
     calls: u64,
     running: BTreeMap<KubeCallId, Task>,
@@ -178,7 +181,8 @@ impl KubeMachine {
             rates: KubeRates::new(&settings.rates, seed),
             listings: Listings::new(&settings),
             settings,
-            journal: journal.to_owned(),
+            journal: journal_label(journal),
+            lineage: None,
             calls: 0,
             running: BTreeMap::new(),
             agenda: Agenda::default(),
@@ -199,6 +203,12 @@ impl KubeMachine {
             reports: Vec::new(),
             adoptions: Adoptions::default(),
         }
+    }
+
+    /// Knows the incarnations of the journal: pods of an effect that it does not know any more are nobody's, and are left alone.
+    #[must_use]
+    pub fn with_lineage(self, lineage: JournalIdentity) -> KubeMachine {
+        KubeMachine { lineage: Some(lineage), ..self }
     }
 
     /// The settings that it was created with.

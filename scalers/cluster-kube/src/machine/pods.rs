@@ -1,6 +1,6 @@
 //! Our pods as they were last seen, and what that means for their workers.
 //!
-//! Never: a pod without our label, our journal's id, and an effect of that journal.
+//! Never: a pod without our label, our journal's id, and an effect that this journal knows.
 
 use super::KubeMachine;
 use super::KubeReport;
@@ -13,6 +13,8 @@ use crate::names::{
     WorkerId,
 };
 use crate::objects::{KubeNode, KubePod, ObjectMeta};
+use forebay_kernel::ids::Seq;
+use forebay_kernel::storage::{ForeignId, JournalId, JournalIdentity};
 
 impl PodKey {
     /// The key of an object.
@@ -25,7 +27,12 @@ impl KubeMachine {
     /// Whose an object is. `None`: it is not ours.
     pub(super) fn owner(&self, metadata: &ObjectMeta) -> Option<WorkerId> {
         let effect = metadata.annotation(ANNOTATION_EFFECT)?;
-        let of_journal = effect.strip_prefix(self.journal.as_str()).is_some_and(|rest| rest.starts_with('-'));
+        let (journal, position) = effect.rsplit_once('-')?;
+        let known = |lineage: &JournalIdentity| {
+            let (id, position) = (journal.parse::<JournalId>(), position.parse::<u64>());
+            matches!((id, position), (Ok(id), Ok(position)) if lineage.effect_of(id, Seq(position)) == ForeignId::Known)
+        };
+        let of_journal = self.lineage.as_ref().map_or(journal == self.journal, known);
         let ours = of_journal && metadata.label(LABEL_JOURNAL) == Some(self.journal.as_str());
         if !ours {
             return None;

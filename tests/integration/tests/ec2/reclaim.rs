@@ -248,7 +248,7 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
     let serving = ApiOptions {
         handle: handle.clone(),
         routes: Arc::new(forebay::intake::PolicyRoutes(compiled.routes)),
-        key: Some(key),
+        key: Some(forebay_wire::intake::AttemptKeys::first(key)),
         tokens: Tokens::default(),
         sources: SourceRegistry::default(),
         checkpoints: checkpoints.clone(),

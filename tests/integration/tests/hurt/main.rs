@@ -1,12 +1,17 @@
-//! Attacks on a running controller from its network, one at a time, on loopback, bounded in number and time.
+//! Attacks on a controller, one at a time: each holds, or is refused with what is wrong and the way out.
 //!
-//! Each is a line of docs/THREATS.md. The small form runs everywhere in seconds; with `FOREBAY_HURT_FULL=1` each is as large as it says
-//! there, and prints its figures (`-- --nocapture`).
+//! `cargo xtask test integration hurt` runs the small form; `FOREBAY_HURT=full` makes it the whole one, which prints its figures
+//! (`-- --nocapture`), and `FOREBAY_SEED=n` begins its seeds there, so that a run that was broken off goes on. docs/THREATS.md has a line for
+//! each attack. Those from the network are on loopback, bounded in number and time.
 //!
-//! Never: another address than loopback's; an attack that goes on after its test.
+//! Never: sleeps to wait, takes the word of what it attacks for what was lost, or another address than loopback's.
 
 mod clients;
+mod clock;
+mod folder;
+mod journal;
 mod reads;
+mod restore;
 mod roles;
 mod routes;
 mod tenants;
@@ -14,7 +19,7 @@ mod wire;
 
 /// Whether the attacks are as large as they can be.
 fn full() -> bool {
-    std::env::var_os("FOREBAY_HURT_FULL").is_some_and(|value| value == "1")
+    std::env::var_os("FOREBAY_HURT").is_some_and(|value| value == "full")
 }
 
 /// The small number, or the full one.

@@ -1,0 +1,37 @@
+//! Files and folders that nobody but their owner may read: what the controller knows is of all tenants.
+//!
+//! Never: changes the permissions of what is there already; a folder's own are its owner's, who is warned.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+
+/// A file that is made by these options is its owner's alone.
+pub(crate) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
+}
+
+/// Makes a folder, and those above it, that nobody but its owner may enter.
+pub(crate) fn create_private_folder(path: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path)
+}
+
+/// Whether others than its owner may read a folder, and by which mode. `None`: they may not, or the system does not know owners.
+pub(crate) fn open_to_others(path: &Path) -> Option<u32> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
+        (mode & 0o077 != 0).then_some(mode)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        None
+    }
+}

@@ -1,0 +1,100 @@
+//! Damage of a controller's files: cut, bits flipped, pages zeroed, files removed. Never a start that loses without a word.
+
+use super::folder::{End, HurtFolder, Judged, acknowledged, cases, copied};
+use forebay_integration::dice::Dice;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Jobs that were acknowledged.
+const JOBS: usize = 60;
+
+/// The files of the folder that hold what was acknowledged.
+fn files(data: &Path) -> Vec<String> {
+    let all = super::folder::contents(data).into_keys();
+    all.filter(|name| !name.ends_with("-shm") && !name.starts_with("logs")).collect()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Cut,
+    FlippedBit,
+    ZeroedPage,
+}
+
+fn damaged(bytes: &[u8], damage: Damage, dice: &mut Dice) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let at = usize::try_from(dice.below(bytes.len() as u64)).expect("small");
+    match damage {
+        Damage::Cut => bytes.truncate(at),
+        Damage::FlippedBit => bytes[at] ^= 1 << dice.below(8),
+        Damage::ZeroedPage => {
+            let page = at / 4096 * 4096;
+            let end = bytes.len().min(page + 4096);
+            bytes[page..end].fill(0);
+        }
+    }
+    bytes
+}
+
+fn attack(whole: &HurtFolder, damage: Damage, seeds: std::ops::Range<u64>) {
+    let data = whole.data();
+    let mut counts = BTreeMap::<String, [u32; 2]>::new();
+    for name in files(&data) {
+        let bytes = std::fs::read(data.join(&name)).expect("a file");
+        if bytes.is_empty() {
+            continue;
+        }
+        for seed in seeds.clone() {
+            let mut dice = Dice(seed);
+            let hurt = copied(&data);
+            std::fs::write(hurt.path().join(&name), damaged(&bytes, damage, &mut dice)).expect("damaged");
+            let case = format!("{damage:?} of {name}, seed {seed}");
+            let count = counts.entry(name.clone()).or_default();
+            match whole.judge(hurt.path(), &case) {
+                Judged::Whole => count[0] += 1,
+                Judged::Refused(said) => {
+                    count[1] += 1;
+                    if seed % 5 == 0 {
+                        whole.give_up(hurt.path(), &said, &case);
+                    }
+                }
+            }
+        }
+    }
+    println!("{damage:?}: whole, refused: {counts:?}");
+    let refused: u32 = counts.values().map(|[_, refused]| refused).sum();
+    assert!(refused > 0, "no attack was seen");
+}
+
+#[test]
+fn a_file_that_is_cut_anywhere_loses_nothing_without_a_word() {
+    attack(&acknowledged(JOBS, End::Killed), Damage::Cut, cases(6, 300));
+}
+
+#[test]
+fn a_flipped_bit_anywhere_loses_nothing_without_a_word() {
+    attack(&acknowledged(JOBS, End::Killed), Damage::FlippedBit, cases(6, 300));
+}
+
+#[test]
+fn a_zeroed_page_anywhere_loses_nothing_without_a_word() {
+    attack(&acknowledged(JOBS, End::InOrder), Damage::ZeroedPage, cases(4, 100));
+}
+
+#[test]
+fn each_file_that_is_removed_is_missed() {
+    for how in [End::Killed, End::InOrder] {
+        let whole = acknowledged(JOBS, how);
+        for name in files(&whole.data()) {
+            let hurt = copied(&whole.data());
+            std::fs::remove_file(hurt.path().join(&name)).expect("removed");
+            // Where nothing is lost nothing is refused: statuses that the journal still holds are written again, word for word.
+            let Judged::Refused(said) = whole.judge(hurt.path(), &name) else {
+                assert!(!name.starts_with("journal."), "{name} was not missed");
+                continue;
+            };
+            println!("{name}: {}", said.replace('\n', " "));
+            whole.give_up(hurt.path(), &said, &name);
+        }
+    }
+}
