@@ -14,6 +14,7 @@ pub mod cli;
 pub mod cloud;
 pub mod cluster;
 pub mod config;
+pub mod cost;
 pub mod document;
 pub mod driver;
 pub mod intake;

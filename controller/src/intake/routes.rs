@@ -15,4 +15,8 @@ impl Router for PolicyRoutes {
         let data = event.get("data").unwrap_or(&Value::Null);
         Ok(self.0.route(data).map(str::to_owned))
     }
+
+    fn billing_labels(&self) -> &[String] {
+        self.0.billing_labels()
+    }
 }

@@ -3,6 +3,7 @@
 //! Never: decides what is true. Figures come from views and scorecards; machines read `--json`.
 
 pub mod closing;
+pub mod cost;
 pub mod colour;
 pub mod doctor;
 pub mod figures;

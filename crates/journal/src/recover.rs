@@ -16,7 +16,7 @@ use crate::folder::DataFolder;
 use crate::identity::IdentityIndex;
 use crate::snapshot::{self, ListedChunk, ListedSnapshot, SnapshotChunks};
 use crate::store::{self, JournalMeta};
-use crate::{End, Opened, SqliteJournal, beside, wal};
+use crate::{End, Opened, SqliteJournal, beside, spend, wal};
 use forebay_kernel::ids::Seq;
 use forebay_kernel::journal::{APPLY_VERSION, Batch};
 use std::ops::ControlFlow;
@@ -76,6 +76,8 @@ pub(crate) fn open(folder: &Path, take: &mut Take<'_>) -> Result<(SqliteJournal,
     let (folder, db) = enter(folder)?;
     let meta = store::writable_meta(&db)?;
     let ReadJournal { end, chunks, since_snapshot, recovery } = read(&db, &meta, take)?;
+    // Everything is known to be sound, or torn at the end only.
+    db.execute(spend::TABLES)?;
     if recovery.cut.is_some() {
         db.write(|all| store::cut(all, end.seq, end.archived))?;
     }

@@ -11,7 +11,7 @@ use crate::error::{DamagedAt, JournalError};
 use crate::recover::{self, BATCHES, Followed};
 use crate::snapshot::{ListedSnapshot, SnapshotChunks};
 use crate::store::{self, JournalMeta};
-use crate::{End, archive, format1, identity};
+use crate::{End, archive, format1, identity, spend};
 use forebay_kernel::ids::Seq;
 use std::path::Path;
 
@@ -63,6 +63,7 @@ pub fn verify(folder: &Path) -> Result<VerifiedJournal, JournalError> {
     archive::QueueNumbers::load(&db)?;
     let mut finished = 0;
     archive::each_after(&db, 0, &mut |_| finished += 1)?;
+    spend::verify(&db)?;
     let identities = identity::verify(&db)?;
     identity::IdentityIndex::load(&db, Some(end.archived))?;
     let snapshots = snapshots.iter().map(|snapshot| Seq(snapshot.end.seq)).collect();

@@ -63,7 +63,11 @@ pub(crate) fn event(state: &mut State, event: &Event) -> EventOutcome {
 fn configured(state: &mut State, policy: &crate::policy::Policy) -> EventOutcome {
     let (keep, now) = (state.lifecycle().scale_down_after, state.now);
     state.services.values_mut().for_each(|row| row.forget(keep, now));
+    let bills = state.bill_under(policy);
     state.configure(policy);
+    if bills {
+        state.renew_billing();
+    }
     EventOutcome::Applied
 }
 
@@ -443,6 +447,7 @@ pub(crate) fn new_node(
         accrued_to: state.now,
         effect: None,
         owned: None,
+        parts: Vec::new(),
     }
 }
 
@@ -490,6 +495,7 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) -> EventOutcome {
         job.kept = None;
     });
     loaded(state, id);
+    state.work_saved(id);
     if protect == Span::ZERO {
         // It may be stopped for others from this very moment on.
         state.capacity_epoch += 1;
@@ -523,6 +529,7 @@ fn checkpointed(state: &mut State, id: JobId, attempt: Attempt, progress: Span) 
         job.reassess_at = reassess;
     });
     state.end_streak(id);
+    state.work_saved(id);
     say(state, id, StatusKind::Checkpointed, None);
     EventOutcome::Applied
 }
@@ -596,6 +603,7 @@ fn stopped(state: &mut State, id: JobId, attempt: Attempt, progress: Option<Span
             job.progress = progress;
             job.saved_at = now;
         });
+        state.work_saved(id);
         say(state, id, StatusKind::Checkpointed, None);
     }
     let job = &state.jobs[id];
@@ -616,6 +624,7 @@ fn idle_run(state: &mut State, id: JobId, attempt: Attempt, idle: Span) -> Event
     let share = state.jobs[id].share;
     // Each report carries the whole idleness so far; what is new of it is counted, from its own observations.
     state.ledger.lingering += share.over(idle - since_last);
+    state.work_idle(id, share.over(idle - since_last));
     let bound = state.lifecycle().linger_after;
     state.edit_job(id, |job| {
         job.idle_reported = (idle >= bound).then_some(idle);

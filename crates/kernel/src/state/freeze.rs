@@ -155,6 +155,7 @@ impl State {
             kept_tiers: self.kept_tiers,
             streaks: self.streaks.clone(),
             allowances: self.allowances.clone(),
+            billing: self.billing.as_ref().map(|billing| Box::new(billing.frozen())),
             resumed_at: self.resumed_at,
             ..State::default()
         };
@@ -173,6 +174,7 @@ impl State {
         }
         self.index = super::Index::rebuilt(self);
         self.names = super::names::Names::rebuilt(self);
+        self.rebuild_billing();
         self.woken = self.index.booked.values().flatten().map(|key| key.job).collect();
     }
 }

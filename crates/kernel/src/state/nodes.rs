@@ -2,6 +2,7 @@
 //!
 //! Never: decides, or indexes itself. A claim that is gone leaves the table; the ledger keeps its time and cost.
 
+use super::billing::HeldPart;
 use super::jobs::OpenEffect;
 use super::owned::Owned;
 use crate::catalog::Offering;
@@ -77,6 +78,9 @@ pub struct Node {
     /// It was not bought, and others use it too. Such a node is ready as long as it is here.
     #[serde(skip)]
     pub owned: Option<Box<Owned>>,
+    /// What each job holds of it, in order of jobs. Made from the rows of the jobs.
+    #[serde(skip)]
+    pub parts: Vec<HeldPart>,
 }
 
 /// One GPU of a node.

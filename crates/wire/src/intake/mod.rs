@@ -102,6 +102,11 @@ pub trait Router: Send + Sync {
     /// # Errors
     /// Why a route cannot be evaluated on the event.
     fn route(&self, event: &Value, caller: &Caller) -> Result<Option<String>, String>;
+
+    /// The labels of jobs by which the policy bills. Of these, a job keeps its own.
+    fn billing_labels(&self) -> &[String] {
+        &[]
+    }
 }
 
 /// Every job goes to the queue that it names.
@@ -241,6 +246,7 @@ impl Intake<'_> {
                 if let Some(queue) = routed.map_err(|e| Rejected::new(RejectCode::Route, "$", e))? {
                     spec.queue = queue;
                 }
+                spec.labels = submit::billed_labels(data, self.routes.billing_labels());
                 Event::JobSubmitted(Box::new(spec))
             }
             "job.cancelled" => {
