@@ -50,7 +50,8 @@ pub(super) async fn cost(
         let basis = api.handle.query_async(|engine, _| CostBasis::of(engine.state())).await?;
         let slots = range.slots(&basis).map_err(bad)?;
         let asked = SpendQuery { from: slots.from, to: slots.to, upto: basis.upto };
-        let SpendRead::Found { charges, jobs } = archive::read(&api, move |archive| archive.spend(&asked)).await? else {
+        let SpendRead::Found { charges, jobs } = archive::read(&api, move |archive| archive.spend(&asked)).await?
+        else {
             continue;
         };
         let whole = if range.is_all() { Whole::Checked } else { Whole::NotRead };
@@ -85,9 +86,8 @@ async fn visible(
     let caller = Arc::clone(who);
     let may = move |engine: &Engine, _: &_| {
         let state = engine.state();
-        let sees = |(submitter, queue): &(String, String)| {
-            state.may_act_for(&caller.caller.principal, submitter, queue)
-        };
+        let sees =
+            |(submitter, queue): &(String, String)| state.may_act_for(&caller.caller.principal, submitter, queue);
         pairs.into_iter().filter(sees).collect::<BTreeSet<_>>()
     };
     let may = api.handle.query_async(may).await?;

@@ -5,12 +5,12 @@
 use super::Unbalanced;
 use super::money::Exact;
 use super::range::Slots;
+use forebay_journal::SpendTotals;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{JobId, OfferingId, Seq};
 use forebay_kernel::state::State;
 use forebay_kernel::state::billing::{BilledJob, BilledPool, BillingBegan, Charge, EarlierSpend, all_shares};
 use forebay_kernel::units::{Spend, Timestamp};
-use forebay_journal::SpendTotals;
 use std::collections::BTreeMap;
 
 /// An offering on a bill.
@@ -50,8 +50,7 @@ pub struct CostBasis {
     pools: Vec<String>,
     /// What was spent before the ledger knew by whom.
     pub(super) began: BillingBegan,
-    /// The zone whose days it has, and its local time less UTC in seconds, each from its instant on.
-    pub(super) zone: String,
+    /// Of the zone whose days it has: local time less UTC in seconds, each from its instant on.
     pub(super) offsets: Vec<(Timestamp, i32)>,
     /// What all nodes cost, exactly.
     nodes_cost: Spend,
@@ -78,7 +77,6 @@ impl CostBasis {
             offerings: state.offerings().iter().map(billed).collect(),
             pools: state.billing().map(|billing| billing.pools().to_vec()).unwrap_or_default(),
             began: state.billing().map_or_else(|| all_before(state), |billing| *billing.began()),
-            zone: rule.zone,
             offsets: rule.offsets,
             nodes_cost: state.ledger_now().total().cost,
         }

@@ -104,12 +104,7 @@ impl Sum {
 
 /// The bill of these charges.
 #[must_use]
-pub fn bill(
-    by: &CostBy,
-    basis: &CostBasis,
-    charges: &SpendTotals,
-    jobs: &BTreeMap<JobId, BilledJob>,
-) -> CostDocument {
+pub fn bill(by: &CostBy, basis: &CostBasis, charges: &SpendTotals, jobs: &BTreeMap<JobId, BilledJob>) -> CostDocument {
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
     for (key, amount) in charges {
         let job = key.job.map(|id| (id, jobs.get(&id)));
@@ -185,5 +180,6 @@ fn apart(value: &str) -> String {
 /// The day of the billing zone.
 fn day(basis: &CostBasis, at: Timestamp) -> String {
     let local = i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(i64::from(basis.offset(at)) * 1000);
-    jiff::Timestamp::from_millisecond(local).map_or_else(|_| "(no day)".to_owned(), |at| at.strftime("%Y-%m-%d").to_string())
+    jiff::Timestamp::from_millisecond(local)
+        .map_or_else(|_| "(no day)".to_owned(), |at| at.strftime("%Y-%m-%d").to_string())
 }

@@ -18,8 +18,11 @@ pub use basis::{CostBasis, Whole};
 pub use group::{CostBy, CostByFault, bill};
 pub use range::{CostRange, CostRangeFault};
 
-use crate::journal::{JournalError, read_folder_spend};
+use crate::journal::{JournalError, SpendTotals, read_folder_spend};
+use forebay_kernel::ids::JobId;
+use forebay_kernel::state::billing::BilledJob;
 use forebay_wire::document::cost::{CostDocument, CostRow};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Why there is no bill.
@@ -59,6 +62,19 @@ pub fn cents_of_rows(bill: &CostDocument) -> (Vec<i128>, i128) {
     (money::largest_remainders(&parts, total), total)
 }
 
+/// All charges of a range: those of closed batches and the open ones, compared with what all nodes cost before any is left out.
+///
+/// # Errors
+/// The range is none, or the bill does not add up.
+pub fn ranged(
+    basis: &CostBasis,
+    charges: SpendTotals,
+    jobs: BTreeMap<JobId, BilledJob>,
+    range: &CostRange,
+) -> Result<(SpendTotals, BTreeMap<JobId, BilledJob>), CostFault> {
+    Ok(basis.complete(charges, jobs, &range.slots(basis)?, Whole::Checked)?)
+}
+
 /// The bill of a folder, which a server may write meanwhile.
 ///
 /// # Errors
@@ -66,7 +82,6 @@ pub fn cents_of_rows(bill: &CostDocument) -> (Vec<i128>, i128) {
 pub fn of_folder(folder: &Path, by: &CostBy, range: &CostRange) -> Result<CostDocument, CostFault> {
     let found = read_folder_spend(folder)?;
     let basis = CostBasis::of(&found.machine);
-    let slots = range.slots(&basis)?;
-    let (charges, jobs) = basis.complete(found.charges, found.jobs, &slots, Whole::Checked)?;
+    let (charges, jobs) = ranged(&basis, found.charges, found.jobs, range)?;
     Ok(bill(by, &basis, &charges, &jobs))
 }

@@ -145,11 +145,10 @@ mod tests {
 
     #[test]
     fn rows_add_up_to_the_total_whatever_their_shares() {
-        let rows: Vec<Exact> =
-            [(1, 1000), (5, 1000), (7, 3000), (11, 7000), (13, 8000), (17, 64_000), (19, 1_000_000)]
-                .iter()
-                .map(|(n, shares)| part(1_234_567 * n, 98_765_432 + 1_000 * n, *shares))
-                .collect();
+        let rows: Vec<Exact> = [(1, 1000), (5, 1000), (7, 3000), (11, 7000), (13, 8000), (17, 64_000), (19, 1_000_000)]
+            .iter()
+            .map(|(n, shares)| part(1_234_567 * n, 98_765_432 + 1_000 * n, *shares))
+            .collect();
         let (micro, total) = rounded_rows(&rows);
         assert_eq!(micro.iter().sum::<i128>(), total);
         for (row, micro) in rows.iter().zip(&micro) {

@@ -53,10 +53,8 @@ impl CostRange {
             None => Ok(none),
             Some(text) => slot(basis, which, text),
         };
-        let slots = Slots {
-            from: read("from", &self.from, Slots::ALL.from)?,
-            to: read("to", &self.to, Slots::ALL.to)?,
-        };
+        let slots =
+            Slots { from: read("from", &self.from, Slots::ALL.from)?, to: read("to", &self.to, Slots::ALL.to)? };
         if slots.from >= slots.to {
             let text = self.to.clone().unwrap_or_default();
             return Err(CostRangeFault { which: "to", text, what: "is not after its beginning" });

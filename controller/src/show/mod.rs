@@ -3,8 +3,8 @@
 //! Never: decides what is true. Figures come from views and scorecards; machines read `--json`.
 
 pub mod closing;
-pub mod cost;
 pub mod colour;
+pub mod cost;
 pub mod doctor;
 pub mod figures;
 pub mod lists;

@@ -10,8 +10,8 @@ use super::written::{self, WrittenPolicy};
 use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::ids::{PoolId, QuotaId, TierId};
 use forebay_kernel::policy::{
-    self as engine, BillingRule, Buys, Ceiling, Consolidation, Fairness, Floor, Lifecycle, Network, Policy, Pool, PreemptWithin,
-    QueueRule, QuotaLimit, QuotaNode, Reclaim, Sharing, Tier, Undeclared, WhenImpossible,
+    self as engine, BillingRule, Buys, Ceiling, Consolidation, Fairness, Floor, Lifecycle, Network, Policy, Pool,
+    PreemptWithin, QueueRule, QuotaLimit, QuotaNode, Reclaim, Sharing, Tier, Undeclared, WhenImpossible,
 };
 use forebay_kernel::state::owned::OwnedPool;
 use forebay_kernel::units::{MilliGpu, Rate, Span};

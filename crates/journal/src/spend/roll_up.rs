@@ -22,9 +22,9 @@ const ROWS_AT_ONCE: i64 = 64;
 pub fn roll_up(steps: &Steps<'_>, before: u64) -> Result<(), JournalError> {
     loop {
         let sql = "SELECT seq, body, crc32c FROM charges WHERE seq < ?1 ORDER BY seq LIMIT ?2";
-        let rows = steps.db.rows(sql, [signed(before), ROWS_AT_ONCE], |row| {
-            Ok((row.get::<_, i64>(0)?, batch_charges(row)?))
-        })?;
+        let rows = steps
+            .db
+            .rows(sql, [signed(before), ROWS_AT_ONCE], |row| Ok((row.get::<_, i64>(0)?, batch_charges(row)?)))?;
         let Some(last) = rows.last().map(|(seq, _)| *seq) else { return Ok(()) };
         let mut by_row: BTreeMap<(i64, i64), Vec<Charge>> = BTreeMap::new();
         for charge in rows.into_iter().flat_map(|(_, charges)| charges) {

@@ -88,7 +88,7 @@ pub struct WrittenBilling {
     /// Labels of jobs by which bills can be asked, at most 8: `forebay cost --by label:team`. They are kept with a job as it was submitted;
     /// jobs from before a label stood here are not labelled. Default: none.
     pub labels: Option<Vec<String>>,
-    /// The time zone whose days and months bills have. Default: `UTC`.
+    /// The time zone whose days bills have. Default: `UTC`.
     pub zone: Option<TimeZone>,
 }
 
