@@ -12,7 +12,7 @@ use super::auth::Reader;
 use super::error::ApiError;
 use super::jobs::query;
 use crate::config::tokens::Who;
-use crate::cost::{CostBasis, CostBy, CostRange, Whole, bill};
+use crate::cost::{BalanceCheck, CostBasis, CostBy, CostRange, bill};
 use crate::journal::{SpendQuery, SpendRead, SpendTotals};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -54,7 +54,7 @@ pub(super) async fn cost(
         else {
             continue;
         };
-        let whole = if range.is_all() { Whole::Checked } else { Whole::NotRead };
+        let whole = if range.is_all() { BalanceCheck::Checked } else { BalanceCheck::NotRead };
         let unbalanced = |e: crate::cost::Unbalanced| {
             ApiError::new(500, "Unbalanced", e.to_string(), "run `forebay journal verify` on a copy of the folder")
         };

@@ -28,7 +28,7 @@ pub struct BilledOffering {
 
 /// Whether a bill is compared with what all nodes cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Whole {
+pub enum BalanceCheck {
     /// It is, before anything is left out of it.
     Checked,
     /// It cannot be: charges were left out when they were read.
@@ -91,12 +91,12 @@ impl CostBasis {
         mut charges: SpendTotals,
         mut jobs: BTreeMap<JobId, BilledJob>,
         slots: &Slots,
-        whole: Whole,
+        whole: BalanceCheck,
     ) -> Result<(SpendTotals, BTreeMap<JobId, BilledJob>), Unbalanced> {
         for Charge { key, amount } in &self.open {
             *charges.entry(*key).or_default() += amount;
         }
-        if whole == Whole::Checked {
+        if whole == BalanceCheck::Checked {
             self.balanced(&charges)?;
         }
         charges.retain(|key, _| slots.take(key.slot));

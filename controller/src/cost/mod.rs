@@ -14,7 +14,7 @@ mod group;
 mod money;
 mod range;
 
-pub use basis::{CostBasis, Whole};
+pub use basis::{BalanceCheck, CostBasis};
 pub use group::{CostBy, CostByFault, bill};
 pub use range::{CostRange, CostRangeFault};
 
@@ -72,7 +72,7 @@ pub fn ranged(
     jobs: BTreeMap<JobId, BilledJob>,
     range: &CostRange,
 ) -> Result<(SpendTotals, BTreeMap<JobId, BilledJob>), CostFault> {
-    Ok(basis.complete(charges, jobs, &range.slots(basis)?, Whole::Checked)?)
+    Ok(basis.complete(charges, jobs, &range.slots(basis)?, BalanceCheck::Checked)?)
 }
 
 /// The bill of a folder, which a server may write meanwhile.

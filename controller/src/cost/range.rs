@@ -3,7 +3,7 @@
 //! Never: a time within a slot. What is used within a slot is not kept apart.
 
 use super::basis::CostBasis;
-use forebay_kernel::state::billing::{QUARTER_MS, Slot};
+use forebay_kernel::state::billing::{LedgerSlot, QUARTER_MS};
 use forebay_kernel::units::{HOUR_MS, Timestamp};
 use jiff::civil::Date;
 
@@ -29,16 +29,16 @@ pub struct CostRangeFault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slots {
     /// From this one on.
-    pub from: Slot,
+    pub from: LedgerSlot,
     /// Before this one.
-    pub to: Slot,
+    pub to: LedgerSlot,
 }
 
 impl Slots {
     /// All there are.
-    pub const ALL: Slots = Slots { from: Slot(0), to: Slot(u32::MAX) };
+    pub const ALL: Slots = Slots { from: LedgerSlot(0), to: LedgerSlot(u32::MAX) };
 
-    pub(super) fn take(&self, slot: Slot) -> bool {
+    pub(super) fn take(&self, slot: LedgerSlot) -> bool {
         slot >= self.from && slot < self.to
     }
 }
@@ -69,7 +69,7 @@ impl CostRange {
     }
 }
 
-fn slot(basis: &CostBasis, which: &'static str, text: &str) -> Result<Slot, CostRangeFault> {
+fn slot(basis: &CostBasis, which: &'static str, text: &str) -> Result<LedgerSlot, CostRangeFault> {
     let fault = |what| CostRangeFault { which, text: text.chars().take(80).collect(), what };
     let at = match text.parse::<Date>() {
         Ok(date) if text.len() <= 10 => midnight(basis, date).ok_or_else(|| fault("cannot be counted from 1970 on"))?,
@@ -83,7 +83,7 @@ fn slot(basis: &CostBasis, which: &'static str, text: &str) -> Result<Slot, Cost
     if !aligned {
         return Err(fault("is within an hour"));
     }
-    u32::try_from(at / QUARTER_MS).map(Slot).map_err(|_| fault("is too late"))
+    u32::try_from(at / QUARTER_MS).map(LedgerSlot).map_err(|_| fault("is too late"))
 }
 
 /// When a day of the billing zone begins, in ms since 1970.

@@ -18,7 +18,7 @@ use crate::ids::{JobId, TierId};
 use crate::job::JobSpec;
 use crate::policy::{BillingRule, Policy, PreemptWithin, QueueRule, Reclaim, Undeclared, WhenImpossible};
 use crate::state::allowances::{Allowance, AllowanceReservation};
-use crate::state::billing::{Billing, BillingBegan, WorkKey};
+use crate::state::billing::{BillingBegan, BillingLedger, WorkKey};
 use crate::state::jobs::Job;
 use crate::state::ledger::Account;
 use crate::state::owned::{Owned, OwnedPool};
@@ -241,11 +241,11 @@ pub(crate) enum StateTerm {
     OwnedAccount(Box<Account>),
     /// [`crate::state::ledger::Ledger::foreign`].
     ForeignTime(GpuTime),
-    /// [`crate::state::billing::Billing::began`]: it has begun.
+    /// [`crate::state::billing::BillingLedger::began`]: it has begun.
     Billing(Box<BillingBegan>),
-    /// [`crate::state::billing::Billing::pools`]: one of them, in order.
+    /// [`crate::state::billing::BillingLedger::pools`]: one of them, in order.
     BilledPool(String),
-    /// [`crate::state::billing::Billing::unsaved`]: of one run and slot.
+    /// [`crate::state::billing::BillingLedger::unsaved`]: of one run and slot.
     Work(WorkKey, u64),
 }
 
@@ -311,7 +311,7 @@ impl Grown for State {
     }
 }
 
-fn billing_terms(billing: &Billing) -> impl Iterator<Item = StateTerm> + '_ {
+fn billing_terms(billing: &BillingLedger) -> impl Iterator<Item = StateTerm> + '_ {
     let began = core::iter::once(StateTerm::Billing(Box::new(billing.began)));
     let pools = billing.pools.iter().cloned().map(StateTerm::BilledPool);
     began.chain(pools).chain(billing.unsaved.iter().map(|(work, amount)| StateTerm::Work(*work, *amount)))
@@ -363,7 +363,7 @@ mod tests {
     use crate::machine::StateMachine;
     use crate::policy::{BillingRule, Policy, Pool, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
     use crate::state::allowances::{Allowance, AllowanceReservation};
-    use crate::state::billing::{BilledPool, Slot, WorkKey};
+    use crate::state::billing::{BilledPool, LedgerSlot, WorkKey};
     use crate::state::freeze::Thaw;
     use crate::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
     use crate::units::{Rate, Timestamp};
@@ -443,7 +443,7 @@ mod tests {
         state.resumed_at = Timestamp(9);
         let work = WorkKey {
             job: crate::ids::JobId(0),
-            slot: Slot(2),
+            slot: LedgerSlot(2),
             pool: BilledPool(0),
             offering: crate::ids::OfferingId(0),
             price: Rate(7),

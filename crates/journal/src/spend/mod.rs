@@ -20,7 +20,7 @@ pub use roll_up::roll_up;
 use crate::database::{Database, RowFault, insert_sealed, sealed, signed};
 use crate::error::{DamagedAt, JournalError};
 use forebay_kernel::ids::{Attempt, JobId, OfferingId};
-use forebay_kernel::state::billing::{BatchCharges, BilledJob, BilledPool, Charge, ChargeKey, ChargeKind, Slot};
+use forebay_kernel::state::billing::{BatchCharges, BilledJob, BilledPool, Charge, ChargeKey, ChargeKind, LedgerSlot};
 use forebay_kernel::units::Rate;
 use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
@@ -134,7 +134,7 @@ fn slot_charges(row: &Row<'_>) -> Result<Vec<Charge>, RowFault> {
     let damaged = || RowFault::checksum(DamagedAt::Spend { table: "spend", row: at.unsigned_abs() });
     let job: i64 = row.get(1)?;
     let (_, body) = sealed::<2>(row, |_| damaged())?;
-    let slot = Slot(u32::try_from(at).map_err(|_| damaged())?);
+    let slot = LedgerSlot(u32::try_from(at).map_err(|_| damaged())?);
     let job = u64::try_from(job).ok().map(JobId);
     let parts: Vec<SlotPart> = body_of(&body).ok_or_else(damaged)?;
     let charge = |part: SlotPart| {

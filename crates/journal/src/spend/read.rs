@@ -14,7 +14,7 @@ use crate::error::JournalError;
 use crate::{machine, recover, store};
 use forebay_kernel::ids::{JobId, Seq};
 use forebay_kernel::machine::StateMachine;
-use forebay_kernel::state::billing::{BilledJob, Charge, ChargeKey, Slot};
+use forebay_kernel::state::billing::{BilledJob, Charge, ChargeKey, LedgerSlot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -23,9 +23,9 @@ use std::path::Path;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpendQuery {
     /// From this slot on.
-    pub from: Slot,
+    pub from: LedgerSlot,
     /// Before this slot.
-    pub to: Slot,
+    pub to: LedgerSlot,
     /// Those of batches before this position.
     pub upto: Seq,
 }
@@ -34,10 +34,10 @@ impl SpendQuery {
     /// All of it, up to a position.
     #[must_use]
     pub fn all(upto: Seq) -> SpendQuery {
-        SpendQuery { from: Slot(0), to: Slot(u32::MAX), upto }
+        SpendQuery { from: LedgerSlot(0), to: LedgerSlot(u32::MAX), upto }
     }
 
-    fn takes(&self, slot: Slot) -> bool {
+    fn takes(&self, slot: LedgerSlot) -> bool {
         slot >= self.from && slot < self.to
     }
 }

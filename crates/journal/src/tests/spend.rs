@@ -3,7 +3,7 @@
 use super::*;
 use crate::spend::{SpendQuery, SpendRead};
 use forebay_kernel::ids::{Attempt, JobId, OfferingId};
-use forebay_kernel::state::billing::{BatchCharges, BilledJob, BilledPool, Charge, ChargeKey, ChargeKind, Slot};
+use forebay_kernel::state::billing::{BatchCharges, BilledJob, BilledPool, Charge, ChargeKey, ChargeKind, LedgerSlot};
 use forebay_kernel::units::Rate;
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ fn charges_of(number: u64) -> BatchCharges {
     let charge = |n: u64| {
         let job = (!n.is_multiple_of(3)).then_some(JobId(n % 5));
         let key = ChargeKey {
-            slot: Slot(4 * (number as u32 / 10)),
+            slot: LedgerSlot(4 * (number as u32 / 10)),
             job,
             attempt: Attempt(u32::from(job.is_some())),
             kind: if job.is_some() { ChargeKind::Worked } else { ChargeKind::Idle },
@@ -77,7 +77,7 @@ fn what_was_charged_is_the_same_while_it_is_added_up() {
     // A position that the sums have passed is told, and one that they have not is exact.
     assert_eq!(found(&journal, &SpendQuery::all(positions[100])), None);
     assert_eq!(found(&journal, &SpendQuery::all(positions[250])), Some(expected(251)));
-    let some = SpendQuery { from: Slot(8), to: Slot(100), upto: positions[299] };
+    let some = SpendQuery { from: LedgerSlot(8), to: LedgerSlot(100), upto: positions[299] };
     let within: BTreeMap<_, _> =
         expected(300).into_iter().filter(|(key, _)| key.slot >= some.from && key.slot < some.to).collect();
     assert_eq!(found(&journal, &some), Some(within));

@@ -42,9 +42,9 @@ const MOST_SLOTS: u64 = 16_384;
 /// A slot of the ledger, by its beginning in quarters of an hour since 1970. It lasts an hour, or less where the billing zone's clock does
 /// not differ from UTC by whole hours.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
-pub struct Slot(pub u32);
+pub struct LedgerSlot(pub u32);
 
-impl Slot {
+impl LedgerSlot {
     /// When it begins.
     #[must_use]
     pub fn begins(self) -> Timestamp {
@@ -102,7 +102,7 @@ impl ChargeKind {
     }
 }
 
-/// The pool of a charge: a position in [`Billing::pools`], which stays when policies change.
+/// The pool of a charge: a position in [`BillingLedger::pools`], which stays when policies change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct BilledPool(pub u16);
 
@@ -110,7 +110,7 @@ pub struct BilledPool(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ChargeKey {
     /// When.
-    pub slot: Slot,
+    pub slot: LedgerSlot,
     /// For which job; replicas are charged to their service. `None`: for nobody's.
     pub job: Option<JobId>,
     /// For which attempt of it. 0: of a service, or of nobody's.
@@ -310,7 +310,7 @@ fn squeeze(shares: &mut [NodeShare], held: u64, all: u64) {
 pub(crate) struct WorkKey {
     /// The row of the run: of a replica its own.
     pub job: JobId,
-    pub slot: Slot,
+    pub slot: LedgerSlot,
     pub pool: BilledPool,
     pub offering: OfferingId,
     pub price: Rate,
@@ -345,7 +345,7 @@ pub struct BillingBegan {
 
 /// The ledger by whom, as far as it is in the state.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Billing {
+pub struct BillingLedger {
     /// Since when, and what was before.
     pub(crate) began: BillingBegan,
     /// Every pool that was ever charged, by name.
@@ -362,7 +362,7 @@ pub struct Billing {
     pub(super) booked: Vec<JobId>,
 }
 
-impl Billing {
+impl BillingLedger {
     /// Since when the ledger knows by whom, and what was spent before.
     #[must_use]
     pub fn began(&self) -> &BillingBegan {
@@ -376,8 +376,8 @@ impl Billing {
     }
 
     /// What goes into a snapshot.
-    pub(crate) fn frozen(&self) -> Billing {
-        Billing { charges: Vec::new(), booked: Vec::new(), ..self.clone() }
+    pub(crate) fn frozen(&self) -> BillingLedger {
+        BillingLedger { charges: Vec::new(), booked: Vec::new(), ..self.clone() }
     }
 
     /// Follows the policy in force.
@@ -419,7 +419,7 @@ fn quarters(offsets: impl Iterator<Item = i32>) -> u32 {
 
 /// Charges a node's time since it was last counted.
 pub(super) fn charge(
-    billing: &mut Billing,
+    billing: &mut BillingLedger,
     undo: &mut Undo,
     jobs: &Table<JobId, Job>,
     (node, offer, now): (&Node, &Offering, Timestamp),
@@ -436,7 +436,7 @@ pub(super) fn charge(
     while begin < now.0 {
         let end = ((begin / per_slot + 1).max(first_cut) * per_slot).min(now.0);
         let at = begin / per_slot * u64::from(billing.quarters.max(1));
-        let slot = Slot(u32::try_from(at).unwrap_or(u32::MAX));
+        let slot = LedgerSlot(u32::try_from(at).unwrap_or(u32::MAX));
         for one in &shares {
             let amount = one.share.saturating_mul(end - begin);
             let job = one.job.and_then(|id| jobs.get(id));
@@ -477,7 +477,7 @@ fn billed_attempt(job: &Job, kind: ChargeKind) -> Attempt {
 impl State {
     /// The ledger by whom. `None`: no policy that says how to bill was ever in force.
     #[must_use]
-    pub fn billing(&self) -> Option<&Billing> {
+    pub fn billing(&self) -> Option<&BillingLedger> {
         self.billing.as_deref()
     }
 
@@ -494,7 +494,7 @@ impl State {
     #[must_use]
     pub fn open_charges(&self) -> Vec<Charge> {
         let Some(billing) = self.billing.as_deref() else { return Vec::new() };
-        let mut open = Billing { unsaved: BTreeMap::new(), charges: Vec::new(), ..billing.frozen() };
+        let mut open = BillingLedger { unsaved: BTreeMap::new(), charges: Vec::new(), ..billing.frozen() };
         for node in self.nodes.values() {
             let offer = &self.offerings[node.offering.index()].offer;
             charge(&mut open, &mut Undo::default(), &self.jobs, (node, offer, self.now));
@@ -562,7 +562,8 @@ impl State {
             let all = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
             let began = BillingBegan { at: self.now, earlier: all.map(of) };
             let holding = self.index.holding.values().flatten().map(|id| billed_as(&self.jobs[*id])).collect();
-            self.billing = Some(alloc::boxed::Box::new(Billing { began, booked: holding, ..Billing::default() }));
+            self.billing =
+                Some(alloc::boxed::Box::new(BillingLedger { began, booked: holding, ..BillingLedger::default() }));
         }
         true
     }
@@ -666,7 +667,8 @@ impl State {
 
 /// All that is kept of a run.
 fn works_of(job: JobId) -> core::ops::RangeInclusive<WorkKey> {
-    let at = |slot, pool, offering, price| WorkKey { job, slot: Slot(slot), pool: BilledPool(pool), offering, price };
+    let at =
+        |slot, pool, offering, price| WorkKey { job, slot: LedgerSlot(slot), pool: BilledPool(pool), offering, price };
     at(0, 0, OfferingId(0), Rate(0))..=at(u32::MAX, u16::MAX, OfferingId(u32::MAX), Rate(u64::MAX))
 }
 
@@ -700,7 +702,7 @@ mod tests {
     #[test]
     fn charges_for_the_same_add_up_and_nothing_is_left_out() {
         let key = ChargeKey {
-            slot: Slot(4),
+            slot: LedgerSlot(4),
             job: None,
             attempt: Attempt(0),
             kind: ChargeKind::Idle,

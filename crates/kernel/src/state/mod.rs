@@ -130,7 +130,7 @@ pub struct State {
     pub(crate) allowances: BTreeMap<allowances::Allowance, allowances::AllowanceReservation>,
     /// The ledger by whom, from the first policy on that says how to bill.
     #[serde(skip)]
-    pub(crate) billing: Option<Box<billing::Billing>>,
+    pub(crate) billing: Option<Box<billing::BillingLedger>>,
     /// What the records of the open batch mean.
     #[serde(skip)]
     pub(crate) apply_version: u32,

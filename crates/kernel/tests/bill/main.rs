@@ -97,6 +97,10 @@ fn is_made_again(version: u32, name: &str, rule: &BillingRule, slot_ms: u64) -> 
             *charges.entry(key).or_default() += amount;
         }
         jobs.extend(charged.jobs.into_iter().map(|job| (job.job, job)));
+        // Each time in full takes as long as the whole replay.
+        if at % 7 != 0 && at + 1 != all.len() {
+            continue;
+        }
         let used = used(&machine, &charges);
         let made = other.used.iter().filter(|(_, amount)| **amount > 0).map(|(used, amount)| (used.clone(), *amount));
         assert_eq!(used, made.collect(), "{name}: batch {at}");
