@@ -15,6 +15,7 @@ pub mod clock;
 pub mod cloud;
 pub mod cluster;
 pub mod config;
+pub mod cost;
 pub mod document;
 pub mod driver;
 mod files;

@@ -11,6 +11,7 @@ use super::listing::Jobs;
 use super::logs::JobLogs;
 use super::reads::{Nodes, Queues};
 use crate::sources::registry::SourcesView;
+use forebay_wire::document::cost::CostDocument;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::io::Read;
@@ -188,6 +189,14 @@ impl Client {
     /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn queues(&self) -> Result<Queues, ClientError> {
         self.get("/v1/queues")
+    }
+
+    /// The bill.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn cost(&self, query: &str) -> Result<CostDocument, ClientError> {
+        self.get(&format!("/v1/cost?{query}"))
     }
 
     /// Nodes.

@@ -15,6 +15,7 @@ mod body;
 mod checked;
 pub mod client;
 pub mod confirm_dead;
+mod cost;
 pub mod error;
 pub mod events;
 mod export;
@@ -171,6 +172,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/queues", get(reads::queues))
         .route("/v1/nodes", get(reads::nodes))
         .route("/v1/sources", get(reads::sources))
+        .route("/v1/cost", get(cost::cost))
         .route("/v1/state", get(export::state))
         .route("/v1/summary", get(reads::summary))
         .route("/v1/status", get(status::stream))

@@ -196,6 +196,16 @@ Examples:
   forebay sources                       # backlog `?`: nobody can say
   forebay sources --json | jq '.sources[] | select(.condition == \"failing\") | .why'")]
     Sources(ServerArgs),
+    /// Say what was spent, by whom and on what.
+    #[command(after_help = "\
+Examples:
+  forebay cost                                    # by queue, since the beginning
+  forebay cost --by label:team --from 2026-11-16 --to 2026-11-23
+  forebay cost --by kind --data ./forebay-data    # of a folder that no Forebay serves
+  forebay cost --by day --json
+
+What belongs to no job has rows of its own: `(idle, pool a10g)`. docs/BILLING.md says what each kind is.")]
+    Cost(CostArgs),
     /// The whole state of a running Forebay.
     State {
         /// What to do with it.
@@ -435,6 +445,29 @@ pub struct ServerArgs {
     /// JSON on stdout.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+}
+
+/// `forebay cost`.
+#[derive(Debug, Args)]
+pub struct CostArgs {
+    /// By what: queue, tenant, tier, label:NAME, pool, capacity, type, kind, day or job.
+    #[arg(long, value_name = "WHAT", default_value = "queue")]
+    pub by: String,
+    /// From then on: a day of the billing zone, or a full hour such as 2026-11-24T09:00:00Z. Default: the beginning.
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+    /// Before then. Default: up to now.
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+    /// Read this data folder instead of asking a server. One may be running on it.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// CSV on stdout.
+    #[arg(long, conflicts_with = "json", help_heading = "Output")]
+    pub csv: bool,
+    /// Whom to ask. With `--json`: {"rows":[{"key","cost_usd","gpu_hours","spot_ratio"}],"total_usd"}.
+    #[command(flatten)]
+    pub server: ServerArgs,
 }
 
 /// `forebay agent`.

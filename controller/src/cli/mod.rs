@@ -8,6 +8,7 @@ mod backup;
 mod check;
 mod check_config;
 mod clients;
+mod cost;
 mod doctor;
 mod gate;
 mod journal;
@@ -75,6 +76,7 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Nodes(args) => clients::nodes(&args, out),
         Command::Queues(args) => clients::queues(&args, out),
         Command::Sources(args) => clients::sources(&args, out),
+        Command::Cost(args) => cost::run(&args, out),
         Command::Logs(args) => logs::run(&args, out),
         Command::Why(args) => clients::why(&args, out),
         Command::Cancel(args) => clients::cancel(&args, out),

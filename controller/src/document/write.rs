@@ -321,7 +321,7 @@ pub fn summary(state: &State) -> Summary {
     }
     let ledger = state.ledger_now();
     summary.spend_usd_per_hour = price(hourly);
-    summary.cost_usd = ledger.accounts().map(|a| dollars(a.cost.micro_dollars())).sum();
+    summary.cost_usd = dollars(ledger.total().cost.micro_dollars());
     summary
 }
 

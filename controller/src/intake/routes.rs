@@ -21,4 +21,8 @@ impl Router for PolicyRoutes {
     fn is_trivial(&self) -> bool {
         self.0.is_empty()
     }
+
+    fn billing_labels(&self) -> &[String] {
+        self.0.billing_labels()
+    }
 }

@@ -4,6 +4,7 @@
 
 pub mod closing;
 pub mod colour;
+pub mod cost;
 pub mod doctor;
 pub mod figures;
 pub mod lists;

@@ -19,6 +19,7 @@ use forebay_kernel::job::JobSpec;
 use forebay_kernel::journal::Batch;
 use forebay_kernel::policy::Policy;
 use forebay_kernel::state::State;
+use forebay_kernel::state::billing::BatchCharges;
 use forebay_kernel::state::jobs::Job;
 use forebay_kernel::state::retire::FinishedJob;
 use std::sync::Arc;
@@ -53,8 +54,8 @@ impl<'e> BatchStep<'e> {
     /// Plans on everything that was taken, and closes the batch.
     pub fn plan(self) -> PlannedBatch {
         let report = self.engine.plan();
-        let finished = self.engine.state().finished();
-        PlannedBatch { report, finished, unsaved: self.engine.close() }
+        let (finished, charges) = (self.engine.state().finished(), self.engine.state().charged());
+        PlannedBatch { report, finished, charges, unsaved: self.engine.close() }
     }
 }
 
@@ -71,6 +72,7 @@ pub fn configure(engine: &mut Engine, tick: Tick, policy: Policy) -> PlannedBatc
 pub struct PlannedBatch {
     report: PlanReport,
     finished: Vec<FinishedJob>,
+    charges: BatchCharges,
     unsaved: Unsaved,
 }
 
@@ -109,7 +111,8 @@ impl PlannedBatch {
     /// # Errors
     /// Those of the log. The engine is then ahead of its journal: the process ends and recovers.
     pub fn append<L: BatchLog>(self, log: &mut L) -> Result<Released, L::Error> {
-        log.append_many(&[JournalEntry { finished: &self.finished, ..JournalEntry::of(self.unsaved.batch()) }])?;
+        let (finished, charges) = (&self.finished[..], &self.charges);
+        log.append_many(&[JournalEntry { finished, charges, ..JournalEntry::of(self.unsaved.batch()) }])?;
         Ok(self.unsaved.saved())
     }
 }
@@ -140,6 +143,7 @@ pub enum EffectLifetime {
 struct PendingBatch {
     batch: Arc<Batch>,
     finished: Vec<FinishedJob>,
+    charges: BatchCharges,
     beside: SideRecords,
 }
 
@@ -153,6 +157,7 @@ impl PendingBatch {
             seen,
             requests,
             finished: &self.finished,
+            charges: &self.charges,
         }
     }
 }
@@ -169,8 +174,8 @@ pub struct GroupCommit {
 impl GroupCommit {
     /// Adds a batch with what is kept beside it. What it held back stays here.
     pub fn push(&mut self, planned: PlannedBatch, beside: SideRecords) {
-        let PlannedBatch { finished, unsaved, .. } = planned;
-        self.pending.push(PendingBatch { batch: unsaved.share(), finished, beside });
+        let PlannedBatch { finished, charges, unsaved, .. } = planned;
+        self.pending.push(PendingBatch { batch: unsaved.share(), finished, charges, beside });
         let released = unsaved.saved();
         self.effects.extend(released.effects);
         self.statuses.extend(released.statuses);

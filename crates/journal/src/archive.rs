@@ -314,7 +314,7 @@ impl ArchiveReader {
         store::sources(&self.db(), usize::MAX)
     }
 
-    fn db(&self) -> MutexGuard<'_, Database> {
+    pub(crate) fn db(&self) -> MutexGuard<'_, Database> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,7 +18,7 @@ use crate::mark::{self, FoundMark, JournalMark, MARK_FILE, MarkState};
 use crate::recover::{self, ReadJournal, Recovery, Take};
 use crate::snapshot;
 use crate::store::{self, JournalMeta};
-use crate::{End, Incarnations, MOST_SEEN, Opened, SqliteJournal, beside};
+use crate::{End, Incarnations, MOST_SEEN, Opened, SqliteJournal, beside, spend};
 use forebay_kernel::ids::Seq;
 use forebay_kernel::storage::{JournalEra, JournalIdentity, KeptRun, Positions};
 use std::path::{Path, PathBuf};
@@ -176,6 +176,7 @@ impl CheckedJournal {
         let CheckedJournal { mut meta, mut acts, read, identities, folder, .. } = self;
         let ReadJournal { end, chunks, since_snapshot, recovery } = read;
         let db = Database::open(&folder.database())?;
+        db.execute(spend::TABLES)?;
         if recovery.cut.is_some() {
             db.write(|all| store::cut(all, end.seq, end.archived))?;
         }

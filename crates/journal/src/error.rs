@@ -208,6 +208,13 @@ pub enum DamagedAt {
     Snapshot(u64),
     /// A finished job, by its row of the archive.
     Archive(u64),
+    /// The ledger by whom: a table of it, and a row by its first number.
+    Spend {
+        /// Which table.
+        table: &'static str,
+        /// Which row.
+        row: u64,
+    },
     /// The identities of finished jobs: a run of them, and a page of it.
     Identities {
         /// Which run.
@@ -229,6 +236,7 @@ impl std::fmt::Display for DamagedAt {
             DamagedAt::Request(effect) => write!(f, "the request of effect #{effect} (table requests)"),
             DamagedAt::Act(row) => write!(f, "row {row} of what was done by hand (table acts)"),
             DamagedAt::Snapshot(after) => write!(f, "the snapshot at position #{after} (tables snapshots, chunks)"),
+            DamagedAt::Spend { table, row } => write!(f, "row {row} of what was charged (table {table})"),
             DamagedAt::Archive(row) => write!(f, "row {row} of the finished jobs (table archive)"),
             DamagedAt::Identities { run, page: 0 } => write!(f, "run {run} of the identities (table identity_runs)"),
             DamagedAt::Identities { run, page } => {

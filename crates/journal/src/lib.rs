@@ -58,6 +58,7 @@ mod machine;
 mod mark;
 mod recover;
 mod snapshot;
+mod spend;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -85,6 +86,7 @@ pub use machine::{CheckedMachine, RecoveredJournal, check, recover};
 pub use mark::MARK_FILE;
 pub use recover::{RecoveredPart, Recovery, TornTail, policy_in_force};
 pub use snapshot::{SnapshotChunks, SnapshotReport};
+pub use spend::{FolderSpend, SpendQuery, SpendRead, SpendTotals, read_folder_spend};
 pub use store::{FORMAT_VERSION, JournalMeta};
 pub use upgrade::{OLD_FILE, UpgradedJournal, upgrade_folder};
 pub use verify::{VerifiedJournal, verify};
@@ -486,6 +488,7 @@ struct Prepared<'a> {
     /// The bodies of the finished jobs, and the row of the first.
     finished: Vec<Vec<u8>>,
     first_row: u64,
+    charges: spend::EncodedCharges,
 }
 
 impl<'a> Prepared<'a> {
@@ -498,6 +501,7 @@ impl<'a> Prepared<'a> {
         let body = batch.encode().map_err(encoding("a batch"))?;
         let finished = entry.finished.iter().map(archive::encode).collect::<Result<Vec<_>, _>>();
         let finished = finished.map_err(encoding("a finished job"))?;
+        let charges = spend::EncodedCharges::of(entry.charges).map_err(encoding("what a batch charges"))?;
         let mut moved = entry.positions.clone();
         moved.retain(|name, at| end.positions.get(name) != Some(at));
         let positions = match moved.is_empty() {
@@ -515,7 +519,7 @@ impl<'a> Prepared<'a> {
         end.positions.extend(moved);
         let numbers = [batch.first_seq.0, end.seq, end.tick_ms, end.archived];
         let row = ChainedRow { numbers, body, positions, chain: end.chain, sound: true };
-        Ok(Prepared { entry: *entry, row, finished, first_row })
+        Ok(Prepared { entry: *entry, row, finished, first_row, charges })
     }
 
     fn write(&self, all: &Connection, queues: &mut QueueNumbers) -> rusqlite::Result<()> {
@@ -530,6 +534,7 @@ impl<'a> Prepared<'a> {
         for ((row, job), body) in (self.first_row..).zip(finished).zip(&self.finished) {
             archive::insert(all, queues, row, job, body)?;
         }
+        self.charges.write(all, batch.first_seq.0)?;
         if let (Some(text), Some(seq)) = (policy, configured_at(batch)) {
             store::insert_source(all, seq, batch.tick.now.0, text)?;
         }

@@ -10,7 +10,7 @@
 use crate::chunk::{ChunkContent, ChunkId, FrozenChunks, StateChunk, StoredChunk};
 use crate::database::{ChainedRow, Database, Steps, signed};
 use crate::error::{JournalError, encoding};
-use crate::{End, chain, store};
+use crate::{End, chain, spend, store};
 use forebay_kernel::ids::Seq;
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
@@ -198,6 +198,7 @@ pub fn forget_what_is_over(steps: &Steps<'_>) -> Result<(), JournalError> {
     let snapshots = store::snapshots(steps.db)?;
     if let [_, before] = &snapshots[..] {
         forget_batches(steps, before.after_seq)?;
+        spend::roll_up(steps, before.after_seq)?;
     }
     forget_chunks(steps, &snapshots)
 }

@@ -43,6 +43,7 @@ pub fn full(state: &State) -> Vec<String> {
     fair(state, &mut found);
     costs(state, &mut found);
     ledger(state, &mut found);
+    parts(state, &mut found);
     counts(state, &mut found);
     services(state, &mut found);
     early(state, &mut found);
@@ -435,6 +436,19 @@ fn ledger(state: &State, found: &mut Vec<String>) {
             let (kinds, bought) = (account.sum_of_kinds(), account.bought);
             found.push(format!("ledger account {at}: kinds add up to {kinds:?}, bought is {bought:?}"));
         }
+    }
+}
+
+/// Who is charged for a node: what the rows of the jobs say.
+fn parts(state: &State, found: &mut Vec<String>) {
+    for (id, parts) in state.parts_of_nodes() {
+        if state.nodes.get(&id).is_some_and(|node| node.parts != parts) {
+            found.push(format!("{id} is held by {:?}, the jobs say {parts:?}", state.nodes[&id].parts));
+        }
+    }
+    let over = |job: JobId| state.jobs.get(job).is_none_or(|job| !job.alive());
+    for work in state.billing.iter().flat_map(|billing| billing.unsaved.keys()).filter(|work| over(work.job)) {
+        found.push(format!("{} is over, and work of it may still be lost: {work:?}", work.job));
     }
 }
 

@@ -17,8 +17,9 @@ use crate::effect::RunFacts;
 use crate::ids::NodeId;
 use crate::ids::{JobId, TierId};
 use crate::job::JobSpec;
-use crate::policy::{Policy, PreemptWithin, QueueRule, Reclaim, Undeclared, WhenImpossible};
+use crate::policy::{BillingRule, Policy, PreemptWithin, QueueRule, Reclaim, Undeclared, WhenImpossible};
 use crate::state::allowances::{Allowance, AllowanceReservation};
+use crate::state::billing::{BillingBegan, BillingLedger, WorkKey};
 use crate::state::jobs::Job;
 use crate::state::ledger::Account;
 use crate::state::node_reserves::NodeReserve;
@@ -56,6 +57,8 @@ pub(crate) enum PolicyTerm {
     Queue(Option<String>, QueueTerm),
     /// [`crate::policy::Pool::owned`], by the pool's position.
     OwnedPool(u16, OwnedPool),
+    /// [`Policy::billing`].
+    Billing(BillingRule),
 }
 
 /// What the rule of a queue says beside the fields of version 2.
@@ -106,7 +109,8 @@ impl Grown for Policy {
         };
         let owned = (0..).zip(&self.pools).filter_map(|(at, pool)| Some((at, pool.owned.clone()?)));
         let owned = owned.map(|(at, pool)| PolicyTerm::OwnedPool(at, pool));
-        overhead.into_iter().chain(impossible).chain(rules.flat_map(of)).chain(owned).collect()
+        let billing = self.billing.clone().map(PolicyTerm::Billing);
+        overhead.into_iter().chain(impossible).chain(rules.flat_map(of)).chain(owned).chain(billing).collect()
     }
 
     fn learn(&mut self, term: PolicyTerm) {
@@ -128,6 +132,7 @@ impl Grown for Policy {
                     pool.owned = Some(owned);
                 }
             }
+            PolicyTerm::Billing(rule) => self.billing = Some(rule),
         }
     }
 }
@@ -137,18 +142,22 @@ impl Grown for Policy {
 pub(crate) enum SpecTerm {
     /// [`crate::job::Retry::start_failures`].
     StartFailures(u32),
+    /// [`JobSpec::labels`]: one of them.
+    Label(String, String),
 }
 
 impl Grown for JobSpec {
     type Term = SpecTerm;
 
     fn terms(&self) -> Vec<SpecTerm> {
-        self.retry.start_failures.map(SpecTerm::StartFailures).into_iter().collect()
+        let labels = self.labels.iter().map(|(name, value)| SpecTerm::Label(name.clone(), value.clone()));
+        self.retry.start_failures.map(SpecTerm::StartFailures).into_iter().chain(labels).collect()
     }
 
     fn learn(&mut self, term: SpecTerm) {
         match term {
             SpecTerm::StartFailures(most) => self.retry.start_failures = Some(most),
+            SpecTerm::Label(name, value) => _ = self.labels.insert(name, value),
         }
     }
 }
@@ -248,6 +257,12 @@ pub(crate) enum StateTerm {
     StatusRun(u64, Box<RunFacts>),
     /// [`State::node_reserve`], of one instance type.
     NodeReserve(String, NodeReserve),
+    /// [`crate::state::billing::BillingLedger::began`]: it has begun.
+    Billing(Box<BillingBegan>),
+    /// [`crate::state::billing::BillingLedger::pools`]: one of them, in order.
+    BilledPool(String),
+    /// [`crate::state::billing::BillingLedger::unsaved`]: of one run and slot.
+    Work(WorkKey, u64),
 }
 
 impl Grown for State {
@@ -279,6 +294,7 @@ impl Grown for State {
             .chain(ledger)
             .chain(reserves)
             .chain(runs)
+            .chain(self.billing.iter().flat_map(|billing| billing_terms(billing)))
             .collect()
     }
 
@@ -315,8 +331,17 @@ impl Grown for State {
                 }
             }
             StateTerm::NodeReserve(of, reserve) => self.recall_node_reserve(&of, reserve),
+            StateTerm::Billing(began) => self.billing.get_or_insert_default().began = *began,
+            StateTerm::BilledPool(name) => self.billing.get_or_insert_default().pools.push(name),
+            StateTerm::Work(work, amount) => _ = self.billing.get_or_insert_default().unsaved.insert(work, amount),
         }
     }
+}
+
+fn billing_terms(billing: &BillingLedger) -> impl Iterator<Item = StateTerm> + '_ {
+    let began = core::iter::once(StateTerm::Billing(Box::new(billing.began)));
+    let pools = billing.pools.iter().cloned().map(StateTerm::BilledPool);
+    began.chain(pools).chain(billing.unsaved.iter().map(|(work, amount)| StateTerm::Work(*work, *amount)))
 }
 
 /// Several in a row: each term with the position of whose it is.
@@ -366,8 +391,9 @@ mod tests {
     use crate::job::JobSpec;
     use crate::journal::{APPLY_VERSION, Batch};
     use crate::machine::StateMachine;
-    use crate::policy::{Policy, Pool, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
+    use crate::policy::{BillingRule, Policy, Pool, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
     use crate::state::allowances::{Allowance, AllowanceReservation};
+    use crate::state::billing::{BilledPool, LedgerSlot, WorkKey};
     use crate::state::freeze::Thaw;
     use crate::state::node_reserves::{NodeReserve, NodeRoom};
     use crate::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
@@ -388,12 +414,15 @@ mod tests {
         let queues = [("q".into(), rule)].into();
         let owned = OwnedPool { labels: [("team".into(), vec!["lab".into()])].into(), price: Rate(7) };
         let pools = vec![Pool { name: "lab".into(), owned: Some(owned), ..Pool::default() }];
-        Policy { node_overhead: Rate(100_000), impossible, queues, pools, ..Policy::default() }
+        let labels = vec!["team".into()];
+        let billing = Some(BillingRule { labels, zone: "Asia/Kolkata".into(), offsets: vec![(Timestamp(0), 19_800)] });
+        Policy { node_overhead: Rate(100_000), impossible, queues, pools, billing, ..Policy::default() }
     }
 
     fn spec() -> JobSpec {
         let mut spec = JobSpec { subject: "a".into(), ..JobSpec::default() };
         spec.retry.start_failures = Some(7);
+        spec.labels = [("team".into(), "vision".into())].into();
         spec
     }
 
@@ -484,6 +513,14 @@ mod tests {
             run: Some(Box::new(run)),
         };
         state.stream.push_back(status);
+        let work = WorkKey {
+            job: crate::ids::JobId(0),
+            slot: LedgerSlot(2),
+            pool: BilledPool(0),
+            offering: crate::ids::OfferingId(0),
+            price: Rate(7),
+        };
+        state.billing.as_mut().unwrap().unsaved.insert(work, 9);
         let kept = AllowanceReservation {
             job: crate::ids::JobId(0),
             pool: crate::ids::PoolId(0),

@@ -3,6 +3,7 @@
 //! Never: what became of it. That is a row of `state::jobs`.
 
 use crate::units::{Mib, MilliCpu, MilliGpu, Span, Timestamp};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -62,6 +63,9 @@ pub struct JobSpec {
     /// When it was asked for, by its sender's clock: cancels that were sent before that are not about it. Not part of the digest.
     /// `None`: not known.
     pub sent: Option<Timestamp>,
+    /// Labels by which the policy bills, as they were when it was submitted.
+    #[serde(skip)]
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Default for JobSpec {
@@ -92,6 +96,7 @@ impl Default for JobSpec {
             within: None,
             service: None,
             sent: None,
+            labels: BTreeMap::new(),
         }
     }
 }

@@ -43,6 +43,20 @@ pub struct Policy {
     /// What becomes of a job that a change of policy makes impossible while it waits.
     #[serde(skip)]
     pub impossible: WhenImpossible,
+    /// How it is billed. `None`: by nobody's name, as before there were bills.
+    #[serde(skip)]
+    pub billing: Option<BillingRule>,
+}
+
+/// How what is used is billed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct BillingRule {
+    /// Labels of jobs that bills can be asked by.
+    pub labels: Vec<String>,
+    /// The time zone whose days bills have, as people name it. Empty: UTC.
+    pub zone: String,
+    /// Its local time less UTC in seconds, each from its instant on, in order. Empty: UTC.
+    pub offsets: Vec<(Timestamp, i32)>,
 }
 
 impl Default for Policy {
@@ -61,6 +75,7 @@ impl Default for Policy {
             fairness: Fairness::default(),
             node_overhead: Rate(0),
             impossible: WhenImpossible::default(),
+            billing: None,
         }
     }
 }

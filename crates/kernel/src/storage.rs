@@ -16,6 +16,7 @@ use crate::event::EarlierJob;
 use crate::ids::{Attempt, JobId, Seq};
 use crate::journal::Batch;
 use crate::state::State;
+use crate::state::billing::BatchCharges;
 use crate::state::retire::FinishedJob;
 
 /// How far each source has been read, and each sink has come: by its name, in the unit that it counts in.
@@ -43,17 +44,28 @@ pub struct JournalEntry<'a> {
     pub requests: &'a [(Seq, Vec<u8>)],
     /// Jobs that are over with this batch: the archive takes them in the same transaction.
     pub finished: &'a [FinishedJob],
+    /// What this batch charges: the ledger takes it in the same transaction.
+    pub charges: &'a BatchCharges,
 }
 
 impl<'a> JournalEntry<'a> {
     /// A batch with nothing beside it.
     #[must_use]
     pub fn of(batch: &'a Batch) -> JournalEntry<'a> {
-        JournalEntry { batch, positions: &NO_POSITIONS, policy: None, seen: &[], requests: &[], finished: &[] }
+        JournalEntry {
+            batch,
+            positions: &NO_POSITIONS,
+            policy: None,
+            seen: &[],
+            requests: &[],
+            finished: &[],
+            charges: &NO_CHARGES,
+        }
     }
 }
 
 static NO_POSITIONS: Positions = Positions::new();
+static NO_CHARGES: BatchCharges = BatchCharges { charges: Vec::new(), jobs: Vec::new() };
 
 /// A durable log of batches.
 pub trait BatchLog {

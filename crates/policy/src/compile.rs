@@ -10,8 +10,8 @@ use super::written::{self, WrittenPolicy};
 use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::ids::{PoolId, QuotaId, TierId};
 use forebay_kernel::policy::{
-    self as engine, Buys, Ceiling, Consolidation, Fairness, Floor, Lifecycle, Network, Policy, Pool, PreemptWithin,
-    QueueRule, QuotaLimit, QuotaNode, Reclaim, Sharing, Tier, Undeclared, WhenImpossible,
+    self as engine, BillingRule, Buys, Ceiling, Consolidation, Fairness, Floor, Lifecycle, Network, Policy, Pool,
+    PreemptWithin, QueueRule, QuotaLimit, QuotaNode, Reclaim, Sharing, Tier, Undeclared, WhenImpossible,
 };
 use forebay_kernel::state::owned::OwnedPool;
 use forebay_kernel::units::{MilliGpu, Rate, Span};
@@ -44,6 +44,7 @@ pub fn build(written: &WrittenPolicy, filled: &WrittenPolicy, stock: &[PoolStock
             Some(written::WrittenImpossible::Reject) => WhenImpossible::Reject,
             Some(written::WrittenImpossible::Hold) | None => WhenImpossible::Hold,
         },
+        billing: Some(billing(filled)),
     }
 }
 
@@ -268,6 +269,15 @@ fn floor(line: &ReadyLine) -> Option<Floor> {
     let hours = line.when.as_ref()?;
     let offsets = line.zone.as_ref().map(TimeZone::offsets).unwrap_or_default();
     Some(Floor { nodes: line.nodes, days: hours.days, from: hours.from, to: hours.to, offsets })
+}
+
+fn billing(filled: &WrittenPolicy) -> BillingRule {
+    let written = filled.billing.clone().unwrap_or_default();
+    BillingRule {
+        labels: written.labels.unwrap_or_default(),
+        zone: written.zone.as_ref().map(|zone| zone.name().to_owned()).unwrap_or_default(),
+        offsets: written.zone.as_ref().map(TimeZone::offsets).unwrap_or_default(),
+    }
 }
 
 fn network(written: Option<written::WrittenNetwork>) -> Network {

@@ -2,7 +2,7 @@
 //!
 //! Never: overwrites what is written, depends on anything but the written policy.
 
-use super::words::{InstanceTypes, KeepReady, UndeclaredQueues, WrittenDrain};
+use super::words::{InstanceTypes, KeepReady, TimeZone, UndeclaredQueues, WrittenDrain};
 use super::written::*;
 use forebay_kernel::policy::{Consolidation, Fairness, Lifecycle, OnLinger};
 use forebay_kernel::units::{MilliGpu, Rate, Span};
@@ -78,6 +78,9 @@ pub fn filled(written: &WrittenPolicy) -> WrittenPolicy {
     consolidation.every.get_or_insert(Time(engine.every));
     out.fairness.get_or_insert_default().half_life.get_or_insert(Time(Fairness::default().half_life));
     fill_lifecycle(out.lifecycle.get_or_insert_default());
+    let billing = out.billing.get_or_insert_default();
+    billing.labels.get_or_insert_default();
+    billing.zone.get_or_insert_with(TimeZone::utc);
     out
 }
 

@@ -123,7 +123,8 @@ pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<C
     let policy = compile::build(&written, &filled, &checked.stock);
     let worst = checked.routes.iter().map(|(route, _)| route.worst).collect::<Vec<_>>();
     let advice = advice::advise(&tree, &filled, &policy, &checked.stock, &worst);
-    Ok(Compiled { policy, routes: Routes::new(checked.routes), advice, filled, tree })
+    let labels = policy.billing.as_ref().map(|rule| rule.labels.clone()).unwrap_or_default();
+    Ok(Compiled { policy, routes: Routes::new(checked.routes, labels), advice, filled, tree })
 }
 
 /// Compiles the bytes of a policy file, which need not be text.

@@ -22,6 +22,7 @@ const MAX_NESTING: usize = 20;
 #[derive(Clone, Default)]
 pub struct Routes {
     routes: Arc<Vec<(RouteExpression, String)>>,
+    billing_labels: Arc<Vec<String>>,
 }
 
 /// A compiled expression that counts its steps.
@@ -44,8 +45,14 @@ pub struct RouteUnfinished {
 }
 
 impl Routes {
-    pub(super) fn new(routes: Vec<(RouteExpression, String)>) -> Routes {
-        Routes { routes: Arc::new(routes) }
+    pub(super) fn new(routes: Vec<(RouteExpression, String)>, billing_labels: Vec<String>) -> Routes {
+        Routes { routes: Arc::new(routes), billing_labels: Arc::new(billing_labels) }
+    }
+
+    /// The labels of jobs by which the policy bills.
+    #[must_use]
+    pub fn billing_labels(&self) -> &[String] {
+        &self.billing_labels
     }
 
     /// The queue of the first route that matches `job`, the submitted event's data as JSON. `None`: the job's own queue stands.
@@ -285,7 +292,8 @@ mod tests {
     use serde_json::json;
 
     fn routes(whens: &[(&str, &str)]) -> Routes {
-        Routes::new(whens.iter().map(|(w, q)| (compile(w).unwrap(), (*q).to_owned())).collect())
+        let compiled = whens.iter().map(|(w, q)| (compile(w).unwrap(), (*q).to_owned())).collect();
+        Routes::new(compiled, Vec::new())
     }
 
     #[test]

@@ -209,6 +209,18 @@ fn zones() -> &'static jiff::tz::TimeZoneDatabase {
 }
 
 impl TimeZone {
+    /// That of whoever names none.
+    #[must_use]
+    pub fn utc() -> TimeZone {
+        TimeZone("UTC".to_owned())
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
     /// Local time less UTC in seconds, each from its instant on: from 1970 to the end of 2060. Empty where it is always UTC.
     ///
     /// The last one holds ever after. A table, because the engine knows no time zones and must agree with itself on every machine.

@@ -78,7 +78,7 @@ impl ProgressReporter {
             running,
             nodes,
             gpus: state.totals().all.gpus,
-            spend_micro: ledger.accounts().map(|a| a.cost.micro_dollars()).sum(),
+            spend_micro: ledger.total().cost.micro_dollars(),
             done,
             outcomes: counters.outcomes,
             total: feed.map_or(known, |f| f.jobs().max(known)),

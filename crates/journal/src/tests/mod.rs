@@ -4,6 +4,7 @@ mod archive;
 mod damage;
 mod identities;
 mod snapshots;
+mod spend;
 mod upgrade;
 
 use super::*;

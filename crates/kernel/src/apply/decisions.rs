@@ -343,6 +343,7 @@ fn book(state: &mut State, job: JobId, pool: PoolId, places: &[WorkerPlace]) {
     }
     let splits = places.iter().any(|p| state.nodes.get(&p.node).is_some_and(|node| node.split_by(p.gpus)));
     state.hold_places(job, class, places, Hold::Booked);
+    state.may_be_charged(job);
     // Whoever left that node whole has no reason to any more.
     state.capacity_epoch += u64::from(splits);
     state.take_quota(queue, pool, share);

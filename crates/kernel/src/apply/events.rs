@@ -67,7 +67,11 @@ pub(crate) fn event(state: &mut State, event: &Event) -> EventOutcome {
 fn configured(state: &mut State, policy: &crate::policy::Policy) -> EventOutcome {
     let (keep, now) = (state.lifecycle().scale_down_after, state.now);
     state.services.values_mut().for_each(|row| row.forget(keep, now));
+    let bills = state.bill_under(policy);
     state.configure(policy);
+    if bills {
+        state.renew_billing();
+    }
     EventOutcome::Applied
 }
 
@@ -472,6 +476,7 @@ pub(crate) fn new_node(
         effect: None,
         owned: None,
         reserve: state.offerings[offering.index()].reserve,
+        parts: Vec::new(),
     }
 }
 
@@ -519,6 +524,7 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) -> EventOutcome {
         job.kept = None;
     });
     loaded(state, id);
+    state.work_saved(id);
     if protect == Span::ZERO {
         // It may be stopped for others from this very moment on.
         state.capacity_epoch += 1;
@@ -552,6 +558,7 @@ fn checkpointed(state: &mut State, id: JobId, attempt: Attempt, progress: Span) 
         job.reassess_at = reassess;
     });
     state.end_streak(id);
+    state.work_saved(id);
     say(state, id, StatusKind::Checkpointed, None);
     EventOutcome::Applied
 }
@@ -625,6 +632,7 @@ fn stopped(state: &mut State, id: JobId, attempt: Attempt, progress: Option<Span
             job.progress = progress;
             job.saved_at = now;
         });
+        state.work_saved(id);
         say(state, id, StatusKind::Checkpointed, None);
     }
     let job = &state.jobs[id];
@@ -645,6 +653,7 @@ fn idle_run(state: &mut State, id: JobId, attempt: Attempt, idle: Span) -> Event
     let share = state.jobs[id].share;
     // Each report carries the whole idleness so far; what is new of it is counted, from its own observations.
     state.ledger.lingering += share.over(idle - since_last);
+    state.work_idle(id, share.over(idle - since_last));
     let bound = state.lifecycle().linger_after;
     state.edit_job(id, |job| {
         job.idle_reported = (idle >= bound).then_some(idle);

@@ -28,6 +28,7 @@ use crate::ids::{Attempt, JobId, NodeId, Seq};
 use crate::job::JobSpec;
 use crate::reason::Reason;
 use crate::state::State;
+use crate::state::billing::WorkEnd;
 use crate::state::jobs::{Ending, Job, Phase};
 use crate::state::nodes::NodePhase;
 use crate::state::places::Hold;
@@ -41,6 +42,7 @@ use alloc::vec::Vec;
 pub(crate) fn tick(state: &mut State, tick: Tick, version: u32) {
     let _ = take_seq(state);
     state.ended_in_batch.clear();
+    state.forget_charges();
     state.apply_version = version;
     if version >= 2 {
         state.retire();
@@ -220,6 +222,8 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
         let lasted = job.resume_from + state.now.since(since);
         state.observed.completed(job.queue, &state.specs[id].gang, lasted);
     }
+    let done = matches!(how, Ending::Completed | Ending::Stopped { cause: StopCause::Completed });
+    let worked = state.jobs[id].running_since.is_some();
     unload(state, id);
     let exit_code = match how {
         Ending::Completed => Some(0),
@@ -228,6 +232,7 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
     };
     let last_run = run_facts(state, id).map(|run| Box::new(RunFacts { exit_code, ..*run }));
     vacate(state, id, Hold::Running);
+    state.end_work(id, if worked && !done { WorkEnd::Lost } else { WorkEnd::Kept });
     let now = state.now;
     let reassess = events::reassessed_at(&state.specs[id], now);
     state.edit_job(id, |job| {

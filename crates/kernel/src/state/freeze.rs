@@ -165,6 +165,7 @@ impl State {
             streaks: self.streaks.clone(),
             node_reserves: self.node_reserves.clone(),
             allowances: self.allowances.clone(),
+            billing: self.billing.as_ref().map(|billing| Box::new(billing.frozen())),
             resumed_at: self.resumed_at,
             ..State::default()
         };
@@ -183,6 +184,7 @@ impl State {
         }
         self.index = super::Index::rebuilt(self);
         self.names = super::names::Names::rebuilt(self);
+        self.rebuild_billing();
         self.woken = self.index.booked.values().flatten().map(|key| key.job).collect();
     }
 }

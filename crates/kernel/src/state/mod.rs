@@ -8,6 +8,7 @@
 //! Never: decides. Never changed from outside the engine.
 
 pub mod allowances;
+pub mod billing;
 pub mod budget;
 pub mod fair;
 pub mod freeze;
@@ -133,6 +134,9 @@ pub struct State {
     /// What of each node is not for work, by instance type.
     #[serde(skip)]
     pub(crate) node_reserves: BTreeMap<String, NodeReserve>,
+    /// The ledger by whom, from the first policy on that says how to bill.
+    #[serde(skip)]
+    pub(crate) billing: Option<Box<billing::BillingLedger>>,
     /// What the records of the open batch mean.
     #[serde(skip)]
     pub(crate) apply_version: u32,
@@ -623,6 +627,9 @@ impl State {
         let offer = &self.offerings[row.offering.index()].offer;
         let (booked_before, owned) = (row.booked_price, row.owned.is_some());
         self.ledger.accrue(row, offer.capacity, offer.on_demand, self.now);
+        if let Some(billing) = &mut self.billing {
+            billing::charge(billing, &mut self.undo, &self.jobs, (row, offer, self.now));
+        }
         row.accrued_to = self.now;
         let named = row.instance.is_some();
         edit(row);
@@ -653,6 +660,9 @@ impl State {
         self.index.name_out(&node);
         let offer = &self.offerings[node.offering.index()].offer;
         self.ledger.accrue(&node, offer.capacity, offer.on_demand, self.now);
+        if let Some(billing) = &mut self.billing {
+            billing::charge(billing, &mut self.undo, &self.jobs, (&node, offer, self.now));
+        }
         self.totals.remove(node.pool, offer.capacity, offer.gpus, node.booked_price);
         self.capacity_epoch += 1;
         if self.totals.all.nodes == 0 && node.owned.is_none() {

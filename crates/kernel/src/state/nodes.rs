@@ -2,6 +2,7 @@
 //!
 //! Never: decides, or indexes itself. A claim that is gone leaves the table; the ledger keeps its time and cost.
 
+use super::billing::HeldPart;
 use super::jobs::OpenEffect;
 use super::node_reserves::NodeRoom;
 use super::owned::Owned;
@@ -81,6 +82,9 @@ pub struct Node {
     /// What of it is not for work.
     #[serde(skip)]
     pub reserve: NodeRoom,
+    /// What each job holds of it, in order of jobs. Made from the rows of the jobs.
+    #[serde(skip)]
+    pub parts: Vec<HeldPart>,
 }
 
 /// One GPU of a node.

@@ -3,6 +3,7 @@
 //! Never: chooses a place.
 
 use super::State;
+use super::billing::share_of_worker;
 use super::nodes::Node;
 use crate::effect::WorkerPlace;
 use crate::ids::{ClassId, JobId, OfferingId};
@@ -66,7 +67,9 @@ impl State {
         for place in places {
             let needs = WorkerNeeds::of(&self.classes[class].shape.gang, place);
             let gpu_mem = self.gpu_mem(place);
+            let part = self.part_of_node(place, needs);
             self.edit_node(place.node, |node| {
+                node.part_in(job, part, hold);
                 let mem = taken_mem(node, place, needs.gpu_mem, gpu_mem);
                 for_slots(node, place.gpus, |slot| {
                     slot.free = slot.free.saturating_sub(place.share);
@@ -94,7 +97,9 @@ impl State {
             let needs = WorkerNeeds::of(&self.classes[class].shape.gang, place);
             let gpu_mem = self.gpu_mem(place);
             let due = now + self.idle_allowed(place.node);
+            let part = self.part_of_node(place, needs);
             self.edit_node(place.node, |node| {
+                node.part_out(job, part, hold);
                 let mem = taken_mem(node, place, needs.gpu_mem, gpu_mem);
                 for_slots(node, place.gpus, |slot| {
                     slot.free += place.share;
@@ -120,8 +125,11 @@ impl State {
 
     /// Turns booked places into running ones.
     pub(crate) fn start_on(&mut self, job: JobId, places: &[WorkerPlace]) {
+        let class = self.jobs[job].class;
         for place in places {
+            let part = self.part_of_node(place, WorkerNeeds::of(&self.classes[class].shape.gang, place));
             self.edit_node(place.node, |node| {
+                node.part_starts(job, part);
                 node.booked = node.booked - place.gpu_share();
                 node.allocated = node.allocated + place.gpu_share();
                 node.reserved.retain(|(owner, _)| *owner != job);
@@ -148,6 +156,12 @@ impl State {
     #[must_use]
     pub fn usual_boot(&self, offering: OfferingId) -> Span {
         self.observed.boot(offering, 500).unwrap_or(self.offerings[offering.index()].offer.boot)
+    }
+
+    /// The share that a worker holds of its node.
+    fn part_of_node(&self, place: &WorkerPlace, needs: WorkerNeeds) -> u64 {
+        let offer = |node: &Node| &self.offerings[node.offering.index()].offer;
+        self.nodes.get(&place.node).map_or(0, |node| share_of_worker(place, needs, offer(node)))
     }
 
     fn gpu_mem(&self, place: &WorkerPlace) -> Mib {

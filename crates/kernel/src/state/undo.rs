@@ -10,6 +10,7 @@
 //! Never: partial. Rows, quota, ledger, totals and counters all come back byte for byte; a property test says so.
 
 use super::allowances::{Allowance, AllowanceReservation};
+use super::billing::WorkKey;
 use super::budget::Budgets;
 use super::fair::DecayedUsage;
 use super::jobs::Job;
@@ -36,6 +37,7 @@ pub(crate) enum Was {
     Reservation(PoolId, Option<Box<Reservation>>),
     Needs(PoolId, Option<NeedStats>),
     Allowance(Allowance, Option<Box<AllowanceReservation>>),
+    Work(WorkKey, Option<u64>),
 }
 
 /// The small things that change with nearly every edit: kept whole at each checkpoint.
@@ -46,6 +48,8 @@ pub(crate) struct Base {
     budgets: Budgets,
     ledger: Ledger,
     statuses: usize,
+    charges: usize,
+    booked: usize,
     capacity_epoch: u64,
 }
 
@@ -91,6 +95,8 @@ impl State {
             budgets: self.budgets.clone(),
             ledger: self.ledger,
             statuses: self.stream.len(),
+            charges: self.billing.as_ref().map_or(0, |billing| billing.charges.len()),
+            booked: self.billing.as_ref().map_or(0, |billing| billing.booked.len()),
             capacity_epoch: self.capacity_epoch,
         });
         mark
@@ -110,6 +116,10 @@ impl State {
             self.budgets = base.budgets;
             self.ledger = base.ledger;
             self.stream.truncate(base.statuses);
+            if let Some(billing) = &mut self.billing {
+                billing.charges.truncate(base.charges);
+                billing.booked.truncate(base.booked);
+            }
             self.capacity_epoch = base.capacity_epoch;
         }
         self.undo.bases.truncate(mark.base);
@@ -163,6 +173,12 @@ impl State {
             Was::Allowance(of, was) => {
                 self.allowances.remove(&of);
                 self.allowances.extend(was.map(|was| (of, *was)));
+            }
+            Was::Work(work, was) => {
+                if let Some(billing) = &mut self.billing {
+                    billing.unsaved.remove(&work);
+                    billing.unsaved.extend(was.map(|was| (work, was)));
+                }
             }
         }
     }

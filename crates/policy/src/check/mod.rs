@@ -6,6 +6,7 @@
 //!
 //! Never: advises (that is `advice`), compiles, or stops at the first fault.
 
+mod billing;
 mod lifecycle;
 mod owned;
 mod pools;
@@ -57,6 +58,7 @@ pub fn check(
     check.tiers();
     let stock = check.pools();
     check.lifecycle(&stock);
+    check.billing();
     check.queues();
     check.budgets(&stock);
     check.quota_tree();

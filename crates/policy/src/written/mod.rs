@@ -4,7 +4,7 @@
 //! Never: checks what one field means for another (that is `check`), or resolves a name.
 
 use super::defaults::ancestors;
-use super::words::{UndeclaredQueues, Under};
+use super::words::{TimeZone, UndeclaredQueues, Under};
 use forebay_quantity::{Factor, GpuBound, GpuCount, Money, PerHour, Percent, Time};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -49,6 +49,8 @@ pub struct WrittenPolicy {
     pub lifecycle: Option<WrittenLifecycle>,
     /// What becomes of jobs that wait and that a new policy makes impossible. Default: `hold`.
     pub impossible: Option<WrittenImpossible>,
+    /// How what is used is billed: by which labels, and in the days of which time zone.
+    pub billing: Option<WrittenBilling>,
 }
 
 impl WrittenPolicy {
@@ -75,6 +77,19 @@ impl WrittenPolicy {
             UndeclaredQueues::Reject => None,
         }
     }
+}
+
+/// How what is used is billed.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(expecting = "how to bill, such as `{labels: [team, costCenter], zone: Europe/Berlin}`")]
+#[schemars(rename = "Billing")]
+pub struct WrittenBilling {
+    /// Labels of jobs by which bills can be asked, at most 8: `forebay cost --by label:team`. They are kept with a job as it was submitted;
+    /// jobs from before a label stood here are not labelled. Default: none.
+    pub labels: Option<Vec<String>>,
+    /// The time zone whose days bills have. Default: `UTC`.
+    pub zone: Option<TimeZone>,
 }
 
 /// The version of the policy format.

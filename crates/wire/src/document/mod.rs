@@ -3,6 +3,7 @@
 //! The state document uses the same views for what people write by hand: fields that only a running Forebay fills in are optional.
 //! Never: an engine. What fills these types, and what makes an engine of them, is elsewhere.
 
+pub mod cost;
 pub mod memory;
 pub mod plan;
 pub mod reason;

@@ -108,6 +108,11 @@ pub trait Router: Send + Sync {
     fn is_trivial(&self) -> bool {
         false
     }
+
+    /// The labels of jobs by which the policy bills. Of these, a job keeps its own.
+    fn billing_labels(&self) -> &[String] {
+        &[]
+    }
 }
 
 /// Every job goes to the queue that it names.
@@ -251,6 +256,7 @@ impl Intake<'_> {
                 if let Some(queue) = routed.map_err(|e| Rejected::new(RejectCode::Route, "$", e))? {
                     spec.queue = queue;
                 }
+                spec.labels = submit::billed_labels(data, self.routes.billing_labels());
                 Event::JobSubmitted(Box::new(spec))
             }
             "job.cancelled" => {

@@ -17,9 +17,13 @@ use super::{Caller, MOST_BYTES, Rejected, canonical};
 use forebay_kernel::job::{Checkpointing, Gang, JobSpec, Retry, Service, WorkerAsk};
 use forebay_kernel::units::{Mib, MilliCpu, Span, Timestamp};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// Fields of `data` that are not read here, only checked: they are carried along with those that nobody knows.
 const CARRIED: [&str; 5] = ["run", "labels", "simulation", "kind", "user"];
+
+/// The longest value of a label that bills are asked by, in bytes: each is a row of a bill.
+const MOST_LABEL: usize = 256;
 
 /// Where the checkpoint's address is carried.
 const CHECKPOINT_URI: &str = "checkpoint.uri";
@@ -65,7 +69,20 @@ pub(super) fn job(
         batch: asked.batch_key.map(|key| key.0),
         within: asked.gang.within.map(|within| within.0),
         sent: envelope.time_ms.map(Timestamp),
+        labels: BTreeMap::new(),
     })
+}
+
+/// The values of the labels that bills are asked by, each cut at [`MOST_LABEL`] bytes. They are texts: the submission was read.
+pub(super) fn billed_labels(data: &Value, names: &[String]) -> BTreeMap<String, String> {
+    let labels = data.get("labels").and_then(Value::as_object);
+    let value = |name: &String| Some((name.clone(), cut(labels?.get(name)?.as_str()?)));
+    names.iter().filter_map(value).collect()
+}
+
+fn cut(value: &str) -> String {
+    let end = (0..=value.len().min(MOST_LABEL)).rev().find(|at| value.is_char_boundary(*at)).unwrap_or(0);
+    value[..end].to_owned()
 }
 
 /// The gang: its workers, or whole GPUs that may span nodes.

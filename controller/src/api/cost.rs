@@ -1,0 +1,100 @@
+//! `GET /v1/cost`: the bill, of everything for operators, else of the jobs that a caller may see.
+//!
+//! ```text
+//! engine (driver's thread): position, open charges -> journal (blocking thread): charges before it -> what may this caller see? -> rows
+//! ```
+//!
+//! Never: another's jobs or nobody's time to who is no operator; a read of the disk on the driver's thread.
+
+use super::Api;
+use super::archive;
+use super::auth::Reader;
+use super::error::ApiError;
+use super::jobs::query;
+use crate::config::tokens::Who;
+use crate::cost::{BalanceCheck, CostBasis, CostBy, CostRange, bill};
+use crate::journal::{SpendQuery, SpendRead, SpendTotals};
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use forebay_engine::engine::Engine;
+use forebay_kernel::ids::JobId;
+use forebay_kernel::state::billing::BilledJob;
+use forebay_wire::document::cost::CostDocument;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Times that the journal is asked: what a bill is read at passes only while two snapshots are written.
+const TRIES: u32 = 3;
+
+/// What is asked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CostQuery {
+    by: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+}
+
+/// The bill.
+pub(super) async fn cost(
+    State(api): State<Api>,
+    Reader(who): Reader,
+    asked: Result<Query<CostQuery>, QueryRejection>,
+) -> Result<Json<CostDocument>, ApiError> {
+    let CostQuery { by, from, to } = query(asked)?;
+    let by: CostBy = by.as_deref().unwrap_or("queue").parse().map_err(bad)?;
+    let range = CostRange { from, to };
+    for _ in 0..TRIES {
+        let basis = api.handle.query_async(|engine, _| CostBasis::of(engine.state())).await?;
+        let slots = range.slots(&basis).map_err(bad)?;
+        let asked = SpendQuery { from: slots.from, to: slots.to, upto: basis.upto };
+        let SpendRead::Found { charges, jobs } = archive::read(&api, move |archive| archive.spend(&asked)).await?
+        else {
+            continue;
+        };
+        let whole = if range.is_all() { BalanceCheck::Checked } else { BalanceCheck::NotRead };
+        let unbalanced = |e: crate::cost::Unbalanced| {
+            ApiError::new(500, "Unbalanced", e.to_string(), "run `forebay journal verify` on a copy of the folder")
+        };
+        let (charges, jobs) = basis.complete(charges, jobs, &slots, whole).map_err(unbalanced)?;
+        let (basis, charges) = visible(&api, &who, basis, charges, &jobs).await?;
+        return Ok(Json(bill(&by, &basis, &charges, &jobs)));
+    }
+    let remedy = "ask again";
+    Err(ApiError::new(503, "Passed", "the journal went on while the bill was read", remedy).retry_after(1))
+}
+
+fn bad(fault: impl std::error::Error) -> ApiError {
+    ApiError::bad("BadQuery", fault.to_string(), "see docs/BILLING.md")
+}
+
+/// What a caller may see of a bill: operators all of it, others the jobs that they may see.
+async fn visible(
+    api: &Api,
+    who: &Arc<Who>,
+    basis: CostBasis,
+    mut charges: SpendTotals,
+    jobs: &BTreeMap<JobId, BilledJob>,
+) -> Result<(CostBasis, SpendTotals), ApiError> {
+    if who.operates() {
+        return Ok((basis, charges));
+    }
+    let own = jobs.values().filter(|job| job.tenant == who.caller.tenant);
+    let pairs: BTreeSet<(String, String)> = own.map(|job| (job.principal.clone(), job.queue.clone())).collect();
+    let caller = Arc::clone(who);
+    let may = move |engine: &Engine, _: &_| {
+        let state = engine.state();
+        let sees =
+            |(submitter, queue): &(String, String)| state.may_act_for(&caller.caller.principal, submitter, queue);
+        pairs.into_iter().filter(sees).collect::<BTreeSet<_>>()
+    };
+    let may = api.handle.query_async(may).await?;
+    let sees = |id: JobId| {
+        let job = jobs.get(&id).filter(|job| job.tenant == who.caller.tenant);
+        job.is_some_and(|job| may.contains(&(job.principal.clone(), job.queue.clone())))
+    };
+    charges.retain(|key, _| key.job.is_some_and(sees));
+    Ok((basis.without_earlier(), charges))
+}

@@ -1,0 +1,185 @@
+//! A bill by one thing: its rows, in the order of their keys.
+//!
+//! What belongs to no job is in rows of its own, by cause and pool, wherever rows are those of jobs: `(idle, pool a10g)`.
+//!
+//! Never: a key that could be taken for such a row. A label's value that begins with `(` or `\` is written after a `\`.
+
+use super::basis::CostBasis;
+use super::money::{Exact, decimal, rounded_rows};
+use forebay_journal::SpendTotals;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::ids::JobId;
+use forebay_kernel::state::billing::{BilledJob, ChargeKey};
+use forebay_kernel::units::Timestamp;
+use forebay_wire::document::cost::{CostDocument, CostRow};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// By what a bill has its rows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CostBy {
+    /// Queues, by path.
+    Queue,
+    /// Tenants.
+    Tenant,
+    /// Tiers, as they were when jobs were submitted.
+    Tier,
+    /// Values of a label that the policy bills by.
+    Label(String),
+    /// Pools.
+    Pool,
+    /// How capacity is paid for.
+    Capacity,
+    /// Instance types.
+    Type,
+    /// What it was: worked, idle, lost ...
+    Kind,
+    /// Days of the billing zone.
+    Day,
+    /// Jobs.
+    Job,
+}
+
+/// A word that is nothing by which a bill can have its rows.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{0}` is not known: write queue, tenant, tier, label:NAME, pool, capacity, type, kind, day or job")]
+pub struct CostByFault(String);
+
+impl FromStr for CostBy {
+    type Err = CostByFault;
+
+    fn from_str(word: &str) -> Result<CostBy, CostByFault> {
+        Ok(match word {
+            "queue" => CostBy::Queue,
+            "tenant" => CostBy::Tenant,
+            "tier" => CostBy::Tier,
+            "pool" => CostBy::Pool,
+            "capacity" => CostBy::Capacity,
+            "type" => CostBy::Type,
+            "kind" => CostBy::Kind,
+            "day" => CostBy::Day,
+            "job" => CostBy::Job,
+            other => match other.strip_prefix("label:").filter(|name| !name.is_empty()) {
+                Some(name) => CostBy::Label(name.to_owned()),
+                None => return Err(CostByFault(other.chars().take(80).collect())),
+            },
+        })
+    }
+}
+
+impl std::fmt::Display for CostBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            CostBy::Queue => "queue",
+            CostBy::Tenant => "tenant",
+            CostBy::Tier => "tier",
+            CostBy::Label(name) => return write!(f, "label:{name}"),
+            CostBy::Pool => "pool",
+            CostBy::Capacity => "capacity",
+            CostBy::Type => "type",
+            CostBy::Kind => "kind",
+            CostBy::Day => "day",
+            CostBy::Job => "job",
+        })
+    }
+}
+
+/// A row while it is being added up.
+#[derive(Default)]
+struct Sum {
+    cost: Exact,
+    gpu_time: i128,
+    /// Of this, on nodes that were bought, and on spot.
+    bought: i128,
+    spot: i128,
+}
+
+impl Sum {
+    fn add_gpu_time(&mut self, amount: i128, capacity: CapacityType) {
+        self.gpu_time += amount;
+        self.bought += if capacity == CapacityType::Owned { 0 } else { amount };
+        self.spot += if capacity == CapacityType::Spot { amount } else { 0 };
+    }
+}
+
+/// The bill of these charges.
+#[must_use]
+pub fn bill(by: &CostBy, basis: &CostBasis, charges: &SpendTotals, jobs: &BTreeMap<JobId, BilledJob>) -> CostDocument {
+    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+    for (key, amount) in charges {
+        let job = key.job.map(|id| (id, jobs.get(&id)));
+        let sum = sums.entry(row_key(by, basis, key, job)).or_default();
+        let Some(offer) = basis.offering(key.offering) else { continue };
+        sum.cost.add(i128::from(key.price.0), *amount, offer.shares);
+        if offer.gpus {
+            sum.add_gpu_time(*amount, offer.capacity);
+        }
+    }
+    earlier(by, basis, &mut sums);
+    document(sums)
+}
+
+/// What was spent before the ledger knew by whom.
+fn earlier(by: &CostBy, basis: &CostBasis, sums: &mut BTreeMap<String, Sum>) {
+    let capacities = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
+    for (capacity, spent) in capacities.into_iter().zip(&basis.began.earlier) {
+        if spent.cost.0 == 0 && spent.gpu_time.0 == 0 {
+            continue;
+        }
+        let key = match by {
+            CostBy::Capacity => capacity.as_str().to_owned(),
+            _ => format!("(before {})", day(basis, basis.began.at)),
+        };
+        let sum = sums.entry(key).or_default();
+        sum.cost.add_spend(spent.cost);
+        sum.add_gpu_time(i128::try_from(spent.gpu_time.0).unwrap_or(i128::MAX), capacity);
+    }
+}
+
+fn document(sums: BTreeMap<String, Sum>) -> CostDocument {
+    let costs: Vec<Exact> = sums.values().map(|sum| sum.cost.clone()).collect();
+    let (micro, total) = rounded_rows(&costs);
+    let row = |((key, sum), micro): ((String, Sum), i128)| CostRow {
+        key,
+        cost_usd: decimal(micro),
+        // Thousandths of a GPU x milliseconds as millionths of a GPU-hour: 3,600 of the former are one of the latter.
+        gpu_hours: decimal((sum.gpu_time * 2 + 3_600).div_euclid(7_200)),
+        spot_ratio: decimal((sum.spot * 1_000_000).checked_div(sum.bought).unwrap_or(0)),
+    };
+    CostDocument { rows: sums.into_iter().zip(micro).map(row).collect(), total_usd: decimal(total) }
+}
+
+fn row_key(by: &CostBy, basis: &CostBasis, key: &ChargeKey, job: Option<(JobId, Option<&BilledJob>)>) -> String {
+    let of_node = match by {
+        CostBy::Pool => Some(basis.pool(key.pool).to_owned()),
+        CostBy::Capacity => Some(basis.offering(key.offering).map_or("", |o| o.capacity.as_str()).to_owned()),
+        CostBy::Type => Some(basis.offering(key.offering).map_or(String::new(), |o| o.instance_type.clone())),
+        CostBy::Kind => Some(key.kind.as_str().to_owned()),
+        CostBy::Day => Some(day(basis, key.slot.begins())),
+        _ => None,
+    };
+    if let Some(key) = of_node {
+        return key;
+    }
+    let Some((id, job)) = job else { return format!("({}, pool {})", key.kind.as_str(), basis.pool(key.pool)) };
+    let Some(job) = job else { return format!("(unknown {id})") };
+    match by {
+        CostBy::Queue => job.queue.clone(),
+        CostBy::Tenant => apart(&job.tenant),
+        CostBy::Tier => job.tier.clone(),
+        CostBy::Label(name) => job.labels.get(name).map_or_else(|| format!("(no {name})"), |value| apart(value)),
+        _ => id.to_string(),
+    }
+}
+
+/// A text that cannot be taken for a row of nobody's.
+fn apart(value: &str) -> String {
+    if value.starts_with(['(', '\\']) { format!("\\{value}") } else { value.to_owned() }
+}
+
+/// The day of the billing zone.
+fn day(basis: &CostBasis, at: Timestamp) -> String {
+    let local = i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(i64::from(basis.offset(at)) * 1000);
+    jiff::Timestamp::from_millisecond(local)
+        .map_or_else(|_| "(no day)".to_owned(), |at| at.strftime("%Y-%m-%d").to_string())
+}

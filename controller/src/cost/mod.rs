@@ -1,0 +1,87 @@
+//! What was spent, by whom and on what: the ledger's charges grouped, priced and rounded once.
+//!
+//! ```text
+//! charges of closed batches (journal) + open charges (state) = all of it, at one position
+//!   -> by queue, tenant, tier, label, pool, capacity, type, kind, day, job -> exact sums -> micro-dollars by largest remainder
+//! ```
+//!
+//! A server and a folder go the same way from here on, so they give the same figures.
+//!
+//! Never: a float in a sum, a row that is left out, money that the ledger has not.
+
+mod basis;
+mod group;
+mod money;
+mod range;
+
+pub use basis::{BalanceCheck, CostBasis};
+pub use group::{CostBy, CostByFault, bill};
+pub use range::{CostRange, CostRangeFault};
+
+use crate::journal::{JournalError, SpendTotals, read_folder_spend};
+use forebay_kernel::ids::JobId;
+use forebay_kernel::state::billing::BilledJob;
+use forebay_wire::document::cost::{CostDocument, CostRow};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Why there is no bill.
+#[derive(Debug, thiserror::Error)]
+pub enum CostFault {
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// From or to is no time that a bill can begin or end at.
+    #[error(transparent)]
+    Range(#[from] CostRangeFault),
+    /// The rows are not what the nodes cost.
+    #[error(transparent)]
+    Unbalanced(#[from] Unbalanced),
+}
+
+/// The rows of a whole bill are not what the ledger says that all nodes cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the bill has {rows_micro} micro-dollars and all nodes cost {nodes_micro}: a fault of this program or a journal that another program \
+     changed: run `forebay journal verify`, and report it"
+)]
+pub struct Unbalanced {
+    /// What the rows add up to.
+    pub rows_micro: i128,
+    /// What the nodes cost.
+    pub nodes_micro: i128,
+}
+
+/// Of each row of a bill its cents, which add up to those of the total, and the total's.
+#[must_use]
+pub fn cents_of_rows(bill: &CostDocument) -> (Vec<i128>, i128) {
+    let micro = |usd: f64| (usd * 1e6).round() as i128;
+    let parts = |row: &CostRow| (micro(row.cost_usd).div_euclid(10_000), micro(row.cost_usd).rem_euclid(10_000));
+    let parts: Vec<(i128, i128)> = bill.rows.iter().map(parts).collect();
+    let total = (micro(bill.total_usd) + 5_000).div_euclid(10_000);
+    (money::largest_remainders(&parts, total), total)
+}
+
+/// All charges of a range: those of closed batches and the open ones, compared with what all nodes cost before any is left out.
+///
+/// # Errors
+/// The range is none, or the bill does not add up.
+pub fn ranged(
+    basis: &CostBasis,
+    charges: SpendTotals,
+    jobs: BTreeMap<JobId, BilledJob>,
+    range: &CostRange,
+) -> Result<(SpendTotals, BTreeMap<JobId, BilledJob>), CostFault> {
+    Ok(basis.complete(charges, jobs, &range.slots(basis)?, BalanceCheck::Checked)?)
+}
+
+/// The bill of a folder, which a server may write meanwhile.
+///
+/// # Errors
+/// There is no sound journal, the range is none, or the bill does not add up.
+pub fn of_folder(folder: &Path, by: &CostBy, range: &CostRange) -> Result<CostDocument, CostFault> {
+    let found = read_folder_spend(folder)?;
+    let basis = CostBasis::of(&found.machine);
+    let (charges, jobs) = ranged(&basis, found.charges, found.jobs, range)?;
+    Ok(bill(by, &basis, &charges, &jobs))
+}

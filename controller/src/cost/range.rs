@@ -1,0 +1,102 @@
+//! From when to when a bill goes: days or full hours.
+//!
+//! Never: a time within a slot. What is used within a slot is not kept apart.
+
+use super::basis::CostBasis;
+use forebay_kernel::state::billing::{LedgerSlot, QUARTER_MS};
+use forebay_kernel::units::{HOUR_MS, Timestamp};
+use jiff::civil::Date;
+
+/// As it was asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CostRange {
+    /// From then on. `None`: from the beginning.
+    pub from: Option<String>,
+    /// Before then. `None`: up to now.
+    pub to: Option<String>,
+}
+
+/// A text that is no time at which a bill can begin or end.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{which} {text}: {what}: write a day such as 2026-11-24, or a full hour such as 2026-11-24T09:00:00Z")]
+pub struct CostRangeFault {
+    which: &'static str,
+    text: String,
+    what: &'static str,
+}
+
+/// The slots of a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slots {
+    /// From this one on.
+    pub from: LedgerSlot,
+    /// Before this one.
+    pub to: LedgerSlot,
+}
+
+impl Slots {
+    /// All there are.
+    pub const ALL: Slots = Slots { from: LedgerSlot(0), to: LedgerSlot(u32::MAX) };
+
+    pub(super) fn take(&self, slot: LedgerSlot) -> bool {
+        slot >= self.from && slot < self.to
+    }
+}
+
+impl CostRange {
+    /// Its slots, with days in the billing zone.
+    ///
+    /// # Errors
+    /// From or to is no day and no full hour, or the range ends before it begins.
+    pub fn slots(&self, basis: &CostBasis) -> Result<Slots, CostRangeFault> {
+        let read = |which, text: &Option<String>, none| match text {
+            None => Ok(none),
+            Some(text) => slot(basis, which, text),
+        };
+        let slots =
+            Slots { from: read("from", &self.from, Slots::ALL.from)?, to: read("to", &self.to, Slots::ALL.to)? };
+        if slots.from >= slots.to {
+            let text = self.to.clone().unwrap_or_default();
+            return Err(CostRangeFault { which: "to", text, what: "is not after its beginning" });
+        }
+        Ok(slots)
+    }
+
+    /// Whether it is everything.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.from.is_none() && self.to.is_none()
+    }
+}
+
+fn slot(basis: &CostBasis, which: &'static str, text: &str) -> Result<LedgerSlot, CostRangeFault> {
+    let fault = |what| CostRangeFault { which, text: text.chars().take(80).collect(), what };
+    let at = match text.parse::<Date>() {
+        Ok(date) if text.len() <= 10 => midnight(basis, date).ok_or_else(|| fault("cannot be counted from 1970 on"))?,
+        _ => {
+            let at: jiff::Timestamp = text.parse().map_err(|_| fault("is neither a day nor a time"))?;
+            u64::try_from(at.as_millisecond()).map_err(|_| fault("is before 1970"))?
+        }
+    };
+    // The clock of the zone says which part of an hour its slots begin at.
+    let aligned = (at % HOUR_MS == 0) || (at % QUARTER_MS == 0 && text.len() <= 10);
+    if !aligned {
+        return Err(fault("is within an hour"));
+    }
+    u32::try_from(at / QUARTER_MS).map(LedgerSlot).map_err(|_| fault("is too late"))
+}
+
+/// When a day of the billing zone begins, in ms since 1970.
+fn midnight(basis: &CostBasis, date: Date) -> Option<u64> {
+    let utc = date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond();
+    // The offset in force at midnight is one of those around it; where a clock skips midnight the day begins after the gap.
+    let candidates = [-1, 0, 1].map(|days: i64| utc + days * 86_400_000);
+    let offsets = candidates.map(|at| basis.offset(Timestamp(u64::try_from(at).unwrap_or(0))));
+    let begins = offsets.map(|offset| utc - i64::from(offset) * 1000);
+    let begins = begins.into_iter().filter_map(|at| u64::try_from(at).ok());
+    let is_then = |at: &u64| {
+        let local = |at: u64| i64::try_from(at).unwrap_or(i64::MAX) + i64::from(basis.offset(Timestamp(at))) * 1000;
+        local(*at) >= utc && at.checked_sub(1).is_none_or(|before| local(before) < utc)
+    };
+    begins.filter(is_then).min()
+}

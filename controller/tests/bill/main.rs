@@ -1,0 +1,207 @@
+//! The bill against one that is made again from the journal's batches alone, by a program that shares no code with the ledger: by queue,
+//! label, day, kind and all the rest, to the micro-dollar, in the middle of a run and at its end, undisturbed and killed again and again.
+
+#[path = "../../../crates/kernel/tests/bill/recomputed.rs"]
+mod recomputed;
+mod rows;
+
+use forebay::cost::{CostBasis, CostBy, CostRange, bill, of_folder, ranged};
+use forebay::document::write::summary;
+use forebay::driver::{ClockMode, Finished, LoopEnd, Settings, WorldMaker, load, start};
+use forebay::intake::PolicyRoutes;
+use forebay::journal::{FILE, RecoveredPart, SpendTotals, SqliteJournal};
+use forebay::metrics::engine::cluster;
+use forebay::metrics::family::text;
+use forebay_catalog::Catalogue;
+use forebay_kernel::ids::JobId;
+use forebay_kernel::journal::Batch;
+use forebay_kernel::machine::StateMachine;
+use forebay_kernel::state::billing::{BilledJob, Charge};
+use forebay_policy::compile;
+use forebay_sim::market::Market;
+use forebay_sim::world::{WorldOptions, spot_pairs};
+use forebay_wire::document::cost::CostDocument;
+use recomputed::HOUR;
+use rows::Named;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const BY: [&str; 11] =
+    ["queue", "tenant", "tier", "label:team", "label:costCenter", "pool", "capacity", "type", "kind", "day", "job"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A market that takes nodes back, so that work is lost.
+fn world() -> WorldMaker {
+    Box::new(|policy, origin| {
+        let market = Market::seeded(7, &spot_pairs(policy), 30 * 86_400_000);
+        WorldOptions { origin, ..WorldOptions::new(7, market) }
+    })
+}
+
+/// The example day, billed by two labels in the days of a zone that is not UTC.
+fn day(folder: &Path, zone: &str) -> Settings {
+    let mut text = std::fs::read_to_string(root().join("policies/spot-first.yaml")).unwrap();
+    text.push_str(&format!("\nbilling: {{labels: [team, costCenter], zone: {zone}}}\n"));
+    let compiled = compile("spot-first.yaml", &text, &Catalogue::builtin()).unwrap();
+    let feed = load(&root().join("examples/day.jsonl"), None, &compiled.policy).unwrap().feed;
+    Settings {
+        policy: Some((text, compiled.policy)),
+        routes: Arc::new(PolicyRoutes(compiled.routes)),
+        clock: ClockMode::Max,
+        feed: Some(feed),
+        exit_when_drained: true,
+        ..Settings::new(folder.to_owned(), world())
+    }
+}
+
+/// All batches of a journal that is short enough to have them all.
+fn batches(folder: &Path) -> Vec<Batch> {
+    let mut all = Vec::new();
+    let mut take = |part: RecoveredPart<'_, '_>| {
+        match part {
+            RecoveredPart::Start => {}
+            RecoveredPart::Snapshot(_) => panic!("it begins with a snapshot"),
+            RecoveredPart::Batch(batch) => all.push(batch.clone()),
+        }
+        Ok(())
+    };
+    let _ = SqliteJournal::open(folder, &mut take).unwrap();
+    all
+}
+
+fn agrees(by: &str, found: &CostDocument, expected: &Named, at: &str) {
+    let rows = expected.rows(by);
+    let found_rows: BTreeMap<String, [i64; 3]> = found
+        .rows
+        .iter()
+        .map(|row| (row.key.clone(), [row.cost_usd, row.gpu_hours, row.spot_ratio].map(|x| (x * 1e6).round() as i64)))
+        .collect();
+    assert_eq!(found_rows, rows, "by {by} at {at}");
+    let (sum, total) = (rows.values().map(|row| row[0]).sum::<i64>(), (found.total_usd * 1e6).round() as i64);
+    assert_eq!(sum, total, "by {by} at {at}: the rows are not the total");
+}
+
+/// What a scrape says that all nodes cost, in micro-dollars, and of how many lines.
+fn scraped(machine: &StateMachine) -> (i64, i64) {
+    let text = text(cluster(machine)).unwrap();
+    let values: Vec<f64> = text
+        .lines()
+        .filter(|line| line.starts_with("forebay_spend_usd_total{"))
+        .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(!values.is_empty(), "{text}");
+    (values.iter().map(|usd| (usd * 1e6).round() as i64).sum(), values.len() as i64)
+}
+
+/// Makes the bill again record by record, and compares it `samples` times on the way and at the end with the engine's and the folder's.
+fn made_again(folder: &Path, samples: usize, slot_ms: u64) -> Named {
+    let all = batches(folder);
+    let (mut machine, mut expected) = (StateMachine::default(), Named::in_slots_of(slot_ms));
+    let mut charges = SpendTotals::new();
+    let mut jobs: BTreeMap<JobId, BilledJob> = BTreeMap::new();
+    let every = (all.len() / samples).max(1);
+    for (at, batch) in (1..).zip(&all) {
+        expected.bill.pass_time(&machine, batch.tick.now);
+        machine.apply_tick(batch.tick, batch.version);
+        expected.look(&machine);
+        for event in &batch.events {
+            let _ = machine.apply_event(event);
+            expected.look(&machine);
+        }
+        for decision in &batch.decisions {
+            let _ = machine.apply_decision(decision);
+            expected.look(&machine);
+        }
+        let charged = machine.charged();
+        for Charge { key, amount } in charged.charges {
+            *charges.entry(key).or_default() += amount;
+        }
+        for job in charged.jobs {
+            jobs.entry(job.job).or_insert(job);
+        }
+        if at % every != 0 && at != all.len() {
+            continue;
+        }
+        let basis = CostBasis::of(&machine);
+        let (all_charges, all_jobs) = ranged(&basis, charges.clone(), jobs.clone(), &CostRange::default()).unwrap();
+        let position = machine.counters().next_seq.to_string();
+        for by in BY {
+            agrees(by, &bill(&by.parse().unwrap(), &basis, &all_charges, &all_jobs), &expected, &position);
+        }
+        let total = bill(&CostBy::Queue, &basis, &all_charges, &all_jobs).total_usd;
+        assert_eq!(summary(&machine).cost_usd.to_string(), total.to_string(), "summary at {position}");
+        let (spend, lines) = scraped(&machine);
+        // Each line of a scrape is rounded by itself: a counter never goes back.
+        assert!((spend - (total * 1e6).round() as i64).abs() * 2 <= lines, "metrics at {position}: {spend}, {total}");
+    }
+    for by in BY {
+        agrees(by, &of_folder(folder, &by.parse().unwrap(), &CostRange::default()).unwrap(), &expected, "the folder");
+    }
+    expected
+}
+
+fn finished(settings: Settings) -> Finished {
+    let finished = start(settings).unwrap().join().unwrap();
+    assert_eq!(finished.audit, [""; 0]);
+    finished
+}
+
+#[test]
+fn a_day_is_billed_as_it_is_made_again_from_its_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(finished(day(folder.path(), "Europe/Berlin")).end, LoopEnd::Drained);
+    let expected = made_again(folder.path(), 100, HOUR);
+    let kinds = expected.rows("kind");
+    for kind in ["worked", "lost", "boot", "idle", "booked", "fragmentation"] {
+        assert!(kinds.get(kind).is_some_and(|row| row[0] > 0), "nothing was {kind}: {kinds:?}");
+    }
+    assert!(expected.rows("day").len() >= 2 && expected.rows("label:team").len() >= 4, "{:?}", expected.rows("day"));
+    days_are_the_ranges_of_days(folder.path(), &expected);
+}
+
+/// A bill of one day has what the bill by day says of it.
+fn days_are_the_ranges_of_days(folder: &Path, expected: &Named) {
+    let days: Vec<String> = expected.rows("day").into_keys().collect();
+    for (at, day) in days.iter().enumerate() {
+        let range = CostRange { from: Some(day.clone()), to: days.get(at + 1).cloned() };
+        let found = of_folder(folder, &CostBy::Kind, &range).unwrap();
+        let of_day = expected.rows("day")[day][0];
+        assert!(((found.total_usd * 1e6).round() as i64 - of_day).abs() <= 1, "{day}: {found:?}, {of_day}");
+    }
+    let within = CostRange { from: Some("2026-11-02T10:20:00Z".to_owned()), to: None };
+    let refused = of_folder(folder, &CostBy::Kind, &within).unwrap_err().to_string();
+    assert!(refused.contains("within an hour") && refused.contains("full hour"), "{refused}");
+}
+
+#[test]
+fn slots_end_at_the_midnights_of_a_zone_that_is_half_an_hour_off() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(finished(day(folder.path(), "Asia/Kolkata")).end, LoopEnd::Drained);
+    let expected = made_again(folder.path(), 3, HOUR / 2);
+    days_are_the_ranges_of_days(folder.path(), &expected);
+}
+
+#[test]
+fn a_day_that_is_killed_again_and_again_is_billed_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut seed, mut kills) = (0x5eed_u64, 0);
+    loop {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let resume = folder.path().join(FILE).exists();
+        let dies_after = (kills < 20).then_some(60 + (seed >> 33) % 150);
+        let finished = finished(Settings { resume, dies_after, ..day(folder.path(), "Europe/Berlin") });
+        // It adds up after each of them: `of_folder` compares the rows with what all nodes cost.
+        let bill = of_folder(folder.path(), &CostBy::Kind, &CostRange::default()).unwrap();
+        assert!(bill.total_usd >= 0.0);
+        if finished.end == LoopEnd::Drained {
+            break;
+        }
+        kills += 1;
+    }
+    assert!(kills >= 5, "{kills} kills");
+    let _ = made_again(folder.path(), 10, HOUR);
+}

@@ -1,0 +1,153 @@
+//! Reading the ledger by whom: of a journal that is being written, up to a position, and of a folder that nobody serves.
+//!
+//! ```text
+//! a server:  the engine's open charges and its position -> ArchiveReader::spend up to there
+//! a folder:  snapshot and batches -> the state, its open charges and its position -> the same
+//! ```
+//!
+//! Never: writes, or takes the folder's lock.
+
+use super::{batch_charges, billed_job, is_there, rolled_upto, slot_charges};
+use crate::archive::ArchiveReader;
+use crate::database::{Database, signed};
+use crate::error::JournalError;
+use crate::{machine, recover, store};
+use forebay_kernel::ids::{JobId, Seq};
+use forebay_kernel::machine::StateMachine;
+use forebay_kernel::state::billing::{BilledJob, Charge, ChargeKey, LedgerSlot};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Which charges are asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpendQuery {
+    /// From this slot on.
+    pub from: LedgerSlot,
+    /// Before this slot.
+    pub to: LedgerSlot,
+    /// Those of batches before this position.
+    pub upto: Seq,
+}
+
+impl SpendQuery {
+    /// All of it, up to a position.
+    #[must_use]
+    pub fn all(upto: Seq) -> SpendQuery {
+        SpendQuery { from: LedgerSlot(0), to: LedgerSlot(u32::MAX), upto }
+    }
+
+    fn takes(&self, slot: LedgerSlot) -> bool {
+        slot >= self.from && slot < self.to
+    }
+}
+
+/// What was charged: amounts by what they are for.
+pub type SpendTotals = BTreeMap<ChargeKey, i128>;
+
+/// What was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SpendRead {
+    /// All that was asked for.
+    Found {
+        /// What was charged.
+        charges: SpendTotals,
+        /// Who the jobs are that were charged.
+        jobs: BTreeMap<JobId, BilledJob>,
+    },
+    /// Sums contain more than what was asked for by now: ask again for a later position.
+    Passed,
+}
+
+impl ArchiveReader {
+    /// What was charged by the batches before a position.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or a row is damaged.
+    pub fn spend(&self, query: &SpendQuery) -> Result<SpendRead, JournalError> {
+        let db = self.db();
+        in_one_view(&db, || read(&db, query))
+    }
+
+    /// Who a job is on a bill: also when it has left the archive. `None`: it never had places.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or the row is damaged.
+    pub fn billed_job(&self, job: JobId) -> Result<Option<BilledJob>, JournalError> {
+        let db = self.db();
+        if is_there(&db)? { job_of(&db, job) } else { Ok(None) }
+    }
+}
+
+/// A folder as nobody writes it at this instant, or as it is durable by now.
+#[derive(Debug)]
+pub struct FolderSpend {
+    /// The state after the last batch.
+    pub machine: StateMachine,
+    /// What its batches have charged.
+    pub charges: SpendTotals,
+    /// Who the jobs are.
+    pub jobs: BTreeMap<JobId, BilledJob>,
+}
+
+/// Reads a folder's state and everything that it was charged. Nothing is changed; a torn tail is left out.
+///
+/// # Errors
+/// There is no journal, it has another format, or it is damaged.
+pub fn read_folder_spend(folder: &Path) -> Result<FolderSpend, JournalError> {
+    let path = folder.join(crate::folder::FILE);
+    if !path.exists() {
+        return Err(JournalError::Missing { path });
+    }
+    let db = Database::open_to_read(&path)?;
+    let meta = store::meta(&db)?;
+    in_one_view(&db, || {
+        let mut machine = StateMachine::default();
+        recover::read(&db, &meta, &mut |part| machine::apply(&mut machine, part))?;
+        let upto = Seq(machine.counters().next_seq);
+        match read(&db, &SpendQuery::all(upto))? {
+            SpendRead::Found { charges, jobs } => Ok(FolderSpend { machine, charges, jobs }),
+            // Sums are made of batches before the last but one snapshot, and these are all before the end.
+            SpendRead::Passed => Err(db.damaged(crate::DamagedAt::File, "its bill goes on where its batches end")),
+        }
+    })
+}
+
+/// Reads in one transaction: whatever is written meanwhile is not seen.
+fn in_one_view<T>(db: &Database, read: impl FnOnce() -> Result<T, JournalError>) -> Result<T, JournalError> {
+    let view = db.connection.unchecked_transaction().map_err(|e| db.sqlite(e))?;
+    let found = read()?;
+    view.finish().map_err(|e| db.sqlite(e))?;
+    Ok(found)
+}
+
+fn read(db: &Database, query: &SpendQuery) -> Result<SpendRead, JournalError> {
+    let (mut charges, mut jobs) = (SpendTotals::new(), BTreeMap::new());
+    if !is_there(db)? {
+        return Ok(SpendRead::Found { charges, jobs });
+    }
+    if rolled_upto(db)? > query.upto.0 {
+        return Ok(SpendRead::Passed);
+    }
+    let mut add = |found: Vec<Charge>| {
+        for Charge { key, amount } in found.into_iter().filter(|charge| query.takes(charge.key.slot)) {
+            *charges.entry(key).or_default() += amount;
+        }
+        Ok(ControlFlow::Continue(()))
+    };
+    let (from, to) = (i64::from(query.from.0), i64::from(query.to.0));
+    let sql = "SELECT slot, job, body, crc32c FROM spend WHERE slot >= ?1 AND slot < ?2";
+    db.each(sql, [from, to], |row| add(slot_charges(row)?))?;
+    let sql = "SELECT seq, body, crc32c FROM charges WHERE seq < ?1";
+    db.each(sql, [signed(query.upto.0)], |row| add(batch_charges(row)?))?;
+    charges.retain(|_, amount| *amount != 0);
+    let ids: BTreeSet<JobId> = charges.keys().filter_map(|key| key.job).collect();
+    for id in ids {
+        jobs.extend(job_of(db, id)?.map(|job| (id, job)));
+    }
+    Ok(SpendRead::Found { charges, jobs })
+}
+
+fn job_of(db: &Database, id: JobId) -> Result<Option<BilledJob>, JournalError> {
+    db.row("SELECT id, seq, body, crc32c FROM spend_jobs WHERE id = ?1", [signed(id.0)], billed_job)
+}
