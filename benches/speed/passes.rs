@@ -179,7 +179,7 @@ pub fn kai_reclaim(report: &mut Report, size: u64) {
         let (took, mut fleet) = run(case);
         fleet.answer();
         let evicted = 8 * nodes as usize + 1 - fleet.served();
-        assert_eq!(evicted, 4 * nodes as usize, "so many are stopped, and the gang runs");
+        assert_eq!(evicted, 8 * (nodes / 2) as usize, "so many are stopped, and the gang runs");
         figures(report, &format!("kai-reclaim-{nodes}"), took, &[("kai", peer)]);
     }
 }
