@@ -184,9 +184,12 @@ pub fn kai_reclaim(report: &mut Report, size: u64) {
     }
 }
 
+/// A policy for so many nodes.
+type MakePolicy = fn(u64) -> Policy;
+
 /// A gang of 10 x 8 GPU that can never fit: every node has a run on it that it may not have.
 pub fn kai_negative(report: &mut Report, size: u64) {
-    let variants: [(&str, fn(u64) -> Policy, &str); 4] = [
+    let variants: [(&str, MakePolicy, &str); 4] = [
         ("own-quota", negative_own_quota, "all/other"),
         ("same-tier", negative_same_tier, "all/other"),
         ("borrowers", negative_borrowers, "all/borrower"),

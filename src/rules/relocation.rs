@@ -100,7 +100,7 @@ fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut
         let cost = cost.0.saturating_add(more.0).saturating_mul(u128::from(rules.worth_it));
         saves > Rate(0) && saves.over(horizon).0.saturating_mul(1000) >= cost
     };
-        let good = good_since.map_or(Span::ZERO, |since| state.now.since(since));
+    let good = good_since.map_or(Span::ZERO, |since| state.now.since(since));
     if pays(horizon.min(good), Spend(0)) {
         return Some(Leaving::Leaves(saves));
     }

@@ -40,7 +40,12 @@ impl Arguments {
                     read.every = whole.ok_or_else(|| format!("--every {text}: write a whole number from 1"))?;
                 }
                 name if names.contains(&name) => read.name = Some(word),
-                _ => return Err(format!("{word}: there is no such experiment or option; experiments: {}", names.join(", "))),
+                _ => {
+                    return Err(format!(
+                        "{word}: there is no such experiment or option; experiments: {}",
+                        names.join(", ")
+                    ));
+                }
             }
         }
         Ok(read)

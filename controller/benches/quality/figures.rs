@@ -26,7 +26,8 @@ pub fn table(name: &str, rows: &[Row]) -> String {
     let mut text = format!("{name}\n");
     for row in rows {
         let published: Vec<String> = row.published.iter().map(|(who, figure)| format!("{who} {figure}")).collect();
-        let beside = if published.is_empty() { "nothing published for this input".to_owned() } else { published.join(", ") };
+        let beside =
+            if published.is_empty() { "nothing published for this input".to_owned() } else { published.join(", ") };
         let Row { metric, figure, unit, .. } = row;
         let _ = writeln!(text, "  {metric:<24} {figure:>12.4} {unit:<8} {beside}");
     }

@@ -78,7 +78,8 @@ pub(super) async fn confirm(
     let by = who.caller.principal.clone();
     let (of, workers) = (short(&name, 60), &asked.workers);
     tracing::warn!("{by} confirms that workers {workers:?} of attempt {} of {of} are dead", asked.attempt);
-    durable(&api, &who.name, vec![(Event::DeathConfirmed { job: id, attempt, workers: asked.workers, by }, None)]).await?;
+    durable(&api, &who.name, vec![(Event::DeathConfirmed { job: id, attempt, workers: asked.workers, by }, None)])
+        .await?;
     Ok((StatusCode::ACCEPTED, Json(look(&api, &who, id).await?)))
 }
 

@@ -182,7 +182,7 @@ impl MarkWriter {
     pub(crate) fn move_to(&mut self, end: &End, state: MarkState) -> Result<(), JournalError> {
         let JournalMark { uuid, incarnation, turn, .. } = self.last;
         let next = JournalMark { turn: turn + 1, ..JournalMark::of(uuid, incarnation, end, state) };
-        let at = if next.turn % 2 == 0 { 0 } else { SLOT as u64 };
+        let at = if next.turn.is_multiple_of(2) { 0 } else { SLOT as u64 };
         let written = self.file.seek(SeekFrom::Start(at)).and_then(|_| {
             self.file.write_all(&next.encode())?;
             self.file.sync_data()

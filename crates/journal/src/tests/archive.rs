@@ -87,7 +87,7 @@ fn a_finished_job_is_found_by_id_and_subject_and_in_lists_by_queue_and_outcome()
             assert_eq!(found, expected, "{queues:?} {outcome_asked:?}");
         }
     }
-    let ids = |after, queue, limit| -> Vec<u64> {
+    let ids = |after, queue: Option<&str>, limit| -> Vec<u64> {
         let query = ArchiveSliceQuery { after, queue: queue.map(str::to_owned), outcome: None, limit };
         let found = reader.in_order(&query).unwrap();
         assert_eq!(found.upto.is_some(), found.jobs.len() == limit, "it ends where there are no more");

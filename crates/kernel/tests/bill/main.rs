@@ -1,5 +1,6 @@
 //! The golden records, replayed under policies that bill: what the ledger charges is what a program of its own makes of the rows, to the last
 //! share and millisecond, and the same after a restart in the middle.
+#![expect(clippy::std_instead_of_alloc, reason = "a program beside the kernel, which has std")]
 
 mod recomputed;
 

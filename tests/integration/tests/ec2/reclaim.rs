@@ -79,7 +79,7 @@ struct Run {
 struct Cluster(Arc<Processes>);
 
 impl EffectExecutor for Cluster {
-    fn begin(&mut self, _: JournalId, _: &State) {}
+    fn begin(&mut self, _: &JournalIdentity, _: &State) {}
 
     fn execute(&mut self, request: EffectRequest<'_>) {
         match &request.effect.action {
