@@ -6,7 +6,8 @@
 //! neither can be bought                            it goes on as it is, and says so
 //! ```
 //!
-//! Progress that is verified ends the row, and the job is free again when its next run is over. Never: looks at what is in stock. What is
+//! Progress that is verified ends the row, and the job is free again when its next run is over; with a deadline that it can make, at once. Never:
+//! looks at what is in stock. What is
 //! out of stock comes back.
 
 use super::{capacity, launch, settings};

@@ -331,7 +331,7 @@ impl StrictHeads {
         let Reverse((_, head)) = self.next.pop()?;
         if !self.whole {
             let line = state.index.lines.of(head.class);
-            let behind = line.and_then(|line| line.behind((head.key, head.class)));
+            let behind = line.and_then(|line| line.behind(head.key, head.class));
             self.next.extend(behind.map(|behind| Self::ranked(state, head_of(behind))));
         }
         Some(head)

@@ -18,6 +18,7 @@ stories! {
     absurd_sizes
     ageing_lifts_the_old
     all_heads_in_one_pass
+    back_to_spot
     backfill_ends_before_the_reservation
     backfill_keeps_its_min_run
     backfill_of_unknown_length_waits

@@ -1,5 +1,5 @@
-//! The benches of the workspace, all or one by name: those that cargo knows, of which `speed` takes the name of a workload, and those that compare
-//! simulations (`sharing`).
+//! The benches of the workspace, all or one by name: those that cargo knows, of which `speed` takes the name of a workload and `quality` that of an
+//! experiment, and those that compare simulations (`sharing`).
 
 mod sharing;
 
@@ -37,6 +37,9 @@ const FROM_OUTSIDE: &str = "forebay-integration";
 /// It has its workloads by name, and writes its figures itself.
 const SPEED: &str = "speed";
 
+/// It has its experiments by name, and writes its figures itself.
+const QUALITY: &str = "quality";
+
 /// Its inputs, policies and figures are in `bench/sharing.rs`.
 const SHARING: &str = "sharing";
 
@@ -57,16 +60,16 @@ pub fn run(workspace: &Workspace, args: &BenchArgs) -> Result<(), ChoreFailure> 
             command.env("FOREBAY_BIN", workspace.forebay_binary());
         }
         command.args(["bench", "-p", package, "--bench", bench, "--"]);
-        if bench == SPEED {
-            speed(&mut command, args)?;
+        if bench == SPEED || bench == QUALITY {
+            own_figures(&mut command, args)?;
         }
         run_command(command.args(&args.extra))?;
     }
     if sharing { sharing::run(workspace, args.seed, args.json.as_deref()) } else { Ok(()) }
 }
 
-/// What the bench of speed takes. It runs in the folder of its package, so that a file is named from the root.
-fn speed(command: &mut Command, args: &BenchArgs) -> Result<(), ChoreFailure> {
+/// What a bench takes that writes its figures itself. It runs in the folder of its package, so that a file is named from the root.
+fn own_figures(command: &mut Command, args: &BenchArgs) -> Result<(), ChoreFailure> {
     command.args(&args.workload);
     if let Some(size) = args.size {
         command.args(["--size", &size.to_string()]);

@@ -106,6 +106,8 @@ fn run(args: &Args) -> (SweepReport, Vec<SweepFailure>) {
 struct Decided {
     batches: u64,
     hash: blake3::Hasher,
+    /// Batches that could not be encoded: a fault of the program, for every batch is journaled.
+    unreadable: u64,
 }
 
 struct Digest(Rc<RefCell<Decided>>);
@@ -116,9 +118,10 @@ impl BatchWatch for Digest {
     fn after(&mut self, batch: &Batch) {
         let mut decided = self.0.borrow_mut();
         decided.batches += 1;
-        // What cannot be encoded is a fault of the program: every batch is journaled.
-        let bytes = postcard::to_allocvec(batch).unwrap_or_default();
-        decided.hash.update(&bytes);
+        match postcard::to_allocvec(batch) {
+            Ok(bytes) => _ = decided.hash.update(&bytes),
+            Err(_) => decided.unreadable += 1,
+        }
     }
 }
 
@@ -131,6 +134,10 @@ fn digests(args: &Args, path: &Path) -> ExitCode {
         let end = run(seed, Box::new(Digest(Rc::clone(&decided))));
         let end = end.map_or_else(|failure| failure.what, |_| "held".to_owned());
         let decided = decided.borrow();
+        let end = match decided.unreadable {
+            0 => end,
+            unreadable => format!("{unreadable} batches could not be encoded; {end}"),
+        };
         let digest = decided.hash.finalize().to_hex();
         let _ = writeln!(lines, "{seed} {} {} {end}", decided.batches, &digest[..16]);
     }

@@ -90,6 +90,9 @@ pub fn is_there(db: &Database) -> Result<bool, JournalError> {
 }
 
 /// Checks every row. Returns how many batches and slots with their jobs have charges.
+///
+/// # Errors
+/// A row is damaged, or the database cannot be read.
 pub fn verify(db: &Database) -> Result<u64, JournalError> {
     if !is_there(db)? {
         return Ok(0);

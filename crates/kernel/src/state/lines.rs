@@ -55,8 +55,8 @@ impl Line {
 
     /// The next of them.
     #[must_use]
-    pub fn behind(&self, head: (OrderKey, ClassId)) -> Option<(OrderKey, ClassId)> {
-        self.heads.range((Excluded(head), Unbounded)).next().copied()
+    pub fn behind(&self, key: OrderKey, class: ClassId) -> Option<(OrderKey, ClassId)> {
+        self.heads.range((Excluded((key, class)), Unbounded)).next().copied()
     }
 
     /// Classes that ask less of something, each once or twice.

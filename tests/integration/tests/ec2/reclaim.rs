@@ -15,7 +15,7 @@ use forebay::config::Config;
 use forebay::config::tokens::Tokens;
 use forebay::driver::{DriverHandle, EffectExecutor, EffectRequest, RealAdapters, Settings, start};
 use forebay::sources::registry::SourceRegistry;
-use forebay_driver::journal::JournalId;
+use forebay_driver::journal::JournalIdentity;
 use forebay_integration::root;
 use forebay_kernel::effect::{Action, Status, StatusKind};
 use forebay_kernel::event::Event;
