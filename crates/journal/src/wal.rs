@@ -19,6 +19,9 @@ const FRAME: usize = 24;
 type Sum = (u32, u32);
 
 /// Refuses a log that is damaged in its middle. A torn tail, an empty or a missing log are SQLite's business.
+///
+/// # Errors
+/// It is damaged there, or cannot be read.
 pub fn check(path: &Path) -> Result<(), JournalError> {
     let file = match File::open(path) {
         Ok(file) => file,

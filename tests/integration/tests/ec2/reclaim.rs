@@ -15,7 +15,7 @@ use forebay::config::Config;
 use forebay::config::tokens::Tokens;
 use forebay::driver::{DriverHandle, EffectExecutor, EffectRequest, RealAdapters, Settings, start};
 use forebay::sources::registry::SourceRegistry;
-use forebay_driver::journal::JournalId;
+use forebay_driver::journal::JournalIdentity;
 use forebay_integration::root;
 use forebay_kernel::effect::{Action, Status, StatusKind};
 use forebay_kernel::event::Event;
@@ -79,7 +79,7 @@ struct Run {
 struct Cluster(Arc<Processes>);
 
 impl EffectExecutor for Cluster {
-    fn begin(&mut self, _: JournalId, _: &State) {}
+    fn begin(&mut self, _: &JournalIdentity, _: &State) {}
 
     fn execute(&mut self, request: EffectRequest<'_>) {
         match &request.effect.action {
