@@ -104,7 +104,9 @@ fn shortfalls(folder: &Path, checked: &CheckedMachine) -> Result<Vec<Shortfall>,
     let mut found = journal.shortfalls().to_vec();
     found.extend(status::shortfalls(folder, journal.identity().id, positions.statuses)?);
     found.extend(rejected::shortfalls(folder, positions.rejected)?);
-    if !crate::key::is_there(folder)? && machine.alive_jobs().next().is_some() {
+    // A start of this release makes it before anything can run.
+    let has_key = crate::key::is_there(folder)?;
+    if !has_key && journal.is_marked() && machine.alive_jobs().next().is_some() {
         let what = "is not there: runs that were started before cannot report any more".to_owned();
         found.push(Shortfall { file: folder.join(crate::key::FILE), what, missing: 0 });
     }

@@ -173,10 +173,7 @@ pub fn start(settings: Settings) -> Result<Running, DriverError> {
             return Err(DriverError::NoPolicy);
         }
         refuse_what_is_left(&settings.folder)?;
-        let journal = SqliteJournal::create(&settings.folder, created)?;
-        // Before any run can be started with a token.
-        crate::key::load_or_create(&settings.folder)?;
-        (journal, Engine::new(), None)
+        (SqliteJournal::create(&settings.folder, created)?, Engine::new(), None)
     };
     let kind = if recovery.is_some() { StartKind::Restart } else { StartKind::First };
     let archive = Arc::new(journal.archive_reader()?);
@@ -196,6 +193,8 @@ pub(super) fn drive(
     } = settings;
     journal.keep(retention.journal);
     let folder = journal.folder().to_owned();
+    // Before any run can be started with a token.
+    crate::key::load_or_create(&folder)?;
     let positions = LogPositions::of(engine.state(), journal.positions());
     let mut rejected = RejectedLog::open(&folder, positions.rejected)?;
     rejected.keep = retention.rejected;

@@ -31,6 +31,7 @@ pub struct CheckedJournal {
     read: ReadJournal,
     identities: IdentityIndex,
     shortfalls: Vec<Shortfall>,
+    marked: bool,
     folder: DataFolder,
 }
 
@@ -76,8 +77,9 @@ pub(crate) fn check(folder: &Path, take: &mut Take<'_>) -> Result<CheckedJournal
     QueueNumbers::load(&db)?;
     let acts = acts::load(&db)?;
     let compared = Comparison { folder: folder.path(), db: &db, meta: &meta, acts: &acts, end: &read.end };
-    let shortfalls = compared.with(&mark::read(folder.path())?)?;
-    Ok(CheckedJournal { meta, acts, read, identities, shortfalls, folder })
+    let found = mark::read(folder.path())?;
+    let (shortfalls, marked) = (compared.with(&found)?, found != FoundMark::Missing);
+    Ok(CheckedJournal { meta, acts, read, identities, shortfalls, marked, folder })
 }
 
 /// What remains of a journal without its database is no place for a new one.
@@ -98,6 +100,12 @@ impl CheckedJournal {
     #[must_use]
     pub fn shortfalls(&self) -> &[Shortfall] {
         &self.shortfalls
+    }
+
+    /// Whether a release that keeps a mark has worked on it.
+    #[must_use]
+    pub fn is_marked(&self) -> bool {
+        self.marked
     }
 
     /// Which journal it is, and was.

@@ -70,7 +70,8 @@ pub fn prepared() -> TempDir {
 /// A server with this configuration, under the real clock.
 #[must_use]
 pub fn start(folder: &Path, more: &[&str]) -> Server {
-    let args = [&["--config", "forebay.yaml"], more].concat();
+    // A folder may have been replayed into, whose time is its file's.
+    let args = [&["--config", "forebay.yaml", "--accept-time"], more].concat();
     Server::start_with(folder, &args, &[("OPS_TOKEN", &secret("ops")), ("FOREBAY_LOG", "debug")])
 }
 
