@@ -42,41 +42,11 @@ pub(super) struct Found {
 }
 
 /// One way that was tried: what it takes, on which ground each.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Way {
     taken: BTreeMap<JobId, (Ground, Vec<u32>)>,
     places: Vec<WorkerPlace>,
 }
-
-impl Way {
-    /// Takes less.
-    fn spare(&mut self, job: JobId, numbers: &[u32]) {
-        if let Some((_, gone)) = self.taken.get_mut(&job) {
-            gone.retain(|n| !numbers.contains(n));
-            if gone.is_empty() {
-                self.taken.remove(&job);
-            }
-        }
-    }
-
-    fn without(&self, job: JobId, numbers: &[u32]) -> Way {
-        let mut less = self.clone();
-        less.spare(job, numbers);
-        less
-    }
-}
-
-/// When a part of what is taken is given back.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Back {
-    /// The rest is enough.
-    IfEnough,
-    /// It is enough, and all of it may still be taken: what is not needed may be what permits the rest.
-    IfPermitted,
-}
-
-/// Ways of at most so many runs are tried back with care for what permits what.
-const MOST_CARED_FOR: usize = 16;
 
 /// What a way costs: GPUs by tier from the highest, then money.
 pub(super) type Price = (Vec<(Reverse<i32>, MilliGpu)>, Spend);
@@ -201,7 +171,7 @@ fn attempt(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> Op
     let mut led: BTreeSet<JobId> = BTreeSet::new();
     for _ in 0..MOST_TRIES {
         let mut refused = None;
-        let Some(way) = once(trial, taker, lack, &candidates, &led, &mut refused, (MOST_TURNS, Back::IfEnough)) else {
+        let Some(way) = once(trial, taker, lack, &candidates, &led, &mut refused, MOST_TURNS) else {
             // What was taken before it was in vain, and kept it from being taken: now it goes first.
             let first = refused?;
             let at = candidates.iter().position(|candidate| candidate.job == first)?;
@@ -211,12 +181,6 @@ fn attempt(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> Op
         };
         let back = comes_back(trial, taker, &way);
         if back.is_empty() {
-            return Some(way);
-        }
-        if way.taken.len() <= MOST_CARED_FOR
-            && let Some(way) = once(trial, taker, lack, &candidates, &led, &mut None, (MOST_TURNS, Back::IfPermitted))
-            && comes_back(trial, taker, &way).is_empty()
-        {
             return Some(way);
         }
         candidates.retain(|candidate| !back.contains(&candidate.job));
@@ -231,7 +195,7 @@ fn with_few(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> O
         return None;
     }
     let few = first_of(trial, taker, order, FEW);
-    let way = once(trial, taker, lack, &few, &BTreeSet::new(), &mut None, (1, Back::IfEnough))?;
+    let way = once(trial, taker, lack, &few, &BTreeSet::new(), &mut None, 1)?;
     comes_back(trial, taker, &way).is_empty().then_some(way)
 }
 
@@ -246,21 +210,12 @@ fn makes_way(state: &State, taker: &Taker, job: JobId) -> bool {
 
 /// Runs that may not be taken when all the others are gone: they would take back what they lose.
 pub(super) fn comes_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<JobId> {
+    let mut back = BTreeSet::new();
     let mark = trial.engine.state.checkpoint();
-    let Trial { engine, ranks, taken, .. } = &mut *trial;
+    let Trial { engine, ranks, taken, .. } = trial;
     for (job, (_, numbers)) in &way.taken {
         taken.take(&mut engine.state, ranks, *job, numbers);
     }
-    let back = would_come_back(trial, taker, way);
-    undo(trial, way);
-    trial.engine.state.rollback(mark);
-    back
-}
-
-/// The same where all of it is taken in the trial.
-fn would_come_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<JobId> {
-    let mut back = BTreeSet::new();
-    let Trial { engine, ranks, taken, .. } = trial;
     for (job, (_, numbers)) in &way.taken {
         let row = &engine.state.jobs[*job];
         let keep = if row.phase == Phase::Booked { 0 } else { row.numbers.len() - losses::spare(&engine.state, *job) };
@@ -274,6 +229,8 @@ fn would_come_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<
             back.insert(*job);
         }
     }
+    undo(trial, way);
+    trial.engine.state.rollback(mark);
     back
 }
 
@@ -286,7 +243,7 @@ fn once(
     candidates: &[Candidate],
     led: &BTreeSet<JobId>,
     refused: &mut Option<JobId>,
-    (turns, gives): (u32, Back),
+    turns: u32,
 ) -> Option<Way> {
     if candidates.is_empty() {
         return None;
@@ -324,7 +281,7 @@ fn once(
         }
     }
     if found.is_some() {
-        try_back(trial, taker, (lack, gives), candidates, &mut way, &mut found);
+        try_back(trial, taker, lack, candidates, &mut way, &mut found);
     } else {
         let all = |(_, gone): &(Ground, Vec<u32>), job| gone.len() == trial.engine.state.jobs[job].numbers.len();
         let left = |job: &JobId| !led.contains(job) && way.taken.get(job).is_none_or(|part| !all(part, *job));
@@ -433,7 +390,7 @@ pub(super) fn spares_any(trial: &mut Trial<'_>, taker: &Taker, way: &mut Way) ->
     candidates.sort_unstable();
     let workers = |way: &Way| way.taken.values().map(|(_, numbers)| numbers.len().max(1)).sum::<usize>();
     let all = workers(way);
-    try_back(trial, taker, (Lack::All, Back::IfEnough), &candidates, way, &mut None);
+    try_back(trial, taker, Lack::All, &candidates, way, &mut None);
     workers(way) < all
 }
 
@@ -441,7 +398,7 @@ pub(super) fn spares_any(trial: &mut Trial<'_>, taker: &Taker, way: &mut Way) ->
 fn try_back(
     trial: &mut Trial<'_>,
     taker: &Taker,
-    lack: (Lack, Back),
+    lack: Lack,
     candidates: &[Candidate],
     way: &mut Way,
     found: &mut Option<Vec<WorkerPlace>>,
@@ -483,7 +440,7 @@ fn apart_first(state: &State, job: JobId, places: &[WorkerPlace]) -> Vec<u32> {
 fn back(
     trial: &mut Trial<'_>,
     taker: &Taker,
-    (lack, gives): (Lack, Back),
+    lack: Lack,
     job: JobId,
     numbers: &[u32],
     way: &mut Way,
@@ -492,16 +449,18 @@ fn back(
     let Trial { engine, ranks, taken, .. } = trial;
     taken.put_back(&mut engine.state, ranks, job, numbers);
     let without = enough(trial, taker, lack);
-    let permitted = |trial: &mut Trial<'_>| {
-        gives == Back::IfEnough || would_come_back(trial, taker, &way.without(job, numbers)).is_empty()
-    };
-    if without.is_none() || !permitted(trial) {
+    if without.is_none() {
         let Trial { engine, ranks, taken, .. } = trial;
         taken.take(&mut engine.state, ranks, job, numbers);
         return false;
     }
     *found = without;
-    way.spare(job, numbers);
+    if let Some((_, gone)) = way.taken.get_mut(&job) {
+        gone.retain(|n| !numbers.contains(n));
+        if gone.is_empty() {
+            way.taken.remove(&job);
+        }
+    }
     true
 }
 
