@@ -97,6 +97,7 @@ fn a_batch_that_is_cut_takes_its_charges_along() {
     let torn = "UPDATE batches SET payload = zeroblob(length(payload)) WHERE seq >= ?1";
     assert_eq!(db.execute(torn, [positions[1].0 as i64]).unwrap(), 2);
     drop(db);
+    nothing_acknowledged(folder.path());
     let (mut journal, recovery) = SqliteJournal::open(folder.path(), &mut |_| Ok(())).unwrap();
     assert_eq!(recovery.cut.map(|tail| tail.batches), Some(2));
     assert_eq!(found(&journal, &SpendQuery::all(journal.end())), Some(expected(2)));
