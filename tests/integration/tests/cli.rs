@@ -376,8 +376,9 @@ fn named_commands(text: &str) -> impl Iterator<Item = &str> {
     };
     text.lines().flat_map(move |line| {
         behind(line).into_iter().filter_map(|at| {
-            let word = line[at + "forebay ".len()..].split(|c: char| !c.is_ascii_alphanumeric()).next()?;
-            (!word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase())).then_some(word)
+            let word = line[at + "forebay ".len()..].split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next()?;
+            let named = word.starts_with(|c: char| c.is_ascii_lowercase());
+            (named && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')).then_some(word)
         })
     })
 }

@@ -21,7 +21,8 @@ fn a_years_folder_is_flat_and_its_first_job_is_known_for_ever() {
     assert!(grown < 120.0 * more + pieces, "{grown} bytes for {more} jobs");
     assert_eq!(late.finished, JOBS);
 
-    let args = ["--policy", "policy.yaml", "--data", "data"];
+    // The year that was replayed into it is its file's.
+    let args = ["--policy", "policy.yaml", "--data", "data", "--accept-time"];
     write_policy(folder.path());
     let refused = run(folder.path(), &["run", "--listen", "127.0.0.1:0", "--data", "data", "--replay", "year.csv"]);
     assert_ne!(refused.code, 0, "a folder that is in use or has a journal is not replayed into: {refused:?}");

@@ -12,12 +12,14 @@ const PATHS: [(&str, &str); 20] = [
     ("GET", "/v1/jobs"),
     ("GET", "/v1/jobs/{id}"),
     ("POST", "/v1/jobs/{id}/cancel"),
+    ("POST", "/v1/jobs/{id}/confirm-dead"),
     ("GET", "/v1/jobs/{id}/why"),
     ("GET", "/v1/jobs/{id}/logs"),
     ("GET", "/v1/jobs/{id}/events"),
     ("GET", "/v1/queues"),
     ("GET", "/v1/nodes"),
     ("GET", "/v1/sources"),
+    ("GET", "/v1/cost"),
     ("GET", "/v1/state"),
     ("GET", "/v1/summary"),
     ("GET", "/v1/status"),
@@ -54,8 +56,8 @@ fn every_path_asks_for_a_token_and_its_role() {
         let needs = match (method, path.as_str()) {
             (_, "/healthz" | "/readyz") => continue,
             (_, "/v1/agent/hello" | "/v1/agent/notices" | "/v1/agent/activity") => "agent",
+            (_, "/v1/state" | "/v1/sources" | "/v1/jobs/x/confirm-dead") => "operate",
             ("POST", _) => "submit",
-            (_, "/v1/state" | "/v1/sources") => "operate",
             _ => "read",
         };
         for (name, roles) in
@@ -66,11 +68,14 @@ fn every_path_asks_for_a_token_and_its_role() {
                     Some(json!({ "instance": "i-0", "kind": "interruption", "start": 1, "sequence": 1, "since": 0,
                     "source": "nvml", "workers": [] }))
                 }
+                "operate" if method == "POST" => Some(json!({ "attempt": 7, "workers": [0] })),
                 _ => (path.starts_with("/v1/events")).then(|| submission("y", "open", 36_000)),
             };
             let (status, text) = ask(&server, name, method, &path, body.as_ref());
             if roles == needs && needs == "agent" {
                 assert!(status == 404 && text.contains("UnknownInstance"), "{name}: {method} {path}: {status} {text}");
+            } else if roles == needs && path.ends_with("/confirm-dead") {
+                assert!(status == 409 && text.contains("NotAlive"), "{name}: {method} {path}: {status} {text}");
             } else if roles == needs && path.ends_with("/logs") {
                 assert!(status == 404 && text.contains("NoCluster"), "{name}: {method} {path}: {status} {text}");
             } else if roles == needs || roles == "metrics" && path == "/metrics" {

@@ -41,6 +41,8 @@ fn tried(server: &Server, name: Option<&str>, verb: &str, path: &str) -> u16 {
         + if path.contains("status") || path.contains("/events") { "?follow=false" } else { "" };
     let body = if path.starts_with("/v1/agent") {
         json!({ "instance": "i-0", "kind": "interruption", "sequence": 1, "start": 1, "since": 0, "source": "nvml", "workers": [] })
+    } else if path.ends_with("/confirm-dead") {
+        json!({ "attempt": 7, "workers": [0] })
     } else {
         submission("y", "open", 36_000)
     };
