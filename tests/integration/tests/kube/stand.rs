@@ -8,6 +8,7 @@ use forebay_kubelet::{KubeletOptions, KubeletSet};
 use forebay_loopback_ec2::{InstanceState, Loopback, LoopbackClock, Region, RegionOptions};
 use forebay_parts::{Helm, Kubernetes, KubernetesOptions, KwokOptions, NodeBridge, NodeBridgeOptions};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,11 +145,23 @@ impl Stand {
         events.filter(|event| event["user"]["username"] == USER).collect()
     }
 
-    /// Those that a role or an admission policy refused. An API server that has just started does not know the roles yet, and says so.
+    /// Those that an admission policy refused, and those of a kind that the roles never let through. An API server that has just started does not
+    /// know the roles yet.
     fn forbidden(&self) -> Vec<String> {
-        let refused = |event: &Value| event["responseStatus"]["code"] == 403 && !event.to_string().contains("RBAC: ");
-        let told = |event: Value| format!("{} {}: {}", event["verb"], event["requestURI"], event["responseStatus"]);
-        self.requests().into_iter().filter(refused).map(told).collect()
+        let requests = self.requests();
+        let kind = |event: &Value| {
+            let object = &event["objectRef"];
+            [&event["verb"], &object["apiGroup"], &object["resource"], &object["subresource"], &object["namespace"]]
+                .map(Value::to_string)
+        };
+        let code = |event: &Value| event["responseStatus"]["code"].as_u64().unwrap_or(0);
+        let let_through: BTreeSet<_> =
+            requests.iter().filter(|event| !matches!(code(event), 0 | 401 | 403)).map(kind).collect();
+        let by_role =
+            |event: &Value| event["responseStatus"]["message"].as_str().is_some_and(|m| m.contains(" cannot "));
+        let refused = |event: &&Value| code(event) == 403 && !(by_role(event) && let_through.contains(&kind(event)));
+        let told = |event: &Value| format!("{} {}: {}", event["verb"], event["requestURI"], event["responseStatus"]);
+        requests.iter().filter(refused).map(told).collect()
     }
 
     /// The foreign pod and the foreign node are as they were made.
