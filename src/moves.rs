@@ -103,6 +103,13 @@ pub(crate) struct Purchase {
     pub layout: Option<u8>,
 }
 
+/// Buys one node that nothing is booked on, with the layout that its pool prefers.
+pub(crate) fn buy_spare(engine: &mut Engine, pool: PoolId, offering: OfferingId, report: &mut PlanReport) {
+    let layouts = settings::pool(&engine.state, pool).map(|p| p.layouts.len());
+    let layout = layouts.filter(|n| *n > 0).map(|_| 0);
+    buy(engine, Purchase { pool, offering, count: 1, at_least: 1, close: false, layout }, report);
+}
+
 /// Sends out a purchase.
 pub(crate) fn buy(engine: &mut Engine, bought: Purchase, report: &mut PlanReport) {
     let Purchase { pool, offering, count, at_least, close, layout } = bought;

@@ -16,12 +16,12 @@
 use crate::decision::{Decision, DrainWhy};
 use crate::engine::Engine;
 use crate::ids::{NodeId, OfferingId, PoolId};
-use crate::moves::{self, Purchase};
+use crate::moves;
 use crate::plan::PlanReport;
 use crate::policy::Consolidation;
 use crate::rules::launch::{self, LaunchOption};
 use crate::rules::relocation::{Elsewhere, Leaving, together, worth_leaving};
-use crate::rules::{floors, idle, reservations, settings, supply};
+use crate::rules::{floors, idle, reservations, supply};
 use crate::state::nodes::{Node, NodePhase};
 use crate::units::{HOUR_MS, Rate};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -141,7 +141,5 @@ fn try_stock(engine: &mut Engine, pool: PoolId, offering: OfferingId, report: &m
     if there || bound.is_some() || !supply::is_to_be_had(state, offering) || supply::is_tried(state, offering) {
         return;
     }
-    let layouts = settings::pool(state, pool).map(|p| p.layouts.len());
-    let layout = layouts.filter(|n| *n > 0).map(|_| 0);
-    moves::buy(engine, Purchase { pool, offering, count: 1, at_least: 1, close: false, layout }, report);
+    moves::buy_spare(engine, pool, offering, report);
 }

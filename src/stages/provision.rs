@@ -4,9 +4,9 @@
 
 use crate::engine::Engine;
 use crate::ids::PoolId;
-use crate::moves::{self, Purchase};
+use crate::moves;
 use crate::plan::PlanReport;
-use crate::rules::{floors, reservations, settings};
+use crate::rules::{floors, reservations};
 use alloc::vec::Vec;
 
 /// Runs the stage.
@@ -20,12 +20,9 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         if reservations::makes_room(&engine.state, pool) {
             continue;
         }
-        // Of several layouts the one that is preferred.
-        let layouts = settings::pool(&engine.state, pool).map(|p| p.layouts.len());
-        let layout = layouts.filter(|n| *n > 0).map(|_| 0);
         for _ in floors::filled(&engine.state, pool)..floor {
             let Some(offering) = floors::next(&engine.state, pool) else { break };
-            moves::buy(engine, Purchase { pool, offering, count: 1, at_least: 1, close: false, layout }, report);
+            moves::buy_spare(engine, pool, offering, report);
         }
     }
 }
