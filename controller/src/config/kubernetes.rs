@@ -42,6 +42,44 @@ pub struct KubernetesConfig {
     /// The URL under which pods reach this controller, such as `http://forebay.forebay:8080`. Default: none, and runs do not report what they do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_url: Option<String>,
+    /// How many calls are made to the API server. Default: as many as it takes from one client without a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rates: Option<KubeRatesConfig>,
+}
+
+/// How many calls are made to the API server. Twice as many a second are made at once after a pause.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KubeRatesConfig {
+    /// Changes a second, such as pods created and bound. Default: 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes_per_second: Option<u32>,
+    /// Lists, watches and reads a second. Default: 50.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads_per_second: Option<u32>,
+    /// Calls that run at a time. Default: 64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u32>,
+}
+
+/// The most of any of them: what no API server takes from one client.
+const MOST_RATE: u32 = 10_000;
+
+impl KubeRatesConfig {
+    fn check(self) -> Result<(), String> {
+        let named = [
+            ("writesPerSecond", self.writes_per_second),
+            ("readsPerSecond", self.reads_per_second),
+            ("inFlight", self.in_flight),
+        ];
+        match named.into_iter().find(|(_, value)| value.is_some_and(|value| !(1..=MOST_RATE).contains(&value))) {
+            Some((name, value)) => Err(format!(
+                "kubernetes: `rates.{name}`: {} is no rate: write a number from 1 to {MOST_RATE}, or leave it out for the default",
+                value.unwrap_or_default()
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 impl KubernetesConfig {
@@ -79,6 +117,9 @@ impl KubernetesConfig {
                 "kubernetes: `reportUrl`: `{shown}` is no URL: write http:// or https://, and the name under which pods reach this controller"
             ));
         }
+        if let Some(rates) = self.rates {
+            rates.check()?;
+        }
         if self.gate_image.trim().is_empty() {
             return Err("kubernetes: `gateImage` is empty: name the image with the program `forebay`".to_owned());
         }
@@ -98,6 +139,16 @@ fn is_label(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_is_neither_none_nor_beyond_all_bounds() {
+        let rates = |text: &str| serde_json::from_str::<KubeRatesConfig>(text).expect("rates").check();
+        assert_eq!(rates("{}"), Ok(()));
+        assert_eq!(rates(r#"{"writesPerSecond": 1, "readsPerSecond": 10000, "inFlight": 64}"#), Ok(()));
+        let zero = rates(r#"{"readsPerSecond": 0}"#).expect_err("no rate");
+        assert!(zero.contains("`rates.readsPerSecond`: 0") && zero.contains("from 1 to 10000"), "{zero}");
+        assert!(rates(r#"{"inFlight": 10001}"#).is_err());
+    }
 
     #[test]
     fn namespaces_are_labels() {

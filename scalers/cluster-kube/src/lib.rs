@@ -42,6 +42,6 @@ pub use kube_error::{KubeError, KubeErrorClass};
 pub use machine::{KubeMachine, KubeReport};
 pub use names::{RunId, WorkerId, journal_label};
 pub use request::{GangRequest, GangStart, RunToken};
-pub use settings::KubeSettings;
+pub use settings::{KubeRateSettings, KubeSettings};
 pub use trial::TrialPod;
 pub use view::EngineView;

@@ -15,7 +15,7 @@ use crate::config::kubernetes::KubernetesConfig;
 use crate::driver::{EffectExecutor, EffectRequest};
 use forebay_cluster_kube::client::{CredentialSource, MachineCommand};
 use forebay_cluster_kube::template::{PodTemplate, TemplateSet};
-use forebay_cluster_kube::{EngineView, GangStart, KubeSettings, RunId, RunToken};
+use forebay_cluster_kube::{EngineView, GangStart, KubeRateSettings, KubeSettings, RunId, RunToken};
 use forebay_driver::journal::JournalIdentity;
 use forebay_kernel::effect::{Action, Effect};
 use forebay_kernel::state::State;
@@ -119,7 +119,22 @@ fn settings(config: &KubernetesConfig) -> KubeSettings {
         report_url: config.report_url.clone(),
         adopt: config.adopt.iter().cloned().collect(),
         evict_deadline: config.evict_deadline.map(|Time(span)| span),
+        rates: rates(config),
         ..KubeSettings::new(&config.namespace, &config.gate_image)
+    }
+}
+
+fn rates(config: &KubernetesConfig) -> KubeRateSettings {
+    let usual = KubeRateSettings::default();
+    let Some(rates) = config.rates else { return usual };
+    let writes_per_second = rates.writes_per_second.unwrap_or(usual.writes_per_second);
+    let reads_per_second = rates.reads_per_second.unwrap_or(usual.reads_per_second);
+    KubeRateSettings {
+        writes_per_second,
+        write_burst: writes_per_second.saturating_mul(2),
+        reads_per_second,
+        read_burst: reads_per_second.saturating_mul(2),
+        in_flight: rates.in_flight.map_or(usual.in_flight, |calls| calls as usize),
     }
 }
 

@@ -20,4 +20,5 @@ mod gangs;
 mod logs;
 mod owned;
 mod stand;
+mod throughput;
 mod watcher;

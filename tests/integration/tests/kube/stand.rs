@@ -88,6 +88,8 @@ impl Stand {
             kwok,
             controller_manager: true,
             scheduler: schedulers,
+            // As many calls as it likes: its own limits are for clusters in which others matter.
+            scheduler_flags: vec!["--kube-api-qps=10000".to_owned(), "--kube-api-burst=10000".to_owned()],
             jobset_controller: schedulers,
             audit: true,
             ..KubernetesOptions::default()

@@ -58,6 +58,11 @@ impl Watcher {
         Watcher { seen, ended, thread: Some(thread) }
     }
 
+    /// Looks no more.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
     pub fn seen(&self) -> Seen {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
