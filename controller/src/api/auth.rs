@@ -10,6 +10,7 @@
 
 use super::Api;
 use super::error::ApiError;
+use crate::cluster::agent_tokens::{AUDIENCE, ReviewRefusal};
 use crate::config::tokens::{Role, Who};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -39,6 +40,9 @@ pub(super) struct Scraper {
 
 /// May read, and is maybe a browser: that one asks its user for a name and a password, and the password is the token.
 pub(super) struct Browser(pub Arc<Who>);
+
+/// How a request is asked for its token.
+const BEARER: &str = "Bearer realm=\"forebay\"";
 
 /// How a token may come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,7 +79,10 @@ impl FromRequestParts<Api> for NodeAgent {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<NodeAgent, ApiError> {
-        identify(api, &parts.headers, By::Bearer, Role::Agent).map(NodeAgent)
+        match by_account(api, &parts.headers).await {
+            Some(found) => found.map(NodeAgent),
+            None => identify(api, &parts.headers, By::Bearer, Role::Agent).map(NodeAgent),
+        }
     }
 }
 
@@ -98,6 +105,29 @@ impl FromRequestParts<Api> for Browser {
     }
 }
 
+/// Whose the token of a service account is, where agents are known by those. `None`: it is none, or somebody's of the configuration.
+async fn by_account(api: &Api, headers: &HeaderMap) -> Option<Result<Arc<Who>, ApiError>> {
+    let sent = sent(headers, By::Bearer)?;
+    let agents = api.agents.as_ref().filter(|agents| agents.concerns(&sent))?;
+    if api.tokens.is_empty() || api.tokens.find(&sent).is_some() {
+        return None;
+    }
+    Some(agents.find(&sent).await.map_err(|refusal| match refusal {
+        ReviewRefusal::Unknown(why) => {
+            let message = format!("this service account's token is not known here: {why}");
+            let remedy = format!(
+                "send the token of a pod of an account that is listed under `kubernetes.agents`, made for the audience `{AUDIENCE}`"
+            );
+            ApiError::new(401, "UnknownToken", message, remedy).authenticate(BEARER)
+        }
+        ReviewRefusal::Later(why) => {
+            let message = format!("whose this token is cannot be told now: {why}");
+            let remedy = "send it again; `forebay doctor` tells whether tokens may be reviewed";
+            ApiError::new(503, "ReviewFailed", message, remedy).retry_after(5)
+        }
+    }))
+}
+
 fn identify(api: &Api, headers: &HeaderMap, by: By, role: Role) -> Result<Arc<Who>, ApiError> {
     let who = if api.tokens.is_empty() {
         Arc::clone(&api.local)
@@ -118,7 +148,7 @@ fn unknown(code: &str, message: &str, by: By) -> ApiError {
     let remedy =
         "send `Authorization: Bearer TOKEN`; forebay's commands take it from --token-file FILE or FOREBAY_TOKEN";
     let ways = match by {
-        By::Bearer => "Bearer realm=\"forebay\"",
+        By::Bearer => BEARER,
         By::BearerOrBasic => "Basic realm=\"forebay: the password is a token\", charset=\"UTF-8\"",
     };
     ApiError::new(401, code, message, remedy).authenticate(ways)

@@ -39,7 +39,7 @@ mod waiters;
 
 use crate::activity::ActivityBook;
 use crate::checkpoints::Checkpoints;
-use crate::cluster::{ClusterLogs, ClusterNotes};
+use crate::cluster::{AgentTokens, ClusterLogs, ClusterNotes};
 use crate::config::tokens::{Tokens, Who};
 use crate::driver::{DriverHandle, QueryContext};
 use crate::journal::ArchiveReader;
@@ -124,6 +124,8 @@ pub struct ApiOptions {
     pub notes: ClusterNotes,
     /// Logs of workers. `None`: jobs run in the simulated cluster, where nothing prints.
     pub logs: Option<ClusterLogs>,
+    /// Agents by their service account. `None`: they are known by the tokens of the configuration alone.
+    pub agents: Option<AgentTokens>,
 }
 
 /// Serves until `ending` becomes true; open streams end then.

@@ -5,7 +5,7 @@
 use super::args::AgentArgs;
 use super::outcome::{Exit, Failure};
 use super::server::token;
-use forebay_node_agent::{AgentError, AgentSettings, AgentTimings, LogLine, NodeAgent, NodeRoots, inspect};
+use forebay_node_agent::{AgentError, AgentSettings, AgentTimings, AgentToken, LogLine, NodeAgent, NodeRoots, inspect};
 use std::sync::Arc;
 
 pub(super) fn run(args: &AgentArgs) -> Result<Exit, Failure> {
@@ -18,7 +18,7 @@ pub(super) fn run(args: &AgentArgs) -> Result<Exit, Failure> {
     let settings = AgentSettings {
         controller: args.controller.clone().unwrap_or_default(),
         metadata: args.metadata.clone(),
-        token: token(args.token_file.as_deref())?,
+        token: agent_token(args)?,
         gpus: args.gpus.clone(),
         roots,
         listen: args.listen,
@@ -29,6 +29,16 @@ pub(super) fn run(args: &AgentArgs) -> Result<Exit, Failure> {
     Err(Failure::outside(
         "the agent has ended by itself, which it never should: start it again, and report what it said",
     ))
+}
+
+/// What it shows the controller. What is wrong with a file now is said now; later what is in it then counts.
+fn agent_token(args: &AgentArgs) -> Result<AgentToken, Failure> {
+    let now = token(args.token_file.as_deref())?;
+    Ok(match (&args.token_file, now) {
+        (Some(path), _) => AgentToken::File(path.clone()),
+        (None, Some(token)) => AgentToken::Fixed(token),
+        (None, None) => AgentToken::None,
+    })
 }
 
 fn failure(error: AgentError) -> Failure {

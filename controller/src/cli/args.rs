@@ -479,7 +479,7 @@ pub struct AgentArgs {
     /// The instance's metadata.
     #[arg(long, default_value = "http://169.254.169.254", value_name = "URL")]
     pub metadata: String,
-    /// File with the token for the controller. Default: the variable FOREBAY_TOKEN, else none.
+    /// File with the token for the controller, read anew for each report. Default: the variable FOREBAY_TOKEN, else none.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Where it reads what GPUs do: nvml, nvml=LIBRARY, dcgm=http://HOST:PORT or none.

@@ -8,7 +8,7 @@ use super::outcome::{Exit, Failure};
 use crate::api::{self, ApiOptions};
 use crate::checkpoints::Checkpoints;
 use crate::cloud::{Cloud, CloudError};
-use crate::cluster::{Cluster, ClusterError, ClusterLogs, ClusterNotes};
+use crate::cluster::{AgentTokens, Cluster, ClusterError, ClusterLogs, ClusterNotes};
 use crate::config::Config;
 use crate::config::tokens::Tokens;
 use crate::driver::{DriverError, DriverHandle, Finished, LiveProgress, Running};
@@ -155,10 +155,11 @@ impl Live {
         let listed: Vec<RegisteredSource> = listed.into_iter().chain(runs).collect();
         let notes = cluster.as_ref().map(|cluster| cluster.notes.clone()).unwrap_or_default();
         let logs = cluster.as_ref().map(|cluster| cluster.logs.clone());
+        let agents = cluster.as_ref().and_then(|cluster| cluster.agents.clone());
         let buying = cloud.map(|cloud| cloud.start(self.running.handle.clone())).transpose();
         let running = cluster.map(|cluster| cluster.start(self.running.handle.clone())).transpose();
         let served = match (&buying, &running) {
-            (Ok(_), Ok(_)) => self.serve((&runtime, &mut signals), listed, (notes, logs), show),
+            (Ok(_), Ok(_)) => self.serve((&runtime, &mut signals), listed, (notes, logs, agents), show),
             (Err(e), _) => Err(Failure::outside(e)),
             (_, Err(e)) => Err(Failure::outside(e)),
         };
@@ -186,7 +187,7 @@ impl Live {
         &mut self,
         (runtime, signals): (&Runtime, &mut Signals),
         adapters: Vec<RegisteredSource>,
-        (notes, logs): (ClusterNotes, Option<ClusterLogs>),
+        (notes, logs, agents): (ClusterNotes, Option<ClusterLogs>, Option<AgentTokens>),
         show: impl FnMut(&LiveProgress),
     ) -> Result<Sources, Failure> {
         let handle = &self.running.handle;
@@ -213,6 +214,7 @@ impl Live {
             archive: Arc::clone(&self.running.archive),
             notes,
             logs,
+            agents,
         };
         let beside = (&mut sources, signals);
         let followed = runtime.block_on(follow(handle, serving, self.listener.take(), beside, show));

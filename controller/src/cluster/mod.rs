@@ -8,12 +8,14 @@
 //!
 //! Never: an instance ended while something is bound to its node.
 
+pub mod agent_tokens;
 #[cfg(feature = "kubernetes")]
 mod kube;
 pub mod log_archive;
 pub mod logs;
 mod notes;
 
+pub use agent_tokens::AgentTokens;
 pub use logs::ClusterLogs;
 pub use notes::ClusterNotes;
 
@@ -71,6 +73,8 @@ pub struct Cluster {
     pub notes: ClusterNotes,
     /// Where logs of workers are asked for.
     pub logs: ClusterLogs,
+    /// Where agents on nodes are known by their service account. `None`: none is listed.
+    pub agents: Option<AgentTokens>,
     task: Box<dyn FnOnce(DriverHandle) -> std::io::Result<ClusterThread> + Send>,
 }
 

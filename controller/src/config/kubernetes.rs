@@ -39,6 +39,10 @@ pub struct KubernetesConfig {
     /// principal `kube:NAMESPACE`, which the queue has to list in its `submitters`. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopt: Vec<String>,
+    /// Service accounts of the agents on nodes, as `NAMESPACE/NAME`. The token of a pod of theirs, made for the audience `forebay`, speaks of the pod's own
+    /// node and of nothing else; Kubernetes says whose it is (TokenReview). Default: none; agents have a token of `tokens`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<String>,
     /// The URL under which pods reach this controller, such as `http://forebay.forebay:8080`. Default: none, and runs do not report what they do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_url: Option<String>,
@@ -117,6 +121,12 @@ impl KubernetesConfig {
                 "kubernetes: `reportUrl`: `{shown}` is no URL: write http:// or https://, and the name under which pods reach this controller"
             ));
         }
+        if let Some(name) = self.agents.iter().find(|name| !is_account(name)) {
+            let shown = crate::show::figures::short(name, 60);
+            return Err(format!(
+                "kubernetes: `agents`: `{shown}` is no service account: write NAMESPACE/NAME, such as `forebay/forebay-agent`"
+            ));
+        }
         if let Some(rates) = self.rates {
             rates.check()?;
         }
@@ -136,9 +146,25 @@ fn is_label(name: &str) -> bool {
         && [first, last].into_iter().all(|c| c.is_some_and(plain))
 }
 
+/// Whether a text is a service account with its namespace: names of accounts are DNS subdomains.
+fn is_account(text: &str) -> bool {
+    let is_name = |name: &str| name.len() <= 253 && name.split('.').all(is_label);
+    text.split_once('/').is_some_and(|(namespace, name)| is_label(namespace) && is_name(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_account_has_a_namespace() {
+        for good in ["forebay/forebay-agent", "a/b.c", "0/1"] {
+            assert!(is_account(good), "{good}");
+        }
+        for bad in ["", "agent", "/a", "a/", "a/b/c", "A/b", "a/b..c", "a/b:c"] {
+            assert!(!is_account(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn a_rate_is_neither_none_nor_beyond_all_bounds() {

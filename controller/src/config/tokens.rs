@@ -111,6 +111,12 @@ impl Who {
         Who::new(Caller::local(), vec![Role::Operate], Vec::new())
     }
 
+    /// An agent that Kubernetes vouches for. It speaks of these instances alone, of which there is at least one.
+    #[must_use]
+    pub fn agent(name: &str, instances: Vec<String>) -> Who {
+        Who::new(Caller::named(&default_tenant(), name), vec![Role::Agent], instances)
+    }
+
     /// Whether it may speak of an instance, as its agent.
     #[must_use]
     pub fn speaks_of(&self, instance: &str) -> bool {

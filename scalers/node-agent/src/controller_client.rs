@@ -3,6 +3,7 @@
 
 use crate::activity::report::ActivityReport;
 use crate::report::{AgentReport, ReportKind, printable};
+use crate::token::AgentToken;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use ureq::Agent;
@@ -17,7 +18,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct ControllerClient {
     agent: Agent,
     base: String,
-    authorization: Option<String>,
+    token: AgentToken,
 }
 
 /// What became of a report.
@@ -52,9 +53,8 @@ struct ErrorBody {
 }
 
 impl ControllerClient {
-    pub fn new(base: &str, token: Option<&str>, limit: Duration) -> ControllerClient {
-        let authorization = token.map(|token| format!("Bearer {token}"));
-        ControllerClient { agent: http_agent(limit), base: base.to_owned(), authorization }
+    pub fn new(base: &str, token: &AgentToken, limit: Duration) -> ControllerClient {
+        ControllerClient { agent: http_agent(limit), base: base.to_owned(), token: token.clone() }
     }
 
     /// Sends a report.
@@ -71,8 +71,11 @@ impl ControllerClient {
 
     fn post(&self, path: &str, body: &impl Serialize) -> Delivery {
         let mut request = Request::post(format!("{}{path}", self.base)).header("content-type", "application/json");
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization);
+        match self.token.text() {
+            Ok(Some(token)) => request = request.header("authorization", format!("Bearer {token}")),
+            Ok(None) => {}
+            // It is there again in a moment, or somebody mends it: the report waits.
+            Err(error) => return Delivery::Later(error.to_string(), None),
         }
         let body = match serde_json::to_vec(body) {
             Ok(body) => body,

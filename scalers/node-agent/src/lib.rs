@@ -13,14 +13,14 @@
 //! nothing; what a worker does is not known where the driver does not say it, and then it is reported as unknown, never as idle.
 //!
 //! ```no_run
-//! use forebay_node_agent::{AgentSettings, AgentTimings, GpuSource, LogLine, NodeAgent, NodeRoots};
+//! use forebay_node_agent::{AgentSettings, AgentTimings, AgentToken, GpuSource, LogLine, NodeAgent, NodeRoots};
 //! use std::sync::Arc;
 //!
 //! # fn main() -> Result<(), forebay_node_agent::AgentError> {
 //! let settings = AgentSettings {
 //!     controller: "http://forebay:8080".to_owned(),
 //!     metadata: "http://169.254.169.254".to_owned(),
-//!     token: None,
+//!     token: AgentToken::None,
 //!     gpus: GpuSource::Nvml { library: None },
 //!     roots: NodeRoots::default(),
 //!     listen: None,
@@ -42,6 +42,7 @@ mod metadata;
 mod outbox;
 mod owners;
 mod report;
+mod token;
 mod watch;
 mod worker;
 
@@ -51,6 +52,7 @@ pub use inspect::inspect;
 pub use metadata::{InstanceMetadata, MetadataError};
 pub use owners::NodeRoots;
 pub use report::{AgentReport, ReportKind};
+pub use token::{AgentToken, AgentTokenError};
 pub use worker::{WorkerName, WorkerNameError};
 
 use activity::monitor::GpuMonitor;
@@ -73,8 +75,8 @@ pub struct AgentSettings {
     pub controller: String,
     /// The instance metadata, such as `http://169.254.169.254`.
     pub metadata: String,
-    /// A token with the role `agent`. `None` if the controller asks for none.
-    pub token: Option<String>,
+    /// A token with the role `agent`, or of the agent's service account.
+    pub token: AgentToken,
     /// Where it reads what GPUs do.
     pub gpus: GpuSource,
     /// Where the node's processes and pods are found.
@@ -167,14 +169,14 @@ impl NodeAgent {
         let controller_at = address("controller", &settings.controller)?;
         let timings = settings.timings;
         let metadata = InstanceMetadata::new(metadata_at, timings.metadata_timeout);
-        let controller = ControllerClient::new(controller_at, settings.token.as_deref(), timings.controller_timeout);
+        let controller = ControllerClient::new(controller_at, &settings.token, timings.controller_timeout);
         let outbox = Arc::new(Outbox::default());
         let mut agent = NodeAgent { outbox: Arc::clone(&outbox), threads: Vec::new() };
         let (reports, watch_log) = (Arc::clone(&outbox), Arc::clone(log));
         agent.spawn("watch", move || watch::run(metadata, &reports, timings, &watch_log))?;
         agent.watch_gpus(
             settings,
-            ControllerClient::new(controller_at, settings.token.as_deref(), timings.controller_timeout),
+            ControllerClient::new(controller_at, &settings.token, timings.controller_timeout),
             log,
         )?;
         let log = Arc::clone(log);

@@ -3,7 +3,8 @@
 //! Never: a wait without a limit, or a port beyond loopback.
 
 use forebay_node_agent::{
-    AgentError, AgentSettings, AgentTimings, GpuSource, InstanceMetadata, LogLine, MetadataError, NodeAgent, NodeRoots,
+    AgentError, AgentSettings, AgentTimings, AgentToken, GpuSource, InstanceMetadata, LogLine, MetadataError,
+    NodeAgent, NodeRoots,
 };
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -151,11 +152,14 @@ impl Log {
 }
 
 fn agent(metadata: &str, controller: &str, timings: AgentTimings) -> (NodeAgent, Log) {
+    agent_with(AgentToken::Fixed("agent-token".into()), metadata, controller, timings)
+}
+
+fn agent_with(token: AgentToken, metadata: &str, controller: &str, timings: AgentTimings) -> (NodeAgent, Log) {
     let lines = Log::default();
     let state = lines.clone();
     let log: LogLine = Arc::new(move |line| state.0.lock().expect("unpoisoned").push(line.to_owned()));
     let (controller, metadata) = (controller.to_owned(), metadata.to_owned());
-    let token = Some("agent-token".into());
     let (gpus, roots) = (GpuSource::None, NodeRoots::default());
     let settings = AgentSettings { controller, metadata, token, gpus, roots, listen: None, timings };
     (NodeAgent::start(&settings, &log).expect("it starts"), lines)
@@ -174,6 +178,29 @@ fn until(what: &str, lines: &Log, mut holds: impl FnMut() -> bool) {
 fn looks(stub: &Stub, path: &str) -> usize {
     let line = format!("GET {path}");
     stub.asked().iter().filter(|asked| asked.line == line).count()
+}
+
+#[test]
+fn a_token_that_is_replaced_in_its_file_is_shown_from_then_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("token");
+    std::fs::write(&path, "old-token\n").expect("written");
+    let paths = of(&[(ID, "i-1")]);
+    // It knows the new one alone.
+    let knows: Answers = Arc::new(|asked| {
+        let known = asked.token.as_deref() == Some("Bearer new-token");
+        Some(if known { (202, r#"{"new":true}"#.to_owned()) } else { (401, String::new()) })
+    });
+    let (imds, controller) = (metadata(&paths), Stub::start(knows));
+    let (agent, lines) = agent_with(AgentToken::File(path.clone()), &imds.url(), &controller.url(), timings());
+    let shown = |token: &str| controller.asked().iter().any(|asked| asked.token.as_deref() == Some(token));
+    until("the first", &lines, || shown("Bearer old-token"));
+    std::fs::remove_file(&path).expect("removed");
+    until("that it is gone", &lines, || lines.count("name a file with a token") > 0);
+    std::fs::write(&path, "new-token").expect("written");
+    until("the second", &lines, || shown("Bearer new-token"));
+    drop(agent);
+    assert!(lines.all().iter().all(|line| !line.contains("old-token") && !line.contains("new-token")));
 }
 
 #[test]
@@ -352,7 +379,7 @@ fn responses_of_the_metadata_are_bounded_and_validated() {
     let settings = AgentSettings {
         controller: "https://forebay".into(),
         metadata: "http://127.0.0.1:1".into(),
-        token: None,
+        token: AgentToken::None,
         gpus: GpuSource::None,
         roots: NodeRoots::default(),
         listen: None,

@@ -4,7 +4,8 @@
 //! Never: a wait without a limit, a port beyond loopback, or a GPU.
 
 use forebay_node_agent::{
-    ActivityReport, AgentSettings, AgentTimings, GpuSource, LogLine, NodeAgent, NodeRoots, WorkerActivity, inspect,
+    ActivityReport, AgentSettings, AgentTimings, AgentToken, GpuSource, LogLine, NodeAgent, NodeRoots, WorkerActivity,
+    inspect,
 };
 use forebay_parts::NvmlStub;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -142,7 +143,7 @@ impl Node {
         let settings = AgentSettings {
             controller: controller.serve(),
             metadata: imds(),
-            token: None,
+            token: AgentToken::None,
             gpus,
             roots: self.roots(),
             listen: None,

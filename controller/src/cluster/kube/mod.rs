@@ -1,6 +1,7 @@
 //! Kubernetes by the configuration: settings and templates, the executors of the driver's effects, and the task that runs the adapter's machine.
 
 mod adopted;
+mod agent_tokens;
 mod logs;
 mod probe;
 mod task;
@@ -10,7 +11,7 @@ pub(super) use probe::probe;
 pub(super) use uninstall::remove_finalizers;
 
 use super::log_archive::LogArchive;
-use super::{Cluster, ClusterError, ClusterLogs, ClusterNotes, OpenedCluster, Terminate};
+use super::{AgentTokens, Cluster, ClusterError, ClusterLogs, ClusterNotes, OpenedCluster, Terminate};
 use crate::config::kubernetes::KubernetesConfig;
 use crate::driver::{EffectExecutor, EffectRequest};
 use forebay_cluster_kube::client::{CredentialSource, MachineCommand};
@@ -72,6 +73,8 @@ pub(super) fn open(
     let (commands, receiver) = unbounded_channel();
     let archive = LogArchive::new(folder);
     let (logs, requests) = ClusterLogs::new(archive.clone());
+    let (agents, reviews) = AgentTokens::new(&config.agents);
+    let asked = task::Asked { logs: requests, reviews };
     let outside = task::Outside {
         source: source(config),
         settings: settings.clone(),
@@ -81,7 +84,7 @@ pub(super) fn open(
         archive,
     };
     let task = Box::new(move |handle| {
-        let work = move || task::run(outside, receiver, requests, handle);
+        let work = move || task::run(outside, receiver, asked, handle);
         std::thread::Builder::new().name("kubernetes".to_owned()).spawn(work)
     });
     let name = format!("kubernetes:{}", config.namespace);
@@ -89,7 +92,7 @@ pub(super) fn open(
     let journal = JournalIdentity::default();
     let executor = KubeExecutor { settings, templates, journal, folder: folder.to_owned(), key: None, commands };
     Ok(OpenedCluster {
-        cluster: Cluster { health, name, notes, logs, task },
+        cluster: Cluster { health, name, notes, logs, agents: (!config.agents.is_empty()).then_some(agents), task },
         executor: Box::new(executor),
         cloud: Box::new(drains),
     })

@@ -45,6 +45,9 @@ const IN_CLUSTER: [(&str, &str); 7] = [
 /// The same, of other API groups: what comes with every node has to be known before one is bought.
 const IN_CLUSTER_GROUPS: [(&str, &str, &str); 2] = [("list", "apps", "daemonsets"), ("watch", "apps", "daemonsets")];
 
+/// The same, where agents are known by their service accounts.
+const REVIEWS: [(&str, &str, &str); 1] = [("create", "authentication.k8s.io", "tokenreviews")];
+
 /// What it does in the whole cluster where objects are adopted.
 const ADOPTED_IN_CLUSTER: [(&str, &str, &str); 4] = [
     ("list", "batch", "jobs"),
@@ -94,6 +97,9 @@ pub(in crate::cluster) fn probe(config: &KubernetesConfig, runtime: &tokio::runt
         let mut all: Vec<Permission> =
             IN_CLUSTER.iter().map(|(verb, resource)| wanted(verb, "", resource, None)).collect();
         all.extend(IN_CLUSTER_GROUPS.iter().map(|(verb, group, resource)| wanted(verb, group, resource, None)));
+        if !config.agents.is_empty() {
+            all.extend(REVIEWS.iter().map(|(verb, group, resource)| wanted(verb, group, resource, None)));
+        }
         if !settings.adopt.is_empty() {
             all.extend(ADOPTED_IN_CLUSTER.iter().map(|(verb, group, resource)| wanted(verb, group, resource, None)));
         }

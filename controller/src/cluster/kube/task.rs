@@ -10,6 +10,7 @@
 use super::TaskCommand;
 use super::adopted::{self, SubmittedObject};
 use super::logs::LogReader;
+use crate::cluster::agent_tokens::ReviewRequest;
 use crate::cluster::log_archive::LogArchive;
 use crate::cluster::logs::LogRequest;
 use crate::cluster::{ClusterError, ClusterNotes, Terminate};
@@ -47,6 +48,12 @@ pub(super) struct Outside {
     pub archive: LogArchive,
 }
 
+/// What others ask of the cluster, beside the machine.
+pub(super) struct Asked {
+    pub logs: Receiver<LogRequest>,
+    pub reviews: Receiver<ReviewRequest>,
+}
+
 /// Runs until the driver stops.
 ///
 /// # Errors
@@ -54,12 +61,12 @@ pub(super) struct Outside {
 pub(super) fn run(
     outside: Outside,
     commands: UnboundedReceiver<TaskCommand>,
-    requests: Receiver<LogRequest>,
+    asked: Asked,
     handle: DriverHandle,
 ) -> Result<(), ClusterError> {
     let guard = TaskGuard { handle: handle.clone(), health: outside.health.clone(), finished: false };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClusterError::Thread)?;
-    runtime.block_on(work(outside, commands, requests, handle));
+    runtime.block_on(work(outside, commands, asked, handle));
     guard.finish();
     Ok(())
 }
@@ -89,12 +96,7 @@ impl Drop for TaskGuard {
     }
 }
 
-async fn work(
-    outside: Outside,
-    mut commands: UnboundedReceiver<TaskCommand>,
-    requests: Receiver<LogRequest>,
-    handle: DriverHandle,
-) {
+async fn work(outside: Outside, mut commands: UnboundedReceiver<TaskCommand>, asked: Asked, handle: DriverHandle) {
     let Some(TaskCommand::Begin { journal, view, now }) = commands.recv().await else { return };
     let Some(client) = connect(&outside, &handle).await else { return };
     let label = forebay_cluster_kube::journal_label(&journal.id.to_string());
@@ -115,6 +117,7 @@ async fn work(
         listed: false,
         failures: BTreeMap::new(),
     };
+    let reviewing = client.clone();
     // In one task, so that a panic of one ends all. Each waits for itself: who hands reports on never waits for who takes commands.
     let run = async {
         tokio::join!(
@@ -123,13 +126,20 @@ async fn work(
             reports.run(for_engine),
         )
     };
-    // Logs are read as long as the others run.
-    let logs = async { tokio::join!(reader.clone().serve(requests), reader.keep(for_archive)) };
-    let (mut run, mut logs) = (pin!(run), pin!(logs));
+    // Questions are answered as long as the others run.
+    let Asked { logs, reviews } = asked;
+    let answers = async {
+        tokio::join!(
+            reader.clone().serve(logs),
+            reader.keep(for_archive),
+            super::agent_tokens::serve(reviewing, reviews),
+        )
+    };
+    let (mut run, mut answers) = (pin!(run), pin!(answers));
     tokio::select! {
         _ = &mut run => {}
-        // Nobody reads any more.
-        _ = &mut logs => {
+        // Nobody asks any more.
+        _ = &mut answers => {
             run.await;
         }
     }

@@ -18,9 +18,6 @@
 {{- fail "tokens: nobody may call the API, which listens beyond loopback; list who may, such as {name: on-call, roles: [operate], secretKey: on-call}" -}}
 {{- end -}}
 {{- if .Values.agent.enabled -}}
-{{- if not .Values.agent.tokenSecret -}}
-{{- fail "agent.tokenSecret: not set; name a Secret in the agent's namespace with a token that has the role agent" -}}
-{{- end -}}
 {{- if and .Values.networkPolicy.enabled .Values.agent.hostNetwork (not .Values.agent.nodeCIDRs) -}}
 {{- fail "agent.nodeCIDRs: not set, so that the network policy would keep out the agents, which have the addresses of their nodes; list them, such as 10.0.0.0/16" -}}
 {{- end -}}

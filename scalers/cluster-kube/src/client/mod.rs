@@ -14,6 +14,7 @@ mod logs;
 mod probe;
 mod request;
 mod response;
+mod review;
 mod runner;
 pub mod task;
 mod watch;
@@ -22,6 +23,7 @@ pub use connect::{ConnectError, CredentialSource};
 pub use finalizers::FinalizerMode;
 pub use logs::{LogTail, MOST_LINES, MOST_LOG, WorkerPod};
 pub use probe::Permission;
+pub use review::ReviewedToken;
 pub use runner::{CallRunner, RunnerEvent};
 pub use task::MachineCommand;
 

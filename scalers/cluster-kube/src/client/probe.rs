@@ -104,7 +104,8 @@ impl KubeClient {
         }
     }
 
-    async fn ask(&self, request: http::Result<Request<Vec<u8>>>) -> Result<Value, KubeError> {
+    /// One question beside the machine's calls.
+    pub(super) async fn ask(&self, request: http::Result<Request<Vec<u8>>>) -> Result<Value, KubeError> {
         let request = request.map_err(|error| KubeError::of_status(400, "BadRequest", &error.to_string()))?;
         match timeout(CALL_BUDGET, self.client.request(request)).await {
             Ok(told) => told.map_err(|error| match &error {

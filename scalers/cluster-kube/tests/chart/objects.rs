@@ -118,6 +118,28 @@ fn the_controller_stays_off_the_nodes_that_it_buys_and_the_agent_is_on_them() {
 }
 
 #[test]
+fn an_agent_has_its_own_token_unless_a_secret_is_named() {
+    let named = example("all.yaml");
+    let own = with(&named, &["agent", "tokenSecret"], json!(""));
+    for (values, has_own) in [(named, false), (own, true)] {
+        let rendered = text(&values);
+        let all = objects(&rendered);
+        let agent = &of_kind(&all, "DaemonSet")[0]["spec"]["template"]["spec"];
+        let token = &agent["volumes"][0];
+        let source =
+            json!([{"serviceAccountToken": {"audience": "forebay", "expirationSeconds": 3600, "path": "token"}}]);
+        assert_eq!(token["projected"]["sources"] == source, has_own, "{token}");
+        assert_eq!(token["secret"]["secretName"] == "forebay-agent", !has_own, "{token}");
+        let read = agent["containers"][0]["args"].as_array().unwrap();
+        assert!(read.contains(&json!("--token-file=/etc/forebay/agent/token")), "{read:?}");
+        // The controller knows the account, and may ask whose a token is.
+        let account = agent["serviceAccountName"].as_str().unwrap();
+        assert_eq!(rendered.contains(&format!("- forebay-agent/{account}")), has_own);
+        assert_eq!(rendered.contains("tokenreviews"), has_own);
+    }
+}
+
+#[test]
 fn what_is_missing_or_does_not_fit_is_refused_in_words() {
     let (small, all) = (example("small.yaml"), example("all.yaml"));
     let quote = json!("jobs\"\n  injected: true");
@@ -145,7 +167,6 @@ fn what_is_missing_or_does_not_fit_is_refused_in_words() {
         ),
         (with(&small, &["tolerations"], json!([{"operator": "Exists"}])), "missing property 'key'"),
         (with(&small, &["admissionPolicies"], json!({})), "'admissionPolicies' not allowed"),
-        (with(&all, &["agent", "tokenSecret"], json!("")), "agent.tokenSecret: not set"),
         (with(&all, &["agent", "nodeCIDRs"], json!([])), "agent.nodeCIDRs: not set"),
         (with(&all, &["agent", "gpus"], json!("nvml --listen=0.0.0.0:1")), "at '/agent/gpus'"),
     ] {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use forebay_cluster_kube::client::{MachineCommand, task};
+use forebay_cluster_kube::client::{MachineCommand, ReviewedToken, task};
 use forebay_cluster_kube::names::WorkerId;
 use forebay_cluster_kube::request::WorkerRequest;
 use forebay_cluster_kube::template::{PodTemplate, RunFields, TemplateSet};
@@ -23,7 +23,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 
 use crate::installed::{Installed, USER, node_yaml};
-use crate::rendered::{example, is_hook, objects, of_kind, text, with};
+use crate::rendered::{NAMESPACE, example, is_hook, objects, of_kind, text, with};
 
 const JOURNAL: &str = "0b4bd4d4";
 const LIMIT: Duration = Duration::from_secs(60);
@@ -191,6 +191,7 @@ async fn real_roles_grant_what_the_adapter_calls_and_nothing_else() {
         &["kubernetes"],
         json!({"namespace": "jobs", "namespaces": {"research": "research"}}),
     );
+    let values = with(&values, &["agent"], json!({"enabled": true, "nodeCIDRs": ["10.0.0.0/16"]}));
     let installed = Installed::new(3, &["jobs", "research"], &values);
     let kubernetes = &installed.kubernetes;
     installed.confined();
@@ -207,6 +208,7 @@ async fn real_roles_grant_what_the_adapter_calls_and_nothing_else() {
     controller.start("jobs", 1, &[1, 2, 3]).await;
     controller.started(1).await;
     a_log_that_nobody_has(&installed).await;
+    a_token_of_an_agent(&installed).await;
     controller.stop(1).await;
     controller.stopped(1).await;
     names_that_are_taken(&installed, &mut controller).await;
@@ -231,7 +233,7 @@ async fn real_roles_grant_what_the_adapter_calls_and_nothing_else() {
         Vec::<&Right>::new(),
         "not needed"
     );
-    assert_eq!(used.len(), 27, "{used:?}");
+    assert_eq!(used.len(), 28, "{used:?}");
 }
 
 /// A log is asked for. kwok has none, and the API server says so.
@@ -246,6 +248,21 @@ async fn a_log_that_nobody_has(installed: &Installed) {
     let selector = ObjectSelector::WarningsOf("none".to_owned());
     let call = KubeCall::List { resource, namespace, selector, continue_token: None };
     assert!(matches!(client.execute(&call).await, KubeResponse::Page { .. }));
+}
+
+/// A token is reviewed, and the node that it may name is read.
+async fn a_token_of_an_agent(installed: &Installed) {
+    let token = ["create", "token", "forebay-agent", "-n", NAMESPACE, "--audience=forebay"];
+    let token = installed.kubernetes.kubectl(&token, "").unwrap();
+    let client = installed.client().await;
+    let account = Some(format!("{NAMESPACE}/forebay-agent"));
+    let reviewed = client.review(token.trim(), "forebay").await.unwrap();
+    assert_eq!(reviewed, Some(ReviewedToken { account, node: None }));
+    for (other, audience) in [(token.trim(), "another"), ("no.token.this", "forebay")] {
+        assert_eq!(client.review(other, audience).await.unwrap(), None, "{audience}");
+    }
+    assert_eq!(client.instance_of("node-4").await.unwrap().as_deref(), Some("i-4"));
+    assert_eq!(client.instance_of("none").await.unwrap(), None);
 }
 
 /// The Service, the ConfigMap or a pod of a gang has a name that somebody else has: it is read, and stays.

@@ -13,6 +13,7 @@
 )]
 
 mod adopt;
+mod agents;
 mod chain;
 mod checkpoint;
 mod doctor;

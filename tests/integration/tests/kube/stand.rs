@@ -21,7 +21,7 @@ pub const LIMIT: Duration = Duration::from_secs(300);
 pub const NAMESPACE: &str = "research";
 
 /// The namespace of the controller itself, and its user.
-const RELEASE_NAMESPACE: &str = "forebay-system";
+pub const RELEASE_NAMESPACE: &str = "forebay-system";
 const USER: &str = "system:serviceaccount:forebay-system:forebay";
 /// The controller's credentials, in its folder.
 pub const KUBECONFIG: &str = "forebay.kubeconfig";
@@ -233,6 +233,7 @@ fn account(kubernetes: &Kubernetes, adopt: &[&str]) -> String {
         "tokens": [{"name": "on-call", "roles": ["operate"], "secretKey": "on-call"}],
         "templates": {"train": TEMPLATE},
         "kubernetes": {"namespace": NAMESPACE, "adopt": adopt},
+        "agent": {"enabled": true, "hostNetwork": false},
     });
     create_namespace(kubernetes, RELEASE_NAMESPACE);
     let chart = root().join("deploy/helm/forebay");
@@ -257,6 +258,7 @@ fn account(kubernetes: &Kubernetes, adopt: &[&str]) -> String {
     };
     may("list", "daemonsets.apps", NAMESPACE);
     may("create", "pods/binding", NAMESPACE);
+    may("create", "tokenreviews.authentication.k8s.io", NAMESPACE);
     for namespace in adopt {
         may("patch", "jobs.batch", namespace);
     }
