@@ -128,10 +128,12 @@ impl Engine {
         let tick = Tick { now: tick.now.max(self.state.now), ..tick };
         let first_seq = Seq(self.state.counters.next_seq);
         let first_status = self.state.counters.statuses + 1;
+        let epoch = self.state.capacity_epoch;
         self.state.apply_tick(tick, APPLY_VERSION);
         let batch = Batch { version: APPLY_VERSION, first_seq, tick, events: Vec::new(), decisions: Vec::new() };
         self.open = Some(Open { batch, effects: Vec::new(), first_status });
-        self.dirty |= tick.resumed;
+        // A brake has ended, or an owned node has left.
+        self.dirty |= tick.resumed || self.state.capacity_epoch != epoch;
     }
 
     /// Takes an event into the open batch and returns its outcome. Without an open batch it is ignored.
@@ -178,6 +180,7 @@ impl Engine {
         row.into_iter()
             .chain(timing::wakes_at(&self.state))
             .chain(timing::reservation_due(&self.state))
+            .chain(self.state.next_brake_end())
             .chain(timing::seen_at(&self.state))
             .chain(self.state.index.reassess.range((after, JobId(0))..).next().map(|h| h.0))
             .chain(timing::consolidation_due(&self.state))

@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::reservations::Reservation;
 use crate::units::Timestamp;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 pub(crate) use parked::{ParkedClasses, ParkedMark};
 
 /// What a stage remembers between passes to spare itself work. Transparent: without it the decisions are the same.
@@ -30,6 +30,8 @@ pub(crate) struct Memo {
     pub beside_kept: BTreeMap<Allowance, AllowanceReservation>,
     /// `State::capacity_epoch` when no price made a job possible that is held for want of one.
     pub priced: Option<u64>,
+    /// Jobs for which runs would be stopped, had an operator not paused preemption.
+    pub would_preempt: BTreeSet<JobId>,
     /// Switched off by the audit, to show that it changes nothing.
     pub off: bool,
 }

@@ -8,6 +8,7 @@ use crate::memo::Parked;
 use crate::reason::Reason;
 use crate::rules::{allowances, feasibility, protection, reservations, start_targets, supply};
 use crate::state::State;
+use crate::state::brakes::Brake;
 use crate::state::index::OrderKey;
 use crate::state::jobs::Phase;
 use alloc::vec::Vec;
@@ -58,6 +59,14 @@ fn kept(state: &State, job: JobId) -> Option<Reason> {
     reservations::reason(state, job).or_else(|| allowances::reason(state, job))
 }
 
+/// Why a job waits that an operator keeps from being admitted.
+fn held_back(state: &State, job: JobId) -> Option<Reason> {
+    let queue = state.jobs.get(job).filter(|_| state.is_held_back(job))?.queue;
+    let (brake, order) = state.queue_brake(queue)?;
+    let until = order.until;
+    Some(if *brake == Brake::Admission { Reason::AdmissionPaused { until } } else { Reason::QueueHeld { until } })
+}
+
 /// A service with a loaded replica needs no reason; another has its first replica's.
 fn why_serving(engine: &Engine, id: JobId) -> Option<Reason> {
     let loaded = engine.state.services.get(&id).is_some_and(|row| row.loaded > 0);
@@ -68,6 +77,13 @@ fn why_serving(engine: &Engine, id: JobId) -> Option<Reason> {
 /// The head of a class queue has the reason of its class; those behind it have their position.
 fn why_queued(engine: &Engine, id: JobId) -> Reason {
     let job = &engine.state.jobs[id];
+    if let Some(held) = held_back(&engine.state, id) {
+        return held;
+    }
+    let paused = engine.state.brake(&Brake::Preemption).filter(|_| engine.memo.would_preempt.contains(&id));
+    if let Some(order) = paused {
+        return Reason::PreemptionPaused { until: order.until };
+    }
     let victims = if job.kept.is_some() { protection::stopping_for(&engine.state, id) } else { 0 };
     if victims > 0 || job.reserved_until.is_some_and(|until| until > engine.state.now) {
         return Reason::WaitingForPreemption { victims: protection::stopping_for(&engine.state, id) };

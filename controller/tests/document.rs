@@ -121,6 +121,33 @@ fn an_export_is_planned_on_as_it_was() {
 }
 
 #[test]
+fn brakes_and_labels_are_there_again_without_the_snapshot() {
+    let mut document = written();
+    document["jobs"][2]["labels"] = json!({ "team": "vision" });
+    let brakes = json!([
+        { "brake": "buying", "by": "ops", "why": "the bill", "since_s": 900, "until_s": 5000 },
+        { "brake": "queue", "target": "vision", "by": "ops", "since_s": 800 },
+        { "brake": "node", "target": "a", "by": "ops", "since_s": 700 },
+    ]);
+    document["memory"] = json!({ "brakes": brakes });
+    let state = state_document(&loaded(&document).engine).unwrap();
+    let memory = state.memory.as_ref().expect("a memory");
+    let of = |at: usize| (memory.brakes[at].brake.as_str(), memory.brakes[at].since_s, memory.brakes[at].until_s);
+    assert_eq!(of(0), ("buying", Seconds(900_000), Some(Seconds(5_000_000))));
+    assert_eq!((of(1), of(2)), (("queue", Seconds(800_000), None), ("node", Seconds(700_000), None)));
+    assert_eq!(state.jobs.iter().find(|job| !job.labels.is_empty()).expect("labels").labels["team"], "vision");
+    assert!(state.nodes.iter().find(|node| node.node == "node-0").expect("the node").drained.is_some());
+    let planned = planned(&document);
+    assert!(planned.decisions.iter().all(|d| d.action != "buy"), "{:?}", planned.decisions);
+    let big = planned.pending.iter().find(|one| one.job == "big").expect("it waits");
+    assert_eq!(big.reason, "QueueHeld");
+    document["memory"]["brakes"][2]["target"] = json!("nobody");
+    let fault =
+        load(&StateDocument::parse(&document.to_string()).expect("parses"), Some(policy())).expect_err("a fault");
+    assert_eq!(fault.path, "memory.brakes[2]");
+}
+
+#[test]
 fn an_edited_or_damaged_export_is_refused() {
     let text = serde_json::to_string(&state_document(&loaded(&written()).engine).unwrap()).expect("writes");
     let load = |document: &Value| {

@@ -120,6 +120,10 @@ impl Adapters for SimulatedAdapters {
     }
 
     fn execute(&mut self, requests: &[EffectRequest<'_>], state: &State) {
+        match &mut self.real {
+            RealSide::Neither => {}
+            RealSide::Cloud(real) | RealSide::Cluster(real) => real.observe(state),
+        }
         let real_cloud = self.has_real_cloud();
         if real_cloud {
             self.host(state);

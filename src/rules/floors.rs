@@ -19,6 +19,9 @@ use alloc::vec::Vec;
 
 /// What the next node of a floor is to be. `None`: nothing can be had, or what costs least is being tried.
 pub(crate) fn next(state: &State, pool: PoolId) -> Option<OfferingId> {
+    if supply::no_purchase(state, pool).is_some() {
+        return None;
+    }
     let rules = settings::pool(state, pool)?;
     let listed = rules.offerings.iter().filter_map(|at| state.listed.get(*at as usize).copied());
     let (all, own) = reservations::held(state, pool, None);

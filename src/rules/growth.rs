@@ -97,7 +97,8 @@ pub(crate) fn purchase(engine: &mut Engine, job: JobId) -> Option<(OfferingId, u
     let offerings: BTreeSet<OfferingId> =
         row.places.iter().filter_map(|place| Some(state.nodes.get(&place.node)?.offering)).collect();
     let offering = offerings.first().copied().filter(|_| offerings.len() == 1 && !near && !cut)?;
-    if !supply::bought(state, class, pool).contains(&offering) || anybody_waits(state, pool) {
+    let braked = supply::no_purchase(state, pool).is_some();
+    if braked || !supply::bought(state, class, pool).contains(&offering) || anybody_waits(state, pool) {
         return None;
     }
     let offer = &state.offerings[offering.index()].offer;

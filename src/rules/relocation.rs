@@ -76,7 +76,9 @@ fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut
         let job = &state.jobs[id];
         let spec = &state.specs[id];
         let here = job.places.iter().all(|p| nodes.contains(&p.node));
-        if !here || spec.checkpoint.is_none() || job.phase == Phase::Booked {
+        // Who could not be admitted again stays where it runs.
+        let held = state.queue_brake(job.queue).is_some();
+        if held || !here || spec.checkpoint.is_none() || job.phase == Phase::Booked {
             return None;
         }
         let key = (job.class, pool);

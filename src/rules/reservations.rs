@@ -239,7 +239,8 @@ pub(crate) fn may_reserve(state: &State, job: JobId, pool: PoolId) -> bool {
 /// Whether a job waits for what others have. One that is ahead of its deadline waits because it wants to.
 pub(crate) fn waits_for_others(state: &State, job: JobId) -> bool {
     let row = &state.jobs[job];
-    row.reserved_until.is_none_or(|until| until <= state.now)
+    !state.is_held_back(job)
+        && row.reserved_until.is_none_or(|until| until <= state.now)
         && state.classes[row.class].shape.urgency != Urgency::Relaxed
         && start_targets::reason_to_wait(state, job).is_none()
         && batch::refusal(state, job).is_none()

@@ -21,6 +21,7 @@ use crate::ids::{ClassId, JobId, OfferingId, PoolId};
 use crate::job::{Gang, Level};
 use crate::policy::Buys;
 use crate::reason::Reason;
+use crate::state::brakes::Brake;
 use crate::state::nodes::{Node, NodePhase, OfferingRow, Purchase};
 use crate::state::{Held, Shape, State};
 use crate::units::{Rate, Span, Timestamp};
@@ -57,7 +58,8 @@ pub(crate) fn good_since(state: &State, option: &LaunchOption) -> Option<Timesta
 pub(crate) fn can_be_had(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
     let class = engine.state.jobs[job].class;
     let carried = placement::carried(engine, job, class, pool);
-    choose(&engine.state, Some(job), class, pool, &carried, ANY).is_ok()
+    // Who only waits until buying is resumed stops nobody meanwhile.
+    choose_if_bought(&engine.state, Some(job), class, pool, &carried, ANY).is_ok()
 }
 
 /// Offerings of a pool that can hold a worker of a class, sorted.
@@ -74,7 +76,8 @@ pub(crate) fn refusal(state: &State, job: JobId, pool: PoolId) -> Option<Reason>
 pub(crate) fn comes(state: &State, job: JobId, pool: PoolId) -> bool {
     let passes =
         |no| matches!(no, Reason::Ceiling { .. } | Reason::AwaitingNodes { .. } | Reason::LaunchRefused { .. });
-    refusal(state, job, pool).is_none_or(passes)
+    let refused = choose_if_bought(state, Some(job), state.jobs[job].class, pool, &[], ANY).err();
+    refused.is_none_or(passes)
 }
 
 /// Launch options for a whole gang that stock has nothing against, as they are tried.
@@ -84,6 +87,9 @@ pub(crate) fn options_in_stock(state: &State, class: ClassId, pool: PoolId) -> V
 
 /// The same, and options for what free places do not carry of it.
 pub(crate) fn options_beside(state: &State, class: ClassId, pool: PoolId, carried: &[Carried]) -> Vec<LaunchOption> {
+    if no_purchase(state, pool).is_some() {
+        return Vec::new();
+    }
     let shape = &state.classes[class].shape;
     let mut open = bought(state, class, pool);
     open.retain(|id| budget::affordable_anew(state, class, pool, *id) && in_stock(state, *id));
@@ -104,6 +110,12 @@ pub(crate) type These<'a> = &'a dyn Fn(&State, &OfferingId) -> bool;
 /// All of them.
 pub(crate) const ANY: These<'static> = &|_, _| true;
 
+/// Why an operator's brake keeps anything from being bought into a pool.
+pub(crate) fn no_purchase(state: &State, pool: PoolId) -> Option<Reason> {
+    let drained = state.pool_brake(pool).map(|(_, order)| Reason::PoolDraining { pool, until: order.until });
+    drained.or_else(|| state.brake(&Brake::Buying).map(|order| Reason::BuyingPaused { until: order.until }))
+}
+
 /// The cheapest option that can be had now by a job, or by anyone.
 pub(crate) fn choose(
     state: &State,
@@ -113,7 +125,23 @@ pub(crate) fn choose(
     carried: &[Carried],
     these: These<'_>,
 ) -> Result<LaunchOption, Reason> {
+    let option = choose_if_bought(state, asker, class, pool, carried, these)?;
+    no_purchase(state, pool).map_or(Ok(option), Err)
+}
+
+/// The same, whether buying is paused or not.
+fn choose_if_bought(
+    state: &State,
+    asker: Option<JobId>,
+    class: ClassId,
+    pool: PoolId,
+    carried: &[Carried],
+    these: These<'_>,
+) -> Result<LaunchOption, Reason> {
     let shape = &state.classes[class].shape;
+    if let Some((_, order)) = state.pool_brake(pool) {
+        return Err(Reason::PoolDraining { pool, until: order.until });
+    }
     if let Some(full) = owned_full(state, pool) {
         return Err(full);
     }
@@ -284,7 +312,7 @@ pub(crate) fn open(state: &State, class: ClassId, pool: PoolId, new: &BTreeMap<O
             && room(state, *id, new) > 0
             && budget::affordable_anew(state, class, pool, *id)
     };
-    let mut open = bought(state, class, pool);
+    let mut open = if no_purchase(state, pool).is_some() { Vec::new() } else { bought(state, class, pool) };
     open.retain(good);
     open
 }

@@ -145,6 +145,8 @@ fn leave_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
     let phase = row.phase;
     match phase {
         Phase::Booked => engine.decide(Decision::Unbook { job }),
+        // Who could not be admitted again stays where it runs.
+        Phase::Running if engine.state.queue_brake(engine.state.jobs[job].queue).is_some() => {}
         Phase::Running if worth && can_move(engine, job) => {
             report.stopped += 1;
             moves::stop(engine, job, StopCause::Hurried);

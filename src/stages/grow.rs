@@ -23,11 +23,14 @@ const KEPT_FOR: Span = Span::mins(5);
 
 /// Runs the stage.
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
+    // It would be stopped, and could not be admitted again.
+    let held = |job: &JobId| engine.state.queue_brake(engine.state.jobs[*job].queue).is_some();
     if engine.state.is_unseen() {
         return;
     }
     let now = engine.state.now;
-    let due: Vec<JobId> = growth::candidates(&engine.state).into_iter().filter(|c| c.0 <= now).map(|c| c.1).collect();
+    let due = growth::candidates(&engine.state).into_iter().filter(|c| c.0 <= now).map(|c| c.1);
+    let due: Vec<JobId> = due.filter(|job| !held(job)).collect();
     for job in due {
         let kept = engine.state.index.reserved_for(job);
         let comes = |id: &NodeId| engine.state.nodes.get(id).is_some_and(|node| node.phase.is_coming());

@@ -4,7 +4,7 @@
 //! timers that are due  ->  repeat effects, end pauses, stop what ran or started too long
 //! another policy       ->  hold what it makes impossible, resume what it no longer does
 //! unsettled jobs       ->  accept or reject, finish, requeue, stop what is broken
-//! unsettled claims     ->  empty what the cloud takes back, give back what is condemned
+//! unsettled claims     ->  empty what the cloud takes back, give back what is condemned, or drained and empty
 //! ```
 //!
 //! Never: looks for places or money. Own failures cost an attempt; reclaims, preemption and node faults never do.
@@ -20,9 +20,11 @@ use crate::rules::feasibility::{self, Impossible};
 use crate::rules::fruitless;
 use crate::rules::timing::repeat_pause;
 use crate::state::State;
+use crate::state::brakes::Brake;
 use crate::state::jobs::{Ending, Phase};
 use crate::state::nodes::NodePhase;
 use crate::units::{Span, Timestamp};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// The longest pause before a retry.
@@ -39,6 +41,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         judge_waiting(engine, report);
     }
     judge_prices(engine, report);
+    give_up_promises(engine);
     let due: Vec<EffectOf> = due(engine);
     for row in due {
         report.settled += 1;
@@ -57,6 +60,19 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     for job in unsettled {
         report.settled += 1;
         settle_job(engine, job);
+    }
+}
+
+/// What is kept for jobs that an operator keeps from being admitted is free for others.
+fn give_up_promises(engine: &mut Engine) {
+    let index = &engine.state.index;
+    if index.held_back.is_empty() {
+        return;
+    }
+    let promised = index.kept.iter().copied().chain(index.reserved.iter().map(|(job, _)| *job));
+    let promised: BTreeSet<JobId> = promised.filter(|job| index.held_back.contains(job)).collect();
+    for job in promised {
+        engine.decide(Decision::Unreserve { job });
     }
 }
 
@@ -144,6 +160,10 @@ fn repeat(engine: &mut Engine, of: EffectOf) {
     let Some(effect) = effect.filter(|e| e.next_try <= engine.state.now) else {
         return;
     };
+    // No launch is asked for again either: whoever asked looks whether it is there.
+    if matches!(of, EffectOf::Purchase(_)) && engine.state.brake(&Brake::Buying).is_some() {
+        return;
+    }
     let pause = repeat_pause(engine.state.lifecycle().launch_retry, effect.tries);
     let next = engine.state.now + pause;
     engine.decide(Decision::Repeat { of, next });
@@ -192,7 +212,7 @@ fn due_job(engine: &mut Engine, id: JobId) {
     }
 }
 
-/// A claim that the cloud takes back, or that is condemned.
+/// A claim that the cloud takes back, that is condemned, or that an operator drains and nothing is on.
 fn empty_node(engine: &mut Engine, id: NodeId) {
     let Some(node) = engine.state.nodes.get(&id) else {
         return;

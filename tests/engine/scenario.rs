@@ -17,6 +17,7 @@ use crate::words::{Words, number, time};
 use forebay_kernel::event::{Event, GoneWhy, LaunchError};
 use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, TierId};
 use forebay_kernel::policy::{Policy, Tier};
+use forebay_kernel::state::brakes::Brake;
 use forebay_kernel::units::{Rate, Span, Timestamp};
 
 /// Tells one story and panics with its line where it does not come out.
@@ -98,6 +99,18 @@ fn run_of(world: &Cluster, w: &mut Words) -> (JobId, Attempt) {
     let job = world.id(name).or_else(by_number).unwrap_or_else(|| panic!("no job {name}"));
     let current = world.state().job(job).map_or(Attempt(1), |(row, _)| row.attempt);
     (job, w.number("attempt").map_or(current, Attempt))
+}
+
+fn brake_named(verb: &str, what: &str) -> Brake {
+    match (verb, what) {
+        ("pause", "buying") => Brake::Buying,
+        ("pause", "admission") => Brake::Admission,
+        ("pause", "preemption") => Brake::Preemption,
+        ("hold", queue) => Brake::Queue(queue.into()),
+        ("drain", node) if node.starts_with("node-") => Brake::Node(node_named(node)),
+        ("drain", pool) => Brake::Pool(pool.into()),
+        _ => panic!("nothing is stopped by `{verb} {what}`"),
+    }
 }
 
 /// Whether somebody asks, or an operator.
@@ -204,6 +217,13 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
             rule.submitters = w.plain[1..].iter().map(|word| String::from(*word)).collect();
             Event::Configured(Box::new(policy))
         }
+        // pause buying|admission|preemption | hold QUEUE | drain POOL|NODE, [until=TIME]; resume with the same words lets it go on
+        "pause" | "hold" | "drain" => {
+            let until = w.time("until").map(Timestamp);
+            let (brake, by, why) = (brake_named(verb, w.at(0)), "ops".into(), "a test".into());
+            Event::BrakeSet { brake, by, why, until }
+        }
+        "resume" => Event::BrakeReleased { brake: brake_named(w.at(0), w.at(1)), by: "ops".into() },
         "stray" => return world.stray(w.at(0), offering_named(names, w.at(1))),
         // cloud OFFERING out-of-stock | throttled | refused | plenty | never-ready | left=N
         "cloud" => {

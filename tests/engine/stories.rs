@@ -38,6 +38,15 @@ stories! {
     boots_that_fail_beside_old_nodes
     borrowing_in_a_cohort
     bought_together
+    brake_admission
+    brake_buying
+    brake_buying_keeps_no_floor
+    brake_buying_stops_nobody
+    brake_drains_a_node
+    brake_drains_a_pool
+    brake_preemption
+    brake_queue
+    brake_queue_gives_up_what_is_kept
     budget_and_ceiling_never_together
     budget_holds_until_next_hour
     budget_is_kept_for_a_gang

@@ -3,6 +3,7 @@
 //! Never: retries what may have been done, beyond what is the same when it is done twice. An answer that says "later" (429, 503) is
 //! asked again, a few times and with growing pauses; only waiting goes on after a lost connection.
 
+use super::brakes::{BrakeReleaseRequest, BrakeRequest, Brakes};
 use super::confirm_dead::DeathConfirmation;
 use super::error::ErrorBody;
 use super::events::Taken;
@@ -11,9 +12,9 @@ use super::listing::Jobs;
 use super::logs::JobLogs;
 use super::reads::{Nodes, Queues};
 use crate::sources::registry::SourcesView;
-use forebay_wire::document::cost::CostDocument;
-use serde::Deserialize;
+use forebay_wire::document::cost::{CostDocument, JobCost};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::time::Duration;
 use ureq::Agent;
@@ -155,6 +156,25 @@ impl Client {
         self.get(&format!("/v1/jobs/{}/why", encoded(name)))
     }
 
+    /// What a job cost.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn job_cost(&self, name: &str) -> Result<JobCost, ClientError> {
+        self.get(&format!("/v1/jobs/{}/cost", encoded(name)))
+    }
+
+    /// The statuses of a job so far, oldest first, as CloudEvents.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn job_statuses(&self, name: &str) -> Result<Vec<serde_json::Value>, ClientError> {
+        let path = format!("/v1/jobs/{}/events?follow=false", encoded(name));
+        let text = self.patiently(|| self.once("GET", &path))?;
+        let lines = text.lines().filter(|line| !line.is_empty());
+        lines.map(|line| serde_json::from_str(line).map_err(|e| self.foreign(&e))).collect()
+    }
+
     /// The ends of the logs of a job's workers. The filter is a query, such as `tail=100&worker=0`.
     ///
     /// # Errors
@@ -178,9 +198,31 @@ impl Client {
     /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn confirm_dead(&self, name: &str, of: &DeathConfirmation) -> Result<OneJob, ClientError> {
         let path = format!("/v1/jobs/{}/confirm-dead", encoded(name));
-        let body = serde_json::to_vec(of).map_err(|error| self.foreign(&error))?;
-        let json = Some(("application/json", body.as_slice()));
-        self.read_json(&self.patiently(|| self.success(self.send("POST", &path, json)?))?)
+        self.post(&path, of)
+    }
+
+    /// What operators have stopped.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn brakes(&self) -> Result<Brakes, ClientError> {
+        self.get("/v1/brakes")
+    }
+
+    /// Stops something.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn set_brake(&self, asked: &BrakeRequest) -> Result<Brakes, ClientError> {
+        self.post("/v1/brakes/set", asked)
+    }
+
+    /// Lets something go on.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn release_brake(&self, asked: &BrakeReleaseRequest) -> Result<Brakes, ClientError> {
+        self.post("/v1/brakes/release", asked)
     }
 
     /// Queues.
@@ -249,6 +291,12 @@ impl Client {
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.read_json(&self.patiently(|| self.once("GET", path))?)
+    }
+
+    fn post<T: DeserializeOwned>(&self, path: &str, asked: &impl Serialize) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(asked).map_err(|error| self.foreign(&error))?;
+        let json = Some(("application/json", body.as_slice()));
+        self.read_json(&self.patiently(|| self.success(self.send("POST", path, json)?))?)
     }
 
     fn read_json<T: DeserializeOwned>(&self, text: &str) -> Result<T, ClientError> {

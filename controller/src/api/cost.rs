@@ -10,17 +10,19 @@ use super::Api;
 use super::archive;
 use super::auth::Reader;
 use super::error::ApiError;
+use super::find::{Place, find_anywhere};
 use super::jobs::query;
 use crate::config::tokens::Who;
-use crate::cost::{BalanceCheck, CostBasis, CostBy, CostRange, bill};
+use crate::cost::{BalanceCheck, CostBasis, CostBy, CostRange, Slots, bill, job_cost};
 use crate::journal::{SpendQuery, SpendRead, SpendTotals};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use forebay_engine::engine::Engine;
 use forebay_kernel::ids::JobId;
-use forebay_kernel::state::billing::BilledJob;
-use forebay_wire::document::cost::CostDocument;
+use forebay_kernel::state::billing::{BilledJob, LedgerSlot, QUARTER_MS};
+use forebay_kernel::units::{HOUR_MS, Timestamp};
+use forebay_wire::document::cost::{CostDocument, JobCost};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,7 +51,7 @@ pub(super) async fn cost(
     for _ in 0..TRIES {
         let basis = api.handle.query_async(|engine, _| CostBasis::of(engine.state())).await?;
         let slots = range.slots(&basis).map_err(bad)?;
-        let asked = SpendQuery { from: slots.from, to: slots.to, upto: basis.upto };
+        let asked = SpendQuery { from: slots.from, to: slots.to, upto: basis.upto, job: None };
         let SpendRead::Found { charges, jobs } = archive::read(&api, move |archive| archive.spend(&asked)).await?
         else {
             continue;
@@ -62,8 +64,41 @@ pub(super) async fn cost(
         let (basis, charges) = visible(&api, &who, basis, charges, &jobs).await?;
         return Ok(Json(bill(&by, &basis, &charges, &jobs)));
     }
-    let remedy = "ask again";
-    Err(ApiError::new(503, "Passed", "the journal went on while the bill was read", remedy).retry_after(1))
+    Err(passed())
+}
+
+/// What one job cost, open or over.
+pub(super) async fn of_job(
+    State(api): State<Api>,
+    Reader(who): Reader,
+    Path(name): Path<String>,
+) -> Result<Json<JobCost>, ApiError> {
+    let (id, arrival) = match find_anywhere(&api, &who, &name).await? {
+        Place::State(id) => {
+            let arrival = move |engine: &Engine, _: &_| engine.state().job(id).map(|(row, _)| row.arrival);
+            (id, api.ask(&who, arrival).await?.unwrap_or_default())
+        }
+        Place::Archive(found) => (found.id, found.view.submit_s.map(Timestamp::from).unwrap_or_default()),
+    };
+    // Slots are quarters, halves or hours: the hour before it was submitted has whatever it was charged first.
+    let from = LedgerSlot(u32::try_from(arrival.0.saturating_sub(HOUR_MS) / QUARTER_MS).unwrap_or(0));
+    for _ in 0..TRIES {
+        let basis = api.handle.query_async(|engine, _| CostBasis::of(engine.state())).await?;
+        let asked = SpendQuery { from, job: Some(id), ..SpendQuery::all(basis.upto) };
+        let SpendRead::Found { charges, jobs } = archive::read(&api, move |archive| archive.spend(&asked)).await?
+        else {
+            continue;
+        };
+        let complete = basis.complete(charges, jobs, &Slots::ALL, BalanceCheck::NotRead);
+        let unbalanced = |e: crate::cost::Unbalanced| ApiError::new(500, "Unbalanced", e.to_string(), "report this");
+        let (charges, _) = complete.map_err(unbalanced)?;
+        return Ok(Json(job_cost(&basis, id, &charges)));
+    }
+    Err(passed())
+}
+
+fn passed() -> ApiError {
+    ApiError::new(503, "Passed", "the journal went on while the bill was read", "ask again").retry_after(1)
 }
 
 fn bad(fault: impl std::error::Error) -> ApiError {

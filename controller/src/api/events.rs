@@ -11,8 +11,9 @@ use super::auth::Submitter;
 use super::body::{Sent, admit, gather, split};
 use super::checked::checked;
 use super::error::ApiError;
-use super::visible::refusal;
+use super::visible::{queue_takes, refusal};
 use crate::config::tokens::Who;
+use crate::document::write::{self, job_number};
 use crate::driver::{Accepted, ItemOutcome, LiveProgress, MOST_EVENTS, SubmittedItem};
 use crate::intake::rejected::refused_path;
 use crate::show::figures::short;
@@ -22,13 +23,18 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use forebay_driver::live::SourceObserver as _;
+use forebay_engine::engine::Engine;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::JobId;
+use forebay_kernel::job::JobSpec;
 use forebay_kernel::reason::Reason;
+use forebay_kernel::state::State as EngineState;
+use forebay_kernel::units::Timestamp;
 use forebay_source::Receipt;
 use forebay_wire::intake::{Decoded, EventId, Intake, MOST_SUBJECT, Rejected};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -172,7 +178,9 @@ fn decode(api: &Api, who: &Who, headers: &HeaderMap, body: &[u8]) -> Result<(Vec
     Ok((asked, taken))
 }
 
-async fn submit(api: &Api, who: &Arc<Who>, asked: Vec<Asked>, mut taken: Taken) -> Result<Taken, ApiError> {
+async fn submit(api: &Api, who: &Arc<Who>, mut asked: Vec<Asked>, mut taken: Taken) -> Result<Taken, ApiError> {
+    let now = api.handle.watch().borrow().now;
+    asked.iter_mut().for_each(|one| one.sender.warnings.extend(past_deadline(&one.event, now)));
     let asked = permitted(api, who, asked, &mut taken).await?;
     let asked = checked(api, asked, &mut taken).await?;
     if !asked.is_empty() {
@@ -182,8 +190,59 @@ async fn submit(api: &Api, who: &Arc<Who>, asked: Vec<Asked>, mut taken: Taken) 
         }
     }
     taken.rejected.sort_by_key(|r| r.index);
+    help(api, who, &mut taken).await?;
     count(api, &taken);
     Ok(taken)
+}
+
+/// A deadline that is over before its job has come.
+fn past_deadline(event: &Event, now: Timestamp) -> Option<String> {
+    let (Event::JobSubmitted(spec) | Event::JobSubmittedAgain { spec, .. }) = event else { return None };
+    let over = spec.deadline.filter(|deadline| *deadline <= now)?;
+    let ago = crate::show::figures::seconds((now.since(over).0 / 1000) as f64);
+    Some(format!("`data.deadline` was over {ago} ago: the job runs as one without a deadline and is counted as missed"))
+}
+
+/// Adds what was meant to refusals of names that nobody has.
+async fn help(api: &Api, who: &Arc<Who>, taken: &mut Taken) -> Result<(), ApiError> {
+    let named = |event: &RefusedEvent| matches!(&event.code[..], "UnknownQueue" | "ForbiddenTier" | "NoMatchingPool");
+    let jobs: Vec<Option<JobId>> =
+        taken.rejected.iter().map(|event| job_number(event.job.as_deref().filter(|_| named(event))?)).collect();
+    if jobs.iter().all(Option::is_none) {
+        return Ok(());
+    }
+    let judge = Arc::clone(who);
+    let ask = move |engine: &Engine, _: &_| {
+        let state = engine.state();
+        jobs.into_iter().map(|job| meant(state, &judge, state.job(job?)?.1)).collect::<Vec<_>>()
+    };
+    for (event, meant) in taken.rejected.iter_mut().zip(api.ask(who, ask).await?) {
+        event.message.extend(meant.map(|meant| format!(": {meant}")));
+    }
+    Ok(())
+}
+
+/// What a submission may have meant by names that nobody has.
+fn meant(state: &EngineState, who: &Who, spec: &JobSpec) -> Option<String> {
+    let policy = state.policy()?;
+    let near = |what: &str, given: &str, known: Vec<&str>| {
+        let nearest = match &forebay_policy::nearest(given, known)[..] {
+            [] => String::new(),
+            [name] => format!(": did you mean `{name}`?"),
+            several => format!(": did you mean one of {}?", forebay_policy::listed(several)),
+        };
+        format!("there is no {what} `{}`{nearest}", short(given, 60))
+    };
+    if write::rule_of(policy, &spec.queue).is_none() {
+        let own = policy.queues.keys().map(String::as_str).filter(|queue| queue_takes(state, who, queue));
+        return Some(near("queue", &spec.queue, own.collect()));
+    }
+    if let Some(tier) = spec.tier.as_deref().filter(|tier| state.declared_tier(tier).is_none()) {
+        return Some(near("tier", tier, policy.tiers.iter().map(|tier| tier.name.as_str()).collect()));
+    }
+    let models: BTreeSet<&str> = policy.offerings.iter().flat_map(|offer| &offer.models).map(String::as_str).collect();
+    let model = spec.models.iter().find(|model| !models.contains(model.as_str()))?;
+    Some(near("model", model, models.into_iter().collect()))
 }
 
 /// The figures of HTTP, beside those of the sources.

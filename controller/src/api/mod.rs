@@ -12,6 +12,7 @@ mod agent;
 mod archive;
 mod auth;
 mod body;
+pub mod brakes;
 mod checked;
 pub mod client;
 pub mod confirm_dead;
@@ -169,12 +170,16 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
         .route("/v1/jobs/{id}/confirm-dead", post(confirm_dead::confirm))
         .route("/v1/jobs/{id}/why", get(jobs::why))
+        .route("/v1/jobs/{id}/cost", get(cost::of_job))
         .route("/v1/jobs/{id}/logs", get(logs::logs))
         .route("/v1/jobs/{id}/events", get(job_events::stream))
         .route("/v1/queues", get(reads::queues))
         .route("/v1/nodes", get(reads::nodes))
         .route("/v1/sources", get(reads::sources))
         .route("/v1/cost", get(cost::cost))
+        .route("/v1/brakes", get(brakes::list))
+        .route("/v1/brakes/set", post(brakes::set))
+        .route("/v1/brakes/release", post(brakes::release))
         .route("/v1/state", get(export::state))
         .route("/v1/summary", get(reads::summary))
         .route("/v1/status", get(status::stream))

@@ -99,6 +99,9 @@ fn html(summary: &Summary, sources: &SourcesView, jobs: &[JobView]) -> String {
             write!(out, "<div><dt>{name}</dt><dd>{}<small>{}</small></dd></div>", escaped(&value), escaped(&detail));
     }
     out.push_str("</dl>");
+    if !summary.brakes.is_empty() {
+        brakes_table(&mut out, summary);
+    }
     if !sources.sources.is_empty() {
         sources_table(&mut out, sources);
     }
@@ -133,6 +136,29 @@ fn table(out: &mut String, summary: &Summary, jobs: &[JobView]) {
             seconds(since as f64),
             escaped(why.1),
             escaped(why.0),
+        );
+    }
+    out.push_str("</tbody></table>");
+}
+
+/// What operators have stopped.
+fn brakes_table(out: &mut String, summary: &Summary) {
+    out.push_str(
+        "<table><caption>Stopped by operators</caption><thead><tr><th>What</th><th>Target</th><th>By</th><th class=\"n\">For</th>\
+         <th class=\"n\">Ends in</th><th>Why</th></tr></thead><tbody>",
+    );
+    let now = summary.now_s.0;
+    let length = |from: u64, to: u64| seconds((to.saturating_sub(from) / 1000) as f64);
+    for brake in &summary.brakes {
+        let _ = write!(
+            out,
+            "<tr><td class=\"failing\">{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+            escaped(&brake.brake),
+            escaped(&short(brake.target.as_deref().unwrap_or("-"), 60)),
+            escaped(&short(&brake.by, 60)),
+            length(brake.since_s.0, now),
+            brake.until_s.map_or_else(|| "-".to_owned(), |until| length(now, until.0)),
+            escaped(&short(&brake.why, 300)),
         );
     }
     out.push_str("</tbody></table>");
@@ -176,7 +202,10 @@ mod tests {
         let job = serde_json::json!({ "job": "job-1", "subject": "<script>alert('x')</script>", "gpus": 1, "phase": "queued",
             "queue": "\"><img src=x onerror=alert(1)>\u{202e}", "tier": "a&b" });
         let job: JobView = serde_json::from_value(job).expect("a job");
-        let summary = Summary { policy: "<b>".into(), ..Summary::default() };
+        let brake =
+            serde_json::json!({ "brake": "queue", "target": "<b>", "by": "<img", "why": "<script", "since_s": 0 });
+        let brakes = vec![serde_json::from_value(brake).expect("a brake")];
+        let summary = Summary { policy: "<b>".into(), brakes, ..Summary::default() };
         let source = serde_json::json!({ "sources": [{ "name": "kafka:<b>", "direction": "in", "channels": [], "condition": "failing\"><img",
             "why": "topic <script>", "backlog": null, "backlogs": {}, "restarts": 0, "missed": 0, "remarks": [] }] });
         let sources: SourcesView = serde_json::from_value(source).expect("a source");

@@ -149,7 +149,13 @@ pub(super) async fn summary(State(api): State<Api>, Reader(who): Reader) -> Resu
 
 /// Nodes and money of the whole cluster, and of the jobs those that a caller may see, counted beside the driver's loop.
 pub(super) async fn summary_for(api: &Api, who: &Arc<Who>) -> Result<OwnSummary, ApiError> {
-    let all = api.ask(who, |engine, _| write::summary(engine.state())).await?;
+    let judge = Arc::clone(who);
+    let ask = move |engine: &Engine, _: &_| {
+        let mut summary = write::summary(engine.state());
+        summary.brakes.retain(|brake| visible::sees_brake(engine.state(), &judge, brake));
+        summary
+    };
+    let all = api.ask(who, ask).await?;
     if who.operates() {
         return Ok(OwnSummary { summary: all, cut: None });
     }

@@ -15,6 +15,7 @@ use forebay_kernel::ids::JobId;
 use forebay_kernel::job::JobSpec;
 use forebay_kernel::reason::Reason;
 use forebay_kernel::state::State;
+use forebay_wire::document::views::BrakeView;
 
 /// Whether a queue takes jobs from a caller.
 pub(super) fn queue_takes(state: &State, who: &Who, queue: &str) -> bool {
@@ -31,6 +32,12 @@ pub(super) fn sees(state: &State, who: &Who, job: JobId) -> bool {
 pub(super) fn sees_finished(state: &State, who: &Who, spec: &JobSpec) -> bool {
     let principal = &who.caller.principal;
     who.operates() || spec.tenant == who.caller.tenant && state.may_act_for(principal, &spec.principal, &spec.queue)
+}
+
+/// Whether a caller may see a brake: that of a queue, where it takes jobs from them; all others may keep anybody waiting.
+pub(super) fn sees_brake(state: &State, who: &Who, brake: &BrakeView) -> bool {
+    let queue = brake.target.as_deref().filter(|_| brake.brake == "queue");
+    queue.is_none_or(|queue| queue_takes(state, who, queue))
 }
 
 /// A job by its subject in the caller's tenant.

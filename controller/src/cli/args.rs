@@ -164,6 +164,49 @@ Look first: `forebay why` names the workers that are held, and their nodes. Whoe
 counts where the node of the worker does not answer, or its pod is gone; never against a kubelet that says that it runs. Who confirmed what is in
 the journal and in the log. The token needs the role `operate`.")]
     ConfirmDead(ConfirmDeadArgs),
+    /// Stop buying nodes, admitting jobs, or stopping runs for other jobs. What runs goes on.
+    #[command(after_help = "\
+Examples:
+  forebay pause buying --why 'the bill doubled' --until 2h
+  forebay pause admission
+  forebay pause all --why 'upgrade of the cluster' --until 2026-11-25T18:00:00Z
+
+While buying is paused no launch leaves: one whose outcome is unknown is looked for, never repeated. Jobs say `BuyingPaused`,
+`AdmissionPaused` or `PreemptionPaused` with who and why. The token needs the role `operate`. `forebay brakes` lists what is stopped.")]
+    Pause(PauseArgs),
+    /// Let go on what `pause` stopped.
+    #[command(after_help = "Examples:\n  forebay resume buying\n  forebay resume all")]
+    Resume(ResumeArgs),
+    /// Admit no job of a queue, nor of those below it. What runs goes on.
+    #[command(
+        after_help = "Examples:\n  forebay hold research --why 'over its budget' --until 8h\n  forebay hold research/vision"
+    )]
+    Hold(BrakeArgs),
+    /// Let the jobs of a queue go on that `hold` held.
+    #[command(after_help = "Example:\n  forebay release research")]
+    Release(BrakeReleaseArgs),
+    /// Send no more work to a node, or to all nodes of a pool, and give each back when what runs on it has ended.
+    #[command(after_help = "\
+Examples:
+  forebay drain node-17 --why 'it throws ECC errors'
+  forebay drain a10g --until 2h          # a pool: nothing is bought into it either
+
+What runs there goes on; `forebay cancel` stops a job. Owned nodes are only left empty.")]
+    Drain(BrakeArgs),
+    /// Send work again to what `drain` drained.
+    #[command(after_help = "Example:\n  forebay undrain a10g")]
+    Undrain(BrakeReleaseArgs),
+    /// List what operators have stopped: who, why, since and until when.
+    #[command(after_help = "Example:\n  forebay brakes --json")]
+    Brakes(ServerArgs),
+    /// Show one job whole: its attempts with their nodes, its waits and why, its statuses, its labels, and what it cost.
+    #[command(after_help = "\
+Examples:
+  forebay job resnet-0412
+  forebay job job-17 --json | jq '.attempts[] | {attempt, wait_s, cost_usd}'
+
+Statuses that are not kept any more (`statuses` in forebay.yaml) are missing, and with them attempts of which they were all that was known.")]
+    Job(JobArgs),
     /// Say why a job is where it is, and until when.
     #[command(after_help = "Example:\n  forebay why job-17")]
     Why(JobArgs),
@@ -567,6 +610,76 @@ pub struct ConfirmDeadArgs {
     /// Whom to ask.
     #[command(flatten)]
     pub server: ServerArgs,
+}
+
+/// What `forebay pause` stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Pausable {
+    /// Buying nodes.
+    Buying,
+    /// Admitting jobs.
+    Admission,
+    /// Stopping runs for other jobs.
+    Preemption,
+    /// All three.
+    All,
+}
+
+/// `forebay pause`.
+#[derive(Debug, Args)]
+pub struct PauseArgs {
+    /// What.
+    pub what: Pausable,
+    /// Why and until when.
+    #[command(flatten)]
+    pub order: BrakeOrderArgs,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay resume`.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// What.
+    pub what: Pausable,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay hold` and `forebay drain`.
+#[derive(Debug, Args)]
+pub struct BrakeArgs {
+    /// The queue, or the pool or node. A node is named as in `forebay nodes`, or by the cloud's id.
+    pub target: String,
+    /// Why and until when.
+    #[command(flatten)]
+    pub order: BrakeOrderArgs,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay release` and `forebay undrain`.
+#[derive(Debug, Args)]
+pub struct BrakeReleaseArgs {
+    /// The queue, or the pool or node.
+    pub target: String,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// Why something is stopped, and until when.
+#[derive(Debug, Args)]
+pub struct BrakeOrderArgs {
+    /// Why: whoever waits for it is told.
+    #[arg(long, value_name = "TEXT")]
+    pub why: Option<String>,
+    /// It ends by itself then: so long from now, such as 2h, or an instant such as 2026-11-25T18:00:00Z. Default: when it is let go on.
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
 }
 
 /// `forebay uninstall`.

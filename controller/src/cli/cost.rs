@@ -7,7 +7,7 @@ use super::args::CostArgs;
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::api::client::encoded;
 use crate::cost::{CostBy, CostFault, CostRange, of_folder};
-use crate::journal::StorageFailure;
+use crate::journal::{JournalError, StorageFailure};
 use crate::show::cost;
 
 pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
@@ -39,6 +39,11 @@ pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
 
 fn failure(fault: CostFault) -> Failure {
     match fault {
+        // Its own remedies are those of `forebay run`.
+        CostFault::Journal(JournalError::Missing { path }) => Failure::input(format_args!(
+            "{}: there is no journal: name the folder that a Forebay wrote to, or leave --data out to ask a server",
+            path.display()
+        )),
         CostFault::Journal(e) if !e.is_for_the_caller() => Failure::outside(e),
         CostFault::Unbalanced(e) => Failure { exit: Exit::Violations, text: e.to_string() },
         CostFault::Range(e) => Failure::input(format_args!("--{e}")),

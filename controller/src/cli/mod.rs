@@ -5,12 +5,14 @@
 mod agent;
 pub mod args;
 mod backup;
+mod brakes;
 mod check;
 mod check_config;
 mod clients;
 mod cost;
 mod doctor;
 mod gate;
+mod job;
 mod journal;
 mod live;
 mod logs;
@@ -78,9 +80,17 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Sources(args) => clients::sources(&args, out),
         Command::Cost(args) => cost::run(&args, out),
         Command::Logs(args) => logs::run(&args, out),
+        Command::Job(args) => job::run(&args, out),
         Command::Why(args) => clients::why(&args, out),
         Command::Cancel(args) => clients::cancel(&args, out),
         Command::ConfirmDead(args) => clients::confirm_dead(&args, out),
+        Command::Pause(args) => brakes::pause(&args, out),
+        Command::Resume(args) => brakes::resume(&args, out),
+        Command::Hold(args) => brakes::set("queue", &args, out),
+        Command::Release(args) => brakes::release("queue", &args, out),
+        Command::Drain(args) => brakes::set("drain", &args, out),
+        Command::Undrain(args) => brakes::release("drain", &args, out),
+        Command::Brakes(args) => brakes::list(&args, out),
         Command::Uninstall(args) => uninstall::run(&args),
         Command::Wait(args) => wait::run(&args, out),
         Command::Submit(args) => submit::run(&args, out),

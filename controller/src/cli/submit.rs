@@ -97,6 +97,12 @@ fn say(args: &SubmitArgs, taken: &Taken, out: Output) -> Result<(), Failure> {
         ));
     }
     print(&text)?;
+    for event in &taken.accepted {
+        let subject = event.subject.as_deref().map(|s| format!("{}: ", short(s, 60))).unwrap_or_default();
+        for warning in &event.warnings {
+            eprintln!("{} {subject}{warning}", out.err.warn("warning:"));
+        }
+    }
     for event in &taken.rejected {
         let subject = event.subject.as_deref().map(|s| format!(" ({})", short(s, 60))).unwrap_or_default();
         eprintln!("{} event {}{subject}: {}: {}", out.err.bad("rejected:"), event.index + 1, event.path, event.message);

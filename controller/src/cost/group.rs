@@ -11,7 +11,7 @@ use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::billing::{BilledJob, ChargeKey};
 use forebay_kernel::units::Timestamp;
-use forebay_wire::document::cost::{CostDocument, CostRow};
+use forebay_wire::document::cost::{CostDocument, CostRow, JobCost, JobCostRow};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -119,6 +119,48 @@ pub fn bill(by: &CostBy, basis: &CostBasis, charges: &SpendTotals, jobs: &BTreeM
     document(sums)
 }
 
+/// What a job was charged for: amounts by attempt, kind, type and how that is paid for, rounded so that they add up.
+#[must_use]
+pub fn job_cost(basis: &CostBasis, id: JobId, charges: &SpendTotals) -> JobCost {
+    let mut sums: BTreeMap<(u32, &str, &str, &str), Sum> = BTreeMap::new();
+    for (key, amount) in charges.iter().filter(|(key, _)| key.job == Some(id)) {
+        let Some(offer) = basis.offering(key.offering) else { continue };
+        let row = (key.attempt.0, key.kind.as_str(), offer.instance_type.as_str(), offer.capacity.as_str());
+        let sum = sums.entry(row).or_default();
+        sum.cost.add(i128::from(key.price.0), *amount, offer.shares);
+        if offer.gpus {
+            sum.add_gpu_time(*amount, offer.capacity);
+        }
+    }
+    let costs: Vec<Exact> = sums.values().map(|sum| sum.cost.clone()).collect();
+    let (micro, total) = rounded_rows(&costs);
+    let gpu_time = sums.values().map(|sum| sum.gpu_time).sum();
+    let row = |(((attempt, kind, instance_type, capacity), sum), micro): ((_, Sum), i128)| {
+        let (attempt, kind, instance_type, capacity): (u32, &str, &str, &str) =
+            (attempt, kind, instance_type, capacity);
+        JobCostRow {
+            attempt,
+            kind: kind.to_owned(),
+            instance_type: instance_type.to_owned(),
+            capacity_type: capacity.to_owned(),
+            cost_usd: decimal(micro),
+            gpu_hours: gpu_hours(sum.gpu_time),
+        }
+    };
+    JobCost {
+        now_s: basis.now.into(),
+        job: id.to_string(),
+        rows: sums.into_iter().zip(micro).map(row).collect(),
+        cost_usd: decimal(total),
+        gpu_hours: gpu_hours(gpu_time),
+    }
+}
+
+/// Thousandths of a GPU x milliseconds as millionths of a GPU-hour: 3,600 of the former are one of the latter.
+fn gpu_hours(gpu_time: i128) -> f64 {
+    decimal((gpu_time * 2 + 3_600).div_euclid(7_200))
+}
+
 /// What was spent before the ledger knew by whom.
 fn earlier(by: &CostBy, basis: &CostBasis, sums: &mut BTreeMap<String, Sum>) {
     let capacities = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
@@ -142,8 +184,7 @@ fn document(sums: BTreeMap<String, Sum>) -> CostDocument {
     let row = |((key, sum), micro): ((String, Sum), i128)| CostRow {
         key,
         cost_usd: decimal(micro),
-        // Thousandths of a GPU x milliseconds as millionths of a GPU-hour: 3,600 of the former are one of the latter.
-        gpu_hours: decimal((sum.gpu_time * 2 + 3_600).div_euclid(7_200)),
+        gpu_hours: gpu_hours(sum.gpu_time),
         spot_ratio: decimal((sum.spot * 1_000_000).checked_div(sum.bought).unwrap_or(0)),
     };
     CostDocument { rows: sums.into_iter().zip(micro).map(row).collect(), total_usd: decimal(total) }

@@ -15,8 +15,8 @@ mod money;
 mod range;
 
 pub use basis::{BalanceCheck, CostBasis};
-pub use group::{CostBy, CostByFault, bill};
-pub use range::{CostRange, CostRangeFault};
+pub use group::{CostBy, CostByFault, bill, job_cost};
+pub use range::{CostRange, CostRangeFault, Slots};
 
 use crate::journal::{JournalError, SpendTotals, read_folder_spend};
 use forebay_kernel::ids::JobId;

@@ -6,6 +6,7 @@ use super::lacks::{Asker, Holders, LackFigures};
 use forebay_kernel::ids::{JobId, PoolId, QueueId, TierId};
 use forebay_kernel::reason::{Bound, Reason};
 use forebay_kernel::state::State;
+use forebay_kernel::state::brakes::{Brake, BrakeOrder};
 use forebay_kernel::units::{Rate, Timestamp};
 use forebay_wire::document::reason::ReasonView;
 use forebay_wire::document::seconds::Seconds;
@@ -18,14 +19,14 @@ const FOREIGN_PODS: usize = 3;
 #[must_use]
 pub fn reason_view(reason: Reason, state: &State, job: Option<JobId>) -> ReasonView {
     let lack = job.and_then(|job| Asker::of(state, job)).map(|asker| lack(reason, asker, None));
-    view(reason, state, lack.unwrap_or_default())
+    view(reason, state, job, lack.unwrap_or_default())
 }
 
 /// The same, with who holds what the job lacks. For lists that are made in one go: `holders` counts once.
 #[must_use]
 pub fn reason_with_holders(reason: Reason, state: &State, job: JobId, holders: &mut Holders) -> ReasonView {
     let lack = Asker::of(state, job).map(|asker| lack(reason, asker, Some(holders)));
-    view(reason, state, lack.unwrap_or_default())
+    view(reason, state, Some(job), lack.unwrap_or_default())
 }
 
 /// What the state says beyond the reason.
@@ -40,7 +41,7 @@ fn lack(reason: Reason, asker: Asker<'_>, holders: Option<&mut Holders>) -> Lack
     }
 }
 
-fn view(reason: Reason, state: &State, lack: LackFigures) -> ReasonView {
+fn view(reason: Reason, state: &State, job: Option<JobId>, lack: LackFigures) -> ReasonView {
     let code = reason.code().to_owned();
     let mut message = match reason {
         Reason::Stockout { offering, .. } => {
@@ -68,7 +69,7 @@ fn view(reason: Reason, state: &State, lack: LackFigures) -> ReasonView {
     if !lack.sentence.is_empty() {
         message = format!("{message} ({})", lack.sentence);
     }
-    let mut figures = figures(reason, state);
+    let mut figures = figures(reason, state, job);
     for (name, value) in lack.figures {
         figures.entry(name).or_insert(value);
     }
@@ -109,7 +110,20 @@ fn gpus(milli: u64) -> Value {
     if milli.is_multiple_of(1000) { json!(milli / 1000) } else { json!(milli as f64 / 1000.0) }
 }
 
-fn figures(reason: Reason, state: &State) -> Map<String, Value> {
+/// Who has stopped something, why and until when.
+fn braked(order: Option<&BrakeOrder>, until: Option<Timestamp>) -> Value {
+    let why = order.map(|order| order.why.as_str()).filter(|why| !why.is_empty());
+    let mut figures = json!({ "by": order.map(|order| order.by.as_str()) });
+    if let Some(why) = why {
+        figures["why"] = json!(why);
+    }
+    if let Some(until) = until {
+        figures["until_s"] = json!(Seconds::from(until));
+    }
+    figures
+}
+
+fn figures(reason: Reason, state: &State, job: Option<JobId>) -> Map<String, Value> {
     let value = match reason {
         Reason::ExceedsMaxQuota { asked, most } => json!({ "asked_gpus": gpus(asked.0), "most_gpus": gpus(most.0) }),
         Reason::WaitingForQuota { asked, available } => {
@@ -140,6 +154,19 @@ fn figures(reason: Reason, state: &State) -> Map<String, Value> {
         | Reason::ReservationDelayed { until } => json!({ "until_s": Seconds::from(until) }),
         Reason::PreemptedBy { queue } | Reason::QuotaReclaimed { queue } => {
             json!({ "queue": state.queues().get(queue).map(|q| q.path.as_str()) })
+        }
+        Reason::BuyingPaused { until } => braked(state.brake(&Brake::Buying), until),
+        Reason::AdmissionPaused { until } => braked(state.brake(&Brake::Admission), until),
+        Reason::PreemptionPaused { until } => braked(state.brake(&Brake::Preemption), until),
+        Reason::QueueHeld { until } => {
+            let queue = job.and_then(|job| state.job(job)).map(|(row, _)| row.queue);
+            braked(queue.and_then(|queue| state.queue_brake(queue)).map(|(_, order)| order), until)
+        }
+        Reason::PoolDraining { pool, until } => {
+            let name = state.policy().and_then(|p| p.pools.get(pool.index())).map(|pool| pool.name.as_str());
+            let mut figures = braked(state.pool_brake(pool).map(|(_, order)| order), until);
+            figures["pool"] = json!(name);
+            figures
         }
         Reason::MaxRun { limit } => json!({ "limit_s": Seconds::from(limit) }),
         Reason::Lingering { idle } => json!({ "idle_s": Seconds::from(idle) }),

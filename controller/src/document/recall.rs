@@ -10,6 +10,7 @@ use forebay_kernel::machine::StateMachine;
 use forebay_kernel::recall::Standing;
 use forebay_kernel::state::Urgency;
 use forebay_kernel::state::allowances::{Allowance, AllowanceReservation};
+use forebay_kernel::state::brakes::{Brake, BrakeOrder};
 use forebay_kernel::state::jobs::{Ending, Job, JobStartTarget, Kept, Leaving, OpenEffect, Phase, Wait};
 use forebay_kernel::state::mix::WorkKind;
 use forebay_kernel::state::nodes::NodePhase;
@@ -25,7 +26,7 @@ use forebay_wire::document::memory::{
     StateMemory, StopCauseView, StopView, StreakView, UrgencyView, WaitView,
 };
 use forebay_wire::document::seconds::Seconds;
-use forebay_wire::document::views::{JobPhase, JobView, OfferingView};
+use forebay_wire::document::views::{BrakeView, JobPhase, JobView, OfferingView};
 
 /// Changes the state of an engine that does not run.
 pub fn with<T>(engine: &mut Engine, change: impl FnOnce(&mut StateMachine) -> T) -> T {
@@ -428,6 +429,7 @@ impl Building<'_> {
             (WorkKind { gpus: view.gpus, share: view.share_milli }, view.count)
         };
         let mix = memory.mix.iter().map(kind).collect();
+        let brakes = self.brakes(memory)?;
         with(&mut self.loaded.engine, |machine| {
             for (pool, reservation) in reservations {
                 machine.recall_reservation(pool, reservation);
@@ -459,6 +461,9 @@ impl Building<'_> {
                 machine.recall_unjudged();
             }
             machine.recall_resumed(or_zero(memory.resumed_at_s));
+            for (brake, order) in brakes {
+                machine.recall_brake(brake, order);
+            }
             for view in &memory.cancels {
                 let (tenant, subject, by) = (view.tenant.clone(), view.subject.clone(), view.by.clone());
                 let row = PendingCancel { sent: view.sent_s.map(Timestamp::from), seen: view.seen_s.into() };
@@ -466,6 +471,30 @@ impl Building<'_> {
             }
         });
         Ok(())
+    }
+
+    fn brakes(&self, memory: &StateMemory) -> Result<Vec<(Brake, BrakeOrder)>, DocumentFault> {
+        let brake = |(at, view): (usize, &BrakeView)| {
+            let bad = |message: String| {
+                let remedy = "write buying, admission or preemption, or queue, pool or node with its target";
+                DocumentFault::at(format!("memory.brakes[{at}]"), message, remedy)
+            };
+            let brake = match (view.brake.as_str(), view.target.clone()) {
+                ("buying", None) => Brake::Buying,
+                ("admission", None) => Brake::Admission,
+                ("preemption", None) => Brake::Preemption,
+                ("queue", Some(path)) => Brake::Queue(path),
+                ("pool", Some(name)) => Brake::Pool(name),
+                ("node", Some(name)) => {
+                    Brake::Node(*self.nodes.get(&name).ok_or_else(|| bad(format!("no node is called `{name}`")))?)
+                }
+                (kind, _) => return Err(bad(format!("`{kind}` with this target is nothing that can be stopped"))),
+            };
+            let (by, why) = (view.by.clone(), view.why.clone());
+            let (since, until) = (view.since_s.into(), view.until_s.map(Timestamp::from));
+            Ok((brake, BrakeOrder { by, why, since, until }))
+        };
+        memory.brakes.iter().enumerate().map(brake).collect()
     }
 
     fn observed(&self, memory: &StateMemory) -> Result<ObservedStats, DocumentFault> {

@@ -313,6 +313,7 @@ pub fn state(state: &State) -> StateMemory {
         unjudged: state.unjudged,
         cancels: cancels(state),
         node_reserves: state.node_reserves().map(|(of, reserve)| node_reserve(of, reserve)).collect(),
+        brakes: super::write::brakes(state),
     }
 }
 

@@ -64,6 +64,7 @@ pub fn of(at: usize, view: &JobView, policy: Option<&Policy>) -> Result<JobSpec,
         service: view.service.as_ref().map(|s| service(at, s)).transpose()?,
         batch: view.batch_key.clone(),
         within: view.within.map(|w| w.0),
+        labels: view.labels.clone(),
         ..JobSpec::default()
     })
 }

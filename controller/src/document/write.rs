@@ -9,6 +9,7 @@ use forebay_kernel::decision::Outcome;
 use forebay_kernel::ids::{JobId, PoolId, QueueId};
 use forebay_kernel::job::{Gang, JobSpec, Service, WorkerAsk};
 use forebay_kernel::policy::{Policy, QueueRule, Undeclared};
+use forebay_kernel::state::brakes::{Brake, BrakeOrder};
 use forebay_kernel::state::jobs::Job;
 use forebay_kernel::state::nodes::{Node, NodePhase, OfferingRow};
 use forebay_kernel::state::retire::FinishedJob;
@@ -17,7 +18,8 @@ use forebay_kernel::units::Rate;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::state::DEFAULT_TENANT;
 use forebay_wire::document::views::{
-    JobPhase, JobView, NodePhaseView, NodeView, OfferingView, OwnedNodeView, QueueView, QuotaView, ServiceView, Summary,
+    BrakeView, JobPhase, JobView, NodePhaseView, NodeView, OfferingView, OwnedNodeView, QueueView, QuotaView,
+    ServiceView, Summary,
 };
 use forebay_wire::document::within::WithinView;
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,6 +105,7 @@ pub fn job_view(engine: &Engine, job: &Job, spec: &JobSpec) -> JobView {
         workers_now: None,
         places: Vec::new(),
         stop: None,
+        labels: spec.labels.clone(),
         memory: None,
     }
 }
@@ -174,8 +177,35 @@ pub fn node_view(state: &State, node: &Node) -> NodeView {
         layout: None,
         rack: None,
         owned: owned_view(state, node),
+        drained: drained_view(state, node),
         memory: None,
     }
+}
+
+/// What operators have stopped for a time.
+#[must_use]
+pub fn brakes(state: &State) -> Vec<BrakeView> {
+    state.brakes().map(|(brake, order)| brake_view(brake, order)).collect()
+}
+
+/// A brake, and who has set it.
+#[must_use]
+pub fn brake_view(brake: &Brake, order: &BrakeOrder) -> BrakeView {
+    BrakeView {
+        brake: brake.kind().to_owned(),
+        target: brake.target(),
+        by: order.by.clone(),
+        why: order.why.clone(),
+        since_s: order.since.into(),
+        until_s: order.until.map(Seconds::from),
+    }
+}
+
+/// Who drains a node: itself before its pool.
+fn drained_view(state: &State, node: &Node) -> Option<BrakeView> {
+    let own = Brake::Node(node.id);
+    let of_node = state.brake(&own).map(|order| brake_view(&own, order));
+    of_node.or_else(|| state.pool_brake(node.pool).map(|(brake, order)| brake_view(brake, order)))
 }
 
 /// What is said of an owned node beside what is said of others.
@@ -266,6 +296,7 @@ fn queue_view(state: &State, path: &str, declared: bool, rule: Option<&QueueRule
         running: count.running,
         over: count.over,
         gpus_waiting: gpus(count.milli_waiting),
+        held: state.queue_brake_of(path).map(|(brake, order)| brake_view(brake, order)),
         quota,
     }
 }
@@ -322,6 +353,7 @@ pub fn summary(state: &State) -> Summary {
     let ledger = state.ledger_now();
     summary.spend_usd_per_hour = price(hourly);
     summary.cost_usd = dollars(ledger.total().cost.micro_dollars());
+    summary.brakes = brakes(state);
     summary
 }
 

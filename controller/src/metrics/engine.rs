@@ -28,6 +28,8 @@ const LAUNCH_ERRORS: [LaunchError; 8] = [
     LaunchError::Boot,
 ];
 
+const BRAKES: [&str; 6] = ["buying", "admission", "preemption", "queue", "pool", "node"];
+
 const OUTCOMES: [&str; 4] = ["completed", "failed", "cancelled", "rejected"];
 
 /// What there is of one capacity type in one pool.
@@ -59,6 +61,7 @@ fn error(error: LaunchError) -> &'static str {
 pub fn cluster(state: &State) -> Vec<Family> {
     let mut families = places(state);
     families.extend(stock(state));
+    families.extend(brakes(state));
     let counters = state.counters();
     let reclaims = Family::counter("node_reclaims", "Nodes that the cloud took back or announced to take back.");
     families.push(reclaims.with(&[], counters.reclaims));
@@ -143,6 +146,19 @@ fn stock(state: &State) -> [Family; 2] {
     let refused =
         blocked.into_iter().fold(refused, |family, (kind, count)| family.with(&[("error", error(kind))], count));
     [offerings.with(&[], listed), refused]
+}
+
+/// What operators have stopped. Zeros too, so that an alert can wait for one.
+fn brakes(state: &State) -> [Family; 2] {
+    let mut on = BTreeMap::from(BRAKES.map(|kind| (kind, 0u64)));
+    for (brake, _) in state.brakes() {
+        *on.entry(brake.kind()).or_default() += 1;
+    }
+    let brakes = Family::gauge("brakes", "What operators have stopped for a time, by kind.");
+    let brakes = on.into_iter().fold(brakes, |family, (kind, count)| family.with(&[("kind", kind)], count));
+    let held = state.index().held_back.len() as u64;
+    let help = "Jobs that would wait in the order, had an operator not paused admission or held their queue.";
+    [brakes, Family::gauge("jobs_held_back", help).with(&[], held)]
 }
 
 /// Jobs, statuses and events of all tenants.

@@ -7,7 +7,7 @@ use super::figures::{gpus, number, seconds, short};
 use super::table::TextTable;
 use forebay_kernel::catalog::CapacityType;
 use forebay_wire::document::seconds::Seconds;
-use forebay_wire::document::views::{JobPhase, JobView, NodePhaseView, NodeView, QueueView, QuotaView};
+use forebay_wire::document::views::{BrakeView, JobPhase, JobView, NodePhaseView, NodeView, QueueView, QuotaView};
 
 /// Jobs, one a line.
 #[must_use]
@@ -47,6 +47,20 @@ fn age(since: Seconds, now: Seconds) -> String {
     seconds((now.0.saturating_sub(since.0) / 1000) as f64)
 }
 
+/// What operators have stopped, one a line.
+#[must_use]
+pub fn brakes(list: &[BrakeView], now: Seconds, paint: Paint) -> String {
+    let left = move |at: Seconds| format!("in {}", seconds((at.0.saturating_sub(now.0) / 1000) as f64));
+    let table = TextTable::of(list, paint)
+        .left("STOPPED", move |brake| paint.warn(&brake.brake))
+        .left("TARGET", |brake| short(brake.target.as_deref().unwrap_or("-"), 28))
+        .left("BY", |brake| short(&brake.by, 20))
+        .right("FOR", move |brake| age(brake.since_s, now))
+        .right("ENDS", move |brake| brake.until_s.map_or_else(|| "-".to_owned(), left))
+        .left("WHY", |brake| short(&brake.why, 60));
+    table.text()
+}
+
 /// Nodes, one a line.
 #[must_use]
 pub fn nodes(list: &[NodeView], now: Seconds, paint: Paint) -> String {
@@ -71,6 +85,9 @@ pub fn nodes(list: &[NodeView], now: Seconds, paint: Paint) -> String {
 fn node_phase(node: &NodeView, paint: Paint) -> String {
     match node.phase {
         _ if node.reclaim_s.is_some() => paint.bad("reclaimed"),
+        NodePhaseView::Requested | NodePhaseView::Booting | NodePhaseView::Ready if node.drained.is_some() => {
+            paint.warn("drained")
+        }
         NodePhaseView::Requested => paint.faint("requested"),
         NodePhaseView::Booting => paint.faint("booting"),
         NodePhaseView::Ready => paint.good("ready"),
@@ -94,6 +111,9 @@ pub fn queues(list: &[QueueView], paint: Paint) -> String {
     let of = |line: &QueueLine<'_>, text: fn(&QuotaView) -> String| line.quota.map_or_else(|| "-".to_owned(), text);
     let table = TextTable::of(&lines, paint)
         .left("QUEUE", move |line| once(line, |q| short(&q.queue, 28)))
+        .left("HELD BY", move |line| {
+            once(line, |q| q.held.as_ref().map_or_else(String::new, |held| short(&held.by, 12)))
+        })
         .left("TIER", move |line| once(line, |q| short(q.tier.as_deref().unwrap_or("-"), 12)))
         .right("WAITING", move |line| once(line, |q| q.waiting.to_string()))
         .right("RUNNING", move |line| once(line, |q| q.running.to_string()))

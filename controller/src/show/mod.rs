@@ -7,6 +7,7 @@ pub mod colour;
 pub mod cost;
 pub mod doctor;
 pub mod figures;
+pub mod job;
 pub mod lists;
 pub mod progress;
 pub mod scorecard;

@@ -35,6 +35,11 @@ pub trait EffectExecutor: Send {
 
     /// Carries an effect out. The same effect again asks for the same.
     fn execute(&mut self, request: EffectRequest<'_>);
+
+    /// Looks at the state after each batch, once it is durable and before its effects are carried out: operators may have stopped something.
+    fn observe(&mut self, state: &State) {
+        let _ = state;
+    }
 }
 
 /// When an effect was decided, seen from this process.
@@ -127,7 +132,9 @@ impl Adapters for ExternalAdapters {
         self.executor(AdapterSide::of(&effect.action)).freeze(effect, state)
     }
 
-    fn execute(&mut self, requests: &[EffectRequest<'_>], _: &State) {
+    fn execute(&mut self, requests: &[EffectRequest<'_>], state: &State) {
+        self.cloud.observe(state);
+        self.cluster.observe(state);
         for request in requests {
             self.executor(AdapterSide::of(&request.effect.action)).execute(*request);
         }

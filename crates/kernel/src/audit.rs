@@ -8,12 +8,13 @@
 //! Never: repairs. A finding is a bug; it is reported in words with the row's id.
 
 use crate::catalog::CapacityType;
-use crate::decision::Decision;
+use crate::decision::{Decision, EffectOf};
 use crate::effect::WorkerPlace;
 use crate::ids::{JobId, NodeId, PoolId};
 use crate::job::Gang;
 use crate::journal::Batch;
 use crate::policy::Ceiling;
+use crate::state::brakes::Brake;
 use crate::state::index::Index;
 use crate::state::jobs::{Job, Phase};
 use crate::state::nodes::{Node, NodePhase};
@@ -50,6 +51,7 @@ pub fn full(state: &State) -> Vec<String> {
     reservations(state, &mut found);
     held(state, &mut found);
     stream(state, &mut found);
+    brakes(state, &mut found);
     let rebuilt = Index::rebuilt(state);
     if rebuilt != state.index {
         found.push(format!("the index differs from a rebuilt one: {}", index_difference(&state.index, &rebuilt)));
@@ -68,9 +70,51 @@ pub fn rows(state: &State, batch: &Batch) -> Vec<String> {
     for node in nodes.iter().filter_map(|id| state.nodes.get(id)) {
         node_row(state, node, &mut found);
     }
+    braked(state, batch, &mut found);
     ceilings(state, &mut found);
     ledger(state, &mut found);
     found
+}
+
+/// Nothing is decided that an operator has stopped. What was admitted before may be booked elsewhere.
+fn braked(state: &State, batch: &Batch, found: &mut Vec<String>) {
+    if state.brakes.is_empty() {
+        return;
+    }
+    let mut rebooked = BTreeSet::new();
+    for decision in &batch.decisions {
+        let against = match decision {
+            Decision::Buy { pool, .. } => state.brake(&Brake::Buying).is_some() || state.pool_brake(*pool).is_some(),
+            Decision::Repeat { of: EffectOf::Purchase(_), .. } => state.brake(&Brake::Buying).is_some(),
+            Decision::Unbook { job } => {
+                rebooked.insert(*job);
+                false
+            }
+            Decision::Book { job, .. } => {
+                let held = |row: &Job| state.index.held_queues.contains(&row.queue);
+                state.jobs.get(*job).is_some_and(held) && !rebooked.contains(job)
+            }
+            Decision::Stop { cause, .. } | Decision::Shrink { cause, .. } => {
+                cause.is_for_another() && state.brake(&Brake::Preemption).is_some()
+            }
+            _ => false,
+        };
+        if against {
+            found.push(format!("a brake is on, and yet: {decision:?}"));
+        }
+    }
+}
+
+/// No brake is past its end, and nodes take work as brakes say.
+fn brakes(state: &State, found: &mut Vec<String>) {
+    for (brake, order) in state.brakes() {
+        if order.until.is_some_and(|until| until <= state.now) {
+            found.push(format!("{brake:?} has ended and is in force"));
+        }
+    }
+    for node in state.nodes.values().filter(|node| node.cordoned != state.is_cordoned(node.id, node.pool)) {
+        found.push(format!("{} takes work against its brake, or none without one", node.id));
+    }
 }
 
 fn touched(batch: &Batch) -> (BTreeSet<JobId>, BTreeSet<NodeId>) {
@@ -573,6 +617,8 @@ fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
         (kept.ending != rebuilt.ending, "ending"),
         (kept.kept != rebuilt.kept, "kept"),
         (kept.held != rebuilt.held, "held"),
+        (kept.held_queues != rebuilt.held_queues, "held_queues"),
+        (kept.held_back != rebuilt.held_back, "held_back"),
         (kept.in_use != rebuilt.in_use, "in_use"),
     ];
     differs.iter().find(|d| d.0).map_or("nothing", |d| d.1)

@@ -335,6 +335,12 @@ pub enum StopCause {
 }
 
 impl StopCause {
+    /// Whether a run is stopped so that another job gets what it has.
+    #[must_use]
+    pub fn is_for_another(self) -> bool {
+        matches!(self, StopCause::Preempted { .. } | StopCause::QuotaReclaimed { .. } | StopCause::Overran { .. })
+    }
+
     /// Whether capacity is taken from a run that would have gone on: its submitter hears `preempting` and `preempted`.
     #[must_use]
     pub fn takes(self) -> bool {

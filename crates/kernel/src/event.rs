@@ -6,6 +6,7 @@ use crate::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::JobSpec;
 use crate::policy::Policy;
 use crate::reason::Reason;
+use crate::state::brakes::Brake;
 use crate::state::node_reserves::NodeReserve;
 use crate::state::owned::OwnedNode;
 use crate::units::{Rate, Span, Timestamp};
@@ -243,6 +244,24 @@ pub enum Event {
         instance_type: String,
         /// What is not for work.
         reserve: NodeReserve,
+    },
+    /// An operator stops something for a time, or says anew who has stopped it and until when.
+    BrakeSet {
+        /// What.
+        brake: Brake,
+        /// Who.
+        by: String,
+        /// Why. Empty: nobody said.
+        why: String,
+        /// It ends by itself then. `None`: when it is released.
+        until: Option<Timestamp>,
+    },
+    /// An operator lets it go on.
+    BrakeReleased {
+        /// What.
+        brake: Brake,
+        /// Who.
+        by: String,
     },
 }
 

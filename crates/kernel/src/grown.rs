@@ -20,6 +20,7 @@ use crate::job::JobSpec;
 use crate::policy::{BillingRule, Policy, PreemptWithin, QueueRule, Reclaim, Undeclared, WhenImpossible};
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::billing::{BillingBegan, BillingLedger, WorkKey};
+use crate::state::brakes::{Brake, BrakeOrder};
 use crate::state::jobs::Job;
 use crate::state::ledger::Account;
 use crate::state::node_reserves::NodeReserve;
@@ -263,6 +264,8 @@ pub(crate) enum StateTerm {
     BilledPool(String),
     /// [`crate::state::billing::BillingLedger::unsaved`]: of one run and slot.
     Work(WorkKey, u64),
+    /// [`State::brakes`]: one of them.
+    Brake(Brake, BrakeOrder),
 }
 
 impl Grown for State {
@@ -295,6 +298,7 @@ impl Grown for State {
             .chain(reserves)
             .chain(runs)
             .chain(self.billing.iter().flat_map(|billing| billing_terms(billing)))
+            .chain(self.brakes.iter().map(|(brake, order)| StateTerm::Brake(brake.clone(), order.clone())))
             .collect()
     }
 
@@ -333,6 +337,7 @@ impl Grown for State {
             StateTerm::NodeReserve(of, reserve) => self.recall_node_reserve(&of, reserve),
             StateTerm::Billing(began) => self.billing.get_or_insert_default().began = *began,
             StateTerm::BilledPool(name) => self.billing.get_or_insert_default().pools.push(name),
+            StateTerm::Brake(brake, order) => _ = self.brakes.insert(brake, order),
             StateTerm::Work(work, amount) => _ = self.billing.get_or_insert_default().unsaved.insert(work, amount),
         }
     }
@@ -394,6 +399,7 @@ mod tests {
     use crate::policy::{BillingRule, Policy, Pool, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
     use crate::state::allowances::{Allowance, AllowanceReservation};
     use crate::state::billing::{BilledPool, LedgerSlot, WorkKey};
+    use crate::state::brakes::Brake;
     use crate::state::freeze::Thaw;
     use crate::state::node_reserves::{NodeReserve, NodeRoom};
     use crate::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
@@ -485,12 +491,18 @@ mod tests {
             Event::JobSubmitted(Box::new(spec())),
             Event::OwnedNodeSeen(Box::new(seen.clone())),
             Event::NodeReserved { instance_type: "large".into(), reserve },
+            Event::BrakeSet {
+                brake: Brake::Buying,
+                by: "ops".into(),
+                why: "bill".into(),
+                until: Some(Timestamp(9_000)),
+            },
         ];
         machine.replay(&batch(events));
         let tick = Tick { now: Timestamp(2_000), ..batch(Vec::new()).tick };
         let busier = OwnedNode { foreign: ForeignUse { gpus: 2, ..seen.foreign.clone() }, ..seen };
         let events = vec![Event::OwnedNodeSeen(Box::new(busier))];
-        machine.replay(&Batch { tick, first_seq: Seq(5), ..batch(events) });
+        machine.replay(&Batch { tick, first_seq: Seq(6), ..batch(events) });
         assert_ne!((machine.ledger().owned.bought.0, machine.ledger().foreign.0), (0, 0));
         let mut state = crate::state::State::decode(&machine.encode().unwrap()).unwrap();
         state.note_taken(crate::ids::JobId(0), crate::ids::OfferingId(1));

@@ -250,6 +250,33 @@ pub enum Reason {
         /// How much.
         most: u64,
     },
+    /// An operator has stopped buying, and it needs a node.
+    BuyingPaused {
+        /// It ends by itself then. `None`: when an operator resumes it.
+        until: Option<Timestamp>,
+    },
+    /// An operator has stopped admission.
+    AdmissionPaused {
+        /// It ends by itself then. `None`: when an operator resumes it.
+        until: Option<Timestamp>,
+    },
+    /// Runs would be stopped for it, and an operator has stopped preemption.
+    PreemptionPaused {
+        /// It ends by itself then. `None`: when an operator resumes it.
+        until: Option<Timestamp>,
+    },
+    /// An operator holds its queue.
+    QueueHeld {
+        /// It ends by itself then. `None`: when an operator releases it.
+        until: Option<Timestamp>,
+    },
+    /// An operator drains the pool that it needs a node of.
+    PoolDraining {
+        /// Which pool.
+        pool: PoolId,
+        /// It ends by itself then. `None`: when an operator releases it.
+        until: Option<Timestamp>,
+    },
 }
 
 /// What a tenant may have only so much of.
@@ -370,6 +397,11 @@ impl Reason {
             Reason::KeptForAnother { .. } => "KeptForAnother",
             Reason::Grows => "Grows",
             Reason::OwnedNodesFull { .. } => "OwnedNodesFull",
+            Reason::BuyingPaused { .. } => "BuyingPaused",
+            Reason::AdmissionPaused { .. } => "AdmissionPaused",
+            Reason::PreemptionPaused { .. } => "PreemptionPaused",
+            Reason::QueueHeld { .. } => "QueueHeld",
+            Reason::PoolDraining { .. } => "PoolDraining",
         }
     }
 
@@ -427,6 +459,11 @@ impl Reason {
             | Reason::AwaitingProbe { until, .. }
             | Reason::BackOff { until } => Some(until),
             Reason::Batched { until, .. } => until,
+            Reason::BuyingPaused { until }
+            | Reason::AdmissionPaused { until }
+            | Reason::PreemptionPaused { until }
+            | Reason::QueueHeld { until }
+            | Reason::PoolDraining { until, .. } => until,
             _ => None,
         }
     }
@@ -498,6 +535,19 @@ impl fmt::Display for Reason {
                 write!(f, "{offering} was out of stock and is being tried: the answer comes within seconds")
             }
             Reason::LaunchRefused { error, .. } => write!(f, "the cloud refused to launch: {}", error.remedy()),
+            Reason::BuyingPaused { .. } => {
+                f.write_str("it needs a node and buying is paused: `forebay resume buying` lets it go on")
+            }
+            Reason::AdmissionPaused { .. } => {
+                f.write_str("admission is paused: `forebay resume admission` lets it go on")
+            }
+            Reason::PreemptionPaused { .. } => f.write_str(
+                "runs would be stopped for it and preemption is paused: starts when runs end, or after `forebay resume preemption`",
+            ),
+            Reason::QueueHeld { .. } => f.write_str("its queue is held: `forebay release` lets it go on"),
+            Reason::PoolDraining { .. } => {
+                f.write_str("its pool is drained and takes no work: `forebay undrain` lets it go on")
+            }
             Reason::NothingIdle => f.write_str("its tier buys nothing and no idle capacity fits"),
             Reason::BehindInQueue { position } => write!(f, "number {position} in the order"),
             Reason::BackOff { .. } => f.write_str("it failed and pauses before its next attempt"),

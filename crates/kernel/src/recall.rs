@@ -12,6 +12,7 @@ use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId, QuotaId
 use crate::machine::StateMachine;
 use crate::reason::Reason;
 use crate::state::allowances::{Allowance, AllowanceReservation};
+use crate::state::brakes::{Brake, BrakeOrder};
 use crate::state::fair::DecayedUsage;
 use crate::state::jobs::Job;
 use crate::state::mix::WorkKind;
@@ -40,6 +41,11 @@ impl StateMachine {
         if self.state_mut().jobs.get(id).is_some() {
             self.state_mut().edit_job(id, edit);
         }
+    }
+
+    /// Sets a brake, with since when it is on.
+    pub fn recall_brake(&mut self, brake: Brake, order: BrakeOrder) {
+        self.state_mut().recall_brake(brake, order);
     }
 
     /// Sets how much quota a job holds, where that is more than its places come to: those of a run that has lost a node.

@@ -137,6 +137,8 @@ fn is_of_more(state: &State, job: JobId, reason: Reason) -> bool {
         Reason::Ceiling { .. }
             | Reason::Stockout { .. }
             | Reason::NothingIdle
+            | Reason::BuyingPaused { .. }
+            | Reason::PoolDraining { .. }
             | Reason::OwnedNodesFull { .. }
             | Reason::NoMatchingPool
             | Reason::TopologyUnsatisfied { .. }

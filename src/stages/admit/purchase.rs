@@ -95,6 +95,7 @@ pub(super) fn keep_leaving_node(
             && node.pool == pool
             && node.reclaim_at.is_none()
             && !node.condemned
+            && !node.cordoned
             && node.holds.is_empty()
             && fits.binary_search(&node.offering).is_ok()
             && budget::affordable(state, job, class, pool, node.offering)

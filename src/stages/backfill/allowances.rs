@@ -18,6 +18,7 @@ use crate::rules::placement::{self, NodeScope};
 use crate::rules::{allowances, forecast, protection, reservations, supply};
 use crate::state::State;
 use crate::state::allowances::{Allowance, AllowanceReservation};
+use crate::state::brakes::Brake;
 use crate::state::jobs::Phase;
 use crate::state::lines::Line;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -85,6 +86,7 @@ fn stop_overrunners(engine: &mut Engine, kept: &AllowanceReservation, report: &m
         match row.phase {
             _ if row.backfill_for.is_none() => {}
             Phase::Booked => engine.decide(Decision::Unbook { job: *job }),
+            Phase::Running if engine.state.brake(&Brake::Preemption).is_some() => {}
             Phase::Running if row.broken.is_none() && protection::yields_reservation(&engine.state, *job, kept.job) => {
                 report.stopped += 1;
                 moves::stop(engine, *job, StopCause::Overran { by: kept.job });

@@ -27,6 +27,7 @@ use crate::rules::order::{Head, StrictHeads};
 use crate::rules::reservations::{Room, gives_way, is_large, may_claim, may_reserve};
 use crate::rules::{protection, supply};
 use crate::state::State;
+use crate::state::brakes::Brake;
 use crate::state::jobs::Phase;
 use crate::state::nodes::Node;
 use crate::state::reservations::Reservation;
@@ -94,7 +95,9 @@ fn renew(
         match row.phase {
             Phase::Booked => engine.decide(Decision::Unbook { job: *job }),
             Phase::Running
-                if row.broken.is_none() && protection::yields_reservation(&engine.state, *job, reservation.job) =>
+                if engine.state.brake(&Brake::Preemption).is_none()
+                    && row.broken.is_none()
+                    && protection::yields_reservation(&engine.state, *job, reservation.job) =>
             {
                 report.stopped += 1;
                 moves::stop(engine, *job, StopCause::Overran { by: reservation.job });

@@ -9,6 +9,8 @@
 //!
 //! All heads are tried in one trial on the undo log, in which what is being stopped counts as gone. Why it ends: rules/rank.rs.
 //!
+//! While an operator has paused preemption, who would be given something is remembered, so that it is told why it waits.
+//!
 //! Never: for one job twice while what it was promised is on its way; never more than is needed.
 
 mod ceiling;
@@ -29,6 +31,7 @@ use crate::rules::forecast::{allowance, expected, soonest};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Borrows, Ground, Ranks, Taker};
 use crate::rules::{allowances, budget, demand, quota, reservations, settings, start_targets, supply, timing};
+use crate::state::brakes::Brake;
 use crate::state::index::OrderKey;
 use crate::state::jobs::{Job, Kept, Phase};
 use crate::state::places::{Hold, nodes_of, share_of};
@@ -128,6 +131,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobI
     let promised = engine.state.index.keeps_anything();
     // The audit looks all the same.
     let looks = || promised || engine.memo.off || anything_to_take(&engine.state);
+    engine.memo.would_preempt.clear();
     if !may_ever_take(&engine.state) || !looks() {
         return BTreeSet::new();
     }
@@ -150,6 +154,13 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobI
         found = tried(engine, &all);
     }
     let Findings { deals, in_vain, broken, .. } = found;
+    if engine.state.brake(&Brake::Preemption).is_some() {
+        engine
+            .memo
+            .would_preempt
+            .extend(deals.iter().filter(|deal| !deal.losses.is_empty()).map(|deal| deal.taker.job));
+        return BTreeSet::new();
+    }
     if deals.is_empty() && broken.is_empty() {
         remember(engine, in_vain.into_iter(), searched);
     }

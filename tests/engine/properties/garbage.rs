@@ -10,13 +10,14 @@ use forebay_kernel::event::{Event, GoneWhy, LaunchError, Tick};
 use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId};
 use forebay_kernel::job::Gang;
 use forebay_kernel::journal::Batch;
+use forebay_kernel::state::brakes::Brake;
 use forebay_kernel::units::{Rate, Span, Timestamp};
 use proptest::prelude::*;
 
 /// Kind, two small numbers that often name something that exists, and one large.
 type Wild = (u8, u8, u8, u32);
 
-const KINDS: u8 = 15;
+const KINDS: u8 = 17;
 
 fn instance(a: u8) -> String {
     format!("i-{}", a % 8)
@@ -58,6 +59,12 @@ fn event((kind, a, b, c): Wild, base: u64, fresh: usize) -> Event {
         11 if base == 0 => {
             Event::OrphanSeen { instance: format!("stray-{}", a % 4), offering: OfferingId(u32::from(b % 3)) }
         }
+        12 if base == 0 => {
+            let brake = brake(a, b);
+            let until = (b & 64 != 0).then_some(Timestamp(u64::from(c % 1_000_000)));
+            Event::BrakeSet { brake, by: "ops".into(), why: String::new(), until }
+        }
+        13 if base == 0 => Event::BrakeReleased { brake: brake(a, b), by: "ops".into() },
         // A cancel of nobody is kept for who may still come: that is not nothing.
         _ if base > 0 => {
             Event::ServiceDemand { tenant: "t".into(), subject: "nobody".into(), by: None, concurrency: c }
@@ -68,6 +75,17 @@ fn event((kind, a, b, c): Wild, base: u64, fresh: usize) -> Event {
             by: [None, Some("p".into()), Some("mallory".into())][usize::from(b % 3)].clone(),
             sent: (b & 64 != 0).then_some(Timestamp(u64::from(c % 1000))),
         },
+    }
+}
+
+fn brake(a: u8, b: u8) -> Brake {
+    match a % 6 {
+        0 => Brake::Buying,
+        1 => Brake::Admission,
+        2 => Brake::Preemption,
+        3 => Brake::Queue(["normal", "critical", "scavenger", "none"][usize::from(b % 4)].into()),
+        4 => Brake::Pool(["main", "nowhere"][usize::from(b % 2)].into()),
+        _ => Brake::Node(NodeId(u64::from(b % 8))),
     }
 }
 

@@ -14,6 +14,7 @@ use forebay_kernel::job::{Completion, Gang, JobSpec, WorkerAsk};
 use forebay_kernel::policy::{
     Budget, Drain, Floor, OnLinger, Period, Policy, QuotaNode, Sharing, StartTarget, WhenLate, WhenSpent,
 };
+use forebay_kernel::state::brakes::Brake;
 use forebay_kernel::state::jobs::Phase;
 use forebay_kernel::units::{MilliCpu, Rate, Span, Timestamp};
 use proptest::prelude::*;
@@ -22,7 +23,7 @@ use proptest::test_runner::TestCaseResult;
 /// One thing that happens: which kind, to whom, how much.
 type Op = (u8, u8, u16);
 
-const KINDS: u8 = 23;
+const KINDS: u8 = 24;
 
 fn lives(longest: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec((0..KINDS, any::<u8>(), any::<u16>()), 1..longest)
@@ -56,7 +57,7 @@ fn policy(variant: u16) -> Policy {
     for (at, queue) in (0u16..).zip(["critical", "normal", "scavenger"]) {
         let on = variant >> (4 + at) & 1 != 0;
         let within = Span::secs(u64::from(variant % 7) * 40 + u64::from(at) * 30 + 10);
-        let when_late = targets[usize::from((variant + at) % 3)];
+        let when_late = targets[usize::from((variant % 3 + at) % 3)];
         let rule = policy.queues.get_mut(queue).expect("a queue of making's");
         rule.start = on.then_some(StartTarget { within, when_late });
     }
@@ -198,6 +199,7 @@ fn happen(world: &mut Cluster, n: usize, (kind, a, b): Op) {
             return world.step(Vec::new(), true);
         }
         22 => Some(Event::Configured(Box::new(policy(b)))),
+        23 => Some(brake(world, a, b)),
         _ => {
             let until = world.now + u64::from(b) * 4;
             return world.run_until(until);
@@ -206,6 +208,24 @@ fn happen(world: &mut Cluster, n: usize, (kind, a, b): Op) {
     if let Some(event) = event {
         world.happens(event);
     }
+}
+
+/// An operator stops something for a while, or lets it go on.
+fn brake(world: &Cluster, a: u8, b: u16) -> Event {
+    let node = world.state().nodes().map(|node| node.id).nth(usize::from(b % 5));
+    let brake = match a % 8 {
+        0 | 1 => Brake::Buying,
+        2 => Brake::Admission,
+        3 => Brake::Preemption,
+        4 => Brake::Queue("normal".into()),
+        5 => Brake::Pool(world.state().policy().expect("a policy").pools[0].name.clone()),
+        _ => node.map_or(Brake::Queue("critical".into()), Brake::Node),
+    };
+    if (a / 8).is_multiple_of(3) {
+        return Event::BrakeReleased { brake, by: "ops".into() };
+    }
+    let until = Some(Timestamp(world.now + 1 + u64::from(b) * 8));
+    Event::BrakeSet { brake, by: "ops".into(), why: String::new(), until }
 }
 
 fn live(ops: &[Op], mode: Mode) -> Cluster {

@@ -6,7 +6,7 @@ use forebay_integration::{Server, root, run};
 use serde_json::json;
 
 /// Every path of the API, and what it takes.
-const PATHS: [(&str, &str); 22] = [
+const PATHS: [(&str, &str); 26] = [
     ("GET", "/"),
     ("POST", "/v1/events"),
     ("GET", "/v1/jobs"),
@@ -14,12 +14,16 @@ const PATHS: [(&str, &str); 22] = [
     ("POST", "/v1/jobs/{id}/cancel"),
     ("POST", "/v1/jobs/{id}/confirm-dead"),
     ("GET", "/v1/jobs/{id}/why"),
+    ("GET", "/v1/jobs/{id}/cost"),
     ("GET", "/v1/jobs/{id}/logs"),
     ("GET", "/v1/jobs/{id}/events"),
     ("GET", "/v1/queues"),
     ("GET", "/v1/nodes"),
     ("GET", "/v1/sources"),
     ("GET", "/v1/cost"),
+    ("GET", "/v1/brakes"),
+    ("POST", "/v1/brakes/set"),
+    ("POST", "/v1/brakes/release"),
     ("GET", "/v1/state"),
     ("GET", "/v1/summary"),
     ("GET", "/v1/status"),
@@ -57,6 +61,7 @@ fn every_path_asks_for_a_token_and_its_role() {
             (_, "/healthz" | "/readyz") => continue,
             (_, "/v1/agent/hello" | "/v1/agent/notices" | "/v1/agent/activity") => "agent",
             (_, "/v1/state" | "/v1/sources" | "/v1/jobs/x/confirm-dead") => "operate",
+            ("POST", path) if path.starts_with("/v1/brakes/") => "operate",
             ("POST", _) => "submit",
             _ => "read",
         };
@@ -68,6 +73,7 @@ fn every_path_asks_for_a_token_and_its_role() {
                     Some(json!({ "instance": "i-0", "kind": "interruption", "start": 1, "sequence": 1, "since": 0,
                     "source": "nvml", "workers": [] }))
                 }
+                "operate" if path.starts_with("/v1/brakes/") => Some(json!({ "brake": "preemption" })),
                 "operate" if method == "POST" => Some(json!({ "attempt": 7, "workers": [0] })),
                 _ => (path.starts_with("/v1/events")).then(|| submission("y", "open", 36_000)),
             };

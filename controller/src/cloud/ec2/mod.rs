@@ -13,12 +13,13 @@ use crate::config::ec2::{Ec2Config, LaunchConfig, Ready};
 use crate::driver::{DriverHandle, EffectExecutor, EffectOrigin, EffectRequest, MailboxError, SubmittedItem};
 use backon::{ConstantBuilder, Retryable};
 use forebay_aws::AwsSettings;
-use forebay_capacity_ec2::machine::PurchaseOrigin;
+use forebay_capacity_ec2::machine::{BuyingMode, PurchaseOrigin};
 use forebay_capacity_ec2::{Ec2Settings, LaunchRequest, LaunchSettings, ReservedCapacity, probe, sdk};
 use forebay_driver::journal::JournalIdentity;
 use forebay_kernel::effect::{Action, Effect};
 use forebay_kernel::event::Event;
 use forebay_kernel::state::State;
+use forebay_kernel::state::brakes::Brake;
 use forebay_kernel::units::Timestamp;
 use forebay_source::{Diagnostic, Health};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,12 +38,16 @@ enum TaskCommand {
     Launch { request: Box<LaunchRequest>, origin: PurchaseOrigin },
     /// Terminate an instance.
     Terminate { instance: String },
+    /// An operator has paused buying, or resumed it.
+    Buying(BuyingMode),
 }
 
 /// Sends the driver's effects to the task.
 struct Ec2Executor {
     settings: Arc<Ec2Settings>,
     commands: UnboundedSender<TaskCommand>,
+    /// What the task was told last.
+    buying: BuyingMode,
 }
 
 /// What the task connects to.
@@ -74,7 +79,7 @@ pub(super) fn open(config: &Ec2Config, efa: &BTreeMap<String, u32>) -> Result<Op
         // The task ends only with the process, and the journal has the effect.
         let _ = at_end.send(TaskCommand::Terminate { instance });
     });
-    let executor = Box::new(Ec2Executor { settings, commands });
+    let executor = Box::new(Ec2Executor { settings, commands, buying: BuyingMode::On });
     Ok(OpenedCloud { cloud: Cloud { health, name, task }, executor, terminate })
 }
 
@@ -177,6 +182,15 @@ impl EffectExecutor for Ec2Executor {
         self.settings = Arc::new(settings);
         let claims = claimed(state);
         self.send(TaskCommand::Begin { settings: Arc::clone(&self.settings), claims, now: state.now() });
+    }
+
+    fn observe(&mut self, state: &State) {
+        let paused = state.brake(&Brake::Buying).is_some();
+        let buying = if paused { BuyingMode::Paused } else { BuyingMode::On };
+        if buying != self.buying {
+            self.buying = buying;
+            self.send(TaskCommand::Buying(buying));
+        }
     }
 
     fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {

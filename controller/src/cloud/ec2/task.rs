@@ -201,6 +201,7 @@ impl Task<'_> {
         match command {
             TaskCommand::Begin { .. } => {}
             TaskCommand::Launch { request, origin } => self.machine.launch(*request, origin),
+            TaskCommand::Buying(buying) => self.machine.set_buying(buying),
             TaskCommand::Terminate { instance } => self.machine.terminate(self.clock.now(), instance),
         }
     }

@@ -28,17 +28,19 @@ pub struct SpendQuery {
     pub to: LedgerSlot,
     /// Those of batches before this position.
     pub upto: Seq,
+    /// Those of this job. `None`: of all, and of nobody.
+    pub job: Option<JobId>,
 }
 
 impl SpendQuery {
     /// All of it, up to a position.
     #[must_use]
     pub fn all(upto: Seq) -> SpendQuery {
-        SpendQuery { from: LedgerSlot(0), to: LedgerSlot(u32::MAX), upto }
+        SpendQuery { from: LedgerSlot(0), to: LedgerSlot(u32::MAX), upto, job: None }
     }
 
-    fn takes(&self, slot: LedgerSlot) -> bool {
-        slot >= self.from && slot < self.to
+    fn takes(&self, key: &ChargeKey) -> bool {
+        key.slot >= self.from && key.slot < self.to && (self.job.is_none() || key.job == self.job)
     }
 }
 
@@ -130,14 +132,21 @@ fn read(db: &Database, query: &SpendQuery) -> Result<SpendRead, JournalError> {
         return Ok(SpendRead::Passed);
     }
     let mut add = |found: Vec<Charge>| {
-        for Charge { key, amount } in found.into_iter().filter(|charge| query.takes(charge.key.slot)) {
+        for Charge { key, amount } in found.into_iter().filter(|charge| query.takes(&charge.key)) {
             *charges.entry(key).or_default() += amount;
         }
         Ok(ControlFlow::Continue(()))
     };
     let (from, to) = (i64::from(query.from.0), i64::from(query.to.0));
     let sql = "SELECT slot, job, body, crc32c FROM spend WHERE slot >= ?1 AND slot < ?2";
-    db.each(sql, [from, to], |row| add(slot_charges(row)?))?;
+    match query.job {
+        None => db.each(sql, [from, to], |row| add(slot_charges(row)?))?,
+        // Rows of others are passed over by their keys.
+        Some(job) => {
+            let sql = format!("{sql} AND job = ?3");
+            db.each(&sql, [from, to, signed(job.0)], |row| add(slot_charges(row)?))?;
+        }
+    }
     let sql = "SELECT seq, body, crc32c FROM charges WHERE seq < ?1";
     db.each(sql, [signed(query.upto.0)], |row| add(batch_charges(row)?))?;
     charges.retain(|_, amount| *amount != 0);

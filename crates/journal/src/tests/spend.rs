@@ -77,10 +77,14 @@ fn what_was_charged_is_the_same_while_it_is_added_up() {
     // A position that the sums have passed is told, and one that they have not is exact.
     assert_eq!(found(&journal, &SpendQuery::all(positions[100])), None);
     assert_eq!(found(&journal, &SpendQuery::all(positions[250])), Some(expected(251)));
-    let some = SpendQuery { from: LedgerSlot(8), to: LedgerSlot(100), upto: positions[299] };
+    let some = SpendQuery { from: LedgerSlot(8), to: LedgerSlot(100), ..SpendQuery::all(positions[299]) };
     let within: BTreeMap<_, _> =
         expected(300).into_iter().filter(|(key, _)| key.slot >= some.from && key.slot < some.to).collect();
     assert_eq!(found(&journal, &some), Some(within));
+    let job = expected(300).into_keys().find_map(|key| key.job);
+    let own: BTreeMap<_, _> = expected(300).into_iter().filter(|(key, _)| key.job == job).collect();
+    assert!(job.is_some() && !own.is_empty());
+    assert_eq!(found(&journal, &SpendQuery { job, ..SpendQuery::all(positions[299]) }), Some(own));
     drop(journal);
     verify(folder.path()).unwrap();
     let (journal, _) = SqliteJournal::open(folder.path(), &mut |_| Ok(())).unwrap();

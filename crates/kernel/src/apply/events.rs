@@ -12,6 +12,7 @@ use crate::event::{Event, EventOutcome, GoneWhy, LaunchError};
 use crate::ids::{Attempt, ClassId, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::{Completion, JobSpec};
 use crate::state::State;
+use crate::state::brakes::{Brake, BrakeOrder};
 use crate::state::jobs::{Ending, Job, Phase};
 use crate::state::node_reserves::NodeReserve;
 use crate::state::nodes::{Node, NodePhase, OfferingRow, Partition, Slot, WIDE_OPEN};
@@ -60,6 +61,17 @@ pub(crate) fn event(state: &mut State, event: &Event) -> EventOutcome {
         Event::OwnedNodeLeft { name } => super::owned::left(state, name),
         Event::DeathConfirmed { job, attempt, workers, .. } => death_confirmed(state, *job, *attempt, workers),
         Event::NodeReserved { instance_type, reserve } => reserved(state, instance_type, *reserve),
+        Event::BrakeSet { brake, by, why, until } => {
+            let (by, why, since) = (by.clone(), why.clone(), state.now);
+            brake_set(state, brake, BrakeOrder { by, why, since, until: *until })
+        }
+        Event::BrakeReleased { brake, .. } => {
+            if state.release_brake(brake) {
+                EventOutcome::Applied
+            } else {
+                ignore(state)
+            }
+        }
     }
 }
 
@@ -69,6 +81,9 @@ fn configured(state: &mut State, policy: &crate::policy::Policy) -> EventOutcome
     state.services.values_mut().for_each(|row| row.forget(keep, now));
     let bills = state.bill_under(policy);
     state.configure(policy);
+    if state.brakes().next().is_some() {
+        state.renew_brakes().into_iter().for_each(|node| unbook_all_on(state, node));
+    }
     if bills {
         state.renew_billing();
     }
@@ -304,6 +319,13 @@ fn reserved(state: &mut State, instance_type: &str, reserve: NodeReserve) -> Eve
     EventOutcome::Applied
 }
 
+/// What was booked where no work goes any more is booked anew. What runs there goes on.
+fn brake_set(state: &mut State, brake: &Brake, order: BrakeOrder) -> EventOutcome {
+    let Some(closed) = state.set_brake(brake, order) else { return ignore(state) };
+    closed.into_iter().for_each(|node| unbook_all_on(state, node));
+    EventOutcome::Applied
+}
+
 /// Where a node stands may bring it together with others.
 fn placed(state: &mut State, instance: &str, rack: &str) -> EventOutcome {
     let Some(node) = state.node_of(instance) else {
@@ -475,6 +497,7 @@ pub(crate) fn new_node(
         accrued_to: state.now,
         effect: None,
         owned: None,
+        cordoned: state.is_cordoned(id, pool),
         reserve: state.offerings[offering.index()].reserve,
         parts: Vec::new(),
     }

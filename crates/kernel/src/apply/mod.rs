@@ -50,6 +50,7 @@ pub(crate) fn tick(state: &mut State, tick: Tick, version: u32) {
     let before = state.now;
     state.now = state.now.max(tick.now);
     state.drop_left_nodes();
+    state.end_brakes();
     while state.stream.front().is_some_and(|s| s.number <= tick.delivered) {
         state.stream.pop_front();
     }

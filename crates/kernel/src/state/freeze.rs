@@ -165,6 +165,7 @@ impl State {
             streaks: self.streaks.clone(),
             node_reserves: self.node_reserves.clone(),
             allowances: self.allowances.clone(),
+            brakes: self.brakes.clone(),
             billing: self.billing.as_ref().map(|billing| Box::new(billing.frozen())),
             resumed_at: self.resumed_at,
             ..State::default()
@@ -182,6 +183,7 @@ impl State {
                 self.jobs[id].start_by = at;
             }
         }
+        self.cordon_anew();
         self.index = super::Index::rebuilt(self);
         self.names = super::names::Names::rebuilt(self);
         self.rebuild_billing();

@@ -123,6 +123,10 @@ pub struct Index {
     pub without_share: BTreeMap<PoolId, u32>,
     /// Nodes of which what frees is kept for a job, by that job.
     pub reserved: BTreeSet<(JobId, NodeId)>,
+    /// Queues whose jobs an operator keeps from being admitted.
+    pub held_queues: BTreeSet<QueueId>,
+    /// Jobs of them that would wait in the order. They are in no lookup of those that wait.
+    pub held_back: BTreeSet<JobId>,
     /// Cancels that are kept, oldest first.
     pub pending_cancels: BTreeSet<(Timestamp, PendingCancelKey)>,
 }
@@ -173,7 +177,8 @@ impl Index {
     #[must_use]
     pub fn rebuilt(state: &State) -> Index {
         let ageing = state.policy.as_deref().and_then(|p| p.fairness.ageing);
-        let mut index = Index { ageing, pending_cancels: state.pending_cancels_by_age(), ..Index::default() };
+        let (pending_cancels, held_queues) = (state.pending_cancels_by_age(), state.held_queues());
+        let mut index = Index { ageing, pending_cancels, held_queues, ..Index::default() };
         for (id, class) in state.classes.iter() {
             index.lines.class_in(id, &class.shape);
         }
@@ -208,6 +213,7 @@ impl Index {
 
     pub(crate) fn job_in(&mut self, job: &Job) {
         match job.phase {
+            Phase::Queued if self.held_queues.contains(&job.queue) => _ = self.held_back.insert(job.id),
             Phase::Queued => self.queued_in(job),
             Phase::Booked => {
                 self.booked.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
@@ -266,7 +272,7 @@ impl Index {
         if let Some(pool) = without_share(job) {
             *self.without_share.entry(pool).or_default() += 1;
         }
-        if let Some(at) = job_due(job) {
+        if let Some(at) = self.job_due(job) {
             self.timers.insert((at, EffectOf::Job(job.id)));
         }
         if is_reassessed(job) {
@@ -276,6 +282,7 @@ impl Index {
 
     pub(super) fn job_out(&mut self, job: &Job) {
         match job.phase {
+            Phase::Queued if self.held_queues.contains(&job.queue) => _ = self.held_back.remove(&job.id),
             Phase::Queued => self.queued_out(job),
             Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job, self.ageing)),
             Phase::Running => {
@@ -332,10 +339,16 @@ impl Index {
         if let Some(pool) = without_share(job) {
             one_less(&mut self.without_share, pool);
         }
-        if let Some(at) = job_due(job) {
+        if let Some(at) = self.job_due(job) {
             self.timers.remove(&(at, EffectOf::Job(job.id)));
         }
         self.reassess.remove(&(job.reassess_at, job.id));
+    }
+
+    /// When a job has to be looked at again. What is held back waits for no start target.
+    fn job_due(&self, job: &Job) -> Option<Timestamp> {
+        let held_back = job.phase == Phase::Queued && self.held_queues.contains(&job.queue);
+        if held_back { job.reserved_until } else { job_due(job) }
     }
 
     /// The shapes of classes are others now.
@@ -650,7 +663,8 @@ fn has_left(node: &Node) -> bool {
 /// Whether settle has something to decide on a claim. Nothing is ever decided on an owned node.
 fn node_needs_settling(node: &Node) -> bool {
     let alive = matches!(node.phase, NodePhase::Booting | NodePhase::Ready) && node.owned.is_none();
-    alive && (node.reclaim_at.is_some() || node.condemned)
+    let drained = node.cordoned && node.holds.is_empty();
+    alive && (node.reclaim_at.is_some() || node.condemned || drained)
 }
 
 /// Whether a job's deadline bears on where it goes, or on where it is.

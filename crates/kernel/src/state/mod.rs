@@ -9,6 +9,7 @@
 
 pub mod allowances;
 pub mod billing;
+pub mod brakes;
 pub mod budget;
 pub mod fair;
 pub mod freeze;
@@ -134,6 +135,9 @@ pub struct State {
     /// What of each node is not for work, by instance type.
     #[serde(skip)]
     pub(crate) node_reserves: BTreeMap<String, NodeReserve>,
+    /// What operators have stopped for a time.
+    #[serde(skip)]
+    pub(crate) brakes: BTreeMap<brakes::Brake, brakes::BrakeOrder>,
     /// The ledger by whom, from the first policy on that says how to bill.
     #[serde(skip)]
     pub(crate) billing: Option<Box<billing::BillingLedger>>,

@@ -75,6 +75,7 @@ impl State {
         let rule = self.policy.as_deref().and_then(|policy| rule_of(policy, path, self.undeclared_known()));
         let id = self.queues.push(Queue { path: path.into(), rule });
         self.names.queues.insert(path.into(), id);
+        self.note_queue_brake(id);
         id
     }
 

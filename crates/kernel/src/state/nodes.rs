@@ -79,6 +79,9 @@ pub struct Node {
     /// It was not bought, and others use it too. Such a node is ready as long as it is here.
     #[serde(skip)]
     pub owned: Option<Box<Owned>>,
+    /// It takes no work: an operator drains it, or its pool.
+    #[serde(skip)]
+    pub cordoned: bool,
     /// What of it is not for work.
     #[serde(skip)]
     pub reserve: NodeRoom,
@@ -192,6 +195,7 @@ impl Node {
     pub fn open(&self) -> bool {
         self.reclaim_at.is_none()
             && !self.condemned
+            && !self.cordoned
             && self.owned.as_ref().is_none_or(|owned| owned.open && !owned.leaves)
             && matches!(self.phase, NodePhase::Requested | NodePhase::Booting | NodePhase::Ready)
     }

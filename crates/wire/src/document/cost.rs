@@ -2,6 +2,7 @@
 //!
 //! Never: sums of its own. `controller/src/cost` fills it.
 
+use super::seconds::Seconds;
 use serde::{Deserialize, Serialize};
 
 /// A bill. The rows' costs add up to the total, to the micro-dollar.
@@ -11,6 +12,41 @@ pub struct CostDocument {
     pub rows: Vec<CostRow>,
     /// All of them together, in US dollars.
     pub total_usd: f64,
+}
+
+/// What one job cost: `GET /v1/jobs/{id}/cost`. Its rows add up to its cost, to the micro-dollar.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct JobCost {
+    /// The engine's time.
+    pub now_s: Seconds,
+    /// Which job.
+    pub job: String,
+    /// What it was charged for, by attempt, kind, instance type and capacity type.
+    pub rows: Vec<JobCostRow>,
+    /// All of them together, in US dollars.
+    pub cost_usd: f64,
+    /// GPU-hours of all of them.
+    pub gpu_hours: f64,
+}
+
+/// What a job was charged for.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobCostRow {
+    /// In which attempt. 0: booked, and never started.
+    pub attempt: u32,
+    /// What it was: `worked`, `lost`, `lingering` or `booked`.
+    pub kind: String,
+    /// On which instance type.
+    pub instance_type: String,
+    /// How that was paid for.
+    pub capacity_type: String,
+    /// What it cost, in US dollars with at most six decimals.
+    #[serde(rename = "cost_usd")]
+    pub cost_usd: f64,
+    /// GPU-hours that it held.
+    #[serde(rename = "gpu_hours")]
+    pub gpu_hours: f64,
 }
 
 /// A row of a bill.

@@ -9,7 +9,7 @@
 //! Every field may be left out: what is then assumed follows from the rest of the document. Never: logic.
 
 use super::seconds::Seconds;
-use super::views::Capacity;
+use super::views::{BrakeView, Capacity};
 use forebay_kernel::decision::DrainWhy;
 use forebay_kernel::event::LaunchError;
 use forebay_kernel::policy::WhenLate;
@@ -749,6 +749,9 @@ pub struct StateMemory {
     /// What of nodes is not for work.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub node_reserves: Vec<NodeReserveView>,
+    /// What operators have stopped for a time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub brakes: Vec<BrakeView>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]

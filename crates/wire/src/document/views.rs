@@ -13,6 +13,7 @@ use forebay_kernel::job::Completion;
 use forebay_kernel::state::jobs::Phase;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Where in its life a job is.
@@ -203,6 +204,9 @@ pub struct JobView {
     /// The service whose replica it is, by its `job`, which stands before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
+    /// Labels that the policy bills by, as they were when it was submitted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// What Forebay remembers of it. Leave it out by hand, and where you edit the job: then it is made from the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Box<JobMemory>>,
@@ -316,6 +320,9 @@ pub struct NodeView {
     /// What an owned node has, and what others hold of it. Such a node names its `pool` and has `gpus`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owned: Option<OwnedNodeView>,
+    /// Who drains it, or its pool. Absent: nobody. Written by Forebay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained: Option<BrakeView>,
     /// What Forebay remembers of it. Leave it out by hand, and where you edit the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<NodeMemory>,
@@ -371,8 +378,33 @@ pub struct QueueView {
     pub over: u64,
     /// GPUs that its waiting jobs ask for.
     pub gpus_waiting: f64,
+    /// Who holds it, or has paused admission. Absent: nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<BrakeView>,
     /// By pool.
     pub quota: Vec<QuotaView>,
+}
+
+/// What an operator has stopped for a time.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BrakeView {
+    /// What: `buying`, `admission` or `preemption`, or a `queue` that is held, or a `pool` or `node` that is drained.
+    pub brake: String,
+    /// Which queue, pool or node. Absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Who has stopped it.
+    pub by: String,
+    /// Why. Empty: nobody said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// Since when.
+    #[serde(rename = "since_s")]
+    pub since_s: Seconds,
+    /// It ends by itself then. Absent: when an operator lets it go on.
+    #[serde(default, rename = "until_s", skip_serializing_if = "Option::is_none")]
+    pub until_s: Option<Seconds>,
 }
 
 /// A queue's quota in one pool. Queues under one rule share it.
@@ -457,6 +489,9 @@ pub struct Summary {
     /// What was spent so far.
     #[serde(rename = "cost_usd")]
     pub cost_usd: f64,
+    /// What operators have stopped for a time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub brakes: Vec<BrakeView>,
 }
 
 impl From<&Phase> for JobPhase {

@@ -41,6 +41,15 @@ pub(super) fn cut(mut text: String, most: usize) -> String {
     text
 }
 
+/// The name that one which nobody knows may be a slip of the finger for.
+fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
+    let chars = given.chars().count();
+    // Names are short; a pasted page is not a slip.
+    let near = |name: &str| strsim::osa_distance(&given.to_lowercase(), &name.to_lowercase());
+    let least = known.iter().map(|name| (near(name), *name)).min().filter(|_| chars <= MOST_SHOWN)?;
+    (least.0 <= 1 + chars / 4).then_some(least.1)
+}
+
 impl<'a> JsonCursor<'a> {
     pub(crate) fn root(value: &'a Value) -> JsonCursor<'a> {
         JsonCursor { value, names: [""; DEEPEST], depth: 0, item: None, veiled: false }
@@ -215,8 +224,12 @@ impl<'a> JsonCursor<'a> {
         for field in self.unknown(known) {
             if warnings.len() < MOST_UNKNOWN {
                 let path = field.path();
-                warnings
-                    .push(format!("`{path}` is not a field that is known here; it is carried along and has no effect"));
+                let near = nearest(path.rsplit('.').next().unwrap_or(&path), known)
+                    .map(|name| format!(": did you mean `{name}`?"))
+                    .unwrap_or_default();
+                warnings.push(format!(
+                    "`{path}` is not a field that is known here; it is carried along and has no effect{near}"
+                ));
             } else {
                 more += 1;
             }

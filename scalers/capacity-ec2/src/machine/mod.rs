@@ -13,6 +13,7 @@
 //!    and capacity type is made. After [`RETRY_FOR`], or when EC2 has forgotten the token, a listing that is later than its last call
 //!    settles it.
 //! 3. While instances of another journal have our tag, nothing is bought.
+//! 4. While an operator has paused buying, no launch leaves: a purchase whose outcome is unknown is settled by a listing.
 //!
 //! Memory is bounded by the claims and the open purchases.
 
@@ -60,6 +61,16 @@ pub enum PurchaseOrigin {
     New,
     /// It was decided by an earlier process, which may have sent it.
     Recovered,
+}
+
+/// Whether new launches may leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BuyingMode {
+    /// They may.
+    #[default]
+    On,
+    /// None leaves. What may have been launched already is settled by listings, and what has not left waits.
+    Paused,
 }
 
 /// What the machine reports to its driver.
@@ -122,6 +133,7 @@ pub struct Ec2Machine {
     calls: u64,
     running: BTreeMap<CallId, (Ec2Call, CallPurpose)>,
     purchases: BTreeMap<PurchaseId, OpenPurchase>,
+    buying: BuyingMode,
     recent_outcomes: VecDeque<(PurchaseId, Event)>,
     /// Placement groups that exist.
     groups: BTreeSet<String>,
@@ -145,6 +157,7 @@ impl Ec2Machine {
             calls: 0,
             running: BTreeMap::new(),
             purchases: BTreeMap::new(),
+            buying: BuyingMode::On,
             recent_outcomes: VecDeque::new(),
             groups: BTreeSet::new(),
             terminations: Terminations::default(),
@@ -160,6 +173,11 @@ impl Ec2Machine {
     #[must_use]
     pub fn settings(&self) -> &Ec2Settings {
         &self.settings
+    }
+
+    /// Says whether new launches may leave from now on.
+    pub fn set_buying(&mut self, buying: BuyingMode) {
+        self.buying = buying;
     }
 
     /// Requests a purchase.

@@ -3,7 +3,9 @@
 //! A purchase never gets a second token for the same reservation. No new purchase is made while an older one, which it could duplicate, is
 //! unsettled.
 
-use super::{CallId, CallPurpose, Ec2Machine, InstanceListing, MAX_LAUNCHES, PurchaseOrigin, RETRY_FOR, TOKEN_LASTS};
+use super::{
+    BuyingMode, CallId, CallPurpose, Ec2Machine, InstanceListing, MAX_LAUNCHES, PurchaseOrigin, RETRY_FOR, TOKEN_LASTS,
+};
 use crate::api_call::{DescribedInstance, Ec2Call, Ec2Response, RateClass};
 use crate::error_class::{Ec2Error, ErrorClass, fleet_error, launch_error};
 use crate::rate_limiter::RetrySpans;
@@ -86,6 +88,9 @@ impl OpenPurchase {
 impl Ec2Machine {
     pub(super) fn poll_purchases(&mut self, now: Timestamp, calls: &mut Vec<(CallId, Ec2Call)>) {
         self.refuse_contested();
+        if self.buying == BuyingMode::Paused {
+            return self.settle_unknown_by_listing(now);
+        }
         for id in self.ready_purchases(now) {
             if self.running_launches() >= MAX_LAUNCHES {
                 return;
@@ -111,6 +116,15 @@ impl Ec2Machine {
                 purchase.attempts += 1;
             }
             self.start_call(call, CallPurpose::Launch(id), calls);
+        }
+    }
+
+    /// No call is repeated: what may have been launched is looked for.
+    fn settle_unknown_by_listing(&mut self, now: Timestamp) {
+        let repeats = |p: &OpenPurchase| matches!(p.stage, Stage::Ready | Stage::Unknown { .. });
+        let unknown = self.purchases.iter().filter(|(_, p)| p.is_unsettled() && repeats(p));
+        for id in unknown.map(|(id, _)| *id).collect::<Vec<PurchaseId>>() {
+            self.settle_by_listing(id, now, LaunchError::Server);
         }
     }
 
@@ -310,7 +324,7 @@ impl Ec2Machine {
     }
 
     pub(super) fn next_purchase(&mut self, now: Timestamp) -> Timestamp {
-        if self.running_launches() >= MAX_LAUNCHES {
+        if self.running_launches() >= MAX_LAUNCHES || self.buying == BuyingMode::Paused {
             return Timestamp::NEVER;
         }
         // Purchases that wait for others, for the first listing or for their group are resumed by a response.

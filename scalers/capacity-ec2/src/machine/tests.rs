@@ -131,6 +131,39 @@ fn nothing_is_bought_before_a_listing_and_recovered_purchases_come_first() {
 }
 
 #[test]
+fn while_buying_is_paused_no_launch_leaves_and_unknown_purchases_are_settled_by_a_listing() {
+    let mut machine = machine();
+    let _ = list(&mut machine, T0, Vec::new());
+    machine.launch(request(0, "za"), PurchaseOrigin::New);
+    let [(call, _)] = &launches(&machine.poll(T0))[..] else { panic!("one launch") };
+    machine.set_buying(BuyingMode::Paused);
+    machine.handle_response(T0, *call, lost("reset"));
+    machine.launch(request(1, "zb"), PurchaseOrigin::New);
+    machine.launch(request(2, "zc"), PurchaseOrigin::Recovered);
+    let mut now = T0;
+    let mut seen = Vec::new();
+    while now < T0 + Span::mins(30) {
+        now = now + Span::secs(20);
+        for (id, call) in machine.poll(now) {
+            assert!(matches!(call, Ec2Call::List { .. }), "only listings: {call:?}");
+            let instances = vec![described("i-1", "journal-1", 0, Ec2InstanceState::Running)];
+            machine.handle_response(now, id, Ec2Response::Described { instances, next_token: None });
+        }
+        seen.extend(outcomes(&mut machine));
+    }
+    let of = |event: &Event| match event {
+        Event::LaunchOutcome { purchase, instances, error } => (purchase.0, instances.len(), *error),
+        other => panic!("{other:?}"),
+    };
+    let seen: BTreeSet<_> = seen.iter().map(of).collect();
+    assert_eq!(seen, BTreeSet::from([(0, 1, Some(LaunchError::Server)), (2, 0, Some(LaunchError::Server))]));
+    // What has not left waits, and leaves when buying goes on.
+    assert_eq!(machine.open_purchases(), 1);
+    machine.set_buying(BuyingMode::On);
+    assert_eq!(launches(&machine.poll(now)).len(), 1);
+}
+
+#[test]
 fn a_lost_response_repeats_the_same_request() {
     let mut machine = machine();
     list(&mut machine, T0, Vec::new());

@@ -1,0 +1,236 @@
+//! Brakes: what an operator has stopped for a time, who did, why, and until when.
+//!
+//! ```text
+//! BrakeSet, BrakeReleased, a tick past its end -> brakes -> queued jobs leave the order or join it again
+//!                                                        -> nodes are open for work, or not
+//! ```
+//!
+//! Never: stops what runs. A brake keeps the next decision of its kind from being made, and nothing else.
+
+use super::State;
+use super::jobs::Phase;
+use crate::ids::{JobId, NodeId, PoolId, QueueId};
+use crate::units::Timestamp;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Brakes in force at once: more than anybody sets by hand.
+pub const MOST_BRAKES: usize = 1024;
+
+/// What is stopped.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Brake {
+    /// No node is bought.
+    Buying,
+    /// No job gets places.
+    Admission,
+    /// No run is stopped for another job.
+    Preemption,
+    /// No job of this queue, and of those below it, gets places.
+    Queue(String),
+    /// No node of this pool takes work, and none is bought into it. It is drained.
+    Pool(String),
+    /// This node takes no work. It is drained.
+    Node(NodeId),
+}
+
+impl Brake {
+    /// Its kind, as the API names it.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Brake::Buying => "buying",
+            Brake::Admission => "admission",
+            Brake::Preemption => "preemption",
+            Brake::Queue(_) => "queue",
+            Brake::Pool(_) => "pool",
+            Brake::Node(_) => "node",
+        }
+    }
+
+    /// Which queue, pool or node. `None`: it is for everything.
+    #[must_use]
+    pub fn target(&self) -> Option<String> {
+        match self {
+            Brake::Buying | Brake::Admission | Brake::Preemption => None,
+            Brake::Queue(name) | Brake::Pool(name) => Some(name.clone()),
+            Brake::Node(id) => Some(alloc::format!("{id}")),
+        }
+    }
+
+    /// Whether it keeps the jobs of a queue from being admitted.
+    fn holds(&self, path: &str) -> bool {
+        match self {
+            Brake::Admission => true,
+            Brake::Queue(of) => {
+                path.strip_prefix(of.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Who has set a brake.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BrakeOrder {
+    /// Who.
+    pub by: String,
+    /// Why. Empty: nobody said.
+    pub why: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// It ends by itself then. `None`: when it is released.
+    pub until: Option<Timestamp>,
+}
+
+impl State {
+    /// The brakes in force.
+    pub fn brakes(&self) -> impl Iterator<Item = (&Brake, &BrakeOrder)> {
+        self.brakes.iter()
+    }
+
+    /// Who has set a brake that is in force.
+    #[must_use]
+    pub fn brake(&self, brake: &Brake) -> Option<&BrakeOrder> {
+        self.brakes.get(brake)
+    }
+
+    /// The brake that keeps the jobs of a queue from being admitted: the one for all queues before the queue's own, and that before those of the
+    /// queues above it.
+    #[must_use]
+    pub fn queue_brake(&self, queue: QueueId) -> Option<(&Brake, &BrakeOrder)> {
+        if self.brakes.is_empty() {
+            return None;
+        }
+        self.queue_brake_of(&self.queues.get(queue)?.path)
+    }
+
+    /// The same, of a queue by its path.
+    #[must_use]
+    pub fn queue_brake_of(&self, path: &str) -> Option<(&Brake, &BrakeOrder)> {
+        let holds = self.brakes.iter().filter(|(brake, _)| brake.holds(path));
+        holds.max_by_key(|(brake, _)| (**brake == Brake::Admission, brake.target().map_or(0, |of| of.len())))
+    }
+
+    /// The brake under which a pool is drained.
+    #[must_use]
+    pub fn pool_brake(&self, pool: PoolId) -> Option<(&Brake, &BrakeOrder)> {
+        if self.brakes.is_empty() {
+            return None;
+        }
+        let name = &self.policy.as_deref()?.pools.get(pool.index())?.name;
+        self.brakes.get_key_value(&Brake::Pool(name.clone()))
+    }
+
+    /// Whether a brake keeps a job that waits from being admitted.
+    #[must_use]
+    pub fn is_held_back(&self, job: JobId) -> bool {
+        self.index.held_back.contains(&job)
+    }
+
+    /// When the next brake ends by itself.
+    #[must_use]
+    pub fn next_brake_end(&self) -> Option<Timestamp> {
+        self.brakes.values().filter_map(|order| order.until).min()
+    }
+
+    /// Whether a node takes no work, by its own brake or its pool's.
+    pub(crate) fn is_cordoned(&self, id: NodeId, pool: PoolId) -> bool {
+        !self.brakes.is_empty() && (self.brakes.contains_key(&Brake::Node(id)) || self.pool_brake(pool).is_some())
+    }
+
+    /// Sets a brake, or changes who has set it. Returns the nodes that take no work from now on, or `None` if nothing is new, or it is over.
+    pub(crate) fn set_brake(&mut self, brake: &Brake, order: BrakeOrder) -> Option<Vec<NodeId>> {
+        let over = order.until.is_some_and(|until| until <= self.now);
+        let there = self.brakes.get(brake);
+        let full = there.is_none() && self.brakes.len() >= MOST_BRAKES;
+        let gone = matches!(brake, Brake::Node(id) if !self.nodes.contains_key(id));
+        let since = there.map_or(order.since, |there| there.since);
+        let order = BrakeOrder { since, ..order };
+        if over || full || gone || there == Some(&order) {
+            return None;
+        }
+        self.brakes.insert(brake.clone(), order);
+        Some(self.renew_brakes())
+    }
+
+    /// Takes a brake off. Returns whether it was on.
+    pub(crate) fn release_brake(&mut self, brake: &Brake) -> bool {
+        let was = self.brakes.remove(brake).is_some();
+        if was {
+            self.renew_brakes();
+        }
+        was
+    }
+
+    /// Brakes whose time is over end, and those of nodes that are gone.
+    pub(crate) fn end_brakes(&mut self) {
+        if self.brakes.is_empty() {
+            return;
+        }
+        let (now, nodes, before) = (self.now, &self.nodes, self.brakes.len());
+        self.brakes.retain(|brake, order| {
+            let gone = matches!(brake, Brake::Node(id) if !nodes.contains_key(id));
+            !gone && order.until.is_none_or(|until| until > now)
+        });
+        if self.brakes.len() < before {
+            self.renew_brakes();
+        }
+    }
+
+    /// Which nodes take no work is said by their rows again, before lookups are made of them.
+    pub(super) fn cordon_anew(&mut self) {
+        let cordoned = |node: &&super::nodes::Node| self.is_cordoned(node.id, node.pool);
+        let cordoned: Vec<NodeId> = self.nodes.values().filter(cordoned).map(|node| node.id).collect();
+        for id in cordoned {
+            self.nodes.entry(id).and_modify(|node| node.cordoned = true);
+        }
+    }
+
+    /// What brakes mean for rows is made anew. Returns the nodes that take no work from now on.
+    pub(crate) fn renew_brakes(&mut self) -> Vec<NodeId> {
+        let held = self.held_queues();
+        if held != self.index.held_queues {
+            let changed: BTreeSet<QueueId> = held.symmetric_difference(&self.index.held_queues).copied().collect();
+            let waits = |id: &JobId| self.jobs[*id].phase == Phase::Queued && changed.contains(&self.jobs[*id].queue);
+            let waiting: Vec<JobId> = self.index.open_jobs.iter().copied().filter(waits).collect();
+            waiting.iter().for_each(|id| self.index.job_out(&self.jobs[*id]));
+            self.index.held_queues = held;
+            waiting.iter().for_each(|id| self.index.job_in(&self.jobs[*id]));
+        }
+        let mut closed = Vec::new();
+        let differs = |node: &&super::nodes::Node| node.cordoned != self.is_cordoned(node.id, node.pool);
+        let nodes: Vec<NodeId> = self.nodes.values().filter(differs).map(|node| node.id).collect();
+        for id in nodes {
+            self.edit_node(id, |node| node.cordoned = !node.cordoned);
+            closed.extend(self.nodes.get(&id).filter(|node| node.cordoned).map(|node| node.id));
+        }
+        // Who rests may be helped by what is no longer stopped, and is told another reason by what is.
+        self.capacity_epoch += 1;
+        closed
+    }
+
+    /// The queues whose jobs are kept from being admitted.
+    pub(super) fn held_queues(&self) -> BTreeSet<QueueId> {
+        if self.brakes.is_empty() {
+            return BTreeSet::new();
+        }
+        let held = |path: &str| self.brakes.keys().any(|brake| brake.holds(path));
+        self.queues.iter().filter(|(_, queue)| held(&queue.path)).map(|(id, _)| id).collect()
+    }
+
+    /// A queue was named for the first time, and no job of it is there yet.
+    pub(super) fn note_queue_brake(&mut self, id: QueueId) {
+        if self.brakes.keys().any(|brake| brake.holds(&self.queues[id].path)) {
+            self.index.held_queues.insert(id);
+        }
+    }
+
+    /// Takes in a brake of a state that is put together again.
+    pub(crate) fn recall_brake(&mut self, brake: Brake, order: BrakeOrder) {
+        self.brakes.insert(brake, order);
+        self.renew_brakes();
+    }
+}

@@ -1,0 +1,91 @@
+//! What a submitter is told: warnings, names that are nearly right, deadlines that are over, and one job whole.
+
+use forebay_integration::teams::{ask_json, fast, prepared, secret, start, submission, submit};
+use forebay_integration::{Said, Server, run, until};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn ask_as(server: &Server, folder: &Path, name: &str, args: &[&str]) -> Said {
+    std::fs::write(folder.join("one.token"), secret(name)).expect("writes");
+    server.ask(folder, &[args, &["--token-file", "one.token"]].concat())
+}
+
+fn submit_file(server: &Server, folder: &Path, event: &Value) -> Said {
+    std::fs::write(folder.join("job.json"), event.to_string()).expect("writes");
+    ask_as(server, folder, "team-a", &["submit", "job.json"])
+}
+
+fn with(subject: &str, field: &str, value: Value) -> Value {
+    let mut event = submission(subject, "open", 60);
+    event["data"][field] = value;
+    event
+}
+
+#[test]
+fn names_that_are_nearly_right_are_helped_and_warnings_are_printed() {
+    let folder = prepared();
+    let server = start(folder.path(), &[]);
+    let said = submit_file(&server, folder.path(), &with("a", "queue", json!("opne")));
+    assert!(said.code != 0 && said.err.contains("did you mean `open`?"), "{} {}", said.out, said.err);
+    // A queue that takes no jobs from the caller is not told.
+    let said = submit_file(&server, folder.path(), &with("b", "queue", json!("bb")));
+    assert!(said.code != 0 && !said.err.contains("`b`"), "{}", said.err);
+    let said = submit_file(&server, folder.path(), &with("c", "tier", json!("norml")));
+    assert!(said.code != 0 && said.err.contains("did you mean `normal`?"), "{}", said.err);
+    let gang = json!({ "each": { "gpus": 1, "models": ["a1g"] } });
+    let said = submit_file(&server, folder.path(), &with("d", "gang", gang));
+    assert!(
+        said.code != 0
+            && said.err.contains("there is no model `a1g`: did you mean one of")
+            && said.err.contains("`a10g`"),
+        "{} {}",
+        said.out,
+        said.err
+    );
+    let said = submit_file(&server, folder.path(), &with("e", "priorty", json!(7)));
+    assert!(said.code == 0 && said.err.contains("did you mean `priority`?"), "{} {}", said.out, said.err);
+    let mut past = with("f", "deadline", json!("2020-01-01T00:00:00Z"));
+    past["data"]["expectedRun"] = json!("10m");
+    let said = submit_file(&server, folder.path(), &past);
+    assert!(said.code == 0 && said.err.contains("`data.deadline` was over"), "{} {}", said.out, said.err);
+    let said = run(folder.path(), &["cost", "--data", "nothing-there"]);
+    assert!(
+        said.code != 0 && !said.err.contains("--resume") && said.err.contains("there is no journal"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn one_job_is_shown_whole_and_its_cost_is_its_row_of_the_bill() {
+    let folder = prepared();
+    let server = fast(folder.path());
+    submit(&server, "team-a", &submission("whole", "open", 600));
+    until("it is done", SOON, || {
+        let (_, job) = ask_json(&server, "team-a", "GET", "/v1/jobs/whole", None);
+        if job["phase"] == "completed" { Ok(()) } else { Err(job.to_string()) }
+    });
+    let said = ask_as(&server, folder.path(), "team-a", &["job", "whole", "--json"]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let record: Value = serde_json::from_str(&said.out).expect("JSON");
+    let attempt = &record["attempts"][0];
+    assert_eq!((&attempt["attempt"], &attempt["ended"]), (&json!(1), &json!("completed")));
+    assert!(attempt["ran_s"].as_f64().is_some_and(|ran| (540.0..900.0).contains(&ran)), "{attempt}");
+    assert!(attempt["wait_s"].as_f64().is_some_and(|wait| wait > 0.0), "{attempt}");
+    assert!(!attempt["nodes"].as_array().expect("nodes").is_empty(), "{attempt}");
+    let cost = record["cost"]["cost_usd"].as_f64().expect("a cost");
+    let rows: f64 =
+        record["cost"]["rows"].as_array().expect("rows").iter().filter_map(|row| row["cost_usd"].as_f64()).sum();
+    assert!(cost > 0.0 && (rows - cost).abs() < 1e-6, "{rows} {cost}");
+    let (_, bill) = ask_json(&server, "ops", "GET", "/v1/cost?by=job", None);
+    let row =
+        bill["rows"].as_array().expect("rows").iter().find(|row| row["key"] == record["job"]["job"]).expect("its row");
+    assert!((row["cost_usd"].as_f64().expect("a cost") - cost).abs() < 2e-6, "{row} {cost}");
+    let said = ask_as(&server, folder.path(), "team-a", &["job", "whole"]);
+    assert!(said.out.contains("ATTEMPT") && said.out.contains("completed") && said.out.contains("USD"), "{}", said.out);
+    let said = ask_as(&server, folder.path(), "stranger", &["job", "whole"]);
+    assert!(said.code != 0 && said.err.contains("there is no job"), "{}", said.err);
+}
