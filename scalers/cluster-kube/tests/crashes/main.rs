@@ -50,6 +50,7 @@ fn crashes_between_any_two_calls_lose_nothing_and_start_nothing_twice() {
             "instances gone",
             "workers unproven",
             "completed pods deleted",
+            "API server away",
         ] {
             assert!(counts.contains_key(what), "no seed had any {what}: {counts:?}");
         }

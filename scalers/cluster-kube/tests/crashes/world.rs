@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const JOURNAL: &str = "j-1";
 /// Turns with faults. Between two crashes is time for a start and an end, and often for neither.
 const FAULTY_TURNS: u32 = 5000;
+/// Calls while the API server is away for up to five minutes: each thing that is asked for, tried a few times a minute.
+const MOST_CALLS_AWAY: u64 = 600;
 const BEGIN: u64 = 1_800_000_000_000;
 
 struct Watch {
@@ -46,6 +48,10 @@ pub struct World {
     /// Attempts that had completed when somebody deleted their pod.
     completed: BTreeMap<JobId, u32>,
     faults: bool,
+    /// Nobody reaches the API server until then.
+    away_until: u64,
+    /// Calls of the machine that found it away.
+    calls_away: u64,
     pub violations: Vec<String>,
     pub counts: Counts,
     /// What happened, line by line.
@@ -103,6 +109,8 @@ impl World {
             ever_bound: BTreeSet::new(),
             completed: BTreeMap::new(),
             faults: true,
+            away_until: 0,
+            calls_away: 0,
             violations: Vec::new(),
             counts: Counts::new(),
             story: Vec::new(),
@@ -228,6 +236,7 @@ impl World {
     fn turn(&mut self) {
         let quick = self.dice.below(100);
         self.now += if quick < 60 { 1 } else { self.dice.below(900) };
+        self.back();
         self.poll();
         match self.dice.below(10) {
             0..=2 => (0..=self.dice.below(3)).for_each(|_| self.carry_out()),
@@ -260,6 +269,13 @@ impl World {
         }
         let at = self.dice.below(self.calls.len() as u64) as usize;
         let (id, call) = self.calls.remove(at);
+        if self.is_away() {
+            self.calls_away += 1;
+            self.count("calls without an API server");
+            let refused = KubeResponse::Refused(KubeError::no_response("connection refused"));
+            self.responses.extend(id.map(|id| (id, refused)));
+            return;
+        }
         let told = told(&call);
         let before = self.faults.then(|| self.dice.below(60));
         let fault = match before {
@@ -312,7 +328,40 @@ impl World {
         self.kube.handle_response(id, response, Timestamp(self.now));
     }
 
+    fn is_away(&self) -> bool {
+        self.now < self.away_until
+    }
+
+    /// The API server is gone for up to five minutes: no call arrives, no kubelet writes, every watch breaks.
+    fn leave(&mut self) {
+        let minutes = 1 + self.dice.below(5);
+        self.away_until = self.now + minutes * 60_000;
+        self.calls_away = 0;
+        self.tell(format!("the API server is away for {minutes} min"));
+        self.count("API server away");
+    }
+
+    /// It is there again. Nobody has asked much more often than it takes to see that.
+    fn back(&mut self) {
+        if self.away_until == 0 || self.is_away() {
+            return;
+        }
+        self.away_until = 0;
+        self.tell(format!("the API server is back after {} calls", self.calls_away));
+        if self.calls_away > MOST_CALLS_AWAY {
+            self.violations.push(format!("{} calls while the API server was away", self.calls_away));
+        }
+    }
+
     fn watch(&mut self) {
+        if self.is_away() {
+            for (_, watch) in std::mem::take(&mut self.watches) {
+                let change = WatchChange::Failed(KubeError::no_response("connection refused"));
+                self.kube.handle_watch(WatchEvent { watch: watch.id, change }, Timestamp(self.now));
+                self.calls_away += 1;
+            }
+            return;
+        }
         for resource in [Resource::Pods, Resource::Nodes] {
             for _ in 0..self.dice.below(6) {
                 let Some(watch) = self.watches.get_mut(&resource) else { break };
@@ -335,6 +384,10 @@ impl World {
     }
 
     fn kubelets(&mut self) {
+        if self.is_away() {
+            // Their containers run on.
+            return;
+        }
         let instances: Vec<String> = self.machines.keys().cloned().collect();
         for instance in instances {
             let name = self.machines[&instance].name.clone();
@@ -561,6 +614,9 @@ impl World {
     }
 
     fn fault(&mut self) {
+        if self.is_away() {
+            return;
+        }
         match self.dice.below(150) {
             0..=2 => {
                 self.api.compact();
@@ -611,6 +667,7 @@ impl World {
             }
             11..=12 => self.delete_node_object(),
             13..=16 => self.collect_garbage(),
+            18 if self.dice.one_in(3) => self.leave(),
             _ => {}
         }
     }
@@ -716,6 +773,7 @@ impl World {
 
     /// What is cut off comes back, or its instance is ended by the cloud.
     fn heal(&mut self) {
+        self.away_until = 0;
         let key = (Resource::Namespaces, String::new(), "other".to_owned());
         self.api.edit(&key, |object| object["metadata"]["deletionTimestamp"] = json!(null));
         let nodes: BTreeSet<String> =
