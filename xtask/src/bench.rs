@@ -26,6 +26,15 @@ pub struct BenchArgs {
     /// Where a bench that compares figures writes them as a list
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// The trace that `quality` takes instead of the published one
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// The windows that `quality` takes instead of the published ones
+    #[arg(long, value_name = "FILE")]
+    windows: Option<PathBuf>,
+    /// The nodes that `quality` takes instead of the published ones
+    #[arg(long, value_name = "FILE")]
+    nodes: Option<PathBuf>,
     /// Passed to the bench as it is
     #[arg(last = true)]
     extra: Vec<String>,
@@ -75,9 +84,16 @@ fn own_figures(command: &mut Command, args: &BenchArgs) -> Result<(), ChoreFailu
         command.args(["--size", &size.to_string()]);
     }
     // Without a name every bench runs, and the list is the one of `sharing`.
-    if let Some(path) = args.json.as_ref().filter(|_| args.name.is_some()) {
+    let json = args.json.as_ref().filter(|_| args.name.is_some());
+    let files = [
+        ("--json", json),
+        ("--trace", args.trace.as_ref()),
+        ("--windows", args.windows.as_ref()),
+        ("--nodes", args.nodes.as_ref()),
+    ];
+    for (option, path) in files.into_iter().filter_map(|(option, path)| Some((option, path?))) {
         let path = std::path::absolute(path).map_err(|e| ChoreFailure::new(format!("{}: {e}", path.display())))?;
-        command.arg("--json").arg(path);
+        command.arg(option).arg(path);
     }
     Ok(())
 }

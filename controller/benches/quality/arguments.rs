@@ -19,12 +19,14 @@ pub struct Arguments {
     pub nodes: Option<PathBuf>,
     /// Every how many of the windows is looked at.
     pub every: usize,
+    /// How many seeds at most, where there are seeds.
+    pub seeds: u64,
 }
 
 impl Arguments {
     /// Reads them. `names`: the experiments that there are.
     pub fn read(mut words: impl Iterator<Item = String>, names: &[&str]) -> Result<Arguments, String> {
-        let mut read = Arguments { every: 1, ..Arguments::default() };
+        let mut read = Arguments { every: 1, seeds: u64::MAX, ..Arguments::default() };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} wants a value"));
             match word.as_str() {
@@ -34,11 +36,8 @@ impl Arguments {
                 "--trace" => read.trace = Some(value()?.into()),
                 "--windows" => read.windows = Some(value()?.into()),
                 "--nodes" => read.nodes = Some(value()?.into()),
-                "--every" => {
-                    let text = value()?;
-                    let whole = text.parse::<usize>().ok().filter(|every| *every > 0);
-                    read.every = whole.ok_or_else(|| format!("--every {text}: write a whole number from 1"))?;
-                }
+                "--every" => read.every = usize::try_from(whole(&word, &value()?)?).unwrap_or(usize::MAX),
+                "--seeds" => read.seeds = whole(&word, &value()?)?,
                 name if names.contains(&name) => read.name = Some(word),
                 _ => {
                     return Err(format!(
@@ -50,4 +49,9 @@ impl Arguments {
         }
         Ok(read)
     }
+}
+
+fn whole(word: &str, text: &str) -> Result<u64, String> {
+    let number = text.parse::<u64>().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("{word} {text}: write a whole number from 1"))
 }

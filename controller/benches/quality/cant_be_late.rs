@@ -11,7 +11,7 @@
 
 use crate::arguments::Arguments;
 use crate::figures::Row;
-use crate::inputs;
+use crate::{inputs, made};
 use forebay_catalog::input::{CsvTable, open};
 use forebay_kernel::policy::Policy;
 use forebay_sim::drive::{AuditSchedule, SimOptions, simulate};
@@ -44,13 +44,16 @@ struct Window {
 type Changes = Vec<(u64, bool)>;
 
 pub fn run(arguments: &Arguments) -> Result<Vec<Row>, String> {
-    let own = arguments.trace.is_some() || arguments.windows.is_some();
-    let found = |name| inputs::published(name);
-    let trace = arguments.trace.clone().or_else(|| found("spot_availability_dev.csv"));
-    let windows = arguments.windows.clone().or_else(|| found("expected/cbl_windows.csv"));
-    let (series, windows) = match (trace, windows) {
-        (Some(trace), Some(windows)) => (read_series(&trace)?, read_windows(&windows)?),
-        _ => return Err("the published series are not here: give --trace and --windows".to_owned()),
+    let (trace, own_trace) = inputs::given_or(arguments.trace.as_ref(), "spot_availability_dev.csv");
+    let series = match trace {
+        Some(path) => read_series(&path)?,
+        None => made::availability(1).into_iter().collect(),
+    };
+    let published = (!own_trace).then(|| inputs::published("expected/cbl_windows.csv")).flatten();
+    let own = own_trace || arguments.windows.is_some();
+    let windows = match arguments.windows.clone().or(published) {
+        Some(path) => read_windows(&path)?,
+        None => spread_windows(&series),
     };
     let windows: Vec<Window> = windows.into_iter().step_by(arguments.every).collect();
     if windows.is_empty() {
@@ -125,6 +128,16 @@ fn read_series(path: &Path) -> Result<BTreeMap<String, Changes>, String> {
         series.entry(name).or_default().push((row.ms("t_s").map_err(fault)?, had));
     }
     Ok(series)
+}
+
+/// Windows over series that none are given for: thirty in each, as far as the longest deadline fits.
+fn spread_windows(series: &BTreeMap<String, Changes>) -> Vec<Window> {
+    let of = |(name, changes): (&String, &Changes)| {
+        let end = changes.last().map_or(0, |(at, _)| *at).saturating_sub(DEADLINES_H[2] * HOUR_MS);
+        let start = |nth: u64| Window { series: name.clone(), start_ms: end / TICK_MS * nth / 30 * TICK_MS };
+        (0..30).map(start).collect::<BTreeSet<Window>>()
+    };
+    series.iter().flat_map(of).collect()
 }
 
 /// Windows, each once.

@@ -2,10 +2,15 @@
 //!
 //! Never: an input of its own making.
 
+use crate::arguments::Arguments;
+use crate::starburst::equal_nodes;
+use crate::world::{World, owned};
 use forebay_catalog::Catalogue;
 use forebay_catalog::read;
+use forebay_kernel::event::Event;
 use forebay_kernel::policy::Policy;
 use forebay_policy::compile;
+use forebay_sim::trace::read_nodes;
 use std::path::{Path, PathBuf};
 
 /// The folder of the project.
@@ -27,4 +32,39 @@ pub fn policy(name: &str) -> Result<Policy, String> {
     let rows = read(folder.join("catalogue.csv")).map_err(|e| e.to_string())?;
     let catalogue = Catalogue { rows, ..Catalogue::builtin() };
     Ok(compile(&path.display().to_string(), &text, &catalogue).map_err(|e| e.to_string())?.policy)
+}
+
+/// What was given, else the published file where it is here, and whether it is another input than the published one. Neither: one is made.
+pub fn given_or(given: Option<&PathBuf>, name: &str) -> (Option<PathBuf>, bool) {
+    match (given, published(name)) {
+        (Some(given), _) => (Some(given.clone()), true),
+        (None, Some(found)) => (Some(found), false),
+        (None, None) => {
+            eprintln!("{name} is not here: an input of the same shape is made, for which nothing was published");
+            (None, true)
+        }
+    }
+}
+
+/// The nodes of a pool that are there: those of `--nodes`, else so many of so many GPUs.
+pub fn fleet(arguments: &Arguments, pool: &str, usual: (usize, u16)) -> Result<Vec<Event>, String> {
+    let Some(path) = &arguments.nodes else { return Ok(equal_nodes(pool, usual)) };
+    let nodes = read_nodes(path).map_err(|e| e.to_string())?;
+    let seen = nodes.iter().map(|node| {
+        let room = (u16::try_from(node.gpus).unwrap_or(64), node.cpu_milli, node.mem_mib);
+        owned(node.id.clone(), pool, room, node.gpu_model.as_deref())
+    });
+    Ok(seen.collect())
+}
+
+/// Lets time go on until all jobs are over and what was bought is given back.
+pub fn run_out(world: &mut World) -> Result<(), String> {
+    while world.state().open_jobs() > 0 || world.state().bought_nodes().next().is_some() {
+        let next = world.next().ok_or_else(|| {
+            let open = world.state().open_jobs();
+            format!("{open} jobs wait, and nothing is due")
+        })?;
+        world.until(next)?;
+    }
+    Ok(())
 }

@@ -10,8 +10,14 @@
 
 mod arguments;
 mod cant_be_late;
+mod ces;
+mod fgd;
 mod figures;
 mod inputs;
+mod made;
+mod philly_queues;
+mod starburst;
+mod world;
 
 use arguments::Arguments;
 use figures::{Figure, Row, as_json, table};
@@ -20,7 +26,13 @@ use std::process::ExitCode;
 /// What an experiment is run with, and gives.
 type Experiment = fn(&Arguments) -> Result<Vec<Row>, String>;
 
-const EXPERIMENTS: [(&str, Experiment); 1] = [("cant-be-late", cant_be_late::run)];
+const EXPERIMENTS: [(&str, Experiment); 5] = [
+    ("starburst", starburst::run),
+    ("fgd", fgd::run),
+    ("cant-be-late", cant_be_late::run),
+    ("philly-queues", philly_queues::run),
+    ("ces", ces::run),
+];
 
 fn main() -> ExitCode {
     match run() {
