@@ -32,7 +32,7 @@ pub(crate) struct Memo {
     pub priced: Option<u64>,
     /// Jobs for which runs would be stopped, had an operator not paused preemption.
     pub would_preempt: BTreeSet<JobId>,
-    /// Switched off by the audit, to show that it changes nothing.
+    /// Switched off by the audit, to show that it changes nothing, and with it the bounds on what preemption searches.
     pub off: bool,
 }
 

@@ -19,6 +19,8 @@
 //!
 //! Never: what a stop costs, or whether it helps.
 
+mod holders;
+
 use super::quota::{kept_under_for_others, quota_of};
 use super::{protection, settings};
 use crate::ids::{ClassId, JobId, PoolId, QueueId, QuotaId, TierId};
@@ -26,10 +28,11 @@ use crate::policy::{PreemptWithin, Reclaim};
 use crate::state::State;
 use crate::state::jobs::{Job, Phase};
 use crate::state::shares::Meeting;
-use crate::units::{MilliGpu, Timestamp};
+use crate::units::MilliGpu;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use holders::{Entry, Holders, LAST, Place, Turn};
 
 /// A job that may take: what it asks, where.
 #[derive(Clone, Copy, Debug)]
@@ -95,88 +98,6 @@ pub(crate) enum Ground {
     Tier,
 }
 
-/// When a run counts as started, among those of its tier.
-type Turn = (Timestamp, JobId);
-
-/// After all that have started.
-const LAST: Turn = (Timestamp::NEVER, JobId(u64::MAX));
-
-/// What a run holds of a node's quota.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// Above what a child owns.
-    beyond: bool,
-    tier: Reverse<i32>,
-    /// Where it may stop others of its queue and tier.
-    priority: Reverse<i32>,
-    turn: Turn,
-    job: JobId,
-    share: MilliGpu,
-    /// All of it is filled in within what the node owns.
-    within: bool,
-    /// What is filled in with it.
-    filled: MilliGpu,
-}
-
-/// What runs hold in one queue, in the order in which its quota is filled.
-#[derive(Debug, Default)]
-struct Holders {
-    entries: Vec<Entry>,
-    /// Where each job stands in them.
-    places: BTreeMap<JobId, (Reverse<i32>, Turn)>,
-    /// How many of them stop others by their number: the order is another one then.
-    numbered: usize,
-}
-
-impl Holders {
-    fn order(entry: &Entry) -> (Reverse<i32>, Turn) {
-        (entry.tier, entry.turn)
-    }
-
-    /// Whether they are all that counts at a node, in the order that counts there.
-    fn are_all(&self, state: &State, node: QuotaId) -> bool {
-        !state.quota.inner(node) && self.numbered == 0
-    }
-
-    fn position(&self, job: JobId) -> Option<usize> {
-        let place = self.places.get(&job)?;
-        self.entries.binary_search_by_key(place, Self::order).ok()
-    }
-
-    /// A job holds so much from now on.
-    fn set(&mut self, entry: Entry, own: Option<MilliGpu>) {
-        let (mut from, mut to) = (self.entries.len(), 0);
-        if let Some(at) = self.position(entry.job) {
-            let old = self.entries.remove(at);
-            self.places.remove(&old.job);
-            self.numbered -= usize::from(old.priority != Reverse(0));
-            (from, to) = (at, at + 1);
-        }
-        if entry.share > MilliGpu(0) {
-            let at = self.entries.partition_point(|other| Self::order(other) < Self::order(&entry));
-            self.numbered += usize::from(entry.priority != Reverse(0));
-            self.entries.insert(at, entry);
-            self.places.insert(entry.job, Self::order(&entry));
-            (from, to) = (from.min(at), to.max(at + 1));
-        }
-        fill_from(&mut self.entries, from, to, own);
-    }
-}
-
-/// What is within a node's own, from one entry on. From `to` on entries say what was so before: where that is the same, it is so for the rest.
-fn fill_from(entries: &mut [Entry], from: usize, to: usize, own: Option<MilliGpu>) {
-    let mut filled = from.checked_sub(1).map_or(MilliGpu(0), |before| entries[before].filled);
-    for (at, entry) in entries.iter_mut().enumerate().skip(from) {
-        let was = (entry.within, entry.filled);
-        entry.within = own.is_none_or(|own| filled + entry.share <= own);
-        filled = if entry.within { filled + entry.share } else { filled };
-        entry.filled = filled;
-        if at >= to && was == (entry.within, filled) {
-            return;
-        }
-    }
-}
-
 /// Who holds what in one pass, with what is tried. Sums by node are made when they are asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Ranks {
@@ -190,21 +111,14 @@ impl Ranks {
         let mut ranks = Ranks::default();
         let nodes = state.policy.as_deref().map_or(&[][..], |p| &p.quotas);
         ranks.with_quotas = nodes.iter().flat_map(|node| node.limits.keys().copied()).collect();
+        let mut all: BTreeMap<(PoolId, QuotaId), Vec<Entry>> = BTreeMap::new();
         for id in state.index.holding.values().flatten() {
             let job = &state.jobs[*id];
             if let (Some(pool), Some(quota)) = (job.pool, quota_of(state, job)) {
-                let entry = entry(state, job, job.share);
-                let holders = ranks.holders.entry((pool, quota)).or_default();
-                holders.numbered += usize::from(entry.priority != Reverse(0));
-                holders.places.insert(*id, Holders::order(&entry));
-                holders.entries.push(entry);
+                all.entry((pool, quota)).or_default().push(entry(state, job, job.share));
             }
         }
-        for ((pool, quota), holders) in &mut ranks.holders {
-            holders.entries.sort_unstable_by_key(Holders::order);
-            let all = holders.entries.len();
-            fill_from(&mut holders.entries, 0, all, state.quota.subtree(*quota, *pool));
-        }
+        ranks.holders = all.into_iter().map(|(key, entries)| (key, Holders::of(entries))).collect();
         ranks
     }
 
@@ -212,7 +126,7 @@ impl Ranks {
     pub(crate) fn set(&mut self, state: &State, job: JobId, pool: PoolId, share: MilliGpu) {
         let Some(quota) = quota_of(state, &state.jobs[job]) else { return };
         let entry = entry(state, &state.jobs[job], share);
-        self.holders.entry((pool, quota)).or_default().set(entry, state.quota.subtree(quota, pool));
+        self.holders.entry((pool, quota)).or_default().set(entry);
         let mut at = Some(quota);
         while let Some(node) = at {
             self.filled.remove(&(pool, node));
@@ -242,8 +156,8 @@ impl Ranks {
         if state.quota.usage(node, pool) <= own {
             return false;
         }
-        if let Some(own) = self.holders.get(&(pool, node)).filter(|own| own.are_all(state, node)) {
-            return own.position(run).is_some_and(|at| !own.entries[at].within);
+        if let Some(holders) = self.all_of(state, node, pool) {
+            return holders.exceeds(run, own);
         }
         let entries = self.fill(state, node, pool);
         entries.iter().find(|entry| entry.job == run).is_some_and(|entry| !entry.within)
@@ -267,10 +181,7 @@ impl Ranks {
                 continue;
             }
             let rises = with - state.quota.usage(node, taker.pool);
-            let entries = self.fill(state, node, taker.pool).iter();
-            let goes_before = |entry: &Entry| (entry.beyond, entry.tier, entry.turn) < (beyond, first, turn);
-            let before = entries.filter(|entry| entry.within && goes_before(entry));
-            if before.fold(rises, |sum, entry| sum + entry.share) > own {
+            if self.filled_before(state, node, taker.pool, (beyond, (first, turn))) + rises > own {
                 borrows.mark(depth);
                 beyond = true;
             }
@@ -285,7 +196,7 @@ impl Ranks {
         }
         let (tier, priority) = (Reverse(settings::priority(state, taker.tier)), Reverse(taker.priority));
         let holders = self.holders.get(&(taker.pool, taker.quota));
-        let mut own: Vec<Entry> = holders.map_or_else(Vec::new, |holders| holders.entries.clone());
+        let mut own: Vec<Entry> = holders.map_or_else(Vec::new, Holders::to_vec);
         by_priority(&mut own);
         let below = own.iter().filter(|entry| entry.tier == tier && entry.priority > priority);
         below.map(|entry| entry.turn).min().unwrap_or(LAST)
@@ -306,14 +217,82 @@ impl Ranks {
         by_tier || (may_reclaim(state, taker, tier) && above.into_iter().any(borrows))
     }
 
+    /// What holds anything at a node, where that is one queue in the order in which its quota is filled.
+    fn all_of(&self, state: &State, node: QuotaId, pool: PoolId) -> Option<&Holders> {
+        let goes_by_start = |own: &&Holders| own.numbered == 0;
+        self.holders.get(&(pool, node)).filter(goes_by_start).filter(|_| !state.quota.inner(node))
+    }
+
+    /// What is filled in of a node's own before a place in its order.
+    fn filled_before(&mut self, state: &State, node: QuotaId, pool: PoolId, place: (bool, Place)) -> MilliGpu {
+        let own = state.quota.subtree(node, pool);
+        if let Some(holders) = self.all_of(state, node, pool) {
+            return holders.before(Some(place.1), own).within;
+        }
+        // What goes before is filled in first: where all of it fits, its order says nothing.
+        let all = self.before(state, node, pool, place.0, Some(place.1));
+        if let Some(all) = all.filter(|all| own.is_none_or(|own| *all <= own)) {
+            return all;
+        }
+        let entries = self.fill(state, node, pool).iter();
+        let before = entries.filter(|entry| entry.within && (entry.beyond, (entry.tier, entry.turn)) < place);
+        before.fold(MilliGpu(0), |sum, entry| sum + entry.share)
+    }
+
+    /// What goes before a place among what is held at a node, whether it fits or not. `None`: it has to be filled in to know.
+    fn before(
+        &self,
+        state: &State,
+        node: QuotaId,
+        pool: PoolId,
+        beyond: bool,
+        place: Option<Place>,
+    ) -> Option<MilliGpu> {
+        let own = self.holders.get(&(pool, node));
+        if own.is_some_and(|own| own.numbered > 0) {
+            return None;
+        }
+        let mut sum = own.map_or(MilliGpu(0), |own| own.before(place.filter(|_| !beyond), None).within);
+        for child in state.quota.children(node) {
+            let fits = state.quota.subtree(child, pool);
+            let rises = if state.quota.inner(child) {
+                // Nothing of it is beyond what the child or anything below it owns.
+                let all = self.before(state, child, pool, false, None)?;
+                if fits.is_some_and(|fits| all > fits) || (beyond && all < self.held(state, child, pool)) {
+                    return None;
+                }
+                let is_all = beyond || place.is_none();
+                if is_all { all } else { self.before(state, child, pool, false, place)? }
+            } else if let Some(holders) = self.holders.get(&(pool, child)) {
+                if holders.numbered > 0 {
+                    return None;
+                }
+                if beyond {
+                    holders.before(None, fits).within + holders.before(place, fits).beyond
+                } else {
+                    holders.before(place, fits).within
+                }
+            } else {
+                MilliGpu(0)
+            };
+            // What stays with the child is what fills its quota first.
+            sum = sum + (rises - state.quota.kept(child, pool));
+        }
+        Some(sum)
+    }
+
+    /// What is held at a node and rises there from below.
+    fn held(&self, state: &State, node: QuotaId, pool: PoolId) -> MilliGpu {
+        let own = self.holders.get(&(pool, node)).map_or(MilliGpu(0), |own| own.before(None, None).within);
+        let rises = |child| self.held(state, child, pool) - state.quota.kept(child, pool);
+        state.quota.children(node).fold(own, |sum, child| sum + rises(child))
+    }
+
     /// What runs hold of a node, as it rises there, in the order in which its quota is filled.
     fn fill(&mut self, state: &State, node: QuotaId, pool: PoolId) -> &[Entry] {
-        let own = self.holders.get(&(pool, node));
-        if own.is_some_and(|own| own.are_all(state, node)) {
-            return self.holders.get(&(pool, node)).map_or(&[], |own| &own.entries);
-        }
         if !self.filled.contains_key(&(pool, node)) {
-            let mut entries: Vec<Entry> = own.map_or_else(Vec::new, |own| own.entries.clone());
+            let own = self.holders.get(&(pool, node));
+            let mut entries: Vec<Entry> = own.map_or_else(Vec::new, Holders::to_vec);
             by_priority(&mut entries);
             let children: Vec<QuotaId> = state.quota.children(node).collect();
             for child in children {
@@ -332,8 +311,7 @@ impl Ranks {
                 }
             }
             entries.sort_unstable_by_key(|entry| (entry.beyond, entry.tier, entry.turn));
-            let all = entries.len();
-            fill_from(&mut entries, 0, all, state.quota.subtree(node, pool));
+            holders::fill(&mut entries, state.quota.subtree(node, pool));
             self.filled.insert((pool, node), entries);
         }
         self.filled.get(&(pool, node)).map_or(&[], Vec::as_slice)
@@ -399,7 +377,7 @@ fn entry(state: &State, job: &Job, share: MilliGpu) -> Entry {
     let tier = Reverse(settings::priority(state, job.tier));
     let priority = Reverse(priority_that_counts(state, job));
     let turn = (job.holds_since().unwrap_or(job.since), job.id);
-    Entry { beyond: false, tier, priority, turn, job: job.id, share, within: true, filled: MilliGpu(0) }
+    Entry { beyond: false, tier, priority, turn, job: job.id, share, within: true }
 }
 
 /// In one queue the starts of the runs of a tier count for those of the highest priority first, where these may stop the others. So whoever

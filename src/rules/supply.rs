@@ -139,19 +139,7 @@ fn choose_if_bought(
     these: These<'_>,
 ) -> Result<LaunchOption, Reason> {
     let shape = &state.classes[class].shape;
-    if let Some((_, order)) = state.pool_brake(pool) {
-        return Err(Reason::PoolDraining { pool, until: order.until });
-    }
-    if let Some(full) = owned_full(state, pool) {
-        return Err(full);
-    }
-    if buys(state, shape) == Buys::Nothing && !capacity::late(state, shape) {
-        return Err(Reason::NothingIdle);
-    }
-    let (all, own) = reservations::held(state, pool, asker);
-    if let Some(bound) = launch::no_room(state, pool, all, own) {
-        return Err(Reason::Ceiling { bound });
-    }
+    let (all, own) = held(state, asker, class, pool)?;
     let mut wanted = bought(state, class, pool);
     wanted.retain(|id| these(state, id));
     if !state.budgets.none() {
@@ -202,6 +190,30 @@ fn choose_if_bought(
     let Some(bound) = hit else { return Err(out_of_stock(state, &wanted)) };
     let waits = cheaper.and_then(|cheaper| awaited(state, asker, &cheaper, None));
     Err(waits.unwrap_or(Reason::Ceiling { bound }))
+}
+
+/// Whether nothing at all can be bought for a job, whatever it asks for and whoever makes way on the nodes that are there.
+pub(crate) fn is_closed(state: &State, job: JobId, pool: PoolId) -> bool {
+    held(state, Some(job), state.jobs[job].class, pool).is_err()
+}
+
+/// What of the ceilings is in use, and what of it is kept for the asker.
+fn held(state: &State, asker: Option<JobId>, class: ClassId, pool: PoolId) -> Result<(Held, Held), Reason> {
+    if let Some((_, order)) = state.pool_brake(pool) {
+        return Err(Reason::PoolDraining { pool, until: order.until });
+    }
+    if let Some(full) = owned_full(state, pool) {
+        return Err(full);
+    }
+    let shape = &state.classes[class].shape;
+    if buys(state, shape) == Buys::Nothing && !capacity::late(state, shape) {
+        return Err(Reason::NothingIdle);
+    }
+    let (all, own) = reservations::held(state, pool, asker);
+    match launch::no_room(state, pool, all, own) {
+        Some(bound) => Err(Reason::Ceiling { bound }),
+        None => Ok((all, own)),
+    }
 }
 
 /// What is said of a pool of owned nodes to whom it has no room for. `None`: its nodes are bought.

@@ -3,8 +3,8 @@
 //!
 //! Never: a node that is kept for somebody, or one with anything on it that the head may not take.
 
-use super::search::{Found, Part, Way, comes_back, keep, lift, price, spares_any, to_empty, undo};
-use super::{Trial, refused};
+use super::search::{Found, Part, Way, comes_back, keep, lift, price, roll_back, spares_any, to_empty, undo};
+use super::{Trial, bound, refused};
 use crate::effect::WorkerPlace;
 use crate::ids::{JobId, NodeId, OfferingId, PoolId};
 use crate::policy::Buys;
@@ -143,6 +143,9 @@ fn beside(trial: &Trial<'_>, taker: &Taker, nodes: &[NodeId]) -> Option<RoomOfEm
 /// Nodes with all that is on them, and what runs elsewhere for the quota and the money that it holds.
 fn of_all(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
     find_emptiable(trial);
+    if bound::rules_out(trial, taker, bound::may_stand_empty) {
+        return None;
+    }
     let way = to_empty(trial, taker)?;
     let found = keep(trial, taker, way);
     Some(room_of_empty(trial, taker)?.found(found))
@@ -292,8 +295,7 @@ fn with_emptied<T>(
     let mut way = Way::default();
     let emptied = nodes.iter().all(|one| is_emptied(trial, taker, one.node, &mut way));
     let seen = if emptied { look(trial, &mut way) } else { None };
-    undo(trial, &way);
-    trial.engine.state.rollback(mark);
+    roll_back(trial, mark, &way);
     let seen = seen?;
     comes_back(trial, taker, &way).is_empty().then_some((way, seen))
 }

@@ -131,6 +131,15 @@ impl Candidates {
         self.elastic > 0
     }
 
+    /// Whether they are of one queue and tier, hold as much and cost as much: then any so many of them are as good as any others.
+    pub(super) fn are_alike(&self, state: &State) -> bool {
+        let mut queues = self.by_tier.values().flat_map(BTreeMap::values);
+        let (Some(runs), None) = (queues.next(), queues.next()) else { return false };
+        let of = |one: &Candidate| (one.priority, one.cost, state.jobs[one.job].share, state.jobs[one.job].phase);
+        let first = runs.all.first().map(of);
+        self.elastic == 0 && runs.booked.is_empty() && runs.all.iter().all(|one| Some(of(one)) == first)
+    }
+
     /// So many of those that a taker may have, the first in an order that time does not change.
     pub(super) fn steady(
         &mut self,
@@ -191,43 +200,67 @@ pub(super) fn candidate(state: &State, job: &Job) -> Candidate {
 /// What has been taken in a trial, by run: the numbers of its workers. A booked job has none: all of it is taken, or nothing.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    from: BTreeMap<JobId, Vec<u32>>,
+    from: BTreeMap<JobId, Gone>,
+    /// In all, by tier.
+    by_tier: BTreeMap<TierId, MilliGpu>,
+}
+
+/// What has been taken of a run.
+#[derive(Debug, Default)]
+struct Gone {
+    numbers: Vec<u32>,
+    share: MilliGpu,
 }
 
 impl Taken {
     pub(super) fn of(&self, job: JobId) -> &[u32] {
-        self.from.get(&job).map_or(&[], Vec::as_slice)
+        self.from.get(&job).map_or(&[], |gone| &gone.numbers)
     }
 
     pub(super) fn any(&self, job: JobId) -> bool {
         self.from.contains_key(&job)
     }
 
-    /// What has been taken of the runs of a kind.
-    pub(super) fn share(&self, state: &State, meant: impl Fn(&Job) -> bool) -> MilliGpu {
-        let rows = self.from.iter().map(|(id, gone)| (&state.jobs[*id], gone)).filter(|(job, _)| meant(job));
-        rows.fold(MilliGpu(0), |sum, (job, gone)| sum + share_of(&places(job, gone)))
+    /// What has been taken of the runs of a tier other than this one.
+    pub(super) fn of_tier(&self, state: &State, tier: TierId, but: JobId) -> MilliGpu {
+        let all = self.by_tier.get(&tier).copied().unwrap_or_default();
+        let own = self.from.get(&but).filter(|_| state.jobs[but].tier == tier);
+        all - own.map_or(MilliGpu(0), |own| own.share)
     }
 
     /// Takes workers, or a booked job. Returns the share that it frees.
     pub(super) fn take(&mut self, state: &mut StateMachine, ranks: &mut Ranks, id: JobId, numbers: &[u32]) -> MilliGpu {
         let job = &state.jobs[id];
-        let (class, queue, pool, rate) = (job.class, job.queue, job.pool, job.rate);
+        let (class, rate, hold) = (job.class, job.rate, hold(job));
         let places = places(job, numbers);
-        let share = share_of(&places);
-        let hold = hold(job);
         state.release_places(id, class, &places, hold);
+        let share = self.take_share(state, ranks, id, numbers);
+        if self.is_whole(state, id) {
+            // What stops goes on costing until it has.
+            state.discharge(id, rate, moves::ends_within(state, id));
+        }
+        share
+    }
+
+    /// The same as far as quota goes: who stands where then.
+    pub(super) fn take_share(
+        &mut self,
+        state: &mut StateMachine,
+        ranks: &mut Ranks,
+        id: JobId,
+        numbers: &[u32],
+    ) -> MilliGpu {
+        let job = &state.jobs[id];
+        let (queue, pool, share) = (job.queue, job.pool, share_of(&places(job, numbers)));
         let gone = self.from.entry(id).or_default();
-        gone.extend(numbers);
-        gone.sort_unstable();
-        let whole = hold == Hold::Booked || gone.len() == state.jobs[id].numbers.len();
+        gone.numbers.extend(numbers);
+        gone.numbers.sort_unstable();
+        gone.share = gone.share + share;
+        let of_tier = self.by_tier.entry(job.tier).or_default();
+        *of_tier = *of_tier + share;
         if let Some(pool) = pool {
             state.give_quota_back(queue, pool, share);
             self.tell(state, ranks, id, pool);
-        }
-        if whole {
-            // What stops goes on costing until it has.
-            state.discharge(id, rate, moves::ends_within(state, id));
         }
         share
     }
@@ -235,29 +268,50 @@ impl Taken {
     /// Gives workers back where they were. They always fit: nothing else took their places.
     pub(super) fn put_back(&mut self, state: &mut StateMachine, ranks: &mut Ranks, id: JobId, numbers: &[u32]) {
         let job = &state.jobs[id];
-        let (class, queue, pool, rate) = (job.class, job.queue, job.pool, job.rate);
+        let (class, rate, hold) = (job.class, job.rate, hold(job));
         let places = places(job, numbers);
-        let hold = hold(job);
-        let whole = hold == Hold::Booked || self.of(id).len() == job.numbers.len();
-        if whole {
+        if self.is_whole(state, id) {
             state.charge(id, rate, moves::ends_within(state, id));
         }
         state.hold_places(id, class, &places, hold);
+        self.put_share_back(state, ranks, id, numbers);
+    }
+
+    /// The same as far as quota goes.
+    pub(super) fn put_share_back(&mut self, state: &mut StateMachine, ranks: &mut Ranks, id: JobId, numbers: &[u32]) {
+        let job = &state.jobs[id];
+        if let Some(pool) = job.pool {
+            state.take_quota(job.queue, pool, share_of(&places(job, numbers)));
+        }
+        self.forget(state, ranks, id, numbers);
+    }
+
+    /// Workers are nobody's again: the rows have been rolled back.
+    pub(super) fn forget(&mut self, state: &State, ranks: &mut Ranks, id: JobId, numbers: &[u32]) {
         if let Some(gone) = self.from.get_mut(&id) {
-            gone.retain(|n| !numbers.contains(n));
-            if gone.is_empty() {
+            let share = share_of(&places(&state.jobs[id], numbers));
+            gone.numbers.retain(|n| !numbers.contains(n));
+            gone.share = gone.share - share;
+            if let Some(of_tier) = self.by_tier.get_mut(&state.jobs[id].tier) {
+                *of_tier = *of_tier - share;
+            }
+            if gone.numbers.is_empty() {
                 self.from.remove(&id);
             }
         }
-        if let Some(pool) = pool {
-            state.take_quota(queue, pool, share_of(&places));
+        if let Some(pool) = state.jobs[id].pool {
             self.tell(state, ranks, id, pool);
         }
     }
 
+    fn is_whole(&self, state: &State, id: JobId) -> bool {
+        let job = &state.jobs[id];
+        hold(job) == Hold::Booked || self.of(id).len() == job.numbers.len()
+    }
+
     fn tell(&self, state: &State, ranks: &mut Ranks, id: JobId, pool: PoolId) {
         let job = &state.jobs[id];
-        let gone = if self.any(id) { share_of(&places(job, self.of(id))) } else { MilliGpu(0) };
+        let gone = self.from.get(&id).map_or(MilliGpu(0), |gone| gone.share);
         ranks.set(state, id, pool, job.share - gone);
     }
 }

@@ -13,6 +13,7 @@
 //!
 //! Never: for one job twice while what it was promised is on its way; never more than is needed.
 
+mod bound;
 mod ceiling;
 mod heads;
 mod losses;

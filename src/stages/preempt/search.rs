@@ -1,6 +1,7 @@
 //! The search: what is taken for one head, tried in the trial until it is enough and nothing is taken in vain.
 //!
 //! ```text
+//! bound        would all that may be taken be room enough? (bound.rs)
 //! orders       by tier, then from the greatest share, then the cheapest; and node by node, the node first that is cheapest to free
 //! take         one after the other, as far as its rank permits, until the head has what it lacks
 //! try back     the last in the order first; a run whose spare workers are enough keeps the rest
@@ -11,16 +12,17 @@
 //! Never: more than can be spared; a tier below its `minShare`, but for what its queues have borrowed.
 
 use super::losses::{self, Candidate, Loss, Steady};
-use super::{Lack, Trial, ceiling, refused};
+use super::{Lack, Trial, bound, ceiling, refused};
 use crate::effect::WorkerPlace;
 use crate::ids::{JobId, NodeId, OfferingId, QuotaId};
 use crate::job::Gang;
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Ground, Taker};
-use crate::rules::{reservations, settings, supply};
+use crate::rules::{quota, reservations, settings, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::shares::Share;
+use crate::state::undo::Mark;
 use crate::units::{MilliGpu, Spend};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -42,10 +44,29 @@ pub(super) struct Found {
 }
 
 /// One way that was tried: what it takes, on which ground each.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Way {
     taken: BTreeMap<JobId, (Ground, Vec<u32>)>,
     places: Vec<WorkerPlace>,
+    /// With any one run less of it quota would refuse the head.
+    tight: bool,
+}
+
+impl Way {
+    /// Takes less.
+    fn spare(&mut self, job: JobId, numbers: &[u32]) {
+        let Some((_, gone)) = self.taken.get_mut(&job) else { return };
+        gone.retain(|n| !numbers.contains(n));
+        if gone.is_empty() {
+            self.taken.remove(&job);
+        }
+    }
+
+    fn without(&self, job: JobId, numbers: &[u32]) -> Way {
+        let mut less = self.clone();
+        less.spare(job, numbers);
+        less
+    }
 }
 
 /// What a way costs: GPUs by tier from the highest, then money.
@@ -58,12 +79,22 @@ const MOST_TRIES: u32 = 8;
 pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<Found> {
     // Who lacks quota or money may lack room under a ceiling too.
     let may_lack_room = matches!(lack, Lack::Ceiling | Lack::Share);
+    if bound::rules_out(trial, taker, bound::may_have_room) {
+        return if may_lack_room { ceiling::make_room(trial, taker) } else { None };
+    }
     let sure = if is_bounded(&trial.engine.state, taker) {
-        let found = STEADY.into_iter().find_map(|key| attempt(trial, taker, lack, Order::Steady(key)));
-        if found.is_none() {
+        let mut refused = false;
+        let orders = || STEADY.into_iter().map(Order::Steady);
+        let found = orders().find_map(|order| tried(trial, taker, lack, (order, Back::IfEnough), &mut refused));
+        let care = |order| tried(trial, taker, lack, (order, Back::IfPermitted), &mut false);
+        let found = if found.is_none() && refused { orders().find_map(care) } else { found };
+        let Some(way) = found else {
             return if may_lack_room { ceiling::make_room(trial, taker) } else { None };
+        };
+        if is_best(trial, taker, &way) && !trial.engine.memo.off {
+            return Some(found_by(trial, taker, lack, way));
         }
-        found
+        Some(way)
     } else {
         None
     };
@@ -76,16 +107,24 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
         (a, b) => a.or(b),
     };
     match best.or(sure) {
-        Some(way) => {
-            let bought = way.places.is_empty() && lack != Lack::Share;
-            let jobs = if bought { way.taken.keys().copied().collect() } else { Vec::new() };
-            let nodes = jobs.iter().flat_map(|job: &JobId| trial.engine.state.jobs[*job].places.iter().map(|p| p.node));
-            let nodes: BTreeSet<NodeId> = nodes.collect();
-            Some(Found { nodes: nodes.into_iter().collect(), ..keep(trial, taker, way) })
-        }
+        Some(way) => Some(found_by(trial, taker, lack, way)),
         None if may_lack_room => ceiling::make_room(trial, taker),
         None => None,
     }
+}
+
+fn found_by(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, way: Way) -> Found {
+    let bought = way.places.is_empty() && lack != Lack::Share;
+    let jobs = if bought { way.taken.keys().copied().collect() } else { Vec::new() };
+    let nodes = jobs.iter().flat_map(|job: &JobId| trial.engine.state.jobs[*job].places.iter().map(|p| p.node));
+    let nodes: BTreeSet<NodeId> = nodes.collect();
+    Found { nodes: nodes.into_iter().collect(), ..keep(trial, taker, way) }
+}
+
+/// Whether no other order comes to less: so many are needed for quota, and all that may be taken are alike. It is asked where many are taken.
+fn is_best(trial: &Trial<'_>, taker: &Taker, way: &Way) -> bool {
+    let candidates = trial.candidates.get(&taker.pool);
+    way.tight && way.taken.len() > FEW && candidates.is_some_and(|all| all.are_alike(&trial.engine.state))
 }
 
 /// Whether it depends on the order what may be taken. Where it does, orders that time does not change say whether anything is found, so that
@@ -159,9 +198,34 @@ pub(super) enum Part {
     Whole,
 }
 
+/// When a part of what is taken is given back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Back {
+    /// The rest is enough.
+    IfEnough,
+    /// It is enough, and may still be taken without it.
+    IfPermitted,
+}
+
+/// Ways of more runs are not tried back with care for what permits what.
+const MOST_CARED_FOR: usize = 16;
+
 /// Goes through candidates in one order until what is taken is enough, then tries back. Nothing stays taken.
 fn attempt(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> Option<Way> {
-    if let Some(way) = with_few(trial, taker, lack, order) {
+    tried(trial, taker, lack, (order, Back::IfEnough), &mut false)
+}
+
+/// The same. `in_vain`: something was enough, and not all of it could be taken.
+fn tried(
+    trial: &mut Trial<'_>,
+    taker: &Taker,
+    lack: Lack,
+    (order, gives): (Order, Back),
+    in_vain: &mut bool,
+) -> Option<Way> {
+    if gives == Back::IfEnough
+        && let Some(way) = with_few(trial, taker, lack, order)
+    {
         return Some(way);
     }
     let mut candidates = first_of(trial, taker, order, usize::MAX);
@@ -171,7 +235,7 @@ fn attempt(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> Op
     let mut led: BTreeSet<JobId> = BTreeSet::new();
     for _ in 0..MOST_TRIES {
         let mut refused = None;
-        let Some(way) = once(trial, taker, lack, &candidates, &led, &mut refused, MOST_TURNS) else {
+        let Some(way) = once(trial, taker, (lack, gives), &candidates, &led, &mut refused, MOST_TURNS) else {
             // What was taken before it was in vain, and kept it from being taken: now it goes first.
             let first = refused?;
             let at = candidates.iter().position(|candidate| candidate.job == first)?;
@@ -183,6 +247,7 @@ fn attempt(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> Op
         if back.is_empty() {
             return Some(way);
         }
+        *in_vain = true;
         candidates.retain(|candidate| !back.contains(&candidate.job));
     }
     None
@@ -195,7 +260,7 @@ fn with_few(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> O
         return None;
     }
     let few = first_of(trial, taker, order, FEW);
-    let way = once(trial, taker, lack, &few, &BTreeSet::new(), &mut None, 1)?;
+    let way = once(trial, taker, (lack, Back::IfEnough), &few, &BTreeSet::new(), &mut None, 1)?;
     comes_back(trial, taker, &way).is_empty().then_some(way)
 }
 
@@ -210,27 +275,34 @@ fn makes_way(state: &State, taker: &Taker, job: JobId) -> bool {
 
 /// Runs that may not be taken when all the others are gone: they would take back what they lose.
 pub(super) fn comes_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<JobId> {
-    let mut back = BTreeSet::new();
     let mark = trial.engine.state.checkpoint();
-    let Trial { engine, ranks, taken, .. } = trial;
+    let Trial { engine, ranks, taken, .. } = &mut *trial;
+    // Where somebody stands is a matter of quota: places and money stay as they are.
     for (job, (_, numbers)) in &way.taken {
-        taken.take(&mut engine.state, ranks, *job, numbers);
+        taken.take_share(&mut engine.state, ranks, *job, numbers);
     }
+    let back = would_come_back(trial, taker, way);
+    roll_back(trial, mark, way);
+    back
+}
+
+/// The same where all of it is taken in the trial.
+fn would_come_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<JobId> {
+    let mut back = BTreeSet::new();
+    let Trial { engine, ranks, taken, .. } = trial;
     for (job, (_, numbers)) in &way.taken {
         let row = &engine.state.jobs[*job];
         let keep = if row.phase == Phase::Booked { 0 } else { row.numbers.len() - losses::spare(&engine.state, *job) };
         // An elastic gang is judged as it would be without the workers that it can do without.
         let judged = if numbers.len() == row.numbers.len() { &numbers[..keep.min(numbers.len())] } else { numbers };
-        taken.put_back(&mut engine.state, ranks, *job, judged);
+        taken.put_share_back(&mut engine.state, ranks, *job, judged);
         let stood = losses::stands(&mut engine.state, ranks, *job);
-        taken.take(&mut engine.state, ranks, *job, judged);
+        taken.take_share(&mut engine.state, ranks, *job, judged);
         let above = ranks.stands_by(&engine.state, taker, stood);
         if !above || ranks.ground(&engine.state, taker, *job, stood).is_none() {
             back.insert(*job);
         }
     }
-    undo(trial, way);
-    trial.engine.state.rollback(mark);
     back
 }
 
@@ -239,7 +311,7 @@ pub(super) fn comes_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTr
 fn once(
     trial: &mut Trial<'_>,
     taker: &Taker,
-    lack: Lack,
+    (lack, gives): (Lack, Back),
     candidates: &[Candidate],
     led: &BTreeSet<JobId>,
     refused: &mut Option<JobId>,
@@ -281,20 +353,29 @@ fn once(
         }
     }
     if found.is_some() {
-        try_back(trial, taker, lack, candidates, &mut way, &mut found);
+        let gives = if way.taken.len() > MOST_CARED_FOR { Back::IfEnough } else { gives };
+        try_back(trial, taker, (lack, gives), candidates, &mut way, &mut found);
     } else {
         let all = |(_, gone): &(Ground, Vec<u32>), job| gone.len() == trial.engine.state.jobs[job].numbers.len();
         let left = |job: &JobId| !led.contains(job) && way.taken.get(job).is_none_or(|part| !all(part, *job));
         let mut jobs = candidates.iter().map(|candidate| candidate.job);
         *refused = jobs.find(left).filter(|_| !way.taken.is_empty());
     }
-    undo(trial, &way);
-    trial.engine.state.rollback(mark);
+    roll_back(trial, mark, &way);
     way.places = found?;
     Some(way)
 }
 
-/// What was taken on the way is nobody's again. The rows come back with the roll-back.
+/// What was taken since is nobody's again, and the rows are as they were.
+pub(super) fn roll_back(trial: &mut Trial<'_>, mark: Mark, way: &Way) {
+    let Trial { engine, ranks, taken, .. } = trial;
+    engine.state.rollback(mark);
+    for (job, (_, numbers)) in &way.taken {
+        taken.forget(&engine.state, ranks, *job, numbers);
+    }
+}
+
+/// What was taken on the way is nobody's again, and the way goes on.
 pub(super) fn undo(trial: &mut Trial<'_>, way: &Way) {
     for (job, (_, numbers)) in &way.taken {
         let Trial { engine, ranks, taken, .. } = trial;
@@ -360,7 +441,7 @@ fn keeps_min_share(state: &State, taker: &Taker, taken: &losses::Taken, tier: cr
     // One that is booked and looks for other places holds nothing.
     let all = (state.index.used_by_all() - state.jobs[taker.job].share).0;
     let own = state.index.in_use.get(&tier).map_or(MilliGpu(0), |held| held.staying);
-    let left = own - taken.share(state, |job| job.tier == tier);
+    let left = own - taken.of_tier(state, tier, taker.job);
     u128::from(left.0) * 1000 >= u128::from(all) * u128::from(least)
 }
 
@@ -390,7 +471,7 @@ pub(super) fn spares_any(trial: &mut Trial<'_>, taker: &Taker, way: &mut Way) ->
     candidates.sort_unstable();
     let workers = |way: &Way| way.taken.values().map(|(_, numbers)| numbers.len().max(1)).sum::<usize>();
     let all = workers(way);
-    try_back(trial, taker, Lack::All, &candidates, way, &mut None);
+    try_back(trial, taker, (Lack::All, Back::IfEnough), &candidates, way, &mut None);
     workers(way) < all
 }
 
@@ -398,13 +479,14 @@ pub(super) fn spares_any(trial: &mut Trial<'_>, taker: &Taker, way: &mut Way) ->
 fn try_back(
     trial: &mut Trial<'_>,
     taker: &Taker,
-    lack: Lack,
+    lack: (Lack, Back),
     candidates: &[Candidate],
     way: &mut Way,
     found: &mut Option<Vec<WorkerPlace>>,
 ) {
     let last_first: Vec<JobId> =
         candidates.iter().rev().map(|c| c.job).filter(|job| way.taken.contains_key(job)).collect();
+    way.tight = true;
     for job in last_first {
         let Some((_, numbers)) = way.taken.get(&job).cloned() else { continue };
         if back(trial, taker, lack, job, &numbers, way, found) || trial.engine.state.jobs[job].phase == Phase::Booked {
@@ -440,28 +522,42 @@ fn apart_first(state: &State, job: JobId, places: &[WorkerPlace]) -> Vec<u32> {
 fn back(
     trial: &mut Trial<'_>,
     taker: &Taker,
-    lack: Lack,
+    (lack, gives): (Lack, Back),
     job: JobId,
     numbers: &[u32],
     way: &mut Way,
     found: &mut Option<Vec<WorkerPlace>>,
 ) -> bool {
-    let Trial { engine, ranks, taken, .. } = trial;
+    if is_owed(trial, taker, job, numbers) {
+        return false;
+    }
+    way.tight = false;
+    let Trial { engine, ranks, taken, .. } = &mut *trial;
     taken.put_back(&mut engine.state, ranks, job, numbers);
     let without = enough(trial, taker, lack);
-    if without.is_none() {
+    let permitted = |trial: &mut Trial<'_>| {
+        gives == Back::IfEnough || would_come_back(trial, taker, &way.without(job, numbers)).is_empty()
+    };
+    if without.is_none() || !permitted(trial) {
         let Trial { engine, ranks, taken, .. } = trial;
         taken.take(&mut engine.state, ranks, job, numbers);
         return false;
     }
     *found = without;
-    if let Some((_, gone)) = way.taken.get_mut(&job) {
-        gone.retain(|n| !numbers.contains(n));
-        if gone.is_empty() {
-            way.taken.remove(&job);
-        }
-    }
+    way.spare(job, numbers);
     true
+}
+
+/// Whether quota would refuse the head if these workers had theirs back.
+fn is_owed(trial: &mut Trial<'_>, taker: &Taker, job: JobId, numbers: &[u32]) -> bool {
+    let state = &mut trial.engine.state;
+    let row = &state.jobs[job];
+    let (queue, Some(pool)) = (row.queue, row.pool) else { return false };
+    let share = crate::state::places::share_of(&losses::places(row, numbers));
+    state.take_quota(queue, pool, share);
+    let refused = quota::refusal(state, taker.class, taker.pool, taker.asked).is_some();
+    state.give_quota_back(queue, pool, share);
+    refused
 }
 
 pub(super) fn price(state: &State, way: &Way) -> Price {

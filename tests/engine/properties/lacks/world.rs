@@ -3,7 +3,8 @@
 //! Never: checks what the engine decides beyond its own counts.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use forebay_engine::engine::Engine;
+use alloc::vec::Vec;
+use forebay_engine::engine::{Engine, Unsaved};
 use forebay_kernel::decision::{Decision, StopCause};
 use forebay_kernel::effect::Action;
 use forebay_kernel::event::{Event, GoneWhy, Tick};
@@ -25,9 +26,19 @@ impl Dice {
     }
 }
 
+/// A batch of an engine.
+fn passed(engine: &mut Engine, tick: Tick, events: Vec<Event>) -> Unsaved {
+    engine.open(tick);
+    events.into_iter().for_each(|event| _ = engine.handle_event(event));
+    let _ = engine.plan();
+    engine.close()
+}
+
 /// The shortest way round: whatever is asked for is so a second later, a node after its boot. Nothing ends by itself.
 pub(in super::super) struct Loop {
     pub engine: Engine,
+    /// The same without memos and without bounds on what is searched: it has to decide the same.
+    pub plain: Option<Engine>,
     /// Milliseconds.
     pub now: u64,
     /// How long a node takes from its launch until it is ready.
@@ -48,10 +59,27 @@ pub(in super::super) struct Loop {
 }
 
 impl Loop {
+    /// Under a policy, at time zero, beside an engine that has neither memos nor bounds.
+    pub(in super::super) fn beside_plain(policy: Policy, boot: u64) -> Result<Loop, String> {
+        let mut world = Loop::empty(boot);
+        let mut plain = Engine::new();
+        plain.disable_memos();
+        world.plain = Some(plain);
+        world.step(Some(Event::Configured(Box::new(policy))))?;
+        Ok(world)
+    }
+
     /// Under a policy, at time zero, with nodes that boot so long.
     pub(in super::super) fn new(policy: Policy, boot: u64) -> Result<Loop, String> {
-        let mut world = Loop {
+        let mut world = Loop::empty(boot);
+        world.step(Some(Event::Configured(Box::new(policy))))?;
+        Ok(world)
+    }
+
+    fn empty(boot: u64) -> Loop {
+        Loop {
             engine: Engine::new(),
+            plain: None,
             now: 0,
             boot,
             slowest_stop: 0,
@@ -62,9 +90,7 @@ impl Loop {
             victims: BTreeMap::new(),
             stops: 0,
             decided: Vec::new(),
-        };
-        world.step(Some(Event::Configured(Box::new(policy))))?;
-        Ok(world)
+        }
     }
 
     /// One batch: what is due, one event more, a pass.
@@ -78,14 +104,18 @@ impl Loop {
         if let Some(event) = more.as_ref().filter(|_| shows) {
             println!("{} {event:#?}", self.now);
         }
-        self.engine.open(Tick { now: Timestamp(self.now), resumed: false, delivered: u64::MAX });
+        let mut events = Vec::new();
         while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= self.now) {
-            self.engine.handle_event(entry.remove());
+            events.push(entry.remove());
         }
-        more.into_iter().for_each(|event| _ = self.engine.handle_event(event));
-        let _ = self.engine.plan();
-        let unsaved = self.engine.close();
+        events.extend(more);
+        let tick = Tick { now: Timestamp(self.now), resumed: false, delivered: u64::MAX };
+        let plain = self.plain.as_mut().map(|plain| passed(plain, tick, events.clone()).batch().decisions.clone());
+        let unsaved = passed(&mut self.engine, tick, events);
         self.decided.clone_from(&unsaved.batch().decisions);
+        if let Some(plain) = plain.filter(|plain| *plain != self.decided) {
+            return Err(format!("{:?} is decided, and without memos and bounds {plain:?}", self.decided));
+        }
         if shows {
             println!("{} {:#?}", self.now, self.decided.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>());
         }

@@ -1,0 +1,75 @@
+//! Upper bounds, before anything is tried: whether a gang would have room, or any node stand empty, with all gone that its job may take.
+//!
+//! Never: whether all of it may be taken together, or need be. That is search.rs.
+
+use super::Trial;
+use crate::ids::{JobId, NodeId, OfferingId, QuotaId, TierId};
+use crate::job::Gang;
+use crate::rules::quota::quota_of;
+use crate::rules::rank::Taker;
+use crate::rules::relocation::holders;
+use crate::rules::{placement, settings, supply};
+use crate::state::State;
+use crate::state::jobs::Phase;
+use alloc::collections::BTreeMap;
+
+/// Whether one of these says that a search is in vain. The audit searches all the same.
+pub(super) fn rules_out(trial: &Trial<'_>, taker: &Taker, may: fn(&Trial<'_>, &Taker) -> bool) -> bool {
+    !trial.engine.memo.off && !may(trial, taker)
+}
+
+/// Whether there may be room for a taker's gang: as far as whole GPUs of nodes go, or because something might be bought. It is not asked for
+/// single GPUs: the first run that is taken tells.
+pub(super) fn may_have_room(trial: &Trial<'_>, taker: &Taker) -> bool {
+    let state = &trial.engine.state;
+    let Some((each, least)) = whole_gpus(state, taker).filter(|(each, least)| each * least > 1) else { return true };
+    if !supply::is_closed(state, taker.job, taker.pool) {
+        return true;
+    }
+    let mut more: BTreeMap<NodeId, u64> = BTreeMap::new();
+    let runs = trial.candidates.get(&taker.pool).into_iter();
+    let runs = runs.flat_map(|all| all.open_to(state, &trial.ranks, taker, usize::MAX)).flatten();
+    for place in runs.flat_map(|(_, runs)| runs).flat_map(|one| &state.jobs[one.job].places) {
+        *more.entry(place.node).or_default() += u64::from(place.gpus.count_ones());
+    }
+    let of_pool = (taker.pool, OfferingId(0))..=(taker.pool, OfferingId(u32::MAX));
+    let fits = supply::fits(state, taker.class, taker.pool);
+    let open = state.index.free.range(of_pool).filter(|((_, id), _)| fits.binary_search(id).is_ok());
+    let mut room = 0;
+    for (_, free, node) in open.flat_map(|(_, free)| &free.whole) {
+        room += (u64::from(*free) + more.get(node).copied().unwrap_or(0)) / each;
+        if room >= least {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether any node that may be given back could stand empty: all that is on it is in the taker's pool, and its own as far as queue and tier go.
+pub(super) fn may_stand_empty(trial: &Trial<'_>, taker: &Taker) -> bool {
+    let state = &trial.engine.state;
+    let mine = settings::priority(state, taker.tier);
+    let mut open: BTreeMap<(TierId, QuotaId), bool> = BTreeMap::new();
+    let mut may_go = |job: JobId| {
+        let row = &state.jobs[job];
+        let Some(quota) = quota_of(state, row).filter(|_| row.pool == Some(taker.pool)) else { return false };
+        let yields = || trial.ranks.may_yield(state, taker, quota, row.tier);
+        let lower = row.phase == Phase::Booked && settings::priority(state, row.tier) < mine;
+        lower || *open.entry((row.tier, quota)).or_insert_with(yields)
+    };
+    let nodes = trial.emptiable.iter().flatten().filter_map(|id| state.nodes.get(id));
+    nodes.into_iter().any(|node| holders(node).into_iter().all(&mut may_go))
+}
+
+/// GPUs of a worker, and the fewest workers, where whole GPUs are asked for and nothing else is handed out.
+fn whole_gpus(state: &State, taker: &Taker) -> Option<(u64, u64)> {
+    let shape = &state.classes[taker.class].shape;
+    settings::pool(state, taker.pool).filter(|pool| pool.layouts.is_empty())?;
+    match &shape.gang {
+        Gang::Workers { min, each, .. } => {
+            let whole = each.gpus > 0 && placement::effective_share(state, shape, taker.pool, each) == 1000;
+            whole.then(|| (u64::from(each.gpus), u64::from(*min)))
+        }
+        Gang::Spanning { gpus, .. } => Some((1, u64::from(*gpus))),
+    }
+}
