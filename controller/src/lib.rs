@@ -9,6 +9,7 @@
 
 pub mod activity;
 pub mod api;
+pub mod audit_log;
 pub mod checkpoints;
 pub mod cli;
 pub mod clock;

@@ -9,6 +9,7 @@
 //! Never: a token in an address, a cookie, an answer or a log.
 
 use super::Api;
+use super::audit::Known;
 use super::error::ApiError;
 use crate::cluster::agent_tokens::{AUDIENCE, ReviewRefusal};
 use crate::config::tokens::{Role, Who};
@@ -55,7 +56,7 @@ impl FromRequestParts<Api> for Reader {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Reader, ApiError> {
-        identify(api, &parts.headers, By::Bearer, Role::Read).map(Reader)
+        identify(api, parts, By::Bearer, Role::Read).map(Reader)
     }
 }
 
@@ -63,7 +64,7 @@ impl FromRequestParts<Api> for Submitter {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Submitter, ApiError> {
-        identify(api, &parts.headers, By::Bearer, Role::Submit).map(Submitter)
+        identify(api, parts, By::Bearer, Role::Submit).map(Submitter)
     }
 }
 
@@ -71,7 +72,7 @@ impl FromRequestParts<Api> for Operator {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Operator, ApiError> {
-        identify(api, &parts.headers, By::Bearer, Role::Operate).map(Operator)
+        identify(api, parts, By::Bearer, Role::Operate).map(Operator)
     }
 }
 
@@ -79,9 +80,9 @@ impl FromRequestParts<Api> for NodeAgent {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<NodeAgent, ApiError> {
-        match by_account(api, &parts.headers).await {
+        match by_account(api, parts).await {
             Some(found) => found.map(NodeAgent),
-            None => identify(api, &parts.headers, By::Bearer, Role::Agent).map(NodeAgent),
+            None => identify(api, parts, By::Bearer, Role::Agent).map(NodeAgent),
         }
     }
 }
@@ -90,10 +91,10 @@ impl FromRequestParts<Api> for Scraper {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Scraper, ApiError> {
-        if let Ok(who) = identify(api, &parts.headers, By::Bearer, Role::Metrics) {
+        if let Ok(who) = identify(api, parts, By::Bearer, Role::Metrics) {
             return Ok(Scraper { who, all: true });
         }
-        identify(api, &parts.headers, By::Bearer, Role::Read).map(|who| Scraper { who, all: false })
+        identify(api, parts, By::Bearer, Role::Read).map(|who| Scraper { who, all: false })
     }
 }
 
@@ -101,13 +102,13 @@ impl FromRequestParts<Api> for Browser {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Browser, ApiError> {
-        identify(api, &parts.headers, By::BearerOrBasic, Role::Read).map(Browser)
+        identify(api, parts, By::BearerOrBasic, Role::Read).map(Browser)
     }
 }
 
 /// Whose the token of a service account is, where agents are known by those. `None`: it is none, or somebody's of the configuration.
-async fn by_account(api: &Api, headers: &HeaderMap) -> Option<Result<Arc<Who>, ApiError>> {
-    let sent = sent(headers, By::Bearer)?;
+async fn by_account(api: &Api, parts: &Parts) -> Option<Result<Arc<Who>, ApiError>> {
+    let sent = sent(&parts.headers, By::Bearer)?;
     let agents = api.agents.as_ref().filter(|agents| agents.concerns(&sent))?;
     if api.tokens.is_empty() || api.tokens.find(&sent).is_some() {
         return None;
@@ -128,13 +129,16 @@ async fn by_account(api: &Api, headers: &HeaderMap) -> Option<Result<Arc<Who>, A
     }))
 }
 
-fn identify(api: &Api, headers: &HeaderMap, by: By, role: Role) -> Result<Arc<Who>, ApiError> {
+fn identify(api: &Api, parts: &Parts, by: By, role: Role) -> Result<Arc<Who>, ApiError> {
     let who = if api.tokens.is_empty() {
         Arc::clone(&api.local)
     } else {
-        let sent = sent(headers, by).ok_or_else(|| unknown("NoToken", "this needs a token", by))?;
+        let sent = sent(&parts.headers, by).ok_or_else(|| unknown("NoToken", "this needs a token", by))?;
         api.tokens.find(&sent).ok_or_else(|| unknown("UnknownToken", "this token is not known here", by))?
     };
+    if let Some(known) = parts.extensions.get::<Known>() {
+        known.set(&who);
+    }
     if who.may(role) {
         return Ok(who);
     }

@@ -7,6 +7,7 @@
 //! Never: stops what runs.
 
 use super::Api;
+use super::audit::Act;
 use super::auth::{Operator, Reader};
 use super::body::{content_type, gather, writable};
 use super::error::ApiError;
@@ -29,6 +30,7 @@ use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::BrakeView;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -95,7 +97,7 @@ pub(super) async fn set(
     Operator(who): Operator,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Json<Brakes>), ApiError> {
+) -> Result<(StatusCode, Act, Json<Brakes>), ApiError> {
     writable(&api)?;
     let BrakeRequest { brake, target, why, until } = read(&headers, body).await?;
     let why = why.unwrap_or_default();
@@ -118,9 +120,13 @@ pub(super) async fn set(
     let by = who.caller.principal.clone();
     let said = if why.is_empty() { "without a reason".to_owned() } else { format!("because: {}", short(&why, 200)) };
     tracing::warn!("{by} stops {} {said}", words(&brakes));
+    let act = Act {
+        name: "brake",
+        what: json!({ "brakes": words(&brakes), "why": why, "until_s": until.map(Seconds::from) }),
+    };
     let event = |brake| (Event::BrakeSet { brake, by: by.clone(), why: why.clone(), until }, None);
     durable(&api, &who.name, brakes.into_iter().map(event).collect()).await?;
-    Ok((StatusCode::ACCEPTED, Json(self::brakes(&api, &who).await?)))
+    Ok((StatusCode::ACCEPTED, act, Json(self::brakes(&api, &who).await?)))
 }
 
 pub(super) async fn release(
@@ -128,7 +134,7 @@ pub(super) async fn release(
     Operator(who): Operator,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Json<Brakes>), ApiError> {
+) -> Result<(StatusCode, Act, Json<Brakes>), ApiError> {
     writable(&api)?;
     let BrakeReleaseRequest { brake, target } = read(&headers, body).await?;
     let asked = move |engine: &Engine, _: &_| {
@@ -145,9 +151,10 @@ pub(super) async fn release(
     let brakes = api.ask(&who, asked).await??;
     let by = who.caller.principal.clone();
     tracing::warn!("{by} lets {} go on", words(&brakes));
+    let act = Act { name: "release brake", what: json!({ "brakes": words(&brakes) }) };
     let event = |brake| (Event::BrakeReleased { brake, by: by.clone() }, None);
     durable(&api, &who.name, brakes.into_iter().map(event).collect()).await?;
-    Ok((StatusCode::ACCEPTED, Json(self::brakes(&api, &who).await?)))
+    Ok((StatusCode::ACCEPTED, act, Json(self::brakes(&api, &who).await?)))
 }
 
 async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, ApiError> {

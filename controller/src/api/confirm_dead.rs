@@ -7,6 +7,7 @@
 //! Never: ends a worker; counts against a kubelet that reports that it runs.
 
 use super::Api;
+use super::audit::Act;
 use super::auth::Operator;
 use super::body::{content_type, gather, writable};
 use super::error::ApiError;
@@ -21,6 +22,7 @@ use axum::http::{HeaderMap, StatusCode};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::Attempt;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 /// The most workers of one request: those of the largest gang.
 const MOST_WORKERS: usize = 16_384;
@@ -41,7 +43,7 @@ pub(super) async fn confirm(
     Path(name): Path<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Json<OneJob>), ApiError> {
+) -> Result<(StatusCode, Act, Json<OneJob>), ApiError> {
     writable(&api)?;
     if content_type(&headers) != "application/json" {
         return Err(ApiError::new(415, "ContentType", "a confirmation is JSON", "send application/json"));
@@ -78,9 +80,12 @@ pub(super) async fn confirm(
     let by = who.caller.principal.clone();
     let (of, workers) = (short(&name, 60), &asked.workers);
     tracing::warn!("{by} confirms that workers {workers:?} of attempt {} of {of} are dead", asked.attempt);
+    let what =
+        json!({ "job": id.to_string(), "attempt": asked.attempt, "workers": workers.len(), "first": workers.first() });
     durable(&api, &who.name, vec![(Event::DeathConfirmed { job: id, attempt, workers: asked.workers, by }, None)])
         .await?;
-    Ok((StatusCode::ACCEPTED, Json(look(&api, &who, id).await?)))
+    let act = Act { name: "confirm dead", what };
+    Ok((StatusCode::ACCEPTED, act, Json(look(&api, &who, id).await?)))
 }
 
 fn not_alive(name: &str, attempt: u32) -> ApiError {

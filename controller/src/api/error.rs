@@ -28,6 +28,10 @@ pub struct ErrorBody {
     pub remedy: String,
 }
 
+/// The code of an error, with its answer.
+#[derive(Clone, Debug)]
+pub(super) struct ErrorCode(pub String);
+
 impl ApiError {
     /// With an HTTP status.
     pub fn new(status: u16, code: &str, message: impl Into<String>, remedy: impl Into<String>) -> ApiError {
@@ -94,10 +98,13 @@ impl From<MailboxError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
+        let code = self.body.code.clone();
         let mut response = (self.status, axum::Json(json!({ "error": self.body }))).into_response();
         if let Some(seconds) = self.retry_after_s {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        // Bounded where codes are made; nobody else's text.
+        response.extensions_mut().insert(ErrorCode(code));
         if let Some(ways) = self.authenticate {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(ways));
         }

@@ -4,6 +4,7 @@
 
 use super::Api;
 use super::archive::FoundInArchive;
+use super::audit::Act;
 use super::auth::{Reader, Submitter};
 use super::body::writable;
 use super::error::ApiError;
@@ -23,6 +24,7 @@ use forebay_wire::document::reason::ReasonView;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{JobPhase, JobView};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::time::Duration;
 
 /// The longest wait of one request. Clients ask again.
@@ -152,7 +154,7 @@ pub(super) async fn cancel(
     State(api): State<Api>,
     Submitter(who): Submitter,
     Path(name): Path<String>,
-) -> Result<(StatusCode, Json<OneJob>), ApiError> {
+) -> Result<(StatusCode, Option<Act>, Json<OneJob>), ApiError> {
     let id = match find_anywhere(&api, &who, &name).await? {
         Place::State(id) => id,
         Place::Archive(found) => return Err(over(&found.view)),
@@ -173,17 +175,18 @@ pub(super) async fn cancel(
     }
     if !before.terminal {
         // Without a time: it is for the job that was just looked at.
+        let what = json!({ "job": id.to_string(), "tenant": tenant, "subject": subject, "queue": before.job.queue });
         let cancel = Event::JobCancelled { tenant, subject, by: who.caller.asks_as(), sent: None };
         let taken = durable(&api, &who.name, vec![(cancel, None)]).await?;
         let after = look(&api, &who, id).await?;
         if taken.outcomes.first() != Some(&ItemOutcome::Ignored) || after.job.phase == JobPhase::Cancelled {
-            return Ok((StatusCode::ACCEPTED, Json(after)));
+            return Ok((StatusCode::ACCEPTED, Some(Act { name: "cancel", what }), Json(after)));
         }
     }
     let now = look(&api, &who, id).await?;
     match now.job.phase {
         // Asked for twice, or on its way: the same answer.
-        phase if phase == JobPhase::Cancelled || !phase.terminal() => Ok((StatusCode::OK, Json(now))),
+        phase if phase == JobPhase::Cancelled || !phase.terminal() => Ok((StatusCode::OK, None, Json(now))),
         _ => Err(over(&now.job)),
     }
 }

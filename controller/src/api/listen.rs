@@ -16,6 +16,7 @@ use super::waiters::MOST_WAITERS;
 use crate::driver::{HeldShare, Shares};
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::Service as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::net::{IpAddr, Ipv6Addr};
@@ -68,7 +69,13 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((stream, from)) => match place(&places, from.ip(), proxies) {
-                Some(place) => hold(stream, place, router.clone(), (open.clone(), ending.clone())),
+                Some(place) => hold(
+                    stream,
+                    PeerAddress(from.ip().to_canonical()),
+                    place,
+                    router.clone(),
+                    (open.clone(), ending.clone()),
+                ),
                 None => drop(stream.try_write(FULL)),
             },
             Err(error) => {
@@ -85,6 +92,10 @@ pub(super) async fn serve(
 
 /// What is sent over a channel of which only the end matters.
 enum Never {}
+
+/// Where a connection comes from: with each request on it.
+#[derive(Clone, Copy)]
+pub(super) struct PeerAddress(pub IpAddr);
 
 /// A place for a connection of a peer.
 fn place(places: &Shares, from: IpAddr, proxies: &[IpAddr]) -> Option<HeldShare> {
@@ -107,6 +118,7 @@ fn peer(from: IpAddr) -> IpAddr {
 /// Serves a connection until it ends; after `ending`, until what was asked on it is answered.
 fn hold(
     stream: TcpStream,
+    from: PeerAddress,
     place: HeldShare,
     router: Router,
     (open, ending): (mpsc::Sender<Never>, watch::Receiver<bool>),
@@ -116,7 +128,12 @@ fn hold(
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_headers(MOST_HEADERS).max_header_size(MOST_HEAD);
     let io = TokioIo::new(Shaped::new(stream));
-    let connection = builder.serve_connection(io, TowerToHyperService::new(router));
+    let router = TowerToHyperService::new(router);
+    let told = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(from);
+        router.call(request)
+    });
+    let connection = builder.serve_connection(io, told);
     tokio::spawn(async move {
         let mut connection = std::pin::pin!(connection);
         let served = tokio::select! {

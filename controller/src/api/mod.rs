@@ -10,6 +10,7 @@
 
 mod agent;
 mod archive;
+mod audit;
 mod auth;
 mod body;
 pub mod brakes;
@@ -39,6 +40,7 @@ mod visible;
 mod waiters;
 
 use crate::activity::ActivityBook;
+use crate::audit_log::AuditLog;
 use crate::checkpoints::Checkpoints;
 use crate::cluster::{AgentTokens, ClusterLogs, ClusterNotes};
 use crate::config::tokens::{Tokens, Who};
@@ -127,6 +129,8 @@ pub struct ApiOptions {
     pub logs: Option<ClusterLogs>,
     /// Agents by their service account. `None`: they are known by the tokens of the configuration alone.
     pub agents: Option<AgentTokens>,
+    /// Where acts by hand and refusals are written. `None`: nowhere.
+    pub audit: Option<AuditLog>,
 }
 
 /// Serves until `ending` becomes true; open streams end then.
@@ -192,6 +196,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(MOST_BYTES))
+        .layer(axum::middleware::from_fn_with_state(api.clone(), audit::watch))
         .layer(axum::middleware::from_fn(move |request, next| guard::check(address, open, request, next)))
         .with_state(api)
 }

@@ -6,6 +6,7 @@ use super::Output;
 use super::check::{BUILT_IN, BUILT_IN_NAME, compile_file};
 use super::outcome::{Exit, Failure};
 use crate::api::{self, ApiOptions};
+use crate::audit_log::AuditLog;
 use crate::checkpoints::Checkpoints;
 use crate::cloud::{Cloud, CloudError};
 use crate::cluster::{AgentTokens, Cluster, ClusterError, ClusterLogs, ClusterNotes};
@@ -22,6 +23,7 @@ use forebay_wire::intake::AttemptKeys;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -45,6 +47,8 @@ pub(super) struct Live {
     pub cloud: Option<Cloud>,
     /// The real cluster, where there is one.
     pub cluster: Option<Cluster>,
+    /// What is done by hand, and its thread. `None`: it is not written down.
+    pub audit: Option<(AuditLog, JoinHandle<()>)>,
 }
 
 impl From<DriverError> for Failure {
@@ -149,6 +153,7 @@ impl Live {
     pub fn until_stopped(mut self, mut signals: Signals, show: impl FnMut(&LiveProgress)) -> Result<Finished, Failure> {
         let runtime = Arc::clone(&signals.runtime);
         let (cloud, cluster) = (self.cloud.take(), self.cluster.take());
+        let (audit, auditing) = self.audit.take().unzip();
         let listed = cloud.as_ref().map(|cloud| RegisteredSource::cloud(cloud.name.clone(), cloud.health.clone()));
         let runs =
             cluster.as_ref().map(|cluster| RegisteredSource::cluster(cluster.name.clone(), cluster.health.clone()));
@@ -159,7 +164,7 @@ impl Live {
         let buying = cloud.map(|cloud| cloud.start(self.running.handle.clone())).transpose();
         let running = cluster.map(|cluster| cluster.start(self.running.handle.clone())).transpose();
         let served = match (&buying, &running) {
-            (Ok(_), Ok(_)) => self.serve((&runtime, &mut signals), listed, (notes, logs, agents), show),
+            (Ok(_), Ok(_)) => self.serve((&runtime, &mut signals), listed, (notes, logs, agents, audit), show),
             (Err(e), _) => Err(Failure::outside(e)),
             (_, Err(e)) => Err(Failure::outside(e)),
         };
@@ -176,6 +181,8 @@ impl Live {
             Ok(None) | Err(_) => Ok(()),
         };
         served?.finish();
+        // Nobody tells it anything any more. A log that was not written to its end is no reason to fail.
+        let _ = auditing.map(JoinHandle::join);
         let finished = finished?;
         bought.map_err(Failure::outside)?;
         ran.map_err(Failure::outside)?;
@@ -187,7 +194,7 @@ impl Live {
         &mut self,
         (runtime, signals): (&Runtime, &mut Signals),
         adapters: Vec<RegisteredSource>,
-        (notes, logs, agents): (ClusterNotes, Option<ClusterLogs>, Option<AgentTokens>),
+        (notes, logs, agents, audit): (ClusterNotes, Option<ClusterLogs>, Option<AgentTokens>, Option<AuditLog>),
         show: impl FnMut(&LiveProgress),
     ) -> Result<Sources, Failure> {
         let handle = &self.running.handle;
@@ -215,6 +222,7 @@ impl Live {
             notes,
             logs,
             agents,
+            audit,
         };
         let beside = (&mut sources, signals);
         let followed = runtime.block_on(follow(handle, serving, self.listener.take(), beside, show));

@@ -7,13 +7,15 @@ use super::args::RunArgs;
 use super::live::{self, Live, Signals};
 use super::outcome::{Exit, Failure};
 use super::world::WorldFile;
+use crate::audit_log::{AuditLog, Author};
 use crate::cloud::{Cloud, OpenedCloud};
 use crate::cluster::{Cluster, NodeEnding};
 use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
-use crate::driver::{DriverError, RealAdapters, Settings, refuse_what_is_left, start};
+use crate::driver::{DriverError, RealAdapters, Settings, TimeConsent, refuse_what_is_left, start};
 use crate::files::create_private_folder;
 use crate::intake::PolicyRoutes;
-use crate::journal::DataFolder;
+use crate::journal::{DataFolder, policy_in_force};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -122,6 +124,15 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
         refuse_what_is_left(folder)?;
         world.save(folder)?;
     }
+    let replaced = if resume { policy_in_force(folder).map_err(DriverError::from)? } else { None };
+    let started = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "policy": blake3::hash(text.as_bytes()).to_hex().as_str(),
+        "policyFrom": config.policy.as_ref().map(|path| path.display().to_string()),
+        "policyIsNew": replaced.as_ref() != Some(&text),
+        "acceptLoss": args.consent().loss,
+        "acceptTime": args.consent().time == TimeConsent::Given,
+    });
     let running = start(Settings {
         resume,
         consent: args.consent(),
@@ -136,7 +147,13 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     world.save(folder)?;
     live::say_recovery(&running, out);
     live::warn_of_mode(folder, out);
-    Ok((Live { running, routes, listener: Some(listener), tokens, config: config.clone(), cloud, cluster }, world))
+    let audit = AuditLog::open(folder).map_err(|e| Failure::outside(format_args!("{}: {e}", folder.display())))?;
+    audit.0.act("start", Author::of_process(), started);
+    let audit = Some(audit);
+    Ok((
+        Live { running, routes, listener: Some(listener), tokens, config: config.clone(), cloud, cluster, audit },
+        world,
+    ))
 }
 
 /// What is not simulated.

@@ -256,6 +256,7 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
         notes: Default::default(),
         logs: None,
         agents: None,
+        audit: None,
         proxies: Default::default(),
     };
     let (_end, ending) = tokio::sync::watch::channel(false);

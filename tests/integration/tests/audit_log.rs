@@ -1,0 +1,59 @@
+//! The audit log: what is done by hand is a line with its author and address, and who is refused is counted.
+
+use forebay_integration::teams::{ask, prepared, secret, start, submission, submit};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The lines of a log, as soon as there are so many.
+fn lines(path: &Path, count: usize) -> Vec<Value> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        if text.lines().count() >= count {
+            return text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        }
+        assert!(Instant::now() < deadline, "{}: {text}", path.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_is_done_by_hand_is_written_down_with_its_author_and_address() {
+    let folder = prepared();
+    let server = start(folder.path(), &[]);
+    submit(&server, "team-a", &submission("x", "open", 36_000));
+    for status in [202, 200] {
+        assert_eq!(ask(&server, "ops", "POST", "/v1/jobs/x/cancel", None).0, status, "asked for again it is no act");
+    }
+    let brake = json!({"brake": "buying", "why": "review\u{1b}[31m", "until": "2h"});
+    assert_eq!(ask(&server, "ops", "POST", "/v1/brakes/set", Some(&brake)).0, 202);
+    assert_eq!(ask(&server, "ops", "POST", "/v1/brakes/release", Some(&json!({"brake": "buying"}))).0, 202);
+    for _ in 0..5 {
+        assert_eq!(ask(&server, "watcher", "POST", "/v1/brakes/set", Some(&brake)).0, 403);
+        let unknown = [("authorization", "Bearer not-a-token-of-anybody")];
+        assert_eq!(server.send("GET", "/v1/jobs", &unknown, b"").0, 401);
+    }
+    let data = folder.path().join("d");
+    let acts = lines(&data.join("audit.jsonl"), 4);
+    let names: Vec<&str> = acts.iter().filter_map(|act| act["act"].as_str()).collect();
+    assert_eq!(names, ["start", "cancel", "brake", "release brake"]);
+    assert!(acts[0]["by"].as_str().is_some_and(|by| by.starts_with("uid ")), "{}", acts[0]);
+    assert_eq!((&acts[0]["what"]["policyIsNew"], &acts[0]["what"]["acceptLoss"]), (&json!(true), &Value::Null));
+    assert_eq!((&acts[1]["from"], &acts[1]["what"]["subject"]), (&json!("127.0.0.1"), &json!("x")));
+    assert_eq!((&acts[1]["by"], &acts[2]["by"]), (&json!("default/ops"), &json!("default/ops")));
+    assert_eq!(acts[2]["what"]["brakes"], "buying");
+
+    // The first of its kind at once, the others with their count, at the latest when it ends.
+    let refused = lines(&data.join("audit-refused.jsonl"), 2);
+    let told: Vec<_> = refused.iter().map(|line| (line["code"].as_str(), line["count"].as_u64())).collect();
+    assert_eq!(told, [(Some("RoleMissing"), Some(1)), (Some("UnknownToken"), Some(1))]);
+    assert_eq!((&refused[0]["path"], &refused[1]["by"]), (&json!("/v1/brakes/set"), &Value::Null));
+    drop(server);
+    let text = ["audit.jsonl", "audit-refused.jsonl"]
+        .map(|name| std::fs::read_to_string(data.join(name)).expect("reads"))
+        .concat();
+    for hidden in [secret("ops").as_str(), secret("watcher").as_str(), "not-a-token-of-anybody", "\u{1b}"] {
+        assert!(!text.contains(hidden), "{hidden:?} is in the audit log");
+    }
+}
