@@ -20,6 +20,7 @@ use crate::memo::{Memo, ParkedMark};
 use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
 use crate::rules::feasibility::{self, Impossible};
+use crate::rules::placement::LiveMix;
 use crate::rules::{growth, idle, replicas, timing};
 use crate::state::State;
 use crate::state::index::Index;
@@ -35,6 +36,8 @@ use alloc::vec::Vec;
 pub struct Engine {
     pub(crate) state: StateMachine,
     pub(crate) memo: Memo,
+    /// The work of late as the pass found it.
+    pub(crate) live: Option<LiveMix>,
     open: Option<Open>,
     dirty: bool,
 }
@@ -149,6 +152,7 @@ impl Engine {
             return PlanReport::default();
         }
         self.dirty = false;
+        self.live = LiveMix::of(&self.state);
         plan::pass(self)
     }
 
@@ -217,7 +221,7 @@ impl Engine {
     /// An engine that goes on where a state machine is.
     #[must_use]
     pub fn recovered(state: StateMachine) -> Engine {
-        Engine { state, memo: Memo::default(), open: None, dirty: true }
+        Engine { state, dirty: true, ..Engine::default() }
     }
 
     /// The state machine that this engine planned on. An open batch is lost.

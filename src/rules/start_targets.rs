@@ -48,6 +48,12 @@ pub(crate) fn reason_to_wait(state: &State, job: JobId) -> Option<Reason> {
     }
 }
 
+/// Whether a job waits for nothing but what is expected to come: a wait that brings it no place is a loss.
+pub(crate) fn waits_for_promises_alone(state: &State, job: JobId) -> bool {
+    let queue = state.jobs[job].queue;
+    state.queues[queue].rule.as_ref().is_some_and(|rule| rule.wait_per_gpu_hour.is_some())
+}
+
 /// When a new job is asked again: when the node of its lane has to be bought, or its own.
 pub(crate) fn asked_from(state: &State, job: JobId) -> Timestamp {
     let alone = buys_from(state, job);

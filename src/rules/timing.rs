@@ -30,7 +30,7 @@ pub(crate) fn consolidation_due(state: &State) -> Option<Timestamp> {
 pub(crate) fn floor_short(state: &State) -> bool {
     let pools = state.policy.as_deref().map_or(&[][..], |p| &p.pools);
     let short = |(at, pool): (usize, &Pool)| {
-        let floor = pool.kept(state.now);
+        let floor = pool.filled_below(state.now);
         floor > 0 && floors::filled(state, PoolId(at as u16)) < floor
     };
     pools.iter().enumerate().any(short)

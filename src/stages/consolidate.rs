@@ -59,14 +59,21 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
         return;
     };
     let settle = policy.lifecycle.drain_settle;
-    let floor = |pool: PoolId| policy.pools.get(pool.index()).map_or(0, |p| p.kept(now));
+    let of = |pool: PoolId| policy.pools.get(pool.index());
+    // Up to the high watermark all that is there is kept.
+    let floor = |pool: PoolId| {
+        let high = of(pool).map_or(0, |p| p.emptied_above(now));
+        let kept = of(pool).map_or(0, |p| p.kept(now));
+        if high > kept && floors::filled(state, pool) <= high { high } else { kept }
+    };
+    let floors_now: BTreeMap<PoolId, u32> = over.iter().map(|of| (of.2, floor(of.2))).collect();
     let mut spare: BTreeMap<PoolId, u32> = BTreeMap::new();
     let mut leave: Vec<NodeId> = Vec::new();
     // Under a floor those that alone serve somebody are the last to go.
     for last in [false, true] {
         over.retain(|(_, id, pool)| {
             let Some(node) = state.nodes.get(id) else { return false };
-            let (vacates, kept) = (reservations::vacates(state, node), floor(*pool));
+            let (vacates, kept) = (reservations::vacates(state, node), floors_now.get(pool).copied().unwrap_or(0));
             let goes = kept == 0 || !floors::counts(state, node) || {
                 let left = spare.entry(*pool).or_insert_with(|| floors::filled(state, *pool));
                 let goes = vacates || (*left > kept && (last || !floors::serves_alone(state, node, &leave)));

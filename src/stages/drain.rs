@@ -27,7 +27,7 @@ fn end_boots(engine: &mut Engine, report: &mut PlanReport) {
     let needless = idle::needless_boots(&engine.state);
     for (_, node) in needless.into_iter().rev().filter(|(until, _)| *until <= now) {
         let Some(row) = engine.state.nodes.get(&node) else { continue };
-        let floor = settings::pool(&engine.state, row.pool).map_or(0, |p| p.kept(now));
+        let floor = settings::pool(&engine.state, row.pool).map_or(0, |p| p.emptied_above(now));
         if floor == 0 || !floors::counts(&engine.state, row) || floors::filled(&engine.state, row.pool) > floor {
             report.terminated += 1;
             engine.decide(Decision::Terminate { node });

@@ -1,6 +1,6 @@
 //! provision: buys what a pool's floor (`keepReady`) asks for and does not have. What jobs need is bought with their admission.
 //!
-//! Which nodes: rules/floors.rs. Never: while room is made for a gang in the pool; never what is not in stock or above a ceiling.
+//! With watermarks nothing is bought down to the low one, and then at once up to the high one. Which nodes: rules/floors.rs. Never: while room is made for a gang in the pool; never what is not in stock or above a ceiling.
 
 use crate::engine::Engine;
 use crate::ids::PoolId;
@@ -13,14 +13,19 @@ use alloc::vec::Vec;
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     let Some(policy) = engine.state.policy.as_deref() else { return };
     let pools = policy.pools.iter().enumerate();
-    let floors: Vec<(PoolId, u32)> =
-        pools.map(|(at, p)| (PoolId(at as u16), p.kept(engine.state.now))).filter(|f| f.1 > 0).collect();
-    for (pool, floor) in floors {
+    let now = engine.state.now;
+    let floors = pools.map(|(at, p)| (PoolId(at as u16), p.filled_below(now), p.emptied_above(now)));
+    let floors: Vec<(PoolId, u32, u32)> = floors.filter(|f| f.1 > 0).collect();
+    for (pool, low, high) in floors {
         // A floor is filled again when a gang that needs the room has started.
         if reservations::makes_room(&engine.state, pool) {
             continue;
         }
-        for _ in floors::filled(&engine.state, pool)..floor {
+        let filled = floors::filled(&engine.state, pool);
+        if filled >= low {
+            continue;
+        }
+        for _ in filled..high {
             let Some(offering) = floors::next(&engine.state, pool) else { break };
             moves::buy_spare(engine, pool, offering, report);
         }

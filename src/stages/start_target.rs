@@ -32,7 +32,7 @@ pub(crate) fn defer(engine: &mut Engine) {
     new.sort_unstable();
     for OrderKey { job, .. } in new {
         let until = start_targets::asked_from(&engine.state, job);
-        if until > engine.state.now {
+        if until > engine.state.now && !start_targets::waits_for_promises_alone(&engine.state, job) {
             engine.decide(Decision::Defer { job, until, run: None });
         }
     }
@@ -46,7 +46,9 @@ pub(crate) fn reevaluate(engine: &mut Engine, report: &mut PlanReport) {
         let mut lane = start_targets::Lane::default();
         for OrderKey { job, .. } in jobs {
             let promise = promises.get(&job).map(|promise| (promise.until, Some((promise.node, promise.run))));
-            let waits = promise.or_else(|| Some((lane.takes_on(&engine.state, job)?, None)));
+            let alone = start_targets::waits_for_promises_alone(&engine.state, job);
+            let in_lane = |lane: &mut start_targets::Lane| Some((lane.takes_on(&engine.state, job)?, None));
+            let waits = promise.or_else(|| if alone { None } else { in_lane(&mut lane) });
             engine.decide(match waits {
                 Some((until, run)) => Decision::Defer { job, until, run },
                 None => Decision::Due { job },

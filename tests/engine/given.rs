@@ -10,7 +10,7 @@ use forebay_kernel::ids::{PoolId, QuotaId, TierId};
 use forebay_kernel::job::{Completion, Gang, JobSpec, Level, Service, TopologyConstraint, WorkerAsk};
 use forebay_kernel::policy::{
     Budget, Buys, Ceiling, Drain, Floor, Layout, OnLinger, Period, Policy, PreemptWithin, QueueRule, QuotaLimit,
-    QuotaNode, Reclaim, Sharing, Slice, StartTarget, Tier, Undeclared, WhenImpossible, WhenLate, WhenSpent,
+    QuotaNode, Reclaim, Sharing, Slice, StartTarget, Tier, Undeclared, Watermarks, WhenImpossible, WhenLate, WhenSpent,
 };
 use forebay_kernel::units::{Mib, MilliCpu, MilliGpu, Rate, Span, Timestamp};
 
@@ -78,6 +78,7 @@ fn queue_rule(policy: &Policy, w: &mut Words) -> QueueRule {
             Some("never") => PreemptWithin::Never,
             Some(word) => panic!("`{word}` is nothing to stop in a queue"),
         },
+        wait_per_gpu_hour: w.time("per-gpu-hour").map(Span),
     }
 }
 
@@ -135,7 +136,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
             policy.offerings.push(offer);
         }
         "limits" => policy.limits = ceiling(&mut w),
-        // pool NAME [offerings=a,b] [nodes= on-demand= gpus= spend=] [keep=] [floor=NODES@FROM-TO/DAYS] [drain=|auto] [slices= smallest=] [layouts=]
+        // pool NAME [offerings=a,b] [nodes= on-demand= gpus= spend=] [keep=] [marks=LOW..HIGH] [floor=NODES@FROM-TO/DAYS] [drain=|auto] [slices= smallest=] [layouts=]
         "pool" => {
             let mut pool = making::pool(w.at(0), policy.offerings.len());
             let own = w.list("offerings");
@@ -144,6 +145,10 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
                 pool.offerings = own.iter().map(at).collect();
             }
             pool.keep_ready = w.number("keep").unwrap_or(0);
+            pool.watermarks = w.take("marks").map(|word| {
+                let (low, high) = word.split_once("..").expect("marks=LOW..HIGH");
+                Watermarks { low: number(low), high: number(high) }
+            });
             pool.floors = w.take("floor").into_iter().map(floor).collect();
             pool.drain = match w.take("drain") {
                 None => pool.drain,
@@ -217,7 +222,7 @@ pub fn given(policy: &mut Policy, names: &mut Vec<String>, verb: &str, mut w: Wo
                 word => panic!("`{word}` is nothing to do with the impossible"),
             };
         }
-        // queue NAME [tier=] [tiers=own|a,b] (any) [quota=] [pools=] [submitters=] [within= late=] [reclaim=] [preempt-within=]
+        // queue NAME [tier=] [tiers=own|a,b] (any) [quota=] [pools=] [submitters=] [within= late= per-gpu-hour=] [reclaim=] [preempt-within=]
         "queue" => {
             let rule = queue_rule(policy, &mut w);
             policy.queues.insert(w.at(0).into(), rule);

@@ -65,6 +65,7 @@ stories! {
     ceiling_spend_spot_at_most
     cheapest_under_ceilings
     completion_all_leader_any
+    cpu_counts_in_fragmentation
     cpu_only
     deadline_behind_the_line_takes_on_demand
     deadline_met_at_least_cost
@@ -122,6 +123,7 @@ stories! {
     idle_node_stays_while_needs_are_dense
     keep_ready
     keep_ready_after_stock_out
+    keep_ready_between_watermarks
     keep_ready_for_those_it_serves
     keep_ready_in_office_hours
     keep_ready_of_two_kinds
@@ -227,6 +229,7 @@ stories! {
     undeclared_share
     victims_dearest_back_first
     victims_tried_back
+    waits_as_long_as_its_work_is_worth
     waits_for_a_release_by_design
     weight_counts
     weight_counts_in_a_cohort

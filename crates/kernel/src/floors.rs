@@ -7,7 +7,7 @@
 //!
 //! Never: a time zone's name. Whoever compiled the policy wrote the offsets down, so that every machine reads the same clock.
 
-use crate::policy::{Floor, Policy, Pool};
+use crate::policy::{Floor, Policy, Pool, Watermarks};
 use crate::units::Timestamp;
 
 const DAY: i64 = 86_400_000;
@@ -21,6 +21,23 @@ impl Pool {
     pub fn kept(&self, now: Timestamp) -> u32 {
         let holding = self.floors.iter().filter(|floor| holds(floor, now)).map(|floor| floor.nodes);
         holding.max().unwrap_or(0).max(self.keep_ready)
+    }
+
+    /// With fewer nodes to spare than this at an instant they are bought, up to [`Pool::emptied_above`].
+    #[must_use]
+    pub fn filled_below(&self, now: Timestamp) -> u32 {
+        self.mark(now).map_or_else(|| self.kept(now), |marks| marks.low)
+    }
+
+    /// With more nodes to spare than this at an instant they are given back down to what it keeps.
+    #[must_use]
+    pub fn emptied_above(&self, now: Timestamp) -> u32 {
+        self.mark(now).map_or_else(|| self.kept(now), |marks| marks.high)
+    }
+
+    /// The watermarks, unless the calendar asks for more than what is always kept.
+    fn mark(&self, now: Timestamp) -> Option<Watermarks> {
+        self.watermarks.filter(|_| self.kept(now) == self.keep_ready)
     }
 }
 
@@ -75,7 +92,7 @@ fn millis(at: Timestamp) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Floor, Pool, Timestamp, changes, holds};
+    use super::{Floor, Pool, Timestamp, Watermarks, changes, holds};
     use alloc::vec;
     use alloc::vec::Vec;
 
@@ -126,5 +143,11 @@ mod tests {
         assert!(!holds(&thursday, Timestamp(33 * HOUR)));
         let pool = Pool { keep_ready: 1, floors: vec![thursday], ..Pool::default() };
         assert_eq!((pool.kept(Timestamp(0)), pool.kept(Timestamp(10 * HOUR))), (1, 2));
+        let marked = Pool { keep_ready: 4, watermarks: Some(Watermarks { low: 1, high: 6 }), ..pool.clone() };
+        let at = |now: u64| (marked.filled_below(Timestamp(now)), marked.emptied_above(Timestamp(now)));
+        assert_eq!((at(0), at(10 * HOUR)), ((1, 6), (1, 6)));
+        let more = Pool { keep_ready: 1, ..marked };
+        let at = |now: u64| (more.filled_below(Timestamp(now)), more.emptied_above(Timestamp(now)));
+        assert_eq!((at(0), at(10 * HOUR)), ((1, 6), (2, 2)), "in the hours of a larger floor that one counts");
     }
 }

@@ -17,7 +17,7 @@ use crate::effect::RunFacts;
 use crate::ids::NodeId;
 use crate::ids::{JobId, TierId};
 use crate::job::JobSpec;
-use crate::policy::{BillingRule, Policy, PreemptWithin, QueueRule, Reclaim, Undeclared, WhenImpossible};
+use crate::policy::{BillingRule, Policy, PreemptWithin, QueueRule, Reclaim, Undeclared, Watermarks, WhenImpossible};
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::billing::{BillingBegan, BillingLedger, WorkKey};
 use crate::state::jobs::Job;
@@ -26,7 +26,7 @@ use crate::state::node_reserves::NodeReserve;
 use crate::state::owned::{Owned, OwnedPool};
 use crate::state::streaks::Streak;
 use crate::state::{SharedSpec, State};
-use crate::units::{GpuTime, Rate, Timestamp};
+use crate::units::{GpuTime, Rate, Span, Timestamp};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -59,6 +59,8 @@ pub(crate) enum PolicyTerm {
     OwnedPool(u16, OwnedPool),
     /// [`Policy::billing`].
     Billing(BillingRule),
+    /// [`crate::policy::Pool::watermarks`], by the pool's position.
+    Watermarks(u16, Watermarks),
 }
 
 /// What the rule of a queue says beside the fields of version 2.
@@ -70,6 +72,8 @@ pub(crate) enum QueueTerm {
     Reclaim(Reclaim),
     /// [`QueueRule::preempt_within`].
     PreemptWithin(PreemptWithin),
+    /// [`QueueRule::wait_per_gpu_hour`].
+    WaitPerGpuHour(Span),
 }
 
 impl Grown for QueueRule {
@@ -80,7 +84,8 @@ impl Grown for QueueRule {
         let reclaim = (self.reclaim != Reclaim::Any).then_some(QueueTerm::Reclaim(self.reclaim));
         let within = self.preempt_within;
         let within = (within != PreemptWithin::LowerTiers).then_some(QueueTerm::PreemptWithin(within));
-        tiers.into_iter().chain(reclaim).chain(within).collect()
+        let wait = self.wait_per_gpu_hour.map(QueueTerm::WaitPerGpuHour);
+        tiers.into_iter().chain(reclaim).chain(within).chain(wait).collect()
     }
 
     fn learn(&mut self, term: QueueTerm) {
@@ -88,6 +93,7 @@ impl Grown for QueueRule {
             QueueTerm::Tiers(tiers) => self.tiers = Some(tiers),
             QueueTerm::Reclaim(reclaim) => self.reclaim = reclaim,
             QueueTerm::PreemptWithin(within) => self.preempt_within = within,
+            QueueTerm::WaitPerGpuHour(wait) => self.wait_per_gpu_hour = Some(wait),
         }
     }
 }
@@ -110,7 +116,9 @@ impl Grown for Policy {
         let owned = (0..).zip(&self.pools).filter_map(|(at, pool)| Some((at, pool.owned.clone()?)));
         let owned = owned.map(|(at, pool)| PolicyTerm::OwnedPool(at, pool));
         let billing = self.billing.clone().map(PolicyTerm::Billing);
-        overhead.into_iter().chain(impossible).chain(rules.flat_map(of)).chain(owned).chain(billing).collect()
+        let marks = (0..).zip(&self.pools).filter_map(|(at, pool)| Some(PolicyTerm::Watermarks(at, pool.watermarks?)));
+        let first = overhead.into_iter().chain(impossible).chain(rules.flat_map(of));
+        first.chain(owned).chain(billing).chain(marks).collect()
     }
 
     fn learn(&mut self, term: PolicyTerm) {
@@ -133,6 +141,11 @@ impl Grown for Policy {
                 }
             }
             PolicyTerm::Billing(rule) => self.billing = Some(rule),
+            PolicyTerm::Watermarks(at, marks) => {
+                if let Some(pool) = self.pools.get_mut(usize::from(at)) {
+                    pool.watermarks = Some(marks);
+                }
+            }
         }
     }
 }
@@ -391,13 +404,13 @@ mod tests {
     use crate::job::JobSpec;
     use crate::journal::{APPLY_VERSION, Batch};
     use crate::machine::StateMachine;
-    use crate::policy::{BillingRule, Policy, Pool, PreemptWithin, QueueRule, Reclaim, WhenImpossible};
+    use crate::policy::{BillingRule, Policy, Pool, PreemptWithin, QueueRule, Reclaim, Watermarks, WhenImpossible};
     use crate::state::allowances::{Allowance, AllowanceReservation};
     use crate::state::billing::{BilledPool, LedgerSlot, WorkKey};
     use crate::state::freeze::Thaw;
     use crate::state::node_reserves::{NodeReserve, NodeRoom};
     use crate::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
-    use crate::units::{Mib, MilliCpu, Rate, Timestamp};
+    use crate::units::{Mib, MilliCpu, Rate, Span, Timestamp};
     use alloc::boxed::Box;
     use alloc::vec;
     use alloc::vec::Vec;
@@ -408,12 +421,14 @@ mod tests {
             tiers: Some(vec![TierId(0)]),
             reclaim: Reclaim::LowerTiers,
             preempt_within: PreemptWithin::Never,
+            wait_per_gpu_hour: Some(Span::mins(5)),
             ..QueueRule::default()
         };
         let impossible = WhenImpossible::Reject;
         let queues = [("q".into(), rule)].into();
         let owned = OwnedPool { labels: [("team".into(), vec!["lab".into()])].into(), price: Rate(7) };
-        let pools = vec![Pool { name: "lab".into(), owned: Some(owned), ..Pool::default() }];
+        let marked = Pool { watermarks: Some(Watermarks { low: 1, high: 9 }), ..Pool::default() };
+        let pools = vec![Pool { name: "lab".into(), owned: Some(owned), ..Pool::default() }, marked];
         let labels = vec!["team".into()];
         let billing = Some(BillingRule { labels, zone: "Asia/Kolkata".into(), offsets: vec![(Timestamp(0), 19_800)] });
         Policy { node_overhead: Rate(100_000), impossible, queues, pools, billing, ..Policy::default() }

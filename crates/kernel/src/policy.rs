@@ -257,6 +257,10 @@ pub struct QueueRule {
     /// What its jobs may stop in the queue itself.
     #[serde(skip)]
     pub preempt_within: PreemptWithin,
+    /// So long may a job wait for each GPU-hour that it is expected to take, within its start target, and only for what is expected to come.
+    /// `None`: its start target counts alone.
+    #[serde(skip)]
+    pub wait_per_gpu_hour: Option<Span>,
 }
 
 /// What the jobs of a queue may take from runs of other queues that borrow. What tiers may stop each other stays as it is.
@@ -344,6 +348,9 @@ pub struct Pool {
     /// Its nodes are not bought: they are there. Such a pool has no offerings, ceiling or floor.
     #[serde(skip)]
     pub owned: Option<OwnedPool>,
+    /// How far the nodes to spare may stray from `keep_ready`. `None`: not at all below it, and none that is idle for long above it.
+    #[serde(skip)]
+    pub watermarks: Option<Watermarks>,
 }
 
 impl Default for Pool {
@@ -359,8 +366,18 @@ impl Default for Pool {
             layouts: Vec::new(),
             network: Network::default(),
             owned: None,
+            watermarks: None,
         }
     }
+}
+
+/// How far the nodes to spare of a pool may stray from what is kept ready, so that they are bought and given back seldom and many at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Watermarks {
+    /// Fewer than this: bought up to `high`.
+    pub low: u32,
+    /// More than this: those that have been idle for long enough are given back, down to what is kept ready.
+    pub high: u32,
 }
 
 /// Nodes that are kept in certain hours.

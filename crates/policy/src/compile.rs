@@ -11,7 +11,7 @@ use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::ids::{PoolId, QuotaId, TierId};
 use forebay_kernel::policy::{
     self as engine, BillingRule, Buys, Ceiling, Consolidation, Fairness, Floor, Lifecycle, Network, Policy, Pool,
-    PreemptWithin, QueueRule, QuotaLimit, QuotaNode, Reclaim, Sharing, Tier, Undeclared, WhenImpossible,
+    PreemptWithin, QueueRule, QuotaLimit, QuotaNode, Reclaim, Sharing, Tier, Undeclared, Watermarks, WhenImpossible,
 };
 use forebay_kernel::state::owned::OwnedPool;
 use forebay_kernel::units::{MilliGpu, Rate, Span};
@@ -111,6 +111,7 @@ impl<'a> Builder<'a> {
             pools,
             submitters: queue.and_then(|q| q.submitters.clone()).unwrap_or_default(),
             start: queue.and_then(|q| q.start).map(start),
+            wait_per_gpu_hour: queue.and_then(|q| q.start?.per_gpu_hour).map(|wait| wait.0),
             tiers: self.listed_tiers(path),
             reclaim: match queue.and_then(|q| q.reclaim) {
                 Some(written::WrittenReclaim::LowerTiers) => Reclaim::LowerTiers,
@@ -257,6 +258,7 @@ fn compiled_pool(name: &str, pool: &written::WrittenPool, offerings: Vec<u32>, s
             .map(|time_slices| Sharing { time_slices, smallest: sharing.smallest.map_or(1000, |p| p.0) }),
         layouts: layouts(pool, stock),
         network: network(pool.network),
+        watermarks: lines.iter().find_map(|line| Some(Watermarks { low: line.low?, high: line.high? })),
         owned: pool.owned.as_ref().map(|owned| OwnedPool {
             labels: owned.nodes.iter().map(|(key, values)| (key.clone(), values.clone())).collect(),
             price: owned.price.map_or(Rate(0), |price| price.0),

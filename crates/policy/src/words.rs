@@ -90,6 +90,10 @@ pub struct ReadyLine {
     pub when: Option<Hours>,
     /// The time zone of `when`. Default: `UTC`.
     pub zone: Option<TimeZone>,
+    /// Bought only when fewer than this are to spare, then up to `high` at once. Needs `high`, and a line without `when`. Default: `nodes`.
+    pub low: Option<u32>,
+    /// Given back only when more than this are to spare: those idle for their `drain` time, down to `nodes`. Needs `low`. Default: `nodes`.
+    pub high: Option<u32>,
 }
 
 /// Days and hours of a week, such as `Mon-Fri 09:00-18:00`. Hours that end before they begin end on the next day.

@@ -176,6 +176,7 @@ pub(crate) fn without_floors(policy: &Policy) -> Option<Policy> {
     let mut without = policy.clone();
     for pool in &mut without.pools {
         pool.keep_ready = 0;
+        pool.watermarks = None;
         pool.floors.clear();
     }
     Some(without)

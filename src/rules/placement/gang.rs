@@ -52,7 +52,7 @@ pub(super) struct Size {
 pub(super) fn together(
     state: &State,
     offerings: &[OfferingId],
-    ask: &Ask,
+    ask: &Ask<'_>,
     size: Size,
     within: Option<TopologyConstraint>,
 ) -> Option<Vec<WorkerPlace>> {
@@ -82,12 +82,18 @@ pub(super) fn together(
 }
 
 /// How many workers there is room for beside some nodes, up to `most`.
-pub(super) fn room(state: &State, offerings: &[OfferingId], ask: &Ask, most: u32, gone: &[NodeId]) -> u32 {
+pub(super) fn room(state: &State, offerings: &[OfferingId], ask: &Ask<'_>, most: u32, gone: &[NodeId]) -> u32 {
     u32::try_from(sum(&beside(state, offerings, ask, gone)).min(u64::from(most))).unwrap_or(most)
 }
 
 /// Free places for so many workers at most beside some nodes, on the fewest that have them.
-pub(super) fn part(state: &State, offerings: &[OfferingId], ask: &Ask, most: u32, gone: &[NodeId]) -> Vec<WorkerPlace> {
+pub(super) fn part(
+    state: &State,
+    offerings: &[OfferingId],
+    ask: &Ask<'_>,
+    most: u32,
+    gone: &[NodeId],
+) -> Vec<WorkerPlace> {
     let mut spots = beside(state, offerings, ask, gone);
     spots.sort_by_key(|spot| (core::cmp::Reverse(spot.units), spot.node.id));
     let mut left = most;
@@ -102,7 +108,7 @@ pub(super) fn part(state: &State, offerings: &[OfferingId], ask: &Ask, most: u32
     places
 }
 
-fn beside<'a>(state: &'a State, offerings: &[OfferingId], ask: &Ask, gone: &[NodeId]) -> Vec<Spot<'a>> {
+fn beside<'a>(state: &'a State, offerings: &[OfferingId], ask: &Ask<'_>, gone: &[NodeId]) -> Vec<Spot<'a>> {
     let mut spots = spots(state, offerings, ask);
     spots.retain(|spot| !gone.contains(&spot.node.id));
     spots
@@ -113,7 +119,7 @@ fn sum(spots: &[Spot<'_>]) -> u64 {
 }
 
 /// GPU groups mean nothing to work without GPUs.
-fn clear(ask: &Ask, level: Level) -> Level {
+fn clear(ask: &Ask<'_>, level: Level) -> Level {
     if ask.each.gpus == 0 { level.max(Level::Node) } else { level }
 }
 
@@ -121,7 +127,7 @@ fn clear(ask: &Ask, level: Level) -> Level {
 fn on_one_node(
     state: &State,
     offerings: &[OfferingId],
-    ask: &Ask,
+    ask: &Ask<'_>,
     Size { min, max }: Size,
     within: Option<TopologyConstraint>,
 ) -> Option<Vec<WorkerPlace>> {
@@ -146,7 +152,7 @@ fn on_one_node(
 }
 
 /// The nodes that take a worker at all.
-fn spots<'a>(state: &'a State, offerings: &[OfferingId], ask: &Ask) -> Vec<Spot<'a>> {
+fn spots<'a>(state: &'a State, offerings: &[OfferingId], ask: &Ask<'_>) -> Vec<Spot<'a>> {
     let mut spots = Vec::new();
     // Nodes without a free GPU are passed over where whole ones are asked for.
     let least = if ask.share == Some(1000) && ask.slice.is_none() { ask.each.gpus } else { 0 };
@@ -169,7 +175,7 @@ fn spots<'a>(state: &'a State, offerings: &[OfferingId], ask: &Ask) -> Vec<Spot<
 }
 
 /// The best way within one domain of a level.
-fn at<'a>(state: &State, spots: &[Spot<'a>], ask: &Ask, level: Option<Level>, size: Size) -> Option<Way<'a>> {
+fn at<'a>(state: &State, spots: &[Spot<'a>], ask: &Ask<'_>, level: Option<Level>, size: Size) -> Option<Way<'a>> {
     let ways: Vec<Way<'a>> = match level {
         Some(level @ (Level::Numa | Level::Nvlink)) => {
             spots.iter().flat_map(|spot| in_groups(state, spot, ask, level, size)).collect()
@@ -186,7 +192,7 @@ fn on_node<'a>(spot: &Spot<'a>, size: Size) -> Option<Way<'a>> {
     (spot.units >= size.min).then(|| whole_way(spot, u64::MAX, spot.units, size.max))
 }
 
-fn in_groups<'a>(state: &State, spot: &Spot<'a>, ask: &Ask, level: Level, size: Size) -> Vec<Way<'a>> {
+fn in_groups<'a>(state: &State, spot: &Spot<'a>, ask: &Ask<'_>, level: Level, size: Size) -> Vec<Way<'a>> {
     let offer = &state.offerings[spot.node.offering.index()].offer;
     let groups = topology::groups(offer, level);
     if groups.is_empty() && ask.each.gpus <= 1 && size.min <= 1 {

@@ -2,7 +2,7 @@
 //! are there or on their way, as close together as it asks; the gang goes whole or not at all.
 //!
 //! ```text
-//! one worker    one.rs       the tightest fit, ready nodes first, cheaper first; fragment.rs says what a fit costs the next
+//! one worker    one.rs       the tightest fit, ready nodes first, cheaper first; fragment.rs and live.rs say what a fit costs the next
 //! a gang        gang.rs      one NVLink group, one node, one rack, one zone, anywhere: the first that holds it; the fewest nodes
 //! which GPUs    topology.rs  one NVLink or NUMA group, the tightest; slices.rs the smallest slice; room.rs what a node holds
 //! a batch       beside.rs    a GPU that another of it shares already
@@ -16,6 +16,7 @@
 mod beside;
 mod fragment;
 mod gang;
+mod live;
 mod one;
 mod room;
 pub(crate) mod slices;
@@ -24,6 +25,7 @@ pub(crate) mod spread;
 pub(crate) mod topology;
 
 pub(crate) use beside::beside;
+pub(crate) use live::LiveMix;
 
 use super::{budget, quota, settings, supply};
 use crate::effect::WorkerPlace;
@@ -47,7 +49,7 @@ pub(crate) enum NodeScope {
 
 /// What one worker asks, or one GPU of a gang that may span nodes.
 #[derive(Clone, Copy, Debug)]
-struct Ask {
+struct Ask<'a> {
     job: JobId,
     pool: PoolId,
     each: WorkerAsk,
@@ -65,10 +67,12 @@ struct Ask {
     spans: bool,
     /// It does not take a part of an empty large node.
     spares: bool,
+    /// What it leaves is judged by the work of late, CPU and memory counted. `None`: by its GPUs alone.
+    live: Option<&'a LiveMix>,
 }
 
-impl Ask {
-    fn of(state: &State, job: JobId, class: ClassId, pool: PoolId, scope: NodeScope, most: MilliGpu) -> Ask {
+impl Ask<'_> {
+    fn of(state: &State, job: JobId, class: ClassId, pool: PoolId, scope: NodeScope, most: MilliGpu) -> Self {
         let shape = &state.classes[class].shape;
         let (each, least, spans) = match &shape.gang {
             Gang::Workers { min, each, .. } => (*each, *min, false),
@@ -88,6 +92,7 @@ impl Ask {
             service: shape.service,
             spans,
             spares: false,
+            live: None,
         }
     }
 }
@@ -101,7 +106,7 @@ pub(crate) fn find(
     most: MilliGpu,
 ) -> Option<Vec<WorkerPlace>> {
     let class = engine.state.jobs[job].class;
-    let ask = Ask::of(&engine.state, job, class, pool, scope, most);
+    let ask = Ask { live: engine.live.as_ref(), ..Ask::of(&engine.state, job, class, pool, scope, most) };
     search(&engine.state, class, engine.state.classes[class].shape.within, ask, most)
 }
 
@@ -141,7 +146,7 @@ fn search(
     state: &State,
     class: ClassId,
     within: Option<TopologyConstraint>,
-    ask: Ask,
+    ask: Ask<'_>,
     most: MilliGpu,
 ) -> Option<Vec<WorkerPlace>> {
     let shape = &state.classes[class].shape;
@@ -177,7 +182,7 @@ fn search(
 fn alone(
     state: &State,
     present: &[OfferingId],
-    ask: Ask,
+    ask: Ask<'_>,
     within: Option<TopologyConstraint>,
 ) -> Option<Vec<WorkerPlace>> {
     let close = within.filter(|w| w.level <= Level::Nvlink && ask.each.gpus > 1);

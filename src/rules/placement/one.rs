@@ -5,9 +5,11 @@
 //!       | least fragmentation, once the mix is known | tightest | cheapest | oldest
 //! ```
 //!
-//! Nodes with as much free are the same, so each such state is looked at once. Never: more than that, but for services and for what
-//! has to be close together.
+//! Nodes with as much free are the same, so each such state is looked at once. Where work of late could use up CPU or memory before GPUs (live.rs),
+//! nodes differ in these too, and the tightest that take the worker are compared, of those with nothing on them one of each offering. Never: more
+//! than that, but for services and for what has to be close together.
 
+use super::live::{NodeMix, Rest};
 use super::room::{self, part_of, takes};
 use super::spread::ReplicaCounts;
 use super::{Ask, fragment, ranks, spare, topology};
@@ -18,6 +20,10 @@ use crate::state::State;
 use crate::state::index::Free;
 use crate::state::nodes::Node;
 use crate::units::{Mib, Rate};
+
+/// Nodes of an offering that are compared by CPU and memory, those with a GPU in use and those with GPUs free each, the tightest first. It bounds what
+/// one decision takes; with 64, a model of it on Alibaba's pods took twice the time and packed no better (95.7 instead of 95.8 % allocated).
+const LOOKED_AT: usize = 16;
 
 /// How good a place is: the least is best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -44,7 +50,7 @@ struct Key {
 
 struct Best<'a> {
     state: &'a State,
-    ask: &'a Ask,
+    ask: &'a Ask<'a>,
     counts: Option<ReplicaCounts>,
     found: Option<(Key, WorkerPlace)>,
 }
@@ -58,16 +64,23 @@ struct OfferingNodes<'a> {
 }
 
 /// The best place for one worker.
-pub(super) fn one(state: &State, offerings: &[OfferingId], ask: &Ask) -> Option<WorkerPlace> {
+pub(super) fn one(state: &State, offerings: &[OfferingId], ask: &Ask<'_>) -> Option<WorkerPlace> {
     let counts = ask.service.map(|service| ReplicaCounts::of(state, ask.pool, service));
     let mut best = Best { state, ask, counts, found: None };
+    let live = ask.live.filter(|live| ask.service.is_none() && live.binds(state, offerings));
     for id in offerings {
         let Some(free) = state.index.free.get(&(ask.pool, *id)) else {
             continue;
         };
+        let mixed = live.map(|live| live.on(state, ask.pool, *id));
         for rank in ranks(ask.scope) {
             let nodes = OfferingNodes { free, offer: &state.offerings[id.index()].offer, rank };
             best.slices(nodes);
+            if let Some(mix) = &mixed {
+                best.parts_by_mix(nodes, mix);
+                best.whole_by_mix(nodes, mix);
+                continue;
+            }
             if let Some(share) = ask.share.filter(|share| *share < 1000) {
                 best.parts(nodes, share);
             }
@@ -130,6 +143,72 @@ impl Best<'_> {
                 None => return,
             }
         }
+    }
+
+    /// A GPU in use that still has room for the share, on the tightest nodes that have one.
+    fn parts_by_mix(&mut self, nodes: OfferingNodes<'_>, mix: &NodeMix) {
+        let Some(share) = self.ask.share.filter(|share| *share < 1000) else { return };
+        let (mut seen, mut looked_at) = (None, 0);
+        let all = (nodes.rank, share, NodeId(0), 0)..(nodes.rank + 1, 0, NodeId(0), 0);
+        for &(_, left, id, at) in nodes.free.part.range(all) {
+            // GPUs of a node with as much free are the same.
+            if seen == Some((left, id)) {
+                continue;
+            }
+            let Some(node) = self.state.nodes.get(&id).filter(|n| takes(self.state, n, self.ask)) else {
+                continue;
+            };
+            let slot = &node.slots[usize::from(at)];
+            let (need, slices) = part_of(self.state, node, self.ask, share);
+            if slot.mem_free >= need && u32::from(slot.workers) < slices {
+                seen = Some((left, id));
+                looked_at += 1;
+                if looked_at > LOOKED_AT {
+                    return;
+                }
+                let key = Key { grows: self.grows(node, mix, 1 << at, share), ..self.key(nodes, node) };
+                self.offer(key, WorkerPlace { node: id, gpus: 1 << at, share, slice: None });
+            }
+        }
+    }
+
+    /// GPUs with nothing on them, on the tightest nodes that have enough; of nodes with nothing on them on the first.
+    fn whole_by_mix(&mut self, nodes: OfferingNodes<'_>, mix: &NodeMix) {
+        let Some(share) = self.ask.share else { return };
+        let (asks, gpus) = (self.ask.each.gpus, nodes.offer.gpus);
+        let large = spare::large(gpus, asks);
+        let last = nodes.rank == 0 && large && spare::last(self.state, self.ask.pool);
+        let (mut empty, mut looked_at) = (false, 0);
+        for &(_, free, id) in nodes.free.whole.range((nodes.rank, asks, NodeId(0))..(nodes.rank + 1, 0, NodeId(0))) {
+            let opens = free == gpus && asks < gpus && asks > 0;
+            if opens && self.ask.spares && large {
+                continue;
+            }
+            let Some(node) = self.state.nodes.get(&id).filter(|n| takes(self.state, n, self.ask)) else {
+                continue;
+            };
+            let untouched = node.holds.is_empty() && node.owned.as_ref().is_none_or(|o| o.foreign.by.is_empty());
+            if untouched && empty {
+                continue;
+            }
+            let mask = room::whole(node);
+            let Some(picked) = self.pick(nodes.offer, mask) else { continue };
+            looked_at += 1;
+            if looked_at > LOOKED_AT {
+                return;
+            }
+            empty |= untouched;
+            let apart = topology::apart(nodes.offer, mask, asks);
+            let (splits, grows) = (last && free == gpus, self.grows(node, mix, picked, share));
+            let key = Key { apart, splits, grows, ..self.key(nodes, node) };
+            self.offer(key, WorkerPlace { node: id, gpus: picked, share, slice: None });
+        }
+    }
+
+    /// How fragmentation grows where it takes a share of these GPUs of a node.
+    fn grows(&self, node: &Node, mix: &NodeMix, gpus: u64, share: u16) -> i64 {
+        let before = Rest::of(node);
+        mix.grows(&before, &before.without(gpus, share, self.ask.each.cpu, self.ask.each.mem))
     }
 
     /// GPUs with nothing on them.

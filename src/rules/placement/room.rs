@@ -13,7 +13,7 @@ use crate::units::Mib;
 use alloc::vec::Vec;
 
 /// Whether a node takes a worker, GPUs apart.
-pub(super) fn takes(state: &State, node: &Node, ask: &Ask) -> bool {
+pub(super) fn takes(state: &State, node: &Node, ask: &Ask<'_>) -> bool {
     // What is kept for one job is kept for its class: the first in the class queue goes first.
     let class = |job: JobId| state.jobs[job].class;
     let mut owners = node.reserved.iter().map(|(owner, _)| class(*owner));
@@ -28,7 +28,7 @@ pub(super) fn whole(node: &Node) -> u64 {
 }
 
 /// How many workers a node takes on these of its GPUs.
-pub(super) fn units(state: &State, node: &Node, ask: &Ask, mask: u64) -> u32 {
+pub(super) fn units(state: &State, node: &Node, ask: &Ask<'_>, mask: u64) -> u32 {
     if !takes(state, node, ask) {
         return 0;
     }
@@ -58,12 +58,12 @@ fn within(node: &Node, mask: u64) -> impl Iterator<Item = (usize, &Slot)> + '_ {
 }
 
 /// Whether a slice is large enough, and no larger than quota allows.
-pub(super) fn fits(cut: &crate::state::nodes::Cut, ask: &Ask) -> bool {
+pub(super) fn fits(cut: &crate::state::nodes::Cut, ask: &Ask<'_>) -> bool {
     ask.slice.is_some_and(|(share, mem)| slices::holds(cut, share, mem)) && u64::from(cut.held) <= ask.cap
 }
 
 /// The memory that a share takes on a GPU of a node, and how many workers may share one.
-pub(super) fn part_of(state: &State, node: &Node, ask: &Ask, share: u16) -> (Mib, u32) {
+pub(super) fn part_of(state: &State, node: &Node, ask: &Ask<'_>, share: u16) -> (Mib, u32) {
     let gpu_mem = state.offerings[node.offering.index()].offer.gpu_mem;
     (slot_mem(ask.each.gpu_mem, share, gpu_mem), crate::rules::launch::sharing_slices(state, node.pool))
 }
@@ -79,7 +79,7 @@ fn parts(slot: &Slot, share: u16, need: Mib, slices: u32) -> u32 {
 }
 
 /// Where so many workers go on these GPUs of a node. There is room for them.
-pub(super) fn carve(state: &State, node: &Node, ask: &Ask, mask: u64, count: u32) -> Vec<WorkerPlace> {
+pub(super) fn carve(state: &State, node: &Node, ask: &Ask<'_>, mask: u64, count: u32) -> Vec<WorkerPlace> {
     let offer = &state.offerings[node.offering.index()].offer;
     let place = |gpus: u64, share: u16, slice: Option<u8>| WorkerPlace { node: node.id, gpus, share, slice };
     let sliced = node.partition.is_some() && ask.each.gpus > 0;
@@ -113,7 +113,7 @@ pub(super) fn carve(state: &State, node: &Node, ask: &Ask, mask: u64, count: u32
 }
 
 /// The smallest free slice that holds a worker: GPU, what it holds, position.
-fn slice_of(node: &Node, ask: &Ask, mask: u64) -> Option<(usize, u16, Option<u8>)> {
+fn slice_of(node: &Node, ask: &Ask<'_>, mask: u64) -> Option<(usize, u16, Option<u8>)> {
     let cuts = &node.partition.as_ref()?.slices;
     let free = |(gpu, slot): (usize, &Slot)| {
         let bits = slot.slices;
@@ -125,7 +125,7 @@ fn slice_of(node: &Node, ask: &Ask, mask: u64) -> Option<(usize, u16, Option<u8>
 }
 
 /// The fullest GPU in use with room for a share, else a fresh one.
-fn fraction_of(state: &State, node: &Node, ask: &Ask, share: u16, mask: u64) -> Option<(usize, u16, Option<u8>)> {
+fn fraction_of(state: &State, node: &Node, ask: &Ask<'_>, share: u16, mask: u64) -> Option<(usize, u16, Option<u8>)> {
     let (need, slices) = part_of(state, node, ask, share);
     let good = |(_, slot): &(usize, &Slot)| slot.workers > 0 && parts(slot, share, need, slices) > 0;
     let used = within(node, mask).filter(good).min_by_key(|(at, slot)| (slot.free, *at)).map(|(at, _)| at);

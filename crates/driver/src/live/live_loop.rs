@@ -402,7 +402,7 @@ impl<J: Journal> LiveLoop<J> {
         if feed.next().is_some() || state.open_jobs() > 0 || !self.arrived.is_empty() || self.resumed {
             return false;
         }
-        let kept: u32 = state.policy().map_or(0, |p| p.pools.iter().map(|pool| pool.kept(state.now())).sum());
+        let kept: u32 = state.policy().map_or(0, |p| p.pools.iter().map(|pool| pool.emptied_above(state.now())).sum());
         let nodes = state.bought_nodes().count();
         let settled = state.index().idle.len() == nodes;
         state.purchases().next().is_none() && nodes <= kept as usize && settled

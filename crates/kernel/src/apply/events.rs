@@ -121,7 +121,7 @@ pub(super) fn new_job(state: &State, id: JobId, class: ClassId, spec: &JobSpec) 
         reassess_at: reassessed_at(spec, state.now),
         hopeless: false,
         interruptions: 0,
-        start_target: state.start_target(shape.queue, state.now),
+        start_target: state.start_target(shape.queue, state.now, spec),
         service: None,
         hung: false,
         numbers: Vec::new(),

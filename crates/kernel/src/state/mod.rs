@@ -368,9 +368,19 @@ impl State {
     }
 
     /// What the start target of a queue means to a job that arrived then.
-    pub(crate) fn start_target(&self, queue: QueueId, arrival: Timestamp) -> Option<jobs::JobStartTarget> {
-        let target = self.queues[queue].rule.as_ref()?.start?;
-        let by = arrival + target.within;
+    pub(crate) fn start_target(
+        &self,
+        queue: QueueId,
+        arrival: Timestamp,
+        spec: &JobSpec,
+    ) -> Option<jobs::JobStartTarget> {
+        let rule = self.queues[queue].rule.as_ref()?;
+        let target = rule.start?;
+        // Milli-GPUs x milliseconds of work fit 128 bits with the wait for each of their hours.
+        let work = || u128::from(spec.gang.gpu_share().0) * u128::from(spec.expected.unwrap_or(Span::mins(60)).0);
+        let of = |wait: Span| work() * u128::from(wait.0) / (1000 * u128::from(crate::units::HOUR_MS));
+        let worth = rule.wait_per_gpu_hour.map(|wait| Span(u64::try_from(of(wait)).unwrap_or(u64::MAX)));
+        let by = arrival + worth.map_or(target.within, |worth| worth.min(target.within));
         Some(jobs::JobStartTarget { by, when_late: target.when_late, wait: jobs::Wait::New })
     }
 

@@ -211,7 +211,11 @@ impl State {
         let open: Vec<_> = self.index.open_jobs.iter().copied().collect();
         for id in open {
             let job = &self.jobs[id];
-            let start_target = if job.first_start.is_none() { self.start_target(job.queue, job.arrival) } else { None };
+            let start_target = if job.first_start.is_none() {
+                self.start_target(job.queue, job.arrival, &self.specs[job.id])
+            } else {
+                None
+            };
             if start_target.is_some() || job.start_target.is_some() {
                 self.edit_job(id, |row| row.start_target = start_target);
             }

@@ -192,6 +192,25 @@ impl Check<'_> {
             let place = at.to_string();
             self.at(&["pools", name, "keepReady", &place, "zone"], what, "add `when:`, such as `Mon-Fri 09:00-18:00`");
         }
+        for (at, line) in lines.iter().enumerate().filter(|(_, l)| l.low.is_some() || l.high.is_some()) {
+            let place = at.to_string();
+            let place = ["pools", name, "keepReady", &place];
+            let (low, high) = (line.low.unwrap_or(line.nodes), line.high.unwrap_or(line.nodes));
+            if line.low.is_none() || line.high.is_none() {
+                let what = format!("pool `{name}` has one watermark without the other");
+                self.at(&place, what, "write both, such as `{nodes: 10, low: 2, high: 16}`");
+            } else if lines.len() > 1 || line.when.is_some() {
+                let what = format!("pool `{name}` has watermarks beside hours or other lines");
+                self.at(
+                    &place,
+                    what,
+                    "watermarks are for one line that always holds: leave out `when` and the other lines",
+                );
+            } else if low == 0 || low > line.nodes || high < line.nodes {
+                let what = format!("pool `{name}` keeps {} nodes between watermarks of {low} and {high}", line.nodes);
+                self.at(&place, what, "write `low` from 1 to `nodes`, and `high` from `nodes` on");
+            }
+        }
     }
 
     fn floor_fits(&mut self, name: &str, pool: &WrittenPool, stock: &PoolStock) {
@@ -244,7 +263,7 @@ pub(super) fn floor(pool: &WrittenPool) -> u32 {
     match &pool.keep_ready {
         None => 0,
         Some(KeepReady::Always(nodes)) => *nodes,
-        Some(KeepReady::Scheduled(lines)) => lines.iter().map(|l| l.nodes).max().unwrap_or(0),
+        Some(KeepReady::Scheduled(lines)) => lines.iter().map(|l| l.nodes.max(l.high.unwrap_or(0))).max().unwrap_or(0),
     }
 }
 

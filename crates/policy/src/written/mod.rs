@@ -259,6 +259,9 @@ pub struct WrittenStart {
     pub within: Time,
     /// What is done when they cannot. Default: `wait`.
     pub when_late: Option<WrittenWhenLate>,
+    /// A job may wait so long for each GPU-hour that it is expected to take (`expectedRun`, else an hour), `within` at most, and only while a place is
+    /// expected to be free for it by then: else it is bought for at once. Default: none, `within` is for all of them.
+    pub per_gpu_hour: Option<Time>,
 }
 
 /// What is done about a late start.
