@@ -10,7 +10,7 @@ use crate::given::layout;
 use crate::making::{self, ask, workers};
 use alloc::collections::BTreeSet;
 use forebay_kernel::catalog::CapacityType;
-use forebay_kernel::decision::Decision;
+use forebay_kernel::decision::{Decision, Outcome};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::NodeId;
 use forebay_kernel::job::{Gang, JobSpec, Level, TopologyConstraint, WorkerAsk};
@@ -141,11 +141,12 @@ fn unbooks(batch: &Batch) -> bool {
     batch.decisions.iter().any(|decision| matches!(decision, Decision::Unbook { .. }))
 }
 
-/// Jobs that make the mix known, and are gone at once.
-fn make_known(world: &mut Cluster, kinds: &[(u16, u16)]) {
+/// Jobs that make the mix known, and are gone at once: GPUs, share, cores.
+fn make_known(world: &mut Cluster, kinds: &[(u16, u16, u64)]) {
     for n in 0..40 {
-        let (gpus, share) = kinds[n % kinds.len()];
-        let each = WorkerAsk { share: if gpus == 1 { share * 100 } else { 1000 }, ..ask(gpus) };
+        let (gpus, share, cores) = kinds[n % kinds.len()];
+        let share = if gpus == 1 { share * 100 } else { 1000 };
+        let each = WorkerAsk { share, cpu: MilliCpu(cores * 1000), ..ask(gpus) };
         let mut spec = making::job(&format!("mix{n}"), workers(1, each));
         spec.shares = true;
         let (tenant, subject) = ("t".into(), spec.subject.clone());
@@ -210,7 +211,7 @@ fn least(state: &State, mix: &Mix, ask: &WorkerAsk) -> Option<Least> {
 #[test]
 fn one_worker_leaves_the_least_fragments() {
     let before = prop::collection::vec(asks(), 0..14);
-    let kinds = prop::collection::vec((1u16..5, 1u16..10), 1..6);
+    let kinds = prop::collection::vec((1u16..5, 1u16..10, Just(0)), 1..6);
     let inputs = (before, 0u64..100_000, asks(), kinds);
     holds("one_worker_leaves", 600, &inputs, |(before, wait, last, kinds)| {
         let mut policy = policy();
@@ -219,7 +220,12 @@ fn one_worker_leaves_the_least_fragments() {
         let mut world = Cluster::new(policy);
         world.mode = Mode::Quick;
         make_known(&mut world, &kinds);
-        let plain = |asks| WorkerAsk { gpu_mem: Mib(0), ..worker(asks) };
+        // No more CPU than nodes have for what is asked of GPUs, so that these alone count; without GPUs any.
+        let plain = |asks| {
+            let each = worker(asks);
+            let most = if each.gpus > 0 { 8 * u64::from(each.gpus) * u64::from(each.share) } else { u64::MAX };
+            WorkerAsk { gpu_mem: Mib(0), cpu: MilliCpu(each.cpu.0.min(most)), ..each }
+        };
         for (n, asks) in before.iter().enumerate() {
             let mut spec = making::job(&format!("j{n}"), workers(1, plain(*asks)));
             spec.shares = true;
@@ -253,6 +259,129 @@ fn one_worker_leaves_the_least_fragments() {
                 prop_assert!(unbooks(batch) || empty, "no room at {place:?}");
             }
             (None, None) => {}
+        }
+        Ok(())
+    });
+}
+
+/// What jobs of late ask with each worker, and how many of them there are.
+fn known_kinds(state: &State) -> Vec<(WorkerAsk, u64)> {
+    let mut kinds: Vec<(WorkerAsk, u64)> = Vec::new();
+    for (_, spec) in state.jobs().filter(|(job, _)| !matches!(job.phase, Phase::Done { outcome: Outcome::Rejected })) {
+        let Gang::Workers { each, .. } = spec.gang else { continue };
+        match kinds.iter_mut().find(|kind| kind.0 == each) {
+            Some(kind) => kind.1 += 1,
+            None => kinds.push((each, 1)),
+        }
+    }
+    kinds.retain(|kind| kind.0.gpus > 0);
+    kinds
+}
+
+/// Twice the free share that is of no use to workers of a kind, by placing them one after the other.
+fn useless(slots: &[i64], (mut cpu, mut mem): (u64, u64), holds: bool, kind: &WorkerAsk) -> i64 {
+    let (mut slots, share) = (slots.to_vec(), i64::from(kind.share.max(SMALLEST)));
+    let small: i64 = slots.iter().filter(|free| **free < share).sum();
+    let mut workers = 0;
+    loop {
+        let good: Vec<usize> = (0..slots.len()).filter(|at| slots[*at] >= share).collect();
+        if !holds || good.len() < usize::from(kind.gpus) || cpu < kind.cpu.0 || mem < kind.mem.0 {
+            break;
+        }
+        good.iter().take(usize::from(kind.gpus)).for_each(|at| slots[*at] -= share);
+        (cpu, mem, workers) = (cpu - kind.cpu.0, mem - kind.mem.0, workers + 1);
+    }
+    let left: i64 = slots.iter().sum();
+    if workers == 0 { 2 * left } else { small + left }
+}
+
+/// Fragmentation of a node with CPU and memory, by the definition.
+fn wasted(state: &State, node: &Node, slots: &[i64], left: (u64, u64), kinds: &[(WorkerAsk, u64)]) -> i64 {
+    let offer = &state.offerings()[node.offering.index()].offer;
+    let holds = |k: &WorkerAsk| k.gpus <= offer.gpus && k.cpu <= offer.cpu && k.mem <= offer.mem;
+    let mut each: Vec<(i64, u64)> = kinds.iter().map(|(k, n)| (useless(slots, left, holds(k), k), *n)).collect();
+    each.sort_unstable();
+    let suited = kinds.iter().map(|kind| kind.1).sum::<u64>() * 6 / 10;
+    let jobs = each.iter().flat_map(|(useless, count)| (0..*count).map(move |_| *useless));
+    jobs.take(suited as usize).sum()
+}
+
+/// (in flight, growth of fragmentation, price, node): the least is best.
+fn least_by_mix(state: &State, kinds: &[(WorkerAsk, u64)], ask: &WorkerAsk) -> Option<(bool, i64, Rate, NodeId)> {
+    let mut found = Vec::new();
+    for node in state.nodes() {
+        let offer = &state.offerings()[node.offering.index()].offer;
+        let open = matches!(node.phase, NodePhase::Requested | NodePhase::Booting | NodePhase::Ready);
+        if !open || node.cpu_free < ask.cpu || node.mem_free < ask.mem {
+            continue;
+        }
+        let slots: Vec<i64> = node.slots.iter().map(|s| i64::from(s.free)).collect();
+        let share = ask.share.clamp(SMALLEST, 1000);
+        let mut fit = |taken: &[usize]| {
+            let mut after = slots.clone();
+            taken.iter().for_each(|at| after[*at] -= i64::from(share));
+            let left = (node.cpu_free.0 - ask.cpu.0, node.mem_free.0 - ask.mem.0);
+            let before = wasted(state, node, &slots, (node.cpu_free.0, node.mem_free.0), kinds);
+            let grows = wasted(state, node, &after, left, kinds) - before;
+            found.push((node.phase != NodePhase::Ready, grows, offer.price, node.id));
+        };
+        if ask.gpus == 1 && share < 1000 {
+            let need = offer.gpu_mem.0 * u64::from(share) / 1000;
+            for (at, slot) in node.slots.iter().enumerate().filter(|(_, s)| s.workers > 0) {
+                if slot.workers < SLICES && slot.free >= share && slot.mem_free.0 >= need {
+                    fit(&[at]);
+                }
+            }
+        }
+        let free: Vec<usize> = (0..slots.len()).filter(|at| node.slots[*at].workers == 0).collect();
+        if free.len() >= usize::from(ask.gpus) {
+            fit(&free[..usize::from(ask.gpus)]);
+        }
+    }
+    found.into_iter().min()
+}
+
+#[test]
+fn one_worker_leaves_what_others_can_use_with_cpu_and_memory() {
+    let before = prop::collection::vec(asks(), 0..14);
+    let kinds = prop::collection::vec((1u16..5, 1u16..10, 0u64..20), 1..6);
+    let inputs = (before, 0u64..100_000, asks(), kinds);
+    holds("one_worker_leaves_what", 600, &inputs, |(before, wait, last, mut kinds)| {
+        let mut policy = policy();
+        policy.pools[0].offerings.truncate(2);
+        let mut world = Cluster::new(policy);
+        world.mode = Mode::Quick;
+        // One of them uses up the CPU of every kind of node before its GPUs.
+        kinds.push((1, 10, 12));
+        make_known(&mut world, &kinds);
+        let plain = |asks| WorkerAsk { gpu_mem: Mib(0), ..worker(asks) };
+        for (n, asks) in before.iter().enumerate() {
+            let mut spec = making::job(&format!("j{n}"), workers(1, plain(*asks)));
+            spec.shares = true;
+            world.submit(spec);
+        }
+        world.run_until(wait);
+        for (n, _) in before.iter().enumerate().filter(|(_, asks)| !asks.4) {
+            let (tenant, subject) = ("t".into(), format!("j{n}"));
+            world.step(vec![Event::JobCancelled { tenant, subject, by: None, sent: None }], false);
+        }
+        world.run_until(wait + 11_000);
+        let rows = world.state().clone();
+        let mut spec = making::job("last", workers(1, plain(last)));
+        spec.shares = true;
+        spec.queue = "critical".into();
+        world.submit(spec);
+        let id = world.id("last").expect("accepted");
+        let wanted = least_by_mix(&rows, &known_kinds(world.state()), &plain(last));
+        let batch = world.log.batches.last().expect("a batch");
+        let booked = batch.decisions.iter().find_map(|d| match d {
+            Decision::Book { job, places, .. } if *job == id => Some(places[0].clone()),
+            _ => None,
+        });
+        match (wanted, booked) {
+            (Some(fit), Some(place)) => prop_assert_eq!(fit.3, place.node, "{:?}", fit),
+            (Some(fit), None) => prop_assert!(false, "fits at {fit:?} and is not booked"),
+            (None, _) => {}
         }
         Ok(())
     });
