@@ -13,7 +13,7 @@ use super::error::ApiError;
 use super::find::{Place, find_anywhere};
 use super::jobs::query;
 use crate::config::tokens::Who;
-use crate::cost::{BalanceCheck, CostBasis, CostBy, CostRange, Slots, bill, job_cost};
+use crate::cost::{BalanceCheck, CostBasis, CostBy, CostRange, Slots, bill, job_cost, spread_bill};
 use crate::journal::{SpendQuery, SpendRead, SpendTotals};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -37,6 +37,7 @@ pub(super) struct CostQuery {
     by: Option<String>,
     from: Option<String>,
     to: Option<String>,
+    spread: Option<bool>,
 }
 
 /// The bill.
@@ -45,9 +46,14 @@ pub(super) async fn cost(
     Reader(who): Reader,
     asked: Result<Query<CostQuery>, QueryRejection>,
 ) -> Result<Json<CostDocument>, ApiError> {
-    let CostQuery { by, from, to } = query(asked)?;
+    let CostQuery { by, from, to, spread } = query(asked)?;
     let by: CostBy = by.as_deref().unwrap_or("queue").parse().map_err(bad)?;
     let range = CostRange { from, to };
+    let spread = spread.unwrap_or_default();
+    if spread && !who.operates() {
+        let remedy = "leave `spread` out, or ask with a token that has the role `operate`";
+        return Err(ApiError::new(403, "RoleMissing", "what was nobody's is for operators to see", remedy));
+    }
     for _ in 0..TRIES {
         let basis = api.handle.query_async(|engine, _| CostBasis::of(engine.state())).await?;
         let slots = range.slots(&basis).map_err(bad)?;
@@ -62,6 +68,9 @@ pub(super) async fn cost(
         };
         let (charges, jobs) = basis.complete(charges, jobs, &slots, whole).map_err(unbalanced)?;
         let (basis, charges) = visible(&api, &who, basis, charges, &jobs).await?;
+        if spread {
+            return spread_bill(&by, &basis, &charges, &jobs).map(Json).map_err(bad);
+        }
         return Ok(Json(bill(&by, &basis, &charges, &jobs)));
     }
     Err(passed())

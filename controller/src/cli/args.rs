@@ -244,6 +244,7 @@ Examples:
 Examples:
   forebay cost                                    # by queue, since the beginning
   forebay cost --by label:team --from 2026-11-16 --to 2026-11-23
+  forebay cost --by label:team --spread           # with each team's part of boots and idle time
   forebay cost --by kind --data ./forebay-data    # of a folder that no Forebay serves
   forebay cost --by day --json
 
@@ -502,6 +503,9 @@ pub struct CostArgs {
     /// Before then. Default: up to now.
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
+    /// Spread what belongs to no job over the jobs of its pool, by what their use cost. The total is the same.
+    #[arg(long)]
+    pub spread: bool,
     /// Read this data folder instead of asking a server. One may be running on it.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,

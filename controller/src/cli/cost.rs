@@ -6,7 +6,7 @@ use super::Output;
 use super::args::CostArgs;
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::api::client::encoded;
-use crate::cost::{CostBy, CostFault, CostRange, of_folder};
+use crate::cost::{CostBy, CostFault, CostRange, NobodysShare, of_folder};
 use crate::journal::{JournalError, StorageFailure};
 use crate::show::cost;
 
@@ -15,7 +15,8 @@ pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
     let bill = match &args.data {
         Some(folder) => {
             let range = CostRange { from: args.from.clone(), to: args.to.clone() };
-            of_folder(folder, &by, &range).map_err(failure)?
+            let nobodys = if args.spread { NobodysShare::Spread } else { NobodysShare::OwnRows };
+            of_folder(folder, &by, &range, nobodys).map_err(failure)?
         }
         None => {
             let mut asked = format!("by={}", encoded(&by.to_string()));
@@ -23,6 +24,9 @@ pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
                 if let Some(value) = value {
                     asked.push_str(&format!("&{name}={}", encoded(value)));
                 }
+            }
+            if args.spread {
+                asked.push_str("&spread=true");
             }
             args.server.client()?.cost(&asked)?
         }
@@ -47,6 +51,7 @@ fn failure(fault: CostFault) -> Failure {
         CostFault::Journal(e) if !e.is_for_the_caller() => Failure::outside(e),
         CostFault::Unbalanced(e) => Failure { exit: Exit::Violations, text: e.to_string() },
         CostFault::Range(e) => Failure::input(format_args!("--{e}")),
+        CostFault::Spread(e) => Failure::input(format_args!("--spread: {e}")),
         other => Failure::input(other),
     }
 }

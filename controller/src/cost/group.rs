@@ -45,6 +45,14 @@ pub enum CostBy {
 #[error("`{0}` is not known: write queue, tenant, tier, label:NAME, pool, capacity, type, kind, day or job")]
 pub struct CostByFault(String);
 
+impl CostBy {
+    /// Whether its rows are those of jobs, so that what belongs to no job has rows of its own.
+    #[must_use]
+    pub fn has_rows_of_jobs(&self) -> bool {
+        matches!(self, CostBy::Queue | CostBy::Tenant | CostBy::Tier | CostBy::Label(_) | CostBy::Job)
+    }
+}
+
 impl FromStr for CostBy {
     type Err = CostByFault;
 
@@ -86,15 +94,27 @@ impl std::fmt::Display for CostBy {
 
 /// A row while it is being added up.
 #[derive(Default)]
-struct Sum {
-    cost: Exact,
-    gpu_time: i128,
-    /// Of this, on nodes that were bought, and on spot.
-    bought: i128,
-    spot: i128,
+pub(super) struct Sum {
+    /// What it cost.
+    pub(super) cost: Exact,
+    /// Thousandths of a GPU x milliseconds.
+    pub(super) gpu_time: i128,
+    /// Of this, on nodes that were bought.
+    pub(super) bought: i128,
+    /// Of that, on spot.
+    pub(super) spot: i128,
 }
 
 impl Sum {
+    /// Adds a charge.
+    pub(super) fn add_charge(&mut self, basis: &CostBasis, key: &ChargeKey, amount: i128) {
+        let Some(offer) = basis.offering(key.offering) else { return };
+        self.cost.add(i128::from(key.price.0), amount, offer.shares);
+        if offer.gpus {
+            self.add_gpu_time(amount, offer.capacity);
+        }
+    }
+
     fn add_gpu_time(&mut self, amount: i128, capacity: CapacityType) {
         self.gpu_time += amount;
         self.bought += if capacity == CapacityType::Owned { 0 } else { amount };
@@ -108,12 +128,7 @@ pub fn bill(by: &CostBy, basis: &CostBasis, charges: &SpendTotals, jobs: &BTreeM
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
     for (key, amount) in charges {
         let job = key.job.map(|id| (id, jobs.get(&id)));
-        let sum = sums.entry(row_key(by, basis, key, job)).or_default();
-        let Some(offer) = basis.offering(key.offering) else { continue };
-        sum.cost.add(i128::from(key.price.0), *amount, offer.shares);
-        if offer.gpus {
-            sum.add_gpu_time(*amount, offer.capacity);
-        }
+        sums.entry(row_key(by, basis, key, job)).or_default().add_charge(basis, key, *amount);
     }
     earlier(by, basis, &mut sums);
     document(sums)
@@ -126,11 +141,7 @@ pub fn job_cost(basis: &CostBasis, id: JobId, charges: &SpendTotals) -> JobCost 
     for (key, amount) in charges.iter().filter(|(key, _)| key.job == Some(id)) {
         let Some(offer) = basis.offering(key.offering) else { continue };
         let row = (key.attempt.0, key.kind.as_str(), offer.instance_type.as_str(), offer.capacity.as_str());
-        let sum = sums.entry(row).or_default();
-        sum.cost.add(i128::from(key.price.0), *amount, offer.shares);
-        if offer.gpus {
-            sum.add_gpu_time(*amount, offer.capacity);
-        }
+        sums.entry(row).or_default().add_charge(basis, key, *amount);
     }
     let costs: Vec<Exact> = sums.values().map(|sum| sum.cost.clone()).collect();
     let (micro, total) = rounded_rows(&costs);
@@ -162,7 +173,7 @@ fn gpu_hours(gpu_time: i128) -> f64 {
 }
 
 /// What was spent before the ledger knew by whom.
-fn earlier(by: &CostBy, basis: &CostBasis, sums: &mut BTreeMap<String, Sum>) {
+pub(super) fn earlier(by: &CostBy, basis: &CostBasis, sums: &mut BTreeMap<String, Sum>) {
     let capacities = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
     for (capacity, spent) in capacities.into_iter().zip(&basis.began.earlier) {
         if spent.cost.0 == 0 && spent.gpu_time.0 == 0 {
@@ -181,16 +192,23 @@ fn earlier(by: &CostBy, basis: &CostBasis, sums: &mut BTreeMap<String, Sum>) {
 fn document(sums: BTreeMap<String, Sum>) -> CostDocument {
     let costs: Vec<Exact> = sums.values().map(|sum| sum.cost.clone()).collect();
     let (micro, total) = rounded_rows(&costs);
-    let row = |((key, sum), micro): ((String, Sum), i128)| CostRow {
-        key,
-        cost_usd: decimal(micro),
-        gpu_hours: gpu_hours(sum.gpu_time),
-        spot_ratio: decimal((sum.spot * 1_000_000).checked_div(sum.bought).unwrap_or(0)),
-    };
+    let row = |((key, sum), micro): ((String, Sum), i128)| row(key, [micro, sum.gpu_time, sum.bought, sum.spot]);
     CostDocument { rows: sums.into_iter().zip(micro).map(row).collect(), total_usd: decimal(total) }
 }
 
-fn row_key(by: &CostBy, basis: &CostBasis, key: &ChargeKey, job: Option<(JobId, Option<&BilledJob>)>) -> String {
+/// A row of micro-dollars, GPU time, that of nodes that were bought, and that of spot.
+pub(super) fn row(key: String, [micro, gpu_time, bought, spot]: [i128; 4]) -> CostRow {
+    let spot_ratio = decimal((spot * 1_000_000).checked_div(bought).unwrap_or(0));
+    CostRow { key, cost_usd: decimal(micro), gpu_hours: gpu_hours(gpu_time), spot_ratio }
+}
+
+/// The name of the row of a charge.
+pub(super) fn row_key(
+    by: &CostBy,
+    basis: &CostBasis,
+    key: &ChargeKey,
+    job: Option<(JobId, Option<&BilledJob>)>,
+) -> String {
     let of_node = match by {
         CostBy::Pool => Some(basis.pool(key.pool).to_owned()),
         CostBy::Capacity => Some(basis.offering(key.offering).map_or("", |o| o.capacity.as_str()).to_owned()),

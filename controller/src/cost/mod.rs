@@ -13,10 +13,12 @@ mod basis;
 mod group;
 mod money;
 mod range;
+mod spread;
 
 pub use basis::{BalanceCheck, CostBasis};
 pub use group::{CostBy, CostByFault, bill, job_cost};
 pub use range::{CostRange, CostRangeFault, Slots};
+pub use spread::{SpreadFault, spread_bill};
 
 use crate::journal::{JournalError, SpendTotals, read_folder_spend};
 use forebay_kernel::ids::JobId;
@@ -37,6 +39,19 @@ pub enum CostFault {
     /// The rows are not what the nodes cost.
     #[error(transparent)]
     Unbalanced(#[from] Unbalanced),
+    /// What was nobody's cannot be spread over these rows.
+    #[error(transparent)]
+    Spread(#[from] SpreadFault),
+}
+
+/// What becomes of what was nobody's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NobodysShare {
+    /// It has rows of its own.
+    #[default]
+    OwnRows,
+    /// It is spread over the jobs of its pool by use.
+    Spread,
 }
 
 /// The rows of a whole bill are not what the ledger says that all nodes cost.
@@ -78,10 +93,18 @@ pub fn ranged(
 /// The bill of a folder, which a server may write meanwhile.
 ///
 /// # Errors
-/// There is no sound journal, the range is none, or the bill does not add up.
-pub fn of_folder(folder: &Path, by: &CostBy, range: &CostRange) -> Result<CostDocument, CostFault> {
+/// There is no sound journal, the range is none, the bill does not add up, or it has no rows over which anything could be spread.
+pub fn of_folder(
+    folder: &Path,
+    by: &CostBy,
+    range: &CostRange,
+    nobodys: NobodysShare,
+) -> Result<CostDocument, CostFault> {
     let found = read_folder_spend(folder)?;
     let basis = CostBasis::of(&found.machine);
     let (charges, jobs) = ranged(&basis, found.charges, found.jobs, range)?;
-    Ok(bill(by, &basis, &charges, &jobs))
+    Ok(match nobodys {
+        NobodysShare::OwnRows => bill(by, &basis, &charges, &jobs),
+        NobodysShare::Spread => spread_bill(by, &basis, &charges, &jobs)?,
+    })
 }

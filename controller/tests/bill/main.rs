@@ -5,7 +5,7 @@
 mod recomputed;
 mod rows;
 
-use forebay::cost::{CostBasis, CostBy, CostRange, bill, of_folder, ranged};
+use forebay::cost::{CostBasis, CostBy, CostRange, NobodysShare, bill, of_folder, ranged};
 use forebay::document::write::summary;
 use forebay::driver::{ClockMode, Finished, LoopEnd, Settings, WorldMaker, load, start};
 use forebay::intake::PolicyRoutes;
@@ -139,7 +139,12 @@ fn made_again(folder: &Path, samples: usize, slot_ms: u64) -> Named {
         assert!((spend - (total * 1e6).round() as i64).abs() * 2 <= lines, "metrics at {position}: {spend}, {total}");
     }
     for by in BY {
-        agrees(by, &of_folder(folder, &by.parse().unwrap(), &CostRange::default()).unwrap(), &expected, "the folder");
+        agrees(
+            by,
+            &of_folder(folder, &by.parse().unwrap(), &CostRange::default(), NobodysShare::OwnRows).unwrap(),
+            &expected,
+            "the folder",
+        );
     }
     expected
 }
@@ -161,6 +166,27 @@ fn a_day_is_billed_as_it_is_made_again_from_its_batches() {
     }
     assert!(expected.rows("day").len() >= 2 && expected.rows("label:team").len() >= 4, "{:?}", expected.rows("day"));
     days_are_the_ranges_of_days(folder.path(), &expected);
+    nobodys_time_is_spread_by_use(folder.path(), &expected);
+}
+
+/// Each row has its part of what its pools cost with nothing of anybody's on them, and the total is the same.
+fn nobodys_time_is_spread_by_use(folder: &Path, expected: &Named) {
+    let micro = |usd: f64| (usd * 1e6).round() as i64;
+    for by in ["queue", "tenant", "tier", "label:team", "job"] {
+        let of = |nobodys| of_folder(folder, &by.parse().unwrap(), &CostRange::default(), nobodys).unwrap();
+        let (plain, spread) = (of(NobodysShare::OwnRows), of(NobodysShare::Spread));
+        assert_eq!(micro(spread.total_usd), micro(plain.total_usd), "by {by}");
+        assert_eq!(spread.rows.iter().map(|row| micro(row.cost_usd)).sum::<i64>(), micro(plain.total_usd), "by {by}");
+        let hours = |bill: &CostDocument| bill.rows.iter().map(|row| row.gpu_hours).sum::<f64>();
+        assert!((hours(&spread) - hours(&plain)).abs() < 1e-3, "by {by}");
+        let rows = expected.spread(by);
+        assert_eq!(spread.rows.iter().map(|row| &row.key).collect::<Vec<_>>(), rows.keys().collect::<Vec<_>>());
+        for row in &spread.rows {
+            assert!((row.cost_usd - rows[&row.key]).abs() < 1e-4, "by {by}: {row:?}, {}", rows[&row.key]);
+        }
+    }
+    let refused = of_folder(folder, &CostBy::Pool, &CostRange::default(), NobodysShare::Spread).unwrap_err();
+    assert!(refused.to_string().contains("ask by queue"), "{refused}");
 }
 
 /// A bill of one day has what the bill by day says of it.
@@ -168,12 +194,12 @@ fn days_are_the_ranges_of_days(folder: &Path, expected: &Named) {
     let days: Vec<String> = expected.rows("day").into_keys().collect();
     for (at, day) in days.iter().enumerate() {
         let range = CostRange { from: Some(day.clone()), to: days.get(at + 1).cloned() };
-        let found = of_folder(folder, &CostBy::Kind, &range).unwrap();
+        let found = of_folder(folder, &CostBy::Kind, &range, NobodysShare::OwnRows).unwrap();
         let of_day = expected.rows("day")[day][0];
         assert!(((found.total_usd * 1e6).round() as i64 - of_day).abs() <= 1, "{day}: {found:?}, {of_day}");
     }
     let within = CostRange { from: Some("2026-11-02T10:20:00Z".to_owned()), to: None };
-    let refused = of_folder(folder, &CostBy::Kind, &within).unwrap_err().to_string();
+    let refused = of_folder(folder, &CostBy::Kind, &within, NobodysShare::OwnRows).unwrap_err().to_string();
     assert!(refused.contains("within an hour") && refused.contains("full hour"), "{refused}");
 }
 
@@ -195,7 +221,7 @@ fn a_day_that_is_killed_again_and_again_is_billed_once() {
         let dies_after = (kills < 20).then_some(60 + (seed >> 33) % 150);
         let finished = finished(Settings { resume, dies_after, ..day(folder.path(), "Europe/Berlin") });
         // It adds up after each of them: `of_folder` compares the rows with what all nodes cost.
-        let bill = of_folder(folder.path(), &CostBy::Kind, &CostRange::default()).unwrap();
+        let bill = of_folder(folder.path(), &CostBy::Kind, &CostRange::default(), NobodysShare::OwnRows).unwrap();
         assert!(bill.total_usd >= 0.0);
         if finished.end == LoopEnd::Drained {
             break;

@@ -90,6 +90,38 @@ impl Named {
         sums.iter().map(row).collect()
     }
 
+    /// The rows with what was nobody's spread over the jobs of its pool, in dollars and not exactly.
+    pub fn spread(&self, by: &str) -> BTreeMap<String, f64> {
+        let mut own: BTreeMap<(String, String), f64> = BTreeMap::new();
+        let mut nobodys: Vec<(String, String, f64)> = Vec::new();
+        let (mut used_in, mut unused_in): (BTreeMap<String, f64>, BTreeMap<String, f64>) = Default::default();
+        for (used, amount) in self.bill.used.iter().filter(|(_, amount)| **amount > 0) {
+            let what = &self.what[used.stretch.offering];
+            let shares = if what.gpus == 0 { 1e6 } else { 1e3 * what.gpus as f64 };
+            let usd = used.stretch.price as f64 / 1e6 * (*amount as f64 / shares / HOUR as f64);
+            let (pool, name) = (used.stretch.pool.clone(), self.key(by, used, what));
+            if used.job.is_none() {
+                nobodys.push((pool, name, usd));
+            } else {
+                *used_in.entry(pool.clone()).or_default() += usd;
+                *own.entry((pool, name)).or_default() += usd;
+            }
+        }
+        let mut rows: BTreeMap<String, f64> = BTreeMap::new();
+        for (pool, name, usd) in nobodys {
+            if used_in.contains_key(&pool) {
+                *unused_in.entry(pool).or_default() += usd;
+            } else {
+                *rows.entry(name).or_default() += usd;
+            }
+        }
+        for ((pool, name), usd) in own {
+            let more = unused_in.get(&pool).copied().unwrap_or_default();
+            *rows.entry(name).or_default() += usd * (1.0 + more / used_in[&pool]);
+        }
+        rows
+    }
+
     fn key(&self, by: &str, used: &Use, what: &What) -> String {
         match by {
             "pool" => return used.stretch.pool.clone(),
