@@ -84,6 +84,20 @@ fn one_job_is_shown_whole_and_its_cost_is_its_row_of_the_bill() {
     let row =
         bill["rows"].as_array().expect("rows").iter().find(|row| row["key"] == record["job"]["job"]).expect("its row");
     assert!((row["cost_usd"].as_f64().expect("a cost") - cost).abs() < 2e-6, "{row} {cost}");
+    let (_, spread) = ask_json(&server, "ops", "GET", "/v1/cost?by=job&spread=true", None);
+    let of_jobs = |bill: &Value| {
+        bill["rows"]
+            .as_array()
+            .expect("rows")
+            .iter()
+            .all(|row| row["key"].as_str().is_some_and(|key| key.starts_with("job-")))
+    };
+    assert!(of_jobs(&spread) && !of_jobs(&bill), "{spread} {bill}");
+    assert_eq!(spread["total_usd"], bill["total_usd"]);
+    let (status, refused) = ask_json(&server, "team-a", "GET", "/v1/cost?by=job&spread=true", None);
+    assert_eq!(status, 403, "{refused}");
+    let (status, refused) = ask_json(&server, "ops", "GET", "/v1/cost?by=pool&spread=true", None);
+    assert_eq!(status, 400, "{refused}");
     let said = ask_as(&server, folder.path(), "team-a", &["job", "whole"]);
     assert!(said.out.contains("ATTEMPT") && said.out.contains("completed") && said.out.contains("USD"), "{}", said.out);
     let said = ask_as(&server, folder.path(), "stranger", &["job", "whole"]);
