@@ -128,9 +128,15 @@ fn kept_from<'a>(state: &'a State, asker: &Asker, ending: Ending) -> Option<&'a 
 fn quota_left<'a>(state: &'a State, asker: &Asker, ending: Ending) -> Option<(MilliGpu, &'a AllowanceReservation)> {
     let kept = binding(state, asker).filter(|(_, kept)| ending == Ending::Counts || !ends_before(state, asker, kept));
     let kept: Vec<_> = kept.filter(|(of, _)| matches!(of, Allowance::Quota(..))).collect();
-    let first = kept.first()?.1;
-    let used: BTreeMap<QuotaId, MilliGpu> =
-        kept.into_iter().filter_map(|(of, kept)| Some((of.node(), used_then(state, of, kept)?))).collect();
+    let (of, first) = *kept.first()?;
+    // Below what is kept as well, the runs for which its holder waits are gone then: what they borrow may be the asker's own.
+    let gone = gone_then(state, first);
+    let gone = gone.iter().filter(|id| still_holds(state, **id)).map(|id| &state.jobs[*id]);
+    let gone = gone.filter(|row| row.pool == Some(asker.pool));
+    let gone = gone.filter_map(|row| Some((quota::quota_of(state, row)?, row.share)));
+    let mut used = state.quota.used_without(asker.pool, gone);
+    used.retain(|at, _| *at != of.node() && state.quota.is_below(*at, of.node()));
+    used.extend(kept.into_iter().filter_map(|(of, kept)| Some((of.node(), used_then(state, of, kept)?))));
     let used = |at| used.get(&at).copied().unwrap_or_else(|| state.quota.usage(at, asker.pool));
     Some((state.quota.available_given(asker.quota, asker.pool, &used), first))
 }
@@ -283,10 +289,21 @@ pub(crate) fn still_holds(state: &State, job: JobId) -> bool {
 /// What will be in use of a quota when its holder has it and the runs that it waits for are gone.
 fn used_then(state: &State, of: Allowance, kept: &AllowanceReservation) -> Option<MilliGpu> {
     let (node, row) = (of.node(), &state.jobs[kept.job]);
-    // What is enough now is left to it now.
-    let gone: &[JobId] = if is_short(state, of, kept.job, kept.pool) { &kept.runs } else { &[] };
     let holder = Asker { job: kept.job, class: row.class, pool: kept.pool, quota: quota::quota_of(state, row)? };
-    Some(used_with(state, &holder, node, gone))
+    Some(used_with(state, &holder, node, &gone_then(state, kept)))
+}
+
+/// Runs that are gone when the holder of an allowance starts: those for which it waits by anything that is kept for it and too little now. What is
+/// enough now is left to it now where it waits for nothing else.
+fn gone_then(state: &State, kept: &AllowanceReservation) -> Vec<JobId> {
+    let quota = quota::quota_of(state, &state.jobs[kept.job]);
+    let all = quota.into_iter().flat_map(|quota| state.lineage(quota)).flat_map(|at| allowances_at(at, kept.pool));
+    let own = all.filter_map(|of| Some((of, state.allowances().get(&of).filter(|other| other.job == kept.job)?)));
+    let short = own.filter(|(of, _)| is_short(state, *of, kept.job, kept.pool));
+    let mut gone: Vec<JobId> = short.flat_map(|(_, other)| other.runs.iter().copied()).collect();
+    gone.sort_unstable();
+    gone.dedup();
+    gone
 }
 
 /// What would be in use at a node with what a job asks, and some runs gone. No node below it goes above its own bound: what is too much there

@@ -130,8 +130,8 @@ struct Trial<'a> {
 /// Runs the stage for all that waits. Returns who lost what it was promised.
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobId> {
     let promised = engine.state.index.keeps_anything();
-    // The audit looks all the same.
-    let looks = || promised || engine.memo.off || anything_to_take(&engine.state);
+    // What somebody comes to borrow in this pass is for the next one.
+    let looks = || promised || anything_to_take(&engine.state);
     engine.memo.would_preempt.clear();
     if !may_ever_take(&engine.state) || !looks() {
         return BTreeSet::new();

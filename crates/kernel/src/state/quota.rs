@@ -103,6 +103,27 @@ impl QuotaTree {
         self.available_given(quota, pool, &|id| used.get(&id).copied().unwrap_or_else(|| self.usage(id, pool)))
     }
 
+    /// What would be in use in `pool` without so much at some nodes, and above them as it rises there: of the nodes at which that is less.
+    #[must_use]
+    pub fn used_without(
+        &self,
+        pool: PoolId,
+        gone: impl Iterator<Item = (QuotaId, MilliGpu)>,
+    ) -> BTreeMap<QuotaId, MilliGpu> {
+        let mut used: BTreeMap<QuotaId, MilliGpu> = BTreeMap::new();
+        for (at, share) in gone {
+            let (mut at, mut less) = (Some(at), share);
+            while let Some(id) = at.filter(|_| less > MilliGpu(0)) {
+                let sum = used.entry(id).or_insert_with(|| self.usage(id, pool));
+                let (before, local) = (*sum, self.cell(id, pool).local);
+                *sum = before - less;
+                less = (before - local) - (*sum - local);
+                at = self.parent(id);
+            }
+        }
+        used
+    }
+
     /// What a queue at `quota` could still take in `pool` if so much were in use at each node.
     #[must_use]
     pub fn available_given(&self, quota: QuotaId, pool: PoolId, used: &dyn Fn(QuotaId) -> MilliGpu) -> MilliGpu {
