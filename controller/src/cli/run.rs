@@ -14,7 +14,7 @@ use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
 use crate::driver::{DriverError, RealAdapters, Settings, TimeConsent, refuse_what_is_left, start};
 use crate::files::create_private_folder;
 use crate::intake::PolicyRoutes;
-use crate::journal::{DataFolder, policy_in_force};
+use crate::journal::DataFolder;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -124,15 +124,7 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
         refuse_what_is_left(folder)?;
         world.save(folder)?;
     }
-    let replaced = if resume { policy_in_force(folder).map_err(DriverError::from)? } else { None };
-    let started = json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "policy": blake3::hash(text.as_bytes()).to_hex().as_str(),
-        "policyFrom": config.policy.as_ref().map(|path| path.display().to_string()),
-        "policyIsNew": replaced.as_ref() != Some(&text),
-        "acceptLoss": args.consent().loss,
-        "acceptTime": args.consent().time == TimeConsent::Given,
-    });
+    let policy = blake3::hash(text.as_bytes()).to_hex();
     let running = start(Settings {
         resume,
         consent: args.consent(),
@@ -148,6 +140,14 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     live::say_recovery(&running, out);
     live::warn_of_mode(folder, out);
     let audit = AuditLog::open(folder).map_err(|e| Failure::outside(format_args!("{}: {e}", folder.display())))?;
+    let started = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "policy": policy.as_str(),
+        "policyFrom": config.policy.as_ref().map(|path| path.display().to_string()),
+        "policyIsNew": running.policy_is_new(),
+        "acceptLoss": args.consent().loss,
+        "acceptTime": args.consent().time == TimeConsent::Given,
+    });
     audit.0.act("start", Author::of_process(), started);
     let audit = Some(audit);
     Ok((

@@ -151,6 +151,12 @@ impl Running {
         self.driver.join()
     }
 
+    /// Whether another policy was in force before, or the same text means something else now.
+    #[must_use]
+    pub fn policy_is_new(&self) -> bool {
+        self.driver.policy_is_new
+    }
+
     /// The torn tail that was cut on recovery, if there was one.
     #[must_use]
     pub fn cut(&self) -> Option<&TornTail> {

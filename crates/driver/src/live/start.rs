@@ -110,6 +110,8 @@ pub struct RunningDriver {
     pub handle: DriverHandle,
     /// Statuses that the journal did not know (its tail was lost) and that were cut from their log.
     pub statuses_cut: u64,
+    /// Another policy was in force before, or the same text means something else now.
+    pub policy_is_new: bool,
     thread: JoinHandle<Result<FinishedDriver, DriverError>>,
 }
 
@@ -149,14 +151,14 @@ impl RunningDriver {
 /// # Errors
 /// There is no policy, the feed is not the one that the journal was fed from, or something durable cannot be read or written.
 pub fn start<J: Journal + 'static>(settings: LiveSettings<J>) -> Result<RunningDriver, DriverError> {
-    let live = assemble(settings)?;
+    let (live, policy_is_new) = assemble(settings)?;
     let (handle, statuses_cut) = (live.handle.clone(), live.statuses.cut());
     let thread = std::thread::Builder::new().name("driver".to_owned()).spawn(move || run(live));
-    Ok(RunningDriver { handle, statuses_cut, thread: thread.map_err(DriverError::Thread)? })
+    Ok(RunningDriver { handle, statuses_cut, policy_is_new, thread: thread.map_err(DriverError::Thread)? })
 }
 
-/// Puts the loop together, up to its first turn.
-fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<LiveLoop<J>, DriverError> {
+/// Puts the loop together, up to its first turn. With it: whether another policy was put in force.
+fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, bool), DriverError> {
     let LiveSettings { folder, mut journal, mut engine, kind, policy, adapters, mut statuses, mut feed, .. } = settings;
     if let Some(feed) = &mut feed {
         position(feed.as_mut(), &journal, &folder)?;
@@ -186,7 +188,8 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<LiveLoop<J>, Driver
     let mut executor = Executor { adapters, frozen };
     executor.adapters.begin(&identity, engine.state());
     executor.execute(&open, EffectOrigin::Recovered, engine.state());
-    let resumed = recovered && configured.is_none();
+    let policy_is_new = configured.is_some();
+    let resumed = recovered && !policy_is_new;
     if let Some((text, planned)) = configured {
         commit_policy(text, planned, &mut journal, &mut executor, &engine)?;
     }
@@ -215,7 +218,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<LiveLoop<J>, Driver
         holds: LoopHolds::default(),
     };
     handle.durable.update(journal.positions());
-    Ok(LiveLoop {
+    let live = LiveLoop {
         engine,
         journal,
         executor,
@@ -235,7 +238,8 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<LiveLoop<J>, Driver
         active_at: last.max(start),
         commit: GroupCommit::default(),
         dies_in: settings.dies_after,
-    })
+    };
+    Ok((live, policy_is_new))
 }
 
 /// Makes the batch of a policy durable, and releases its effects. Its statuses are with the engine until they are written.
