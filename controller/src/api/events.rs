@@ -30,6 +30,7 @@ use forebay_kernel::job::JobSpec;
 use forebay_kernel::reason::Reason;
 use forebay_kernel::state::State as EngineState;
 use forebay_kernel::units::Timestamp;
+use forebay_quantity::slip::did_you_mean;
 use forebay_source::Receipt;
 use forebay_wire::intake::{Decoded, EventId, Intake, MOST_SUBJECT, Rejected};
 use serde::{Deserialize, Serialize};
@@ -226,11 +227,7 @@ async fn help(api: &Api, who: &Arc<Who>, taken: &mut Taken) -> Result<(), ApiErr
 fn meant(state: &EngineState, who: &Who, spec: &JobSpec) -> Option<String> {
     let policy = state.policy()?;
     let near = |what: &str, given: &str, known: Vec<&str>| {
-        let nearest = match &forebay_policy::nearest(given, known)[..] {
-            [] => String::new(),
-            [name] => format!(": did you mean `{name}`?"),
-            several => format!(": did you mean one of {}?", forebay_policy::listed(several)),
-        };
+        let nearest = did_you_mean(given, known).map_or_else(String::new, |asked| format!(": {asked}"));
         format!("there is no {what} `{}`{nearest}", short(given, 60))
     };
     if write::rule_of(policy, &spec.queue).is_none() {

@@ -3,6 +3,8 @@
 //! Never: decides what is wrong. Lower case, no chains; the remedy comes last.
 
 pub(crate) use forebay_quantity::excerpt::one_line as shown;
+use forebay_quantity::slip::did_you_mean;
+pub(crate) use forebay_quantity::slip::{listed, nearest};
 use std::fmt::{self, Write as _};
 
 /// A place in the source: both counted from 1, the column in characters. Line 0 is the file as a whole.
@@ -112,41 +114,15 @@ fn window(line: &str, column: u32, width: u32) -> (String, usize, usize) {
     (chars[start..end].iter().collect(), at - start, width)
 }
 
-/// Those of `known` that `given` may be a slip of the finger for: all that are equally near.
-#[must_use]
-pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    // Names are short; a pasted page is not a slip.
-    if given.chars().count() > 64 {
-        return Vec::new();
-    }
-    let allowed = 1 + given.chars().count() / 4;
-    // Edits: insert, delete, replace, or swap of neighbours.
-    let near = |name: &str| strsim::osa_distance(&given.to_lowercase(), &name.to_lowercase());
-    let near: Vec<(usize, &str)> =
-        known.into_iter().map(|name| (near(name), name)).filter(|(d, _)| *d <= allowed).collect();
-    let least = near.iter().map(|(d, _)| *d).min();
-    near.into_iter().filter(|(d, _)| Some(*d) == least).map(|(_, name)| name).collect()
-}
-
 /// The remedy for a name that is not known: what was meant, or else what there is.
 #[must_use]
 pub fn meant<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
-    match (&nearest(given, known.iter().copied())[..], &known[..]) {
-        (_, []) => "declare it first".to_owned(),
-        (_, [only]) => format!("write `{only}`"),
-        ([], _) => format!("use one of {}", listed(&known)),
-        ([name], _) => format!("did you mean `{name}`?"),
-        (several, _) => format!("did you mean one of {}?", listed(several)),
+    match &known[..] {
+        [] => "declare it first".to_owned(),
+        [only] => format!("write `{only}`"),
+        several => {
+            did_you_mean(given, several.iter().copied()).unwrap_or_else(|| format!("use one of {}", listed(several)))
+        }
     }
-}
-
-/// The names in back quotes, at most twelve of them.
-#[must_use]
-pub fn listed(names: &[&str]) -> String {
-    let mut out: Vec<String> = names.iter().take(12).map(|n| format!("`{n}`")).collect();
-    if names.len() > 12 {
-        out.push(format!("{} more", names.len() - 12));
-    }
-    out.join(", ")
 }

@@ -43,7 +43,7 @@ mod words;
 mod written;
 
 pub use advice::Advice;
-pub use fault::{PolicyErrors, PolicyFault, Pos, listed, meant, nearest};
+pub use fault::{PolicyErrors, PolicyFault, Pos, meant};
 pub use metered::MOST_ROUTE_STEPS;
 pub use routes::{RouteUnfinished, Routes};
 

@@ -19,6 +19,7 @@ mod layout;
 pub mod mig;
 mod money;
 pub mod number;
+pub mod slip;
 mod time;
 mod unseen;
 

@@ -4,6 +4,7 @@
 
 use super::{RejectCode, Rejected};
 use forebay_kernel::units::Span;
+use forebay_quantity::slip::nearest;
 use forebay_quantity::{Time, UnitError, excerpt, is_unseen};
 use serde_json::{Map, Value};
 
@@ -39,15 +40,6 @@ pub(super) fn cut(mut text: String, most: usize) -> String {
         text.push_str("...");
     }
     text
-}
-
-/// The name that one which nobody knows may be a slip of the finger for.
-fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
-    let chars = given.chars().count();
-    // Names are short; a pasted page is not a slip.
-    let near = |name: &str| strsim::osa_distance(&given.to_lowercase(), &name.to_lowercase());
-    let least = known.iter().map(|name| (near(name), *name)).min().filter(|_| chars <= MOST_SHOWN)?;
-    (least.0 <= 1 + chars / 4).then_some(least.1)
 }
 
 impl<'a> JsonCursor<'a> {
@@ -224,9 +216,8 @@ impl<'a> JsonCursor<'a> {
         for field in self.unknown(known) {
             if warnings.len() < MOST_UNKNOWN {
                 let path = field.path();
-                let near = nearest(path.rsplit('.').next().unwrap_or(&path), known)
-                    .map(|name| format!(": did you mean `{name}`?"))
-                    .unwrap_or_default();
+                let near = nearest(path.rsplit('.').next().unwrap_or(&path), known.iter().copied());
+                let near = near.into_iter().min().map_or_else(String::new, |name| format!(": did you mean `{name}`?"));
                 warnings.push(format!(
                     "`{path}` is not a field that is known here; it is carried along and has no effect{near}"
                 ));
