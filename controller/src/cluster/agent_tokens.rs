@@ -7,12 +7,13 @@
 //!
 //! Never: keeps or shows a token; asks about what does not name a listed account; believes what a token says of itself.
 
-use crate::config::tokens::Who;
+use super::questions::{Question, Questions};
+use crate::config::tokens::{MOST_CHARS, Who};
 use base64::Engine as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// Whom tokens of agents are made out to.
 pub const AUDIENCE: &str = "forebay";
@@ -27,9 +28,6 @@ const KNOWN_FOR: Duration = Duration::from_secs(5 * 60);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Tokens that are remembered: twice the nodes of the largest clusters.
 const MOST_KNOWN: usize = 16_384;
-/// The longest token that fits the headers of every usual proxy.
-const MOST_CHARS: usize = 4096;
-
 /// What Kubernetes says of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReviewedAgent {
@@ -41,13 +39,11 @@ pub struct ReviewedAgent {
     pub instance: Option<String>,
 }
 
-/// What the cluster's task is asked for.
-pub struct ReviewRequest {
-    /// The token.
-    pub token: String,
-    /// Where the answer goes: whose it is, or why it is nobody's.
-    pub answer: oneshot::Sender<Result<Result<ReviewedAgent, String>, String>>,
-}
+/// What is said of a token: whose it is, or why it is nobody's.
+pub type Reviewed = Result<ReviewedAgent, String>;
+
+/// A question of the API about a token.
+pub type ReviewRequest = Question<String, Reviewed>;
 
 /// Why a token was not let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +65,7 @@ struct Remembered {
 #[derive(Clone)]
 pub struct AgentTokens {
     accounts: Arc<BTreeSet<String>>,
-    requests: mpsc::Sender<ReviewRequest>,
+    requests: Questions<String, Reviewed>,
     remembered: Arc<Mutex<BTreeMap<[u8; 32], Remembered>>>,
 }
 
@@ -77,7 +73,7 @@ impl AgentTokens {
     /// For these service accounts (`NAMESPACE/NAME`), and where requests come out.
     #[must_use]
     pub fn new(accounts: &[String]) -> (AgentTokens, mpsc::Receiver<ReviewRequest>) {
-        let (requests, receiver) = mpsc::channel(WAITING);
+        let (requests, receiver) = Questions::new(WAITING, BUDGET, "too many tokens are being reviewed");
         let accounts = Arc::new(accounts.iter().cloned().collect());
         (AgentTokens { accounts, requests, remembered: Arc::default() }, receiver)
     }
@@ -98,23 +94,12 @@ impl AgentTokens {
         if let Some(said) = self.recall(&hash) {
             return said.map_err(ReviewRefusal::Unknown);
         }
-        let said = match self.ask(token).await.map_err(ReviewRefusal::Later)? {
+        let said = match self.requests.ask(token.to_owned()).await.map_err(ReviewRefusal::Later)? {
             Ok(agent) => self.who(&agent),
             Err(why) => Err(why),
         };
         self.remember(hash, said.clone());
         said.map_err(ReviewRefusal::Unknown)
-    }
-
-    async fn ask(&self, token: &str) -> Result<Result<ReviewedAgent, String>, String> {
-        let (answer, answered) = oneshot::channel();
-        let busy = |_| "too many tokens are being reviewed".to_owned();
-        self.requests.try_send(ReviewRequest { token: token.to_owned(), answer }).map_err(busy)?;
-        match tokio::time::timeout(BUDGET, answered).await {
-            Ok(Ok(said)) => said,
-            Ok(Err(_)) => Err("the cluster's task has ended".to_owned()),
-            Err(_) => Err(format!("no answer of the cluster within {} s", BUDGET.as_secs())),
-        }
     }
 
     fn who(&self, agent: &ReviewedAgent) -> Result<Arc<Who>, String> {
@@ -186,7 +171,7 @@ mod tests {
     /// A cluster that says the same of every token. Returns how often it was asked.
     fn cluster(
         mut requests: mpsc::Receiver<ReviewRequest>,
-        said: Result<Result<ReviewedAgent, String>, String>,
+        said: Result<Reviewed, String>,
     ) -> Arc<std::sync::atomic::AtomicUsize> {
         let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let count = Arc::clone(&asked);

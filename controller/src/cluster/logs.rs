@@ -8,11 +8,12 @@
 //! Never: the machine's task waits for a log; more than [`MOST_WORKERS`] logs in one answer.
 
 use super::log_archive::{KeptLog, LogArchive, LogKey};
+use super::questions::{Question, Questions};
 use forebay_kernel::ids::{Attempt, JobId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// Logs in one answer: 4 MiB of text.
 pub const MOST_WORKERS: usize = 64;
@@ -71,18 +72,13 @@ pub struct LogsFound {
     pub why: Option<String>,
 }
 
-/// What the cluster's task is asked for.
-pub struct LogRequest {
-    /// Which logs.
-    pub wanted: LogsWanted,
-    /// Where the answer goes.
-    pub answer: oneshot::Sender<Result<LogsFound, String>>,
-}
+/// A question of the API for logs.
+pub type LogRequest = Question<LogsWanted, LogsFound>;
 
 /// Where logs are asked for. Its copies share it.
 #[derive(Clone, Debug)]
 pub struct ClusterLogs {
-    requests: mpsc::Sender<LogRequest>,
+    requests: Questions<LogsWanted, LogsFound>,
     archive: LogArchive,
 }
 
@@ -90,13 +86,13 @@ impl ClusterLogs {
     /// With the archive of a journal, and where requests come out.
     #[must_use]
     pub fn new(archive: LogArchive) -> (ClusterLogs, mpsc::Receiver<LogRequest>) {
-        let (requests, receiver) = mpsc::channel(WAITING);
+        let (requests, receiver) = Questions::new(WAITING, LIVE_BUDGET, "too many logs are being read; ask again");
         (ClusterLogs { requests, archive }, receiver)
     }
 
     /// Reads logs.
     pub async fn read(&self, wanted: LogsWanted) -> LogsFound {
-        let (mut found, why) = match self.live(wanted).await {
+        let (mut found, why) = match self.requests.ask(wanted).await {
             Ok(found) => (found, None),
             Err(why) => (LogsFound::default(), Some(why)),
         };
@@ -110,17 +106,6 @@ impl ClusterLogs {
             Err(_) => return found,
         };
         merged(found, kept)
-    }
-
-    async fn live(&self, wanted: LogsWanted) -> Result<LogsFound, String> {
-        let (answer, answered) = oneshot::channel();
-        let busy = |_| "too many logs are being read; ask again".to_owned();
-        self.requests.try_send(LogRequest { wanted, answer }).map_err(busy)?;
-        match tokio::time::timeout(LIVE_BUDGET, answered).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(_)) => Err("the cluster's task has ended".to_owned()),
-            Err(_) => Err(format!("no answer of the cluster within {} s", LIVE_BUDGET.as_secs())),
-        }
     }
 }
 

@@ -14,6 +14,7 @@ mod kube;
 pub mod log_archive;
 pub mod logs;
 mod notes;
+pub mod questions;
 
 pub use agent_tokens::AgentTokens;
 pub use logs::ClusterLogs;

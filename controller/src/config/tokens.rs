@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 const LEAST_CHARS: usize = 16;
 
 /// The longest token that fits the headers of every usual proxy.
-const MOST_CHARS: usize = 4096;
+pub(crate) const MOST_CHARS: usize = 4096;
 
 /// The longest name of a token or tenant, as a queue's path.
 const MOST_NAME: usize = 253;

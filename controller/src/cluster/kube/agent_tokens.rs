@@ -2,35 +2,25 @@
 //!
 //! Never: waits with the machine; more than [`AT_ONCE`] questions at a time.
 
-use crate::cluster::agent_tokens::{AUDIENCE, ReviewRequest, ReviewedAgent};
+use crate::cluster::agent_tokens::{AUDIENCE, ReviewRequest, Reviewed, ReviewedAgent};
+use crate::cluster::questions;
 use forebay_cluster_kube::KubeError;
 use forebay_cluster_kube::client::KubeClient;
-use std::sync::Arc;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Receiver;
-use tokio::task::JoinSet;
 
 /// Tokens that are reviewed at a time.
 const AT_ONCE: usize = 8;
 
 /// Serves requests until nobody asks any more.
-pub(super) async fn serve(client: KubeClient, mut requests: Receiver<ReviewRequest>) {
-    let room = Arc::new(Semaphore::new(AT_ONCE));
-    let mut tasks = JoinSet::new();
-    while let Some(ReviewRequest { token, answer }) = requests.recv().await {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        while tasks.try_join_next().is_some() {}
+pub(super) async fn serve(client: KubeClient, requests: Receiver<ReviewRequest>) {
+    let answer_to = |token: String| {
         let client = client.clone();
-        tasks.spawn(async move {
-            let said = review(&client, &token).await.map_err(|error| error.to_string());
-            // Whoever asked may have gone.
-            let _ = answer.send(said);
-            drop(place);
-        });
-    }
+        async move { review(&client, &token).await.map_err(|error| error.to_string()) }
+    };
+    questions::serve(requests, AT_ONCE, answer_to).await;
 }
 
-async fn review(client: &KubeClient, token: &str) -> Result<Result<ReviewedAgent, String>, KubeError> {
+async fn review(client: &KubeClient, token: &str) -> Result<Reviewed, KubeError> {
     let Some(reviewed) = client.review(token, AUDIENCE).await? else {
         let why = format!("Kubernetes does not accept it for the audience `{AUDIENCE}`");
         return Ok(Err(why));

@@ -11,11 +11,10 @@
 
 use crate::cluster::log_archive::{KeptLog, LogArchive, LogKey};
 use crate::cluster::logs::{LogRequest, LogSource, LogsFound, LogsWanted, MOST_WORKERS, WorkerLog};
+use crate::cluster::questions;
 use forebay_cluster_kube::RunId;
 use forebay_cluster_kube::client::{KubeClient, LogTail, MOST_LINES, WorkerPod};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
 
@@ -39,26 +38,12 @@ pub(super) struct LogReader {
 
 impl LogReader {
     /// Serves requests until nobody asks any more.
-    pub(super) async fn serve(self, mut requests: Receiver<LogRequest>) {
-        let room = Arc::new(Semaphore::new(AT_ONCE));
-        let mut tasks = JoinSet::new();
-        while let Some(request) = requests.recv().await {
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+    pub(super) async fn serve(self, requests: Receiver<LogRequest>) {
+        let answer_to = |wanted: LogsWanted| {
             let reader = self.clone();
-            while tasks.try_join_next().is_some() {}
-            tasks.spawn(async move {
-                let LogRequest { wanted, mut answer } = request;
-                // Whoever asked may have gone: then nothing more is read.
-                let found = tokio::select! {
-                    found = reader.find(wanted) => Some(found),
-                    () = answer.closed() => None,
-                };
-                if let Some(found) = found {
-                    let _ = answer.send(found);
-                }
-                drop(place);
-            });
-        }
+            async move { reader.find(wanted).await }
+        };
+        questions::serve(requests, AT_ONCE, answer_to).await;
     }
 
     async fn find(&self, wanted: LogsWanted) -> Result<LogsFound, String> {
