@@ -3,8 +3,8 @@
 //! Never: a token in an error, or kept.
 
 use super::KubeClient;
+use crate::api_call::{KubeCall, KubeObject, KubeResponse, Resource};
 use crate::kube_error::{KubeError, KubeErrorClass};
-use crate::objects::KubeNode;
 use http::Request;
 use serde_json::{Value, json};
 
@@ -41,14 +41,15 @@ impl KubeClient {
     /// # Errors
     /// The API server does not answer, or refuses us.
     pub async fn instance_of(&self, node: &str) -> Result<Option<String>, KubeError> {
-        match self.ask(Request::get(format!("/api/v1/nodes/{node}")).body(Vec::new())).await {
-            Ok(node) => {
-                let node: KubeNode = serde_json::from_value(node)
-                    .map_err(|error| KubeError::no_response(&format!("what came is no node: {error}")))?;
-                Ok(node.instance().map(str::to_owned))
-            }
-            Err(error) if error.class == KubeErrorClass::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let call = KubeCall::Get { resource: Resource::Nodes, namespace: None, name: node.to_owned() };
+        match self.execute(&call).await {
+            KubeResponse::Object(object) => match *object {
+                KubeObject::Node(node) => Ok(node.instance().map(str::to_owned)),
+                _ => Err(KubeError::no_response("what came is no node")),
+            },
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::NotFound => Ok(None),
+            KubeResponse::Refused(error) => Err(error),
+            _ => Err(KubeError::no_response("what came is no node")),
         }
     }
 }
