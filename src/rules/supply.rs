@@ -112,8 +112,17 @@ pub(crate) const ANY: These<'static> = &|_, _| true;
 
 /// Why an operator's brake keeps anything from being bought into a pool.
 pub(crate) fn no_purchase(state: &State, pool: PoolId) -> Option<Reason> {
-    let drained = state.pool_brake(pool).map(|(_, order)| Reason::PoolDraining { pool, until: order.until });
-    drained.or_else(|| state.brake(&Brake::Buying).map(|order| Reason::BuyingPaused { until: order.until }))
+    draining(state, pool).or_else(|| paused(state))
+}
+
+/// The same, where the pool is drained.
+fn draining(state: &State, pool: PoolId) -> Option<Reason> {
+    state.pool_brake(pool).map(|(_, order)| Reason::PoolDraining { pool, until: order.until })
+}
+
+/// The same, where buying is paused.
+fn paused(state: &State) -> Option<Reason> {
+    state.brake(&Brake::Buying).map(|order| Reason::BuyingPaused { until: order.until })
 }
 
 /// The cheapest option that can be had now by a job, or by anyone.
@@ -126,7 +135,7 @@ pub(crate) fn choose(
     these: These<'_>,
 ) -> Result<LaunchOption, Reason> {
     let option = choose_if_bought(state, asker, class, pool, carried, these)?;
-    no_purchase(state, pool).map_or(Ok(option), Err)
+    paused(state).map_or(Ok(option), Err)
 }
 
 /// The same, whether buying is paused or not.
@@ -199,11 +208,8 @@ pub(crate) fn is_closed(state: &State, job: JobId, pool: PoolId) -> bool {
 
 /// What of the ceilings is in use, and what of it is kept for the asker.
 fn held(state: &State, asker: Option<JobId>, class: ClassId, pool: PoolId) -> Result<(Held, Held), Reason> {
-    if let Some((_, order)) = state.pool_brake(pool) {
-        return Err(Reason::PoolDraining { pool, until: order.until });
-    }
-    if let Some(full) = owned_full(state, pool) {
-        return Err(full);
+    if let Some(closed) = draining(state, pool).or_else(|| owned_full(state, pool)) {
+        return Err(closed);
     }
     let shape = &state.classes[class].shape;
     if buys(state, shape) == Buys::Nothing && !capacity::late(state, shape) {
