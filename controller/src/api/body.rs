@@ -6,9 +6,11 @@ use super::error::ApiError;
 use super::{Api, MOST_BYTES};
 use crate::config::tokens::Who;
 use crate::driver::HeldShare;
+use crate::show::figures::short;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use forebay_wire::intake::{RejectCode, Rejected, from_headers};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::time::Duration;
@@ -75,6 +77,21 @@ pub(super) async fn gather(body: Body) -> Result<Vec<u8>, ApiError> {
         return Err(ApiError::new(413, "TooLarge", format!("a request may have {MOST_BYTES} bytes"), remedy));
     }
     Ok(kept)
+}
+
+/// A body that is one JSON object. `what`: as it is called in a refusal.
+pub(super) async fn json<T: DeserializeOwned>(
+    headers: &HeaderMap,
+    body: Body,
+    what: &str,
+    remedy: &str,
+) -> Result<T, ApiError> {
+    if content_type(headers) != "application/json" {
+        return Err(ApiError::new(415, "ContentType", format!("a {what} is JSON"), "send application/json"));
+    }
+    let body = gather(body).await?;
+    serde_json::from_slice(&body)
+        .map_err(|error| ApiError::bad("Malformed", format!("no {what}: {}", short(&error.to_string(), 200)), remedy))
 }
 
 /// The events of a request by its content type.

@@ -9,7 +9,7 @@
 use super::Api;
 use super::audit::Act;
 use super::auth::{Operator, Reader};
-use super::body::{content_type, gather, writable};
+use super::body::{self, writable};
 use super::error::ApiError;
 use super::events::durable;
 use super::visible;
@@ -28,7 +28,6 @@ use forebay_kernel::state::brakes::{Brake, MOST_BRAKES};
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::BrakeView;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -36,6 +35,9 @@ use std::sync::Arc;
 
 /// Characters of a reason.
 const MOST_WHY: usize = 500;
+
+/// What to send instead of what is no brake.
+const REMEDY: &str = "send {\"brake\": \"buying\", \"why\": \"...\", \"until\": \"2h\"}, or use `forebay pause`";
 
 const KINDS: &str = "write buying, admission, preemption or all; or queue, pool, node or drain with a target";
 
@@ -99,7 +101,7 @@ pub(super) async fn set(
     body: Body,
 ) -> Result<(StatusCode, Act, Json<Brakes>), ApiError> {
     writable(&api)?;
-    let BrakeRequest { brake, target, why, until } = read(&headers, body).await?;
+    let BrakeRequest { brake, target, why, until } = body::json(&headers, body, "brake", REMEDY).await?;
     let why = why.unwrap_or_default();
     if why.chars().count() > MOST_WHY {
         let message = format!("`why` has {} characters", why.chars().count());
@@ -136,7 +138,7 @@ pub(super) async fn release(
     body: Body,
 ) -> Result<(StatusCode, Act, Json<Brakes>), ApiError> {
     writable(&api)?;
-    let BrakeReleaseRequest { brake, target } = read(&headers, body).await?;
+    let BrakeReleaseRequest { brake, target } = body::json(&headers, body, "brake", REMEDY).await?;
     let asked = move |engine: &Engine, _: &_| {
         let state = engine.state();
         let mut brakes = meant_by_release(state, &brake, target.as_deref())?;
@@ -155,18 +157,6 @@ pub(super) async fn release(
     let event = |brake| (Event::BrakeReleased { brake, by: by.clone() }, None);
     durable(&api, &who.name, brakes.into_iter().map(event).collect()).await?;
     Ok((StatusCode::ACCEPTED, act, Json(self::brakes(&api, &who).await?)))
-}
-
-async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, ApiError> {
-    if content_type(headers) != "application/json" {
-        return Err(ApiError::new(415, "ContentType", "a brake is JSON", "send application/json"));
-    }
-    let body = gather(body).await?;
-    serde_json::from_slice(&body).map_err(|error| {
-        let message = format!("no brake: {}", short(&error.to_string(), 200));
-        let remedy = "send {\"brake\": \"buying\", \"why\": \"...\", \"until\": \"2h\"}, or use `forebay pause`";
-        ApiError::bad("Malformed", message, remedy)
-    })
 }
 
 fn words(brakes: &[Brake]) -> String {

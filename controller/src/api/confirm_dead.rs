@@ -9,7 +9,7 @@
 use super::Api;
 use super::audit::Act;
 use super::auth::Operator;
-use super::body::{content_type, gather, writable};
+use super::body::{self, writable};
 use super::error::ApiError;
 use super::events::durable;
 use super::find::{Place, find_anywhere};
@@ -45,14 +45,8 @@ pub(super) async fn confirm(
     body: Body,
 ) -> Result<(StatusCode, Act, Json<OneJob>), ApiError> {
     writable(&api)?;
-    if content_type(&headers) != "application/json" {
-        return Err(ApiError::new(415, "ContentType", "a confirmation is JSON", "send application/json"));
-    }
-    let body = gather(body).await?;
-    let asked: DeathConfirmation = serde_json::from_slice(&body).map_err(|error| {
-        let message = format!("no confirmation: {}", short(&error.to_string(), 200));
-        ApiError::bad("Malformed", message, "send {\"attempt\": 2, \"workers\": [0, 3]}, or use `forebay confirm-dead`")
-    })?;
+    let remedy = "send {\"attempt\": 2, \"workers\": [0, 3]}, or use `forebay confirm-dead`";
+    let asked: DeathConfirmation = body::json(&headers, body, "confirmation", remedy).await?;
     if asked.workers.is_empty() || asked.workers.len() > MOST_WORKERS {
         let message = format!("{} workers are named", asked.workers.len());
         return Err(ApiError::bad("BadValue", message, format!("name 1 to {MOST_WORKERS} workers by their numbers")));
