@@ -9,7 +9,7 @@
 //!
 //! Never: keeps a request waiting for a disk; a token; more than a bounded amount about refusals, whoever sends them.
 
-use crate::driver::wall_ms;
+use crate::clock::{instant, now_ms};
 use crate::files::private;
 use serde::Serialize;
 use serde_json::Value;
@@ -245,8 +245,7 @@ fn line(file: &mut File, value: &impl Serialize) -> io::Result<()> {
 }
 
 fn now() -> String {
-    let at = i64::try_from(wall_ms().0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    at.map_or_else(String::new, |at| format!("{at:.3}"))
+    instant(now_ms()).map_or_else(String::new, |at| format!("{at:.3}"))
 }
 
 #[cfg(test)]

@@ -98,9 +98,14 @@ pub fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// An instant of the calendar, by its ms since 1970. `None`: beyond its end.
+#[must_use]
+pub fn instant(ms: u64) -> Option<jiff::Timestamp> {
+    i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
+}
+
 fn shown(ms: u64) -> String {
-    let at = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    at.map_or_else(|| format!("{ms} ms since 1970"), |at| at.to_string())
+    instant(ms).map_or_else(|| format!("{ms} ms since 1970"), |at| at.to_string())
 }
 
 /// A span in the greatest unit of which it has two.

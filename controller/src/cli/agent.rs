@@ -33,12 +33,8 @@ pub(super) fn run(args: &AgentArgs) -> Result<Exit, Failure> {
 
 /// What it shows the controller. What is wrong with a file now is said now; later what is in it then counts.
 fn agent_token(args: &AgentArgs) -> Result<AgentToken, Failure> {
-    let now = token(args.token_file.as_deref())?;
-    Ok(match (&args.token_file, now) {
-        (Some(path), _) => AgentToken::File(path.clone()),
-        (None, Some(token)) => AgentToken::Fixed(token),
-        (None, None) => AgentToken::None,
-    })
+    let now = token(args.token_file.as_deref())?.map_or(AgentToken::None, AgentToken::Fixed);
+    Ok(args.token_file.clone().map_or(now, AgentToken::File))
 }
 
 fn failure(error: AgentError) -> Failure {

@@ -29,8 +29,7 @@ fn verify_one(folder: &Path) -> Result<Exit, Failure> {
          jobs, {identities} identities\n"
     ))?;
     for JournalAct { kind, at_ms, text, era } in acts.iter().filter(|act| !act.text.is_empty()) {
-        let at = i64::try_from(*at_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-        let at = at.map_or_else(|| at_ms.to_string(), |at| at.to_string());
+        let at = crate::clock::instant(*at_ms).map_or_else(|| at_ms.to_string(), |at| at.to_string());
         print(&format!("  {at}: {kind}, incarnation {} from position {}: {text}\n", era.incarnation, era.begins))?;
     }
     Ok(Exit::Done)

@@ -87,8 +87,7 @@ fn below(one: &SourceView, width: Option<usize>, paint: Paint) -> Vec<String> {
 
 /// A time of the day in UTC, for people.
 fn at(ms: u64) -> String {
-    let at = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    at.map_or_else(|| "-".to_owned(), |at| at.strftime("%m-%d %H:%M:%SZ").to_string())
+    crate::clock::instant(ms).map_or_else(|| "-".to_owned(), |at| at.strftime("%m-%d %H:%M:%SZ").to_string())
 }
 
 #[cfg(test)]

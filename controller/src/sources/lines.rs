@@ -142,7 +142,7 @@ fn rejected(journal: JournalId, said: &RejectedLine, cut: Option<()>) -> Option<
         fields.insert("eventBlake3".to_owned(), json!(blake3::hash(text.as_bytes()).to_hex().to_string()));
         fields.insert("eventKeptIn".to_owned(), json!(format!("rejected, number {}", said.number)));
     }
-    let at = i64::try_from(said.at_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let at = crate::clock::instant(said.at_ms);
     let event = json!({
         "specversion": "1.0",
         "type": "event.rejected",
