@@ -11,6 +11,7 @@ use crate::making::{self, ask, workers};
 use alloc::collections::BTreeSet;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::{Decision, Outcome};
+use forebay_kernel::effect::WorkerPlace;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::NodeId;
 use forebay_kernel::job::{Gang, JobSpec, Level, TopologyConstraint, WorkerAsk};
@@ -39,11 +40,13 @@ fn policy() -> Policy {
 }
 
 /// GPUs, share, cores, GiB of GPU memory; whether it stays.
-fn asks() -> impl Strategy<Value = (u16, u16, u64, u64, bool)> {
+type Asks = (u16, u16, u64, u64, bool);
+
+fn asks() -> impl Strategy<Value = Asks> {
     (0u16..5, 1u16..10, 0u64..20, 0u64..50, any::<bool>())
 }
 
-fn worker((gpus, share, cpu, gpu_mem, _): (u16, u16, u64, u64, bool)) -> WorkerAsk {
+fn worker((gpus, share, cpu, gpu_mem, _): Asks) -> WorkerAsk {
     WorkerAsk {
         share: if gpus == 1 { share * 100 + 100 } else { 1000 },
         cpu: MilliCpu(cpu * 1000),
@@ -99,33 +102,11 @@ fn one_worker_goes_where_it_fits_best() {
     holds("one_worker_goes", 1500, &(before, 0u64..100_000, asks()), |(before, wait, last)| {
         let mut world = Cluster::new(policy());
         world.mode = Mode::Quick;
-        for (n, asks) in before.iter().enumerate() {
-            let mut spec = making::job(&format!("j{n}"), workers(1, worker(*asks)));
-            spec.shares = true;
-            world.submit(spec);
-        }
-        world.run_until(wait);
-        for (n, asks) in before.iter().enumerate() {
-            if !asks.4 {
-                let (tenant, subject) = ("t".into(), format!("j{n}"));
-                world.step(vec![Event::JobCancelled { tenant, subject, by: None, sent: None }], false);
-            }
-        }
-        world.run_until(wait + 11_000);
-        let ask = worker(last);
-        let wanted = best(world.state(), &ask);
+        let (rows, booked) = last_comes(&mut world, (&before, wait, last), worker);
+        let wanted = best(&rows, &worker(last));
         let open = |n: &&Node| !matches!(n.phase, NodePhase::Draining { .. } | NodePhase::Terminating);
-        let had: BTreeSet<NodeId> = world.state().nodes().filter(open).map(|n| n.id).collect();
-        let mut spec = making::job("last", workers(1, ask));
-        spec.shares = true;
-        spec.queue = "critical".into();
-        world.submit(spec);
-        let id = world.id("last").expect("accepted");
+        let had: BTreeSet<NodeId> = rows.nodes().filter(open).map(|n| n.id).collect();
         let batch = world.log.batches.last().expect("a batch");
-        let booked = batch.decisions.iter().find_map(|d| match d {
-            Decision::Book { job, places, .. } if *job == id => Some(places[0].clone()),
-            _ => None,
-        });
         match (wanted, booked) {
             (Some(fit), Some(place)) => prop_assert_eq!(fit.3, place.node, "{:?}", fit),
             (Some(fit), None) => prop_assert!(false, "fits at {fit:?} and is not booked"),
@@ -135,6 +116,37 @@ fn one_worker_goes_where_it_fits_best() {
         }
         Ok(())
     });
+}
+
+/// Workers of one come, some of them go, and at last one comes that is critical: the state before it, and where it was booked at once.
+fn last_comes(
+    world: &mut Cluster,
+    (before, wait, last): (&[Asks], u64, Asks),
+    of: impl Fn(Asks) -> WorkerAsk,
+) -> (State, Option<WorkerPlace>) {
+    for (n, asks) in before.iter().enumerate() {
+        let mut spec = making::job(&format!("j{n}"), workers(1, of(*asks)));
+        spec.shares = true;
+        world.submit(spec);
+    }
+    world.run_until(wait);
+    for (n, _) in before.iter().enumerate().filter(|(_, asks)| !asks.4) {
+        let (tenant, subject) = ("t".into(), format!("j{n}"));
+        world.step(vec![Event::JobCancelled { tenant, subject, by: None, sent: None }], false);
+    }
+    world.run_until(wait + 11_000);
+    let rows = world.state().clone();
+    let mut spec = making::job("last", workers(1, of(last)));
+    spec.shares = true;
+    spec.queue = "critical".into();
+    world.submit(spec);
+    let id = world.id("last").expect("accepted");
+    let batch = world.log.batches.last().expect("a batch");
+    let booked = batch.decisions.iter().find_map(|d| match d {
+        Decision::Book { job, places, .. } if *job == id => Some(places[0].clone()),
+        _ => None,
+    });
+    (rows, booked)
 }
 
 fn unbooks(batch: &Batch) -> bool {
@@ -226,30 +238,10 @@ fn one_worker_leaves_the_least_fragments() {
             let most = if each.gpus > 0 { 8 * u64::from(each.gpus) * u64::from(each.share) } else { u64::MAX };
             WorkerAsk { gpu_mem: Mib(0), cpu: MilliCpu(each.cpu.0.min(most)), ..each }
         };
-        for (n, asks) in before.iter().enumerate() {
-            let mut spec = making::job(&format!("j{n}"), workers(1, plain(*asks)));
-            spec.shares = true;
-            world.submit(spec);
-        }
-        world.run_until(wait);
-        for (n, _) in before.iter().enumerate().filter(|(_, asks)| !asks.4) {
-            let (tenant, subject) = ("t".into(), format!("j{n}"));
-            world.step(vec![Event::JobCancelled { tenant, subject, by: None, sent: None }], false);
-        }
-        world.run_until(wait + 11_000);
-        let rows = world.state().clone();
-        let mut spec = making::job("last", workers(1, plain(last)));
-        spec.shares = true;
-        spec.queue = "critical".into();
-        world.submit(spec);
-        let id = world.id("last").expect("accepted");
+        let (rows, booked) = last_comes(&mut world, (&before, wait, last), plain);
         // The mix counts the last one too.
         let wanted = least(&rows, world.state().mix(), &plain(last));
         let batch = world.log.batches.last().expect("a batch");
-        let booked = batch.decisions.iter().find_map(|d| match d {
-            Decision::Book { job, places, .. } if *job == id => Some(places[0].clone()),
-            _ => None,
-        });
         match (wanted, booked) {
             (Some(fit), Some(place)) => prop_assert_eq!(fit.6, place.node, "{:?}", fit),
             (Some(fit), None) => prop_assert!(false, "fits at {fit:?} and is not booked"),
@@ -355,29 +347,8 @@ fn one_worker_leaves_what_others_can_use_with_cpu_and_memory() {
         kinds.push((1, 10, 12));
         make_known(&mut world, &kinds);
         let plain = |asks| WorkerAsk { gpu_mem: Mib(0), ..worker(asks) };
-        for (n, asks) in before.iter().enumerate() {
-            let mut spec = making::job(&format!("j{n}"), workers(1, plain(*asks)));
-            spec.shares = true;
-            world.submit(spec);
-        }
-        world.run_until(wait);
-        for (n, _) in before.iter().enumerate().filter(|(_, asks)| !asks.4) {
-            let (tenant, subject) = ("t".into(), format!("j{n}"));
-            world.step(vec![Event::JobCancelled { tenant, subject, by: None, sent: None }], false);
-        }
-        world.run_until(wait + 11_000);
-        let rows = world.state().clone();
-        let mut spec = making::job("last", workers(1, plain(last)));
-        spec.shares = true;
-        spec.queue = "critical".into();
-        world.submit(spec);
-        let id = world.id("last").expect("accepted");
+        let (rows, booked) = last_comes(&mut world, (&before, wait, last), plain);
         let wanted = least_by_mix(&rows, &known_kinds(world.state()), &plain(last));
-        let batch = world.log.batches.last().expect("a batch");
-        let booked = batch.decisions.iter().find_map(|d| match d {
-            Decision::Book { job, places, .. } if *job == id => Some(places[0].clone()),
-            _ => None,
-        });
         match (wanted, booked) {
             (Some(fit), Some(place)) => prop_assert_eq!(fit.3, place.node, "{:?}", fit),
             (Some(fit), None) => prop_assert!(false, "fits at {fit:?} and is not booked"),
