@@ -10,7 +10,7 @@
 //! Never: tells the engine what will be available. It learns that from what it asks for.
 
 use crate::arguments::Arguments;
-use crate::figures::Row;
+use crate::figures::ComparedFigure;
 use crate::{inputs, made};
 use forebay_catalog::input::{CsvTable, open};
 use forebay_kernel::policy::Policy;
@@ -43,7 +43,7 @@ struct Window {
 /// When availability changes, and to what.
 type Changes = Vec<(u64, bool)>;
 
-pub fn run(arguments: &Arguments) -> Result<Vec<Row>, String> {
+pub fn run(arguments: &Arguments) -> Result<Vec<ComparedFigure>, String> {
     let (trace, own_trace) = inputs::given_or(arguments.trace.as_ref(), "spot_availability_dev.csv");
     let series = match trace {
         Some(path) => read_series(&path)?,
@@ -75,10 +75,10 @@ pub fn run(arguments: &Arguments) -> Result<Vec<Row>, String> {
         }
         let published = if own || arguments.every > 1 { Vec::new() } else { published.to_vec() };
         let metric = format!("mean_cost_usd_{deadline}h");
-        rows.push(Row { metric, figure: sum / windows.len() as f64, unit: "USD", published });
+        rows.push(ComparedFigure { metric, figure: sum / windows.len() as f64, unit: "USD", published });
     }
     let none = if own { Vec::new() } else { vec![("all", 0.0)] };
-    rows.push(Row { metric: "late".to_owned(), figure: late as f64, unit: "tasks", published: none });
+    rows.push(ComparedFigure { metric: "late".to_owned(), figure: late as f64, unit: "tasks", published: none });
     Ok(rows)
 }
 

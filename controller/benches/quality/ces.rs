@@ -11,8 +11,8 @@
 //! Never: a look at the demand to come.
 
 use crate::arguments::Arguments;
-use crate::figures::Row;
-use crate::world::World;
+use crate::figures::ComparedFigure;
+use crate::world::InstantWorld;
 use crate::{inputs, made};
 use forebay_catalog::input::{CsvTable, open};
 use forebay_kernel::job::{Gang, JobSpec, WorkerAsk};
@@ -29,7 +29,7 @@ const TICKS: usize = 2016;
 /// Time before the first tick, in which all nodes come up.
 const BEFORE_MS: u64 = 2 * BOOT_MS;
 
-pub fn run(arguments: &Arguments) -> Result<Vec<Row>, String> {
+pub fn run(arguments: &Arguments) -> Result<Vec<ComparedFigure>, String> {
     let (trace, ours) = inputs::given_or(arguments.trace.as_ref(), "philly_node_demand_10min.csv");
     let (demand, total) = match trace {
         Some(path) => read_demand(&path, !ours)?,
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> Result<Vec<Row>, String> {
     };
     let figures = replay(&demand, total)?;
     let published = |figure: f64| if ours { Vec::new() } else { vec![("CES", figure)] };
-    let row = |metric: &str, figure, unit, theirs| Row {
+    let row = |metric: &str, figure, unit, theirs| ComparedFigure {
         metric: metric.to_owned(),
         figure,
         unit,
@@ -58,7 +58,7 @@ struct Figures {
 }
 
 fn replay(demand: &[u32], total: u32) -> Result<Figures, String> {
-    let mut world = World::new(inputs::policy("ces")?, BOOT_MS)?;
+    let mut world = InstantWorld::new(inputs::policy("ces")?, BOOT_MS)?;
     let mut load = Load::default();
     load.becomes(&mut world, total)?;
     let (mut off, mut short) = (0u64, 0u64);
@@ -90,7 +90,7 @@ struct Load {
 }
 
 impl Load {
-    fn becomes(&mut self, world: &mut World, wanted: u32) -> Result<(), String> {
+    fn becomes(&mut self, world: &mut InstantWorld, wanted: u32) -> Result<(), String> {
         let mut events = Vec::new();
         while self.open.len() > wanted as usize {
             let name = self.open.pop_front().unwrap_or_default();

@@ -10,8 +10,8 @@
 //! Never: a pod tried twice, or one that leaves.
 
 use crate::arguments::Arguments;
-use crate::figures::Row;
-use crate::world::{World, owned};
+use crate::figures::ComparedFigure;
+use crate::world::InstantWorld;
 use crate::{inputs, made};
 use forebay_kernel::event::Event;
 use forebay_kernel::job::JobSpec;
@@ -26,7 +26,7 @@ const SEEDS: u64 = 10;
 const AT_100: [(&str, f64); 4] = [("random", 86.25), ("packing", 91.80), ("best fit", 92.91), ("FGD", 95.23)];
 const AT_130: [(&str, f64); 4] = [("random", 87.38), ("packing", 92.06), ("best fit", 93.11), ("FGD", 95.40)];
 
-pub fn run(arguments: &Arguments) -> Result<Vec<Row>, String> {
+pub fn run(arguments: &Arguments) -> Result<Vec<ComparedFigure>, String> {
     let (pods, ours) = inputs::given_or(arguments.trace.as_ref(), "openb_2023_default.csv");
     let (nodes, own_nodes) = inputs::given_or(arguments.nodes.as_ref(), "openb_2023_nodes.csv");
     let (pods, mut nodes) = match (pods, nodes) {
@@ -48,7 +48,8 @@ pub fn run(arguments: &Arguments) -> Result<Vec<Row>, String> {
         wrong += run.refused_though_it_fitted;
     }
     let published = |list: &[(&'static str, f64)]| if ours || own_nodes { Vec::new() } else { list.to_vec() };
-    let row = |metric: &str, figure, unit, published| Row { metric: metric.to_owned(), figure, unit, published };
+    let row =
+        |metric: &str, figure, unit, published| ComparedFigure { metric: metric.to_owned(), figure, unit, published };
     Ok(vec![
         row("allocated_at_100_pct", median(at_100), "%", published(&AT_100)),
         row("allocated_at_130_pct", median(at_130), "%", published(&AT_130)),
@@ -80,13 +81,9 @@ fn fleet_policy(mut policy: Policy) -> Result<Policy, String> {
 
 fn pack(policy: &Policy, pods: &[TraceJob], nodes: &[TraceNode], seed: u64) -> Result<Packed, String> {
     let mut converter = Converter::new(policy, Assumptions { checkpoint_every: None, ..Assumptions::default() });
-    let mut world = World::new(policy.clone(), 0)?;
+    let mut world = InstantWorld::new(policy.clone(), 0)?;
     let pool = policy.pools[0].name.clone();
-    let seen = nodes.iter().map(|node| {
-        let room = (u16::try_from(node.gpus).unwrap_or(64), node.cpu_milli, node.mem_mib);
-        owned(node.id.clone(), &pool, room, node.gpu_model.as_deref())
-    });
-    world.happen(seen.collect())?;
+    world.happen(inputs::listed_nodes(nodes, &pool))?;
     let all = nodes.iter().map(|node| u64::from(node.gpus) * 1000).sum::<u64>();
     let mut fleet = Fleet::of(nodes);
     let (mut arrived, mut allocated) = (0u64, 0u64);
@@ -156,7 +153,7 @@ impl Fleet {
     }
 
     /// Whether a pod was started; what it holds is taken then.
-    fn took(&mut self, world: &World, spec: &JobSpec) -> bool {
+    fn took(&mut self, world: &InstantWorld, spec: &JobSpec) -> bool {
         let Some(job) = world.state().job_of(&spec.tenant, &spec.subject) else { return false };
         let Some(run) = world.runs().get(&job) else { return false };
         let forebay_kernel::job::Gang::Workers { each, .. } = spec.gang else { return false };

@@ -3,14 +3,13 @@
 //! Never: an input of its own making.
 
 use crate::arguments::Arguments;
-use crate::starburst::equal_nodes;
-use crate::world::{World, owned};
+use crate::world::{InstantWorld, owned};
 use forebay_catalog::Catalogue;
 use forebay_catalog::read;
 use forebay_kernel::event::Event;
 use forebay_kernel::policy::Policy;
 use forebay_policy::compile;
-use forebay_sim::trace::read_nodes;
+use forebay_sim::trace::{TraceJob, TraceNode, read_nodes};
 use std::path::{Path, PathBuf};
 
 /// The folder of the project.
@@ -50,15 +49,45 @@ pub fn given_or(given: Option<&PathBuf>, name: &str) -> (Option<PathBuf>, bool) 
 pub fn fleet(arguments: &Arguments, pool: &str, usual: (usize, u16)) -> Result<Vec<Event>, String> {
     let Some(path) = &arguments.nodes else { return Ok(equal_nodes(pool, usual)) };
     let nodes = read_nodes(path).map_err(|e| e.to_string())?;
+    Ok(listed_nodes(&nodes, pool))
+}
+
+/// The nodes of a list, as nodes of a pool of owned nodes.
+pub fn listed_nodes(nodes: &[TraceNode], pool: &str) -> Vec<Event> {
     let seen = nodes.iter().map(|node| {
         let room = (u16::try_from(node.gpus).unwrap_or(64), node.cpu_milli, node.mem_mib);
         owned(node.id.clone(), pool, room, node.gpu_model.as_deref())
     });
-    Ok(seen.collect())
+    seen.collect()
+}
+
+/// So many equal nodes of a pool of owned nodes.
+pub fn equal_nodes(pool: &str, (count, gpus): (usize, u16)) -> Vec<Event> {
+    let room = (gpus, 8_000 * u64::from(gpus), 65_536 * u64::from(gpus));
+    (0..count).map(|nth| owned(format!("{pool}-{nth:04}"), pool, room, None)).collect()
+}
+
+/// Submits jobs when they come, those of one instant together, and lets time go on until all are over. `submission`: what is submitted of one.
+pub fn play(
+    world: &mut InstantWorld,
+    mut jobs: Vec<TraceJob>,
+    mut submission: impl FnMut(&mut InstantWorld, TraceJob) -> Event,
+) -> Result<(), String> {
+    jobs.sort_by_key(|job| job.submit_ms);
+    let mut jobs = jobs.into_iter().peekable();
+    while let Some(first) = jobs.peek().map(|job| job.submit_ms) {
+        world.until(first)?;
+        let mut events = Vec::new();
+        while let Some(job) = jobs.next_if(|job| job.submit_ms <= first) {
+            events.push(submission(world, job));
+        }
+        world.happen(events)?;
+    }
+    run_out(world)
 }
 
 /// Lets time go on until all jobs are over and what was bought is given back.
-pub fn run_out(world: &mut World) -> Result<(), String> {
+fn run_out(world: &mut InstantWorld) -> Result<(), String> {
     while world.state().open_jobs() > 0 || world.state().bought_nodes().next().is_some() {
         let next = world.next().ok_or_else(|| {
             let open = world.state().open_jobs();

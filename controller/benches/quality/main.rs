@@ -20,11 +20,11 @@ mod starburst;
 mod world;
 
 use arguments::Arguments;
-use figures::{Figure, Row, as_json, table};
+use figures::{ComparedFigure, NamedFigure, as_json, table};
 use std::process::ExitCode;
 
 /// What an experiment is run with, and gives.
-type Experiment = fn(&Arguments) -> Result<Vec<Row>, String>;
+type Experiment = fn(&Arguments) -> Result<Vec<ComparedFigure>, String>;
 
 const EXPERIMENTS: [(&str, Experiment); 5] = [
     ("starburst", starburst::run),
@@ -47,14 +47,14 @@ fn main() -> ExitCode {
 fn run() -> Result<(), String> {
     let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
     let arguments = Arguments::read(std::env::args().skip(1), &names)?;
-    let mut figures: Vec<Figure> = Vec::new();
+    let mut figures: Vec<NamedFigure> = Vec::new();
     for (name, experiment) in EXPERIMENTS {
         if arguments.name.as_deref().is_some_and(|only| only != name) {
             continue;
         }
         let rows = experiment(&arguments).map_err(|why| format!("{name}: {why}"))?;
         println!("{}", table(name, &rows));
-        figures.extend(rows.into_iter().map(|row| Figure { name, row }));
+        figures.extend(rows.into_iter().map(|row| NamedFigure { name, row }));
     }
     let Some(path) = &arguments.json else { return Ok(()) };
     std::fs::write(path, as_json(&figures)).map_err(|e| format!("{}: {e}", path.display()))

@@ -10,9 +10,8 @@
 //! Never: a duration told to the engine before its job is over.
 
 use crate::arguments::Arguments;
-use crate::figures::Row;
-use crate::starburst::equal_nodes;
-use crate::world::World;
+use crate::figures::ComparedFigure;
+use crate::world::InstantWorld;
 use crate::{inputs, made};
 use forebay_kernel::ids::{PoolId, QuotaId};
 use forebay_kernel::policy::Policy;
@@ -30,7 +29,7 @@ const MEAN: [(&str, f64); 3] =
 const P99: [(&str, f64); 3] =
     [("FIFO", 549_569.0), ("SJF, durations known", 353_965.0), ("SRTF, durations known", 252_645.0)];
 
-pub fn run(arguments: &Arguments) -> Result<Vec<Row>, String> {
+pub fn run(arguments: &Arguments) -> Result<Vec<ComparedFigure>, String> {
     let (trace, ours) = inputs::given_or(arguments.trace.as_ref(), "philly_2017_dev_oct02_oct22.csv");
     let jobs = match trace {
         Some(path) => trace::read(path, None).map_err(|e| e.to_string())?.jobs,
@@ -47,13 +46,13 @@ pub fn run(arguments: &Arguments) -> Result<Vec<Row>, String> {
     let mean = times.iter().sum::<u64>() as f64 / times.len().max(1) as f64 / 1e3;
     let p99 = times.get((times.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0) as f64 / 1e3;
     Ok(vec![
-        Row { metric: "mean_completion_s".into(), figure: mean, unit: "s", published: published(&MEAN) },
-        Row { metric: "p99_completion_s".into(), figure: p99, unit: "s", published: published(&P99) },
+        ComparedFigure { metric: "mean_completion_s".into(), figure: mean, unit: "s", published: published(&MEAN) },
+        ComparedFigure { metric: "p99_completion_s".into(), figure: p99, unit: "s", published: published(&P99) },
     ])
 }
 
 /// Completion less submission of each job in milliseconds, in rising order.
-fn replay(mut jobs: Vec<TraceJob>, sizes: &BTreeMap<String, usize>) -> Result<Vec<u64>, String> {
+fn replay(jobs: Vec<TraceJob>, sizes: &BTreeMap<String, usize>) -> Result<Vec<u64>, String> {
     let mut queues: BTreeMap<String, Vec<&TraceJob>> = BTreeMap::new();
     for job in &jobs {
         queues.entry(job.queue.clone().unwrap_or_default()).or_default().push(job);
@@ -66,23 +65,15 @@ fn replay(mut jobs: Vec<TraceJob>, sizes: &BTreeMap<String, usize>) -> Result<Ve
     let policy = for_each(inputs::policy("philly-queues")?, &names)?;
     drop(queues);
     let mut converter = Converter::new(&policy, Assumptions::default());
-    let mut world = World::new(policy, 0)?;
+    let mut world = InstantWorld::new(policy, 0)?;
     for (queue, nodes) in &sized {
-        world.happen(equal_nodes(queue, (*nodes, GPUS_A_NODE as u16)))?;
+        world.happen(inputs::equal_nodes(queue, (*nodes, GPUS_A_NODE as u16)))?;
     }
-    jobs.sort_by_key(|job| job.submit_ms);
-    let mut jobs = jobs.into_iter().peekable();
-    while let Some(first) = jobs.peek().map(|job| job.submit_ms) {
-        world.until(first)?;
-        let mut events = Vec::new();
-        while let Some(mut job) = jobs.next_if(|job| job.submit_ms <= first) {
-            job.restart_ms = Some(RESTART_MS);
-            let (spec, truth) = converter.job(&job);
-            events.push(world.submission(spec, Some(truth.duration.0), RESTART_MS));
-        }
-        world.happen(events)?;
-    }
-    inputs::run_out(&mut world)?;
+    inputs::play(&mut world, jobs, |world, mut job| {
+        job.restart_ms = Some(RESTART_MS);
+        let (spec, truth) = converter.job(&job);
+        world.submission(spec, Some(truth.duration.0), RESTART_MS)
+    })?;
     let took = world.fates().values().map(|fate| fate.ended.map(|at| at - fate.submitted));
     let mut took: Vec<u64> = took.collect::<Option<_>>().ok_or("a job never ended")?;
     took.sort_unstable();

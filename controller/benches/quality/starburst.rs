@@ -10,8 +10,8 @@
 //! Never: a hint of which job goes where.
 
 use crate::arguments::Arguments;
-use crate::figures::Row;
-use crate::world::{World, owned};
+use crate::figures::ComparedFigure;
+use crate::world::InstantWorld;
 use crate::{inputs, made};
 use forebay_sim::convert::{Assumptions, Converter};
 use forebay_sim::trace;
@@ -28,44 +28,35 @@ const COST: [(&str, f64); 5] = [
 const WAIT: [(&str, f64); 4] =
     [("no-wait", 0.0), ("constant-wait", 0.0516), ("star-wait", 0.0512), ("compute-wait", 0.0512)];
 
-pub fn run(arguments: &Arguments) -> Result<Vec<Row>, String> {
+pub fn run(arguments: &Arguments) -> Result<Vec<ComparedFigure>, String> {
     let (trace, ours) = inputs::given_or(arguments.trace.as_ref(), "starburst_tab4_load1.csv");
-    let mut jobs = match trace {
+    let jobs = match trace {
         Some(path) => trace::read(path, None).map_err(|e| e.to_string())?.jobs,
         None => made::bursting(1, 500),
     };
     let policy = inputs::policy("starburst")?;
     let mut converter = Converter::new(&policy, Assumptions { checkpoint_every: None, ..Assumptions::default() });
-    let mut world = World::new(policy, 0)?;
+    let mut world = InstantWorld::new(policy, 0)?;
     world.happen(inputs::fleet(arguments, "cluster", FLEET)?)?;
-    jobs.sort_by_key(|job| job.submit_ms);
-    let mut jobs = jobs.into_iter().peekable();
-    while let Some(first) = jobs.peek().map(|job| job.submit_ms) {
-        world.until(first)?;
-        let mut events = Vec::new();
-        while let Some(mut job) = jobs.next_if(|job| job.submit_ms <= first) {
-            // One kind of GPU, and durations are known.
-            job.gpu_models.clear();
-            job.estimate_ms = Some(job.duration_ms);
-            job.restart_ms = Some(0);
-            let (spec, _) = converter.job(&job);
-            events.push(world.submission(spec, Some(job.duration_ms), 0));
-        }
-        world.happen(events)?;
-    }
-    inputs::run_out(&mut world)?;
+    inputs::play(&mut world, jobs, |world, mut job| {
+        // One kind of GPU, and durations are known.
+        job.gpu_models.clear();
+        job.estimate_ms = Some(job.duration_ms);
+        job.restart_ms = Some(0);
+        let (spec, _) = converter.job(&job);
+        world.submission(spec, Some(job.duration_ms), 0)
+    })?;
     let waits = world.fates().values().map(|fate| fate.started.map(|at| at - fate.submitted));
     let waits: Vec<u64> = waits.collect::<Option<_>>().ok_or("a job never started")?;
     let mean_h = waits.iter().sum::<u64>() as f64 / waits.len().max(1) as f64 / 3.6e6;
     let published = |list: &[(&'static str, f64)]| if ours { Vec::new() } else { list.to_vec() };
     Ok(vec![
-        Row { metric: "cloud_cost_usd".into(), figure: world.spent_usd(), unit: "USD", published: published(&COST) },
-        Row { metric: "mean_wait_h".into(), figure: mean_h, unit: "h", published: published(&WAIT) },
+        ComparedFigure {
+            metric: "cloud_cost_usd".into(),
+            figure: world.spent_usd(),
+            unit: "USD",
+            published: published(&COST),
+        },
+        ComparedFigure { metric: "mean_wait_h".into(), figure: mean_h, unit: "h", published: published(&WAIT) },
     ])
-}
-
-/// So many equal nodes of a pool of owned nodes.
-pub fn equal_nodes(pool: &str, (count, gpus): (usize, u16)) -> Vec<forebay_kernel::event::Event> {
-    let room = (gpus, 8_000 * u64::from(gpus), 65_536 * u64::from(gpus));
-    (0..count).map(|nth| owned(format!("{pool}-{nth:04}"), pool, room, None)).collect()
 }

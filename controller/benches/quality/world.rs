@@ -57,7 +57,7 @@ enum Due {
 }
 
 /// The engine, and what it acts on.
-pub struct World {
+pub struct InstantWorld {
     engine: Engine,
     now: u64,
     boot: u64,
@@ -76,13 +76,13 @@ pub struct World {
     pub stops: u64,
 }
 
-impl World {
+impl InstantWorld {
     /// A world under a policy, in which nothing is yet. `boot`: from launch to ready, in milliseconds.
-    pub fn new(policy: Policy, boot: u64) -> Result<World, String> {
+    pub fn new(policy: Policy, boot: u64) -> Result<InstantWorld, String> {
         let mut engine = Engine::new();
         let planned = step::configure(&mut engine, tick(0, 0), policy);
         let released = planned.append(&mut NullJournal).map_err(|e| format!("{e:?}"))?;
-        let mut world = World {
+        let mut world = InstantWorld {
             engine,
             now: 0,
             boot,
