@@ -91,14 +91,7 @@ impl QuotaTree {
         }
         let mut used: BTreeMap<QuotaId, MilliGpu> = BTreeMap::new();
         for (at, share) in kept {
-            let (mut at, mut more) = (Some(*at), *share);
-            while let Some(id) = at {
-                let sum = used.entry(id).or_insert_with(|| self.usage(id, pool));
-                let (before, local) = (*sum, self.cell(id, pool).local);
-                *sum = before + more;
-                more = (before + more - local) - (before - local);
-                at = self.parent(id);
-            }
+            self.change(&mut used, pool, (*at, *share), |used, more| used + more);
         }
         self.available_given(quota, pool, &|id| used.get(&id).copied().unwrap_or_else(|| self.usage(id, pool)))
     }
@@ -111,17 +104,29 @@ impl QuotaTree {
         gone: impl Iterator<Item = (QuotaId, MilliGpu)>,
     ) -> BTreeMap<QuotaId, MilliGpu> {
         let mut used: BTreeMap<QuotaId, MilliGpu> = BTreeMap::new();
-        for (at, share) in gone {
-            let (mut at, mut less) = (Some(at), share);
-            while let Some(id) = at.filter(|_| less > MilliGpu(0)) {
-                let sum = used.entry(id).or_insert_with(|| self.usage(id, pool));
-                let (before, local) = (*sum, self.cell(id, pool).local);
-                *sum = before - less;
-                less = (before - local) - (*sum - local);
-                at = self.parent(id);
-            }
+        for gone in gone {
+            self.change(&mut used, pool, gone, |used, less| used - less);
         }
         used
+    }
+
+    /// Changes what is in use at a node by so much, and above it as that rises there.
+    fn change(
+        &self,
+        used: &mut BTreeMap<QuotaId, MilliGpu>,
+        pool: PoolId,
+        (at, by): (QuotaId, MilliGpu),
+        becomes: fn(MilliGpu, MilliGpu) -> MilliGpu,
+    ) {
+        let (mut at, mut by) = (Some(at), by);
+        while let Some(id) = at.filter(|_| by > MilliGpu(0)) {
+            let sum = used.entry(id).or_insert_with(|| self.usage(id, pool));
+            let (before, local) = (*sum, self.cell(id, pool).local);
+            *sum = becomes(before, by);
+            let (was, is) = (before - local, *sum - local);
+            by = is.max(was) - is.min(was);
+            at = self.parent(id);
+        }
     }
 
     /// What a queue at `quota` could still take in `pool` if so much were in use at each node.
