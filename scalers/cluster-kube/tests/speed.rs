@@ -1,7 +1,8 @@
 //! How fast pods are bound, beside kube-scheduler with the same pods on the same nodes, in turns: pods bound a second from the first that is
 //! created to the last that is bound, and how long a gang is half bound beside as many bare Bindings.
 //!
-//! `FOREBAY_NODES=1000 cargo xtask test integration kube -- speed --nocapture` has a thousand nodes and five thousand pods; CI has a few.
+//! `FOREBAY_NODES=1000 cargo xtask test integration kube -- speed --nocapture` has a thousand nodes and five thousand pods, and its figures are
+//! judged. CI has a few, and figures are only printed.
 //! Figures are ratios of one run: both have the same API server, the same watcher and the same machine.
 //! Never: a kubelet, or a limit of calls a second for either of them.
 
@@ -41,6 +42,9 @@ const WORKERS: u32 = 20;
 const WORKERS_ALONE: u32 = 100;
 /// Calls at a time, of the machine and of whoever creates pods for kube-scheduler.
 const IN_FLIGHT: usize = 128;
+/// Of kube-scheduler's rate at least, and of the time of as many bare Bindings at most.
+const LEAST_RATE: f64 = 0.8;
+const MOST_GANG_TIME: f64 = 2.0;
 /// How often each of them has its turn.
 const TURNS: usize = 3;
 /// Without anything bound.
@@ -486,8 +490,9 @@ async fn real_speed_beside_kube_scheduler() {
     }
     let gang_ratio = median(ratios);
     println!("a gang's time to as many bare Bindings': {gang_ratio:.2} (median of {TURNS})");
-    // A few pods are bound while the first are still being created, on whatever else the machine does: the bounds are those of the full form.
-    let (least, most) = if asked.is_some() { (0.8, 2.0) } else { (0.4, 4.0) };
-    assert!(ratio >= least, "{ratio:.2} of kube-scheduler's rate");
-    assert!(gang_ratio <= most, "{gang_ratio:.2} times as long as bare Bindings");
+    // A busy machine says nothing of either: a small form prints figures, and they are judged where somebody asks for a size.
+    if asked.is_some() {
+        assert!(ratio >= LEAST_RATE, "{ratio:.2} of kube-scheduler's rate");
+        assert!(gang_ratio <= MOST_GANG_TIME, "{gang_ratio:.2} times as long as bare Bindings");
+    }
 }
