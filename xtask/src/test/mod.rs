@@ -12,6 +12,7 @@
 pub mod sections;
 
 mod built;
+mod causes;
 mod report;
 mod tally;
 
@@ -275,6 +276,7 @@ impl Suite<'_> {
         let outcome = run_reading(&mut command, |line, at| {
             let line = plain(line);
             run.tally.read(&line);
+            run.causes.read(&line);
             parts.read(&line, at);
         });
         run.parts.extend(parts.end(begun.elapsed()));

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::causes::Causes;
 use super::sections::Section;
 use super::tally::{Part, Tally};
 
@@ -16,6 +17,8 @@ const LONGEST: usize = 12;
 pub struct SectionRun {
     /// Its tests.
     pub tally: Tally,
+    /// Why those failed that did.
+    pub causes: Causes,
     /// Its builds, installations and test binaries, in order.
     pub parts: Vec<Part>,
     /// Why it failed, one entry for each command that did.
@@ -69,7 +72,11 @@ impl Report {
                 text.push_str(&format!("  repeat: {}\n", repeat(name, None)));
             }
             for test in &run.tally.names {
-                text.push_str(&format!("  {test}\n    repeat: {}\n", repeat(name, Some(test))));
+                text.push_str(&format!("  {test}\n"));
+                for line in run.causes.of(test) {
+                    text.push_str(&format!("    | {line}\n"));
+                }
+                text.push_str(&format!("    repeat: {}\n", repeat(name, Some(test))));
             }
         }
         text
@@ -135,7 +142,11 @@ mod tests {
             Part { name: "engine (tests/engine/main.rs)".to_owned(), took: Duration::from_millis(500) },
         ];
         let failures = vec!["cargo test: exit status: 101".to_owned()];
-        let engine = SectionRun { tally: tally(8, &["stories::gang", "src/lib.rs - (line 9)"]), parts, failures };
+        let mut causes = Causes::default();
+        causes.read("thread 'stories::gang' (7) panicked at stories.rs:1:2:");
+        causes.read("too late");
+        let engine =
+            SectionRun { tally: tally(8, &["stories::gang", "src/lib.rs - (line 9)"]), causes, parts, failures };
         report.add(&section("engine"), engine, Duration::from_secs(2), false);
         let controller = SectionRun { tally: tally(5, &[]), ..SectionRun::default() };
         report.add(&section("controller"), controller, Duration::from_secs(3), false);
@@ -152,6 +163,8 @@ failed in clippy: cargo clippy: exit status: 101
 
 failed in engine: cargo test: exit status: 101
   stories::gang
+    | stories.rs:1:2
+    | too late
     repeat: again engine stories::gang
   src/lib.rs - (line 9)
     repeat: again engine src/lib.rs - (line 9)
