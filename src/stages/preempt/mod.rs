@@ -274,31 +274,36 @@ impl Trial<'_> {
 
     /// Whether what was promised to a job is enough: then it is held for it.
     fn hold_promised(&mut self, job: JobId, class: ClassId) -> bool {
-        let kept = self.state().jobs[job].kept.map(|kept| kept.pool);
+        let kept = self.state().jobs[job].kept;
         let pools = self.state().classes[class].fits.iter().map(|f| f.0);
-        let pools: Vec<PoolId> = pools.filter(|pool| kept.is_none_or(|kept| kept == *pool)).collect();
-        self.engine.state.set_kept(job, None);
+        let pools: Vec<PoolId> = pools.filter(|pool| kept.is_none_or(|kept| kept.pool == *pool)).collect();
+        // It asks for its quota itself; what was taken from others for it stays its own, whatever is kept of quotas and budgets for others.
+        self.engine.state.set_kept(job, kept.map(|kept| Kept { share: MilliGpu(0), ..kept }));
         let takers = pools.into_iter().filter_map(|pool| Taker::of(self.state(), job, pool));
         let takers: Vec<Taker> = takers.filter(|taker| !refused(self.state(), taker)).collect();
         if takers.is_empty() {
             self.broken.insert(job);
-            return false;
         }
-        for taker in takers {
-            let places = placement::find(self.engine, job, taker.pool, NodeScope::InFlight, taker.asked);
-            let room = self.state().reservations().get(&taker.pool);
-            let made = |room: &&Reservation| kept.is_some() && room.job == job && !room.room.is_empty();
-            let room = room.filter(made).filter(|_| places.is_none()).cloned();
-            let enough = places.is_some() || room.is_some() || supply::can_be_had(self.engine, job, taker.pool);
-            // Quota and money without places are kept as well: nobody else is promised them, here as where it is decided.
-            let keeps = kept.is_some() && self.state().jobs[job].reserved_until.is_none();
-            if enough || keeps {
-                let places = places.unwrap_or_default();
-                self.hold(Held { taker, places, room, promised: true, searches: !enough });
-                return enough;
-            }
-        }
-        false
+        let found = takers.into_iter().find_map(|taker| self.promised(taker, kept.is_some()));
+        self.engine.state.set_kept(job, None);
+        let Some(held) = found else { return false };
+        let enough = !held.searches;
+        self.hold(held);
+        enough
+    }
+
+    /// What a taker was promised, if it is there.
+    fn promised(&mut self, taker: Taker, keeps: bool) -> Option<Held> {
+        let Taker { job, pool, .. } = taker;
+        let places = placement::find(self.engine, job, pool, NodeScope::InFlight, taker.asked);
+        let room = self.state().reservations().get(&pool);
+        let made = |room: &&Reservation| keeps && room.job == job && !room.room.is_empty();
+        let room = room.filter(made).filter(|_| places.is_none()).cloned();
+        let enough = places.is_some() || room.is_some() || supply::can_be_had(self.engine, job, pool);
+        // Quota and money without places are kept as well: nobody else is promised them, here as where it is decided.
+        let keeps = keeps && self.state().jobs[job].reserved_until.is_none();
+        let held = Held { taker, places: places.unwrap_or_default(), room, promised: true, searches: !enough };
+        (enough || keeps).then_some(held)
     }
 
     /// A head has these places and its quota, as far as the trial goes.
