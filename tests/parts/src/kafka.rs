@@ -42,7 +42,7 @@ const LOG4J: &str = include_str!("../kafka/log4j2.properties");
 const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
 
 /// Six seconds on two idle cores, many times that where others build.
-const READY_LIMIT: Duration = Duration::from_secs(120);
+const READY_LIMIT: Duration = Duration::from_secs(300);
 
 /// Formatting an empty folder takes a second, most of it Java's own start.
 const FORMAT_LIMIT: Duration = Duration::from_secs(60);

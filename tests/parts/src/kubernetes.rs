@@ -38,7 +38,7 @@ use settings::Ports;
 const PART: &str = "Kubernetes";
 
 /// Five seconds for the API server on two idle cores, many times that where others build.
-const READY_LIMIT: Duration = Duration::from_secs(120);
+const READY_LIMIT: Duration = Duration::from_secs(300);
 
 /// A kubectl that applies a file, or waits for a condition for as long as a test would.
 const KUBECTL_LIMIT: Duration = Duration::from_secs(120);

@@ -24,7 +24,7 @@ const REQUIREMENTS: &str = include_str!("../../../localstack/requirements.txt");
 const SEED: &str = include_str!("../../../localstack/seed.py");
 
 /// Three seconds on two idle cores, many times that where others build.
-const READY_LIMIT: Duration = Duration::from_secs(120);
+const READY_LIMIT: Duration = Duration::from_secs(300);
 
 /// What it holds is gone either way.
 const STOP_LIMIT: Duration = Duration::from_secs(10);

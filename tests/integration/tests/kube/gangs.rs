@@ -35,12 +35,14 @@ fn job(subject: &str, workers: u64, gpus: u64, seconds: u64) -> Value {
 }
 
 /// Each job ran once: its workers are those that were asked for, and each has had one pod.
-fn each_ran_once(stand: &Stand, workers: u64, ended: &[Value]) {
+fn each_ran_once(stand: &Stand, server: &Server, workers: u64, ended: &[Value]) {
     let seen = stand.watcher.seen();
     assert!(seen.looks > 10);
     assert!(seen.early.is_empty(), "past the barrier before their gang: {:?}", seen.early);
     let twice: Vec<_> = seen.workers.iter().filter(|(_, pods)| pods.len() > 1).collect();
-    assert!(twice.is_empty(), "ran twice: {twice:?}");
+    let told: BTreeSet<&str> = twice.iter().map(|((job, _), _)| job.as_str()).collect();
+    let told = told.into_iter().map(|job| server.ask(stand.folder.path(), &["job", job]).out);
+    assert!(twice.is_empty(), "ran twice: {twice:?}; {}", told.collect::<String>());
     assert_eq!(seen.workers.len() as u64, workers, "each worker was seen to run");
     let attempts: BTreeSet<&str> =
         ended.iter().filter_map(|p| p["metadata"]["labels"]["forebay.dev/attempt"].as_str()).collect();
@@ -79,7 +81,7 @@ fn gangs_survive_a_killed_controller_a_restarted_api_server_and_a_compacted_etcd
     );
     let server = stand.start();
     stand.all_over(&server, sent, LIMIT);
-    each_ran_once(&stand, workers, &stand.pods());
+    each_ran_once(&stand, &server, workers, &stand.pods());
 }
 
 /// What one pod of a job says, by a path of its JSON.
@@ -163,7 +165,7 @@ fn philly_jobs_run_as_gangs_and_leave_no_node() {
         workers += one.workers;
     }
     stand.all_over(&server, jobs.len() as u64, LIMIT * 4);
-    each_ran_once(&stand, workers, &stand.pods());
+    each_ran_once(&stand, &server, workers, &stand.pods());
     let seen = stand.watcher.seen();
     println!(
         "{} jobs of {source}: {workers} workers, at most {} at once, all over in {:.0?}, {} looks",
