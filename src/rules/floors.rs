@@ -77,7 +77,7 @@ fn may_use(state: &State, class: ClassId, pool: PoolId, id: OfferingId) -> bool 
 
 /// Classes of jobs that the state has: those that are not over, and the last ones that are.
 fn known(state: &State) -> impl Iterator<Item = ClassId> {
-    state.index.known.keys().copied()
+    state.index.known.classes()
 }
 
 /// Whether any job is known that nodes of a pool are bought for.

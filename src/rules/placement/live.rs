@@ -19,7 +19,6 @@ use crate::state::mix::WorkKind;
 use crate::state::nodes::Node;
 use crate::units::{Mib, MilliCpu};
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 /// Kinds that are counted: the most frequent ones.
 const MOST_KINDS: usize = 32;
@@ -60,14 +59,9 @@ impl LiveMix {
         if !state.mix.known() {
             return None;
         }
-        let known = state.index.known.iter();
-        let mut kinds: Vec<LiveKind> = known.filter_map(|(class, count)| LiveKind::of(state, *class, *count)).collect();
-        let rank = |kind: &LiveKind| (Reverse(kind.count), kind.class);
-        if kinds.len() > MOST_KINDS {
-            kinds.select_nth_unstable_by_key(MOST_KINDS, rank);
-            kinds.truncate(MOST_KINDS);
-        }
-        kinds.sort_unstable_by_key(rank);
+        let frequent = state.index.known.most_frequent();
+        let kinds = frequent.filter_map(|(class, count)| LiveKind::of(state, class, count));
+        let kinds: Vec<LiveKind> = kinds.take(MOST_KINDS).collect();
         let cpu_per_gpu = MilliCpu(kinds.iter().map(|kind| kind.per_gpu(kind.cpu.0)).max().unwrap_or(0));
         let mem_per_gpu = Mib(kinds.iter().map(|kind| kind.per_gpu(kind.mem.0)).max().unwrap_or(0));
         let says = cpu_per_gpu > MilliCpu(0) || mem_per_gpu > Mib(0);

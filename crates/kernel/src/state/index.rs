@@ -5,6 +5,7 @@
 
 use super::jobs::{Job, Kept, Phase, Wait};
 use super::kept::KeptQuota;
+use super::known::KnownClasses;
 use super::lines::ClassLines;
 use super::nodes::{Node, NodePhase, Purchase};
 use super::pending_cancels::PendingCancelKey;
@@ -112,7 +113,7 @@ pub struct Index {
     /// Those of them that another price would make possible, by class.
     pub held_by_price: BTreeMap<ClassId, BTreeSet<JobId>>,
     /// How many jobs there are of each class, with those that are over and have not left the state. None that was rejected.
-    pub known: BTreeMap<ClassId, u32>,
+    pub known: KnownClasses,
     /// How many jobs of each queue are accepted and not over.
     pub in_use_by_queue: BTreeMap<QueueId, u32>,
     /// Where in their lives the jobs of each class are.
@@ -211,7 +212,28 @@ impl Index {
         self.in_use.values().fold(MilliGpu(0), |all, one| all + one.all)
     }
 
+    /// A job comes.
     pub(crate) fn job_in(&mut self, job: &Job) {
+        self.recount(None, counts_as(job));
+        self.row_in(job);
+    }
+
+    /// A job leaves.
+    pub(super) fn job_out(&mut self, job: &Job) {
+        self.row_out(job);
+        self.recount(counts_as(job), None);
+    }
+
+    /// A job that counted as one of a class counts as one of another.
+    pub(super) fn recount(&mut self, before: Option<ClassId>, after: Option<ClassId>) {
+        if before != after {
+            before.into_iter().for_each(|class| self.known.remove(class));
+            after.into_iter().for_each(|class| self.known.add(class));
+        }
+    }
+
+    /// A row of a job that stays, as it is now.
+    pub(super) fn row_in(&mut self, job: &Job) {
         match job.phase {
             Phase::Queued if self.held_queues.contains(&job.queue) => _ = self.held_back.insert(job.id),
             Phase::Queued => self.queued_in(job),
@@ -248,9 +270,6 @@ impl Index {
                 self.replicas.entry(service).or_default().insert(job.id);
             }
         }
-        if !is_rejected(job) {
-            *self.known.entry(job.class).or_default() += 1;
-        }
         if is_accepted(job) {
             *self.in_use_by_queue.entry(job.queue).or_default() += 1;
         }
@@ -280,7 +299,8 @@ impl Index {
         }
     }
 
-    pub(super) fn job_out(&mut self, job: &Job) {
+    /// A row of a job that stays, as it was.
+    pub(super) fn row_out(&mut self, job: &Job) {
         match job.phase {
             Phase::Queued if self.held_queues.contains(&job.queue) => _ = self.held_back.remove(&job.id),
             Phase::Queued => self.queued_out(job),
@@ -309,9 +329,6 @@ impl Index {
         self.open_jobs.remove(&job.id);
         if let Some(service) = job.service {
             drop_from(&mut self.replicas, service, &job.id);
-        }
-        if !is_rejected(job) {
-            one_less(&mut self.known, job.class);
         }
         if is_accepted(job) {
             one_less(&mut self.in_use_by_queue, job.queue);
@@ -541,11 +558,11 @@ impl State {
         }
         let open: alloc::vec::Vec<JobId> = self.index.open_jobs.iter().copied().collect();
         for id in &open {
-            self.index.job_out(&self.jobs[*id]);
+            self.index.row_out(&self.jobs[*id]);
         }
         self.index.ageing = ageing;
         for id in &open {
-            self.index.job_in(&self.jobs[*id]);
+            self.index.row_in(&self.jobs[*id]);
         }
     }
 }
@@ -568,8 +585,9 @@ fn one_less<K: Ord>(counts: &mut BTreeMap<K, u32>, at: K) {
     }
 }
 
-fn is_rejected(job: &Job) -> bool {
-    matches!(job.phase, Phase::Done { outcome: Outcome::Rejected })
+/// Of which class a job is known. `None`: it was rejected.
+pub(super) fn counts_as(job: &Job) -> Option<ClassId> {
+    (!matches!(job.phase, Phase::Done { outcome: Outcome::Rejected })).then_some(job.class)
 }
 
 /// Whether a run, or a part of it, is about to give back what it holds.

@@ -16,6 +16,7 @@ pub mod freeze;
 pub mod index;
 pub mod jobs;
 pub mod kept;
+pub mod known;
 pub mod ledger;
 pub mod lines;
 pub mod mix;
@@ -597,11 +598,13 @@ impl State {
     pub(crate) fn edit_job(&mut self, id: JobId, edit: impl FnOnce(&mut Job)) {
         let row = &mut self.jobs[id];
         self.undo.note(|| Was::Job(Box::new(row.clone())));
-        self.index.job_out(row);
+        let counted = index::counts_as(row);
+        self.index.row_out(row);
         let held_since = row.holds_since();
         edit(row);
         row.start_by = start_by(row, &self.specs[id], &self.classes[row.class]);
-        self.index.job_in(row);
+        self.index.row_in(row);
+        self.index.recount(counted, index::counts_as(row));
         let turns = held_since.zip(row.holds_since()).is_some_and(|(was, is)| was != is);
         if turns && row.pool.is_some_and(|pool| self.has_quotas(pool)) {
             // Another borrows in its place.

@@ -13,6 +13,7 @@ use super::allowances::{Allowance, AllowanceReservation};
 use super::billing::WorkKey;
 use super::budget::Budgets;
 use super::fair::DecayedUsage;
+use super::index::counts_as;
 use super::jobs::Job;
 use super::ledger::Ledger;
 use super::nodes::{Node, OfferingRow, Purchase};
@@ -137,8 +138,10 @@ impl State {
         match was {
             Was::Job(job) => {
                 let at = job.id;
-                self.index.job_out(&self.jobs[at]);
-                self.index.job_in(&job);
+                let now = &self.jobs[at];
+                self.index.row_out(now);
+                self.index.row_in(&job);
+                self.index.recount(counts_as(now), counts_as(&job));
                 self.jobs[at] = *job;
             }
             Was::Node(id, row) => {
