@@ -12,7 +12,7 @@
 //!
 //! Never: keeps anything, or gives it up.
 
-use super::order::own_use;
+use super::order::{self, own_use};
 use super::reservations::{is_large, reserved_from};
 use super::{budget, demand, quota, settings};
 use crate::ids::{ClassId, JobId, PoolId, QuotaId};
@@ -244,7 +244,7 @@ fn first_below<'a>(state: &State, node: QuotaId, contenders: Vec<Contender<'a>>)
 
 /// Where a job is in its queue. A deadline that comes to count later must not move what is kept.
 fn in_queue(state: &State, job: JobId) -> OrderKey {
-    OrderKey { start_by: Timestamp::NEVER, ..OrderKey::of(&state.jobs[job], state.index.ageing) }
+    OrderKey { start_by: Timestamp::NEVER, ..order::place(state, job) }
 }
 
 /// Whether a gang of a class would be within what its queue and all above it own, up to a node, with some runs gone.

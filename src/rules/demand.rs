@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! remaining_p90     the job's own estimate, until it is used up; else what work of its queue and size was seen to last
+//! remaining_mean    the same on average, for who waits; where nothing is known, an hour
 //! boot_p90          the last 16 boots of an offering, from the decision to buy on; else what the catalogue states. Where costs are
 //!                   compared it is their median that counts (`State::usual_boot`)
 //! reclaims          of an offering, per node and hour in millionths
@@ -45,6 +46,19 @@ pub(crate) fn remaining_p90(state: &State, job: JobId) -> Option<Span> {
     }
     let seen = state.observed.durations(row.queue, &spec.gang).filter(|seen| seen.total() >= ENOUGH);
     seen.and_then(|seen| seen.residual(done, 900)).or(stated.map(|_| Span::ZERO))
+}
+
+/// How long a job's work is expected to go on on average, given what of it is done: what it states, until that is used up; else what work of its queue
+/// was seen to last; else an hour, and at least as long as it has lasted. Never zero: who knows nothing is not the shortest.
+#[must_use]
+pub(crate) fn remaining_mean(state: &State, job: JobId) -> Span {
+    let (row, spec) = (&state.jobs[job], &state.specs[job]);
+    let stated = spec.expected.map(|expected| expected + spec.restart).filter(|stated| *stated > row.progress);
+    if let Some(stated) = stated {
+        return stated - row.progress;
+    }
+    let seen = state.observed.mean_residual(row.queue, &spec.gang, row.progress, ENOUGH);
+    seen.unwrap_or(UNKNOWN).max(if seen.is_none() { row.progress } else { Span(1) })
 }
 
 /// How long an offering takes from the decision to buy until it is ready, in nine cases of ten.

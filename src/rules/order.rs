@@ -11,24 +11,30 @@
 //!   roots                    least use / weight
 //!     cohort                 least (borrowed / lendable / weight), the head's ask included
 //!       queue                where nothing is borrowed: least use / weight; then least past use / weight
-//!         heads              latest start that meets the deadline, rank (priority, ageing), arrival
+//!         heads              latest start that meets the deadline, rank (priority, ageing), arrival; in a queue in the order of what is expected
+//!                            to be done soonest, arrival + 10 x what is expected
 //! ```
 //!
 //! Source: Kueue's fair sharing (dominant share of what is borrowed, at the lowest common ancestor).
 //!
 //! Never: keeps a job from being served because another class got a "no". Which runs are stopped is not decided by this order.
 
-use super::{quota, reservations, settings};
+use super::{demand, quota, reservations, settings};
 use crate::engine::Engine;
-use crate::ids::{ClassId, PoolId, QuotaId, TierId};
+use crate::ids::{ClassId, JobId, PoolId, QueueId, QuotaId, TierId};
+use crate::policy::{Policy, QueueOrder};
 use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::state::lines::Line;
-use crate::units::{MilliGpu, Timestamp};
+use crate::units::{MilliGpu, Span, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
 use core::ops::Bound::{Excluded, Unbounded};
+
+/// In a queue whose shortest job goes first, a job stands where one that takes no time would stand that came so many times later as it is expected to take: no
+/// job that comes after that goes before it. On three recorded weeks 10 and 30 gave the same mean; the less it is, the shorter is the longest wait.
+const PER_EXPECTED: u64 = 10;
 
 /// Which queue of its class a head is the first of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -42,6 +48,9 @@ pub(crate) enum ClassQueue {
 /// The first job of a class queue. Within a queue the least goes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Head {
+    /// Where it stands among those of other classes.
+    pub place: OrderKey,
+    /// Where it is in its class queue.
     pub key: OrderKey,
     pub class_queue: ClassQueue,
     pub class: ClassId,
@@ -125,7 +134,7 @@ impl FairShareOrder {
     pub(crate) fn new(engine: &Engine) -> FairShareOrder {
         let state = &engine.state;
         let mut order = FairShareOrder::default();
-        for head in booked(state).chain(state.index.lines.all().filter_map(first)) {
+        for head in booked(state).chain(state.index.lines.all().filter_map(|line| first(state, line))) {
             let tournament = order.groups.entry(group(state, &head)).or_default();
             tournament.heads.entry(leaf(state, head.class)).or_default().insert(head);
             if head.class_queue == ClassQueue::Queued {
@@ -190,8 +199,8 @@ impl FairShareOrder {
     /// The next of a line takes its place among the heads.
     fn go_on(&mut self, state: &State, last: ClassId, mut left: Left) {
         let next = match &mut left {
-            Some(left) => left.pop_first().map(head_of),
-            None => state.index.lines.of(last).and_then(first),
+            Some(left) => left.pop_first().map(|next| head_of(state, next)),
+            None => state.index.lines.of(last).and_then(|line| first(state, line)),
         };
         if let Some(next) = next {
             self.lines.insert(next.class, left);
@@ -225,7 +234,7 @@ impl FairShareOrder {
     /// A head may wait by design: the first behind it that may not wait takes its place.
     pub(crate) fn pass_by(&mut self, engine: &Engine, head: &Head) {
         if let Some(key) = engine.state.index.first_bought_for(head.class).filter(|key| *key > head.key) {
-            self.enter(&engine.state, Head { key, ..*head });
+            self.enter(&engine.state, Head { place: place(&engine.state, key.job), key, ..*head });
         }
     }
 
@@ -242,11 +251,11 @@ pub(crate) fn all_rest(engine: &Engine, woke_at: Timestamp) -> bool {
     let state = &engine.state;
     let parked = |head: &Head| engine.memo.resting(state, head, woke_at);
     let rests = |line: &Line| {
-        let (mut next, mut left) = (first(line), None);
+        let (mut next, mut left) = (first(state, line), None);
         while let Some(head) = next {
             let Some(parked) = parked(&head) else { return false };
             let mut rest = without(state, left, head.class, parked.of_more);
-            next = rest.pop_first().map(head_of);
+            next = rest.pop_first().map(|next| head_of(state, next));
             left = Some(rest);
         }
         true
@@ -280,18 +289,41 @@ fn promised(state: &State) -> impl Iterator<Item = ClassId> + '_ {
     shares.chain(places).map(|job| state.jobs[job].class)
 }
 
-fn first(line: &Line) -> Option<Head> {
-    line.heads().next().map(head_of)
+fn first(state: &State, line: &Line) -> Option<Head> {
+    line.heads().next().map(|next| head_of(state, next))
 }
 
-fn head_of((key, class): (OrderKey, ClassId)) -> Head {
-    Head { key, class_queue: ClassQueue::Queued, class }
+fn head_of(state: &State, (key, class): (OrderKey, ClassId)) -> Head {
+    Head { place: place(state, key.job), key, class_queue: ClassQueue::Queued, class }
+}
+
+/// Where a job stands among those of other classes.
+pub(crate) fn place(state: &State, job: JobId) -> OrderKey {
+    place_with(state, job, state.index.ageing)
+}
+
+/// The same with priority that ages in another way.
+pub(crate) fn place_with(state: &State, job: JobId, ageing: Option<Span>) -> OrderKey {
+    let row = &state.jobs[job];
+    let key = OrderKey::of(row, ageing);
+    if order_of(state, row.queue) == QueueOrder::Arrival {
+        return key;
+    }
+    let later = demand::remaining_mean(state, job).times(PER_EXPECTED);
+    // With ageing the rank is an arrival.
+    let rank = key.rank + ageing.map_or(0, |_| i128::from(later.0));
+    OrderKey { rank, arrival: key.arrival + later, ..key }
+}
+
+fn order_of(state: &State, queue: QueueId) -> QueueOrder {
+    state.queues[queue].rule.as_ref().map_or(QueueOrder::Arrival, |rule| rule.order)
 }
 
 /// The heads of booked jobs.
 fn booked(state: &State) -> impl Iterator<Item = Head> + '_ {
     let of = |(class, jobs): (&ClassId, &BTreeSet<OrderKey>)| {
-        Some(Head { key: *jobs.first()?, class_queue: ClassQueue::Booked, class: *class })
+        let key = *jobs.first()?;
+        Some(Head { place: place(state, key.job), key, class_queue: ClassQueue::Booked, class: *class })
     };
     state.index.booked.iter().filter_map(of)
 }
@@ -303,13 +335,13 @@ fn behind(state: &State, head: &Head) -> Option<Head> {
         ClassQueue::Queued => &state.index.queued,
     };
     let key = classes.get(&head.class)?.range((Excluded(head.key), Unbounded)).next()?;
-    Some(Head { key: *key, ..*head })
+    Some(Head { place: place(state, key.job), key: *key, ..*head })
 }
 
 /// The heads of all queues of waiting jobs, by tier, priority and arrival. Of a line only the next one is compared.
 pub(crate) struct StrictHeads {
     next: BinaryHeap<Reverse<(Rank, Head)>>,
-    /// With ageing the order in a line is another one: all of it is compared.
+    /// With ageing, or where the shortest goes first, the order in a line is another one: all of it is compared.
     whole: bool,
 }
 
@@ -319,11 +351,12 @@ type Rank = (Reverse<i32>, OrderKey);
 impl StrictHeads {
     /// `of`: whether anything may be for a line at all, given a class of it.
     pub(crate) fn new(state: &State, of: impl Fn(ClassId) -> bool) -> StrictHeads {
-        let whole = state.index.ageing.is_some();
+        let by_expected = |policy: &Policy| policy.rules().any(|rule| rule.order != QueueOrder::Arrival);
+        let whole = state.index.ageing.is_some() || state.policy().is_some_and(by_expected);
         let most = if whole { usize::MAX } else { 1 };
         let lines = state.index.lines.all().filter(|line| line.heads().next().is_some_and(|(_, class)| of(class)));
         let heads = lines.flat_map(|line| line.heads().take(most));
-        StrictHeads { next: heads.map(|head| Self::ranked(state, head_of(head))).collect(), whole }
+        StrictHeads { next: heads.map(|head| Self::ranked(state, head_of(state, head))).collect(), whole }
     }
 
     /// The next one. Nobody has joined or left a queue in between.
@@ -332,7 +365,7 @@ impl StrictHeads {
         if !self.whole {
             let line = state.index.lines.of(head.class);
             let behind = line.and_then(|line| line.behind(head.key, head.class));
-            self.next.extend(behind.map(|behind| Self::ranked(state, head_of(behind))));
+            self.next.extend(behind.map(|behind| Self::ranked(state, head_of(state, behind))));
         }
         Some(head)
     }

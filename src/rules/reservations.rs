@@ -3,7 +3,7 @@
 //! Never: makes one, or gives one up.
 
 use super::launch::LaunchOption;
-use super::{allowances, batch, demand, launch, quota, settings, start_targets, supply};
+use super::{allowances, batch, demand, launch, order, quota, settings, start_targets, supply};
 use crate::effect::WorkerPlace;
 use crate::ids::{ClassId, JobId, NodeId, PoolId};
 use crate::policy::Buys;
@@ -200,8 +200,8 @@ pub(crate) fn reason(state: &State, job: JobId) -> Option<Reason> {
     }
 }
 
-/// Whether a job comes before another whatever the shares of their queues: by tier, priority, arrival. This never changes while
-/// both wait, so that who was kept out stays out until something is given back.
+/// Whether a job comes before another whatever the shares of their queues: by tier, priority, arrival and, where the queue goes by it, what is
+/// expected of it. This changes only as work ends, so that who was kept out stays out until something is given back.
 pub(crate) fn before(state: &State, one: JobId, other: JobId) -> bool {
     // A deadline that comes to count later must not move what is kept.
     let calmly = |job| {
@@ -213,8 +213,7 @@ pub(crate) fn before(state: &State, one: JobId, other: JobId) -> bool {
 
 /// The key of the order in which jobs are tried: the least goes first.
 pub(crate) fn strictly(state: &State, job: JobId) -> (Reverse<i32>, OrderKey) {
-    let row = &state.jobs[job];
-    (Reverse(settings::priority(state, row.tier)), OrderKey::of(row, None))
+    (Reverse(settings::priority(state, state.jobs[job].tier)), order::place_with(state, job, None))
 }
 
 /// Whether a job may have the reservation of a pool, which another may have now.

@@ -9,8 +9,9 @@ use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{PoolId, QuotaId, TierId};
 use forebay_kernel::job::{Completion, Gang, JobSpec, Level, Service, TopologyConstraint, WorkerAsk};
 use forebay_kernel::policy::{
-    Budget, Buys, Ceiling, Drain, Floor, Layout, OnLinger, Period, Policy, PreemptWithin, QueueRule, QuotaLimit,
-    QuotaNode, Reclaim, Sharing, Slice, StartTarget, Tier, Undeclared, Watermarks, WhenImpossible, WhenLate, WhenSpent,
+    Budget, Buys, Ceiling, Drain, Floor, Layout, OnLinger, Period, Policy, PreemptWithin, QueueOrder, QueueRule,
+    QuotaLimit, QuotaNode, Reclaim, Sharing, Slice, StartTarget, Tier, Undeclared, Watermarks, WhenImpossible,
+    WhenLate, WhenSpent,
 };
 use forebay_kernel::units::{Mib, MilliCpu, MilliGpu, Rate, Span, Timestamp};
 
@@ -79,6 +80,11 @@ fn queue_rule(policy: &Policy, w: &mut Words) -> QueueRule {
             Some(word) => panic!("`{word}` is nothing to stop in a queue"),
         },
         wait_per_gpu_hour: w.time("per-gpu-hour").map(Span),
+        order: match w.take("order") {
+            None | Some("arrival") => QueueOrder::Arrival,
+            Some("shortest-expected") => QueueOrder::ShortestExpected,
+            Some(word) => panic!("`{word}` is no order"),
+        },
     }
 }
 

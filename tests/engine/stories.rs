@@ -217,6 +217,9 @@ stories! {
     service_replica_lost_is_replaced
     service_scales_to_zero
     service_waiting_goes_first
+    shortest_expected_does_not_starve
+    shortest_expected_goes_first
+    shortest_expected_is_learned
     spanning_fewest_nodes
     spanning_uses_small_rest
     spot_to_zone_to_on_demand

@@ -17,7 +17,9 @@ use crate::effect::RunFacts;
 use crate::ids::NodeId;
 use crate::ids::{JobId, TierId};
 use crate::job::JobSpec;
-use crate::policy::{BillingRule, Policy, PreemptWithin, QueueRule, Reclaim, Undeclared, Watermarks, WhenImpossible};
+use crate::policy::{
+    BillingRule, Policy, PreemptWithin, QueueOrder, QueueRule, Reclaim, Undeclared, Watermarks, WhenImpossible,
+};
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::billing::{BillingBegan, BillingLedger, WorkKey};
 use crate::state::brakes::{Brake, BrakeOrder};
@@ -75,6 +77,8 @@ pub(crate) enum QueueTerm {
     PreemptWithin(PreemptWithin),
     /// [`QueueRule::wait_per_gpu_hour`].
     WaitPerGpuHour(Span),
+    /// [`QueueRule::order`].
+    Order(QueueOrder),
 }
 
 impl Grown for QueueRule {
@@ -86,7 +90,8 @@ impl Grown for QueueRule {
         let within = self.preempt_within;
         let within = (within != PreemptWithin::LowerTiers).then_some(QueueTerm::PreemptWithin(within));
         let wait = self.wait_per_gpu_hour.map(QueueTerm::WaitPerGpuHour);
-        tiers.into_iter().chain(reclaim).chain(within).chain(wait).collect()
+        let order = (self.order != QueueOrder::Arrival).then_some(QueueTerm::Order(self.order));
+        tiers.into_iter().chain(reclaim).chain(within).chain(wait).chain(order).collect()
     }
 
     fn learn(&mut self, term: QueueTerm) {
@@ -95,6 +100,7 @@ impl Grown for QueueRule {
             QueueTerm::Reclaim(reclaim) => self.reclaim = reclaim,
             QueueTerm::PreemptWithin(within) => self.preempt_within = within,
             QueueTerm::WaitPerGpuHour(wait) => self.wait_per_gpu_hour = Some(wait),
+            QueueTerm::Order(order) => self.order = order,
         }
     }
 }
@@ -409,7 +415,9 @@ mod tests {
     use crate::job::JobSpec;
     use crate::journal::{APPLY_VERSION, Batch};
     use crate::machine::StateMachine;
-    use crate::policy::{BillingRule, Policy, Pool, PreemptWithin, QueueRule, Reclaim, Watermarks, WhenImpossible};
+    use crate::policy::{
+        BillingRule, Policy, Pool, PreemptWithin, QueueOrder, QueueRule, Reclaim, Watermarks, WhenImpossible,
+    };
     use crate::state::allowances::{Allowance, AllowanceReservation};
     use crate::state::billing::{BilledPool, LedgerSlot, WorkKey};
     use crate::state::brakes::Brake;
@@ -428,6 +436,7 @@ mod tests {
             reclaim: Reclaim::LowerTiers,
             preempt_within: PreemptWithin::Never,
             wait_per_gpu_hour: Some(Span::mins(5)),
+            order: QueueOrder::ShortestExpected,
             ..QueueRule::default()
         };
         let impossible = WhenImpossible::Reject;

@@ -261,6 +261,20 @@ pub struct QueueRule {
     /// `None`: its start target counts alone.
     #[serde(skip)]
     pub wait_per_gpu_hour: Option<Span>,
+    /// Who goes first among its jobs of one tier and priority.
+    #[serde(skip)]
+    pub order: QueueOrder,
+}
+
+/// Who goes first among the jobs of a queue that have the same tier and priority.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueueOrder {
+    /// Who came first.
+    #[default]
+    Arrival,
+    /// Who is expected to be done soonest, where the time that a job has waited counts as well.
+    ShortestExpected,
 }
 
 /// What the jobs of a queue may take from runs of other queues that borrow. What tiers may stop each other stays as it is.

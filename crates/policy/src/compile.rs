@@ -11,7 +11,8 @@ use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::ids::{PoolId, QuotaId, TierId};
 use forebay_kernel::policy::{
     self as engine, BillingRule, Buys, Ceiling, Consolidation, Fairness, Floor, Lifecycle, Network, Policy, Pool,
-    PreemptWithin, QueueRule, QuotaLimit, QuotaNode, Reclaim, Sharing, Tier, Undeclared, Watermarks, WhenImpossible,
+    PreemptWithin, QueueOrder, QueueRule, QuotaLimit, QuotaNode, Reclaim, Sharing, Tier, Undeclared, Watermarks,
+    WhenImpossible,
 };
 use forebay_kernel::state::owned::OwnedPool;
 use forebay_kernel::units::{MilliGpu, Rate, Span};
@@ -122,6 +123,10 @@ impl<'a> Builder<'a> {
                 Some(written::WrittenPreemptWithin::LowerPriority) => PreemptWithin::LowerPriority,
                 Some(written::WrittenPreemptWithin::Never) => PreemptWithin::Never,
                 Some(written::WrittenPreemptWithin::LowerTiers) | None => PreemptWithin::LowerTiers,
+            },
+            order: match queue.and_then(|q| q.order) {
+                Some(written::WrittenOrder::ShortestExpected) => QueueOrder::ShortestExpected,
+                Some(written::WrittenOrder::Arrival) | None => QueueOrder::Arrival,
             },
         }
     }

@@ -52,6 +52,7 @@ pub fn filled(written: &WrittenPolicy) -> WrittenPolicy {
         queue.reclaim = inherited(&declared, path, |q| q.reclaim).or(Some(WrittenReclaim::Any));
         queue.preempt_within =
             inherited(&declared, path, |q| q.preempt_within).or(Some(WrittenPreemptWithin::LowerTiers));
+        queue.order = inherited(&declared, path, |q| q.order);
         queue.pools = inherited(&declared, path, |q| q.pools.clone()).or_else(|| Some(pool_names.clone()));
         queue.submitters = inherited(&declared, path, |q| q.submitters.clone());
         queue.start = inherited(&declared, path, |q| q.start);

@@ -3,7 +3,7 @@
 
 use forebay_catalog::Catalogue;
 use forebay_kernel::ids::PoolId;
-use forebay_kernel::policy::{Buys, Undeclared};
+use forebay_kernel::policy::{Buys, QueueOrder, Undeclared};
 use forebay_kernel::state::quota::QuotaTree;
 use forebay_kernel::units::MilliGpu;
 use forebay_policy::{Compiled, compile, schema};
@@ -46,6 +46,16 @@ fn what_explain_prints_compiles_to_the_same_policy() {
         assert_eq!(first.policy, second.policy, "{name}");
         assert!(!second.explain().contains("# default"), "{name}: an explained policy has no default left");
     }
+}
+
+#[test]
+fn a_queue_orders_its_jobs_as_its_parent_does_unless_it_says_otherwise() {
+    let stated = text(EVERYTHING).replacen("order: shortest-expected", "order: arrival", 1);
+    let stated = stated.replacen("    weight: 2\n", "    weight: 2\n    order: shortest-expected\n", 1);
+    let queues = compile("p.yaml", &stated, &Catalogue::builtin()).unwrap_or_else(|e| panic!("{e}")).policy.queues;
+    assert_eq!(queues["research/language/prod"].order, QueueOrder::ShortestExpected, "as `research`");
+    assert_eq!(queues["research/vision"].order, QueueOrder::Arrival, "as it says");
+    assert_eq!(queues["interactive"].order, QueueOrder::Arrival, "by default");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 
 mod pack;
 
+use super::order::place;
 use super::{
     allowances, batch, budget, demand, launch, placement, protection, quota, reservations, settings, start_targets,
     supply,
@@ -161,8 +162,7 @@ fn in_order(state: &State, jobs: &mut Vec<JobId>) {
 }
 
 fn order(state: &State, job: JobId) -> (Reverse<i32>, OrderKey) {
-    let row = &state.jobs[job];
-    (Reverse(settings::priority(state, row.tier)), OrderKey::of(row, state.index.ageing))
+    (Reverse(settings::priority(state, state.jobs[job].tier)), place(state, job))
 }
 
 /// Whether of two sets of jobs the first leaves out one that comes before all that the second leaves out. `None`: they are the same.

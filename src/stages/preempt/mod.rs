@@ -31,7 +31,7 @@ use crate::reason::Reason;
 use crate::rules::forecast::{allowance, expected, soonest};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Borrows, Ground, Ranks, Taker};
-use crate::rules::{allowances, budget, demand, quota, reservations, settings, start_targets, supply, timing};
+use crate::rules::{allowances, budget, demand, order, quota, reservations, settings, start_targets, supply, timing};
 use crate::state::brakes::Brake;
 use crate::state::index::OrderKey;
 use crate::state::jobs::{Job, Kept, Phase};
@@ -72,6 +72,8 @@ struct Turn {
     borrows: Borrows,
     tier: Reverse<i32>,
     calm: bool,
+    /// Where it stands among those of other classes.
+    place: OrderKey,
     key: OrderKey,
     class: ClassId,
 }
@@ -229,7 +231,7 @@ impl Trial<'_> {
         let borrows = self.ranks.of_taker(state, &taker);
         let tier = Reverse(settings::priority(state, taker.tier));
         let calm = state.classes[class].shape.urgency != Urgency::Urgent;
-        Some(Turn { borrows, tier, calm, key, class })
+        Some(Turn { borrows, tier, calm, place: order::place(state, key.job), key, class })
     }
 
     /// What is being stopped or is leaving counts as gone, with its quota and its money.

@@ -177,6 +177,18 @@ impl ObservedStats {
         self.durations.get(&(queue, size(gang)))
     }
 
+    /// How much longer work of a queue goes on on average that has lasted `age`: by what was seen of gangs about as large as this one, or where that
+    /// is fewer than `enough`, of all gangs of the queue. `None`: too little was seen, or nothing that lasted so long.
+    pub fn mean_residual(&self, queue: QueueId, gang: &Gang, age: Span, enough: u32) -> Option<Span> {
+        if let Some(seen) = self.durations(queue, gang).filter(|seen| seen.total >= enough) {
+            return mean(core::iter::once(seen), age);
+        }
+        let of_queue = || self.durations.range((queue, 0)..=(queue, u8::MAX)).map(|(_, seen)| seen);
+        (of_queue().map(|seen| u64::from(seen.total)).sum::<u64>() >= u64::from(enough))
+            .then(|| mean(of_queue(), age))
+            .flatten()
+    }
+
     /// How long an offering was seen to boot, in so many cases of a thousand. `None`: too seldom so far to say.
     pub fn boot(&self, offering: OfferingId, permille: usize) -> Option<Span> {
         let boots = self.boots.get(&offering).filter(|boots| boots.len() >= ENOUGH_BOOTS)?;
@@ -226,6 +238,16 @@ impl Durations {
     }
 }
 
+/// How much longer work goes on on average that has lasted `age`: each counts as the upper end of its bucket.
+fn mean<'a>(seen: impl Iterator<Item = &'a Durations>, age: Span) -> Option<Span> {
+    let (mut count, mut sum) = (0u128, 0u128);
+    for (at, n) in seen.flat_map(|seen| seen.counts.range(bucket(age)..)) {
+        count += u128::from(*n);
+        sum += u128::from((upper(*at) - age).0) * u128::from(*n);
+    }
+    (count > 0).then(|| Span(u64::try_from(sum / count).unwrap_or(u64::MAX)))
+}
+
 /// How large a gang is, coarsely: 0 without GPUs, then a step for each doubling.
 fn size(gang: &Gang) -> u8 {
     let gpus = gang.gpu_share().0.div_ceil(1000);
@@ -250,7 +272,8 @@ fn upper(bucket: u8) -> Span {
 
 #[cfg(test)]
 mod tests {
-    use super::{Durations, ObservedStats, PoolId, Span, Timestamp, bucket, upper};
+    use super::{Durations, Gang, ObservedStats, PoolId, QueueId, Span, Timestamp, bucket, upper};
+    use crate::job::WorkerAsk;
 
     #[test]
     fn a_duration_lies_in_its_bucket() {
@@ -273,6 +296,28 @@ mod tests {
         let p90 = seen.residual(Span::mins(50), 900).map_or(0, |s| s.0 / 60_000);
         assert!((45..=63).contains(&p90), "{p90}");
         assert_eq!(seen.residual(Span::mins(200), 900), None);
+    }
+
+    /// Against the definition, by counting. Gangs of a size of which little was seen are taken for the usual ones of their queue.
+    #[test]
+    fn what_is_left_on_average_is_the_mean_of_those_that_last_so_long() {
+        let mut seen = ObservedStats::default();
+        let gang = |gpus| Gang::Spanning { gpus, per_gpu: WorkerAsk::default() };
+        let mean = |seen: &ObservedStats, gpus, mins| {
+            seen.mean_residual(QueueId(1), &gang(gpus), Span::mins(mins), 8).map(|left| left.0 / 60_000)
+        };
+        (0..7).for_each(|_| seen.completed(QueueId(1), &gang(1), Span::mins(10)));
+        assert_eq!(mean(&seen, 1, 0), None, "seven are too few");
+        seen.completed(QueueId(1), &gang(1), Span::mins(90));
+        let of_all = mean(&seen, 1, 0).unwrap_or(0);
+        assert!((20..=25).contains(&of_all), "7 x 10 and 90 minutes are 20 on average: {of_all}");
+        let of_long = mean(&seen, 1, 60).unwrap_or(0);
+        assert!((30..=53).contains(&of_long), "one is left, and has 30 minutes to go: {of_long}");
+        assert_eq!(mean(&seen, 1, 200), None, "nothing lasted so long");
+        assert_eq!(mean(&seen, 8, 0), mean(&seen, 1, 0), "nothing is known of gangs of eight");
+        (0..8).for_each(|_| seen.completed(QueueId(1), &gang(8), Span::mins(600)));
+        assert!(mean(&seen, 8, 0) > Some(599) && mean(&seen, 1, 0) == Some(of_all), "they are counted by themselves");
+        assert_eq!(seen.mean_residual(QueueId(2), &gang(1), Span::ZERO, 8), None, "another queue");
     }
 
     #[test]

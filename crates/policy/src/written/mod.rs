@@ -196,6 +196,19 @@ pub struct WrittenQueue {
     pub reclaim: Option<WrittenReclaim>,
     /// Which runs of its own its jobs may stop (Kueue: `withinClusterQueue`). Default: its parent's, else `lower-tiers`.
     pub preempt_within: Option<WrittenPreemptWithin>,
+    /// Which of its jobs of one tier and priority goes first. Default: its parent's, else `arrival`.
+    pub order: Option<WrittenOrder>,
+}
+
+/// Which jobs of a queue, tier and priority go first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Order")]
+pub enum WrittenOrder {
+    /// Who came first.
+    Arrival,
+    /// Who is expected to be done soonest, by `expectedRun` or else by what work of the queue was seen to last; waiting counts, so that a job goes before all that come later by ten times that.
+    ShortestExpected,
 }
 
 /// What a queue's jobs take back from borrowers.
