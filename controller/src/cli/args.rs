@@ -247,6 +247,7 @@ Examples:
   forebay cost --by label:team --spread           # with each team's part of boots and idle time
   forebay cost --by kind --data ./forebay-data    # of a folder that no Forebay serves
   forebay cost --by day --json
+  forebay cost --focus --from 2026-11-01 --to 2026-12-01 > focus-2026-11.csv
 
 What belongs to no job has rows of its own: `(idle, pool a10g)`. docs/BILLING.md says what each kind is.")]
     Cost(CostArgs),
@@ -512,6 +513,9 @@ pub struct CostArgs {
     /// CSV on stdout.
     #[arg(long, conflicts_with = "json", help_heading = "Output")]
     pub csv: bool,
+    /// A FOCUS 1.2 dataset as CSV on stdout: a row an hour, job, kind, pool and offering.
+    #[arg(long, conflicts_with_all = ["json", "csv", "by", "spread"], help_heading = "Output")]
+    pub focus: bool,
     /// Whom to ask. With `--json`: {"rows":[{"key","cost_usd","gpu_hours","spot_ratio"}],"total_usd"}.
     #[command(flatten)]
     pub server: ServerArgs,

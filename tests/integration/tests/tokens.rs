@@ -21,6 +21,7 @@ const PATHS: [(&str, &str); 26] = [
     ("GET", "/v1/nodes"),
     ("GET", "/v1/sources"),
     ("GET", "/v1/cost"),
+    ("GET", "/v1/cost/focus"),
     ("GET", "/v1/brakes"),
     ("POST", "/v1/brakes/set"),
     ("POST", "/v1/brakes/release"),
