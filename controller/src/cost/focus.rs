@@ -22,7 +22,7 @@ use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
 
 /// The columns, in the order that they are written in. Those that begin with `x_` are Forebay's own, as FOCUS asks.
-pub const FOCUS_COLUMNS: [&str; 35] = [
+pub const FOCUS_COLUMNS: [&str; 36] = [
     "BilledCost",
     "BillingAccountId",
     "BillingAccountName",
@@ -39,6 +39,7 @@ pub const FOCUS_COLUMNS: [&str; 35] = [
     "ConsumedUnit",
     "ContractedCost",
     "EffectiveCost",
+    "InvoiceId",
     "InvoiceIssuerName",
     "ListCost",
     "PricingQuantity",
@@ -194,6 +195,7 @@ fn line(row: FocusRow, cost: &str, list: &str) -> String {
         row.unit,
         cost,
         cost,
+        "",
         FOREBAY,
         list,
         &row.quantity,

@@ -44,10 +44,11 @@ const MANDATORY: [(&str, Rule); 21] = [
     ("ServiceCategory", Rule::OneOf(&["Compute"])),
     ("ServiceName", Rule::Text),
 ];
-const OTHERS: [(&str, Rule); 5] = [
+const OTHERS: [(&str, Rule); 6] = [
     ("ChargeFrequency", Rule::OneOf(&["One-Time", "Recurring", "Usage-Based"])),
     ("ConsumedQuantity", Rule::Decimal),
     ("ConsumedUnit", Rule::OneOf(&["Hours", "GPU-Hours"])),
+    ("InvoiceId", Rule::Null),
     ("ServiceSubcategory", Rule::OneOf(&["Virtual Machines"])),
     ("Tags", Rule::Maybe),
 ];
