@@ -241,6 +241,15 @@ impl Client {
         self.get(&format!("/v1/cost?{query}"))
     }
 
+    /// The bill as a FOCUS dataset in CSV.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, or refuses.
+    pub fn focus(&self, query: &str) -> Result<String, ClientError> {
+        let path = format!("/v1/cost/focus?{query}");
+        self.patiently(|| self.once("GET", &path))
+    }
+
     /// Nodes.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! `GET /v1/cost`: the bill, of everything for operators, else of the jobs that a caller may see.
+//! `GET /v1/cost` and `GET /v1/cost/focus`: the bill, of everything for operators, else of the jobs that a caller may see.
 //!
 //! ```text
 //! engine (driver's thread): position, open charges -> journal (blocking thread): charges before it -> what may this caller see? -> rows
@@ -13,11 +13,13 @@ use super::error::ApiError;
 use super::find::{Place, find_anywhere};
 use super::jobs::query;
 use crate::config::tokens::Who;
-use crate::cost::{BalanceCheck, CostBasis, CostBy, CostRange, Slots, bill, job_cost, spread_bill};
+use crate::cost::{BalanceCheck, CostBasis, CostBy, CostRange, Slots, bill, focus_csv, job_cost, spread_bill};
 use crate::journal::{SpendQuery, SpendRead, SpendTotals};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
+use axum::http::header;
+use axum::response::IntoResponse;
 use forebay_engine::engine::Engine;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::billing::{BilledJob, LedgerSlot, QUARTER_MS};
@@ -54,12 +56,45 @@ pub(super) async fn cost(
         let remedy = "leave `spread` out, or ask with a token that has the role `operate`";
         return Err(ApiError::new(403, "RoleMissing", "what was nobody's is for operators to see", remedy));
     }
+    let VisibleCharges { basis, charges, jobs } = charges_of(&api, &who, &range).await?;
+    if spread {
+        return spread_bill(&by, &basis, &charges, &jobs).map(Json).map_err(bad);
+    }
+    Ok(Json(bill(&by, &basis, &charges, &jobs)))
+}
+
+/// From when to when a FOCUS dataset goes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FocusQuery {
+    from: Option<String>,
+    to: Option<String>,
+}
+
+/// The bill as a FOCUS dataset in CSV.
+pub(super) async fn focus(
+    State(api): State<Api>,
+    Reader(who): Reader,
+    asked: Result<Query<FocusQuery>, QueryRejection>,
+) -> Result<impl IntoResponse, ApiError> {
+    let FocusQuery { from, to } = query(asked)?;
+    let VisibleCharges { basis, charges, jobs } = charges_of(&api, &who, &CostRange { from, to }).await?;
+    Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], focus_csv(&basis, &charges, &jobs)))
+}
+
+/// What a caller may see of a bill, at one position.
+struct VisibleCharges {
+    basis: CostBasis,
+    charges: SpendTotals,
+    jobs: BTreeMap<JobId, BilledJob>,
+}
+
+async fn charges_of(api: &Api, who: &Arc<Who>, range: &CostRange) -> Result<VisibleCharges, ApiError> {
     for _ in 0..TRIES {
         let basis = api.handle.query_async(|engine, _| CostBasis::of(engine.state())).await?;
         let slots = range.slots(&basis).map_err(bad)?;
         let asked = SpendQuery { from: slots.from, to: slots.to, upto: basis.upto, job: None };
-        let SpendRead::Found { charges, jobs } = archive::read(&api, move |archive| archive.spend(&asked)).await?
-        else {
+        let SpendRead::Found { charges, jobs } = archive::read(api, move |archive| archive.spend(&asked)).await? else {
             continue;
         };
         let whole = if range.is_all() { BalanceCheck::Checked } else { BalanceCheck::NotRead };
@@ -67,11 +102,8 @@ pub(super) async fn cost(
             ApiError::new(500, "Unbalanced", e.to_string(), "run `forebay journal verify` on a copy of the folder")
         };
         let (charges, jobs) = basis.complete(charges, jobs, &slots, whole).map_err(unbalanced)?;
-        let (basis, charges) = visible(&api, &who, basis, charges, &jobs).await?;
-        if spread {
-            return spread_bill(&by, &basis, &charges, &jobs).map(Json).map_err(bad);
-        }
-        return Ok(Json(bill(&by, &basis, &charges, &jobs)));
+        let (basis, charges) = visible(api, who, basis, charges, &jobs).await?;
+        return Ok(VisibleCharges { basis, charges, jobs });
     }
     Err(passed())
 }

@@ -181,6 +181,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/nodes", get(reads::nodes))
         .route("/v1/sources", get(reads::sources))
         .route("/v1/cost", get(cost::cost))
+        .route("/v1/cost/focus", get(cost::focus))
         .route("/v1/brakes", get(brakes::list))
         .route("/v1/brakes/set", post(brakes::set))
         .route("/v1/brakes/release", post(brakes::release))

@@ -28,7 +28,7 @@ Examples:
 
 /// Turns GPU job events into finished work at the lowest cost that a policy allows.
 #[derive(Debug, Parser)]
-#[command(name = "forebay", bin_name = "forebay", version, after_help = EXIT_CODES, propagate_version = true, max_term_width = 110)]
+#[command(name = "forebay", bin_name = "forebay", version = env!("FOREBAY_VERSION"), after_help = EXIT_CODES, propagate_version = true, max_term_width = 110)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -102,6 +102,19 @@ Examples:
   forebay schema policy > policy.schema.json
   forebay schema state")]
     Schema(SchemaArgs),
+    /// Print completions of these words for a shell.
+    #[command(after_help = "\
+Examples:
+  forebay completions bash > /etc/bash_completion.d/forebay
+  forebay completions zsh > ~/.zfunc/_forebay
+  forebay completions fish > ~/.config/fish/completions/forebay.fish")]
+    Completions(CompletionsArgs),
+    /// Make man pages: of `forebay` on stdout, or of all commands in a folder.
+    #[command(after_help = "\
+Examples:
+  forebay man | man -l -
+  forebay man --out /usr/local/share/man/man1")]
+    Man(ManArgs),
     /// Look after a journal.
     #[command(after_help = "\
 Examples:
@@ -247,6 +260,7 @@ Examples:
   forebay cost --by label:team --spread           # with each team's part of boots and idle time
   forebay cost --by kind --data ./forebay-data    # of a folder that no Forebay serves
   forebay cost --by day --json
+  forebay cost --focus --from 2026-11-01 --to 2026-12-01 > focus-2026-11.csv
 
 What belongs to no job has rows of its own: `(idle, pool a10g)`. docs/BILLING.md says what each kind is.")]
     Cost(CostArgs),
@@ -426,6 +440,22 @@ pub struct SchemaArgs {
     pub of: SchemaOf,
 }
 
+/// `forebay completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// For which shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `forebay man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Write the pages of all commands into this folder, which has to be there. Default: the page of `forebay` itself on stdout.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
 /// `forebay journal`.
 #[derive(Debug, Args)]
 pub struct JournalArgs {
@@ -512,6 +542,9 @@ pub struct CostArgs {
     /// CSV on stdout.
     #[arg(long, conflicts_with = "json", help_heading = "Output")]
     pub csv: bool,
+    /// A FOCUS 1.2 dataset as CSV on stdout: a row an hour, job, kind, pool and offering.
+    #[arg(long, conflicts_with_all = ["json", "csv", "by", "spread"], help_heading = "Output")]
+    pub focus: bool,
     /// Whom to ask. With `--json`: {"rows":[{"key","cost_usd","gpu_hours","spot_ratio"}],"total_usd"}.
     #[command(flatten)]
     pub server: ServerArgs,

@@ -6,29 +6,30 @@ use super::Output;
 use super::args::CostArgs;
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::api::client::encoded;
-use crate::cost::{CostBy, CostFault, CostRange, NobodysShare, of_folder};
+use crate::cost::{CostBy, CostFault, CostRange, NobodysShare, focus_of_folder, of_folder};
 use crate::journal::{JournalError, StorageFailure};
 use crate::show::cost;
 
 pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
+    let range = CostRange { from: args.from.clone(), to: args.to.clone() };
+    if args.focus {
+        let text = match &args.data {
+            Some(folder) => focus_of_folder(folder, &range).map_err(failure)?,
+            None => args.server.client()?.focus(&range_query(&range))?,
+        };
+        print(&text)?;
+        return Ok(Exit::Done);
+    }
     let by: CostBy = args.by.parse().map_err(|e| Failure::input(format_args!("--by {e}")))?;
     let bill = match &args.data {
         Some(folder) => {
-            let range = CostRange { from: args.from.clone(), to: args.to.clone() };
             let nobodys = if args.spread { NobodysShare::Spread } else { NobodysShare::OwnRows };
             of_folder(folder, &by, &range, nobodys).map_err(failure)?
         }
         None => {
-            let mut asked = format!("by={}", encoded(&by.to_string()));
-            for (name, value) in [("from", &args.from), ("to", &args.to)] {
-                if let Some(value) = value {
-                    asked.push_str(&format!("&{name}={}", encoded(value)));
-                }
-            }
-            if args.spread {
-                asked.push_str("&spread=true");
-            }
-            args.server.client()?.cost(&asked)?
+            let spread = if args.spread { "&spread=true" } else { "" };
+            let by = encoded(&by.to_string());
+            args.server.client()?.cost(&format!("by={by}{spread}&{}", range_query(&range)))?
         }
     };
     if args.server.json {
@@ -39,6 +40,13 @@ pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
         print(&format!("{}\n", cost::table(&bill, &by.to_string(), out.paint)))?;
     }
     Ok(Exit::Done)
+}
+
+/// A range as a query has it.
+fn range_query(range: &CostRange) -> String {
+    let asked = [("from", &range.from), ("to", &range.to)];
+    let parts = asked.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?))));
+    parts.collect::<Vec<_>>().join("&")
 }
 
 fn failure(fault: CostFault) -> Failure {

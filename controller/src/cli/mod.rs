@@ -16,6 +16,7 @@ mod job;
 mod journal;
 mod live;
 mod logs;
+mod manual;
 pub mod outcome;
 mod plan;
 mod replay;
@@ -71,6 +72,8 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Check(args) => check::run(&args, out),
         Command::Doctor(args) => doctor::run(&args, out),
         Command::Schema(args) => schema::run(args.of),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
         Command::Journal(args) => journal::run(&args.what),
         Command::Agent(args) => agent::run(&args),
         Command::Gate(args) => gate::run(&args),

@@ -10,7 +10,7 @@ use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{JobId, OfferingId, Seq};
 use forebay_kernel::state::State;
 use forebay_kernel::state::billing::{BilledJob, BilledPool, BillingBegan, Charge, EarlierSpend, all_shares};
-use forebay_kernel::units::{Spend, Timestamp};
+use forebay_kernel::units::{Rate, Spend, Timestamp};
 use std::collections::BTreeMap;
 
 /// An offering on a bill.
@@ -24,6 +24,8 @@ pub struct BilledOffering {
     pub gpus: bool,
     /// All shares of one node.
     pub shares: u64,
+    /// The on-demand price of the whole node, as it is now.
+    pub on_demand: Rate,
 }
 
 /// Whether a bill is compared with what all nodes cost.
@@ -68,6 +70,7 @@ impl CostBasis {
             capacity: row.offer.capacity,
             gpus: row.offer.gpus > 0,
             shares: all_shares(&row.offer),
+            on_demand: row.offer.on_demand,
         };
         CostBasis {
             upto: Seq(state.counters().next_seq),

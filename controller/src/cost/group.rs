@@ -169,7 +169,12 @@ pub fn job_cost(basis: &CostBasis, id: JobId, charges: &SpendTotals) -> JobCost 
 
 /// Thousandths of a GPU x milliseconds as millionths of a GPU-hour: 3,600 of the former are one of the latter.
 fn gpu_hours(gpu_time: i128) -> f64 {
-    decimal((gpu_time * 2 + 3_600).div_euclid(7_200))
+    decimal(gpu_micro_hours(gpu_time))
+}
+
+/// The same as a whole number of millionths.
+pub(super) fn gpu_micro_hours(gpu_time: i128) -> i128 {
+    (gpu_time * 2 + 3_600).div_euclid(7_200)
 }
 
 /// What was spent before the ledger knew by whom.

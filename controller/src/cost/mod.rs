@@ -10,12 +10,14 @@
 //! Never: a float in a sum, a row that is left out, money that the ledger has not.
 
 mod basis;
+mod focus;
 mod group;
 mod money;
 mod range;
 mod spread;
 
 pub use basis::{BalanceCheck, CostBasis};
+pub use focus::{FOCUS_COLUMNS, focus_csv};
 pub use group::{CostBy, CostByFault, bill, job_cost};
 pub use range::{CostRange, CostRangeFault, Slots};
 pub use spread::{SpreadFault, spread_bill};
@@ -88,6 +90,24 @@ pub fn ranged(
     range: &CostRange,
 ) -> Result<(SpendTotals, BTreeMap<JobId, BilledJob>), CostFault> {
     Ok(basis.complete(charges, jobs, &range.slots(basis)?, BalanceCheck::Checked)?)
+}
+
+/// A field of CSV (RFC 4180) that is quoted where it has to be. What a spreadsheet would take for a formula is a text.
+#[must_use]
+pub fn csv_field(text: &str) -> String {
+    let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+/// The bill of a folder as a FOCUS dataset in CSV.
+///
+/// # Errors
+/// There is no sound journal, the range is none, or the bill does not add up.
+pub fn focus_of_folder(folder: &Path, range: &CostRange) -> Result<String, CostFault> {
+    let found = read_folder_spend(folder)?;
+    let basis = CostBasis::of(&found.machine);
+    let (charges, jobs) = ranged(&basis, found.charges, found.jobs, range)?;
+    Ok(focus_csv(&basis, &charges, &jobs))
 }
 
 /// The bill of a folder, which a server may write meanwhile.

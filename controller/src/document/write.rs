@@ -6,15 +6,16 @@ use super::reason::reason_view;
 use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::Outcome;
-use forebay_kernel::ids::{JobId, PoolId, QueueId};
+use forebay_kernel::ids::{JobId, PoolId, QueueId, QuotaId};
 use forebay_kernel::job::{Gang, JobSpec, Service, WorkerAsk};
 use forebay_kernel::policy::{Policy, QueueRule, Undeclared};
 use forebay_kernel::state::brakes::{Brake, BrakeOrder};
 use forebay_kernel::state::jobs::Job;
 use forebay_kernel::state::nodes::{Node, NodePhase, OfferingRow};
+use forebay_kernel::state::quota::QuotaTree;
 use forebay_kernel::state::retire::FinishedJob;
 use forebay_kernel::state::{Class, State};
-use forebay_kernel::units::Rate;
+use forebay_kernel::units::{MilliGpu, Rate};
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::state::DEFAULT_TENANT;
 use forebay_wire::document::views::{
@@ -302,14 +303,34 @@ fn queue_view(state: &State, path: &str, declared: bool, rule: Option<&QueueRule
 }
 
 fn quota_view(state: &State, rule: &QueueRule, pool: PoolId) -> QuotaView {
-    let available = state.quota().available(rule.quota, pool);
-    let limit = state.policy().and_then(|p| p.quotas.get(rule.quota.index())).and_then(|q| q.limits.get(&pool));
+    let (tree, quota) = (state.quota(), rule.quota);
+    let available = tree.available(quota, pool);
+    let own = tree.subtree(quota, pool);
+    let idle = own.map_or(MilliGpu(0), |own| own - tree.usage(quota, pool));
     QuotaView {
         pool: pool_name(state.policy(), pool).unwrap_or_else(|| pool.to_string()),
-        gpus: limit.filter(|l| l.nominal.0 < NO_BOUND_MILLI).map(|l| gpus(l.nominal.0)),
-        used: gpus(state.quota().usage(rule.quota, pool).0),
+        gpus: promised(state, quota, pool).map(|promised| gpus(promised.0)),
+        used: gpus(used_below(tree, quota, pool).0),
+        borrowed: gpus(own.map_or(MilliGpu(0), |_| tree.borrowed(quota, pool)).0),
+        lent: gpus((idle - available).0),
         available: (available.0 < NO_BOUND_MILLI).then(|| gpus(available.0)),
     }
+}
+
+/// What the policy promises a node of the quota tree: its own and that of all below it, as it was written.
+fn promised(state: &State, quota: QuotaId, pool: PoolId) -> Option<MilliGpu> {
+    let limit = state.policy()?.quotas.get(quota.index())?.limits.get(&pool).map(|limit| limit.nominal);
+    let below = state.quota().children(quota).filter_map(|child| promised(state, child, pool));
+    let sum = limit.into_iter().chain(below).reduce(|sum, more| sum + more);
+    sum.filter(|sum| sum.0 < NO_BOUND_MILLI)
+}
+
+/// What a node of the quota tree and all below it use. What rose to it from below is counted there.
+fn used_below(tree: &QuotaTree, quota: QuotaId, pool: PoolId) -> MilliGpu {
+    tree.children(quota).fold(tree.usage(quota, pool), |used, child| {
+        let rose = tree.usage(child, pool) - tree.kept(child, pool);
+        used + (used_below(tree, child, pool) - rose)
+    })
 }
 
 /// The rule of a queue by its path, as the policy in force has it.

@@ -3,9 +3,13 @@
 //! Never: a wall time. The same input gives the same table, to the byte.
 
 use super::colour::Paint;
-use super::figures::{count, number, percent, seconds, usd};
-use super::table;
-use forebay_sim::score::Scorecard;
+use super::figures::{count, number, percent, seconds, short, usd};
+use super::table::{self, TextTable, wrapped};
+use forebay_sim::score::figures::Distribution;
+use forebay_sim::score::{RejectedJobs, Scorecard};
+
+/// Queues that the table has at most: two screens.
+const QUEUES: usize = 40;
 
 /// What the table says: a scorecard, and what a scorecard does not have.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +36,11 @@ impl Closing<'_> {
     pub fn table(&self, paint: Paint) -> String {
         let alarm = |n: u64| if n > 0 { paint.bad(&count(n)) } else { count(n) };
         let caution = |n: u64| if n > 0 { paint.warn(&count(n)) } else { count(n) };
+        let played = vec![
+            ("policy", self.card.policy.clone()),
+            ("trace", self.card.trace.clone()),
+            ("seed", self.card.seed.to_string()),
+        ];
         let mut jobs = vec![
             ("jobs", count(self.card.jobs)),
             ("completed", count(self.card.completed)),
@@ -55,6 +64,7 @@ impl Closing<'_> {
             ("wait p50", seconds(self.card.wait_s.p50)),
             ("wait p95", seconds(self.card.wait_s.p95)),
             ("makespan", seconds(self.card.makespan_s)),
+            ("deadlines missed", caution(self.card.deadline_misses)),
         ];
         let nodes = vec![
             ("times at zero", count(self.card.times_at_zero)),
@@ -62,7 +72,41 @@ impl Closing<'_> {
             ("nodes at end", count(self.card.nodes_at_end)),
             ("violations", alarm(self.violations)),
         ];
-        table::figures(&[jobs, disturbed, self.capacity(), self.money(), times, nodes])
+        let figures = table::figures(&[played, jobs, disturbed, self.capacity(), self.money(), times, nodes]);
+        let more = [self.queues(paint), self.rejected(paint)];
+        std::iter::once(figures).chain(more.into_iter().flatten()).collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// What became of the jobs of each queue. `None`: there are none.
+    fn queues(&self, paint: Paint) -> Option<String> {
+        let queues = &self.card.jobs_by_queue;
+        let rows: Vec<_> = queues.iter().take(QUEUES).collect();
+        let wait = |queue: &str| self.card.wait_s_by_queue.get(queue);
+        let waited = |queue: &str, of: fn(&Distribution) -> f64| wait(queue).map_or("-".to_owned(), |w| seconds(of(w)));
+        let table = TextTable::of(&rows, paint)
+            .left("QUEUE", |(queue, _)| short(queue, 28))
+            .right("JOBS", |(_, score)| count(score.jobs))
+            .right("COMPLETED", |(_, score)| count(score.completed))
+            .right("WAIT P50", |(queue, _)| waited(queue, |w| w.p50))
+            .right("WAIT P95", |(queue, _)| waited(queue, |w| w.p95))
+            .right("MISSED", |(_, score)| count(score.deadline_misses));
+        let more = queues.len().saturating_sub(QUEUES);
+        let more =
+            if more > 0 { format!("\nand {} queues more: --json has all", count(more as u64)) } else { String::new() };
+        (!rows.is_empty()).then(|| format!("{}{more}", table.text()))
+    }
+
+    /// Why jobs were rejected, and what would help. `None`: none was.
+    fn rejected(&self, paint: Paint) -> Option<String> {
+        let by_code = self.card.rejected_by_code.iter();
+        let lines = by_code.flat_map(|(code, RejectedJobs { jobs, first, message })| {
+            let of = if first.is_empty() { String::new() } else { format!(", first {}", short(first, 40)) };
+            let head = format!("rejected: {} {}{of}", count(*jobs), paint.warn(code));
+            let message = wrapped(message, Some(76)).into_iter().map(|line| format!("  {line}"));
+            std::iter::once(head).chain(message).collect::<Vec<_>>()
+        });
+        let lines: Vec<String> = lines.collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
     fn bought_on_spot(&self) -> f64 {
@@ -132,13 +176,15 @@ fn hours(gpu_hours: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_sim::score::Wasted;
-    use forebay_sim::score::figures::Distribution;
+    use forebay_sim::score::{QueueScore, Wasted};
 
     #[test]
     fn the_table_reads_as_it_should() {
         let wasted =
             Wasted { lost: 103.25, boot: 4_000.0, idle: 12_000.0, fragmentation: 5_000.0, ..Wasted::default() };
+        let message =
+            "no pool of its queue has nodes that it fits on: ask for fewer GPUs a worker, or add a pool".to_owned();
+        let rejected = RejectedJobs { jobs: 2, first: "bert-9".to_owned(), message };
         let card = Scorecard {
             jobs: 38_322,
             completed: 38_322,
@@ -154,6 +200,15 @@ mod tests {
             makespan_s: 1_900_000.0,
             times_at_zero: 3,
             nodes_peak: 140,
+            policy: "teams".to_owned(),
+            trace: "day".to_owned(),
+            seed: 7,
+            deadline_misses: 2,
+            jobs_by_queue: [("vision/batch".to_owned(), QueueScore { jobs: 40, completed: 38, deadline_misses: 2 })]
+                .into(),
+            wait_s_by_queue: [("vision/batch".to_owned(), Distribution { p95: 90.0, ..Distribution::default() })]
+                .into(),
+            rejected_by_code: [("NoMatchingPool".to_owned(), rejected)].into(),
             ..Scorecard::default()
         };
         let closing = Closing { card: &card, cancelled: 0, open: 0, violations: 0 };

@@ -5,7 +5,7 @@
 use super::colour::Paint;
 use super::figures::{number, percent, short};
 use super::table::TextTable;
-use crate::cost::cents_of_rows;
+use crate::cost::{cents_of_rows, csv_field};
 use forebay_wire::document::cost::CostDocument;
 
 /// The bill as people read it, in cents that add up.
@@ -32,15 +32,9 @@ fn usd(cents: i128) -> String {
 #[must_use]
 pub fn csv(bill: &CostDocument) -> String {
     let row = |row: &forebay_wire::document::cost::CostRow| {
-        format!("{},{:.6},{:.6},{:.6}\r\n", quoted(&row.key), row.cost_usd, row.gpu_hours, row.spot_ratio)
+        format!("{},{:.6},{:.6},{:.6}\r\n", csv_field(&row.key), row.cost_usd, row.gpu_hours, row.spot_ratio)
     };
     std::iter::once("key,cost_usd,gpu_hours,spot_ratio\r\n".to_owned()).chain(bill.rows.iter().map(row)).collect()
-}
-
-/// A field that is quoted where it has to be. What a spreadsheet would take for a formula is a text.
-fn quoted(key: &str) -> String {
-    let key = if key.starts_with(['=', '+', '-', '@']) { format!("'{key}") } else { key.to_owned() };
-    if key.contains([',', '"', '\n', '\r']) { format!("\"{}\"", key.replace('"', "\"\"")) } else { key }
 }
 
 #[cfg(test)]

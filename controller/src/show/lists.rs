@@ -96,39 +96,59 @@ fn node_phase(node: &NodeView, paint: Paint) -> String {
     }
 }
 
-/// Queues, one a line for each pool.
+/// Queues as a tree, one a line for each pool; within 80 columns with usual names.
 #[must_use]
 pub fn queues(list: &[QueueView], paint: Paint) -> String {
+    let mut list: Vec<&QueueView> = list.iter().collect();
+    // A queue comes right before those below it, whatever other names sort between.
+    list.sort_by(|a, b| a.queue.split('/').cmp(b.queue.split('/')));
+    let names: Vec<String> = list.iter().map(|queue| tree_name(&queue.queue, &list)).collect();
     // A queue with several pools has a line for each, and says what is the same in the first.
     let lines: Vec<QueueLine<'_>> = list
         .iter()
-        .flat_map(|queue| {
+        .zip(&names)
+        .flat_map(|(queue, name)| {
             let quotas = queue.quota.iter().map(Some).chain(queue.quota.is_empty().then_some(None));
-            quotas.enumerate().map(move |(at, quota)| QueueLine { queue: Some(queue).filter(|_| at == 0), quota })
+            let first = move |at: usize| Some((name.as_str(), *queue)).filter(|_| at == 0);
+            quotas.enumerate().map(move |(at, quota)| QueueLine { queue: first(at), quota })
         })
         .collect();
-    let once = |line: &QueueLine<'_>, text: fn(&QueueView) -> String| line.queue.map(text).unwrap_or_default();
+    let once = |line: &QueueLine<'_>, text: fn(&QueueView) -> String| {
+        line.queue.map(|(_, queue)| text(queue)).unwrap_or_default()
+    };
     let of = |line: &QueueLine<'_>, text: fn(&QuotaView) -> String| line.quota.map_or_else(|| "-".to_owned(), text);
-    let table = TextTable::of(&lines, paint)
-        .left("QUEUE", move |line| once(line, |q| short(&q.queue, 28)))
-        .left("HELD BY", move |line| {
+    let some = |n: f64| if n > 0.0 { gpus(n) } else { "-".to_owned() };
+    let mut table = TextTable::of(&lines, paint)
+        .left("QUEUE", |line| line.queue.map(|(name, _)| name.to_owned()).unwrap_or_default());
+    if list.iter().any(|queue| queue.held.is_some()) {
+        table = table.left("HELD BY", move |line| {
             once(line, |q| q.held.as_ref().map_or_else(String::new, |held| short(&held.by, 12)))
-        })
+        });
+    }
+    table = table
         .left("TIER", move |line| once(line, |q| short(q.tier.as_deref().unwrap_or("-"), 12)))
-        .right("WAITING", move |line| once(line, |q| q.waiting.to_string()))
-        .right("RUNNING", move |line| once(line, |q| q.running.to_string()))
-        .right("OVER", move |line| once(line, |q| q.over.to_string()))
-        .right("GPUS WAITING", move |line| once(line, |q| gpus(q.gpus_waiting)))
+        .right("WAIT", move |line| once(line, |q| q.waiting.to_string()))
+        .right("RUN", move |line| once(line, |q| q.running.to_string()))
         .left("POOL", move |line| of(line, |q| short(&q.pool, 16)))
-        .right("QUOTA", move |line| of(line, |q| q.gpus.map_or_else(|| "any".to_owned(), gpus)))
+        .right("QUOTA", move |line| of(line, |q| q.gpus.map_or_else(|| "-".to_owned(), gpus)))
         .right("USED", move |line| of(line, |q| gpus(q.used)))
+        .right("BORROWED", move |line| line.quota.map_or_else(|| "-".to_owned(), |q| some(q.borrowed)))
+        .right("LENT", move |line| line.quota.map_or_else(|| "-".to_owned(), |q| some(q.lent)))
         .right("FREE", move |line| of(line, |q| q.available.map_or_else(|| "any".to_owned(), gpus)));
     table.text()
 }
 
+/// A queue's name below those above it that are listed too: indented, and without their names.
+fn tree_name(path: &str, list: &[&QueueView]) -> String {
+    let above = |queue: &&&QueueView| path.strip_prefix(queue.queue.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    let depth = list.iter().filter(above).count();
+    let named = list.iter().filter(above).map(|queue| queue.queue.len() + 1).max().unwrap_or(0);
+    format!("{}{}", "  ".repeat(depth), short(&path[named..], 28))
+}
+
 /// A line of the table of queues: one of its pools, and the queue itself in its first line.
 struct QueueLine<'a> {
-    queue: Option<&'a QueueView>,
+    queue: Option<(&'a str, &'a QueueView)>,
     quota: Option<&'a QuotaView>,
 }
 
@@ -154,4 +174,43 @@ pub fn why(job: &JobView, now: Seconds, paint: Paint) -> String {
         lines.push(format!("runs on {}", job.nodes.join(", ")));
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_stand_below_those_above_them() {
+        let queue = |path: &str, quota: serde_json::Value| {
+            let view = serde_json::json!({ "queue": path, "declared": true, "tier": "scavenger", "waiting": 1, "running": 2, "over": 3,
+                "gpusWaiting": 8.0, "quota": quota });
+            serde_json::from_value::<QueueView>(view).expect("a queue")
+        };
+        let quota = |pool: &str, gpus: u32, borrowed: u32, lent: u32| {
+            let (none, used) = (serde_json::Value::Null, 40.0);
+            serde_json::json!({ "pool": pool, "gpus": gpus, "used": used, "borrowed": borrowed, "lent": lent, "available": none })
+        };
+        let list = [
+            queue("language", serde_json::json!([quota("small", 100, 0, 0), quota("large", 800, 0, 0)])),
+            queue("language-old", serde_json::json!([])),
+            queue("language/interactive", serde_json::json!([quota("small", 40, 0, 16)])),
+            queue("x/y", serde_json::json!([quota("small", 20, 20, 0)])),
+        ];
+        let text = queues(&list, Paint::PLAIN);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "QUEUE          TIER       WAIT  RUN  POOL   QUOTA  USED  BORROWED  LENT  FREE",
+                "language       scavenger     1    2  small    100    40         -     -   any",
+                "                                     large    800    40         -     -   any",
+                "  interactive  scavenger     1    2  small     40    40         -    16   any",
+                "language-old   scavenger     1    2  -          -     -         -     -     -",
+                "x/y            scavenger     1    2  small     20    40        20     -   any",
+            ],
+            "{text}"
+        );
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+    }
 }

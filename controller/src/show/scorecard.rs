@@ -3,12 +3,13 @@
 //! Never: what only a simulation knows (true durations, a lower bound, time inside the engine): those are null.
 
 use super::closing::Closing;
+use crate::document::reason::reason_view;
 use forebay_engine::engine::Engine;
 use forebay_kernel::decision::Outcome;
 use forebay_kernel::state::jobs::Phase;
 use forebay_kernel::units::Timestamp;
 use forebay_sim::score::figures::{Distribution, dollars, gpu_hours, hours, ratio, seconds};
-use forebay_sim::score::{Scorecard, Wasted};
+use forebay_sim::score::{QueueScore, RejectedJobs, Scorecard, Wasted};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -62,6 +63,7 @@ pub fn of(engine: &Engine, refused: u64) -> Scorecard {
         cost_usd: dollars(all.cost),
         cost_on_demand_only_usd: dollars(all.cost_on_demand),
         deadline_misses: counters.deadline_misses,
+        rejected_by_code: rejected(engine, counters.refused + refused),
         times_at_zero: counters.times_at_zero,
         nodes_peak: counters.nodes_peak,
         nodes_at_end: state.bought_nodes().count() as u64,
@@ -76,8 +78,14 @@ fn times(engine: &Engine) -> Scorecard {
     let (mut waits, mut ends) = (Vec::new(), Vec::new());
     let mut by_queue: BTreeMap<String, Vec<_>> = BTreeMap::new();
     let (mut first, mut last) = (Timestamp::NEVER, Timestamp(0));
+    let mut queues: BTreeMap<String, QueueScore> = BTreeMap::new();
     for (job, spec) in engine.state().jobs().filter(|(job, _)| job.service.is_none()) {
         first = first.min(job.arrival);
+        let score = queues.entry(spec.queue.clone()).or_default();
+        score.jobs += 1;
+        let done = matches!(job.phase, Phase::Done { outcome: Outcome::Completed }).then_some(job.ended).flatten();
+        score.completed += u64::from(done.is_some());
+        score.deadline_misses += u64::from(spec.deadline.is_some_and(|by| done.is_none_or(|at| at > by)));
         if let Some(start) = job.first_start {
             waits.push(start.since(job.arrival));
             by_queue.entry(spec.queue.clone()).or_default().push(start.since(job.arrival));
@@ -92,8 +100,28 @@ fn times(engine: &Engine) -> Scorecard {
         jct_s: Distribution::of(ends),
         wait_s_by_queue: by_queue.into_iter().map(|(queue, waits)| (queue, Distribution::of(waits))).collect(),
         makespan_s: seconds(last.since(first)),
+        jobs_by_queue: queues,
         ..Scorecard::default()
     }
+}
+
+/// Jobs that were rejected, by the code of the reason, and `refused` events, which are in no state.
+fn rejected(engine: &Engine, refused: u64) -> BTreeMap<String, RejectedJobs> {
+    let mut by_code: BTreeMap<String, RejectedJobs> = BTreeMap::new();
+    let state = engine.state();
+    for (job, spec) in state.jobs().filter(|(job, _)| job.phase == Phase::Done { outcome: Outcome::Rejected }) {
+        let Some(reason) = job.reason else { continue };
+        let first = || {
+            let message = reason_view(reason, state, Some(job.id)).message;
+            RejectedJobs { jobs: 0, first: spec.subject.clone(), message }
+        };
+        by_code.entry(reason.code().to_owned()).or_insert_with(first).jobs += 1;
+    }
+    if refused > 0 {
+        let message = "they became no jobs: `rejected` in the journal's folder has each with its reason".to_owned();
+        by_code.insert("(events)".to_owned(), RejectedJobs { jobs: refused, first: String::new(), message });
+    }
+    by_code
 }
 
 /// A run's scorecard as JSON: null for what it cannot know.

@@ -1,6 +1,7 @@
 //! The bill against one that is made again from the journal's batches alone, by a program that shares no code with the ledger: by queue,
 //! label, day, kind and all the rest, to the micro-dollar, in the middle of a run and at its end, undisturbed and killed again and again.
 
+mod focus;
 #[path = "../../../crates/kernel/tests/bill/recomputed.rs"]
 mod recomputed;
 mod rows;
@@ -167,6 +168,7 @@ fn a_day_is_billed_as_it_is_made_again_from_its_batches() {
     assert!(expected.rows("day").len() >= 2 && expected.rows("label:team").len() >= 4, "{:?}", expected.rows("day"));
     days_are_the_ranges_of_days(folder.path(), &expected);
     nobodys_time_is_spread_by_use(folder.path(), &expected);
+    focus::the_dataset_obeys_its_columns_and_is_the_bill(folder.path(), &expected);
 }
 
 /// Each row has its part of what its pools cost with nothing of anybody's on them, and the total is the same.

@@ -47,6 +47,28 @@ pub struct Wasted {
     pub booked: f64,
 }
 
+/// What became of the jobs of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QueueScore {
+    /// Jobs submitted.
+    pub jobs: u64,
+    /// Jobs that were done.
+    pub completed: u64,
+    /// Jobs with a deadline that were not done by then.
+    pub deadline_misses: u64,
+}
+
+/// Jobs that were rejected for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RejectedJobs {
+    /// How many.
+    pub jobs: u64,
+    /// The first of them.
+    pub first: String,
+    /// Why, and what would help, in the words that the first of them was given.
+    pub message: String,
+}
+
 /// What `simulate --json` writes. Times are seconds, money is US dollars.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Scorecard {
@@ -115,6 +137,10 @@ pub struct Scorecard {
     pub jct_s: Distribution,
     /// Waits by queue.
     pub wait_s_by_queue: BTreeMap<String, Distribution>,
+    /// What became of jobs, by queue.
+    pub jobs_by_queue: BTreeMap<String, QueueScore>,
+    /// Jobs that were rejected or refused, by the code of the reason.
+    pub rejected_by_code: BTreeMap<String, RejectedJobs>,
     /// First submission to last completion.
     pub makespan_s: f64,
     /// Jobs with a deadline that were not done by then.
@@ -216,7 +242,10 @@ impl Sources<'_> {
         let mut by_queue: BTreeMap<String, Vec<Span>> = BTreeMap::new();
         let (mut waits, mut ends) = (Vec::new(), Vec::new());
         let (mut last, mut misses) = (Timestamp(0), 0);
+        let mut queues: BTreeMap<String, QueueScore> = BTreeMap::new();
         for (history, row) in histories.iter().zip(self.trace) {
+            let score = queues.entry(row.queue.as_deref().unwrap_or("default").to_owned()).or_default();
+            score.jobs += 1;
             if let Some(started) = history.started {
                 let wait = started.since(history.submitted);
                 waits.push(wait);
@@ -227,15 +256,20 @@ impl Sources<'_> {
             if let Some((at, _)) = done {
                 ends.push(at.since(history.submitted));
                 last = last.max(at);
+                score.completed += 1;
             }
             let missed = |by: Timestamp| done.is_none_or(|(at, _)| at > by);
-            misses += u64::from(history.deadline.is_some_and(missed));
+            let missed = u64::from(history.deadline.is_some_and(missed));
+            score.deadline_misses += missed;
+            misses += missed;
         }
         let first = histories.iter().map(|h| h.submitted).min().unwrap_or_default();
         Scorecard {
             wait_s: Distribution::of(waits),
             jct_s: Distribution::of(ends),
             wait_s_by_queue: by_queue.into_iter().map(|(q, w)| (q, Distribution::of(w))).collect(),
+            jobs_by_queue: queues,
+            rejected_by_code: self.timeline.rejected().clone(),
             makespan_s: figures::seconds(last.since(first)),
             deadline_misses: misses,
             ..Scorecard::default()

@@ -9,6 +9,7 @@ use forebay_kernel::effect::{Status, StatusKind};
 use forebay_kernel::ids::JobId;
 use forebay_kernel::units::Timestamp;
 
+use super::RejectedJobs;
 use crate::trace::TraceJob;
 
 /// One job's history as its submitter sees it.
@@ -29,6 +30,7 @@ pub(crate) struct Timeline {
     by_job: BTreeMap<JobId, usize>,
     last: u64,
     refused: u64,
+    rejected: BTreeMap<String, RejectedJobs>,
     violations: Vec<String>,
 }
 
@@ -55,6 +57,10 @@ impl Timeline {
             self.violations.push(gap);
         }
         self.last = status.number;
+        if let (StatusKind::Rejected, Some(reason)) = (status.kind, status.reason) {
+            let first = || RejectedJobs { jobs: 0, first: status.subject.clone(), message: reason.to_string() };
+            self.rejected.entry(reason.code().to_owned()).or_insert_with(first).jobs += 1;
+        }
         let Some(job) = status.job else {
             self.refused += 1;
             return;
@@ -101,6 +107,11 @@ impl Timeline {
     /// Submissions that never became a job.
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// Jobs that were rejected and submissions that were refused, by the code of the reason.
+    pub fn rejected(&self) -> &BTreeMap<String, RejectedJobs> {
+        &self.rejected
     }
 
     /// Jobs with a last message.

@@ -6,7 +6,7 @@ use forebay_integration::{Server, root, run};
 use serde_json::json;
 
 /// Every path of the API, and what it takes.
-const PATHS: [(&str, &str); 26] = [
+const PATHS: [(&str, &str); 27] = [
     ("GET", "/"),
     ("POST", "/v1/events"),
     ("GET", "/v1/jobs"),
@@ -21,6 +21,7 @@ const PATHS: [(&str, &str); 26] = [
     ("GET", "/v1/nodes"),
     ("GET", "/v1/sources"),
     ("GET", "/v1/cost"),
+    ("GET", "/v1/cost/focus"),
     ("GET", "/v1/brakes"),
     ("POST", "/v1/brakes/set"),
     ("POST", "/v1/brakes/release"),

@@ -413,10 +413,16 @@ pub struct BrakeView {
 pub struct QuotaView {
     /// Which pool.
     pub pool: String,
-    /// What it may always use. Null: no quota of its own here.
+    /// What the policy promises it, with the queues below it. Null: nothing is written for it here.
     pub gpus: Option<f64>,
-    /// What is in use.
+    /// What is in use, with the queues below it.
     pub used: f64,
+    /// Of this, what is above its own quota: it is others'.
+    #[serde(default)]
+    pub borrowed: f64,
+    /// Of its own quota, what it could not take now because others use it.
+    #[serde(default)]
+    pub lent: f64,
     /// What it could take now. Null: no bound.
     pub available: Option<f64>,
 }

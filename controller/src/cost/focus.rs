@@ -1,0 +1,275 @@
+//! A bill as a FOCUS 1.2 dataset (the FinOps Open Cost and Usage Specification): its rows, and these as CSV.
+//!
+//! ```text
+//! charges -> by hour (UTC), job or nobody, kind, pool, offering -> exact sums -> micro-dollars by largest remainder -> one row each
+//! ```
+//!
+//! These are Forebay's charges for capacity, not the cloud's invoice: provider, publisher and issuer say so.
+//!
+//! Never: a float; a total that is not the bill's.
+
+use super::basis::{BilledOffering, CostBasis};
+use super::csv_field;
+use super::group::gpu_micro_hours;
+use super::money::{Exact, rounded_rows};
+use forebay_journal::SpendTotals;
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::ids::{JobId, OfferingId};
+use forebay_kernel::state::billing::{BilledJob, BilledPool, ChargeKey, ChargeKind};
+use forebay_kernel::units::{HOUR_MS, Timestamp};
+use jiff::ToSpan;
+use jiff::tz::TimeZone;
+use std::collections::BTreeMap;
+
+/// The columns, in the order that they are written in. Those that begin with `x_` are Forebay's own, as FOCUS asks.
+pub const FOCUS_COLUMNS: [&str; 36] = [
+    "BilledCost",
+    "BillingAccountId",
+    "BillingAccountName",
+    "BillingCurrency",
+    "BillingPeriodEnd",
+    "BillingPeriodStart",
+    "ChargeCategory",
+    "ChargeClass",
+    "ChargeDescription",
+    "ChargeFrequency",
+    "ChargePeriodEnd",
+    "ChargePeriodStart",
+    "ConsumedQuantity",
+    "ConsumedUnit",
+    "ContractedCost",
+    "EffectiveCost",
+    "InvoiceId",
+    "InvoiceIssuerName",
+    "ListCost",
+    "PricingQuantity",
+    "PricingUnit",
+    "ProviderName",
+    "PublisherName",
+    "ServiceCategory",
+    "ServiceName",
+    "ServiceSubcategory",
+    "Tags",
+    "x_CapacityType",
+    "x_InstanceType",
+    "x_Job",
+    "x_Kind",
+    "x_Pool",
+    "x_Queue",
+    "x_Subject",
+    "x_Tenant",
+    "x_Tier",
+];
+
+/// Who charges. It is not the cloud, whose own export has the invoice.
+const FOREBAY: &str = "Forebay";
+
+/// What a row is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct FocusKey {
+    /// Full hours since 1970. Slots that are shorter lie within one.
+    hour: u64,
+    job: Option<JobId>,
+    kind: ChargeKind,
+    pool: BilledPool,
+    offering: OfferingId,
+}
+
+/// A row while it is being added up.
+#[derive(Default)]
+struct FocusSum {
+    cost: Exact,
+    list: Exact,
+    amount: i128,
+}
+
+/// What a row says beside its money.
+struct FocusRow {
+    from: Timestamp,
+    to: Timestamp,
+    description: String,
+    quantity: String,
+    unit: &'static str,
+    tags: String,
+    own: [String; 9],
+}
+
+/// The bill of these charges as CSV (RFC 4180): an empty field is null.
+#[must_use]
+pub fn focus_csv(basis: &CostBasis, charges: &SpendTotals, jobs: &BTreeMap<JobId, BilledJob>) -> String {
+    let mut sums: BTreeMap<FocusKey, FocusSum> = BTreeMap::new();
+    for (key, amount) in charges {
+        let Some(offer) = basis.offering(key.offering) else { continue };
+        let ChargeKey { job, kind, pool, offering, .. } = *key;
+        let hour = key.slot.begins().0 / HOUR_MS;
+        let sum = sums.entry(FocusKey { hour, job, kind, pool, offering }).or_default();
+        sum.cost.add(i128::from(key.price.0), *amount, offer.shares);
+        sum.list.add(i128::from(offer.on_demand.0), *amount, offer.shares);
+        sum.amount += amount;
+    }
+    let (mut rows, mut costs, mut lists) = earlier(basis);
+    for (key, sum) in sums {
+        let Some(offer) = basis.offering(key.offering) else { continue };
+        rows.push(row(basis, &key, offer, sum.amount, key.job.and_then(|id| jobs.get(&id))));
+        costs.push(sum.cost);
+        lists.push(sum.list);
+    }
+    let ((costs, _), (lists, _)) = (rounded_rows(&costs), rounded_rows(&lists));
+    let mut out = format!("{}\r\n", FOCUS_COLUMNS.join(","));
+    for ((row, cost), list) in rows.into_iter().zip(costs).zip(lists) {
+        out.push_str(&line(row, &decimal_text(cost, 6), &decimal_text(list, 6)));
+    }
+    out
+}
+
+fn row(basis: &CostBasis, key: &FocusKey, offer: &BilledOffering, amount: i128, job: Option<&BilledJob>) -> FocusRow {
+    let from = Timestamp(key.hour * HOUR_MS);
+    let (pool, kind, capacity) = (basis.pool(key.pool), key.kind.as_str(), offer.capacity.as_str());
+    let of = |text: fn(&BilledJob) -> &str| job.map(text).unwrap_or_default().to_owned();
+    FocusRow {
+        from,
+        to: Timestamp(from.0 + HOUR_MS),
+        description: format!("{kind} on {} ({capacity}) in pool {pool}", offer.instance_type),
+        quantity: node_hours(amount, offer.shares),
+        unit: "Hours",
+        tags: job.map(|job| tags(&job.labels)).unwrap_or_default(),
+        own: [
+            capacity.to_owned(),
+            offer.instance_type.clone(),
+            key.job.map(|id| id.to_string()).unwrap_or_default(),
+            kind.to_owned(),
+            pool.to_owned(),
+            of(|job| &job.queue),
+            of(|job| &job.subject),
+            of(|job| &job.tenant),
+            of(|job| &job.tier),
+        ],
+    }
+}
+
+/// What was spent before the ledger knew by whom: a row a capacity type, in the month in which that began. Its list price is not known:
+/// it counts as what was paid.
+fn earlier(basis: &CostBasis) -> (Vec<FocusRow>, Vec<Exact>, Vec<Exact>) {
+    let capacities = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
+    let spent = capacities.into_iter().zip(&basis.began.earlier);
+    let (mut rows, mut costs) = (Vec::new(), Vec::new());
+    for (capacity, spent) in spent.filter(|(_, spent)| spent.cost.0 > 0 || spent.gpu_time.0 > 0) {
+        let ends = basis.began.at.0.max(1).div_ceil(HOUR_MS) * HOUR_MS;
+        let gpu_time = i128::try_from(spent.gpu_time.0).unwrap_or(i128::MAX);
+        let mut own: [String; 9] = Default::default();
+        own[0] = capacity.as_str().to_owned();
+        rows.push(FocusRow {
+            from: month(Timestamp(ends - HOUR_MS)).0,
+            to: Timestamp(ends),
+            description: format!("all {} capacity before the ledger knew by whom", capacity.as_str()),
+            quantity: decimal_text(gpu_micro_hours(gpu_time), 6),
+            unit: "GPU-Hours",
+            tags: String::new(),
+            own,
+        });
+        let mut cost = Exact::default();
+        cost.add_spend(spent.cost);
+        costs.push(cost);
+    }
+    let lists = costs.clone();
+    (rows, costs, lists)
+}
+
+fn line(row: FocusRow, cost: &str, list: &str) -> String {
+    let (begins, ends) = month(row.from);
+    let description = csv_field(&row.description);
+    let mut fields: Vec<String> = [
+        cost,
+        "forebay",
+        FOREBAY,
+        "USD",
+        &instant(ends),
+        &instant(begins),
+        "Usage",
+        "",
+        &description,
+        "Usage-Based",
+        &instant(row.to),
+        &instant(row.from),
+        &row.quantity,
+        row.unit,
+        cost,
+        cost,
+        "",
+        FOREBAY,
+        list,
+        &row.quantity,
+        row.unit,
+        FOREBAY,
+        FOREBAY,
+        "Compute",
+        "Capacity for jobs",
+        "Virtual Machines",
+        &csv_field(&row.tags),
+    ]
+    .map(str::to_owned)
+    .into();
+    fields.extend(row.own.iter().map(|text| csv_field(text)));
+    format!("{}\r\n", fields.join(","))
+}
+
+/// Labels as a JSON object, nothing where there are none.
+fn tags(labels: &BTreeMap<String, String>) -> String {
+    if labels.is_empty() { String::new() } else { serde_json::to_string(labels).unwrap_or_default() }
+}
+
+/// Share of a node x milliseconds in hours of the whole node, to a billionth.
+fn node_hours(amount: i128, shares: u64) -> String {
+    let all = i128::from(shares.max(1)) * i128::from(HOUR_MS);
+    decimal_text((amount * 2_000_000_000 + all).div_euclid(all * 2), 9)
+}
+
+/// So many units of 10 to the power of `-places`, as a decimal number.
+fn decimal_text(units: i128, places: usize) -> String {
+    let sign = if units < 0 { "-" } else { "" };
+    let digits = format!("{:0>width$}", units.unsigned_abs(), width = places + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - places);
+    format!("{sign}{whole}.{fraction}")
+}
+
+/// The month (UTC) that an instant lies in: its beginning and its end.
+fn month(at: Timestamp) -> (Timestamp, Timestamp) {
+    let bounds = || {
+        let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
+        let first = at.to_zoned(TimeZone::UTC).first_of_month().ok()?.start_of_day().ok()?;
+        let next = first.checked_add(1.month()).ok()?;
+        let ms = |at: &jiff::Zoned| u64::try_from(at.timestamp().as_millisecond()).ok().map(Timestamp);
+        Some((ms(&first)?, ms(&next)?))
+    };
+    bounds().unwrap_or((at, at))
+}
+
+fn instant(at: Timestamp) -> String {
+    let at = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_decimal() {
+        assert_eq!((decimal_text(0, 6), decimal_text(1_000_001, 6)), ("0.000000".into(), "1.000001".into()));
+        assert_eq!(decimal_text(-5, 6), "-0.000005");
+        // An eighth of a node with 8 GPUs for half an hour.
+        assert_eq!(node_hours(1000 * 1_800_000, 8000), "0.062500000");
+    }
+
+    #[test]
+    fn a_month_is_that_of_utc() {
+        let at =
+            |text: &str| Timestamp(u64::try_from(text.parse::<jiff::Timestamp>().unwrap().as_millisecond()).unwrap());
+        let (begins, ends) = month(at("2026-12-31T23:00:00Z"));
+        assert_eq!(
+            (instant(begins).as_str(), instant(ends).as_str()),
+            ("2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z")
+        );
+        assert_eq!(month(ends).0, ends);
+    }
+}
