@@ -178,6 +178,8 @@ fn earlier(basis: &CostBasis) -> (Vec<FocusRow>, Vec<Exact>, Vec<Exact>) {
 fn line(row: FocusRow, cost: &str, list: &str) -> String {
     let (begins, ends) = month(row.from);
     let description = csv_field(&row.description);
+    // A month's bill is what comes nearest to an invoice here.
+    let invoice = format!("forebay-{}", instant(begins).chars().take("2026-11".len()).collect::<String>());
     let mut fields: Vec<String> = [
         cost,
         "forebay",
@@ -195,7 +197,7 @@ fn line(row: FocusRow, cost: &str, list: &str) -> String {
         row.unit,
         cost,
         cost,
-        "",
+        &invoice,
         FOREBAY,
         list,
         &row.quantity,

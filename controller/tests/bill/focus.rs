@@ -48,7 +48,7 @@ const OTHERS: [(&str, Rule); 6] = [
     ("ChargeFrequency", Rule::OneOf(&["One-Time", "Recurring", "Usage-Based"])),
     ("ConsumedQuantity", Rule::Decimal),
     ("ConsumedUnit", Rule::OneOf(&["Hours", "GPU-Hours"])),
-    ("InvoiceId", Rule::Null),
+    ("InvoiceId", Rule::Text),
     ("ServiceSubcategory", Rule::OneOf(&["Virtual Machines"])),
     ("Tags", Rule::Maybe),
 ];
