@@ -188,7 +188,7 @@ fn no_run_is_stopped_by_policies_that_change_under_load() {
             assert!(journaled == load.in_force || !lives && journaled == text, "the journal has neither policy");
             load.in_force = journaled;
             journal::verify(folder.path()).unwrap();
-            running = begin(folder.path(), true, Some(dice.below(400)));
+            running = begin(folder.path(), true, Some(dice.below(12)));
         }
     }
     running.handle.stop();
