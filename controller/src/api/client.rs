@@ -10,6 +10,7 @@ use super::events::Taken;
 use super::jobs::{OneJob, Why};
 use super::listing::Jobs;
 use super::logs::JobLogs;
+use super::policy::{PolicyHistory, PolicyView};
 use super::reads::{Nodes, Queues};
 use crate::sources::registry::SourcesView;
 use forebay_wire::document::cost::{CostDocument, JobCost};
@@ -223,6 +224,31 @@ impl Client {
     /// When the server cannot be reached, refuses, or answers in another version's form.
     pub fn release_brake(&self, asked: &BrakeReleaseRequest) -> Result<Brakes, ClientError> {
         self.post("/v1/brakes/release", asked)
+    }
+
+    /// The policy in force.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn policy(&self) -> Result<PolicyView, ClientError> {
+        self.get("/v1/policy")
+    }
+
+    /// The policies that are and were in force.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn policy_history(&self) -> Result<PolicyHistory, ClientError> {
+        self.get("/v1/policy/history")
+    }
+
+    /// Puts another policy in force.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn set_policy(&self, text: &[u8]) -> Result<PolicyView, ClientError> {
+        let body = Some(("application/yaml", text));
+        self.read_json(&self.patiently(|| self.success(self.send("POST", "/v1/policy/set", body)?))?)
     }
 
     /// Queues.

@@ -32,6 +32,9 @@ pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scrape
     let paused = api.handle.watch().borrow().paused.clone();
     let mut families = outside::process(paused.as_deref());
     families.push(outside::holds(api.handle.holds()));
+    if let Some(policy) = &api.policy {
+        families.extend(outside::policy(&policy.changes()));
+    }
     families.extend(api.handle.query_async(ask).await?);
     if all {
         families.extend(api.activity.agent_families());

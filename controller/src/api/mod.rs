@@ -32,6 +32,7 @@ pub mod logs;
 mod metrics;
 mod outside;
 mod page;
+pub mod policy;
 pub mod reads;
 mod room;
 pub mod rows;
@@ -47,6 +48,7 @@ use crate::config::tokens::{Tokens, Who};
 use crate::driver::{DriverHandle, QueryContext};
 use crate::journal::ArchiveReader;
 use crate::metrics::preemptions::Preemptions;
+use crate::policy::PolicyControl;
 use crate::sources::registry::SourceRegistry;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -131,6 +133,8 @@ pub struct ApiOptions {
     pub agents: Option<AgentTokens>,
     /// Where acts by hand and refusals are written. `None`: nowhere.
     pub audit: Option<AuditLog>,
+    /// Changes the policy. `None`: it stays as it is.
+    pub policy: Option<PolicyControl>,
 }
 
 /// Serves until `ending` becomes true; open streams end then.
@@ -182,6 +186,9 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .route("/v1/sources", get(reads::sources))
         .route("/v1/cost", get(cost::cost))
         .route("/v1/cost/focus", get(cost::focus))
+        .route("/v1/policy", get(policy::policy))
+        .route("/v1/policy/history", get(policy::past))
+        .route("/v1/policy/set", post(policy::set))
         .route("/v1/brakes", get(brakes::list))
         .route("/v1/brakes/set", post(brakes::set))
         .route("/v1/brakes/release", post(brakes::release))

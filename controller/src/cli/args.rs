@@ -212,6 +212,8 @@ What runs there goes on; `forebay cancel` stops a job. Owned nodes are only left
     /// List what operators have stopped: who, why, since and until when.
     #[command(after_help = "Example:\n  forebay brakes --json")]
     Brakes(ServerArgs),
+    /// The policy of a running Forebay: show, history, set, rollback; and the difference between two files.
+    Policy(super::policy::PolicyArgs),
     /// Show one job whole: its attempts with their nodes, its waits and why, its statuses, its labels, and what it cost.
     #[command(after_help = "\
 Examples:

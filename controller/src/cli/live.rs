@@ -15,6 +15,8 @@ use crate::config::tokens::Tokens;
 use crate::driver::{DriverError, DriverHandle, Finished, LiveProgress, Running};
 use crate::intake::PolicyRoutes;
 use crate::journal::{FILE, policy_in_force};
+use crate::policy::watch::watch as watch_policy;
+use crate::policy::{PolicyBasis, PolicyControl, in_words};
 use crate::sources::registry::RegisteredSource;
 use crate::sources::{Sources, SourcesStart};
 use forebay_catalog::Catalogue;
@@ -49,6 +51,8 @@ pub(super) struct Live {
     pub cluster: Option<Cluster>,
     /// What is done by hand, and its thread. `None`: it is not written down.
     pub audit: Option<(AuditLog, JoinHandle<()>)>,
+    /// What another policy is checked against. `None`: the policy stays as it is.
+    pub policy: Option<PolicyBasis>,
 }
 
 impl From<DriverError> for Failure {
@@ -86,6 +90,16 @@ pub(super) fn policy(
     let (text, name) = journaled.unwrap_or_else(|| (BUILT_IN.to_owned(), BUILT_IN_NAME.to_owned()));
     let compiled = compile(&name, &text, catalogue).map_err(Failure::input)?;
     Ok((text, compiled))
+}
+
+/// What is different from the policy that a journal has, in words. `None`: it has none, or none that compiles with what can be bought now.
+pub(super) fn policy_changes(folder: &Path, text: &str, compiled: &Compiled, catalogue: &Catalogue) -> Option<String> {
+    let before = policy_in_force(folder).ok()??;
+    if before == text {
+        return Some("the same text means something else, for what can be bought has changed".to_owned());
+    }
+    let before = compile("the journal's", &before, catalogue).ok()?;
+    Some(in_words(&forebay_policy::difference(&before, compiled)))
 }
 
 /// Takes an address before anything is begun.
@@ -210,6 +224,10 @@ impl Live {
             runtime: runtime.handle().clone(),
         };
         let mut sources = Sources::start(&start, adapters).map_err(Failure::input)?;
+        let basis = self.policy.take();
+        let policy =
+            basis.map(|basis| PolicyControl::new(handle.clone(), Arc::clone(&self.routes), basis, audit.clone()));
+        let watched = policy.clone().map(|policy| runtime.spawn(watch_policy(policy)));
         let serving = ApiOptions {
             handle: handle.clone(),
             routes: Arc::clone(&self.routes) as _,
@@ -223,10 +241,16 @@ impl Live {
             logs,
             agents,
             audit,
+            policy,
         };
         let beside = (&mut sources, signals);
         let followed = runtime.block_on(follow(handle, serving, self.listener.take(), beside, show));
         sources.stop_receiving();
+        if let Some(watched) = watched {
+            watched.abort();
+            // It holds the audit log, which is written to its end when nobody holds it any more.
+            let _ = runtime.block_on(watched);
+        }
         followed.map(|()| sources)
     }
 }

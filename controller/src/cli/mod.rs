@@ -19,6 +19,7 @@ mod logs;
 mod manual;
 pub mod outcome;
 mod plan;
+mod policy;
 mod replay;
 mod run;
 mod schema;
@@ -94,6 +95,7 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Drain(args) => brakes::set("drain", &args, out),
         Command::Undrain(args) => brakes::release("drain", &args, out),
         Command::Brakes(args) => brakes::list(&args, out),
+        Command::Policy(args) => policy::run(&args, out),
         Command::Uninstall(args) => uninstall::run(&args),
         Command::Wait(args) => wait::run(&args, out),
         Command::Submit(args) => submit::run(&args, out),

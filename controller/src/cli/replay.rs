@@ -55,7 +55,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
         refuse_what_is_left(&folder)?;
         world.save(&folder)?;
     }
-    let routes = Arc::new(PolicyRoutes(compiled.routes));
+    let routes = Arc::new(PolicyRoutes::new(compiled.routes));
     let begin = loaded.feed.start();
     let running = start(Settings {
         resume,
@@ -81,7 +81,8 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
     let bar = if to_stdout { Bar::none() } else { Bar::on_terminal() };
     // A replay has one source: its file. What is reported to it beside counts as anywhere.
     let config = Config { checkpoints: config.checkpoints, ..Config::default() };
-    let live = Live { running, routes, listener, tokens, config, cloud: None, cluster: None, audit: None };
+    let live =
+        Live { running, routes, listener, tokens, config, cloud: None, cluster: None, audit: None, policy: None };
     let finished = live.until_stopped(signals, |p| bar.show(&moment(p, begin.0)));
     bar.finish();
     close(args, file, &finished?, &loaded.notes, (&world, to_stdout), out)

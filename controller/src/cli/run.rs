@@ -15,6 +15,7 @@ use crate::driver::{DriverError, RealAdapters, Settings, TimeConsent, refuse_wha
 use crate::files::create_private_folder;
 use crate::intake::PolicyRoutes;
 use crate::journal::DataFolder;
+use crate::policy::PolicyBasis;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -119,12 +120,13 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     let is_real = cloud.is_some();
     let world = WorldFile::settle(folder, resume, args.seed, None)?;
     let listener = live::listen_for(config.listen.unwrap_or(DEFAULT_LISTEN), &tokens)?;
-    let routes = Arc::new(PolicyRoutes(compiled.routes));
     if !resume {
         refuse_what_is_left(folder)?;
         world.save(folder)?;
     }
-    let policy = blake3::hash(text.as_bytes()).to_hex();
+    let policy = crate::policy::hash(&text);
+    let changes = if resume { live::policy_changes(folder, &text, &compiled, &catalogue) } else { None };
+    let routes = Arc::new(PolicyRoutes::new(compiled.routes));
     let running = start(Settings {
         resume,
         consent: args.consent(),
@@ -140,20 +142,23 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     live::say_recovery(&running, out);
     live::warn_of_mode(folder, out);
     let audit = AuditLog::open(folder).map_err(|e| Failure::outside(format_args!("{}: {e}", folder.display())))?;
+    let changes = changes.filter(|_| running.policy_is_new());
+    if let Some(changes) = &changes {
+        eprintln!("policy    {changes}");
+    }
     let started = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "policy": policy.as_str(),
+        "policy": policy,
         "policyFrom": config.policy.as_ref().map(|path| path.display().to_string()),
         "policyIsNew": running.policy_is_new(),
+        "changes": changes,
         "acceptLoss": args.consent().loss,
         "acceptTime": args.consent().time == TimeConsent::Given,
     });
     audit.0.act("start", Author::of_process(), started);
     let audit = Some(audit);
-    Ok((
-        Live { running, routes, listener: Some(listener), tokens, config: config.clone(), cloud, cluster, audit },
-        world,
-    ))
+    let (policy, listener) = (Some(PolicyBasis { config: config.clone(), catalogue }), Some(listener));
+    Ok((Live { running, routes, listener, tokens, config: config.clone(), cloud, cluster, audit, policy }, world))
 }
 
 /// What is not simulated.

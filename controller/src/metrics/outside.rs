@@ -4,6 +4,7 @@
 //! names are the configuration's.
 
 use super::family::Family;
+use crate::policy::PolicyChanges;
 use crate::sources::registry::{LatencyView, MessageCountsView, SourcesView};
 use forebay_driver::live::LoopHolds;
 use std::collections::BTreeMap;
@@ -18,6 +19,15 @@ pub fn process(paused: Option<&str>) -> Vec<Family> {
     let build = Family::info("build", "This build of Forebay.").with(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     let receiving = Family::gauge("receiving", "1 while events are received, 0 while the journal's disk is full.");
     vec![build, receiving.with(&[], u64::from(paused.is_none()))]
+}
+
+/// Changes of the policy since the process started, and whether the last one that was offered stands refused.
+#[must_use]
+pub fn policy(changes: &PolicyChanges) -> Vec<Family> {
+    let refused = Family::gauge("policy_refused", "1 while the last policy that was offered is refused, 0 otherwise.");
+    let offered = Family::counter("policies_offered", "Policies that were offered while the controller ran.");
+    let offered = offered.with(&[("outcome", "taken")], changes.taken).with(&[("outcome", "refused")], changes.refused);
+    vec![refused.with(&[], u64::from(changes.standing.is_some())), offered]
 }
 
 /// For how long work has held the driver's thread at most.

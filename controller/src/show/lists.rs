@@ -5,6 +5,8 @@
 use super::colour::Paint;
 use super::figures::{gpus, number, seconds, short};
 use super::table::TextTable;
+use crate::clock::instant;
+use crate::policy::history::PolicyEntry;
 use forebay_kernel::catalog::CapacityType;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{BrakeView, JobPhase, JobView, NodePhaseView, NodeView, QueueView, QuotaView};
@@ -58,6 +60,20 @@ pub fn brakes(list: &[BrakeView], now: Seconds, paint: Paint) -> String {
         .right("FOR", move |brake| age(brake.since_s, now))
         .right("ENDS", move |brake| brake.until_s.map_or_else(|| "-".to_owned(), left))
         .left("WHY", |brake| short(&brake.why, 60));
+    table.text()
+}
+
+/// Policies, newest first, one a line.
+#[must_use]
+pub fn policies(list: &[PolicyEntry], paint: Paint) -> String {
+    let since = |entry: &PolicyEntry| instant(entry.since_s.0).map_or_else(|| "-".to_owned(), |at| format!("{at:.0}"));
+    let told = |text: &Option<String>, width| short(text.as_deref().unwrap_or("-"), width);
+    let table = TextTable::of(list, paint)
+        .left("SINCE", since)
+        .left("HASH", |entry| entry.hash.chars().take(8).collect())
+        .left("FROM", move |entry| told(&entry.from, 28))
+        .left("BY", move |entry| told(&entry.by, 20))
+        .left("DIFFERENT", move |entry| told(&entry.changes, 120));
     table.text()
 }
 

@@ -51,7 +51,7 @@ fn day(folder: &Path, zone: &str) -> Settings {
     let feed = load(&root().join("examples/day.jsonl"), None, &compiled.policy).unwrap().feed;
     Settings {
         policy: Some((text, compiled.policy)),
-        routes: Arc::new(PolicyRoutes(compiled.routes)),
+        routes: Arc::new(PolicyRoutes::new(compiled.routes)),
         clock: ClockMode::Max,
         feed: Some(feed),
         exit_when_drained: true,

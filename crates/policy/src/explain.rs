@@ -8,7 +8,8 @@ use super::tree::{self, Value, YamlEntry, YamlNode};
 use super::written::WrittenPolicy;
 
 /// Fields of a queue that come from its nearest ancestor when it does not state them.
-const INHERITED: [&str; 8] = ["tier", "tiers", "pools", "submitters", "start", "reclaim", "preemptWithin", "order"];
+pub(super) const INHERITED: [&str; 8] =
+    ["tier", "tiers", "pools", "submitters", "start", "reclaim", "preemptWithin", "order"];
 
 /// The filled policy as YAML, with a comment at each value that `source` does not state.
 pub fn explain(filled: &WrittenPolicy, source: &YamlNode) -> String {

@@ -33,6 +33,7 @@ mod check;
 mod compile;
 mod decode;
 mod defaults;
+mod difference;
 mod explain;
 mod fault;
 mod metered;
@@ -43,6 +44,7 @@ mod words;
 mod written;
 
 pub use advice::Advice;
+pub use difference::difference;
 pub use fault::{PolicyErrors, PolicyFault, Pos, meant};
 pub use metered::MOST_ROUTE_STEPS;
 pub use routes::{RouteUnfinished, Routes};

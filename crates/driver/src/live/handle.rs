@@ -10,7 +10,9 @@
 
 use super::holds::LoopHolds;
 use super::mailbox::Mailbox;
+use super::policy::{PolicyChange, PolicyOutcome};
 use super::retention::LogReaders;
+use super::start::PolicySource;
 use super::stream::{StatusStream, StatusTail};
 use super::submission::{ReplyTo, Submission, SubmittedItem};
 use crate::journal::{JournalId, JournalIdentity};
@@ -248,6 +250,16 @@ impl DriverHandle {
         query: impl FnOnce(&Engine, &QueryContext) -> R + Send + 'static,
     ) -> Result<R, MailboxError> {
         Ok(self.enqueue(sender, query)?.await.map_err(|_| DriverStopped)?)
+    }
+
+    /// Puts another policy in force between two batches, and returns when that is durable. Nothing that runs is stopped for it.
+    ///
+    /// # Errors
+    /// Another one waits to be put in force, or the driver has stopped.
+    pub async fn change_policy(&self, source: PolicySource) -> Result<PolicyOutcome, MailboxError> {
+        let (answer, answered) = oneshot::channel();
+        self.mailbox.change_policy(PolicyChange { source, answer })?;
+        Ok(answered.await.map_err(|_| DriverStopped)?)
     }
 
     /// For how long work has held the driver's thread at most.

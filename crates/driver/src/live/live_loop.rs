@@ -130,6 +130,9 @@ impl<J: Journal> LiveLoop<J> {
         if taken.stopping && taken.submissions.is_empty() {
             return Ok(Some(LoopEnd::Stopped));
         }
+        if let Some(change) = taken.policy {
+            self.change_policy(change)?;
+        }
         let moved = self.input.record_cursors(taken.cursors);
         let last = self.engine.state().now();
         let jump_to = due.filter(|_| taken.submissions.is_empty() && self.arrived.is_empty());
@@ -280,13 +283,13 @@ impl<J: Journal> LiveLoop<J> {
     }
 
     /// Makes everything durable that is not, and lets go what waited for it.
-    fn save(&mut self) -> Result<(), DriverError> {
+    pub fn save(&mut self) -> Result<(), DriverError> {
         self.save_batches()?;
         self.saved()
     }
 
     /// To be called when every batch is durable.
-    fn saved(&mut self) -> Result<(), DriverError> {
+    pub fn saved(&mut self) -> Result<(), DriverError> {
         let statuses = self.commit.take_statuses();
         self.publish_statuses(statuses)?;
         self.snapshot_if_due();
@@ -302,7 +305,7 @@ impl<J: Journal> LiveLoop<J> {
     }
 
     /// Makes the batches durable.
-    fn save_batches(&mut self) -> Result<(), DriverError> {
+    pub fn save_batches(&mut self) -> Result<(), DriverError> {
         if self.commit.pending() == 0 {
             return Ok(());
         }

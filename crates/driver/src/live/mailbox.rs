@@ -1,8 +1,9 @@
-//! The bounded mailbox in front of the driver: submissions, queries and cursors from any thread, taken by one, in turns by who sent them.
+//! The bounded mailbox in front of the driver: submissions, queries, cursors and policies from any thread, taken by one, in turns by who sent them.
 //!
 //! Never: grows beyond its capacity, or makes a client wait for capacity (the error has a time to try again at; sources wait for slots).
 
 use super::handle::{DriverStopped, MailboxError, QueryContext};
+use super::policy::PolicyChange;
 use super::shares::{HeldShare, Shares};
 use super::submission::{ReplyTo, Submission, SubmissionSender, SubmittedItem};
 use super::turns::Turns;
@@ -44,8 +45,21 @@ struct Inside {
     submissions: Turns<Submission>,
     queries: Turns<(Query, HeldShare)>,
     cursors: BTreeMap<String, u64>,
+    /// At most one: who brings the next one is asked to come again.
+    policy: Option<PolicyChange>,
     stopping: bool,
     closed: bool,
+}
+
+impl Inside {
+    /// Whether the driver has nothing to take out.
+    fn is_empty(&self) -> bool {
+        self.submissions.is_empty()
+            && self.queries.is_empty()
+            && self.cursors.is_empty()
+            && self.policy.is_none()
+            && !self.stopping
+    }
 }
 
 /// What the driver took out.
@@ -57,6 +71,8 @@ pub(super) struct Taken {
     pub asked: bool,
     /// How far sinks have come since the last time.
     pub cursors: BTreeMap<String, u64>,
+    /// Another policy.
+    pub policy: Option<PolicyChange>,
     /// Somebody asked the driver to end.
     pub stopping: bool,
 }
@@ -64,7 +80,7 @@ pub(super) struct Taken {
 impl Taken {
     /// Whether there was nothing.
     pub fn is_empty(&self) -> bool {
-        self.submissions.is_empty() && !self.asked && self.cursors.is_empty() && !self.stopping
+        self.submissions.is_empty() && !self.asked && self.cursors.is_empty() && self.policy.is_none() && !self.stopping
     }
 }
 
@@ -148,6 +164,24 @@ impl Mailbox {
         self.arrived.notify_one();
     }
 
+    /// Another policy, if none waits already.
+    ///
+    /// # Errors
+    /// One waits already, or the driver has stopped.
+    pub fn change_policy(&self, change: PolicyChange) -> Result<(), MailboxError> {
+        let mut inside = self.lock();
+        if inside.closed || inside.stopping {
+            return Err(DriverStopped.into());
+        }
+        if inside.policy.is_some() {
+            return Err(MailboxError::Full { retry_after: Duration::from_secs(1) });
+        }
+        inside.policy = Some(change);
+        drop(inside);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
     /// Asks the driver to end.
     pub fn stop(&self) {
         self.lock().stopping = true;
@@ -156,8 +190,7 @@ impl Mailbox {
 
     /// Waits until something is there, at most `wait` (`None`: as long as it takes), and takes it.
     pub fn take(&self, wait: Option<Duration>, most_events: usize) -> Taken {
-        let empty =
-            |i: &mut Inside| i.submissions.is_empty() && i.queries.is_empty() && i.cursors.is_empty() && !i.stopping;
+        let empty = |i: &mut Inside| i.is_empty();
         let inside = self.lock();
         let mut inside = match wait {
             Some(Duration::ZERO) => inside,
@@ -177,6 +210,7 @@ impl Mailbox {
             submissions,
             asked: !inside.queries.is_empty(),
             cursors: std::mem::take(&mut inside.cursors),
+            policy: inside.policy.take(),
             stopping: inside.stopping,
         }
     }
@@ -198,7 +232,7 @@ impl Mailbox {
     pub fn close(&self) {
         let mut inside = self.lock();
         inside.closed = true;
-        let left = (std::mem::take(&mut inside.submissions), std::mem::take(&mut inside.queries));
+        let left = (std::mem::take(&mut inside.submissions), std::mem::take(&mut inside.queries), inside.policy.take());
         drop(inside);
         self.capacity.close();
         self.reserve.close();

@@ -3,7 +3,7 @@
 //! ```text
 //! LiveSettings -> start -> RunningDriver { handle } -> join -> FinishedDriver
 //!                              |
-//!                           DriverHandle: submit, query, watch, statuses, stop
+//!                           DriverHandle: submit, query, change_policy, watch, statuses, stop
 //! ```
 //!
 //! What it works with comes through traits: [`Journal`](crate::journal::Journal), [`Adapters`](crate::adapters::Adapters),
@@ -22,6 +22,7 @@ mod input;
 mod live_loop;
 mod mailbox;
 mod output;
+mod policy;
 mod recent_ids;
 mod retention;
 mod shares;
@@ -40,6 +41,7 @@ pub use input::REJECTED;
 pub use live_loop::LoopEnd;
 pub use mailbox::{MOST_EVENTS, MOST_QUERIES};
 pub use output::{RejectionWriter, StatusWriter};
+pub use policy::PolicyOutcome;
 pub use shares::{HeldShare, Shares};
 pub use start::{
     AdapterMaker, AdapterStart, FinishedDriver, LiveSettings, PolicySource, RunningDriver, StartKind, start,

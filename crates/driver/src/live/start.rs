@@ -165,7 +165,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, bool)
     }
     let identity = journal.identity();
     let tenants = TenantUse::of(settings.tenants, engine.state());
-    let input = InputTracker::new(journal.positions().clone(), journal.seen()?, settings.rejected, tenants);
+    let mut input = InputTracker::new(journal.positions().clone(), journal.seen()?, settings.rejected, tenants);
     let (created, last) = (Timestamp(identity.created_ms), engine.state().now());
     let start = if settings.clock == ClockMode::Wall { wall_ms() } else { created };
     let mut clock = LoopClock::begin(settings.clock, last, start);
@@ -191,6 +191,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, bool)
     let policy_is_new = configured.is_some();
     let resumed = recovered && !policy_is_new;
     if let Some((text, planned)) = configured {
+        input.tenants.finished(planned.finished());
         commit_policy(text, planned, &mut journal, &mut executor, &engine)?;
     }
     match statuses.write(&mut engine.state().undelivered()) {
@@ -261,7 +262,7 @@ fn commit_policy<J: Journal>(
 
 /// Whether a policy is the one that is in force. A damaged text counts as another one. The same text means something else where what
 /// can be bought has changed.
-fn is_in_force<J: Journal>(journal: &J, engine: &Engine, policy: &PolicySource) -> bool {
+pub(super) fn is_in_force<J: Journal>(journal: &J, engine: &Engine, policy: &PolicySource) -> bool {
     let same = journal.policy_source().is_ok_and(|source| source.as_deref() == Some(policy.text.as_str()));
     same && engine.state().is_in_force(&policy.compiled)
 }

@@ -49,6 +49,7 @@ use forebay_quantity::is_unseen;
 use json_cursor::JsonCursor;
 use serde_json::Value;
 use shape::WireType;
+use std::sync::Arc;
 
 /// The largest event that is taken. A job is about 1 KiB; the journal keeps every byte for ever.
 pub const MOST_BYTES: usize = 1 << 20;
@@ -110,8 +111,8 @@ pub trait Router: Send + Sync {
     }
 
     /// The labels of jobs by which the policy bills. Of these, a job keeps its own.
-    fn billing_labels(&self) -> &[String] {
-        &[]
+    fn billing_labels(&self) -> Arc<[String]> {
+        Arc::default()
     }
 }
 
@@ -256,7 +257,7 @@ impl Intake<'_> {
                 if let Some(queue) = routed.map_err(|e| Rejected::new(RejectCode::Route, "$", e))? {
                     spec.queue = queue;
                 }
-                spec.labels = submit::billed_labels(data, self.routes.billing_labels());
+                spec.labels = submit::billed_labels(data, &self.routes.billing_labels());
                 Event::JobSubmitted(Box::new(spec))
             }
             "job.cancelled" => {

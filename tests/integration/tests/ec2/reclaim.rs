@@ -247,7 +247,7 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let serving = ApiOptions {
         handle: handle.clone(),
-        routes: Arc::new(forebay::intake::PolicyRoutes(compiled.routes)),
+        routes: Arc::new(forebay::intake::PolicyRoutes::new(compiled.routes)),
         key: Some(forebay_wire::intake::AttemptKeys::first(key)),
         tokens: Tokens::default(),
         sources: SourceRegistry::default(),
@@ -257,6 +257,7 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
         logs: None,
         agents: None,
         audit: None,
+        policy: None,
         proxies: Default::default(),
     };
     let (_end, ending) = tokio::sync::watch::channel(false);
