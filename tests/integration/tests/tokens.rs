@@ -6,7 +6,7 @@ use forebay_integration::{Server, root, run};
 use serde_json::json;
 
 /// Every path of the API, and what it takes.
-const PATHS: [(&str, &str); 27] = [
+const PATHS: [(&str, &str); 30] = [
     ("GET", "/"),
     ("POST", "/v1/events"),
     ("GET", "/v1/jobs"),
@@ -22,6 +22,9 @@ const PATHS: [(&str, &str); 27] = [
     ("GET", "/v1/sources"),
     ("GET", "/v1/cost"),
     ("GET", "/v1/cost/focus"),
+    ("GET", "/v1/policy"),
+    ("GET", "/v1/policy/history"),
+    ("POST", "/v1/policy/set"),
     ("GET", "/v1/brakes"),
     ("POST", "/v1/brakes/set"),
     ("POST", "/v1/brakes/release"),
@@ -62,6 +65,7 @@ fn every_path_asks_for_a_token_and_its_role() {
             (_, "/healthz" | "/readyz") => continue,
             (_, "/v1/agent/hello" | "/v1/agent/notices" | "/v1/agent/activity") => "agent",
             (_, "/v1/state" | "/v1/sources" | "/v1/jobs/x/confirm-dead") => "operate",
+            (_, path) if path.starts_with("/v1/policy") => "operate",
             ("POST", path) if path.starts_with("/v1/brakes/") => "operate",
             ("POST", _) => "submit",
             _ => "read",
@@ -83,6 +87,8 @@ fn every_path_asks_for_a_token_and_its_role() {
                 assert!(status == 404 && text.contains("UnknownInstance"), "{name}: {method} {path}: {status} {text}");
             } else if roles == needs && path.ends_with("/confirm-dead") {
                 assert!(status == 409 && text.contains("NotAlive"), "{name}: {method} {path}: {status} {text}");
+            } else if roles == needs && path == "/v1/policy/set" {
+                assert!(status == 409 && text.contains("FileOwned"), "{name}: {method} {path}: {status} {text}");
             } else if roles == needs && path.ends_with("/logs") {
                 assert!(status == 404 && text.contains("NoCluster"), "{name}: {method} {path}: {status} {text}");
             } else if roles == needs || roles == "metrics" && path == "/metrics" {
