@@ -93,7 +93,7 @@ fn job(subject: &str, queue: &str) -> Event {
 }
 
 fn begin(folder: &Path, resume: bool, dies_after: Option<u64>) -> Running {
-    let policy = (!resume).then(|| wide()).map(|source| (source.text, source.compiled));
+    let policy = (!resume).then(wide).map(|source| (source.text, source.compiled));
     let clock = ClockMode::Scaled(600);
     start(Settings { resume, policy, clock, dies_after, ..Settings::new(folder.to_owned(), world()) }).unwrap()
 }

@@ -217,7 +217,10 @@ fn line(row: FocusRow, cost: &str, list: &str) -> String {
 
 /// Labels as a JSON object, nothing where there are none.
 fn tags(labels: &BTreeMap<String, String>) -> String {
-    if labels.is_empty() { String::new() } else { serde_json::to_string(labels).unwrap_or_default() }
+    if labels.is_empty() {
+        return String::new();
+    }
+    serde_json::Value::from_iter(labels.iter().map(|(key, value)| (key.clone(), value.clone()))).to_string()
 }
 
 /// Share of a node x milliseconds in hours of the whole node, to a billionth.
