@@ -6,7 +6,7 @@
 //! | server, no response | it may have been done | the same call is made again |
 //! | exists, conflict | something is there, or has changed | it is read, and the call decided anew |
 //! | not found, expired | it is not there any more | what that means depends on the call |
-//! | denied | nothing was done, and repeating does not help | the job gets Kubernetes' own words |
+//! | denied | nothing was done, and repeating does not help | the job gets Kubernetes' own words; for want of a role after a minute |
 
 use forebay_kernel::units::Span;
 
@@ -72,6 +72,12 @@ impl KubeError {
         KubeError { class, code, reason: reason.to_owned(), message, retry_after: None }
     }
 
+    /// Whether no role that the API server knows allows the call. One that has just started may not have read its roles yet.
+    #[must_use]
+    pub fn lacks_role(&self) -> bool {
+        self.code == 403 && self.message.contains("User \"") && self.message.contains("\" cannot ")
+    }
+
     /// The same with the `Retry-After` of the response.
     #[must_use]
     pub fn with_retry_after(mut self, wait: Option<Span>) -> KubeError {
@@ -131,5 +137,13 @@ mod tests {
         assert!(KubeError::of_status(403, "Forbidden", starting).class.is_transient());
         assert_eq!(KubeError::of_status(403, "Forbidden", &"x".repeat(900)).message.len(), MOST_MESSAGE);
         assert_eq!(KubeError::of_status(403, "Forbidden", "no").to_string(), "Forbidden: no");
+        let no_role = "pods \"p\" is forbidden: User \"a\" cannot patch resource \"pods\" in API group \"\" in the namespace \"n\"";
+        assert!(KubeError::of_status(403, "Forbidden", no_role).lacks_role());
+        for other in [
+            "pods \"p\" is forbidden: exceeded quota: full",
+            "admission webhook \"w\" denied the request: it cannot be",
+        ] {
+            assert!(!KubeError::of_status(403, "Forbidden", other).lacks_role(), "{other}");
+        }
     }
 }

@@ -207,6 +207,40 @@ fn creating() -> (KubeMachine, KubeCallId, Value) {
     (kube, id, *body)
 }
 
+#[test]
+fn a_role_that_an_api_server_has_not_read_yet_refuses_no_gang_and_one_that_is_not_there_does() {
+    let words =
+        "pods is forbidden: User \"f\" cannot create resource \"pods\" in API group \"\" in the namespace \"jobs\"";
+    let (mut kube, mut id, _) = creating();
+    let (mut now, mut tries) = (NOW, 0);
+    let refused = loop {
+        kube.handle_response(id, KubeResponse::Refused(KubeError::of_status(403, "Forbidden", words)), now);
+        tries += 1;
+        let reports = kube.take_reports();
+        if let Some(KubeReport::Refused { words, .. }) =
+            reports.iter().find(|report| matches!(report, KubeReport::Refused { .. }))
+        {
+            break words.clone();
+        }
+        let asked = loop {
+            now = now + Span::secs(1);
+            // What exists is not known: it is read, and is not there.
+            let (creations, reads): (Vec<_>, Vec<_>) =
+                kube.poll(now).into_iter().partition(|(_, call)| matches!(call, KubeCall::Create { .. }));
+            for (read, _) in reads {
+                kube.handle_response(read, KubeResponse::Refused(KubeError::of_status(404, "NotFound", "no")), now);
+            }
+            if let Some((creation, _)) = creations.first() {
+                break *creation;
+            }
+            assert!(now < NOW + Span::mins(10), "it is tried again");
+        };
+        id = asked;
+    };
+    assert!(refused.contains("cannot create"), "{refused}");
+    assert!(now >= NOW + Span::secs(60) && tries > 3, "{tries} tries until {now:?}");
+}
+
 fn stopped() -> KubeReport {
     KubeReport::Event(Event::RunStopped { job: JobId(1), attempt: Attempt(1), progress: None })
 }

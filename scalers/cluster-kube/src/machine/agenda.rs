@@ -78,6 +78,14 @@ impl Task {
         }
     }
 
+    /// Whether a gang is refused where it is denied.
+    pub fn is_of_gang(&self) -> bool {
+        matches!(
+            self,
+            Task::Create(_) | Task::CreateObject(..) | Task::Bind(_) | Task::OpenBarrier(_) | Task::TellWorker(_)
+        )
+    }
+
     /// What it does, for reports.
     pub fn operation(&self) -> &'static str {
         match self {

@@ -167,6 +167,8 @@ pub struct KubeMachine {
     owned: OwnedNodes,
     reserves: Reserves,
     failures: BTreeMap<&'static str, String>,
+    /// Since when no role allows an operation.
+    no_role_since: BTreeMap<&'static str, Timestamp>,
     reports: Vec<KubeReport>,
     adoptions: Adoptions,
 }
@@ -200,6 +202,7 @@ impl KubeMachine {
             owned: OwnedNodes::default(),
             reserves: Reserves::default(),
             failures: BTreeMap::new(),
+            no_role_since: BTreeMap::new(),
             reports: Vec::new(),
             adoptions: Adoptions::default(),
         }

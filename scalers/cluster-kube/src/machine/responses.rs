@@ -14,6 +14,8 @@ use forebay_kernel::units::{Span, Timestamp};
 const REPORT_AFTER: u32 = 5;
 /// What the API server denies an operator may have to allow: it is tried again so seldom.
 pub(super) const DENIED_AGAIN: Span = Span::secs(30);
+/// A gang is refused for want of a role only when it has been missing for so long: an API server that has just started has not read its roles yet.
+const ROLE_PATIENCE: Span = Span::secs(60);
 
 impl KubeMachine {
     /// Takes the response to a call.
@@ -28,15 +30,30 @@ impl KubeMachine {
                 }
                 self.failed(&task, &error, now);
             }
+            KubeResponse::Refused(error) if self.may_get_its_role(&task, &error, now) => {
+                self.failed(&task, &error, now)
+            }
             response => {
                 self.rates.answered(class);
                 self.agenda.finish(&task);
+                if !matches!(response, KubeResponse::Refused(_)) {
+                    self.no_role_since.remove(task.operation());
+                }
                 if self.failures.remove(task.operation()).is_some() {
                     self.reports.push(KubeReport::Recovered { operation: task.operation() });
                 }
                 self.answered(task, response, now);
             }
         }
+    }
+
+    /// Whether what no role allows to a gang may be allowed in a moment.
+    fn may_get_its_role(&mut self, task: &Task, error: &KubeError, now: Timestamp) -> bool {
+        let missing = task.is_of_gang() && error.lacks_role();
+        if !missing {
+            self.no_role_since.remove(task.operation());
+        }
+        missing && now.since(*self.no_role_since.entry(task.operation()).or_insert(now)) < ROLE_PATIENCE
     }
 
     /// Counts all running calls as lost, after their driver has lost track of them.

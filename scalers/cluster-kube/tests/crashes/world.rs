@@ -52,6 +52,8 @@ pub struct World {
     faults: bool,
     /// Nobody reaches the API server until then.
     away_until: u64,
+    /// An API server that has just started knows no roles until then.
+    roles_known_at: u64,
     /// Calls of the machine that found it away.
     calls_away: u64,
     pub violations: Vec<String>,
@@ -112,6 +114,7 @@ impl World {
             completed: BTreeMap::new(),
             faults: true,
             away_until: 0,
+            roles_known_at: 0,
             calls_away: 0,
             violations: Vec::new(),
             counts: Counts::new(),
@@ -275,6 +278,14 @@ impl World {
             self.calls_away += 1;
             self.count("calls without an API server");
             let refused = KubeResponse::Refused(KubeError::no_response("connection refused"));
+            self.responses.extend(id.map(|id| (id, refused)));
+            return;
+        }
+        if self.now < self.roles_known_at {
+            self.count("calls without roles");
+            let message =
+                "pods is forbidden: User \"system:serviceaccount:f:f\" cannot do this in the namespace \"jobs\"";
+            let refused = KubeResponse::Refused(KubeError::of_status(403, "Forbidden", message));
             self.responses.extend(id.map(|id| (id, refused)));
             return;
         }
@@ -549,7 +560,12 @@ impl World {
                     }
                     self.engine.apply(&event);
                 }
-                KubeReport::Refused { .. } => self.count("gangs refused"),
+                KubeReport::Refused { run, words } => {
+                    if words.contains("cannot do this") {
+                        self.violations.push(format!("{run:?} is refused for roles that are not read yet"));
+                    }
+                    self.count("gangs refused");
+                }
                 KubeReport::Unproven { .. } => self.count("workers unproven"),
                 _ => {}
             }

@@ -217,6 +217,7 @@ impl World {
             return;
         }
         self.away_until = 0;
+        self.roles_known_at = self.now + self.dice.below(20_000);
         self.tell(format!("the API server is back after {} calls", self.calls_away));
         if self.calls_away > MOST_CALLS_AWAY {
             self.violations.push(format!("{} calls while the API server was away", self.calls_away));
