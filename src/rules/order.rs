@@ -22,7 +22,7 @@
 use super::{demand, quota, reservations, settings};
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, PoolId, QueueId, QuotaId, TierId};
-use crate::policy::{Policy, QueueOrder};
+use crate::policy::QueueOrder;
 use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::state::lines::Line;
@@ -341,8 +341,6 @@ fn behind(state: &State, head: &Head) -> Option<Head> {
 /// The heads of all queues of waiting jobs, by tier, priority and arrival. Of a line only the next one is compared.
 pub(crate) struct StrictHeads {
     next: BinaryHeap<Reverse<(Rank, Head)>>,
-    /// With ageing, or where the shortest goes first, the order in a line is another one: all of it is compared.
-    whole: bool,
 }
 
 /// A tier's priority, the highest first, and the place in it.
@@ -351,18 +349,17 @@ type Rank = (Reverse<i32>, OrderKey);
 impl StrictHeads {
     /// `of`: whether anything may be for a line at all, given a class of it.
     pub(crate) fn new(state: &State, of: impl Fn(ClassId) -> bool) -> StrictHeads {
-        let by_expected = |policy: &Policy| policy.rules().any(|rule| rule.order != QueueOrder::Arrival);
-        let whole = state.index.ageing.is_some() || state.policy().is_some_and(by_expected);
-        let most = if whole { usize::MAX } else { 1 };
-        let lines = state.index.lines.all().filter(|line| line.heads().next().is_some_and(|(_, class)| of(class)));
-        let heads = lines.flat_map(|line| line.heads().take(most));
-        StrictHeads { next: heads.map(|head| Self::ranked(state, head_of(state, head))).collect(), whole }
+        let firsts = state.index.lines.all().filter_map(|line| Some((line, line.heads().next()?.1)));
+        let lines = firsts.filter(|(_, first)| of(*first));
+        let most = |first| if ranks_otherwise(state, first) { usize::MAX } else { 1 };
+        let heads = lines.flat_map(|(line, first)| line.heads().take(most(first)));
+        StrictHeads { next: heads.map(|head| Self::ranked(state, head_of(state, head))).collect() }
     }
 
     /// The next one. Nobody has joined or left a queue in between.
     pub(crate) fn next(&mut self, state: &State) -> Option<Head> {
         let Reverse((_, head)) = self.next.pop()?;
-        if !self.whole {
+        if !ranks_otherwise(state, head.class) {
             let line = state.index.lines.of(head.class);
             let behind = line.and_then(|line| line.behind(head.key, head.class));
             self.next.extend(behind.map(|behind| Self::ranked(state, head_of(state, behind))));
@@ -373,6 +370,12 @@ impl StrictHeads {
     fn ranked(state: &State, head: Head) -> Reverse<(Rank, Head)> {
         Reverse((reservations::strictly(state, head.key.job), head))
     }
+}
+
+/// Whether heads go in another order than that in which they stand in their line: with ageing, or where the shortest goes first. Then all of the
+/// line is compared.
+fn ranks_otherwise(state: &State, class: ClassId) -> bool {
+    state.index.ageing.is_some() || order_of(state, state.classes[class].shape.queue) != QueueOrder::Arrival
 }
 
 fn group(state: &State, head: &Head) -> Group {

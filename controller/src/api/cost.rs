@@ -63,22 +63,13 @@ pub(super) async fn cost(
     Ok(Json(bill(&by, &basis, &charges, &jobs)))
 }
 
-/// From when to when a FOCUS dataset goes.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct FocusQuery {
-    from: Option<String>,
-    to: Option<String>,
-}
-
 /// The bill as a FOCUS dataset in CSV.
 pub(super) async fn focus(
     State(api): State<Api>,
     Reader(who): Reader,
-    asked: Result<Query<FocusQuery>, QueryRejection>,
+    asked: Result<Query<CostRange>, QueryRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let FocusQuery { from, to } = query(asked)?;
-    let VisibleCharges { basis, charges, jobs } = charges_of(&api, &who, &CostRange { from, to }).await?;
+    let VisibleCharges { basis, charges, jobs } = charges_of(&api, &who, &query(asked)?).await?;
     Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], focus_csv(&basis, &charges, &jobs)))
 }
 

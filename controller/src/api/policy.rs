@@ -4,13 +4,13 @@
 //! Never: a policy that is not durable; one over the head of the file that owns it.
 
 use super::Api;
+use super::archive;
 use super::audit::Act;
 use super::auth::Operator;
 use super::body::{gather, writable};
 use super::error::ApiError;
 use crate::config::tokens::Who;
 use crate::driver::QueryContext;
-use crate::journal::JournalError;
 use crate::policy::history::{self, PolicyEntry};
 use crate::policy::{self, PolicyControl, PolicyNotTaken};
 use axum::Json;
@@ -20,7 +20,6 @@ use forebay_engine::engine::Engine;
 use forebay_kernel::units::Timestamp;
 use forebay_wire::document::seconds::Seconds;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
 /// The policy in force.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -61,8 +60,8 @@ pub struct PolicyHistory {
     pub policies: Vec<PolicyEntry>,
 }
 
-/// What a policy comes from that an operator sends.
-const API: &str = "api";
+/// What a policy comes from that an operator sends, and who owns it where no file does.
+pub const API: &str = "api";
 
 pub(super) async fn policy(State(api): State<Api>, Operator(who): Operator) -> Result<Json<PolicyView>, ApiError> {
     Ok(Json(view(&api, &who).await?))
@@ -97,16 +96,12 @@ pub(super) async fn set(
 pub(super) async fn past(State(api): State<Api>, _: Operator) -> Result<Json<PolicyHistory>, ApiError> {
     let control = control(&api)?.clone();
     let owner = control.file().map_or_else(|| API.to_owned(), |file| file.display().to_string());
-    let (archive, folder) = (Arc::clone(&api.archive), api.handle.folder().to_owned());
-    // It reads the journal and compiles each of them.
-    let read = tokio::task::spawn_blocking(move || -> Result<Vec<PolicyEntry>, JournalError> {
-        let policies = archive.policies()?;
-        Ok(history::entries(&policies, &history::acts(&folder), control.catalogue()))
+    let folder = api.handle.folder().to_owned();
+    // Each of them is compiled there too.
+    let read = archive::read(&api, move |archive| {
+        Ok(history::entries(&archive.policies()?, &history::acts(&folder), control.catalogue()))
     });
-    let unread =
-        |e: &dyn std::fmt::Display| ApiError::new(500, "Unreadable", e.to_string(), "see the controller's log");
-    let read = read.await.map_err(|e| unread(&e))?;
-    Ok(Json(PolicyHistory { owner, policies: read.map_err(|e| unread(&e))? }))
+    Ok(Json(PolicyHistory { owner, policies: read.await? }))
 }
 
 fn control(api: &Api) -> Result<&PolicyControl, ApiError> {

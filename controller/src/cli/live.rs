@@ -92,13 +92,12 @@ pub(super) fn policy(
     Ok((text, compiled))
 }
 
-/// What is different from the policy that a journal has, in words. `None`: it has none, or none that compiles with what can be bought now.
-pub(super) fn policy_changes(folder: &Path, text: &str, compiled: &Compiled, catalogue: &Catalogue) -> Option<String> {
-    let before = policy_in_force(folder).ok()??;
+/// What is different from the policy of before, in words. `None`: that one does not compile with what can be bought now.
+pub(super) fn policy_changes(before: &str, text: &str, compiled: &Compiled, catalogue: &Catalogue) -> Option<String> {
     if before == text {
         return Some("the same text means something else, for what can be bought has changed".to_owned());
     }
-    let before = compile("the journal's", &before, catalogue).ok()?;
+    let before = compile("the journal's", before, catalogue).ok()?;
     Some(in_words(&forebay_policy::difference(&before, compiled)))
 }
 

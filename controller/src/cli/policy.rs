@@ -6,7 +6,7 @@ use super::Output;
 use super::args::ServerArgs;
 use super::check::compile_file;
 use super::outcome::{Exit, Failure, print, print_json, read_bytes};
-use crate::api::policy::{PolicyHistory, PolicyView};
+use crate::api::policy::{API, PolicyHistory, PolicyView};
 use crate::policy::history::PolicyEntry;
 use crate::show::lists;
 use clap::{Args, Subcommand};
@@ -126,7 +126,7 @@ fn whole(text: &str) -> String {
 }
 
 fn owner(history: &PolicyHistory) -> String {
-    if history.owner == "api" { "the API".to_owned() } else { format!("the file {}", history.owner) }
+    if history.owner == API { "the API".to_owned() } else { format!("the file {}", history.owner) }
 }
 
 /// The one whose hash begins so.

@@ -125,13 +125,12 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
         world.save(folder)?;
     }
     let policy = crate::policy::hash(&text);
-    let changes = if resume { live::policy_changes(folder, &text, &compiled, &catalogue) } else { None };
-    let routes = Arc::new(PolicyRoutes::new(compiled.routes));
+    let routes = Arc::new(PolicyRoutes::new(compiled.routes.clone()));
     let running = start(Settings {
         resume,
         consent: args.consent(),
         outside: crate::cloud::outside_clocks(config),
-        policy: Some((text, compiled.policy)),
+        policy: Some((text.clone(), compiled.policy.clone())),
         routes: Arc::clone(&routes) as _,
         real,
         retention: config.retention(),
@@ -142,7 +141,8 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     live::say_recovery(&running, out);
     live::warn_of_mode(folder, out);
     let audit = AuditLog::open(folder).map_err(|e| Failure::outside(format_args!("{}: {e}", folder.display())))?;
-    let changes = changes.filter(|_| running.policy_is_new());
+    let before = running.policy_before();
+    let changes = before.and_then(|before| live::policy_changes(before, &text, &compiled, &catalogue));
     if let Some(changes) = &changes {
         eprintln!("policy    {changes}");
     }

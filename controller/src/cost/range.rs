@@ -6,9 +6,11 @@ use super::basis::CostBasis;
 use forebay_kernel::state::billing::{LedgerSlot, QUARTER_MS};
 use forebay_kernel::units::{HOUR_MS, Timestamp};
 use jiff::civil::Date;
+use serde::Deserialize;
 
 /// As it was asked for.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CostRange {
     /// From then on. `None`: from the beginning.
     pub from: Option<String>,

@@ -154,7 +154,13 @@ impl Running {
     /// Whether another policy was in force before, or the same text means something else now.
     #[must_use]
     pub fn policy_is_new(&self) -> bool {
-        self.driver.policy_is_new
+        self.driver.new_policy.is_some()
+    }
+
+    /// The text of the policy that was in force before, where the start put another one in force or the same one means something else.
+    #[must_use]
+    pub fn policy_before(&self) -> Option<&str> {
+        self.driver.new_policy.as_ref()?.before.as_deref()
     }
 
     /// The torn tail that was cut on recovery, if there was one.

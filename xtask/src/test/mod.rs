@@ -24,7 +24,7 @@ use clap::builder::PossibleValuesParser;
 use forebay_parts::{CargoDeny, CfnLint, Helm, Kafka, Kubernetes, LocalStack};
 
 use self::built::Built;
-use self::report::{Report, SectionRun};
+use self::report::{SectionRun, TestReport};
 use self::sections::{EC2, FROM_OUTSIDE, KUBE, Kind, SECTIONS, Section};
 use self::tally::{Part, TestParts, plain};
 use crate::command::{cargo, quoted, run as run_command, run_reading, shown};
@@ -121,7 +121,7 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
     let scope = sections.iter().map(|section| section.scope).max().unwrap_or(Scope::Rust);
     let missing = needs::check(scope);
     let filtered = args.part.is_some() || !args.extra.is_empty();
-    let mut report = Report::default();
+    let mut report = TestReport::default();
     // The servers are fetched while the first sections compile: one waits for the network, the other for the processor. Kubernetes is built,
     // but behind them: its compiler is nice.
     let later = sections.len() > 1 && sections.iter().any(|section| section.kind == Kind::Integration);

@@ -35,11 +35,11 @@ struct Row {
 
 /// All sections that have run.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct TestReport {
     rows: Vec<Row>,
 }
 
-impl Report {
+impl TestReport {
     /// Adds a section that has run. One that failed without a failed test (a lint, a build) counts as one failure, and so does one
     /// with tests of which none ran, unless `filtered` is true because only some were asked for.
     pub fn add(&mut self, section: &Section, mut run: SectionRun, took: Duration, filtered: bool) {
@@ -133,8 +133,8 @@ mod tests {
     }
 
     /// Clippy fails without a test, the engine with two, the controller passes, and the sweep passes without a test.
-    fn mixed() -> Report {
-        let mut report = Report::default();
+    fn mixed() -> TestReport {
+        let mut report = TestReport::default();
         let lint = SectionRun { failures: vec!["cargo clippy: exit status: 101".to_owned()], ..SectionRun::default() };
         report.add(&section("clippy"), lint, Duration::from_millis(900), false);
         let parts = vec![
@@ -188,7 +188,7 @@ all                                       6.9
     #[test]
     fn one_failure_fails_the_run_and_none_does_not() {
         assert!(mixed().failed());
-        let mut report = Report::default();
+        let mut report = TestReport::default();
         report.add(
             &section("engine"),
             SectionRun { tally: tally(8, &[]), ..SectionRun::default() },
@@ -202,7 +202,7 @@ all                                       6.9
 
     #[test]
     fn a_section_whose_tests_did_not_run_has_failed_unless_a_filter_left_them_out() {
-        let mut report = Report::default();
+        let mut report = TestReport::default();
         report.add(&section("sim"), SectionRun::default(), Duration::ZERO, true);
         assert!(!report.failed());
         report.add(&section("sim"), SectionRun::default(), Duration::ZERO, false);
@@ -214,7 +214,7 @@ all                                       6.9
 
     #[test]
     fn a_test_binary_that_died_beside_passed_tests_counts_as_one() {
-        let mut report = Report::default();
+        let mut report = TestReport::default();
         let failures = vec!["cargo test: signal: 11".to_owned()];
         let run = SectionRun { tally: tally(3, &[]), failures, ..SectionRun::default() };
         report.add(&section("sim"), run, Duration::ZERO, false);

@@ -237,8 +237,7 @@ impl<J: Journal> LiveLoop<J> {
         if must_save || self.executor.outlives_process() {
             self.save_batches()?;
         }
-        let effects = self.commit.take_effects(self.executor.adapters.lifetime());
-        self.executor.execute(&effects, EffectOrigin::Decided, self.engine.state());
+        self.release_effects();
         for (submission, outcomes) in submissions.into_iter().zip(outcomes) {
             submission.answer(seq, at, outcomes);
         }
@@ -246,6 +245,12 @@ impl<J: Journal> LiveLoop<J> {
             self.saved()?;
         }
         Ok(None)
+    }
+
+    /// Hands over what was decided, as far as what it rests on is durable.
+    pub fn release_effects(&mut self) {
+        let effects = self.commit.take_effects(self.executor.adapters.lifetime());
+        self.executor.execute(&effects, EffectOrigin::Decided, self.engine.state());
     }
 
     /// Puts a batch together from everything that has arrived, and plans it. One list of outcomes a submission.

@@ -44,7 +44,7 @@ pub use output::{RejectionWriter, StatusWriter};
 pub use policy::PolicyOutcome;
 pub use shares::{HeldShare, Shares};
 pub use start::{
-    AdapterMaker, AdapterStart, FinishedDriver, LiveSettings, PolicySource, RunningDriver, StartKind, start,
+    AdapterMaker, AdapterStart, FinishedDriver, LiveSettings, NewPolicy, PolicySource, RunningDriver, StartKind, start,
 };
 pub use stream::{StatusStream, StreamEnd};
 pub use submission::{

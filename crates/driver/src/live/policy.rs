@@ -10,7 +10,6 @@ use super::error::DriverError;
 use super::holds::Stopwatch;
 use super::live_loop::LiveLoop;
 use super::start::{PolicySource, is_in_force};
-use crate::adapters::EffectOrigin;
 use crate::journal::Journal;
 use crate::step::{SideRecords, configure};
 use forebay_kernel::event::Tick;
@@ -70,8 +69,7 @@ impl<J: Journal> LiveLoop<J> {
         self.active_at = at;
         self.save_batches()?;
         self.context.policy_source = Some(Arc::from(text));
-        let effects = self.commit.take_effects(self.executor.adapters.lifetime());
-        self.executor.execute(&effects, EffectOrigin::Decided, self.engine.state());
+        self.release_effects();
         let _ = answer.send(PolicyOutcome::InForce { seq, at });
         self.saved()
     }

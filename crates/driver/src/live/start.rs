@@ -110,9 +110,16 @@ pub struct RunningDriver {
     pub handle: DriverHandle,
     /// Statuses that the journal did not know (its tail was lost) and that were cut from their log.
     pub statuses_cut: u64,
-    /// Another policy was in force before, or the same text means something else now.
-    pub policy_is_new: bool,
+    /// The policy that the start put in force. `None`: it was in force already, and means the same.
+    pub new_policy: Option<NewPolicy>,
     thread: JoinHandle<Result<FinishedDriver, DriverError>>,
+}
+
+/// A policy that a start put in force.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewPolicy {
+    /// The text of the one before, the same where what can be bought has changed. `None`: there was none, or it is damaged.
+    pub before: Option<String>,
 }
 
 /// A driver that has ended.
@@ -151,14 +158,14 @@ impl RunningDriver {
 /// # Errors
 /// There is no policy, the feed is not the one that the journal was fed from, or something durable cannot be read or written.
 pub fn start<J: Journal + 'static>(settings: LiveSettings<J>) -> Result<RunningDriver, DriverError> {
-    let (live, policy_is_new) = assemble(settings)?;
+    let (live, new_policy) = assemble(settings)?;
     let (handle, statuses_cut) = (live.handle.clone(), live.statuses.cut());
     let thread = std::thread::Builder::new().name("driver".to_owned()).spawn(move || run(live));
-    Ok(RunningDriver { handle, statuses_cut, policy_is_new, thread: thread.map_err(DriverError::Thread)? })
+    Ok(RunningDriver { handle, statuses_cut, new_policy, thread: thread.map_err(DriverError::Thread)? })
 }
 
-/// Puts the loop together, up to its first turn. With it: whether another policy was put in force.
-fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, bool), DriverError> {
+/// Puts the loop together, up to its first turn. With it: the policy that was put in force.
+fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, Option<NewPolicy>), DriverError> {
     let LiveSettings { folder, mut journal, mut engine, kind, policy, adapters, mut statuses, mut feed, .. } = settings;
     if let Some(feed) = &mut feed {
         position(feed.as_mut(), &journal, &folder)?;
@@ -173,6 +180,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, bool)
     let before: BTreeSet<u64> = engine.open_effects().iter().map(|effect| effect.id.0).collect();
     let recovered = kind == StartKind::Restart;
     let policy = policy.filter(|policy| !is_in_force(&journal, &engine, policy));
+    let new_policy = policy.is_some().then(|| NewPolicy { before: journal.policy_source().ok().flatten() });
     let configured = policy.map(|PolicySource { text, compiled }| {
         let tick = Tick { now: clock.now(last, None), resumed: recovered, delivered: statuses.delivered() };
         (text, configure(&mut engine, tick, compiled))
@@ -188,8 +196,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, bool)
     let mut executor = Executor { adapters, frozen };
     executor.adapters.begin(&identity, engine.state());
     executor.execute(&open, EffectOrigin::Recovered, engine.state());
-    let policy_is_new = configured.is_some();
-    let resumed = recovered && !policy_is_new;
+    let resumed = recovered && configured.is_none();
     if let Some((text, planned)) = configured {
         input.tenants.finished(planned.finished());
         commit_policy(text, planned, &mut journal, &mut executor, &engine)?;
@@ -240,7 +247,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, bool)
         commit: GroupCommit::default(),
         dies_in: settings.dies_after,
     };
-    Ok((live, policy_is_new))
+    Ok((live, new_policy))
 }
 
 /// Makes the batch of a policy durable, and releases its effects. Its statuses are with the engine until they are written.
