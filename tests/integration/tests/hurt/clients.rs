@@ -82,11 +82,14 @@ fn slow_bodies_of_one_principal_leave_room_for_those_of_others() {
     }
     let times = (0..many(10, 100)).map(|n| others_are_served(&server, n)).collect();
     println!("{} slow bodies: a post of another takes {:?} (p99)", slow.len(), p99(times));
-    // Those for which there was no room were told at once.
-    let refused = slow.iter_mut().rev().take(10).map(answer).filter(|text| status(text) == 429).count();
-    assert_eq!(refused, 10, "beyond its part it is refused");
+    // Which of them are let in is up to the server's threads. Those are given up when nothing more comes, the others at once.
+    let (given_up, refused): (Vec<u16>, Vec<u16>) =
+        slow.iter_mut().map(|stream| status(&answer(stream))).partition(|status| *status == 408);
+    assert!((1..=8).contains(&given_up.len()), "16 have room, and half of them by one: {}", given_up.len());
+    assert!(refused.iter().all(|status| *status == 429), "beyond its part it is refused: {refused:?}");
     if full() {
-        let trickled = slow.first_mut().expect("one");
+        let mut trickled = connect(&server);
+        trickled.write_all(large.as_bytes()).expect("writes");
         let (took, text) = timed(|| {
             while trickled.write_all(b" ").is_ok() && trickled.set_read_timeout(Some(Duration::from_secs(1))).is_ok() {
                 let mut piece = [0; 4096];
