@@ -72,6 +72,12 @@ pub(crate) fn pays(state: &State, class: ClassId, bill: Rate) -> bool {
     room(state, class).is_none_or(|room| bill <= room)
 }
 
+/// Whether the whole budget above its queue would pay for a purchase.
+pub(crate) fn ever_pays(state: &State, class: ClassId, bill: Rate) -> bool {
+    let budget = quota_node(state, class).and_then(|quota| state.budget_amount(quota));
+    budget.is_none_or(|budget| bill <= budget)
+}
+
 /// What budgets have to leave for a purchase of one offering at the least: the bill of one node, and all that the gang costs.
 pub(crate) fn asked(state: &State, class: ClassId, pool: PoolId, offering: OfferingId) -> Rate {
     LaunchOption::of(offering, 1).bill(state).max(gang_rate(state, class, pool, offering))

@@ -57,8 +57,10 @@ pub(crate) fn remaining_mean(state: &State, job: JobId) -> Span {
     if let Some(stated) = stated {
         return stated - row.progress;
     }
-    let seen = state.observed.mean_residual(row.queue, &spec.gang, row.progress, ENOUGH);
-    seen.unwrap_or(UNKNOWN).max(if seen.is_none() { row.progress } else { Span(1) })
+    match state.observed.mean_residual(row.queue, &spec.gang, row.progress, ENOUGH) {
+        Some(seen) => seen.max(Span(1)),
+        None => UNKNOWN.max(row.progress),
+    }
 }
 
 /// How long an offering takes from the decision to buy until it is ready, in nine cases of ten.

@@ -258,8 +258,9 @@ fn room(state: &State, job: JobId, pool: PoolId) -> Option<Reservation> {
     let others = |n: &&Node| n.pool == pool && n.reserved.iter().all(|(owner, _)| *owner == job);
     let mut leave: Vec<(Timestamp, Reverse<Rate>, NodeId)> =
         state.nodes.values().filter(others).map(|n| (empty_at(state, n), Reverse(n.price), n.id)).collect();
+    let paid = |option: &LaunchOption| budget::ever_pays(state, class, option.bill(state));
     let options: Vec<LaunchOption> =
-        supply::options_in_stock(state, class, pool).into_iter().take(MOST_OPTIONS).collect();
+        supply::options_in_stock(state, class, pool).into_iter().filter(paid).take(MOST_OPTIONS).collect();
     // Few have to leave as a rule: only they are put in order.
     let mut first = FEW.min(leave.len());
     loop {

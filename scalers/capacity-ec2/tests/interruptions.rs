@@ -16,7 +16,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
 
 /// The timeout of all waits, for busy machines.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 const SENT_MS: u64 = 1_795_293_000_000;
 const OURS: &str = "i-1234567890abcdef0";
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// For anything that should come: two busy cores are slow.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 const UID: &str = "0f2b6f5e-8d0c-4c3b-9f7e-1a2b3c4d5e6f";
 
 /// Answers each request by a function of its first line and its body.
@@ -232,10 +232,12 @@ fn a_driver_that_hangs_does_not_stop_the_agent_and_nothing_is_idle_for_it() {
     let report = controller.until("it hangs", &node.log, |report| report.problem.is_some());
     assert_eq!(report.problem.as_deref(), Some("the GPU source does not respond"));
     assert_eq!((report.workers[0].computes, report.workers[0].idle_ms, report.gpus), (None, None, None));
+    let back = Instant::now();
     stub.set(figures).expect("writes");
     let report = controller.until("it is back", &node.log, |report| computes(report, "job-1/1/0") == Some(false));
     assert!(
-        report.problem.is_none() && report.workers[0].idle_ms.is_some_and(|ms| ms < 2000),
+        report.problem.is_none()
+            && report.workers[0].idle_ms.is_some_and(|ms| u128::from(ms) <= back.elapsed().as_millis()),
         "it begins again: {report:?}"
     );
     stub.set(&format!("{figures}hang\n")).expect("writes");

@@ -365,24 +365,36 @@ fn book(engine: &mut Engine, job: JobId, pool: PoolId, places: Vec<WorkerPlace>,
     }
 }
 
-/// Jobs of a class take what is free in their order, whichever of them it is kept for. Whoever loses its nodes to one that has others kept has
-/// those instead.
+/// Jobs of a class take what is free in their order, whichever of them it is kept for, and a job takes of its nodes those that suit it best, though
+/// they are kept for another beside it. Whoever loses a node so to one that has others kept has one of those instead.
 fn hand_over(engine: &mut Engine, job: JobId, places: &[WorkerPlace]) {
-    let state = &engine.state;
-    let own = state.index.reserved_for(job);
-    let (taken, class) = (nodes_of(places), state.jobs[job].class);
+    let own = engine.state.index.reserved_for(job);
+    let taken = nodes_of(places);
     let mut left: Vec<NodeId> = own.iter().copied().filter(|node| !taken.contains(node)).collect();
-    for node in taken.into_iter().filter(|node| !own.contains(node)) {
+    for node in taken {
         let state = &engine.state;
-        let kept_for = state.nodes.get(&node).map_or(&[][..], |row| &row.reserved).iter().map(|kept| kept.0);
-        let Some(other) = kept_for.filter(|other| *other != job && state.jobs[*other].class == class).max() else {
-            continue;
-        };
+        let Some(other) = loses(state, job, places, node) else { continue };
         let Some(until) = state.jobs[other].reserved_until else { continue };
         let Some(instead) = left.pop() else { return };
         let until = state.jobs[job].reserved_until.map_or(until, |own| own.max(until));
-        engine.decide(Decision::Reserve { job: other, nodes: alloc::vec![instead], until });
+        let mut nodes = state.index.reserved_for(other);
+        nodes.retain(|kept| *kept != node);
+        nodes.push(instead);
+        nodes.sort_unstable();
+        nodes.dedup();
+        engine.decide(Decision::Reserve { job: other, nodes, until });
     }
+}
+
+/// For whom a node was kept that a job takes: all of its GPUs where it is kept for the job too.
+fn loses(state: &State, job: JobId, places: &[WorkerPlace], node: NodeId) -> Option<JobId> {
+    let row = state.nodes.get(&node)?;
+    let is_own = row.reserved.iter().any(|kept| kept.0 == job);
+    let taken = places.iter().filter(|place| place.node == node).fold(0, |mask, place| mask | place.gpus);
+    let full = row.whole_mask() & !taken == 0;
+    let alike = |other: JobId| state.jobs[other].class == state.jobs[job].class;
+    let others = row.reserved.iter().map(|kept| kept.0).filter(|other| *other != job);
+    others.filter(|other| if is_own { full } else { alike(*other) }).max()
 }
 
 /// A job was just booked: whether it was let in ahead of a reservation, or took what was kept for one behind it.

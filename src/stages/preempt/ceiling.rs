@@ -170,12 +170,16 @@ pub(super) fn room_of_empty(trial: &Trial<'_>, taker: &Taker) -> Option<RoomOfEm
 }
 
 /// The same for a part of a gang, without nodes that need not be given back for it.
-fn fewest_beside(trial: &Trial<'_>, taker: &Taker, mut empty: Vec<NodeId>) -> Option<RoomOfEmpty> {
+fn fewest_beside(trial: &Trial<'_>, taker: &Taker, empty: Vec<NodeId>) -> Option<RoomOfEmpty> {
     if trial.engine.state.classes[taker.class].shape.gang.fewest() <= 1 || empty.is_empty() || empty.len() > MOST_NODES
     {
         return None;
     }
-    let mut found = beside(trial, taker, &empty)?;
+    // Where all are given back none of them is a place for a part of it: then the first of them are, or the last.
+    let (mut empty, mut found) = (1..=empty.len()).rev().find_map(|count| {
+        let (first, last) = (&empty[..count], &empty[empty.len() - count..]);
+        [first, last].into_iter().find_map(|some| Some((some.to_vec(), beside(trial, taker, some)?)))
+    })?;
     for at in (0..empty.len()).rev() {
         let node = empty.remove(at);
         match beside(trial, taker, &empty) {

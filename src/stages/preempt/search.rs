@@ -322,7 +322,8 @@ fn once(
     }
     let mark = trial.engine.state.checkpoint();
     let mut way = Way::default();
-    let room = if lack == Lack::Room { free_room(&trial.engine.state, taker) } else { MilliGpu(0) };
+    let places_only = lack == Lack::Room && is_placed_whole(&trial.engine.state, taker);
+    let room = if places_only { free_room(&trial.engine.state, taker) } else { MilliGpu(0) };
     let mut freed = MilliGpu(0);
     let state = &trial.engine.state;
     let spare = |c: &Candidate| core::iter::repeat_n((*c, Part::Spare), losses::spare(state, c.job));
@@ -340,7 +341,7 @@ fn once(
                 continue;
             }
             freed = freed + more;
-            if lack == Lack::Room && taker.asked > room + freed {
+            if places_only && taker.asked > room + freed {
                 continue;
             }
             found = enough(trial, taker, lack);
@@ -573,6 +574,11 @@ pub(super) fn price(state: &State, way: &Way) -> Price {
         }
     }
     (tiers.into_iter().collect(), money)
+}
+
+/// Whether all of a taker has to go on nodes that are there: nothing can be bought for a part of it.
+fn is_placed_whole(state: &State, taker: &Taker) -> bool {
+    state.classes[taker.class].shape.gang.fewest() <= 1 || supply::is_closed(state, taker.job, taker.pool)
 }
 
 /// GPU share that is free on the ready nodes that a taker fits. While it and what was taken are less than what is asked, no place needs to

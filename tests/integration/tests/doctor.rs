@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const HEAD: &str = "apiVersion: forebay/v1\nkind: Config\nlisten: 127.0.0.1:0\n";
 
 /// Slower than the doctor's own limit on a machine that builds beside it.
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_secs(90);
 
 fn folder(config: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");

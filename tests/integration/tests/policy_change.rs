@@ -20,7 +20,7 @@ pools:
 ";
 
 /// Until when a controller has made its first pass.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(90);
 
 fn job(subject: &str, queue: &str) -> Value {
     json!({ "type": "job.submitted", "subject": subject, "data": {

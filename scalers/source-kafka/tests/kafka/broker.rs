@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// Ends with this process.
 static SHARED: LazyLock<Kafka> = LazyLock::new(|| start(KafkaOptions::default()));

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
 /// For anything that should come: two busy cores are slow.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(90);
 
 /// Polls of one second and short delays.
 pub fn settings(endpoint: &str, queues: &[&str]) -> SqsSettings {

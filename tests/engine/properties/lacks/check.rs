@@ -299,6 +299,7 @@ fn taken(model: &Model, decided: &[Decision], head: JobId) -> Option<Gone> {
             Decision::Book { job, .. } | Decision::Keep { job, .. } | Decision::Unbook { job } if *job != head => {
                 return None;
             }
+            Decision::KeepAllowance { reservation, .. } if reservation.job != head => return None,
             _ => {}
         }
     }

@@ -44,6 +44,7 @@ fn states_that_once_failed() {
         .chain([5202, 6323, 7280, 7437, 7732, 7811, 8642, 9402, 9771, 9930])
         .chain([2194, 10316, 10501, 14383, 38732, 67599, 89700])
         .chain([26706, 27132, 30483, 32686, 33625, 35604, 36103])
+        .chain([27129, 28607, 39982, 60290, 62165, 65659, 76040, 76457])
         .for_each(|seed| look_at(seed, &mut counts));
     let wrong = counts.wrong();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
