@@ -4,13 +4,14 @@
 //! twice in a row from one offering                 another offering, if its tier buys one
 //! four times in a row, or there is no other spot   what the cloud does not take back, if its tier buys that
 //! neither can be bought                            it goes on as it is, and says so
+//! its deadline is far, and it has lost little      it goes on with spot
 //! ```
 //!
 //! Progress that is verified ends the row, and the job is free again when its next run is over; with a deadline that it can make, at once. Never:
 //! looks at what is in stock. What is
 //! out of stock comes back.
 
-use super::{capacity, launch, settings};
+use super::{capacity, demand, launch, settings};
 use crate::catalog::CapacityType;
 use crate::ids::{JobId, OfferingId};
 use crate::policy::Buys;
@@ -40,6 +41,7 @@ pub(crate) fn urgency(state: &State, id: JobId) -> Urgency {
     let another = |is_spot: bool| can_be_bought(state, id, &|other| other != last && spot(other) == is_spot);
     match spot(last) {
         true if streak.reclaims < LEAVES_SPOT && another(true) => Urgency::Avoids(last),
+        true if waits_out(state, id, was) => was,
         true if another(false) => Urgency::AvoidsSpot,
         is_spot if another(is_spot) => Urgency::Avoids(last),
         _ => was,
@@ -50,8 +52,28 @@ pub(crate) fn urgency(state: &State, id: JobId) -> Urgency {
 pub(crate) fn is_stuck(state: &State, id: JobId, urgency: Urgency) -> bool {
     let Some((last, times)) = state.streak(id).and_then(|streak| streak.reclaimed_from) else { return false };
     times >= LEAVES_OFFERING
+        && !waits_out(state, id, urgency)
         && !matches!(urgency, Urgency::Urgent | Urgency::AvoidsSpot)
         && urgency != Urgency::Avoids(last)
+}
+
+/// Whether a job that has time until its deadline goes on with spot for all that: until what its runs in a row have cost is what all that is left of it
+/// costs more where it stays. Its slack ends before that or after it.
+fn waits_out(state: &State, id: JobId, urgency: Urgency) -> bool {
+    let (row, spec) = (&state.jobs[id], &state.specs[id]);
+    let (Urgency::Relaxed, Some(expected), Some(streak)) = (urgency, spec.expected, state.streak(id)) else {
+        return false;
+    };
+    let Some((last, _)) = streak.reclaimed_from else { return false };
+    let class = &state.classes[row.class];
+    let offer = |id: OfferingId| &state.offerings[id.index()].offer;
+    let stays = class.fits.iter().flat_map(|f| &f.1).filter(|id| offer(**id).capacity == CapacityType::OnDemand);
+    let dearer = stays.map(|id| offer(*id).price - offer(last).price).min().unwrap_or_default();
+    // What gained nothing was over before it would have saved.
+    let saves = spec.checkpoint.map_or(expected, |c| c.every);
+    let each = demand::boot_p90(state, last) + spec.restart + saves;
+    let lost = offer(last).price.over(each).0.saturating_mul(u128::from(streak.reclaims));
+    lost < dearer.over(expected - row.progress).0
 }
 
 /// Whether some of these offerings could be bought for a job, with nothing else running.

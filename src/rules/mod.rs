@@ -33,6 +33,7 @@ pub(crate) mod relocation;
 pub(crate) mod replicas;
 pub(crate) mod reservations;
 pub(crate) mod settings;
+pub(crate) mod slack;
 pub(crate) mod start_targets;
 pub(crate) mod supply;
 pub(crate) mod timing;

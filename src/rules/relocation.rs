@@ -12,7 +12,7 @@
 //! Never: moves to capacity whose stock was last found wanting.
 
 use super::launch::LaunchOption;
-use super::{demand, supply};
+use super::{demand, slack, supply};
 use crate::catalog::CapacityType;
 use crate::decision::DrainWhy;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
@@ -72,15 +72,18 @@ fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut
     let mut risk = 0u128;
     let mut good_since = Some(Timestamp::default());
     let mut bought: Vec<OfferingId> = Vec::new();
+    // What it loses by a move in vain is more than money: it is known to be there when it goes.
+    let mut dated = true;
     for (id, pool) in jobs {
         let job = &state.jobs[id];
         let spec = &state.specs[id];
         let here = job.places.iter().all(|p| nodes.contains(&p.node));
-        // Who could not be admitted again stays where it runs.
-        let held = state.queue_brake(job.queue).is_some();
+        // Who could not be admitted again, or would have to move on at once, stays where it runs.
+        let held = state.queue_brake(job.queue).is_some() || !slack::has_time_to_move(state, id);
         if held || !here || spec.checkpoint.is_none() || job.phase == Phase::Booked {
             return None;
         }
+        dated &= slack::is_dated(state, id);
         let key = (job.class, pool);
         let option = elsewhere.entry(key).or_insert_with(|| supply::cheapest(state, key.0, key.1));
         let option = option.as_ref()?;
@@ -108,8 +111,9 @@ fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut
     }
     // What trying costs: a boot of each, that nobody needs.
     let tried = bought.iter().map(|id| state.offerings[id.index()].offer.price.over(state.usual_boot(*id)).0);
-    let short = good_since.is_none() && pays(LONGEST_HORIZON, Spend(tried.sum()));
-    Some(if short { Leaving::Tries(bought) } else { Leaving::Stays })
+    let unsure = dated || good_since.is_none();
+    let tries = unsure && pays(LONGEST_HORIZON, Spend(tried.sum()));
+    Some(if tries { Leaving::Tries(bought) } else { Leaving::Stays })
 }
 
 /// Up, or being left already; neither condemned nor taken back by the cloud.

@@ -1,34 +1,29 @@
 //! deadline: what a job may run on, by how urgent its deadline is. Spot while there is time to lose, on-demand when there is not.
 //!
 //! ```text
-//! relaxed    ahead of the uniform line        spot only; waits where there is none
-//! dated      behind it, or no choice          what its tier buys, ahead of those in its queue and tier that have more time
+//! relaxed    more slack than moves take       spot only; waits where there is none
+//! dated      as much or less, or no choice    what its tier buys, ahead of those in its queue and tier that have more time
 //! urgent     no time for another reclaim      on-demand and reserved only; a run on spot moves there from its checkpoint
 //! ```
 //!
-//! The line: progress in proportion to the time gone, with a quarter of the slack in hand that moves leave. Source: Can't Be Late (NSDI 2024).
-//! A job is judged when it arrives, starts, saves, stops, and at the exact instants when its urgency changes with time.
+//! The line: it has as much slack left as one move for each hour of the work that is left takes. The problem and the traces: Can't Be Late
+//! (NSDI 2024). A job is judged when it arrives, starts, saves, stops, and at the exact instants when its urgency changes with time.
 //!
 //! Never: more than the tier buys; never extra money for a deadline that is out of reach; never a step back from urgent.
 
-use crate::catalog::CapacityType;
 use crate::decision::{Decision, StopCause};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
-use crate::ids::{ClassId, JobId, OfferingId, PoolId};
+use crate::ids::{ClassId, JobId, PoolId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::policy::Buys;
 use crate::rules::placement::{self, NodeScope};
-use crate::rules::{demand, quota, settings, supply};
+use crate::rules::{demand, quota, settings, slack, supply};
 use crate::state::jobs::Phase;
 use crate::state::{State, Urgency};
 use crate::units::{Span, Timestamp};
 use alloc::vec::Vec;
-
-/// The slack is first for moves between spot and what stays: one in so much work, as recorded spot comes and goes about every three and a half
-/// hours (eight series of two weeks and more), and each time that is two moves.
-const MOVE_EVERY: Span = Span::mins(105);
 
 /// How urgent a deadline is.
 struct Verdict {
@@ -75,12 +70,11 @@ fn judge(state: &State, job: JobId) -> Verdict {
     if ends > deadline {
         return Verdict { late: Some(ends), ..never };
     }
-    let urgent_at = deadline - left - overhead(state, job).times(2);
-    // Progress in proportion to the time gone, and a quarter of the slack that moves leave.
-    let all = deadline.since(row.arrival);
-    let share = u128::from(all.0) * u128::from(row.progress.0) / u128::from(expected.0.max(1));
-    let moves = overhead(state, job).times(expected.0.div_ceil(MOVE_EVERY.0));
-    let line_at = row.arrival + Span(u64::try_from(share).unwrap_or(u64::MAX)) + Span((all - expected - moves).0 / 4);
+    let line_at = slack::line_at(state, job, deadline, left);
+    let urgent_at = match slack::runs_where_it_stays(state, job) {
+        true => Timestamp::NEVER,
+        false => slack::urgent_at(state, job, deadline, left),
+    };
     let was = state.classes[row.class].shape.urgency;
     // From then on one more run that goes first could be the one too many.
     let counts_at = deadline - left - spec.restart - state.lifecycle().max_run;
@@ -101,29 +95,10 @@ fn judge(state: &State, job: JobId) -> Verdict {
 fn choice(state: &State, class: ClassId, was: Urgency) -> bool {
     let row = &state.classes[class];
     let buys = settings::tier(state, row.shape.tier).map(|t| t.buys);
-    let has = |spot: bool| row.fits.iter().flat_map(|f| &f.1).any(|id| is_bought_as(state, *id, spot));
+    let has = |spot: bool| row.fits.iter().flat_map(|f| &f.1).any(|id| slack::is_bought_as(state, *id, spot));
     // What is urgent fits no spot any more.
     let gone = matches!(was, Urgency::Urgent | Urgency::AvoidsSpot);
     buys == Some(Buys::SpotThenOnDemand) && row.shape.spot && has(false) && (gone || has(true))
-}
-
-fn is_spot(state: &State, id: OfferingId) -> bool {
-    state.offerings[id.index()].offer.capacity == CapacityType::Spot
-}
-
-/// Whether an offering is bought, as spot or as what stays. Owned nodes are not: others may hold them when they are needed.
-fn is_bought_as(state: &State, id: OfferingId, spot: bool) -> bool {
-    state.offerings[id.index()].offer.capacity != CapacityType::Owned && is_spot(state, id) == spot
-}
-
-/// What a move to capacity that stays costs in time: saving, a boot of the cheapest that fits, and the restart.
-fn overhead(state: &State, job: JobId) -> Span {
-    let (row, spec) = (&state.jobs[job], &state.specs[job]);
-    let fits = state.classes[row.class].fits.iter().flat_map(|f| &f.1);
-    let price = |id: &OfferingId| state.offerings[id.index()].offer.price;
-    let stays = fits.filter(|id| is_bought_as(state, **id, false)).map(|id| (price(id), demand::boot_p90(state, *id)));
-    let boot = stays.min().map_or(Span::ZERO, |stays| stays.1);
-    boot + spec.restart + spec.checkpoint.map_or(Span::ZERO, |c| c.grace)
 }
 
 /// What is left of a run if nothing comes in between.
@@ -136,12 +111,12 @@ fn left_of_run(state: &State, job: JobId) -> Span {
 fn leave_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
     let state = &engine.state;
     let (row, spec) = (&state.jobs[job], &state.specs[job]);
-    let on_spot = |p: &WorkerPlace| state.nodes.get(&p.node).is_some_and(|n| is_spot(state, n.offering));
+    let on_spot = |p: &WorkerPlace| state.nodes.get(&p.node).is_some_and(|n| slack::is_spot(state, n.offering));
     if !row.places.iter().any(on_spot) {
         return;
     }
     let saves = row.broken.is_none() && spec.checkpoint.is_some();
-    let worth = saves && left_of_run(state, job) > overhead(state, job);
+    let worth = saves && left_of_run(state, job) > slack::move_time(state, job);
     let phase = row.phase;
     match phase {
         Phase::Booked => engine.decide(Decision::Unbook { job }),

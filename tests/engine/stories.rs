@@ -77,12 +77,15 @@ stories! {
     cpu_counts_in_fragmentation
     cpu_only
     deadline_behind_the_line_takes_on_demand
+    deadline_counts_no_time_where_it_stays
     deadline_met_at_least_cost
+    deadline_not_moved_in_vain
     deadline_of_a_spot_tier_buys_no_more
     deadline_progress_gives_time_back
     deadline_run_moves_off_spot_when_slack_is_gone
     deadline_unreachable_is_ordinary
     deadline_urgent_is_not_moved_to_spot
+    deadline_waits_out_vain_runs
     deadline_without_checkpoints_stays
     deadlines_order
     demand_by_who_may_not
